@@ -1,0 +1,93 @@
+"""The exception tree. Every error that a user can cause, or a peer, is one of these.
+
+TacitError                     exit code 1 (a bug of ours, if it reaches the user as such)
+├── InputError (ValueError)    exit code 2: what the user gave cannot be used
+│   ├── ConfigError            a job file or an option is wrong
+│   ├── DataError              a data set, a model file or a value in it is wrong
+│   ├── RangeError             a number does not fit the ring at the chosen precision
+│   └── IdentityError              a key or certificate file is missing, broken or unsafe
+├── ClaimError                 exit code 3: a measurement contradicts a claim
+└── PartyError                 exit code 4: a party failed or disagreed; says who
+    ├── LinkError              the connection to a peer cannot be used
+    │   ├── LinkClosed         the peer went away
+    │   ├── LinkTimeout        the peer was silent for too long
+    │   ├── FrameError         the peer sent something that is not a valid frame
+    │   └── HandshakeError     the peer did not prove the key that the job names
+    └── DisagreementError      the peer runs another job, another plan or another step
+"""
+
+from typing import ClassVar
+
+
+class TacitError(Exception):
+    """The root of all our errors."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class InputError(TacitError, ValueError):
+    """What the user gave cannot be used."""
+
+    exit_code = 2
+
+
+class ConfigError(InputError):
+    """A job file or a command-line option is wrong."""
+
+
+class DataError(InputError):
+    """A data set, a model file or a value in it is wrong."""
+
+
+class RangeError(InputError):
+    """A number does not fit the ring at the chosen precision."""
+
+
+class IdentityError(InputError):
+    """A key or certificate file is missing, broken or readable by others."""
+
+
+class ClaimError(TacitError):
+    """A measurement contradicts a claim."""
+
+    exit_code = 3
+
+
+class PartyError(TacitError):
+    """A party failed or disagreed.
+
+    Args:
+        party: the name of the party that failed, as the job file spells it.
+        reason: what happened, in words that carry no secret.
+    """
+
+    exit_code = 4
+
+    def __init__(self, party: str, reason: str) -> None:
+        super().__init__(f"party {party!r} failed: {reason}")
+        self.party = party
+        self.reason = reason
+
+
+class LinkError(PartyError):
+    """The connection to a peer cannot be used."""
+
+
+class LinkClosed(LinkError):
+    """The peer went away without saying goodbye."""
+
+
+class LinkTimeout(LinkError):
+    """The peer was silent for too long."""
+
+
+class FrameError(LinkError):
+    """The peer sent something that is not a valid frame."""
+
+
+class HandshakeError(LinkError):
+    """The peer did not prove that it holds the key the job names."""
+
+
+class DisagreementError(PartyError):
+    """The peer runs another job, another plan or another step than we do."""

@@ -1,0 +1,148 @@
+"""What a run says about itself: frozen records that every room may fill and the report renders.
+
+Nothing here computes. A value that was not measured is ``None`` and is shown as "not measured";
+zero is never a substitute.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Phase = Literal["setup", "offline", "online"]
+PHASES: tuple[Phase, ...] = ("setup", "offline", "online")
+
+LeakKind = Literal["output", "protocol", "size"]
+"""A declared result, what the protocol shows on the way, or only shapes and counts."""
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """What one party sent to another in one phase. Payload only; framing and TLS come on top."""
+
+    sender: str
+    receiver: str
+    phase: Phase
+    messages: int
+    payload_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """Traffic of a run and, per phase, the longest chain of messages that wait for each other."""
+
+    traffic: tuple[Traffic, ...]
+    offline_rounds: int
+    online_rounds: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leak:
+    """One thing that a party learned, and why it was shown to it."""
+
+    to: str
+    what: str
+    why: str
+    kind: LeakKind
+    elements: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A promise, with everything it rests on; ``guarantee`` may be "no guarantee"."""
+
+    subject: str
+    guarantee: str
+    assumptions: tuple[str, ...]
+    epsilon: float | None = None
+    delta: float | None = None
+    relation: str | None = None
+    accountant: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """A measured quantity, with its sample size, its 95 % interval and the plaintext reference."""
+
+    name: str
+    value: float | None
+    unit: str
+    samples: int | None = None
+    low: float | None = None
+    high: float | None = None
+    reference: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """A named line of points to draw, e.g. loss against step."""
+
+    title: str
+    x_label: str
+    y_label: str
+    name: str
+    points: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """A stage of one party's run, in seconds since that party started."""
+
+    name: str
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartyReport:
+    """One party's own view of the run."""
+
+    name: str
+    role: str
+    host: str
+    seconds: float
+    cpu_seconds: float
+    peak_memory_bytes: int
+    spans: tuple[Span, ...]
+    device: str = "cpu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """Forecast seconds for a network of the given round-trip time and bandwidth."""
+
+    rtt_ms: float
+    mbit_per_s: float
+    offline_seconds: float
+    online_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """What the plan said before anything was sent."""
+
+    cost: Cost
+    timings: tuple[Timing, ...]
+    plan_hash: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """Everything one run has to say. ``metered`` covers the parties in ``parties``, no others."""
+
+    kind: str
+    name: str
+    protocol: str
+    launched: str
+    created: str
+    version: str
+    parties: tuple[PartyReport, ...]
+    forecast: Forecast
+    metered: Cost
+    leakage: tuple[Leak, ...]
+    claims: tuple[Claim, ...]
+    utility: tuple[Metric, ...]
+    curves: tuple[Curve, ...] = ()
+    notes: tuple[str, ...] = ()
+    schema: int = SCHEMA

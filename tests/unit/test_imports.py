@@ -1,0 +1,104 @@
+"""The import table of the architecture, held by reading every import in the package."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import tacit
+
+PACKAGE = Path(tacit.__file__).parent
+LEAVES = {"errors", "result"}
+
+MAY_IMPORT = {
+    "errors": set(),
+    "result": set(),
+    "ring": set(),
+    "crypto": set(),
+    "transport": set(),
+    "party": {"ring", "crypto", "transport"},
+    "mpc": {"ring", "crypto", "party"},
+    "nn": set(),
+    "verify": set(),
+    "learn": {"ring", "crypto", "transport", "party", "mpc", "nn", "verify"},
+    "report": set(),
+    "cli": {"ring", "crypto", "transport", "party", "mpc", "nn", "verify", "learn", "report"},
+}
+
+MUST_NOT_TOUCH = {
+    "ring": {"socket", "ssl", "pickle"},
+    "crypto": {"torch", "socket", "ssl", "pickle"},
+    "transport": {"torch", "pickle"},
+    "report": {"torch", "numpy", "socket"},
+    "nn": {"secrets", "random"},
+}
+
+FILES = sorted(path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE)
+
+
+def imported(path):
+    """Yield (module, is inside a function) of every import in a file."""
+    tree = ast.parse(path.read_text())
+    top = {id(node) for node in tree.body}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, id(node) not in top
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            for alias in node.names:
+                submodule = f"{node.module}.{alias.name}"
+                is_module = _exists(submodule)
+                yield submodule if is_module else node.module, id(node) not in top
+
+
+def _exists(module):
+    path = PACKAGE.parent.joinpath(*module.split("."))
+    return path.is_dir() or path.with_suffix(".py").exists()
+
+
+def room(path):
+    return path.relative_to(PACKAGE).parts[0]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_file_imports_only_what_its_room_may(path):
+    here = room(path)
+    for module, _ in imported(path):
+        parts = module.split(".")
+        if parts[0] == "tacit" and len(parts) > 1:
+            assert parts[1] in MAY_IMPORT[here] | LEAVES | {here}, f"{here} imports {module}"
+        assert parts[0] not in MUST_NOT_TOUCH.get(here, set()), f"{here} imports {module}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_file_below_the_command_line_imports_late(path):
+    late = [module for module, is_late in imported(path) if is_late and room(path) != "cli"]
+    assert [module for module in late if module.startswith("tacit")] == []
+
+
+def test_every_room_is_in_the_table():
+    rooms = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name[0] != "_"}
+    assert rooms <= set(MAY_IMPORT)
+
+
+def test_modules_do_not_import_each_other_in_a_circle():
+    graph = {}
+    for path in FILES:
+        relative = path.relative_to(PACKAGE.parent).with_suffix("")
+        name = ".".join(relative.parts).removesuffix(".__init__")
+        graph[name] = {module for module, is_late in imported(path) if not is_late}
+    done, stack = set(), []
+
+    def visit(name):
+        assert name not in stack, " → ".join([*stack, name])
+        if name in done or name not in graph:
+            return
+        stack.append(name)
+        for module in graph[name]:
+            visit(module)
+        stack.pop()
+        done.add(name)
+
+    for name in graph:
+        visit(name)
