@@ -1,0 +1,49 @@
+"""Integers modulo 2^64 on torch, fixed point, exact products, bits, and secret randomness.
+
+A ring word is an int64 and a ring array a plain torch tensor of them: torch's `+`, `-` and `*` wrap
+modulo 2^64. What torch lacks is here.
+"""
+
+from tacit.ring.bits import (
+    from_planes,
+    less_unsigned,
+    pack_bits,
+    parity,
+    popcount,
+    shift_right,
+    to_planes,
+    unpack_bits,
+)
+from tacit.ring.convolution import conv1d, conv2d
+from tacit.ring.fixed import MAX_FRAC_BITS, decode, encode
+from tacit.ring.prg import KEY_BYTES, Prg
+from tacit.ring.product import Factor, matmul, prepare
+from tacit.ring.sampling import discrete_gaussian, discrete_laplace
+from tacit.ring.wire import WIRE_DTYPES, from_bytes, to_bytes, wire_dtype
+
+__all__ = [
+    "KEY_BYTES",
+    "MAX_FRAC_BITS",
+    "WIRE_DTYPES",
+    "Factor",
+    "Prg",
+    "conv1d",
+    "conv2d",
+    "decode",
+    "discrete_gaussian",
+    "discrete_laplace",
+    "encode",
+    "from_bytes",
+    "from_planes",
+    "less_unsigned",
+    "matmul",
+    "pack_bits",
+    "parity",
+    "popcount",
+    "prepare",
+    "shift_right",
+    "to_bytes",
+    "to_planes",
+    "unpack_bits",
+    "wire_dtype",
+]
