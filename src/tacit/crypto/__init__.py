@@ -1,0 +1,35 @@
+"""Cryptography that parties build on: agreement, derivation, sealing, sharing, identities."""
+
+from tacit.crypto.aead import seal, unseal
+from tacit.crypto.agreement import KeyPair, agree, make_key_pair
+from tacit.crypto.commitment import commit, verify
+from tacit.crypto.derive import derive
+from tacit.crypto.identity import (
+    Identity,
+    fingerprint,
+    load_identity,
+    make_identity,
+    parse_fingerprint,
+)
+from tacit.crypto.shamir import ShamirShare, recover, recover_bytes, share, share_bytes
+
+__all__ = [
+    "Identity",
+    "KeyPair",
+    "ShamirShare",
+    "agree",
+    "commit",
+    "derive",
+    "fingerprint",
+    "load_identity",
+    "make_identity",
+    "make_key_pair",
+    "parse_fingerprint",
+    "recover",
+    "recover_bytes",
+    "seal",
+    "share",
+    "share_bytes",
+    "unseal",
+    "verify",
+]
