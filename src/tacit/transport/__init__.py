@@ -1,0 +1,40 @@
+"""Links that carry typed frames between parties, and the meter that counts them.
+
+A ``Link`` comes from ``memory_pair`` (threads), from ``mesh`` (TCP with mutual TLS) or from
+``faulty_pair`` (tests); ``Recorded`` and ``Shaped`` wrap one.
+"""
+
+from tacit.transport.bounds import Limits, Patience
+from tacit.transport.dial import Peer
+from tacit.transport.faulty import Fault, Faulty, faulty_pair
+from tacit.transport.frame import DTYPE_BYTES, Frame, frame_bytes
+from tacit.transport.link import Link, PacketLink
+from tacit.transport.memory import memory_pair
+from tacit.transport.mesh import listen, mesh
+from tacit.transport.meter import Meter
+from tacit.transport.recorded import Received, Recorded
+from tacit.transport.shaped import Shaped
+from tacit.transport.tls import Credentials, fingerprint
+
+__all__ = [
+    "DTYPE_BYTES",
+    "Credentials",
+    "Fault",
+    "Faulty",
+    "Frame",
+    "Limits",
+    "Link",
+    "Meter",
+    "PacketLink",
+    "Patience",
+    "Peer",
+    "Received",
+    "Recorded",
+    "Shaped",
+    "faulty_pair",
+    "fingerprint",
+    "frame_bytes",
+    "listen",
+    "memory_pair",
+    "mesh",
+]

@@ -1,0 +1,213 @@
+"""Both ends of making a link over TLS: dialling a peer, and greeting one that dialled us."""
+
+import secrets
+import socket
+import ssl
+import threading
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from time import monotonic
+
+from tacit.errors import ConfigError, HandshakeError, LinkTimeout
+from tacit.transport.hello import (
+    GreetingError,
+    Hello,
+    exchange_certificates,
+    recv_hello,
+    send_hello,
+)
+from tacit.transport.tls import Credentials, describe, fingerprint, secure
+
+GREETING_S = 5.0
+"""How long one connection may take from TCP to the end of its hello."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Where a peer listens, if it does, and the fingerprint of its certificate."""
+
+    address: tuple[str, int] | None
+    fingerprint: str
+
+    def __post_init__(self) -> None:
+        kind, _, digits = self.fingerprint.partition(":")
+        if kind != "sha256" or len(digits) != 64 or not set(digits) <= set("0123456789abcdef"):
+            raise ConfigError(
+                "a fingerprint is 'sha256:' and 64 lower-case hexadecimal digits, as"
+                f" `tacit keys` prints it, got {self.fingerprint!r}"
+            )
+
+
+@dataclass(frozen=True)
+class Me:
+    """What a party needs to introduce itself."""
+
+    name: str
+    credentials: Credentials
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A secured connection, to be used one way: lane 0 from the dialler, lane 1 to it."""
+
+    party: str
+    number: int
+    link_id: bytes
+    sock: ssl.SSLSocket
+
+
+class RefusalError(Exception):
+    """A connection was refused, by us or by the other side; never leaves this room."""
+
+    def __init__(self, party: str | None, reason: str) -> None:
+        super().__init__(reason)
+        self.party = party
+
+
+def dial(
+    me: Me, name: str, peer: Peer, *, connect_s: float, stop: threading.Event
+) -> tuple[Lane, Lane] | None:
+    """Connect both lanes to a peer, trying again until it is up; None if stopped.
+
+    Raises:
+        HandshakeError: the peer's key is not the pinned one, or the peer refuses ours.
+        LinkTimeout: no connection in time.
+    """
+    deadline = monotonic() + connect_s
+    problem: Exception = TimeoutError("no answer")
+    pause_s = 0.02
+    while not stop.is_set():
+        try:
+            return _dial_both(me, name, peer, deadline=deadline)
+        except (OSError, GreetingError) as error:
+            problem = error
+        if monotonic() + pause_s > deadline:
+            raise LinkTimeout(
+                name,
+                f"no connection to {name!r} at {_show(peer.address)} within {connect_s:g} s"
+                f" ({describe(problem)}); is it running and is its address right?",
+            )
+        stop.wait(pause_s)
+        pause_s = min(2 * pause_s, 0.5)
+    return None
+
+
+def greet(me: Me, sock: socket.socket, peers: Mapping[str, Peer]) -> Lane:
+    """Find out who has dialled us and accept it if it proves a pinned key.
+
+    Raises:
+        RefusalError: it is not a party that we expect; says which one it may have meant to be.
+    """
+    deadline = monotonic() + GREETING_S
+    party: str | None = None
+    with ExitStack() as undo:
+        undo.callback(sock.close)
+        try:
+            theirs = exchange_certificates(sock, me.credentials.certificate(), deadline=deadline)
+            print_ = fingerprint(theirs)
+            party = next((n for n, p in peers.items() if p.fingerprint == print_), None)
+            tls = secure(sock, theirs, me.credentials, is_dialer=False, deadline=deadline)
+            undo.callback(tls.close)
+            hello = recv_hello(tls, deadline=deadline)
+            refusal = _judge(me, hello, party, print_, peers)
+            answer = Hello(
+                sender=me.name,
+                receiver=hello.sender,
+                lane=hello.lane,
+                link_id=hello.link_id,
+                refusal=refusal,
+            )
+            send_hello(tls, answer)
+        except (OSError, GreetingError) as error:
+            raise RefusalError(party, describe(error)) from error
+        if refusal or party is None:
+            claimed = hello.sender if hello.sender in peers else None
+            raise RefusalError(party or claimed, refusal)
+        if hello.refusal:
+            raise RefusalError(party, f"it refused us: {hello.refusal}")
+        undo.pop_all()
+    return Lane(party, hello.lane, hello.link_id, tls)
+
+
+def _judge(me: Me, hello: Hello, party: str | None, print_: str, peers: Mapping[str, Peer]) -> str:
+    """Return why we do not accept a dialler, or nothing if we do."""
+    if party is None:
+        known = peers.get(hello.sender)
+        return (
+            f"{hello.sender!r} came with the key {print_}, but {me.name!r} "
+            + (f"pins {known.fingerprint}" if known else "expects no such party")
+            + "; put the right fingerprint into the job file"
+        )
+    if hello.receiver != me.name or hello.sender != party:
+        return (
+            f"the dialler says it is {hello.sender!r} and wants {hello.receiver!r}, but its key is"
+            f" that of {party!r} and this is {me.name!r}; the job files differ"
+        )
+    return ""
+
+
+def _dial_both(me: Me, name: str, peer: Peer, *, deadline: float) -> tuple[Lane, Lane]:
+    link_id = secrets.token_bytes(16)
+    with ExitStack() as undo:
+        lanes = []
+        for number in (0, 1):
+            sock = _dial_lane(
+                peer,
+                Hello(sender=me.name, receiver=name, lane=number, link_id=link_id),
+                me.credentials,
+                deadline=min(deadline, monotonic() + GREETING_S),
+            )
+            undo.callback(sock.close)
+            lanes.append(Lane(name, number, link_id, sock))
+        undo.pop_all()
+    return lanes[0], lanes[1]
+
+
+def _dial_lane(
+    peer: Peer, hello: Hello, credentials: Credentials, *, deadline: float
+) -> ssl.SSLSocket:
+    name = hello.receiver
+    with ExitStack() as undo:
+        sock = socket.create_connection(
+            peer.address or ("", 0), timeout=max(deadline - monotonic(), 0.001)
+        )
+        undo.callback(sock.close)
+        theirs = exchange_certificates(sock, credentials.certificate(), deadline=deadline)
+        wrong_key = _check_pin(fingerprint(theirs), peer)
+        try:
+            tls = secure(sock, theirs, credentials, is_dialer=True, deadline=deadline)
+            undo.callback(tls.close)
+            # Even a wrong peer gets a hello that proves our key, so that it can trust the reason.
+            send_hello(tls, replace(hello, refusal=wrong_key))
+            answer = recv_hello(tls, deadline=deadline)
+        except (OSError, GreetingError) as error:
+            if wrong_key or _is_verdict(error):
+                raise HandshakeError(name, wrong_key or describe(error)) from error
+            raise
+        if wrong_key or answer.refusal:
+            raise HandshakeError(name, wrong_key or f"it refused us: {answer.refusal}")
+        if (answer.sender, answer.link_id, answer.lane) != (name, hello.link_id, hello.lane):
+            raise HandshakeError(name, f"its answer was meant for another hello: {answer.sender!r}")
+        undo.pop_all()
+    return tls
+
+
+def _is_verdict(error: Exception) -> bool:
+    """Tell a TLS refusal from a connection that merely broke."""
+    return isinstance(error, ssl.SSLError) and not isinstance(
+        error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)
+    )
+
+
+def _check_pin(shown: str, peer: Peer) -> str:
+    if shown == peer.fingerprint:
+        return ""
+    return (
+        f"{_show(peer.address)} answers with the key {shown}, but the job pins {peer.fingerprint};"
+        " put the right fingerprint into the job file, unless somebody else answers there"
+    )
+
+
+def _show(address: tuple[str, int] | None) -> str:
+    return f"{address[0]}:{address[1]}" if address else "no address"

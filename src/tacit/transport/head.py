@@ -1,0 +1,118 @@
+"""The head of a packet: what it is, apart from when it was sent and what it carries.
+
+On the wire a packet is a fixed header, then the tag, the shape and the payload. Header,
+little-endian: magic and version (3 bytes); kind, dtype, number of dimensions, tag length, phase
+(1 byte each); chain depth (u32); sequence number (u64); payload length (u64).
+
+Programs send few distinct heads many times, so encoding and decoding them is remembered.
+"""
+
+import struct
+from functools import lru_cache
+from math import prod
+from typing import NamedTuple, NoReturn
+
+from tacit.errors import InputError
+from tacit.result import PHASES, Phase
+from tacit.transport.frame import DTYPE_BYTES, MAX_DIMS, MAX_TAG_BYTES, channel_of
+
+MAGIC = b"TF\x01"
+HEADER = struct.Struct("<8sIQQ")
+DATA, HEARTBEAT, BYE, FAIL = 1, 2, 3, 4
+MAX_FAIL_BYTES = 4096
+
+_STATIC = struct.Struct("<3sBBBBB")
+_DTYPES = tuple(DTYPE_BYTES)
+_REMEMBERED = 2048
+
+
+class Head(NamedTuple):
+    """A checked head, with its encoding."""
+
+    kind: int
+    phase: Phase
+    tag: str
+    channel: str
+    dtype: str
+    shape: tuple[int, ...]
+    payload_bytes: int
+    static: bytes  # the first field of the header
+    label: bytes  # the tag and the shape
+
+
+class BadHeadError(Exception):
+    """These bytes are not a head; says why and never leaves this room."""
+
+
+@lru_cache(_REMEMBERED)
+def make_head(kind: int, phase: Phase, tag: str, dtype: str, shape: tuple[int, ...]) -> Head:
+    """Make the head of something to send, or raise InputError."""
+    if phase not in PHASES:
+        raise InputError(f"phase must be one of {', '.join(PHASES)}, got {phase!r}")
+    if dtype not in DTYPE_BYTES:
+        raise InputError(f"dtype must be one of {', '.join(DTYPE_BYTES)}, got {dtype!r}")
+    if len(shape) > MAX_DIMS or not all(0 <= n < 1 << 64 for n in shape):
+        raise InputError(f"a shape has at most {MAX_DIMS} dimensions, none negative, got {shape}")
+    if kind == DATA and not _is_tag(tag):
+        raise InputError(f"a tag is 1 to {MAX_TAG_BYTES} printable ASCII characters, got {tag!r}")
+    static = _STATIC.pack(
+        MAGIC, kind, _DTYPES.index(dtype), len(shape), len(tag), PHASES.index(phase)
+    )
+    return decode_head(static, tag.encode("ascii") + struct.pack(f"<{len(shape)}Q", *shape))
+
+
+@lru_cache(_REMEMBERED)
+def label_bytes(static: bytes) -> int:
+    """Check the first field of a header and return how long the label is.
+
+    Raises:
+        BadHeadError: nothing valid starts like this.
+    """
+    magic, kind, dtype, dims, tag_bytes, phase = _STATIC.unpack(static)
+    if magic != MAGIC:
+        raise BadHeadError(f"wanted a frame starting with {MAGIC.hex()}, got {magic.hex()}")
+    if kind not in (DATA, HEARTBEAT, BYE, FAIL):
+        raise BadHeadError(f"a frame of unknown kind {kind}")
+    if dtype >= len(_DTYPES) or phase >= len(PHASES) or dims > MAX_DIMS:
+        raise BadHeadError(f"a frame with dtype {dtype}, phase {phase} and {dims} dimensions")
+    is_control = (dtype, dims, tag_bytes, phase) == (0, 1, 0, 0)
+    if not (0 < tag_bytes <= MAX_TAG_BYTES if kind == DATA else is_control):
+        raise BadHeadError(f"a frame of kind {kind} with a tag of {tag_bytes} bytes")
+    return int(tag_bytes + 8 * dims)
+
+
+@lru_cache(_REMEMBERED)
+def decode_head(static: bytes, label: bytes) -> Head:
+    """Decode a head whose first field has been checked, or raise BadHeadError."""
+    _, kind, dtype, dims, tag_bytes, phase = _STATIC.unpack(static)
+    tag = label[:tag_bytes].decode("ascii", errors="replace")
+    if kind == DATA and not _is_tag(tag):
+        raise BadHeadError(f"a tag must be printable ASCII, got {label[:tag_bytes]!r}")
+    shape = struct.unpack_from(f"<{dims}Q", label, tag_bytes)
+    size = prod(shape) * DTYPE_BYTES[_DTYPES[dtype]]
+    if kind != DATA and size > (MAX_FAIL_BYTES if kind == FAIL else 0):
+        raise BadHeadError(f"a control frame of kind {kind} with {size} bytes")
+    return Head(
+        kind, PHASES[phase], tag, channel_of(tag), _DTYPES[dtype], shape, size, static, label
+    )
+
+
+def explain_refusal(head: Head, depth: int, sequence: int, size: int, *, due: int) -> NoReturn:
+    """Raise BadHeadError, saying what is wrong with a header that may not come now."""
+    if sequence > due:
+        lost = sequence - due
+        raise BadHeadError(f"frame {sequence} came where {due} was due: {lost} were lost")
+    if sequence < due:
+        raise BadHeadError(f"frame {sequence} came where {due} was due: repeated or out of order")
+    if size != head.payload_bytes:
+        raise BadHeadError(f"frame {sequence} announces {size} bytes for {head.dtype} {head.shape}")
+    if (depth == 0) != (head.phase == "setup"):
+        raise BadHeadError(f"frame {sequence} has chain depth {depth} in phase {head.phase}")
+    raise BadHeadError(
+        f"frame {sequence} announces {size} bytes, more than max_frame_bytes;"
+        " raise that on both sides if it is meant"
+    )
+
+
+def _is_tag(tag: str) -> bool:
+    return 0 < len(tag) <= MAX_TAG_BYTES and tag.isascii() and tag.isprintable()

@@ -1,0 +1,342 @@
+import contextlib
+import socket
+import ssl
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tacit.errors import (
+    ConfigError,
+    HandshakeError,
+    IdentityError,
+    LinkError,
+    LinkTimeout,
+    PartyError,
+)
+from tacit.transport import Credentials, Meter, Patience, Peer, fingerprint, frame_bytes, listen
+from tacit.transport import mesh as make_mesh
+
+PATIENCE = Patience(connect_s=8, silence_s=5, heartbeat_s=0.2, stall_s=20)
+SHORT = Patience(connect_s=0.5, silence_s=5, heartbeat_s=0.2, stall_s=20)
+
+
+def print_of(credentials: Credentials) -> str:
+    return fingerprint(credentials.certificate())
+
+
+def mesh(me, peers, credentials, listener=None, patience=PATIENCE):
+    return make_mesh(
+        me,
+        peers,
+        credentials=credentials,
+        listener=listener,
+        meter=Meter(me),
+        patience=patience,
+    )
+
+
+@pytest.fixture
+def pool():
+    with ThreadPoolExecutor(4) as made:
+        yield made
+
+
+@pytest.fixture
+def listener():
+    with listen("127.0.0.1", 0) as made:
+        yield made
+
+
+def close_all(*meshes) -> None:
+    for links in meshes:
+        for link in links.values():
+            link.close()
+
+
+def start_pair(pool, listener, keys, *, ann_pins=None, bob_pins=None, bob_key=None) -> list[Future]:
+    """Start ann, who listens, and bob, who dials; pins may be wrong."""
+    ann_pins = ann_pins or print_of(keys["bob"])
+    bob_pins = bob_pins or print_of(keys["ann"])
+    return [
+        pool.submit(mesh, "ann", {"bob": Peer(None, ann_pins)}, keys["ann"], listener),
+        pool.submit(
+            mesh, "bob", {"ann": Peer(listener.getsockname(), bob_pins)}, bob_key or keys["bob"]
+        ),
+    ]
+
+
+def test_three_parties_find_each_other_in_any_order(pool, keys):
+    names = ("ann", "bob", "cat")
+    listeners = {name: listen("127.0.0.1", 0) for name in names}
+    peers = {name: Peer(listeners[name].getsockname(), print_of(keys[name])) for name in names}
+    joining = {
+        me: pool.submit(mesh, me, {n: peers[n] for n in names if n != me}, keys[me], listeners[me])
+        for me in ("cat", "ann", "bob")
+    }
+    meshes = {me: future.result(20) for me, future in joining.items()}
+    for me in names:
+        for other in meshes[me]:
+            meshes[me][other].send("hi/1", frame_bytes(f"{me} to {other}".encode()))
+    for me in names:
+        for other, link in meshes[me].items():
+            assert bytes(link.recv("hi/1").data) == f"{other} to {me}".encode()
+    close_all(*meshes.values())
+    for sock in listeners.values():
+        sock.close()
+
+
+def test_a_party_without_an_address_dials_even_if_it_sorts_first(pool, listener, keys):
+    ann = pool.submit(
+        mesh, "ann", {"bob": Peer(listener.getsockname(), print_of(keys["bob"]))}, keys["ann"]
+    )
+    bob = mesh("bob", {"ann": Peer(None, print_of(keys["ann"]))}, keys["bob"], listener)
+    close_all(ann.result(10), bob)
+
+
+def test_the_dialler_waits_for_a_peer_that_is_not_up_yet(pool, keys):
+    with listen("127.0.0.1", 0) as probe:
+        address = probe.getsockname()
+    bob = pool.submit(mesh, "bob", {"ann": Peer(address, print_of(keys["ann"]))}, keys["bob"])
+    threading.Event().wait(0.2)
+    with listen(*address) as listener:
+        ann = mesh("ann", {"bob": Peer(None, print_of(keys["bob"]))}, keys["ann"], listener)
+        close_all(ann, bob.result(10))
+
+
+def test_links_are_tls_1_3(pool, listener, keys):
+    ann, bob = (future.result(10) for future in start_pair(pool, listener, keys))
+    lanes = bob["ann"]._outlet._sink._sock, bob["ann"]._intake._source._sock
+    assert [lane.version() for lane in lanes] == ["TLSv1.3", "TLSv1.3"]
+    close_all(ann, bob)
+
+
+def test_a_wrong_key_of_the_dialler_is_told_on_both_ends(pool, listener, keys, make_credentials):
+    impostor = make_credentials("impostor")
+    ann, bob = start_pair(pool, listener, keys, bob_key=impostor)
+    with pytest.raises(HandshakeError) as at_bob:
+        bob.result(20)
+    with pytest.raises(HandshakeError) as at_ann:
+        ann.result(20)
+    assert (at_bob.value.party, at_ann.value.party) == ("ann", "bob")
+    for error in (at_bob, at_ann):
+        assert print_of(impostor) in error.value.reason
+        assert print_of(keys["bob"]) in error.value.reason
+        assert "job file" in error.value.reason
+
+
+def test_a_wrong_key_of_the_listener_is_told_on_both_ends(pool, listener, keys):
+    wanted = print_of(keys["cat"])
+    ann, bob = start_pair(pool, listener, keys, bob_pins=wanted)
+    with pytest.raises(HandshakeError) as at_bob:
+        bob.result(20)
+    with pytest.raises(HandshakeError) as at_ann:
+        ann.result(20)
+    assert (at_bob.value.party, at_ann.value.party) == ("ann", "bob")
+    for error in (at_bob, at_ann):
+        assert print_of(keys["ann"]) in error.value.reason
+        assert wanted in error.value.reason
+
+
+@pytest.mark.parametrize("who", ["ann", "bob"])
+def test_an_expired_certificate_is_told_on_both_ends(pool, listener, keys, make_credentials, who):
+    old = {**keys, who: make_credentials(who, days=-1)}
+    failures = []
+    for future in start_pair(pool, listener, old):
+        with pytest.raises(HandshakeError) as caught:
+            future.result(20)
+        failures.append(caught.value.reason)
+    assert all("expired" in reason and "tacit keys" in reason for reason in failures)
+
+
+def test_a_certificate_without_its_key_does_not_get_in(pool, listener, keys, make_credentials):
+    # Mallory shows bob's certificate, which is public, and holds another key.
+    def mallory() -> None:
+        other = make_credentials("mallory")
+        der = keys["bob"].certificate()
+        with socket.create_connection(listener.getsockname()) as sock:
+            sock.sendall(b"TACIT\x01" + len(der).to_bytes(2, "little") + der)
+            sock.recv(10_000)
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+            other.load_into(context)
+            with context.wrap_socket(sock) as tls, contextlib.suppress(OSError):
+                tls.sendall(bytes(640))
+                tls.recv(1)
+
+    pool.submit(mallory)
+    with pytest.raises(HandshakeError, match="not accepted"):
+        mesh("ann", {"bob": Peer(None, print_of(keys["bob"]))}, keys["ann"], listener)
+
+
+def test_strangers_are_ignored_and_remembered(pool, listener, keys, make_credentials):
+    address = listener.getsockname()
+    socks = [socket.create_connection(address) for _ in range(3)]
+    socks[0].sendall(b"GET / HTTP/1.1\r\n\r\n" + bytes(100))
+    socks[1].sendall(b"TACIT\x01\xff\xff")
+    socks[2].close()
+    stranger = make_credentials("stranger")
+    with pytest.raises(HandshakeError, match="expects no such party"):
+        pool.submit(start_ann_and_call_as_stranger, pool, listener, keys, stranger).result(20)
+    for sock in socks:
+        sock.close()
+
+
+def start_ann_and_call_as_stranger(pool, listener, keys, stranger):
+    ann = pool.submit(
+        mesh, "ann", {"bob": Peer(None, print_of(keys["bob"]))}, keys["ann"], listener
+    )
+    address = listener.getsockname()
+    try:
+        mesh("zoe", {"ann": Peer(address, print_of(keys["ann"]))}, stranger)
+    finally:
+        bob = mesh("bob", {"ann": Peer(address, print_of(keys["ann"]))}, keys["bob"])
+        close_all(ann.result(10), bob)
+
+
+def test_a_missing_party_is_named_with_who_was_refused_meanwhile(listener, keys):
+    with socket.create_connection(listener.getsockname()) as scanner:
+        scanner.sendall(b"SSH-2.0-scanner\r\n" * 10)
+        with pytest.raises(LinkTimeout) as caught:
+            mesh("ann", {"bob": Peer(None, print_of(keys["bob"]))}, keys["ann"], listener, SHORT)
+    assert caught.value.party == "bob"
+    assert "no connection from 'bob' within 0.5 s; is it running" in caught.value.reason
+    assert "SSH-2." in caught.value.reason
+
+
+def test_a_silent_connection_does_not_keep_the_others_out(pool, listener, keys):
+    with contextlib.ExitStack() as idle:
+        for _ in range(10):
+            idle.enter_context(socket.create_connection(listener.getsockname()))
+        ann, bob = (future.result(10) for future in start_pair(pool, listener, keys))
+        close_all(ann, bob)
+
+
+def test_nobody_at_the_address_is_an_error_that_says_so(keys):
+    with listen("127.0.0.1", 0) as probe:
+        host, port = probe.getsockname()
+    with pytest.raises(LinkTimeout, match=f"no connection to 'ann' at {host}:{port} within 0.5 s"):
+        mesh("bob", {"ann": Peer((host, port), print_of(keys["ann"]))}, keys["bob"], None, SHORT)
+
+
+def test_those_already_connected_learn_who_is_missing(pool, listener, keys):
+    peers = {name: Peer(None, print_of(keys[name])) for name in ("bob", "cat")}
+    ann = pool.submit(mesh, "ann", peers, keys["ann"], listener, Patience(connect_s=1.5))
+    to_ann = {"ann": Peer(listener.getsockname(), print_of(keys["ann"]))}
+    bob = mesh("bob", to_ann, keys["bob"])
+    with pytest.raises(LinkTimeout, match="'cat'"):
+        ann.result(10)
+    with pytest.raises(PartyError) as caught:
+        bob["ann"].recv("x/1")
+    assert caught.value.party == "cat"
+    close_all(bob)
+
+
+def test_another_name_for_the_same_key_is_a_difference_of_job_files(pool, listener, keys):
+    ann = pool.submit(
+        mesh, "ann", {"bob": Peer(None, print_of(keys["bob"]))}, keys["ann"], listener
+    )
+    address = listener.getsockname()
+    with pytest.raises(HandshakeError, match="job files differ"):
+        mesh("robert", {"ann": Peer(address, print_of(keys["ann"]))}, keys["bob"])
+    with pytest.raises(HandshakeError, match="job files differ"):
+        ann.result(20)
+
+
+def test_a_port_in_use_says_so(listener):
+    host, port = listener.getsockname()
+    with pytest.raises(ConfigError, match=f"{host}:{port}.*another program uses this port"):
+        listen(host, port)
+
+
+@pytest.mark.parametrize(("host", "port"), [("no such host", 1), ("192.0.2.1", 0), ("", 70000)])
+def test_an_address_that_cannot_be_listened_on_says_so(host, port):
+    with pytest.raises(ConfigError, match="cannot listen on"):
+        listen(host, port)
+
+
+def test_settings_that_cannot_work_are_refused(listener, keys):
+    ann, bob = print_of(keys["ann"]), print_of(keys["bob"])
+    with pytest.raises(ConfigError, match="neither 'ann' nor 'bob' has an address"):
+        mesh("ann", {"bob": Peer(None, bob)}, keys["ann"])
+    with pytest.raises(ConfigError, match="the same fingerprint"):
+        mesh("ann", {"bob": Peer(None, ann)}, keys["ann"], listener)
+    with pytest.raises(ConfigError, match="party name"):
+        mesh("ann", {"b\nb": Peer(None, bob)}, keys["ann"], listener)
+    for wrong in ("", "md5:12", "sha256:" + "A" * 64, "sha256:12"):
+        with pytest.raises(ConfigError, match="fingerprint is"):
+            Peer(None, wrong)
+
+
+def test_unusable_key_files_are_refused_before_anything_is_dialled(listener, keys, tmp_path):
+    peers = {"bob": Peer(None, print_of(keys["bob"]))}
+    broken = tmp_path / "broken.pem"
+    broken.write_text("not a certificate")
+    for credentials in (
+        Credentials(Path("/nowhere/a.pem"), Path("/nowhere/a.key")),
+        Credentials(broken, keys["ann"].key_file),
+        Credentials(keys["ann"].certificate_file, broken),
+        Credentials(keys["ann"].certificate_file, keys["bob"].key_file),
+    ):
+        with pytest.raises(IdentityError):
+            mesh("ann", peers, credentials, listener)
+
+
+def test_a_flipped_bit_on_the_wire_breaks_the_link_with_a_name(pool, listener, keys):
+    with listen("127.0.0.1", 0) as front:
+        ann = pool.submit(
+            mesh, "ann", {"bob": Peer(None, print_of(keys["bob"]))}, keys["ann"], listener
+        )
+        bob = pool.submit(
+            mesh, "bob", {"ann": Peer(front.getsockname(), print_of(keys["ann"]))}, keys["bob"]
+        )
+        flip = threading.Event()
+        for _ in range(2):
+            start_proxy(front, listener.getsockname(), flip)
+        ann, bob = ann.result(10), bob.result(10)
+        bob["ann"].send("x/1", frame_bytes(bytes(1000)))
+        ann["bob"].recv("x/1")
+        flip.set()
+        bob["ann"].send("x/2", frame_bytes(bytes(1000)))
+        with pytest.raises(LinkError) as caught:
+            ann["bob"].recv("x/2")
+        assert caught.value.party == "bob"
+        close_all(ann, bob)
+
+
+def start_proxy(front: socket.socket, target: tuple[str, int], flip: threading.Event) -> None:
+    """Pass one connection on, inverting one bit of every piece while ``flip`` is set."""
+    near, _ = front.accept()
+    far = socket.create_connection(target)
+
+    def pump(source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while piece := source.recv(1 << 16):
+                spoiled = bytearray(piece)
+                if flip.is_set():
+                    spoiled[-1] ^= 1
+                sink.sendall(spoiled)
+        with contextlib.suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
+
+    def both() -> None:
+        with near, far:
+            back = threading.Thread(target=pump, args=(far, near))
+            back.start()
+            pump(near, far)
+            back.join()
+
+    threading.Thread(target=both).start()
+
+
+def test_garbage_inside_tls_gives_only_link_errors(pool, listener, keys):
+    for i in range(10):
+        ann, bob = (future.result(10) for future in start_pair(pool, listener, keys))
+        sink = bob["ann"]._outlet._sink
+        sink.send(bytes([i]) * 500)
+        with pytest.raises(LinkError) as caught:
+            ann["bob"].recv("x/1")
+        assert caught.value.party == "bob"
+        close_all(ann, bob)
