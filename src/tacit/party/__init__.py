@@ -1,0 +1,39 @@
+"""Parties: a session with the others, and ways to start them."""
+
+from tacit.party.join import Meeting, blame, joined, session_over
+from tacit.party.ledger import Ledger, merge
+from tacit.party.processes import (
+    Child,
+    Event,
+    Outcome,
+    StatusPipe,
+    python_command,
+    supervise,
+    watch_parent,
+)
+from tacit.party.progress import Listener, Progress
+from tacit.party.session import Session, open_session
+from tacit.party.threads import run_threads
+from tacit.party.usage import Usage
+
+__all__ = [
+    "Child",
+    "Event",
+    "Ledger",
+    "Listener",
+    "Meeting",
+    "Outcome",
+    "Progress",
+    "Session",
+    "StatusPipe",
+    "Usage",
+    "blame",
+    "joined",
+    "merge",
+    "open_session",
+    "python_command",
+    "run_threads",
+    "session_over",
+    "supervise",
+    "watch_parent",
+]

@@ -1,0 +1,155 @@
+"""Session: who I am, my links, the generators I share with each peer, and my ledgers."""
+
+import hashlib
+import hmac
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tacit import ring
+from tacit.crypto import derive
+from tacit.errors import DisagreementError, FrameError
+from tacit.party.ledger import Ledger
+from tacit.party.progress import Progress
+from tacit.result import Cost, Phase
+from tacit.transport import Frame, Link, Meter
+
+_DTYPES = {torch.uint8: "u8", torch.int32: "i32", torch.int64: "i64"}
+_CONTRIBUTION_BYTES = 32
+_DIGEST_BYTES = 32
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Session:
+    """One party's end of a running job. Made by `open_session`."""
+
+    me: str
+    parties: tuple[str, ...]
+    links: Mapping[str, Link]
+    meter: Meter
+    ledger: Ledger
+    progress: Progress
+    generators: Mapping[str, ring.Prg]
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """Return everyone but me, in the order of the job."""
+        return tuple(name for name in self.parties if name != self.me)
+
+    def shared(self, peer: str) -> ring.Prg:
+        """Return the generator that only this peer and I can run.
+
+        Guarantee: its key is derived from 32 secret bytes of each side, exchanged on the
+        authenticated link; nobody else can predict it as long as one side's entropy is good.
+        """
+        return self.generators[peer]
+
+    def send(self, to: str, tag: str, values: Tensor, *, phase: Phase = "online") -> None:
+        """Send integers to a peer. The tensor's memory must not change afterwards."""
+        frame = Frame(_DTYPES[values.dtype], tuple(values.shape), ring.to_bytes(values))
+        self.links[to].send(tag, frame, phase=phase)
+
+    def recv(
+        self, sender: str, tag: str, shape: tuple[int, ...], *, dtype: torch.dtype = torch.int64
+    ) -> Tensor:
+        """Receive integers of a known type and shape from a peer; anything else is refused."""
+        frame = self.links[sender].recv(tag)
+        wanted = _DTYPES[dtype]
+        if frame.dtype != wanted or frame.shape != shape:
+            raise FrameError(
+                sender, f"{tag}: wanted {wanted}{shape}, got {frame.dtype}{frame.shape}"
+            )
+        return ring.from_bytes(frame.data, frame.dtype, frame.shape)
+
+    def publish(self, tag: str, sizes: tuple[int, ...]) -> None:
+        """Tell everyone a few public numbers, such as a shape."""
+        for peer in self.peers:
+            self.send(peer, f"setup/{tag}", torch.tensor(sizes), phase="setup")
+
+    def learn(self, owner: str, tag: str, count: int) -> tuple[int, ...]:
+        """Receive the public numbers that their owner publishes."""
+        values = self.recv(owner, f"setup/{tag}", (count,))
+        return tuple(int(value) for value in values)
+
+    def agree(self, subject: str, digest: bytes) -> None:
+        """Make sure that every party holds the same thing, by its SHA-256, or stop."""
+        mine = torch.frombuffer(bytearray(digest), dtype=torch.uint8)
+        for peer in self.peers:
+            self.send(peer, f"setup/{subject}", mine, phase="setup")
+        for peer in self.peers:
+            theirs = self.recv(peer, f"setup/{subject}", (_DIGEST_BYTES,), dtype=torch.uint8)
+            if bytes(theirs.tolist()) != digest:
+                raise DisagreementError(
+                    peer,
+                    f"has another {subject} than {self.me!r} "
+                    f"(sha256 {bytes(theirs.tolist()).hex()[:16]}…, ours {digest.hex()[:16]}…); "
+                    "start all parties with the same files and the same version of tacit",
+                )
+
+    def cost(self) -> Cost:
+        """Return what my meter counted so far: sent, received, and the rounds of each phase."""
+        return Cost(
+            traffic=self.meter.traffic() + self.meter.arrivals(),
+            offline_rounds=self.meter.rounds("offline"),
+            online_rounds=self.meter.rounds("online"),
+        )
+
+    def finish(self) -> None:
+        """Wait until every party has come to its end: only then is a result a result."""
+        self.agree("end", hashlib.sha256(b"tacit end of job").digest())
+
+
+def open_session(
+    *,
+    me: str,
+    parties: tuple[str, ...],
+    links: Mapping[str, Link],
+    meter: Meter,
+    progress: Progress,
+    job_digest: bytes,
+) -> Session:
+    """Check that all peers run this job, and make a generator with each of them.
+
+    Guarantee: see `Session.shared`. Cost: one exchange of 32 + 32 bytes with each peer.
+    """
+    session = Session(
+        me=me,
+        parties=parties,
+        links=links,
+        meter=meter,
+        ledger=Ledger(),
+        progress=progress,
+        generators={},
+    )
+    session.agree("job", job_digest)
+    return Session(
+        me=me,
+        parties=parties,
+        links=links,
+        meter=meter,
+        ledger=session.ledger,
+        progress=progress,
+        generators=_pair_generators(session, job_digest),
+    )
+
+
+def _pair_generators(session: Session, job_digest: bytes) -> dict[str, ring.Prg]:
+    """Mix 32 secret bytes of each side into one generator per pair."""
+    mine = {peer: os.urandom(_CONTRIBUTION_BYTES) for peer in session.peers}
+    for peer, secret in mine.items():
+        frame = torch.frombuffer(bytearray(secret), dtype=torch.uint8)
+        session.send(peer, "setup/seed", frame, phase="setup")
+    generators = {}
+    for peer, secret in mine.items():
+        received = session.recv(peer, "setup/seed", (_CONTRIBUTION_BYTES,), dtype=torch.uint8)
+        theirs = bytes(received.tolist())
+        if hmac.compare_digest(theirs, secret):
+            raise DisagreementError(peer, "sent our own random bytes back; refusing its key")
+        first, second = (secret, theirs) if session.me < peer else (theirs, secret)
+        context = f"tacit pair generator {min(session.me, peer)} {max(session.me, peer)}".encode()
+        key = derive(first + second, context=context, salt=job_digest, length=16)
+        generators[peer] = ring.Prg(key)
+    return generators

@@ -1,0 +1,133 @@
+"""Run a program of ops between three parties in one process, and keep everything they saw."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tacit import ring
+from tacit.mpc import PROTOCOLS, Plan, Roles, compute, make_plan, merge_costs, serve, without_setup
+from tacit.party import Meeting, Session, run_threads
+from tacit.result import Cost, Leak
+from tacit.transport import Frame, Link, Patience
+
+ALICE, BOB, CAROL = PARTIES = ("alice", "bob", "carol")
+ROLES = Roles(ALICE, BOB, CAROL)
+PATIENCE = Patience(connect_s=10, silence_s=10, heartbeat_s=1, stall_s=20)
+MEETING = Meeting(parties=PARTIES, job_digest=b"j" * 32, patience=PATIENCE)
+
+Program = Callable[[Any], Any]
+
+
+@dataclass
+class Run:
+    """What came out of a run, what it cost, and what every party received while computing."""
+
+    plan: Plan
+    values: dict[str, Any] = field(default_factory=dict)
+    received: dict[str, list[tuple[str, Tensor]]] = field(default_factory=dict)
+    leaks: dict[str, tuple[Leak, ...]] = field(default_factory=dict)
+    costs: dict[str, Cost] = field(default_factory=dict)
+
+    @property
+    def metered(self) -> Cost:
+        return without_setup(merge_costs(self.costs))
+
+
+class Wiretap:
+    """A link that notes every protocol message its owner receives."""
+
+    def __init__(self, inner: Link, notes: list[tuple[str, Tensor]]) -> None:
+        self._inner = inner
+        self._notes = notes
+        self.peer = inner.peer
+
+    def send(self, tag: str, frame: Frame, *, phase: Any = "online") -> None:
+        self._inner.send(tag, frame, phase=phase)
+
+    def recv(self, tag: str) -> Frame:
+        frame = self._inner.recv(tag)
+        if not tag.startswith("setup/"):
+            words = ring.from_bytes(frame.data, frame.dtype, frame.shape)
+            self._notes.append((f"{tag} from {self.peer}", words.clone()))
+        return frame
+
+    def close(self, *, failure: tuple[str, str] | None = None) -> None:
+        self._inner.close(failure=failure)
+
+
+class ZeroPrg:
+    """A generator whose output a corrupt party knows: without loss of generality, zeros."""
+
+    def fork(self, label: str) -> ZeroPrg:
+        return self
+
+    def words(self, shape: tuple[int, ...]) -> Tensor:
+        return torch.zeros(shape, dtype=torch.int64)
+
+    def permutation(self, count: int) -> Tensor:
+        return torch.arange(count)
+
+
+def simulate(
+    program: Program,
+    *,
+    protocol: str = "sealed",
+    inputs: Mapping[str, Mapping[str, Tensor]] | None = None,
+    frac_bits: int = 16,
+    corrupt: str | None = None,
+    keys: Mapping[frozenset[str], bytes] | None = None,
+) -> Run:
+    """Run a program of three parties in threads.
+
+    Args:
+        program: takes ops; the same for PlanOps and SecretOps.
+        protocol: a name of the table.
+        inputs: each owner's tensors by name.
+        frac_bits: precision.
+        corrupt: a party all of whose shared generators give zeros, so that nothing it knows
+            can make what it receives look random.
+        keys: fixed keys of generators by pair, for tests that repeat a run.
+    """
+    plan = make_plan(program, PROTOCOLS[protocol], ROLES, frac_bits=frac_bits)
+    run = Run(plan)
+    notes: dict[str, list[tuple[str, Tensor]]] = {name: [] for name in PARTIES}
+
+    def party(session: Session) -> Any:
+        me = session.me
+        session = replace(session, generators=_generators(session, corrupt, keys or {}))
+        mine = (inputs or {}).get(me, {})
+        if me in ROLES.computing:
+            value = compute(session, plan, program, inputs=mine)
+        else:
+            value = serve(session, plan, inputs=mine)
+        run.leaks[me] = session.ledger.entries()
+        run.costs[me] = session.cost()
+        return value
+
+    run.values = run_threads(
+        dict.fromkeys(PARTIES, party),
+        MEETING,
+        wrap=lambda me, link: Wiretap(link, notes[me]),
+    )
+    run.received = notes
+    return run
+
+
+def _generators(
+    session: Session, corrupt: str | None, keys: Mapping[frozenset[str], bytes]
+) -> dict[str, Any]:
+    generators: dict[str, Any] = {}
+    for peer, prg in session.generators.items():
+        pair = frozenset((session.me, peer))
+        if corrupt in pair:
+            generators[peer] = ZeroPrg()
+        elif pair in keys:
+            generators[peer] = ring.Prg(keys[pair])
+        else:
+            generators[peer] = prg
+    return generators

@@ -1,0 +1,22 @@
+import pytest
+
+from tacit.errors import DataError, LinkClosed, TacitError
+from tacit.party import blame
+
+
+@pytest.mark.parametrize(
+    ("error", "party", "words"),
+    [
+        (LinkClosed("lab", "went away"), "lab", "went away"),
+        (DataError("row 17 of patients.csv has no age"), "hospital", "its own input"),
+        (KeyboardInterrupt(), "hospital", "stopped by its user"),
+        (TacitError("step 3 used twice"), "hospital", "internal error (TacitError)"),
+        (ZeroDivisionError("1/0"), "hospital", "internal error (ZeroDivisionError)"),
+    ],
+)
+def test_the_others_are_told_who_failed_but_nothing_about_a_partys_data(error, party, words):
+    named, reason = blame("hospital", error)
+    assert named == party
+    assert words in reason
+    assert "17" not in reason
+    assert "patients" not in reason

@@ -1,0 +1,88 @@
+import hashlib
+
+import pytest
+import torch
+
+from harness import ALICE, BOB, MEETING, PARTIES, PATIENCE
+from tacit.errors import DisagreementError, FrameError, PartyError
+from tacit.party import Meeting, run_threads
+
+
+def run(program, meeting=MEETING):
+    return run_threads(dict.fromkeys(meeting.parties, program), meeting)
+
+
+def test_each_pair_shares_a_generator_of_its_own():
+    def first_words(session):
+        return {peer: session.shared(peer).words((4,)).tolist() for peer in session.peers}
+
+    words = run(first_words)
+    streams = set()
+    for me in PARTIES:
+        for peer in PARTIES:
+            if me != peer:
+                assert words[me][peer] == words[peer][me]
+                streams.add(tuple(words[me][peer]))
+    assert len(streams) == 3
+
+
+def test_generators_are_fresh_in_every_session():
+    def word(session):
+        return session.shared(session.peers[0]).words((2,)).tolist()
+
+    assert run(word) != run(word)
+
+
+def test_a_message_of_another_shape_than_expected_is_refused_and_its_sender_named():
+    def program(session):
+        if session.me == ALICE:
+            session.send(BOB, "run/0", torch.zeros(3, dtype=torch.int64))
+        elif session.me == BOB:
+            session.recv(ALICE, "run/0", (4,))
+
+    with pytest.raises(FrameError, match=r"i64\(4,\), got i64\(3,\)") as caught:
+        run(program)
+    assert caught.value.party == ALICE
+
+
+def test_parties_with_different_plans_stop_and_name_each_other():
+    def program(session):
+        session.agree("plan", hashlib.sha256(session.me.encode()).digest())
+
+    with pytest.raises(DisagreementError, match="another plan"):
+        run(program)
+
+
+def test_public_numbers_reach_everyone():
+    def program(session):
+        if session.me == ALICE:
+            session.publish("size", (569, 30))
+            return (569, 30)
+        return session.learn(ALICE, "size", 2)
+
+    assert set(run(program).values()) == {(569, 30)}
+
+
+def test_the_error_of_the_party_that_failed_first_is_raised_and_the_others_name_it():
+    seen = {}
+
+    def program(session):
+        if session.me == BOB:
+            session.agree("start", b"s" * 32)  # so that nobody is still opening its session
+            raise ZeroDivisionError("secret value 42")
+        try:
+            session.agree("start", b"s" * 32)
+            session.recv(BOB, "run/0", (1,))
+        except PartyError as error:
+            seen[session.me] = (error.party, error.reason)
+            raise
+
+    with pytest.raises(ZeroDivisionError):
+        run(program)
+    assert {party for party, _ in seen.values()} == {BOB}
+    assert all("42" not in reason for _, reason in seen.values()), "reasons carry no secret"
+
+
+def test_two_parties_are_enough_for_a_session():
+    meeting = Meeting(parties=(ALICE, BOB), job_digest=b"x" * 32, patience=PATIENCE)
+    assert run(lambda session: session.peers, meeting) == {ALICE: (BOB,), BOB: (ALICE,)}
