@@ -1,0 +1,25 @@
+"""Computing on secrets: protocols, the plan, the dealer, and ops that run a model on shares."""
+
+from tacit.mpc.contract import MpcProtocol, Roles
+from tacit.mpc.cost import merge_costs, without_setup
+from tacit.mpc.plan import Plan, PlanOps, make_plan
+from tacit.mpc.protocols import PROTOCOLS, find_protocol
+from tacit.mpc.run import SecretOps, compute, serve
+from tacit.mpc.share import BitShare, Share
+
+__all__ = [
+    "PROTOCOLS",
+    "BitShare",
+    "MpcProtocol",
+    "Plan",
+    "PlanOps",
+    "Roles",
+    "SecretOps",
+    "Share",
+    "compute",
+    "find_protocol",
+    "make_plan",
+    "merge_costs",
+    "serve",
+    "without_setup",
+]

@@ -1,0 +1,1 @@
+"""Two parties with additive halves modulo 2^64 and a dealer who is gone when they start."""

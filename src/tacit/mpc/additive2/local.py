@@ -1,0 +1,169 @@
+"""Operations that each party does on its own halves: nothing is sent, nothing can leak."""
+
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from tacit import ring
+from tacit.errors import InputError
+from tacit.mpc import shapes
+from tacit.mpc.contract import Channel, Declaration, Roles
+from tacit.mpc.randomness import Parts
+from tacit.mpc.share import AnyShare, AnySpec, Share, Spec
+
+
+def numeric(spec: AnySpec, operation: str) -> Spec:
+    """Return the spec of a number that may take part in arithmetic, or say why it may not."""
+    if not isinstance(spec, Spec):
+        raise InputError(f"{operation} wants numbers, got secret bits; only opening is possible")
+    if spec.finish:
+        raise InputError(
+            f"{operation} after {spec.finish}: under this protocol {spec.finish} is applied by the "
+            "receiver once the value is opened, so nothing can be computed on it; open it, or use "
+            "protocol 'permuted3', whose helper computes it on the way"
+        )
+    return spec
+
+
+def half(share: AnyShare) -> Share:
+    """Narrow an operand to a share of numbers; `declare` has refused everything else."""
+    assert isinstance(share, Share)  # noqa: S101 - cannot happen after `numeric`
+    return share
+
+
+def lift(words: Tensor, spec: Spec, frac_bits: int) -> Tensor:
+    """Bring a half to more fraction bits, exactly."""
+    return words if spec.frac_bits == frac_bits else words * (1 << (frac_bits - spec.frac_bits))
+
+
+@dataclass(frozen=True)
+class Add:
+    """Add or subtract two secrets. Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes."""
+
+    sign: int = 1
+
+    def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
+        """Say what comes out."""
+        x, y = (numeric(spec, "adding") for spec in operands)
+        return Declaration(out=self._out(x, y))
+
+    def _out(self, x: Spec, y: Spec) -> Spec:
+        shape = shapes.broadcast(x.shape, y.shape)
+        frac_bits = max(x.frac_bits, y.frac_bits)
+        return Spec(shape=shape, frac_bits=frac_bits, bound=x.bound + y.bound)
+
+    def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
+        """Add my halves."""
+        x, y = (half(operand) for operand in operands)
+        out = self._out(x.spec, y.spec)
+        left, right = (lift(s.words, s.spec, out.frac_bits) for s in (x, y))
+        return Share(left + right if self.sign > 0 else left - right, out)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Multiply a secret by a public number, which takes the given fraction bits.
+
+    Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes. Error: that of rounding the factor.
+    """
+
+    factor: float
+    frac_bits: int
+
+    def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
+        """Say what comes out."""
+        return Declaration(out=self._out(numeric(operands[0], "scaling")))
+
+    def _out(self, x: Spec) -> Spec:
+        # Keeps the encoded factor within a word even where x itself is tiny.
+        Spec(shape=(), frac_bits=self.frac_bits, bound=abs(self.factor))
+        bound = x.bound * abs(self.factor)
+        return Spec(shape=x.shape, frac_bits=x.frac_bits + self.frac_bits, bound=bound)
+
+    def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
+        """Scale my half."""
+        x = half(operands[0])
+        out = self._out(x.spec)
+        return Share(x.words * round(self.factor * (1 << self.frac_bits)), out)
+
+
+@dataclass(frozen=True)
+class Shift:
+    """Add a public number. Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes."""
+
+    amount: float
+
+    def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
+        """Say what comes out."""
+        return Declaration(out=self._out(numeric(operands[0], "shifting")))
+
+    def _out(self, x: Spec) -> Spec:
+        return replace(x, bound=x.bound + abs(self.amount))
+
+    def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
+        """Add the number to P0's half."""
+        x = half(operands[0])
+        out = self._out(x.spec)
+        if not channel.is_first:
+            return Share(x.words, out)
+        return Share(x.words + ring.encode(self.amount, frac_bits=x.spec.frac_bits), out)
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Add up along a dimension. Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes."""
+
+    dim: int
+
+    def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
+        """Say what comes out."""
+        return Declaration(out=self._out(numeric(operands[0], "summing")))
+
+    def _out(self, x: Spec) -> Spec:
+        shape = shapes.reduce(x.shape, self.dim)
+        return replace(x, shape=shape, bound=x.bound * x.shape[self.dim])
+
+    def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
+        """Sum my half."""
+        x = half(operands[0])
+        out = self._out(x.spec)
+        return Share(x.words.sum(dim=self.dim), out)
+
+
+@dataclass(frozen=True)
+class Reshape:
+    """Give the same elements another shape. Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes."""
+
+    shape: tuple[int, ...]
+
+    def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
+        """Say what comes out."""
+        x = numeric(operands[0], "reshaping")
+        shape = shapes.reshape(x.shape, self.shape)
+        return Declaration(out=replace(x, shape=shape))
+
+    def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
+        """Reshape my half."""
+        x = half(operands[0])
+        words = x.words.reshape(self.shape)
+        return Share(words, replace(x.spec, shape=tuple(words.shape)))
+
+
+@dataclass(frozen=True)
+class Transpose:
+    """Swap two dimensions. Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes."""
+
+    first: int
+    second: int
+
+    def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
+        """Say what comes out."""
+        x = numeric(operands[0], "transposing")
+        shape = shapes.transpose(x.shape, self.first, self.second)
+        return Declaration(out=replace(x, shape=shape))
+
+    def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
+        """Transpose my half."""
+        x = half(operands[0])
+        words = x.words.transpose(self.first, self.second)
+        return Share(words, replace(x.spec, shape=tuple(words.shape)))

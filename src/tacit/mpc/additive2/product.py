@@ -1,0 +1,64 @@
+"""Products of two secrets, with a Beaver triple from the dealer."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tacit.mpc.additive2.local import half, numeric
+from tacit.mpc.boundary import WORD_BYTES
+from tacit.mpc.contract import Channel, Declaration, Roles
+from tacit.mpc.cost import exchange
+from tacit.mpc.randomness import Parts, Product, Triple, multiply, product_shape, unpack
+from tacit.mpc.share import AnyShare, AnySpec, Share, Spec
+
+
+@dataclass(frozen=True)
+class Multiply:
+    """Multiply two secrets, element-wise or as matrices (Beaver 1991).
+
+    The result has the fraction bits of both factors together; `Rescale` brings them down when
+    they are in the way, and not before.
+
+    Guarantee: the parties see x - a and y - b for uniform a and b, and nothing else.
+    Cost: 1 round; 8 bytes for every element of both operands, each way.
+    """
+
+    product: Product
+
+    def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
+        """Say what comes out and what is sent."""
+        x, y = (numeric(spec, "multiplying") for spec in operands)
+        size = WORD_BYTES * (x.elements + y.elements)
+        return Declaration(
+            out=self._out(x, y),
+            needs=(Triple(self.product, x.shape, y.shape),),
+            rounds=(exchange(*roles.computing, size),),
+        )
+
+    def _out(self, x: Spec, y: Spec) -> Spec:
+        shape = product_shape(self.product, x.shape, y.shape)
+        terms = x.shape[-1] if self.product == "matmul" else 1
+        frac_bits = x.frac_bits + y.frac_bits
+        return Spec(shape=shape, frac_bits=frac_bits, bound=terms * x.bound * y.bound)
+
+    def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
+        """Open the masked operands and combine them with my part of the triple."""
+        x, y = (half(operand) for operand in operands)
+        ((a, b, c),) = material
+        e, d = self._open(channel, x.words, y.words, a, b)
+        # z = (e + a)(d + b) = e·d + e·b + a·d + c; P0 adds the public term e·d.
+        b = b + d if channel.is_first else b
+        z = multiply(self.product, e, b) + multiply(self.product, a, d) + c
+        return Share(z, self._out(x.spec, y.spec))
+
+    def _open(
+        self, channel: Channel, x: Tensor, y: Tensor, a: Tensor, b: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Reveal x - a and y - b to both, written straight into one message."""
+        mine = torch.empty(x.numel() + y.numel(), dtype=torch.int64, device=x.device)
+        left, right = unpack(mine, (tuple(x.shape), tuple(y.shape)))
+        torch.sub(x, a, out=left)
+        torch.sub(y, b, out=right)
+        e, d = unpack(mine + channel.exchange(mine), (tuple(x.shape), tuple(y.shape)))
+        return e, d

@@ -1,0 +1,128 @@
+"""The contract of a protocol: kernels that declare what they send, and then send exactly that."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor
+
+from tacit.errors import ConfigError
+from tacit.mpc.cost import Round
+from tacit.mpc.randomness import Need, Parts
+from tacit.mpc.share import AnyShare, AnySpec
+from tacit.party import Session
+from tacit.result import Claim, Leak
+from tacit.ring import Prg
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which party of the job is P0, P1 and the dealer (or helper) of the protocol."""
+
+    first: str
+    second: str
+    dealer: str
+
+    def __post_init__(self) -> None:
+        names = (self.first, self.second, self.dealer)
+        if len(set(names)) != len(names):
+            raise ConfigError(
+                f"the two computing parties and the dealer must be three, got {', '.join(names)}: "
+                "a dealer who also computes could read the inputs"
+            )
+
+    @property
+    def computing(self) -> tuple[str, str]:
+        """Return P0 and P1."""
+        return self.first, self.second
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declaration:
+    """What one use of a kernel gives, needs from the dealer, sends online and shows to whom."""
+
+    out: AnySpec | None
+    needs: tuple[Need, ...] = ()
+    rounds: tuple[Round, ...] = ()
+    leaks: tuple[Leak, ...] = ()
+
+
+class Channel:
+    """The messages of one step of the plan, as one party sees them."""
+
+    def __init__(self, session: Session, roles: Roles, step: int) -> None:
+        self.session = session
+        self.roles = roles
+        self.step = step
+        self._sent: Counter[str] = Counter()
+        self._received: Counter[str] = Counter()
+
+    @property
+    def me(self) -> str:
+        """Return my name."""
+        return self.session.me
+
+    @property
+    def is_first(self) -> bool:
+        """Tell whether I am P0, who adds public constants."""
+        return self.session.me == self.roles.first
+
+    @property
+    def other(self) -> str:
+        """Return the other computing party."""
+        return self.roles.second if self.is_first else self.roles.first
+
+    def shared(self, peer: str) -> Prg:
+        """Return a generator that this peer and I share, fresh for this step."""
+        return self.session.shared(peer).fork(f"step {self.step}")
+
+    def send(self, to: str, values: Tensor) -> None:
+        """Send words that belong to this step."""
+        self.session.send(to, f"run/{self.step}.{self._sent[to]}", values)
+        self._sent[to] += 1
+
+    def recv(self, sender: str, shape: tuple[int, ...]) -> Tensor:
+        """Receive the sender's next message of this step."""
+        tag = f"run/{self.step}.{self._received[sender]}"
+        self._received[sender] += 1
+        return self.session.recv(sender, tag, shape)
+
+    def exchange(self, mine: Tensor) -> Tensor:
+        """Send my words to the other computing party and get its words of the same shape."""
+        self.send(self.other, mine)
+        return self.recv(self.other, tuple(mine.shape))
+
+
+class Kernel(Protocol):
+    """One operation of one protocol; its fields are the public parameters."""
+
+    def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
+        """Say what comes out, what is needed from the dealer and what will be sent."""
+        ...
+
+    def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
+        """Compute my half of the result as P0 or P1."""
+        ...
+
+
+@runtime_checkable
+class Attended(Protocol):
+    """A kernel in which a third party (helper, outside owner or receiver) takes part."""
+
+    def attend(self, channel: Channel, *operands: AnySpec) -> None:
+        """Do the third party's part of the step."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class MpcProtocol:
+    """A protocol: its name, what it promises, what it needs of its third party, its kernels.
+
+    ``kernels`` maps an operation to a function from public parameters to a kernel.
+    """
+
+    name: str
+    claims: tuple[Claim, ...]
+    helper_is_online: bool
+    kernels: Mapping[str, Callable[..., Kernel]]

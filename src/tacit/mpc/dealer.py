@@ -1,0 +1,71 @@
+"""The dealer: makes correlated randomness for a plan and streams it ahead of its use."""
+
+from math import prod
+
+from tacit.errors import TacitError
+from tacit.mpc.contract import Roles
+from tacit.mpc.plan import Plan, Step
+from tacit.mpc.randomness import Need, Parts, pack, unpack
+from tacit.party import Session
+from tacit.ring import Prg
+
+
+def _stream(session: Session, peer: str, step: int) -> Prg:
+    """Return the generator of one party's part of one step, known to it and to the dealer."""
+    return session.shared(peer).fork(f"deal {step}")
+
+
+def deal(session: Session, plan: Plan) -> None:
+    """Send the second party the corrections for every step that needs them.
+
+    Guarantee: what is sent is uniform to the second party. The dealer learns shapes; it never
+    receives anything that depends on an input.
+    Cost: offline, one message per step that needs randomness; nothing to the first party.
+    """
+    needing = [(number, step) for number, step in enumerate(plan.steps) if step.needs]
+    with session.progress.stage("deal", len(needing)) as advance:
+        for done, (number, step) in enumerate(needing, start=1):
+            words = pack(_corrections(session, plan.roles, number, step))
+            session.send(plan.roles.second, f"deal/{number}", words, phase="offline")
+            advance(done)
+
+
+def _corrections(session: Session, roles: Roles, number: int, step: Step) -> Parts:
+    first, second = (_stream(session, peer, number) for peer in roles.computing)
+    corrections: list[Parts] = [
+        need.correction(need.first(first), need.second(second)) for need in step.needs
+    ]
+    return tuple(part for parts in corrections for part in parts)
+
+
+class Supply:
+    """A computing party's end: hands out each step's material once."""
+
+    def __init__(self, session: Session, plan: Plan) -> None:
+        self._session = session
+        self._plan = plan
+        self._taken = -1
+
+    def take(self, number: int) -> tuple[Parts, ...]:
+        """Return the material of a step; steps come in order and never twice."""
+        if number <= self._taken:
+            raise TacitError(f"material of step {number} was used already; masks are used once")
+        self._taken = number
+        needs = self._plan.steps[number].needs
+        if not needs:
+            return ()
+        prg = _stream(self._session, self._plan.roles.dealer, number)
+        if self._session.me == self._plan.roles.first:
+            return tuple(need.first(prg) for need in needs)
+        return self._second(number, needs, prg)
+
+    def _second(self, number: int, needs: tuple[Need, ...], prg: Prg) -> tuple[Parts, ...]:
+        drawn = [need.second(prg) for need in needs]
+        shapes = tuple(shape for need in needs for shape in need.correction_shapes())
+        sizes = sum(prod(shape) for shape in shapes)
+        words = self._session.recv(self._plan.roles.dealer, f"deal/{number}", (sizes,))
+        received = iter(unpack(words, shapes))
+        return tuple(
+            own + tuple(next(received) for _ in need.correction_shapes())
+            for own, need in zip(drawn, needs, strict=True)
+        )

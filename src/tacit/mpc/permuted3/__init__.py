@@ -1,0 +1,1 @@
+"""A helper computes non-linear functions on permuted values."""

@@ -1,0 +1,137 @@
+"""Running a plan: SecretOps for the computing parties, `attend` for everyone else."""
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from torch import Tensor
+
+from tacit.errors import DisagreementError
+from tacit.mpc.boundary import Input, Open
+from tacit.mpc.contract import Attended, Channel, Kernel, MpcProtocol
+from tacit.mpc.dealer import Supply, deal
+from tacit.mpc.ops import ProtocolOps
+from tacit.mpc.plan import Plan, Step
+from tacit.mpc.protocols import find_protocol
+from tacit.mpc.share import AnyShare, AnySpec, Spec
+from tacit.party import Session
+
+R = TypeVar("R")
+
+
+class SecretOps(ProtocolOps[AnyShare]):
+    """Interpret a program on this party's halves, exactly along the agreed plan."""
+
+    def __init__(
+        self,
+        session: Session,
+        plan: Plan,
+        *,
+        inputs: Mapping[str, Tensor],
+        advance: Callable[[int], None],
+    ) -> None:
+        self._session = session
+        self._plan = plan
+        self._protocol = find_protocol(plan.protocol)
+        self._inputs = inputs
+        self._advance = advance
+        self._supply = Supply(session, plan)
+        self._step = 0
+
+    @property
+    def protocol(self) -> MpcProtocol:
+        """Return the protocol in use."""
+        return self._protocol
+
+    @property
+    def frac_bits(self) -> int:
+        """Return the fraction bits of inputs, factors and outputs."""
+        return self._plan.frac_bits
+
+    def spec(self, value: AnyShare) -> AnySpec:
+        """Return the public facts about a half."""
+        return value.spec
+
+    def apply(self, kernel: Kernel, *operands: AnyShare) -> AnyShare:
+        """Run one kernel."""
+        channel = self._next(kernel, operands)
+        material = self._supply.take(channel.step)
+        return kernel.run(channel, material, *operands)
+
+    def input(self, name: str, *, owner: str, shape: tuple[int, ...], bound: float) -> AnyShare:
+        """Take my half of an input."""
+        step = Input(owner, name, Spec(shape=shape, frac_bits=self.frac_bits, bound=bound))
+        return step.run(self._next(step, ()), self._inputs.get(name))
+
+    def open(self, value: AnyShare, *, to: tuple[str, ...], what: str, why: str) -> Tensor | None:
+        """Reveal a value to the named parties and write it into the ledger."""
+        value = self._settled(value)
+        step = Open(to, what, why)
+        return step.run(self._next(step, (value,)), value)
+
+    def _next(self, kernel: Kernel | Input | Open, operands: tuple[AnyShare, ...]) -> Channel:
+        """Move to the next step of the plan, and make sure that it is this one."""
+        number = self._step
+        specs = tuple(operand.spec for operand in operands)
+        steps = self._plan.steps
+        if number >= len(steps) or (steps[number].kernel, steps[number].operands) != (
+            kernel,
+            specs,
+        ):
+            planned = steps[number].kernel if number < len(steps) else "the end"
+            raise DisagreementError(
+                self._session.me, f"step {number} is {kernel}, but the plan says {planned}"
+            )
+        self._step += 1
+        self._advance(self._step)
+        return Channel(self._session, self._plan.roles, number)
+
+
+def compute(
+    session: Session,
+    plan: Plan,
+    program: Callable[[SecretOps], R],
+    *,
+    inputs: Mapping[str, Tensor],
+) -> R:
+    """Run a program as P0 or P1."""
+    with session.progress.stage("compute", len(plan.steps)) as advance:
+        return program(SecretOps(session, plan, inputs=inputs, advance=advance))
+
+
+def attend(session: Session, plan: Plan, *, inputs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+    """Take part in a plan as a helper, an outside owner or an outside receiver.
+
+    Returns:
+        What was opened to me, in order.
+    """
+    opened = []
+    with session.progress.stage("attend", len(plan.steps)) as advance:
+        for number, step in enumerate(plan.steps):
+            value = _attend_step(Channel(session, plan.roles, number), step, inputs)
+            if value is not None:
+                opened.append(value)
+            advance(number + 1)
+    return tuple(opened)
+
+
+def _attend_step(channel: Channel, step: Step, inputs: Mapping[str, Tensor]) -> Tensor | None:
+    kernel = step.kernel
+    if isinstance(kernel, Input):
+        kernel.attend(channel, inputs.get(kernel.name))
+    elif isinstance(kernel, Open):
+        return kernel.attend(channel, *step.operands)
+    elif isinstance(kernel, Attended):
+        kernel.attend(channel, *step.operands)
+    return None
+
+
+def serve(session: Session, plan: Plan, *, inputs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+    """Take part as everyone but P0 and P1: the dealer deals ahead while it attends to the steps."""
+    if session.me != plan.roles.dealer:
+        return attend(session, plan, inputs=inputs)
+    with ThreadPoolExecutor(1, thread_name_prefix="deal") as pool:
+        dealing = pool.submit(deal, session, plan)
+        opened = attend(session, plan, inputs=inputs)
+        dealing.result()
+    return opened

@@ -1,0 +1,108 @@
+"""Secrets have a type: one party's half of a number, or of a bit, and the public facts about it."""
+
+from dataclasses import dataclass
+from math import log2, prod
+from typing import NoReturn
+
+from torch import Tensor
+
+from tacit.errors import RangeError
+
+HEADROOM_BITS = 62
+"""A product may use this many bits of the word: rescaling is exact below 2^62 (see additive2)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """What everyone may know about a secret tensor: shape, precision and a bound on its values.
+
+    ``bound`` is a promise about |value|, made by the owner of an input (and checked when it is
+    encoded) and carried through every operation, so that a result that could wrap around the
+    ring is refused when the job is planned instead of being wrong when it runs.
+
+    ``finish`` names a function that the receiver applies after opening. Only a strictly
+    increasing function may wait like this: whoever gets its value can compute the argument, so
+    opening the argument reveals nothing more.
+    """
+
+    shape: tuple[int, ...]
+    frac_bits: int
+    bound: float
+    finish: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.frac_bits + log2(max(self.bound, 1e-300)) >= HEADROOM_BITS:
+            raise RangeError(
+                f"values up to ±{self.bound:.6g} with {self.frac_bits} fraction bits need more "
+                f"than {HEADROOM_BITS} bits; lower ring.frac_bits or the bounds of the inputs"
+            )
+
+    @property
+    def elements(self) -> int:
+        """Return the number of values."""
+        return prod(self.shape)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BitSpec:
+    """What everyone may know about a tensor of secret bits: its shape."""
+
+    shape: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        """Return the number of bits."""
+        return prod(self.shape)
+
+    @property
+    def words(self) -> int:
+        """Return how many 64-bit words hold the bits."""
+        return (self.elements + 63) // 64
+
+
+class _Secret:
+    """Refuse everything by which a secret could slip into plain arithmetic."""
+
+    def __array__(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError(f"{self!r} is one half of a secret; open it with ops.open(to=…, why=…)")
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(f"{self!r} has no truth value: a branch on a secret would reveal it")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __array__
+    __matmul__ = __rmatmul__ = __truediv__ = __float__ = __int__ = __len__ = __array__
+    __iter__ = __getitem__ = __array__
+    __torch_function__ = classmethod(lambda cls, *_: _refuse(cls))
+
+
+def _refuse(kind: type) -> NoReturn:
+    raise TypeError(f"a {kind.__name__} cannot be used as a torch tensor; use the ops of a session")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Share(_Secret):
+    """One party's additive half of a fixed-point tensor modulo 2^64.
+
+    Guarantee: a single half is uniform and says nothing about the value.
+    """
+
+    words: Tensor
+    spec: Spec
+
+    def __repr__(self) -> str:
+        return f"Share(shape={self.spec.shape}, frac_bits={self.spec.frac_bits})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BitShare(_Secret):
+    """One party's XOR half of a tensor of bits, packed 64 to a word (1-D)."""
+
+    words: Tensor
+    spec: BitSpec
+
+    def __repr__(self) -> str:
+        return f"BitShare(shape={self.spec.shape})"
+
+
+AnySpec = Spec | BitSpec
+AnyShare = Share | BitShare

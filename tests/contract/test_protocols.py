@@ -1,0 +1,206 @@
+"""One suite over the table of protocols: values, costs and what is written into the ledger."""
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from harness import ALICE, BOB, CAROL, PARTIES, simulate
+from tacit.errors import DataError, InputError, RangeError
+from tacit.mpc import PROTOCOLS
+from tacit.nn import TorchOps, linear, logistic_class, logistic_score
+
+FRAC_BITS = 16
+ULP = 2.0**-FRAC_BITS
+
+
+def binary(op):
+    def program(ops):
+        x = ops.input("x", owner=ALICE, shape=(3, 4), bound=64.0)
+        y = ops.input("y", owner=BOB, shape=(3, 4), bound=64.0)
+        return ops.open(op(ops, x, y), to=PARTIES, what="result", why="test")
+
+    return program
+
+
+# name → (program of ops and two operands, tolerance in units of the last place per unit of bound)
+OPERATIONS = {
+    "add": (lambda ops, x, y: ops.add(x, y), 1),
+    "sub": (lambda ops, x, y: ops.sub(x, y), 1),
+    "mul": (lambda ops, x, y: ops.mul(x, y), 70),
+    "product of three": (lambda ops, x, y: ops.mul(ops.scale(ops.mul(x, y), 1 / 64), y), 6000),
+    "matmul": (lambda ops, x, y: ops.matmul(x, ops.transpose(y, 0, 1)), 260),
+    "scale by an integer": (lambda ops, x, y: ops.scale(x, -3), 2),
+    "scale by a fraction": (lambda ops, x, y: ops.scale(x, 0.3), 40),
+    "shift": (lambda ops, x, y: ops.shift(y, 1.25), 1),
+    "sum": (lambda ops, x, y: ops.sum(ops.add(x, y), dim=1), 5),
+    "reshape": (lambda ops, x, y: ops.reshape(x, (2, 6)), 1),
+    "transpose": (lambda ops, x, y: ops.transpose(y, 0, 1), 1),
+    "sigmoid": (lambda ops, x, y: ops.sigmoid(ops.sub(x, y)), 2),
+    "is positive": (lambda ops, x, y: ops.is_positive(ops.sub(x, y)), 0),
+    "sign of a product": (lambda ops, x, y: ops.is_positive(ops.mul(x, y)), 0),
+}
+
+words = st.integers(-(64 << FRAC_BITS), 64 << FRAC_BITS)
+edges = st.sampled_from([0, 1, -1, 64 << FRAC_BITS, -(64 << FRAC_BITS), 1 << FRAC_BITS])
+tensors = st.lists(words | edges, min_size=12, max_size=12).map(
+    lambda values: torch.tensor(values, dtype=torch.float64).view(3, 4) * ULP
+)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("operation", OPERATIONS)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(x=tensors, y=tensors)
+def test_result_equals_plaintext_within_its_error(protocol, operation, x, y):
+    op, tolerance = OPERATIONS[operation]
+    inputs = {ALICE: {"x": x}, BOB: {"y": y}}
+    run = simulate(binary(op), protocol=protocol, inputs=inputs, frac_bits=FRAC_BITS)
+    wanted = op(TorchOps(), x, y)
+    for value in (run.values[ALICE], run.values[BOB], run.values[CAROL][0]):
+        assert torch.allclose(value, wanted, rtol=0, atol=tolerance * ULP)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_metered_cost_equals_declared_cost(protocol, operation):
+    op, _ = OPERATIONS[operation]
+    ones = torch.ones(3, 4, dtype=torch.float64)
+    run = simulate(binary(op), protocol=protocol, inputs={ALICE: {"x": ones}, BOB: {"y": ones}})
+    assert run.metered == run.plan.cost
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_the_ledger_holds_what_the_plan_said_would_leak(protocol, operation):
+    op, _ = OPERATIONS[operation]
+    ones = torch.ones(3, 4, dtype=torch.float64)
+    run = simulate(binary(op), protocol=protocol, inputs={ALICE: {"x": ones}, BOB: {"y": ones}})
+    for party in PARTIES:
+        assert run.leaks[party] == run.plan.leaks
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("owner", PARTIES)
+def test_any_party_can_own_an_input_and_any_can_receive_the_result(protocol, owner):
+    value = torch.tensor([1.5, -2.25, 0.0], dtype=torch.float64)
+    for receiver in PARTIES:
+
+        def program(ops, receiver=receiver):
+            x = ops.input("x", owner=owner, shape=(3,), bound=4.0)
+            return ops.open(x, to=(receiver,), what="x", why="test")
+
+        run = simulate(program, protocol=protocol, inputs={owner: {"x": value}})
+        got = run.values[receiver][0] if receiver == CAROL else run.values[receiver]
+        assert torch.equal(got, value)
+        assert run.metered == run.plan.cost
+        for other in PARTIES:
+            if other != receiver:
+                assert run.values[other] in (None, ())
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_party_that_takes_part_writes_the_opening_into_its_ledger(protocol):
+    run = simulate(
+        binary(lambda ops, x, y: ops.add(x, y)),
+        protocol=protocol,
+        inputs={ALICE: {"x": torch.ones(3, 4)}, BOB: {"y": torch.ones(3, 4)}},
+    )
+    for party in PARTIES:
+        shown = {(leak.to, leak.what, leak.kind, leak.elements) for leak in run.leaks[party]}
+        assert shown == {(receiver, "result", "output", 12) for receiver in PARTIES}
+
+
+def test_permuted_function_leaks_to_the_helper_and_the_ledger_says_so():
+    run = simulate(
+        binary(lambda ops, x, y: ops.sigmoid(x)),
+        protocol="permuted3",
+        inputs={ALICE: {"x": torch.ones(3, 4)}, BOB: {"y": torch.ones(3, 4)}},
+    )
+    for party in PARTIES:
+        (leak,) = (leak for leak in run.leaks[party] if leak.kind == "protocol")
+        assert (leak.to, leak.elements) == (CAROL, 12)
+    assert any(claim.guarantee == "no guarantee" for claim in PROTOCOLS["permuted3"].claims)
+
+
+def test_sealed_comparison_leaks_nothing_but_the_result():
+    run = simulate(
+        binary(lambda ops, x, y: ops.is_positive(ops.mul(x, y))),
+        inputs={ALICE: {"x": torch.ones(3, 4)}, BOB: {"y": torch.ones(3, 4)}},
+    )
+    assert all(leak.kind == "output" for leak in run.leaks[ALICE])
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    ("values", "error"),
+    [
+        (torch.tensor([1.0, float("nan"), 0.0]), DataError),
+        (torch.tensor([1.0, float("inf"), 0.0]), DataError),
+        (torch.tensor([1.0, 4.5, 0.0]), RangeError),
+        (torch.tensor([1.0, 2.0]), DataError),
+    ],
+)
+def test_a_bad_input_is_refused_before_anything_is_sent(protocol, values, error):
+    def program(ops):
+        x = ops.input("x", owner=ALICE, shape=(3,), bound=4.0)
+        return ops.open(x, to=(BOB,), what="x", why="test")
+
+    with pytest.raises(error) as caught:
+        simulate(program, protocol=protocol, inputs={ALICE: {"x": values}})
+    assert "4.5" not in str(caught.value), "an error about an input must not show its values"
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_program_that_could_overflow_is_refused_when_planned(protocol):
+    def program(ops):
+        x = ops.input("x", owner=ALICE, shape=(3, 3), bound=2.0**20)
+        return ops.open(ops.matmul(x, x), to=(BOB,), what="x", why="test")
+
+    with pytest.raises(RangeError, match="frac_bits"):
+        simulate(program, protocol=protocol, frac_bits=16)
+
+
+def test_sealed_refuses_to_compute_on_a_function_left_to_the_receiver():
+    with pytest.raises(InputError, match="permuted3"):
+        simulate(binary(lambda ops, x, y: ops.mul(ops.sigmoid(x), y)))
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    "op",
+    [
+        lambda ops, x, y: ops.matmul(x, y),
+        lambda ops, x, y: ops.add(x, ops.transpose(y, 0, 1)),
+        lambda ops, x, y: ops.reshape(x, (5, 5)),
+        lambda ops, x, y: ops.sum(x, dim=7),
+    ],
+)
+def test_operands_that_do_not_fit_are_refused_with_their_shapes(protocol, op):
+    with pytest.raises(InputError, match=r"\(3, 4\)"):
+        simulate(binary(op), protocol=protocol)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("model", [linear, logistic_class, logistic_score])
+def test_a_model_gives_the_same_answers_in_private(protocol, model):
+    generator = torch.Generator().manual_seed(3)
+    x = torch.rand(20, 5, generator=generator, dtype=torch.float64) * 2 - 1
+    weights = {
+        "weight": torch.rand(5, 1, generator=generator, dtype=torch.float64) * 8 - 4,
+        "bias": torch.tensor([0.25], dtype=torch.float64),
+    }
+
+    def program(ops):
+        features = ops.input("x", owner=ALICE, shape=(20, 5), bound=1.0)
+        private = {
+            name: ops.input(name, owner=BOB, shape=tuple(value.shape), bound=8.0)
+            for name, value in weights.items()
+        }
+        return ops.open(model(ops, private, features), to=(ALICE,), what="y", why="test")
+
+    run = simulate(program, protocol=protocol, inputs={ALICE: {"x": x}, BOB: weights}, frac_bits=20)
+    assert torch.allclose(
+        run.values[ALICE], model(TorchOps(), weights, x), rtol=0, atol=40 * 2.0**-20
+    )
+    assert run.metered == run.plan.cost

@@ -1,0 +1,127 @@
+"""Delete each mask in the code, one at a time: the transcript tests must notice every one.
+
+The places are found by reading the source, so a kernel that is written tomorrow is covered
+tomorrow. Where the transcript tests pass although a mask is gone, this test fails.
+"""
+
+import ast
+import importlib
+import inspect
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+import tacit.mpc
+import test_transcripts
+from harness import ALICE, BOB, simulate
+
+DRAWS = {"words": "zeros", "bits": "zeros", "permutation": "arange"}
+ROOM = Path(inspect.getfile(tacit.mpc)).parent
+
+
+def draw_sites():
+    """Find every call that draws randomness in the room `mpc`: (module, function path, ordinal)."""
+    for path in sorted(ROOM.rglob("*.py")):
+        relative = path.relative_to(ROOM.parent.parent).with_suffix("")
+        module = ".".join(relative.parts)
+        calls = sorted(
+            (node.lineno, node.col_offset)
+            for node in ast.walk(ast.parse(path.read_text()))
+            if _is_draw(node)
+        )
+        for line, column in calls:
+            yield pytest.param(module, line, column, id=f"{module}:{line}:{column}")
+
+
+def _is_draw(node):
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in DRAWS
+    )
+
+
+class RemoveMask(ast.NodeTransformer):
+    """Make one draw return what a missing mask would be: zeros, or the identity order."""
+
+    def __init__(self, line, column):
+        self.place = (line, column)
+        self.hits = 0
+
+    def visit_Call(self, node):
+        self.generic_visit(node)
+        if not _is_draw(node) or (node.lineno, node.col_offset) != self.place:
+            return node
+        self.hits += 1
+        # The generator still advances, so that nothing else changes.
+        replaced = "_no_order" if node.func.attr == "permutation" else "_no_mask"
+        wrapped = ast.Call(func=ast.Name(replaced, ast.Load()), args=[node], keywords=[])
+        return ast.copy_location(wrapped, node)
+
+
+def mutated_module(name, line, column):
+    module = importlib.import_module(name)
+    tree = ast.parse(Path(module.__file__).read_text())
+    transformer = RemoveMask(line, column)
+    tree = ast.fix_missing_locations(transformer.visit(tree))
+    assert transformer.hits == 1
+    copy = types.ModuleType(name)
+    copy.__file__ = module.__file__
+    copy._no_mask = lambda words: words.zero_()
+    copy._no_order = lambda order: order.sort().values
+    sys.modules[name], saved = copy, sys.modules[name]  # dataclass looks its module up
+    try:
+        exec(compile(tree, module.__file__, "exec"), copy.__dict__)  # noqa: S102
+    finally:
+        sys.modules[name] = saved
+    return module, copy
+
+
+def install(monkeypatch, module, copy):
+    """Put the mutated functions into the real classes and module, which others have imported."""
+    for name, thing in vars(module).items():
+        if getattr(thing, "__module__", None) != module.__name__ or not hasattr(copy, name):
+            continue
+        if inspect.isclass(thing):
+            for key, method in vars(getattr(copy, name)).items():
+                if inspect.isfunction(method):
+                    monkeypatch.setattr(thing, key, method)
+        elif inspect.isfunction(thing):
+            monkeypatch.setattr(module, name, getattr(copy, name))
+
+
+def transcripts_are_clean():
+    """Run the transcript checks on one program that uses every kernel of both protocols."""
+
+    def everything(ops, x, y, z):
+        ops.is_positive(x)
+        ops.is_positive(ops.mul(ops.mul(x, y), z))
+        ops.sigmoid(x)
+
+    program = test_transcripts.elementwise(everything)
+    for protocol in ("sealed", "permuted3"):
+        for corrupt in (ALICE, BOB):
+            run = simulate(
+                program, protocol=protocol, inputs=test_transcripts.secrets(), corrupt=corrupt
+            )
+            test_transcripts.assert_carries_nothing(run, corrupt)
+    test_transcripts.test_the_helper_of_permuted3_receives_halves_that_are_uniform_one_by_one()
+    test_transcripts.test_the_helper_of_permuted3_sees_the_values_in_an_order_it_cannot_know()
+
+
+def test_the_checks_pass_on_the_code_as_it_is():
+    transcripts_are_clean()
+
+
+def test_every_kind_of_draw_is_found():
+    assert len(list(draw_sites())) >= 20
+
+
+@pytest.mark.parametrize(("name", "line", "column"), list(draw_sites()))
+def test_a_missing_mask_is_noticed(monkeypatch, name, line, column):
+    module, copy = mutated_module(name, line, column)
+    install(monkeypatch, module, copy)
+    with pytest.raises(AssertionError):
+        transcripts_are_clean()

@@ -1,0 +1,154 @@
+"""What a party receives carries no trace of a secret.
+
+The definition, made into a test: let one party be corrupt. Everything that it knows is fixed — all
+generators it shares give zeros, all inputs are constants, the same for every element. What is
+left is the randomness that it does not know, and that alone must make every word it receives
+uniform, and every pair of words too. A mask that is missing, known or used twice fails here and
+in no other test.
+"""
+
+import pytest
+import torch
+
+from harness import ALICE, BOB, CAROL, PARTIES, simulate
+from tacit import ring
+from tacit.mpc.randomness import unpack
+from uniformity import complaints, related
+
+SAMPLES = 4096  # a multiple of 64: bit planes are full words
+
+
+def elementwise(op):
+    """Many independent uses of one kernel on the same constant secrets; nothing is opened."""
+
+    def program(ops):
+        x = ops.input("x", owner=ALICE, shape=(SAMPLES, 1, 1), bound=64.0)
+        y = ops.input("y", owner=BOB, shape=(SAMPLES, 1, 1), bound=64.0)
+        z = ops.input("z", owner=CAROL, shape=(SAMPLES, 1, 1), bound=64.0)
+        op(ops, x, y, z)
+
+    return program
+
+
+def secrets(x=3.25, y=-7.5, z=1.0):
+    def full(value):
+        return torch.full((SAMPLES, 1, 1), value, dtype=torch.float64)
+
+    return {ALICE: {"x": full(x)}, BOB: {"y": full(y)}, CAROL: {"z": full(z)}}
+
+
+KERNELS = {
+    "input": lambda ops, x, y, z: None,
+    "mul": lambda ops, x, y, z: ops.mul(x, y),
+    "two products of one operand": lambda ops, x, y, z: (ops.mul(x, y), ops.mul(x, y)),
+    "matmul": lambda ops, x, y, z: ops.matmul(x, y),
+    "rescale": lambda ops, x, y, z: ops.mul(ops.mul(x, y), z),
+    "is_positive": lambda ops, x, y, z: ops.is_positive(x),
+    "is_positive of a product": lambda ops, x, y, z: ops.is_positive(ops.mul(x, y)),
+    "sigmoid": lambda ops, x, y, z: ops.sigmoid(ops.mul(x, y)),
+}
+
+
+def pieces(run, corrupt):
+    """Take apart what a party received: (name, samples × parts), also bit planes put together."""
+    for tag, words in run.received[corrupt]:
+        if not tag.startswith("deal/"):
+            yield tag, columns(words)
+            continue
+        step = int(tag.split()[0].removeprefix("deal/"))
+        shapes = [s for need in run.plan.steps[step].needs for s in need.correction_shapes()]
+        for number, part in enumerate(unpack(words, tuple(shapes))):
+            yield f"{tag} part {number}", columns(part)
+            if part.shape == (64, SAMPLES // 64):
+                yield f"{tag} part {number} as words", columns(ring.from_planes(part, SAMPLES))
+
+
+def columns(words):
+    """Lay a message out as samples × parts; words of packed bits are samples of their own."""
+    if words.numel() == SAMPLES or (words.numel() % SAMPLES == 0 and words.dim() == 1):
+        return words.reshape(-1, SAMPLES).T
+    return words.reshape(-1, 1)
+
+
+def assert_carries_nothing(run, corrupt):
+    """Check every message and every pair of messages that the corrupt party received."""
+    messages = list(pieces(run, corrupt))
+    for tag, words in messages:
+        assert complaints(words) == [], f"{corrupt} received {tag}"
+    single = [
+        (f"{tag}[{part}]", column)
+        for tag, words in messages
+        for part, column in enumerate(words.T)
+        if len(words) == SAMPLES
+    ]
+    assert related(single) == []
+
+
+@pytest.mark.parametrize("corrupt", [ALICE, BOB])
+@pytest.mark.parametrize("protocol", ["sealed", "permuted3"])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_computing_party_receives_uniform_words(protocol, kernel, corrupt):
+    program = elementwise(KERNELS[kernel])
+    run = simulate(program, protocol=protocol, inputs=secrets(), corrupt=corrupt)
+    assert_carries_nothing(run, corrupt)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_the_dealer_of_sealed_receives_nothing(kernel):
+    run = simulate(elementwise(KERNELS[kernel]), inputs=secrets())
+    assert run.received[CAROL] == []
+
+
+def test_the_helper_of_permuted3_receives_halves_that_are_uniform_one_by_one():
+    program = elementwise(KERNELS["sigmoid"])
+    run = simulate(program, protocol="permuted3", inputs=secrets(), corrupt=CAROL)
+    halves = [words for tag, words in run.received[CAROL]]
+    assert len(halves) == 2
+    for half in halves:
+        assert complaints(half) == []
+
+
+def test_the_helper_of_permuted3_sees_the_values_in_an_order_it_cannot_know():
+    count = 64
+
+    def program(ops):
+        x = ops.input("x", owner=ALICE, shape=(count,), bound=64.0)
+        ops.sigmoid(x)
+
+    values = torch.arange(count, dtype=torch.float64)
+    orders = []
+    for _ in range(3):
+        run = simulate(
+            program, protocol="permuted3", inputs={ALICE: {"x": values}}, frac_bits=0, corrupt=CAROL
+        )
+        left, right = (words for _, words in run.received[CAROL])
+        orders.append((left + right).tolist())
+        assert sorted(orders[-1]) == values.tolist(), "the helper sees the multiset, as declared"
+    # Three orders of 64 elements coincide, or keep more than 16 places, with chance below 1e-12.
+    for order in orders:
+        assert sum(place == value for place, value in enumerate(order)) <= 16
+    assert orders[0] != orders[1] != orders[2]
+
+
+def test_a_receiver_learns_the_value_and_nothing_else_from_an_opening():
+    """The half that comes in is the value minus the half the receiver has: uniform by itself."""
+
+    def program(ops):
+        x = ops.input("x", owner=ALICE, shape=(SAMPLES, 1), bound=64.0)
+        y = ops.input("y", owner=ALICE, shape=(SAMPLES, 1), bound=64.0)
+        return ops.open(ops.mul(x, y), to=(BOB,), what="product", why="test")
+
+    full = torch.full((SAMPLES, 1), 2.5, dtype=torch.float64)
+    run = simulate(program, inputs={ALICE: {"x": full, "y": full}})
+    for tag, words in run.received[BOB]:
+        assert complaints(columns(words)) == [], tag
+
+
+def test_parties_receive_the_same_number_of_bytes_whatever_the_secret():
+    shapes = []
+    for values in (secrets(0.0, 0.0, 0.0), secrets(63.0, -63.0, 1.0)):
+        run = simulate(elementwise(KERNELS["is_positive of a product"]), inputs=values)
+        shapes.append(
+            {party: [(tag, w.shape) for tag, w in run.received[party]] for party in PARTIES}
+        )
+    assert shapes[0] == shapes[1]

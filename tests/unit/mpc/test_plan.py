@@ -1,0 +1,80 @@
+import dataclasses
+
+import pytest
+import torch
+
+from harness import ALICE, BOB, ROLES, simulate
+from tacit.errors import ConfigError, DisagreementError
+from tacit.mpc import PROTOCOLS, Roles, make_plan
+
+
+def program(rows=3, bound=1.0):
+    def run(ops):
+        x = ops.input("x", owner=ALICE, shape=(rows,), bound=bound)
+        return ops.open(ops.mul(x, x), to=(BOB,), what="square", why="test")
+
+    return run
+
+
+def digest(*arguments, protocol="sealed", frac_bits=16, roles=ROLES, **changes):
+    return make_plan(
+        program(*arguments, **changes), PROTOCOLS[protocol], roles, frac_bits=frac_bits
+    ).digest()
+
+
+def test_equal_programs_have_equal_plans():
+    assert digest() == digest()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rows": 4},
+        {"bound": 2.0},
+        {"protocol": "permuted3"},
+        {"frac_bits": 17},
+        {"roles": Roles(BOB, ALICE, "carol")},
+    ],
+)
+def test_any_public_difference_changes_the_hash_of_the_plan(change):
+    assert digest(**change) != digest()
+
+
+def test_a_program_that_leaves_the_plan_is_stopped():
+    calls = []
+
+    def fickle(ops):
+        calls.append(ops)
+        x = ops.input("x", owner=ALICE, shape=(2,), bound=1.0)
+        if len(calls) > 1:  # the plan has been made
+            x = ops.scale(x, 2)
+        return ops.open(x, to=(BOB,), what="x", why="test")
+
+    with pytest.raises(DisagreementError, match="step 1"):
+        simulate(fickle, inputs={ALICE: {"x": torch.ones(2)}})
+
+
+def test_a_product_is_rescaled_only_when_its_extra_bits_are_in_the_way():
+    plan = make_plan(program(), PROTOCOLS["sealed"], ROLES, frac_bits=16)
+    names = [type(step.kernel).__name__ for step in plan.steps]
+    assert names == ["Input", "Multiply", "Rescale", "Open"]
+
+    def sign(ops):
+        x = ops.input("x", owner=ALICE, shape=(3,), bound=1.0)
+        ops.open(ops.is_positive(ops.mul(x, x)), to=(BOB,), what="sign", why="test")
+
+    plan = make_plan(sign, PROTOCOLS["sealed"], ROLES, frac_bits=16)
+    names = [type(step.kernel).__name__ for step in plan.steps]
+    assert names == ["Input", "Multiply", "IsPositive", "Open"]
+
+
+def test_a_dealer_who_computes_is_refused():
+    with pytest.raises(ConfigError, match="three"):
+        Roles("a", "b", "a")
+
+
+def test_every_kernel_is_a_frozen_dataclass_so_that_plans_compare_and_hash():
+    plan = make_plan(program(), PROTOCOLS["sealed"], ROLES, frac_bits=16)
+    for step in plan.steps:
+        assert dataclasses.is_dataclass(step.kernel)
+        hash(step)
