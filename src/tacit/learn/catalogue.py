@@ -1,0 +1,308 @@
+"""The data sets that are known by name: where they come from and what is published about them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn import datasets
+
+from tacit.errors import DataError
+from tacit.learn.dataset import Dataset, Floats, power_of_two_at_least
+from tacit.learn.tables import read_npz, read_parquet
+
+UCI = "https://archive.ics.uci.edu/dataset"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuiltIn:
+    """A set that comes with scikit-learn. ``maxima`` are from its description there."""
+
+    load: Callable[[], Any]  # scikit-learn brings no types
+    maxima: tuple[float, ...]
+    licence: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrays:
+    """An npz file with x_train, y_train, x_test and y_test; features between 0 and ``maximum``."""
+
+    file: str
+    maximum: float
+    label_names: tuple[str, ...]
+    licence: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A parquet file. ``numbers`` gives each numeric column the largest magnitude it holds.
+
+    The maxima are those of the published file, which everyone can look up. Columns of text are
+    given one 0/1 feature per value, columns with missing values one 0/1 feature that says so.
+    """
+
+    file: str
+    label: str
+    classes: tuple[object, ...]
+    numbers: dict[str, float]
+    texts: tuple[str, ...] = ()
+    label_names: tuple[str, ...] = ("no", "yes")
+    licence: str
+    source: str
+
+
+BUILT_IN = {
+    "breast-cancer": BuiltIn(
+        load=datasets.load_breast_cancer,
+        maxima=(
+            *(28.11, 39.28, 188.5, 2501.0, 0.163, 0.345, 0.427, 0.201, 0.304, 0.097),
+            *(2.873, 4.885, 21.98, 542.2, 0.031, 0.135, 0.396, 0.053, 0.079, 0.03),
+            *(36.04, 49.54, 251.2, 4254.0, 0.223, 1.058, 1.252, 0.291, 0.664, 0.208),
+        ),
+        licence="CC BY 4.0 (UCI)",
+    ),
+    "digits": BuiltIn(load=datasets.load_digits, maxima=(16.0,) * 64, licence="CC BY 4.0 (UCI)"),
+    "iris": BuiltIn(
+        load=datasets.load_iris, maxima=(7.9, 4.4, 6.9, 2.5), licence="CC BY 4.0 (UCI)"
+    ),
+    "wine": BuiltIn(
+        load=datasets.load_wine,
+        maxima=(14.8, 5.8, 3.23, 30.0, 162.0, 3.88, 5.08, 0.66, 3.58, 13.0, 1.71, 4.0, 1680.0),
+        licence="CC BY 4.0 (UCI)",
+    ),
+}
+
+FILES: dict[str, Arrays | Table] = {
+    "mnist": Arrays(
+        file="mnist/mnist.npz",
+        maximum=255.0,
+        label_names=tuple("0123456789"),
+        licence="CC BY-SA 3.0, as usually cited",
+        source="https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz",
+    ),
+    "fashion-mnist": Arrays(
+        file="fashion_mnist/fashion_mnist.npz",
+        maximum=255.0,
+        label_names=(
+            *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
+            *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
+        ),
+        licence="MIT",
+        source="https://github.com/zalandoresearch/fashion-mnist",
+    ),
+    "a9a": Arrays(
+        file="tabular/a9a.npz",
+        maximum=1.0,
+        label_names=("<=50K", ">50K"),
+        licence="CC BY 4.0 (UCI Adult, which it is made from)",
+        source="https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html",
+    ),
+    "adult": Table(
+        file="tabular/adult_train.parquet",
+        label="income-per-year",
+        classes=("<=50K", ">50K"),
+        label_names=("<=50K", ">50K"),
+        numbers={
+            "age": 90,
+            "fnlwgt": 1484705,
+            "education-num": 16,
+            "capital-gain": 99999,
+            "capital-loss": 4356,
+            "hours-per-week": 99,
+        },
+        texts=(
+            *("workclass", "education", "marital-status", "occupation", "relationship"),
+            *("race", "sex", "native-country"),
+        ),
+        licence="CC BY 4.0 (UCI)",
+        source=f"{UCI}/2/adult",
+    ),
+    "bank-marketing": Table(
+        file="tabular/bank_marketing_additional.parquet",
+        label="y",
+        classes=("no", "yes"),
+        numbers={
+            "age": 98,
+            "duration": 4918,
+            "campaign": 56,
+            "pdays": 999,
+            "previous": 7,
+            "emp.var.rate": 3.4,
+            "cons.price.idx": 94.767,
+            "cons.conf.idx": 50.8,
+            "euribor3m": 5.045,
+            "nr.employed": 5228.1,
+        },
+        texts=(
+            *("job", "marital", "education", "default", "housing", "loan", "contact", "month"),
+            *("day_of_week", "poutcome"),
+        ),
+        licence="CC BY 4.0 (UCI)",
+        source=f"{UCI}/222/bank+marketing",
+    ),
+    "breast-cancer-original": Table(
+        file="tabular/breast_cancer_wisconsin_original.parquet",
+        label="cls",
+        classes=(2, 4),
+        label_names=("benign", "malignant"),
+        numbers=dict.fromkeys(
+            (
+                *("clump", "size_unif", "shape_unif", "adhesion", "epith_size"),
+                *("bare_nuclei", "chromatin", "nucleoli", "mitoses"),
+            ),
+            10,
+        ),
+        licence="CC BY 4.0 (UCI)",
+        source=f"{UCI}/15/breast+cancer+wisconsin+original",
+    ),
+    "give-me-some-credit": Table(
+        file="tabular/give_me_some_credit.parquet",
+        label="SeriousDlqin2yrs",
+        classes=(0, 1),
+        numbers={
+            "RevolvingUtilizationOfUnsecuredLines": 50708,
+            "age": 109,
+            "NumberOfTime30-59DaysPastDueNotWorse": 98,
+            "DebtRatio": 329664,
+            "MonthlyIncome": 3008750,
+            "NumberOfOpenCreditLinesAndLoans": 58,
+            "NumberOfTimes90DaysLate": 98,
+            "NumberRealEstateLoansOrLines": 54,
+            "NumberOfTime60-89DaysPastDueNotWorse": 98,
+            "NumberOfDependents": 20,
+        },
+        licence="Kaggle competition rules",
+        source="https://www.kaggle.com/c/GiveMeSomeCredit (cs-training.csv)",
+    ),
+    "pima-diabetes": Table(
+        file="tabular/pima_diabetes.parquet",
+        label="Outcome",
+        classes=(0, 1),
+        numbers={
+            "Pregnancies": 17,
+            "Glucose": 199,
+            "BloodPressure": 122,
+            "SkinThickness": 99,
+            "Insulin": 846,
+            "BMI": 67.1,
+            "DiabetesPedigreeFunction": 2.42,
+            "Age": 81,
+        },
+        licence="not stated",
+        source="https://www.kaggle.com/datasets/uciml/pima-indians-diabetes-database",
+    ),
+}
+
+
+def load_built_in(name: str, entry: BuiltIn) -> Dataset:
+    """Load a set that comes with scikit-learn."""
+    bunch = entry.load()
+    return Dataset(
+        name=name,
+        features=np.asarray(bunch.data, np.float64),
+        labels=np.asarray(bunch.target, np.int64),
+        feature_names=tuple(str(feature) for feature in bunch.feature_names),
+        label_names=tuple(str(label) for label in bunch.target_names),
+        scale=np.array([power_of_two_at_least(maximum) for maximum in entry.maxima]),
+        licence=entry.licence,
+    )
+
+
+def load_arrays(name: str, entry: Arrays, path: Path) -> Dataset:
+    """Load a set of arrays, the published test set last."""
+    arrays = read_npz(path)
+    missing = {"x_train", "y_train", "x_test", "y_test"} - arrays.keys()
+    if missing:
+        raise DataError(f"{path}: no arrays {sorted(missing)}; get the file from {entry.source}")
+    if not _is_published(arrays, entry):
+        raise DataError(f"{path}: not the published file; get it from {entry.source}")
+    pixels = np.concatenate([arrays["x_train"], arrays["x_test"]])
+    scale = np.full(pixels.shape[1:], power_of_two_at_least(entry.maximum))
+    is_table = pixels.ndim == 2
+    return Dataset(
+        name=name,
+        features=pixels.astype(np.float64),
+        labels=np.concatenate([arrays["y_train"], arrays["y_test"]]).astype(np.int64),
+        feature_names=tuple(f"feature {i + 1}" for i in range(len(scale))) if is_table else (),
+        label_names=entry.label_names,
+        scale=scale,
+        licence=entry.licence,
+        published_test_rows=len(arrays["y_test"]),
+    )
+
+
+def load_table(name: str, entry: Table, path: Path) -> Dataset:
+    """Load a table: numbers as they are, texts and missing values as 0/1 features."""
+    columns = read_parquet(path)
+    missing = {entry.label, *entry.numbers, *entry.texts} - columns.keys()
+    if missing:
+        raise DataError(f"{path}: no columns {sorted(missing)}; get the file from {entry.source}")
+    features: dict[str, Floats] = {}
+    scale: list[float] = []
+    for column, maximum in entry.numbers.items():
+        encoded = _encode_numbers(path, column, columns[column], maximum)
+        features |= encoded
+        scale += [power_of_two_at_least(maximum), 1.0][: len(encoded)]
+    for column in entry.texts:
+        encoded = _encode_texts(column, columns[column])
+        features |= encoded
+        scale += [1.0] * len(encoded)
+    return Dataset(
+        name=name,
+        features=np.stack(list(features.values()), axis=1),
+        labels=_encode_labels(path, entry, columns[entry.label]),
+        feature_names=tuple(features),
+        label_names=entry.label_names,
+        scale=np.array(scale),
+        licence=entry.licence,
+        note="texts as one 0/1 feature per value; missing numbers as 0 with a 0/1 feature beside",
+    )
+
+
+def _is_published(arrays: dict[str, np.ndarray[Any, Any]], entry: Arrays) -> bool:
+    """Tell whether shapes and values are such as were published; NaN is not."""
+    if any(array.dtype.kind not in "biuf" or array.size == 0 for array in arrays.values()):
+        return False
+    if arrays["x_train"].shape[1:] != arrays["x_test"].shape[1:]:
+        return False
+    for part in ("train", "test"):
+        pixels, labels = arrays[f"x_{part}"], arrays[f"y_{part}"]
+        if labels.shape != pixels.shape[:1] or pixels.ndim not in (2, 3):
+            return False
+        if not np.isin(labels, np.arange(len(entry.label_names))).all():
+            return False
+        if not (pixels.min() >= 0 and pixels.max() <= entry.maximum):
+            return False
+    return True
+
+
+def _encode_numbers(path: Path, name: str, column: Any, maximum: float) -> dict[str, Floats]:
+    values = np.asarray(column.to_numpy(), np.float64)
+    is_missing = np.isnan(values)
+    values = np.where(is_missing, 0.0, values)
+    if not np.all(np.abs(values) <= maximum):
+        raise DataError(
+            f"{path}: column {name!r} holds values beyond {maximum:g}, unlike the published file"
+        )
+    if not is_missing.any():
+        return {name: values}
+    return {name: values, f"{name} is missing": is_missing.astype(np.float64)}
+
+
+def _encode_texts(name: str, column: Any) -> dict[str, Floats]:
+    values = np.array([str(value) for value in column.to_pylist()])
+    return {
+        f"{name} = {value}": (values == value).astype(np.float64) for value in np.unique(values)
+    }
+
+
+def _encode_labels(path: Path, entry: Table, column: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
+    index = {value: i for i, value in enumerate(entry.classes)}
+    try:
+        return np.array([index[value] for value in column.to_pylist()], np.int64)
+    except KeyError as error:
+        raise DataError(
+            f"{path}: column {entry.label!r} holds other labels than {entry.classes}"
+        ) from error

@@ -1,0 +1,87 @@
+"""Data sets by name, wherever they lie, and a user's own files."""
+
+import difflib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from tacit.errors import DataError
+from tacit.learn.catalogue import (
+    BUILT_IN,
+    FILES,
+    Arrays,
+    Table,
+    load_arrays,
+    load_built_in,
+    load_table,
+)
+from tacit.learn.dataset import Dataset, Part, split
+from tacit.learn.tables import load_csv, load_file
+
+__all__ = [
+    "Dataset",
+    "Part",
+    "known_names",
+    "load",
+    "load_csv",
+    "load_file",
+    "search_path",
+    "split",
+]
+
+
+def search_path(environment_value: str | None, start: Path, cache: Path) -> tuple[Path, ...]:
+    """List the folders in which data sets are looked for, in order.
+
+    Args:
+        environment_value: what $TACIT_DATA holds: a folder, or several as in $PATH.
+        start: where the search for a ``shared/data`` folder begins, going up.
+        cache: the user's cache folder, looked at last.
+    """
+    named = [Path(part) for part in (environment_value or "").split(os.pathsep) if part]
+    start = start.resolve()
+    shared = (above / "shared" / "data" for above in (start, *start.parents))
+    first = next((folder for folder in shared if folder.is_dir()), None)
+    return (*named, *([] if first is None else [first]), cache)
+
+
+def known_names() -> tuple[str, ...]:
+    """List the names that `load` knows."""
+    return tuple(sorted({*BUILT_IN, *FILES}))
+
+
+def load(name: str, search: Sequence[Path]) -> Dataset:
+    """Load a data set by name; underscores and hyphens mean the same.
+
+    Args:
+        name: one of `known_names()`.
+        search: the folders to look in, from `search_path`. Built-in sets need none.
+
+    Raises:
+        DataError: no such name, not found in any folder, or not the file that was published.
+    """
+    key = name.lower().replace("_", "-")
+    if key in BUILT_IN:
+        return load_built_in(key, BUILT_IN[key])
+    entry = FILES.get(key)
+    if entry is None:
+        close = difflib.get_close_matches(key, known_names(), n=3)
+        hint = f"; did you mean {' or '.join(close)}?" if close else "."
+        raise DataError(f"no data set {name!r}{hint} Known are: {', '.join(known_names())}")
+    path = _find(key, entry, search)
+    if isinstance(entry, Table):
+        return load_table(key, entry, path)
+    return load_arrays(key, entry, path)
+
+
+def _find(name: str, entry: Arrays | Table, search: Sequence[Path]) -> Path:
+    base = Path(entry.file).name
+    for path in (folder / file for folder in search for file in (entry.file, base)):
+        if path.is_file():
+            return path
+    searched = [str(folder) + ("" if folder.is_dir() else " (no such folder)") for folder in search]
+    raise DataError(
+        f"data set {name!r} not found; searched for {entry.file} or {base} in: "
+        f"{', '.join(searched) or 'no folder'}. Get it from {entry.source} (licence: "
+        f"{entry.licence}), and put it there as {base}, or name its folder in $TACIT_DATA"
+    )

@@ -1,0 +1,29 @@
+"""Prediction and training on secret-shared data."""
+
+from tacit.learn.private.models import load_logistic, save_logistic, scaled_features, train_logistic
+from tacit.learn.private.predict import (
+    Prediction,
+    PredictTask,
+    Sizes,
+    plan_prediction,
+    predict,
+    predict_plain,
+)
+from tacit.learn.private.summary import accuracy, claims_of, merge_results, summarise
+
+__all__ = [
+    "PredictTask",
+    "Prediction",
+    "Sizes",
+    "accuracy",
+    "claims_of",
+    "load_logistic",
+    "merge_results",
+    "plan_prediction",
+    "predict",
+    "predict_plain",
+    "save_logistic",
+    "scaled_features",
+    "summarise",
+    "train_logistic",
+]

@@ -1,0 +1,195 @@
+"""Private prediction: one party's rows, another party's model, and only the answers come out."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+import torch
+from torch import Tensor
+
+from tacit.errors import ConfigError, DisagreementError
+from tacit.mpc import Plan, Roles, compute, find_protocol, make_plan, serve
+from tacit.mpc.ops import ProtocolOps
+from tacit.nn import TorchOps, logistic_class, logistic_score
+from tacit.party import Session
+from tacit.result import Leak
+
+V = TypeVar("V")
+Reveal = Literal["class", "score"]
+MODELS = {"class": logistic_class, "score": logistic_score}
+LARGEST_ELEMENTS = 1 << 27
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """What every party may know about the data and the model."""
+
+    rows: int
+    features: int
+
+    def __post_init__(self) -> None:
+        if self.rows < 1 or self.features < 1:
+            raise ConfigError(f"wanted at least one row and one feature, got {self}")
+        if self.rows * self.features > LARGEST_ELEMENTS:
+            raise ConfigError(
+                f"{self.rows} rows of {self.features} features are more than "
+                f"{LARGEST_ELEMENTS} values; predict in several jobs"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictTask:
+    """Who owns what, how it is protected and what is revealed to whom."""
+
+    data_owner: str
+    model_owner: str
+    protocol: str
+    roles: Roles
+    reveal: Reveal
+    frac_bits: int
+    feature_bound: float
+    weight_bound: float
+
+    def __post_init__(self) -> None:
+        find_protocol(self.protocol)
+        if self.data_owner == self.model_owner:
+            raise ConfigError(
+                f"{self.data_owner!r} owns both the data and the model; nothing is to be hidden"
+            )
+        for owner in (self.data_owner, self.model_owner):
+            if owner == self.roles.dealer:
+                raise ConfigError(f"the dealer {owner!r} must not own an input: it knows the masks")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """The answers (only for the party they are opened to) and the plan that was run."""
+
+    values: Tensor | None
+    plan: Plan
+
+
+def plan_prediction(task: PredictTask, sizes: Sizes) -> Plan:
+    """Work out every step and its cost, from public facts alone."""
+    program = _program(task, sizes)
+    return make_plan(program, find_protocol(task.protocol), task.roles, frac_bits=task.frac_bits)
+
+
+def predict(
+    session: Session,
+    task: PredictTask,
+    *,
+    features: Tensor | None = None,
+    weights: Mapping[str, Tensor] | None = None,
+) -> Prediction:
+    """Take part in a prediction, as whatever party the session says I am.
+
+    Args:
+        session: my end of the job.
+        task: the same for everyone.
+        features: (rows, features), already scaled; only the data owner has them.
+        weights: ``weight`` (features, 1) and ``bias`` (1,); only the model owner has them.
+
+    Guarantee: as stated by the protocol's claims; the answers go to the data owner alone.
+    """
+    with session.progress.stage("plan"):
+        sizes = _announce(session, task, features, weights)
+        plan = plan_prediction(task, sizes)
+        session.agree("plan", plan.digest())
+        _record_sizes(session, task)
+    inputs = {"features": features} if features is not None else {}
+    inputs |= weights or {}
+    if session.me in task.roles.computing:
+        values = compute(session, plan, _program(task, sizes), inputs=inputs)
+    else:
+        opened = serve(session, plan, inputs=inputs)
+        values = opened[0] if opened else None
+    return Prediction(values=None if values is None else values[:, 0], plan=plan)
+
+
+def predict_plain(features: Tensor, weights: Mapping[str, Tensor], *, reveal: Reveal) -> Tensor:
+    """Give the same answers in the clear, for one who may see both sides."""
+    return MODELS[reveal](TorchOps(), weights, features)[:, 0]
+
+
+def _program(task: PredictTask, sizes: Sizes) -> Callable[[ProtocolOps[V]], Tensor | None]:
+    def program(ops: ProtocolOps[V]) -> Tensor | None:
+        x = ops.input(
+            "features",
+            owner=task.data_owner,
+            shape=(sizes.rows, sizes.features),
+            bound=task.feature_bound,
+        )
+        weights = {
+            name: ops.input(name, owner=task.model_owner, shape=shape, bound=task.weight_bound)
+            for name, shape in (("weight", (sizes.features, 1)), ("bias", (1,)))
+        }
+        answer = MODELS[task.reveal](ops, weights, x)
+        return ops.open(
+            answer,
+            to=(task.data_owner,),
+            what={"class": "predicted classes", "score": "scores"}[task.reveal],
+            why="the declared result of the job",
+        )
+
+    return program
+
+
+def _announce(
+    session: Session,
+    task: PredictTask,
+    features: Tensor | None,
+    weights: Mapping[str, Tensor] | None,
+) -> Sizes:
+    """Tell and learn the public sizes, and check that data and model fit each other."""
+    if features is not None and session.me == task.data_owner:
+        rows, wide = features.shape
+        session.publish("data-size", (rows, wide))
+    else:
+        rows, wide = session.learn(task.data_owner, "data-size", 2)
+    if weights is not None and session.me == task.model_owner:
+        wanted = len(weights["weight"])
+        session.publish("model-size", (wanted,))
+    else:
+        (wanted,) = session.learn(task.model_owner, "model-size", 1)
+    if wanted != wide:
+        raise DisagreementError(
+            task.data_owner,
+            f"its data has {wide} features, the model of {task.model_owner!r} wants {wanted}",
+        )
+    try:
+        return Sizes(rows=rows, features=wide)
+    except ConfigError as error:
+        raise DisagreementError(task.data_owner, f"announced impossible sizes: {error}") from error
+
+
+def _record_sizes(session: Session, task: PredictTask) -> None:
+    """Everyone learns how many rows and features there are, and nothing else by default."""
+    for party in session.parties:
+        if party != task.data_owner:
+            session.ledger.record(
+                Leak(
+                    to=party,
+                    what="the number of rows and features",
+                    why="needed to plan the computation",
+                    kind="size",
+                    elements=2,
+                )
+            )
+    session.ledger.record(
+        Leak(
+            to=task.data_owner,
+            what="the number of features the model takes",
+            why="needed to plan the computation",
+            kind="size",
+            elements=1,
+        )
+    )
+
+
+def as_weights(weight: Tensor, bias: Tensor) -> dict[str, Tensor]:
+    """Bring a linear model into the shapes that `predict` wants."""
+    return {
+        "weight": weight.reshape(-1, 1).to(torch.float64),
+        "bias": bias.reshape(1).to(torch.float64),
+    }

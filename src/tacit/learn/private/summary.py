@@ -1,0 +1,112 @@
+"""What a party says after a prediction, and how the parties' words become one result."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from math import sqrt
+
+import numpy as np
+from torch import Tensor
+
+from tacit import __version__
+from tacit.errors import DisagreementError
+from tacit.learn.private.predict import Prediction, PredictTask, Reveal
+from tacit.mpc import find_protocol, merge_costs
+from tacit.party import Session
+from tacit.result import Claim, Leak, Metric, PartyReport, Result
+
+_Z95 = 1.959963984540054
+
+
+def summarise(
+    session: Session,
+    task: PredictTask,
+    prediction: Prediction,
+    *,
+    name: str,
+    launched: str,
+    report: PartyReport,
+    utility: tuple[Metric, ...],
+) -> Result:
+    """Write down one party's view: what it sent, what it knows to have leaked, what it used."""
+    return Result(
+        kind="predict",
+        name=name,
+        protocol=task.protocol,
+        launched=launched,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        version=__version__,
+        parties=(report,),
+        forecast=prediction.plan.forecast(),
+        metered=session.cost(),
+        leakage=session.ledger.entries(),
+        claims=claims_of(task),
+        utility=utility,
+    )
+
+
+def merge_results(results: tuple[Result, ...]) -> Result:
+    """Join the views of all parties of one run into one result."""
+    first = results[0]
+    for other in results[1:]:
+        if other.forecast != first.forecast:
+            raise DisagreementError(other.parties[0].name, "reports another plan than the others")
+    metered = merge_costs({one.parties[0].name: one.metered for one in results})
+    return replace(
+        first,
+        parties=tuple(party for one in results for party in one.parties),
+        metered=metered,
+        leakage=_union([one.leakage for one in results]),
+        utility=tuple(metric for one in results for metric in one.utility),
+    )
+
+
+def accuracy(answers: Tensor, labels: np.ndarray, *, reveal: Reveal) -> Metric:
+    """Measure how many answers are right, with Wilson's interval."""
+    classes = (answers.numpy() >= 0.5).astype(np.int64) if reveal == "score" else answers.numpy()
+    right, count = int((classes == labels).sum()), len(labels)
+    low, high = wilson(right, count)
+    return Metric(
+        name="accuracy", value=right / count, unit="fraction", samples=count, low=low, high=high
+    )
+
+
+def wilson(right: int, count: int) -> tuple[float, float]:
+    """Return the 95 % score interval of a proportion (Wilson 1927)."""
+    share, spread = right / count, _Z95**2 / count
+    centre = (share + spread / 2) / (1 + spread)
+    half = _Z95 / (1 + spread) * sqrt(share * (1 - share) / count + spread / (4 * count))
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def _union(ledgers: list[tuple[Leak, ...]]) -> tuple[Leak, ...]:
+    """Keep each entry once: the parties to a revelation all write it into their own ledger."""
+    seen: dict[tuple[str, str, str, str], Leak] = {}
+    for leak in (leak for ledger in ledgers for leak in ledger):
+        key = (leak.to, leak.what, leak.why, leak.kind)
+        if key not in seen or seen[key].elements < leak.elements:
+            seen[key] = leak
+    return tuple(seen.values())
+
+
+def claims_of(task: PredictTask) -> tuple[Claim, ...]:
+    """Return what a prediction promises: what its protocol does, and what nothing can."""
+    return (*find_protocol(task.protocol).claims, _claim_of_answers(task))
+
+
+def _claim_of_answers(task: PredictTask) -> Claim:
+    """Say what no protocol can hide: what follows from the declared result itself."""
+    if task.reveal == "score":
+        reason = (
+            f"a score is a linear function of a row, so {task.data_owner} can solve for the whole "
+            "model once it has more scores than features; reveal classes to give away less"
+        )
+    else:
+        reason = (
+            "whoever may ask about many rows of its choice can imitate the model; "
+            f"{task.model_owner} should limit the number of questions"
+        )
+    return Claim(
+        subject=f"what the answers tell {task.data_owner} about the model",
+        guarantee="no guarantee",
+        assumptions=(reason,),
+    )

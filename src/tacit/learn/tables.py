@@ -1,0 +1,246 @@
+"""A user's own data in CSV, npz or parquet files, refused unless every value is a finite number.
+
+Messages name the file, the row and the column, never the value: it may be a patient's.
+"""
+
+import csv
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tacit.errors import DataError
+from tacit.learn.dataset import NO_LABELS, Dataset, Floats, Labels
+
+try:
+    import pyarrow
+    from pyarrow import parquet
+except ImportError:  # an extra; asking for a parquet file says how to install it
+    pyarrow = parquet = None
+
+MOST_CLASSES = 65536
+
+
+def load_file(path: Path, *, label: str | None) -> Dataset:
+    """Load a user's own data by the file's ending: ``.csv``, ``.npz`` or ``.parquet``.
+
+    An npz file holds an array ``features`` of two or three dimensions and, if ``label`` is given,
+    an array of that name with the labels.
+
+    Raises:
+        DataError: another ending, or anything that `load_csv` refuses.
+    """
+    loaders = {".csv": load_csv, ".npz": _load_npz, ".parquet": _load_parquet}
+    loader = loaders.get(path.suffix.lower())
+    if loader is None:
+        raise DataError(f"{path}: wanted a file ending in {', '.join(loaders)}")
+    return loader(path, label=label)
+
+
+def load_csv(path: Path, *, label: str | None) -> Dataset:
+    """Load a table of numbers with a line of column names above it.
+
+    The divisors of the result are 1: taken from the data, they would tell the other parties about
+    it. Scale the columns before, or put public divisors into ``scale``.
+
+    Args:
+        path: the file, in UTF-8, with commas between the columns.
+        label: the column that holds the labels, whole numbers from 0; None if there is none.
+
+    Raises:
+        DataError: unreadable, empty, of unequal rows, or with a value that is missing, not a
+            number or not finite.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            names, values, lines = _parse_csv(path, csv.reader(stream, strict=True))
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not a text in UTF-8 (byte {error.start})") from error
+    except csv.Error as error:
+        raise DataError(f"{path}: not a table of comma-separated values: {error}") from error
+    return _from_columns(path, names, values, label, lines)
+
+
+def read_npz(path: Path) -> dict[str, np.ndarray[Any, Any]]:  # any shape and dtype, checked later
+    """Read all arrays of an npz file, without running any code in it."""
+    try:
+        archive = np.load(path, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise ValueError("a single array without a name")
+        with archive:
+            return {name: archive[name] for name in archive.files}
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"{path}: not an npz file of plain arrays") from error
+
+
+def read_parquet(path: Path) -> dict[str, Any]:  # pyarrow brings no types
+    """Read the columns of a parquet file as pyarrow arrays.
+
+    Raises:
+        DataError: not such a file, or pyarrow is not installed.
+    """
+    if parquet is None:
+        raise DataError(f"{path}: parquet files need pyarrow; run: pip install tacit[tables]")
+    try:
+        with path.open("rb") as stream:
+            table = parquet.read_table(stream)
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    except pyarrow.ArrowException as error:
+        raise DataError(f"{path}: not a parquet file") from error
+    return dict(zip(table.column_names, table.columns, strict=True))
+
+
+def _parse_csv(path: Path, reader: Any) -> tuple[list[str], Floats, list[int]]:
+    # The csv module does not name the type of its reader.
+    names = [name.strip() for name in next(reader, [])]
+    _check_names(path, names)
+    rows: list[list[float]] = []
+    lines: list[int] = []
+    blank = None
+    for row in reader:
+        if not row:
+            blank = blank or reader.line_num
+            continue
+        if blank is not None:
+            raise DataError(f"{path}: line {blank} is blank, with rows after it")
+        if len(row) != len(names):
+            raise DataError(
+                f"{path}: line {reader.line_num} has {len(row)} columns, wanted {len(names)}"
+            )
+        rows.append(_parse_row(path, row, names, reader.line_num))
+        lines.append(reader.line_num)
+    return names, np.array(rows, np.float64).reshape(len(rows), len(names)), lines
+
+
+def _parse_row(path: Path, row: list[str], names: list[str], line: int) -> list[float]:
+    try:
+        values = [float(cell) for cell in row]
+    except ValueError:
+        values = None
+    # Python reads 1_000 as a number; a table that holds it means something else.
+    if values is not None and "_" not in "".join(row):
+        return values
+    culprit = next(name for name, cell in zip(names, row, strict=True) if not _is_number(cell))
+    raise DataError(f"{path}: line {line}, column {culprit!r}: wanted a number")
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return "_" not in cell
+
+
+def _load_npz(path: Path, *, label: str | None) -> Dataset:
+    arrays = read_npz(path)
+    if "features" not in arrays or (label is not None and label not in arrays):
+        wanted = "'features'" if label is None else f"'features' and {label!r}"
+        raise DataError(f"{path}: wanted arrays named {wanted}, found {sorted(arrays)}")
+    features = arrays["features"]
+    if features.dtype.kind not in "biuf" or features.ndim not in (2, 3) or features.size == 0:
+        raise DataError(
+            f"{path}: wanted features as numbers in 2 or 3 dimensions, not empty, got "
+            f"{features.dtype} of shape {features.shape}"
+        )
+    features = features.astype(np.float64)
+    _check_finite(path, features, None, None)
+    labels = NO_LABELS if label is None else _check_labels(path, arrays[label], label, None)
+    names = tuple(f"feature {i}" for i in range(features.shape[1])) if features.ndim == 2 else ()
+    return _make(path, features, labels, names)
+
+
+def _load_parquet(path: Path, *, label: str | None) -> Dataset:
+    columns = read_parquet(path)
+    _check_names(path, list(columns))
+    arrays = []
+    for name, column in columns.items():
+        kind = column.type
+        types = pyarrow.types
+        if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
+            raise DataError(f"{path}: column {name!r}: wanted numbers, the column holds {kind}")
+        # A missing value becomes NaN, and is refused as such.
+        arrays.append(column.cast(pyarrow.float64(), safe=False).to_numpy())
+    return _from_columns(path, list(columns), np.stack(arrays, axis=1), label, None)
+
+
+def _from_columns(
+    path: Path, names: list[str], values: Floats, label: str | None, lines: Sequence[int] | None
+) -> Dataset:
+    if len(values) == 0:
+        raise DataError(f"{path}: wanted at least one row, found none")
+    if label is not None and label not in names:
+        raise DataError(f"{path}: no column {label!r} for the labels; found {', '.join(names)}")
+    _check_finite(path, values, names, lines)
+    kept = [i for i, name in enumerate(names) if name != label]
+    if not kept:
+        raise DataError(f"{path}: wanted at least one column beside the labels, found none")
+    labels = NO_LABELS
+    if label is not None:
+        labels = _check_labels(path, values[:, names.index(label)], label, lines)
+    return _make(path, values[:, kept], labels, tuple(names[i] for i in kept))
+
+
+def _make(path: Path, features: Floats, labels: Labels, feature_names: tuple[str, ...]) -> Dataset:
+    classes = int(labels.max(initial=-1)) + 1
+    return Dataset(
+        name=path.stem,
+        features=features,
+        labels=labels,
+        feature_names=feature_names,
+        label_names=tuple(str(label) for label in range(classes)),
+        scale=np.ones(features.shape[1:]),
+    )
+
+
+def _check_names(path: Path, names: list[str]) -> None:
+    if not names:
+        raise DataError(f"{path}: empty, wanted a line of column names")
+    if not all(names) or len(set(names)) < len(names):
+        raise DataError(f"{path}: wanted columns with names of their own, found {names}")
+
+
+def _check_finite(
+    path: Path, values: Floats, names: list[str] | None, lines: Sequence[int] | None
+) -> None:
+    bad = np.argwhere(~np.isfinite(values))
+    if bad.size == 0:
+        return
+    row, *place = (int(index) for index in bad[0])
+    where = _row(row, lines)
+    column = repr(names[place[0]]) if names else ", ".join(str(index) for index in place)
+    raise DataError(
+        f"{path}: {where}, column {column}: wanted a finite number, the value is missing, NaN or "
+        f"infinite ({len(bad)} such in all)"
+    )
+
+
+def _check_labels(
+    path: Path, values: np.ndarray[Any, Any], label: str, lines: Sequence[int] | None
+) -> Labels:
+    if values.ndim != 1 or values.dtype.kind not in "biuf":
+        raise DataError(
+            f"{path}: wanted labels {label!r} as a list of whole numbers, got {values.dtype} of "
+            f"shape {values.shape}"
+        )
+    # Also false for NaN.
+    is_class = (values >= 0) & (values < MOST_CLASSES) & (values == np.floor(values))
+    if not is_class.all():
+        where = _row(int(np.argmin(is_class)), lines)
+        raise DataError(
+            f"{path}: {where}, column {label!r}: wanted a label, a whole number from 0 to "
+            f"{MOST_CLASSES - 1}"
+        )
+    return values.astype(np.int64)
+
+
+def _row(index: int, lines: Sequence[int] | None) -> str:
+    return f"row {index + 1}" if lines is None else f"line {lines[index]}"
