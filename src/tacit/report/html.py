@@ -1,0 +1,63 @@
+"""One self-contained HTML file for a result: no network, no script, escaped by construction."""
+
+import base64
+import hashlib
+from importlib import resources
+from pathlib import Path
+
+from tacit.report.disk import write_whole
+from tacit.report.ledger import lay_learned, lay_promised
+from tacit.report.markup import Markup, tag
+from tacit.report.measures import lay_cost, lay_curves, lay_networks, lay_traffic, lay_utility
+from tacit.report.overview import lay_footer, lay_headline, lay_tiles
+from tacit.report.timeline import lay_timeline
+from tacit.result import Result
+
+
+def render(result: Result) -> str:
+    """Render a result as an HTML document."""
+    css = resources.files("tacit.report").joinpath("style.css").read_text(encoding="utf-8")
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=_lock(css)),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", f"{result.name} · tacit report"),
+        tag("style", Markup(css)),
+    )
+    body = tag("body", lay_headline(result), _lay_main(result), lay_footer(result))
+    return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def write(result: Result, path: Path) -> None:
+    """Render a result into a file, whole or not at all."""
+    write_whole(path, render(result))
+
+
+def _lay_main(result: Result) -> Markup:
+    notes = tag("ul", *(tag("li", note) for note in result.notes))
+    return tag(
+        "main",
+        lay_tiles(result),
+        _lay_section("traffic", "Who sent what to whom", lay_traffic(result)),
+        _lay_section("learned", "What each party learned", lay_learned(result)),
+        _lay_section("promised", "What was promised", lay_promised(result)),
+        _lay_section("utility", "How good the result is", lay_utility(result)),
+        _lay_section("cost", "What it cost: forecast and metered", lay_cost(result)),
+        _lay_section("networks", "What it would take on other networks", lay_networks(result)),
+        _lay_section("timeline", "Where the time went", lay_timeline(result)),
+        _lay_section("curves", "Curves", lay_curves(result)) if result.curves else "",
+        _lay_section("notes", "Notes", notes) if result.notes else "",
+    )
+
+
+def _lay_section(anchor: str, title: str, content: Markup) -> Markup:
+    heading = tag("h2", title, id=f"{anchor}-title")
+    return tag("section", heading, content, id=anchor, aria_labelledby=f"{anchor}-title")
+
+
+def _lock(css: str) -> str:
+    """Forbid the page to load or run anything but its own style sheet."""
+    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
+    return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"

@@ -1,0 +1,215 @@
+"""The HTML report's measurements: traffic, utility, cost, networks, timeline, curves."""
+
+from tacit.report.format import (
+    NOT_MEASURED,
+    show_bytes,
+    show_count,
+    show_difference,
+    show_exact_bytes,
+    show_interval,
+    show_number,
+    show_quantity,
+    show_seconds,
+)
+from tacit.report.layout import lay_bar, lay_legend, lay_table
+from tacit.report.markup import Markup, concat, tag
+from tacit.report.network import draw_network
+from tacit.report.plots import draw_bar, draw_interval, draw_lines, fit_scale, name_colour
+from tacit.report.tally import (
+    CostRow,
+    Link,
+    compare_costs,
+    compare_links,
+    group_curves,
+    sum_received,
+    sum_sent,
+)
+from tacit.result import Curve, Metric, Result, Timing
+
+
+def lay_traffic(result: Result) -> Markup:
+    """Lay out the picture of the parties and the table of every link behind it."""
+    links = compare_links(result)
+    legend = lay_legend((("offline", "offline, before the data is needed"), ("online", "online")))
+    if not links:
+        return concat([draw_network(result), tag("p", "No traffic was forecast or metered.")])
+    return concat(
+        [
+            tag("figure", draw_network(result), tag("figcaption", legend)),
+            lay_table(
+                ("From", "To", "Phase", "#Messages", "#Payload", "#Forecast", "Equal"),
+                [_link_cells(link) for link in links],
+                caption="Payload to the byte; framing and TLS come on top.",
+            ),
+        ]
+    )
+
+
+def lay_utility(result: Result) -> Markup:
+    """Lay out every metric beside its plaintext reference."""
+    if not result.utility:
+        return tag("p", f"Utility: {NOT_MEASURED}.")
+    legend = lay_legend((("private", "private, with its 95 % interval"), ("plain", "plaintext")))
+    return concat(
+        [
+            tag("div", *map(_lay_interval, result.utility), class_="metrics"),
+            legend,
+            lay_table(
+                ("Metric", "#Private", "#Plaintext", "#Difference", "#n", "#95 % interval"),
+                map(_metric_cells, result.utility),
+            ),
+        ]
+    )
+
+
+def lay_cost(result: Result) -> Markup:
+    """Lay out forecast beside metered, and what each party spent."""
+    rows = compare_costs(result)
+    payloads = [row for row in rows if row.quantity == "payload" and row.forecast is not None]
+    most = max((max(row.forecast or 0, row.metered or 0) for row in payloads), default=0) or 1
+    return concat(
+        [
+            tag("div", *(_lay_pair(row, most) for row in payloads), class_="bars"),
+            lay_table(
+                ("Phase", "Quantity", "#Forecast", "#Metered", "Equal"),
+                [_cost_cells(row) for row in rows],
+            ),
+            _lay_parties(result),
+        ]
+    )
+
+
+def lay_networks(result: Result) -> Markup:
+    """Lay out the seconds that the plan forecasts for other networks."""
+    timings = result.forecast.timings
+    if not timings:
+        return tag("p", "No network was asked about.")
+    longest = max(timing.offline_seconds + timing.online_seconds for timing in timings)
+    return lay_table(
+        ("#Round trip", "#Bandwidth", "#Offline", "#Online", "Offline, then online"),
+        [_timing_cells(timing, longest) for timing in timings],
+        caption="Computed from the plan, not measured on such a network.",
+    )
+
+
+def lay_curves(result: Result) -> Markup:
+    """Lay out one chart per title and axes."""
+    return tag("div", *map(_lay_chart, group_curves(result.curves)), class_="charts")
+
+
+def _mark(agrees: bool | None) -> Markup:
+    if agrees is None:
+        return tag("span", "–", class_="same unknown", title="not comparable")
+    word, sign = ("equal", "✓") if agrees else ("differs", "✗")
+    return tag("span", f"{sign} {word}", class_=f"same {word}")
+
+
+def _link_cells(link: Link) -> tuple[str, ...]:
+    messages, payload = link.metered or (None, None)
+    forecast = "not forecast" if link.forecast is None else show_exact_bytes(link.forecast[1])
+    return (
+        link.sender,
+        link.receiver,
+        tag("span", link.phase, class_=f"phase {link.phase}"),
+        show_count(messages),
+        show_exact_bytes(payload),
+        forecast,
+        _mark(link.agrees),
+    )
+
+
+def _cost_cells(row: CostRow) -> tuple[str, ...]:
+    show = show_exact_bytes if row.quantity == "payload" else show_count
+    return (
+        tag("span", row.phase, class_=f"phase {row.phase}"),
+        row.quantity,
+        "not forecast" if row.forecast is None else show(row.forecast),
+        show(row.metered),
+        _mark(row.agrees),
+    )
+
+
+def _lay_pair(row: CostRow, most: int) -> Markup:
+    lines = []
+    for name, value in (("forecast", row.forecast), ("metered", row.metered)):
+        shown = show_bytes(value)
+        label = f"{row.phase} payload, {name}: {shown}"
+        bar = draw_bar([((value or 0) / most, f"{name} {row.phase}")], label=label)
+        lines.append(lay_bar(f"{row.phase}, {name}", bar, shown))
+    return tag("div", *lines, class_="pair")
+
+
+def _lay_parties(result: Result) -> Markup:
+    if not result.parties:
+        return tag("p", "No party reported its time and memory.")
+    return lay_table(
+        ("Party", "Host", "Device", "#Wall time", "#CPU time", "#Memory", "#Sent", "#Received"),
+        [
+            (
+                party.name,
+                party.host,
+                party.device,
+                show_seconds(party.seconds),
+                show_seconds(party.cpu_seconds),
+                show_bytes(party.peak_memory_bytes),
+                show_bytes(sum_sent(result, party.name)),
+                show_bytes(sum_received(result, party.name)),
+            )
+            for party in result.parties
+        ],
+        caption="What each party spent. Memory is the peak of the process.",
+    )
+
+
+def _lay_interval(metric: Metric) -> Markup:
+    """Lay out one metric on a scale of its own; two known values are the least to compare."""
+    values = (metric.low, metric.high, metric.value, metric.reference)
+    known = [value for value in values if value is not None]
+    if len(known) < 2:
+        nothing = tag("span", "nothing to compare with", class_="why")
+        return lay_bar(metric.name, nothing, show_quantity(metric.value, metric.unit))
+    scale = fit_scale(known, margin=0.25)
+    ends = [tag("span", show_quantity(end, metric.unit)) for end in (scale.low, scale.high)]
+    plot = concat([draw_interval(metric, scale), tag("span", *ends, class_="ends")])
+    return lay_bar(metric.name, plot, show_quantity(metric.value, metric.unit))
+
+
+def _metric_cells(metric: Metric) -> tuple[str, ...]:
+    note = tag("span", metric.note, class_="why") if metric.note else ""
+    return (
+        tag("span", metric.name, tag("br") if note else "", note),
+        show_quantity(metric.value, metric.unit),
+        show_quantity(metric.reference, metric.unit),
+        show_difference(metric.value, metric.reference, metric.unit),
+        show_count(metric.samples),
+        show_interval(metric.low, metric.high, metric.unit),
+    )
+
+
+def _timing_cells(timing: Timing, longest: float) -> tuple[str, ...]:
+    offline, online = timing.offline_seconds, timing.online_seconds
+    parts = [(offline / longest, "offline"), (online / longest, "online")] if longest > 0 else []
+    label = f"offline {show_seconds(offline)}, online {show_seconds(online)}"
+    return (
+        f"{show_number(timing.rtt_ms)} ms",
+        f"{show_number(timing.mbit_per_s)} Mbit/s",
+        show_seconds(offline),
+        show_seconds(online),
+        draw_bar(parts, label=label),
+    )
+
+
+def _lay_chart(curves: tuple[Curve, ...]) -> Markup:
+    first = curves[0]
+    keys = [(name_colour(index), curve.name) for index, curve in enumerate(curves)]
+    points = sum(len(curve.points) for curve in curves)
+    plot = draw_lines(curves) if points else tag("p", f"No points: {NOT_MEASURED}.")
+    return tag(
+        "figure",
+        tag("h3", first.title),
+        tag("p", first.y_label, class_="axis-name"),
+        plot,
+        tag("p", first.x_label, class_="axis-name across"),
+        tag("figcaption", lay_legend(keys)),
+        class_="chart",
+    )

@@ -1,0 +1,199 @@
+"""The picture of the parties and the traffic between them."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tacit.report.format import shorten, show_bytes
+from tacit.report.markup import Markup, tag
+from tacit.report.tally import Link, compare_links, list_parties
+from tacit.result import Phase, Result
+
+_NODE = (164.0, 58.0)
+_MOST_LABELS = 16  # beyond this, numbers would cover the arrows; the table has them all
+_ORDER: dict[Phase, int] = {"setup": 0, "offline": 1, "online": 2}
+
+
+class _Point(NamedTuple):
+    x: float
+    y: float
+
+
+class _Arrow(NamedTuple):
+    """One direction of one pair in one phase, on its own lane beside the others of the pair."""
+
+    link: Link
+    payload: int
+    lane: float
+    along: float  # where on the arrow its label sits, 0 to 1
+
+
+def draw_network(result: Result) -> Markup:
+    """Draw a node per party and an arrow per direction and phase, as wide as its bytes."""
+    names = list_parties(result)
+    if not names:
+        return Markup("")
+    size, centres = _lay_out(names)
+    arrows = _plan_arrows(result, names)
+    is_dense = len(arrows) > _MOST_LABELS
+    widest = (3.5 if is_dense else 8.5) / max((arrow.payload for arrow in arrows), default=1)
+    shapes = [_draw_arrow(arrow, centres, 1.5 + widest * arrow.payload) for arrow in arrows]
+    labels = [_draw_label(arrow, centres) for arrow in arrows if not is_dense]
+    roles = {party.name: party.role for party in result.parties}
+    nodes = [_draw_node(name, roles.get(name, "did not report"), centres[name]) for name in names]
+    return tag(
+        "svg",
+        tag("title", "The parties and the traffic between them"),
+        tag("desc", _describe(arrows)),
+        *shapes,
+        *nodes,
+        *labels,
+        role="img",
+        viewBox=f"0 0 {size.x:.0f} {size.y:.0f}",
+        class_="network dense" if is_dense else "network",
+    )
+
+
+def _lay_out(names: Sequence[str]) -> tuple[_Point, dict[str, _Point]]:
+    """Put the parties on an ellipse, the first at the lower left; two side by side, one alone."""
+    count = len(names)
+    if count == 1:
+        return _Point(640, 120), {names[0]: _Point(320, 60)}
+    stretch = max(1.0, count / 8)
+    rx, ry = (236.0, 150.0) if count < 5 else (330.0 * stretch, 230.0 * stretch)
+    ry *= count > 2
+    angles = [math.radians(90 + 180 / count - 360 / count * index) for index in range(count)]
+    spots = [_Point(rx * math.cos(angle), ry * math.sin(angle)) for angle in angles]
+    top, bottom = min(spot.y for spot in spots), max(spot.y for spot in spots)
+    room = 70.0 if count == 2 else 42.0
+    middle = rx + _NODE[0] / 2 + 6
+    placed = {
+        name: _Point(middle + spot.x, spot.y - top + room)
+        for name, spot in zip(names, spots, strict=True)
+    }
+    return _Point(2 * middle, bottom - top + 2 * room), placed
+
+
+def _plan_arrows(result: Result, names: Sequence[str]) -> list[_Arrow]:
+    rank = {name: index for index, name in enumerate(names)}
+    lanes: dict[frozenset[str], list[tuple[Link, int]]] = {}
+    for link in compare_links(result):
+        volume = link.metered or link.forecast
+        if volume is not None and volume[1] > 0 and link.phase != "setup":
+            ends = frozenset((link.sender, link.receiver))
+            lanes.setdefault(ends, []).append((link, volume[1]))
+    gap = 8.0 if sum(map(len, lanes.values())) > _MOST_LABELS else 26.0
+    arrows = []
+    for pair in lanes.values():
+        pair.sort(key=lambda item: (rank[item[0].sender], _ORDER[item[0].phase]))
+        for index, (link, payload) in enumerate(pair):
+            shift = index - (len(pair) - 1) / 2
+            arrows.append(_Arrow(link, payload, shift * gap, 0.5 + shift * 0.17))
+    return arrows
+
+
+def _ends(arrow: _Arrow, centres: dict[str, _Point]) -> tuple[_Point, _Point]:
+    """Return where an arrow leaves and arrives, on its lane and outside both nodes."""
+    a, b = centres[arrow.link.sender], centres[arrow.link.receiver]
+    length = math.dist(a, b) or 1.0
+    dx, dy = (b.x - a.x) / length, (b.y - a.y) / length
+    # A lane belongs to the pair: the way back must not mirror it onto the way there.
+    side = arrow.lane if (a.x, a.y) <= (b.x, b.y) else -arrow.lane
+    off_x, off_y = -dy * side, dx * side
+    return (
+        _leave(a, _Point(off_x, off_y), _Point(dx, dy)),
+        _leave(b, _Point(off_x, off_y), _Point(-dx, -dy)),
+    )
+
+
+def _leave(centre: _Point, offset: _Point, heading: _Point) -> _Point:
+    """Walk from a point in a node along a heading until just outside the node's border."""
+    half_x, half_y = _NODE[0] / 2 + 7, _NODE[1] / 2 + 7
+    steps = []
+    if abs(heading.x) > 1e-9:
+        steps.append((math.copysign(half_x, heading.x) - offset.x) / heading.x)
+    if abs(heading.y) > 1e-9:
+        steps.append((math.copysign(half_y, heading.y) - offset.y) / heading.y)
+    step = max(min(steps, default=0.0), 0.0)
+    return _Point(centre.x + offset.x + heading.x * step, centre.y + offset.y + heading.y * step)
+
+
+def _draw_arrow(arrow: _Arrow, centres: dict[str, _Point], width: float) -> Markup:
+    start, end = _ends(arrow, centres)
+    head = 8.0 + width
+    length = math.dist(start, end) or 1.0
+    dx, dy = (end.x - start.x) / length, (end.y - start.y) / length
+    neck = _Point(end.x - dx * head, end.y - dy * head)
+    wing = 0.45 * head + 0.15 * width
+    corners = (
+        end,
+        _Point(neck.x - dy * wing, neck.y + dx * wing),
+        _Point(neck.x + dy * wing, neck.y - dx * wing),
+    )
+    points = " ".join(f"{corner.x:.1f},{corner.y:.1f}" for corner in corners)
+    return tag(
+        "g",
+        tag("title", _tell(arrow)),
+        tag("line", x1=start.x, y1=start.y, x2=neck.x, y2=neck.y, stroke_width=width),
+        tag("polygon", points=points),
+        class_=f"arrow {arrow.link.phase}",
+    )
+
+
+def _draw_label(arrow: _Arrow, centres: dict[str, _Point]) -> Markup:
+    a, b = centres[arrow.link.sender], centres[arrow.link.receiver]
+    start, end = _ends(arrow, centres)
+    is_forth = (a.x, a.y) <= (b.x, b.y)
+    t = arrow.along if is_forth else 1 - arrow.along
+    at = _Point(start.x + (end.x - start.x) * t, start.y + (end.y - start.y) * t)
+    text = show_bytes(arrow.payload)
+    width = 9.0 * len(text) + 8  # wide enough for a bold digit of any system font
+    return tag(
+        "g",
+        tag("rect", x=at.x - width / 2, y=at.y - 10, width=width, height=20, rx=4, class_="plate"),
+        tag("text", text, x=at.x, y=at.y + 5, text_anchor="middle"),
+        class_=f"amount {arrow.link.phase}",
+    )
+
+
+def _draw_node(name: str, role: str, centre: _Point) -> Markup:
+    width, height = _NODE
+    return tag(
+        "g",
+        tag("title", f"{name}: {role}"),
+        tag(
+            "rect",
+            x=centre.x - width / 2,
+            y=centre.y - height / 2,
+            width=width,
+            height=height,
+            rx=10,
+            class_="node",
+        ),
+        tag(
+            "text",
+            shorten(name, 15),
+            x=centre.x,
+            y=centre.y - 3,
+            text_anchor="middle",
+            class_="name",
+        ),
+        tag(
+            "text",
+            shorten(role, 20),
+            x=centre.x,
+            y=centre.y + 17,
+            text_anchor="middle",
+            class_="role",
+        ),
+    )
+
+
+def _describe(arrows: Sequence[_Arrow]) -> str:
+    return "; ".join(_tell(arrow) for arrow in arrows) or "No payload was sent."
+
+
+def _tell(arrow: _Arrow) -> str:
+    link = arrow.link
+    source = "" if link.metered is not None else " (forecast, not metered)"
+    return f"{link.sender} to {link.receiver}, {link.phase}: {show_bytes(arrow.payload)}{source}"

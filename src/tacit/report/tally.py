@@ -1,0 +1,183 @@
+"""Sums and groupings for display, and the comparison of metered traffic with the forecast."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tacit.result import Cost, Curve, Leak, PartyReport, Phase, Result
+
+ORDER: tuple[Phase, ...] = ("offline", "online", "setup")  # what matters most comes first
+
+_Key = tuple[str, str, Phase]
+_Volume = tuple[int, int]  # messages, payload bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """Forecast and metered traffic of one direction in one phase; None is "not measured"."""
+
+    sender: str
+    receiver: str
+    phase: Phase
+    forecast: _Volume | None
+    metered: _Volume | None
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether both are known and equal; None when one is not known."""
+        return _agree(self.forecast, self.metered)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostRow:
+    """One quantity, forecast beside metered."""
+
+    phase: Phase
+    quantity: Literal["payload", "messages", "rounds"]
+    forecast: int | None
+    metered: int | None
+    agrees: bool | None
+
+
+def list_parties(result: Result) -> tuple[str, ...]:
+    """List every party that reported, was forecast to talk, or did."""
+    names = [party.name for party in result.parties]
+    for traffic in (*result.forecast.cost.traffic, *result.metered.traffic):
+        names += [traffic.sender, traffic.receiver]
+    return tuple(dict.fromkeys(names))
+
+
+def list_absent(result: Result) -> tuple[str, ...]:
+    """List the parties that took part but whose own report is not in this result."""
+    reported = {party.name for party in result.parties}
+    return tuple(name for name in list_parties(result) if name not in reported)
+
+
+def compare_links(result: Result) -> tuple[Link, ...]:
+    """Put forecast and metered traffic of every link side by side.
+
+    A party vouches for what it sent, and for what it received if its meter says so. A link that
+    no reporting party vouches for is not measured, which is not the same as silent.
+    """
+    forecast, metered = _collect(result.forecast.cost), _collect(result.metered)
+    reported = {party.name for party in result.parties}
+    plans_setup = any(phase == "setup" for _, _, phase in forecast)
+    return tuple(
+        Link(
+            sender=key[0],
+            receiver=key[1],
+            phase=key[2],
+            forecast=forecast.get(key, (0, 0)) if plans_setup or key[2] != "setup" else None,
+            metered=metered.get(key, (0, 0) if key[0] in reported else None),
+        )
+        for key in sorted(dict.fromkeys((*forecast, *metered)), key=lambda key: ORDER.index(key[2]))
+    )
+
+
+def compare_costs(result: Result) -> tuple[CostRow, ...]:
+    """Put forecast and metered totals side by side: payload and messages per phase, rounds.
+
+    A row agrees only if every link in it does, so two errors cannot cancel. If some links were
+    not measured, both sums run over those that were.
+    """
+    rows: list[CostRow] = []
+    links = compare_links(result)
+    for phase in ORDER:
+        here = [link for link in links if link.phase == phase]
+        if phase == "setup" and not here:
+            continue
+        rows += [_sum_links(result, phase, "payload", here, 1)]
+        rows += [_sum_links(result, phase, "messages", here, 0)]
+        if phase != "setup":
+            rows += [_compare_rounds(result, phase)]
+    return tuple(rows)
+
+
+def judge_costs(result: Result) -> bool | None:
+    """Say whether the meter equals the forecast: None when something was not measured."""
+    verdicts = [row.agrees for row in compare_costs(result) if row.forecast is not None]
+    verdicts += [None for link in compare_links(result) if link.metered is None]
+    if False in verdicts:
+        return False
+    return None if None in verdicts else True
+
+
+def sum_sent(result: Result, name: str) -> int:
+    """Add up the metered payload that a party sent."""
+    return sum(t.payload_bytes for t in result.metered.traffic if t.sender == name)
+
+
+def sum_received(result: Result, name: str) -> int | None:
+    """Add up the metered payload that a party received; None if nobody metered a link to it."""
+    inbound = [link for link in compare_links(result) if link.receiver == name]
+    known = [link.metered[1] for link in inbound if link.metered is not None]
+    return sum(known) if known or not inbound else None
+
+
+def find_slowest(result: Result) -> PartyReport | None:
+    """Find the party that ran longest."""
+    return max(result.parties, key=lambda party: party.seconds, default=None)
+
+
+def group_leaks(result: Result) -> dict[str, tuple[Leak, ...]]:
+    """Group the ledger by the party that learned, parties without an entry included."""
+    names = dict.fromkeys((*list_parties(result), *(leak.to for leak in result.leakage)))
+    return {name: tuple(leak for leak in result.leakage if leak.to == name) for name in names}
+
+
+def group_curves(curves: tuple[Curve, ...]) -> tuple[tuple[Curve, ...], ...]:
+    """Group the curves that belong in one chart: same title, same axes."""
+    charts: dict[tuple[str, str, str], list[Curve]] = {}
+    for curve in curves:
+        charts.setdefault((curve.title, curve.x_label, curve.y_label), []).append(curve)
+    return tuple(tuple(chart) for chart in charts.values())
+
+
+def _collect(cost: Cost) -> dict[_Key, _Volume]:
+    volumes: dict[_Key, _Volume] = {}
+    for traffic in cost.traffic:
+        key = (traffic.sender, traffic.receiver, traffic.phase)
+        messages, payload = volumes.get(key, (0, 0))
+        volumes[key] = (messages + traffic.messages, payload + traffic.payload_bytes)
+    return volumes
+
+
+def _agree(forecast: object, metered: object) -> bool | None:
+    return None if forecast is None or metered is None else forecast == metered
+
+
+def _sum_links(
+    result: Result,
+    phase: Phase,
+    quantity: Literal["payload", "messages"],
+    links: list[Link],
+    field: int,
+) -> CostRow:
+    known = [link for link in links if link.metered is not None]
+    planned = [link.forecast[field] for link in known or links if link.forecast is not None]
+    counted = [link.metered[field] for link in known if link.metered is not None]
+    pairs = [
+        _agree(link.forecast and link.forecast[field], link.metered and link.metered[field])
+        for link in known
+    ]
+    was_metered = bool(known) or (bool(result.parties) and not links)
+    return CostRow(
+        phase=phase,
+        quantity=quantity,
+        forecast=sum(planned) if planned or not links else None,
+        metered=sum(counted) if was_metered else None,
+        agrees=False if False in pairs else None if None in pairs or not was_metered else True,
+    )
+
+
+def _compare_rounds(result: Result, phase: Phase) -> CostRow:
+    plan, meter = result.forecast.cost, result.metered
+    is_online = phase == "online"
+    forecast = plan.online_rounds if is_online else plan.offline_rounds
+    counted = meter.online_rounds if is_online else meter.offline_rounds
+    metered = counted if result.parties else None
+    agrees = _agree(forecast, metered)
+    if agrees is False and counted < forecast and list_absent(result):
+        agrees = None  # the longest chain may run through a party that is not in this view
+    return CostRow(
+        phase=phase, quantity="rounds", forecast=forecast, metered=metered, agrees=agrees
+    )

@@ -1,0 +1,227 @@
+"""A view of a result for the terminal."""
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from tacit.report.format import (
+    clean,
+    show_bytes,
+    show_count,
+    show_difference,
+    show_exact_bytes,
+    show_interval,
+    show_number,
+    show_quantity,
+    show_seconds,
+)
+from tacit.report.tally import ORDER, compare_costs, group_leaks, sum_received, sum_sent
+from tacit.report.words import (
+    Mood,
+    is_unprotected,
+    list_checks,
+    state_coverage,
+    state_headline,
+    state_learned,
+    state_privacy,
+)
+from tacit.result import Claim, Forecast, Leak, Result
+
+_STYLES: dict[Mood, str] = {"good": "green", "warn": "yellow", "bad": "bold red", "quiet": "dim"}
+_MARKS: dict[Mood, str] = {"good": "✓", "warn": "!", "bad": "✗", "quiet": "–"}
+_KINDS = {
+    "output": ("result", "green"),
+    "protocol": ("on the way", "bold yellow"),
+    "size": ("size", "dim"),
+}
+
+
+def summarise(result: Result) -> RenderableType:
+    """Lay out a result for a console of any width: verdict, utility, cost, parties, ledgers."""
+    return Group(
+        *_head(result),
+        *_part("Utility", _utility(result)),
+        *_part("Cost", _cost(result)),
+        *_part("Parties", _parties(result)),
+        *_part("What each party learned", _leaks(result)),
+        *_part("What was promised", _claims(result)),
+        *_part("Notes", _list(result.notes) if result.notes else None),
+    )
+
+
+def preview(forecast: Forecast) -> RenderableType:
+    """Lay out a forecast before anything is sent: traffic per phase, rounds, seconds."""
+    table = _table("phase", "#payload", "#messages", "#rounds")
+    rounds = {"offline": forecast.cost.offline_rounds, "online": forecast.cost.online_rounds}
+    for phase in ORDER:
+        here = [traffic for traffic in forecast.cost.traffic if traffic.phase == phase]
+        if not here and phase == "setup":
+            continue
+        payload = sum(traffic.payload_bytes for traffic in here)
+        messages = sum(traffic.messages for traffic in here)
+        chain = show_count(rounds[phase]) if phase in rounds else ""
+        _add(table, phase, show_exact_bytes(payload), show_count(messages), chain)
+    return Group(
+        *_part("Forecast", table),
+        *_part("Seconds by network", _timings(forecast) if forecast.timings else None),
+        Text(f"Plan {clean(forecast.plan_hash)}", style="dim", overflow="fold"),
+    )
+
+
+def _head(result: Result) -> list[RenderableType]:
+    lines: list[RenderableType] = [
+        Text.assemble(
+            ("tacit", "bold cyan"),
+            f" {clean(result.kind)} · ",
+            (clean(result.name), "bold"),
+            (f" · {clean(result.protocol)} · {clean(result.launched)}", "dim"),
+        ),
+        Text(f"{state_headline(result)}.", style="bold"),
+    ]
+    if coverage := state_coverage(result):
+        lines.append(Text(coverage, style="yellow"))
+    checks = Table.grid(padding=(0, 2, 0, 0))
+    for check in list_checks(result):
+        style = _STYLES[check.mood]
+        _add(checks, Text(_MARKS[check.mood], style), check.title, Text(check.text, style))
+    return [*lines, Text(), checks]
+
+
+def _part(title: str, body: RenderableType | None) -> list[RenderableType]:
+    return [] if body is None else [Text(), Text(title, style="bold cyan"), body]
+
+
+def _table(*heads: str) -> Table:
+    """Make a table; a column whose head starts with # holds numbers."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    for head in heads:
+        is_number = head.startswith("#")
+        table.add_column(
+            head.lstrip("#"), justify="right" if is_number else "left", overflow="fold"
+        )
+    return table
+
+
+def _add(table: Table, *cells: str | Text, ends_section: bool = False) -> None:
+    """Add a row of plain text: rich would read a bare string as its own markup."""
+    texts = (cell if isinstance(cell, Text) else Text(cell) for cell in cells)
+    table.add_row(*texts, end_section=ends_section)
+
+
+def _utility(result: Result) -> RenderableType:
+    if not result.utility:
+        return Text("not measured", style="dim")
+    table = _table("metric", "#private", "#plaintext", "#difference", "#n", "#95 % interval")
+    for metric in result.utility:
+        _add(
+            table,
+            clean(metric.name),
+            Text(show_quantity(metric.value, metric.unit), style="bold"),
+            show_quantity(metric.reference, metric.unit),
+            show_difference(metric.value, metric.reference, metric.unit),
+            show_count(metric.samples),
+            show_interval(metric.low, metric.high, metric.unit),
+        )
+    return table
+
+
+def _cost(result: Result) -> RenderableType:
+    table = _table("phase", "quantity", "#forecast", "#metered", "")
+    for row in compare_costs(result):
+        show = show_exact_bytes if row.quantity == "payload" else show_count
+        _add(
+            table,
+            row.phase,
+            row.quantity,
+            "not forecast" if row.forecast is None else show(row.forecast),
+            show(row.metered),
+            _mark(row.agrees),
+            ends_section=row.quantity == "rounds",
+        )
+    return table
+
+
+def _mark(agrees: bool | None) -> Text:
+    if agrees is None:
+        return Text("–", style="dim")
+    return Text("✓", style="green") if agrees else Text("✗ differs", style="bold red")
+
+
+def _parties(result: Result) -> RenderableType:
+    if not result.parties:
+        return Text("no party reported", style="dim")
+    table = _table("party", "role", "#wall", "#cpu", "#memory", "#sent", "#received")
+    for party in result.parties:
+        _add(
+            table,
+            clean(party.name),
+            Text(clean(party.role), style="dim"),
+            show_seconds(party.seconds),
+            show_seconds(party.cpu_seconds),
+            show_bytes(party.peak_memory_bytes),
+            show_bytes(sum_sent(result, party.name)),
+            show_bytes(sum_received(result, party.name)),
+        )
+    return table
+
+
+def _leaks(result: Result) -> RenderableType:
+    blocks: list[RenderableType] = []
+    for party, leaks in group_leaks(result).items():
+        sentence, mood = state_learned(result, party, leaks)
+        blocks.append(Text.assemble((clean(party), "bold"), ": ", (sentence, _STYLES[mood])))
+        if leaks:
+            blocks.append(Padding(_leak_grid(leaks), (0, 0, 0, 2)))
+    return Group(*blocks) if blocks else Text("the ledger is empty", style="dim")
+
+
+def _leak_grid(leaks: Sequence[Leak]) -> Table:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(min_width=10)
+    for leak in leaks:
+        name, style = _KINDS[leak.kind]
+        count = f" ({show_count(leak.elements)})" if leak.kind != "size" else ""
+        text = Text.assemble(f"{clean(leak.what)}{count}", (f" — {clean(leak.why)}", "dim"))
+        _add(grid, Text(name, style=style), text)
+    return grid
+
+
+def _claims(result: Result) -> RenderableType:
+    if not result.claims:
+        return Text("nothing: no guarantee was stated", style="yellow")
+    return Group(*(block for claim in result.claims for block in _claim(claim)))
+
+
+def _claim(claim: Claim) -> list[RenderableType]:
+    style = "bold yellow" if is_unprotected(claim) else "green"
+    subject = (clean(claim.subject), "bold")
+    lines: list[RenderableType] = [Text.assemble(subject, ": ", (clean(claim.guarantee), style))]
+    if privacy := state_privacy(claim):
+        lines.append(Padding(Text(privacy), (0, 0, 0, 2)))
+    if claim.assumptions:
+        lines.append(Padding(_list(claim.assumptions, style="dim"), (0, 0, 0, 2)))
+    return lines
+
+
+def _list(items: Sequence[str], *, style: str = "") -> Table:
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    for item in items:
+        _add(grid, Text("·", style="dim"), Text(clean(item), style=style))
+    return grid
+
+
+def _timings(forecast: Forecast) -> Table:
+    table = _table("#round trip", "#bandwidth", "#offline", "#online")
+    for timing in forecast.timings:
+        _add(
+            table,
+            f"{show_number(timing.rtt_ms)} ms",
+            f"{show_number(timing.mbit_per_s)} Mbit/s",
+            show_seconds(timing.offline_seconds),
+            show_seconds(timing.online_seconds),
+        )
+    return table

@@ -1,0 +1,177 @@
+"""What a result says, in sentences, shared by the terminal and the HTML view."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tacit.report.format import clean, show_count, show_number
+from tacit.report.tally import judge_costs, list_absent, list_parties
+from tacit.result import Claim, Leak, LeakKind, Metric, Result
+
+Mood = Literal["good", "warn", "bad", "quiet"]
+
+KIND_NAMES: dict[LeakKind, str] = {
+    "output": "declared result",
+    "protocol": "seen on the way",
+    "size": "size only",
+}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing a reader wants to know first, and whether it is as it should be."""
+
+    title: str
+    text: str
+    mood: Mood
+
+
+def enumerate_names(names: Sequence[str]) -> str:
+    """Write a list as "a, b and c"."""
+    shown = [clean(name) for name in names]
+    if len(shown) < 2:
+        return "".join(shown) or "nobody"
+    return f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def state_headline(result: Result) -> str:
+    """Say in one sentence what was revealed, as the ledger has it."""
+    text = _state_revealed(result)
+    if not result.parties:
+        return (
+            f"No party reported; the plan says: {text}" if result.leakage else "No party reported"
+        )
+    if list_absent(result):
+        names = enumerate_names([party.name for party in result.parties])
+        return f"As far as {names} can tell, {text[0].lower()}{text[1:]}"
+    return text
+
+
+def state_run(result: Result) -> str:
+    """Say who ran what together, and how."""
+    parties = list_parties(result)
+    if not parties:
+        return f"No party is recorded for {clean(result.name)} ({clean(result.kind)})."
+    who, together = ("The parties", " together") if len(parties) > 1 else ("The party", "")
+    return (
+        f"{who} {enumerate_names(parties)} computed {clean(result.name)} "
+        f"({clean(result.kind)}){together}, under the protocol {clean(result.protocol)}, "
+        f"launched as {clean(result.launched)}."
+    )
+
+
+def state_coverage(result: Result) -> str | None:
+    """Say whose view is missing, or None if every party reported."""
+    absent = list_absent(result)
+    if not absent:
+        return None
+    present = enumerate_names([party.name for party in result.parties])
+    return (
+        f"This result covers {present} only. What {enumerate_names(absent)} measured "
+        "and learned is not in it."
+    )
+
+
+def state_learned(result: Result, party: str, leaks: Sequence[Leak]) -> tuple[str, Mood]:
+    """Say in one sentence what a party learned."""
+    kinds = {leak.kind for leak in leaks}
+    if party in list_absent(result):
+        known = "; this much is known from the others:" if leaks else "."
+        return f"Did not report to this view{known}", "warn" if "protocol" in kinds else "quiet"
+    if "protocol" in kinds:
+        return "Learned more on the way than the declared result.", "warn"
+    if "output" in kinds:
+        beyond = "nothing else but sizes" if "size" in kinds else "nothing else"
+        return f"Learned the declared result and {beyond}.", "good"
+    if kinds:
+        return "Learned nothing but sizes.", "good"
+    return "Learned nothing.", "good"
+
+
+def list_checks(result: Result) -> tuple[Check, ...]:
+    """List the three things to look at first: what was shown, the cost, the guarantee."""
+    return (_check_revealed(result), _check_costs(result), _check_claims(result))
+
+
+def is_unprotected(claim: Claim) -> bool:
+    """Say whether a claim claims nothing."""
+    return "no guarantee" in claim.guarantee.casefold()
+
+
+def state_privacy(claim: Claim) -> str | None:
+    """Write ε with δ, relation and accountant; None if the claim is not about them."""
+    parts = (claim.epsilon, claim.delta, claim.relation, claim.accountant)
+    if all(part is None for part in parts):
+        return None
+    epsilon, delta = (
+        "not stated" if value is None else show_number(value) for value in (parts[0], parts[1])
+    )
+    relation, accountant = (
+        "not stated" if text is None else clean(text) for text in (parts[2], parts[3])
+    )
+    return f"ε = {epsilon}, δ = {delta}; relation: {relation}; accountant: {accountant}"
+
+
+def pick_headline_metric(result: Result) -> Metric | None:
+    """Pick the metric to show first: one with a plaintext reference, else the first."""
+    compared = [metric for metric in result.utility if metric.reference is not None]
+    return next(iter((*compared, *result.utility)), None)
+
+
+def _state_revealed(result: Result) -> str:
+    outputs = [leak for leak in result.leakage if leak.kind == "output"]
+    leaks = [leak for leak in result.leakage if leak.kind == "protocol"]
+    shown = _describe(outputs)
+    if leaks:
+        return f"Revealed: {shown}; and on the way, {_describe(leaks)}"
+    has_sizes = any(leak.kind == "size" for leak in result.leakage)
+    if not outputs:
+        return f"{'Nothing but sizes' if has_sizes else 'Nothing'} was revealed to anyone"
+    return f"Nothing but {shown}{' and sizes' if has_sizes else ''} was revealed"
+
+
+def _describe(leaks: Sequence[Leak]) -> str:
+    if not leaks:
+        return "no declared result"
+    if len(leaks) > 3:
+        return f"{show_count(len(leaks))} entries of the ledger"
+    shown = (
+        f"{leak.what} ({show_count(leak.elements)} {'value' if leak.elements == 1 else 'values'}, "
+        f"to {leak.to})"
+        for leak in leaks
+    )
+    return enumerate_names(list(shown))
+
+
+def _check_revealed(result: Result) -> Check:
+    title = "What was shown"
+    leaks = sum(leak.kind == "protocol" for leak in result.leakage)
+    if leaks:
+        noun = "entry" if leaks == 1 else "entries"
+        return Check(title, f"{show_count(leaks)} {noun} beyond the declared result", "warn")
+    if list_absent(result) or not result.parties:
+        return Check(title, "Only part of the ledger is here", "quiet")
+    return Check(title, "Declared results and sizes, nothing else", "good")
+
+
+def _check_costs(result: Result) -> Check:
+    title = "What it cost"
+    match judge_costs(result):
+        case True:
+            return Check(title, "Metered traffic equals the forecast", "good")
+        case False:
+            return Check(title, "Metered traffic differs from the forecast", "bad")
+    return Check(title, "Only part of the traffic was metered", "quiet")
+
+
+def _check_claims(result: Result) -> Check:
+    title = "What is promised"
+    bare = [claim for claim in result.claims if is_unprotected(claim)]
+    if not result.claims:
+        return Check(title, "Nothing is promised", "warn")
+    if bare:
+        return Check(title, f"No guarantee for {enumerate_names([bare[0].subject])}", "warn")
+    assumptions = len({text for claim in result.claims for text in claim.assumptions})
+    promises = "1 guarantee" if len(result.claims) == 1 else f"{len(result.claims)} guarantees"
+    under = "1 assumption" if assumptions == 1 else f"{assumptions or 'no'} assumptions"
+    return Check(title, f"{promises} under {under}", "good")

@@ -1,0 +1,107 @@
+from dataclasses import replace
+
+import pytest
+
+from tacit.report.words import (
+    enumerate_names,
+    list_checks,
+    pick_headline_metric,
+    state_coverage,
+    state_headline,
+    state_learned,
+    state_privacy,
+    state_run,
+)
+from tacit.result import Claim, Leak
+
+SEEN = Leak(
+    to="lab", what="permuted activations", why="the helper sees them", kind="protocol", elements=512
+)
+
+
+def _kinds(*kinds):
+    return tuple(replace(SEEN, kind=kind) for kind in kinds)
+
+
+def test_names_are_listed_as_people_do():
+    assert enumerate_names(["a"]) == "a"
+    assert enumerate_names(["a", "b", "c"]) == "a, b and c"
+
+
+def test_the_headline_says_nothing_but_the_result(example):
+    assert state_headline(example) == (
+        "Nothing but risk scores (171 values, to hospital) and sizes was revealed"
+    )
+    bare = replace(example, leakage=example.leakage[:1])
+    assert "sizes" not in state_headline(bare)
+
+
+def test_the_headline_never_says_nothing_but_when_something_leaked(example):
+    headline = state_headline(replace(example, leakage=(*example.leakage, SEEN)))
+    assert "Nothing but" not in headline
+    assert "permuted activations (512 values, to lab)" in headline
+
+
+def test_the_headline_of_one_party_speaks_for_that_party_alone(example):
+    alone = replace(example, parties=example.parties[:1])
+    assert state_headline(alone).startswith("As far as hospital can tell, nothing but")
+    assert "What dealer and lab measured" in state_coverage(alone)
+    assert state_coverage(example) is None
+
+
+def test_an_empty_ledger_is_stated(example):
+    assert state_headline(replace(example, leakage=())) == "Nothing was revealed to anyone"
+
+
+def test_the_run_names_all_parties_and_the_protocol(example):
+    sentence = state_run(example)
+    assert sentence.startswith("The parties hospital, lab and dealer computed breast-cancer risk")
+    assert "additive2" in sentence
+
+
+@pytest.mark.parametrize(
+    ("kinds", "sentence", "mood"),
+    [
+        ((), "Learned nothing.", "good"),
+        (("size",), "Learned nothing but sizes.", "good"),
+        (("output",), "Learned the declared result and nothing else.", "good"),
+        (("output", "size"), "Learned the declared result and nothing else but sizes.", "good"),
+        (("output", "protocol"), "Learned more on the way than the declared result.", "warn"),
+    ],
+)
+def test_what_a_party_learned_is_one_sentence(example, kinds, sentence, mood):
+    assert state_learned(example, "lab", _kinds(*kinds)) == (sentence, mood)
+
+
+def test_an_absent_party_is_never_said_to_have_learned_nothing(example):
+    alone = replace(example, parties=example.parties[:1])
+    sentence, mood = state_learned(alone, "lab", ())
+    assert (sentence, mood) == ("Did not report to this view.", "quiet")
+
+
+def test_epsilon_never_stands_alone():
+    claim = Claim(subject="s", guarantee="g", assumptions=(), epsilon=1.0)
+    assert state_privacy(claim) == (
+        "ε = 1, δ = not stated; relation: not stated; accountant: not stated"
+    )
+    assert state_privacy(replace(claim, epsilon=None)) is None
+
+
+def test_the_checks_follow_the_ledgers(example):
+    moods = [check.mood for check in list_checks(example)]
+    assert moods == ["good", "good", "warn"]  # one claim of the example claims nothing
+    kept = tuple(claim for claim in example.claims if claim.guarantee != "no guarantee")
+    assert [check.mood for check in list_checks(replace(example, claims=kept))] == ["good"] * 3
+    leaky = replace(
+        example,
+        claims=(),
+        leakage=(SEEN,),
+        metered=replace(example.metered, online_rounds=99),
+    )
+    assert [check.mood for check in list_checks(leaky)] == ["warn", "bad", "warn"]
+
+
+def test_the_first_figure_is_one_with_a_reference(example):
+    turned = replace(example, utility=example.utility[::-1])
+    assert pick_headline_metric(turned).name == "area under the ROC curve"
+    assert pick_headline_metric(replace(example, utility=())) is None
