@@ -1,0 +1,1 @@
+"""The command line: job files, wiring, progress on the screen, exit codes."""

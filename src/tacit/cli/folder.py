@@ -1,0 +1,124 @@
+"""Result folders: they appear whole, replace only our own, and never half-written."""
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tacit.errors import InputError
+
+RESULT = "result.json"
+REPORT = "report.html"
+PREDICTIONS = "predictions.csv"
+OURS = frozenset({RESULT, REPORT, PREDICTIONS})
+
+
+def check_target(out: Path) -> None:
+    """Refuse early what `staged` would have to refuse in the end.
+
+    Raises:
+        InputError: there is something else than a result of ours, or no right to write.
+    """
+    if out.exists() or out.is_symlink():
+        _check_ours(out)
+    above = next(folder for folder in out.absolute().parents if folder.exists())
+    if not above.is_dir():
+        raise InputError(f"cannot write results to {out}: {above} is not a folder")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise InputError(
+            f"cannot write results to {out}: no permission to write in {above}; "
+            "choose another folder with --out"
+        )
+
+
+@contextmanager
+def staged(out: Path) -> Iterator[Path]:
+    """Give a hidden folder to write into; at a good end it becomes ``out``, else it is removed.
+
+    The folder can be read by its owner alone: results may hold predictions about people.
+
+    Raises:
+        InputError: ``out`` holds something else than a result, or it cannot be written.
+    """
+    check_target(out)
+    out = out.absolute()
+    stage = out.with_name(f".{out.name}.{secrets.token_hex(6)}.part")
+    made = [folder for folder in out.parents if not folder.exists()]
+    is_done = False
+    try:
+        with _named(out):
+            out.parent.mkdir(parents=True, exist_ok=True)
+            stage.mkdir(mode=0o700)
+        yield stage
+        with _named(out):
+            _publish(stage, out)
+        is_done = True
+    finally:
+        if not is_done:
+            shutil.rmtree(stage, ignore_errors=True)
+            for folder in made:
+                with suppress(OSError):  # not empty: somebody else uses it by now
+                    folder.rmdir()
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    with _named(path):
+        path.write_text(text, encoding="utf-8", newline="\n")
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _publish(stage: Path, out: Path) -> None:
+    """Put the stage in place of the old result, which stays until the new one is there."""
+    if not out.exists():
+        stage.rename(out)
+        return
+    _check_ours(out)
+    old = stage.with_suffix(".old")
+    out.rename(old)
+    try:
+        stage.rename(out)
+    except OSError:
+        old.rename(out)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _check_ours(out: Path) -> None:
+    if out.is_symlink() or not out.is_dir():
+        raise InputError(f"cannot write results to {out}: it exists and is not a folder")
+    with _named(out):
+        names = {entry.name for entry in out.iterdir()}
+    strange = sorted(names - OURS)
+    if strange:
+        raise InputError(
+            f"{out} holds something else than a result of tacit ({strange[0]!r}) and is not "
+            "replaced; move that away, or choose another folder with --out"
+        )
+    if names and not _is_result(out / RESULT):
+        raise InputError(
+            f"{out} holds files but no {RESULT} of tacit and is not replaced; "
+            "move it away, or choose another folder with --out"
+        )
+
+
+def _is_result(path: Path) -> bool:
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and {"schema", "version", "parties"} <= content.keys()

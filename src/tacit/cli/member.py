@@ -1,0 +1,220 @@
+"""``tacit party``: one party of a job, on its own host or as a child of ``tacit run``."""
+
+import json
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from tacit import report
+from tacit.cli import folder
+from tacit.cli.config import Job, PartyEntry, load_job, parse_address, with_parties
+from tacit.cli.digest import job_digest
+from tacit.cli.environment import data_folders
+from tacit.cli.predict import Answers, check_inputs, load_inputs, measure, take_part
+from tacit.cli.screen import board
+from tacit.cli.toml import read_record, suggest
+from tacit.crypto import Identity, load_identity
+from tacit.errors import ConfigError
+from tacit.learn.private import summarise
+from tacit.party import Listener, Meeting, Progress, StatusPipe, Usage, joined, watch_parent
+from tacit.result import Result
+from tacit.transport import Peer, listen
+
+_QUIET_S = 0.05
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Seat:
+    """A party that is ready to take part: everything it needs, and nothing of the others'."""
+
+    job: Job
+    me: str
+    identity: Identity
+    listener: socket.socket | None
+    launched: str
+    search: tuple[Path, ...]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Finished:
+    """One party's view of a job that came to its end."""
+
+    result: Result
+    answers: Answers | None
+
+
+def run_alone(
+    path: Path, me: str, *, keys: Path, out: Path | None, at: str | None, console: Console
+) -> tuple[Result, Path]:
+    """Take part in a job from this host, and write this party's own result.
+
+    Args:
+        path: the job file.
+        me: which party we are.
+        keys: the folder with our key and certificate.
+        out: where the result goes; the job's folder with our name behind it if not given.
+        at: the address to listen on, if it is not the one that the others dial.
+        console: where progress is shown.
+    """
+    job = load_job(path)
+    _check_member(job, me, path)
+    _check_keys(job, path)
+    target = out or job.out.with_name(f"{job.out.name}-{me}")
+    folder.check_target(target)
+    check_inputs(job, [me])
+    identity = _own_identity(job, me, keys)
+    address = at or job.parties[me].address
+    with ExitStack() as stack:
+        listener = None
+        if address is not None:
+            listener = stack.enter_context(listen(*parse_address(address)))
+        shown = stack.enter_context(board(console, {me: job.role(me)}))
+        seat = Seat(
+            job=job,
+            me=me,
+            identity=identity,
+            listener=listener,
+            launched="remote",
+            search=data_folders(),
+        )
+        finished = take_seat(seat, lambda *where: shown.show(me, *where))
+        shown.show(me, "done", 0, 0)
+    with folder.staged(target) as stage:
+        write_answers(job, finished.answers, stage)
+        write_result(job, finished.result, stage)
+    return finished.result, target
+
+
+def run_child(
+    path: Path, me: str, *, keys: Path, stage: Path, entries: Path, listen_fd: int, pipe: StatusPipe
+) -> None:
+    """Take part in a job as a child process: report on the pipe, leave the rest to the parent."""
+    watch_parent()
+    job = load_job(path)
+    _check_member(job, me, path)
+    job = with_parties(job, read_entries(entries))
+    with socket.socket(fileno=listen_fd) as listener:
+        seat = Seat(
+            job=job,
+            me=me,
+            identity=_own_identity(job, me, keys),
+            listener=listener,
+            launched="processes",
+            search=data_folders(),
+        )
+        finished = take_seat(seat, _report_on(pipe))
+    write_answers(job, finished.answers, stage)
+    pipe.send("done", result=report.to_json(finished.result))
+
+
+def take_seat(seat: Seat, listener: Listener) -> Finished:
+    """Connect, do this party's part, and see everyone come to the end."""
+    usage, progress = Usage(), Progress(listener)
+    job, me = seat.job, seat.me
+    meeting = Meeting(parties=tuple(job.parties), job_digest=job_digest(job), patience=job.network)
+    with joined(
+        me,
+        meeting,
+        peers=_peers(job, me),
+        identity=seat.identity,
+        listener=seat.listener,
+        progress=progress,
+    ) as session:
+        # After connecting: a party that cannot read its input tells the others so.
+        inputs = load_inputs(job, me, seat.search, progress)
+        prediction, answers = take_part(session, job, inputs)
+        with progress.stage("finish"):
+            session.finish()
+    result = summarise(
+        session,
+        job.task(),
+        prediction,
+        name=job.job.name,
+        launched=seat.launched,
+        report=usage.report(name=me, role=job.role(me), progress=progress),
+        utility=measure(job, answers),
+    )
+    return Finished(result=result, answers=answers)
+
+
+def write_answers(job: Job, answers: Answers | None, stage: Path) -> None:
+    """Write the answers, if this party received any."""
+    if answers is not None:
+        table = answers.to_csv(reveal=job.protocol.reveal)
+        folder.write_text(stage / folder.PREDICTIONS, table)
+
+
+def write_result(job: Job, result: Result, stage: Path) -> None:
+    """Write the result and, if the job wants it, the page."""
+    report.save(result, stage / folder.RESULT)
+    if job.report.html:
+        report.write(result, stage / folder.REPORT)
+
+
+def read_entries(path: Path) -> dict[str, PartyEntry]:
+    """Read the addresses and keys that the parent has chosen."""
+    raw = json.loads(path.read_text(encoding="utf-8"))
+    return {name: read_record(raw[name], PartyEntry, source=str(path)) for name in raw}
+
+
+def write_entries(path: Path, entries: Mapping[str, PartyEntry]) -> None:
+    """Write what `read_entries` reads."""
+    plain = {name: {"address": one.address, "key": one.key} for name, one in entries.items()}
+    folder.write_text(path, json.dumps(plain))
+
+
+def _report_on(pipe: StatusPipe) -> Listener:
+    """Report stages at once and steps now and then: a plan may have very many."""
+    last_stage, next_s = "", 0.0
+
+    def listen_to(stage: str, done: int, total: int) -> None:
+        nonlocal last_stage, next_s
+        now = time.monotonic()
+        if stage == last_stage and done != total and now < next_s:
+            return
+        last_stage, next_s = stage, now + _QUIET_S
+        pipe.send("stage", stage=stage, done=done, total=total)
+
+    return listen_to
+
+
+def _own_identity(job: Job, me: str, keys: Path) -> Identity:
+    identity = load_identity(keys, me)
+    wanted = job.parties[me].key
+    if identity.fingerprint != wanted:
+        raise ConfigError(
+            f"the job knows {me!r} by the key {wanted}, but {identity.certificate_file} is "
+            f"{identity.fingerprint}; use the right folder with --keys, or correct parties.{me}.key"
+        )
+    return identity
+
+
+def _peers(job: Job, me: str) -> dict[str, Peer]:
+    return {
+        name: Peer(parse_address(entry.address) if entry.address else None, entry.key or "")
+        for name, entry in job.parties.items()
+        if name != me
+    }
+
+
+def _check_member(job: Job, me: str, path: Path) -> None:
+    if me not in job.parties:
+        raise ConfigError(
+            f"{path} has no party {me!r}; wanted one of {', '.join(job.parties)}"
+            + suggest(me, job.parties)
+        )
+
+
+def _check_keys(job: Job, path: Path) -> None:
+    missing = [name for name, entry in job.parties.items() if entry.key is None]
+    if missing:
+        raise ConfigError(
+            f"{path}: parties.{missing[0]}.key: missing; a party on another host is known by its "
+            f"key alone: run `tacit keys {missing[0]}` there and paste the line it prints"
+            + (f" (missing too: {', '.join(missing[1:])})" if missing[1:] else "")
+        )

@@ -1,0 +1,188 @@
+"""Jobs of kind "predict": where the inputs come from, one party's part, and the comparison."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tacit.cli.config import Job, Source
+from tacit.errors import ConfigError, DataError
+from tacit.learn import Dataset, load_dataset, load_file, split_dataset
+from tacit.learn.private import (
+    Prediction,
+    accuracy,
+    load_logistic,
+    predict,
+    predict_plain,
+    scaled_features,
+    train_logistic,
+)
+from tacit.party import Progress, Session
+from tacit.result import Metric, Result
+
+SPLIT_SEED = 0
+"""Fixed, so that the owner of the data and that of the model divide a public set alike."""
+
+Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Inputs:
+    """What one party brings: rows, a model, or nothing."""
+
+    features: Tensor | None = None
+    labels: Labels | None = None
+    weights: dict[str, Tensor] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Answers:
+    """What the receiver gets: one value per row, beside the true classes if it knows them."""
+
+    values: Tensor
+    labels: Labels | None
+
+    def to_csv(self, *, reveal: str) -> str:
+        """Write a table with a line per row of the data, counted from 1."""
+        heads = ["row", "prediction", *(["label"] if self.labels is not None else [])]
+        numbers = self.values.tolist()
+        shown = [str(int(x)) if reveal == "class" else repr(x) for x in numbers]
+        columns = [[str(row) for row in range(1, len(shown) + 1)], shown]
+        if self.labels is not None:
+            columns.append([str(label) for label in self.labels.tolist()])
+        return "\n".join([",".join(heads), *map(",".join, zip(*columns, strict=True))]) + "\n"
+
+
+def read_answers(path: Path) -> Tensor:
+    """Read the predictions back from a file that `Answers.to_csv` made."""
+    lines = path.read_text(encoding="utf-8").splitlines()[1:]
+    return torch.tensor([float(line.split(",")[1]) for line in lines], dtype=torch.float64)
+
+
+def check_inputs(job: Job, parties: Sequence[str]) -> None:
+    """Make sure that the owners among these parties say where their input is, and that it is.
+
+    Cheap, so that a typing error shows before anyone is connected.
+
+    Raises:
+        ConfigError: an owner names no input.
+        DataError: a file is not there.
+    """
+    if job.data.owner in parties:
+        _check_source(job.data.source, "data")
+    if job.model.owner in parties:
+        if job.model.train is not None:
+            _check_source(job.model.train, "model.train")
+        elif job.model.file is None:
+            raise ConfigError(
+                f"{job.model.owner!r} owns the model, but the job names none; "
+                "wanted model.train or model.file"
+            )
+        else:
+            _check_file(job.model.file, "model.file")
+
+
+def load_inputs(job: Job, party: str, search: Sequence[Path], progress: Progress) -> Inputs:
+    """Load what a party brings into the job."""
+    if party == job.data.owner:
+        with progress.stage("load"):
+            dataset = load_data(job, search)
+            return Inputs(features=scaled_features(dataset), labels=dataset.labels)
+    if party == job.model.owner:
+        with progress.stage("load"):
+            return Inputs(weights=load_weights(job, search))
+    return Inputs()
+
+
+def load_data(job: Job, search: Sequence[Path]) -> Dataset:
+    """Load the rows to predict for."""
+    return _load(job, job.data.source, search)
+
+
+def load_weights(job: Job, search: Sequence[Path]) -> dict[str, Tensor]:
+    """Load or train the model."""
+    if job.model.file is not None:
+        return load_logistic(job.model.file)
+    if job.model.train is None:
+        raise ConfigError("the job names no model; wanted model.train or model.file")
+    return train_logistic(_load(job, job.model.train, search))
+
+
+def take_part(session: Session, job: Job, inputs: Inputs) -> tuple[Prediction, Answers | None]:
+    """Do one party's part; the second value is for the receiver of the answers only."""
+    prediction = predict(session, job.task(), features=inputs.features, weights=inputs.weights)
+    if prediction.values is None:
+        return prediction, None
+    return prediction, Answers(values=prediction.values, labels=inputs.labels)
+
+
+def measure(job: Job, answers: Answers | None) -> tuple[Metric, ...]:
+    """Say how good the answers are, as far as the receiver can tell."""
+    if answers is None or answers.labels is None:
+        return ()
+    return (accuracy(answers.values, answers.labels, reveal=job.protocol.reveal),)
+
+
+def compare_plain(job: Job, result: Result, answers: Tensor, search: Sequence[Path]) -> Result:
+    """Put the answers of a plain computation beside the private ones.
+
+    Only for someone who holds both sides' inputs, as when all parties run on one machine.
+    """
+    dataset, reveal = load_data(job, search), job.protocol.reveal
+    plain = predict_plain(scaled_features(dataset), load_weights(job, search), reveal=reveal)
+    utility = list(result.utility)
+    if dataset.labels is not None:
+        reference = accuracy(plain, dataset.labels, reveal=reveal).value
+        utility = [
+            replace(metric, reference=reference) if metric.name == "accuracy" else metric
+            for metric in utility
+        ]
+    return replace(result, utility=(*utility, _agreement(answers, plain, reveal)))
+
+
+def _agreement(answers: Tensor, plain: Tensor, reveal: str) -> Metric:
+    rows = len(plain)
+    if reveal == "class":
+        equal = int((answers == plain).sum()) / rows
+        name, value, unit, ideal = "answers equal to plaintext", equal, "share", 1.0
+    else:
+        largest = float((answers - plain).abs().max())
+        name, value, unit, ideal = "largest difference to plaintext", largest, "", 0.0
+    return Metric(name=name, value=value, unit=unit, samples=rows, reference=ideal)
+
+
+def _load(job: Job, source: Source, search: Sequence[Path]) -> Dataset:
+    if source.set is not None:
+        dataset = load_dataset(source.set, search)
+    elif source.file is not None:
+        dataset = _rescale(load_file(source.file, label=source.label), job.data.scale)
+    else:
+        raise ConfigError("the job names no data; wanted 'set' or 'file'")
+    return split_dataset(dataset, part=source.part, test_share=source.test_share, seed=SPLIT_SEED)
+
+
+def _rescale(dataset: Dataset, scale: tuple[float, ...] | None) -> Dataset:
+    if scale is None:
+        return dataset
+    if dataset.features.shape[1:] != (len(scale),):
+        raise DataError(
+            f"{dataset.name}: data.scale has {len(scale)} divisors, "
+            f"the rows are of shape {dataset.features.shape[1:]}"
+        )
+    return replace(dataset, scale=np.array(scale))
+
+
+def _check_source(source: Source, key: str) -> None:
+    if source.set is None and source.file is None:
+        raise ConfigError(f"{key}: wanted 'set' or 'file', got neither")
+    if source.file is not None:
+        _check_file(source.file, f"{key}.file")
+
+
+def _check_file(path: Path, key: str) -> None:
+    if not path.is_file():
+        raise DataError(f"{key}: no such file: {path} (looked for from {Path.cwd()})")

@@ -1,0 +1,106 @@
+"""What a person sees while parties work: a row for each, or plain lines when nobody watches."""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+STAGES = {
+    "start": "starting",
+    "load": "reading its input",
+    "connect": "connecting",
+    "agree": "comparing the job",
+    "plan": "planning",
+    "compute": "computing",
+    "attend": "serving",
+    "deal": "dealing",
+    "finish": "waiting for the others",
+    "done": "done",
+    "failed": "failed",
+}
+"""The stages of a party, in words."""
+
+
+class Board(Protocol):
+    """Shows where each party stands."""
+
+    def show(self, party: str, stage: str, done: int, total: int) -> None:
+        """Take note that a party is at a stage, ``done`` steps of ``total`` (0: unknown)."""
+        ...
+
+
+@contextmanager
+def board(console: Console, roles: Mapping[str, str]) -> Iterator[Board]:
+    """Show the progress of these parties while the block runs."""
+    if not console.is_terminal:
+        yield _Lines(console, roles)
+        return
+    progress = Progress(
+        TextColumn("{task.fields[party]}", style="bold", markup=False),
+        TextColumn("{task.fields[role]}", style="dim", markup=False),
+        TextColumn("{task.fields[stage]}", markup=False),
+        BarColumn(bar_width=16),
+        TimeElapsedColumn(),
+        console=console,
+    )
+    with progress:
+        yield _Rows(progress, roles)
+
+
+class _Rows:
+    """A live row per party."""
+
+    def __init__(self, progress: Progress, roles: Mapping[str, str]) -> None:
+        self._progress = progress
+        self._tasks: dict[str, TaskID] = {
+            party: progress.add_task("", total=None, party=party, role=role, stage=_pad("start"))
+            for party, role in roles.items()
+        }
+
+    def show(self, party: str, stage: str, done: int, total: int) -> None:
+        """Move a row."""
+        task = self._tasks[party]
+        if stage in ("done", "failed"):
+            done, total = int(stage == "done"), 1
+        # A total of None makes the bar pulse: the stage has no steps to count.
+        self._progress.update(task, total=total or None, completed=done, stage=_pad(stage))
+        if stage in ("done", "failed"):
+            self._progress.stop_task(task)
+
+
+class _Lines:
+    """A line whenever a party comes to another stage."""
+
+    def __init__(self, console: Console, roles: Mapping[str, str]) -> None:
+        self._console = console
+        self._roles = roles
+        self._start = time.monotonic()
+        self._seen: set[tuple[str, str]] = set()
+
+    def show(self, party: str, stage: str, done: int, total: int) -> None:
+        """Print a line if the stage is new."""
+        if (party, stage) in self._seen:
+            return
+        self._seen.add((party, stage))
+        width = max(map(len, self._roles))
+        seconds = time.monotonic() - self._start
+        say(self._console, f"{seconds:6.1f} s  {party:{width}}  {STAGES.get(stage, stage)}")
+
+
+def say(console: Console, text: str, style: str = "") -> None:
+    """Print text as it is: no markup, no wrapping, and nothing that a terminal would obey."""
+    console.print(Text(printable(text), style=style), soft_wrap=True, highlight=False)
+
+
+def printable(text: str) -> str:
+    """Replace what is not printable, except line ends: a peer's words may be in it."""
+    return "".join(char if char.isprintable() or char == "\n" else "\ufffd" for char in text)
+
+
+def _pad(stage: str) -> str:
+    """Give every stage the same width, so that the bars do not jump."""
+    return f"{STAGES.get(stage, stage):{max(map(len, STAGES.values()))}}"

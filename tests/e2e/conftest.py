@@ -1,0 +1,72 @@
+import socket
+
+import pytest
+
+from tacit.crypto import make_identity
+
+JOB = """
+[job]
+name = "test"
+kind = "predict"
+out = "{out}"
+
+{parties}
+
+[data]
+owner = "hospital"
+set = "breast-cancer"
+part = "test"
+bound = 1.0
+
+[model]
+owner = "lab"
+kind = "logistic"
+train = {{ set = "breast-cancer", part = "train" }}
+bound = 256.0
+
+[protocol]
+kind = "{protocol}"
+compute = ["hospital", "lab"]
+dealer = "dealer"
+reveal = "{reveal}"
+
+[ring]
+frac_bits = 20
+
+[network]
+connect_s = 6
+silence_s = 4
+heartbeat_s = 0.5
+stall_s = 10
+"""
+
+NAMES = ("hospital", "lab", "dealer")
+
+
+def free_ports(count):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+@pytest.fixture
+def make_job(tmp_path):
+    """Write a job with keys and addresses for three parties; returns its path."""
+
+    def make(name="job", *, hosts=("127.0.0.1",) * 3, protocol="sealed", reveal="class"):
+        folder = tmp_path / name
+        folder.mkdir()
+        parties = ""
+        for party, host, port in zip(NAMES, hosts, free_ports(3), strict=True):
+            identity = make_identity(party, folder / "keys")
+            parties += f'[parties.{party}]\naddress = "{host}:{port}"\n'
+            parties += f'key = "{identity.fingerprint}"\n'
+        path = folder / "job.toml"
+        path.write_text(
+            JOB.format(out=folder / "out", parties=parties, protocol=protocol, reveal=reveal)
+        )
+        return path
+
+    return make

@@ -1,0 +1,116 @@
+"""Parties that should not work together do not, and every one of them says why."""
+
+import os
+import signal
+import socket
+import time
+
+import pytest
+
+from children import start
+from tacit.crypto import make_identity
+
+NAMES = ("hospital", "lab", "dealer")
+
+
+def run(jobs, *, keys=None, meanwhile=lambda processes: None, frozen=None):
+    """Run each party with its own job file; return exit codes and logs."""
+    processes, logs = {}, {}
+    for name in NAMES:
+        folder = jobs[name].parent
+        logs[name] = folder / f"{name}.log"
+        where = (keys or {}).get(name, folder / "keys")
+        arguments = ["party", str(jobs[name]), "--as", name, "--keys", str(where)]
+        processes[name] = start(arguments, logs[name])
+    meanwhile(processes)
+    for name, process in processes.items():
+        if name != frozen:
+            process.join(40)
+    codes = {name: process.exitcode for name, process in processes.items()}
+    for process in processes.values():
+        process.kill()
+        process.join()
+        process.close()
+    return codes, {name: path.read_text() for name, path in logs.items()}
+
+
+def changed(job, name, old, new):
+    """Write a copy of a job file that differs in one place."""
+    text = job.read_text()
+    assert old in text
+    path = job.parent / f"{name}.toml"
+    path.write_text(text.replace(old, new))
+    return path
+
+
+def nothing_left(job):
+    return not [path for path in job.parent.iterdir() if path.name.startswith(("out", "."))]
+
+
+def test_a_party_with_another_job_is_refused_by_all_and_named(make_job):
+    job = make_job()
+    other = changed(job, "lab", "frac_bits = 20", "frac_bits = 19")
+    codes, logs = run({"hospital": job, "lab": other, "dealer": job})
+    assert codes == dict.fromkeys(NAMES, 4), logs
+    for name in NAMES:
+        assert "another job" in logs[name]
+        assert "Traceback" not in logs[name]
+    assert "'lab'" in logs["hospital"]
+    assert nothing_left(job)
+
+
+def test_a_party_that_proves_another_key_than_the_pinned_one_is_refused(make_job, tmp_path):
+    job = make_job()
+    impostor = make_identity("lab", tmp_path / "impostor")
+    true_key = next(
+        line.split('"')[1]
+        for line in job.read_text().split("[parties.lab]")[1].splitlines()
+        if "key" in line
+    )
+    lying = changed(job, "lab", true_key, impostor.fingerprint)
+    codes, logs = run(
+        {"hospital": job, "lab": lying, "dealer": job}, keys={"lab": tmp_path / "impostor"}
+    )
+    assert codes == dict.fromkeys(NAMES, 4), logs
+    assert "'lab'" in logs["hospital"]
+    assert "Traceback" not in "".join(logs.values())
+    assert nothing_left(job)
+
+
+def test_a_port_in_use_is_bad_input_and_the_message_names_it(make_job):
+    job = make_job()
+    address = job.read_text().split('address = "')[1].split('"')[0]
+    host, port = address.rsplit(":", 1)
+    with socket.create_server((host, int(port))):
+        process = start(
+            ["party", str(job), "--as", "hospital", "--keys", str(job.parent / "keys")],
+            job.parent / "log",
+        )
+        process.join(30)
+        code = process.exitcode
+        process.close()
+    log = (job.parent / "log").read_text()
+    assert code == 2, log
+    assert port in log
+    assert "Traceback" not in log
+
+
+@pytest.mark.parametrize("frozen", ["lab"])
+def test_a_party_that_freezes_is_given_up_after_the_silence_and_named(make_job, frozen):
+    job = make_job()
+
+    def freeze(processes):
+        log = job.parent / "hospital.log"
+        for _ in range(200):
+            if log.exists() and "comparing the job" in log.read_text():
+                break
+            time.sleep(0.02)
+        os.kill(processes[frozen].pid, signal.SIGSTOP)
+
+    codes, logs = run(dict.fromkeys(NAMES, job), meanwhile=freeze, frozen=frozen)
+    if codes[frozen] == 0:
+        pytest.skip("the job was over before the party could be frozen")
+    for name in NAMES:
+        if name != frozen:
+            assert codes[name] == 4, logs
+            assert f"'{frozen}'" in logs[name]

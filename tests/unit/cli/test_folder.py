@@ -1,0 +1,127 @@
+"""Result folders: whole or not at all, and nobody else's."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tacit.cli import folder
+from tacit.cli.folder import check_target, staged, write_text
+from tacit.errors import InputError
+
+RESULT = '{"schema": 1, "version": "0", "parties": []}'
+
+
+def write_result(path, text=RESULT):
+    (path / folder.RESULT).write_text(text)
+
+
+def names(path):
+    return sorted(os.listdir(path))
+
+
+def test_a_good_end_makes_the_folder(tmp_path):
+    with staged(tmp_path / "a" / "out") as stage:
+        write_result(stage)
+        assert not (tmp_path / "a" / "out").exists()
+    assert names(tmp_path / "a") == ["out"]
+    assert names(tmp_path / "a" / "out") == [folder.RESULT]
+
+
+def stop_after(text, out):
+    with staged(out) as stage:
+        write_result(stage, text)
+        raise KeyboardInterrupt
+
+
+def test_a_bad_end_leaves_nothing_not_even_the_folders_above(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        stop_after(RESULT, tmp_path / "a" / "b" / "out")
+    assert names(tmp_path) == []
+
+
+def test_a_bad_end_keeps_the_old_result(tmp_path):
+    with staged(tmp_path / "out") as stage:
+        write_result(stage)
+    with pytest.raises(KeyboardInterrupt):
+        stop_after("new", tmp_path / "out")
+    assert names(tmp_path) == ["out"]
+    assert (tmp_path / "out" / folder.RESULT).read_text() == RESULT
+
+
+def test_a_new_result_replaces_the_old_one_whole(tmp_path):
+    for extra in (folder.PREDICTIONS, folder.REPORT):
+        with staged(tmp_path / "out") as stage:
+            write_result(stage)
+            (stage / extra).write_text("x")
+    assert names(tmp_path) == ["out"]
+    assert names(tmp_path / "out") == [folder.REPORT, folder.RESULT]
+
+
+def test_an_empty_folder_may_be_filled(tmp_path):
+    (tmp_path / "out").mkdir()
+    with staged(tmp_path / "out") as stage:
+        write_result(stage)
+    assert names(tmp_path / "out") == [folder.RESULT]
+
+
+def test_others_cannot_read_a_result(tmp_path):
+    with staged(tmp_path / "out") as stage:
+        write_result(stage)
+    assert (tmp_path / "out").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("files", "word"),
+    [
+        ({"notes.txt": "mine", folder.RESULT: RESULT}, "notes.txt"),
+        ({folder.PREDICTIONS: "mine"}, "no result.json"),
+        ({folder.RESULT: "{}"}, "no result.json"),
+        ({folder.RESULT: "not JSON"}, "no result.json"),
+    ],
+)
+def test_a_folder_that_is_not_ours_is_refused_and_left_alone(tmp_path, files, word):
+    out = tmp_path / "out"
+    out.mkdir()
+    for name, text in files.items():
+        (out / name).write_text(text)
+    with pytest.raises(InputError, match=word), staged(out):
+        pytest.fail("was entered")
+    assert {name: (out / name).read_text() for name in names(out)} == files
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_folder_that_was_filled_meanwhile_is_not_replaced(tmp_path):
+    out = tmp_path / "out"
+
+    def write_while_another_does():
+        with staged(out) as stage:
+            write_result(stage)
+            out.mkdir()
+            (out / "diary").write_text("dear")
+
+    with pytest.raises(InputError, match="diary"):
+        write_while_another_does()
+    assert names(out) == ["diary"]
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_file_or_a_link_is_no_target(tmp_path):
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "link").symlink_to(tmp_path)
+    for name in ("file", "link", "file/below"):
+        with pytest.raises(InputError, match="not a folder"):
+            check_target(tmp_path / name)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_permission_is_refused_early(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(InputError, match="no permission"):
+        check_target(tmp_path / "out")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+def test_a_full_disk_is_an_input_error():
+    with pytest.raises(InputError, match="No space left"):
+        write_text(Path("/dev/full"), "x" * 100_000)

@@ -1,0 +1,154 @@
+"""Jobs of kind "predict": inputs, answers and the comparison with a plain computation."""
+
+import numpy as np
+import pytest
+import torch
+
+from tacit.cli.config import Job
+from tacit.cli.predict import (
+    Answers,
+    check_inputs,
+    compare_plain,
+    load_data,
+    load_inputs,
+    load_weights,
+    measure,
+    read_answers,
+)
+from tacit.cli.toml import read_record
+from tacit.errors import ConfigError, DataError
+from tacit.learn.private import predict_plain, scaled_features
+from tacit.party import Progress
+from tacit.result import Cost, Forecast, Result
+
+
+def job(data, model, reveal="class"):
+    raw = {
+        "job": {"name": "j", "kind": "predict"},
+        "parties": {"hospital": {}, "lab": {}, "dealer": {}},
+        "data": {"owner": "hospital", **data},
+        "model": {"owner": "lab", **model},
+        "protocol": {"kind": "sealed", "dealer": "dealer", "reveal": reveal},
+    }
+    return read_record(raw, Job, source="job.toml")
+
+
+CANCER = {"set": "breast-cancer", "part": "test"}
+TRAINED = {"train": {"set": "breast-cancer", "part": "train"}}
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b,y\n1,8,0\n2,16,1\n")
+    return str(path)
+
+
+def test_only_owners_bring_something():
+    one = job(CANCER, TRAINED)
+    inputs = {name: load_inputs(one, name, (), Progress()) for name in one.parties}
+    assert inputs["hospital"].weights is None
+    assert inputs["hospital"].features.shape[1] == 30
+    assert inputs["lab"].features is None
+    assert inputs["lab"].weights["weight"].shape == (30, 1)
+    assert inputs["dealer"].features is inputs["dealer"].weights is None
+
+
+def test_the_parts_of_both_owners_do_not_overlap():
+    test = load_data(job(CANCER, TRAINED), ()).features
+    train = load_data(job({**CANCER, "part": "train"}, TRAINED), ()).features
+    assert len(test) + len(train) == 569
+    assert not {row.tobytes() for row in test} & {row.tobytes() for row in train}
+
+
+def test_public_divisors_apply_to_a_file(table):
+    one = job({"file": table, "label": "y", "scale": [2.0, 16.0]}, TRAINED)
+    assert scaled_features(load_data(one, ())).tolist() == [[0.5, 0.5], [1.0, 1.0]]
+
+
+def test_a_wrong_number_of_divisors_is_refused(table):
+    with pytest.raises(DataError, match="3 divisors"):
+        load_data(job({"file": table, "label": "y", "scale": [1.0, 1.0, 1.0]}, TRAINED), ())
+
+
+@pytest.mark.parametrize(
+    ("data", "model", "word"),
+    [
+        ({}, TRAINED, "data: wanted 'set' or 'file'"),
+        ({"file": "/none.csv"}, TRAINED, "data.file: no such file: /none.csv"),
+        (CANCER, {}, "model.train or model.file"),
+        (CANCER, {"file": "/none.npz"}, "model.file: no such file"),
+        (CANCER, {"train": {}}, "model.train: wanted"),
+        (CANCER, {"train": {"file": "/none.csv"}}, "model.train.file: no such file"),
+    ],
+)
+def test_an_owner_without_its_input_is_told_before_anyone_connects(data, model, word):
+    one = job(data, model)
+    with pytest.raises((ConfigError, DataError), match=word):
+        check_inputs(one, list(one.parties))
+    check_inputs(one, ["dealer"])
+
+
+@pytest.mark.parametrize("labels", [None, np.array([1, 0])])
+@pytest.mark.parametrize(
+    ("reveal", "values"), [("class", [1.0, 0.0]), ("score", [0.1 + 0.2, 1e-9])]
+)
+def test_answers_survive_their_file(tmp_path, reveal, values, labels):
+    answers = Answers(values=torch.tensor(values, dtype=torch.float64), labels=labels)
+    path = tmp_path / "predictions.csv"
+    path.write_text(answers.to_csv(reveal=reveal))
+    assert read_answers(path).tolist() == values
+    lines = path.read_text().splitlines()
+    assert lines[0] == ("row,prediction" if labels is None else "row,prediction,label")
+    assert lines[1].startswith("1,1" if reveal == "class" else "1,0.3")
+
+
+def test_without_labels_nothing_is_measured():
+    one = job(CANCER, TRAINED)
+    assert measure(one, None) == ()
+    assert measure(one, Answers(values=torch.zeros(2), labels=None)) == ()
+
+
+@pytest.mark.parametrize(
+    ("reveal", "name", "ideal"),
+    [
+        ("class", "answers equal to plaintext", 1.0),
+        ("score", "largest difference to plaintext", 0.0),
+    ],
+)
+def test_the_plain_answers_are_put_beside_the_private_ones(reveal, name, ideal):
+    one = job(CANCER, TRAINED, reveal)
+    dataset = load_data(one, ())
+    plain = predict_plain(scaled_features(dataset), load_weights(one, ()), reveal=reveal)
+    own = measure(one, Answers(values=plain, labels=dataset.labels))
+    result = compare_plain(one, empty_result(own), plain, ())
+    accuracy, agreement = result.utility
+    assert accuracy.reference == accuracy.value > 0.9
+    assert (agreement.name, agreement.value, agreement.samples) == (name, ideal, len(plain))
+
+
+def test_a_wrong_answer_shows_in_the_comparison():
+    one = job(CANCER, TRAINED)
+    dataset = load_data(one, ())
+    wrong = predict_plain(scaled_features(dataset), load_weights(one, ()), reveal="class")
+    wrong[0] = 1 - wrong[0]
+    agreement = compare_plain(one, empty_result(()), wrong, ()).utility[-1]
+    assert agreement.value == (len(wrong) - 1) / len(wrong)
+
+
+def empty_result(utility):
+    cost = Cost(traffic=(), offline_rounds=0, online_rounds=0)
+    return Result(
+        kind="predict",
+        name="j",
+        protocol="sealed",
+        launched="threads",
+        created="",
+        version="0",
+        parties=(),
+        forecast=Forecast(cost=cost, timings=(), plan_hash=""),
+        metered=cost,
+        leakage=(),
+        claims=(),
+        utility=utility,
+    )

@@ -1,0 +1,181 @@
+"""The strict reader of tables."""
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tacit.cli.toml import Problem, RefusedError, read_record, read_toml
+from tacit.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    fuel: Literal["petrol", "diesel"]
+    litres: float = 1.5
+    cylinders: int = 4
+
+    def __post_init__(self):
+        if self.cylinders < 1:
+            raise RefusedError(Problem("cylinders", f"wanted at least 1, got {self.cylinders}"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wheel:
+    side: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nothing:
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Car:
+    name: str
+    engine: Engine
+    wheels: Mapping[str, Wheel]
+    colours: tuple[str, ...] | None = None
+    manual: Path | None = None
+    is_sold: bool = False
+    reserved: Nothing | None = None
+
+
+GOOD = {"name": "mini", "engine": {"fuel": "petrol"}, "wheels": {"front": {"side": "left"}}}
+
+
+def read(raw):
+    return read_record(raw, Car, source="car.toml")
+
+
+def complaint(raw):
+    with pytest.raises(ConfigError) as caught:
+        read(raw)
+    return str(caught.value)
+
+
+def test_a_good_table_becomes_a_record():
+    car = read({**GOOD, "colours": ["red"], "manual": "a/b.pdf", "is_sold": True})
+    assert car == Car(
+        name="mini",
+        engine=Engine(fuel="petrol"),
+        wheels={"front": Wheel(side="left")},
+        colours=("red",),
+        manual=Path("a/b.pdf"),
+        is_sold=True,
+    )
+
+
+def test_a_whole_number_is_good_enough_for_a_float_and_becomes_one():
+    litres = read({**GOOD, "engine": {"fuel": "diesel", "litres": 2}}).engine.litres
+    assert (litres, type(litres)) == (2.0, float)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"name": 3}, ["name", "wanted a text", "got 3"]),
+        ({"is_sold": 1}, ["is_sold", "true or false", "got 1"]),
+        ({"engine": 5}, ["engine", "wanted a table", "got 5"]),
+        ({"engine": {"fuel": "petrl"}}, ["engine.fuel", "'petrol'", "did you mean 'petrol'?"]),
+        ({"engine": {"fuel": ["petrol"]}}, ["engine.fuel", "one of", "got ['petrol']"]),
+        ({"engine": {}}, ["engine.fuel", "missing", "one of"]),
+        ({"engine": {"fuel": "diesel", "litres": float("nan")}}, ["engine.litres", "finite"]),
+        ({"engine": {"fuel": "diesel", "litres": True}}, ["engine.litres", "got true"]),
+        ({"engine": {"fuel": "diesel", "cylinders": 2.0}}, ["engine.cylinders", "whole number"]),
+        ({"engine": {"fuel": "diesel", "cylinders": 0}}, ["engine.cylinders", "at least 1"]),
+        ({"colours": "red"}, ["colours", "a list", "got 'red'"]),
+        ({"colours": ["red", 1]}, ["colours[1]", "a text", "got 1"]),
+        ({"wheels": {"front": {}}}, ["wheels.front.side", "missing"]),
+        ({"wheels": {"front": {"sid": "left"}}}, ["wheels.front.sid", "did you mean 'side'?"]),
+        ({"wheels": []}, ["wheels", "a table"]),
+        ({"nam": "x"}, ["nam:", "unknown key", "did you mean 'name'?"]),
+        ({"fuel": "x"}, ["fuel:", "belongs into [engine]"]),
+        ({"zzz": 1}, ["zzz:", "known here: name, engine"]),
+        ({"reserved": {"epsilon": 1}}, ["reserved.epsilon", "no settings in this version"]),
+        ({"a b.c": 1}, ["'a b.c'", "unknown key"]),
+        ({"manual": ""}, ["manual", "a path"]),
+    ],
+)
+def test_what_is_wrong_is_named_with_what_was_wanted(change, words):
+    message = complaint({**GOOD, **change})
+    assert message.startswith("car.toml: ")
+    for word in words:
+        assert word in message
+
+
+def test_all_problems_are_named_at_once():
+    message = complaint({"nam": "x", "engine": {"fuel": 1}, "wheels": {}})
+    assert message.startswith("car.toml: 3 problems\n")
+    assert [key in message for key in ("nam:", "name:", "engine.fuel:")] == [True] * 3
+
+
+def test_a_long_value_is_not_shown_in_full():
+    assert len(complaint({**GOOD, "is_sold": "x" * 10_000})) < 200
+
+
+json_like = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["name", "engine", "wheels", "colours", "x"]), json_like))
+def test_anything_is_either_read_or_refused_with_a_config_error(raw):
+    with contextlib.suppress(ConfigError):
+        assert isinstance(read(raw), Car)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"none\.toml: no such file"):
+        read_toml(tmp_path / "none.toml")
+
+
+def test_a_folder_is_not_a_job(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_toml(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("[a]\nx = = 1\n", 2),
+        ("[a]\nx = 1\n[a]\n", 3),
+        ("x = 1\nx = 2\n", 2),
+        ('x = "open', 1),
+        ("[[", 1),
+    ],
+)
+def test_a_syntax_error_names_the_line(tmp_path, text, line):
+    file = tmp_path / "job.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=rf"job\.toml, line {line}: not TOML: "):
+        read_toml(file)
+
+
+@given(st.binary(max_size=300))
+def test_bytes_are_read_or_refused(tmp_path_factory, content):
+    file = tmp_path_factory.mktemp("t") / "job.toml"
+    file.write_bytes(content)
+    with contextlib.suppress(ConfigError):
+        assert isinstance(read_toml(file), dict)
+
+
+def test_a_file_that_nests_too_deeply_is_refused(tmp_path):
+    file = tmp_path / "job.toml"
+    file.write_text("x = " + "[" * 100_000)
+    with pytest.raises(ConfigError, match=r"job\.toml"):
+        read_toml(file)
+
+
+def test_a_huge_file_is_refused(tmp_path):
+    file = tmp_path / "job.toml"
+    file.write_text("# " + "x" * (1 << 20))
+    with pytest.raises(ConfigError, match="at most"):
+        read_toml(file)
