@@ -10,9 +10,11 @@ in no other test.
 import pytest
 import torch
 
-from harness import ALICE, BOB, CAROL, PARTIES, simulate
+from harness import ALICE, BOB, CAROL, MEETING, PARTIES, ROLES, Wiretap, simulate
 from tacit import ring
+from tacit.mpc import PROTOCOLS, compute, make_plan, serve
 from tacit.mpc.randomness import unpack
+from tacit.party import run_threads
 from uniformity import complaints, related
 
 SAMPLES = 4096  # a multiple of 64: bit planes are full words
@@ -55,7 +57,7 @@ def pieces(run, corrupt):
         if not tag.startswith("deal/"):
             yield tag, columns(words)
             continue
-        step = int(tag.split()[0].removeprefix("deal/"))
+        step = int(tag.split()[0].split(".")[-1])
         shapes = [s for need in run.plan.steps[step].needs for s in need.correction_shapes()]
         for number, part in enumerate(unpack(words, tuple(shapes))):
             yield f"{tag} part {number}", columns(part)
@@ -152,3 +154,32 @@ def test_parties_receive_the_same_number_of_bytes_whatever_the_secret():
             {party: [(tag, w.shape) for tag, w in run.received[party]] for party in PARTIES}
         )
     assert shapes[0] == shapes[1]
+
+
+def test_two_runs_in_one_session_share_no_mask():
+    seen = {name: [] for name in (ALICE, BOB)}
+
+    def program(ops):
+        x = ops.input("x", owner=ALICE, shape=(50,), bound=64.0)
+        y = ops.input("y", owner=BOB, shape=(50,), bound=64.0)
+        ops.is_positive(ops.mul(x, y))
+
+    plan = make_plan(program, PROTOCOLS["sealed"], ROLES, frac_bits=16)
+    inputs = {name: {key: torch.ones(50)} for name, key in ((ALICE, "x"), (BOB, "y"))}
+
+    def party(session):
+        for _ in range(2):
+            if session.me in ROLES.computing:
+                compute(session, plan, program, inputs=inputs[session.me])
+            else:
+                serve(session, plan, inputs={})
+
+    def tap(me, link):
+        return Wiretap(link, seen[me]) if me in seen else link
+
+    run_threads(dict.fromkeys(PARTIES, party), MEETING, wrap=tap)
+    for notes in seen.values():
+        words = torch.cat([words.flatten() for _, words in notes])
+        # A thousand uniform words repeat with chance below 1e-13.
+        assert len(words) > 300
+        assert len(words.unique()) == len(words)

@@ -49,12 +49,13 @@ class Declaration:
 
 
 class Channel:
-    """The messages of one step of the plan, as one party sees them."""
+    """The messages and generators of one step of one run, as one party sees them."""
 
-    def __init__(self, session: Session, roles: Roles, step: int) -> None:
+    def __init__(self, session: Session, roles: Roles, *, run: int, step: int) -> None:
         self.session = session
         self.roles = roles
         self.step = step
+        self._name = f"{run}.{step}"
         self._sent: Counter[str] = Counter()
         self._received: Counter[str] = Counter()
 
@@ -75,16 +76,16 @@ class Channel:
 
     def shared(self, peer: str) -> Prg:
         """Return a generator that this peer and I share, fresh for this step."""
-        return self.session.shared(peer).fork(f"step {self.step}")
+        return self.session.shared(peer).fork(f"step {self._name}")
 
     def send(self, to: str, values: Tensor) -> None:
         """Send words that belong to this step."""
-        self.session.send(to, f"run/{self.step}.{self._sent[to]}", values)
+        self.session.send(to, f"run/{self._name}.{self._sent[to]}", values)
         self._sent[to] += 1
 
     def recv(self, sender: str, shape: tuple[int, ...]) -> Tensor:
         """Receive the sender's next message of this step."""
-        tag = f"run/{self.step}.{self._received[sender]}"
+        tag = f"run/{self._name}.{self._received[sender]}"
         self._received[sender] += 1
         return self.session.recv(sender, tag, shape)
 

@@ -3,19 +3,18 @@
 from math import prod
 
 from tacit.errors import TacitError
-from tacit.mpc.contract import Roles
 from tacit.mpc.plan import Plan, Step
 from tacit.mpc.randomness import Need, Parts, pack, unpack
 from tacit.party import Session
 from tacit.ring import Prg
 
 
-def _stream(session: Session, peer: str, step: int) -> Prg:
+def _stream(session: Session, peer: str, run: int, step: int) -> Prg:
     """Return the generator of one party's part of one step, known to it and to the dealer."""
-    return session.shared(peer).fork(f"deal {step}")
+    return session.shared(peer).fork(f"deal {run}.{step}")
 
 
-def deal(session: Session, plan: Plan) -> None:
+def deal(session: Session, plan: Plan, *, run: int) -> None:
     """Send the second party the corrections for every step that needs them.
 
     Guarantee: what is sent is uniform to the second party. The dealer learns shapes; it never
@@ -25,13 +24,13 @@ def deal(session: Session, plan: Plan) -> None:
     needing = [(number, step) for number, step in enumerate(plan.steps) if step.needs]
     with session.progress.stage("deal", len(needing)) as advance:
         for done, (number, step) in enumerate(needing, start=1):
-            words = pack(_corrections(session, plan.roles, number, step))
-            session.send(plan.roles.second, f"deal/{number}", words, phase="offline")
+            first, second = (_stream(session, peer, run, number) for peer in plan.roles.computing)
+            words = pack(_corrections(first, second, step))
+            session.send(plan.roles.second, f"deal/{run}.{number}", words, phase="offline")
             advance(done)
 
 
-def _corrections(session: Session, roles: Roles, number: int, step: Step) -> Parts:
-    first, second = (_stream(session, peer, number) for peer in roles.computing)
+def _corrections(first: Prg, second: Prg, step: Step) -> Parts:
     corrections: list[Parts] = [
         need.correction(need.first(first), need.second(second)) for need in step.needs
     ]
@@ -41,9 +40,10 @@ def _corrections(session: Session, roles: Roles, number: int, step: Step) -> Par
 class Supply:
     """A computing party's end: hands out each step's material once."""
 
-    def __init__(self, session: Session, plan: Plan) -> None:
+    def __init__(self, session: Session, plan: Plan, *, run: int) -> None:
         self._session = session
         self._plan = plan
+        self._run = run
         self._taken = -1
 
     def take(self, number: int) -> tuple[Parts, ...]:
@@ -54,7 +54,7 @@ class Supply:
         needs = self._plan.steps[number].needs
         if not needs:
             return ()
-        prg = _stream(self._session, self._plan.roles.dealer, number)
+        prg = _stream(self._session, self._plan.roles.dealer, self._run, number)
         if self._session.me == self._plan.roles.first:
             return tuple(need.first(prg) for need in needs)
         return self._second(number, needs, prg)
@@ -63,7 +63,7 @@ class Supply:
         drawn = [need.second(prg) for need in needs]
         shapes = tuple(shape for need in needs for shape in need.correction_shapes())
         sizes = sum(prod(shape) for shape in shapes)
-        words = self._session.recv(self._plan.roles.dealer, f"deal/{number}", (sizes,))
+        words = self._session.recv(self._plan.roles.dealer, f"deal/{self._run}.{number}", (sizes,))
         received = iter(unpack(words, shapes))
         return tuple(
             own + tuple(next(received) for _ in need.correction_shapes())

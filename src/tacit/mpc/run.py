@@ -27,15 +27,17 @@ class SecretOps(ProtocolOps[AnyShare]):
         session: Session,
         plan: Plan,
         *,
+        run: int,
         inputs: Mapping[str, Tensor],
         advance: Callable[[int], None],
     ) -> None:
         self._session = session
         self._plan = plan
+        self._run = run
         self._protocol = find_protocol(plan.protocol)
         self._inputs = inputs
         self._advance = advance
-        self._supply = Supply(session, plan)
+        self._supply = Supply(session, plan, run=run)
         self._step = 0
 
     @property
@@ -84,7 +86,7 @@ class SecretOps(ProtocolOps[AnyShare]):
             )
         self._step += 1
         self._advance(self._step)
-        return Channel(self._session, self._plan.roles, number)
+        return Channel(self._session, self._plan.roles, run=self._run, step=number)
 
 
 def compute(
@@ -95,11 +97,14 @@ def compute(
     inputs: Mapping[str, Tensor],
 ) -> R:
     """Run a program as P0 or P1."""
+    run = session.begin_run()
     with session.progress.stage("compute", len(plan.steps)) as advance:
-        return program(SecretOps(session, plan, inputs=inputs, advance=advance))
+        return program(SecretOps(session, plan, run=run, inputs=inputs, advance=advance))
 
 
-def attend(session: Session, plan: Plan, *, inputs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+def attend(
+    session: Session, plan: Plan, *, run: int, inputs: Mapping[str, Tensor]
+) -> tuple[Tensor, ...]:
     """Take part in a plan as a helper, an outside owner or an outside receiver.
 
     Returns:
@@ -108,7 +113,7 @@ def attend(session: Session, plan: Plan, *, inputs: Mapping[str, Tensor]) -> tup
     opened = []
     with session.progress.stage("attend", len(plan.steps)) as advance:
         for number, step in enumerate(plan.steps):
-            value = _attend_step(Channel(session, plan.roles, number), step, inputs)
+            value = _attend_step(Channel(session, plan.roles, run=run, step=number), step, inputs)
             if value is not None:
                 opened.append(value)
             advance(number + 1)
@@ -128,10 +133,11 @@ def _attend_step(channel: Channel, step: Step, inputs: Mapping[str, Tensor]) -> 
 
 def serve(session: Session, plan: Plan, *, inputs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
     """Take part as everyone but P0 and P1: the dealer deals ahead while it attends to the steps."""
+    run = session.begin_run()
     if session.me != plan.roles.dealer:
-        return attend(session, plan, inputs=inputs)
+        return attend(session, plan, run=run, inputs=inputs)
     with ThreadPoolExecutor(1, thread_name_prefix="deal") as pool:
-        dealing = pool.submit(deal, session, plan)
-        opened = attend(session, plan, inputs=inputs)
+        dealing = pool.submit(deal, session, plan, run=run)
+        opened = attend(session, plan, run=run, inputs=inputs)
         dealing.result()
     return opened

@@ -3,8 +3,9 @@
 import hashlib
 import hmac
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count
 
 import torch
 from torch import Tensor
@@ -33,6 +34,15 @@ class Session:
     ledger: Ledger
     progress: Progress
     generators: Mapping[str, ring.Prg]
+    _runs: Iterator[int] = field(default_factory=count)
+
+    def begin_run(self) -> int:
+        """Number the next computation of this session, alike at every party.
+
+        Two computations must not draw the same masks, so each puts its number into the labels
+        under which it forks generators. The parties begin their computations in one order.
+        """
+        return next(self._runs)
 
     @property
     def peers(self) -> tuple[str, ...]:

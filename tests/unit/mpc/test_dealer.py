@@ -65,9 +65,9 @@ def test_material_is_never_handed_out_twice():
 
     def party(session):
         if session.me not in ROLES.computing:
-            deal(session, plan)
+            deal(session, plan, run=0)
             return
-        supply = Supply(session, plan)
+        supply = Supply(session, plan, run=0)
         supply.take(1)
         with pytest.raises(TacitError, match="used already"):
             supply.take(1)
