@@ -37,6 +37,17 @@ class Peer:
                 "a fingerprint is 'sha256:' and 64 lower-case hexadecimal digits, as"
                 f" `tacit keys` prints it, got {self.fingerprint!r}"
             )
+        if self.address is not None:
+            _check_address(*self.address)
+
+
+def _check_address(host: str, port: int) -> None:
+    try:
+        host.encode("idna")
+    except UnicodeError as error:
+        raise ConfigError(f"{host!r} is not a host name: {error}") from error
+    if not 0 < port < 1 << 16:
+        raise ConfigError(f"a port is a number from 1 to 65535, got {port}")
 
 
 @dataclass(frozen=True)

@@ -182,7 +182,7 @@ class Line:
                     return packet
                 else:
                     self._file(packet)
-                    if self._has_ended:
+                    if self._has_ended or self._is_closed:
                         raise self._reason(f"sending {tag!r}")
         except PartyError as error:
             if not isinstance(error, LinkTimeout):

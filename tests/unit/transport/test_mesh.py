@@ -251,7 +251,9 @@ def test_a_port_in_use_says_so(listener):
         listen(host, port)
 
 
-@pytest.mark.parametrize(("host", "port"), [("no such host", 1), ("192.0.2.1", 0), ("", 70000)])
+@pytest.mark.parametrize(
+    ("host", "port"), [("no such host", 1), ("192.0.2.1", 0), ("", 70000), ("a..b", 1)]
+)
 def test_an_address_that_cannot_be_listened_on_says_so(host, port):
     with pytest.raises(ConfigError, match="cannot listen on"):
         listen(host, port)
@@ -268,6 +270,9 @@ def test_settings_that_cannot_work_are_refused(listener, keys):
     for wrong in ("", "md5:12", "sha256:" + "A" * 64, "sha256:12"):
         with pytest.raises(ConfigError, match="fingerprint is"):
             Peer(None, wrong)
+    for address in (("localhost", 0), ("localhost", 70000), ("a..b", 1), ("x" * 64, 1)):
+        with pytest.raises(ConfigError):
+            Peer(address, bob)
 
 
 def test_unusable_key_files_are_refused_before_anything_is_dialled(listener, keys, tmp_path):
