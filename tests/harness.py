@@ -21,6 +21,8 @@ PATIENCE = Patience(connect_s=10, silence_s=10, heartbeat_s=1, stall_s=20)
 MEETING = Meeting(parties=PARTIES, job_digest=b"j" * 32, patience=PATIENCE)
 
 Program = Callable[[Any], Any]
+Notes = list[tuple[str, Tensor]]
+"""Messages with their tags."""
 
 
 @dataclass
@@ -29,7 +31,8 @@ class Run:
 
     plan: Plan
     values: dict[str, Any] = field(default_factory=dict)
-    received: dict[str, list[tuple[str, Tensor]]] = field(default_factory=dict)
+    received: dict[str, Notes] = field(default_factory=dict)
+    sent: dict[str, Notes] = field(default_factory=dict)
     leaks: dict[str, tuple[Leak, ...]] = field(default_factory=dict)
     costs: dict[str, Cost] = field(default_factory=dict)
 
@@ -41,12 +44,16 @@ class Run:
 class Wiretap:
     """A link that notes every protocol message its owner receives."""
 
-    def __init__(self, inner: Link, notes: list[tuple[str, Tensor]]) -> None:
+    def __init__(self, inner: Link, notes: Notes, sent: Notes | None = None) -> None:
         self._inner = inner
         self._notes = notes
+        self._sent = [] if sent is None else sent
         self.peer = inner.peer
 
     def send(self, tag: str, frame: Frame, *, phase: Any = "online") -> None:
+        if not tag.startswith("setup/"):
+            words = ring.from_bytes(frame.data, frame.dtype, frame.shape)
+            self._sent.append((f"{tag} to {self.peer}", words.clone()))
         self._inner.send(tag, frame, phase=phase)
 
     def recv(self, tag: str) -> Frame:
@@ -95,7 +102,8 @@ def simulate(
     """
     plan = make_plan(program, PROTOCOLS[protocol], ROLES, frac_bits=frac_bits)
     run = Run(plan)
-    notes: dict[str, list[tuple[str, Tensor]]] = {name: [] for name in PARTIES}
+    notes: dict[str, Notes] = {name: [] for name in PARTIES}
+    sent: dict[str, Notes] = {name: [] for name in PARTIES}
 
     def party(session: Session) -> Any:
         me = session.me
@@ -112,9 +120,9 @@ def simulate(
     run.values = run_threads(
         dict.fromkeys(PARTIES, party),
         MEETING,
-        wrap=lambda me, link: Wiretap(link, notes[me]),
+        wrap=lambda me, link: Wiretap(link, notes[me], sent[me]),
     )
-    run.received = notes
+    run.received, run.sent = notes, sent
     return run
 
 

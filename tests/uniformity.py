@@ -1,4 +1,4 @@
-"""Does a set of 64-bit words look uniform? Bit balance, byte frequencies and pairwise relations."""
+"""Does a set of words (or bytes) look uniform? Balance of bits, frequencies of bytes, pairs."""
 
 from itertools import combinations
 
@@ -25,7 +25,7 @@ def related(messages: list[tuple[str, Tensor]]) -> list[str]:
     """Name pairs of messages whose sum or difference is not uniform: a mask was used twice."""
     found = []
     for (first, x), (second, y) in combinations(messages, 2):
-        if x.shape != y.shape:
+        if x.shape != y.shape or x.dtype != y.dtype:
             continue
         for sign, value in (("+", x + y), ("-", x - y), ("^", x ^ y)):
             if complaints(value):
@@ -35,15 +35,17 @@ def related(messages: list[tuple[str, Tensor]]) -> list[str]:
 
 def _bits(words: Tensor) -> list[str]:
     count = len(words)
-    ones = torch.stack([((words >> bit) & 1).sum() for bit in range(64)]).double()
+    width = 8 * words.element_size()
+    ones = torch.stack([((words >> bit) & 1).sum() for bit in range(width)]).double()
     off = (ones - count / 2).abs() / (count**0.5 / 2)
     return ["a bit is not balanced"] if bool((off > _DEVIATIONS).any()) else []
 
 
 def _bytes(words: Tensor) -> list[str]:
     expected = len(words) / 256
-    for position in range(8):
-        counts = torch.bincount((words >> (8 * position)) & 255, minlength=256).double()
+    for position in range(words.element_size()):
+        octets = (words >> (8 * position)) & 255
+        counts = torch.bincount(octets.long(), minlength=256).double()
         if float(((counts - expected) ** 2 / expected).sum()) > _CHI_SQUARE:
             return ["bytes are not equally frequent"]
     return []

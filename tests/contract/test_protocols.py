@@ -14,6 +14,13 @@ FRAC_BITS = 16
 ULP = 2.0**-FRAC_BITS
 
 
+class PlainOps(TorchOps):
+    """What the private ops have beyond the Ops contract, in the clear."""
+
+    relu = staticmethod(torch.relu)
+    square = staticmethod(torch.square)
+
+
 def binary(op):
     def program(ops):
         x = ops.input("x", owner=ALICE, shape=(3, 4), bound=64.0)
@@ -39,6 +46,10 @@ OPERATIONS = {
     "sigmoid": (lambda ops, x, y: ops.sigmoid(ops.sub(x, y)), 2),
     "is positive": (lambda ops, x, y: ops.is_positive(ops.sub(x, y)), 0),
     "sign of a product": (lambda ops, x, y: ops.is_positive(ops.mul(x, y)), 0),
+    "square": (lambda ops, x, y: ops.square(x), 70),
+    "relu": (lambda ops, x, y: ops.relu(ops.sub(x, y)), 1),
+    "relu of a product": (lambda ops, x, y: ops.relu(ops.mul(x, y)), 70),
+    "computing on a sigmoid": (lambda ops, x, y: ops.mul(ops.sigmoid(x), ops.scale(y, 1 / 64)), 60),
 }
 
 words = st.integers(-(64 << FRAC_BITS), 64 << FRAC_BITS)
@@ -56,7 +67,7 @@ def test_result_equals_plaintext_within_its_error(protocol, operation, x, y):
     op, tolerance = OPERATIONS[operation]
     inputs = {ALICE: {"x": x}, BOB: {"y": y}}
     run = simulate(binary(op), protocol=protocol, inputs=inputs, frac_bits=FRAC_BITS)
-    wanted = op(TorchOps(), x, y)
+    wanted = op(PlainOps(), x, y)
     for value in (run.values[ALICE], run.values[BOB], run.values[CAROL][0]):
         assert torch.allclose(value, wanted, rtol=0, atol=tolerance * ULP)
 
@@ -161,9 +172,74 @@ def test_a_program_that_could_overflow_is_refused_when_planned(protocol):
         simulate(program, protocol=protocol, frac_bits=16)
 
 
-def test_sealed_refuses_to_compute_on_a_function_left_to_the_receiver():
-    with pytest.raises(InputError, match="permuted3"):
-        simulate(binary(lambda ops, x, y: ops.mul(ops.sigmoid(x), y)))
+FUNCTIONS = {
+    # name → (private, plain, bound of x, error allowed)
+    "abs": (lambda ops, x: ops.abs(x), torch.abs, 64.0, 2e-5),
+    "relu": (lambda ops, x: ops.relu(x), torch.relu, 64.0, 2e-5),
+    "clamp": (lambda ops, x: ops.clamp(x, -1.5, 2.0), lambda x: x.clamp(-1.5, 2.0), 64.0, 3e-5),
+    "sigmoid": (lambda ops, x: ops.shift(ops.sigmoid(x), 0), torch.sigmoid, 64.0, 7e-4),
+    "tanh": (lambda ops, x: ops.tanh(x), torch.tanh, 64.0, 1.3e-3),
+    "erf": (lambda ops, x: ops.erf(x), torch.erf, 64.0, 7e-4),
+    "gelu": (lambda ops, x: ops.gelu(x), torch.nn.functional.gelu, 64.0, 7e-4),
+    "silu": (lambda ops, x: ops.silu(x), torch.nn.functional.silu, 64.0, 1.7e-3),
+    "exp": (lambda ops, x: ops.exp(x), lambda x: x.clamp(max=0).exp(), 64.0, 7e-4),
+}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_is_within_its_stated_error_everywhere(protocol, name):
+    private, plain, bound, allowed = FUNCTIONS[name]
+    ends = torch.tensor([-bound, bound, 0.0, ULP, -ULP], dtype=torch.float64)
+    x = torch.cat((torch.linspace(-bound, bound, 900), torch.linspace(-6, 6, 900))).double()
+    x = torch.cat((x, ends))
+
+    def program(ops):
+        secret = ops.input("x", owner=ALICE, shape=tuple(x.shape), bound=bound)
+        return ops.open(private(ops, secret), to=(ALICE,), what="f(x)", why="test")
+
+    run = simulate(program, protocol=protocol, inputs={ALICE: {"x": x}}, frac_bits=FRAC_BITS)
+    assert (run.values[ALICE] - plain(x)).abs().max() < allowed
+    assert run.metered == run.plan.cost
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [("reciprocal", lambda x: 1 / x), ("rsqrt", torch.rsqrt), ("log", torch.log)],
+)
+def test_functions_with_a_pole_are_accurate_in_their_range_and_saturate_below_it(
+    protocol, name, plain
+):
+    x = torch.cat((torch.logspace(-1, 2.9, 700), torch.tensor([0.0, -1.0, -900.0]))).double()
+
+    def program(ops):
+        secret = ops.input("x", owner=ALICE, shape=tuple(x.shape), bound=1000.0)
+        return ops.open(getattr(ops, name)(secret), to=(ALICE,), what="f(x)", why="test")
+
+    got = simulate(program, protocol=protocol, inputs={ALICE: {"x": x}}).values[ALICE]
+    good = x >= 0.1
+    error = (got - plain(x)).abs()[good]
+    assert (error / (plain(x).abs()[good] + 0.1)).max() < 2e-3
+    assert got.abs().max() <= 300, "outside its range a function saturates"
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_softmax_and_layer_norm_and_max_follow_torch(protocol):
+    generator = torch.Generator().manual_seed(11)
+    x = torch.randn(6, 13, generator=generator, dtype=torch.float64) * 3
+
+    def program(ops):
+        secret = ops.input("x", owner=ALICE, shape=(6, 13), bound=16.0)
+        results = (ops.softmax(secret), ops.layer_norm(secret), ops.max(secret, dim=-1))
+        return [ops.open(one, to=(ALICE,), what="y", why="test") for one in results]
+
+    run = simulate(program, protocol=protocol, inputs={ALICE: {"x": x}})
+    soft, norm, top = run.values[ALICE]
+    assert (soft - x.softmax(-1)).abs().max() < 2e-3
+    assert (norm - torch.nn.functional.layer_norm(x, (13,))).abs().max() < 6e-3
+    assert (top - x.max(-1).values).abs().max() < 1e-4
+    assert run.metered == run.plan.cost
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -98,7 +98,8 @@ def transcripts_are_clean():
     def everything(ops, x, y, z):
         ops.is_positive(x)
         ops.is_positive(ops.mul(ops.mul(x, y), z))
-        ops.sigmoid(x)
+        ops.gelu(x)
+        ops.square(x)
 
     program = test_transcripts.elementwise(everything)
     for protocol in ("sealed", "permuted3"):
@@ -116,7 +117,7 @@ def test_the_checks_pass_on_the_code_as_it_is():
 
 
 def test_every_kind_of_draw_is_found():
-    assert len(list(draw_sites())) >= 20
+    assert len(list(draw_sites())) >= 15
 
 
 @pytest.mark.parametrize(("name", "line", "column"), list(draw_sites()))

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError
@@ -83,11 +84,27 @@ class Channel:
         self.session.send(to, f"run/{self._name}.{self._sent[to]}", values)
         self._sent[to] += 1
 
-    def recv(self, sender: str, shape: tuple[int, ...]) -> Tensor:
+    def recv(
+        self, sender: str, shape: tuple[int, ...], *, dtype: torch.dtype = torch.int64
+    ) -> Tensor:
         """Receive the sender's next message of this step."""
         tag = f"run/{self._name}.{self._received[sender]}"
         self._received[sender] += 1
-        return self.session.recv(sender, tag, shape)
+        return self.session.recv(sender, tag, shape, dtype=dtype)
+
+    def exchange_low(self, mine: Tensor, bits: int) -> Tensor:
+        """Add up the lowest bits of both parties' words, sending only the bytes they fill.
+
+        Returns:
+            Words whose lowest ``bits`` bits are those of the sum; the rest is meaningless.
+        """
+        size = -(-bits // 8)
+        octets = mine.reshape(-1, 1).view(torch.uint8)[:, :size].contiguous()
+        self.send(self.other, octets)
+        theirs = self.recv(self.other, tuple(octets.shape), dtype=torch.uint8)
+        words = torch.zeros((len(octets), 8), dtype=torch.uint8, device=mine.device)
+        words[:, :size] = theirs
+        return mine.reshape(-1) + words.view(torch.int64)[:, 0]
 
     def exchange(self, mine: Tensor) -> Tensor:
         """Send my words to the other computing party and get its words of the same shape."""

@@ -1,101 +1,61 @@
-"""The verbs of a model under a protocol: one front for PlanOps (shapes) and SecretOps (halves)."""
+"""ProtocolOps: all verbs of a model, primitives and functions made of them."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Generic, TypeVar
+from abc import ABC
+from typing import TypeVar
 
-from torch import Tensor
-
-from tacit.mpc.contract import Kernel, MpcProtocol
-from tacit.mpc.share import AnySpec, Spec
+from tacit.mpc import functions
+from tacit.mpc.primitives import Primitives
 
 V = TypeVar("V")
 
 
-class ProtocolOps(ABC, Generic[V]):
-    """Interpret the Ops contract with the kernels of a protocol.
+class ProtocolOps(Primitives[V], ABC):
+    """Interpret the Ops contract under a protocol; PlanOps and SecretOps say on what."""
 
-    What a kernel is and when a product is rescaled is decided here, once, so that the plan and
-    the run cannot differ.
-    """
+    def tanh(self, x: V) -> V:
+        """Apply the hyperbolic tangent."""
+        return self.elementwise("tanh", x)
 
-    @property
-    @abstractmethod
-    def protocol(self) -> MpcProtocol:
-        """Return the protocol in use."""
+    def erf(self, x: V) -> V:
+        """Apply the error function."""
+        return self.elementwise("erf", x)
 
-    @property
-    @abstractmethod
-    def frac_bits(self) -> int:
-        """Return the fraction bits of inputs, factors and outputs."""
+    def gelu(self, x: V) -> V:
+        """Apply the Gaussian error linear unit."""
+        return self.elementwise("gelu", x)
 
-    @abstractmethod
-    def spec(self, value: V) -> AnySpec:
-        """Return the public facts about a value."""
+    def silu(self, x: V) -> V:
+        """Apply x·sigmoid(x)."""
+        return self.elementwise("silu", x)
 
-    @abstractmethod
-    def apply(self, kernel: Kernel, *operands: V) -> V:
-        """Plan or run one kernel."""
+    def abs(self, x: V) -> V:
+        """Give the absolute value."""
+        return self.elementwise("abs", x)
 
-    @abstractmethod
-    def input(self, name: str, *, owner: str, shape: tuple[int, ...], bound: float) -> V:
-        """Bring in an owner's tensor; everyone calls this, the owner alone holds the values."""
+    def clamp(self, x: V, low: float, high: float) -> V:
+        """Keep values between two public numbers."""
+        return functions.clamp(self, x, low=low, high=high)
 
-    @abstractmethod
-    def open(self, value: V, *, to: tuple[str, ...], what: str, why: str) -> Tensor | None:
-        """Reveal a value to the named parties and write it into the ledger."""
+    def max(self, x: V, *, dim: int) -> V:
+        """Give the largest element along a dimension, which disappears."""
+        return functions.maximum(self, x, dim=dim)
 
-    def _kernel(self, name: str, *public: object) -> Kernel:
-        return self.protocol.kernels[name](*public)
+    def reciprocal(self, x: V) -> V:
+        """Give 1 / x for x of at least 2^-8."""
+        return functions.reciprocal(self, x)
 
-    def _settled(self, value: V) -> V:
-        """Bring a value down to the usual fraction bits, if a product left it with more."""
-        spec = self.spec(value)
-        if not isinstance(spec, Spec) or spec.frac_bits <= self.frac_bits:
-            return value
-        return self.apply(self._kernel("rescale", spec.frac_bits - self.frac_bits), value)
+    def rsqrt(self, x: V) -> V:
+        """Give 1 / √x for x of at least 2^-8."""
+        return functions.rsqrt(self, x)
 
-    def add(self, x: V, y: V) -> V:
-        """Add element-wise, broadcasting."""
-        return self.apply(self._kernel("add"), x, y)
+    def log(self, x: V) -> V:
+        """Give the natural logarithm of x of at least 2^-8."""
+        return functions.logarithm(self, x)
 
-    def sub(self, x: V, y: V) -> V:
-        """Subtract element-wise, broadcasting."""
-        return self.apply(self._kernel("add", -1), x, y)
+    def softmax(self, x: V, *, dim: int = -1) -> V:
+        """Give exp(x) / Σ exp(x) along a dimension."""
+        return functions.softmax(self, x, dim=dim)
 
-    def mul(self, x: V, y: V) -> V:
-        """Multiply element-wise, broadcasting."""
-        return self.apply(self._kernel("multiply", "mul"), self._settled(x), self._settled(y))
-
-    def matmul(self, x: V, y: V) -> V:
-        """Multiply matrices."""
-        return self.apply(self._kernel("multiply", "matmul"), self._settled(x), self._settled(y))
-
-    def scale(self, x: V, factor: float) -> V:
-        """Multiply by a public number."""
-        frac_bits = 0 if float(factor).is_integer() else self.frac_bits
-        return self.apply(self._kernel("scale", float(factor), frac_bits), self._settled(x))
-
-    def shift(self, x: V, amount: float) -> V:
-        """Add a public number."""
-        return self.apply(self._kernel("shift", float(amount)), x)
-
-    def sum(self, x: V, *, dim: int) -> V:
-        """Add up along one dimension, which disappears."""
-        return self.apply(self._kernel("sum", dim), x)
-
-    def reshape(self, x: V, shape: Sequence[int]) -> V:
-        """Give the same elements another shape."""
-        return self.apply(self._kernel("reshape", tuple(shape)), x)
-
-    def transpose(self, x: V, first: int, second: int) -> V:
-        """Swap two dimensions."""
-        return self.apply(self._kernel("transpose", first, second), x)
-
-    def sigmoid(self, x: V) -> V:
-        """Apply the logistic function."""
-        return self.apply(self._kernel("sigmoid", self.frac_bits), self._settled(x))
-
-    def is_positive(self, x: V) -> V:
-        """Give 1 where an element is at least zero and 0 elsewhere."""
-        return self.apply(self._kernel("is_positive", self.frac_bits), x)
+    def layer_norm(self, x: V, *, eps: float = 1e-5) -> V:
+        """Bring the last dimension to mean 0 and variance 1."""
+        return functions.layer_norm(self, x, eps=eps)

@@ -93,7 +93,7 @@ class PlanOps(ProtocolOps[AnySpec]):
 
     def open(self, value: AnySpec, *, to: tuple[str, ...], what: str, why: str) -> Tensor | None:
         """Write down that a value is revealed."""
-        self._write(Open(to, what, why), (self._settled(value),))
+        self._write(Open(to, what, why), (self.rescaled(value),))
         return None
 
     def _write(

@@ -5,9 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tacit.errors import ConfigError
+from tacit.mpc.additive2 import local
 from tacit.mpc.additive2.compare import IsPositive
-from tacit.mpc.additive2.local import Add, Reshape, Scale, Shift, Sum, Transpose, numeric
-from tacit.mpc.additive2.product import Multiply
+from tacit.mpc.additive2.curves import curve_of, powers_of_two, smooth
+from tacit.mpc.additive2.piecewise import Piecewise
+from tacit.mpc.additive2.product import Multiply, Square
 from tacit.mpc.additive2.rescale import Rescale
 from tacit.mpc.contract import Channel, Declaration, Kernel, MpcProtocol, Roles
 from tacit.mpc.permuted3.elementwise import PermutedFunction
@@ -21,32 +23,38 @@ class FinishAtReceiver:
     """Leave a strictly increasing function to whoever the value is opened to.
 
     Guarantee: nothing is sent; the receiver of f(x) could compute x from it, so opening x to it
-    reveals the same. Computing on the result is refused. Cost: 0 rounds, 0 bytes; exact.
+    reveals the same. If something else is done with the result, it is computed after all.
+    Cost: 0 rounds, 0 bytes; exact.
     """
 
     function: str
 
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what comes out."""
-        return Declaration(out=replace(numeric(operands[0], self.function), finish=self.function))
+        x = local.numeric(operands[0], self.function)
+        return Declaration(out=replace(x, finish=self.function))
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Mark the share."""
         (x,) = operands
-        spec = replace(numeric(x.spec, self.function), finish=self.function)
+        spec = replace(local.numeric(x.spec, self.function), finish=self.function)
         return Share(x.words, spec)
 
 
 # The values are constructors of kernels with different parameters, hence Any.
 _ARITHMETIC: Mapping[str, Callable[..., Any]] = {
-    "add": Add,
+    "add": local.Add,
+    "halve": local.Halve,
     "multiply": Multiply,
+    "part": local.Part,
     "rescale": Rescale,
-    "reshape": Reshape,
-    "scale": Scale,
-    "shift": Shift,
-    "sum": Sum,
-    "transpose": Transpose,
+    "restate": local.Restate,
+    "reshape": local.Reshape,
+    "scale": local.Scale,
+    "shift": local.Shift,
+    "square": Square,
+    "sum": local.Sum,
+    "transpose": local.Transpose,
 }
 
 _TWO_SERVERS = (
@@ -58,16 +66,26 @@ _TWO_SERVERS = (
 )
 
 
-def _finish_sigmoid(frac_bits: int) -> Kernel:
-    return FinishAtReceiver("sigmoid")
+def _sealed_function(name: str, frac_bits: int, bound: float) -> Kernel:
+    return Piecewise(name, (curve_of(name, frac_bits, bound),))
 
 
-def _compare(frac_bits: int) -> Kernel:
-    return IsPositive()
+def _sealed_exponents(
+    frac_bits: int, bound: float, values: tuple[Callable[[int], float], ...]
+) -> Kernel:
+    return Piecewise("exponent", powers_of_two(frac_bits, bound, values))
 
 
-def _permuted(function: str) -> Callable[[int], Kernel]:
-    return lambda frac_bits: PermutedFunction(function, frac_bits)
+def _sealed_normalised(name: str, frac_bits: int) -> Kernel:
+    return Piecewise(name, (smooth(name, frac_bits),))
+
+
+def _permuted_function(name: str, frac_bits: int, bound: float) -> Kernel:
+    return PermutedFunction(name, frac_bits)
+
+
+def _permuted_is_positive() -> Kernel:
+    return PermutedFunction("step", 0)
 
 
 PROTOCOLS: Mapping[str, MpcProtocol] = {
@@ -81,7 +99,14 @@ PROTOCOLS: Mapping[str, MpcProtocol] = {
             ),
         ),
         helper_is_online=False,
-        kernels={**_ARITHMETIC, "sigmoid": _finish_sigmoid, "is_positive": _compare},
+        kernels={
+            **_ARITHMETIC,
+            "elementwise": _sealed_function,
+            "exponents": _sealed_exponents,
+            "finish": FinishAtReceiver,
+            "is_positive": IsPositive,
+            "normalised": _sealed_normalised,
+        },
     ),
     "permuted3": MpcProtocol(
         name="permuted3",
@@ -103,8 +128,8 @@ PROTOCOLS: Mapping[str, MpcProtocol] = {
         helper_is_online=True,
         kernels={
             **_ARITHMETIC,
-            "sigmoid": _permuted("sigmoid"),
-            "is_positive": _permuted("is_positive"),
+            "elementwise": _permuted_function,
+            "is_positive": _permuted_is_positive,
         },
     ),
 }

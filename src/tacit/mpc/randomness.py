@@ -83,31 +83,6 @@ class Triple:
 
 
 @dataclass(frozen=True)
-class BitTriple:
-    """Packed AND triples: uniform words a, b and c = a & b, each in XOR halves."""
-
-    words: tuple[int, ...]
-
-    def first(self, prg: Prg) -> Parts:
-        """Draw a0, b0, c0."""
-        return prg.words(self.words), prg.words(self.words), prg.words(self.words)
-
-    def second(self, prg: Prg) -> Parts:
-        """Draw a1, b1."""
-        return prg.words(self.words), prg.words(self.words)
-
-    def correction(self, first: Parts, second: Parts) -> Parts:
-        """Compute c1 = (a0 ^ a1) & (b0 ^ b1) ^ c0."""
-        a0, b0, c0 = first
-        a1, b1 = second
-        return (((a0 ^ a1) & (b0 ^ b1)) ^ c0,)
-
-    def correction_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Return the shape of c1."""
-        return (self.words,)
-
-
-@dataclass(frozen=True)
 class RescaleMask:
     """A uniform word r with halves of r, of r shifted right by ``bits``, and of r's top bit."""
 
@@ -131,32 +106,6 @@ class RescaleMask:
     def correction_shapes(self) -> tuple[tuple[int, ...], ...]:
         """Return the shapes of the two halves."""
         return self.shape, self.shape
-
-
-@dataclass(frozen=True)
-class CompareMask:
-    """A uniform word r per element in additive halves, and its 64 bits as XOR-shared planes."""
-
-    elements: int
-
-    def first(self, prg: Prg) -> Parts:
-        """Draw the first half of r and of its bit planes."""
-        return prg.words((self.elements,)), prg.words(self._planes())
-
-    def second(self, prg: Prg) -> Parts:
-        """Draw the second half of r."""
-        return (prg.words((self.elements,)),)
-
-    def correction(self, first: Parts, second: Parts) -> Parts:
-        """Compute the second half of the bit planes of r = r0 + r1."""
-        return (ring.to_planes(first[0] + second[0]) ^ first[1],)
-
-    def correction_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Return the shape of the planes."""
-        return (self._planes(),)
-
-    def _planes(self) -> tuple[int, ...]:
-        return (64, (self.elements + 63) // 64)
 
 
 def pack(parts: Parts) -> Tensor:

@@ -67,7 +67,7 @@ class SecretOps(ProtocolOps[AnyShare]):
 
     def open(self, value: AnyShare, *, to: tuple[str, ...], what: str, why: str) -> Tensor | None:
         """Reveal a value to the named parties and write it into the ledger."""
-        value = self._settled(value)
+        value = self.rescaled(value)
         step = Open(to, what, why)
         return step.run(self._next(step, (value,)), value)
 

@@ -6,15 +6,18 @@ from tacit import ring
 from tacit.errors import TacitError
 from tacit.mpc import PROTOCOLS, make_plan
 from tacit.mpc.dealer import Supply, deal
-from tacit.mpc.randomness import BitTriple, CompareMask, RescaleMask, Triple
+from tacit.mpc.additive2.compare import CompareMask
+from tacit.mpc.additive2.conjunction import ConjunctionMask, Group
+from tacit.mpc.randomness import RescaleMask, Triple
 from tacit.party import run_threads
 
 NEEDS = [
     Triple("mul", (5,), (5,)),
     Triple("matmul", (2, 3), (3, 4)),
-    BitTriple((7, 2)),
     RescaleMask((4, 2), 13),
-    CompareMask(130),
+    CompareMask(130, 23),
+    ConjunctionMask(Group(4, is_last=False), (3, 2)),
+    ConjunctionMask(Group(2, is_last=True), (1, 5)),
 ]
 
 
@@ -34,13 +37,8 @@ def test_triples_multiply():
         assert torch.equal(c0 + c1, product)
 
 
-def test_bit_triples_multiply():
-    (a0, b0, c0), (a1, b1, c1) = parts(NEEDS[2])
-    assert torch.equal(c0 ^ c1, (a0 ^ a1) & (b0 ^ b1))
-
-
 def test_a_rescale_mask_knows_its_shifted_value_and_top_bit():
-    (r0, shifted0, top0), (r1, shifted1, top1) = parts(NEEDS[3])
+    (r0, shifted0, top0), (r1, shifted1, top1) = parts(NEEDS[2])
     for r, shifted, top in zip(
         (r0 + r1).flatten().tolist(),
         (shifted0 + shifted1).flatten().tolist(),
@@ -51,9 +49,27 @@ def test_a_rescale_mask_knows_its_shifted_value_and_top_bit():
         assert top == (r % 2**64) >> 63
 
 
-def test_a_compare_mask_knows_its_bits():
-    (r0, planes0), (r1, planes1) = parts(NEEDS[4])
-    assert torch.equal(ring.from_planes(planes0 ^ planes1, 130), r0 + r1)
+def test_a_compare_mask_knows_how_its_blocks_compare_with_every_digit():
+    (r0, bits0), (r1, bits1) = parts(NEEDS[3])
+    planes = [ring.unpack_bits(plane.view(torch.uint8), 130) for plane in bits0 ^ bits1]
+    for element, r in enumerate((r0 + r1).tolist()):
+        wanted = []
+        for shift, width in ((0, 4), (4, 4), (8, 4), (12, 4), (16, 4), (20, 2)):
+            digit = (r >> shift) & ((1 << width) - 1)
+            wanted += [int(digit > v) for v in range((1 << width) - 1)]
+        wanted.append((r >> 22) & 1)
+        assert [int(plane[element]) for plane in planes] == wanted
+
+
+@pytest.mark.parametrize("need", NEEDS[4:])
+def test_a_conjunction_mask_knows_the_products_of_its_masks(need):
+    (masks0, products0), (masks1, products1) = parts(need)
+    masks = dict(zip(need.group.variables(), masks0 ^ masks1, strict=True))
+    for monomial, product in zip(need.group.products(), products0 ^ products1, strict=True):
+        wanted = torch.full_like(product, -1)
+        for variable in monomial:
+            wanted &= masks[variable]
+        assert torch.equal(product, wanted)
 
 
 def test_material_is_never_handed_out_twice():

@@ -1,92 +1,170 @@
-"""Comparison with zero: open a masked value, then find the borrow with a bit-sliced circuit.
+"""Comparison with public numbers: one masked opening, blocks answered locally, a shallow tree.
 
-x = c - r, where c = x + r is public and the dealer has shared the bits of r. The sign of x is
-the top bits of c and r and the borrow from below, which asks whether the lower 63 bits of c are
-less than those of r. A tree over the bits answers that: a block knows whether it decides
-"less" (G) and whether it is equal and leaves the decision to the block below (P).
+x = c - r, where c = x + r is public and r is the dealer's. The sign of x - t is the top bits of
+c - t and r and the borrow from below, which asks whether the lower bits of c - t are less than
+those of r. As |x| is bounded, only as many bits take part as the bound needs.
 """
 
 from dataclasses import dataclass
+from math import ceil, log2
 
 import torch
 from torch import Tensor
 
 from tacit import ring
+from tacit.mpc.additive2.conjunction import ConjunctionMask, Group, merge_blocks, plan_tree
 from tacit.mpc.additive2.local import half, numeric
+from tacit.mpc.additive2.thermometer import (
+    block_widths,
+    compare_blocks,
+    encode_thermometers,
+    thermometer_planes,
+)
 from tacit.mpc.boundary import WORD_BYTES
 from tacit.mpc.contract import Channel, Declaration, Roles
-from tacit.mpc.cost import exchange
-from tacit.mpc.randomness import BitTriple, CompareMask, Parts
-from tacit.mpc.share import AnyShare, AnySpec, BitShare, BitSpec
+from tacit.mpc.cost import Round, exchange
+from tacit.mpc.randomness import Parts
+from tacit.mpc.share import AnyShare, AnySpec, BitShare, BitSpec, Spec
+from tacit.ring import Prg
 
-_WORD_BITS = 64
-_LEVELS = 6
+WORD_BITS = 64
 
 
-def _gates(level: int) -> int:
-    """Return the AND gates per element in a level: G and P of each pair, but no P at the last."""
-    pairs = _WORD_BITS >> (level + 1)
-    return 2 * pairs if level < _LEVELS - 1 else 1
+def bits_of(bound: float, frac_bits: int) -> int:
+    """Return how many bits hold every |x| <= bound with its sign, at least two."""
+    return max(2, min(WORD_BITS, ceil(log2(bound * 2.0**frac_bits + 1)) + 1))
+
+
+@dataclass(frozen=True)
+class CompareMask:
+    """A uniform word r per element: halves of it, of its top bit and of its thermometers."""
+
+    elements: int
+    bits: int
+
+    def first(self, prg: Prg) -> Parts:
+        """Draw the first halves of r and of its bits."""
+        return prg.words((self.elements,)), prg.words(self._planes())
+
+    def second(self, prg: Prg) -> Parts:
+        """Draw the second half of r."""
+        return (prg.words((self.elements,)),)
+
+    def correction(self, first: Parts, second: Parts) -> Parts:
+        """Compute the second half of the bits of r = r0 + r1."""
+        planes = ring.to_planes(first[0] + second[0])
+        top = planes[self.bits - 1 : self.bits]
+        return (torch.cat((encode_thermometers(planes, self.bits - 1), top)) ^ first[1],)
+
+    def correction_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Return the shape of the bits."""
+        return (self._planes(),)
+
+    def _planes(self) -> tuple[int, ...]:
+        return thermometer_planes(self.bits - 1) + 1, (self.elements + 63) // 64
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How many numbers are compared with how many thresholds, and in how many bits."""
+
+    elements: int
+    bits: int
+    thresholds: int
+
+    @property
+    def words(self) -> int:
+        """Return the words that hold one bit of every element."""
+        return (self.elements + 63) // 64
+
+    def levels(self) -> list[tuple[Group, int]]:
+        """Return the groups of every level of the tree and how many of them there are."""
+        blocks, found = len(block_widths(self.bits - 1)), []
+        for group in plan_tree(blocks):
+            blocks = -(-blocks // group.fan_in)
+            found.append((group, blocks))
+        return found
+
+    def needs(self) -> tuple[ConjunctionMask, ...]:
+        """Return the masks of the tree."""
+        return tuple(
+            ConjunctionMask(group, (count, self.thresholds, self.words))
+            for group, count in self.levels()
+        )
+
+    def rounds(self, roles: Roles) -> tuple[Round, ...]:
+        """Return the messages of the tree."""
+        lanes = self.thresholds * self.words
+        return tuple(
+            exchange(*roles.computing, WORD_BYTES * len(group.variables()) * count * lanes)
+            for group, count in self.levels()
+        )
+
+    def run(
+        self, channel: Channel, c: Tensor, thresholds: Tensor, bits: Tensor, tree: tuple[Parts, ...]
+    ) -> Tensor:
+        """Share [x >= t] for every threshold: packed bits (thresholds, words).
+
+        Args:
+            channel: where to exchange the masked bits of the tree.
+            c: the public x + r, flat; only its lowest ``bits`` bits matter.
+            thresholds: public words t.
+            bits: my half of the thermometers and of the top bit of r.
+            tree: the material of each level.
+        """
+        planes = torch.stack([ring.to_planes(c - t)[: self.bits] for t in thresholds])
+        low = self.bits - 1
+        g, p = compare_blocks(planes[:, :low], bits[:-1], low, is_first=channel.is_first)
+        for (group, count), material in zip(self.levels(), tree, strict=True):
+            g = _grouped(g, group.fan_in, count, filler=0)
+            p = _grouped(p, group.fan_in, count, filler=-1 if channel.is_first else 0)
+            g, p = merge_blocks(channel, group, g, p, material)
+        negative = g[0] ^ bits[-1]
+        return ~(negative ^ planes[:, low]) if channel.is_first else negative
+
+
+def _grouped(blocks: Tensor, fan_in: int, count: int, *, filler: int) -> Tensor:
+    """Lay blocks (n, …) out as (fan_in, count, …), filled up at the top."""
+    missing = fan_in * count - len(blocks)
+    if missing:
+        # A missing block decides nothing and passes the decision on: g = 0 and p = 1.
+        blocks = torch.cat((blocks, blocks.new_full((missing, *blocks.shape[1:]), filler)))
+    return blocks.view(count, fan_in, *blocks.shape[1:]).transpose(0, 1)
 
 
 @dataclass(frozen=True)
 class IsPositive:
     """Give a secret bit that is 1 where x >= 0.
 
-    Guarantee: the parties see x + r for a uniform r and AND operands masked by uniform words,
-    and nothing else; exact for every x.
-    Cost: 7 rounds; 8 bytes + 250 bits per element each way (bits travel in whole words per
-    64 elements).
+    Guarantee: the parties see x + r for a uniform r and bits masked by uniform bits, and nothing
+    else; exact for every x within its bound.
+    Cost, for x of b bits: 1 round of ⌈b/8⌉ bytes per element each way, and at most 2 rounds of
+    at most 34 bits per element (fewer for smaller bounds), packed 64 elements to a word.
     """
 
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what comes out and what is sent."""
         x = numeric(operands[0], "comparing")
-        out = BitSpec(shape=x.shape)
-        sizes = [x.elements] + [2 * _gates(level) * out.words for level in range(_LEVELS)]
+        comparison = _comparison(x)
         return Declaration(
-            out=out,
-            needs=(
-                CompareMask(x.elements),
-                *(BitTriple((_gates(level), out.words)) for level in range(_LEVELS)),
+            out=BitSpec(shape=x.shape),
+            needs=(CompareMask(x.elements, comparison.bits), *comparison.needs()),
+            rounds=(
+                exchange(*roles.computing, x.elements * -(-comparison.bits // 8)),
+                *comparison.rounds(roles),
             ),
-            rounds=tuple(exchange(*roles.computing, WORD_BYTES * size) for size in sizes),
         )
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
-        """Open x + r, run the circuit, and combine."""
+        """Open x + r and compare."""
         x = half(operands[0])
-        (r, r_bits), triples = material[0], material[1:]
-        mine = x.words.reshape(-1) + r
-        c_bits = ring.to_planes(mine + channel.exchange(mine))
-        sign = r_bits[_WORD_BITS - 1] ^ _borrow(channel, c_bits, r_bits, triples)
-        if channel.is_first:
-            sign = ~(sign ^ c_bits[_WORD_BITS - 1])
-        return BitShare(sign, BitSpec(shape=x.spec.shape))
+        comparison = _comparison(x.spec)
+        (r, bits), tree = material[0], material[1:]
+        c = channel.exchange_low(x.words.reshape(-1) + r, comparison.bits)
+        zero = torch.zeros(1, dtype=torch.int64)
+        sign = comparison.run(channel, c, zero, bits, tree)
+        return BitShare(sign[0], BitSpec(shape=x.spec.shape))
 
 
-def _borrow(channel: Channel, c_bits: Tensor, r_bits: Tensor, triples: tuple[Parts, ...]) -> Tensor:
-    """Share whether the lower 63 bits of the public c are less than those of the shared r."""
-    g = r_bits & ~c_bits
-    p = ~(r_bits ^ c_bits) if channel.is_first else r_bits.clone()
-    # The top bit does not take part: it decides nothing and passes the decision on.
-    g[-1] = 0
-    p[-1] = -1 if channel.is_first else 0
-    for level, triple in enumerate(triples):
-        low_g, high_g, low_p, high_p = g[0::2], g[1::2], p[0::2], p[1::2]
-        if level == _LEVELS - 1:
-            return high_g[0] ^ _and(channel, high_p, low_g, triple)[0]
-        both = _and(channel, torch.cat((high_p, high_p)), torch.cat((low_g, low_p)), triple)
-        pairs = len(high_p)
-        g, p = high_g ^ both[:pairs], both[pairs:]
-    raise AssertionError("unreachable: the last level returns")
-
-
-def _and(channel: Channel, x: Tensor, y: Tensor, triple: Parts) -> Tensor:
-    """Multiply packed secret bits with a triple (Beaver 1991, over Z_2)."""
-    a, b, c = triple
-    mine = torch.stack((x ^ a, y ^ b))
-    opened = mine ^ channel.exchange(mine)
-    d, e = opened[0], opened[1]
-    z = c ^ (d & b) ^ (e & a)
-    return z ^ (d & e) if channel.is_first else z
+def _comparison(x: Spec) -> Comparison:
+    return Comparison(x.elements, bits_of(x.bound, x.frac_bits), 1)

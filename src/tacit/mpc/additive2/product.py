@@ -11,6 +11,7 @@ from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.cost import exchange
 from tacit.mpc.randomness import Parts, Product, Triple, multiply, product_shape, unpack
 from tacit.mpc.share import AnyShare, AnySpec, Share, Spec
+from tacit.ring import Prg
 
 
 @dataclass(frozen=True)
@@ -62,3 +63,57 @@ class Multiply:
         torch.sub(y, b, out=right)
         e, d = unpack(mine + channel.exchange(mine), (tuple(x.shape), tuple(y.shape)))
         return e, d
+
+
+@dataclass(frozen=True)
+class SquareMask:
+    """A uniform a and its square, in additive halves."""
+
+    shape: tuple[int, ...]
+
+    def first(self, prg: Prg) -> Parts:
+        """Draw the first halves of a and a²."""
+        return prg.words(self.shape), prg.words(self.shape)
+
+    def second(self, prg: Prg) -> Parts:
+        """Draw the second half of a."""
+        return (prg.words(self.shape),)
+
+    def correction(self, first: Parts, second: Parts) -> Parts:
+        """Compute the second half of a²."""
+        a = first[0] + second[0]
+        return (a * a - first[1],)
+
+    def correction_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Return the shape of a²."""
+        return (self.shape,)
+
+
+@dataclass(frozen=True)
+class Square:
+    """Multiply a secret by itself, which takes half the bytes of a product of two.
+
+    Guarantee: the parties see x - a for a uniform a, and nothing else.
+    Cost: 1 round; 8 bytes per element, each way.
+    """
+
+    def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
+        """Say what comes out and what is sent."""
+        x = numeric(operands[0], "squaring")
+        return Declaration(
+            out=self._out(x),
+            needs=(SquareMask(x.shape),),
+            rounds=(exchange(*roles.computing, WORD_BYTES * x.elements),),
+        )
+
+    def _out(self, x: Spec) -> Spec:
+        return Spec(shape=x.shape, frac_bits=2 * x.frac_bits, bound=x.bound**2)
+
+    def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
+        """Open the masked operand and expand (e + a)²."""
+        x = half(operands[0])
+        ((a, square),) = material
+        mine = x.words - a
+        e = mine + channel.exchange(mine)
+        z = 2 * e * a + square
+        return Share(z + e * e if channel.is_first else z, self._out(x.spec))

@@ -7,7 +7,6 @@ product would give it two equations in the masked operands. P0 and P1 therefore 
 a fresh common mask before they send; the helper sees the sum and nothing else.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -18,20 +17,10 @@ from tacit.mpc.additive2.local import half, numeric
 from tacit.mpc.boundary import WORD_BYTES
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.cost import Message
+from tacit.mpc.elementwise import ELEMENTWISE
 from tacit.mpc.randomness import Parts
 from tacit.mpc.share import AnyShare, AnySpec, Share, Spec
 from tacit.result import Leak
-
-
-def _is_positive(values: Tensor) -> Tensor:
-    return (values >= 0).to(values.dtype)
-
-
-FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], float]] = {
-    "is_positive": (_is_positive, 1.0),
-    "sigmoid": (torch.sigmoid, 1.0),
-}
-"""Functions the helper knows, each with a bound on its values."""
 
 
 @dataclass(frozen=True)
@@ -89,12 +78,11 @@ class PermutedFunction:
         left, right = (channel.recv(sender, (x.elements,)) for sender in roles.computing)
         values = ring.decode(left + right, frac_bits=x.frac_bits)
         channel.session.ledger.record(self._leak(roles, x.elements))
-        function, _ = FUNCTIONS[self.function]
-        result = ring.encode(function(values), frac_bits=self.frac_bits)
+        result = ring.encode(ELEMENTWISE[self.function].plain(values), frac_bits=self.frac_bits)
         channel.send(roles.second, result - _blind(channel, roles.first, x.elements))
 
     def _out(self, x: Spec) -> Spec:
-        _, bound = FUNCTIONS[self.function]
+        bound = ELEMENTWISE[self.function].largest(x.bound)
         return Spec(shape=x.shape, frac_bits=self.frac_bits, bound=bound)
 
     def _leak(self, roles: Roles, elements: int) -> Leak:

@@ -1,0 +1,159 @@
+"""Element-wise functions as piecewise polynomials in fixed point, each with its error bound.
+
+Pieces are Chebyshev interpolants of the function on their interval; beyond the outermost
+breakpoints a function is replaced by its asymptote, so that nothing is nonsense anywhere.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from math import ceil, erf, exp, log, log2, sqrt
+
+import numpy as np
+
+from tacit.errors import RangeError
+from tacit.mpc.additive2.piecewise import Curve, Piece
+from tacit.mpc.elementwise import ELEMENTWISE
+from tacit.mpc.share import HEADROOM_BITS
+
+Function = Callable[[float], float]
+
+
+@dataclass(frozen=True)
+class Outline:
+    """A function to be cut into pieces.
+
+    Attributes:
+        inside: the function between the outermost breakpoints.
+        edges: the breakpoints.
+        below: coefficients in x (lowest first) left of the first breakpoint.
+        above: likewise right of the last one.
+    """
+
+    inside: Function
+    edges: tuple[float, ...]
+    below: tuple[float, ...]
+    above: tuple[float, ...]
+
+
+def _even(low: float, high: float, count: int) -> tuple[float, ...]:
+    return tuple(float(edge) for edge in np.linspace(low, high, count + 1))
+
+
+def _sigmoid(x: float) -> float:
+    return 1 / (1 + exp(-x))
+
+
+def _gelu(x: float) -> float:
+    return x * (1 + erf(x / sqrt(2))) / 2
+
+
+OUTLINES: dict[str, Outline] = {
+    "relu": Outline(lambda x: x, (0.0,), (0.0,), (0.0, 1.0)),
+    "abs": Outline(abs, (0.0,), (0.0, -1.0), (0.0, 1.0)),
+    "step": Outline(lambda x: x, (0.0,), (0.0,), (1.0,)),
+    "sigmoid": Outline(_sigmoid, _even(-12, 12, 24), (0.0,), (1.0,)),
+    "tanh": Outline(np.tanh, _even(-5, 5, 20), (-1.0,), (1.0,)),
+    "erf": Outline(erf, _even(-3.5, 3.5, 20), (-1.0,), (1.0,)),
+    "gelu": Outline(_gelu, _even(-5, 5, 20), (0.0,), (0.0, 1.0)),
+    "silu": Outline(lambda x: x * _sigmoid(x), _even(-13, 13, 26), (0.0,), (0.0, 1.0)),
+    "exp": Outline(exp, _even(-12, 0, 24), (0.0,), (1.0,)),
+}
+DEGREE = 2
+
+
+@cache
+def curve_of(name: str, frac_bits: int, bound: float) -> Curve:
+    """Cut a function into pieces for inputs of that precision and size."""
+    outline = OUTLINES[name]
+    largest = ELEMENTWISE[name].largest(bound)
+    if len(outline.edges) == 1:
+        return _exact(outline, frac_bits, largest)
+    # Values need room above the point; coefficients of x² need what is left below it.
+    value_bits = min(3 * frac_bits, HEADROOM_BITS - 3 - max(0, ceil(log2(max(largest, 1.0)))))
+    if value_bits - DEGREE * frac_bits < 8:
+        raise RangeError(
+            f"{name} of values up to ±{bound:g} with {frac_bits} fraction bits does not fit a "
+            "word; lower ring.frac_bits or the bounds of the inputs"
+        )
+    pieces = [_polynomial(outline.below, frac_bits, value_bits)]
+    pieces += [
+        _interpolate(outline.inside, low, high, frac_bits, value_bits)
+        for low, high in pairwise(outline.edges)
+    ]
+    pieces.append(_polynomial(outline.above, frac_bits, value_bits))
+    breaks = tuple(round(edge * 2**frac_bits) for edge in outline.edges)
+    return Curve(breaks, tuple(pieces), value_bits, largest + 2.0**-8)
+
+
+def _exact(outline: Outline, frac_bits: int, largest: float) -> Curve:
+    """Make a curve of whole coefficients, whose values keep the precision of the input."""
+    pieces = tuple(
+        Piece(0, tuple(round(a * 2 ** (frac_bits * (j == 0))) for j, a in enumerate(side)))
+        for side in (outline.below, outline.above)
+    )
+    return Curve((round(outline.edges[0] * 2**frac_bits),), pieces, frac_bits, largest)
+
+
+def _polynomial(coefficients: Sequence[float], frac_bits: int, value_bits: int) -> Piece:
+    scaled = (round(a * 2 ** (value_bits - j * frac_bits)) for j, a in enumerate(coefficients))
+    return Piece(0, tuple(scaled))
+
+
+def _interpolate(
+    function: Function, low: float, high: float, frac_bits: int, value_bits: int
+) -> Piece:
+    """Interpolate at Chebyshev points, in powers of the distance from a centre of the ring."""
+    centre = round((low + high) / 2 * 2**frac_bits)
+    middle, reach = centre / 2**frac_bits, (high - low) / 2
+    at = middle + reach * np.cos(np.pi * (np.arange(DEGREE + 1) + 0.5) / (DEGREE + 1))
+    values = [function(float(x)) for x in at]
+    fitted = np.polynomial.polynomial.polyfit(at - middle, values, DEGREE)
+    scaled = (round(float(a) * 2 ** (value_bits - j * frac_bits)) for j, a in enumerate(fitted))
+    return Piece(centre, tuple(scaled))
+
+
+def powers_of_two(
+    frac_bits: int, bound: float, exponents: Sequence[Callable[[int], float]]
+) -> tuple[Curve, ...]:
+    """Make step functions of the binary exponent k of x, 2^k <= x < 2^(k+1).
+
+    Args:
+        frac_bits: of the input and of the values.
+        bound: of the input.
+        exponents: each gives the value of one curve for an exponent k.
+    """
+    lowest, highest = -(frac_bits // 2), max(1, ceil(log2(bound)))
+    steps = range(lowest, highest)
+    breaks = tuple(round(2.0 ** (k + frac_bits)) for k in steps[1:])
+    curves = []
+    for value in exponents:
+        values = [value(k) for k in steps]
+        pieces = tuple(Piece(0, (round(v * 2**frac_bits),)) for v in values)
+        curves.append(Curve(breaks, pieces, frac_bits, max(abs(v) for v in values)))
+    return tuple(curves)
+
+
+@cache
+def smooth(name: str, frac_bits: int) -> Curve:
+    """Cut a function of a normalised argument into pieces; it is constant outside its interval."""
+    function, low, high, count = NORMALISED[name]
+    value_bits = min(3 * frac_bits, HEADROOM_BITS - 4)
+    edges = _even(low, high, count)
+    pieces = [_polynomial((function(low),), frac_bits, value_bits)]
+    pieces += [
+        _interpolate(function, left, right, frac_bits, value_bits)
+        for left, right in pairwise(edges)
+    ]
+    pieces.append(_polynomial((function(high),), frac_bits, value_bits))
+    breaks = tuple(round(edge * 2**frac_bits) for edge in edges)
+    return Curve(breaks, tuple(pieces), value_bits, 1.25)
+
+
+NORMALISED: dict[str, tuple[Function, float, float, int]] = {
+    "reciprocal": (lambda y: 1 / y, 1.0, 2.0, 12),
+    "rsqrt": (lambda y: 1 / sqrt(y), 1.0, 2.0, 8),
+    "log": (log, 1.0, 2.0, 10),
+}
+"""Functions of a number between 1 and 2: the function, its interval and the number of pieces."""

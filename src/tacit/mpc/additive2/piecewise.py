@@ -1,0 +1,202 @@
+"""Piecewise polynomials of a secret: every element-wise function of `sealed` is one of these.
+
+The one masked opening c = x + r serves everything. All breakpoints are compared with it; and as
+x = c - r with c public, every power of x is a public combination of powers of r, which the dealer
+has shared — also multiplied by the random bits ρ that turn the comparisons' results into numbers.
+So after the comparisons the whole function is local. What a piece gives outside its own interval
+does not matter: it is multiplied by a zero that is exact modulo 2^64.
+"""
+
+from dataclasses import dataclass, replace
+from math import comb
+
+import torch
+from torch import Tensor
+
+from tacit import ring
+from tacit.mpc.additive2.compare import CompareMask, Comparison, bits_of
+from tacit.mpc.additive2.local import half, numeric
+from tacit.mpc.boundary import WORD_BYTES
+from tacit.mpc.contract import Channel, Declaration, Roles
+from tacit.mpc.cost import exchange
+from tacit.mpc.randomness import Parts
+from tacit.mpc.share import AnyShare, AnySpec, Share, Spec
+from tacit.ring import Prg
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A polynomial in (x - centre), lowest coefficient first, all as integers of the ring."""
+
+    centre: int
+    coefficients: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A function made of pieces: piece k holds from breakpoint k - 1 up to breakpoint k.
+
+    ``breaks`` and centres have the fraction bits of the input, values have ``frac_bits``.
+    """
+
+    breaks: tuple[int, ...]
+    pieces: tuple[Piece, ...]
+    frac_bits: int
+    bound: float
+
+    @property
+    def degree(self) -> int:
+        """Return the largest degree of a piece."""
+        return max(len(piece.coefficients) for piece in self.pieces) - 1
+
+
+@dataclass(frozen=True)
+class SelectMask:
+    """Everything a piecewise polynomial needs that depends on the mask r of its comparison.
+
+    r comes from the `CompareMask` in ``compare``; besides it there are, for every breakpoint, a
+    uniform bit ρ in XOR halves, and additive halves of r^i and of ρ·r^i.
+    """
+
+    compare: CompareMask
+    breaks: int
+    degree: int
+
+    def first(self, prg: Prg) -> Parts:
+        """Draw the first halves: of r and its bits, of ρ, of powers and of selected powers."""
+        return (*self.compare.first(prg), prg.words(self._bits()), prg.words(self._powers()))
+
+    def second(self, prg: Prg) -> Parts:
+        """Draw the second halves of r and ρ."""
+        return (*self.compare.second(prg), prg.words(self._bits()))
+
+    def correction(self, first: Parts, second: Parts) -> Parts:
+        """Compute the second halves of the bits of r and of all powers."""
+        r, rho = first[0] + second[0], first[2] ^ second[1]
+        powers = torch.ones_like(r).repeat(self.degree + 1, 1)
+        for i in range(1, self.degree + 1):
+            powers[i] = powers[i - 1] * r
+        selected = unpacked(rho, self.compare.elements)[:, None] * powers
+        everything = torch.cat((powers[2:], selected.flatten(0, 1)))
+        return (*self.compare.correction(first[:2], second[:1]), everything - first[3])
+
+    def correction_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Return the shapes of the bits and of the powers."""
+        return (*self.compare.correction_shapes(), self._powers())
+
+    def _bits(self) -> tuple[int, ...]:
+        return self.breaks, (self.compare.elements + 63) // 64
+
+    def _powers(self) -> tuple[int, ...]:
+        rows = max(0, self.degree - 1) + self.breaks * (self.degree + 1)
+        return rows, self.compare.elements
+
+
+def unpacked(words: Tensor, count: int) -> Tensor:
+    """Spread packed bits (rows, words) out into (rows, count) words of 0 and 1."""
+    rows = [ring.unpack_bits(row.contiguous().view(torch.uint8), count) for row in words]
+    return torch.stack(rows).to(torch.int64)
+
+
+@dataclass(frozen=True)
+class Piecewise:
+    """Apply a piecewise polynomial to every element, or several that share their breakpoints.
+
+    Guarantee: the parties see x + r for a uniform r and bits masked by uniform bits, and nothing
+    else. Within the bound of x the result is that of the pieces, exactly modulo 2^64; the pieces
+    state how far they are from the function they stand for.
+    Cost: 2 rounds of 8 bytes and K bits per element, and the rounds of K comparisons between.
+    """
+
+    name: str
+    curves: tuple[Curve, ...]
+
+    def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
+        """Say what comes out and what is sent."""
+        x = self._argument(operands[0])
+        comparison = self._comparison(x)
+        mask = CompareMask(x.elements, comparison.bits)
+        count = comparison.thresholds
+        return Declaration(
+            out=self._out(x),
+            needs=(SelectMask(mask, count, self.curves[0].degree), *comparison.needs()),
+            rounds=(
+                exchange(*roles.computing, WORD_BYTES * x.elements),
+                *comparison.rounds(roles),
+                exchange(*roles.computing, WORD_BYTES * count * comparison.words),
+            ),
+        )
+
+    def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
+        """Open x + r, compare with the breakpoints, select."""
+        words, spec = half(operands[0]).words.reshape(-1), self._argument(operands[0].spec)
+        (r, rho, powers, bits), tree = _arrange(material[0], channel), material[1:]
+        mine = words + r
+        c = mine + channel.exchange(mine)
+        breaks = torch.tensor(self.curves[0].breaks)
+        masked = self._comparison(spec).run(channel, c, breaks, bits, tree) ^ rho
+        tau = unpacked(masked ^ channel.exchange(masked), len(c))
+        results = [
+            _select(curve, c, tau, r, powers, is_first=channel.is_first) for curve in self.curves
+        ]
+        out = self._out(spec)
+        return Share(torch.stack(results).view(out.shape), out)
+
+    def _argument(self, spec: AnySpec) -> Spec:
+        """Take a number, also one on which this very function is still to be applied."""
+        if isinstance(spec, Spec) and spec.finish == self.name:
+            return replace(spec, finish=None)
+        return numeric(spec, self.name)
+
+    def _comparison(self, x: Spec) -> Comparison:
+        breaks = self.curves[0].breaks
+        furthest = max(abs(edge) for edge in breaks) / 2.0**x.frac_bits
+        # x - t must fit, for every breakpoint t.
+        bits = bits_of(x.bound + furthest, x.frac_bits)
+        return Comparison(x.elements, bits, len(breaks))
+
+    def _out(self, x: Spec) -> Spec:
+        shape = x.shape if len(self.curves) == 1 else (len(self.curves), *x.shape)
+        bound = max(curve.bound for curve in self.curves)
+        return Spec(shape=shape, frac_bits=self.curves[0].frac_bits, bound=bound)
+
+
+def _arrange(parts: Parts, channel: Channel) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Bring a party's part of a `SelectMask` into one order: r, ρ, powers, bits of r."""
+    if channel.is_first:
+        r, bits, rho, powers = parts
+    else:
+        r, rho, bits, powers = parts
+    return r, rho, powers, bits
+
+
+def _select(
+    curve: Curve, c: Tensor, tau: Tensor, r: Tensor, powers: Tensor, *, is_first: bool
+) -> Tensor:
+    """Add up the pieces: p_0 + Σ b_k·(p_k - p_{k-1}), with b_k = τ_k + (1 - 2τ_k)·ρ_k."""
+    degree = curve.degree
+    plain = [torch.full_like(r, 1 if is_first else 0), r, *powers[: max(0, degree - 1)]]
+    plain = plain[: degree + 1]
+    selected = powers[max(0, degree - 1) :].view(len(curve.breaks), degree + 1, -1)
+    before = _in_powers_of_r(curve.pieces[0], c, degree)
+    total = sum((q * power for q, power in zip(before, plain, strict=True)), torch.zeros_like(r))
+    for k, piece in enumerate(curve.pieces[1:]):
+        after = _in_powers_of_r(piece, c, degree)
+        for i, (old, new) in enumerate(zip(before, after, strict=True)):
+            step = new - old
+            total += step * (tau[k] * plain[i] + (1 - 2 * tau[k]) * selected[k, i])
+        before = after
+    return total
+
+
+def _in_powers_of_r(piece: Piece, c: Tensor, degree: int) -> list[Tensor]:
+    """Write a polynomial of x = c - r as public factors of 1, r, …, r^degree."""
+    u = c - piece.centre
+    factors = []
+    for i in range(degree + 1):
+        factor, power = torch.zeros_like(c), torch.ones_like(c)
+        for j in range(i, len(piece.coefficients)):
+            factor = factor + power * (piece.coefficients[j] * comb(j, i) * (-1) ** i)
+            power = power * u
+        factors.append(factor)
+    return factors

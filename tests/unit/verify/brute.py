@@ -1,0 +1,109 @@
+"""Small random ensembles and the brute force that judges them: every cell of the box is tried."""
+
+import itertools
+from fractions import Fraction
+
+import numpy as np
+
+from tacit.verify.build import Tree, build
+
+MENU = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0)
+"""Few thresholds, so that trees share them and inputs lie on them."""
+
+
+def random_tree(rng, *, n_features, depth, scores, values):
+    """Grow one tree; it may be a single leaf and may ask the same question twice."""
+    rows = []
+
+    def grow(level):
+        at = len(rows)
+        rows.append(None)
+        if level == 0 or rng.random() < 0.2:
+            rows[at] = (0, 0.0, -1, -1, values(rng, scores))
+            return at
+        feature, threshold = int(rng.integers(n_features)), float(rng.choice(MENU))
+        left = grow(level - 1)
+        right = grow(level - 1)
+        rows[at] = (feature, threshold, left, right, np.zeros(scores))
+        return at
+
+    grow(depth)
+    feature, threshold, left, right, value = zip(*rows, strict=True)
+    return Tree(
+        feature=np.array(feature),
+        threshold=np.array(threshold),
+        left=np.array(left),
+        right=np.array(right),
+        missing_left=np.zeros(len(rows), dtype=bool),
+        value=np.array(value),
+    )
+
+
+def votes(rng, scores):
+    """Make a leaf of whole votes: ties abound."""
+    if scores == 1:
+        return np.array([float(rng.integers(-2, 3))])
+    return np.eye(scores)[rng.integers(scores)]
+
+
+def reals(rng, scores):
+    """Make a leaf of numbers that no sum of which is exact."""
+    return np.float32(rng.normal(size=scores)).astype(np.float64)
+
+
+def random_ensemble(rng, *, task="classify", scores=1, values=votes, sum_type="float64", **rule):
+    """Make an ensemble of up to five trees over up to four features."""
+    n_features = int(rng.integers(1, 5))
+    trees = [
+        random_tree(
+            rng,
+            n_features=n_features,
+            depth=int(rng.integers(0, 4)),
+            scores=scores,
+            values=values,
+        )
+        for _ in range(int(rng.integers(1, 6)))
+    ]
+    return build(
+        trees,
+        base=values(rng, scores),
+        n_features=n_features,
+        task=task,
+        input_type=sum_type,
+        sum_type=sum_type,
+        **rule,
+    )
+
+
+def all_points(ensemble, box):
+    """List one input per cell of the box."""
+    axes = []
+    for f in range(ensemble.n_features):
+        cuts = np.unique(ensemble.threshold[ensemble.feature == f])
+        around = [cuts, np.nextafter(cuts, np.inf), np.nextafter(cuts, -np.inf)]
+        single = cuts.astype(np.float32)
+        around += [np.nextafter(single, np.float32(np.inf)).astype(np.float64)]
+        tries = np.concatenate([*around, [box.low[f], box.high[f], box.center[f]]])
+        tries = tries[(tries >= box.low[f]) & (tries <= box.high[f])]
+        if ensemble.integer is not None and ensemble.integer[f]:
+            tries = np.concatenate([np.floor(tries), np.ceil(tries)])
+            tries = tries[(tries >= box.low[f]) & (tries <= box.high[f])]
+        keys = np.asarray(tries, dtype=ensemble.input_type).astype(np.float64)
+        _, first = np.unique(np.searchsorted(cuts, keys), return_index=True)
+        axes.append(tries[first])
+    return np.array(list(itertools.product(*axes)))
+
+
+def is_robust(ensemble, box, rho=None):
+    """Try every cell."""
+    center = ensemble.predict(box.center[None])[0]
+    found = ensemble.predict(all_points(ensemble, box))
+    if rho is None:
+        return bool((found == center).all())
+    return all(abs(Fraction(float(out)) - Fraction(float(center))) <= Fraction(rho) for out in found)
+
+
+def random_input(rng, n_features):
+    """Draw an input that lies on thresholds as often as beside them."""
+    on = rng.choice(MENU, size=n_features)
+    return np.where(rng.random(n_features) < 0.5, on, rng.uniform(-2.5, 2.5, n_features))
