@@ -51,8 +51,10 @@ def reals(rng, scores):
     return np.float32(rng.normal(size=scores)).astype(np.float64)
 
 
-def random_ensemble(rng, *, task="classify", scores=1, values=votes, sum_type="float64", **rule):
-    """Make an ensemble of up to five trees over up to four features."""
+def random_ensemble(
+    rng, *, most=6, task="classify", scores=1, values=votes, sum_type="float64", **rule
+):
+    """Make an ensemble of fewer than `most` trees over up to four features."""
     n_features = int(rng.integers(1, 5))
     trees = [
         random_tree(
@@ -62,7 +64,7 @@ def random_ensemble(rng, *, task="classify", scores=1, values=votes, sum_type="f
             scores=scores,
             values=values,
         )
-        for _ in range(int(rng.integers(1, 6)))
+        for _ in range(int(rng.integers(1, most)))
     ]
     return build(
         trees,

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from math import ceil, erf, exp, log, log2, sqrt
+from math import ceil, comb, erf, exp, log, log2, sqrt
 
 import numpy as np
 
 from tacit.errors import RangeError
-from tacit.mpc.additive2.piecewise import Curve, Piece
+from tacit.mpc.additive2.piecewise import Curve
 from tacit.mpc.elementwise import ELEMENTWISE
 from tacit.mpc.share import HEADROOM_BITS
 
@@ -25,14 +25,17 @@ class Outline:
     """A function to be cut into pieces.
 
     Attributes:
-        inside: the function between the outermost breakpoints.
-        edges: the breakpoints.
-        below: coefficients in x (lowest first) left of the first breakpoint.
-        above: likewise right of the last one.
+        inside: the function between its ends.
+        low: where it begins; below, it is the polynomial ``below``.
+        high: where it ends; from there on it is ``above``. Both ends are one where the function
+            is nothing but two polynomials with whole coefficients.
+        below: coefficients in x, lowest first.
+        above: likewise.
     """
 
     inside: Function
-    edges: tuple[float, ...]
+    low: float
+    high: float
     below: tuple[float, ...]
     above: tuple[float, ...]
 
@@ -49,18 +52,46 @@ def _gelu(x: float) -> float:
     return x * (1 + erf(x / sqrt(2))) / 2
 
 
-OUTLINES: dict[str, Outline] = {
-    "relu": Outline(lambda x: x, (0.0,), (0.0,), (0.0, 1.0)),
-    "abs": Outline(abs, (0.0,), (0.0, -1.0), (0.0, 1.0)),
-    "step": Outline(lambda x: x, (0.0,), (0.0,), (1.0,)),
-    "sigmoid": Outline(_sigmoid, _even(-12, 12, 24), (0.0,), (1.0,)),
-    "tanh": Outline(np.tanh, _even(-5, 5, 20), (-1.0,), (1.0,)),
-    "erf": Outline(erf, _even(-3.5, 3.5, 20), (-1.0,), (1.0,)),
-    "gelu": Outline(_gelu, _even(-5, 5, 20), (0.0,), (0.0, 1.0)),
-    "silu": Outline(lambda x: x * _sigmoid(x), _even(-13, 13, 26), (0.0,), (0.0, 1.0)),
-    "exp": Outline(exp, _even(-12, 0, 24), (0.0,), (1.0,)),
-}
+def _silu(x: float) -> float:
+    return x * _sigmoid(x)
+
+
+def _fit(function: Function, low: float, high: float) -> tuple[float, ...]:
+    """Place breakpoints so that every piece is off by about `ERROR`, as few as that takes."""
+    edges = [low]
+    while edges[-1] < high:
+        left, width = edges[-1], high - edges[-1]
+        while _off(function, left, left + width) > ERROR:
+            width *= 0.97
+        edges.append(left + width)
+    return tuple(edges)
+
+
+def _off(function: Function, low: float, high: float) -> float:
+    """Measure how far a parabola through Chebyshev points is from a function on an interval."""
+    middle, reach = (low + high) / 2, (high - low) / 2
+    at = middle + reach * np.cos(np.pi * (np.arange(DEGREE + 1) + 0.5) / (DEGREE + 1))
+    fitted = np.polynomial.polynomial.polyfit(at, [function(float(x)) for x in at], DEGREE)
+    probe = np.linspace(low, high, 33)
+    true = np.array([function(float(x)) for x in probe])
+    return float(np.abs(np.polynomial.polynomial.polyval(probe, fitted) - true).max())
+
+
 DEGREE = 2
+ERROR = 5e-4
+"""Largest distance of a parabola from its function, at which breakpoints are placed."""
+
+OUTLINES: dict[str, Outline] = {
+    "relu": Outline(lambda x: x, 0.0, 0.0, (0.0,), (0.0, 1.0)),
+    "abs": Outline(abs, 0.0, 0.0, (0.0, -1.0), (0.0, 1.0)),
+    "step": Outline(lambda x: x, 0.0, 0.0, (0.0,), (1.0,)),
+    "sigmoid": Outline(_sigmoid, -7.5, 7.5, (0.0,), (1.0,)),
+    "tanh": Outline(np.tanh, -4.0, 4.0, (-1.0,), (1.0,)),
+    "erf": Outline(erf, -2.75, 2.75, (-1.0,), (1.0,)),
+    "gelu": Outline(_gelu, -3.75, 3.75, (0.0,), (0.0, 1.0)),
+    "silu": Outline(_silu, -10.0, 10.0, (0.0,), (0.0, 1.0)),
+    "exp": Outline(exp, -8.0, 0.0, (0.0,), (1.0,)),
+}
 
 
 @cache
@@ -68,7 +99,7 @@ def curve_of(name: str, frac_bits: int, bound: float) -> Curve:
     """Cut a function into pieces for inputs of that precision and size."""
     outline = OUTLINES[name]
     largest = ELEMENTWISE[name].largest(bound)
-    if len(outline.edges) == 1:
+    if outline.low == outline.high:
         return _exact(outline, frac_bits, largest)
     # Values need room above the point; coefficients of x² need what is left below it.
     value_bits = min(3 * frac_bits, HEADROOM_BITS - 3 - max(0, ceil(log2(max(largest, 1.0)))))
@@ -77,41 +108,52 @@ def curve_of(name: str, frac_bits: int, bound: float) -> Curve:
             f"{name} of values up to ±{bound:g} with {frac_bits} fraction bits does not fit a "
             "word; lower ring.frac_bits or the bounds of the inputs"
         )
+    edges = _fit(outline.inside, outline.low, outline.high)
     pieces = [_polynomial(outline.below, frac_bits, value_bits)]
     pieces += [
         _interpolate(outline.inside, low, high, frac_bits, value_bits)
-        for low, high in pairwise(outline.edges)
+        for low, high in pairwise(edges)
     ]
     pieces.append(_polynomial(outline.above, frac_bits, value_bits))
-    breaks = tuple(round(edge * 2**frac_bits) for edge in outline.edges)
+    breaks = tuple(round(edge * 2**frac_bits) for edge in edges)
     return Curve(breaks, tuple(pieces), value_bits, largest + 2.0**-8)
 
 
 def _exact(outline: Outline, frac_bits: int, largest: float) -> Curve:
     """Make a curve of whole coefficients, whose values keep the precision of the input."""
     pieces = tuple(
-        Piece(0, tuple(round(a * 2 ** (frac_bits * (j == 0))) for j, a in enumerate(side)))
+        tuple(round(a * 2 ** (frac_bits * (j == 0))) for j, a in enumerate(side))
         for side in (outline.below, outline.above)
     )
-    return Curve((round(outline.edges[0] * 2**frac_bits),), pieces, frac_bits, largest)
+    return Curve((round(outline.low * 2**frac_bits),), pieces, frac_bits, largest)
 
 
-def _polynomial(coefficients: Sequence[float], frac_bits: int, value_bits: int) -> Piece:
-    scaled = (round(a * 2 ** (value_bits - j * frac_bits)) for j, a in enumerate(coefficients))
-    return Piece(0, tuple(scaled))
+def _polynomial(coefficients: Sequence[float], frac_bits: int, value_bits: int) -> tuple[int, ...]:
+    """Scale real coefficients so that all terms have the fraction bits of the value."""
+    return tuple(
+        round(float(a) * 2 ** (value_bits - j * frac_bits)) for j, a in enumerate(coefficients)
+    )
+
+
+def _around(centre: int, coefficients: tuple[int, ...]) -> tuple[int, ...]:
+    """Expand a polynomial of (x - centre) into powers of x, exactly, modulo 2^64."""
+    expanded = [
+        sum(a * comb(j, i) * (-centre) ** (j - i) for j, a in enumerate(coefficients) if j >= i)
+        for i in range(len(coefficients))
+    ]
+    return tuple((value + (1 << 63)) % (1 << 64) - (1 << 63) for value in expanded)
 
 
 def _interpolate(
     function: Function, low: float, high: float, frac_bits: int, value_bits: int
-) -> Piece:
+) -> tuple[int, ...]:
     """Interpolate at Chebyshev points, in powers of the distance from a centre of the ring."""
     centre = round((low + high) / 2 * 2**frac_bits)
     middle, reach = centre / 2**frac_bits, (high - low) / 2
     at = middle + reach * np.cos(np.pi * (np.arange(DEGREE + 1) + 0.5) / (DEGREE + 1))
     values = [function(float(x)) for x in at]
     fitted = np.polynomial.polynomial.polyfit(at - middle, values, DEGREE)
-    scaled = (round(float(a) * 2 ** (value_bits - j * frac_bits)) for j, a in enumerate(fitted))
-    return Piece(centre, tuple(scaled))
+    return _around(centre, _polynomial(fitted.tolist(), frac_bits, value_bits))
 
 
 def powers_of_two(
@@ -130,7 +172,7 @@ def powers_of_two(
     curves = []
     for value in exponents:
         values = [value(k) for k in steps]
-        pieces = tuple(Piece(0, (round(v * 2**frac_bits),)) for v in values)
+        pieces = tuple((round(v * 2**frac_bits),) for v in values)
         curves.append(Curve(breaks, pieces, frac_bits, max(abs(v) for v in values)))
     return tuple(curves)
 

@@ -8,6 +8,7 @@ does not matter: it is multiplied by a zero that is exact modulo 2^64.
 """
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import comb
 
 import torch
@@ -25,29 +26,36 @@ from tacit.ring import Prg
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A polynomial in (x - centre), lowest coefficient first, all as integers of the ring."""
-
-    centre: int
-    coefficients: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class Curve:
     """A function made of pieces: piece k holds from breakpoint k - 1 up to breakpoint k.
 
-    ``breaks`` and centres have the fraction bits of the input, values have ``frac_bits``.
+    A piece is a polynomial of x with coefficients in the ring, lowest first. It need not make
+    sense as a polynomial of real numbers: what counts is its value modulo 2^64. ``breaks`` have
+    the fraction bits of the input, values have ``frac_bits``.
     """
 
     breaks: tuple[int, ...]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[tuple[int, ...], ...]
     frac_bits: int
     bound: float
 
     @property
     def degree(self) -> int:
         """Return the largest degree of a piece."""
-        return max(len(piece.coefficients) for piece in self.pieces) - 1
+        return max(len(piece) for piece in self.pieces) - 1
+
+    def steps(self) -> Tensor:
+        """Return how the coefficients change at each breakpoint, (degree + 1, breaks)."""
+        rows = [list(piece) + [0] * (self.degree + 1 - len(piece)) for piece in self.pieces]
+        steps = [
+            [_wrap(b - a) for a, b in zip(old, new, strict=True)] for old, new in pairwise(rows)
+        ]
+        return torch.tensor(steps).T.contiguous()
+
+
+def _wrap(value: int) -> int:
+    """Bring an integer into the range of a signed word, modulo 2^64."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 @dataclass(frozen=True)
@@ -173,30 +181,24 @@ def _arrange(parts: Parts, channel: Channel) -> tuple[Tensor, Tensor, Tensor, Te
 def _select(
     curve: Curve, c: Tensor, tau: Tensor, r: Tensor, powers: Tensor, *, is_first: bool
 ) -> Tensor:
-    """Add up the pieces: p_0 + Σ b_k·(p_k - p_{k-1}), with b_k = τ_k + (1 - 2τ_k)·ρ_k."""
+    """Add up the pieces: p_0(x) + Σ_k b_k·(p_k - p_{k-1})(x), for b_k = τ_k ⊕ ρ_k and x = c - r.
+
+    b_k·r^i is τ_k·r^i + (1 - 2τ_k)·ρ_k·r^i, so with the steps A of the coefficients the sum is
+    Σ_ij C(j,i)·(-1)^i·c^(j-i) · (Σ_k A_jk·τ_k · r^i + Σ_k A_jk·(1 - 2τ_k)·[ρ_k·r^i]).
+    """
     degree = curve.degree
     plain = [torch.full_like(r, 1 if is_first else 0), r, *powers[: max(0, degree - 1)]]
-    plain = plain[: degree + 1]
     selected = powers[max(0, degree - 1) :].view(len(curve.breaks), degree + 1, -1)
-    before = _in_powers_of_r(curve.pieces[0], c, degree)
-    total = sum((q * power for q, power in zip(before, plain, strict=True)), torch.zeros_like(r))
-    for k, piece in enumerate(curve.pieces[1:]):
-        after = _in_powers_of_r(piece, c, degree)
-        for i, (old, new) in enumerate(zip(before, after, strict=True)):
-            step = new - old
-            total += step * (tau[k] * plain[i] + (1 - 2 * tau[k]) * selected[k, i])
-        before = after
-    return total
-
-
-def _in_powers_of_r(piece: Piece, c: Tensor, degree: int) -> list[Tensor]:
-    """Write a polynomial of x = c - r as public factors of 1, r, …, r^degree."""
-    u = c - piece.centre
-    factors = []
+    steps = curve.steps()
+    chosen = ring.matmul(steps, tau)  # (degree + 1, n), public
+    sign = 1 - 2 * tau
+    total = torch.zeros_like(r)
     for i in range(degree + 1):
-        factor, power = torch.zeros_like(c), torch.ones_like(c)
-        for j in range(i, len(piece.coefficients)):
-            factor = factor + power * (piece.coefficients[j] * comb(j, i) * (-1) ** i)
-            power = power * u
-        factors.append(factor)
-    return factors
+        masked = ring.matmul(steps[i:], sign * selected[:, i])  # (degree + 1 - i, n), shared
+        power = torch.ones_like(c)
+        for j in range(i, degree + 1):
+            base = curve.pieces[0][j] if j < len(curve.pieces[0]) else 0
+            term = (chosen[j] + base) * plain[i] + masked[j - i]
+            total += term * power * (comb(j, i) * (-1) ** i)
+            power = power * c
+    return total
