@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 from torch import Tensor
 
 from tacit.mpc.contract import Kernel, MpcProtocol
+from tacit.mpc.products import Conv2d, Elementwise, MatMul
 from tacit.mpc.share import AnySpec, Spec
 
 V = TypeVar("V")
@@ -45,6 +46,10 @@ class Primitives(ABC, Generic[V]):
     @abstractmethod
     def open(self, value: V, *, to: tuple[str, ...], what: str, why: str) -> Tensor | None:
         """Reveal a value to the named parties and write it into the ledger."""
+
+    def shape(self, x: V) -> tuple[int, ...]:
+        """Return the shape of a value, which is public."""
+        return self.spec(x).shape
 
     def has(self, name: str) -> bool:
         """Tell whether the protocol has a kernel of that name."""
@@ -87,7 +92,7 @@ class Primitives(ABC, Generic[V]):
 
     def mul(self, x: V, y: V) -> V:
         """Multiply element-wise, broadcasting."""
-        return self.apply(self._kernel("multiply", "mul"), self.settle(x), self.settle(y))
+        return self.apply(self._kernel("multiply", Elementwise()), self.settle(x), self.settle(y))
 
     def square(self, x: V) -> V:
         """Multiply every element by itself."""
@@ -95,7 +100,12 @@ class Primitives(ABC, Generic[V]):
 
     def matmul(self, x: V, y: V) -> V:
         """Multiply matrices."""
-        return self.apply(self._kernel("multiply", "matmul"), self.settle(x), self.settle(y))
+        return self.apply(self._kernel("multiply", MatMul()), self.settle(x), self.settle(y))
+
+    def conv2d(self, x: V, weight: V, *, stride: tuple[int, int], padding: tuple[int, int]) -> V:
+        """Convolve images (n, channels, height, width) with weights (out, channels, h, w)."""
+        product = Conv2d(stride, padding)
+        return self.apply(self._kernel("multiply", product), self.settle(x), self.settle(weight))
 
     def scale(self, x: V, factor: float) -> V:
         """Multiply by a public number, which gets as many significant bits as a value has."""

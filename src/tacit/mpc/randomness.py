@@ -7,17 +7,16 @@ makes both parts fit. Dealer and parties run the same functions, so that they ca
 
 from dataclasses import dataclass
 from math import prod
-from typing import Literal, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from tacit import ring
-from tacit.mpc import shapes
+from tacit.mpc.products import Product
 from tacit.ring import Prg
 
 Parts = tuple[Tensor, ...]
-Product = Literal["mul", "matmul"]
 
 
 class Need(Protocol):
@@ -40,18 +39,6 @@ class Need(Protocol):
         ...
 
 
-def multiply(product: Product, left: Tensor, right: Tensor) -> Tensor:
-    """Multiply ring words, element-wise or as matrices."""
-    return left * right if product == "mul" else ring.matmul(left, right)
-
-
-def product_shape(
-    product: Product, left: tuple[int, ...], right: tuple[int, ...]
-) -> tuple[int, ...]:
-    """Return the shape of a product."""
-    return shapes.broadcast(left, right) if product == "mul" else shapes.matmul(left, right)
-
-
 @dataclass(frozen=True)
 class Triple:
     """A Beaver triple: uniform a, b and c = a·b, each in additive halves (Beaver 1991)."""
@@ -72,14 +59,14 @@ class Triple:
         """Compute c1 = (a0 + a1)·(b0 + b1) - c0."""
         a0, b0, c0 = first
         a1, b1 = second
-        return (multiply(self.product, a0 + a1, b0 + b1) - c0,)
+        return (self.product.multiply(a0 + a1, b0 + b1) - c0,)
 
     def correction_shapes(self) -> tuple[tuple[int, ...], ...]:
         """Return the shape of c1."""
         return (self._out(),)
 
     def _out(self) -> tuple[int, ...]:
-        return product_shape(self.product, self.left, self.right)
+        return self.product.shape(self.left, self.right)
 
 
 @dataclass(frozen=True)

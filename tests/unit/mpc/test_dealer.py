@@ -5,15 +5,17 @@ from harness import ALICE, MEETING, PARTIES, ROLES
 from tacit import ring
 from tacit.errors import TacitError
 from tacit.mpc import PROTOCOLS, make_plan
-from tacit.mpc.dealer import Supply, deal
 from tacit.mpc.additive2.compare import CompareMask
 from tacit.mpc.additive2.conjunction import ConjunctionMask, Group
+from tacit.mpc.dealer import Supply, deal
+from tacit.mpc.products import Conv2d, Elementwise, MatMul
 from tacit.mpc.randomness import RescaleMask, Triple
 from tacit.party import run_threads
 
 NEEDS = [
-    Triple("mul", (5,), (5,)),
-    Triple("matmul", (2, 3), (3, 4)),
+    Triple(Elementwise(), (5,), (5,)),
+    Triple(MatMul(), (2, 3), (3, 4)),
+    Triple(Conv2d((2, 1), (1, 0)), (2, 3, 7, 6), (4, 3, 3, 2)),
     RescaleMask((4, 2), 13),
     CompareMask(130, 23),
     ConjunctionMask(Group(4, is_last=False), (3, 2)),
@@ -31,14 +33,13 @@ def parts(need):
 
 
 def test_triples_multiply():
-    for need in NEEDS[:2]:
+    for need in NEEDS[:3]:
         (a0, b0, c0), (a1, b1, c1) = parts(need)
-        product = (a0 + a1) * (b0 + b1) if need.product == "mul" else (a0 + a1) @ (b0 + b1)
-        assert torch.equal(c0 + c1, product)
+        assert torch.equal(c0 + c1, need.product.multiply(a0 + a1, b0 + b1))
 
 
 def test_a_rescale_mask_knows_its_shifted_value_and_top_bit():
-    (r0, shifted0, top0), (r1, shifted1, top1) = parts(NEEDS[2])
+    (r0, shifted0, top0), (r1, shifted1, top1) = parts(NEEDS[3])
     for r, shifted, top in zip(
         (r0 + r1).flatten().tolist(),
         (shifted0 + shifted1).flatten().tolist(),
@@ -50,7 +51,7 @@ def test_a_rescale_mask_knows_its_shifted_value_and_top_bit():
 
 
 def test_a_compare_mask_knows_how_its_blocks_compare_with_every_digit():
-    (r0, bits0), (r1, bits1) = parts(NEEDS[3])
+    (r0, bits0), (r1, bits1) = parts(NEEDS[4])
     planes = [ring.unpack_bits(plane.view(torch.uint8), 130) for plane in bits0 ^ bits1]
     for element, r in enumerate((r0 + r1).tolist()):
         wanted = []
@@ -61,7 +62,7 @@ def test_a_compare_mask_knows_how_its_blocks_compare_with_every_digit():
         assert [int(plane[element]) for plane in planes] == wanted
 
 
-@pytest.mark.parametrize("need", NEEDS[4:])
+@pytest.mark.parametrize("need", NEEDS[5:])
 def test_a_conjunction_mask_knows_the_products_of_its_masks(need):
     (masks0, products0), (masks1, products1) = parts(need)
     masks = dict(zip(need.group.variables(), masks0 ^ masks1, strict=True))

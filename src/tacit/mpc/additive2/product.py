@@ -9,14 +9,15 @@ from tacit.mpc.additive2.local import half, numeric
 from tacit.mpc.boundary import WORD_BYTES
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.cost import exchange
-from tacit.mpc.randomness import Parts, Product, Triple, multiply, product_shape, unpack
+from tacit.mpc.products import Product
+from tacit.mpc.randomness import Parts, Triple, unpack
 from tacit.mpc.share import AnyShare, AnySpec, Share, Spec
 from tacit.ring import Prg
 
 
 @dataclass(frozen=True)
 class Multiply:
-    """Multiply two secrets, element-wise or as matrices (Beaver 1991).
+    """Multiply two secrets, element-wise, as matrices or by convolution (Beaver 1991).
 
     The result has the fraction bits of both factors together; `Rescale` brings them down when
     they are in the way, and not before.
@@ -38,8 +39,8 @@ class Multiply:
         )
 
     def _out(self, x: Spec, y: Spec) -> Spec:
-        shape = product_shape(self.product, x.shape, y.shape)
-        terms = x.shape[-1] if self.product == "matmul" else 1
+        shape = self.product.shape(x.shape, y.shape)
+        terms = self.product.terms(x.shape, y.shape)
         frac_bits = x.frac_bits + y.frac_bits
         return Spec(shape=shape, frac_bits=frac_bits, bound=terms * x.bound * y.bound)
 
@@ -50,7 +51,7 @@ class Multiply:
         e, d = self._open(channel, x.words, y.words, a, b)
         # z = (e + a)(d + b) = e·d + e·b + a·d + c; P0 adds the public term e·d.
         b = b + d if channel.is_first else b
-        z = multiply(self.product, e, b) + multiply(self.product, a, d) + c
+        z = self.product.multiply(e, b) + self.product.multiply(a, d) + c
         return Share(z, self._out(x.spec, y.spec))
 
     def _open(

@@ -1,0 +1,95 @@
+"""Bilinear maps of the ring: what a Beaver triple can be made for."""
+
+from dataclasses import dataclass
+from math import prod
+from typing import Protocol
+
+from torch import Tensor
+
+from tacit import ring
+from tacit.errors import InputError
+from tacit.mpc import shapes
+from tacit.mpc.shapes import Shape
+
+
+class Product(Protocol):
+    """A map that is linear in each of its two operands."""
+
+    def multiply(self, left: Tensor, right: Tensor) -> Tensor:
+        """Multiply words modulo 2^64."""
+        ...
+
+    def shape(self, left: Shape, right: Shape) -> Shape:
+        """Return the shape of the product, or refuse operands that do not fit."""
+        ...
+
+    def terms(self, left: Shape, right: Shape) -> int:
+        """Return how many products are added up in one element of the result."""
+        ...
+
+
+@dataclass(frozen=True)
+class Elementwise:
+    """Multiply element by element, broadcasting."""
+
+    def multiply(self, left: Tensor, right: Tensor) -> Tensor:
+        """Multiply words."""
+        return left * right
+
+    def shape(self, left: Shape, right: Shape) -> Shape:
+        """Return the broadcast shape."""
+        return shapes.broadcast(left, right)
+
+    def terms(self, left: Shape, right: Shape) -> int:
+        """Return one."""
+        return 1
+
+
+@dataclass(frozen=True)
+class MatMul:
+    """Multiply matrices, batched like torch.matmul."""
+
+    def multiply(self, left: Tensor, right: Tensor) -> Tensor:
+        """Multiply words."""
+        return ring.matmul(left, right)
+
+    def shape(self, left: Shape, right: Shape) -> Shape:
+        """Return (…, rows, columns)."""
+        return shapes.matmul(left, right)
+
+    def terms(self, left: Shape, right: Shape) -> int:
+        """Return the length of the rows."""
+        return left[-1]
+
+
+@dataclass(frozen=True)
+class Conv2d:
+    """Convolve images (n, channels, height, width) with weights (out, channels, h, w)."""
+
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+
+    def multiply(self, left: Tensor, right: Tensor) -> Tensor:
+        """Convolve words."""
+        return ring.conv2d(left, right, stride=self.stride, padding=self.padding)
+
+    def shape(self, left: Shape, right: Shape) -> Shape:
+        """Return (n, out, height, width)."""
+        if len(left) != 4 or len(right) != 4 or left[1] != right[1]:
+            raise InputError(
+                f"cannot convolve {left} with {right}: wanted (n, channels, height, width) and "
+                "(out, channels, h, w)"
+            )
+        sides = tuple(
+            (size + 2 * pad - kernel) // step + 1
+            for size, kernel, step, pad in zip(
+                left[2:], right[2:], self.stride, self.padding, strict=True
+            )
+        )
+        if min(sides) < 1:
+            raise InputError(f"a kernel of {right[2:]} does not fit into images of {left[2:]}")
+        return (left[0], right[0], *sides)
+
+    def terms(self, left: Shape, right: Shape) -> int:
+        """Return the size of one kernel."""
+        return prod(right[1:])
