@@ -9,8 +9,8 @@ from children import start
 
 NAMES = ("hospital", "lab", "dealer")
 SURVIVAL_S = 25  # connect_s + silence_s of the test job, and room for a loaded machine
-OPERATIONS = {"hospital": 35, "lab": 35, "dealer": 20}
-"""Points are drawn below these; a whole job has more messages, or the test would say so."""
+OPERATIONS = {"hospital": 28, "lab": 30, "dealer": 20}
+"""How many messages a party sends and waits for before it tells the others that all is done."""
 POINTS = {
     name: sorted(int(p) for p in np.random.default_rng(seed).integers(-1, limit, size=10))
     for seed, (name, limit) in enumerate(OPERATIONS.items())

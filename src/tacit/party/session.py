@@ -108,8 +108,13 @@ class Session:
         )
 
     def finish(self) -> None:
-        """Wait until every party has come to its end: only then is a result a result."""
-        self.agree("end", hashlib.sha256(b"tacit end of job").digest())
+        """Wait until every party has come to its end: only then is a result a result.
+
+        Twice, so that a party that dies while it tells the others leaves none of them believing
+        that all is well: nobody goes on before everybody has heard from everybody.
+        """
+        for subject in ("end", "commit"):
+            self.agree(subject, hashlib.sha256(subject.encode()).digest())
 
 
 def open_session(
