@@ -1,5 +1,7 @@
 """One suite over the table of protocols: values, costs and what is written into the ledger."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -280,3 +282,38 @@ def test_a_model_gives_the_same_answers_in_private(protocol, model):
         run.values[ALICE], model(TorchOps(), weights, x), rtol=0, atol=40 * 2.0**-20
     )
     assert run.metered == run.plan.cost
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@settings(max_examples=25, deadline=None)
+@given(
+    bound=st.floats(2.0**-15, 4.0),
+    factor=st.floats(-3.0, 3.0).filter(lambda f: abs(f) > 2.0**-10),
+    amount=st.floats(-2.0, 2.0),
+)
+def test_values_at_the_very_bound_keep_their_sign(protocol, bound, factor, amount):
+    """Rounding up at the bound must be counted in, or a comparison reads too few bits."""
+    x = torch.tensor([bound, -bound, bound], dtype=torch.float64)
+
+    def program(ops):
+        secret = ops.input("x", owner=ALICE, shape=(3,), bound=bound)
+        values = (
+            ops.mul(secret, secret),
+            ops.scale(secret, factor),
+            ops.shift(secret, amount),
+            ops.sum(ops.reshape(secret, (1, 3)), dim=1),
+        )
+        return [ops.open(ops.is_positive(v), to=(ALICE,), what="s", why="test") for v in values]
+
+    got = simulate(program, protocol=protocol, inputs={ALICE: {"x": x}}).values[ALICE]
+    word = torch.round(x * 2**FRAC_BITS)
+    grain = FRAC_BITS - math.floor(math.log2(abs(factor)))
+    rounded = factor if float(factor).is_integer() else round(factor * 2**grain)
+    wanted = (
+        word * word >= 0,
+        word * rounded >= 0,
+        word + round(amount * 2**FRAC_BITS) >= 0,
+        word.sum().view(1) >= 0,
+    )
+    for bits, expected in zip(got, wanted, strict=True):
+        assert bits.bool().tolist() == expected.tolist()

@@ -1,5 +1,6 @@
 """The dealer: makes correlated randomness for a plan and streams it ahead of its use."""
 
+import threading
 from math import prod
 
 from tacit.errors import TacitError
@@ -14,7 +15,48 @@ def _stream(session: Session, peer: str, run: int, step: int) -> Prg:
     return session.shared(peer).fork(f"deal {run}.{step}")
 
 
-def deal(session: Session, plan: Plan, *, run: int) -> None:
+AHEAD_BYTES = 128 << 20
+"""How much material a helper deals beyond the step that it waits in."""
+
+
+class Pace:
+    """How far the third party has come in the plan, so that dealing stays only a little ahead.
+
+    A helper deals on the same link on which its answers travel. What the second party has not
+    asked for yet it must keep in memory while it waits for an answer.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._reached = 0
+        self._is_stopped = False
+        self._ahead: list[tuple[int, int]] = []
+
+    def reach(self, step: int) -> None:
+        """Say that the third party has come to this step."""
+        with self._changed:
+            self._reached = step
+            self._ahead = [(at, size) for at, size in self._ahead if at > step]
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """End the dealing."""
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify_all()
+
+    def admits(self, step: int, size: int) -> bool:
+        """Wait until the material of a step may be sent; False if it is no longer wanted."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_stopped or self._has_room(step))
+            self._ahead.append((step, size))
+            return not self._is_stopped
+
+    def _has_room(self, step: int) -> bool:
+        return step <= self._reached or sum(size for _, size in self._ahead) <= AHEAD_BYTES
+
+
+def deal(session: Session, plan: Plan, *, run: int, pace: Pace) -> None:
     """Send the second party the corrections for every step that needs them.
 
     Guarantee: what is sent is uniform to the second party. The dealer learns shapes; it never
@@ -26,6 +68,8 @@ def deal(session: Session, plan: Plan, *, run: int) -> None:
         for done, (number, step) in enumerate(needing, start=1):
             first, second = (_stream(session, peer, run, number) for peer in plan.roles.computing)
             words = pack(_corrections(first, second, step))
+            if not pace.admits(number, words.nbytes):
+                return
             session.send(plan.roles.second, f"deal/{run}.{number}", words, phase="offline")
             advance(done)
 

@@ -7,13 +7,14 @@ from math import prod
 
 from torch import Tensor
 
+from tacit.errors import InputError
 from tacit.mpc.boundary import WORD_BYTES, Input, Open
-from tacit.mpc.contract import Kernel, MpcProtocol, Roles
+from tacit.mpc.contract import Declaration, Kernel, MpcProtocol, Roles
 from tacit.mpc.cost import Message, Tally, forecast_seconds
 from tacit.mpc.ops import ProtocolOps
 from tacit.mpc.randomness import Need
 from tacit.mpc.share import AnySpec, Spec
-from tacit.party import merge
+from tacit.party import LARGEST_MESSAGE_BYTES, merge
 from tacit.result import Cost, Forecast, Leak
 
 NETWORKS = ((0.2, 10_000.0), (10.0, 1_000.0), (40.0, 80.0))
@@ -87,7 +88,7 @@ class PlanOps(ProtocolOps[AnySpec]):
 
     def input(self, name: str, *, owner: str, shape: tuple[int, ...], bound: float) -> AnySpec:
         """Write down an input."""
-        spec = Spec(shape=shape, frac_bits=self._frac_bits, bound=bound)
+        spec = Spec.of(shape=shape, frac_bits=self._frac_bits, bound=bound)
         self._write(Input(owner, name, spec), ())
         return spec
 
@@ -100,6 +101,7 @@ class PlanOps(ProtocolOps[AnySpec]):
         self, kernel: Kernel | Input | Open, operands: tuple[AnySpec, ...]
     ) -> AnySpec | None:
         declared = kernel.declare(self._roles, *operands)
+        _check_sizes(kernel, declared)
         self._steps.append(Step(kernel, operands, declared.needs))
         size = correction_bytes(declared.needs)
         if declared.needs:
@@ -118,6 +120,17 @@ class PlanOps(ProtocolOps[AnySpec]):
             steps=tuple(self._steps),
             cost=self._tally.cost(),
             leaks=merge(tuple(self._leaks)),
+        )
+
+
+def _check_sizes(kernel: Kernel | Input | Open, declared: Declaration) -> None:
+    """Refuse now what no link would carry later."""
+    sizes = [message.payload_bytes for round_ in declared.rounds for message in round_]
+    largest = max([*sizes, correction_bytes(declared.needs)])
+    if largest > LARGEST_MESSAGE_BYTES:
+        raise InputError(
+            f"{type(kernel).__name__} would send a message of {largest} bytes, more than the "
+            f"{LARGEST_MESSAGE_BYTES} that a link carries; work on fewer rows at a time"
         )
 
 

@@ -61,7 +61,7 @@ _TWO_SERVERS = (
     "the two computing parties do not pool what they see",
     "the dealer does not pool what it knows with a computing party",
     "every party follows the protocol (honest but curious); a cheating party can make the result "
-    "wrong without being noticed",
+    "wrong or learn more than the declared output, without being noticed",
     "AES-128 in counter mode is a pseudo-random generator; the links are private (TLS 1.3)",
 )
 

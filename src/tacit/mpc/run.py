@@ -1,5 +1,6 @@
-"""Running a plan: SecretOps for the computing parties, `attend` for everyone else."""
+"""Running a plan: `compute` for the computing parties, `serve` for everyone else."""
 
+import hashlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -9,7 +10,7 @@ from torch import Tensor
 from tacit.errors import DisagreementError
 from tacit.mpc.boundary import Input, Open
 from tacit.mpc.contract import Attended, Channel, Kernel, MpcProtocol
-from tacit.mpc.dealer import Supply, deal
+from tacit.mpc.dealer import Pace, Supply, deal
 from tacit.mpc.ops import ProtocolOps
 from tacit.mpc.plan import Plan, Step
 from tacit.mpc.protocols import find_protocol
@@ -62,7 +63,7 @@ class SecretOps(ProtocolOps[AnyShare]):
 
     def input(self, name: str, *, owner: str, shape: tuple[int, ...], bound: float) -> AnyShare:
         """Take my half of an input."""
-        step = Input(owner, name, Spec(shape=shape, frac_bits=self.frac_bits, bound=bound))
+        step = Input(owner, name, Spec.of(shape=shape, frac_bits=self.frac_bits, bound=bound))
         return step.run(self._next(step, ()), self._inputs.get(name))
 
     def open(self, value: AnyShare, *, to: tuple[str, ...], what: str, why: str) -> Tensor | None:
@@ -96,24 +97,50 @@ def compute(
     *,
     inputs: Mapping[str, Tensor],
 ) -> R:
-    """Run a program as P0 or P1."""
-    run = session.begin_run()
+    """Run a program as P0 or P1, after making sure that everyone has the same plan."""
+    run = _begin(session, plan)
     with session.progress.stage("compute", len(plan.steps)) as advance:
         return program(SecretOps(session, plan, run=run, inputs=inputs, advance=advance))
 
 
-def attend(
-    session: Session, plan: Plan, *, run: int, inputs: Mapping[str, Tensor]
-) -> tuple[Tensor, ...]:
-    """Take part in a plan as a helper, an outside owner or an outside receiver.
+def serve(session: Session, plan: Plan, *, inputs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+    """Take part as everyone but P0 and P1: dealer or helper, outside owner, outside receiver.
 
     Returns:
         What was opened to me, in order.
     """
+    run, pace = _begin(session, plan), Pace()
+    if session.me != plan.roles.dealer:
+        return _attend(session, plan, run=run, inputs=inputs, pace=pace)
+    pool = ThreadPoolExecutor(1, thread_name_prefix="tacit-deal")
+    dealing = pool.submit(deal, session, plan, run=run, pace=pace)
+    try:
+        opened = _attend(session, plan, run=run, inputs=inputs, pace=pace)
+        pace.reach(len(plan.steps))
+        dealing.result()
+    finally:
+        # Not waited for: a send that waits for a dead peer ends when the links are closed.
+        pace.stop()
+        pool.shutdown(wait=False)
+    return opened
+
+
+def _begin(session: Session, plan: Plan) -> int:
+    """Number a run, and compare its plan with everyone."""
+    run = session.begin_run()
+    session.agree("plan", hashlib.sha256(plan.digest() + run.to_bytes(8, "big")).digest())
+    return run
+
+
+def _attend(
+    session: Session, plan: Plan, *, run: int, inputs: Mapping[str, Tensor], pace: Pace
+) -> tuple[Tensor, ...]:
     opened = []
     with session.progress.stage("attend", len(plan.steps)) as advance:
         for number, step in enumerate(plan.steps):
-            value = _attend_step(Channel(session, plan.roles, run=run, step=number), step, inputs)
+            pace.reach(number)
+            channel = Channel(session, plan.roles, run=run, step=number)
+            value = _attend_step(channel, step, inputs)
             if value is not None:
                 opened.append(value)
             advance(number + 1)
@@ -129,15 +156,3 @@ def _attend_step(channel: Channel, step: Step, inputs: Mapping[str, Tensor]) -> 
     elif isinstance(kernel, Attended):
         kernel.attend(channel, *step.operands)
     return None
-
-
-def serve(session: Session, plan: Plan, *, inputs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-    """Take part as everyone but P0 and P1: the dealer deals ahead while it attends to the steps."""
-    run = session.begin_run()
-    if session.me != plan.roles.dealer:
-        return attend(session, plan, run=run, inputs=inputs)
-    with ThreadPoolExecutor(1, thread_name_prefix="deal") as pool:
-        dealing = pool.submit(deal, session, plan, run=run)
-        opened = attend(session, plan, run=run, inputs=inputs)
-        dealing.result()
-    return opened

@@ -1,7 +1,8 @@
 """Secrets have a type: one party's half of a number, or of a bit, and the public facts about it."""
 
 from dataclasses import dataclass
-from math import log2, prod
+from fractions import Fraction
+from math import ceil, inf, isfinite, nextafter, prod
 from typing import NoReturn
 
 from torch import Tensor
@@ -14,11 +15,12 @@ HEADROOM_BITS = 62
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """What everyone may know about a secret tensor: shape, precision and a bound on its values.
+    """What everyone may know about a secret tensor: shape, precision and how large it can be.
 
-    ``bound`` is a promise about |value|, made by the owner of an input (and checked when it is
-    encoded) and carried through every operation, so that a result that could wrap around the
-    ring is refused when the job is planned instead of being wrong when it runs.
+    ``largest`` is the largest |word| that can occur, with every rounding counted in. It starts
+    as a promise of the owner of an input (checked when the input is encoded) and is carried
+    through every operation as an integer, so that a result that could wrap around the ring is
+    refused when the job is planned instead of being wrong when it runs.
 
     ``finish`` names a function that the receiver applies after opening. Only a strictly
     increasing function may wait like this: whoever gets its value can compute the argument, so
@@ -27,15 +29,27 @@ class Spec:
 
     shape: tuple[int, ...]
     frac_bits: int
-    bound: float
+    largest: int
     finish: str | None = None
 
     def __post_init__(self) -> None:
-        if self.frac_bits + log2(max(self.bound, 1e-300)) >= HEADROOM_BITS:
+        if self.largest >= 1 << HEADROOM_BITS:
             raise RangeError(
                 f"values up to ±{self.bound:.6g} with {self.frac_bits} fraction bits need more "
                 f"than {HEADROOM_BITS} bits; lower ring.frac_bits or the bounds of the inputs"
             )
+
+    @classmethod
+    def of(cls, *, shape: tuple[int, ...], frac_bits: int, bound: float) -> "Spec":
+        """Describe real numbers of at most ``bound`` in size."""
+        return cls(shape=shape, frac_bits=frac_bits, largest=words_of(bound, frac_bits))
+
+    @property
+    def bound(self) -> float:
+        """Return the largest size as a real number, rounded up."""
+        exact = Fraction(self.largest, 1 << self.frac_bits)
+        near = float(exact)
+        return near if Fraction(near) >= exact else nextafter(near, inf)
 
     @property
     def elements(self) -> int:
@@ -58,6 +72,13 @@ class BitSpec:
     def words(self) -> int:
         """Return how many 64-bit words hold the bits."""
         return (self.elements + 63) // 64
+
+
+def words_of(bound: float, frac_bits: int) -> int:
+    """Return the largest |word| that a real number of at most ``bound`` is rounded to."""
+    if not isfinite(bound):
+        raise RangeError(f"a bound must be a number, got {bound}; lower ring.frac_bits or scale")
+    return ceil(Fraction(bound) * (1 << frac_bits))
 
 
 class _Secret:

@@ -12,11 +12,12 @@ from tacit.party.processes import (
     watch_parent,
 )
 from tacit.party.progress import Listener, Progress
-from tacit.party.session import Session, open_session
+from tacit.party.session import LARGEST_MESSAGE_BYTES, Session, open_session
 from tacit.party.threads import run_threads
 from tacit.party.usage import Usage
 
 __all__ = [
+    "LARGEST_MESSAGE_BYTES",
     "Child",
     "Event",
     "Ledger",

@@ -16,10 +16,12 @@ from tacit.errors import DisagreementError, FrameError
 from tacit.party.ledger import Ledger
 from tacit.party.progress import Progress
 from tacit.result import Cost, Phase
-from tacit.transport import Frame, Link, Meter
+from tacit.transport import Frame, Limits, Link, Meter
 
 _DTYPES = {torch.uint8: "u8", torch.int32: "i32", torch.int64: "i64"}
 _CONTRIBUTION_BYTES = 32
+LARGEST_MESSAGE_BYTES = Limits().max_frame_bytes
+"""What a link carries in one message, unless a job sets other limits."""
 _DIGEST_BYTES = 32
 
 

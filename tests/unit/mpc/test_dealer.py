@@ -1,3 +1,5 @@
+import threading
+
 import pytest
 import torch
 
@@ -7,7 +9,7 @@ from tacit.errors import TacitError
 from tacit.mpc import PROTOCOLS, make_plan
 from tacit.mpc.additive2.compare import CompareMask
 from tacit.mpc.additive2.conjunction import ConjunctionMask, Group
-from tacit.mpc.dealer import Supply, deal
+from tacit.mpc.dealer import AHEAD_BYTES, Pace, Supply, deal
 from tacit.mpc.products import Conv2d, Elementwise, MatMul
 from tacit.mpc.randomness import RescaleMask, Triple
 from tacit.party import run_threads
@@ -82,7 +84,7 @@ def test_material_is_never_handed_out_twice():
 
     def party(session):
         if session.me not in ROLES.computing:
-            deal(session, plan, run=0)
+            deal(session, plan, run=0, pace=Pace())
             return
         supply = Supply(session, plan, run=0)
         supply.take(1)
@@ -92,3 +94,24 @@ def test_material_is_never_handed_out_twice():
             supply.take(0)
 
     run_threads(dict.fromkeys(PARTIES, party), MEETING)
+
+
+def test_a_dealer_stays_a_bounded_amount_ahead_of_the_step_it_waits_in():
+    pace = Pace()
+    assert pace.admits(5, AHEAD_BYTES)
+    assert pace.admits(6, 1)
+    admitted = []
+    thread = threading.Thread(target=lambda: admitted.append(pace.admits(7, 1)))
+    thread.start()
+    thread.join(0.2)
+    assert thread.is_alive(), "more than the allowance is dealt ahead"
+    pace.reach(5)
+    thread.join(5)
+    assert admitted == [True]
+
+
+def test_a_dealer_that_is_stopped_stops_at_once():
+    pace = Pace()
+    pace.admits(5, AHEAD_BYTES + 1)
+    pace.stop()
+    assert not pace.admits(6, 1)

@@ -3,9 +3,10 @@ import dataclasses
 import pytest
 import torch
 
-from harness import ALICE, BOB, ROLES, simulate
-from tacit.errors import ConfigError, DisagreementError
-from tacit.mpc import PROTOCOLS, Roles, make_plan
+from harness import ALICE, BOB, MEETING, PARTIES, ROLES, simulate
+from tacit.errors import ConfigError, DisagreementError, InputError
+from tacit.mpc import PROTOCOLS, Roles, compute, make_plan, serve
+from tacit.party import run_threads
 
 
 def program(rows=3, bound=1.0):
@@ -78,3 +79,25 @@ def test_every_kernel_is_a_frozen_dataclass_so_that_plans_compare_and_hash():
     for step in plan.steps:
         assert dataclasses.is_dataclass(step.kernel)
         hash(step)
+
+
+def test_a_message_that_no_link_carries_is_refused_when_planned():
+    with pytest.raises(InputError, match="fewer rows"):
+        digest(1 << 28)
+
+
+def test_parties_that_run_different_programs_stop_before_computing():
+    def party(session):
+        factor = 3 if session.me == BOB else 2
+
+        def doubled(ops):
+            x = ops.input("x", owner=ALICE, shape=(2,), bound=1.0)
+            return ops.open(ops.scale(x, factor), to=(BOB,), what="x", why="test")
+
+        plan = make_plan(doubled, PROTOCOLS["sealed"], ROLES, frac_bits=16)
+        if session.me in ROLES.computing:
+            return compute(session, plan, doubled, inputs={"x": torch.ones(2)})
+        return serve(session, plan, inputs={})
+
+    with pytest.raises(DisagreementError, match="another plan"):
+        run_threads(dict.fromkeys(PARTIES, party), MEETING)

@@ -95,7 +95,6 @@ def predict(
     with session.progress.stage("plan"):
         sizes = _announce(session, task, features, weights)
         plan = plan_prediction(task, sizes)
-        session.agree("plan", plan.digest())
         _record_sizes(session, task)
     inputs = {"features": features} if features is not None else {}
     inputs |= weights or {}

@@ -6,7 +6,6 @@ those of r. As |x| is bounded, only as many bits take part as the bound needs.
 """
 
 from dataclasses import dataclass
-from math import ceil, log2
 
 import torch
 from torch import Tensor
@@ -30,9 +29,9 @@ from tacit.ring import Prg
 WORD_BITS = 64
 
 
-def bits_of(bound: float, frac_bits: int) -> int:
-    """Return how many bits hold every |x| <= bound with its sign, at least two."""
-    return max(2, min(WORD_BITS, ceil(log2(bound * 2.0**frac_bits + 1)) + 1))
+def bits_of(largest: int) -> int:
+    """Return how many bits hold every word of at most that size with its sign, at least two."""
+    return max(2, min(WORD_BITS, largest.bit_length() + 1))
 
 
 @dataclass(frozen=True)
@@ -167,4 +166,4 @@ class IsPositive:
 
 
 def _comparison(x: Spec) -> Comparison:
-    return Comparison(x.elements, bits_of(x.bound, x.frac_bits), 1)
+    return Comparison(x.elements, bits_of(x.largest), 1)

@@ -9,7 +9,7 @@ from tacit.errors import InputError
 from tacit.mpc import shapes
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.randomness import Parts
-from tacit.mpc.share import AnyShare, AnySpec, Share, Spec
+from tacit.mpc.share import AnyShare, AnySpec, Share, Spec, words_of
 
 
 def numeric(spec: AnySpec, operation: str) -> Spec:
@@ -50,7 +50,8 @@ class Add:
     def _out(self, x: Spec, y: Spec) -> Spec:
         shape = shapes.broadcast(x.shape, y.shape)
         frac_bits = max(x.frac_bits, y.frac_bits)
-        return Spec(shape=shape, frac_bits=frac_bits, bound=x.bound + y.bound)
+        largest = sum(one.largest << (frac_bits - one.frac_bits) for one in (x, y))
+        return Spec(shape=shape, frac_bits=frac_bits, largest=largest)
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Add my halves."""
@@ -76,15 +77,18 @@ class Scale:
 
     def _out(self, x: Spec) -> Spec:
         # Keeps the encoded factor within a word even where x itself is tiny.
-        Spec(shape=(), frac_bits=self.frac_bits, bound=abs(self.factor))
-        bound = x.bound * abs(self.factor)
-        return Spec(shape=x.shape, frac_bits=x.frac_bits + self.frac_bits, bound=bound)
+        factor = Spec(shape=(), frac_bits=self.frac_bits, largest=abs(self._word()))
+        largest = x.largest * factor.largest
+        return Spec(shape=x.shape, frac_bits=x.frac_bits + self.frac_bits, largest=largest)
+
+    def _word(self) -> int:
+        return round(self.factor * (1 << self.frac_bits))
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Scale my half."""
         x = half(operands[0])
         out = self._out(x.spec)
-        return Share(x.words * round(self.factor * (1 << self.frac_bits)), out)
+        return Share(x.words * self._word(), out)
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ class Shift:
         return Declaration(out=self._out(numeric(operands[0], "shifting")))
 
     def _out(self, x: Spec) -> Spec:
-        return replace(x, bound=x.bound + abs(self.amount))
+        return replace(x, largest=x.largest + words_of(abs(self.amount), x.frac_bits))
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Add the number to P0's half."""
@@ -121,7 +125,7 @@ class Sum:
 
     def _out(self, x: Spec) -> Spec:
         shape = shapes.reduce(x.shape, self.dim)
-        return replace(x, shape=shape, bound=x.bound * x.shape[self.dim])
+        return replace(x, shape=shape, largest=x.largest * x.shape[self.dim])
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Sum my half."""
@@ -224,9 +228,12 @@ class Restate:
 
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what comes out."""
-        return Declaration(out=replace(numeric(operands[0], "restating"), bound=self.bound))
+        return Declaration(out=self._out(numeric(operands[0], "restating")))
+
+    def _out(self, x: Spec) -> Spec:
+        return replace(x, largest=words_of(self.bound, x.frac_bits))
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Give the same half another bound."""
         x = half(operands[0])
-        return Share(x.words, replace(x.spec, bound=self.bound))
+        return Share(x.words, self._out(x.spec))

@@ -158,15 +158,14 @@ class Piecewise:
 
     def _comparison(self, x: Spec) -> Comparison:
         breaks = self.curves[0].breaks
-        furthest = max(abs(edge) for edge in breaks) / 2.0**x.frac_bits
         # x - t must fit, for every breakpoint t.
-        bits = bits_of(x.bound + furthest, x.frac_bits)
+        bits = bits_of(x.largest + max(abs(edge) for edge in breaks))
         return Comparison(x.elements, bits, len(breaks))
 
     def _out(self, x: Spec) -> Spec:
         shape = x.shape if len(self.curves) == 1 else (len(self.curves), *x.shape)
         bound = max(curve.bound for curve in self.curves)
-        return Spec(shape=shape, frac_bits=self.curves[0].frac_bits, bound=bound)
+        return Spec.of(shape=shape, frac_bits=self.curves[0].frac_bits, bound=bound)
 
 
 def _arrange(parts: Parts, channel: Channel) -> tuple[Tensor, Tensor, Tensor, Tensor]:

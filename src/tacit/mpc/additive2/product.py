@@ -42,7 +42,7 @@ class Multiply:
         shape = self.product.shape(x.shape, y.shape)
         terms = self.product.terms(x.shape, y.shape)
         frac_bits = x.frac_bits + y.frac_bits
-        return Spec(shape=shape, frac_bits=frac_bits, bound=terms * x.bound * y.bound)
+        return Spec(shape=shape, frac_bits=frac_bits, largest=terms * x.largest * y.largest)
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Open the masked operands and combine them with my part of the triple."""
@@ -108,7 +108,7 @@ class Square:
         )
 
     def _out(self, x: Spec) -> Spec:
-        return Spec(shape=x.shape, frac_bits=2 * x.frac_bits, bound=x.bound**2)
+        return Spec(shape=x.shape, frac_bits=2 * x.frac_bits, largest=x.largest**2)
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Open the masked operand and expand (e + a)²."""

@@ -42,8 +42,8 @@ class Rescale:
 
     def _out(self, x: Spec) -> Spec:
         frac_bits = x.frac_bits - self.bits
-        # One unit in the last place more, because the error is up to one unit.
-        return replace(x, frac_bits=frac_bits, bound=x.bound + 2.0**-frac_bits)
+        # The result is less than one unit away from the quotient.
+        return replace(x, frac_bits=frac_bits, largest=(x.largest >> self.bits) + 1)
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Open the masked value, shift it, and take the shifted mask off again."""

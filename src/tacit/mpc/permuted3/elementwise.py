@@ -83,7 +83,7 @@ class PermutedFunction:
 
     def _out(self, x: Spec) -> Spec:
         bound = ELEMENTWISE[self.function].largest(x.bound)
-        return Spec(shape=x.shape, frac_bits=self.frac_bits, bound=bound)
+        return Spec.of(shape=x.shape, frac_bits=self.frac_bits, bound=bound)
 
     def _leak(self, roles: Roles, elements: int) -> Leak:
         return Leak(
