@@ -20,6 +20,8 @@ class PlainOps(TorchOps):
     """What the private ops have beyond the Ops contract, in the clear."""
 
     relu = staticmethod(torch.relu)
+    equal = staticmethod(lambda x, y: (x == y).double())
+    select = staticmethod(lambda condition, x, y: torch.where(condition > 0, x, y))
     square = staticmethod(torch.square)
 
 
@@ -51,6 +53,8 @@ OPERATIONS = {
     "square": (lambda ops, x, y: ops.square(x), 70),
     "relu": (lambda ops, x, y: ops.relu(ops.sub(x, y)), 1),
     "relu of a product": (lambda ops, x, y: ops.relu(ops.mul(x, y)), 70),
+    "equality": (lambda ops, x, y: ops.equal(x, y), 0),
+    "selection": (lambda ops, x, y: ops.select(ops.equal(x, y), x, y), 1),
     "computing on a sigmoid": (lambda ops, x, y: ops.mul(ops.sigmoid(x), ops.scale(y, 1 / 64)), 60),
 }
 
@@ -208,7 +212,12 @@ def test_a_function_is_within_its_stated_error_everywhere(protocol, name):
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize(
     ("name", "plain"),
-    [("reciprocal", lambda x: 1 / x), ("rsqrt", torch.rsqrt), ("log", torch.log)],
+    [
+        ("reciprocal", lambda x: 1 / x),
+        ("rsqrt", torch.rsqrt),
+        ("log", torch.log),
+        ("sqrt", torch.sqrt),
+    ],
 )
 def test_functions_with_a_pole_are_accurate_in_their_range_and_saturate_below_it(
     protocol, name, plain
@@ -233,14 +242,22 @@ def test_softmax_and_layer_norm_and_max_follow_torch(protocol):
 
     def program(ops):
         secret = ops.input("x", owner=ALICE, shape=(6, 13), bound=16.0)
-        results = (ops.softmax(secret), ops.layer_norm(secret), ops.max(secret, dim=-1))
+        results = (
+            ops.softmax(secret),
+            ops.layer_norm(secret),
+            ops.max(secret, dim=-1),
+            ops.log_softmax(secret),
+            ops.rms_norm(secret),
+        )
         return [ops.open(one, to=(ALICE,), what="y", why="test") for one in results]
 
     run = simulate(program, protocol=protocol, inputs={ALICE: {"x": x}})
-    soft, norm, top = run.values[ALICE]
+    soft, norm, top, log_soft, rms = run.values[ALICE]
     assert (soft - x.softmax(-1)).abs().max() < 2e-3
     assert (norm - torch.nn.functional.layer_norm(x, (13,))).abs().max() < 6e-3
     assert (top - x.max(-1).values).abs().max() < 1e-4
+    assert (log_soft - x.log_softmax(-1)).abs().max() < 8e-3
+    assert (rms - x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt()).abs().max() < 6e-3
     assert run.metered == run.plan.cost
 
 
@@ -317,3 +334,18 @@ def test_values_at_the_very_bound_keep_their_sign(protocol, bound, factor, amoun
     )
     for bits, expected in zip(got, wanted, strict=True):
         assert bits.bool().tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_safe_inverse_square_root_is_never_above_the_true_one(protocol):
+    x = torch.logspace(-2.4, 2.9, 20_000, dtype=torch.float64)
+    x = (x * 2**FRAC_BITS).round() / 2**FRAC_BITS
+
+    def program(ops):
+        secret = ops.input("x", owner=ALICE, shape=tuple(x.shape), bound=1000.0)
+        return ops.open(ops.rsqrt_below(secret), to=(ALICE,), what="f(x)", why="test")
+
+    got = simulate(program, protocol=protocol, inputs={ALICE: {"x": x}}).values[ALICE]
+    gap = x.rsqrt() - got
+    assert gap.min() >= 0
+    assert (gap <= 0.006 * x.rsqrt() + 2.0**-11).all()

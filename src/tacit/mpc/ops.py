@@ -59,3 +59,31 @@ class ProtocolOps(Primitives[V], ABC):
     def layer_norm(self, x: V, *, eps: float = 1e-5) -> V:
         """Bring the last dimension to mean 0 and variance 1."""
         return functions.layer_norm(self, x, eps=eps)
+
+    def rsqrt_below(self, x: V) -> V:
+        """Give a number just below 1 / √x, never above it."""
+        return functions.rsqrt_below(self, x)
+
+    def sqrt(self, x: V) -> V:
+        """Give √x for x of at least 2^-8."""
+        return functions.square_root(self, x)
+
+    def div(self, x: V, y: V) -> V:
+        """Give x / y for y of at least 2^-8."""
+        return functions.divide(self, x, y)
+
+    def log_softmax(self, x: V, *, dim: int = -1) -> V:
+        """Give x - log Σ exp(x) along a dimension."""
+        return functions.log_softmax(self, x, dim=dim)
+
+    def rms_norm(self, x: V, *, eps: float = 1e-5) -> V:
+        """Bring the last dimension to a mean square of 1."""
+        return functions.rms_norm(self, x, eps=eps)
+
+    def equal(self, x: V, y: V) -> V:
+        """Give 1 where two values are the same and 0 elsewhere."""
+        return functions.equal(self, x, y)
+
+    def select(self, condition: V, x: V, y: V) -> V:
+        """Give x where the condition is 1 and y where it is 0."""
+        return functions.select(self, condition, x, y)
