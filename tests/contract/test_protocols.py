@@ -188,7 +188,7 @@ FUNCTIONS = {
     "erf": (lambda ops, x: ops.erf(x), torch.erf, 64.0, 7e-4),
     "gelu": (lambda ops, x: ops.gelu(x), torch.nn.functional.gelu, 64.0, 7e-4),
     "silu": (lambda ops, x: ops.silu(x), torch.nn.functional.silu, 64.0, 1.7e-3),
-    "exp": (lambda ops, x: ops.exp(x), lambda x: x.clamp(max=0).exp(), 64.0, 7e-4),
+    "exp": (lambda ops, x: ops.exp(x), lambda x: x.clamp(max=0).exp(), 64.0, 8e-5),
 }
 
 

@@ -31,6 +31,7 @@ class Outline:
             is nothing but two polynomials with whole coefficients.
         below: coefficients in x, lowest first.
         above: likewise.
+        error: how far a piece may be off; breakpoints are placed by it.
     """
 
     inside: Function
@@ -38,6 +39,7 @@ class Outline:
     high: float
     below: tuple[float, ...]
     above: tuple[float, ...]
+    error: float = 5e-4
 
 
 def _even(low: float, high: float, count: int) -> tuple[float, ...]:
@@ -56,12 +58,12 @@ def _silu(x: float) -> float:
     return x * _sigmoid(x)
 
 
-def _fit(function: Function, low: float, high: float) -> tuple[float, ...]:
-    """Place breakpoints so that every piece is off by about `ERROR`, as few as that takes."""
-    edges = [low]
-    while edges[-1] < high:
-        left, width = edges[-1], high - edges[-1]
-        while _off(function, left, left + width) > ERROR:
+def _fit(outline: Outline) -> tuple[float, ...]:
+    """Place breakpoints so that every piece is off by about what it may, as few as that takes."""
+    edges = [outline.low]
+    while edges[-1] < outline.high:
+        left, width = edges[-1], outline.high - edges[-1]
+        while _off(outline.inside, left, left + width) > outline.error:
             width *= 0.97
         edges.append(left + width)
     return tuple(edges)
@@ -78,8 +80,6 @@ def _off(function: Function, low: float, high: float) -> float:
 
 
 DEGREE = 2
-ERROR = 5e-4
-"""Largest distance of a parabola from its function, at which breakpoints are placed."""
 
 OUTLINES: dict[str, Outline] = {
     "relu": Outline(lambda x: x, 0.0, 0.0, (0.0,), (0.0, 1.0)),
@@ -90,7 +90,8 @@ OUTLINES: dict[str, Outline] = {
     "erf": Outline(erf, -2.75, 2.75, (-1.0,), (1.0,)),
     "gelu": Outline(_gelu, -3.75, 3.75, (0.0,), (0.0, 1.0)),
     "silu": Outline(_silu, -10.0, 10.0, (0.0,), (0.0, 1.0)),
-    "exp": Outline(exp, -8.0, 0.0, (0.0,), (1.0,)),
+    # A softmax adds up many of these, and their errors with them.
+    "exp": Outline(exp, -11.0, 0.0, (0.0,), (1.0,), error=3e-5),
 }
 
 
@@ -108,7 +109,7 @@ def curve_of(name: str, frac_bits: int, bound: float) -> Curve:
             f"{name} of values up to ±{bound:g} with {frac_bits} fraction bits does not fit a "
             "word; lower ring.frac_bits or the bounds of the inputs"
         )
-    edges = _fit(outline.inside, outline.low, outline.high)
+    edges = _fit(outline)
     pieces = [_polynomial(outline.below, frac_bits, value_bits)]
     pieces += [
         _interpolate(outline.inside, low, high, frac_bits, value_bits)

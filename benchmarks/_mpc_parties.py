@@ -1,0 +1,207 @@
+"""Our side of the mpc benchmarks: three processes over mutual TLS, kept alive for many runs.
+
+As a module: `Parties` starts the processes and asks them. As a script: one of the parties. A run
+shares the inputs, waits until the dealer's material has arrived, and is timed from there to the
+moment when both computing parties hold their halves of the result; then the result is opened and
+compared. What the dealer does before is timed apart.
+"""
+
+import atexit
+import hashlib
+import json
+import socket
+import sys
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import cast
+
+import torch
+from _mpc_crew import Answer, Crew
+from _mpc_programs import ROLES, Hooks, opened, owner_of, plan_row, work_on
+from _mpc_rows import Row, largest_error, make_operands
+
+from tacit.cli.bench import NotMeasured
+from tacit.crypto import load_identity, make_identity
+from tacit.mpc import compute, serve
+from tacit.party import Meeting, Progress, Session, session_over
+from tacit.transport import Credentials, Limits, Meter, PacketLink, Peer, Shaped, listen, mesh
+
+NAMES = (ROLES.first, ROLES.second, ROLES.dealer)
+LIMITS = Limits(max_frame_bytes=4 << 30, queue_bytes=4 << 30, stash_bytes=16 << 30)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One run of a row."""
+
+    online_ms: float
+    offline_ms: float
+    largest_error: float
+
+
+class Parties:
+    """Starts three parties at the first run, and ends them with the process that made this."""
+
+    def __init__(self, *, rtt_ms: float = 0.0) -> None:
+        self._rtt_ms = rtt_ms
+        self._stack: ExitStack | None = None
+        self._crew: Crew | None = None
+
+    def run(self, row: Row, protocol: str) -> Run:
+        """Run a row once.
+
+        Raises:
+            NotMeasured: the row cannot be planned, or a party failed.
+        """
+        plan_row(row, protocol)
+        crew = self._crew or self._start()
+        try:
+            answers = crew.ask({"row": row.name, "protocol": protocol})
+        except EOFError:
+            reason = self._last_words()
+            self.close()
+            raise NotMeasured(f"a party failed: {reason}") from None
+        first, second, dealer = answers
+        return Run(
+            online_ms=1e3
+            * (max(first["end"], second["end"]) - min(first["start"], second["start"])),
+            offline_ms=1e3 * (second["dealt"] - dealer["began"]),
+            largest_error=first["error"],
+        )
+
+    def close(self) -> None:
+        """End the parties; the next run starts new ones."""
+        stack, self._stack, self._crew = self._stack, None, None
+        if stack is not None:
+            stack.close()
+
+    def _start(self) -> Crew:
+        self._stack = stack = ExitStack()
+        atexit.register(self.close)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        listeners = [stack.enter_context(listen("127.0.0.1", 0)) for _ in NAMES]
+        job = {
+            "folder": str(folder),
+            "rtt_ms": self._rtt_ms,
+            "peers": {
+                name: [make_identity(name, folder).fingerprint, listener.getsockname()[1]]
+                for name, listener in zip(NAMES, listeners, strict=True)
+            },
+        }
+        (folder / "job.json").write_text(json.dumps(job))
+        self._errors = stack.enter_context((folder / "errors").open("w+b"))
+        self._crew = Crew(
+            [
+                [sys.executable, __file__, name, str(folder), str(listener.fileno())]
+                for name, listener in zip(NAMES, listeners, strict=True)
+            ],
+            settings=[{}] * len(NAMES),
+            pass_fds=[listener.fileno() for listener in listeners],
+            errors=self._errors,
+        )
+        stack.callback(self._crew.close)
+        return self._crew
+
+    def _last_words(self) -> str:
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        return lines[-1].strip() if lines else "it said nothing"
+
+
+class _Party:
+    """A party between its start and its end."""
+
+    def __init__(self, me: str) -> None:
+        self.me = me
+        self._began = 0.0
+        self._session: Session | None = None
+
+    def attend(self, folder: Path, listener: socket.socket) -> None:
+        """Meet the others and run what is asked, until the questions end."""
+        job = json.loads((folder / "job.json").read_text())
+        identity = load_identity(folder, self.me)
+        meter = Meter(self.me)
+        links = mesh(
+            self.me,
+            {
+                name: Peer(("127.0.0.1", port), print_)
+                for name, (print_, port) in job["peers"].items()
+                if name != self.me
+            },
+            credentials=Credentials(identity.certificate_file, identity.key_file),
+            listener=listener,
+            meter=meter,
+            limits=LIMITS,
+        )
+        if job["rtt_ms"]:
+            # The links of a mesh can be wrapped; their declared type does not say so.
+            links = {
+                name: Shaped(cast(PacketLink, link), rtt_ms=job["rtt_ms"])
+                for name, link in links.items()
+            }
+        digest = hashlib.sha256(json.dumps(job).encode()).digest()
+        meeting = Meeting(parties=NAMES, job_digest=digest, limits=LIMITS)
+        progress = Progress(self._note)
+        with session_over(self.me, meeting, links=links, meter=meter, progress=progress) as session:
+            self._session = session
+            for line in sys.stdin:
+                question = json.loads(line)
+                answer = self._run(session, Row.parse(question["row"]), question["protocol"])
+                print(json.dumps(answer), flush=True)
+
+    def _run(self, session: Session, row: Row, protocol: str) -> Answer:
+        plan = plan_row(row, protocol)
+        if self.me == ROLES.dealer:
+            serve(session, plan, inputs={})
+            return {"began": self._began}
+        answer: Answer = {}
+
+        def wait_for_material() -> None:
+            session.recv(ROLES.dealer, "bench/dealt", (1,))
+            answer["dealt"] = monotonic()
+
+        def start() -> None:
+            self._meet(session)
+            answer["start"] = monotonic()
+
+        def stop() -> None:
+            answer["end"] = monotonic()
+
+        program = opened(work_on(row, Hooks(wait_for_material, start, stop)))
+        result = compute(session, plan, program, inputs=self._inputs(row))
+        if result is not None:
+            answer["error"] = largest_error(row, result.numpy())
+        return answer
+
+    def _inputs(self, row: Row) -> dict[str, torch.Tensor]:
+        return {
+            operand.name: torch.from_numpy(operand.values)
+            for number, operand in enumerate(make_operands(row))
+            if owner_of(number) == self.me
+        }
+
+    def _meet(self, session: Session) -> None:
+        """Wait for the other computing party, so that both begin together."""
+        other = ROLES.second if self.me == ROLES.first else ROLES.first
+        session.send(other, "bench/ready", torch.zeros(1, dtype=torch.int64), phase="setup")
+        session.recv(other, "bench/ready", (1,))
+
+    def _note(self, stage: str, done: int, total: int) -> None:
+        """Tell the computing parties when everything is dealt; it comes after the material."""
+        if stage != "deal" or self._session is None:
+            return
+        if done == 0:
+            self._began = monotonic()
+        if done == total:
+            for name in ROLES.computing:
+                word = torch.zeros(1, dtype=torch.int64)
+                self._session.send(name, "bench/dealt", word, phase="setup")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    with socket.socket(fileno=int(sys.argv[3])) as own_listener:
+        _Party(sys.argv[1]).attend(Path(sys.argv[2]), own_listener)

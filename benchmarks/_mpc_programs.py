@@ -1,0 +1,148 @@
+"""What our side computes in the mpc benchmarks: a program per row, its plan and what it sends."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import torch
+from _mpc_rows import LAYER_NORM_EPS, Row, make_operands
+
+from tacit.cli.bench import NotMeasured
+from tacit.errors import TacitError
+from tacit.mpc import Plan, PlanOps, Roles, find_protocol, make_plan
+from tacit.mpc.ops import ProtocolOps
+from tacit.result import Phase
+
+V = TypeVar("V")
+ROLES = Roles("first", "second", "dealer")
+FRAC_BITS = 20
+
+
+def _perceptron(ops: ProtocolOps[V], x: V, *weights: V) -> V:
+    for layer in range(0, len(weights), 2):
+        x = ops.matmul(ops.relu(x) if layer else x, weights[layer])
+        x = ops.add(x, weights[layer + 1])
+    return x
+
+
+@dataclass(frozen=True)
+class Operation:
+    """How a row's operation is written, and the verb of ops that it stands and falls with."""
+
+    verb: str
+    write: Callable[..., Any]  # takes and gives the values of whatever ops it is called with
+
+
+OPERATIONS = {
+    "matmul": Operation("matmul", lambda ops, x, y: ops.matmul(x, y)),
+    "mul": Operation("mul", lambda ops, x, y: ops.mul(x, y)),
+    "relu": Operation("relu", lambda ops, x: ops.relu(x)),
+    "is_positive": Operation("is_positive", lambda ops, x: ops.is_positive(x)),
+    "gelu": Operation("gelu", lambda ops, x: ops.gelu(x)),
+    "softmax": Operation("softmax", lambda ops, x: ops.softmax(x, dim=-1)),
+    "layer_norm": Operation("layer_norm", lambda ops, x: ops.layer_norm(x, eps=LAYER_NORM_EPS)),
+    "rsqrt": Operation("rsqrt", lambda ops, x: ops.rsqrt(x)),
+    "mlp": Operation("relu", _perceptron),
+}
+
+
+def _settled(ops: ProtocolOps[V], value: V) -> V:
+    """Bring a product back to the usual fraction bits, as the peers do within the operation."""
+    extra = getattr(ops.spec(value), "frac_bits", 0) - ops.frac_bits
+    return ops.apply(ops.protocol.kernels["rescale"](extra), value) if extra > 0 else value
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What a party does besides computing: nothing while the program is planned."""
+
+    before_inputs: Callable[[], None]
+    before_work: Callable[[], None]
+    after_work: Callable[[], None]
+
+
+def work_on(row: Row, hooks: Hooks) -> Callable[[ProtocolOps[V]], V]:
+    def program(ops: ProtocolOps[V]) -> V:
+        hooks.before_inputs()
+        values = [
+            ops.input(
+                operand.name,
+                owner=owner_of(number),
+                shape=operand.values.shape,
+                bound=operand.bound,
+            )
+            for number, operand in enumerate(make_operands(row))
+        ]
+        hooks.before_work()
+        result: V = _settled(ops, OPERATIONS[row.operation].write(ops, *values))
+        hooks.after_work()
+        return result
+
+    return program
+
+
+def opened(
+    work: Callable[[ProtocolOps[V]], V],
+) -> Callable[[ProtocolOps[V]], torch.Tensor | None]:
+    """Let a program reveal its result to P0, to check it."""
+    return lambda ops: ops.open(
+        work(ops), to=(ROLES.first,), what="the result", why="the benchmark checks it"
+    )
+
+
+def owner_of(number: int) -> str:
+    return ROLES.second if number else ROLES.first
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+@lru_cache(maxsize=8)
+def plan_row(row: Row, protocol: str) -> Plan:
+    """Plan a row with the opening that follows it.
+
+    Raises:
+        NotMeasured: the operation is missing, or the protocol refuses it.
+    """
+    return _plan(row, protocol, opened(work_on(row, Hooks(_nothing, _nothing, _nothing))))
+
+
+def _plan(row: Row, protocol: str, program: Callable[[PlanOps], object]) -> Plan:
+    verb = OPERATIONS[row.operation].verb
+    if not hasattr(PlanOps, verb):
+        raise NotMeasured(f"there is no ops.{verb} yet")
+    try:
+        return make_plan(program, find_protocol(protocol), ROLES, frac_bits=FRAC_BITS)
+    except KeyError as error:
+        raise NotMeasured(f"{protocol} has no kernel {error}") from error
+    except TacitError as error:
+        raise NotMeasured(f"{protocol} refuses the row: {error}") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """What is sent between shared inputs and a shared result, by all parties together."""
+
+    offline_megabytes: float
+    online_megabytes: float
+    online_rounds: int
+
+
+def count(row: Row, protocol: str) -> Counts:
+    """Count what a row sends, from its plan, which the links' meters are tested to agree with.
+
+    Raises:
+        NotMeasured: as `plan_row`.
+    """
+    cost = _plan(row, protocol, work_on(row, Hooks(_nothing, _nothing, _nothing))).cost
+
+    def megabytes(phase: Phase) -> float:
+        return sum(entry.payload_bytes for entry in cost.traffic if entry.phase == phase) / 1e6
+
+    return Counts(
+        offline_megabytes=megabytes("offline"),
+        online_megabytes=megabytes("online"),
+        online_rounds=cost.online_rounds,
+    )
