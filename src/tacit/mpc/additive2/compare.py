@@ -111,7 +111,7 @@ class Comparison:
             bits: my half of the thermometers and of the top bit of r.
             tree: the material of each level.
         """
-        planes = torch.stack([ring.to_planes(c - t)[: self.bits] for t in thresholds])
+        planes = self._planes(c, thresholds)
         low = self.bits - 1
         g, p = compare_blocks(planes[:, :low], bits[:-1], low, is_first=channel.is_first)
         for (group, count), material in zip(self.levels(), tree, strict=True):
@@ -120,6 +120,13 @@ class Comparison:
             g, p = merge_blocks(channel, group, g, p, material)
         negative = g[0] ^ bits[-1]
         return ~(negative ^ planes[:, low]) if channel.is_first else negative
+
+    def _planes(self, c: Tensor, thresholds: Tensor) -> Tensor:
+        """Slice c - t into bits, (thresholds, bits, words), in one go."""
+        shifted = c.new_zeros((len(thresholds), 64 * self.words))
+        torch.sub(c, thresholds[:, None], out=shifted[:, : len(c)])
+        planes = ring.to_planes(shifted.view(-1))[: self.bits]
+        return planes.view(self.bits, len(thresholds), -1).transpose(0, 1)
 
 
 def _grouped(blocks: Tensor, fan_in: int, count: int, *, filler: int) -> Tensor:

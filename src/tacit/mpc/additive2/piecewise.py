@@ -102,8 +102,8 @@ class SelectMask:
 
 def unpacked(words: Tensor, count: int) -> Tensor:
     """Spread packed bits (rows, words) out into (rows, count) words of 0 and 1."""
-    rows = [ring.unpack_bits(row.contiguous().view(torch.uint8), count) for row in words]
-    return torch.stack(rows).to(torch.int64)
+    bits = ring.unpack_bits(words.contiguous().view(torch.uint8), words.numel() * 64)
+    return bits.view(len(words), -1)[:, :count].to(torch.int64)
 
 
 @dataclass(frozen=True)

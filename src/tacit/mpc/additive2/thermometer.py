@@ -54,28 +54,38 @@ def compare_blocks(
         thermometers: my XOR half for r, (planes, words); one r for all leading dimensions of c.
         bits: how many bits are compared.
         is_first: whether I hold the constant of the pair.
+
+    Returns:
+        g and p, each (blocks, …, words), the lowest block first.
     """
     less, equal, at, bit = [], [], 0, 0
-    for width in block_widths(bits):
+    full, rest = divmod(bits, BLOCK_BITS)
+    for count, width in ((full, BLOCK_BITS), (1, rest)):  # all full blocks at once
+        if count * width == 0:
+            continue
         steps = (1 << width) - 1
-        part = thermometers[at : at + steps]
-        ends = torch.zeros_like(part[:1]), torch.full_like(part[:1], -1 if is_first else 0)
-        choices = torch.stack((torch.cat((part, ends[0])), torch.cat((ends[1], part))))
-        picked = _pick(choices, c_planes[..., bit : bit + width, :])
-        less.append(picked[0])
-        equal.append(picked[0] ^ picked[1])
-        at, bit = at + steps, bit + width
-    return torch.stack(less), torch.stack(equal)
+        part = thermometers[at : at + count * steps].view(count, steps, -1)
+        digits = c_planes[..., bit : bit + count * width, :]
+        digits = digits.reshape(*digits.shape[:-2], count, width, -1)
+        g, at_least = _pick(part, digits, is_first=is_first)
+        less.append(g)
+        equal.append(g ^ at_least)
+        at, bit = at + count * steps, bit + count * width
+    return torch.cat(less, dim=-2).movedim(-2, 0), torch.cat(equal, dim=-2).movedim(-2, 0)
 
 
-def _pick(choices: Tensor, bits: Tensor) -> Tensor:
-    """Take choice number c of (2, 2^width, words) by the public bits (…, width, words) of c."""
-    width = bits.shape[-2]
-    lead = bits.dim() - 2
-    table = choices.reshape(2, *(1,) * lead, *choices.shape[1:])
-    for position in range(width - 1, -1, -1):
+def _pick(part: Tensor, digits: Tensor, *, is_first: bool) -> tuple[Tensor, Tensor]:
+    """Take [r > c] and [r >= c] out of [r > v] (blocks, v, words) by the public digits of c.
+
+    The digits are (…, blocks, width, words); one bit of them halves the choices that are left.
+    """
+    zeros = torch.zeros_like(part[:, :1])
+    ones = torch.full_like(zeros, -1 if is_first else 0)
+    table = torch.stack((torch.cat((part, zeros), 1), torch.cat((ones, part), 1)))
+    table = table.reshape(2, *(1,) * (digits.dim() - 3), *part.shape[:1], -1, part.shape[-1])
+    for position in range(digits.shape[-2] - 1, -1, -1):
         half = table.shape[-2] // 2
         low, high = table[..., :half, :], table[..., half:, :]
-        select = bits[..., position : position + 1, :]
+        select = digits[..., position : position + 1, :]
         table = low ^ (select & (low ^ high))
-    return table[..., 0, :]
+    return table[0, ..., 0, :], table[1, ..., 0, :]
