@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tacit
@@ -136,6 +137,34 @@ def test_a_party_whose_data_breaks_its_promise_is_the_cause_and_nothing_is_left(
     assert tree(tmp_path) == ["job.toml"]
 
 
+def test_rows_and_a_model_of_ones_own_need_no_labels(tmp_path):
+    text = (JOBS / "predict-breast-cancer.toml").read_text()
+    head, rest = text.split("[data]")
+    own = """[data]
+owner = "hospital"
+file = "patients.csv"
+scale = [128, 1, 64]
+bound = 1.0
+
+[model]
+owner = "lab"
+kind = "logistic"
+file = "model.npz"
+bound = 4.0
+
+"""
+    (tmp_path / "job.toml").write_text(head + own + "[protocol]" + rest.split("[protocol]")[1])
+    (tmp_path / "patients.csv").write_text("pressure,sex,age\n64,0,32\n0,1,0\n128,1,1\n")
+    np.savez(tmp_path / "model.npz", weight=[0.8, -1.2, 0.4], bias=[0.1])
+    code, _, err = finish(start(tmp_path, "run", "job.toml"))
+    assert code == 0, err
+    answers = (tmp_path / "out/demo/predictions.csv").read_text()
+    assert answers == "row,prediction\n1,1\n2,0\n3,0\n"
+    result = json.loads((tmp_path / "out/demo/result.json").read_text())
+    (agreement,) = result["utility"]
+    assert (agreement["name"], agreement["value"]) == ("answers equal to plaintext", 1.0)
+
+
 def children(process):
     """Map the name of each party to its process id."""
     found = {}
@@ -183,7 +212,8 @@ def test_a_stopped_job_leaves_neither_files_nor_processes(running, tmp_path):
     running.terminate()
     code, out, err = finish(running)
     assert (code, out) == (128 + signal.SIGTERM, "")
-    assert err.splitlines()[-1] == "stopped"
+    assert err.split()[-2:] == ["stopping…", "stopped"]
+    assert err.count("stopping…") == 1
     assert "Traceback" not in err
     assert tree(tmp_path) == []
     assert not any(Path(f"/proc/{one}").exists() for one in parties.values())

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -90,11 +91,11 @@ def render(report: Report) -> Table:
     machine = report.machine
     where = [machine.cpu, f"{machine.cores} cores", machine.gpu or "no GPU"]
     title = f"{report.name}: medians of {report.repeats} (lowest–highest)"
-    table = Table(title=Text(title), caption=Text(" · ".join(where)), show_lines=True)
-    for heading in ("case", "metric", "tacit", "peers"):
-        table.add_column(heading)
+    table = Table(title=Text(title), caption=Text(" · ".join(where)), box=box.SIMPLE_HEAD)
+    for heading in ("case", "tacit", "peers"):
+        table.add_column(heading, overflow="fold")
     for heading in ("ratio", "goal", "met"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", overflow="fold")
     for row in report.rows:
         table.add_row(*_cells(row))
     return table
@@ -126,8 +127,7 @@ def _cells(row: Row) -> tuple[Text, ...]:
     peers = [f"{name} {_shown(row, name, spread)}" for name, spread in row.peers.items()]
     mark = {True: ("✓ met", "green"), False: ("✗ missed", "bold red"), None: ("–", "dim")}[row.met]
     return (
-        Text(row.case),
-        Text(f"{row.metric} [{row.unit}]"),
+        Text.assemble(row.case, "\n", (f"{row.metric} [{row.unit}]", "dim")),
         Text(_shown(row, "tacit", row.tacit)),
         Text("\n".join(peers) or "–"),
         Text("–" if row.ratio is None else f"{row.ratio:.3g}"),

@@ -6,21 +6,19 @@ one waits; `ReportChoice` only decides what is shown.
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from tacit.cli.toml import Problem, RefusedError, read_record, read_toml, suggest
-from tacit.crypto import parse_fingerprint
-from tacit.errors import ConfigError, IdentityError
-from tacit.learn.private import PredictTask
+from tacit.crypto import parse_fingerprint, parse_name
+from tacit.errors import ConfigError, IdentityError, InputError, RangeError
+from tacit.learn.private import PredictTask, Sizes, plan_prediction
 from tacit.mpc import PROTOCOLS, Roles
 from tacit.ring import MAX_FRAC_BITS
 from tacit.transport import Patience
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
-_NAME_WANTED = "1 to 32 characters out of a-z, 0-9, _ and -, starting with a letter or a digit"
 _ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.%]+)\]|([^\s:\[\]]+)):([0-9]{1,5})")
 
 LOCAL: Mapping[str, bool] = {"is_local": True}
@@ -36,8 +34,7 @@ class Head:
     out: Path | None = field(default=None, metadata=LOCAL)
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
-            raise RefusedError(Problem("name", f"wanted {_NAME_WANTED}, got {self.name!r}"))
+        _check_with(parse_name, self.name, "name")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +46,9 @@ class PartyEntry:
 
     def __post_init__(self) -> None:
         if self.address is not None:
-            parse_address(self.address)
+            _check_with(parse_address, self.address, "address")
         if self.key is not None:
-            try:
-                parse_fingerprint(self.key)
-            except IdentityError as error:
-                raise RefusedError(Problem("key", str(error))) from error
+            _check_with(parse_fingerprint, self.key, "key")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,7 +183,11 @@ class Job:
         problems = [*_check_parties(self.parties), *_check_references(self)]
         if problems:
             raise RefusedError(*problems)
-        self.task()
+        try:
+            # On one value: bounds that leave no room for it leave none for the real sizes.
+            plan_prediction(self.task(), Sizes(rows=1, features=1))
+        except RangeError as error:
+            raise ConfigError(f"data.bound, model.bound and ring.frac_bits: {error}") from error
 
     @property
     def roles(self) -> Roles:
@@ -245,13 +243,23 @@ def with_parties(job: Job, entries: Mapping[str, PartyEntry]) -> Job:
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """Take `host:port`, `1.2.3.4:port` or `[v6]:port` apart."""
+    """Take `host:port`, `1.2.3.4:port` or `[v6]:port` apart.
+
+    Raises:
+        ConfigError: it is none of them.
+    """
     match = _ADDRESS.fullmatch(address)
     if match is None or not 0 < int(match[3]) < 65536:
-        raise RefusedError(
-            Problem("address", f"wanted host:port, with [] around an IPv6 host, got {address!r}")
-        )
+        raise ConfigError(f"wanted host:port, with [] around an IPv6 host, got {address!r}")
     return match[1] or match[2], int(match[3])
+
+
+def _check_with(parse: Callable[[str], object], text: str, key: str) -> None:
+    """Let a parser look at a text, and put the key before its complaint."""
+    try:
+        parse(text)
+    except InputError as error:
+        raise RefusedError(Problem(key, str(error))) from error
 
 
 def _check_bound(bound: float) -> None:
@@ -263,8 +271,10 @@ def _check_parties(parties: Mapping[str, PartyEntry]) -> Iterator[Problem]:
     if len(parties) < 2:
         yield Problem("parties", f"wanted two parties or more, got {len(parties)}")
     for name in parties:
-        if not _NAME.fullmatch(name):
-            yield Problem("parties", f"wanted names of {_NAME_WANTED}, got {name!r}")
+        try:
+            parse_name(name)
+        except IdentityError as error:
+            yield Problem("parties", str(error))
     for what in ("address", "key"):
         seen: dict[str, str] = {}
         for name, entry in parties.items():

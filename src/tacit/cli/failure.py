@@ -66,18 +66,23 @@ class ChildBugError(TacitError):
 
 @dataclass(frozen=True, kw_only=True)
 class End:
-    """How a party that we started ended; ``failure`` is None if it said nothing about one."""
+    """How a party that we started ended; ``failure`` is None if it said nothing about one.
+
+    ``was_ended`` tells that it was we who ended it, because it did not end by itself.
+    """
 
     party: str
     exit_code: int
     failure: Failure | None
+    was_ended: bool = False
 
 
 def find_cause(ends: Sequence[End]) -> TacitError | None:
     """Find the first cause among the ways the parties ended; None if all ended well.
 
     A party that knows its own fault beats one that died without a word, and both beat those that
-    only report that another one failed.
+    only report that another one failed. A party that we had to end, for instance one that hung,
+    did not die of that: what the others say about it comes first.
     """
     if all(end.exit_code == 0 for end in ends):
         return None
@@ -86,7 +91,9 @@ def find_cause(ends: Sequence[End]) -> TacitError | None:
         if failure and failure.exit_code != PartyError.exit_code:
             return _own_fault(end.party, failure)
     blamed = Counter(end.failure.party for end in ends if end.failure and end.failure.party)
-    silent = [end for end in ends if end.failure is None and end.exit_code < 0]
+    silent = [
+        end for end in ends if end.failure is None and end.exit_code < 0 and not end.was_ended
+    ]
     if silent:
         worst = max(silent, key=lambda end: blamed[end.party])
         return PartyError(worst.party, _name_signal(-worst.exit_code))
@@ -106,7 +113,10 @@ def _blamed(ends: Sequence[End], blamed: "Counter[str]") -> TacitError:
     for end in ends:
         if end.failure and end.failure.party in dict(blamed.most_common(1)):
             return PartyError(end.failure.party, end.failure.reason or end.failure.message)
-    end = next(end for end in ends if end.exit_code != 0)
+    failed = [end for end in ends if end.exit_code != 0]
+    end = next((end for end in failed if not end.was_ended), failed[0])
+    if end.was_ended:
+        return PartyError(end.party, "did not end by itself and was ended")
     return PartyError(end.party, f"ended with exit code {end.exit_code} and without a word")
 
 

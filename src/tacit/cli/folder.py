@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -38,14 +39,17 @@ def check_target(out: Path) -> None:
 def staged(out: Path) -> Iterator[Path]:
     """Give a hidden folder to write into; at a good end it becomes ``out``, else it is removed.
 
-    The folder can be read by its owner alone: results may hold predictions about people.
+    The folder can be read by its owner alone: results may hold predictions about people. What a
+    killed process left behind on the way to the same ``out`` is removed first.
 
     Raises:
         InputError: ``out`` holds something else than a result, or it cannot be written.
     """
     check_target(out)
     out = out.absolute()
-    stage = out.with_name(f".{out.name}.{secrets.token_hex(6)}.part")
+    with _named(out):
+        _sweep(out)
+    stage = out.with_name(f".{out.name}.{os.getpid()}-{secrets.token_hex(6)}.part")
     made = [folder for folder in out.parents if not folder.exists()]
     is_done = False
     try:
@@ -96,6 +100,33 @@ def _publish(stage: Path, out: Path) -> None:
         old.rename(out)
         raise
     shutil.rmtree(old, ignore_errors=True)
+
+
+def _sweep(out: Path) -> None:
+    """Remove the hidden folders of processes that are gone; they had no time to do it."""
+    if not out.parent.is_dir():
+        return
+    ours = re.compile(re.escape(f".{out.name}.") + r"(\d+)-[0-9a-f]{12}\.(part|old)")
+    for entry in sorted(out.parent.iterdir()):
+        match = ours.fullmatch(entry.name)
+        if match is None or _is_alive(int(match[1])):
+            continue
+        if match[2] == "old" and not out.exists():
+            # Killed between the two renames: this is the last whole result.
+            with suppress(OSError):  # another run was quicker
+                entry.rename(out)
+        else:
+            shutil.rmtree(entry, ignore_errors=True)
+
+
+def _is_alive(process_id: int) -> bool:
+    try:
+        os.kill(process_id, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass  # somebody else's, but alive
+    return True
 
 
 def _check_ours(out: Path) -> None:

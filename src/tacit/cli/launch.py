@@ -63,7 +63,12 @@ def _run_children(
             for name in job.parties
         }
         children = [Child(name, commands[name], listeners[name]) for name in job.parties]
-        return supervise(children, on_event=_show_on(shown), grace_s=GRACE_S)
+        return supervise(
+            children,
+            on_event=_show_on(shown),
+            on_stop=lambda: shown.note("stopping…"),
+            grace_s=GRACE_S,
+        )
 
 
 def _identify(job: Job, name: str, keys: Path, private: Path) -> Identity:
@@ -116,7 +121,12 @@ def _end(outcome: Outcome) -> End:
     failure = None
     if said.get("event") == "failed":
         failure = Failure(**{key: said[key] for key in Failure.__dataclass_fields__})  # type: ignore[arg-type]
-    return End(party=outcome.name, exit_code=outcome.exit_code, failure=failure)
+    return End(
+        party=outcome.name,
+        exit_code=outcome.exit_code,
+        failure=failure,
+        was_ended=outcome.was_ended,
+    )
 
 
 def _result(outcome: Outcome) -> Result:

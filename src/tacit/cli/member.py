@@ -5,7 +5,7 @@ import socket
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -15,7 +15,7 @@ from tacit.cli import folder
 from tacit.cli.config import Job, PartyEntry, load_job, parse_address, with_parties
 from tacit.cli.digest import job_digest
 from tacit.cli.environment import data_folders
-from tacit.cli.predict import Answers, check_inputs, load_inputs, measure, take_part
+from tacit.cli.predict import check_inputs, load_inputs, measure, take_part
 from tacit.cli.screen import board
 from tacit.cli.toml import read_record, suggest
 from tacit.crypto import Identity, load_identity
@@ -42,10 +42,10 @@ class Seat:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Finished:
-    """One party's view of a job that came to its end."""
+    """One party's view of a job that came to its end, and its answers as CSV if it got any."""
 
     result: Result
-    answers: Answers | None
+    table: str | None
 
 
 def run_alone(
@@ -68,11 +68,11 @@ def run_alone(
     folder.check_target(target)
     check_inputs(job, [me])
     identity = _own_identity(job, me, keys)
-    address = at or job.parties[me].address
+    address = _listening_address(job, me, at)
     with ExitStack() as stack:
         listener = None
         if address is not None:
-            listener = stack.enter_context(listen(*parse_address(address)))
+            listener = stack.enter_context(listen(*address))
         shown = stack.enter_context(board(console, {me: job.role(me)}))
         seat = Seat(
             job=job,
@@ -85,7 +85,7 @@ def run_alone(
         finished = take_seat(seat, lambda *where: shown.show(me, *where))
         shown.show(me, "done", 0, 0)
     with folder.staged(target) as stage:
-        write_answers(job, finished.answers, stage)
+        write_table(finished.table, stage)
         write_result(job, finished.result, stage)
     return finished.result, target
 
@@ -108,7 +108,7 @@ def run_child(
             search=data_folders(),
         )
         finished = take_seat(seat, _report_on(pipe))
-    write_answers(job, finished.answers, stage)
+    write_table(finished.table, stage)
     pipe.send("done", result=report.to_json(finished.result))
 
 
@@ -128,24 +128,28 @@ def take_seat(seat: Seat, listener: Listener) -> Finished:
         # After connecting: a party that cannot read its input tells the others so.
         inputs = load_inputs(job, me, seat.search, progress)
         prediction, answers = take_part(session, job, inputs)
+        # Before the end: if this fails here, the others still hear of it and write no result.
+        table = None if answers is None else answers.to_csv(reveal=job.protocol.reveal)
+        draft = summarise(
+            session,
+            job.task(),
+            prediction,
+            name=job.job.name,
+            launched=seat.launched,
+            report=usage.report(name=me, role=job.role(me), progress=progress),
+            utility=measure(job, answers),
+        )
         with progress.stage("finish"):
             session.finish()
-    result = summarise(
-        session,
-        job.task(),
-        prediction,
-        name=job.job.name,
-        launched=seat.launched,
-        report=usage.report(name=me, role=job.role(me), progress=progress),
-        utility=measure(job, answers),
-    )
-    return Finished(result=result, answers=answers)
+    # The end itself took time and messages, too.
+    used = usage.report(name=me, role=job.role(me), progress=progress)
+    result = replace(draft, parties=(used,), metered=session.cost())
+    return Finished(result=result, table=table)
 
 
-def write_answers(job: Job, answers: Answers | None, stage: Path) -> None:
+def write_table(table: str | None, stage: Path) -> None:
     """Write the answers, if this party received any."""
-    if answers is not None:
-        table = answers.to_csv(reveal=job.protocol.reveal)
+    if table is not None:
         folder.write_text(stage / folder.PREDICTIONS, table)
 
 
@@ -192,6 +196,16 @@ def _own_identity(job: Job, me: str, keys: Path) -> Identity:
             f"{identity.fingerprint}; use the right folder with --keys, or correct parties.{me}.key"
         )
     return identity
+
+
+def _listening_address(job: Job, me: str, at: str | None) -> tuple[str, int] | None:
+    if at is None:
+        address = job.parties[me].address
+        return None if address is None else parse_address(address)
+    try:
+        return parse_address(at)
+    except ConfigError as error:
+        raise ConfigError(f"--listen: {error}") from error
 
 
 def _peers(job: Job, me: str) -> dict[str, Peer]:

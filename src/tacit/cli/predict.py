@@ -91,7 +91,7 @@ def load_inputs(job: Job, party: str, search: Sequence[Path], progress: Progress
     if party == job.data.owner:
         with progress.stage("load"):
             dataset = load_data(job, search)
-            return Inputs(features=scaled_features(dataset), labels=dataset.labels)
+            return Inputs(features=scaled_features(dataset), labels=_labels(dataset))
     if party == job.model.owner:
         with progress.stage("load"):
             return Inputs(weights=load_weights(job, search))
@@ -135,13 +135,19 @@ def compare_plain(job: Job, result: Result, answers: Tensor, search: Sequence[Pa
     dataset, reveal = load_data(job, search), job.protocol.reveal
     plain = predict_plain(scaled_features(dataset), load_weights(job, search), reveal=reveal)
     utility = list(result.utility)
-    if dataset.labels is not None:
-        reference = accuracy(plain, dataset.labels, reveal=reveal).value
+    labels = _labels(dataset)
+    if labels is not None:
+        reference = accuracy(plain, labels, reveal=reveal).value
         utility = [
             replace(metric, reference=reference) if metric.name == "accuracy" else metric
             for metric in utility
         ]
     return replace(result, utility=(*utility, _agreement(answers, plain, reveal)))
+
+
+def _labels(dataset: Dataset) -> Labels | None:
+    """Return the true classes, or None where nobody knows them."""
+    return dataset.labels if dataset.is_labelled else None
 
 
 def _agreement(answers: Tensor, plain: Tensor, reveal: str) -> Metric:

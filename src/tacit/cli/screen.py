@@ -32,6 +32,10 @@ class Board(Protocol):
         """Take note that a party is at a stage, ``done`` steps of ``total`` (0: unknown)."""
         ...
 
+    def note(self, text: str) -> None:
+        """Say something about the whole."""
+        ...
+
 
 @contextmanager
 def board(console: Console, roles: Mapping[str, str]) -> Iterator[Board]:
@@ -71,6 +75,10 @@ class _Rows:
         if stage in ("done", "failed"):
             self._progress.stop_task(task)
 
+    def note(self, text: str) -> None:
+        """Print a line above the rows."""
+        say(self._progress.console, text)
+
 
 class _Lines:
     """A line whenever a party comes to another stage."""
@@ -89,6 +97,10 @@ class _Lines:
         width = max(map(len, self._roles))
         seconds = time.monotonic() - self._start
         say(self._console, f"{seconds:6.1f} s  {party:{width}}  {STAGES.get(stage, stage)}")
+
+    def note(self, text: str) -> None:
+        """Print a line."""
+        say(self._console, text)
 
 
 def say(console: Console, text: str, style: str = "") -> None:

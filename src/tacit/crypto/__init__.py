@@ -10,6 +10,7 @@ from tacit.crypto.identity import (
     load_identity,
     make_identity,
     parse_fingerprint,
+    parse_name,
 )
 from tacit.crypto.shamir import ShamirShare, recover, recover_bytes, share, share_bytes
 
@@ -25,6 +26,7 @@ __all__ = [
     "make_identity",
     "make_key_pair",
     "parse_fingerprint",
+    "parse_name",
     "recover",
     "recover_bytes",
     "seal",

@@ -51,7 +51,7 @@ def make_identity(name: str, directory: Path) -> Identity:
     Raises:
         IdentityError: the name is not allowed, a file of that name exists, or it cannot be written.
     """
-    certificate_file, key_file = _files(name, directory)
+    certificate_file, key_file = _files(parse_name(name), directory)
     key = Ed25519PrivateKey.generate()
     certificate = _certify(name, key)
     try:
@@ -82,7 +82,7 @@ def load_identity(directory: Path, name: str) -> Identity:
     Raises:
         IdentityError: any of that does not hold, or a file is missing or broken.
     """
-    certificate_file, key_file = _files(name, directory)
+    certificate_file, key_file = _files(parse_name(name), directory)
     key = _read_key(key_file)
     certificate = _read_certificate(certificate_file)
     if certificate.public_key() != key.public_key():
@@ -118,12 +118,21 @@ def parse_fingerprint(text: str) -> str:
     return text
 
 
-def _files(name: str, directory: Path) -> tuple[Path, Path]:
-    if not _NAME.fullmatch(name):
+def parse_name(text: str) -> str:
+    """Check that a text can be the name of a party or a job, and return it.
+
+    Raises:
+        IdentityError: it is too long or has other characters: names become file names.
+    """
+    if not _NAME.fullmatch(text):
         raise IdentityError(
-            "a name has 1 to 32 characters out of a-z, 0-9, _ and -, and starts with a letter or "
-            f"a digit; got {name!r}"
+            "wanted a name of 1 to 32 characters out of a-z, 0-9, _ and -, starting with a letter "
+            f"or a digit, got {text!r}"
         )
+    return text
+
+
+def _files(name: str, directory: Path) -> tuple[Path, Path]:
     return directory / f"{name}.crt", directory / f"{name}.key"
 
 

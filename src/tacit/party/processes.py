@@ -8,14 +8,13 @@ input is a pipe that nobody writes to: when the parent dies it closes, and the c
 import json
 import os
 import selectors
-import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -23,6 +22,7 @@ from tacit.errors import PartyError
 
 Event = Mapping[str, Any]  # parsed JSON of our own child: values differ by event
 _LINE_LIMIT = 64 << 20
+_POLITE_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,16 @@ class Child:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a party ended: its exit code (negative for a signal), and its last words if any."""
+    """How a party ended: its exit code (negative for a signal), and its last words if any.
+
+    ``was_ended`` tells that it still ran when the others had come to their end or failed, and
+    that we ended it: then the exit code says nothing about what was wrong with it.
+    """
 
     name: str
     exit_code: int
     final: Event | None
+    was_ended: bool
 
 
 class StatusPipe:
@@ -79,26 +84,31 @@ def supervise(
     children: Sequence[Child],
     *,
     on_event: Callable[[str, Event], None],
+    on_stop: Callable[[], None],
     grace_s: float,
 ) -> tuple[Outcome, ...]:
     """Start the children, pass on what they report, and see every one of them end.
 
     When one fails, the others get ``grace_s`` seconds to notice by themselves; then they are
-    ended. No child outlives this call.
+    ended. At an interrupt ``on_stop`` is called and they are ended at once. No child outlives
+    this call.
     """
     with ExitStack() as stack:
         running: list[_Running] = []
         stack.callback(_end_all, running)
-        for child in children:
-            running.append(_Running(child, stack))
-        with selectors.DefaultSelector() as selector:
-            for one in running:
-                selector.register(one.status, selectors.EVENT_READ, one)
-            is_settled = _listen(selector, running, on_event, grace_s)
-        # A child that has closed its pipe is ending by itself; closing its input now would
-        # turn its exit code into that of an orphan.
-        _end_all(running, settle_s=grace_s if is_settled else 0.0)
-        return tuple(Outcome(one.name, one.process.wait(), one.final) for one in running)
+        try:
+            for child in children:
+                running.append(_Running(child, stack))
+            is_settled = _listen(running, on_event, grace_s)
+        except KeyboardInterrupt:
+            on_stop()  # before they are ended, which may take a moment
+            raise
+        # A child that has closed its pipe is ending by itself; ending it would hide how.
+        _wait(running, grace_s if is_settled else 0.0)
+        _end_all(running)
+        return tuple(
+            Outcome(one.name, one.process.wait(), one.final, one.was_ended) for one in running
+        )
 
 
 class _Running:
@@ -107,6 +117,7 @@ class _Running:
     def __init__(self, child: Child, stack: ExitStack) -> None:
         self.name = child.name
         self.final: Event | None = None
+        self.was_ended = False
         self._pending = b""
         reader, writer = os.pipe()
         stack.callback(os.close, reader)
@@ -123,7 +134,6 @@ class _Running:
         finally:
             os.close(writer)
         child.listener.close()
-        stack.enter_context(self.process)
 
     def read(self, on_event: Callable[[str, Event], None]) -> bool:
         """Pass on complete lines; return False at the end of the pipe."""
@@ -141,48 +151,48 @@ class _Running:
 
 
 def _listen(
-    selector: selectors.BaseSelector,
-    running: Sequence[_Running],
-    on_event: Callable[[str, Event], None],
-    grace_s: float,
+    running: Sequence[_Running], on_event: Callable[[str, Event], None], grace_s: float
 ) -> bool:
     """Read events until every pipe is closed (True), or the grace after a failure is over."""
     deadline: float | None = None
-    while selector.get_map():
-        for key, _ in selector.select(timeout=0.2):
-            if not key.data.read(on_event):
-                selector.unregister(key.fd)
-        codes = [one.process.poll() for one in running]
-        if deadline is None and any(code not in (None, 0) for code in codes):
-            deadline = time.monotonic() + grace_s
-        if deadline is not None and time.monotonic() > deadline:
-            return False
+    with selectors.DefaultSelector() as selector:
+        for one in running:
+            selector.register(one.status, selectors.EVENT_READ, one)
+        while selector.get_map():
+            for key, _ in selector.select(timeout=0.2):
+                if not key.data.read(on_event):
+                    selector.unregister(key.fd)
+            codes = [one.process.poll() for one in running]
+            if deadline is None and any(code not in (None, 0) for code in codes):
+                deadline = time.monotonic() + grace_s
+            if deadline is not None and time.monotonic() > deadline:
+                return False
     return True
 
 
-def _end_all(running: Sequence[_Running], *, settle_s: float = 0.0) -> None:
-    """End what still runs: wait for those that are about to end, then ask, then insist."""
-    _wait(running, settle_s)
+def _end_all(running: Sequence[_Running]) -> None:
+    """End what still runs: ask, and insist a moment later."""
     for one in running:
-        if one.process.stdin and not one.process.stdin.closed:
+        if one.process.poll() is None:
+            one.was_ended = True
+            one.process.terminate()
+        if one.process.stdin:
             one.process.stdin.close()
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        for one in _wait(running, 2.0):
-            one.process.send_signal(number)
+    try:
+        _wait(running, _POLITE_S)
+    finally:  # an impatient second interrupt comes here at once
+        for one in running:
+            one.process.kill()
     for one in running:
         one.process.wait()
 
 
-def _wait(running: Sequence[_Running], seconds: float) -> list[_Running]:
-    """Wait until all have ended or the time is up; return those that still run."""
+def _wait(running: Sequence[_Running], seconds: float) -> None:
+    """Wait until all have ended or the time is up."""
     limit = time.monotonic() + seconds
-    alive = []
     for one in running:
-        try:
+        with suppress(subprocess.TimeoutExpired):
             one.process.wait(max(0.0, limit - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            alive.append(one)
-    return alive
 
 
 def python_command(*arguments: str) -> list[str]:

@@ -56,13 +56,13 @@ def _lay_leak(leak: Leak) -> Markup:
 def _lay_claim(claim: Claim) -> Markup:
     privacy = state_privacy(claim)
     assumptions = [tag("li", text) for text in claim.assumptions]
-    mood = "warn" if is_unprotected(claim) else "good"
+    mood, lead = ("warn", "Because:") if is_unprotected(claim) else ("good", "This rests on:")
     return tag(
         "article",
         tag("h3", claim.subject),
         tag("p", claim.guarantee, class_=f"sentence {mood}"),
         tag("p", privacy, class_="privacy") if privacy else "",
-        tag("p", "This rests on:" if assumptions else "No assumption is stated.", class_="why"),
+        tag("p", lead if assumptions else "No assumption is stated.", class_="why"),
         tag("ul", *assumptions) if assumptions else "",
         class_=f"card claim {mood}",
     )

@@ -1,15 +1,18 @@
 """The picture of the parties and the traffic between them."""
 
 import math
+import textwrap
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tacit.report.format import shorten, show_bytes
+from tacit.report.format import clean, shorten, show_bytes
 from tacit.report.markup import Markup, tag
 from tacit.report.tally import Link, compare_links, list_parties
 from tacit.result import Phase, Result
 
-_NODE = (164.0, 58.0)
+_NODE = (164.0, 70.0)
+_LINE = 16.0
+_ROLE_WIDTH = 19  # characters: what fits into a node in a wide system font
 _MOST_LABELS = 16  # beyond this, numbers would cover the arrows; the table has them all
 _ORDER: dict[Phase, int] = {"setup": 0, "offline": 1, "online": 2}
 
@@ -158,6 +161,8 @@ def _draw_label(arrow: _Arrow, centres: dict[str, _Point]) -> Markup:
 
 def _draw_node(name: str, role: str, centre: _Point) -> Markup:
     width, height = _NODE
+    lines = textwrap.wrap(clean(role), _ROLE_WIDTH, max_lines=2, placeholder="…")
+    top = centre.y + 5 - _LINE / 2 * len(lines)  # the baseline of the name; all lines in the middle
     return tag(
         "g",
         tag("title", f"{name}: {role}"),
@@ -174,17 +179,15 @@ def _draw_node(name: str, role: str, centre: _Point) -> Markup:
             "text",
             shorten(name, 15),
             x=centre.x,
-            y=centre.y - 3,
+            y=top,
             text_anchor="middle",
             class_="name",
         ),
-        tag(
-            "text",
-            shorten(role, 20),
-            x=centre.x,
-            y=centre.y + 17,
-            text_anchor="middle",
-            class_="role",
+        *(
+            tag(
+                "text", line, x=centre.x, y=top + 2 + _LINE * i, text_anchor="middle", class_="role"
+            )
+            for i, line in enumerate(lines, 1)
         ),
     )
 

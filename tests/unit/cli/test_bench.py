@@ -1,3 +1,4 @@
+import io
 import itertools
 import json
 import sys
@@ -179,6 +180,27 @@ def test_the_table_shows_marks_reasons_and_brackets(tmp_path):
     text = console.export_text()
     for expected in ("✓ met", "✗ missed", "bad [x]", "≥ 9 B/s", "≤ 1 ×", "q not measured: run"):
         assert expected in text
+
+
+def test_the_table_cuts_nothing_on_80_columns(tmp_path):
+    cases = [
+        Case(
+            "a matmul with a rather long name, 1024 by 1024",
+            "throughput",
+            "MB/s",
+            lambda: 12345.678,
+            (constant("plain-torch", 1234567.8), VenvPeer("another", (), tmp_path, ())),
+            goal=1.5,
+        )
+    ]
+    report = run_benchmark("demo", cases, repeats=1, peers=False, progress=silent)
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(bench.render(report))
+    text = console.export_text()
+    assert "…" not in text
+    whole = "".join(text.split())
+    for word in ("throughput", "plain-torch", "1.235e+06", "another", "✓met", "≤1.5×"):
+        assert word in whole
 
 
 def test_cases_are_loaded_by_path(tmp_path):

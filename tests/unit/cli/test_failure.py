@@ -46,11 +46,11 @@ def test_a_bug_carries_a_traceback_and_input_does_not():
     assert describe(InputError("x")).details == ""
 
 
-def ended(party, error=None, *, code=None):
+def ended(party, error=None, *, code=None, was_ended=False):
     failure = None if error is None else describe(error)
     if code is None:
         code = 0 if failure is None else failure.exit_code
-    return End(party=party, exit_code=code, failure=failure)
+    return End(party=party, exit_code=code, failure=failure, was_ended=was_ended)
 
 
 def blaming(me, party, reason="went away"):
@@ -83,6 +83,22 @@ def test_of_two_killed_parties_the_blamed_one_is_the_cause():
 def test_a_killed_party_beats_those_that_were_ended_after_it():
     cause = find_cause([ended("a", code=143), ended("b", code=-9), ended("c", code=4)])
     assert "party 'b'" in str(cause)
+
+
+def test_a_party_that_we_ended_did_not_die_of_that():
+    hung = ended("lab", code=-9, was_ended=True)
+    cause = find_cause([blaming("hospital", "lab", "was silent for 20 s"), hung])
+    assert str(cause) == "party 'lab' failed: was silent for 20 s"
+
+
+def test_a_party_that_we_ended_is_not_the_cause_while_another_failed_by_itself():
+    cause = find_cause([ended("a", code=-15, was_ended=True), ended("b", code=4)])
+    assert str(cause) == "party 'b' failed: ended with exit code 4 and without a word"
+
+
+def test_a_party_that_does_not_end_is_the_cause_if_nothing_else_is_wrong():
+    cause = find_cause([ended("a"), ended("b", code=-9, was_ended=True)])
+    assert str(cause) == "party 'b' failed: did not end by itself and was ended"
 
 
 def test_the_party_that_most_others_blame_is_the_cause():

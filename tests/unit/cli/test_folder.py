@@ -1,6 +1,8 @@
 """Result folders: whole or not at all, and nobody else's."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,6 +58,66 @@ def test_a_new_result_replaces_the_old_one_whole(tmp_path):
             (stage / extra).write_text("x")
     assert names(tmp_path) == ["out"]
     assert names(tmp_path / "out") == [folder.REPORT, folder.RESULT]
+
+
+def gone():
+    """Return the number of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def leave(path, kind="part", *, process_id):
+    left = path / f".out.{process_id}-{'0a' * 6}.{kind}"
+    left.mkdir()
+    (left / folder.PREDICTIONS).write_text("row,prediction\n1,1\n")
+    return left
+
+
+def test_what_a_killed_process_left_on_the_way_to_the_same_folder_is_removed(tmp_path):
+    left = [leave(tmp_path, process_id=gone()), leave(tmp_path, "old", process_id=gone())]
+    (tmp_path / "out").mkdir()
+    with staged(tmp_path / "out") as stage:
+        assert not any(path.exists() for path in left)
+        write_result(stage)
+    assert names(tmp_path) == ["out"]
+
+
+def test_what_may_still_be_in_use_or_is_not_ours_stays(tmp_path):
+    kept = [leave(tmp_path, process_id=os.getpid())]
+    dead = gone()
+    for name in (f".other.{dead}-{'0a' * 6}.part", f".out.{dead}-x.part", ".out.1.part"):
+        kept.append(tmp_path / name)
+        kept[-1].mkdir()
+    with staged(tmp_path / "out") as stage:
+        write_result(stage)
+    assert names(tmp_path) == sorted(["out", *(path.name for path in kept)])
+
+
+def test_a_result_that_a_killed_process_had_put_aside_comes_back(tmp_path):
+    left = leave(tmp_path, "old", process_id=gone())
+    write_result(left)
+    with pytest.raises(KeyboardInterrupt):
+        stop_after("new", tmp_path / "out")
+    assert names(tmp_path) == ["out"]
+    assert (tmp_path / "out" / folder.RESULT).read_text() == RESULT
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from tacit.cli.folder import staged
+with staged(Path(sys.argv[1])):
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_kill_leaves_a_folder_that_the_next_run_finds(tmp_path):
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "out")], check=False)
+    assert len(names(tmp_path)) == 1
+    with staged(tmp_path / "out") as stage:
+        write_result(stage)
+    assert names(tmp_path) == ["out"]
 
 
 def test_an_empty_folder_may_be_filled(tmp_path):

@@ -170,7 +170,8 @@ def test_a_listening_address_that_is_none_is_refused():
     write_job_with_keys()
     code, _, err = tacit_says("party", "job.toml", "--as", "lab", "--listen", "somewhere")
     assert code == 2
-    assert "host:port" in err
+    assert err.startswith("error: --listen: wanted host:port")
+    assert "'somewhere'" in err
 
 
 def test_a_plan_says_what_will_be_sent_and_revealed():

@@ -2,14 +2,18 @@
 
 import json
 import os
+import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import torch
 
 from tacit.cli import member
-from tacit.cli.config import Job, PartyEntry
+from tacit.cli.config import Job, PartyEntry, with_parties
 from tacit.cli.toml import read_record
 from tacit.crypto import make_identity
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, PartyError
+from tacit.learn.private import save_logistic
 from tacit.party import StatusPipe
 
 RAW = {
@@ -52,3 +56,70 @@ def test_a_key_that_the_job_does_not_know_is_refused(tmp_path):
     job = read_record(RAW, Job, source="job.toml")
     with pytest.raises(ConfigError, match=r"knows 'lab' by the key None.*--keys"):
         member._own_identity(job, "lab", tmp_path)
+
+
+@pytest.fixture
+def seats(tmp_path):
+    """Three parties of one job, ready to sit down in threads of one process."""
+    (tmp_path / "rows.csv").write_text("a,b\n1,0\n-1,1\n")
+    weights = {"weight": torch.tensor([[1.0], [0.5]]), "bias": torch.zeros(1)}
+    save_logistic(tmp_path / "m.npz", weights)
+    raw = {
+        **RAW,
+        "data": {"owner": "hospital", "file": str(tmp_path / "rows.csv")},
+        "model": {"owner": "lab", "file": str(tmp_path / "m.npz")},
+    }
+    listeners = {name: socket.create_server(("127.0.0.1", 0)) for name in RAW["parties"]}
+    identities = {name: make_identity(name, tmp_path) for name in listeners}
+    entries = {
+        name: PartyEntry(
+            address=f"127.0.0.1:{listener.getsockname()[1]}", key=identities[name].fingerprint
+        )
+        for name, listener in listeners.items()
+    }
+    job = with_parties(read_record(raw, Job, source="job.toml"), entries)
+    yield {
+        name: member.Seat(
+            job=job,
+            me=name,
+            identity=identities[name],
+            listener=listener,
+            launched="processes",
+            search=(),
+        )
+        for name, listener in listeners.items()
+    }
+    for listener in listeners.values():
+        listener.close()
+
+
+def sit(seats):
+    with ThreadPoolExecutor(len(seats)) as pool:
+        started = {
+            name: pool.submit(member.take_seat, seat, lambda *_: None)
+            for name, seat in seats.items()
+        }
+        return {name: one.exception() or one.result() for name, one in started.items()}
+
+
+def test_only_the_receiver_has_answers_and_the_end_is_metered_and_timed(seats):
+    finished = sit(seats)
+    tables = {name: one.table for name, one in finished.items()}
+    assert tables == {"hospital": "row,prediction\n1,1\n2,0\n", "lab": None, "dealer": None}
+    for one in finished.values():
+        (party,) = one.result.parties
+        assert party.spans[-1].name == "finish"
+    assert finished["lab"].result.forecast == finished["hospital"].result.forecast
+
+
+def test_a_bug_in_what_a_party_makes_of_its_answers_is_told_to_the_others(seats, monkeypatch):
+    def broken(job, answers):
+        return () if answers is None else 1 / 0
+
+    monkeypatch.setattr(member, "measure", broken)
+    ends = sit(seats)
+    assert isinstance(ends["hospital"], ZeroDivisionError)
+    for name in ("lab", "dealer"):
+        assert isinstance(ends[name], PartyError)
+        assert ends[name].party == "hospital"
+        assert "internal error (ZeroDivisionError)" in ends[name].reason

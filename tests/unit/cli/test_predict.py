@@ -17,7 +17,7 @@ from tacit.cli.predict import (
 )
 from tacit.cli.toml import read_record
 from tacit.errors import ConfigError, DataError
-from tacit.learn.private import predict_plain, scaled_features
+from tacit.learn.private import predict_plain, save_logistic, scaled_features
 from tacit.party import Progress
 from tacit.result import Cost, Forecast, Result
 
@@ -52,6 +52,12 @@ def test_only_owners_bring_something():
     assert inputs["lab"].features is None
     assert inputs["lab"].weights["weight"].shape == (30, 1)
     assert inputs["dealer"].features is inputs["dealer"].weights is None
+
+
+def test_rows_without_labels_have_none_to_compare_with(table):
+    one = job({"file": table}, {"file": "m.npz"})
+    inputs = load_inputs(one, "hospital", (), Progress())
+    assert (inputs.features.shape, inputs.labels) == ((2, 3), None)
 
 
 def test_the_parts_of_both_owners_do_not_overlap():
@@ -125,6 +131,14 @@ def test_the_plain_answers_are_put_beside_the_private_ones(reveal, name, ideal):
     accuracy, agreement = result.utility
     assert accuracy.reference == accuracy.value > 0.9
     assert (agreement.name, agreement.value, agreement.samples) == (name, ideal, len(plain))
+
+
+def test_without_labels_the_comparison_is_with_the_plain_answers_alone(table, tmp_path):
+    weights = {"weight": torch.ones(3, 1), "bias": torch.zeros(1)}
+    save_logistic(tmp_path / "m.npz", weights)
+    one = job({"file": table}, {"file": str(tmp_path / "m.npz")})
+    (agreement,) = compare_plain(one, empty_result(()), torch.ones(2), ()).utility
+    assert (agreement.name, agreement.value) == ("answers equal to plaintext", 1.0)
 
 
 def test_a_wrong_answer_shows_in_the_comparison():

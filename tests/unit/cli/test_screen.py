@@ -2,6 +2,7 @@
 
 import io
 
+import pytest
 from rich.console import Console
 
 from tacit.cli.screen import board, printable, say
@@ -32,6 +33,14 @@ def test_on_a_terminal_every_party_has_a_row_that_fits_80_columns():
     assert "hospital" in text
     assert "failed" in text
     assert "…" not in text
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_a_note_is_a_line_of_its_own(is_terminal):
+    screen = console(is_terminal=is_terminal)
+    with board(screen, ROLES) as shown:
+        shown.note("stopping [soon]")
+    assert screen.file.getvalue().count("stopping [soon]\n") == 1
 
 
 def test_a_stage_without_words_is_shown_by_its_name():

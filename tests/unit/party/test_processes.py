@@ -28,8 +28,9 @@ def child(name, code):
     return Child(name, [sys.executable, "-c", PREAMBLE.format(path=SOURCE) + code], listener)
 
 
-def run(*children, grace_s=1.0, on_event=lambda name, event: None):
-    return {one.name: one for one in supervise(children, on_event=on_event, grace_s=grace_s)}
+def run(*children, grace_s=1.0, on_event=lambda name, event: None, on_stop=lambda: None):
+    ended = supervise(children, on_event=on_event, on_stop=on_stop, grace_s=grace_s)
+    return {one.name: one for one in ended}
 
 
 def test_events_and_last_words_reach_the_parent():
@@ -53,6 +54,7 @@ def test_when_one_is_killed_the_others_are_ended_after_the_grace():
     )
     assert outcomes["a"].exit_code == -signal.SIGKILL
     assert outcomes["b"].exit_code != 0
+    assert {name: one.was_ended for name, one in outcomes.items()} == {"a": False, "b": True}
 
 
 def test_a_child_that_ignores_polite_signals_is_ended_all_the_same():
@@ -66,12 +68,55 @@ def test_a_child_that_ignores_polite_signals_is_ended_all_the_same():
     assert outcomes["b"].exit_code != 0
 
 
+def test_a_child_that_hangs_is_told_apart_from_one_that_was_killed():
+    outcomes = run(child("a", "sys.exit(3)"), child("b", HANGS), grace_s=2.0)
+    assert (outcomes["a"].exit_code, outcomes["a"].was_ended) == (3, False)
+    assert outcomes["b"].exit_code < 0
+    assert outcomes["b"].was_ended
+
+
+# Stopped as a whole, so that it can neither answer a signal nor notice that its parent is gone.
+HANGS = f"status.send('ready', id=os.getpid())\nos.kill(os.getpid(), {signal.SIGSTOP:d})"
+
+
+def test_an_interrupt_is_announced_once_and_ends_all_even_one_that_hangs():
+    heard, stops = [], []
+
+    def interrupt(name, event):
+        heard.append(event["id"])
+        if len(heard) == 2:
+            raise KeyboardInterrupt
+
+    waits = "status.send('ready', id=os.getpid())\ntime.sleep(600)"
+    with pytest.raises(KeyboardInterrupt):
+        run(
+            child("a", waits),
+            child("b", HANGS),
+            on_event=interrupt,
+            on_stop=lambda: stops.append([is_running(one) for one in heard]),
+        )
+    assert stops == [[True, True]]
+    assert not any(is_running(one) for one in heard)
+
+
+def test_a_failure_of_ours_ends_a_child_that_hangs():
+    heard = []
+
+    def fail(name, event):
+        heard.append(event["id"])
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run(child("a", HANGS), on_event=fail)
+    assert not is_running(heard[0])
+
+
 PARENT = """
 import socket, sys
 sys.path.insert(0, {path!r})
 from tacit.party import Child, supervise
 one = Child("a", [sys.executable, "-c", {code!r}], socket.create_server(("127.0.0.1", 0)))
-supervise([one], on_event=lambda *_: None, grace_s=1)
+supervise([one], on_event=lambda *_: None, on_stop=lambda: None, grace_s=1)
 """
 
 

@@ -201,3 +201,14 @@ def test_writing_makes_one_file(example, tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
     with pytest.raises(InputError, match="cannot write"):
         write(example, tmp_path / "none" / "report.html")
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "lead"),
+    [("no guarantee", "Because:"), ("hidden from the lab", "This rests on:")],
+)
+def test_reasons_for_no_guarantee_are_not_called_its_ground(example, guarantee, lead):
+    claim = Claim(subject="the model", guarantee=guarantee, assumptions=("of this",))
+    words = Page(render(replace(example, claims=(claim,)))).words
+    found = [each for each in ("Because:", "This rests on:") if f"{each} of this" in words]
+    assert found == [lead]

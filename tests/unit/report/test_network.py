@@ -32,12 +32,12 @@ def _numbers(drawn, pattern):
 def test_every_party_has_a_node_inside_the_picture_and_none_overlap(example, count):
     drawn = draw_network(_mesh(example, count))
     (size,) = _numbers(drawn, r'viewBox="0 0 (\d+) (\d+)"')
-    spot = r'<rect x="([\d.]+)" y="([\d.]+)" width="164" height="58" rx="10" class="node"'
+    spot = r'<rect x="([\d.]+)" y="([\d.]+)" width="164" height="70" rx="10" class="node"'
     nodes = _numbers(drawn, spot)
     assert len(nodes) == count
-    assert all(0 <= x <= size[0] - 164 and 0 <= y <= size[1] - 58 for x, y in nodes)
+    assert all(0 <= x <= size[0] - 164 and 0 <= y <= size[1] - 70 for x, y in nodes)
     for index, (x, y) in enumerate(nodes):
-        assert all(abs(x - u) >= 164 or abs(y - v) >= 58 for u, v in nodes[:index])
+        assert all(abs(x - u) >= 164 or abs(y - v) >= 70 for u, v in nodes[:index])
 
 
 @pytest.mark.parametrize("count", [2, 3, 8])
@@ -79,3 +79,19 @@ def test_a_long_name_is_cut_in_the_node_and_whole_in_its_title(example):
     drawn = draw_network(replace(example, parties=(replace(example.parties[0], name=name),)))
     assert f"<title>{name}: owns the records</title>" in drawn
     assert ">Gemeinschaftsk…<" in drawn
+
+
+@pytest.mark.parametrize(
+    ("role", "lines"),
+    [
+        ("dealer", ["dealer"]),
+        ("model owner, computes", ["model owner,", "computes"]),
+        ("data owner, model owner, computes", ["data owner, model", "owner, computes"]),
+        ("word " * 20, ["word word word word", "word word word…"]),
+        ("", []),
+    ],
+)
+def test_a_role_is_whole_on_at_most_two_lines(example, role, lines):
+    drawn = draw_network(replace(example, parties=(replace(example.parties[0], role=role),)))
+    (node,) = re.findall(r"<title>hospital: .*?</g>", drawn)
+    assert re.findall(r'class="role">([^<]*)<', node) == lines

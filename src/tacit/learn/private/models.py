@@ -1,5 +1,6 @@
 """Where a model owner's logistic regression comes from: trained on its own rows, or a file."""
 
+import math
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -30,6 +31,11 @@ def train_logistic(dataset: Dataset) -> dict[str, Tensor]:
     Folding keeps the means and spreads of the training rows inside the model, where they are
     protected, instead of publishing them for the data owner to apply.
     """
+    if not dataset.is_labelled:
+        raise DataError(
+            f"{dataset.name}: logistic regression wants labelled rows to train on, got none; "
+            "name the column that holds the labels"
+        )
     if set(np.unique(dataset.labels)) != {0, 1}:
         raise DataError(
             f"{dataset.name}: logistic regression wants the labels 0 and 1, "
@@ -48,8 +54,7 @@ def load_logistic(path: Path) -> dict[str, Tensor]:
     try:
         # Opened here, because numpy leaves the file open when it is no archive.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            weight, bias = arrays["weight"], arrays["bias"]
-            found = as_weights(torch.from_numpy(weight), torch.from_numpy(np.asarray(bias)))
+            weight, bias = (torch.from_numpy(arrays[name]) for name in ("weight", "bias"))
     except FileNotFoundError as error:
         raise DataError(f"model file {path} does not exist") from error
     except (KeyError, ValueError, TypeError, OSError, RuntimeError, BadZipFile, EOFError) as error:
@@ -57,9 +62,21 @@ def load_logistic(path: Path) -> dict[str, Tensor]:
             f"model file {path}: wanted an .npz with numeric arrays 'weight' and 'bias', "
             f"got {type(error).__name__}"
         ) from error
+    _check_shapes(path, tuple(weight.shape), tuple(bias.shape))
+    found = as_weights(weight, bias)
     if not all(bool(torch.isfinite(part).all()) for part in found.values()):
         raise DataError(f"model file {path} holds NaN or infinite weights")
     return found
+
+
+def _check_shapes(path: Path, weight: tuple[int, ...], bias: tuple[int, ...]) -> None:
+    """Refuse what is not one number per feature, as a row, a column or a plain list, and one."""
+    is_list = len(weight) in (1, 2) and math.prod(weight) == max(weight) > 0
+    if not is_list or math.prod(bias) != 1:
+        raise DataError(
+            f"model file {path}: wanted 'weight' of shape (features,) and 'bias' of shape (1,), "
+            f"got {weight} and {bias}"
+        )
 
 
 def save_logistic(path: Path, weights: dict[str, Tensor]) -> None:

@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from tacit.errors import DataError
 from tacit.learn import load_dataset, split_dataset
+from tacit.learn.dataset import NO_LABELS
 from tacit.learn.private import (
     load_logistic,
     predict_plain,
@@ -29,6 +32,12 @@ def test_a_model_of_more_than_two_classes_is_refused():
         train_logistic(load_dataset("iris", ()))
 
 
+def test_rows_without_labels_cannot_be_trained_on():
+    unlabelled = replace(breast_cancer("train"), labels=NO_LABELS, label_names=())
+    with pytest.raises(DataError, match="wants labelled rows"):
+        train_logistic(unlabelled)
+
+
 def test_a_model_survives_its_file(tmp_path):
     weights = {"weight": torch.tensor([[1.5], [-2.0]]), "bias": torch.tensor([0.25])}
     save_logistic(tmp_path / "model.npz", weights)
@@ -42,7 +51,6 @@ def test_a_model_survives_its_file(tmp_path):
         {"weight": np.ones(3)},
         {"weight": np.array(["a"]), "bias": np.zeros(1)},
         {"weight": np.array([np.nan]), "bias": np.zeros(1)},
-        {"weight": np.ones(3), "bias": np.zeros(2)},
         {"weight": np.array([object()], dtype=object), "bias": np.zeros(1)},
     ],
 )
@@ -50,6 +58,24 @@ def test_a_broken_model_file_is_refused_with_its_name(tmp_path, arrays):
     np.savez(tmp_path / "model.npz", **arrays)
     with pytest.raises(DataError, match=r"model\.npz"):
         load_logistic(tmp_path / "model.npz")
+
+
+@pytest.mark.parametrize(
+    ("weight", "bias"), [((3,), (2,)), ((3, 2), (1,)), ((0,), (1,)), ((), ()), ((3,), (0,))]
+)
+def test_wrong_shapes_are_named_beside_those_wanted(tmp_path, weight, bias):
+    np.savez(tmp_path / "model.npz", weight=np.ones(weight), bias=np.ones(bias))
+    with pytest.raises(DataError, match=r"model\.npz") as caught:
+        load_logistic(tmp_path / "model.npz")
+    assert "of shape (features,) and 'bias' of shape (1,)" in str(caught.value)
+    assert str(caught.value).endswith(f"got {weight} and {bias}")
+
+
+@pytest.mark.parametrize(("weight", "bias"), [((3,), ()), ((3, 1), (1,)), ((1, 3), (1, 1))])
+def test_a_row_a_column_or_a_plain_list_of_weights_will_do(tmp_path, weight, bias):
+    np.savez(tmp_path / "model.npz", weight=np.ones(weight), bias=np.ones(bias))
+    read = load_logistic(tmp_path / "model.npz")
+    assert (read["weight"].shape, read["bias"].shape) == ((3, 1), (1,))
 
 
 @pytest.mark.parametrize("content", [b"", b"not a zip", b"PK\x03\x04broken"])
