@@ -73,6 +73,7 @@ def test_a_party_that_proves_another_key_than_the_pinned_one_is_refused(make_job
     )
     assert codes == dict.fromkeys(NAMES, 4), logs
     assert "'lab'" in logs["hospital"]
+    assert "correct parties.lab.key" in logs["hospital"]
     assert "Traceback" not in "".join(logs.values())
     assert nothing_left(job)
 

@@ -4,7 +4,7 @@ import secrets
 import socket
 import ssl
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -21,22 +21,21 @@ from tacit.transport.tls import Credentials, describe, fingerprint, secure
 
 GREETING_S = 5.0
 """How long one connection may take from TCP to the end of its hello."""
+PREAMBLE_S = 1.0
+"""How long who dialled us may take to show a certificate, which it can send at once."""
 
 
 @dataclass(frozen=True)
 class Peer:
-    """Where a peer listens, if it does, and the fingerprint of its certificate."""
+    """Where a peer listens, if it does, and the fingerprint of its certificate.
+
+    A fingerprint that no certificate can have is not refused here; it fits nobody.
+    """
 
     address: tuple[str, int] | None
     fingerprint: str
 
     def __post_init__(self) -> None:
-        kind, _, digits = self.fingerprint.partition(":")
-        if kind != "sha256" or len(digits) != 64 or not set(digits) <= set("0123456789abcdef"):
-            raise ConfigError(
-                "a fingerprint is 'sha256:' and 64 lower-case hexadecimal digits, as"
-                f" `tacit keys` prints it, got {self.fingerprint!r}"
-            )
         if self.address is not None:
             _check_address(*self.address)
 
@@ -69,11 +68,23 @@ class Lane:
 
 
 class RefusalError(Exception):
-    """A connection was refused, by us or by the other side; never leaves this room."""
+    """A party that proved its pinned key refused us, or we it; never leaves this room."""
 
-    def __init__(self, party: str | None, reason: str) -> None:
+    def __init__(self, party: str, reason: str) -> None:
         super().__init__(reason)
         self.party = party
+
+
+class StrangerError(Exception):
+    """Somebody dialled us and did not become a peer; never leaves this room.
+
+    ``claimed`` is the party that it may have meant to be. Anybody can claim that, so it may serve
+    as a hint and never as a reason to give up.
+    """
+
+    def __init__(self, claimed: str | None, reason: str) -> None:
+        super().__init__(reason)
+        self.claimed = claimed
 
 
 def dial(
@@ -104,49 +115,73 @@ def dial(
     return None
 
 
-def greet(me: Me, sock: socket.socket, peers: Mapping[str, Peer]) -> Lane:
+def greet(
+    me: Me, sock: socket.socket, peers: Mapping[str, Peer], *, on_proof: Callable[[], None]
+) -> Lane:
     """Find out who has dialled us and accept it if it proves a pinned key.
 
+    ``on_proof`` is called as soon as it has, before it is told so.
+
     Raises:
-        RefusalError: it is not a party that we expect; says which one it may have meant to be.
+        RefusalError: it proved the key of a party, and one of us does not accept the other.
+        StrangerError: it proved no key of a party, or the connection broke.
     """
     deadline = monotonic() + GREETING_S
+    claimed: str | None = None
     party: str | None = None
     with ExitStack() as undo:
         undo.callback(sock.close)
         try:
-            theirs = exchange_certificates(sock, me.credentials.certificate(), deadline=deadline)
-            print_ = fingerprint(theirs)
-            party = next((n for n, p in peers.items() if p.fingerprint == print_), None)
+            theirs = exchange_certificates(
+                sock, me.credentials.certificate(), deadline=monotonic() + PREAMBLE_S
+            )
+            shown = fingerprint(theirs)
+            claimed = next((n for n, p in peers.items() if p.fingerprint == shown), None)
             tls = secure(sock, theirs, me.credentials, is_dialer=False, deadline=deadline)
             undo.callback(tls.close)
+            party = claimed  # what was shown is proved from here on
+            if party is not None:
+                on_proof()
             hello = recv_hello(tls, deadline=deadline)
-            refusal = _judge(me, hello, party, print_, peers)
-            answer = Hello(
-                sender=me.name,
-                receiver=hello.sender,
-                lane=hello.lane,
-                link_id=hello.link_id,
-                refusal=refusal,
-            )
-            send_hello(tls, answer)
+            refusal = _judge(me, hello, party, shown, peers)
+            send_hello(tls, replace(hello, sender=me.name, receiver=hello.sender, refusal=refusal))
         except (OSError, GreetingError) as error:
-            raise RefusalError(party, describe(error)) from error
-        if refusal or party is None:
-            claimed = hello.sender if hello.sender in peers else None
-            raise RefusalError(party or claimed, refusal)
-        if hello.refusal:
-            raise RefusalError(party, f"it refused us: {hello.refusal}")
+            raise StrangerError(claimed, _hint_broken(claimed, party, describe(error))) from error
+        if party is None:
+            known = hello.sender if hello.sender in peers else None
+            raise StrangerError(known, _hint_unknown(hello.sender, shown, peers))
+        if refusal or hello.refusal:
+            raise RefusalError(party, refusal or f"it refused us: {hello.refusal}")
         undo.pop_all()
     return Lane(party, hello.lane, hello.link_id, tls)
 
 
-def _judge(me: Me, hello: Hello, party: str | None, print_: str, peers: Mapping[str, Peer]) -> str:
+def _hint_broken(claimed: str | None, party: str | None, reason: str) -> str:
+    if claimed is None:
+        return f"a connection did not become one of a party: {reason}"
+    if party is None:
+        return (
+            f"a connection showed the certificate of {claimed!r} without proving its key: {reason}"
+        )
+    return f"a connection of {party!r} broke: {reason}"
+
+
+def _hint_unknown(sender: str, shown: str, peers: Mapping[str, Peer]) -> str:
+    hint = f"a connection that called itself {sender!r} showed the key {shown}"
+    if sender not in peers:
+        return f"{hint}, and no such party is expected to dial"
+    return (
+        f"{hint} instead of {peers[sender].fingerprint}; if that is {sender!r}, correct"
+        f" parties.{sender}.key"
+    )
+
+
+def _judge(me: Me, hello: Hello, party: str | None, shown: str, peers: Mapping[str, Peer]) -> str:
     """Return why we do not accept a dialler, or nothing if we do."""
     if party is None:
         known = peers.get(hello.sender)
         return (
-            f"{hello.sender!r} came with the key {print_}, but {me.name!r} "
+            f"{hello.sender!r} came with the key {shown}, but {me.name!r} "
             + (f"pins {known.fingerprint}" if known else "expects no such party")
             + "; put the right fingerprint into the job file"
         )
@@ -207,7 +242,7 @@ def _dial_lane(
 def _is_verdict(error: Exception) -> bool:
     """Tell a TLS refusal from a connection that merely broke."""
     return isinstance(error, ssl.SSLError) and not isinstance(
-        error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)
+        error, (ssl.SSLEOFError, ssl.SSLSyscallError, ssl.SSLZeroReturnError)
     )
 
 

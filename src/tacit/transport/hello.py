@@ -93,7 +93,10 @@ def _read_exactly(sock: socket.socket, size: int, *, deadline: float) -> bytes:
         if left_s <= 0:
             raise TimeoutError("it did not finish its greeting in time")
         sock.settimeout(left_s)
-        piece = sock.recv(size - len(data))
+        try:
+            piece = sock.recv(size - len(data))
+        except TimeoutError:
+            continue
         if not piece:
             raise GreetingError("it hung up during the greeting")
         data += piece

@@ -61,6 +61,11 @@ class Line:
         """Return the name of the party at the other end."""
         return self._peer
 
+    @property
+    def failure(self) -> PartyError | None:
+        """Return, as a new exception, what reading has found wrong with this link, if anything."""
+        return _again(self._failure) if self._failure is not None else None
+
     def send(self, tag: str, frame: Frame, *, phase: Phase = "online") -> None:
         """Send a frame; see Link."""
         self.put(self.stamp(tag, frame, phase))

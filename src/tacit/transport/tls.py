@@ -61,7 +61,7 @@ class Credentials:
 
 
 def fingerprint(certificate: bytes) -> str:
-    """Return the fingerprint of a DER certificate, as job files pin it."""
+    """Return the fingerprint of a DER certificate; the same as in ``tacit.crypto``."""
     return f"sha256:{hashlib.sha256(certificate).hexdigest()}"
 
 
