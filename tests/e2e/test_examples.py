@@ -1,0 +1,33 @@
+"""Every example that is a program runs, and prints what its first lines say."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "examples"
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def run(name):
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / name)],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+        timeout=120,
+    )
+    return dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+
+
+def test_the_covariance_is_that_of_the_clear_data_and_costs_what_was_forecast():
+    printed = run("program.py")
+    assert float(printed["private"]) == pytest.approx(float(printed["plaintext"]), abs=1e-3)
+    assert printed["bytes"].endswith("as forecast: True")
+
+
+def test_no_example_is_forgotten():
+    assert sorted(path.name for path in FOLDER.glob("*.py")) == ["program.py"]
