@@ -41,7 +41,7 @@ $(VENV)/bin/python:
 
 $(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing tacit and its pinned dependencies (once; torch is large)"
-	@$(PIP) install --quiet -c constraints.txt -e ".[tables]"
+	@$(PIP) install --quiet -c constraints.txt -e ".[tables,verify]"
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.run

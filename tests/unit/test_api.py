@@ -6,11 +6,25 @@ import pytest
 
 import tacit
 
-ROOMS = ["crypto", "learn", "learn.private", "mpc", "nn", "party", "report", "ring", "transport"]
+ROOMS = [
+    "crypto",
+    "learn",
+    "learn.private",
+    "mpc",
+    "nn",
+    "party",
+    "report",
+    "ring",
+    "transport",
+    "verify",
+]
 
 
 def test_the_package_itself_exports_its_version_only():
     assert tacit.__all__ == ["__version__"]
+
+
+pytest.importorskip("numba", reason="tacit[verify] is not installed")
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -1,11 +1,35 @@
 """Small random ensembles and the brute force that judges them: every cell of the box is tried."""
 
 import itertools
+import os
+import sys
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
+import pytest
+
+pytest.importorskip("numba", reason="tacit[verify] is not installed")
 
 from tacit.verify.build import Tree, build
+
+
+@pytest.fixture(scope="session")
+def brute():
+    """This module: ensembles to verify and the brute force to compare with."""
+    return sys.modules[__name__]
+
+
+@pytest.fixture(scope="session")
+def data():
+    """The folder of data sets and models that are not in the repository."""
+    named = [Path(part) for part in os.environ.get("TACIT_DATA", "").split(os.pathsep) if part]
+    shared = [above / "shared" / "data" for above in Path(__file__).resolve().parents]
+    for folder in (*named, *shared):
+        if (folder / "tree_models").is_dir():
+            return folder
+    pytest.skip("needs the folder tree_models: set TACIT_DATA to the data folder")
+
 
 MENU = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0)
 """Few thresholds, so that trees share them and inputs lie on them."""
@@ -102,10 +126,48 @@ def is_robust(ensemble, box, rho=None):
     found = ensemble.predict(all_points(ensemble, box))
     if rho is None:
         return bool((found == center).all())
-    return all(abs(Fraction(float(out)) - Fraction(float(center))) <= Fraction(rho) for out in found)
+    return all(
+        abs(Fraction(float(out)) - Fraction(float(center))) <= Fraction(rho) for out in found
+    )
 
 
 def random_input(rng, n_features):
     """Draw an input that lies on thresholds as often as beside them."""
     on = rng.choice(MENU, size=n_features)
     return np.where(rng.random(n_features) < 0.5, on, rng.uniform(-2.5, 2.5, n_features))
+
+
+def boundary_rows(rng, model, count=600, *, with_missing=False):
+    """Draw inputs of which many lie on a threshold or right beside it, in float32 and float64."""
+    rows = rng.normal(size=(count, model.n_features))
+    for row in rows:
+        for f in rng.integers(0, model.n_features, 3):
+            cuts = model.threshold[model.feature == f]
+            if cuts.size:
+                cut = rng.choice(cuts)
+                single = np.float32(cut)
+                near = (
+                    cut,
+                    np.nextafter(cut, np.inf),
+                    np.nextafter(cut, -np.inf),
+                    np.nextafter(single, np.float32(np.inf)),
+                    np.nextafter(single, np.float32(-np.inf)),
+                )
+                row[f] = near[rng.integers(len(near))]
+    rows = np.clip(rows, -1e30, 1e30)
+    if with_missing:
+        rows[rng.random(rows.shape) < 0.1] = np.nan
+    return rows
+
+
+def training_set(seed=0, *, missing=False):
+    """Make 400 rows with a binary, a four-class and a real target; column 5 is whole-numbered."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(400, 6))
+    x[:, 5] = np.round(x[:, 5])
+    real = x[:, 0] * x[:, 1] + x[:, 2]
+    if missing:
+        x[rng.random(x.shape) < 0.1] = np.nan
+    return x, {"binary": (real > 0).astype(int), "several": np.digitize(real, [-1, 0, 1])} | {
+        "real": real
+    }

@@ -1,0 +1,62 @@
+"""Verification: exact robustness of tree ensembles, with certificates and counterexamples."""
+
+from tacit.verify.attack import attack
+from tacit.verify.box import Box, Domain
+from tacit.verify.certificate import prove
+from tacit.verify.checker import check_proof
+from tacit.verify.closest import Closest, closest
+from tacit.verify.ensemble import Ensemble, with_integers
+from tacit.verify.features import Importance, RobustSet, importance, robust_features
+from tacit.verify.forest import from_sklearn
+from tacit.verify.lgbm import from_lightgbm
+from tacit.verify.models import import_ensemble, load_ensemble
+from tacit.verify.proof import Proof, dump_proof, load_proof
+from tacit.verify.search import (
+    Budget,
+    Certificate,
+    Counterexample,
+    Unknown,
+    Verdict,
+    verify,
+    verify_box,
+    verify_many,
+)
+from tacit.verify.smt import verify_smt
+from tacit.verify.xgb import from_xgboost
+
+VERIFIERS = {"search": verify, "smt": verify_smt}
+"""Every way to answer the question of `verify`; one contract suite runs over all."""
+
+__all__ = [
+    "VERIFIERS",
+    "Box",
+    "Budget",
+    "Certificate",
+    "Closest",
+    "Counterexample",
+    "Domain",
+    "Ensemble",
+    "Importance",
+    "Proof",
+    "RobustSet",
+    "Unknown",
+    "Verdict",
+    "attack",
+    "check_proof",
+    "closest",
+    "dump_proof",
+    "from_lightgbm",
+    "from_sklearn",
+    "from_xgboost",
+    "import_ensemble",
+    "importance",
+    "load_ensemble",
+    "load_proof",
+    "prove",
+    "robust_features",
+    "verify",
+    "verify_box",
+    "verify_many",
+    "verify_smt",
+    "with_integers",
+]

@@ -1,0 +1,66 @@
+"""Compiled: sums of leaves in the library's arithmetic, and the decision they lead to."""
+
+from typing import Any
+
+import numpy as np
+
+from tacit.verify.jit import compiled
+
+KEPT, CHANGED, BLURRED = 0, 1, 2
+"""A decision is kept, changed, or too close to a tie for the library's softmax to be predicted."""
+
+
+@compiled
+def sum_scores(trees: Any, rule: Any, keys: Any, out: Any) -> None:
+    """Write the scores of each row of keys into `out`; NaN follows the missing direction."""
+    reached = np.empty(trees.roots.size, np.int32)
+    for row in range(keys.shape[0]):
+        for tree in range(trees.roots.size):
+            node = trees.roots[tree]
+            while trees.feature[node] >= 0:
+                key = keys[row, trees.feature[node]]
+                if np.isnan(key):
+                    goes_left = trees.missing_left[node]
+                else:
+                    goes_left = key <= trees.threshold[node]
+                node = trees.left[node] if goes_left else trees.right[node]
+            reached[tree] = node
+        add_leaves(trees, rule, reached, out[row])
+
+
+@compiled
+def add_leaves(trees: Any, rule: Any, reached: Any, out: Any) -> None:
+    """Sum the values of one leaf per tree, in order, in the library's own type."""
+    for score in range(out.size):
+        if rule.is_single:
+            single = np.float32(rule.base[score])
+            for tree in range(reached.size):
+                single = np.float32(single + np.float32(trees.value[reached[tree], score]))
+            out[score] = np.float32(single / np.float32(rule.divisor))
+        else:
+            double = rule.base[score]
+            for tree in range(reached.size):
+                double = double + trees.value[reached[tree], score]
+            out[score] = double / rule.divisor
+
+
+@compiled
+def judge(rule: Any, scores: Any, label: int, low: float, high: float) -> int:
+    """Say whether scores keep the label (or, for a regression, stay within low and high)."""
+    if rule.kind == 2:
+        return 0 if low <= scores[0] <= high else 1
+    if rule.kind == 0:
+        return 0 if (scores[0] >= rule.cutoff) == (label == 1) else 1
+    verdict = 0
+    for rival in range(scores.size):
+        ahead = scores[rival] - scores[label]
+        if rival == label or ahead < -rule.guard:
+            continue
+        if ahead > rule.guard:
+            return 1
+        if ahead == 0.0:
+            if rival < label:
+                return 1
+        else:
+            verdict = 2
+    return verdict

@@ -1,0 +1,70 @@
+"""What a proof is: steps that someone who does not trust the search can check.
+
+A proof has one part per side (a rival class, a direction). A part is a list of steps, in the order
+of a depth-first walk that starts with the whole box:
+
+- ``split`` feature threshold: first the inputs with key <= threshold, then the others;
+- ``bound``: the least reachable leaf of each tree, added up, keeps the prediction;
+- ``share`` [feature, trees] …: the same, but the listed trees must agree on the cell of their
+  feature; no tree is listed twice;
+- ``point``: every tree reaches one leaf only, and these leaves keep the prediction.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tacit.errors import DataError
+from tacit.verify.box import Box
+
+Step = tuple[Any, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """One way in which the prediction could change: `plus` loses to `minus` (-1: to a constant)."""
+
+    plus: int
+    minus: int
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Proof:
+    """A claim about all inputs of a box, and the steps that show it."""
+
+    box: Box
+    prediction: float
+    rho: float | None
+    sides: tuple[Side, ...]
+
+
+def dump_proof(proof: Proof) -> str:
+    """Write a proof as JSON; floats keep all their digits."""
+    box = proof.box
+    return json.dumps(
+        {
+            "center": box.center.tolist(),
+            "low": box.low.tolist(),
+            "high": box.high.tolist(),
+            "prediction": proof.prediction,
+            "rho": proof.rho,
+            "sides": [[side.plus, side.minus, side.steps] for side in proof.sides],
+        }
+    )
+
+
+def load_proof(text: str) -> Proof:
+    """Read a proof from JSON; whether it proves anything is for `check_proof` to say."""
+    try:
+        saved = json.loads(text)
+        ends = (np.array(saved[name], dtype=np.float64) for name in ("center", "low", "high"))
+        sides = tuple(
+            Side(int(plus), int(minus), tuple(tuple(step) for step in steps))
+            for plus, minus, steps in saved["sides"]
+        )
+        return Proof(Box(*ends), float(saved["prediction"]), saved["rho"], sides)
+    except (json.JSONDecodeError, KeyError, TypeError, ValueError) as broken:
+        raise DataError(f"not a proof: {broken!r}") from broken

@@ -1,0 +1,90 @@
+"""The ways in which a prediction can change, as barriers on sums of units."""
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from tacit.errors import ConfigError
+from tacit.verify.box import inward
+from tacit.verify.ensemble import Ensemble
+from tacit.verify.index import Index, to_units
+from tacit.verify.solve import Sides
+
+FARTHEST = 1 << 60
+
+
+def make_sides(ensemble: Ensemble, prediction: Any, rho: float | None) -> Sides:
+    """List every side from which the prediction could be overturned.
+
+    Args:
+        ensemble: the model.
+        prediction: the class index, or the output, at the center.
+        rho: how far the output of a regression may move.
+    """
+    if (rho is not None) != (ensemble.task == "regress"):
+        raise ConfigError(
+            "rho, how far the output may move, belongs to a regression and to nothing else; "
+            f"this is a model to {ensemble.task} and rho is {rho}"
+        )
+    if rho is not None:
+        return _regression(ensemble, float(prediction), rho)
+    label = int(prediction)
+    if ensemble.n_scores == 1:
+        return _binary(ensemble, label)
+    return _rivals(ensemble, label)
+
+
+def _binary(ensemble: Ensemble, label: int) -> Sides:
+    index = ensemble.index
+    cutoff = Fraction(ensemble.cutoff) * Fraction(ensemble.divisor)
+    if label == 1:
+        return _pack([(0, -1, to_units(cutoff, index.exponent, up=True) + index.slack)], label)
+    # The score must stay strictly below the cutoff.
+    barrier = to_units(-cutoff, index.exponent, up=False) + 1 + index.slack
+    return _pack([(-1, 0, barrier)], label)
+
+
+def _rivals(ensemble: Ensemble, label: int) -> Sides:
+    index = ensemble.index
+    guard = to_units(Fraction(ensemble.guard) * Fraction(ensemble.divisor), index.exponent, up=True)
+    barriers = []
+    for rival in range(ensemble.n_scores):
+        if rival == label:
+            continue
+        # With exact sums a tie goes to the lower class; otherwise a tie is near, not decided.
+        strict = 1 if index.slack or rival < label else 0
+        barriers.append((label, rival, 2 * index.slack + guard + strict))
+    return _pack(barriers, label)
+
+
+def _regression(ensemble: Ensemble, output: float, rho: float) -> Sides:
+    if not rho >= 0:
+        raise ConfigError(f"rho must not be negative, got {rho}")
+    index = ensemble.index
+    low, high = inward(output, rho)
+    sides = [(0, -1, _clip(index, low, ensemble)), (-1, 0, _clip(index, -high, ensemble))]
+    return _pack(sides, 0, low, high)
+
+
+def _clip(index: Index, bound: float, ensemble: Ensemble) -> int:
+    if np.isinf(bound):
+        return -FARTHEST
+    return to_units(Fraction(bound) * Fraction(ensemble.divisor), index.exponent, up=True) + (
+        index.slack
+    )
+
+
+def _pack(
+    sides: list[tuple[int, int, int]], label: int, low: float = -np.inf, high: float = np.inf
+) -> Sides:
+    plus, minus, barrier = zip(*sides, strict=True)
+    whole = [max(-FARTHEST, min(FARTHEST, b)) for b in barrier]
+    return Sides(
+        np.array(plus, dtype=np.int64),
+        np.array(minus, dtype=np.int64),
+        np.array(whole, dtype=np.int64),
+        label,
+        float(low),
+        float(high),
+    )

@@ -1,0 +1,58 @@
+"""From cells back to inputs: the point of a cell that lies nearest to where we started."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit.verify.box import Box, Floats, to_keys
+from tacit.verify.ensemble import Ensemble
+from tacit.verify.jit import compiled
+
+Cells = npt.NDArray[np.int32]
+
+
+def place_witness(ensemble: Ensemble, box: Box, low: Cells, high: Cells) -> Floats:
+    """Move each feature of the center as little as possible into its cells."""
+    x = box.center.copy()
+    index = ensemble.index
+    is_single = ensemble.input_type == "float32"
+    whole = np.zeros(x.size, dtype=bool) if ensemble.integer is None else ensemble.integer
+    _move(index.cuts, index.cut_start, to_keys(ensemble, x), low, high, is_single, whole, x)
+    return np.clip(x, box.low, box.high)
+
+
+@compiled
+def _move(
+    cuts: Any, start: Any, keys: Any, low: Any, high: Any, is_single: bool, whole: Any, x: Any
+) -> None:
+    for f in range(x.size):
+        size = start[f + 1] - start[f]
+        if low[f] > 0 and keys[f] <= cuts[start[f] + low[f] - 1]:
+            x[f] = above(cuts[start[f] + low[f] - 1], is_single, whole[f])
+        elif high[f] < size and keys[f] > cuts[start[f] + high[f]]:
+            x[f] = at_most(cuts[start[f] + high[f]], is_single, whole[f])
+
+
+@compiled
+def above(cut: float, is_single: bool, is_whole: bool) -> Any:
+    """Find the least input whose key exceeds a cut."""
+    if is_whole:
+        return np.floor(cut) + 1.0
+    if not is_single:
+        return np.nextafter(cut, np.inf)
+    upper = np.nextafter(np.float32(cut), np.float32(np.inf))
+    middle = 0.5 * cut + 0.5 * np.float64(upper)
+    return middle if np.float32(middle) == upper else np.nextafter(middle, np.inf)
+
+
+@compiled
+def at_most(cut: float, is_single: bool, is_whole: bool) -> Any:
+    """Find the greatest input whose key does not exceed a cut."""
+    if is_whole:
+        return np.floor(cut)
+    if not is_single:
+        return cut
+    upper = np.nextafter(np.float32(cut), np.float32(np.inf))
+    middle = 0.5 * cut + 0.5 * np.float64(upper)
+    return middle if np.float32(middle) == np.float32(cut) else np.nextafter(middle, -np.inf)

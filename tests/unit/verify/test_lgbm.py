@@ -1,0 +1,97 @@
+"""Imported LightGBM models predict bit for bit what LightGBM predicts."""
+
+import numpy as np
+import pytest
+
+from tacit.errors import DataError
+from tacit.verify import from_lightgbm, load_ensemble
+from tacit.verify.lgbm import parse_lightgbm
+
+lgb = pytest.importorskip("lightgbm", reason="LightGBM is not installed")
+
+
+def fit(brute, target, *, missing=False, **options):
+    x, targets = brute.training_set(missing=missing)
+    kind = lgb.LGBMRegressor if target == "real" else lgb.LGBMClassifier
+    model = kind(**{"n_estimators": 60, "max_depth": 4, "n_jobs": 1, "verbose": -1, **options})
+    return model.fit(x, targets[target])
+
+
+def raw(model, rows):
+    return model.booster_.predict(rows, raw_score=True).reshape(len(rows), -1)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("target", ["binary", "several", "real"])
+def test_scores_and_predictions_are_bit_equal(brute, target, missing):
+    model = fit(brute, target, missing=missing)
+    ours = from_lightgbm(model)
+    rows = brute.boundary_rows(np.random.default_rng(1), ours, with_missing=True)
+    assert (ours.scores(rows) == raw(model, rows)).all()
+    chances = model.booster_.predict(rows)
+    if target == "real":
+        assert (ours.predict(rows) == chances).all()
+    elif target == "binary":
+        assert (ours.predict(rows) == (chances > 1 - chances)).all()
+    else:
+        assert (ours.predict(rows) == chances.argmax(axis=1)).all()
+
+
+@pytest.mark.parametrize("target", ["binary", "real"])
+def test_a_random_forest_of_lightgbm_is_bit_equal(brute, target):
+    model = fit(brute, target, boosting_type="rf", subsample=0.7, subsample_freq=1)
+    ours = from_lightgbm(model)
+    rows = brute.boundary_rows(np.random.default_rng(2), ours)
+    theirs = model.booster_.predict(rows)
+    assert (ours.predict(rows) == (theirs if target == "real" else theirs > 1 - theirs)).all()
+
+
+def test_tiny_inputs_count_as_zero(brute):
+    ours = from_lightgbm(fit(brute, "real"))
+    zero = np.zeros((1, 6))
+    for tiny in (1e-36, -1e-36, 1e-35, -1e-35):
+        assert (ours.scores(zero + tiny) == ours.scores(zero)).all()
+
+
+def test_a_saved_model_loads(brute, tmp_path):
+    model = fit(brute, "several")
+    model.booster_.save_model(tmp_path / "model.txt")
+    rows = brute.boundary_rows(np.random.default_rng(3), from_lightgbm(model))
+    assert (load_ensemble(tmp_path / "model.txt").scores(rows) == raw(model, rows)).all()
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "match"),
+    [
+        ("real", {"objective": "poisson"}, "poisson"),
+        ("several", {"objective": "multiclassova"}, "multiclassova"),
+        ("real", {"linear_tree": True}, "linear"),
+        ("real", {"zero_as_missing": True}, "zero_as_missing"),
+    ],
+)
+def test_what_is_not_supported_is_refused(brute, target, options, match):
+    x, targets = brute.training_set()
+    y = np.abs(targets[target])
+    params = {"objective": "regression", "verbose": -1, "num_class": 4, **options}
+    if target == "real":
+        del params["num_class"]
+    data = lgb.Dataset(x, y, params={"verbose": -1, **options})
+    model = lgb.train(params, data, num_boost_round=3)
+    with pytest.raises(DataError, match=match):
+        from_lightgbm(model)
+
+
+def test_categorical_splits_are_refused(brute):
+    x, targets = brute.training_set()
+    x[:, 5] += 5
+    data = lgb.Dataset(x, targets["real"], categorical_feature=[5], params={"verbose": -1})
+    options = {"objective": "regression", "verbose": -1, "min_data_per_group": 1, "cat_smooth": 0}
+    text = lgb.train(options, data, num_boost_round=40).model_to_string()
+    assert "num_cat=1" in text
+    with pytest.raises(DataError, match="categorical"):
+        parse_lightgbm(text)
+
+
+def test_a_broken_text_is_refused():
+    with pytest.raises(DataError, match="not a valid LightGBM model"):
+        parse_lightgbm("tree\nversion=v4\n")
