@@ -37,6 +37,7 @@ class Work(NamedTuple):
     profile_start: Any
     is_stale: Any  # (open trees): a feature of it has changed since it was last looked at
     is_reset: Any  # (1): no profile has been added up yet
+    is_blurred: Any  # (1): a point was too close to a tie to be judged
     has_choice: Any  # (open trees): a second leaf may be within the gap
     owner: Any  # (open trees): the feature it was given to, or -1
     gain: Any  # (features): the least cost of the feature's ranks
@@ -63,6 +64,7 @@ def make_work(r: Any, n_scores: int) -> Any:
         profile_start,
         np.ones(n_open, np.bool_),
         np.ones(1, np.bool_),
+        np.zeros(1, np.bool_),
         np.ones(n_open, np.bool_),
         np.full(n_open, -1, np.int32),
         np.zeros(n_features, np.int64),

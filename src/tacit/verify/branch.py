@@ -12,12 +12,12 @@ import numpy as np
 
 from tacit.verify.bounds import is_open, mark_stale, plain_bound, refresh, reset, share, tighten
 from tacit.verify.jit import compiled
-from tacit.verify.kernel import add_leaves, judge
+from tacit.verify.kernel import CHANGED, TIED, add_leaves, judge
 
 FAR = 1 << 61
 """A cost beyond every sum of units."""
 
-PROVED, FOUND, PAUSED, BLURRED = 0, 1, 2, 3
+PROVED, FOUND, BLURRED, PAUSED = 0, 1, 2, 3
 
 
 @compiled
@@ -143,7 +143,6 @@ def search(
     intervals of the witness in row 0.
     """
     n_features = r.feature_id.size
-    is_blurred = False
     visited = 0
     low, high = np.empty(n_features, np.int32), np.empty(n_features, np.int32)
     last_split = -1
@@ -167,11 +166,11 @@ def search(
         if dive(r, task, w, low, high) < task.barrier:
             add_leaves(trees, rule, w.reached, w.scores)
             verdict = judge(rule, w.scores, task.label, task.low, task.high)
-            if verdict == 1:
+            if verdict == CHANGED:
                 _write(stack, 0, low, high)
                 return FOUND, stack, 1, visited
-            if verdict == 2:
-                is_blurred = True
+            if verdict == TIED:
+                w.is_blurred[0] = True
         if not has_choice:
             continue
         plain = task.base
@@ -198,4 +197,4 @@ def search(
             else:
                 stack[top, n_features + f] = s
             top += 1
-    return (BLURRED if is_blurred else PROVED), stack, 0, visited
+    return (BLURRED if w.is_blurred[0] else PROVED), stack, 0, visited

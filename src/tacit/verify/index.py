@@ -58,19 +58,18 @@ class Forest(Protocol):
 
 
 class Trees(NamedTuple):
-    """All trees as flat arrays; `rank` is a threshold's place among its feature's cuts."""
+    """All trees as flat arrays."""
 
     roots: npt.NDArray[np.int32]
     feature: npt.NDArray[np.int32]
     threshold: npt.NDArray[np.float64]
-    rank: npt.NDArray[np.int32]
     left: npt.NDArray[np.int32]
     right: npt.NDArray[np.int32]
     missing_left: npt.NDArray[np.bool_]
     value: npt.NDArray[np.float64]
     units: npt.NDArray[np.int64]
     packed: npt.NDArray[np.int32]
-    """(nodes, 4): feature, rank, left, right side by side, for the search."""
+    """(nodes, 4): feature, the threshold's rank among its feature's cuts, left, right."""
 
 
 class Rule(NamedTuple):
@@ -110,7 +109,6 @@ def make_index(forest: Forest) -> Index:
         np.ascontiguousarray(forest.roots),
         np.ascontiguousarray(forest.feature),
         np.ascontiguousarray(forest.threshold),
-        rank,
         np.ascontiguousarray(forest.left),
         np.ascontiguousarray(forest.right),
         np.ascontiguousarray(forest.missing_left),

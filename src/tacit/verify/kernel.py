@@ -4,9 +4,10 @@ from typing import Any
 
 import numpy as np
 
+from tacit.verify.index import BINARY, REGRESS
 from tacit.verify.jit import compiled
 
-KEPT, CHANGED, BLURRED = 0, 1, 2
+KEPT, CHANGED, TIED = 0, 1, 2
 """A decision is kept, changed, or too close to a tie for the library's softmax to be predicted."""
 
 
@@ -47,20 +48,17 @@ def add_leaves(trees: Any, rule: Any, reached: Any, out: Any) -> None:
 @compiled
 def judge(rule: Any, scores: Any, label: int, low: float, high: float) -> int:
     """Say whether scores keep the label (or, for a regression, stay within low and high)."""
-    if rule.kind == 2:
-        return 0 if low <= scores[0] <= high else 1
-    if rule.kind == 0:
-        return 0 if (scores[0] >= rule.cutoff) == (label == 1) else 1
-    verdict = 0
+    if rule.kind == REGRESS:
+        return KEPT if low <= scores[0] <= high else CHANGED
+    if rule.kind == BINARY:
+        return KEPT if (scores[0] >= rule.cutoff) == (label == 1) else CHANGED
+    verdict = KEPT
     for rival in range(scores.size):
         ahead = scores[rival] - scores[label]
         if rival == label or ahead < -rule.guard:
             continue
-        if ahead > rule.guard:
-            return 1
-        if ahead == 0.0:
-            if rival < label:
-                return 1
-        else:
-            verdict = 2
+        if ahead > rule.guard or (ahead == 0.0 and rival < label):
+            return CHANGED
+        if ahead != 0.0:
+            verdict = TIED
     return verdict

@@ -39,7 +39,10 @@ ANYWHERE = Domain()
 
 @dataclass(frozen=True)
 class Budget:
-    """How much work a question may cost; ``None`` means no limit."""
+    """How much work a question may cost; ``None`` means no limit.
+
+    The clock is looked at every few hundred nodes, so `seconds` may be overrun by as much.
+    """
 
     nodes: int | None = None
     seconds: float | None = 60.0
@@ -126,6 +129,7 @@ def verify_many(
     """Verify every row, on `workers` threads; the budget is per row."""
     if workers < 1:
         raise ConfigError(f"workers must be at least 1, got {workers}")
+    _ = ensemble.index  # made before the threads start, so that it is made once
     boxes = [ball(ensemble, row, eps, domain) for row in np.atleast_2d(np.asarray(rows))]
 
     def one(box: Box) -> Verdict:
@@ -177,6 +181,7 @@ def _persist(
     for side in order_sides(r, load, sides):
         task = make_task(r, load, sides, side)
         stack, top, outcome = first_stack(r), 1, PAUSED
+        work.is_blurred[0] = False
         while outcome == PAUSED and visited < most and time.monotonic() < deadline:
             chunk = int(min(CHUNK_NODES, most - visited))
             outcome, stack, top, count = search(

@@ -142,6 +142,7 @@ def solve(
     work = make_work(r, rule.base.size)
     for side in open_sides:
         task = make_task(r, load, sides, side)
+        work.is_blurred[0] = False
         outcome, stack, _, count = search(
             trees, rule, r, task, work, first_stack(r), 1, nodes - visited
         )
