@@ -349,3 +349,18 @@ def test_the_safe_inverse_square_root_is_never_above_the_true_one(protocol):
     gap = x.rsqrt() - got
     assert gap.min() >= 0
     assert (gap <= 0.006 * x.rsqrt() + 2.0**-11).all()
+
+
+def test_functions_of_a_comparison_keep_their_precision_or_are_refused():
+    """permuted3 gives a whole number, sealed a bit: neither may be rounded in silence."""
+
+    def program(ops):
+        x = ops.input("x", owner=ALICE, shape=(2,), bound=4.0)
+        return ops.open(ops.gelu(ops.is_positive(x)), to=(ALICE,), what="y", why="test")
+
+    x = torch.tensor([1.0, -1.0], dtype=torch.float64)
+    run = simulate(program, protocol="permuted3", inputs={ALICE: {"x": x}})
+    wanted = torch.nn.functional.gelu(torch.tensor([1.0, 0.0], dtype=torch.float64))
+    assert torch.allclose(run.values[ALICE], wanted, rtol=0, atol=2 * ULP)
+    with pytest.raises(InputError, match="only be opened"):
+        simulate(program, protocol="sealed", inputs={ALICE: {"x": x}})

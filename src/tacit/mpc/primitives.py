@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 
 from torch import Tensor
 
+from tacit.errors import InputError
 from tacit.mpc.contract import Kernel, MpcProtocol
 from tacit.mpc.products import Conv2d, Elementwise, MatMul
 from tacit.mpc.share import AnySpec, Spec
@@ -76,7 +77,20 @@ class Primitives(ABC, Generic[V]):
 
     def settle(self, value: V) -> V:
         """Make a value ready for a product or a function: computed, and of usual precision."""
-        return self.rescaled(self.ready(value))
+        value = self.rescaled(self.ready(value))
+        spec = self.spec(value)
+        if not isinstance(spec, Spec) or spec.frac_bits == self.frac_bits:
+            return value
+        return self.apply(self._kernel("scale", 1.0, self.frac_bits - spec.frac_bits), value)
+
+    def number(self, value: V, operation: str) -> Spec:
+        """Return the facts about a number; secret bits can only be opened, so they are refused."""
+        spec = self.spec(value)
+        if not isinstance(spec, Spec):
+            raise InputError(
+                f"{operation} wants numbers, got secret bits, which can only be opened"
+            )
+        return spec
 
     def restate(self, value: V, *, bound: float) -> V:
         """Give a value a smaller bound that follows from what it is, not from how it was made."""
@@ -143,15 +157,13 @@ class Primitives(ABC, Generic[V]):
     def elementwise(self, name: str, x: V) -> V:
         """Apply a function of the table `ELEMENTWISE` to every element."""
         x = self.settle(x)
-        spec = self.spec(x)
-        assert isinstance(spec, Spec)  # noqa: S101 - bits were refused when they were settled
+        spec = self.number(x, name)
         return self.apply(self._kernel("elementwise", name, spec.frac_bits, spec.bound), x)
 
     def exponents(self, x: V, values: tuple[Callable[[int], float], ...]) -> V:
         """Give public functions of the binary exponent of every element, one per part."""
         x = self.settle(x)
-        spec = self.spec(x)
-        assert isinstance(spec, Spec)  # noqa: S101
+        spec = self.number(x, "normalising")
         return self.apply(self._kernel("exponents", spec.frac_bits, spec.bound, values), x)
 
     def normalised(self, name: str, x: V) -> V:

@@ -17,7 +17,6 @@ from torch import Tensor
 INT8_BITS = 8
 INT8_DIGITS = 8
 FLOAT_BITS = 22
-FLOAT_DIGITS = 3
 
 _K_STEP = 16  # int8 rows are padded to this many bytes, which the tensor cores want aligned
 _INT8_SUM = 2**17 - 1  # products of two digits, 2^14 each, that an int32 can sum
