@@ -13,7 +13,7 @@ PHASES: tuple[Phase, ...] = ("setup", "offline", "online")
 LeakKind = Literal["output", "protocol", "size"]
 """A declared result, what the protocol shows on the way, or only shapes and counts."""
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,13 +76,41 @@ class Metric:
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """A named line of points to draw, e.g. loss against step."""
+    """A named line of points to draw, e.g. loss against step, or a cloud of unconnected ones."""
 
     title: str
     x_label: str
     y_label: str
     name: str
     points: tuple[tuple[float, float], ...]
+    style: Literal["line", "dots"] = "line"
+    x_axis: Literal["linear", "log"] = "linear"
+    y_axis: Literal["linear", "log"] = "linear"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """A small image to show; those with the same title stand side by side.
+
+    ``pixels`` is base64 of ``height`` rows of ``width`` pixels of 1 (gray) or 3 (rgb) bytes.
+    """
+
+    title: str
+    caption: str
+    width: int
+    height: int
+    mode: Literal["gray", "rgb"]
+    pixels: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sheet:
+    """A table to show as it is; a head that starts with # stands over numbers."""
+
+    title: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    caption: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +157,10 @@ class Forecast:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """Everything one run has to say. ``metered`` covers the parties in ``parties``, no others."""
+    """Everything one run has to say. ``metered`` covers the parties in ``parties``, no others.
+
+    ``forecast`` is None where no plan can tell the traffic beforehand.
+    """
 
     kind: str
     name: str
@@ -138,11 +169,13 @@ class Result:
     created: str
     version: str
     parties: tuple[PartyReport, ...]
-    forecast: Forecast
+    forecast: Forecast | None
     metered: Cost
     leakage: tuple[Leak, ...]
     claims: tuple[Claim, ...]
     utility: tuple[Metric, ...]
     curves: tuple[Curve, ...] = ()
+    pictures: tuple[Picture, ...] = ()
+    sheets: tuple[Sheet, ...] = ()
     notes: tuple[str, ...] = ()
     schema: int = SCHEMA

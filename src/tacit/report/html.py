@@ -6,6 +6,7 @@ from importlib import resources
 from pathlib import Path
 
 from tacit.report.disk import write_whole
+from tacit.report.gallery import lay_pictures, lay_sheets
 from tacit.report.ledger import lay_learned, lay_promised
 from tacit.report.markup import Markup, tag
 from tacit.report.measures import lay_cost, lay_curves, lay_networks, lay_traffic, lay_utility
@@ -48,6 +49,8 @@ def _lay_main(result: Result) -> Markup:
         _lay_section("networks", "What it would take on other networks", lay_networks(result)),
         _lay_section("timeline", "Where the time went", lay_timeline(result)),
         _lay_section("curves", "Curves", lay_curves(result)) if result.curves else "",
+        _lay_section("pictures", "Pictures", lay_pictures(result)) if result.pictures else "",
+        _lay_section("tables", "Tables", lay_sheets(result)) if result.sheets else "",
         _lay_section("notes", "Notes", notes) if result.notes else "",
     )
 
@@ -58,6 +61,7 @@ def _lay_section(anchor: str, title: str, content: Markup) -> Markup:
 
 
 def _lock(css: str) -> str:
-    """Forbid the page to load or run anything but its own style sheet."""
+    """Forbid the page to load or run anything but its own style sheet and pictures."""
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
-    return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    style = f"style-src 'sha256-{digest}'"
+    return f"default-src 'none'; {style}; img-src data:; base-uri 'none'; form-action 'none'"

@@ -6,7 +6,7 @@ from typing import final
 
 from tacit.report.format import clean
 
-_VOID = frozenset({"br", "hr", "meta"})
+_VOID = frozenset({"br", "hr", "img", "meta"})
 
 
 @final

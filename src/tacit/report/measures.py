@@ -81,7 +81,7 @@ def lay_cost(result: Result) -> Markup:
 
 def lay_networks(result: Result) -> Markup:
     """Lay out the seconds that the plan forecasts for other networks."""
-    timings = result.forecast.timings
+    timings = () if result.forecast is None else result.forecast.timings
     if not timings:
         return tag("p", "No network was asked about.")
     longest = max(timing.offline_seconds + timing.online_seconds for timing in timings)

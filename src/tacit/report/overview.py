@@ -49,7 +49,7 @@ def lay_footer(result: Result) -> Markup:
     facts = (
         ("Written by", f"tacit {result.version}"),
         ("Run at", result.created),
-        ("Plan", result.forecast.plan_hash),
+        ("Plan", "none" if result.forecast is None else result.forecast.plan_hash),
         ("Schema", str(result.schema)),
     )
     items = [tag("div", tag("dt", name), tag("dd", text)) for name, text in facts]

@@ -6,7 +6,7 @@ text keeps the size of the page.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tacit.report.format import show_number
 from tacit.report.markup import Markup, concat, percent, tag
@@ -125,14 +125,15 @@ def draw_axis(scale: Scale, labels: Sequence[tuple[float, str]]) -> Markup:
 
 def draw_lines(curves: Sequence[Curve]) -> Markup:
     """Draw curves that share their axes in one chart."""
-    points = [point for curve in curves for point in curve.points if all(map(math.isfinite, point))]
+    first = curves[0]
+    placed = [replace(curve, points=_place_points(curve, first)) for curve in curves]
+    points = [point for curve in placed for point in curve.points if all(map(math.isfinite, point))]
     across = fit_scale([x for x, _ in points])
     along = fit_scale([y for _, y in points], margin=0.06)
     names = ", ".join(curve.name for curve in curves)
-    first = curves[0]
     inner = tag(
         "svg",
-        *(_draw_line(curve, index, across, along) for index, curve in enumerate(curves)),
+        *(_draw_line(curve, index, across, along) for index, curve in enumerate(placed)),
         x=percent(_LEFT),
         y=_TOP,
         width=percent(_WIDTH),
@@ -145,7 +146,7 @@ def draw_lines(curves: Sequence[Curve]) -> Markup:
         "svg",
         tag("title", first.title),
         tag("desc", f"{first.y_label} against {first.x_label} for {names}"),
-        _draw_grid(across, along),
+        _draw_grid(across, along, first),
         inner,
         role="img",
         width="100%",
@@ -173,35 +174,55 @@ def _draw_line(curve: Curve, index: int, across: Scale, along: Scale) -> Markup:
             continue
         place = f"{across.place(x) * _GRID:.1f} {_GRID - along.place(y) * _GRID:.1f}"
         commands.append(f"L{place}" if is_down else f"M{place}h0")
-        is_down = True
+        is_down = curve.style == "line"
     return tag(
         "path",
         d=" ".join(commands),
-        class_=f"line {name_colour(index)}",
+        class_=f"line {'dots ' if curve.style == 'dots' else ''}{name_colour(index)}",
         vector_effect="non-scaling-stroke",
     )
 
 
-def _draw_grid(across: Scale, along: Scale) -> Markup:
+def _place_points(curve: Curve, axes: Curve) -> tuple[tuple[float, float], ...]:
+    """Turn points into what is drawn on the axes; what a logarithm cannot show becomes a gap."""
+    maps = [_log10 if kind == "log" else float for kind in (axes.x_axis, axes.y_axis)]
+    return tuple((maps[0](x), maps[1](y)) for x, y in curve.points)
+
+
+def _log10(value: float) -> float:
+    return math.log10(value) if value > 0 and math.isfinite(value) else math.nan
+
+
+def _list_marks(scale: Scale, kind: str, count: int) -> list[tuple[float, str]]:
+    """List where the ticks of an axis go and what stands beside them."""
+    if kind == "linear":
+        return [(tick, show_number(tick)) for tick in list_ticks(scale, count)]
+    decades = [float(n) for n in range(math.ceil(scale.low), math.floor(scale.high) + 1)]
+    thinned = decades[:: max(1, len(decades) // (count + 1))]
+    if len(thinned) < 2:
+        thinned = [scale.low, scale.high]
+    # The margin of a scale may reach beyond what a double holds.
+    return [(tick, show_number(float(f"{10 ** min(tick, 308.0):.2g}"))) for tick in thinned]
+
+
+def _draw_grid(across: Scale, along: Scale, axes: Curve) -> Markup:
     marks, right, bottom = [], percent(_LEFT + _WIDTH), _TOP + _HEIGHT
-    for tick in list_ticks(along):
+    for tick, text in _list_marks(along, axes.y_axis, 5):
         y = bottom - along.place(tick) * _HEIGHT
         marks.append(tag("line", x1=percent(_LEFT), x2=right, y1=y, y2=y, class_="grid"))
         marks.append(
             tag(
                 "text",
-                show_number(tick),
+                text,
                 x=percent(_LEFT - 0.01),
                 y=y + 4.0,
                 text_anchor="end",
                 class_="tick",
             )
         )
-    for tick in list_ticks(across, 4):
+    for tick, text in _list_marks(across, axes.x_axis, 4):
         x = percent(_LEFT + across.place(tick) * _WIDTH)
         marks.append(tag("line", x1=x, x2=x, y1=bottom, y2=bottom + 5, class_="axis"))
-        marks.append(
-            tag("text", show_number(tick), x=x, y=bottom + 20, text_anchor="middle", class_="tick")
-        )
+        marks.append(tag("text", text, x=x, y=bottom + 20, text_anchor="middle", class_="tick"))
     marks.append(tag("line", x1=percent(_LEFT), x2=right, y1=bottom, y2=bottom, class_="axis"))
     return concat(marks)

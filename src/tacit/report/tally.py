@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from tacit.result import Cost, Curve, Leak, PartyReport, Phase, Result
+from tacit.result import Curve, Leak, PartyReport, Phase, Result, Traffic
 
 ORDER: tuple[Phase, ...] = ("offline", "online", "setup")  # what matters most comes first
 
@@ -41,7 +41,7 @@ class CostRow:
 def list_parties(result: Result) -> tuple[str, ...]:
     """List every party that reported, was forecast to talk, or did."""
     names = [party.name for party in result.parties]
-    for traffic in (*result.forecast.cost.traffic, *result.metered.traffic):
+    for traffic in (*_planned(result), *result.metered.traffic):
         names += [traffic.sender, traffic.receiver]
     return tuple(dict.fromkeys(names))
 
@@ -58,15 +58,15 @@ def compare_links(result: Result) -> tuple[Link, ...]:
     A party vouches for what it sent, and for what it received if its meter says so. A link that
     no reporting party vouches for is not measured, which is not the same as silent.
     """
-    forecast, metered = _collect(result.forecast.cost), _collect(result.metered)
+    forecast, metered = _collect(_planned(result)), _collect(result.metered.traffic)
     reported = {party.name for party in result.parties}
-    plans_setup = any(phase == "setup" for _, _, phase in forecast)
+    unplanned = _list_unplanned(result)
     return tuple(
         Link(
             sender=key[0],
             receiver=key[1],
             phase=key[2],
-            forecast=forecast.get(key, (0, 0)) if plans_setup or key[2] != "setup" else None,
+            forecast=None if key[2] in unplanned else forecast.get(key, (0, 0)),
             metered=metered.get(key, (0, 0) if key[0] in reported else None),
         )
         for key in sorted(dict.fromkeys((*forecast, *metered)), key=lambda key: ORDER.index(key[2]))
@@ -95,6 +95,8 @@ def compare_costs(result: Result) -> tuple[CostRow, ...]:
 def judge_costs(result: Result) -> bool | None:
     """Say whether the meter equals the forecast: None when something was not measured."""
     verdicts = [row.agrees for row in compare_costs(result) if row.forecast is not None]
+    if result.forecast is None:
+        return None
     verdicts += [None for link in compare_links(result) if link.metered is None]
     if False in verdicts:
         return False
@@ -126,15 +128,28 @@ def group_leaks(result: Result) -> dict[str, tuple[Leak, ...]]:
 
 def group_curves(curves: tuple[Curve, ...]) -> tuple[tuple[Curve, ...], ...]:
     """Group the curves that belong in one chart: same title, same axes."""
-    charts: dict[tuple[str, str, str], list[Curve]] = {}
+    charts: dict[tuple[str, ...], list[Curve]] = {}
     for curve in curves:
-        charts.setdefault((curve.title, curve.x_label, curve.y_label), []).append(curve)
+        key = (curve.title, curve.x_label, curve.y_label, curve.x_axis, curve.y_axis)
+        charts.setdefault(key, []).append(curve)
     return tuple(tuple(chart) for chart in charts.values())
 
 
-def _collect(cost: Cost) -> dict[_Key, _Volume]:
+def _planned(result: Result) -> tuple[Traffic, ...]:
+    return () if result.forecast is None else result.forecast.cost.traffic
+
+
+def _list_unplanned(result: Result) -> set[Phase]:
+    """List the phases that the plan says nothing about."""
+    if result.forecast is None:
+        return set(ORDER)
+    plans_setup = any(traffic.phase == "setup" for traffic in result.forecast.cost.traffic)
+    return set() if plans_setup else {"setup"}
+
+
+def _collect(traffics: tuple[Traffic, ...]) -> dict[_Key, _Volume]:
     volumes: dict[_Key, _Volume] = {}
-    for traffic in cost.traffic:
+    for traffic in traffics:
         key = (traffic.sender, traffic.receiver, traffic.phase)
         messages, payload = volumes.get(key, (0, 0))
         volumes[key] = (messages + traffic.messages, payload + traffic.payload_bytes)
@@ -170,13 +185,15 @@ def _sum_links(
 
 
 def _compare_rounds(result: Result, phase: Phase) -> CostRow:
-    plan, meter = result.forecast.cost, result.metered
-    is_online = phase == "online"
-    forecast = plan.online_rounds if is_online else plan.offline_rounds
+    meter, is_online = result.metered, phase == "online"
+    forecast = None
+    if result.forecast is not None:
+        plan = result.forecast.cost
+        forecast = plan.online_rounds if is_online else plan.offline_rounds
     counted = meter.online_rounds if is_online else meter.offline_rounds
     metered = counted if result.parties else None
     agrees = _agree(forecast, metered)
-    if agrees is False and counted < forecast and list_absent(result):
+    if agrees is False and counted < (forecast or 0) and list_absent(result):
         agrees = None  # the longest chain may run through a party that is not in this view
     return CostRow(
         phase=phase, quantity="rounds", forecast=forecast, metered=metered, agrees=agrees

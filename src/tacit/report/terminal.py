@@ -29,7 +29,7 @@ from tacit.report.words import (
     state_learned,
     state_privacy,
 )
-from tacit.result import Claim, Forecast, Leak, Result
+from tacit.result import Claim, Forecast, Leak, Result, Sheet
 
 _STYLES: dict[Mood, str] = {"good": "green", "warn": "yellow", "bad": "bold red", "quiet": "dim"}
 _MARKS: dict[Mood, str] = {"good": "✓", "warn": "!", "bad": "✗", "quiet": "–"}
@@ -49,6 +49,7 @@ def summarise(result: Result) -> RenderableType:
         *_part("Parties", _parties(result)),
         *_part("What each party learned", _leaks(result)),
         *_part("What was promised", _claims(result)),
+        *(line for sheet in result.sheets for line in _part(clean(sheet.title), _sheet(sheet))),
         *_part("Notes", _list(result.notes) if result.notes else None),
     )
 
@@ -110,6 +111,13 @@ def _add(table: Table, *cells: str | Text, ends_section: bool = False) -> None:
     """Add a row of plain text: rich would read a bare string as its own markup."""
     texts = (cell if isinstance(cell, Text) else Text(cell) for cell in cells)
     table.add_row(*texts, end_section=ends_section)
+
+
+def _sheet(sheet: Sheet) -> RenderableType:
+    table = _table(*map(clean, sheet.heads))
+    for row in sheet.rows:
+        _add(table, *map(clean, row[: len(sheet.heads)]))
+    return table
 
 
 def _utility(result: Result) -> RenderableType:

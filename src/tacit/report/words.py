@@ -161,6 +161,8 @@ def _check_costs(result: Result) -> Check:
             return Check(title, "Metered traffic equals the forecast", "good")
         case False:
             return Check(title, "Metered traffic differs from the forecast", "bad")
+    if result.forecast is None:
+        return Check(title, "Metered; no plan could tell beforehand", "quiet")
     return Check(title, "Only part of the traffic was metered", "quiet")
 
 

@@ -1,0 +1,51 @@
+"""Pictures and tables that a run brought along."""
+
+from tacit.errors import DataError
+from tacit.report.layout import lay_table
+from tacit.report.markup import Markup, concat, tag
+from tacit.report.png import to_data_url
+from tacit.result import Picture, Result, Sheet
+
+
+def lay_pictures(result: Result) -> Markup:
+    """Lay out the pictures, those of one title side by side."""
+    groups: dict[str, list[Picture]] = {}
+    for picture in result.pictures:
+        groups.setdefault(picture.title, []).append(picture)
+    return concat(_lay_group(title, tuple(group)) for title, group in groups.items())
+
+
+def lay_sheets(result: Result) -> Markup:
+    """Lay out the tables, each under its title."""
+    return concat(_lay_sheet(sheet) for sheet in result.sheets)
+
+
+def _lay_group(title: str, pictures: tuple[Picture, ...]) -> Markup:
+    return concat(
+        [tag("h3", title), tag("div", *(_lay_picture(one) for one in pictures), class_="gallery")]
+    )
+
+
+def _lay_picture(picture: Picture) -> Markup:
+    try:
+        source = to_data_url(picture)
+    except DataError as error:  # the rest of the page is still worth reading
+        return tag("p", f"Not shown: {error}.", class_="picture")
+    # Small pictures are shown large: their pixels are what one wants to see.
+    zoom = max(1, 112 // max(picture.width, picture.height))
+    image = tag(
+        "img",
+        src=source,
+        alt=picture.caption,
+        width=picture.width * zoom,
+        height=picture.height * zoom,
+        class_="pixels",
+    )
+    return tag("figure", image, tag("figcaption", picture.caption), class_="picture")
+
+
+def _lay_sheet(sheet: Sheet) -> Markup:
+    width = len(sheet.heads)
+    rows = [(*row, *("",) * (width - len(row)))[:width] for row in sheet.rows]
+    table = lay_table(sheet.heads, rows, caption=sheet.caption or None)
+    return concat([tag("h3", sheet.title), table])
