@@ -45,7 +45,8 @@ $(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.run
-	@$(PIP) install --quiet -c constraints.txt --group test
+	@echo "installing every extra and the test tools (once)"
+	@$(PIP) install --quiet -c constraints.txt -e ".[all]" --group test
 	@touch $@
 
 $(VENV)/.check: $(VENV)/.test

@@ -19,10 +19,16 @@ MAY_IMPORT = {
     "party": {"ring", "crypto", "transport"},
     "mpc": {"ring", "crypto", "party"},
     "nn": set(),
+    "llm": {"ring", "crypto", "transport", "party", "mpc", "nn"},
+    "dp": {"ring"},
     "verify": set(),
-    "learn": {"ring", "crypto", "transport", "party", "mpc", "nn", "verify"},
+    "learn": {"ring", "crypto", "transport", "party", "mpc", "nn", "dp", "verify"},
+    "audit": {"ring", "crypto", "transport", "party", "mpc", "nn", "llm", "dp", "verify", "learn"},
     "report": set(),
-    "cli": {"ring", "crypto", "transport", "party", "mpc", "nn", "verify", "learn", "report"},
+    "cli": {
+        *("ring", "crypto", "transport", "party", "mpc", "nn", "llm", "dp", "verify", "learn"),
+        *("audit", "report"),
+    },
 }
 
 MUST_NOT_TOUCH = {
