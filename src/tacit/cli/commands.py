@@ -173,7 +173,7 @@ def keys(edge: Edge, name: str, folder: Path, show: bool) -> None:
 @_edge
 def plan(edge: Edge, /, job: Path, rtt_ms: float | None, mbit: float | None, **sizes: Any) -> None:
     """Forecast what JOB will send, take and reveal. Nothing is sent."""
-    from tacit.cli.forecast import forecast_job
+    from tacit.cli.kinds import forecast_job
 
     if (rtt_ms is None) != (mbit is None):
         raise click.UsageError("--rtt-ms and --mbit describe one network: give both or neither.")

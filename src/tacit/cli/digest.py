@@ -26,9 +26,8 @@ def job_digest(job: Job) -> bytes:
 
 def shared_content(job: Job) -> Mapping[str, object]:
     """Return what the digest covers, as plain tables."""
-    content = _plain(job)
+    content = _plain(job.settled())
     assert isinstance(content, dict)  # noqa: S101 - a job is a dataclass
-    content["protocol"]["compute"] = list(job.roles.computing)
     return content
 
 

@@ -78,6 +78,16 @@ def write_text(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8", newline="\n")
 
 
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a binary file.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    with _named(path):
+        path.write_bytes(content)
+
+
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
     try:

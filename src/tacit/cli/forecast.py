@@ -1,7 +1,6 @@
-"""``tacit plan``: what a job will send, take and reveal, worked out from sizes alone."""
+"""What a prediction will send, take and reveal, worked out from sizes alone."""
 
 from collections import Counter
-from pathlib import Path
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -9,31 +8,22 @@ from rich.table import Table
 from rich.text import Text
 
 from tacit import report
-from tacit.cli.config import Job, load_job
 from tacit.cli.environment import data_folders
+from tacit.cli.kind import Network
 from tacit.cli.predict import load_data
+from tacit.cli.predict_job import PredictJob
 from tacit.cli.screen import printable
 from tacit.errors import ConfigError, InputError
 from tacit.learn.private import Sizes, claims_of, plan_prediction
 from tacit.mpc import Plan
 
 NO_GUARANTEE = "no guarantee"
-Network = tuple[float, float]
-"""Round-trip time in milliseconds and bandwidth in Mbit/s."""
 
 
-def forecast_job(
-    path: Path, *, rows: int | None, features: int | None, network: Network | None
+def forecast_prediction(
+    job: PredictJob, *, rows: int | None, features: int | None, network: Network | None
 ) -> RenderableType:
-    """Lay out the forecast of a job, without connecting to anyone.
-
-    Args:
-        path: the job file.
-        rows: how many rows there will be; read from the data here if not given.
-        features: how many features each has; likewise.
-        network: one network to forecast for; a few usual ones if not given.
-    """
-    job = load_job(path)
+    """Lay out the forecast of a prediction, without connecting to anyone."""
     sizes = _sizes(job, rows, features)
     plan = plan_prediction(job.task(), sizes)
     forecast = plan.forecast((network,)) if network else plan.forecast()
@@ -46,7 +36,7 @@ def forecast_job(
     )
 
 
-def _sizes(job: Job, rows: int | None, features: int | None) -> Sizes:
+def _sizes(job: PredictJob, rows: int | None, features: int | None) -> Sizes:
     if rows is not None and features is not None:
         return Sizes(rows=rows, features=features)
     try:
@@ -58,7 +48,7 @@ def _sizes(job: Job, rows: int | None, features: int | None) -> Sizes:
     return Sizes(rows=rows or found[0], features=features or found[1])
 
 
-def _head(job: Job, sizes: Sizes, plan: Plan) -> RenderableType:
+def _head(job: PredictJob, sizes: Sizes, plan: Plan) -> RenderableType:
     kernels = Counter(type(step.kernel).__name__ for step in plan.steps)
     steps = ", ".join(f"{count} × {name}" for name, count in sorted(kernels.items()))
     return Group(
@@ -84,13 +74,13 @@ def _directions(plan: Plan) -> Table:
     return table
 
 
-def _revealed(job: Job, plan: Plan) -> RenderableType:
+def _revealed(job: PredictJob, plan: Plan) -> RenderableType:
     lines = [f"{leak.to}: {leak.what} ({leak.elements:,}) — {leak.why}" for leak in plan.leaks]
     lines.append(f"{', '.join(job.parties)}: how many rows and features there are")
     return Group(*(Text(printable(line)) for line in lines))
 
 
-def _promises(job: Job) -> RenderableType:
+def _promises(job: PredictJob) -> RenderableType:
     lines: list[RenderableType] = []
     for claim in claims_of(job.task()):
         style = "bold yellow" if claim.guarantee == NO_GUARANTEE else "green"

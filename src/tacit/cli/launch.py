@@ -9,11 +9,12 @@ from rich.console import Console
 
 from tacit import report
 from tacit.cli import folder
-from tacit.cli.config import Job, PartyEntry, load_job
+from tacit.cli.config import Job, PartyEntry
 from tacit.cli.environment import data_folders
 from tacit.cli.failure import End, Failure, find_cause
-from tacit.cli.member import write_entries, write_result
-from tacit.cli.predict import check_inputs, compare_plain, read_answers
+from tacit.cli.kind import Part
+from tacit.cli.kinds import kind_of, load_job
+from tacit.cli.member import write_entries, write_files, write_result
 from tacit.cli.screen import Board, board
 from tacit.crypto import Identity, load_identity, make_identity
 from tacit.errors import ConfigError, PartyError
@@ -36,13 +37,27 @@ def run_job(path: Path, *, keys: Path, out: Path | None, console: Console) -> tu
     job = load_job(path)
     target = out or job.out
     folder.check_target(target)
-    check_inputs(job, list(job.parties))
+    kind = kind_of(job)
+    kind.check_inputs(job, list(job.parties))
+    if kind.run is not None:
+        return _run_engine(kind.run, job, target, console), target
     with folder.staged(target) as stage, tempfile.TemporaryDirectory(prefix="tacit-") as private:
         with board(console, {name: job.role(name) for name in job.parties}) as shown:
             outcomes = _run_children(path, job, keys, stage, Path(private), shown)
         result = _join(job, outcomes, stage)
         write_result(job, result, stage)
     return result, target
+
+
+def _run_engine(
+    run: Callable[[Job, Console, Sequence[Path]], Part], job: Job, target: Path, console: Console
+) -> Result:
+    """Run a job whose kind has an engine of its own."""
+    with folder.staged(target) as stage:
+        part = run(job, console, data_folders())
+        write_files(part.files, stage)
+        write_result(job, part.result, stage)
+    return part.result
 
 
 def _run_children(
@@ -110,10 +125,8 @@ def _join(job: Job, outcomes: Sequence[Outcome], stage: Path) -> Result:
     if cause is not None:
         raise cause
     result = merge_results(tuple(_result(outcome) for outcome in outcomes))
-    answers = stage / folder.PREDICTIONS
-    if job.report.compare == "plain" and answers.exists():
-        return compare_plain(job, result, read_answers(answers), data_folders())
-    return result
+    complete = kind_of(job).complete
+    return result if complete is None else complete(job, result, stage, data_folders())
 
 
 def _end(outcome: Outcome) -> End:

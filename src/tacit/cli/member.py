@@ -3,7 +3,7 @@
 import json
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,16 +12,25 @@ from rich.console import Console
 
 from tacit import report
 from tacit.cli import folder
-from tacit.cli.config import Job, PartyEntry, load_job, parse_address, with_parties
+from tacit.cli.config import Job, PartyEntry, parse_address, with_parties
 from tacit.cli.digest import job_digest
 from tacit.cli.environment import data_folders
-from tacit.cli.predict import check_inputs, load_inputs, measure, take_part
+from tacit.cli.kind import Part, Place
+from tacit.cli.kinds import kind_of, load_job
 from tacit.cli.screen import board
 from tacit.cli.toml import read_record, suggest
 from tacit.crypto import Identity, load_identity
 from tacit.errors import ConfigError
-from tacit.learn.private import summarise
-from tacit.party import Listener, Meeting, Progress, StatusPipe, Usage, joined, watch_parent
+from tacit.party import (
+    Listener,
+    Meeting,
+    Progress,
+    Session,
+    StatusPipe,
+    Usage,
+    joined,
+    watch_parent,
+)
 from tacit.result import Result
 from tacit.transport import Peer, listen
 
@@ -42,10 +51,10 @@ class Seat:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Finished:
-    """One party's view of a job that came to its end, and its answers as CSV if it got any."""
+    """One party's view of a job that came to its end, and its files for the result folder."""
 
     result: Result
-    table: str | None
+    files: Mapping[str, str | bytes]
 
 
 def run_alone(
@@ -66,7 +75,8 @@ def run_alone(
     _check_keys(job, path)
     target = out or job.out.with_name(f"{job.out.name}-{me}")
     folder.check_target(target)
-    check_inputs(job, [me])
+    find_part(job)
+    kind_of(job).check_inputs(job, [me])
     identity = _own_identity(job, me, keys)
     address = _listening_address(job, me, at)
     with ExitStack() as stack:
@@ -85,7 +95,7 @@ def run_alone(
         finished = take_seat(seat, lambda *where: shown.show(me, *where))
         shown.show(me, "done", 0, 0)
     with folder.staged(target) as stage:
-        write_table(finished.table, stage)
+        write_files(finished.files, stage)
         write_result(job, finished.result, stage)
     return finished.result, target
 
@@ -108,7 +118,7 @@ def run_child(
             search=data_folders(),
         )
         finished = take_seat(seat, _report_on(pipe))
-    write_table(finished.table, stage)
+    write_files(finished.files, stage)
     pipe.send("done", result=report.to_json(finished.result))
 
 
@@ -125,32 +135,28 @@ def take_seat(seat: Seat, listener: Listener) -> Finished:
         listener=seat.listener,
         progress=progress,
     ) as session:
-        # After connecting: a party that cannot read its input tells the others so.
-        inputs = load_inputs(job, me, seat.search, progress)
-        prediction, answers = take_part(session, job, inputs)
-        # Before the end: if this fails here, the others still hear of it and write no result.
-        table = None if answers is None else answers.to_csv(reveal=job.protocol.reveal)
-        draft = summarise(
-            session,
-            job.task(),
-            prediction,
-            name=job.job.name,
+        place = Place(
+            search=seat.search,
             launched=seat.launched,
-            report=usage.report(name=me, role=job.role(me), progress=progress),
-            utility=measure(job, answers),
+            report=lambda: usage.report(name=me, role=job.role(me), progress=progress),
+            out=job.out,
         )
+        # Inputs are read after connecting: a party that cannot read its own tells the others so.
+        part = find_part(job)(session, job, place)
         with progress.stage("finish"):
             session.finish()
     # The end itself took time and messages, too.
-    used = usage.report(name=me, role=job.role(me), progress=progress)
-    result = replace(draft, parties=(used,), metered=session.cost())
-    return Finished(result=result, table=table)
+    result = replace(part.result, parties=(place.report(),), metered=session.cost())
+    return Finished(result=result, files=part.files)
 
 
-def write_table(table: str | None, stage: Path) -> None:
-    """Write the answers, if this party received any."""
-    if table is not None:
-        folder.write_text(stage / folder.PREDICTIONS, table)
+def write_files(files: Mapping[str, str | bytes], stage: Path) -> None:
+    """Write what a party has for the result folder."""
+    for name, content in files.items():
+        if isinstance(content, str):
+            folder.write_text(stage / name, content)
+        else:
+            folder.write_bytes(stage / name, content)
 
 
 def write_result(job: Job, result: Result, stage: Path) -> None:
@@ -222,6 +228,21 @@ def _check_member(job: Job, me: str, path: Path) -> None:
             f"{path} has no party {me!r}; wanted one of {', '.join(job.parties)}"
             + suggest(me, job.parties)
         )
+
+
+def find_part(job: Job) -> Callable[[Session, Job, Place], Part]:
+    """Return what does a party's part in a job.
+
+    Raises:
+        ConfigError: the parties of such a job are not started one by one.
+    """
+    take_part = kind_of(job).take_part
+    if take_part is None:
+        raise ConfigError(
+            f"the parties of {job.job.name!r}, a job of kind {job.job.kind!r}, are not started one "
+            "by one; use `tacit run`"
+        )
+    return take_part
 
 
 def _check_keys(job: Job, path: Path) -> None:

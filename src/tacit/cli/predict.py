@@ -9,16 +9,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tacit.cli.config import Job, Source
+from tacit.cli import folder
+from tacit.cli.config import Source
+from tacit.cli.kind import Part, Place
+from tacit.cli.predict_job import PredictJob
 from tacit.errors import ConfigError, DataError
 from tacit.learn import Dataset, load_dataset, load_file, split_dataset
 from tacit.learn.private import (
-    Prediction,
     accuracy,
     load_logistic,
     predict,
     predict_plain,
     scaled_features,
+    summarise,
     train_logistic,
 )
 from tacit.party import Progress, Session
@@ -63,7 +66,7 @@ def read_answers(path: Path) -> Tensor:
     return torch.tensor([float(line.split(",")[1]) for line in lines], dtype=torch.float64)
 
 
-def check_inputs(job: Job, parties: Sequence[str]) -> None:
+def check_inputs(job: PredictJob, parties: Sequence[str]) -> None:
     """Make sure that the owners among these parties say where their input is, and that it is.
 
     Cheap, so that a typing error shows before anyone is connected.
@@ -86,7 +89,7 @@ def check_inputs(job: Job, parties: Sequence[str]) -> None:
             _check_file(job.model.file, "model.file")
 
 
-def load_inputs(job: Job, party: str, search: Sequence[Path], progress: Progress) -> Inputs:
+def load_inputs(job: PredictJob, party: str, search: Sequence[Path], progress: Progress) -> Inputs:
     """Load what a party brings into the job."""
     if party == job.data.owner:
         with progress.stage("load"):
@@ -98,12 +101,12 @@ def load_inputs(job: Job, party: str, search: Sequence[Path], progress: Progress
     return Inputs()
 
 
-def load_data(job: Job, search: Sequence[Path]) -> Dataset:
+def load_data(job: PredictJob, search: Sequence[Path]) -> Dataset:
     """Load the rows to predict for."""
     return _load(job, job.data.source, search)
 
 
-def load_weights(job: Job, search: Sequence[Path]) -> dict[str, Tensor]:
+def load_weights(job: PredictJob, search: Sequence[Path]) -> dict[str, Tensor]:
     """Load or train the model."""
     if job.model.file is not None:
         return load_logistic(job.model.file)
@@ -112,22 +115,45 @@ def load_weights(job: Job, search: Sequence[Path]) -> dict[str, Tensor]:
     return train_logistic(_load(job, job.model.train, search))
 
 
-def take_part(session: Session, job: Job, inputs: Inputs) -> tuple[Prediction, Answers | None]:
-    """Do one party's part; the second value is for the receiver of the answers only."""
+def take_part(session: Session, job: PredictJob, place: Place) -> Part:
+    """Do one party's part."""
+    inputs = load_inputs(job, session.me, place.search, session.progress)
     prediction = predict(session, job.task(), features=inputs.features, weights=inputs.weights)
-    if prediction.values is None:
-        return prediction, None
-    return prediction, Answers(values=prediction.values, labels=inputs.labels)
+    answers = None
+    if prediction.values is not None:
+        answers = Answers(values=prediction.values, labels=inputs.labels)
+    # Before the end: if this fails here, the others still hear of it and write no result.
+    files = {folder.PREDICTIONS: answers.to_csv(reveal=job.protocol.reveal)} if answers else {}
+    result = summarise(
+        session,
+        job.task(),
+        prediction,
+        name=job.job.name,
+        launched=place.launched,
+        report=place.report(),
+        utility=measure(job, answers),
+    )
+    return Part(result=result, files=files)
 
 
-def measure(job: Job, answers: Answers | None) -> tuple[Metric, ...]:
+def complete(job: PredictJob, result: Result, stage: Path, search: Sequence[Path]) -> Result:
+    """Put the plaintext answers beside the private ones, if the job wants it."""
+    answers = stage / folder.PREDICTIONS
+    if job.report.compare == "plain" and answers.exists():
+        return compare_plain(job, result, read_answers(answers), search)
+    return result
+
+
+def measure(job: PredictJob, answers: Answers | None) -> tuple[Metric, ...]:
     """Say how good the answers are, as far as the receiver can tell."""
     if answers is None or answers.labels is None:
         return ()
     return (accuracy(answers.values, answers.labels, reveal=job.protocol.reveal),)
 
 
-def compare_plain(job: Job, result: Result, answers: Tensor, search: Sequence[Path]) -> Result:
+def compare_plain(
+    job: PredictJob, result: Result, answers: Tensor, search: Sequence[Path]
+) -> Result:
     """Put the answers of a plain computation beside the private ones.
 
     Only for someone who holds both sides' inputs, as when all parties run on one machine.
@@ -161,7 +187,7 @@ def _agreement(answers: Tensor, plain: Tensor, reveal: str) -> Metric:
     return Metric(name=name, value=value, unit=unit, samples=rows, reference=ideal)
 
 
-def _load(job: Job, source: Source, search: Sequence[Path]) -> Dataset:
+def _load(job: PredictJob, source: Source, search: Sequence[Path]) -> Dataset:
     if source.set is not None:
         dataset = load_dataset(source.set, search)
     elif source.file is not None:

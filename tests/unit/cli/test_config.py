@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tacit
-from tacit.cli.config import Job, PartyEntry, load_job, parse_address, with_parties
+from tacit.cli.config import PartyEntry, parse_address, with_parties
+from tacit.cli.kinds import find_kind, load_job
+from tacit.cli.predict_job import PredictJob as Job
 from tacit.cli.toml import read_record
 from tacit.errors import ConfigError
 
@@ -43,7 +45,7 @@ def changed(**changes):
 
 
 def read(raw):
-    return read_record(raw, Job, source="job.toml")
+    return read_record(raw, find_kind(raw, "job.toml").record, source="job.toml")
 
 
 def complaint(**changes):

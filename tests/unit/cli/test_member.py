@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from tacit.cli import member
-from tacit.cli.config import Job, PartyEntry, with_parties
+from tacit.cli import member, predict
+from tacit.cli.config import PartyEntry, with_parties
+from tacit.cli.predict_job import PredictJob as Job
 from tacit.cli.toml import read_record
 from tacit.crypto import make_identity
 from tacit.errors import ConfigError, PartyError
@@ -104,8 +105,9 @@ def sit(seats):
 
 def test_only_the_receiver_has_answers_and_the_end_is_metered_and_timed(seats):
     finished = sit(seats)
-    tables = {name: one.table for name, one in finished.items()}
-    assert tables == {"hospital": "row,prediction\n1,1\n2,0\n", "lab": None, "dealer": None}
+    files = {name: dict(one.files) for name, one in finished.items()}
+    answers = {"predictions.csv": "row,prediction\n1,1\n2,0\n"}
+    assert files == {"hospital": answers, "lab": {}, "dealer": {}}
     for one in finished.values():
         (party,) = one.result.parties
         assert party.spans[-1].name == "finish"
@@ -116,7 +118,7 @@ def test_a_bug_in_what_a_party_makes_of_its_answers_is_told_to_the_others(seats,
     def broken(job, answers):
         return () if answers is None else 1 / 0
 
-    monkeypatch.setattr(member, "measure", broken)
+    monkeypatch.setattr(predict, "measure", broken)
     ends = sit(seats)
     assert isinstance(ends["hospital"], ZeroDivisionError)
     for name in ("lab", "dealer"):

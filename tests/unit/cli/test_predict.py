@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from tacit.cli.config import Job
 from tacit.cli.predict import (
     Answers,
     check_inputs,
@@ -15,6 +14,7 @@ from tacit.cli.predict import (
     measure,
     read_answers,
 )
+from tacit.cli.predict_job import PredictJob as Job
 from tacit.cli.toml import read_record
 from tacit.errors import ConfigError, DataError
 from tacit.learn.private import predict_plain, save_logistic, scaled_features

@@ -1,0 +1,77 @@
+"""The table of kinds of jobs. Launching, joining and planning know a job by its entry here alone.
+
+A new kind is a record of its tables (a subclass of `Job`), functions that do a party's part, and
+a line in `KINDS`.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import RenderableType
+
+from tacit.cli import forecast, predict
+from tacit.cli.config import Job
+from tacit.cli.kind import Kind, Network
+from tacit.cli.predict_job import PredictJob
+from tacit.cli.toml import read_record, read_toml, suggest
+from tacit.errors import ConfigError
+
+# A kind's functions take its own record, so the table holds kinds of Any.
+KINDS: Mapping[str, Kind[Any]] = {
+    "predict": Kind(
+        record=PredictJob,
+        check_inputs=predict.check_inputs,
+        take_part=predict.take_part,
+        complete=predict.complete,
+        forecast=forecast.forecast_prediction,
+    ),
+}
+
+
+def load_job(path: Path) -> Job:
+    """Read and check a job file.
+
+    Raises:
+        ConfigError: names the file, every wrong key, what was wanted and what came.
+    """
+    raw = read_toml(path)
+    job: Job = read_record(raw, find_kind(raw, str(path)).record, source=str(path))
+    return job
+
+
+def kind_of(job: Job) -> Kind[Any]:
+    """Return the entry of a job that was loaded."""
+    return KINDS[job.job.kind]
+
+
+def forecast_job(
+    path: Path, *, rows: int | None, features: int | None, network: Network | None
+) -> RenderableType:
+    """Lay out the forecast of a job, without connecting to anyone.
+
+    Args:
+        path: the job file.
+        rows: how many rows there will be; read from the data here if not given.
+        features: how many features each has; likewise.
+        network: one network to forecast for; a few usual ones if not given.
+    """
+    job = load_job(path)
+    lay: Callable[..., RenderableType] | None = kind_of(job).forecast
+    if lay is None:
+        raise ConfigError(f"{path}: a job of kind {job.job.kind!r} has no plan to show")
+    return lay(job, rows=rows, features=features, network=network)
+
+
+def find_kind(raw: Mapping[str, object], source: str) -> Kind[Any]:
+    """Return the kind that a job file names, before the rest of it is read."""
+    head = raw.get("job")
+    name = head.get("kind") if isinstance(head, dict) else None
+    if name is None:
+        # Let the reader of records say what a whole head looks like.
+        return KINDS["predict"]
+    if not isinstance(name, str) or name not in KINDS:
+        near = suggest(name, KINDS) if isinstance(name, str) else ""
+        wanted = ", ".join(repr(known) for known in KINDS)
+        raise ConfigError(f"{source}: job.kind: wanted one of {wanted}, got {name!r}{near}")
+    return KINDS[name]
