@@ -12,11 +12,13 @@ from tacit.crypto.identity import (
     parse_fingerprint,
     parse_name,
 )
+from tacit.crypto.matching import Matcher
 from tacit.crypto.shamir import ShamirShare, recover, recover_bytes, share, share_bytes
 
 __all__ = [
     "Identity",
     "KeyPair",
+    "Matcher",
     "ShamirShare",
     "agree",
     "commit",

@@ -1,0 +1,126 @@
+"""Private matching of ids: owners learn which ids they have in common, and nothing of the others.
+
+Diffie and Hellman's way to match sets: everyone multiplies everyone's hashed ids by a secret
+number; equal ids end as equal points, whatever the order of the multiplications, and all others
+as points that say nothing.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from tacit.errors import DataError
+
+POINT_BYTES = 32
+_CURVE = ec.SECP256R1()
+_DOMAIN = b"tacit id 1\0"
+
+Report = Callable[[int], None]
+
+
+def hash_to_point(name: bytes) -> bytes:
+    """Hash a text to a point of the curve P-256, as its x-coordinate.
+
+    Every second number is the coordinate of no point, so further hashes are tried. The curve has
+    prime order: no property of a point survives its multiplication by a secret number.
+    """
+    for turn in range(256):
+        point = hashlib.sha256(_DOMAIN + bytes([turn]) + name).digest()
+        with suppress(ValueError):
+            _to_key(point)
+            return point
+    raise DataError("no point found for an id")  # one id in 2^256
+
+
+def _to_key(point: bytes) -> ec.EllipticCurvePublicKey:
+    """Take either of the two points with this x-coordinate; their multiples share theirs."""
+    return ec.EllipticCurvePublicKey.from_encoded_point(_CURVE, b"\x02" + point)
+
+
+class Matcher:
+    """One owner's side of a matching. Used once: the secret number is never used again.
+
+    Guarantee: against parties that follow the protocol, if Diffie–Hellman is hard on P-256
+        and SHA-256 behaves like a random function, nobody learns anything about ids that are not
+        common but how many there are, and which points of two other owners are equal.
+    Cost: two multiplications (about 0.1 ms) per id and owner; 32 bytes per id and message.
+    """
+
+    def __init__(self, ids: Sequence[str]) -> None:
+        """Take an owner's ids.
+
+        Raises:
+            DataError: there are none, one is empty, or one occurs twice.
+        """
+        _check_ids(ids)
+        self._ids = tuple(ids)
+        self._secret = ec.generate_private_key(_CURVE)
+        self._order: list[int] = []
+
+    def blind(self, report: Report | None = None) -> bytes:
+        """Return my ids as points, in an order that says nothing about theirs."""
+        hashed = (hash_to_point(name.encode()) for name in self._ids)
+        points = [self._multiply(point, at, report) for at, point in enumerate(hashed, start=1)]
+        self._order = sorted(range(len(points)), key=points.__getitem__)
+        return b"".join(points[at] for at in self._order)
+
+    def raise_points(self, points: bytes, report: Report | None = None) -> bytes:
+        """Multiply another owner's points, keeping their order.
+
+        Raises:
+            DataError: these are not points.
+        """
+        return b"".join(
+            self._multiply(point, at, report) for at, point in enumerate(split_points(points), 1)
+        )
+
+    def match(self, mine: bytes, others: Sequence[bytes]) -> list[int]:
+        """Return where my common ids stand among my ids, in the same order for every owner.
+
+        Args:
+            mine: my points, raised by everyone, in the order of `blind`.
+            others: those of every other owner.
+
+        Raises:
+            DataError: points are missing or occur twice.
+        """
+        points = split_points(mine)
+        if len(points) != len(self._ids):
+            raise DataError(f"wanted {len(self._ids)} of my points back, got {len(points)}")
+        common = set(points)
+        for theirs in others:
+            listed = split_points(theirs)
+            if len(set(listed)) != len(listed):
+                raise DataError("another owner has the same id twice; remove doubles there")
+            common &= set(listed)
+        places = {point: place for place, point in zip(self._order, points, strict=True)}
+        return [places[point] for point in sorted(common)]
+
+    def _multiply(self, point: bytes, at: int, report: Report | None) -> bytes:
+        if report is not None and at % 256 == 0:
+            report(at)
+        try:
+            return self._secret.exchange(ec.ECDH(), _to_key(point))
+        except ValueError as error:
+            raise DataError("got numbers that are no points of the curve") from error
+
+
+def split_points(points: bytes) -> list[bytes]:
+    """Take a string of points apart."""
+    if len(points) % POINT_BYTES:
+        raise DataError(f"wanted whole points of {POINT_BYTES} bytes, got {len(points)} bytes")
+    return [points[at : at + POINT_BYTES] for at in range(0, len(points), POINT_BYTES)]
+
+
+def _check_ids(ids: Sequence[str]) -> None:
+    if not ids:
+        raise DataError("wanted at least one id to match, got none")
+    seen: set[str] = set()
+    for row, name in enumerate(ids, start=1):
+        if not name:
+            raise DataError(f"row {row} has an empty id")
+        if name in seen:
+            raise DataError(f"the id in row {row} occurs before; every row needs an id of its own")
+        seen.add(name)

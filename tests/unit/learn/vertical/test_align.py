@@ -1,0 +1,77 @@
+"""Matching rows over links."""
+
+import pytest
+import torch
+
+from tacit.errors import DataError, PartyError
+from tacit.learn.vertical import align_rows
+from tacit.party import Meeting, run_threads
+
+IDS = {
+    "alice": ["p1", "p2", "p3", "p4", "p9"],
+    "bob": ["p9", "p3", "p0", "p2"],
+    "carol": ["p2", "x", "p9", "y", "p3", "z"],
+}
+
+
+def run(ids, patch=None):
+    meeting = Meeting(parties=tuple(ids), job_digest=b"\0" * 32)
+
+    def party(session):
+        found = align_rows(session, tuple(ids), ids[session.me])
+        return found, session.ledger.entries(), session.cost()
+
+    return run_threads(dict.fromkeys(ids, patch or party), meeting)
+
+
+@pytest.mark.parametrize("names", [("alice", "bob"), ("alice", "bob", "carol")])
+def test_all_owners_find_the_same_rows_in_the_same_order(names):
+    ends = run({name: IDS[name] for name in names})
+    rows = {name: [IDS[name][at] for at in ends[name][0]] for name in names}
+    assert len({tuple(one) for one in rows.values()}) == 1
+    assert set(rows["alice"]) == set.intersection(*(set(IDS[name]) for name in names))
+
+
+def test_the_ledger_says_what_was_learned():
+    entries = run(IDS)["bob"][1]
+    mine = {leak.what: leak for leak in entries if leak.to == "bob"}
+    assert mine["which of its ids all owners have"].elements == 3
+    assert mine["how many ids any two owners have in common"].kind == "protocol"
+
+
+def test_each_point_is_sent_once_per_round_and_owner():
+    cost = run({name: IDS[name] for name in ("alice", "bob")})["alice"][2]
+    sent = [one for one in cost.traffic if one.sender == "alice" and one.phase == "online"]
+    assert sum(one.payload_bytes for one in sent) == 32 * (5 + 4)
+    assert cost.online_rounds == 2
+
+
+def test_owners_without_a_common_id_are_told():
+    with pytest.raises(DataError, match="no id in common"):
+        run({"alice": ["a"], "bob": ["b"]})
+
+
+def test_doubled_ids_are_refused_before_anything_is_sent():
+    with pytest.raises(DataError, match="row 2 occurs"):
+        run({"alice": ["a", "a"], "bob": ["a"]})
+
+
+def test_an_owner_that_sends_no_points_is_named():
+    def party(session):
+        if session.me == "bob":
+            session.send("alice", "setup/ids", torch.tensor([0]), phase="setup")
+            session.recv("alice", "setup/ids", (1,))
+            return None
+        return align_rows(session, ("alice", "bob"), ["a"])
+
+    with pytest.raises(PartyError, match="0 ids"):
+        run({"alice": ["a"], "bob": ["b"]}, patch=party)
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_ids_per_side():
+    ids = {
+        "alice": [f"p{number}" for number in range(100_000)],
+        "bob": [f"p{number}" for number in range(50_000, 150_000)],
+    }
+    assert len(run(ids)["alice"][0]) == 50_000
