@@ -1,0 +1,122 @@
+"""Differential privacy: events, accountants, calibration, and mechanisms that write events.
+
+A mechanism returns a value and an event. Events go into a `Ledger`; `epsilon(ledger, delta=…)` is
+the only place where an ε comes from. Randomness is a `tacit.ring.Prg` that is handed in.
+"""
+
+from tacit.dp.accountant import ACCOUNTANTS, Accountant, supporting
+from tacit.dp.additive import (
+    add_binomial,
+    add_discrete_gaussian,
+    add_gaussian,
+    add_laplace,
+    normal,
+)
+from tacit.dp.alone import alone_epsilon, binomial_epsilon
+from tacit.dp.bounded import (
+    Bounded,
+    QuantileClip,
+    clip,
+    clip_layers,
+    follow_quantile,
+    joint_bound,
+)
+from tacit.dp.calibrate import Plan, Target, largest_budget, least_noise
+from tacit.dp.codec import (
+    event_from_record,
+    event_to_record,
+    ledger_from_record,
+    ledger_to_record,
+)
+from tacit.dp.direction import DirectionReport, estimate_direction_sum, respond_direction
+from tacit.dp.event import (
+    ADD_REMOVE_CLIENT,
+    ADD_REMOVE_RECORD,
+    REPLACE_CLIENT,
+    REPLACE_RECORD,
+    Approximate,
+    Binomial,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Event,
+    FixedSample,
+    Gaussian,
+    Laplace,
+    Poisson,
+    Pure,
+    Relation,
+    Repeated,
+    Response,
+    Shuffled,
+    Unaccountable,
+    unroll,
+)
+from tacit.dp.ledger import Entry, Ledger, epsilon
+from tacit.dp.response import Responder, dummies, estimate_sum, respond
+from tacit.dp.rounding import round_randomly, rounded_bound
+from tacit.dp.shuffle import closed_form_epsilon, shuffled_delta, shuffled_epsilon
+from tacit.dp.sparse import SparseVector, select_above
+
+__all__ = [
+    "ACCOUNTANTS",
+    "ADD_REMOVE_CLIENT",
+    "ADD_REMOVE_RECORD",
+    "REPLACE_CLIENT",
+    "REPLACE_RECORD",
+    "Accountant",
+    "Approximate",
+    "Binomial",
+    "Bounded",
+    "DirectionReport",
+    "DiscreteGaussian",
+    "DiscreteLaplace",
+    "Entry",
+    "Event",
+    "FixedSample",
+    "Gaussian",
+    "Laplace",
+    "Ledger",
+    "Plan",
+    "Poisson",
+    "Pure",
+    "QuantileClip",
+    "Relation",
+    "Repeated",
+    "Responder",
+    "Response",
+    "Shuffled",
+    "SparseVector",
+    "Target",
+    "Unaccountable",
+    "add_binomial",
+    "add_discrete_gaussian",
+    "add_gaussian",
+    "add_laplace",
+    "alone_epsilon",
+    "binomial_epsilon",
+    "clip",
+    "clip_layers",
+    "closed_form_epsilon",
+    "dummies",
+    "epsilon",
+    "estimate_direction_sum",
+    "estimate_sum",
+    "event_from_record",
+    "event_to_record",
+    "follow_quantile",
+    "joint_bound",
+    "largest_budget",
+    "least_noise",
+    "ledger_from_record",
+    "ledger_to_record",
+    "normal",
+    "respond",
+    "respond_direction",
+    "round_randomly",
+    "rounded_bound",
+    "select_above",
+    "shuffled_delta",
+    "shuffled_epsilon",
+    "supporting",
+    "unroll",
+]

@@ -1,0 +1,104 @@
+"""The accountants, one table: each turns counted steps and δ into ε, always from above."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from tacit.dp.alone import advanced_epsilon, basic_epsilon
+from tacit.dp.check import target_delta
+from tacit.dp.curve import privacy_curve
+from tacit.dp.event import Event, Poisson, Relation, Step, Unaccountable, unroll
+from tacit.dp.fourier import fourier_epsilon
+from tacit.dp.library import has_pld, has_rdp, pld_epsilon, rdp_epsilon
+from tacit.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Accountant:
+    """One way of computing ε from what was done.
+
+    Args:
+        name: as reports and job files spell it.
+        basis: the theory in a few words.
+        compute: counted steps and δ to ε, an upper bound.
+        can: whether a step is in its reach.
+    """
+
+    name: str
+    basis: str
+    compute: Callable[[Mapping[Step, int], float], float]
+    can: Callable[[Step], bool]
+
+    def epsilon(self, events: Iterable[Event], *, delta: float) -> float:
+        """Compute ε of all events together; inf where one of them has no guarantee."""
+        target_delta(delta)
+        steps = unroll(events)
+        common_relation(steps)
+        if not steps:
+            return 0.0
+        if any(reason_without_guarantee(step) for step in steps):
+            return math.inf
+        self._refuse_unknown(steps)
+        return self.compute(steps, delta)
+
+    def _refuse_unknown(self, steps: Iterable[Step]) -> None:
+        unknown = sorted({type(step).__name__ for step in steps if not self.can(step)})
+        if unknown:
+            raise ConfigError(
+                f"the accountant {self.name!r} cannot account for {', '.join(unknown)}; "
+                f"those that can: {', '.join(supporting(steps)) or 'none'}"
+            )
+
+
+def supporting(events: Iterable[Event]) -> tuple[str, ...]:
+    """Name the accountants that can account for all of the events."""
+    steps = unroll(events)
+    return tuple(
+        name for name, known in ACCOUNTANTS.items() if all(known.can(step) for step in steps)
+    )
+
+
+def find_accountant(name: str) -> Accountant:
+    """Look an accountant up, or say which ones exist."""
+    if name not in ACCOUNTANTS:
+        raise ConfigError(f"the accountant is one of {', '.join(ACCOUNTANTS)}, got {name!r}")
+    return ACCOUNTANTS[name]
+
+
+def common_relation(steps: Iterable[Event]) -> Relation | None:
+    """Return the one neighbouring relation of all steps, or refuse a mixture."""
+    relations = {step.relation for step in steps}
+    if len(relations) > 1:
+        named = " and ".join(sorted(map(str, relations)))
+        raise ConfigError(
+            f"ε cannot be added up over different neighbouring relations, got {named}; "
+            "keep one ledger for each"
+        )
+    return next(iter(relations), None)
+
+
+def reason_without_guarantee(step: Event) -> str | None:
+    """Return why a step has no guarantee, or None if it has one."""
+    if isinstance(step, Unaccountable):
+        return step.reason
+    return reason_without_guarantee(step.event) if isinstance(step, Poisson) else None
+
+
+def _has_curve(step: Step) -> bool:
+    return privacy_curve(step) is not None
+
+
+def _has_bound(step: Step) -> bool:
+    return not isinstance(step, Unaccountable)
+
+
+ACCOUNTANTS = {
+    known.name: known
+    for known in (
+        Accountant("pld", "privacy loss distributions, dp-accounting", pld_epsilon, has_pld),
+        Accountant("rdp", "Rényi divergences, dp-accounting", rdp_epsilon, has_rdp),
+        Accountant("fourier", "privacy loss distributions, our own", fourier_epsilon, _has_curve),
+        Accountant("advanced", "Kairouz, Oh and Viswanath 2015", advanced_epsilon, _has_bound),
+        Accountant("basic", "sum of the parts", basic_epsilon, _has_bound),
+    )
+}

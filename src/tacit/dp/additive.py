@@ -1,0 +1,163 @@
+"""Mechanisms that add noise: Gaussian and Laplace on a grid, discrete Gaussian, binomial.
+
+Each returns the noisy value and its event. Floating-point noise has gaps that betray what it was
+added to (Mironov 2012); here values are rounded to a grid first and noise is a multiple of the
+grid, and the sensitivity in the event includes the rounding.
+"""
+
+import math
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+from tacit.dp.check import at_least_one, positive
+from tacit.dp.event import Binomial, DiscreteGaussian, DiscreteLaplace, Gaussian, Relation
+from tacit.errors import DataError, RangeError
+from tacit.ring import Prg, discrete_gaussian, discrete_laplace, popcount
+
+_GAUSSIAN_CELLS = 2.0**24  # cells of the grid per standard deviation
+_LAPLACE_CELLS = 2.0**30  # per scale
+_MOST_CELLS = 2.0**52
+_CHUNK = 1 << 18
+
+
+def add_gaussian(
+    total: Tensor, *, sigma: float, l2_sensitivity: float, relation: Relation, prg: Prg
+) -> tuple[Tensor, Gaussian]:
+    """Add Gaussian noise of standard deviation `sigma` to a real vector.
+
+    Guarantee: the rounding of a continuous Gaussian mechanism whose sensitivity is in the event, up
+    to a distance of about 1e-9 per entry: the normal numbers come from double precision and end at
+    8.5 standard deviations. Where this matters, use `add_discrete_gaussian`.
+    Cost: 16 bytes of the stream per entry; 0 rounds.
+    """
+    positive("sigma", sigma)
+    positive("l2_sensitivity", l2_sensitivity)
+    cell = _cell(sigma / _GAUSSIAN_CELLS)
+    noise = torch.round(normal(prg, total.numel()) * (sigma / cell)).view(total.shape)
+    noisy = (_to_grid(total, cell) + noise) * cell
+    grown = l2_sensitivity + cell * math.sqrt(total.numel())
+    return noisy, Gaussian(sigma=sigma, l2_sensitivity=grown, relation=relation)
+
+
+def add_laplace(
+    total: Tensor, *, scale: float, l1_sensitivity: float, relation: Relation, prg: Prg
+) -> tuple[Tensor, DiscreteLaplace]:
+    """Add discrete Laplace noise on a grid of about scale / 2^30 to a real vector.
+
+    Guarantee: pure differential privacy, exactly as the event says, if the stream is uniform.
+    Cost: about 90 bytes of the stream per entry; 0 rounds.
+    """
+    positive("scale", scale)
+    positive("l1_sensitivity", l1_sensitivity)
+    cell = _cell(scale / _LAPLACE_CELLS)
+    cells = Fraction(math.ceil(scale / cell))
+    noise = discrete_laplace(prg, total.numel(), scale=cells).view(total.shape)
+    noisy = (_to_grid(total, cell) + noise) * cell
+    event = DiscreteLaplace(
+        scale=cells,
+        l1_sensitivity=math.ceil(l1_sensitivity / cell) + total.numel(),
+        dimension=total.numel(),
+        relation=relation,
+    )
+    return noisy, event
+
+
+def add_discrete_gaussian(
+    total: Tensor, *, sigma2: Fraction, l2_sensitivity: float, relation: Relation, prg: Prg
+) -> tuple[Tensor, DiscreteGaussian]:
+    """Add discrete Gaussian noise to a vector of integers.
+
+    A client that adds its part of a distributed sum keeps the value and drops this event, which
+    speaks of one part alone; the sum's event is `DiscreteGaussian(parts=honest clients)`.
+
+    Guarantee: exactly as the event says, if the stream is uniform.
+    Cost: 110 to 180 bytes of the stream per entry; 0 rounds.
+    """
+    _refuse_floats(total)
+    event = DiscreteGaussian(
+        sigma2=sigma2,
+        l2_sensitivity=l2_sensitivity,
+        dimension=total.numel(),
+        relation=relation,
+    )
+    return total + discrete_gaussian(prg, tuple(total.shape), sigma2=sigma2), event
+
+
+def add_binomial(
+    total: Tensor,
+    *,
+    trials: int,
+    sensitivities: tuple[float, float, float],
+    relation: Relation,
+    prg: Prg,
+) -> tuple[Tensor, Binomial]:
+    """Add Bin(trials, 1/2) − trials / 2 to a vector of integers (cpSGD), for even `trials`.
+
+    Args:
+        total: integers.
+        trials: fair coins per entry; clients add up, each bringing its share of the coins.
+        sensitivities: L1, L2 and L∞.
+        relation: of the sensitivities.
+        prg: the source of the coins.
+
+    Guarantee: exactly as the event says, if the stream is uniform.
+    Cost: trials / 8 bytes of the stream per entry, rounded up to words; 0 rounds.
+    """
+    _refuse_floats(total)
+    if at_least_one("trials", trials) % 2:
+        raise RangeError(f"trials must be even for the noise to be centred on 0, got {trials}")
+    event = Binomial(
+        trials=trials,
+        dimension=total.numel(),
+        l1_sensitivity=sensitivities[0],
+        l2_sensitivity=sensitivities[1],
+        linf_sensitivity=sensitivities[2],
+        relation=relation,
+    )
+    noise = _heads(prg, total.numel(), trials) - trials // 2
+    return total + noise.view(total.shape), event
+
+
+def normal(prg: Prg, count: int) -> Tensor:
+    """Draw standard normal numbers in float64, by Box and Muller."""
+    pairs = -(-count // 2)
+    uniform = (prg.words((2, pairs)) & (2**53 - 1)).to(torch.float64)
+    radius = torch.sqrt(-2 * torch.log((uniform[0] + 0.5) * 2.0**-53))
+    angle = uniform[1] * (2 * math.pi * 2.0**-53)
+    return torch.cat([radius * torch.cos(angle), radius * torch.sin(angle)])[:count]
+
+
+def _cell(wanted: float) -> float:
+    """Round a grid down to a power of two, by which multiplying is exact."""
+    return 2.0 ** math.floor(math.log2(wanted))
+
+
+def _to_grid(total: Tensor, cell: float) -> Tensor:
+    cells = torch.round(total.detach().to(torch.float64) / cell)
+    if not bool((cells.abs() < _MOST_CELLS / 2).all()):  # False for NaN as well
+        raise DataError(
+            f"a value of shape {tuple(total.shape)} is NaN, infinite or more than 2^51 cells of "
+            f"the noise's grid ({cell:.3g}) large; clip it first"
+        )
+    return cells
+
+
+def _refuse_floats(total: Tensor) -> None:
+    if total.dtype != torch.int64:
+        raise DataError(f"discrete noise is added to int64 integers, got {total.dtype}")
+
+
+def _heads(prg: Prg, count: int, trials: int) -> Tensor:
+    """Count the heads of `trials` fair coins, `count` times."""
+    words, rest = divmod(trials, 64)
+    heads = torch.zeros(count, dtype=torch.int64)
+    rows = max(1, _CHUNK // (words + 1))
+    for at in range(0, count, rows):
+        size = min(rows, count - at)
+        coins = prg.words((size, words + (rest > 0)))
+        if rest:
+            coins[:, -1] &= (1 << rest) - 1
+        heads[at : at + size] = popcount(coins).to(torch.int64).sum(dim=1)
+    return heads

@@ -1,0 +1,133 @@
+"""The privacy ledger: every event of a run in order, and the claim that follows from it."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import final
+
+from tacit.dp.accountant import (
+    Accountant,
+    common_relation,
+    find_accountant,
+    reason_without_guarantee,
+)
+from tacit.dp.event import Event, unroll
+from tacit.errors import ConfigError
+from tacit.result import Claim
+
+DEFAULT_ACCOUNTANT = "pld"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One event, and the clients whose data it concerns; None means everyone's."""
+
+    event: Event
+    clients: frozenset[str] | None = None
+    note: str = ""
+
+
+@final
+class Ledger:
+    """An append-only list of what was done to whose data.
+
+    Events of a central mechanism concern everyone; a client's own noise concerns that client, and
+    different clients' budgets do not add up: each has its own data.
+    """
+
+    __slots__ = ("_entries",)
+
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self._entries = list(entries)
+
+    def record(self, event: Event, *, clients: Iterable[str] | None = None, note: str = "") -> None:
+        """Write an event down; without `clients` it concerns the data of all."""
+        if isinstance(clients, str):
+            raise ConfigError(f"clients is a list of names, got the single string {clients!r}")
+        self._entries.append(Entry(event, None if clients is None else frozenset(clients), note))
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """All entries in the order in which they were written."""
+        return tuple(self._entries)
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """Every client that an entry names, sorted."""
+        return tuple(sorted(set().union(*(entry.clients or () for entry in self._entries))))
+
+    def events_of(self, client: str | None) -> tuple[Event, ...]:
+        """Return the events that concern a client; for None those that concern everyone."""
+        return tuple(
+            entry.event
+            for entry in self._entries
+            if entry.clients is None or (client is not None and client in entry.clients)
+        )
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __repr__(self) -> str:
+        return f"Ledger({len(self._entries)} events)"
+
+
+def epsilon(
+    ledger: Ledger | Iterable[Event],
+    *,
+    delta: float,
+    accountant: str = DEFAULT_ACCOUNTANT,
+    client: str | None = None,
+    subject: str = "",
+) -> Claim:
+    """Compute the claim that follows from a ledger, for one client or for the worst-off.
+
+    Args:
+        ledger: what was done; a plain list of events concerns everyone.
+        delta: δ of the claim, above 0 and below 1.
+        accountant: a name in `ACCOUNTANTS`.
+        client: whose claim; None takes the client that has lost most.
+        subject: what the claim is about; by default the unit of the relation.
+
+    Guarantee: the ε of the claim is an upper bound if every event happened as recorded, with fresh
+    randomness; it is None and the guarantee "no guarantee" if an event has no finite ε.
+    """
+    if not isinstance(ledger, Ledger):
+        ledger = Ledger(Entry(event) for event in ledger)
+    known = find_accountant(accountant)
+    everyone = [client] if client is not None else [*ledger.clients, None]
+    # Clients to whom the same was done, in whatever order, are computed once.
+    histories = {
+        frozenset(unroll(events).items()): events
+        for events in (ledger.events_of(name) for name in everyone)
+    }
+    worst = max(histories.values(), key=lambda events: known.epsilon(events, delta=delta))
+    return _claim(worst, known, delta, subject)
+
+
+def _claim(events: tuple[Event, ...], known: Accountant, delta: float, subject: str) -> Claim:
+    steps = unroll(events)
+    relation = common_relation(steps)
+    reasons = sorted({why for step in steps if (why := reason_without_guarantee(step))})
+    spent = known.epsilon(events, delta=delta)
+    if not reasons and math.isinf(spent):
+        reasons = [f"{known.name} finds no finite ε at this δ"]
+    assumptions = (f"{known.name}: {known.basis}", "noise is drawn as recorded and kept secret")
+    about = subject or f"each {relation.unit if relation else 'record'}'s data"
+    if reasons:
+        return Claim(
+            subject=about,
+            guarantee="no guarantee",
+            assumptions=(*assumptions, *reasons),
+            delta=delta,
+            relation=None if relation is None else str(relation),
+            accountant=known.name,
+        )
+    return Claim(
+        subject=about,
+        guarantee="(ε, δ)-differential privacy",
+        assumptions=assumptions,
+        epsilon=spent,
+        delta=delta,
+        relation=None if relation is None else str(relation),
+        accountant=known.name,
+    )

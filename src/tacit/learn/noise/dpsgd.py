@@ -1,0 +1,147 @@
+"""DP-SGD: local training with per-record clipping, hidden Poisson batches and Gaussian noise.
+
+Opacus computes the per-record gradients; batches and noise come from our generator, because its own
+are made for speed and not for secrecy.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tacit.dp import ADD_REMOVE_RECORD, Gaussian, Poisson, Repeated, add_gaussian
+from tacit.errors import ConfigError, DataError
+from tacit.ring import Prg
+
+_CHUNK = 256  # records whose gradients are held at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class DpSgd:
+    """How a model is trained.
+
+    Args:
+        steps: noisy gradient steps.
+        rate: the probability with which a record joins a batch.
+        clip: largest L2 norm of a record's gradient.
+        multiplier: noise per clip.
+        learning_rate: of plain gradient descent.
+        momentum: of the steps; what is public stays public.
+    """
+
+    steps: int
+    rate: float
+    clip: float
+    multiplier: float
+    learning_rate: float = 0.1
+    momentum: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or not self.learning_rate > 0 or not 0 <= self.momentum < 1:
+            raise ConfigError(f"steps, learning_rate and momentum must make sense, got {self}")
+        _ = self.event  # checks rate, clip and multiplier
+
+    @property
+    def event(self) -> Repeated:
+        """What the whole training does to one record, before the grid of the noise is known."""
+        noise = Gaussian(
+            sigma=self.multiplier * self.clip, l2_sensitivity=self.clip, relation=ADD_REMOVE_RECORD
+        )
+        return Repeated(
+            event=Poisson(event=noise, rate=self.rate, is_hidden=True), count=self.steps
+        )
+
+
+def train_dp_sgd(
+    model: nn.Module, x: Tensor, labels: Tensor, settings: DpSgd, *, prg: Prg
+) -> Repeated:
+    """Train a classifier in place and return the event of the whole training.
+
+    Guarantee: record-level, for adding or removing one, as the event says; batches are never shown.
+    The number of records is taken as public: it sets the step size.
+    Cost: one gradient per record that is drawn; memory for 256 gradients.
+
+    Raises:
+        ConfigError: the extra is missing, or the model mixes records (batch normalisation).
+    """
+    if len(x) != len(labels) or len(x) == 0:
+        raise DataError(f"as many labels as rows are needed, got {len(x)} and {len(labels)}")
+    wrapped = _per_record(model)
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    optimiser = torch.optim.SGD(parameters, settings.learning_rate, momentum=settings.momentum)
+    noise = settings.event.event
+    try:
+        for _ in range(settings.steps):
+            rows = _poisson_batch(len(x), settings.rate, prg)
+            total = _clipped_sum(wrapped, parameters, x[rows], labels[rows], settings.clip)
+            noisy, noise = add_gaussian(
+                total,
+                sigma=settings.multiplier * settings.clip,
+                l2_sensitivity=settings.clip,
+                relation=ADD_REMOVE_RECORD,
+                prg=prg,
+            )
+            _load_gradient(parameters, noisy / (settings.rate * len(x)))
+            optimiser.step()
+    finally:
+        wrapped.to_standard_module()  # takes the hooks and the stored gradients off the model
+    sampled = Poisson(event=noise, rate=settings.rate, is_hidden=True)
+    return Repeated(event=sampled, count=settings.steps)
+
+
+# Opacus is untyped, hence Any.
+def _per_record(model: nn.Module) -> Any:
+    try:
+        from opacus import GradSampleModule
+        from opacus.validators import ModuleValidator
+    except ModuleNotFoundError:
+        raise ConfigError("DP-SGD needs Opacus; run: pip install 'tacit[dp]'") from None
+    problems = ModuleValidator.validate(model, strict=False)
+    if problems:
+        raise ConfigError(f"the model has no per-record gradients: {problems[0]}")
+    return GradSampleModule(model, loss_reduction="sum")
+
+
+def _poisson_batch(records: int, rate: float, prg: Prg) -> Tensor:
+    coins = prg.below(2**53, records) < round(rate * 2**53)
+    return torch.nonzero(coins).view(-1)
+
+
+def _clipped_sum(
+    wrapped: Any, parameters: list[nn.Parameter], x: Tensor, labels: Tensor, clip: float
+) -> Tensor:
+    """Add up the gradients of the batch, each scaled to the clip if it is longer."""
+    total = torch.zeros(sum(p.numel() for p in parameters), dtype=torch.float64)
+    for rows, targets in _chunks(x, labels):
+        wrapped.zero_grad(set_to_none=True)
+        # Opacus hooks the whole model: without a gradient to the inputs torch warns at every step.
+        rows = rows.detach().requires_grad_(rows.is_floating_point())
+        loss = nn.functional.cross_entropy(wrapped(rows), targets, reduction="sum")
+        torch.autograd.backward(loss)
+        # Any: grad_sample is planted on the parameters by Opacus.
+        gradients = torch.cat([_sample(p).flatten(1) for p in parameters], dim=1).double()
+        norms = gradients.norm(dim=1)
+        if not bool(torch.isfinite(norms).all()):
+            raise DataError("a record's gradient is NaN or infinite; lower the learning rate")
+        factors = (clip * (1 - 2.0**-20) / norms.clamp_min(1e-300)).clamp_max(1.0)
+        total += (factors @ gradients).cpu()
+    wrapped.zero_grad(set_to_none=True)
+    return total
+
+
+def _sample(parameter: Any) -> Tensor:
+    gradients: Tensor = parameter.grad_sample
+    return gradients.detach()
+
+
+def _chunks(x: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    for at in range(0, len(x), _CHUNK):
+        yield x[at : at + _CHUNK], labels[at : at + _CHUNK]
+
+
+def _load_gradient(parameters: list[nn.Parameter], gradient: Tensor) -> None:
+    pieces = torch.split(gradient, [p.numel() for p in parameters])
+    for parameter, piece in zip(parameters, pieces, strict=True):
+        parameter.grad = piece.view_as(parameter).to(parameter)

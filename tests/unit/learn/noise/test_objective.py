@@ -1,0 +1,74 @@
+import math
+
+import pytest
+import torch
+
+from tacit.errors import ConfigError, DataError
+from tacit.learn.noise import ObjectiveSettings, fit_private_logistic
+from tacit.learn.noise.objective import _effective, _tilt
+from tacit.ring import Prg
+
+
+def prg(label="objective"):
+    return Prg(b"a key for tests.").fork(label)
+
+
+def rows(count=2000, dimension=5):
+    generator = torch.Generator().manual_seed(5)
+    x = torch.randn(count, dimension, generator=generator, dtype=torch.float64)
+    x = x / x.norm(dim=1).max()
+    truth = torch.tensor([3.0, -2.0, 0.0, 1.0, 0.0], dtype=torch.float64)
+    return x, torch.where(x @ truth >= 0, 1, -1)
+
+
+def test_a_large_budget_classifies_well_and_a_tiny_one_does_not():
+    x, labels = rows()
+    settings = {"regularisation": 1e-3}
+    good, event = fit_private_logistic(
+        x, labels, ObjectiveSettings(epsilon=20.0, **settings), prg=prg()
+    )
+    bad, _ = fit_private_logistic(
+        x, labels, ObjectiveSettings(epsilon=1e-3, **settings), prg=prg("tiny")
+    )
+
+    def accuracy(w):
+        return float((torch.sign(x @ w) == labels).double().mean())
+
+    assert accuracy(good) > 0.93 > accuracy(bad)
+    assert event.epsilon == 20.0
+
+
+def test_the_weights_are_where_the_gradient_vanishes():
+    x, labels = rows()
+    settings = ObjectiveSettings(epsilon=2.0)
+    w, _ = fit_private_logistic(x, labels, settings, prg=prg())
+    epsilon, extra = _effective(settings, len(x))
+    tilt = _tilt(prg(), 5, epsilon)
+    signs = labels.double()
+    slope = -(signs * torch.sigmoid(-signs * (x @ w))) @ x / len(x)
+    gradient = slope + (settings.regularisation + extra) * w + tilt / len(x)
+    assert float(gradient.norm()) < 1e-6
+
+
+def test_the_random_term_has_the_length_that_epsilon_asks_for():
+    source = prg()
+    lengths = torch.tensor([float(_tilt(source, 6, 0.5).norm()) for _ in range(2000)])
+    # Gamma(6, 4): mean 24, standard error 9.8 / sqrt(2000)
+    assert float(lengths.mean()) == pytest.approx(24, abs=1.1)
+    assert float(lengths.std()) == pytest.approx(math.sqrt(6) * 4, rel=0.1)
+
+
+def test_a_weak_regulariser_is_strengthened_when_epsilon_cannot_pay_for_it():
+    epsilon, extra = _effective(ObjectiveSettings(epsilon=0.1, regularisation=1e-6), 100)
+    assert epsilon == 0.05
+    assert extra > 0
+
+
+def test_rows_and_labels_that_break_the_proof_are_refused():
+    x, labels = rows(10)
+    with pytest.raises(DataError, match="norm of at most 1"):
+        fit_private_logistic(x * 10, labels, ObjectiveSettings(epsilon=1.0), prg=prg())
+    with pytest.raises(DataError, match="−1 or"):
+        fit_private_logistic(x, labels * 2, ObjectiveSettings(epsilon=1.0), prg=prg())
+    with pytest.raises(ConfigError, match="epsilon"):
+        ObjectiveSettings(epsilon=0.0)
