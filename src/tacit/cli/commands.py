@@ -11,6 +11,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 from rich.console import Console
 
+from tacit.cli import chat
 from tacit.cli.screen import say
 from tacit.cli.toml import read_toml
 from tacit.errors import ConfigError
@@ -281,4 +282,4 @@ def verify(edge: Edge, /, claim: float | None, out: Path | None, **asked: Any) -
         check_claim(findings, claim)
 
 
-COMMANDS = (demo, run, party, keys, plan, report, verify, bench, completion)
+COMMANDS = (demo, run, party, keys, plan, report, verify, *chat.COMMANDS, bench, completion)

@@ -88,7 +88,8 @@ def describe_model(path: Path) -> list[tuple[str, str]]:
     checkpoint = open_checkpoint(path)
     tokenizer = checkpoint.tokenizer()
     a = checkpoint.architecture
-    checkpoint.load(memory_bytes=free_memory_bytes())
+    checkpoint.check_memory(free_memory_bytes())
+    checkpoint.load()
     rows = [
         ("family", a.family),
         ("parameters", f"{parameters(a):,}"),

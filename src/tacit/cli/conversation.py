@@ -1,0 +1,122 @@
+"""A conversation at the terminal: what the user says, what comes back, and what it took."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.text import Text
+
+from tacit.cli.screen import printable, say
+from tacit.llm import Ask, Message, Receipt, Reply, Sampling, Spent, Tokenizer, TooLongError, Voice
+
+_UNITS = ("B", "kB", "MB", "GB")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manner:
+    """How answers are made; all of it is the user's own choice and unknown to the others."""
+
+    sampling: Sampling = field(default_factory=Sampling)
+    limit: int = 256
+    system: str | None = None
+
+    def ask(self, talk: list[Message]) -> Ask:
+        """Ask for the next answer in a conversation."""
+        first = [] if self.system is None else [Message(role="system", content=self.system)]
+        return Ask(messages=(*first, *talk), sampling=self.sampling, limit=self.limit)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Partner:
+    """What one talks to: a model by its name, how it speaks, and its tokenizer."""
+
+    name: str
+    voice: Voice
+    tokenizer: Tokenizer
+
+    def reply(self, ask: Ask) -> Reply:
+        """Return the answer, to be iterated over."""
+        return Reply(self.voice, self.tokenizer, ask)
+
+
+def converse(partner: Partner, manner: Manner, *, console: Console, prompt: str | None) -> None:
+    """Answer one prompt, or what is typed until the end of the input, a line each time."""
+    talk: list[Message] = []
+    for text in _typed(console) if prompt is None else [prompt]:
+        talk.append(Message(role="user", content=text))
+        reply = _fitting(partner, manner, talk, console)
+        said = _show(reply, console)
+        talk.append(Message(role="assistant", content=said))
+        if reply.receipt is not None:
+            for line in receipt_lines(reply.receipt):
+                say(console, line, "dim")
+
+
+def _fitting(partner: Partner, manner: Manner, talk: list[Message], console: Console) -> Reply:
+    """Ask for an answer, forgetting the oldest turns of a talk that has grown too long."""
+    while True:
+        try:
+            return partner.reply(manner.ask(talk))
+        except TooLongError:
+            if len(talk) == 1:
+                raise
+            del talk[:2]
+            say(console, "the oldest turn no longer fits into the context and is left out", "dim")
+
+
+def receipt_lines(receipt: Receipt) -> list[str]:
+    """Say what an answer took: speed, traffic, and what each side learned from it."""
+    speed = receipt.tokens_per_s
+    steady = "speed not measured" if speed is None else f"{speed:.1f} tokens/s"
+    lines = [f"{receipt.tokens} tokens · {steady} · first after {receipt.prompt_seconds:.2f} s"]
+    if receipt.prompt_spent.payload_bytes:
+        lines.append("first token: " + _traffic(receipt.prompt_spent, 1))
+        if receipt.tokens > 1:
+            lines.append("each after it: " + _traffic(receipt.spent, receipt.tokens - 1))
+    else:
+        lines.append("nothing was sent")
+    learned: dict[str, list[str]] = {}
+    for leak in receipt.leaks:
+        learned.setdefault(leak.to, []).append(leak.what)
+    return [*lines, *(f"{to} learned: {'; '.join(whats)}" for to, whats in learned.items())]
+
+
+def _traffic(spent: Spent, tokens: int) -> str:
+    return (
+        f"{show_bytes(spent.payload_bytes / tokens)} and {spent.round_trips / tokens:.1f} "
+        f"round trips, {show_bytes(spent.offline_bytes / tokens)} sent ahead"
+    )
+
+
+def show_bytes(count: float) -> str:
+    """Write a number of bytes with a unit that fits."""
+    power = 0
+    while count >= 1000 and power < len(_UNITS) - 1:
+        count, power = count / 1000, power + 1
+    return f"{count:.0f} {_UNITS[power]}" if power == 0 else f"{count:.1f} {_UNITS[power]}"
+
+
+def _show(reply: Reply, console: Console) -> str:
+    """Print an answer as it comes, and return it."""
+    pieces = []
+    for piece in reply:
+        pieces.append(piece)
+        shown = printable(piece.replace("\t", "    "))
+        console.print(Text(shown), end="", soft_wrap=True, highlight=False)
+        console.file.flush()
+    console.print()
+    return "".join(pieces)
+
+
+def _typed(console: Console) -> Iterator[str]:
+    """Yield lines from standard input; asks for them if a person is there."""
+    is_person = sys.stdin.isatty()
+    while True:
+        if is_person:
+            console.print("[bold]you>[/bold] ", end="")
+        line = sys.stdin.readline()
+        if not line:
+            return
+        if line.strip():
+            yield line.strip()

@@ -1,0 +1,63 @@
+"""Private inference of a language model: one round trip per non-linear layer, offline masks.
+
+Three parties of one `tacit.party.Session`, seated by `Seats`:
+
+    owner   vault = open_vault(model, precision=Precision()); serve_owner(session, vault)
+    dealer  serve_dealer(session, architecture, precision=Precision())
+    user    client = Client(session, architecture, precision=Precision(), network=Network(...))
+            talk = Conversation(client)
+            for token in talk.generate(ids, choose, limit=64, on_wait=...): ...
+            talk.close(); client.close()
+
+`choose(scores) -> place` is the user's sampling on scores in an order that it does not know.
+"""
+
+from tacit.llm.private.client import Ahead, Client, Memory, Naming
+from tacit.llm.private.conversation import Choose, Conversation, Token
+from tacit.llm.private.dealer import serve_dealer
+from tacit.llm.private.forecast import (
+    Network,
+    OfflineCost,
+    PassCost,
+    choose_form,
+    layer_messages,
+    leaks,
+    offline_cost,
+    pass_cost,
+)
+from tacit.llm.private.order import FORMS, Form, Order
+from tacit.llm.private.owner import serve_owner
+from tacit.llm.private.precision import BRIEF, COMPACT, Precision
+from tacit.llm.private.seats import Seats
+from tacit.llm.private.setup import DealerMasks, MaskedWeights, OwnerVault, open_vault
+
+__all__ = [
+    "BRIEF",
+    "COMPACT",
+    "FORMS",
+    "Ahead",
+    "Choose",
+    "Client",
+    "Conversation",
+    "DealerMasks",
+    "Form",
+    "MaskedWeights",
+    "Memory",
+    "Naming",
+    "Network",
+    "OfflineCost",
+    "Order",
+    "OwnerVault",
+    "PassCost",
+    "Precision",
+    "Seats",
+    "Token",
+    "choose_form",
+    "layer_messages",
+    "leaks",
+    "offline_cost",
+    "open_vault",
+    "pass_cost",
+    "serve_dealer",
+    "serve_owner",
+]

@@ -1,0 +1,172 @@
+"""The user's online work: sees permuted values, computes what is not linear, answers."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tacit import ring
+from tacit.errors import RangeError
+from tacit.llm.private.blueprint import Blueprint
+from tacit.llm.private.exchange import Exchange
+from tacit.llm.private.narrow import pack
+from tacit.llm.private.parcel import Channel
+from tacit.llm.private.prepare import Prepared
+from tacit.llm.private.resent import Resent
+from tacit.llm.private.shelf import Shelf
+
+
+class Asking:
+    """One conversation of the user, online.
+
+    Guarantee: what it sees of the model is what the ledger lists: activations, scores and norms
+    in fresh secret orders. Against the recovery of weights from them there is no guarantee.
+    Cost: messages as `Blueprint` lists them.
+    """
+
+    def __init__(self, plan: Blueprint, talk: Channel, cached: Shelf, posted: Shelf) -> None:
+        self._plan = plan
+        self._talk = talk
+        self._cached = cached
+        self._posted = posted
+
+    def prompt(self, prepared: Prepared, ids: Sequence[int]) -> Tensor:
+        """Return what the owner is sent of the tokens of a prompt, as bytes."""
+        vocab = self._plan.architecture.vocab
+        hot = -prepared.tape.words("first.hot.mask", len(ids), vocab)
+        hot[torch.arange(len(ids)), torch.tensor(ids)] += 1
+        return pack(hot, self._plan.wide_bytes)
+
+    def choice(self, prepared: Prepared, run: int, place: int) -> Tensor:
+        """Return what the owner is sent of a chosen place, as bytes."""
+        choose = self._plan.choose()
+        (cover,) = choose.covers(prepared.tape, prepared.order.runs)
+        hot = torch.zeros((1, self._plan.architecture.vocab), dtype=torch.int64)
+        hot[0, place] = 1
+        return choose.answer([cover[run : run + 1]], [hot])
+
+    def run(self, prepared: Prepared, run: int) -> Tensor:
+        """Go through all layers, and return the scores in the order of this run: (rows, vocab)."""
+        for layer in range(self._plan.architecture.layers):
+            self._project(prepared, run, layer)
+            self._attend(prepared, run, layer)
+            if self._plan.is_merged:
+                self._merge(prepared, run, layer)
+            else:
+                self._middle(prepared, run, layer)
+                self._activate(prepared, run, layer)
+        return self._score(prepared, run)
+
+    def _see(self, exchange: Exchange, prepared: Prepared, run: int, *, total: int) -> list[Tensor]:
+        """Receive what is shown, as doubles; ``total`` rows were drawn for the whole order."""
+        rows = _rows(prepared, run, total)
+        veils = [veil[rows] for veil in exchange.veils(prepared.tape, total)]
+        shown = self._talk.recv_bytes(rows.stop - rows.start, exchange.shown_bytes)
+        out = []
+        for reveal, words in zip(exchange.reveals, exchange.see(veils, shown), strict=True):
+            _check_range(words, reveal.nbytes, reveal.frac_bits, f"{exchange.label}.{reveal.name}")
+            out.append(ring.decode(words, frac_bits=reveal.frac_bits))
+        return out
+
+    def _answer(
+        self, exchange: Exchange, prepared: Prepared, run: int, *values: Tensor, total: int
+    ) -> None:
+        rows = _rows(prepared, run, total)
+        covers = [cover[rows] for cover in exchange.covers(prepared.tape, total)]
+        words = [
+            ring.encode(value, frac_bits=answer.frac_bits)
+            for answer, value in zip(exchange.answers, values, strict=True)
+        ]
+        self._talk.send_bytes(exchange.answer(covers, words))
+
+    def _norm(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the normalised rows, and what they were divided by."""
+        a = self._plan.architecture
+        if a.norm == "layer":
+            x = x - x.mean(1, keepdim=True)
+        sigma = (x.square().mean(1, keepdim=True) + a.norm_eps).sqrt()
+        return x / sigma, sigma
+
+    def _project(self, prepared: Prepared, run: int, layer: int) -> None:
+        exchange, total = self._plan.project(layer), prepared.order.rows
+        x, *qkv = self._see(exchange, prepared, run, total=total)
+        h, sigma = self._norm(x)
+        values = [part / sigma for part in qkv]
+        if self._plan.architecture.skips_from_norm:
+            values.append(h)
+        self._answer(exchange, prepared, run, *values, total=total)
+
+    def _attend(self, prepared: Prepared, run: int, layer: int) -> None:
+        order, tape = prepared.order, prepared.tape
+        kernel = self._plan.attention(layer, order, run)
+        if isinstance(kernel, Resent):
+            seen = kernel.ask(self._talk, tape)
+        else:
+            rows = _rows(prepared, run, order.rows)
+            posted = order.posted_before(run)
+            keys, values, seen = kernel.ask(
+                self._talk,
+                tape,
+                query=prepared.queries[layer][rows],
+                cached=self._cached.upto(layer, order.past + rows.stop),
+                posted=self._posted.upto(layer, posted),
+            )
+            self._posted.put(layer, posted, keys, values)
+        bits = self._plan.precision.scores
+        _check_range(seen, 8, bits, f"{layer}.scores")
+
+    def _middle(self, prepared: Prepared, run: int, layer: int) -> None:
+        exchange, total = self._plan.middle(layer), prepared.order.rows
+        (x,) = self._see(exchange, prepared, run, total=total)
+        h, _ = self._norm(x)
+        values = (h,) if self._plan.architecture.skips_from_norm else (h, x)
+        self._answer(exchange, prepared, run, *values, total=total)
+
+    def _activate(self, prepared: Prepared, run: int, layer: int) -> None:
+        exchange, total = self._plan.activate(layer), prepared.order.rows
+        branches = self._see(exchange, prepared, run, total=total)
+        self._answer(exchange, prepared, run, self._active(branches), total=total)
+
+    def _merge(self, prepared: Prepared, run: int, layer: int) -> None:
+        exchange, total = self._plan.merge(layer), prepared.order.rows
+        x, *branches = self._see(exchange, prepared, run, total=total)
+        _, sigma = self._norm(x)
+        active = self._active([branch / sigma for branch in branches])
+        self._answer(exchange, prepared, run, active, x, total=total)
+
+    def _active(self, branches: list[Tensor]) -> Tensor:
+        match self._plan.architecture.activation:
+            case "swiglu":
+                return functional.silu(branches[0]) * branches[1]
+            case "gelu":
+                return functional.gelu(branches[0])
+            case "gelu_tanh":
+                return functional.gelu(branches[0], approximate="tanh")
+
+    def _score(self, prepared: Prepared, run: int) -> Tensor:
+        plan, total = self._plan, prepared.order.scores
+        last = plan.last_norm()
+        if last is not None:
+            (x,) = self._see(last, prepared, run, total=total)
+            h, _ = self._norm(x)
+            self._answer(last, prepared, run, h, total=total)
+            return self._see(plan.score(), prepared, run, total=total)[0]
+        x, scores = self._see(plan.score(), prepared, run, total=total)
+        _, sigma = self._norm(x)
+        return scores / sigma
+
+
+def _rows(prepared: Prepared, run: int, total: int) -> slice:
+    return slice(0, total) if prepared.order.is_prompt else slice(run, run + 1)
+
+
+def _check_range(words: Tensor, nbytes: int, frac_bits: int, wire: str) -> None:
+    """Refuse values so near the edge of the ring that others may have gone over it."""
+    low, high = torch.aminmax(words)
+    if max(-int(low), int(high)) >= 1 << (8 * nbytes - 3):
+        room = 8 * nbytes - 1 - frac_bits
+        raise RangeError(
+            f"a value on wire {wire} comes near 2^{room}, where words of {nbytes} bytes with "
+            f"{frac_bits} fraction bits end; use a Precision with fewer bits or a wider span"
+        )

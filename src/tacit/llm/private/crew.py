@@ -1,0 +1,66 @@
+"""Threads of one party that fail together: the first error ends them all, and is the one told."""
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import final
+
+from tacit.party import Session, blame
+
+
+@final
+class Crew:
+    """Run functions in threads; leave the block when all have ended, or one has failed.
+
+    A thread that fails closes the links, with the reason, so that nobody waits in vain.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._error: BaseException | None = None
+
+    def start(self, work: Callable[[], None], name: str) -> None:
+        """Start a thread."""
+        thread = threading.Thread(
+            target=self._watched, args=(work,), name=f"tacit-{name}", daemon=True
+        )
+        self._threads.append(thread)
+        thread.start()
+
+    @property
+    def error(self) -> BaseException | None:
+        """Return the first error of a thread."""
+        with self._lock:
+            return self._error
+
+    def __enter__(self) -> "Crew":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None and self.error is None:
+            self._fail(error)
+        for thread in self._threads:
+            thread.join()
+        if self.error is not None and self.error is not error:
+            raise self.error
+
+    def _watched(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        with self._lock:
+            is_first, self._error = self._error is None, self._error or error
+        if is_first:
+            failure = blame(self._session.me, error)
+            for link in self._session.links.values():
+                link.close(failure=failure)

@@ -1,0 +1,230 @@
+"""The dealer: turns masks into the owner's corrections. It never sees a value or a weight."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from tacit.llm.architecture import Architecture
+from tacit.llm.private.blueprint import Blueprint, Item
+from tacit.llm.private.crew import Crew
+from tacit.llm.private.masks import (
+    LayerMasks,
+    draw_layer,
+    first_stream,
+    next_streams,
+    noise,
+    scored_rows,
+)
+from tacit.llm.private.order import ORDER_WORDS, Order, read_order
+from tacit.llm.private.parcel import send_parcel
+from tacit.llm.private.precision import Precision
+from tacit.llm.private.resent import Resent
+from tacit.llm.private.seats import Seats, channel
+from tacit.llm.private.setup import DealerMasks, agree_on, recv_key, take_masks
+from tacit.llm.private.shelf import Shelf
+from tacit.llm.private.tape import Tape
+from tacit.llm.private.transfer import deal_pads
+from tacit.llm.private.weights import Weights
+from tacit.party import Session
+from tacit.ring import Prg
+
+
+class Dealing:
+    """One conversation at the dealer: the keys of both tapes, and the masks of its cache.
+
+    Guarantee: what it yields is uniform to the owner, who does not know the user's tape. The
+    dealer learns shapes and draws orders; nothing it holds depends on a text or a weight.
+    Cost: the products U·r of every matrix, once per row.
+    """
+
+    def __init__(
+        self,
+        plan: Blueprint,
+        masks: Weights,
+        *,
+        user: Prg,
+        owner: Prg,
+    ) -> None:
+        self._plan = plan
+        self._weights = masks
+        self._user = user
+        self._owner = owner
+        layers, heads = plan.architecture.layers, plan.heads
+        self._cached = Shelf(layers, heads)
+        self._posted = Shelf(layers, heads)
+        self._before: Tensor | None = None
+
+    def deal(self, order: Order) -> Iterator[tuple[list[Tensor], list[Item]]]:
+        """Yield the parcels of an order: in front of the layers, one for each, and behind."""
+        user, owner = self._tapes(order)
+        plan = self._plan
+        stream = first_stream(plan, user, order, self._before)
+        self._before = next_streams(plan, user, order)[-1:]
+        yield self._head(user, order, stream), plan.dealt_head(order)
+        for layer in range(plan.architecture.layers):
+            masks = draw_layer(plan, user, order, layer, stream, self._cached)
+            yield self._layer(user, owner, order, layer, masks), plan.dealt(order, layer)
+            stream = masks.after
+        yield self._tail(user, owner, order, stream), plan.dealt_tail(order)
+
+    def recall(self, order: Order, runs: int) -> None:
+        """Draw again what an order left in the cache, after a dealer was replaced."""
+        user, owner = self._tapes(order)
+        for layer in range(self._plan.architecture.layers):
+            draw_layer(self._plan, user, order, layer, torch.empty(0), self._cached)
+            for run in range(runs):
+                self._post(owner, order, layer, run)
+
+    def pads(self, order: Order) -> Tensor:
+        """Return the user's pads for naming the tokens it will choose."""
+        return deal_pads(*self._tapes(order), order.runs, self._plan.architecture.vocab)
+
+    def _tapes(self, order: Order) -> tuple[Tape, Tape]:
+        user, owner = (Tape(prg.fork(f"order {order.number}")) for prg in (self._user, self._owner))
+        return user, owner
+
+    def _linear(self, user: Tape, name: str, share: Tensor) -> Tensor:
+        out = self._weights.apply(name, share)
+        return out + noise(user, name, *out.shape)
+
+    def _head(self, user: Tape, order: Order, stream: Tensor) -> list[Tensor]:
+        if not order.is_prompt:
+            return []
+        hot = user.words("first.hot.mask", order.rows, self._plan.architecture.vocab)
+        return [self._linear(user, "embed", hot) - stream]
+
+    def _layer(
+        self, user: Tape, owner: Tape, order: Order, layer: int, masks: LayerMasks
+    ) -> list[Tensor]:
+        plan, p, rows = self._plan, self._plan.precision, order.rows
+        project = plan.project(layer)
+        qkv = self._linear(user, f"{layer}.qkv", masks.stream)
+        shown = [masks.stream, *qkv.split_with_sizes([plan.inner, plan.kv, plan.kv], 1)]
+        first = project.deal(user, project.orders(owner, rows), shown, rows)
+        mixed = [self._attend(user, owner, order, layer, run, masks) for run in range(order.runs)]
+        skip = masks.stream
+        if masks.normed is not None:
+            skip = self._linear(user, f"{layer}.skip1", masks.normed)
+        stream = (skip << (p.middle - p.stream)) + self._linear(user, f"{layer}.o", masks.out)
+        fed = self._feed(user, owner, layer, masks, stream)
+        if masks.kept is None:
+            skip = self._linear(user, f"{layer}.skip2", masks.fed)
+        else:
+            skip = masks.kept << (p.stream - p.skip)
+        stream = skip + self._linear(user, f"{layer}.down", masks.active)
+        return [first, *fed, *mixed, stream - masks.after]
+
+    def _feed(
+        self, user: Tape, owner: Tape, layer: int, masks: LayerMasks, stream: Tensor
+    ) -> list[Tensor]:
+        """Deal for what lies between attention and the last product of a layer."""
+        plan, rows = self._plan, len(stream)
+        up = self._linear(user, f"{layer}.up", masks.fed)
+        branches = list(up.chunk(2 if plan.architecture.has_gate else 1, 1))
+        shown = [[masks.fed, *branches]] if plan.is_merged else [[stream], branches]
+        out = [
+            one.deal(user, one.orders(owner, rows), shares, rows)
+            for one, shares in zip(plan.feeds(layer), shown, strict=True)
+        ]
+        return [*out, stream - masks.fed] if plan.is_merged else out
+
+    def _attend(
+        self, user: Tape, owner: Tape, order: Order, layer: int, run: int, masks: LayerMasks
+    ) -> Tensor:
+        self._post(owner, order, layer, run)
+        kernel = self._plan.attention(layer, order, run)
+        rows = slice(None) if order.is_prompt else slice(run, run + 1)
+        n = order.end if order.is_prompt else order.past + run + 1
+        cached = self._cached.upto(layer, n)
+        query, out = masks.query[rows], masks.out[rows]
+        if isinstance(kernel, Resent):
+            parts = kernel.deal(user, owner, query=query, cached=cached, out=out)
+        else:
+            posted = self._posted.upto(layer, n)
+            parts = kernel.deal(user, owner, query=query, cached=cached, posted=posted, out=out)
+        return torch.cat(parts)
+
+    def _post(self, owner: Tape, order: Order, layer: int, run: int) -> None:
+        kernel = self._plan.attention(layer, order, run)
+        if not isinstance(kernel, Resent):
+            self._posted.put(layer, order.posted_before(run), *kernel.post(owner))
+
+    def _tail(self, user: Tape, owner: Tape, order: Order, stream: Tensor) -> list[Tensor]:
+        plan, rows, runs = self._plan, order.scores, order.runs
+        score, choose, last = plan.score(), plan.choose(), plan.last_norm()
+        stream, out = stream[scored_rows(order)], []
+        if last is not None:
+            out.append(last.deal(user, last.orders(owner, rows), [stream], rows))
+            shown = [self._linear(user, "output", last.masks(user, rows)[0])]
+        else:
+            shown = [stream, self._linear(user, "output", stream)]
+        orders = score.orders(owner, rows)
+        out.append(score.deal(user, orders, shown, rows))
+        chosen = {name: order_[rows - runs :] for name, order_ in orders.items()}
+        out.append(choose.deal(user, chosen, [], runs))
+        hot = choose.masks(user, runs)[0]
+        after = self._weights.apply("embed", hot)
+        after = after + noise(user, "next.embed", *after.shape)
+        return [*out, after - next_streams(plan, user, order)]
+
+
+def serve_dealer(
+    session: Session,
+    architecture: Architecture,
+    *,
+    precision: Precision | None = None,
+    seats: Seats | None = None,
+    device: torch.device | str = "cpu",
+    known: DealerMasks | None = None,
+) -> None:
+    """Deal for every conversation of a session until the user leaves.
+
+    Guarantee: the dealer receives keys and sizes, and nothing that depends on a text or a weight.
+    Cost: offline only; see `tacit.llm.private.forecast`.
+    """
+    seats, precision = seats or Seats(), precision or Precision()
+    agree_on(session, architecture, precision)
+    plan = Blueprint(architecture, precision)
+    masks = take_masks(session, seats, architecture, known, device)
+    with Crew(session) as crew:
+        while True:
+            index, _, kept = (int(word) for word in session.recv(seats.user, "llm/open", (3,)))
+            if index < 0:
+                return
+            keys = [
+                recv_key(session, peer, f"{channel('key', index)}/{seat}")
+                for peer, seat in ((seats.user, "user"), (seats.owner, "owner"))
+            ]
+            dealing = Dealing(plan, masks, user=Prg(keys[0]), owner=Prg(keys[1]))
+            _recall(session, seats, index, kept, dealing, architecture)
+            crew.start(
+                partial(_serve, session, seats, index, dealing, architecture), f"deal-{index}"
+            )
+
+
+def _recall(
+    session: Session, seats: Seats, index: int, kept: int, dealing: Dealing, a: Architecture
+) -> None:
+    """Learn what happened in a conversation before this session."""
+    if kept < 1:
+        return
+    tag = f"{channel('ctl', index)}/past"
+    for words in session.recv(seats.user, tag, (kept, ORDER_WORDS + 1)):
+        dealing.recall(read_order(words[1:], sender=seats.user, architecture=a), int(words[0]))
+
+
+def _serve(session: Session, seats: Seats, index: int, dealing: Dealing, a: Architecture) -> None:
+    while True:
+        words = session.recv(seats.user, f"{channel('ctl', index)}/order", (1 + ORDER_WORDS,))
+        if int(words[0]):
+            return
+        order = read_order(words[1:], sender=seats.user, architecture=a)
+        parts = ["head", *map(str, range(a.layers)), "tail"]
+        for part, (tensors, items) in zip(parts, dealing.deal(order), strict=True):
+            if items:
+                tag = f"{channel('deal', index)}/{order.number}.{part}"
+                send_parcel(session, seats.owner, tag, tensors, items)
+        tag = f"{channel('pad', index)}/{order.number}"
+        session.send(seats.user, tag, dealing.pads(order), phase="offline")

@@ -1,0 +1,147 @@
+"""Attention of one new token with its values sent again, permuted: two round trips."""
+
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from torch import Tensor
+
+from tacit.llm.private.geometry import Talk
+from tacit.llm.private.resent import Weighting
+from tacit.llm.private.tape import Tape
+
+
+@dataclass(frozen=True, eq=False)
+class Half:
+    """Scores from posted keys, in shares; then softmax and product in the user's one answer.
+
+    Guarantee: as `Resent`.
+    Cost: 4 messages of heads·dim + 2·P·groups·dim, n·heads, n·heads + n·groups·dim and
+    n·heads + heads·dim words, with P rows to post.
+    """
+
+    weighting: Weighting
+    fresh: int  # rows to post
+
+    @property
+    def _query(self) -> tuple[int, ...]:
+        return (1, self.weighting.heads.count, self.weighting.heads.dim)
+
+    @property
+    def _posting(self) -> tuple[int, ...]:
+        return (self.fresh, self.weighting.heads.groups, self.weighting.heads.dim)
+
+    @property
+    def _scores(self) -> tuple[int, ...]:
+        return (self.weighting.heads.count, self.weighting.n)
+
+    @property
+    def dealt_words(self) -> int:
+        """Return what the dealer sends to the owner."""
+        return prod(self._scores) + prod(self.weighting.value_shape) + prod(self._query)
+
+    @property
+    def message_words(self) -> tuple[int, ...]:
+        """Return the size of every online message, the owner's first, then in turn."""
+        query, scores = prod(self._query), prod(self._scores)
+        values = prod(self.weighting.value_shape)
+        return (query + 2 * prod(self._posting), scores, scores + values, scores + query)
+
+    def post(self, owner: Tape) -> tuple[Tensor, Tensor]:
+        """Draw the owner's masks of the rows that are posted now: keys, values."""
+        label = self.weighting.label
+        return (
+            owner.words(f"{label}.post.k", *self._posting),
+            owner.words(f"{label}.post.v", *self._posting),
+        )
+
+    def deal(
+        self,
+        user: Tape,
+        owner: Tape,
+        *,
+        query: Tensor,
+        cached: tuple[Tensor, Tensor],
+        posted: tuple[Tensor, Tensor],
+        out: Tensor,
+    ) -> list[Tensor]:
+        """Compute the owner's corrections; the arguments are as in `Incremental.deal`."""
+        w = self.weighting
+        order = w.order(owner)
+        crossed = w.heads.scores(self._blind_query(owner), cached[0])
+        crossed += w.heads.scores(query, posted[0])
+        delta = order.scores(self._halves(user) - crossed[0]) - self._veil(user)
+        parts = [
+            delta,
+            w.remask(user, order, cached[1], "v"),
+            w.rest(user, owner, order, out),
+        ]
+        return [part.reshape(-1) for part in parts]
+
+    def draw_owner(self, owner: Tape) -> None:
+        """Draw beforehand what `serve` will want."""
+        self.weighting.draw_owner(owner)
+        self._blind_query(owner)
+        self.post(owner)
+
+    def draw_user(self, user: Tape) -> None:
+        """Draw beforehand what `ask` will want."""
+        self.weighting.draw_user(user)
+        self._halves(user)
+        self._veil(user)
+
+    def serve(
+        self,
+        talk: Talk,
+        owner: Tape,
+        dealt: Tensor,
+        *,
+        query: Tensor,
+        cached: tuple[Tensor, Tensor],
+        posted: int,
+    ) -> Tensor:
+        """Compute as the owner, from its shares; returns its share of the result."""
+        w = self.weighting
+        sizes = [prod(w.score_shape), prod(w.value_shape), prod(self._query)]
+        delta, d_v, rest = dealt.split_with_sizes(sizes)
+        order = w.order(owner)
+        keys, values = cached
+        s_k, s_v = self.post(owner)
+        talk.send(query + self._blind_query(owner), keys[posted:] + s_k, values[posted:] + s_v)
+        own = w.heads.scores(query, keys)[0]
+        again = order.cached(values) + d_v.view(w.value_shape) + w.blind(owner, "v")
+        (half,) = talk.recv(self._scores)
+        talk.send(order.scores(own + half) + delta.view(w.score_shape), again)
+        return w.collect(owner, order, rest, talk.recv(w.score_shape, w.out_shape))
+
+    def ask(
+        self,
+        talk: Talk,
+        user: Tape,
+        *,
+        query: Tensor,
+        cached: tuple[Tensor, Tensor],
+        posted: tuple[Tensor, Tensor],
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Compute as the user; returns as `Incremental.ask`."""
+        w = self.weighting
+        a, new_k, new_v = talk.recv(self._query, self._posting, self._posting)
+        r_k, r_v = cached
+        first = len(r_k) - self.fresh
+        new_k, new_v = new_k + r_k[first:], new_v + r_v[first:]
+        keys = torch.cat([posted[0], new_k])
+        half = w.heads.scores(a, r_k) + w.heads.scores(query, keys)
+        talk.send(half[0] - self._halves(user))
+        shown, values = talk.recv(w.score_shape, w.value_shape)
+        seen = shown + self._veil(user)
+        talk.send(*w.weigh(user, seen, values + w.fresh(user, "v")))
+        return new_k, new_v, seen
+
+    def _halves(self, user: Tape) -> Tensor:
+        return user.words(f"{self.weighting.label}.halves", *self._scores)
+
+    def _veil(self, user: Tape) -> Tensor:
+        return user.words(f"{self.weighting.label}.veil", *self.weighting.score_shape)
+
+    def _blind_query(self, owner: Tape) -> Tensor:
+        return owner.words(f"{self.weighting.label}.blind.q", *self._query)

@@ -1,0 +1,217 @@
+"""The model owner's end: serves every conversation of a session in threads of its own."""
+
+import threading
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from tacit.errors import DisagreementError, FrameError
+from tacit.llm.private.blueprint import Item
+from tacit.llm.private.crew import Crew
+from tacit.llm.private.homomorphic import Names, pieces
+from tacit.llm.private.order import ORDER_WORDS, Order, read_order
+from tacit.llm.private.parcel import Channel, recv_parcel
+from tacit.llm.private.seats import BY_BFV, CLOSE, COMMAND_BYTES, NAME, RUN, STEP, Seats, channel
+from tacit.llm.private.serving import LayerStock, Serving, Stock
+from tacit.llm.private.setup import Kept, OwnerVault, agree_on, give_weights, send_key
+from tacit.llm.private.shelf import Shelf
+from tacit.llm.private.tape import Tape
+from tacit.llm.private.transfer import cover, pads
+from tacit.party import Session
+from tacit.ring import KEY_BYTES, Prg, from_bytes
+from tacit.transport import frame_bytes
+
+
+def serve_owner(session: Session, vault: OwnerVault, *, seats: Seats | None = None) -> None:
+    """Serve a user's conversations until it leaves.
+
+    Guarantee: the owner learns the number and the lengths of texts, and when they are asked for.
+    """
+    seats = seats or Seats()
+    agree_on(session, vault.ring.architecture, vault.ring.precision)
+    with session.progress.stage("mask weights"):
+        give_weights(session, seats, vault)
+    with Crew(session) as crew:
+        while True:
+            index, number, kept = (int(word) for word in session.recv(seats.user, "llm/open", (3,)))
+            if index < 0:
+                return
+            memory = _keep(vault, seats, number, is_kept=kept > 0)
+            one = _Conversation(session, seats, vault, index, memory)
+            crew.start(one.stock, f"stock-{index}")
+            crew.start(one.serve, f"serve-{index}")
+
+
+def _keep(vault: OwnerVault, seats: Seats, number: int, *, is_kept: bool) -> Kept:
+    """Find a conversation that goes on, or begin to keep a new one."""
+    if is_kept:
+        if number not in vault.conversations:
+            raise DisagreementError(
+                seats.user, "asks for a conversation that is not kept here; it has to begin anew"
+            )
+        return vault.conversations[number]
+    plan = vault.plan
+    kept = Kept(Prg.from_os().bytes(KEY_BYTES), Shelf(plan.architecture.layers, plan.heads))
+    vault.conversations[number] = kept
+    return kept
+
+
+class _Conversation:
+    """One conversation: a thread takes material as it comes, another runs passes."""
+
+    def __init__(
+        self, session: Session, seats: Seats, vault: OwnerVault, index: int, kept: Kept
+    ) -> None:
+        self._session, self._seats, self._vault, self._index = session, seats, vault, index
+        self._plan = vault.plan
+        self._prg = Prg(kept.key)
+        send_key(session, seats.dealer, f"{channel('key', index)}/owner", kept.key)
+        self._talk = Channel(session, seats.user, channel("run", index))
+        self._serving = Serving(
+            self._plan, vault.weights, vault.ring.biases, self._talk, kept.cached
+        )
+        self._changed = threading.Condition()
+        self._stocks: dict[int, Stock] = {}
+        self._is_over = False
+        self._names: Names | None = None
+
+    def stock(self) -> None:
+        """Take the material of every order, and tell the user when it is complete."""
+        try:
+            self._take_all()
+        finally:
+            with self._changed:
+                self._is_over = True
+                self._changed.notify_all()
+
+    def _take_all(self) -> None:
+        user, tag = self._seats.user, f"{channel('ctl', self._index)}/order"
+        while True:
+            words = self._session.recv(user, tag, (1 + ORDER_WORDS,))
+            if int(words[0]):
+                return
+            order = read_order(words[1:], sender=user, architecture=self._plan.architecture)
+            stock = self._receive(order)
+            with self._changed:
+                self._stocks[order.number] = stock
+                self._changed.notify_all()
+            ready = torch.tensor([order.number])
+            self._session.send(
+                user, f"{channel('ready', self._index)}/{order.number}", ready, phase="offline"
+            )
+
+    def serve(self) -> None:
+        """Run passes until the user closes the conversation."""
+        previous: tuple[Stock, int] | None = None
+        while True:
+            op, number, run, shift, hot = self._command(previous)
+            if op == CLOSE:
+                return
+            if op != RUN and previous is not None:
+                self._talk.after_send = self._namer(*previous, shift)
+            if op == NAME:
+                self._talk.flush()
+                continue
+            stock = self._wait_for(number)
+            if previous is None or op == RUN:
+                stream = self._serving.embed_prompt(stock, hot)
+            else:
+                stream = self._serving.embed_choice(*previous, hot)
+            self._serving.run(stock, run, stream)
+            previous = stock, run
+
+    def _command(self, previous: tuple[Stock, int] | None) -> tuple[int, int, int, int, Tensor]:
+        """Receive what to do next, and the masked one-hot rows that come with it."""
+        user, tag = self._seats.user, f"{channel('run', self._index)}/next"
+        frame = self._session.links[user].recv(tag)
+        size, wide = frame.shape[0] if frame.shape else 0, self._plan.wide_bytes
+        if frame.dtype != "u8" or len(frame.shape) != 1 or size < COMMAND_BYTES:
+            raise FrameError(user, f"{tag}: wanted a command, got {frame.dtype}{frame.shape}")
+        octets = from_bytes(frame.data, frame.dtype, frame.shape)
+        head = octets[:COMMAND_BYTES].clone().view(torch.int64)
+        op, number, run, shift = (int(word) for word in head)
+        rows = {RUN: None, STEP: 1, NAME: 0, CLOSE: 0}.get(op, -1)
+        if rows is None:
+            rows = self._wait_for(number).order.rows
+        row_bytes = self._plan.architecture.vocab * wide
+        if size != COMMAND_BYTES + rows * row_bytes or (op in (STEP, NAME) and previous is None):
+            raise FrameError(user, f"{tag}: command {op} came out of turn or with {size} bytes")
+        hot = octets[COMMAND_BYTES:].view(rows, row_bytes)
+        return op, number, run, shift, hot
+
+    def _wait_for(self, number: int) -> Stock:
+        """Return the stock of an order, and forget those before it."""
+        with self._changed:
+            self._changed.wait_for(lambda: number in self._stocks or self._is_over)
+            if number not in self._stocks:
+                raise DisagreementError(self._seats.user, f"runs order {number}, never ordered")
+            for old in [one for one in self._stocks if one < number]:
+                del self._stocks[old]
+            return self._stocks[number]
+
+    def _namer(self, stock: Stock, run: int, shift: int) -> Callable[[], None]:
+        """Return what sends the padded order of a run, once something more urgent has left."""
+        order = stock.score["vocab"][stock.order.scores - stock.order.runs + run]
+
+        def send() -> None:
+            if shift == BY_BFV:
+                self._name_by_bfv(order)
+                return
+            message = cover(order, stock.pads[run], shift % len(order))
+            tag = f"{channel('id', self._index)}/table"
+            self._session.send(self._seats.user, tag, message)
+
+        return send
+
+    def _name_by_bfv(self, order: Tensor) -> None:
+        """Answer the user's encrypted question about the order in which scores were shown."""
+        user, names = self._seats.user, channel("he", self._index)
+        link = self._session.links[user]
+        if self._names is None:
+            self._names = Names(user, bytes(link.recv(f"{names}/keys").data))
+        asked = [bytes(link.recv(f"{names}/ask").data) for _ in range(pieces(len(order)))]
+        answer = self._names.answer(order.tolist(), asked)
+        link.send(f"{names}/answer", frame_bytes(answer))
+
+    def _receive(self, order: Order) -> Stock:
+        plan, prg = self._plan, self._prg.fork(f"order {order.number}")
+        tape = Tape(prg, keeps=True)
+        head = self._parcels(order, "head", plan.dealt_head(order), plan.corrected_head(order))
+        layers = []
+        for layer in range(plan.architecture.layers):
+            dealt, corrected = self._parcels(
+                order, str(layer), plan.dealt(order, layer), plan.corrected(order)
+            )
+            if not order.is_prompt:
+                for run in range(order.runs):
+                    plan.attention(layer, order, run).draw_owner(tape)
+            layers.append(
+                LayerStock(
+                    dealt=dealt,
+                    corrected=corrected,
+                    project=plan.project(layer).orders(tape, order.rows),
+                    feeds=[one.orders(tape, order.rows) for one in plan.feeds(layer)],
+                )
+            )
+        last = plan.last_norm()
+        return Stock(
+            order=order,
+            tape=tape,
+            head=head,
+            layers=layers,
+            tail=self._parcels(order, "tail", plan.dealt_tail(order), plan.corrected_tail(order)),
+            last={} if last is None else last.orders(tape, order.scores),
+            score=plan.score().orders(tape, order.scores),
+            pads=pads(tape, order.runs, plan.architecture.vocab),
+        )
+
+    def _parcels(
+        self, order: Order, part: str, dealt: list[Item], corrected: list[Item]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        name = f"{order.number}.{part}"
+        tags = f"{channel('deal', self._index)}/{name}", f"{channel('fix', self._index)}/{name}"
+        return (
+            recv_parcel(self._session, self._seats.dealer, tags[0], dealt) if dealt else [],
+            recv_parcel(self._session, self._seats.user, tags[1], corrected) if corrected else [],
+        )

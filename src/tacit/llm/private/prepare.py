@@ -1,0 +1,106 @@
+"""The user's offline work: what it holds of every wire, and what the owner needs of it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from tacit.llm.private.blueprint import Blueprint, Item
+from tacit.llm.private.masks import (
+    LayerMasks,
+    draw_layer,
+    first_stream,
+    next_streams,
+    noise,
+    scored_rows,
+)
+from tacit.llm.private.order import Order
+from tacit.llm.private.shelf import Shelf
+from tacit.llm.private.tape import Tape
+from tacit.llm.private.weights import Weights
+from tacit.ring import Prg
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """An order that can be run: its tape, and the masks of its queries by layer."""
+
+    order: Order
+    tape: Tape
+    queries: list[Tensor]
+
+
+class Preparing:
+    """One conversation of the user, offline: computes (W − U)·r − w for every matrix.
+
+    Guarantee: each correction is uniform to the owner: w is drawn by the user and the dealer.
+    Cost: the products of every masked matrix, once per row; 0 online messages.
+    """
+
+    def __init__(self, plan: Blueprint, masked: Weights, *, prg: Prg, cached: Shelf) -> None:
+        self._plan = plan
+        self._weights = masked
+        self._prg = prg
+        self._cached = cached
+        self._before: Tensor | None = None
+
+    def prepare(self, order: Order) -> Iterator[tuple[list[Tensor], list[Item]] | Prepared]:
+        """Yield the parcels of an order for the owner, and at the end what is needed to run it."""
+        plan = self._plan
+        tape = Tape(self._prg.fork(f"order {order.number}"), keeps=True)
+        stream = first_stream(plan, tape, order, self._before)
+        self._before = next_streams(plan, tape, order)[-1:]
+        queries = []
+        yield self._head(tape, order), plan.corrected_head(order)
+        for layer in range(plan.architecture.layers):
+            masks = draw_layer(plan, tape, order, layer, stream, self._cached)
+            yield self._layer(tape, layer, masks), plan.corrected(order)
+            self._draw(tape, order, layer)
+            stream = masks.after
+            queries.append(masks.query)
+        yield self._tail(tape, order, stream), plan.corrected_tail(order)
+        yield Prepared(order, tape, queries)
+
+    def _draw(self, tape: Tape, order: Order, layer: int) -> None:
+        """Draw what will be wanted online."""
+        plan = self._plan
+        for exchange in (plan.project(layer), *plan.feeds(layer)):
+            exchange.veils(tape, order.rows)
+            exchange.covers(tape, order.rows)
+        if not order.is_prompt:
+            for run in range(order.runs):
+                plan.attention(layer, order, run).draw_user(tape)
+
+    def _linear(self, tape: Tape, name: str, share: Tensor) -> Tensor:
+        out = self._weights.apply(name, share)
+        return out - noise(tape, name, *out.shape)
+
+    def _head(self, tape: Tape, order: Order) -> list[Tensor]:
+        if not order.is_prompt:
+            return []
+        hot = tape.words("first.hot.mask", order.rows, self._plan.architecture.vocab)
+        return [self._linear(tape, "embed", hot)]
+
+    def _layer(self, tape: Tape, layer: int, masks: LayerMasks) -> list[Tensor]:
+        out = [
+            self._linear(tape, f"{layer}.qkv", masks.stream),
+            self._linear(tape, f"{layer}.o", masks.out),
+            self._linear(tape, f"{layer}.up", masks.fed),
+            self._linear(tape, f"{layer}.down", masks.active),
+        ]
+        if masks.normed is not None:
+            out.append(self._linear(tape, f"{layer}.skip1", masks.normed))
+            out.append(self._linear(tape, f"{layer}.skip2", masks.fed))
+        return out
+
+    def _tail(self, tape: Tape, order: Order, stream: Tensor) -> list[Tensor]:
+        plan = self._plan
+        last, share = plan.last_norm(), stream[scored_rows(order)]
+        if last is not None:
+            share = last.masks(tape, order.scores)[0]
+        hot = plan.choose().masks(tape, order.runs)[0]
+        after = self._weights.apply("embed", hot)
+        return [
+            self._linear(tape, "output", share),
+            after - noise(tape, "next.embed", *after.shape),
+        ]

@@ -1,0 +1,197 @@
+"""Attention of one new token with keys and values sent again, permuted: one or two round trips.
+
+The owner permutes heads and keys, the dealer has turned the user's masks into fresh ones that fit,
+and the user computes softmax and its product with the values in one go. `Resent` sends keys and
+values; `Half` sends the values only, and computes scores as `Incremental` does.
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+from torch import Tensor
+
+from tacit import ring
+from tacit.llm.private.geometry import Grouped, Heads, Talk, grouped, inner, multiply
+from tacit.llm.private.tape import Tape
+
+
+@dataclass(frozen=True, eq=False)
+class Weighting:
+    """Softmax and product with permuted values, in the user's one answer.
+
+    Guarantee: the user receives values under a uniform mask of the owner; the owner receives
+    weights and products under uniform masks of the user.
+    Cost: 2·n·groups·dim words to the user, n·heads + heads·dim back.
+    """
+
+    label: str
+    heads: Heads
+    n: int
+    score_bits: int
+    weight_bits: int
+
+    @property
+    def value_shape(self) -> tuple[int, ...]:
+        """Return the shape of permuted keys or values."""
+        return (self.heads.groups, self.n, self.heads.dim)
+
+    @property
+    def score_shape(self) -> tuple[int, ...]:
+        """Return the shape of permuted scores."""
+        return (self.heads.groups, self.heads.size, self.n)
+
+    @property
+    def out_shape(self) -> tuple[int, ...]:
+        """Return the shape of the permuted result."""
+        return (self.heads.groups, self.heads.size, self.heads.dim)
+
+    def order(self, owner: Tape) -> Grouped:
+        """Draw the secret order."""
+        return grouped(owner, self.label, self.heads, self.n)
+
+    def fresh(self, user: Tape, what: str) -> Tensor:
+        """Draw the user's fresh masks of permuted keys or values."""
+        return user.words(f"{self.label}.fresh.{what}", *self.value_shape)
+
+    def blind(self, owner: Tape, what: str) -> Tensor:
+        """Draw the owner's masks of permuted keys or values."""
+        return owner.words(f"{self.label}.blind.{what}", *self.value_shape)
+
+    def remask(self, user: Tape, order: Grouped, share: Tensor, what: str) -> Tensor:
+        """Compute, as the dealer, what gives permuted keys or values the user's fresh mask."""
+        return order.cached(share) - self.fresh(user, what)
+
+    def rest(self, user: Tape, owner: Tape, order: Grouped, out: Tensor) -> Tensor:
+        """Compute, as the dealer, what gives the result the mask ``out``."""
+        crossed = multiply(self._cover(user), self.blind(owner, "v"))
+        return order.undo(self._rest(user) - crossed) - out.view(self.heads.count, self.heads.dim)
+
+    def draw_owner(self, owner: Tape) -> None:
+        """Draw beforehand what the owner will want."""
+        self.order(owner)
+        self.blind(owner, "v")
+
+    def draw_user(self, user: Tape) -> None:
+        """Draw beforehand what the user will want."""
+        self.fresh(user, "v")
+        self._cover(user)
+        self._rest(user)
+
+    def weigh(self, user: Tape, seen: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Answer, as the user, to permuted scores and masked values."""
+        scores = ring.decode(seen, frac_bits=self.score_bits)
+        weights = ring.encode(scores.softmax(2), frac_bits=self.weight_bits)
+        mixed = multiply(weights, values)
+        return weights - self._cover(user), mixed - self._rest(user)
+
+    def collect(self, owner: Tape, order: Grouped, rest: Tensor, answer: list[Tensor]) -> Tensor:
+        """Turn the user's answer, as the owner, into its share of the result: (1, heads·dim)."""
+        weights, mixed = answer
+        mixed = order.undo(mixed - multiply(weights, self.blind(owner, "v")))
+        return (mixed + rest.view_as(mixed)).view(1, -1)
+
+    def _cover(self, user: Tape) -> Tensor:
+        return user.words(f"{self.label}.cover", *self.score_shape)
+
+    def _rest(self, user: Tape) -> Tensor:
+        return user.words(f"{self.label}.rest", *self.out_shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Resent:
+    """Keys and values both travel: one round trip.
+
+    Guarantee: the user learns the scores up to a fresh uniform order of groups, of heads within a
+    group, and of the keys of each group; the owner receives uniform words.
+    Cost: 2 messages of heads·dim + 2·n·groups·dim + n·heads and n·heads + heads·dim words;
+    offline as much as both to the owner.
+    """
+
+    weighting: Weighting
+
+    @property
+    def dealt_words(self) -> int:
+        """Return what the dealer sends to the owner."""
+        w = self.weighting
+        return 2 * w.heads.count * w.heads.dim + 2 * prod(w.value_shape) + prod(w.score_shape)
+
+    @property
+    def message_words(self) -> tuple[int, ...]:
+        """Return the size of every online message, the owner's first, then in turn."""
+        w = self.weighting
+        query, scores = prod(w.out_shape), prod(w.score_shape)
+        return (query + 2 * prod(w.value_shape) + scores, scores + query)
+
+    def deal(
+        self, user: Tape, owner: Tape, *, query: Tensor, cached: tuple[Tensor, Tensor], out: Tensor
+    ) -> list[Tensor]:
+        """Compute the owner's corrections; the arguments are as in `Incremental.deal`."""
+        w = self.weighting
+        order = w.order(owner)
+        r_q, r_k = self._fresh_query(user), w.fresh(user, "k")
+        s_q, s_k = self._blind_query(owner), w.blind(owner, "k")
+        crossed = inner(s_q, r_k) + inner(r_q, s_k)
+        parts = [
+            order.queries(query[0]) - r_q,
+            w.remask(user, order, cached[0], "k"),
+            w.remask(user, order, cached[1], "v"),
+            crossed - self._split(user),
+            w.rest(user, owner, order, out),
+        ]
+        return [part.reshape(-1) for part in parts]
+
+    def draw_owner(self, owner: Tape) -> None:
+        """Draw beforehand what `serve` will want."""
+        self.weighting.draw_owner(owner)
+        self.weighting.blind(owner, "k")
+        self._blind_query(owner)
+
+    def draw_user(self, user: Tape) -> None:
+        """Draw beforehand what `ask` will want."""
+        self.weighting.draw_user(user)
+        self.weighting.fresh(user, "k")
+        self._fresh_query(user)
+        self._split(user)
+
+    def serve(
+        self,
+        talk: Talk,
+        owner: Tape,
+        dealt: Tensor,
+        *,
+        query: Tensor,
+        cached: tuple[Tensor, Tensor],
+    ) -> Tensor:
+        """Compute as the owner, from its shares; returns its share of the result."""
+        w = self.weighting
+        shapes = (w.out_shape, w.value_shape, w.value_shape, w.score_shape)
+        sizes = [prod(shape) for shape in shapes]
+        *parts, rest = dealt.split_with_sizes([*sizes, dealt.numel() - sum(sizes)])
+        d_q, d_k, d_v, d_z = (part.view(shape) for part, shape in zip(parts, shapes, strict=True))
+        order = w.order(owner)
+        q, k = order.queries(query[0]) + d_q, order.cached(cached[0]) + d_k
+        v = order.cached(cached[1]) + d_v
+        own = inner(q, k) - d_z
+        talk.send(
+            q + self._blind_query(owner), k + w.blind(owner, "k"), v + w.blind(owner, "v"), own
+        )
+        return w.collect(owner, order, rest, talk.recv(w.score_shape, w.out_shape))
+
+    def ask(self, talk: Talk, user: Tape) -> Tensor:
+        """Compute as the user; returns the scores it saw."""
+        w = self.weighting
+        a, b, c, own = talk.recv(w.out_shape, w.value_shape, w.value_shape, w.score_shape)
+        r_q, r_k = self._fresh_query(user), w.fresh(user, "k")
+        seen = own + inner(a, r_k) - self._split(user)
+        seen += inner(r_q, b + r_k)
+        talk.send(*w.weigh(user, seen, c + w.fresh(user, "v")))
+        return seen
+
+    def _fresh_query(self, user: Tape) -> Tensor:
+        return user.words(f"{self.weighting.label}.fresh.q", *self.weighting.out_shape)
+
+    def _blind_query(self, owner: Tape) -> Tensor:
+        return owner.words(f"{self.weighting.label}.blind.q", *self.weighting.out_shape)
+
+    def _split(self, user: Tape) -> Tensor:
+        return user.words(f"{self.weighting.label}.split", *self.weighting.score_shape)

@@ -1,0 +1,36 @@
+"""Who sits where, and the names of the channels between them."""
+
+from dataclasses import dataclass
+
+from tacit.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seats:
+    """Which party of the session owns the model, which asks, and which deals."""
+
+    owner: str = "owner"
+    user: str = "user"
+    dealer: str = "dealer"
+
+    def __post_init__(self) -> None:
+        names = (self.owner, self.user, self.dealer)
+        if len(set(names)) != len(names):
+            raise ConfigError(
+                f"owner, user and dealer must be three parties, got {', '.join(names)}: a dealer "
+                "who takes part could read what it masks"
+            )
+
+
+def channel(kind: str, conversation: int) -> str:
+    """Name a channel of a conversation."""
+    return f"{kind}{conversation}"
+
+
+RUN, STEP, NAME, CLOSE = range(4)
+"""Commands to the owner: run a prompt; step on from the chosen place; name its token; end."""
+
+BY_BFV = -1
+"""In place of a shift: the token is asked for by an encrypted vector."""
+
+COMMAND_BYTES = 32

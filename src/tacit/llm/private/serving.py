@@ -1,0 +1,203 @@
+"""The owner's online work: plain products with its weights, and one message per step."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from tacit.llm.private.blueprint import Blueprint
+from tacit.llm.private.exchange import Exchange
+from tacit.llm.private.narrow import unpack
+from tacit.llm.private.order import Order
+from tacit.llm.private.parcel import Channel
+from tacit.llm.private.resent import Resent
+from tacit.llm.private.shelf import Shelf
+from tacit.llm.private.tape import Tape
+from tacit.llm.private.weights import Weights
+
+Orders = dict[str, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class LayerStock:
+    """One layer's material: what dealer and user sent, and the secret orders."""
+
+    dealt: list[Tensor]
+    corrected: list[Tensor]
+    project: Orders
+    feeds: list[Orders]
+
+
+@dataclass(frozen=True, eq=False)
+class Stock:
+    """The owner's material for one order."""
+
+    order: Order
+    tape: Tape
+    head: tuple[list[Tensor], list[Tensor]]  # dealt, corrected
+    layers: list[LayerStock]
+    tail: tuple[list[Tensor], list[Tensor]]
+    last: Orders
+    score: Orders
+    pads: Tensor
+
+    def rows(self, run: int) -> slice:
+        """Return which rows belong to a run."""
+        return slice(0, self.order.rows) if self.order.is_prompt else slice(run, run + 1)
+
+    def scored(self, run: int) -> slice:
+        """Return which rows of scores belong to a run."""
+        return slice(0, self.order.scores) if self.order.is_prompt else slice(run, run + 1)
+
+
+class Serving:
+    """One conversation at the owner, online: m of every wire.
+
+    Guarantee: everything it receives is uniform: the user's text leaves no trace but its length.
+    Cost: one product with every matrix per row; messages as `Blueprint` lists them.
+    """
+
+    def __init__(
+        self,
+        plan: Blueprint,
+        weights: Weights,
+        biases: Mapping[str, Tensor],
+        talk: Channel,
+        cached: Shelf,
+    ) -> None:
+        self._plan = plan
+        self._weights = weights
+        self._biases = biases
+        self._talk = talk
+        self._cached = cached
+
+    def embed_prompt(self, stock: Stock, hot: Tensor) -> Tensor:
+        """Return the owner's share of the stream for the tokens of a prompt."""
+        (dealt,), (corrected,) = stock.head
+        wide = self._plan.wide_bytes
+        words = unpack(hot.view(len(hot), -1, wide), wide)
+        stream = self._weights.apply("embed", words) + corrected + dealt
+        return self._placed(stream, stock.order.past)
+
+    def embed_choice(self, stock: Stock, run: int, answer: Tensor) -> Tensor:
+        """Return the owner's share of the stream for the token that was chosen after a run."""
+        chosen = slice(run, run + 1)
+        first = stock.order.scores - stock.order.runs
+        orders = {name: part[first:][chosen] for name, part in stock.score.items()}
+        dealt, corrected = stock.tail
+        (hot,) = self._plan.choose().take(orders, dealt[-2][chosen], answer)
+        stream = self._weights.apply("embed", hot) + corrected[1][chosen] + dealt[-1][chosen]
+        past = stock.order.end if stock.order.is_prompt else stock.order.past + run + 1
+        return self._placed(stream, past)
+
+    def run(self, stock: Stock, run: int, stream: Tensor) -> None:
+        """Take a stream through all layers and show the scores."""
+        for layer in range(self._plan.architecture.layers):
+            stream = self._layer(stock, run, layer, stream)
+        self._score(stock, run, stream)
+
+    def _linear(self, name: str, share: Tensor, corrected: Tensor) -> Tensor:
+        out = self._weights.apply(name, share) + corrected
+        bias = self._biases.get(name)
+        return out if bias is None else out + bias
+
+    def _exchange(
+        self, exchange: Exchange, orders: Orders, dealt: Tensor, shown: list[Tensor]
+    ) -> list[Tensor]:
+        self._talk.send_bytes(exchange.show(orders, dealt, shown))
+        rows = shown[0].shape[0]
+        answer = self._talk.recv_bytes(rows, exchange.answer_bytes)
+        return exchange.take(orders, dealt, answer)
+
+    def _layer(self, stock: Stock, run: int, layer: int, stream: Tensor) -> Tensor:
+        plan, p, rows = self._plan, self._plan.precision, stock.rows(run)
+        material = stock.layers[layer]
+        after, mixed = material.dealt[-1], material.dealt[-1 - stock.order.runs : -1]
+        c_qkv, c_o, c_up, c_down, *c_skips = (part[rows] for part in material.corrected)
+        qkv = self._weights.apply(f"{layer}.qkv", stream) + c_qkv
+        shown = [stream, *qkv.split_with_sizes([plan.inner, plan.kv, plan.kv], 1)]
+        q, k, v, *normed = self._exchange(
+            plan.project(layer), _at(material.project, rows), material.dealt[0][rows], shown
+        )
+        out = self._attend(stock, run, layer, self._with_bias(layer, [q, k, v]), mixed[run])
+        skip = stream
+        if c_skips:
+            skip = self._linear(f"{layer}.skip1", normed[0], c_skips[0])
+        stream = (skip << (p.middle - p.stream)) + self._linear(f"{layer}.o", out, c_o)
+        active, h, kept = self._feed(material, rows, layer, stream, c_up)
+        if kept is None:
+            skip = self._linear(f"{layer}.skip2", h, c_skips[1])
+        else:
+            skip = kept << (p.stream - p.skip)
+        return skip + self._linear(f"{layer}.down", active, c_down) + after[rows]
+
+    def _feed(
+        self, material: LayerStock, rows: slice, layer: int, stream: Tensor, corrected: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return the activation's output, what it was fed, and the stream if that is kept."""
+        plan, dealt = self._plan, material.dealt
+        orders = [_at(one, rows) for one in material.feeds]
+        if plan.is_merged:
+            stream = stream + dealt[2][rows]
+            up = self._linear(f"{layer}.up", stream, corrected)
+            (merge,) = plan.feeds(layer)
+            shown = [stream, *up.chunk(len(merge.reveals) - 1, 1)]
+            active, kept = self._exchange(merge, orders[0], dealt[1][rows], shown)
+            return active, stream, kept
+        middle, activate = plan.feeds(layer)
+        h, *keep = self._exchange(middle, orders[0], dealt[1][rows], [stream])
+        up = self._linear(f"{layer}.up", h, corrected)
+        branches = list(up.chunk(len(activate.reveals), 1))
+        (active,) = self._exchange(activate, orders[1], dealt[2][rows], branches)
+        return active, h, keep[0] if keep else None
+
+    def _with_bias(self, layer: int, parts: list[Tensor]) -> list[Tensor]:
+        """Add the biases of queries, keys and values: they were not needed before the look."""
+        bias = self._biases.get(f"{layer}.qkv")
+        if bias is None:
+            return parts
+        plan = self._plan
+        added = bias.split_with_sizes([plan.inner, plan.kv, plan.kv])
+        return [part + more for part, more in zip(parts, added, strict=True)]
+
+    def _attend(
+        self, stock: Stock, run: int, layer: int, qkv: list[Tensor], dealt: Tensor
+    ) -> Tensor:
+        plan, order, heads = self._plan, stock.order, self._plan.heads
+        past = order.past if order.is_prompt else order.past + run
+        query, keys, values = (part.view(len(part), -1, heads.dim) for part in qkv)
+        rotation = plan.rotation(order)
+        if rotation is not None:
+            rows = stock.rows(run)
+            query, keys = rotation.apply(query, rows), rotation.apply(keys, rows)
+        self._cached.put(layer, past, keys, values)
+        cached = self._cached.upto(layer, past + len(keys))
+        kernel = plan.attention(layer, order, run)
+        if isinstance(kernel, Resent):
+            return kernel.serve(self._talk, stock.tape, dealt, query=query, cached=cached)
+        posted = order.posted_before(run)
+        return kernel.serve(
+            self._talk, stock.tape, dealt, query=query, cached=cached, posted=posted
+        )
+
+    def _score(self, stock: Stock, run: int, stream: Tensor) -> None:
+        plan, rows = self._plan, stock.scored(run)
+        stream = stream[-(rows.stop - rows.start) :]
+        dealt, (c_out, _) = stock.tail
+        last = plan.last_norm()
+        if last is not None:
+            (h,) = self._exchange(last, _at(stock.last, rows), dealt[0][rows], [stream])
+            shown = [self._linear("output", h, c_out[rows])]
+        else:
+            shown = [stream, self._linear("output", stream, c_out[rows])]
+        score = plan.score()
+        self._talk.send_bytes(score.show(_at(stock.score, rows), dealt[-3][rows], shown))
+
+    def _placed(self, stream: Tensor, at: int) -> Tensor:
+        """Add learned positions, where a model has them."""
+        positions = self._biases.get("positions")
+        return stream if positions is None else stream + positions[at : at + len(stream)]
+
+
+def _at(orders: Orders, rows: slice) -> Orders:
+    return {name: part[rows] for name, part in orders.items()}

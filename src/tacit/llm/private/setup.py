@@ -1,0 +1,163 @@
+"""Before the first conversation: agree on the model, mask its weights once, hand out keys."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from tacit.llm.architecture import Architecture, LanguageModel
+from tacit.llm.private.blueprint import Blueprint
+from tacit.llm.private.precision import Precision
+from tacit.llm.private.seats import Seats
+from tacit.llm.private.shelf import Shelf
+from tacit.llm.private.weights import RingModel, Weights, draw_masks, encode_model, matrices
+from tacit.party import Session
+from tacit.ring import KEY_BYTES, Prg
+
+_DIGEST_BYTES = 32
+_PART_WORDS = 1 << 24  # 128 MiB in one message
+
+
+@dataclass(eq=False)
+class Kept:
+    """What the owner keeps of one conversation, so that it can go on in another session."""
+
+    key: bytes
+    cached: Shelf
+
+
+@dataclass(eq=False)
+class OwnerVault:
+    """What the owner keeps between sessions: its encoded model, its mask key, its caches."""
+
+    ring: RingModel
+    key: bytes
+    weights: Weights
+    conversations: dict[int, Kept] = field(default_factory=dict)
+
+    @property
+    def plan(self) -> Blueprint:
+        """Return the steps of the model."""
+        return Blueprint(self.ring.architecture, self.ring.precision)
+
+    def fingerprint(self) -> bytes:
+        """Name this masking: the user asks for the masked weights only if they are new to it."""
+        return hashlib.sha256(b"tacit masked weights" + self.key).digest()
+
+
+def open_vault(
+    model: LanguageModel,
+    *,
+    precision: Precision | None = None,
+    device: torch.device | str = "cpu",
+) -> OwnerVault:
+    """Encode a model for private use, with a fresh mask key from the operating system.
+
+    Guarantee: the key leaves the owner only towards the dealer.
+    Cost: 8 bytes of memory per weight on a CPU.
+    """
+    ring = encode_model(model, precision or Precision())
+    return OwnerVault(
+        ring=ring,
+        key=Prg.from_os().bytes(KEY_BYTES),
+        weights=Weights(ring.words, device),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedWeights:
+    """What the user holds of the weights, W − U, for as many sessions as it likes."""
+
+    fingerprint: bytes
+    weights: Weights
+
+
+def agree_on(session: Session, architecture: Architecture, precision: Precision) -> None:
+    """Make sure that all three parties speak of the same model at the same precision."""
+    session.agree("model", hashlib.sha256(f"{architecture!r} {precision!r}".encode()).digest())
+
+
+def give_weights(session: Session, seats: Seats, vault: OwnerVault) -> None:
+    """Give the dealer the mask key, and the user W − U unless it has it.
+
+    Guarantee: W − U is uniform to the user, who does not have the key.
+    Cost: once per model, 8 bytes per weight to the user, 16 bytes to the dealer.
+    """
+    session.send(seats.dealer, "setup/masks", _octets(vault.key), phase="setup")
+    session.send(seats.user, "setup/masking", _octets(vault.fingerprint()), phase="setup")
+    if int(session.recv(seats.user, "setup/masked", (1,))):
+        return
+    masks = draw_masks(vault.ring.architecture, vault.key)
+    for number, (name, mask) in enumerate(masks):
+        words = vault.ring.words[name] - mask
+        for part, rows in enumerate(words.split_with_sizes(_parts(*words.shape))):
+            session.send(seats.user, f"setup/w{number}.{part}", rows, phase="setup")
+
+
+def take_weights(
+    session: Session,
+    seats: Seats,
+    architecture: Architecture,
+    known: MaskedWeights | None,
+    device: torch.device | str,
+) -> MaskedWeights:
+    """Receive W − U, unless ``known`` is it."""
+    got = session.recv(seats.owner, "setup/masking", (_DIGEST_BYTES,), dtype=torch.uint8)
+    fingerprint = bytes(got.tolist())
+    is_known = known is not None and known.fingerprint == fingerprint
+    session.send(seats.owner, "setup/masked", torch.tensor([int(is_known)]), phase="setup")
+    if known is not None and is_known:
+        return known
+    words: dict[str, Tensor] = {}
+    for number, matrix in enumerate(matrices(architecture)):
+        parts = [
+            session.recv(seats.owner, f"setup/w{number}.{part}", (rows, matrix.shape[1]))
+            for part, rows in enumerate(_parts(*matrix.shape))
+        ]
+        words[matrix.name] = torch.cat(parts) if len(parts) > 1 else parts[0]
+    return MaskedWeights(fingerprint, Weights(words, device))
+
+
+@dataclass(frozen=True, eq=False)
+class DealerMasks:
+    """What the dealer keeps between sessions: U, and the key that it was drawn from."""
+
+    key: bytes
+    weights: Weights
+
+
+def take_masks(
+    session: Session,
+    seats: Seats,
+    architecture: Architecture,
+    known: DealerMasks | None,
+    device: torch.device | str,
+) -> Weights:
+    """Draw U as the dealer, from the owner's key, unless ``known`` is it."""
+    key = recv_key(session, seats.owner, "setup/masks")
+    if known is not None and known.key == key:
+        return known.weights
+    words: Mapping[str, Tensor] = dict(draw_masks(architecture, key))
+    return Weights(words, device)
+
+
+def send_key(session: Session, to: str, tag: str, key: bytes) -> None:
+    """Send a key on an authenticated link."""
+    session.send(to, tag, _octets(key), phase="setup")
+
+
+def recv_key(session: Session, sender: str, tag: str) -> bytes:
+    """Receive a key."""
+    return bytes(session.recv(sender, tag, (KEY_BYTES,), dtype=torch.uint8).tolist())
+
+
+def _parts(rows: int, columns: int) -> list[int]:
+    """Cut a matrix into pieces of rows that a link carries in one message."""
+    step = max(1, _PART_WORDS // columns)
+    return [min(step, rows - at) for at in range(0, rows, step)]
+
+
+def _octets(data: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)

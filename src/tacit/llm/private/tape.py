@@ -1,0 +1,61 @@
+"""A tape: the randomness that two parties share for one order, drawn by name."""
+
+from typing import final
+
+from torch import Tensor
+
+from tacit.ring import Prg
+
+
+@final
+class Tape:
+    """Draw words and orders under labels; both owners of the key draw the same.
+
+    The same label gives the same words again. A tape that ``keeps`` remembers what was drawn, so
+    that it can be drawn before it is wanted; what it returns must not be changed.
+
+    Guarantee: as `Prg`; what different labels give is independent.
+    """
+
+    def __init__(self, prg: Prg, *, keeps: bool = False) -> None:
+        self._prg = prg
+        self._kept: dict[str, Tensor] | None = {} if keeps else None
+
+    def words(self, label: str, *shape: int) -> Tensor:
+        """Draw uniform ring words."""
+        if self._kept is not None and label in self._kept:
+            return self._kept[label]
+        drawn = self._prg.fork(label).words(shape)
+        if self._kept is not None:
+            self._kept[label] = drawn
+        return drawn
+
+    def shuffles(self, label: str, rows: int, width: int) -> Tensor:
+        """Draw one order of 0 … width − 1 for every row, as (rows, width).
+
+        Guarantee: uniform, but for equal keys: a chance below width² / 2^65 per row.
+        """
+        if self._kept is None:
+            return self.words(label, rows, width).argsort(1)
+        if f"{label} order" not in self._kept:
+            self._kept[f"{label} order"] = self.words(label, rows, width).argsort(1)
+            del self._kept[label]
+        return self._kept[f"{label} order"]
+
+    def shuffles_within(self, label: str, heads: int, valid: Tensor) -> Tensor:
+        """Draw for every row and head an order that puts the valid places first.
+
+        Args:
+            label: the name of this draw.
+            heads: how many heads.
+            valid: (rows, places), which places of a row exist; every row has one at least.
+
+        Returns:
+            (rows, heads, places); the first entries of a row are its valid places, shuffled.
+        """
+        keys = self.words(label, valid.shape[0], heads, valid.shape[1]) & (2**63 - 1)
+        return keys.masked_fill_(~valid.unsqueeze(1), 2**63 - 1).argsort(2)
+
+    def places(self, label: str, rows: int, bound: int) -> Tensor:
+        """Draw uniform integers below ``bound``."""
+        return self._prg.fork(label).below(bound, rows)

@@ -1,0 +1,255 @@
+"""Private chats as a user has them: real processes, real links, real exit codes."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from llm_models import write_model
+from tacit.crypto import make_identity
+
+COMMAND = [sys.executable, "-m", "tacit"]
+# One thread per process: three parties share the cores.
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+ASK = ("--prompt", "hello", "--max-tokens", "6")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("models") / "tiny")
+
+
+def start(folder, *arguments, typed=None):
+    return subprocess.Popen(
+        [*COMMAND, *map(str, arguments)],
+        cwd=folder,
+        env=ENVIRONMENT,
+        stdin=subprocess.PIPE if typed is None else typed,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process):
+    out, err = process.communicate(timeout=240)
+    return process.returncode, out, err
+
+
+def wait_for(stream, words):
+    for line in stream:
+        if words in line:
+            return line
+    raise AssertionError(f"the process ended without saying {words!r}")
+
+
+def children_of(process):
+    shown = subprocess.run(
+        ["ps", "-o", "pid=,args=", "--ppid", str(process.pid)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = [line.split(None, 1) for line in shown.stdout.splitlines()]
+    return {("owner" if "--as owner" in args else "dealer"): int(pid) for pid, args in found}
+
+
+def is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def wait_gone(pids):
+    limit = time.monotonic() + 60
+    while any(map(is_alive, pids)) and time.monotonic() < limit:
+        time.sleep(0.1)
+    return [pid for pid in pids if is_alive(pid)]
+
+
+def plain_answer(folder, model):
+    code, out, err = finish(start(folder, "chat", "--plain", "--model", model, *ASK))
+    assert code == 0, err
+    return out.split("\n")[0]
+
+
+def test_a_private_chat_says_what_the_plain_one_says_and_what_was_learned(tmp_path, model):
+    code, out, err = finish(start(tmp_path, "chat", "--model", model, *ASK))
+    assert code == 0, err
+    answer, speed, first, after, *learned = out.strip().split("\n")
+    assert answer == plain_answer(tmp_path, model)
+    assert "tokens/s" in speed
+    assert first.startswith("first token: ")
+    assert "round trips" in after
+    assert [line.split(" learned: ")[0] for line in learned] == ["user", "owner", "dealer"]
+    assert "how many tokens" in learned[1]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_model_with_a_missing_tensor_is_refused_by_name_before_anyone_connects(tmp_path):
+    broken = write_model(tmp_path / "broken")
+    tensors = load_file(broken / "model.safetensors")
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    save_file(tensors, broken / "model.safetensors")
+    code, out, err = finish(start(tmp_path, "chat", "--model", broken, *ASK))
+    assert code == 2
+    assert "party 'owner'" in err
+    assert "no tensor 'model.layers.1.mlp.up_proj.weight'" in err
+    assert "user    connecting" not in err
+    assert out == ""
+
+
+def test_a_dealer_that_is_killed_is_named_and_nobody_is_left(tmp_path, model):
+    process = start(tmp_path, "chat", "--model", model, "--max-tokens", 6)
+    process.stdin.write("hello\n")
+    process.stdin.flush()
+    wait_for(process.stdout, "dealer learned")
+    pids = children_of(process)
+    os.kill(pids["dealer"], signal.SIGKILL)
+    process.stdin.write("again\n")
+    process.stdin.flush()
+    code, _, err = finish(process)
+    assert code == 4, err
+    assert "party 'dealer' failed" in err.strip().split("\n")[-1]
+    assert wait_gone(pids.values()) == []
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_everyone(tmp_path, model):
+    process = start(tmp_path, "chat", "--model", model, "--max-tokens", 6)
+    process.stdin.write("hello\n")
+    process.stdin.flush()
+    wait_for(process.stdout, "dealer learned")
+    pids = children_of(process)
+    process.send_signal(signal.SIGINT)
+    code, _, err = finish(process)
+    assert code == 130
+    assert err.strip().split("\n")[-1] == "stopped"
+    assert wait_gone(pids.values()) == []
+
+
+def free_ports(count):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def write_job(folder, name="chat"):
+    """Write a job for three parties with keys under folder/keys-ROLE; the user does not listen."""
+    owner, dealer = free_ports(2)
+    lines = ["[network]", "connect_s = 60"]
+    for role, port in (("owner", owner), ("user", None), ("dealer", dealer)):
+        keys = folder / f"{name}-{role}"
+        lines += [f"[parties.{role}]", f'key = "{make_identity(role, keys).fingerprint}"']
+        lines += [] if port is None else [f'address = "127.0.0.1:{port}"']
+    path = folder / f"{name}.toml"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def be(folder, job, role, *more):
+    keys = folder / f"{job.stem}-{role}"
+    return start(folder, "chat", "--as", role, "--job", job, "--keys", keys, *more)
+
+
+@pytest.mark.slow
+def test_three_parties_with_keys_of_their_own_chat(tmp_path, model):
+    job = write_job(tmp_path)
+    owner = be(tmp_path, job, "owner", "--model", model)
+    dealer = be(tmp_path, job, "dealer")
+    code, out, err = finish(be(tmp_path, job, "user", "--model", model, *ASK))
+    assert code == 0, err
+    assert out.split("\n")[0] == plain_answer(tmp_path, model)
+    assert [finish(one)[0] for one in (owner, dealer)] == [0, 0]
+
+
+def test_a_key_that_the_others_do_not_know_is_refused(tmp_path, model):
+    job = write_job(tmp_path)
+    make_identity("user", tmp_path / "other")
+    code, _, err = finish(
+        start(
+            tmp_path,
+            *("chat", "--as", "user", "--job", job, "--keys", tmp_path / "other"),
+            *("--model", model, *ASK),
+        )
+    )
+    assert code == 2
+    assert "the chat knows 'user' by the key" in err
+
+
+def serve(folder, job, role, model):
+    keys = folder / f"{job.stem}-{role}"
+    more = ("--model", model) if role == "owner" else ()
+    return start(folder, "serve-llm", job, "--as", role, "--keys", keys, *more)
+
+
+def stop(servers):
+    for server in servers:
+        server.send_signal(signal.SIGINT)
+    return [finish(server)[0] for server in servers]
+
+
+@pytest.mark.slow
+def test_a_conversation_goes_on_after_the_dealer_was_replaced(tmp_path, model):
+    job = write_job(tmp_path)
+    servers = [serve(tmp_path, job, role, model) for role in ("owner", "dealer")]
+    user = be(tmp_path, job, "user", "--model", model, "--max-tokens", 6)
+    try:
+        user.stdin.write("hello\n")
+        user.stdin.flush()
+        wait_for(user.stdout, "dealer learned")
+        servers[1].kill()
+        finish(servers.pop())
+        servers.append(serve(tmp_path, job, "dealer", model))
+        user.stdin.write("again\n")
+        user.stdin.flush()
+        wait_for(user.stdout, "dealer learned")
+        code, _, err = finish(user)
+    finally:
+        user.kill()
+        codes = stop(servers)
+    assert code == 0, err
+    assert "meeting again" in err
+    assert codes == [130, 130]
+
+
+@pytest.mark.slow
+def test_servers_stay_up_for_the_next_conversation_and_serve_an_endpoint(tmp_path, model):
+    job = write_job(tmp_path)
+    servers = [serve(tmp_path, job, role, model) for role in ("owner", "dealer")]
+    try:
+        code, first, err = finish(be(tmp_path, job, "user", "--model", model, *ASK))
+        assert code == 0, err
+        (port,) = free_ports(1)
+        user = be(tmp_path, job, "user", "--model", model, "--endpoint", f"127.0.0.1:{port}")
+        wait_for(user.stdout, "listening on")
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+        body = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 6}
+        connection.request(
+            "POST",
+            "/v1/chat/completions",
+            json.dumps(body),
+            {"Content-Type": "application/json"},
+        )
+        answer = json.loads(connection.getresponse().read())
+        connection.close()
+        assert answer["choices"][0]["message"]["content"] == first.split("\n")[0]
+        assert answer["tacit"]["first_token"]["round_trips"] > 0
+        user.send_signal(signal.SIGINT)
+        assert finish(user)[0] == 130
+        assert all(server.poll() is None for server in servers)
+    finally:
+        codes = stop(servers)
+    assert codes == [130, 130]

@@ -1,0 +1,207 @@
+"""The local endpoint over real HTTP, with a voice that says what the test tells it."""
+
+import http.client
+import json
+import threading
+from contextlib import contextmanager
+
+import pytest
+from tokenizers import Tokenizer as Engine
+from tokenizers import decoders, models
+
+from llm_models import LLAMA
+from tacit.cli.completion_request import read_request
+from tacit.cli.conversation import Manner, Partner
+from tacit.cli.endpoint import Endpoint
+from tacit.errors import ConfigError, InputError, LinkClosed
+from tacit.llm import Sampling, Spent, Tokenizer
+from tacit.result import Leak
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz "
+ASK = {"messages": [{"role": "user", "content": "hi"}]}
+LEAK = Leak(to="user", what="permuted scores", why="to choose", kind="protocol", elements=9)
+
+
+class Script:
+    """A voice that says a text, or fails when the text is over."""
+
+    architecture = LLAMA
+
+    def __init__(self, text, failure=None):
+        self._text = text
+        self._failure = failure
+
+    def speak(self, prompt, *, sampling, limit):
+        for letter in self._text[:limit]:
+            yield LETTERS.index(letter)
+        if self._failure is not None:
+            raise self._failure
+        if limit > len(self._text):
+            yield len(LETTERS)
+
+    def take_spent(self):
+        return Spent(payload_bytes=1000, round_trips=4, leaks=(LEAK,))
+
+
+def partner(voice):
+    engine = Engine(models.BPE({letter: i for i, letter in enumerate([*LETTERS, "."])}, []))
+    engine.decoder = decoders.Fuse()
+    tokenizer = Tokenizer(
+        engine=engine, starts=(), stops=frozenset({len(LETTERS)}), template=None, special={}
+    )
+    return Partner(name="tiny", voice=voice, tokenizer=tokenizer)
+
+
+@contextmanager
+def served(voice, errors=()):
+    endpoint = Endpoint(("127.0.0.1", 0), partner(voice), Manner(limit=20))
+    seen = []
+
+    def run():
+        try:
+            endpoint.serve()
+        except errors as error:
+            seen.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield int(endpoint.url.rsplit(":", 1)[1].split("/")[0]), seen, thread
+    finally:
+        endpoint.stop()
+        thread.join()
+
+
+def ask(port, method="POST", path="/v1/chat/completions", body=ASK, **headers):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    content = json.dumps(body) if isinstance(body, dict) else body
+    connection.request(method, path, content, {"Content-Type": "application/json", **headers})
+    response = connection.getresponse()
+    text = response.read().decode()
+    connection.close()
+    return response.status, text
+
+
+def test_an_answer_comes_whole_with_its_ledger():
+    with served(Script("hello there")) as (port, _, _):
+        status, text = ask(port)
+    found = json.loads(text)
+    assert status == 200
+    assert found["choices"][0]["message"] == {"role": "assistant", "content": "hello there"}
+    assert found["choices"][0]["finish_reason"] == "stop"
+    assert found["usage"] == {"prompt_tokens": 2, "completion_tokens": 12, "total_tokens": 14}
+    assert found["tacit"]["first_token"]["round_trips"] == 4
+    assert found["tacit"]["after_it"]["payload_bytes"] == 1000
+    assert found["tacit"]["leaks"][0]["what"] == "permuted scores"
+
+
+def test_an_answer_comes_in_pieces():
+    with served(Script("hello there")) as (port, _, _):
+        status, text = ask(port, body={**ASK, "stream": True, "max_tokens": 5})
+    events = [line.removeprefix("data: ") for line in text.split("\n\n") if line]
+    assert status == 200
+    assert events[-1] == "[DONE]"
+    chunks = [json.loads(event) for event in events[:-1]]
+    assert chunks[0]["choices"][0]["delta"]["role"] == "assistant"
+    said = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
+    assert said == "hello"
+    assert chunks[-1]["choices"][0]["finish_reason"] == "length"
+    assert len({chunk["id"] for chunk in chunks}) == 1
+
+
+def test_the_model_is_listed():
+    with served(Script("")) as (port, _, _):
+        status, text = ask(port, "GET", "/v1/models", None)
+    assert status == 200
+    assert [model["id"] for model in json.loads(text)["data"]] == ["tiny"]
+
+
+def test_several_programs_get_their_own_answers():
+    found = []
+    with served(Script("hello")) as (port, _, _):
+        threads = [threading.Thread(target=lambda: found.append(ask(port))) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    said = [json.loads(text)["choices"][0]["message"]["content"] for _, text in found]
+    assert said == ["hello"] * 4
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"body": b"{"}, "not JSON"),
+        ({"body": b"[]"}, "wanted a JSON object"),
+        ({"body": {"messages": []}}, "at least one message"),
+        ({"body": {"messages": [{"role": "cat", "content": "x"}]}}, "got 'cat'"),
+        ({"body": {"messages": [{"role": "user"}]}}, "must be a text"),
+        ({"body": {**ASK, "temperature": "hot"}}, "temperature must be a number"),
+        ({"body": {**ASK, "temperature": -1}}, "temperature must be at least 0"),
+        ({"body": {**ASK, "n": 2}}, "n is not supported"),
+        ({"body": {**ASK, "temprature": 1}}, "temprature is not known"),
+        ({"body": {"messages": [{"role": "user", "content": "a" * 99}]}}, "99 tokens"),
+        ({"Content-Type": "text/plain"}, "application/json"),
+    ],
+)
+def test_a_wrong_request_is_refused_and_the_next_one_is_answered(change, words):
+    with served(Script("hello")) as (port, _, _):
+        status, text = ask(port, **change)
+        assert status == 400
+        assert words in json.loads(text)["error"]["message"]
+        assert ask(port)[0] == 200
+
+
+def test_a_page_in_a_browser_is_refused():
+    with served(Script("hello")) as (port, _, _):
+        assert ask(port, Host="evil.example:80")[0] == 403
+        assert ask(port, "OPTIONS")[0] == 501
+        assert ask(port, Host=f"localhost:{port}")[0] == 200
+
+
+def test_an_unknown_path_is_not_found():
+    with served(Script("hello")) as (port, _, _):
+        assert ask(port, path="/v1/embeddings")[0] == 404
+        assert ask(port, "GET", "/", None)[0] == 404
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_party_that_fails_ends_the_server_and_the_program_hears_why(is_streamed):
+    gone = LinkClosed("dealer", "it went away")
+    with served(Script("hel", gone), (LinkClosed,)) as (port, seen, thread):
+        status, text = ask(port, body={**ASK, "stream": is_streamed})
+        thread.join(30)
+    assert status == (200 if is_streamed else 502)
+    assert "party 'dealer' failed: it went away" in text
+    assert seen == [gone]
+
+
+def test_the_endpoint_is_for_this_machine_only():
+    with pytest.raises(ConfigError, match=r"this machine only, got the address 192\.0\.2\.1"):
+        Endpoint(("192.0.2.1", 0), partner(Script("")), Manner())
+
+
+def test_a_port_in_use_is_said():
+    first = Endpoint(("127.0.0.1", 0), partner(Script("")), Manner())
+    port = int(first.url.rsplit(":", 1)[1].split("/")[0])
+    with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}"):
+        Endpoint(("127.0.0.1", port), partner(Script("")), Manner())
+    first.close()
+
+
+def test_what_a_request_leaves_out_is_as_on_the_command_line():
+    manner = Manner(sampling=Sampling(temperature=0.5, seed=4), limit=9, system="Be brief.")
+    ask_ = read_request({**ASK, "top_p": 0.5, "stop": "x", "user": "me"}, manner).ask
+    assert ask_.sampling == Sampling(temperature=0.5, seed=4, top_p=0.5)
+    assert ask_.limit == 9
+    assert ask_.stops == ("x",)
+    assert [message.role for message in ask_.messages] == ["system", "user"]
+
+
+def test_a_message_may_come_in_parts_of_text():
+    content = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    request = read_request({"messages": [{"role": "user", "content": content}]}, Manner())
+    assert request.ask.messages[0].content == "ab"
+    picture = [{"type": "image_url", "image_url": {}}]
+    with pytest.raises(InputError, match="text only"):
+        read_request({"messages": [{"role": "user", "content": picture}]}, Manner())

@@ -1,0 +1,193 @@
+"""The small parts: words of few bytes, tapes, orders, precisions, tables, folded weights."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from private_llm import FAMILIES, MEETING, tiny
+from tacit.errors import ConfigError, DisagreementError, FrameError
+from tacit.llm.private import (
+    BRIEF,
+    COMPACT,
+    FORMS,
+    Client,
+    Network,
+    Order,
+    Precision,
+    Seats,
+    choose_form,
+    leaks,
+    open_vault,
+    serve_dealer,
+    serve_owner,
+)
+from tacit.llm.private.blueprint import Blueprint
+from tacit.llm.private.narrow import pack, unpack
+from tacit.llm.private.order import read_order
+from tacit.llm.private.shelf import Shelf
+from tacit.llm.private.tape import Tape
+from tacit.llm.private.transfer import cover, deal_pads, pads, picks, shift_of, uncover
+from tacit.llm.private.weights import draw_masks, encode_model, matrices
+from tacit.party import run_threads
+from tacit.ring import Prg
+
+
+@given(st.integers(1, 8), st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=9))
+def test_words_of_few_bytes_add_as_they_should(nbytes, values):
+    words = torch.tensor(values)
+    modulus = 1 << (8 * nbytes)
+    packed = pack(words, nbytes)
+    assert packed.shape == (len(values), nbytes)
+    back = unpack(packed, nbytes)
+    assert [(int(a) - b) % modulus for a, b in zip(back, values, strict=True)] == [0] * len(values)
+    assert int(back.abs().max()) <= modulus // 2 or nbytes == 8
+
+
+def test_words_may_start_anywhere_in_a_message():
+    words = torch.tensor([1, -2, 3])
+    message = torch.cat([torch.zeros(3, dtype=torch.uint8), pack(words, 8).view(-1)])
+    assert unpack(message[3:].view(3, 8), 8).tolist() == [1, -2, 3]
+
+
+def test_two_tapes_of_one_key_draw_the_same_whether_they_keep_or_not():
+    first, second = Tape(Prg(b"a" * 16)), Tape(Prg(b"a" * 16), keeps=True)
+    for _ in range(2):
+        assert torch.equal(first.words("x", 3, 4), second.words("x", 3, 4))
+        assert torch.equal(first.shuffles("y", 3, 9), second.shuffles("y", 3, 9))
+    assert not torch.equal(first.words("x", 3, 4), first.words("z", 3, 4))
+
+
+def test_orders_within_rows_put_what_exists_first():
+    valid = torch.ones(5, 7, dtype=torch.bool).tril(2)
+    drawn = Tape(Prg(b"b" * 16)).shuffles_within("keys", 3, valid)
+    for row in range(5):
+        count = int(valid[row].sum())
+        for head in range(3):
+            assert sorted(drawn[row, head, :count].tolist()) == list(range(count))
+
+
+@pytest.mark.parametrize(
+    ("bits", "message"),
+    [
+        ({"weight": 3}, "weight must be between 4 and 32"),
+        ({"weight": 24}, "raw wires would have"),
+        ({"skip": 32}, "skip must not be above 31"),
+    ],
+)
+def test_bits_that_do_not_fit_are_refused(bits, message):
+    with pytest.raises(ConfigError, match=message):
+        Precision(**bits)
+
+
+def test_activations_are_fed_with_forty_bits_at_the_smaller_precisions():
+    assert (COMPACT.narrow_bytes, BRIEF.narrow_bytes) == (5, 5)
+
+
+def test_only_norms_without_a_bias_are_merged():
+    assert Blueprint(tiny("llama").architecture, BRIEF).is_merged
+    assert not Blueprint(tiny("llama").architecture, Precision()).is_merged
+    assert not Blueprint(tiny("gpt2").architecture, BRIEF).is_merged
+
+
+def test_an_order_survives_its_journey():
+    order = Order(number=3, past=4, rows=5, prompt=1, posted=2, form="half")
+    assert (
+        read_order(order.words(), sender="user", architecture=tiny("llama").architecture) == order
+    )
+
+
+@pytest.mark.parametrize(
+    "change", [{"rows": 0}, {"past": 60, "rows": 5}, {"posted": 9}, {"past": -1}, {"scored": 7}]
+)
+def test_an_order_that_the_model_cannot_do_is_refused(change):
+    fields = {"number": 0, "past": 4, "rows": 5, "prompt": 0, "posted": 2, "form": "half"}
+    order = Order(**(fields | change))
+    with pytest.raises(FrameError, match="cannot do"):
+        read_order(order.words(), sender="user", architecture=tiny("llama").architecture)
+
+
+def test_a_shelf_forgets_what_is_written_over():
+    shelf = Shelf(1, Blueprint(tiny("llama").architecture, BRIEF).heads)
+    rows = torch.arange(200 * 8).view(200, 2, 4)
+    shelf.put(0, 0, rows, -rows)
+    shelf.put(0, 150, rows[:2], rows[:2])
+    keys, values = shelf.upto(0, 152)
+    assert torch.equal(keys, torch.cat([rows[:150], rows[:2]]))
+    assert torch.equal(values, torch.cat([-rows[:150], rows[:2]]))
+
+
+@given(st.integers(0, 39), st.integers(0, 2))
+def test_a_table_gives_the_token_at_the_place(place, run):
+    user, owner = Tape(Prg(b"u" * 16)), Tape(Prg(b"o" * 16))
+    order = torch.randperm(40, generator=torch.Generator().manual_seed(place))
+    shift = shift_of(place, int(picks(user, 3, 40)[run]), 40)
+    message = cover(order, pads(owner, 3, 40)[run], shift)
+    pad = int(deal_pads(user, owner, 3, 40)[run])
+    assert uncover(message, place, pad) == int(order[place])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_matrix_is_there_and_masked_by_the_key(family):
+    model = tiny(family)
+    ring = encode_model(model, Precision())
+    masks = dict(draw_masks(model.architecture, b"m" * 16))
+    for matrix in matrices(model.architecture):
+        assert ring.words[matrix.name].shape == matrix.shape == masks[matrix.name].shape
+    assert torch.equal(masks["embed"], dict(draw_masks(model.architecture, b"m" * 16))["embed"])
+
+
+def test_two_vaults_of_one_model_have_masks_of_their_own():
+    model = tiny("llama")
+    assert open_vault(model).fingerprint() != open_vault(model).fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("network", "form"),
+    [
+        (Network(rtt_ms=200, mbit_per_s=10_000), "resent"),
+        (Network(rtt_ms=0, mbit_per_s=1), "incremental"),
+    ],
+)
+def test_a_slow_line_saves_bytes_and_a_long_one_saves_messages(network, form):
+    plan = Blueprint(tiny("gpt2", context=2048).architecture, Precision())
+    assert choose_form(plan, network, past=1000, rows=8, posted=1000) == form
+
+
+def test_a_network_without_bandwidth_is_refused():
+    with pytest.raises(ConfigError, match="mbit_per_s > 0"):
+        Network(mbit_per_s=0)
+
+
+def test_three_seats_need_three_parties():
+    with pytest.raises(ConfigError, match="three parties"):
+        Seats(owner="a", user="a")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_ledger_names_what_permutation_shows_and_counts_it(form):
+    plan, seats = Blueprint(tiny("llama").architecture, Precision()), Seats()
+    order = Order(number=1, past=5, rows=2, prompt=0, posted=5, form=form)
+    found = leaks(plan, order, 0, seats)
+    by_user = {leak.what.split(",")[0]: leak.elements for leak in found if leak.to == "user"}
+    assert by_user == {
+        "inputs of both norms": 2 * 2 * 16 + 16,
+        "queries": 2 * (16 + 2 * 8),
+        "attention scores of each layer": 2 * 4 * 6,
+        "inputs of the activation of each layer": 2 * 2 * 24,
+        "scores of every token": 40,
+    }
+    assert {leak.kind for leak in found if leak.to != "user"} == {"size"}
+
+
+def test_parties_with_other_precisions_do_not_begin():
+    model = tiny("llama")
+    with pytest.raises(DisagreementError, match="another model"):
+        run_threads(
+            {
+                "owner": lambda session: serve_owner(session, open_vault(model)),
+                "user": lambda session: Client(session, model.architecture, precision=BRIEF),
+                "dealer": lambda session: serve_dealer(session, model.architecture),
+            },
+            MEETING,
+        )

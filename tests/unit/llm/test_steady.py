@@ -1,0 +1,156 @@
+"""A private voice whose sessions break: owner and dealer are threads that meet again."""
+
+import threading
+from contextlib import contextmanager
+from itertools import combinations
+
+import pytest
+
+from llm_models import ARCHITECTURES, LLAMA, make_model
+from tacit.errors import PartyError, TacitError
+from tacit.llm import PlainVoice, Sampling, announce, hear
+from tacit.llm.private import open_vault, serve_dealer, serve_owner
+from tacit.llm.steady import SteadyVoice
+from tacit.party import Meeting, Progress, session_over
+from tacit.transport import Meter, memory_pair
+
+NAMES = ("owner", "user", "dealer")
+LONG = 26  # more than is ordered ahead, so that a dead dealer is missed
+MEETING = Meeting(parties=NAMES, job_digest=bytes(32))
+
+
+class World:
+    """Meetings of three parties; the test may break the one that is on."""
+
+    def __init__(self, model):
+        self.model, self.vault = model, open_vault(model)
+        self.links, self.threads, self.meetings = {}, [], 0
+        self.breaks = []
+
+    @contextmanager
+    def meet(self):
+        self.meetings += 1
+        meters = {name: Meter(name) for name in NAMES}
+        self.links = {name: {} for name in NAMES}
+        for a, b in combinations(NAMES, 2):
+            ends = memory_pair(a, b, meter_a=meters[a], meter_b=meters[b])
+            self.links[a][b], self.links[b][a] = ends
+
+        def over(name):
+            return session_over(
+                name, MEETING, links=self.links[name], meter=meters[name], progress=Progress()
+            )
+
+        for name, program in (("owner", self.own), ("dealer", self.deal)):
+            thread = threading.Thread(target=self.attend, args=(over(name), program))
+            thread.start()
+            self.threads.append(thread)
+        with over("user") as session:
+            yield session
+
+    def attend(self, opened, program):
+        try:
+            with opened as session:
+                program(session)
+                session.finish()
+        except TacitError:
+            pass  # the user left in anger, or the test broke a link
+
+    def own(self, session):
+        announce(session, self.model.architecture)
+        serve_owner(session, self.vault)
+
+    def deal(self, session):
+        serve_dealer(session, hear(session, "owner"))
+
+    def kill_dealer(self):
+        for link in self.links["dealer"].values():
+            link.close(failure=("dealer", "it was killed"))
+
+    def voice(self, **more):
+        return SteadyVoice(
+            self.meet, on_wait=lambda seconds: None, on_break=self.breaks.append, **more
+        )
+
+
+@pytest.fixture
+def world():
+    made = []
+
+    def make(model):
+        made.append(World(model))
+        return made[-1]
+
+    yield make
+    for one in made:
+        for thread in one.threads:
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+def plain(model, prompt, limit):
+    return list(PlainVoice(model).speak(prompt, sampling=Sampling(), limit=limit))
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_an_answer_goes_on_after_the_dealer_was_replaced(world, name):
+    here = world(make_model(ARCHITECTURES[name]))
+    voice, said = here.voice(), []
+    for token in voice.speak([1, 2, 3], sampling=Sampling(), limit=LONG):
+        said.append(token)
+        if len(said) == 4:
+            here.kill_dealer()
+    voice.close()
+    assert said == plain(here.model, [1, 2, 3], LONG)
+    assert here.meetings == 2
+    assert [error.party for error in here.breaks] == ["dealer"]
+
+
+def test_a_break_between_answers_is_mended_at_the_next_one(world):
+    here = world(make_model(LLAMA))
+    voice = here.voice()
+    first = list(voice.speak([1, 2], sampling=Sampling(), limit=3))
+    here.kill_dealer()
+    longer = [1, 2, *first, 9]
+    assert list(voice.speak(longer, sampling=Sampling(), limit=3)) == plain(here.model, longer, 3)
+    voice.close()
+
+
+def test_an_owner_that_forgot_reads_the_text_again(world):
+    here = world(make_model(LLAMA))
+    voice, said = here.voice(), []
+    for token in voice.speak([1, 2, 3], sampling=Sampling(), limit=LONG):
+        said.append(token)
+        if len(said) == 3:
+            here.vault.conversations.clear()
+            here.kill_dealer()
+    voice.close()
+    assert said == plain(here.model, [1, 2, 3], LONG)
+    assert here.meetings == 3
+
+
+def test_what_all_sessions_sent_is_added_up(world):
+    here = world(make_model(LLAMA))
+    voice, said = here.voice(), []
+    for token in voice.speak([1, 2, 3], sampling=Sampling(), limit=LONG):
+        said.append(token)
+        if len(said) == 3:
+            here.kill_dealer()
+    assert here.meetings == 2
+    spent = voice.take_spent()
+    voice.close()
+    scores = [leak.elements for leak in spent.leaks if leak.what.startswith("scores of every")]
+    assert scores[0] >= LONG * LLAMA.vocab
+    assert voice.take_spent().leaks == ()
+
+
+def test_who_must_not_meet_again_fails_at_once(world):
+    here = world(make_model(LLAMA))
+    voice = here.voice(attempts=0)
+    speech = voice.speak([1, 2, 3], sampling=Sampling(), limit=LONG)
+    next(speech)
+    here.kill_dealer()
+    with pytest.raises(PartyError, match="it was killed"):
+        list(speech)
+    voice.fail()
+    assert here.meetings == 1

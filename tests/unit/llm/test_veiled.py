@@ -1,0 +1,128 @@
+"""The private voice against the plain one, all parties in this process."""
+
+import pytest
+
+from llm_models import ARCHITECTURES, LLAMA, make_model
+from tacit.errors import ConfigError
+from tacit.llm import PlainVoice, Sampling, announce, hear
+from tacit.llm.private import Client, open_vault, serve_dealer, serve_owner
+from tacit.llm.veiled import PrivateVoice
+from tacit.party import Meeting, run_threads
+
+MEETING = Meeting(parties=("owner", "user", "dealer"), job_digest=bytes(32))
+
+
+def as_user(model, talk):
+    """Run a function of a private voice, with an owner and a dealer beside it."""
+
+    def own(session):
+        announce(session, model.architecture)
+        serve_owner(session, open_vault(model))
+
+    def use(session):
+        architecture = hear(session, "owner")
+        voice = PrivateVoice(
+            Client(session, architecture), architecture, on_wait=lambda seconds: None
+        )
+        found = talk(voice)
+        voice.close()
+        return found
+
+    programs = {"owner": own, "user": use, "dealer": lambda s: serve_dealer(s, hear(s, "owner"))}
+    return run_threads(programs, MEETING)["user"]
+
+
+def say(voice, prompt, limit=5, **sampling):
+    return list(voice.speak(prompt, sampling=Sampling(**sampling), limit=limit))
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_turn_after_turn_it_says_what_the_plain_voice_says(name):
+    model = make_model(ARCHITECTURES[name])
+
+    def talk(voice):
+        first = say(voice, [1, 2, 3])
+        longer = [1, 2, 3, *first, 7]
+        return [first, say(voice, longer), say(voice, [9, 8])]
+
+    assert as_user(model, talk) == talk(PlainVoice(model))
+
+
+def test_a_listener_who_leaves_early_can_come_back():
+    model = make_model(LLAMA)
+
+    def talk(voice):
+        speech = voice.speak([1, 2, 3], sampling=Sampling(), limit=9)
+        some = [next(speech) for _ in range(3)]
+        speech.close()
+        return some, say(voice, [1, 2, 3, *some, 5])
+
+    assert as_user(model, talk) == talk(PlainVoice(model))
+
+
+def test_what_was_read_is_not_read_again():
+    def talk(voice):
+        prompt = [1, 2, 3, 4, 5, 6, 7, 8]
+        first = say(voice, prompt, 1)
+        whole = voice.take_spent()
+        say(voice, [*prompt, *first], 1)
+        return whole, voice.take_spent()
+
+    whole, rest = as_user(make_model(LLAMA), talk)
+    assert 0 < rest.payload_bytes < whole.payload_bytes / 2
+
+
+def test_a_conversation_is_kept_while_others_speak():
+    def talk(voice):
+        prompts = [[start] * 8 for start in (1, 2, 3)]
+        firsts = [say(voice, prompt, 1) for prompt in prompts]
+        voice.take_spent()
+        again = say(voice, [*prompts[0], *firsts[0]], 2)
+        return again, voice.take_spent()
+
+    model = make_model(LLAMA)
+    again, spent = as_user(model, talk)
+    assert again == say(PlainVoice(model), [*[1] * 8, *say(PlainVoice(model), [1] * 8, 1)], 2)
+    read = [leak.elements for leak in spent.leaks if leak.to == "owner"]
+    assert read == [2]
+
+
+def test_the_conversation_least_used_makes_room():
+    model = make_model(LLAMA)
+    prompts = [[start] * 4 for start in (1, 2, 3, 4, 5, 6)]
+
+    def talk(voice):
+        return [say(voice, prompt, 2) for prompt in [*prompts, prompts[0]]]
+
+    assert as_user(model, talk) == talk(PlainVoice(model))
+
+
+def test_it_says_what_was_sent_and_who_learned_what():
+    def talk(voice):
+        say(voice, [1, 2, 3], 2)
+        return voice.take_spent(), voice.take_spent()
+
+    spent, nothing = as_user(make_model(LLAMA), talk)
+    assert spent.payload_bytes > 0
+    assert spent.round_trips > 2 * LLAMA.layers
+    learned = {leak.to: leak.kind for leak in spent.leaks}
+    assert learned == {"user": "protocol", "owner": "size", "dealer": "size"}
+    assert nothing.payload_bytes == nothing.round_trips == 0
+    assert nothing.leaks == ()
+
+
+def test_a_seed_draws_alike_whether_the_order_of_the_scores_is_hidden_or_not():
+    model = make_model(LLAMA)
+
+    def talk(voice):
+        return say(voice, [1, 2, 3], 6, temperature=0.9, top_k=10, seed=5)
+
+    assert as_user(model, talk) == talk(PlainVoice(model))
+
+
+def test_a_penalty_that_cannot_work_is_refused():
+    def talk(voice):
+        with pytest.raises(ConfigError, match="a private chat hides"):
+            say(voice, [1, 2], repetition_penalty=2.0)
+
+    as_user(make_model(LLAMA), talk)
