@@ -20,6 +20,7 @@ from typing import cast
 
 import torch
 from _mpc_crew import Answer, Crew
+from _mpc_floor import run_floor
 from _mpc_programs import ROLES, Hooks, opened, owner_of, plan_row, work_on
 from _mpc_rows import Row, largest_error, make_operands
 
@@ -71,6 +72,13 @@ class Parties:
             offline_ms=1e3 * (second["dealt"] - dealer["began"]),
             largest_error=first["error"],
         )
+
+    def floor_ms(self, row: Row, protocol: str) -> float:
+        """Measure the least that a permuted row can take, see `_mpc_floor`."""
+        plan_row(row, protocol)
+        crew = self._crew or self._start()
+        answers = crew.ask({"row": row.name, "protocol": protocol, "floor": True})[:2]
+        return 1e3 * (max(a["end"] for a in answers) - min(a["start"] for a in answers))
 
     def close(self) -> None:
         """End the parties; the next run starts new ones."""
@@ -149,7 +157,12 @@ class _Party:
             self._session = session
             for line in sys.stdin:
                 question = json.loads(line)
-                answer = self._run(session, Row.parse(question["row"]), question["protocol"])
+                row, protocol = Row.parse(question["row"]), question["protocol"]
+                if question.get("floor"):
+                    plan = plan_row(row, protocol)
+                    answer: Answer = run_floor(session, plan, lambda: self._meet(session))
+                else:
+                    answer = self._run(session, row, protocol)
                 print(json.dumps(answer), flush=True)
 
     def _run(self, session: Session, row: Row, protocol: str) -> Answer:

@@ -32,9 +32,11 @@ class Operation:
 
     verb: str
     write: Callable[..., Any]  # takes and gives the values of whatever ops it is called with
+    has_weights: bool = False  # all operands but the first are known before the query
 
 
 OPERATIONS = {
+    "linear": Operation("matmul", lambda ops, x, w: ops.matmul(x, w), has_weights=True),
     "matmul": Operation("matmul", lambda ops, x, y: ops.matmul(x, y)),
     "mul": Operation("mul", lambda ops, x, y: ops.mul(x, y)),
     "relu": Operation("relu", lambda ops, x: ops.relu(x)),
@@ -43,7 +45,7 @@ OPERATIONS = {
     "softmax": Operation("softmax", lambda ops, x: ops.softmax(x, dim=-1)),
     "layer_norm": Operation("layer_norm", lambda ops, x: ops.layer_norm(x, eps=LAYER_NORM_EPS)),
     "rsqrt": Operation("rsqrt", lambda ops, x: ops.rsqrt(x)),
-    "mlp": Operation("relu", _perceptron),
+    "mlp": Operation("relu", _perceptron, has_weights=True),
 }
 
 
@@ -74,8 +76,11 @@ def work_on(row: Row, hooks: Hooks) -> Callable[[ProtocolOps[V]], V]:
             )
             for number, operand in enumerate(make_operands(row))
         ]
+        operation = OPERATIONS[row.operation]
+        if operation.has_weights:
+            ops.hold(*(value for value in values[1:] if len(ops.shape(value)) > 1))
         hooks.before_work()
-        result: V = _settled(ops, OPERATIONS[row.operation].write(ops, *values))
+        result: V = _settled(ops, operation.write(ops, *values))
         hooks.after_work()
         return result
 

@@ -120,6 +120,7 @@ def _perceptron(draw: np.random.Generator, batch: int, *widths: int) -> tuple[Op
 
 
 INPUTS: dict[str, Callable[..., tuple[Operand, ...]]] = {
+    "linear": _matrices,
     "matmul": _matrices,
     "mul": _factors,
     "relu": _activations,
@@ -155,6 +156,7 @@ def _run_perceptron(x: Array, *weights: Array) -> Array:
 
 
 ANSWERS: dict[str, Callable[..., Array]] = {
+    "linear": np.matmul,
     "matmul": np.matmul,
     "mul": np.multiply,
     "relu": lambda x: np.maximum(x, 0),

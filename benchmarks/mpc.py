@@ -2,10 +2,11 @@
 
 Online time runs from shared inputs to a shared result. The peers make their triples inside the
 operation; ours come from the dealer before, so "offline time" stands beside every row and "offline
-+ online time" is compared with the peers too. Error: largest absolute difference to the
-same computation in double precision. Bytes: payload sent by all parties together; the peers' as
-they count themselves. Rounds: ours are messages that wait for each other; CrypTen counts
-collective calls, SPU the sends of a party.
++ online time" is compared with the peers too. Weights (of "linear" and of the MLP) are opened
+under a mask before the query, which is counted as offline; "product" opens both operands online.
+Error: largest absolute difference to the same computation in double precision. Bytes: payload
+sent by all parties together; the peers' as they count themselves. Rounds: ours are messages that
+wait for each other; CrypTen counts collective calls, SPU the sends of a party.
 """
 
 import sys
@@ -49,7 +50,8 @@ class Entry:
 
 ENTRIES = (
     Entry("matmul 128³", "matmul-128-128-128", is_linear=True, is_quick=True),
-    Entry("linear 1×4096·4096²", "matmul-1-4096-4096", is_linear=True),
+    Entry("linear 1×4096·4096²", "linear-1-4096-4096", is_linear=True),
+    Entry("product 1×4096·4096²", "matmul-1-4096-4096", is_linear=True),
     # Here the local products of the ring are the floor.
     Entry("matmul 1024³", "matmul-1024-1024-1024", goal=0.75, is_linear=True),
     Entry("mul 1e6", "mul-1000000", is_linear=True),
@@ -62,6 +64,7 @@ ENTRIES = (
     Entry("inverse sqrt of 128", "rsqrt-128", is_quick=True),
     Entry("MLP 784-128-128-10, batch 128", "mlp-128-784-128-128-10", is_quick=True),
 )
+PERMUTED = ("permuted3", "permuted2")
 PERMUTED_GOAL = 0.1
 
 
@@ -76,11 +79,13 @@ def cases(quick: bool) -> list[Case]:
         found += [sealed.online_time(entry.goal), sealed.error(), *sealed.offline()]
         if not quick:
             found += [sealed.total_time(), *sealed.traffic()]
-        # What permuted3 does not permute, it computes as sealed does.
-        if not entry.is_linear:
-            permuted = Contest(entry, "permuted3", parties)
+        # What they do not permute, they compute as sealed does.
+        for protocol in () if entry.is_linear else PERMUTED:
+            permuted = Contest(entry, protocol, parties)
             goal = entry.goal if entry.row.startswith("mlp") else PERMUTED_GOAL
             found += [permuted.online_time(goal), permuted.error(), *permuted.offline()]
+            if not entry.row.startswith("mlp"):
+                found.append(permuted.floor())
     return found
 
 
@@ -96,6 +101,14 @@ class Contest:
         """Compare what a user waits for once the material is there."""
         peers = (*self._two_party_peers("time"), self._spu("aby3", "time"))
         return self._case("online time", "ms", lambda: self._run().online_ms, peers, goal)
+
+    def floor(self) -> Case:
+        """Show what bytes on the links, two gathers and the function take by themselves."""
+        return self._case(
+            "floor of online time",
+            "ms",
+            lambda: self.parties.floor_ms(Row.parse(self.entry.row), self.protocol),
+        )
 
     def total_time(self) -> Case:
         """Compare all the work, as the peers make their material on the way."""

@@ -10,7 +10,16 @@ import torch
 from torch import Tensor
 
 from tacit import ring
-from tacit.mpc import PROTOCOLS, Plan, Roles, compute, make_plan, merge_costs, serve, without_setup
+from tacit.mpc import (
+    Plan,
+    Roles,
+    compute,
+    find_protocol,
+    make_plan,
+    merge_costs,
+    serve,
+    without_setup,
+)
 from tacit.party import Meeting, Session, run_threads
 from tacit.result import Cost, Leak
 from tacit.transport import Frame, Link, Patience
@@ -88,6 +97,7 @@ def simulate(
     frac_bits: int = 16,
     corrupt: str | None = None,
     keys: Mapping[frozenset[str], bytes] | None = None,
+    device: str = "cpu",
 ) -> Run:
     """Run a program of three parties in threads.
 
@@ -99,8 +109,9 @@ def simulate(
         corrupt: a party all of whose shared generators give zeros, so that nothing it knows
             can make what it receives look random.
         keys: fixed keys of generators by pair, for tests that repeat a run.
+        device: where every party computes.
     """
-    plan = make_plan(program, PROTOCOLS[protocol], ROLES, frac_bits=frac_bits)
+    plan = make_plan(program, find_protocol(protocol), ROLES, frac_bits=frac_bits)
     run = Run(plan)
     notes: dict[str, Notes] = {name: [] for name in PARTIES}
     sent: dict[str, Notes] = {name: [] for name in PARTIES}
@@ -110,9 +121,9 @@ def simulate(
         session = replace(session, generators=_generators(session, corrupt, keys or {}))
         mine = (inputs or {}).get(me, {})
         if me in ROLES.computing:
-            value = compute(session, plan, program, inputs=mine)
+            value = compute(session, plan, program, inputs=mine, device=device)
         else:
-            value = serve(session, plan, inputs=mine)
+            value = serve(session, plan, inputs=mine, device=device)
         run.leaks[me] = session.ledger.entries()
         run.costs[me] = session.cost()
         return value

@@ -121,6 +121,7 @@ def _perceptron(x: Secret, *weights: Secret) -> Secret:
 
 
 OPERATIONS: dict[str, Callable[..., Secret]] = {
+    "linear": lambda x, y: x.matmul(y),
     "matmul": lambda x, y: x.matmul(y),
     "mul": lambda x, y: x * y,
     "relu": lambda x: x.relu(),

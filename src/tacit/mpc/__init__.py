@@ -2,10 +2,12 @@
 
 from tacit.mpc.contract import MpcProtocol, Roles
 from tacit.mpc.cost import merge_costs, without_setup
+from tacit.mpc.offline import prepare_material
 from tacit.mpc.plan import Plan, PlanOps, make_plan
 from tacit.mpc.protocols import PROTOCOLS, find_protocol
 from tacit.mpc.run import SecretOps, compute, serve
 from tacit.mpc.share import BitShare, Share
+from tacit.mpc.shelf import Shelf
 
 __all__ = [
     "PROTOCOLS",
@@ -16,10 +18,12 @@ __all__ = [
     "Roles",
     "SecretOps",
     "Share",
+    "Shelf",
     "compute",
     "find_protocol",
     "make_plan",
     "merge_costs",
+    "prepare_material",
     "serve",
     "without_setup",
 ]

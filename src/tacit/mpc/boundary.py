@@ -6,10 +6,19 @@ import torch
 from torch import Tensor
 
 from tacit import ring
-from tacit.errors import DataError, RangeError
+from tacit.errors import DataError, InputError, RangeError
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.cost import Message, Round
-from tacit.mpc.share import AnyShare, AnySpec, BitSpec, Share, Spec
+from tacit.mpc.share import (
+    AnyShare,
+    AnySpec,
+    BitShare,
+    BitSpec,
+    HeldShare,
+    HeldSpec,
+    Share,
+    Spec,
+)
 from tacit.result import Leak
 
 WORD_BYTES = 8
@@ -40,24 +49,68 @@ class Input:
         message = Message(self.owner, roles.second, WORD_BYTES * self.spec.elements)
         return Declaration(out=self.spec, rounds=((message,),))
 
-    def run(self, channel: Channel, values: Tensor | None) -> Share:
-        """Take my half as P0 or P1; ``values`` is the input if it is mine."""
-        if self.owner == channel.me:
-            words = encode_input(self, values) - self._mask(channel, channel.other)
+    def run(self, channel: Channel, clear: Tensor | None) -> Share:
+        """Take my half as P0 or P1; ``clear`` is the encoded input if it is mine."""
+        if clear is not None:
+            words = clear - self._mask(channel, channel.other)
         elif self.owner in channel.roles.computing or channel.is_first:
             words = self._mask(channel, self.owner)
         else:
             words = channel.recv(self.owner, self.spec.shape)
         return Share(words, self.spec)
 
+    def clear(self, channel: Channel, values: Tensor | None) -> Tensor | None:
+        """Encode the input, if it is mine."""
+        if self.owner != channel.me:
+            return None
+        return encode_input(self, values).to(channel.device)
+
     def attend(self, channel: Channel, values: Tensor | None) -> None:
         """Send the second half, as an owner who does not compute."""
         if self.owner == channel.me:
-            words = encode_input(self, values) - self._mask(channel, channel.roles.first)
+            mask = self._mask(channel, channel.roles.first)
+            words = encode_input(self, values).to(channel.device) - mask
             channel.send(channel.roles.second, words)
 
     def _mask(self, channel: Channel, peer: str) -> Tensor:
-        return channel.shared(peer).words(self.spec.shape)
+        return channel.shared(peer).words(self.spec.shape).to(channel.device)
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Take up halves that both computing parties kept from an earlier run.
+
+    Guarantee: nothing is sent.
+    Cost: 0 rounds, 0 bytes.
+    """
+
+    name: str
+    spec: Spec
+
+    def declare(self, roles: Roles, *_: AnySpec) -> Declaration:
+        """Say what comes in."""
+        return Declaration(out=self.spec)
+
+    def run(self, half: AnyShare | None) -> Share:
+        """Return my half under the facts that the plan states.
+
+        Raises:
+            InputError: there is none, or it is another one than was announced.
+        """
+        if not isinstance(half, Share):
+            raise InputError(f"no half of {self.name!r} was kept")
+        known = half.spec
+        if (known.shape, known.frac_bits) != (self.spec.shape, self.spec.frac_bits):
+            raise InputError(
+                f"{self.name!r} was announced as {self.spec.shape} with {self.spec.frac_bits} "
+                f"fraction bits, got {known.shape} with {known.frac_bits}"
+            )
+        if known.largest > self.spec.largest:
+            raise RangeError(
+                f"{self.name!r} was announced as at most ±{self.spec.bound:g}, but what was kept "
+                f"can be ±{known.bound:g}"
+            )
+        return Share(half.words, self.spec)
 
 
 def encode_input(step: Input, values: Tensor | None) -> Tensor:
@@ -83,9 +136,11 @@ def encode_input(step: Input, values: Tensor | None) -> Tensor:
 class Open:
     """Reveal a value to the named parties, and write into the ledger that it was revealed.
 
-    Guarantee: a receiver learns the value and nothing else, because the half it gets is the
-    value minus the half it has. Cost: 1 round, 8 bytes per element (or 1 bit, in whole words)
-    from each computing party to each receiver but itself.
+    Guarantee: a receiver learns the value and nothing else. A computing party gets the value
+    minus the half it has. Anyone else gets two halves under a fresh mask of P0 and P1: the
+    dealer, who knows the triples, could read operands out of the halves of a product.
+    Cost: 1 round, 8 bytes per element (or 1 bit, in whole words) from each computing party to
+    each receiver but itself.
     """
 
     to: tuple[str, ...]
@@ -94,7 +149,7 @@ class Open:
 
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what is sent."""
-        (spec,) = operands
+        spec = _openable(operands[0])
         size = WORD_BYTES * _words(spec)
         messages: Round = tuple(
             Message(sender, receiver, size)
@@ -106,11 +161,16 @@ class Open:
 
     def run(self, channel: Channel, half: AnyShare) -> Tensor | None:
         """Send my half to the receivers; give the value if I am one of them."""
+        assert not isinstance(half, HeldShare)  # noqa: S101 - `declare` has refused it
         channel.session.ledger.record(*self._leaks(half.spec))
         words = half.words.contiguous()
-        for receiver in self.to:
-            if receiver != channel.me:
-                channel.send(receiver, words)
+        if channel.other in self.to:
+            channel.send(channel.other, words)
+        outside = [one for one in self.to if one not in channel.roles.computing]
+        if outside:
+            masked = _remasked(channel, half)
+            for receiver in outside:
+                channel.send(receiver, masked)
         if channel.me not in self.to:
             return None
         theirs = channel.recv(channel.other, tuple(words.shape))
@@ -120,6 +180,7 @@ class Open:
         """Receive both halves, as a receiver who does not compute."""
         if channel.me not in self.to:
             return None
+        spec = _openable(spec)
         channel.session.ledger.record(*self._leaks(spec))
         shape = spec.shape if isinstance(spec, Spec) else (spec.words,)
         halves = [channel.recv(sender, shape) for sender in channel.roles.computing]
@@ -132,15 +193,30 @@ class Open:
         )
 
 
-def _words(spec: AnySpec) -> int:
+def _openable(spec: AnySpec) -> Spec | BitSpec:
+    if isinstance(spec, HeldSpec):
+        raise InputError("a value that is held for products cannot be opened; open the value")
+    return spec
+
+
+def _remasked(channel: Channel, half: Share | BitShare) -> Tensor:
+    """Add a mask that P0 and P1 have in common; it cancels when their halves are put together."""
+    mask = channel.shared(channel.other).words(tuple(half.words.shape)).to(channel.device)
+    if isinstance(half, BitShare):
+        return half.words ^ mask
+    return half.words + mask if channel.is_first else half.words - mask
+
+
+def _words(spec: Spec | BitSpec) -> int:
     return spec.elements if isinstance(spec, Spec) else spec.words
 
 
-def _reveal(spec: AnySpec, mine: Tensor, theirs: Tensor) -> Tensor:
+def _reveal(spec: Spec | BitSpec, mine: Tensor, theirs: Tensor) -> Tensor:
     """Put two halves together and decode."""
     if isinstance(spec, BitSpec):
         # Bit i of a little-endian word is bit i % 8 of its byte i // 8.
         bits = ring.unpack_bits((mine ^ theirs).view(torch.uint8), spec.elements)
-        return bits.view(spec.shape).to(torch.float64)
+        return bits.view(spec.shape).to("cpu", torch.float64)
     values = ring.decode(mine + theirs, frac_bits=spec.frac_bits)
+    values = values.cpu()
     return FINISHES[spec.finish](values) if spec.finish else values

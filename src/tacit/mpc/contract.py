@@ -13,7 +13,7 @@ from tacit.mpc.cost import Round
 from tacit.mpc.randomness import Need, Parts
 from tacit.mpc.share import AnyShare, AnySpec
 from tacit.party import Session
-from tacit.result import Claim, Leak
+from tacit.result import Claim, Leak, Phase
 from tacit.ring import Prg
 
 
@@ -41,19 +41,32 @@ class Roles:
 
 @dataclass(frozen=True, kw_only=True)
 class Declaration:
-    """What one use of a kernel gives, needs from the dealer, sends online and shows to whom."""
+    """What one use of a kernel gives, needs from the dealer, sends and shows to whom.
+
+    ``rounds`` are online; ``offline`` are those of the computing parties that wait for no query.
+    """
 
     out: AnySpec | None
     needs: tuple[Need, ...] = ()
     rounds: tuple[Round, ...] = ()
+    offline: tuple[Round, ...] = ()
     leaks: tuple[Leak, ...] = ()
 
 
 class Channel:
     """The messages and generators of one step of one run, as one party sees them."""
 
-    def __init__(self, session: Session, roles: Roles, *, run: int, step: int) -> None:
+    def __init__(
+        self,
+        session: Session,
+        roles: Roles,
+        *,
+        run: int,
+        step: int,
+        device: torch.device | str = "cpu",
+    ) -> None:
         self.session = session
+        self.device = torch.device(device)
         self.roles = roles
         self.step = step
         self._name = f"{run}.{step}"
@@ -79,9 +92,10 @@ class Channel:
         """Return a generator that this peer and I share, fresh for this step."""
         return self.session.shared(peer).fork(f"step {self._name}")
 
-    def send(self, to: str, values: Tensor) -> None:
+    def send(self, to: str, values: Tensor, *, phase: Phase = "online") -> None:
         """Send words that belong to this step."""
-        self.session.send(to, f"run/{self._name}.{self._sent[to]}", values)
+        tag = f"run/{self._name}.{self._sent[to]}"
+        self.session.send(to, tag, _in_host_memory(values), phase=phase)
         self._sent[to] += 1
 
     def recv(
@@ -90,7 +104,7 @@ class Channel:
         """Receive the sender's next message of this step."""
         tag = f"run/{self._name}.{self._received[sender]}"
         self._received[sender] += 1
-        return self.session.recv(sender, tag, shape, dtype=dtype)
+        return self.session.recv(sender, tag, shape, dtype=dtype).to(self.device)
 
     def exchange_low(self, mine: Tensor, bits: int) -> Tensor:
         """Add up the lowest bits of both parties' words, sending only the bytes they fill.
@@ -112,6 +126,13 @@ class Channel:
         return self.recv(self.other, tuple(mine.shape))
 
 
+def _in_host_memory(values: Tensor) -> Tensor:
+    """Bring words of an accelerator through page-locked memory, which is faster than around it."""
+    if values.device.type != "cuda":
+        return values
+    return torch.empty(values.shape, dtype=values.dtype, pin_memory=True).copy_(values)
+
+
 class Kernel(Protocol):
     """One operation of one protocol; its fields are the public parameters."""
 
@@ -130,6 +151,15 @@ class Attended(Protocol):
 
     def attend(self, channel: Channel, *operands: AnySpec) -> None:
         """Do the third party's part of the step."""
+        ...
+
+
+@runtime_checkable
+class Prepared(Protocol):
+    """A kernel whose random draws are worth making before its step is reached."""
+
+    def prepare(self, channel: Channel, *operands: AnySpec) -> Parts:
+        """Draw, as P0 or P1, what depends on no input; `run` gets it after the dealer's parts."""
         ...
 
 

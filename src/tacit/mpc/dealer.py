@@ -1,11 +1,18 @@
 """The dealer: makes correlated randomness for a plan and streams it ahead of its use."""
 
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass
 from math import prod
+from typing import Protocol
+
+import torch
+from torch import Tensor
 
 from tacit.errors import TacitError
-from tacit.mpc.plan import Plan, Step
-from tacit.mpc.randomness import Need, Parts, pack, unpack
+from tacit.mpc.plan import Plan, has_corrections
+from tacit.mpc.randomness import Halves, HeldTriple, HoldMask, Need, Parts, pack, unpack
+from tacit.mpc.share import Mask
 from tacit.party import Session
 from tacit.ring import Prg
 
@@ -56,60 +63,168 @@ class Pace:
         return step <= self._reached or sum(size for _, size in self._ahead) <= AHEAD_BYTES
 
 
-def deal(session: Session, plan: Plan, *, run: int, pace: Pace) -> None:
+def deal(
+    session: Session,
+    plan: Plan,
+    *,
+    run: int,
+    pace: Pace,
+    device: torch.device | str = "cpu",
+) -> None:
     """Send the second party the corrections for every step that needs them.
 
     Guarantee: what is sent is uniform to the second party. The dealer learns shapes; it never
     receives anything that depends on an input.
     Cost: offline, one message per step that needs randomness; nothing to the first party.
     """
-    needing = [(number, step) for number, step in enumerate(plan.steps) if step.needs]
+
+    def stream(peer: str, number: int, past: int | None) -> Prg:
+        return _stream(session, peer, run if past is None else past, number)
+
+    maker = Maker(stream, plan, device=torch.device(device))
+    needing = maker.steps()
     with session.progress.stage("deal", len(needing)) as advance:
-        for done, (number, step) in enumerate(needing, start=1):
-            first, second = (_stream(session, peer, run, number) for peer in plan.roles.computing)
-            words = pack(_corrections(first, second, step))
+        for done, number in enumerate(needing, start=1):
+            words = maker.correction(number)
             if not pace.admits(number, words.nbytes):
                 return
             session.send(plan.roles.second, f"deal/{run}.{number}", words, phase="offline")
             advance(done)
 
 
-def _corrections(first: Prg, second: Prg, step: Step) -> Parts:
-    corrections: list[Parts] = [
-        need.correction(need.first(first), need.second(second)) for need in step.needs
-    ]
-    return tuple(part for parts in corrections for part in parts)
+class Maker:
+    """Makes the second party's corrections for every step of a plan.
+
+    Args:
+        stream: gives the generator of a computing party's part of a step, by its name, the number
+            of the step and that of the run, if it is an earlier one.
+        plan: what will be computed.
+        device: where products are computed.
+    """
+
+    def __init__(
+        self, stream: Callable[[str, int, int | None], Prg], plan: Plan, *, device: torch.device
+    ) -> None:
+        self._stream = stream
+        self._plan = plan
+        self._device = device
+
+    def steps(self) -> list[int]:
+        """Return the numbers of the steps for which there is something to send."""
+        return [at for at, step in enumerate(self._plan.steps) if has_corrections(step.needs)]
+
+    def correction(self, number: int) -> Tensor:
+        """Make the message for one step."""
+        first, second = (self._stream(peer, number, None) for peer in self._plan.roles.computing)
+        parts: list[Tensor] = []
+        for need in self._plan.steps[number].needs:
+            mine, yours = (
+                self._placed(drawn) for drawn in (need.first(first), need.second(second))
+            )
+            if isinstance(need, HeldTriple):
+                parts += need.correct(mine, self._recall(need.left), self._recall(need.right))
+            else:
+                parts += need.correction(mine, yours)
+        return pack(tuple(parts))
+
+    def _recall(self, mask: Mask) -> Halves:
+        """Draw a mask again that the parties drew in an earlier step."""
+        need = HoldMask(mask.place, mask.shape, mask.holder)
+        first, second = (
+            self._stream(peer, mask.step, mask.run) for peer in self._plan.roles.computing
+        )
+        return self._viewed(need.first(first), mask), self._viewed(need.second(second), mask)
+
+    def _viewed(self, parts: Parts, mask: Mask) -> Tensor | None:
+        if not parts:
+            return None
+        words = parts[0].to(self._device)
+        for view in mask.views:
+            words = view(words)
+        return words
+
+    def _placed(self, parts: Parts) -> Parts:
+        return tuple(part.to(self._device) for part in parts)
+
+
+class Source(Protocol):
+    """Where a computing party's randomness comes from: a dealer on a link, or a file."""
+
+    def stream(self, step: int) -> Prg:
+        """Return the generator of my part of a step."""
+        ...
+
+    def correction(self, step: int, count: int) -> Tensor:
+        """Return that many words which the dealer made for a step; the second party asks."""
+        ...
+
+
+@dataclass(frozen=True)
+class FromDealer:
+    """A dealer who takes part in the session."""
+
+    session: Session
+    dealer: str
+    run: int
+
+    def stream(self, step: int) -> Prg:
+        """Fork the generator that the dealer and I share."""
+        return _stream(self.session, self.dealer, self.run, step)
+
+    def correction(self, step: int, count: int) -> Tensor:
+        """Receive the dealer's message for a step."""
+        return self.session.recv(self.dealer, f"deal/{self.run}.{step}", (count,))
 
 
 class Supply:
-    """A computing party's end: hands out each step's material once."""
+    """A computing party's end: hands out each step's material once.
 
-    def __init__(self, session: Session, plan: Plan, *, run: int) -> None:
-        self._session = session
+    A step's own draws may be made early, in any order, by another thread; they are handed out,
+    together with what the dealer sent, when the step is reached.
+    """
+
+    def __init__(
+        self, source: Source, plan: Plan, *, is_first: bool, device: torch.device | str = "cpu"
+    ) -> None:
+        self._source = source
         self._plan = plan
-        self._run = run
+        self._is_first = is_first
+        self._device = torch.device(device)
         self._taken = -1
 
-    def take(self, number: int) -> tuple[Parts, ...]:
-        """Return the material of a step; steps come in order and never twice."""
-        if number <= self._taken:
-            raise TacitError(f"material of step {number} was used already; masks are used once")
-        self._taken = number
+    def draw(self, number: int) -> tuple[Parts, ...]:
+        """Draw my own part of the material of a step."""
         needs = self._plan.steps[number].needs
         if not needs:
             return ()
-        prg = _stream(self._session, self._plan.roles.dealer, self._run, number)
-        if self._session.me == self._plan.roles.first:
-            return tuple(need.first(prg) for need in needs)
-        return self._second(number, needs, prg)
+        prg = self._source.stream(number)
+        drawn = (need.first(prg) if self._is_first else need.second(prg) for need in needs)
+        return tuple(self._placed(parts) for parts in drawn)
 
-    def _second(self, number: int, needs: tuple[Need, ...], prg: Prg) -> tuple[Parts, ...]:
-        drawn = [need.second(prg) for need in needs]
-        shapes = tuple(shape for need in needs for shape in need.correction_shapes())
-        sizes = sum(prod(shape) for shape in shapes)
-        words = self._session.recv(self._plan.roles.dealer, f"deal/{self._run}.{number}", (sizes,))
-        received = iter(unpack(words, shapes))
+    def take(self, number: int, drawn: tuple[Parts, ...] | None = None) -> tuple[Parts, ...]:
+        """Return the material of a step; steps come in order and never twice.
+
+        Args:
+            number: of the step.
+            drawn: what `draw` gave for it, if that was done before.
+        """
+        if number <= self._taken:
+            raise TacitError(f"material of step {number} was used already; masks are used once")
+        self._taken = number
+        drawn = self.draw(number) if drawn is None else drawn
+        needs = self._plan.steps[number].needs
+        if self._is_first or not has_corrections(needs):
+            return drawn
+        received = iter(self._received(number, needs))
         return tuple(
             own + tuple(next(received) for _ in need.correction_shapes())
             for own, need in zip(drawn, needs, strict=True)
         )
+
+    def _received(self, number: int, needs: tuple[Need, ...]) -> Parts:
+        shapes = tuple(shape for need in needs for shape in need.correction_shapes())
+        words = self._source.correction(number, sum(prod(shape) for shape in shapes))
+        return self._placed(unpack(words, shapes))
+
+    def _placed(self, parts: Parts) -> Parts:
+        return tuple(part.to(self._device) for part in parts)

@@ -47,6 +47,8 @@ ELEMENTWISE: dict[str, Elementwise] = {
     "rsqrt": Elementwise(lambda x: x.clamp(min=SMALLEST).rsqrt(), lambda b: SMALLEST**-0.5),
     "sigmoid": Elementwise(torch.sigmoid, _one),
     "silu": Elementwise(torch.nn.functional.silu, _same),
+    "softplus": Elementwise(torch.nn.functional.softplus, lambda b: b + 1.0),
+    "sqrt": Elementwise(lambda x: x.clamp(min=0.0).sqrt(), lambda b: max(b, 1.0)),
     "step": Elementwise(_step, _one),
     "tanh": Elementwise(torch.tanh, _one),
 }

@@ -5,12 +5,20 @@ never wrap. Errors are those of `sealed` with 16 fraction bits, measured by the 
 a protocol that has a function as a kernel of its own is exact up to rounding.
 """
 
-from math import log
+from math import floor, log, log2, sqrt
 from typing import TypeVar
+
+from torch import Tensor
 
 from tacit.mpc.primitives import Primitives
 
 V = TypeVar("V")
+
+ENLARGED = 130.0
+"""Rows are enlarged up to this bound before they are normalised: 128, and some rounding."""
+
+LARGEST_SHARE = 1.01
+"""No element of a softmax is larger than this, its error counted in."""
 
 
 def maximum(ops: Primitives[V], x: V, *, dim: int) -> V:
@@ -18,6 +26,8 @@ def maximum(ops: Primitives[V], x: V, *, dim: int) -> V:
 
     Range: all. Error: that of the inputs. Cost: ⌈log2 n⌉ times that of relu.
     """
+    if ops.has("rowwise"):
+        return ops.rowwise("maximum", x, dim=dim)
     x = ops.settle(x)
     spec = ops.number(x, "taking the largest")
     axis = dim % len(spec.shape)
@@ -32,9 +42,9 @@ def reciprocal(ops: Primitives[V], x: V) -> V:
     """Give 1 / x for x of at least 2^-8.
 
     Error from 0.1 on: below 0.2 % of the result plus 2e-4. Below the range it stays near the
-    value at 2^-8. Cost under sealed: 13 rounds.
+    value at 2^-8. Cost under sealed: 13 rounds, or 5 for a few values.
     """
-    if not ops.has("exponents"):
+    if not ops.has("exponents") or ops.is_few(x):
         return ops.elementwise("reciprocal", x)
     x = ops.settle(x)
     scale = ops.exponents(x, (lambda k: 2.0**-k,))
@@ -45,9 +55,9 @@ def rsqrt(ops: Primitives[V], x: V) -> V:
     """Give 1 / √x for x of at least 2^-8.
 
     Error from 0.1 on: below 0.2 % of the result plus 2e-4. Below the range it stays near the
-    value at 2^-8. Cost under sealed: 13 rounds.
+    value at 2^-8. Cost under sealed: 13 rounds, or 5 for a few values.
     """
-    if not ops.has("exponents"):
+    if not ops.has("exponents") or ops.is_few(x):
         return ops.elementwise("rsqrt", x)
     x = ops.settle(x)
     both = ops.exponents(x, (lambda k: 2.0**-k, lambda k: 2.0 ** (-k / 2)))
@@ -59,9 +69,9 @@ def logarithm(ops: Primitives[V], x: V) -> V:
     """Give the natural logarithm of x of at least 2^-8.
 
     Error from 0.1 on: below 0.2 % of the result plus 2e-4. Below the range it stays near the
-    value at 2^-8. Cost under sealed: 11 rounds.
+    value at 2^-8. Cost under sealed: 11 rounds, or 5 for a few values.
     """
-    if not ops.has("exponents"):
+    if not ops.has("exponents") or ops.is_few(x):
         return ops.elementwise("log", x)
     x = ops.settle(x)
     both = ops.exponents(x, (lambda k: 2.0**-k, lambda k: k * log(2.0)))
@@ -76,34 +86,82 @@ def softmax(ops: Primitives[V], x: V, *, dim: int) -> V:
     exponentials (3e-5 each) add up. Cost: that of `maximum`, of exp, of `reciprocal` for one
     number per row, and of a product.
     """
+    if ops.has("rowwise"):
+        return ops.rowwise("softmax", x, dim=dim)
     shape = ops.spec(x).shape
     axis = dim % len(shape)
     kept = (*shape[:axis], 1, *shape[axis + 1 :])
     top = ops.reshape(maximum(ops, x, dim=axis), kept)
     exps = ops.settle(ops.exp(ops.sub(x, top)))
     total = ops.reshape(reciprocal(ops, ops.sum(exps, dim=axis)), kept)
-    return ops.mul(exps, total)
+    return ops.restate(ops.mul(exps, total), bound=LARGEST_SHARE)
+
+
+def hide(ops: Primitives[V], x: V, kept: Tensor) -> V:
+    """Replace elements where a public mask is false by one that `softmax` gives nothing.
+
+    Range: all. Error: none: 12 below everything that can occur, exp is 0. Cost: nothing is sent.
+    """
+    x = ops.settle(x)
+    return ops.fill(x, kept, -(ops.number(x, "masking").bound + 12.0))
+
+
+def mix(ops: Primitives[V], shares: V, values: V) -> V:
+    """Average rows of values by rows of a softmax: a product whose bound is that of the values.
+
+    Range: shares of at least zero that add up to one per row, as `softmax` gives them. Error:
+    that of the shares. Cost: a matrix product.
+    """
+    bound = ops.number(values, "averaging").bound
+    mixed = ops.matmul(shares, values)
+    # The shares of a row of n may add up to a little more than one.
+    return ops.restate(mixed, bound=(1.01 + 2.0**-12 * ops.shape(values)[-2]) * bound)
+
+
+def within(ops: Primitives[V], y: V, x: V, *, gain: float) -> V:
+    """State that y is at most ``gain`` times as large as x can be, where that says more.
+
+    Whoever calls this must know it, e.g. from the sums of the rows of a weight matrix.
+    Cost: nothing is sent.
+    """
+    known, given = ops.number(y, "stating a bound"), ops.number(x, "stating a bound")
+    # Rounding x and its product moves a result by no more than the gain in last places, and one.
+    bound = gain * given.bound + (gain + 1) * 2.0**-ops.frac_bits
+    return ops.restate(y, bound=bound) if bound < known.bound else y
 
 
 def layer_norm(ops: Primitives[V], x: V, *, eps: float) -> V:
     """Bring the last dimension to mean 0 and variance 1.
 
-    Range: variances of at least 2^-8. Error: below 6e-3. Cost: a square, an
-    inverse square root for one number per row, and a product.
+    Range: variances of at least 2^-8, or of (bound / 64)² / 2^8 if the bound of x is below 64;
+    rows of a smaller variance come out too small. Error: below 6e-3. Cost: a square, an inverse
+    square root for one number per row, and a product.
     """
+    if ops.has("rowwise"):
+        return ops.rowwise("layer_norm", x, dim=-1, parameter=eps)
     shape = ops.spec(x).shape
     count, kept = shape[-1], (*shape[:-1], 1)
-    mean = ops.scale(ops.sum(x, dim=-1), 1 / count)
+    mean = ops.settle(ops.scale(ops.sum(x, dim=-1), 1 / count))
     centred = ops.settle(ops.sub(x, ops.reshape(mean, kept)))
-    variance = ops.scale(ops.sum(ops.settle(ops.square(centred)), dim=-1), 1 / count)
-    inverse = rsqrt(ops, ops.shift(variance, eps))
-    return ops.mul(centred, ops.reshape(inverse, kept))
+    return _normalised(ops, centred, eps)
 
 
-def clamp(ops: Primitives[V], x: V, *, low: float, high: float) -> V:
-    """Keep values between two public numbers. Range: all. Error: none. Cost: twice that of relu."""
-    raised = ops.shift(ops.relu(ops.shift(x, -low)), low)
-    return ops.shift(ops.scale(ops.relu(ops.shift(ops.scale(raised, -1), high)), -1), high)
+def _normalised(ops: Primitives[V], rows: V, eps: float) -> V:
+    """Divide rows by the root of their mean square."""
+    shape = ops.shape(rows)
+    # Numbers of a small bound are enlarged first, which costs nothing: the inverse root begins
+    # at 2^-8, and enlarging moves that towards smaller rows.
+    factor = 2 ** max(0, floor(log2(ENLARGED / ops.number(rows, "normalising").bound)))
+    rows = ops.scale(rows, factor)
+    mean = ops.scale(ops.total(ops.square(rows), dim=-1), 1 / shape[-1])
+    inverse = rsqrt(ops, ops.shift(mean, eps * factor**2))
+    return _stated(ops, ops.mul(rows, ops.reshape(inverse, (*shape[:-1], 1))), rows)
+
+
+def _stated(ops: Primitives[V], normal: V, rows: V) -> V:
+    """Bound normalised rows by √n, and by what the error of the inverse root can add to it."""
+    spec = ops.number(rows, "normalising")
+    return ops.restate(normal, bound=1.01 * sqrt(spec.shape[-1]) + 2.0**-12 * spec.bound)
 
 
 def rsqrt_below(ops: Primitives[V], x: V) -> V:
@@ -120,6 +178,8 @@ def square_root(ops: Primitives[V], x: V) -> V:
 
     Error: below 0.2 % of the result. Cost: that of relu, of `rsqrt` and of a product.
     """
+    if not ops.has("exponents"):
+        return ops.elementwise("sqrt", x)
     return ops.mul(ops.relu(x), rsqrt(ops, x))
 
 
@@ -130,28 +190,21 @@ def divide(ops: Primitives[V], x: V, y: V) -> V:
 
 def log_softmax(ops: Primitives[V], x: V, *, dim: int) -> V:
     """Give x - log Σ exp(x) along a dimension. Range: all. Error: below 8e-3 for rows of 13."""
+    if ops.has("rowwise"):
+        return ops.rowwise("log_softmax", x, dim=dim)
     shape = ops.spec(x).shape
     axis = dim % len(shape)
     kept = (*shape[:axis], 1, *shape[axis + 1 :])
     centred = ops.settle(ops.sub(x, ops.reshape(maximum(ops, x, dim=axis), kept)))
     total = ops.sum(ops.settle(ops.exp(centred)), dim=axis)
-    return ops.sub(centred, ops.reshape(logarithm(ops, total), kept))
+    return ops.sub(centred, ops.reshape(ops.settle(logarithm(ops, total)), kept))
 
 
 def rms_norm(ops: Primitives[V], x: V, *, eps: float) -> V:
     """Bring the last dimension to a mean square of 1. Range, error: as `layer_norm`."""
-    shape = ops.spec(x).shape
-    x = ops.settle(x)
-    mean = ops.scale(ops.sum(ops.settle(ops.square(x)), dim=-1), 1 / shape[-1])
-    inverse = ops.reshape(rsqrt(ops, ops.shift(mean, eps)), (*shape[:-1], 1))
-    return ops.mul(x, inverse)
-
-
-def equal(ops: Primitives[V], x: V, y: V) -> V:
-    """Give 1 where two values are the same word and 0 elsewhere. Range: all. Error: none."""
-    above, below = ops.sub(x, y), ops.sub(y, x)
-    both = ops.add(ops.elementwise("step", above), ops.elementwise("step", below))
-    return ops.shift(both, -1)
+    if ops.has("rowwise"):
+        return ops.rowwise("rms_norm", x, dim=-1, parameter=eps)
+    return _normalised(ops, ops.settle(x), eps)
 
 
 def select(ops: Primitives[V], condition: V, x: V, y: V) -> V:

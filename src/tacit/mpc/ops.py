@@ -1,10 +1,19 @@
 """ProtocolOps: all verbs of a model, primitives and functions made of them."""
 
 from abc import ABC
+from collections.abc import Sequence
 from typing import TypeVar
 
-from tacit.mpc import functions
-from tacit.mpc.primitives import Primitives
+from torch import Tensor
+
+from tacit.mpc import (
+    functions,
+    functions_curves,
+    functions_images,
+    functions_losses,
+    functions_ordering,
+)
+from tacit.mpc.primitives import Pair, Primitives
 
 V = TypeVar("V")
 
@@ -32,13 +41,101 @@ class ProtocolOps(Primitives[V], ABC):
         """Give the absolute value."""
         return self.elementwise("abs", x)
 
+    def softplus(self, x: V) -> V:
+        """Apply log(1 + exp(x))."""
+        return self.elementwise("softplus", x)
+
     def clamp(self, x: V, low: float, high: float) -> V:
         """Keep values between two public numbers."""
-        return functions.clamp(self, x, low=low, high=high)
+        return functions_curves.clamp(self, x, low=low, high=high)
+
+    def polynomial(self, x: V, coefficients: Sequence[float]) -> V:
+        """Evaluate a polynomial with public coefficients, lowest first."""
+        return functions_curves.polynomial(self, x, coefficients)
+
+    def piecewise(self, x: V, breaks: Sequence[float], polynomials: Sequence[Sequence[float]]) -> V:
+        """Evaluate polynomials with public coefficients between public breakpoints."""
+        return functions_curves.piecewise(self, x, breaks, polynomials)
+
+    def sign(self, x: V) -> V:
+        """Give -1, 0 or 1."""
+        return functions_curves.sign(self, x)
 
     def max(self, x: V, *, dim: int) -> V:
         """Give the largest element along a dimension, which disappears."""
         return functions.maximum(self, x, dim=dim)
+
+    def min(self, x: V, *, dim: int) -> V:
+        """Give the smallest element along a dimension, which disappears."""
+        return functions_ordering.minimum(self, x, dim=dim)
+
+    def argmax(self, x: V, *, dim: int) -> V:
+        """Give the position of the largest element along a dimension, which disappears."""
+        return functions_ordering.argmax(self, x, dim=dim)
+
+    def argmax_one_hot(self, x: V, *, dim: int) -> V:
+        """Give 1 at the largest element along a dimension and 0 elsewhere."""
+        return functions_ordering.argmax_one_hot(self, x, dim=dim)
+
+    def one_hot(self, x: V, *, classes: int) -> V:
+        """Give 1 at the position that a whole number names, in a new last dimension."""
+        return functions_ordering.one_hot(self, x, classes=classes)
+
+    def sort(self, x: V, *, payload: Sequence[V] = ()) -> tuple[V, ...]:
+        """Sort the last dimension, largest first, and carry other tensors along."""
+        return functions_ordering.sort(self, x, payload=payload)
+
+    def top(self, x: V, *, count: int, payload: Sequence[V] = ()) -> tuple[V, ...]:
+        """Give the largest elements of the last dimension, and what belongs to them."""
+        return functions_ordering.top(self, x, count=count, payload=payload)
+
+    def hide(self, x: V, kept: Tensor) -> V:
+        """Put a number that a softmax makes zero wherever a public mask is false."""
+        return functions.hide(self, x, kept)
+
+    def mix(self, shares: V, values: V) -> V:
+        """Multiply matrices, where every row of the first adds up to one, as of a softmax."""
+        return functions.mix(self, shares, values)
+
+    def within(self, y: V, x: V, *, gain: float) -> V:
+        """State that y is at most ``gain`` times as large as x can be."""
+        return functions.within(self, y, x, gain=gain)
+
+    def cap(self, x: V, *, bound: float) -> V:
+        """Saturate at ±bound, unless nothing larger can occur."""
+        return functions_curves.cap(self, x, bound=bound)
+
+    def max_pool2d(self, x: V, *, size: Pair, stride: Pair, padding: Pair) -> V:
+        """Give the largest element of every window of images."""
+        return functions_images.max_pool2d(self, x, size=size, stride=stride, padding=padding)
+
+    def avg_pool2d(self, x: V, *, size: Pair, stride: Pair, padding: Pair) -> V:
+        """Give the mean of every window of images."""
+        return functions_images.avg_pool2d(self, x, size=size, stride=stride, padding=padding)
+
+    def conv1d(self, x: V, weight: V, *, stride: int, padding: int) -> V:
+        """Convolve series (n, channels, length) with weights (out, channels, length)."""
+        return functions_images.conv1d(self, x, weight, stride=stride, padding=padding)
+
+    def group_norm(self, x: V, *, groups: int, eps: float = 1e-5) -> V:
+        """Bring groups of channels to mean 0 and variance 1."""
+        return functions_images.group_norm(self, x, groups=groups, eps=eps)
+
+    def embedding(self, table: V, ids: V) -> V:
+        """Read the rows of a table that secret whole numbers name."""
+        return functions_losses.embedding(self, table, ids)
+
+    def lookup(self, table: V, hot: V) -> V:
+        """Read the rows of a table that one-hot vectors name."""
+        return functions_losses.lookup(self, table, hot)
+
+    def cross_entropy(self, logits: V, labels: V) -> V:
+        """Give the mean cross-entropy of logits and one-hot labels."""
+        return functions_losses.cross_entropy(self, logits, labels)
+
+    def binary_cross_entropy(self, logits: V, labels: V) -> V:
+        """Give the mean binary cross-entropy of logits and labels."""
+        return functions_losses.binary_cross_entropy(self, logits, labels)
 
     def reciprocal(self, x: V) -> V:
         """Give 1 / x for x of at least 2^-8."""
@@ -82,7 +179,7 @@ class ProtocolOps(Primitives[V], ABC):
 
     def equal(self, x: V, y: V) -> V:
         """Give 1 where two values are the same and 0 elsewhere."""
-        return functions.equal(self, x, y)
+        return functions_curves.equal(self, x, y)
 
     def select(self, condition: V, x: V, y: V) -> V:
         """Give x where the condition is 1 and y where it is 0."""

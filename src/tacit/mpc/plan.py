@@ -2,20 +2,25 @@
 
 import hashlib
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 from torch import Tensor
 
 from tacit.errors import InputError
-from tacit.mpc.boundary import WORD_BYTES, Input, Open
+from tacit.mpc.additive2.hold import Hold
+from tacit.mpc.boundary import WORD_BYTES, Input, Open, Resume
 from tacit.mpc.contract import Declaration, Kernel, MpcProtocol, Roles
 from tacit.mpc.cost import Message, Tally, forecast_seconds
+from tacit.mpc.memo import Memo
 from tacit.mpc.ops import ProtocolOps
 from tacit.mpc.randomness import Need
-from tacit.mpc.share import AnySpec, Spec
+from tacit.mpc.share import AnySpec, HeldSpec, Party, Spec, View
+from tacit.mpc.shelf import Shelf
 from tacit.party import LARGEST_MESSAGE_BYTES, merge
-from tacit.result import Cost, Forecast, Leak
+from tacit.result import Cost, Forecast, Leak, Phase
 
 NETWORKS = ((0.2, 10_000.0), (10.0, 1_000.0), (40.0, 80.0))
 """Round-trip milliseconds and Mbit/s of a data centre, a city and a slow line."""
@@ -25,7 +30,7 @@ NETWORKS = ((0.2, 10_000.0), (10.0, 1_000.0), (40.0, 80.0))
 class Step:
     """One use of a kernel: public facts only."""
 
-    kernel: Kernel | Input | Open
+    kernel: Kernel | Hold | Input | Open | Resume
     operands: tuple[AnySpec, ...]
     needs: tuple[Need, ...]
 
@@ -40,6 +45,7 @@ class Plan:
     steps: tuple[Step, ...]
     cost: Cost
     leaks: tuple[Leak, ...]
+    shelved: tuple[tuple[str, HeldSpec], ...] = ()
 
     def digest(self) -> bytes:
         """Return a hash that two parties share only if they will do the same things."""
@@ -58,13 +64,23 @@ class Plan:
 class PlanOps(ProtocolOps[AnySpec]):
     """Interpret a program on specs, and write down every step and its messages."""
 
-    def __init__(self, protocol: MpcProtocol, roles: Roles, *, frac_bits: int) -> None:
+    def __init__(
+        self, protocol: MpcProtocol, roles: Roles, *, frac_bits: int, shelf: Shelf | None = None
+    ) -> None:
+        self._shelf = shelf or Shelf()
+        self._shelved: list[tuple[str, HeldSpec]] = []
+        self._notes: Memo[Any] = Memo()
         self._protocol = protocol
         self._roles = roles
         self._frac_bits = frac_bits
         self._steps: list[Step] = []
         self._tally = Tally()
         self._leaks: list[Leak] = []
+
+    @property
+    def notes(self) -> Memo[Any]:
+        """Return the notes about values."""
+        return self._notes
 
     @property
     def protocol(self) -> MpcProtocol:
@@ -83,14 +99,48 @@ class PlanOps(ProtocolOps[AnySpec]):
     def apply(self, kernel: Kernel, *operands: AnySpec) -> AnySpec:
         """Write down a kernel and return the spec of its result."""
         out = self._write(kernel, operands)
-        assert out is not None  # noqa: S101 - only Open has no result
-        return out
+        assert out is not None  # noqa: S101 - only Hold and Open have no result
+        # A new object: what is noted about a value is noted by identity.
+        return copy(out)
 
     def input(self, name: str, *, owner: str, shape: tuple[int, ...], bound: float) -> AnySpec:
         """Write down an input."""
         spec = Spec.of(shape=shape, frac_bits=self._frac_bits, bound=bound)
         self._write(Input(owner, name, spec), ())
+        self.note_input(spec, name, owner_role(self._roles, owner))
         return spec
+
+    def recall(self, value: AnySpec) -> AnySpec | None:
+        """Look a value up on the shelf."""
+        if not isinstance(value, Spec):
+            return None
+        name, owner = self.notes.get(value, "name"), self.notes.get(value, "owner")
+        return self._shelf.find(name, value, owner)
+
+    def shelve(self, name: str, held: AnySpec) -> None:
+        """Write down that an input can be kept for later runs."""
+        assert isinstance(held, HeldSpec)  # noqa: S101 - `open_masked` gave it
+        self._shelved.append((name, held))
+
+    def resume(self, name: str, *, shape: tuple[int, ...], bound: float) -> AnySpec:
+        """Write down that kept halves are taken up."""
+        spec = Spec.of(shape=shape, frac_bits=self._frac_bits, bound=bound)
+        self._write(Resume(name, spec), ())
+        return spec
+
+    def open_masked(
+        self, values: tuple[AnySpec, ...], owners: tuple[Party | None, ...], phase: Phase
+    ) -> tuple[AnySpec, ...]:
+        """Write down that values are opened under masks."""
+        step = Hold(owners, phase)
+        outs = step.outs(len(self._steps), *values)
+        self._write(step, values)
+        return outs
+
+    def laid_out(self, held: AnySpec, view: View, like: AnySpec) -> AnySpec:
+        """Describe a held value in another layout."""
+        assert isinstance(held, HeldSpec)  # noqa: S101 - only what `open_masked` gave is noted
+        return held.view(view, like.shape)
 
     def open(self, value: AnySpec, *, to: tuple[str, ...], what: str, why: str) -> Tensor | None:
         """Write down that a value is revealed."""
@@ -98,15 +148,16 @@ class PlanOps(ProtocolOps[AnySpec]):
         return None
 
     def _write(
-        self, kernel: Kernel | Input | Open, operands: tuple[AnySpec, ...]
+        self, kernel: Kernel | Hold | Input | Open | Resume, operands: tuple[AnySpec, ...]
     ) -> AnySpec | None:
         declared = kernel.declare(self._roles, *operands)
         _check_sizes(kernel, declared)
         self._steps.append(Step(kernel, operands, declared.needs))
         size = correction_bytes(declared.needs)
-        if declared.needs:
+        if has_corrections(declared.needs):
             dealt = Message(self._roles.dealer, self._roles.second, size)
             self._tally.add(((dealt,),), "offline")
+        self._tally.add(declared.offline, "offline")
         self._tally.add(declared.rounds, "online")
         self._leaks.extend(declared.leaks)
         return declared.out
@@ -120,12 +171,14 @@ class PlanOps(ProtocolOps[AnySpec]):
             steps=tuple(self._steps),
             cost=self._tally.cost(),
             leaks=merge(tuple(self._leaks)),
+            shelved=tuple(self._shelved),
         )
 
 
-def _check_sizes(kernel: Kernel | Input | Open, declared: Declaration) -> None:
+def _check_sizes(kernel: Kernel | Hold | Input | Open | Resume, declared: Declaration) -> None:
     """Refuse now what no link would carry later."""
-    sizes = [message.payload_bytes for round_ in declared.rounds for message in round_]
+    rounds = declared.rounds + declared.offline
+    sizes = [message.payload_bytes for round_ in rounds for message in round_]
     largest = max([*sizes, correction_bytes(declared.needs)])
     if largest > LARGEST_MESSAGE_BYTES:
         raise InputError(
@@ -139,10 +192,35 @@ def correction_bytes(needs: tuple[Need, ...]) -> int:
     return WORD_BYTES * sum(prod(shape) for need in needs for shape in need.correction_shapes())
 
 
+def has_corrections(needs: tuple[Need, ...]) -> bool:
+    """Tell whether the dealer sends anything for a step."""
+    return any(need.correction_shapes() for need in needs)
+
+
+def owner_role(roles: Roles, owner: str) -> Party | None:
+    """Name the computing party that owns an input; None for anyone else."""
+    if owner not in roles.computing:
+        return None
+    return "first" if owner == roles.first else "second"
+
+
 def make_plan(
-    program: Callable[[PlanOps], object], protocol: MpcProtocol, roles: Roles, *, frac_bits: int
+    program: Callable[[PlanOps], object],
+    protocol: MpcProtocol,
+    roles: Roles,
+    *,
+    frac_bits: int,
+    shelf: Shelf | None = None,
 ) -> Plan:
-    """Run a program on shapes."""
-    ops = PlanOps(protocol, roles, frac_bits=frac_bits)
+    """Run a program on shapes.
+
+    Args:
+        program: a function of ops.
+        protocol: with which it will be run.
+        roles: who is who.
+        frac_bits: precision of inputs, factors and outputs.
+        shelf: what earlier runs of the session have held.
+    """
+    ops = PlanOps(protocol, roles, frac_bits=frac_bits, shelf=shelf)
     program(ops)
     return ops.plan()

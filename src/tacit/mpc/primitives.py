@@ -2,20 +2,29 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from math import floor, log2
-from typing import Generic, TypeVar
+from math import floor, frexp, log2
+from typing import TypeVar
 
+import torch
 from torch import Tensor
 
 from tacit.errors import InputError
+from tacit.mpc.additive2.narrowing import narrowed
+from tacit.mpc.additive2.octaves import FEW
+from tacit.mpc.additive2.public import Public
 from tacit.mpc.contract import Kernel, MpcProtocol
+from tacit.mpc.holding import Holding
+from tacit.mpc.pieces import Pieces
 from tacit.mpc.products import Conv2d, Elementwise, MatMul
-from tacit.mpc.share import AnySpec, Spec
+from tacit.mpc.share import HEADROOM_BITS, AnySpec, Fold, Spec, Swap
 
 V = TypeVar("V")
+NARROWING = frozenset({"abs", "relu"})
+"""Functions of whole slopes, which can rescale their argument on the way."""
+Pair = tuple[int, int]
 
 
-class Primitives(ABC, Generic[V]):
+class Primitives(Holding[V], ABC):
     """Interpret operations with the kernels of a protocol.
 
     What a kernel is and when a product is rescaled is decided here, once, so that the plan and
@@ -45,6 +54,10 @@ class Primitives(ABC, Generic[V]):
         """Bring in an owner's tensor; everyone calls this, the owner alone holds the values."""
 
     @abstractmethod
+    def resume(self, name: str, *, shape: tuple[int, ...], bound: float) -> V:
+        """Take up halves that both computing parties kept from an earlier run."""
+
+    @abstractmethod
     def open(self, value: V, *, to: tuple[str, ...], what: str, why: str) -> Tensor | None:
         """Reveal a value to the named parties and write it into the ledger."""
 
@@ -56,7 +69,8 @@ class Primitives(ABC, Generic[V]):
         """Tell whether the protocol has a kernel of that name."""
         return name in self.protocol.kernels
 
-    def _kernel(self, name: str, *public: object) -> Kernel:
+    def make(self, name: str, *public: object) -> Kernel:
+        """Make a kernel of the protocol."""
         return self.protocol.kernels[name](*public)
 
     def ready(self, value: V) -> V:
@@ -64,24 +78,25 @@ class Primitives(ABC, Generic[V]):
         spec = self.spec(value)
         if not isinstance(spec, Spec) or spec.finish is None:
             return value
-        return self.apply(
-            self._kernel("elementwise", spec.finish, spec.frac_bits, spec.bound), value
-        )
+        return self.apply(self.make("elementwise", spec.finish, spec.frac_bits, spec.bound), value)
 
     def rescaled(self, value: V) -> V:
         """Bring a value down to the usual fraction bits, if a product left it with more."""
         spec = self.spec(value)
         if not isinstance(spec, Spec) or spec.frac_bits <= self.frac_bits:
             return value
-        return self.apply(self._kernel("rescale", spec.frac_bits - self.frac_bits), value)
+        return self.apply(self.make("rescale", spec.frac_bits - self.frac_bits), value)
 
     def settle(self, value: V) -> V:
         """Make a value ready for a product or a function: computed, and of usual precision."""
+        return self.once(value, "settled", lambda: self._settled(value))
+
+    def _settled(self, value: V) -> V:
         value = self.rescaled(self.ready(value))
         spec = self.spec(value)
         if not isinstance(spec, Spec) or spec.frac_bits == self.frac_bits:
             return value
-        return self.apply(self._kernel("scale", 1.0, self.frac_bits - spec.frac_bits), value)
+        return self.apply(self.make("scale", 1.0, self.frac_bits - spec.frac_bits), value)
 
     def number(self, value: V, operation: str) -> Spec:
         """Return the facts about a number; secret bits can only be opened, so they are refused."""
@@ -94,92 +109,201 @@ class Primitives(ABC, Generic[V]):
 
     def restate(self, value: V, *, bound: float) -> V:
         """Give a value a smaller bound that follows from what it is, not from how it was made."""
-        return self.apply(self._kernel("restate", bound), value)
+        return self.apply(self.make("restate", bound), value)
 
     def add(self, x: V, y: V) -> V:
         """Add element-wise, broadcasting."""
-        return self.apply(self._kernel("add"), self.ready(x), self.ready(y))
+        return self.apply(self.make("add"), self.ready(x), self.ready(y))
 
     def sub(self, x: V, y: V) -> V:
         """Subtract element-wise, broadcasting."""
-        return self.apply(self._kernel("add", -1), self.ready(x), self.ready(y))
+        return self.apply(self.make("add", -1), self.ready(x), self.ready(y))
 
     def mul(self, x: V, y: V) -> V:
         """Multiply element-wise, broadcasting."""
-        return self.apply(self._kernel("multiply", Elementwise()), self.settle(x), self.settle(y))
+        return self.multiply(Elementwise(), self.settle(x), self.settle(y))
 
     def square(self, x: V) -> V:
         """Multiply every element by itself."""
-        return self.apply(self._kernel("square"), self.settle(x))
+        x = self.settle(x)
+        return self.multiply(Elementwise(), x, x)
 
     def matmul(self, x: V, y: V) -> V:
         """Multiply matrices."""
-        return self.apply(self._kernel("multiply", MatMul()), self.settle(x), self.settle(y))
+        return self.multiply(MatMul(), self.settle(x), self.settle(y))
 
     def conv2d(self, x: V, weight: V, *, stride: tuple[int, int], padding: tuple[int, int]) -> V:
         """Convolve images (n, channels, height, width) with weights (out, channels, h, w)."""
-        product = Conv2d(stride, padding)
-        return self.apply(self._kernel("multiply", product), self.settle(x), self.settle(weight))
+        x, weight = self.settle(x), self.settle(weight)
+        return self.multiply(Conv2d(stride, padding), x, weight)
 
     def scale(self, x: V, factor: float) -> V:
         """Multiply by a public number, which gets as many significant bits as a value has."""
         if float(factor).is_integer():
-            return self.apply(self._kernel("scale", float(factor), 0), self.ready(x))
+            return self.apply(self.make("scale", float(factor), 0), self.ready(x))
+        half, exponent = frexp(factor)
+        if abs(half) == 0.5:  # a power of two moves the point; no bit is added or lost
+            return self.apply(self.make("scale", float(factor), 1 - exponent), self.ready(x))
         frac_bits = self.frac_bits - floor(log2(abs(factor)))
-        return self.apply(self._kernel("scale", float(factor), frac_bits), self.settle(x))
+        return self.apply(self.make("scale", float(factor), frac_bits), self.settle(x))
 
     def shift(self, x: V, amount: float) -> V:
         """Add a public number."""
-        return self.apply(self._kernel("shift", float(amount)), self.ready(x))
+        return self.apply(self.make("shift", float(amount)), self.ready(x))
 
     def sum(self, x: V, *, dim: int) -> V:
         """Add up along one dimension, which disappears."""
-        return self.apply(self._kernel("sum", dim), self.ready(x))
+        return self.apply(self.make("sum", dim), self.ready(x))
+
+    def total(self, x: V, *, dim: int) -> V:
+        """Add up along a dimension, rescaling only the sum wherever the sum fits the word."""
+        x = self.ready(x)
+        spec = self.number(x, "summing")
+        fits = spec.largest * spec.shape[dim] < 1 << HEADROOM_BITS
+        return self.sum(x if fits else self.settle(x), dim=dim)
 
     def reshape(self, x: V, shape: Sequence[int]) -> V:
         """Give the same elements another shape."""
-        return self.apply(self._kernel("reshape", tuple(shape)), self.ready(x))
+        x, shape = self.ready(x), tuple(shape)
+        return self.once(x, ("reshape", shape), lambda: self._fold(x, shape))
+
+    def _fold(self, x: V, shape: tuple[int, ...]) -> V:
+        out = self.apply(self.make("reshape", shape), x)
+        self.note_layout(x, Fold(self.spec(out).shape), out)
+        return out
 
     def transpose(self, x: V, first: int, second: int) -> V:
         """Swap two dimensions."""
-        return self.apply(self._kernel("transpose", first, second), self.ready(x))
+        x = self.ready(x)
+        return self.once(x, ("transpose", first, second), lambda: self._swap(x, first, second))
+
+    def _swap(self, x: V, first: int, second: int) -> V:
+        out = self.apply(self.make("transpose", first, second), x)
+        self.note_layout(x, Swap(first, second), out)
+        return out
 
     def part(self, x: V, index: int) -> V:
         """Take one index of the first dimension, which disappears."""
-        return self.apply(self._kernel("part", index), self.ready(x))
+        return self.apply(self.make("part", index), self.ready(x))
 
     def halves(self, x: V, *, dim: int) -> tuple[V, V]:
         """Give the first and the last half of a dimension; if odd, both hold the middle."""
         x = self.ready(x)
-        first = self.apply(self._kernel("halve", dim, False), x)
-        return first, self.apply(self._kernel("halve", dim, True), x)
+        first = self.apply(self.make("halve", dim, False), x)
+        return first, self.apply(self.make("halve", dim, True), x)
+
+    def concatenate(self, parts: Sequence[V], *, dim: int) -> V:
+        """Join tensors along a dimension."""
+        return self.apply(self.make("concatenate", dim), *(self.ready(part) for part in parts))
+
+    def take(self, x: V, positions: Sequence[int], *, dim: int) -> V:
+        """Pick public positions of a dimension, in any order and as often as wanted."""
+        return self.apply(self.make("take", dim, tuple(positions)), self.ready(x))
+
+    def windows(
+        self, x: V, *, size: Pair, stride: Pair, padding: Pair, edge_is_least: bool = False
+    ) -> V:
+        """Lay the windows of images (n, c, h, w) out as (n, c, window, out h, out w)."""
+        kernel = self.make("windows", size, stride, padding, edge_is_least)
+        return self.apply(kernel, self.ready(x))
+
+    def weigh(self, x: V, factors: Tensor) -> V:
+        """Multiply by a public tensor, broadcasting."""
+        public = Public.of(factors, frac_bits=self.frac_bits)
+        x = self.settle(x) if public.frac_bits else self.ready(x)
+        return self.apply(self.make("weigh", public), x)
+
+    def offset(self, x: V, amounts: Tensor) -> V:
+        """Add a public tensor, broadcasting."""
+        public = Public.of(amounts, frac_bits=self.frac_bits)
+        return self.apply(self.make("offset", public), self.ready(x))
+
+    def fill(self, x: V, kept: Tensor, value: float) -> V:
+        """Put a public number wherever a public mask is false."""
+        public = Public.of(kept.to(torch.float64), frac_bits=0)
+        return self.apply(self.make("fill", public, float(value)), self.ready(x))
+
+    def dropout(self, x: V, rate: float) -> V:
+        """Set elements to zero with a public probability, by a mask of the computing parties."""
+        return self.apply(self.make("dropout", float(rate), self.frac_bits), self.settle(x))
+
+    def indicate(self, x: V) -> V:
+        """Give 1 where an element is at least zero and 0 elsewhere, as a whole number."""
+        x = self._argument(x)
+        bound = self.number(x, "comparing").bound
+        return self.apply(self.make("elementwise", "step", 0, bound), x)
+
+    def pieces(self, pieces: Pieces, x: V) -> V:
+        """Apply a piecewise polynomial to every element."""
+        x = self.settle(x)
+        spec = self.number(x, "a piecewise polynomial")
+        return self.apply(self.make("pieces", pieces, spec.frac_bits, spec.bound), x)
+
+    def gate(self, indicator: V, x: V) -> V:
+        """Multiply by what `indicate` gave: whole numbers, so that nothing is to be rescaled."""
+        return self.multiply(Elementwise(), self.ready(indicator), self.settle(x))
+
+    def pick(self, hot: V, rows: V) -> V:
+        """Multiply a matrix of whole numbers, as one-hot rows are, with a matrix."""
+        return self.multiply(MatMul(), self.rescaled(self.ready(hot)), self.settle(rows))
+
+    def is_few(self, x: V) -> bool:
+        """Tell whether rounds cost more here than comparisons do."""
+        spec = self.number(x, "counting")
+        # The pieces of a wide range are too many, and the plan would take minutes to make.
+        return spec.elements <= FEW and spec.bound <= 2.0**16
 
     def elementwise(self, name: str, x: V) -> V:
         """Apply a function of the table `ELEMENTWISE` to every element."""
-        x = self.settle(x)
+        if name in NARROWING and self.has("narrowing") and self._is_wide(x):
+            return self._narrowed(name, x)
+        x = self._argument(x)
+        bound = self.number(x, name).bound
+        return self.apply(self.make("elementwise", name, self.frac_bits, bound), x)
+
+    def _is_wide(self, x: V) -> bool:
+        """Tell whether a value would have to be rescaled, and has not been yet."""
+        spec = self.spec(x)
+        if not isinstance(spec, Spec) or spec.finish is not None:
+            return False
+        return spec.frac_bits > self.frac_bits and self.notes.get(x, "settled") is None
+
+    def _narrowed(self, name: str, x: V) -> V:
+        """Rescale and apply a function under one opening."""
         spec = self.number(x, name)
-        return self.apply(self._kernel("elementwise", name, spec.frac_bits, spec.bound), x)
+        bound = narrowed(spec, self.frac_bits).bound
+        bits = spec.frac_bits - self.frac_bits
+        return self.apply(self.make("narrowing", name, self.frac_bits, bound, bits), x)
+
+    def rowwise(self, name: str, x: V, *, dim: int, parameter: float = 0.0) -> V:
+        """Apply a function of the table `ROWWISE`, under a protocol that has it as a kernel."""
+        x = self._argument(x)
+        return self.apply(self.make("rowwise", name, dim, self.frac_bits, float(parameter)), x)
+
+    def _argument(self, x: V) -> V:
+        """Make a value ready for a function; whoever sees it can read it in any precision."""
+        return self.ready(x) if self.has("rowwise") else self.settle(x)
 
     def exponents(self, x: V, values: tuple[Callable[[int], float], ...]) -> V:
         """Give public functions of the binary exponent of every element, one per part."""
         x = self.settle(x)
         spec = self.number(x, "normalising")
-        return self.apply(self._kernel("exponents", spec.frac_bits, spec.bound, values), x)
+        return self.apply(self.make("exponents", spec.frac_bits, spec.bound, values), x)
 
     def normalised(self, name: str, x: V) -> V:
         """Apply a function of numbers between 1 and 2."""
         x = self.settle(x)
-        return self.apply(self._kernel("normalised", name, self.frac_bits), x)
+        return self.apply(self.make("normalised", name, self.frac_bits), x)
 
     def sigmoid(self, x: V) -> V:
         """Apply the logistic function."""
         if self.has("finish"):
-            return self.apply(self._kernel("finish", "sigmoid"), self.settle(x))
+            return self.apply(self.make("finish", "sigmoid"), self.settle(x))
         return self.elementwise("sigmoid", x)
 
     def is_positive(self, x: V) -> V:
         """Give 1 where an element is at least zero and 0 elsewhere."""
-        return self.apply(self._kernel("is_positive"), self.ready(x))
+        return self.apply(self.make("is_positive"), self.ready(x))
 
     def relu(self, x: V) -> V:
         """Give the positive part."""

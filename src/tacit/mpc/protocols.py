@@ -5,16 +5,23 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tacit.errors import ConfigError
-from tacit.mpc.additive2 import local
+from tacit.mpc.additive2 import layout, local, public
 from tacit.mpc.additive2.compare import IsPositive
 from tacit.mpc.additive2.curves import curve_of, powers_of_two, smooth
+from tacit.mpc.additive2.narrowing import Narrowing
+from tacit.mpc.additive2.octaves import DECLINES, decline_curve
+from tacit.mpc.additive2.pieces import curve_of_pieces
 from tacit.mpc.additive2.piecewise import Piecewise
-from tacit.mpc.additive2.product import Multiply, Square
+from tacit.mpc.additive2.product import Multiply
 from tacit.mpc.additive2.rescale import Rescale
 from tacit.mpc.contract import Channel, Declaration, Kernel, MpcProtocol, Roles
-from tacit.mpc.permuted3.elementwise import PermutedFunction
+from tacit.mpc.disguise import Disguise, read_disguise
+from tacit.mpc.permuted2.kernel import SeenBySecond
+from tacit.mpc.permuted3.kernel import SeenByHelper
+from tacit.mpc.pieces import Pieces
 from tacit.mpc.randomness import Parts
 from tacit.mpc.share import AnyShare, AnySpec, Share
+from tacit.mpc.sight import EachRow, EachValue, Sight
 from tacit.result import Claim
 
 
@@ -36,25 +43,30 @@ class FinishAtReceiver:
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Mark the share."""
-        (x,) = operands
-        spec = replace(local.numeric(x.spec, self.function), finish=self.function)
-        return Share(x.words, spec)
+        x = local.half(operands[0])
+        return Share(x.words, replace(x.spec, finish=self.function))
 
 
 # The values are constructors of kernels with different parameters, hence Any.
 _ARITHMETIC: Mapping[str, Callable[..., Any]] = {
     "add": local.Add,
+    "concatenate": layout.Concatenate,
+    "dropout": layout.Dropout,
+    "fill": public.Fill,
     "halve": local.Halve,
     "multiply": Multiply,
+    "offset": public.Offset,
     "part": local.Part,
     "rescale": Rescale,
     "restate": local.Restate,
     "reshape": local.Reshape,
     "scale": local.Scale,
     "shift": local.Shift,
-    "square": Square,
     "sum": local.Sum,
+    "take": layout.Take,
     "transpose": local.Transpose,
+    "weigh": public.Weigh,
+    "windows": layout.Windows,
 }
 
 _TWO_SERVERS = (
@@ -67,7 +79,13 @@ _TWO_SERVERS = (
 
 
 def _sealed_function(name: str, frac_bits: int, bound: float) -> Kernel:
+    if name in DECLINES:
+        return Piecewise(name, (decline_curve(name, frac_bits, bound),))
     return Piecewise(name, (curve_of(name, frac_bits, bound),))
+
+
+def _sealed_narrowing(name: str, frac_bits: int, bound: float, bits: int) -> Kernel:
+    return Narrowing(name, curve_of(name, frac_bits, bound), bits)
 
 
 def _sealed_exponents(
@@ -80,12 +98,77 @@ def _sealed_normalised(name: str, frac_bits: int) -> Kernel:
     return Piecewise(name, (smooth(name, frac_bits),))
 
 
-def _permuted_function(name: str, frac_bits: int, bound: float) -> Kernel:
-    return PermutedFunction(name, frac_bits)
+def _sealed_pieces(pieces: Pieces, frac_bits: int, bound: float) -> Kernel:
+    return Piecewise("pieces", (curve_of_pieces(pieces, frac_bits, bound),))
 
 
-def _permuted_is_positive() -> Kernel:
-    return PermutedFunction("step", 0)
+def _permuted(through: Callable[[Sight], Kernel]) -> dict[str, Callable[..., Any]]:
+    """Make the kernels of a protocol in which someone sees permuted values."""
+    return {
+        "elementwise": lambda name, frac_bits, bound: through(EachValue(name, frac_bits)),
+        "is_positive": lambda: through(EachValue("step", 0)),
+        "pieces": lambda pieces, frac_bits, bound: through(EachValue(pieces, frac_bits)),
+        "rowwise": lambda *public: through(EachRow(*public)),
+    }
+
+
+def permuted3(disguise: Disguise) -> MpcProtocol:
+    """Make the protocol whose helper sees values permuted, and disguised as stated."""
+    return MpcProtocol(
+        name=" ".join(("permuted3", *disguise.spelling())),
+        claims=(
+            Claim(
+                subject="inputs and intermediate values, towards the two computing parties",
+                guarantee="each sees only uniformly random words and the declared outputs",
+                assumptions=_TWO_SERVERS,
+            ),
+            Claim(
+                subject="the inputs of non-linear functions, towards the helper",
+                guarantee="no guarantee",
+                assumptions=(
+                    "the helper sees these values in random order; what it can infer depends on "
+                    "how many there are and on what it knows already",
+                    *disguise.assumptions(),
+                ),
+            ),
+        ),
+        helper_is_online=True,
+        kernels={
+            **_ARITHMETIC,
+            **_permuted(lambda sight: SeenByHelper(sight, disguise)),
+        },
+    )
+
+
+def permuted2(disguise: Disguise) -> MpcProtocol:
+    """Make the protocol whose second party sees values permuted, and disguised as stated."""
+    return MpcProtocol(
+        name=" ".join(("permuted2", *disguise.spelling())),
+        claims=(
+            Claim(
+                subject="inputs and intermediate values, towards P0 (the first computing party)",
+                guarantee="it sees only uniformly random words and the declared outputs",
+                assumptions=_TWO_SERVERS,
+            ),
+            Claim(
+                subject="the inputs of non-linear functions, towards P1 (the second computing "
+                "party)",
+                guarantee="no guarantee",
+                assumptions=(
+                    "P1 sees these values in random order; what it can infer depends on how many "
+                    "there are and on what it knows already: let the owner of the data be P1, so "
+                    "that what is at risk is the model",
+                    "the dealer knows the orders; it does not tell P1",
+                    *disguise.assumptions(),
+                ),
+            ),
+        ),
+        helper_is_online=False,
+        kernels={
+            **_ARITHMETIC,
+            **_permuted(lambda sight: SeenBySecond(sight, disguise)),
+        },
+    )
 
 
 PROTOCOLS: Mapping[str, MpcProtocol] = {
@@ -105,38 +188,29 @@ PROTOCOLS: Mapping[str, MpcProtocol] = {
             "exponents": _sealed_exponents,
             "finish": FinishAtReceiver,
             "is_positive": IsPositive,
+            "narrowing": _sealed_narrowing,
             "normalised": _sealed_normalised,
+            "pieces": _sealed_pieces,
         },
     ),
-    "permuted3": MpcProtocol(
-        name="permuted3",
-        claims=(
-            Claim(
-                subject="inputs and intermediate values, towards the two computing parties",
-                guarantee="each sees only uniformly random words and the declared outputs",
-                assumptions=_TWO_SERVERS,
-            ),
-            Claim(
-                subject="the inputs of non-linear functions, towards the helper",
-                guarantee="no guarantee",
-                assumptions=(
-                    "the helper sees these values in random order; what it can infer depends on "
-                    "how many there are and on what it knows already",
-                ),
-            ),
-        ),
-        helper_is_online=True,
-        kernels={
-            **_ARITHMETIC,
-            "elementwise": _permuted_function,
-            "is_positive": _permuted_is_positive,
-        },
-    ),
+    "permuted3": permuted3(Disguise()),
+    "permuted2": permuted2(Disguise()),
 }
 
 
 def find_protocol(name: str) -> MpcProtocol:
-    """Return a protocol by name."""
-    if name not in PROTOCOLS:
+    """Return a protocol by name.
+
+    Args:
+        name: one of the table; a permuted protocol may be followed by what is done to the values
+            before they are seen, such as ``permuted3 flips dummies=64 reach=4``.
+    """
+    base, *options = name.split() or [""]
+    if base not in PROTOCOLS:
         raise ConfigError(f"unknown protocol {name!r}; there are {', '.join(sorted(PROTOCOLS))}")
-    return PROTOCOLS[name]
+    if not options:
+        return PROTOCOLS[base]
+    disguised = {"permuted2": permuted2, "permuted3": permuted3}.get(base)
+    if disguised is None:
+        raise ConfigError(f"{base} takes no options, got {' '.join(options)!r}")
+    return disguised(read_disguise(options))

@@ -1,21 +1,30 @@
 """Running a plan: `compute` for the computing parties, `serve` for everyone else."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 from tacit.errors import DisagreementError
-from tacit.mpc.boundary import Input, Open
+from tacit.mpc.additive2.hold import Hold
+from tacit.mpc.ahead import Ahead
+from tacit.mpc.boundary import Input, Open, Resume
 from tacit.mpc.contract import Attended, Channel, Kernel, MpcProtocol
-from tacit.mpc.dealer import Pace, Supply, deal
+from tacit.mpc.dealer import FromDealer, Pace, Source, Supply, deal
+from tacit.mpc.memo import Memo
+from tacit.mpc.offline import agree_on_material, open_material
 from tacit.mpc.ops import ProtocolOps
-from tacit.mpc.plan import Plan, Step
+from tacit.mpc.plan import Plan, Step, owner_role
 from tacit.mpc.protocols import find_protocol
-from tacit.mpc.share import AnyShare, AnySpec, Spec
+from tacit.mpc.share import AnyShare, AnySpec, HeldShare, Party, Share, Spec, View
+from tacit.mpc.shelf import Shelf
 from tacit.party import Session
+from tacit.result import Phase
 
 R = TypeVar("R")
 
@@ -31,15 +40,30 @@ class SecretOps(ProtocolOps[AnyShare]):
         run: int,
         inputs: Mapping[str, Tensor],
         advance: Callable[[int], None],
+        supply: Ahead,
+        device: torch.device,
+        kept: Mapping[str, AnyShare],
+        shelf: Shelf,
     ) -> None:
+        self._kept = kept
+        self._notes: Memo[Any] = Memo()
+        self._device = device
         self._session = session
         self._plan = plan
         self._run = run
         self._protocol = find_protocol(plan.protocol)
         self._inputs = inputs
         self._advance = advance
-        self._supply = Supply(session, plan, run=run)
+        self._supply = supply
+        self._shelf = shelf
+        self.shelved: dict[str, HeldShare] = {}
+        self._clear: Memo[Tensor] = Memo()
         self._step = 0
+
+    @property
+    def notes(self) -> Memo[Any]:
+        """Return the notes about values."""
+        return self._notes
 
     @property
     def protocol(self) -> MpcProtocol:
@@ -64,7 +88,55 @@ class SecretOps(ProtocolOps[AnyShare]):
     def input(self, name: str, *, owner: str, shape: tuple[int, ...], bound: float) -> AnyShare:
         """Take my half of an input."""
         step = Input(owner, name, Spec.of(shape=shape, frac_bits=self.frac_bits, bound=bound))
-        return step.run(self._next(step, ()), self._inputs.get(name))
+        channel = self._next(step, ())
+        clear = step.clear(channel, self._inputs.get(name))
+        share = step.run(channel, clear)
+        self.note_input(share, name, owner_role(self._plan.roles, owner))
+        if clear is not None:
+            self._clear.put(share, "clear", clear)
+        return share
+
+    def resume(self, name: str, *, shape: tuple[int, ...], bound: float) -> AnyShare:
+        """Take up my half of what an earlier run left."""
+        step = Resume(name, Spec.of(shape=shape, frac_bits=self.frac_bits, bound=bound))
+        self._next(step, ())
+        return step.run(self._kept.get(name))
+
+    def recall(self, value: AnyShare) -> AnyShare | None:
+        """Take what I have of a value from the shelf."""
+        if not isinstance(value, Share):
+            return None
+        name, owner = self.notes.get(value, "name"), self.notes.get(value, "owner")
+        if name is None or self._shelf.find(name, value.spec, owner) is None:
+            return None
+        return self._shelf.take(name, self._clear.get(value, "clear"))
+
+    def shelve(self, name: str, held: AnyShare) -> None:
+        """Keep a held input until the run is over."""
+        assert isinstance(held, HeldShare)  # noqa: S101 - `open_masked` gave it
+        self.shelved[name] = held
+
+    def open_masked(
+        self, values: tuple[AnyShare, ...], owners: tuple[Party | None, ...], phase: Phase
+    ) -> tuple[AnyShare, ...]:
+        """Open values under masks."""
+        step = Hold(owners, phase)
+        channel = self._next(step, values)
+        material = self._supply.take(channel.step)
+        clear = tuple(self._clear.get(value, "clear") for value in values)
+        return step.run(channel, material, values, clear)
+
+    def laid_out(self, held: AnyShare, view: View, like: AnyShare) -> AnyShare:
+        """Lay a held value out differently."""
+        assert isinstance(held, HeldShare)  # noqa: S101 - only what `open_masked` gave is noted
+        return held.view(view, like.spec.shape)
+
+    def note_layout(self, value: AnyShare, view: View, out: AnyShare) -> None:
+        """Note about a value in another layout what is known about the value."""
+        super().note_layout(value, view, out)
+        clear = self._clear.get(value, "clear")
+        if clear is not None:
+            self._clear.put(out, "clear", view(clear))
 
     def open(self, value: AnyShare, *, to: tuple[str, ...], what: str, why: str) -> Tensor | None:
         """Reveal a value to the named parties and write it into the ledger."""
@@ -72,7 +144,9 @@ class SecretOps(ProtocolOps[AnyShare]):
         step = Open(to, what, why)
         return step.run(self._next(step, (value,)), value)
 
-    def _next(self, kernel: Kernel | Input | Open, operands: tuple[AnyShare, ...]) -> Channel:
+    def _next(
+        self, kernel: Kernel | Hold | Input | Open | Resume, operands: tuple[AnyShare, ...]
+    ) -> Channel:
         """Move to the next step of the plan, and make sure that it is this one."""
         number = self._step
         specs = tuple(operand.spec for operand in operands)
@@ -87,7 +161,8 @@ class SecretOps(ProtocolOps[AnyShare]):
             )
         self._step += 1
         self._advance(self._step)
-        return Channel(self._session, self._plan.roles, run=self._run, step=number)
+        roles = self._plan.roles
+        return Channel(self._session, roles, run=self._run, step=number, device=self._device)
 
 
 def compute(
@@ -96,26 +171,89 @@ def compute(
     program: Callable[[SecretOps], R],
     *,
     inputs: Mapping[str, Tensor],
+    device: torch.device | str = "cpu",
+    material: Path | None = None,
+    kept: Mapping[str, AnyShare] | None = None,
+    shelf: Shelf | None = None,
+    is_agreed: bool = False,
 ) -> R:
-    """Run a program as P0 or P1, after making sure that everyone has the same plan."""
-    run = _begin(session, plan)
-    with session.progress.stage("compute", len(plan.steps)) as advance:
-        return program(SecretOps(session, plan, run=run, inputs=inputs, advance=advance))
+    """Run a program as P0 or P1, after making sure that everyone has the same plan.
+
+    Args:
+        session: my end of the job.
+        plan: what everyone agreed to do.
+        program: a function of ops, the one that was planned.
+        inputs: my inputs, by name.
+        device: where my halves live and are computed on; the result does not depend on it.
+        material: my file of `prepare_material`, instead of a dealer in the session.
+        kept: my halves of what earlier runs left, by name.
+        shelf: what earlier runs have held, as it was given to `make_plan`.
+        is_agreed: whether everyone has compared this plan before, so that it need not be again.
+    """
+    shelf = shelf or Shelf()
+    shelf.bind(session)
+    run, device = _begin(session, plan, is_agreed=is_agreed), torch.device(device)
+    with _source(session, plan, run=run, material=material) as source:
+        is_first = session.me == plan.roles.first
+        supply = Supply(source, plan, is_first=is_first, device=device)
+        ahead = Ahead(supply, session, plan, run=run, device=device)
+        try:
+            with session.progress.stage("compute", len(plan.steps)) as advance:
+                ops = SecretOps(
+                    session,
+                    plan,
+                    run=run,
+                    inputs=inputs,
+                    advance=advance,
+                    supply=ahead,
+                    device=device,
+                    kept=kept or {},
+                    shelf=shelf,
+                )
+                result = program(ops)
+        finally:
+            ahead.close()
+        shelf.keep(run, plan.shelved, ops.shelved)
+        return result
 
 
-def serve(session: Session, plan: Plan, *, inputs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+@contextmanager
+def _source(session: Session, plan: Plan, *, run: int, material: Path | None) -> Iterator[Source]:
+    """Take randomness from the dealer in the session, or from a file."""
+    if material is None:
+        yield FromDealer(session, plan.roles.dealer, run)
+        return
+    with open_material(material, plan, me=session.me) as source:
+        agree_on_material(session, plan, source)
+        yield source
+
+
+def serve(
+    session: Session,
+    plan: Plan,
+    *,
+    inputs: Mapping[str, Tensor],
+    device: torch.device | str = "cpu",
+    shelf: Shelf | None = None,
+    is_agreed: bool = False,
+) -> tuple[Tensor, ...]:
     """Take part as everyone but P0 and P1: dealer or helper, outside owner, outside receiver.
+
+    ``device`` is where a dealer multiplies and a helper computes; ``shelf`` as in `compute`.
 
     Returns:
         What was opened to me, in order.
     """
-    run, pace = _begin(session, plan), Pace()
+    shelf = shelf or Shelf()
+    shelf.bind(session)
+    run, pace = _begin(session, plan, is_agreed=is_agreed), Pace()
+    shelf.keep(run, plan.shelved, {})
     if session.me != plan.roles.dealer:
-        return _attend(session, plan, run=run, inputs=inputs, pace=pace)
+        return _attend(session, plan, run=run, inputs=inputs, pace=pace, device=device)
     pool = ThreadPoolExecutor(1, thread_name_prefix="tacit-deal")
-    dealing = pool.submit(deal, session, plan, run=run, pace=pace)
+    dealing = pool.submit(deal, session, plan, run=run, pace=pace, device=device)
     try:
-        opened = _attend(session, plan, run=run, inputs=inputs, pace=pace)
+        opened = _attend(session, plan, run=run, inputs=inputs, pace=pace, device=device)
         pace.reach(len(plan.steps))
         dealing.result()
     finally:
@@ -125,21 +263,29 @@ def serve(session: Session, plan: Plan, *, inputs: Mapping[str, Tensor]) -> tupl
     return opened
 
 
-def _begin(session: Session, plan: Plan) -> int:
+def _begin(session: Session, plan: Plan, *, is_agreed: bool) -> int:
     """Number a run, and compare its plan with everyone."""
     run = session.begin_run()
+    if is_agreed:
+        return run
     session.agree("plan", hashlib.sha256(plan.digest() + run.to_bytes(8, "big")).digest())
     return run
 
 
 def _attend(
-    session: Session, plan: Plan, *, run: int, inputs: Mapping[str, Tensor], pace: Pace
+    session: Session,
+    plan: Plan,
+    *,
+    run: int,
+    inputs: Mapping[str, Tensor],
+    pace: Pace,
+    device: torch.device | str,
 ) -> tuple[Tensor, ...]:
     opened = []
     with session.progress.stage("attend", len(plan.steps)) as advance:
         for number, step in enumerate(plan.steps):
             pace.reach(number)
-            channel = Channel(session, plan.roles, run=run, step=number)
+            channel = Channel(session, plan.roles, run=run, step=number, device=device)
             value = _attend_step(channel, step, inputs)
             if value is not None:
                 opened.append(value)

@@ -25,14 +25,14 @@ def matmul(x: Shape, y: Shape) -> Shape:
 
 def reduce(x: Shape, dim: int) -> Shape:
     """Return the shape without one dimension."""
-    dim = _axis(x, dim)
+    dim = axis(x, dim)
     return x[:dim] + x[dim + 1 :]
 
 
 def transpose(x: Shape, first: int, second: int) -> Shape:
     """Return the shape with two dimensions swapped."""
     swapped = list(x)
-    first, second = _axis(x, first), _axis(x, second)
+    first, second = axis(x, first), axis(x, second)
     swapped[first], swapped[second] = x[second], x[first]
     return tuple(swapped)
 
@@ -46,7 +46,8 @@ def reshape(x: Shape, wanted: Shape) -> Shape:
     return filled
 
 
-def _axis(x: Shape, dim: int) -> int:
+def axis(x: Shape, dim: int) -> int:
+    """Return a dimension counted from the front, or refuse one that is not there."""
     if not -len(x) <= dim < len(x):
         raise InputError(f"{x} has no dimension {dim}")
     return dim % len(x)

@@ -1,9 +1,9 @@
 """Secrets have a type: one party's half of a number, or of a bit, and the public facts about it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil, inf, isfinite, nextafter, prod
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from torch import Tensor
 
@@ -74,6 +74,72 @@ class BitSpec:
         return (self.elements + 63) // 64
 
 
+Party = Literal["first", "second"]
+"""One of the two computing parties, by its role."""
+
+
+@dataclass(frozen=True)
+class Swap:
+    """Two dimensions swapped."""
+
+    first: int
+    second: int
+
+    def __call__(self, words: Tensor) -> Tensor:
+        """Swap them."""
+        return words.transpose(self.first, self.second)
+
+
+@dataclass(frozen=True)
+class Fold:
+    """The same elements in another shape."""
+
+    shape: tuple[int, ...]
+
+    def __call__(self, words: Tensor) -> Tensor:
+        """Give them that shape."""
+        return words.reshape(self.shape)
+
+
+View = Swap | Fold
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mask:
+    """A mask that the dealer can draw again: where it was first drawn, and how it lies now.
+
+    ``holder`` is the party that knows all of it, or None if both have a uniform half. ``run`` is
+    the run of the session in which it was drawn; None is this one.
+    """
+
+    step: int
+    place: int
+    shape: tuple[int, ...]
+    holder: Party | None
+    views: tuple[View, ...] = ()
+    run: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldSpec:
+    """What everyone may know about a secret whose masked value has been opened."""
+
+    shape: tuple[int, ...]
+    frac_bits: int
+    largest: int
+    mask: Mask
+
+    @property
+    def elements(self) -> int:
+        """Return the number of values."""
+        return prod(self.shape)
+
+    def view(self, view: View, shape: tuple[int, ...]) -> "HeldSpec":
+        """Describe the same secret in another layout."""
+        mask = replace(self.mask, views=(*self.mask.views, view))
+        return replace(self, shape=shape, mask=mask)
+
+
 def words_of(bound: float, frac_bits: int) -> int:
     """Return the largest |word| that a real number of at most ``bound`` is rounded to."""
     if not isfinite(bound):
@@ -125,5 +191,33 @@ class BitShare(_Secret):
         return f"BitShare(shape={self.spec.shape})"
 
 
-AnySpec = Spec | BitSpec
-AnyShare = Share | BitShare
+@dataclass(frozen=True, eq=False, repr=False)
+class HeldShare(_Secret):
+    """A secret x as x - a, which is public, and what this party has of the mask a.
+
+    Attributes:
+        opened: x - a.
+        half: my half of a, or all of it if I am its holder; None if I have nothing of it.
+        clear: x itself, if I am the holder of a, whose own input x is.
+        spec: the public facts.
+
+    Guarantee: a is uniform and masks x alone, so x - a says nothing about x, however often it is
+    used; see `tacit.mpc.additive2.hold`.
+    """
+
+    opened: Tensor
+    half: Tensor | None
+    clear: Tensor | None
+    spec: HeldSpec
+
+    def __repr__(self) -> str:
+        return f"HeldShare(shape={self.spec.shape}, frac_bits={self.spec.frac_bits})"
+
+    def view(self, view: View, shape: tuple[int, ...]) -> "HeldShare":
+        """Lay the same secret out differently."""
+        half, clear = (None if one is None else view(one) for one in (self.half, self.clear))
+        return HeldShare(view(self.opened), half, clear, self.spec.view(view, shape))
+
+
+AnySpec = Spec | BitSpec | HeldSpec
+AnyShare = Share | BitShare | HeldShare

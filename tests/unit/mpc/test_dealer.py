@@ -3,23 +3,21 @@ import threading
 import pytest
 import torch
 
-from harness import ALICE, MEETING, PARTIES, ROLES
+from harness import ALICE, CAROL, MEETING, PARTIES, ROLES
 from tacit import ring
 from tacit.errors import TacitError
 from tacit.mpc import PROTOCOLS, make_plan
 from tacit.mpc.additive2.compare import CompareMask
 from tacit.mpc.additive2.conjunction import ConjunctionMask, Group
-from tacit.mpc.dealer import AHEAD_BYTES, Pace, Supply, deal
-from tacit.mpc.products import Conv2d, Elementwise, MatMul
-from tacit.mpc.randomness import RescaleMask, Triple
+from tacit.mpc.additive2.thermometer import FEW, Blocks
+from tacit.mpc.dealer import AHEAD_BYTES, FromDealer, Pace, Supply, deal
+from tacit.mpc.products import MatMul
+from tacit.mpc.randomness import HeldTriple, RescaleMask
+from tacit.mpc.share import Mask
 from tacit.party import run_threads
 
 NEEDS = [
-    Triple(Elementwise(), (5,), (5,)),
-    Triple(MatMul(), (2, 3), (3, 4)),
-    Triple(Conv2d((2, 1), (1, 0)), (2, 3, 7, 6), (4, 3, 3, 2)),
     RescaleMask((4, 2), 13),
-    CompareMask(130, 23),
     ConjunctionMask(Group(4, is_last=False), (3, 2)),
     ConjunctionMask(Group(2, is_last=True), (1, 5)),
 ]
@@ -34,37 +32,68 @@ def parts(need):
     return first, second + correction
 
 
-def test_triples_multiply():
-    for need in NEEDS[:3]:
-        (a0, b0, c0), (a1, b1, c1) = parts(need)
-        assert torch.equal(c0 + c1, need.product.multiply(a0 + a1, b0 + b1))
-
-
-def test_a_rescale_mask_knows_its_shifted_value_and_top_bit():
-    (r0, shifted0, top0), (r1, shifted1, top1) = parts(NEEDS[3])
-    for r, shifted, top in zip(
+def test_a_rescale_mask_knows_how_to_undo_its_shifted_value_and_its_carry():
+    (r0, undo0, carry0), (r1, undo1, carry1) = parts(NEEDS[0])
+    for r, undo, carry in zip(
         (r0 + r1).flatten().tolist(),
-        (shifted0 + shifted1).flatten().tolist(),
-        (top0 + top1).flatten().tolist(),
+        (undo0 + undo1).flatten().tolist(),
+        (carry0 + carry1).flatten().tolist(),
         strict=True,
     ):
-        assert shifted == (r % 2**64) >> 13
-        assert top == (r % 2**64) >> 63
+        assert undo == 2 ** (62 - 13) - ((r % 2**64) >> 13)
+        assert carry == (r % 2**64) >> 63 << (64 - 13)
 
 
-def test_a_compare_mask_knows_how_its_blocks_compare_with_every_digit():
-    (r0, bits0), (r1, bits1) = parts(NEEDS[4])
-    planes = [ring.unpack_bits(plane.view(torch.uint8), 130) for plane in bits0 ^ bits1]
-    for element, r in enumerate((r0 + r1).tolist()):
+@pytest.mark.parametrize("left", [None, "first", "second"])
+@pytest.mark.parametrize("right", [None, "first", "second"])
+def test_a_held_triple_shares_what_the_holders_do_not_add_themselves(left, right):
+    prg = ring.Prg(b"3" * 16)
+    draws = {
+        None: lambda shape: (prg.words(shape), prg.words(shape)),
+        "first": lambda shape: (prg.words(shape), None),
+        "second": lambda shape: (None, prg.words(shape)),
+    }
+    a, b = draws[left]((2, 3)), draws[right]((3, 4))
+    masks = [
+        Mask(step=0, place=at, shape=shape, holder=holder)
+        for at, (shape, holder) in enumerate((((2, 3), left), ((3, 4), right)))
+    ]
+    need = HeldTriple(MatMul(), *masks, (2, 4))
+    first = need.first(prg)
+    (c1,) = need.correct(first, a, b)
+
+    def half(halves, holder):
+        wanted = [one for at, one in zip(("first", "second"), halves, strict=True) if at != holder]
+        return sum((one for one in wanted if one is not None), torch.zeros((), dtype=torch.int64))
+
+    if right is not None:
+        a0, b0 = half(a, right), half(b, None)
+    else:
+        a0, b0 = half(a, None), half(b, left)
+    wanted = ring.matmul(a0, b0) if a0.dim() and b0.dim() else torch.zeros(2, 4, dtype=torch.int64)
+    assert torch.equal(first[0] + c1, wanted)
+
+
+@pytest.mark.parametrize(
+    ("elements", "cuts"),
+    [
+        (130, ((0, 6), (6, 6), (12, 6), (18, 4))),
+        (FEW + 1, ((0, 4), (4, 4), (8, 4), (12, 4), (16, 4), (20, 2))),
+    ],
+)
+def test_a_compare_mask_knows_how_its_blocks_compare_with_every_digit(elements, cuts):
+    (r0, bits0), (r1, bits1) = parts(CompareMask(elements, Blocks.of(22, lanes=elements)))
+    planes = [ring.unpack_bits(plane.view(torch.uint8), elements) for plane in bits0 ^ bits1]
+    for element, r in enumerate((r0 + r1).tolist()[:130]):
         wanted = []
-        for shift, width in ((0, 4), (4, 4), (8, 4), (12, 4), (16, 4), (20, 2)):
+        for shift, width in cuts:
             digit = (r >> shift) & ((1 << width) - 1)
             wanted += [int(digit > v) for v in range((1 << width) - 1)]
         wanted.append((r >> 22) & 1)
         assert [int(plane[element]) for plane in planes] == wanted
 
 
-@pytest.mark.parametrize("need", NEEDS[5:])
+@pytest.mark.parametrize("need", NEEDS[1:])
 def test_a_conjunction_mask_knows_the_products_of_its_masks(need):
     (masks0, products0), (masks1, products1) = parts(need)
     masks = dict(zip(need.group.variables(), masks0 ^ masks1, strict=True))
@@ -86,10 +115,12 @@ def test_material_is_never_handed_out_twice():
         if session.me not in ROLES.computing:
             deal(session, plan, run=0, pace=Pace())
             return
-        supply = Supply(session, plan, run=0)
+        source = FromDealer(session, CAROL, 0)
+        supply = Supply(source, plan, is_first=session.me == ALICE)
         supply.take(1)
+        supply.take(2)
         with pytest.raises(TacitError, match="used already"):
-            supply.take(1)
+            supply.take(2)
         with pytest.raises(TacitError, match="used already"):
             supply.take(0)
 

@@ -13,12 +13,7 @@ from torch import Tensor
 from tacit import ring
 from tacit.mpc.additive2.conjunction import ConjunctionMask, Group, merge_blocks, plan_tree
 from tacit.mpc.additive2.local import half, numeric
-from tacit.mpc.additive2.thermometer import (
-    block_widths,
-    compare_blocks,
-    encode_thermometers,
-    thermometer_planes,
-)
+from tacit.mpc.additive2.thermometer import Blocks, compare_blocks, encode_thermometers
 from tacit.mpc.boundary import WORD_BYTES
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.cost import Round, exchange
@@ -39,7 +34,7 @@ class CompareMask:
     """A uniform word r per element: halves of it, of its top bit and of its thermometers."""
 
     elements: int
-    bits: int
+    blocks: Blocks
 
     def first(self, prg: Prg) -> Parts:
         """Draw the first halves of r and of its bits."""
@@ -52,15 +47,15 @@ class CompareMask:
     def correction(self, first: Parts, second: Parts) -> Parts:
         """Compute the second half of the bits of r = r0 + r1."""
         planes = ring.to_planes(first[0] + second[0])
-        top = planes[self.bits - 1 : self.bits]
-        return (torch.cat((encode_thermometers(planes, self.bits - 1), top)) ^ first[1],)
+        top = planes[self.blocks.bits : self.blocks.bits + 1]
+        return (torch.cat((encode_thermometers(planes, self.blocks), top)) ^ first[1],)
 
     def correction_shapes(self) -> tuple[tuple[int, ...], ...]:
         """Return the shape of the bits."""
         return (self._planes(),)
 
     def _planes(self) -> tuple[int, ...]:
-        return thermometer_planes(self.bits - 1) + 1, (self.elements + 63) // 64
+        return self.blocks.planes() + 1, (self.elements + 63) // 64
 
 
 @dataclass(frozen=True)
@@ -76,9 +71,14 @@ class Comparison:
         """Return the words that hold one bit of every element."""
         return (self.elements + 63) // 64
 
+    @property
+    def blocks(self) -> Blocks:
+        """Return how the bits below the top one are cut."""
+        return Blocks.of(self.bits - 1, lanes=self.elements * self.thresholds)
+
     def levels(self) -> list[tuple[Group, int]]:
         """Return the groups of every level of the tree and how many of them there are."""
-        blocks, found = len(block_widths(self.bits - 1)), []
+        blocks, found = len(self.blocks.widths()), []
         for group in plan_tree(blocks):
             blocks = -(-blocks // group.fan_in)
             found.append((group, blocks))
@@ -113,7 +113,7 @@ class Comparison:
         """
         planes = self._planes(c, thresholds)
         low = self.bits - 1
-        g, p = compare_blocks(planes[:, :low], bits[:-1], low, is_first=channel.is_first)
+        g, p = compare_blocks(planes[:, :low], bits[:-1], self.blocks, is_first=channel.is_first)
         for (group, count), material in zip(self.levels(), tree, strict=True):
             g = _grouped(g, group.fan_in, count, filler=0)
             p = _grouped(p, group.fan_in, count, filler=-1 if channel.is_first else 0)
@@ -145,7 +145,8 @@ class IsPositive:
     Guarantee: the parties see x + r for a uniform r and bits masked by uniform bits, and nothing
     else; exact for every x within its bound.
     Cost, for x of b bits: 1 round of ⌈b/8⌉ bytes per element each way, and at most 2 rounds of
-    at most 34 bits per element (fewer for smaller bounds), packed 64 elements to a word.
+    at most 34 bits per element (fewer for smaller bounds; 1 round for a few thousand elements of
+    at most 33 bits), packed 64 elements to a word.
     """
 
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
@@ -154,7 +155,7 @@ class IsPositive:
         comparison = _comparison(x)
         return Declaration(
             out=BitSpec(shape=x.shape),
-            needs=(CompareMask(x.elements, comparison.bits), *comparison.needs()),
+            needs=(CompareMask(x.elements, comparison.blocks), *comparison.needs()),
             rounds=(
                 exchange(*roles.computing, x.elements * -(-comparison.bits // 8)),
                 *comparison.rounds(roles),
@@ -167,7 +168,7 @@ class IsPositive:
         comparison = _comparison(x.spec)
         (r, bits), tree = material[0], material[1:]
         c = channel.exchange_low(x.words.reshape(-1) + r, comparison.bits)
-        zero = torch.zeros(1, dtype=torch.int64)
+        zero = torch.zeros(1, dtype=torch.int64, device=c.device)
         sign = comparison.run(channel, c, zero, bits, tree)
         return BitShare(sign[0], BitSpec(shape=x.spec.shape))
 

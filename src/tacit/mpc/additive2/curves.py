@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from math import ceil, comb, erf, exp, log, log2, sqrt
+from math import ceil, comb, erf, exp, log, log1p, log2, sqrt
 
 import numpy as np
 
@@ -89,6 +89,7 @@ OUTLINES: dict[str, Outline] = {
     "tanh": Outline(np.tanh, -4.0, 4.0, (-1.0,), (1.0,)),
     "erf": Outline(erf, -2.75, 2.75, (-1.0,), (1.0,)),
     "gelu": Outline(_gelu, -3.75, 3.75, (0.0,), (0.0, 1.0)),
+    "softplus": Outline(lambda x: log1p(exp(x)), -8.0, 8.0, (0.0,), (0.0, 1.0)),
     "silu": Outline(_silu, -10.0, 10.0, (0.0,), (0.0, 1.0)),
     # A softmax adds up many of these, and their errors with them.
     "exp": Outline(exp, -11.0, 0.0, (0.0,), (1.0,), error=3e-5),
@@ -112,7 +113,7 @@ def curve_of(name: str, frac_bits: int, bound: float) -> Curve:
     edges = _fit(outline)
     pieces = [_polynomial(outline.below, frac_bits, value_bits)]
     pieces += [
-        _interpolate(outline.inside, low, high, frac_bits, value_bits)
+        interpolate(outline.inside, low, high, frac_bits, value_bits)
         for low, high in pairwise(edges)
     ]
     pieces.append(_polynomial(outline.above, frac_bits, value_bits))
@@ -145,15 +146,21 @@ def _around(centre: int, coefficients: tuple[int, ...]) -> tuple[int, ...]:
     return tuple((value + (1 << 63)) % (1 << 64) - (1 << 63) for value in expanded)
 
 
-def _interpolate(
-    function: Function, low: float, high: float, frac_bits: int, value_bits: int
+def interpolate(
+    function: Function,
+    low: float,
+    high: float,
+    frac_bits: int,
+    value_bits: int,
+    *,
+    degree: int = DEGREE,
 ) -> tuple[int, ...]:
     """Interpolate at Chebyshev points, in powers of the distance from a centre of the ring."""
     centre = round((low + high) / 2 * 2**frac_bits)
     middle, reach = centre / 2**frac_bits, (high - low) / 2
-    at = middle + reach * np.cos(np.pi * (np.arange(DEGREE + 1) + 0.5) / (DEGREE + 1))
+    at = middle + reach * np.cos(np.pi * (np.arange(degree + 1) + 0.5) / (degree + 1))
     values = [function(float(x)) for x in at]
-    fitted = np.polynomial.polynomial.polyfit(at - middle, values, DEGREE)
+    fitted = np.polynomial.polynomial.polyfit(at - middle, values, degree)
     return _around(centre, _polynomial(fitted.tolist(), frac_bits, value_bits))
 
 
@@ -186,8 +193,7 @@ def smooth(name: str, frac_bits: int) -> Curve:
     edges = _even(low, high, count)
     pieces = [_polynomial((function(low),), frac_bits, value_bits)]
     pieces += [
-        _interpolate(function, left, right, frac_bits, value_bits)
-        for left, right in pairwise(edges)
+        interpolate(function, left, right, frac_bits, value_bits) for left, right in pairwise(edges)
     ]
     pieces.append(_polynomial((function(high),), frac_bits, value_bits))
     breaks = tuple(round(edge * 2**frac_bits) for edge in edges)

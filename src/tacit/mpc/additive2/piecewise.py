@@ -8,6 +8,7 @@ does not matter: it is multiplied by a zero that is exact modulo 2^64.
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from math import comb
 
@@ -39,11 +40,12 @@ class Curve:
     frac_bits: int
     bound: float
 
-    @property
+    @cached_property
     def degree(self) -> int:
         """Return the largest degree of a piece."""
         return max(len(piece) for piece in self.pieces) - 1
 
+    @cached_property
     def steps(self) -> Tensor:
         """Return how the coefficients change at each breakpoint, (degree + 1, breaks)."""
         rows = [list(piece) + [0] * (self.degree + 1 - len(piece)) for piece in self.pieces]
@@ -123,7 +125,7 @@ class Piecewise:
         """Say what comes out and what is sent."""
         x = self._argument(operands[0])
         comparison = self._comparison(x)
-        mask = CompareMask(x.elements, comparison.bits)
+        mask = CompareMask(x.elements, comparison.blocks)
         count = comparison.thresholds
         return Declaration(
             out=self._out(x),
@@ -141,7 +143,7 @@ class Piecewise:
         (r, rho, powers, bits), tree = _arrange(material[0], channel), material[1:]
         mine = words + r
         c = mine + channel.exchange(mine)
-        breaks = torch.tensor(self.curves[0].breaks)
+        breaks = torch.tensor(self.curves[0].breaks, device=c.device)
         masked = self._comparison(spec).run(channel, c, breaks, bits, tree) ^ rho
         tau = unpacked(masked ^ channel.exchange(masked), len(c))
         results = [
@@ -188,7 +190,7 @@ def _select(
     degree = curve.degree
     plain = [torch.full_like(r, 1 if is_first else 0), r, *powers[: max(0, degree - 1)]]
     selected = powers[max(0, degree - 1) :].view(len(curve.breaks), degree + 1, -1)
-    steps = curve.steps()
+    steps = curve.steps.to(c.device)
     chosen = ring.matmul(steps, tau)  # (degree + 1, n), public
     sign = 1 - 2 * tau
     total = torch.zeros_like(r)

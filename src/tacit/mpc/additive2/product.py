@@ -1,120 +1,82 @@
-"""Products of two secrets, with a Beaver triple from the dealer."""
+"""Products of two secrets that are held, with the product of their masks from the dealer."""
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from tacit.mpc.additive2.local import half, numeric
-from tacit.mpc.boundary import WORD_BYTES
+from tacit.errors import InputError
 from tacit.mpc.contract import Channel, Declaration, Roles
-from tacit.mpc.cost import exchange
 from tacit.mpc.products import Product
-from tacit.mpc.randomness import Parts, Triple, unpack
-from tacit.mpc.share import AnyShare, AnySpec, Share, Spec
-from tacit.ring import Prg
+from tacit.mpc.randomness import HeldTriple, Parts
+from tacit.mpc.share import AnyShare, AnySpec, HeldShare, HeldSpec, Share, Spec
 
 
 @dataclass(frozen=True)
 class Multiply:
-    """Multiply two secrets, element-wise, as matrices or by convolution (Beaver 1991).
+    """Multiply two secrets that are held: element-wise, as matrices or by convolution.
 
-    The result has the fraction bits of both factors together; `Rescale` brings them down when
-    they are in the way, and not before.
+    With e = x - a and d = y - b public, x·y = e·d + e·b + a·d + a·b, and the dealer has shared
+    the last. Where y is a party's own, that party takes (e + a_mine)·y at once and the other
+    a_other·d; the dealer shares a_other·b.
 
-    Guarantee: the parties see x - a and y - b for uniform a and b, and nothing else.
-    Cost: 1 round; 8 bytes for every element of both operands, each way.
+    Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes.
     """
 
     product: Product
 
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
-        """Say what comes out and what is sent."""
-        x, y = (numeric(spec, "multiplying") for spec in operands)
-        size = WORD_BYTES * (x.elements + y.elements)
-        return Declaration(
-            out=self._out(x, y),
-            needs=(Triple(self.product, x.shape, y.shape),),
-            rounds=(exchange(*roles.computing, size),),
-        )
+        """Say what comes out and what is needed."""
+        x, y = (_holding(spec) for spec in operands)
+        out = self._out(x, y)
+        triple = HeldTriple(self.product, x.mask, y.mask, out.shape)
+        return Declaration(out=out, needs=(triple,))
 
-    def _out(self, x: Spec, y: Spec) -> Spec:
-        shape = self.product.shape(x.shape, y.shape)
+    def _out(self, x: HeldSpec, y: HeldSpec) -> Spec:
         terms = self.product.terms(x.shape, y.shape)
-        frac_bits = x.frac_bits + y.frac_bits
-        return Spec(shape=shape, frac_bits=frac_bits, largest=terms * x.largest * y.largest)
-
-    def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
-        """Open the masked operands and combine them with my part of the triple."""
-        x, y = (half(operand) for operand in operands)
-        ((a, b, c),) = material
-        e, d = self._open(channel, x.words, y.words, a, b)
-        # z = (e + a)(d + b) = e·d + e·b + a·d + c; P0 adds the public term e·d.
-        b = b + d if channel.is_first else b
-        z = self.product.multiply(e, b) + self.product.multiply(a, d) + c
-        return Share(z, self._out(x.spec, y.spec))
-
-    def _open(
-        self, channel: Channel, x: Tensor, y: Tensor, a: Tensor, b: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Reveal x - a and y - b to both, written straight into one message."""
-        mine = torch.empty(x.numel() + y.numel(), dtype=torch.int64, device=x.device)
-        left, right = unpack(mine, (tuple(x.shape), tuple(y.shape)))
-        torch.sub(x, a, out=left)
-        torch.sub(y, b, out=right)
-        e, d = unpack(mine + channel.exchange(mine), (tuple(x.shape), tuple(y.shape)))
-        return e, d
-
-
-@dataclass(frozen=True)
-class SquareMask:
-    """A uniform a and its square, in additive halves."""
-
-    shape: tuple[int, ...]
-
-    def first(self, prg: Prg) -> Parts:
-        """Draw the first halves of a and a²."""
-        return prg.words(self.shape), prg.words(self.shape)
-
-    def second(self, prg: Prg) -> Parts:
-        """Draw the second half of a."""
-        return (prg.words(self.shape),)
-
-    def correction(self, first: Parts, second: Parts) -> Parts:
-        """Compute the second half of a²."""
-        a = first[0] + second[0]
-        return (a * a - first[1],)
-
-    def correction_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Return the shape of a²."""
-        return (self.shape,)
-
-
-@dataclass(frozen=True)
-class Square:
-    """Multiply a secret by itself, which takes half the bytes of a product of two.
-
-    Guarantee: the parties see x - a for a uniform a, and nothing else.
-    Cost: 1 round; 8 bytes per element, each way.
-    """
-
-    def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
-        """Say what comes out and what is sent."""
-        x = numeric(operands[0], "squaring")
-        return Declaration(
-            out=self._out(x),
-            needs=(SquareMask(x.shape),),
-            rounds=(exchange(*roles.computing, WORD_BYTES * x.elements),),
+        return Spec(
+            shape=self.product.shape(x.shape, y.shape),
+            frac_bits=x.frac_bits + y.frac_bits,
+            largest=terms * x.largest * y.largest,
         )
 
-    def _out(self, x: Spec) -> Spec:
-        return Spec(shape=x.shape, frac_bits=2 * x.frac_bits, largest=x.largest**2)
-
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
-        """Open the masked operand and expand (e + a)²."""
-        x = half(operands[0])
-        ((a, square),) = material
-        mine = x.words - a
-        e = mine + channel.exchange(mine)
-        z = 2 * e * a + square
-        return Share(z + e * e if channel.is_first else z, self._out(x.spec))
+        """Combine what is open with my part of the masks."""
+        x, y = (_held_share(operand) for operand in operands)
+        ((c,),) = material
+        terms = [
+            self.product.multiply(left, right)
+            for left, right in _pairs(x, y, is_first=channel.is_first)
+        ]
+        for term in terms:
+            c = term.add_(c)
+        return Share(c, self._out(x.spec, y.spec))
+
+
+def _pairs(x: HeldShare, y: HeldShare, *, is_first: bool) -> list[tuple[Tensor, Tensor]]:
+    """List the products that this party computes."""
+    if y.spec.mask.holder is not None:
+        if y.clear is not None:
+            return [(_with_half(x), y.clear)]
+        return [] if x.half is None else [(x.half, y.opened)]
+    if x.spec.mask.holder is not None:
+        if x.clear is not None:
+            return [(x.clear, _with_half(y))]
+        return [] if y.half is None else [(x.opened, y.half)]
+    assert x.half is not None and y.half is not None  # noqa: S101, PT018 - nobody is the holder
+    right = y.half + y.opened if is_first else y.half
+    return [(x.opened, right), (x.half, y.opened)]
+
+
+def _with_half(value: HeldShare) -> Tensor:
+    return value.opened if value.half is None else value.opened + value.half
+
+
+def _holding(spec: AnySpec) -> HeldSpec:
+    if not isinstance(spec, HeldSpec):
+        raise InputError(f"multiplying wants operands that are held, got {type(spec).__name__}")
+    return spec
+
+
+def _held_share(share: AnyShare) -> HeldShare:
+    assert isinstance(share, HeldShare)  # noqa: S101 - `declare` has refused everything else
+    return share

@@ -10,7 +10,6 @@ the public top bit of the sum against the shared top bit of r, so it is correcte
 
 from dataclasses import dataclass, replace
 
-from tacit import ring
 from tacit.mpc.additive2.local import half, numeric
 from tacit.mpc.boundary import WORD_BYTES
 from tacit.mpc.contract import Channel, Declaration, Roles
@@ -48,13 +47,15 @@ class Rescale:
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Open the masked value, shift it, and take the shifted mask off again."""
         z = half(operands[0])
-        ((r, shifted, top),) = material
-        mine = z.words + r
-        c = mine + channel.exchange(mine) + (1 << HEADROOM_BITS)
-        # r wrapped past 2^64 exactly where its top bit is set and that of c is not.
-        wrapped = ring.shift_right(~c, 63) * top
-        words = (wrapped << (64 - self.bits)) - shifted
+        ((r, undo, carry),) = material
+        mine = r.add_(z.words)
         if channel.is_first:
-            words = words + ring.shift_right(c, self.bits)
-            words = words - (1 << (HEADROOM_BITS - self.bits))
+            mine -= 1 << HEADROOM_BITS
+        # c = z + 2^62 + r + 2^63: its sign bit is the complement of the top bit of z + 2^62 + r,
+        # and shifting with the sign is shifting without it, 2^(63 - bits) too low.
+        c = channel.exchange(mine).add_(mine)
+        # r carried past 2^64 exactly where its top bit is set and that of z + 2^62 + r is not.
+        words = undo.add_(carry.bitwise_and_(c >> 63))
+        if channel.is_first:
+            words += c.bitwise_right_shift_(self.bits)
         return Share(words, self._out(z.spec))

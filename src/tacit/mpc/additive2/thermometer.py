@@ -1,4 +1,4 @@
-"""Is a public number less than a shared one? Blocks of four bits are answered without a message.
+"""Is a public number less than a shared one? Blocks of a few bits are answered without a message.
 
 The dealer shares, for every block of four bits of r, the fifteen bits [r_block > v]. A party that
 knows the public block c_block picks [r_block > c_block] and [r_block >= c_block] locally, which
@@ -6,32 +6,52 @@ are the two things the tree over the blocks wants to know.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 BLOCK_BITS = 4
+WIDEST_BITS = 8
+FEW = 4096
+"""So few comparisons get blocks as wide as it takes for a tree of one level."""
 
 
-def block_widths(bits: int) -> tuple[int, ...]:
-    """Cut a number of bits into blocks, the lowest first; the highest may be narrower."""
-    full, rest = divmod(bits, BLOCK_BITS)
-    return (BLOCK_BITS,) * full + ((rest,) if rest else ())
+@dataclass(frozen=True)
+class Blocks:
+    """How the lowest bits of a number are cut: blocks of one width, the highest perhaps narrower.
+
+    Four blocks take one level of the tree, sixteen take two. A block of w bits costs 2^w - 1
+    bits from the dealer.
+    """
+
+    bits: int
+    width: int
+
+    @classmethod
+    def of(cls, bits: int, *, lanes: int) -> "Blocks":
+        """Choose the width for so many comparisons of so many bits."""
+        wide = max(BLOCK_BITS, -(-bits // 4))
+        return cls(bits, wide if lanes <= FEW and wide <= WIDEST_BITS else BLOCK_BITS)
+
+    def widths(self) -> tuple[int, ...]:
+        """Return the width of every block, the lowest first."""
+        full, rest = divmod(self.bits, self.width)
+        return (self.width,) * full + ((rest,) if rest else ())
+
+    def planes(self) -> int:
+        """Return how many bits the dealer shares for each number."""
+        return sum((1 << width) - 1 for width in self.widths())
 
 
-def thermometer_planes(bits: int) -> int:
-    """Return how many bits the dealer shares for each number."""
-    return sum((1 << width) - 1 for width in block_widths(bits))
+def encode_thermometers(planes: Tensor, blocks: Blocks) -> Tensor:
+    """Turn the lowest planes of r into [r_block > v] for every block and v."""
+    return torch.cat([_thermometer(block) for block in _cut(planes, blocks)])
 
 
-def encode_thermometers(planes: Tensor, bits: int) -> Tensor:
-    """Turn the lowest ``bits`` planes of r into [r_block > v] for every block and v."""
-    return torch.cat([_thermometer(block) for block in _blocks(planes, bits)])
-
-
-def _blocks(planes: Tensor, bits: int) -> Iterator[Tensor]:
+def _cut(planes: Tensor, blocks: Blocks) -> Iterator[Tensor]:
     at = 0
-    for width in block_widths(bits):
+    for width in blocks.widths():
         yield planes[at : at + width]
         at += width
 
@@ -45,22 +65,22 @@ def _thermometer(block: Tensor) -> Tensor:
 
 
 def compare_blocks(
-    c_planes: Tensor, thermometers: Tensor, bits: int, *, is_first: bool
+    c_planes: Tensor, thermometers: Tensor, blocks: Blocks, *, is_first: bool
 ) -> tuple[Tensor, Tensor]:
     """Pick, for each block, shares of g = [c < r] and p = [c == r] by the public c.
 
     Args:
         c_planes: the bits of the public numbers, (…, bits, words).
         thermometers: my XOR half for r, (planes, words); one r for all leading dimensions of c.
-        bits: how many bits are compared.
+        blocks: how the bits that are compared are cut.
         is_first: whether I hold the constant of the pair.
 
     Returns:
         g and p, each (blocks, …, words), the lowest block first.
     """
     less, equal, at, bit = [], [], 0, 0
-    full, rest = divmod(bits, BLOCK_BITS)
-    for count, width in ((full, BLOCK_BITS), (1, rest)):  # all full blocks at once
+    full, rest = divmod(blocks.bits, blocks.width)
+    for count, width in ((full, blocks.width), (1, rest)):  # all full blocks at once
         if count * width == 0:
             continue
         steps = (1 << width) - 1

@@ -1,1 +1,1 @@
-"""A helper computes non-linear functions on permuted values."""
+"""Functions computed by a helper who sees permuted values."""

@@ -1,0 +1,95 @@
+"""Functions with a pole at zero, cut into pieces whose width grows with their argument.
+
+A few numbers, such as one per row, are worth many comparisons if that saves rounds: all pieces
+are compared at once, where normalising by the leading bit takes one round trip after another.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from math import ceil, log, log2
+
+from tacit.mpc.additive2.curves import interpolate
+from tacit.mpc.additive2.piecewise import Curve
+from tacit.mpc.elementwise import ELEMENTWISE, SMALLEST
+from tacit.mpc.share import HEADROOM_BITS
+
+LARGEST_ERROR = 5e-5
+"""How far a piece may be off, relative to the function; of a logarithm, absolutely."""
+
+FEW = 512
+"""Up to so many numbers are computed this way."""
+
+_SHRINK = 0.97
+
+
+@dataclass(frozen=True)
+class Decline:
+    """A function of positive numbers whose derivatives shrink in size as x grows.
+
+    Attributes:
+        function: the function.
+        second: the size of its second derivative.
+        third: the size of its third derivative.
+        scale: what an error is relative to.
+    """
+
+    function: Callable[[float], float]
+    second: Callable[[float], float]
+    third: Callable[[float], float]
+    scale: Callable[[float], float]
+
+
+DECLINES = {
+    "log": Decline(log, lambda x: x**-2, lambda x: 2 * x**-3, lambda x: 1.0),
+    "reciprocal": Decline(
+        lambda x: 1 / x, lambda x: 2 * x**-3, lambda x: 6 * x**-4, lambda x: 1 / x
+    ),
+    "rsqrt": Decline(
+        lambda x: x**-0.5, lambda x: 0.75 * x**-2.5, lambda x: 1.875 * x**-3.5, lambda x: x**-0.5
+    ),
+}
+
+
+@cache
+def decline_curve(name: str, frac_bits: int, bound: float) -> Curve:
+    """Cut a function into parabolas and, where a word has no room for them, lines.
+
+    Below 2^-8 it stays at its value there; above the bound nothing can be.
+    """
+    decline = DECLINES[name]
+    largest = ELEMENTWISE[name].largest(bound)
+    value_bits = min(3 * frac_bits, HEADROOM_BITS - 3 - ceil(log2(largest)))
+    edges, degrees = [SMALLEST], []
+    while edges[-1] < bound:
+        width, degree = max(
+            (_width(decline, edges[-1], bound, degree, frac_bits, value_bits), degree)
+            for degree in (1, 2)
+        )
+        edges.append(edges[-1] + width)
+        degrees.append(degree)
+    pieces: list[tuple[int, ...]] = [(round(decline.function(SMALLEST) * 2**value_bits),)]
+    for (low, high), degree in zip(pairwise(edges), degrees, strict=True):
+        pieces.append(
+            interpolate(decline.function, low, high, frac_bits, value_bits, degree=degree)
+        )
+    breaks = tuple(round(edge * 2**frac_bits) for edge in edges[:-1])
+    return Curve(breaks, tuple(pieces), value_bits, largest + 2.0**-8)
+
+
+def _width(
+    decline: Decline, low: float, bound: float, degree: int, frac_bits: int, value_bits: int
+) -> float:
+    """Find about the widest piece from here whose error is as small as it should be."""
+    slope = decline.second(low) / 2 if degree == 1 else decline.third(low) / 6
+    width = max(bound - low, 2.0**-frac_bits)
+    while True:
+        # Interpolation at Chebyshev points, and rounding the coefficients around the middle.
+        off = 2 * slope * (width / 4) ** (degree + 1)
+        off += sum(
+            (width / 2) ** j * 2.0 ** (j * frac_bits - value_bits) for j in range(degree + 1)
+        )
+        if off <= LARGEST_ERROR * decline.scale(low + width) or width <= 2.0**-frac_bits:
+            return width
+        width *= _SHRINK

@@ -1,0 +1,128 @@
+"""Operations of a secret with a public tensor: nothing is sent, nothing can leak."""
+
+import hashlib
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from tacit import ring
+from tacit.errors import InputError
+from tacit.mpc import shapes
+from tacit.mpc.additive2.local import half, numeric
+from tacit.mpc.contract import Channel, Declaration, Roles
+from tacit.mpc.randomness import Parts
+from tacit.mpc.share import AnyShare, AnySpec, Share, Spec
+
+
+@dataclass(frozen=True)
+class Public:
+    """Words that everyone knows, as part of a plan: compared by content, printed by hash."""
+
+    shape: tuple[int, ...]
+    frac_bits: int
+    largest: int
+    octets: bytes = field(repr=False)
+    sha256: str
+
+    @classmethod
+    def of(cls, values: Tensor, *, frac_bits: int) -> "Public":
+        """Encode a public tensor; whole numbers take no fraction bits."""
+        values = values.detach().to("cpu", torch.float64)
+        if not bool(torch.isfinite(values).all()):
+            raise InputError("a public tensor holds NaN or infinite values")
+        bits = 0 if bool((values == values.round()).all()) else frac_bits
+        words = ring.encode(values, frac_bits=bits).contiguous()
+        octets = words.numpy().tobytes()
+        largest = int(words.abs().max()) if words.numel() else 0
+        return cls(tuple(values.shape), bits, largest, octets, hashlib.sha256(octets).hexdigest())
+
+    def words(self) -> Tensor:
+        """Return the words again."""
+        return torch.frombuffer(bytearray(self.octets), dtype=torch.int64).view(self.shape)
+
+
+@dataclass(frozen=True)
+class Weigh:
+    """Multiply a secret by a public tensor, broadcasting.
+
+    Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes. Error: that of rounding the factors.
+    """
+
+    factors: Public
+
+    def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
+        """Say what comes out."""
+        return Declaration(out=self._out(numeric(operands[0], "weighing")))
+
+    def _out(self, x: Spec) -> Spec:
+        return Spec(
+            shape=shapes.broadcast(x.shape, self.factors.shape),
+            frac_bits=x.frac_bits + self.factors.frac_bits,
+            largest=x.largest * self.factors.largest,
+        )
+
+    def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
+        """Multiply my half."""
+        x = half(operands[0])
+        words = x.words * self.factors.words().to(x.words.device)
+        return Share(words, self._out(x.spec))
+
+
+@dataclass(frozen=True)
+class Offset:
+    """Add a public tensor, broadcasting. Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes."""
+
+    amounts: Public
+
+    def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
+        """Say what comes out."""
+        return Declaration(out=self._out(numeric(operands[0], "offsetting")))
+
+    def _out(self, x: Spec) -> Spec:
+        frac_bits = max(x.frac_bits, self.amounts.frac_bits)
+        largest = x.largest << (frac_bits - x.frac_bits)
+        largest += self.amounts.largest << (frac_bits - self.amounts.frac_bits)
+        shape = shapes.broadcast(x.shape, self.amounts.shape)
+        return Spec(shape=shape, frac_bits=frac_bits, largest=largest)
+
+    def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
+        """Add the amounts to P0's half."""
+        x = half(operands[0])
+        out = self._out(x.spec)
+        words = (x.words << (out.frac_bits - x.spec.frac_bits)).expand(out.shape)
+        if not channel.is_first:
+            return Share(words, out)
+        amounts = self.amounts.words().to(words.device)
+        return Share(words + (amounts << (out.frac_bits - self.amounts.frac_bits)), out)
+
+
+@dataclass(frozen=True)
+class Fill:
+    """Replace a secret by one public number where a public mask is 0.
+
+    Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes.
+    """
+
+    kept: Public
+    value: float
+
+    def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
+        """Say what comes out."""
+        return Declaration(out=self._out(numeric(operands[0], "masking")))
+
+    def _out(self, x: Spec) -> Spec:
+        shape = shapes.broadcast(x.shape, self.kept.shape)
+        return replace(x, shape=shape, largest=max(x.largest, abs(self._word(x))))
+
+    def _word(self, x: Spec) -> int:
+        return round(self.value * (1 << x.frac_bits))
+
+    def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
+        """Mask my half; P0 puts the number in."""
+        x = half(operands[0])
+        kept = self.kept.words().to(x.words.device)
+        words = x.words * kept
+        if channel.is_first:
+            words = words + (1 - kept) * self._word(x.spec)
+        return Share(words, self._out(x.spec))

@@ -1,0 +1,66 @@
+"""Words whose values need fewer than 64 bits travel in fewer bytes: their lowest ones.
+
+Addition modulo 2^64 is addition modulo 2^(8·size) in the lowest bytes, so masked words may be cut
+before they are sent, and a sum that is known to be small is read from its lowest bytes alone.
+"""
+
+import torch
+from torch import Tensor
+
+from tacit.mpc.share import Spec
+
+WORD_BYTES = 8
+_PLANES = ((4, torch.int32), (2, torch.int16), (1, torch.uint8))
+
+
+def size_of(spec: Spec) -> int:
+    """Return how many bytes hold every value with its sign: 4 to 8."""
+    return max(4, -(-(spec.largest.bit_length() + 1) // 8))
+
+
+def cut(words: Tensor, size: int) -> Tensor:
+    """Lay the lowest bytes of flat words out for sending; 8 bytes are sent as they are."""
+    if size == WORD_BYTES:
+        return words
+    octets = torch.empty(size * len(words), dtype=torch.uint8, device=words.device)
+    for at, dtype, part in _parts(size, len(words)):
+        octets[part].view(dtype).copy_(words >> (8 * at) if at else words)
+    return octets
+
+
+def uncut(octets: Tensor, size: int) -> Tensor:
+    """Undo `cut`: words whose lowest bytes are right; the rest is meaningless."""
+    if size == WORD_BYTES:
+        return octets
+    (_, dtype, part), *higher = _parts(size, len(octets) // size)
+    words = octets[part].view(dtype).to(torch.int64)
+    for at, dtype, part in higher:
+        # Bytes above those read so far come from the next plane, not from a sign.
+        words.bitwise_and_((1 << (8 * at)) - 1)
+        words.add_(octets[part].view(dtype).to(torch.int64).bitwise_left_shift_(8 * at))
+    return words
+
+
+def settle(words: Tensor, size: int) -> Tensor:
+    """Read small numbers from the lowest bytes of words, which are spent."""
+    if size == WORD_BYTES:
+        return words
+    if size == 4:
+        return words.to(torch.int32).to(torch.int64)
+    spare = 64 - 8 * size
+    return words.bitwise_left_shift_(spare).bitwise_right_shift_(spare)
+
+
+def wire(count: int, size: int) -> tuple[tuple[int, ...], torch.dtype]:
+    """Return the shape and type under which so many cut words travel."""
+    return ((count,), torch.int64) if size == WORD_BYTES else ((count * size,), torch.uint8)
+
+
+def _parts(size: int, count: int) -> list[tuple[int, torch.dtype, slice]]:
+    """Say which bytes of the words lie where: planes of 4, 2 and 1 bytes, one after another."""
+    found, at = [], 0
+    for width, dtype in _PLANES:
+        if size - at >= width:
+            found.append((at, dtype, slice(at * count, (at + width) * count)))
+            at += width
+    return found

@@ -1,0 +1,1 @@
+"""Functions computed by the second party, who sees permuted values; the dealer is offline."""

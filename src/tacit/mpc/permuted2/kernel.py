@@ -1,0 +1,151 @@
+"""Functions computed by the second party on permuted values; the dealer is offline.
+
+The first party (the owner of the model) alone knows the order. The dealer, who draws the order
+with it, makes randomness by which the second party's half gets into that order without the second
+party learning it (the correlation of Mohassel, Rindal and Rosulek 2020 for a permutation held by
+one party; seed 000, algorithms 6.3 and 6.4). The second party adds up, applies the function to
+clear numbers and sends the result back under a mask.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from tacit.mpc import narrow
+from tacit.mpc.additive2.local import half, numeric
+from tacit.mpc.contract import Channel, Declaration, Roles
+from tacit.mpc.cost import Message
+from tacit.mpc.disguise import Disguise, extend, flip, unflip
+from tacit.mpc.order import take
+from tacit.mpc.randomness import Parts
+from tacit.mpc.scene import Scene, scene_of
+from tacit.mpc.share import AnyShare, AnySpec, Share
+from tacit.mpc.sight import Sight
+from tacit.result import Leak
+from tacit.ring import Prg
+
+
+@dataclass(frozen=True)
+class OrderMask:
+    """An order π and a disguise that P0 knows, and masks that follow them there and back.
+
+    P0 has π, δ, γ, signs σ and dummies; P1 has r, q, s = π[σr] - δ (-δ in the places of dummies)
+    and t = σπ⁻¹[q] - γ. P1's four are uniform and say nothing about π and σ. Where a result needs
+    x itself to undo a sign, t holds P1's part of that too.
+    """
+
+    scene: Scene
+
+    def first(self, prg: Prg) -> Parts:
+        """Draw π, its inverse, δ, γ, the signs and the dummies."""
+        order, back = self.scene.draw_order(prg)
+        delta = prg.words((self.scene.layout.elements,))
+        gamma = prg.words((self.scene.out.elements,))
+        return order, back, delta, gamma, *self.scene.draw_disguise(prg)
+
+    def second(self, prg: Prg) -> Parts:
+        """Draw r and q."""
+        return prg.words((self.scene.x.elements,)), prg.words((self.scene.answered,))
+
+    def correction(self, first: Parts, second: Parts) -> Parts:
+        """Compute s and t."""
+        order, back, delta, gamma, signs, dummies = first
+        r, q = second
+        symmetry = self.scene.symmetry
+        flipped = r if symmetry is None else flip(r, signs)
+        s = take(extend(flipped, dummies, is_first=False), order).sub_(delta)
+        t = take(q, back)
+        if symmetry is not None:
+            t = unflip(t, r, signs, symmetry=symmetry, one=0)
+        return s, t.sub_(gamma)
+
+    def correction_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Return the shapes of s and t."""
+        return (self.scene.layout.elements,), (self.scene.out.elements,)
+
+
+@dataclass(frozen=True)
+class SeenBySecond:
+    """Apply a function through P1.
+
+    Guarantee: P0 and the dealer see nothing. P1 sees every input of this call in the clear, in an
+    order that is uniformly random and unknown to it: **the multiset of values leaks to P1** (of a
+    function of rows: the multiset of the multisets that make up the rows), apart from what the
+    disguise hides.
+    Cost: 3 messages, of which the first rides along with whatever P1 sent last, so that functions
+    that follow each other take one round trip each; as many bytes per element as its bound needs
+    (4 to 8) from P1 to P0 and from P0 to P1, and 8 bytes per element of the result from P1 to P0.
+    Offline 8 bytes per element and per element of the result. Exact up to rounding.
+    """
+
+    sight: Sight
+    disguise: Disguise
+
+    def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
+        """Say what comes out, what is needed and what is sent."""
+        scene = self._scene(operands[0])
+        handed = _handed_size(scene) * scene.x.elements
+        shown = scene.size * scene.layout.elements
+        return Declaration(
+            out=scene.out,
+            needs=(OrderMask(scene),),
+            rounds=(
+                (Message(roles.second, roles.first, handed),),
+                (Message(roles.first, roles.second, shown),),
+                (Message(roles.second, roles.first, narrow.WORD_BYTES * scene.answered),),
+            ),
+            leaks=(_leak(scene, roles),),
+        )
+
+    def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
+        """Do P0's part, who orders, or P1's, who sees."""
+        scene, words = self._scene(operands[0].spec), half(operands[0]).words
+        channel.session.ledger.record(_leak(scene, channel.roles))
+        act = _order if channel.is_first else _see
+        answer = act(channel, scene, material[0], scene.sight.spread(words))
+        return Share(scene.sight.gather(answer, scene.x), scene.out)
+
+    def attend(self, channel: Channel, *operands: AnySpec) -> None:
+        """Write down, as anyone else, what P1 learns."""
+        channel.session.ledger.record(_leak(self._scene(operands[0]), channel.roles))
+
+    def _scene(self, x: AnySpec) -> Scene:
+        return scene_of(self.sight, self.disguise, numeric(x, "a function"))
+
+
+def _order(channel: Channel, scene: Scene, material: Parts, x: Tensor) -> Tensor:
+    """Put both halves into my order, show them under a mask, and undo both on the answer."""
+    order, back, delta, gamma, signs, dummies = material
+    handed = _handed_size(scene)
+    shape, dtype = narrow.wire(len(x), handed)
+    known = narrow.uncut(channel.recv(channel.other, shape, dtype=dtype), handed) + x  # x - r
+    shown = known if scene.symmetry is None else flip(known, signs)
+    shown = take(extend(shown, dummies, is_first=True), order).add_(delta)
+    channel.send(channel.other, narrow.cut(shown, scene.size))
+    answer = take(channel.recv(channel.other, (scene.answered,)), back)
+    if scene.symmetry is not None:
+        one = 1 << scene.out.frac_bits
+        answer = unflip(answer, known, signs, symmetry=scene.symmetry, one=one)
+    return answer.add_(gamma)
+
+
+def _see(channel: Channel, scene: Scene, material: Parts, x: Tensor) -> Tensor:
+    """Hand over my half under a mask, and compute on what comes back in another order."""
+    r, q, s, t = material
+    shape, dtype = narrow.wire(scene.layout.elements, scene.size)
+    channel.send(channel.other, narrow.cut(x - r, _handed_size(scene)))
+    shown = narrow.uncut(channel.recv(channel.other, shape, dtype=dtype), scene.size)
+    seen = narrow.settle(shown + s, scene.size)
+    channel.send(channel.other, scene.sight.evaluate(seen, scene.x).sub_(q))
+    return t
+
+
+def _handed_size(scene: Scene) -> int:
+    """Return how many bytes of its half P1 hands over: all, if x itself has to be added again."""
+    symmetry = scene.symmetry
+    return narrow.WORD_BYTES if symmetry is not None and symmetry.slope else scene.size
+
+
+def _leak(scene: Scene, roles: Roles) -> Leak:
+    why = "permuted2: the second party computes the function on permuted values"
+    return scene.leak(roles.second, why)

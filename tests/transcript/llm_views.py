@@ -1,0 +1,316 @@
+"""What each party of a private chat receives, checked: shared by the transcripts and mutations.
+
+A corrupt party knows every generator that it has a key of: without loss of generality they give
+zeros. What is left is the randomness that it does not know.
+"""
+
+import importlib
+import itertools
+from collections import defaultdict
+from contextlib import ExitStack
+from math import prod
+from unittest import mock
+
+import torch
+
+from harness import ZeroPrg
+from private_llm import answering, speak, tiny
+from tacit import ring
+from tacit.llm.private import FORMS, Precision
+from tacit.llm.private.blueprint import Blueprint
+from tacit.llm.private.exchange import Exchange
+from tacit.llm.private.half import Half
+from tacit.llm.private.incremental import Incremental
+from tacit.llm.private.narrow import pack
+from tacit.llm.private.order import Order
+from tacit.llm.private.resent import Resent
+from tacit.llm.private.serving import Serving
+from tacit.llm.private.tape import Tape
+from uniformity import complaints, related
+
+KNOWN = b"k" * 16
+PROMPT = [7] * 24
+LIMIT = 34
+FEWEST = 3000  # words that say something about uniformity
+
+
+class Zeros(ZeroPrg):
+    def below(self, bound, shape):
+        return torch.zeros(shape, dtype=torch.int64)
+
+    def bytes(self, count):
+        return KNOWN[:count]
+
+
+class Maker:
+    """Stands for `Prg` in one module: known keys give zeros, and a corrupt party draws them."""
+
+    def __init__(self, is_corrupt):
+        self._is_corrupt = is_corrupt
+
+    def __call__(self, key):
+        return Zeros() if key == KNOWN else ring.Prg(key)
+
+    def from_os(self):
+        return Zeros() if self._is_corrupt else ring.Prg.from_os()
+
+
+MAKERS = {"setup": "owner", "owner": "owner", "client": "user"}
+
+
+def overheard(form, corrupt, *, family="llama", prompt=None, seed=0, limit=LIMIT):
+    """Run a chat with one corrupt party; return what everyone received and sent."""
+    model = tiny(family, seed=seed)
+    with ExitStack() as stack:
+        for name in ("setup", "owner", "client", "weights", "supply", "dealer"):
+            module = importlib.import_module(f"tacit.llm.private.{name}")
+            maker = Maker(MAKERS.get(name) == corrupt)
+            stack.enter_context(mock.patch.object(module, "Prg", maker))
+        return speak(model, answering(prompt or PROMPT, limit), form=form)
+
+
+def passes(notes, sender):
+    """Split the online messages of a chat into passes; a command starts one at the owner."""
+    out = []
+    for tag, words in notes:
+        if not tag.startswith("run0/") or not tag.endswith(sender):
+            continue
+        if tag.startswith("run0/next"):
+            out.append([words[32:]])
+        else:
+            out[-1].append(words)
+    return [one for one in out if len(one) > 1]
+
+
+def held_by_owner(shares):
+    """Note every share that the owner computes: they must be as uniform as what it receives."""
+
+    def noting(original):
+        def wrapped(*arguments, **named):
+            out = original(*arguments, **named)
+            for part in out if isinstance(out, list) else [out]:
+                shares[original.__qualname__].append(part.reshape(-1))
+            return out
+
+        return wrapped
+
+    stack = ExitStack()
+    for thing, name in (
+        (Exchange, "take"),
+        (Incremental, "serve"),
+        (Half, "serve"),
+        (Resent, "serve"),
+        (Serving, "embed_prompt"),
+        (Serving, "embed_choice"),
+        (Serving, "_layer"),
+    ):
+        stack.enter_context(mock.patch.object(thing, name, noting(getattr(thing, name))))
+    return stack
+
+
+def check_owner(form):
+    """All that the owner receives, sends or holds is uniform, alone and together."""
+    shares = defaultdict(list)
+    with held_by_owner(shares):
+        spoken = overheard(form, "owner")
+    for tag, words in spoken.received["owner"]:
+        if tag.startswith(("deal", "fix")):
+            shares[tag.split("/")[0] + tag.split()[0].split(".")[-1]].append(words.view(-1))
+    sent = (words for tag, words in spoken.sent["owner"] if tag.startswith("run0/data"))
+    for kind, name, words, _ in to_user(form, sent):
+        if kind != "posted":  # turned shares under its own mask, which it knows
+            nbytes = Precision().narrow_bytes if ".act." in name else 8
+            shares[name].append(pack(words, nbytes).reshape(-1))
+    for name, parts in shares.items():
+        _check_parts(name, parts)
+    columns = list(_columns(spoken))
+    for name, words in columns:
+        _check_parts(name, [words])
+    assert related([one for one in columns if len(one[1]) > FEWEST]) == []
+
+
+def check_covers(form):
+    """What the user sends is covered by a mask of its own, whatever its other masks are."""
+    original = Tape.words
+
+    def wrapped(self, label, *shape):
+        drawn = original(self, label, *shape)
+        is_inner = label.endswith((".mask", "attention.weights")) or ".fresh." in label
+        return torch.zeros_like(drawn) if is_inner else drawn
+
+    with mock.patch.object(Tape, "words", wrapped):
+        spoken = overheard(form, "owner")
+    parts = defaultdict(list)
+    for tag, words in spoken.received["owner"]:
+        if tag.startswith("fix"):
+            parts[tag.split("/")[0] + tag.split()[0].split(".")[-1]].append(words.view(-1))
+    for name, words in _columns(spoken):
+        if name != "prompt 0":  # the prompt itself, whose mask is one of those
+            parts[name].append(words)
+    for name, found in parts.items():
+        _check_parts(name, found)
+
+
+def _columns(spoken):
+    """Yield the user's messages: those of the prompt, then those of all steps by their place."""
+    first, *steps = passes(spoken.received["owner"], "user")
+    for number, words in enumerate(first):
+        yield f"prompt {number}", words.reshape(-1)
+    for number, one in enumerate(zip(*steps, strict=True)):
+        yield f"step {number}", torch.cat([words.reshape(-1) for words in one])
+
+
+def _check_parts(name, parts):
+    flat = torch.cat(parts)
+    if len(flat) > 300:
+        assert complaints(flat.view(-1, 1)) == [], name
+        # A chunk at a time, so that what is not uniform is not lost among what is.
+        for chunk in flat.split(4096):
+            assert len(chunk) < 4096 or complaints(chunk.view(-1, 1)) == [], name
+    for first, second in itertools.pairwise(parts[1:]):  # one use and the next
+        if len(first) == len(second) > FEWEST:
+            assert complaints((first - second).view(-1, 1)) == [], name
+
+
+def orders(form):
+    """Return the orders of the chat that `overheard` runs."""
+    yield Order(number=0, past=0, rows=24, prompt=0, posted=0, form=None)
+    past = posted = 24
+    for rows in (8, 8, 8, 8, 1):
+        order = Order(number=1, past=past, rows=rows, prompt=0, posted=posted, form=form)
+        yield order
+        past, posted = order.end, order.posted_after(rows)
+
+
+def to_user(form, messages):
+    """Take the owner's messages apart: (shown, scores, masked or posted; name; words; rows)."""
+    plan = Blueprint(tiny("llama").architecture, Precision())
+    for order in orders(form):
+        for run in range(order.runs):
+            rows = order.rows if order.is_prompt else 1
+            for layer in range(2):
+                yield from _shown(plan.project(layer), rows, messages)
+                for kind, name, words in _attention(plan.attention(layer, order, run), messages):
+                    yield kind, f"{layer}.{name}", words, rows
+                for exchange in plan.feeds(layer):
+                    yield from _shown(exchange, rows, messages)
+            yield from _shown(plan.score(), 1, messages)
+
+
+def _shown(exchange, rows, messages):
+    zeros = [torch.zeros(rows, one.width, dtype=torch.int64) for one in exchange.reveals]
+    values = exchange.see(zeros, next(messages))
+    for one, value in zip(exchange.reveals, values, strict=True):
+        yield "shown", f"{exchange.label}.{one.name}", value, rows
+
+
+def _attention(kernel, messages):
+    first = next(messages)
+    if isinstance(kernel, Incremental):
+        yield "posted", "post", first
+        yield "scores", "scores", next(messages)
+        yield "masked", "weights", next(messages)
+        return
+    scores, values = (
+        prod(shape) for shape in (kernel.weighting.score_shape, kernel.weighting.value_shape)
+    )
+    if isinstance(kernel, Half):
+        yield "posted", "post", first
+        shown, again = next(messages).split([scores, values])
+        yield "masked", "values", again
+    else:
+        q, k, v, shown = first.split([16, values, values, scores])
+        yield from (("masked", "q", q), ("masked", "k", k), ("masked", "v", v))
+    yield "scores", "scores", shown
+
+
+def check_user(form):
+    """What is masked is uniform to the user, and what is shown is in an order of its own."""
+    received = overheard(form, "user").received["user"]
+    parts = defaultdict(list)
+    for tag, words in received:
+        if tag.startswith("id0"):
+            parts["table"].append(words.view(torch.uint8).view(-1, 4)[:, :3].reshape(-1))
+        if tag.startswith("setup/w"):
+            parts[tag].append(words.reshape(-1))
+    seen = []
+    for kind, name, words, rows in to_user(form, _data(received)):
+        if kind in ("masked", "posted"):
+            parts[name].append(words.reshape(-1))
+        else:
+            seen.append((name, words, rows))
+    for name, found in parts.items():
+        _check_parts(name, found)
+    again = overheard(form, "user").received["user"]
+    others = [
+        (name, words, rows)
+        for kind, name, words, rows in to_user(form, _data(again))
+        if kind in ("shown", "scores")
+    ]
+    _check_orders(form, seen, others)
+
+
+def _data(received):
+    return (words for tag, words in received if tag.startswith("run0/data"))
+
+
+def _check_orders(form, shown, again):
+    """Compare two chats about the same text: the same values, in other orders."""
+    still, total = defaultdict(int), defaultdict(int)
+
+    def count(name, is_still):
+        still[name] += bool(is_still)
+        total[name] += 1
+
+    for (name, one, rows), (_, other, _) in zip(shown, again, strict=True):
+        if one.dim() == 1:
+            pairs = list(_segments(one, other, rows))
+            for mine, theirs in pairs:
+                if _is_alike(mine, theirs):
+                    count(
+                        f"keys of {name}, {rows > 1}", torch.equal(mine.argsort(), theirs.argsort())
+                    )
+            if rows > 1 or form == "incremental":
+                for mine, theirs in pairs:
+                    count("heads", _is_alike(mine, theirs))
+            else:
+                _count_groups(pairs, count)
+            continue
+        for mine, theirs in zip(one, other, strict=True):
+            assert _is_alike(mine, theirs), name
+            count(name, torch.equal(mine.argsort(), theirs.argsort()))
+    for name, times in total.items():
+        assert still[name] < max(0.8 * times, 3), f"{name}: one order"
+
+
+def _segments(one, other, rows):
+    """Yield the scores of every row and slot of a head, as two chats show them."""
+    at = 0
+    for row in range(rows):
+        size = row + 1 if rows > 1 else len(one) // 4
+        for _ in range(4):
+            if size >= 6:
+                yield one[at : at + size], other[at : at + size]
+            at += size
+
+
+def _is_alike(one, other):
+    # Masks make no difference to a value; scores differ by rounding alone, 2^-12 of 2^52 bits.
+    return int((one.sort().values - other.sort().values).abs().max()) < 1 << 40
+
+
+def _count_groups(pairs, count):
+    """Say whether two groups of two heads stand where they stood, and their members too."""
+    one, other = ([pair[side] for pair in pairs] for side in (0, 1))
+    for first in (0, 2):
+        straight = _is_alike(one[first], other[first])
+        crossed = _is_alike(one[first], other[first + 1])
+        count("groups", straight or crossed)
+        if straight or crossed:
+            count("members", straight)
+
+
+def everything_is_clean(forms=FORMS):
+    for form in forms:
+        for check in (check_owner, check_covers, check_user):
+            check(form)
