@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tacit.mpc import PROTOCOLS
+
 FOLDER = Path(__file__).parents[2] / "examples"
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -29,5 +31,15 @@ def test_the_covariance_is_that_of_the_clear_data_and_costs_what_was_forecast():
     assert printed["bytes"].endswith("as forecast: True")
 
 
+def test_a_model_made_private_gives_the_same_under_every_protocol():
+    printed = run("secure_model.py")
+    for protocol in PROTOCOLS:
+        assert float(printed[f"{protocol}.error"]) < 1e-3
+        assert printed[f"{protocol}.as-forecast"] == "True"
+    assert printed["sealed.shows"] == "nothing"
+    assert printed["permuted3.shows"].startswith("dealer: the inputs of relu")
+    assert printed["permuted2.shows"].startswith("client: the inputs of relu")
+
+
 def test_no_example_is_forgotten():
-    assert sorted(path.name for path in FOLDER.glob("*.py")) == ["program.py"]
+    assert sorted(path.name for path in FOLDER.glob("*.py")) == ["program.py", "secure_model.py"]

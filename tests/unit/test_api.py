@@ -8,8 +8,14 @@ import tacit
 
 ROOMS = [
     "crypto",
+    "dp",
     "learn",
+    "learn.noise",
     "learn.private",
+    "learn.training",
+    "learn.vertical",
+    "llm",
+    "llm.private",
     "mpc",
     "nn",
     "party",
@@ -20,8 +26,8 @@ ROOMS = [
 ]
 
 
-def test_the_package_itself_exports_its_version_only():
-    assert tacit.__all__ == ["__version__"]
+def test_the_package_itself_exports_its_version_and_the_way_to_make_a_model_private():
+    assert tacit.__all__ == ["__version__", "secure"]
 
 
 pytest.importorskip("numba", reason="tacit[verify] is not installed")

@@ -8,12 +8,18 @@ torch tensors (`TorchOps`), halves of a secret (`tacit.mpc.SecretOps`) or only s
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeVar
 
+from torch import Tensor
+
 T = TypeVar("T")
 Pair = tuple[int, int]
 
 
 class Ops(Protocol[T]):
-    """What every interpreter of a model can do with its tensors."""
+    """What every interpreter of a model can do with its tensors.
+
+    Functions with a pole (div, log, reciprocal, rsqrt, sqrt) want arguments of at least 2^-8;
+    below, a private interpreter saturates.
+    """
 
     def shape(self, x: T) -> tuple[int, ...]:
         """Return the shape of a tensor, which is public."""
@@ -95,8 +101,136 @@ class Ops(Protocol[T]):
         """Give the largest element along a dimension, which disappears."""
         ...
 
+    def min(self, x: T, *, dim: int) -> T:
+        """Give the smallest element along a dimension, which disappears."""
+        ...
+
+    def argmax(self, x: T, *, dim: int) -> T:
+        """Give the position of the largest element along a dimension, which disappears."""
+        ...
+
+    def abs(self, x: T) -> T:
+        """Give the absolute value of every element."""
+        ...
+
+    def erf(self, x: T) -> T:
+        """Apply the error function to every element."""
+        ...
+
+    def softplus(self, x: T) -> T:
+        """Apply log(1 + exp(x)) to every element."""
+        ...
+
+    def log(self, x: T) -> T:
+        """Give the natural logarithm of every element."""
+        ...
+
+    def reciprocal(self, x: T) -> T:
+        """Give 1 / x for every element."""
+        ...
+
+    def rsqrt(self, x: T) -> T:
+        """Give 1 / √x for every element."""
+        ...
+
+    def sqrt(self, x: T) -> T:
+        """Give √x for every element."""
+        ...
+
+    def div(self, x: T, y: T) -> T:
+        """Divide element-wise, broadcasting."""
+        ...
+
+    def clamp(self, x: T, low: float, high: float) -> T:
+        """Keep every element between two public numbers."""
+        ...
+
+    def piecewise(self, x: T, breaks: Sequence[float], polynomials: Sequence[Sequence[float]]) -> T:
+        """Evaluate polynomials (lowest coefficient first) between public breakpoints."""
+        ...
+
+    def log_softmax(self, x: T, *, dim: int) -> T:
+        """Give x - log Σ exp(x) along a dimension."""
+        ...
+
+    def rms_norm(self, x: T, *, eps: float) -> T:
+        """Bring the last dimension to a mean square of 1."""
+        ...
+
+    def group_norm(self, x: T, *, groups: int, eps: float) -> T:
+        """Bring groups of channels of (n, channels, …) to mean 0 and variance 1."""
+        ...
+
+    def conv1d(self, x: T, weight: T, *, stride: int, padding: int) -> T:
+        """Convolve series (n, channels, length) with weights (out, channels, length)."""
+        ...
+
+    def max_pool2d(self, x: T, *, size: Pair, stride: Pair, padding: Pair) -> T:
+        """Give the largest element of every window of images."""
+        ...
+
+    def avg_pool2d(self, x: T, *, size: Pair, stride: Pair, padding: Pair) -> T:
+        """Give the mean of every window of images, zeros beyond the edge counted in."""
+        ...
+
+    def concatenate(self, parts: Sequence[T], *, dim: int) -> T:
+        """Join tensors along a dimension."""
+        ...
+
+    def take(self, x: T, positions: Sequence[int], *, dim: int) -> T:
+        """Pick public positions of a dimension, in any order and as often as wanted."""
+        ...
+
+    def weigh(self, x: T, factors: Tensor) -> T:
+        """Multiply by a public tensor, broadcasting."""
+        ...
+
+    def offset(self, x: T, amounts: Tensor) -> T:
+        """Add a public tensor, broadcasting."""
+        ...
+
+    def hide(self, x: T, kept: Tensor) -> T:
+        """Put a number that a softmax makes zero wherever a public mask is false."""
+        ...
+
+    def mix(self, shares: T, values: T) -> T:
+        """Multiply matrices, where every row of the first adds up to one, as of a softmax."""
+        ...
+
+    def embedding(self, table: T, ids: T) -> T:
+        """Read the rows of a table that whole numbers name."""
+        ...
+
+    def lookup(self, table: T, hot: T) -> T:
+        """Read the rows of a table that one-hot vectors name."""
+        ...
+
+    def within(self, y: T, x: T, *, gain: float) -> T:
+        """State that y is at most ``gain`` times as large as x can be; changes no value."""
+        ...
+
+    def cap(self, x: T, *, bound: float) -> T:
+        """Saturate at ±bound, unless nothing larger can occur."""
+        ...
+
     def is_positive(self, x: T) -> T:
         """Give 1 where an element is at least zero and 0 elsewhere."""
+        ...
+
+
+class TrainableOps(Ops[T], Protocol[T]):
+    """What an interpreter needs on top for models to be trained with it."""
+
+    def exp(self, x: T) -> T:
+        """Give exp of arguments of at most zero; 1 above."""
+        ...
+
+    def indicate(self, x: T) -> T:
+        """Give 1 where an element is at least zero and 0 elsewhere, to be used with `gate`."""
+        ...
+
+    def gate(self, indicator: T, x: T) -> T:
+        """Multiply by what `indicate` gave."""
         ...
 
 

@@ -9,11 +9,15 @@ from tacit.learn.private.predict import (
     predict,
     predict_plain,
 )
+from tacit.learn.private.secure import Answer, Crew, Secured, secure
 from tacit.learn.private.summary import accuracy, claims_of, merge_results, summarise
 
 __all__ = [
+    "Answer",
+    "Crew",
     "PredictTask",
     "Prediction",
+    "Secured",
     "Sizes",
     "accuracy",
     "claims_of",
@@ -24,6 +28,7 @@ __all__ = [
     "predict_plain",
     "save_logistic",
     "scaled_features",
+    "secure",
     "summarise",
     "train_logistic",
 ]

@@ -1,0 +1,106 @@
+"""The public facts of a private model run: shapes and sizes, told by their owners to everyone."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from torch import Tensor
+
+from tacit.errors import DisagreementError
+from tacit.nn import quarters_of, size_of
+from tacit.party import Session
+from tacit.result import Leak
+
+LARGEST_RANK = 8
+LARGEST_ELEMENTS = 1 << 27
+_LARGEST_QUARTERS = 4 * 48
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What everyone knows when a run is planned.
+
+    Attributes:
+        shape: of the input.
+        input_bound: how large the input can be.
+        weight_bounds: by weight, how large it can be.
+        gains: by weight, how much larger than its input a product with it can be.
+    """
+
+    shape: tuple[int, ...]
+    input_bound: float
+    weight_bounds: Mapping[str, float]
+    gains: Mapping[str, float]
+
+
+def largest(values: Tensor) -> int:
+    """Return the size of a tensor in quarter octaves, rounded up."""
+    return quarters_of(float(values.abs().max()) if values.numel() else 0.0)
+
+
+def share_input_facts(
+    session: Session, owner: str, x: Tensor | None, *, bound: float | None
+) -> tuple[tuple[int, ...], float]:
+    """Tell or learn the shape of the input, and how large it is unless that was agreed."""
+    if x is not None and session.me == owner:
+        shape = tuple(x.shape)
+        quarters = 0 if bound is not None else largest(x)
+        padded = shape + (0,) * (LARGEST_RANK - len(shape))
+        session.publish("input-facts", (len(shape), quarters, *padded))
+    else:
+        rank, quarters, *sides = session.learn(owner, "input-facts", 2 + LARGEST_RANK)
+        shape = tuple(sides[: max(rank, 0)])
+        _check_shape(owner, rank, shape)
+    _check_sizes(owner, (quarters,))
+    _record(session, owner, "the shape and size of the input", 2)
+    return shape, size_of(quarters) if bound is None else bound
+
+
+def share_weight_facts(
+    session: Session,
+    owner: str,
+    weights: Mapping[str, Tensor],
+    gains: Mapping[str, float],
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Tell or learn how large the weights are; every party knows their names and shapes."""
+    count = len(weights) + len(gains)
+    if not count:
+        return {}, {}
+    if session.me == owner:
+        sizes = tuple(largest(value) for value in weights.values())
+        sizes += tuple(quarters_of(gain) for gain in gains.values())
+        session.publish("weight-facts", sizes)
+    else:
+        sizes = session.learn(owner, "weight-facts", count)
+    _check_sizes(owner, sizes)
+    _record(session, owner, "how large each weight can be, to a quarter of an octave", count)
+    found = [size_of(quarters) for quarters in sizes]
+    bounds = dict(zip(weights, found[: len(weights)], strict=True))
+    return bounds, dict(zip(gains, found[len(weights) :], strict=True))
+
+
+def _check_shape(owner: str, rank: int, shape: tuple[int, ...]) -> None:
+    if not 1 <= rank <= LARGEST_RANK or min(shape) < 1 or prod(shape) > LARGEST_ELEMENTS:
+        raise DisagreementError(owner, f"announced an impossible shape: rank {rank}, {shape}")
+
+
+def _check_sizes(owner: str, quarters: tuple[int, ...]) -> None:
+    if any(abs(one) > _LARGEST_QUARTERS for one in quarters):
+        raise DisagreementError(owner, "announced sizes that no ring of 64 bits can hold")
+
+
+def _record(session: Session, owner: str, what: str, elements: int) -> None:
+    """Write down that everyone but the owner was told."""
+    session.ledger.record(
+        *(
+            Leak(
+                to=party,
+                what=what,
+                why="needed to plan the computation",
+                kind="size",
+                elements=elements,
+            )
+            for party in session.parties
+            if party != owner
+        )
+    )

@@ -1,0 +1,307 @@
+"""Make a model private: the same module or function of ops, run between three parties."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from tacit import __version__
+from tacit.errors import ConfigError, DataError
+from tacit.learn.private.facts import (
+    LARGEST_RANK,
+    Facts,
+    largest,
+    share_input_facts,
+    share_weight_facts,
+)
+from tacit.learn.private.summary import merge_results
+from tacit.mpc import Plan, Roles, compute, find_protocol, make_plan, serve
+from tacit.nn import Imported, import_module, quarters_of, size_of
+from tacit.party import Meeting, Session, Usage, run_threads
+from tacit.result import Claim, Cost, Forecast, Leak, Result
+
+# A function of ops, weights and input, of any interpreter.
+Function = Callable[[Any, Mapping[str, Any], Any], Any]
+Reveal = Literal["output", "class"]
+LEAST_FRAC_BITS = 10
+"""Below, rounding a weight could make it larger than its published size allows for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crew:
+    """Who takes part: the owner of the data, the owner of the model, and the dealer.
+
+    The data owner is the second computing party: under `permuted2` that is the one who sees
+    permuted values, so that what is at risk is the model and never the data.
+    """
+
+    client: str = "client"
+    server: str = "server"
+    dealer: str = "dealer"
+
+    def __post_init__(self) -> None:
+        _ = self.roles  # refuses two parties of one name
+
+    @property
+    def parties(self) -> tuple[str, str, str]:
+        """Return all three."""
+        return self.client, self.server, self.dealer
+
+    @property
+    def roles(self) -> Roles:
+        """Return who computes as what."""
+        return Roles(self.server, self.client, self.dealer)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a run gave.
+
+    Attributes:
+        values: the output, for the client; None for the others.
+        plan: what was done, step by step.
+        result: cost, leakage and claims, as one party saw them or as all did.
+    """
+
+    values: Tensor | None
+    plan: Plan
+    result: Result
+
+    @property
+    def cost(self) -> Cost:
+        """Return the metered traffic and rounds."""
+        return self.result.metered
+
+    @property
+    def leakage(self) -> tuple[Leak, ...]:
+        """Return what was shown to whom, and why."""
+        return self.result.leakage
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Secured:
+    """A private model. Made by `secure`.
+
+    Call it with an input to run all three parties in this process, or `join` a session with it
+    to be one of them.
+    """
+
+    model: Imported | Function
+    weights: Mapping[str, Tensor]
+    protocol: str
+    crew: Crew
+    reveal: Reveal
+    frac_bits: int
+    input_bound: float | None
+    device: str
+
+    def __call__(self, x: Tensor) -> Answer:
+        """Run the three parties as threads of this process, and return the client's answer.
+
+        Guarantee: none towards this process, which holds everything; what each party sends and
+        sees is what it would between hosts.
+        """
+        x = _checked(x)
+
+        def party(session: Session) -> Answer:
+            return self.join(session, x if session.me == self.crew.client else None)
+
+        digest = hashlib.sha256(repr((self.protocol, self.crew)).encode()).digest()
+        meeting = Meeting(parties=self.crew.parties, job_digest=digest)
+        answers = run_threads(dict.fromkeys(self.crew.parties, party), meeting)
+        merged = merge_results(tuple(answers[name].result for name in self.crew.parties))
+        return replace(answers[self.crew.client], result=replace(merged, launched="threads"))
+
+    def join(self, session: Session, x: Tensor | None = None) -> Answer:
+        """Take part in one run, as whatever party the session says I am.
+
+        Every party makes its `Secured` from the same module; the weights that count are the
+        server's, and the client alone gives an input.
+
+        Guarantee: as stated by the protocol's claims; the output goes to the client alone.
+        """
+        usage, crew = Usage(), self.crew
+        with session.progress.stage("plan"):
+            facts = self._agree(session, None if x is None else _checked(x))
+            plan = self.plan(facts)
+        mine: dict[str, Tensor] = {}
+        if session.me == crew.client and x is not None:
+            mine = {"x": _checked(x)}
+        elif session.me == crew.server:
+            mine = {_input_name(name): value for name, value in self.weights.items()}
+        if session.me in crew.roles.computing:
+            program = self._program(facts)
+            values = compute(session, plan, program, inputs=mine, device=self.device)
+        else:
+            serve(session, plan, inputs=mine, device=self.device)
+            values = None
+        return Answer(values=values, plan=plan, result=self._report(session, plan, usage))
+
+    def forecast(self, shape: tuple[int, ...], *, input_bound: float | None = None) -> Forecast:
+        """Say what an input of this shape will cost, from public facts alone.
+
+        Args:
+            shape: of the whole input, rows first.
+            input_bound: how large it can be, if the model was made without a bound.
+        """
+        bound = self.input_bound if input_bound is None else input_bound
+        if bound is None:
+            raise ConfigError("a forecast wants input_bound, how large the input can be")
+        bounds = {name: size_of(largest(value)) for name, value in self.weights.items()}
+        gains = {name: size_of(quarters_of(gain)) for name, gain in self._gains().items()}
+        facts = Facts(shape=shape, input_bound=bound, weight_bounds=bounds, gains=gains)
+        return self.plan(facts).forecast()
+
+    def plan(self, facts: Facts) -> Plan:
+        """Work out every step and its cost."""
+        protocol = find_protocol(self.protocol)
+        return make_plan(self._program(facts), protocol, self.crew.roles, frac_bits=self.frac_bits)
+
+    def claims(self) -> tuple[Claim, ...]:
+        """Return what the protocol promises, and what no protocol can."""
+        answers = Claim(
+            subject=f"what the answers tell {self.crew.client} about the model",
+            guarantee="no guarantee",
+            assumptions=(
+                "whoever may ask about many inputs of its choice can imitate the model; "
+                f"{self.crew.server} should limit the number of questions",
+            ),
+        )
+        return (*find_protocol(self.protocol).claims, answers)
+
+    def _gains(self) -> Mapping[str, float]:
+        return self.model.gains if isinstance(self.model, Imported) else {}
+
+    def _agree(self, session: Session, x: Tensor | None) -> Facts:
+        if session.me == self.crew.client and x is None:
+            raise DataError(f"{session.me!r} is the client and must give an input")
+        shape, bound = share_input_facts(session, self.crew.client, x, bound=self.input_bound)
+        bounds, gains = share_weight_facts(session, self.crew.server, self.weights, self._gains())
+        return Facts(shape=shape, input_bound=bound, weight_bounds=bounds, gains=gains)
+
+    def _program(self, facts: Facts) -> Callable[[Any], Tensor | None]:
+        model, crew = self.model, self.crew
+        if isinstance(model, Imported):
+            model = replace(model, gains=facts.gains)
+
+        def program(ops: Any) -> Tensor | None:  # PlanOps and SecretOps have different tensors
+            x = ops.input("x", owner=crew.client, shape=facts.shape, bound=facts.input_bound)
+            weights = {
+                name: ops.input(
+                    _input_name(name),
+                    owner=crew.server,
+                    shape=tuple(value.shape),
+                    bound=facts.weight_bounds[name],
+                )
+                for name, value in self.weights.items()
+            }
+            # Matrices are opened under their masks before the query, once for all their uses.
+            ops.hold(*(weights[name] for name, one in self.weights.items() if one.dim() > 1))
+            answer = model(ops, weights, x)
+            if self.reveal == "class":
+                answer = ops.argmax(answer, dim=-1)
+            opened: Tensor | None = ops.open(
+                answer, to=(crew.client,), what=f"the {self.reveal}", why="the declared result"
+            )
+            return opened
+
+        return program
+
+    def _report(self, session: Session, plan: Plan, usage: Usage) -> Result:
+        crew = self.crew
+        roles = {crew.client: "data owner", crew.server: "model owner", crew.dealer: "dealer"}
+        role = roles[session.me]
+        return Result(
+            kind="secure",
+            name="private model",
+            protocol=self.protocol,
+            launched="session",
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            version=__version__,
+            parties=(usage.report(name=session.me, role=role, progress=session.progress),),
+            forecast=plan.forecast(),
+            metered=session.cost(),
+            leakage=session.ledger.entries(),
+            claims=self.claims(),
+            utility=(),
+        )
+
+
+def secure(
+    model: nn.Module | Imported | Function,
+    *,
+    protocol: str = "sealed",
+    weights: Mapping[str, Tensor] | None = None,
+    crew: Crew | None = None,
+    reveal: Reveal = "output",
+    frac_bits: int = 16,
+    input_bound: float | None = None,
+    cap: float | None = None,
+    device: str = "cpu",
+) -> Secured:
+    """Make a model private: nobody sees the input but its owner, nor the weights but theirs.
+
+    Args:
+        model: a torch module of supported layers (in use, not in training), or a function
+            ``model(ops, weights, x)``.
+        protocol: one word decides who sees what; the report shows what that word leaks.
+        weights: of a function of ops; a module has its own.
+        crew: the names of the parties, if they should be others than client, server and dealer.
+        reveal: the whole output, or only the class: the position of its largest element.
+        frac_bits: precision of fixed point.
+        input_bound: a public promise about the size of the input; without one the client
+            publishes it, rounded up to a quarter of an octave.
+        cap: where hidden values of a module saturate. Bounds grow with every layer, and a deep
+            module does not fit the ring without a cap; choose it well above what occurs.
+        device: where this party computes; the answer does not depend on it.
+
+    Raises:
+        InputError: the module does something that is not supported; the message says what and
+            where.
+    """
+    find_protocol(protocol)
+    if not LEAST_FRAC_BITS <= frac_bits <= 30:
+        raise ConfigError(f"frac_bits must be from {LEAST_FRAC_BITS} to 30, got {frac_bits}")
+    if reveal not in ("output", "class"):
+        raise ConfigError(f"reveal must be 'output' or 'class', got {reveal!r}")
+    if isinstance(model, nn.Module):
+        model = import_module(model)
+    if isinstance(model, Imported):
+        if weights is not None:
+            raise ConfigError("a module has weights of its own; give none beside it")
+        model = replace(model, cap=cap)
+        weights = model.weights
+    elif weights is None:
+        raise ConfigError("a function of ops wants weights, a mapping from names to tensors")
+    elif cap is not None:
+        raise ConfigError(
+            "a function of ops saturates where it says ops.cap; give no cap beside it"
+        )
+    return Secured(
+        model=model,
+        weights={name: value.detach().to(torch.float64) for name, value in weights.items()},
+        protocol=protocol,
+        crew=crew or Crew(),
+        reveal=reveal,
+        frac_bits=frac_bits,
+        input_bound=input_bound,
+        device=device,
+    )
+
+
+def _input_name(weight: str) -> str:
+    return f"weights/{weight}"
+
+
+def _checked(x: Tensor) -> Tensor:
+    """Bring an input to double precision, after looking at what everyone will be told of it."""
+    if not isinstance(x, Tensor) or not 1 <= x.dim() <= LARGEST_RANK or not x.numel():
+        got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+        raise DataError(f"wanted a tensor of 1 to {LARGEST_RANK} dimensions, got {got}")
+    if not bool(torch.isfinite(x).all()):
+        raise DataError("the input holds NaN or infinite values; clean the data first")
+    return x.detach().to(torch.float64)

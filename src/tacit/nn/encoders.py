@@ -1,0 +1,118 @@
+"""The attention layers of torch.nn that can be imported, as functions of ops."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tacit.errors import InputError
+from tacit.nn.attention import attention, causal_mask, merge_heads, split_heads
+from tacit.nn.layers import layer_norm, relu
+from tacit.nn.running import Constant, Running
+
+
+def mask_of(mask: Any, is_causal: bool, queries: int, keys: int) -> Tensor | None:
+    """Turn torch's masks (true or -inf hides) into ours (true keeps)."""
+    if mask is None:
+        return causal_mask(queries, keys) if is_causal else None
+    if not isinstance(mask, Constant):
+        raise InputError("wanted a mask that is a constant of the model, got a computed one")
+    values = mask.values
+    if values.dtype == torch.bool:
+        return ~values
+    if not bool(((values == 0) | torch.isneginf(values)).all()):
+        raise InputError("wanted a mask of zeros and -inf, got other numbers")
+    return values == 0
+
+
+def multihead(
+    run: Running,
+    name: str,
+    layer: nn.MultiheadAttention,
+    query: Any,
+    key: Any,
+    value: Any,
+    key_padding_mask: None = None,
+    need_weights: bool = True,
+    attn_mask: Any = None,
+    average_attn_weights: bool = True,
+    is_causal: bool = False,
+) -> Any:
+    """Attend; the second result, the weights, is not computed."""
+    if key_padding_mask is not None:
+        raise InputError(f"layer {name!r}: a padding mask depends on the data, and is not public")
+    ops = run.ops
+    inputs = [one if layer.batch_first else ops.transpose(one, 0, 1) for one in (query, key, value)]
+    q, k, v = (
+        split_heads(
+            ops,
+            run.affine(name, one, weight=f"{what}_weight", bias=f"{what}_bias"),
+            layer.num_heads,
+        )
+        for what, one in zip("qkv", inputs, strict=True)
+    )
+    kept = mask_of(attn_mask, is_causal and attn_mask is None, ops.shape(q)[2], ops.shape(k)[2])
+    # The scale of the products is part of the queries' weights since they were imported.
+    mixed = attention(ops, run.capped(q), run.capped(k), v, kept=kept, scale=1.0)
+    out = run.affine(f"{name}.out_proj", merge_heads(ops, mixed))
+    return (out if layer.batch_first else ops.transpose(out, 0, 1)), None
+
+
+def encoder_layer(
+    run: Running,
+    name: str,
+    layer: nn.TransformerEncoderLayer,
+    src: Any,
+    src_mask: Any = None,
+    src_key_padding_mask: None = None,
+    is_causal: bool = False,
+) -> Any:
+    """Apply attention and a two-layer network, each with a residual and a norm."""
+
+    def norm(which: str, x: Any) -> Any:
+        return layer_norm(run, f"{name}.{which}", getattr(layer, which), x)
+
+    def look(x: Any) -> Any:
+        called = {"key_padding_mask": src_key_padding_mask, "attn_mask": src_mask}
+        attend = layer.self_attn
+        return multihead(run, f"{name}.self_attn", attend, x, x, x, is_causal=is_causal, **called)[
+            0
+        ]
+
+    def think(x: Any) -> Any:
+        wide = run.affine(f"{name}.linear1", x)
+        active = relu(run, wide) if _activation(layer) == "relu" else run.ops.gelu(run.capped(wide))
+        return run.affine(f"{name}.linear2", active)
+
+    for which, branch in (("norm1", look), ("norm2", think)):
+        if layer.norm_first:
+            src = run.ops.add(src, branch(norm(which, src)))
+        else:
+            src = norm(which, run.ops.add(src, branch(src)))
+    return src
+
+
+def _activation(layer: nn.TransformerEncoderLayer) -> str:
+    kind = getattr(layer.activation, "__name__", type(layer.activation).__name__).lower()
+    if kind not in ("relu", "gelu"):
+        raise InputError(f"a Transformer layer wants relu or gelu, got {kind}")
+    return kind
+
+
+def encoder(
+    run: Running,
+    name: str,
+    layer: nn.TransformerEncoder,
+    src: Any,
+    mask: Any = None,
+    src_key_padding_mask: None = None,
+    is_causal: bool | None = None,
+) -> Any:
+    """Apply the layers of an encoder in order, and its norm if it has one."""
+    for at, one in enumerate(layer.layers):
+        src = encoder_layer(
+            run, f"{name}.layers.{at}", one, src, mask, src_key_padding_mask, bool(is_causal)
+        )
+    if not isinstance(layer.norm, nn.LayerNorm):
+        return src
+    return layer_norm(run, f"{name}.norm", layer.norm, src)

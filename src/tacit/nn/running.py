@@ -1,0 +1,86 @@
+"""What an imported model runs with: an interpreter, weights, and public facts about sizes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil, log2
+from typing import Any
+
+from torch import Tensor
+
+QUARTERS = 4
+"""Public sizes are rounded up to quarters of an octave, so that they say little about a model."""
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A tensor that is part of the model's public code, such as a mask."""
+
+    values: Tensor
+
+
+@dataclass(frozen=True)
+class Running:
+    """One run of an imported model.
+
+    Attributes:
+        ops: any interpreter of the Ops contract.
+        weights: its tensors, by the names of the module's parameters.
+        gains: by weight, how much larger than its input the product with it can be.
+        cap: where hidden values saturate; None for nowhere.
+    """
+
+    # Ops of any interpreter and any of its tensors: the interpreters have different types.
+    ops: Any
+    weights: Mapping[str, Any]
+    gains: Mapping[str, float]
+    cap: float | None
+
+    def weight(self, layer: str, name: str) -> Any:
+        """Return a weight of a layer, or None if the layer has none of that name."""
+        return self.weights.get(key_of(layer, name))
+
+    def capped(self, x: Any) -> Any:
+        """Saturate a hidden value, if the run has a cap and the value could be beyond it."""
+        return x if self.cap is None else self.ops.cap(x, bound=self.cap)
+
+    def product(self, layer: str, name: str, x: Any, out: Any) -> Any:
+        """State how large a product with a weight can be, if that is known."""
+        gain = self.gains.get(key_of(layer, name))
+        return out if gain is None else self.ops.within(out, x, gain=gain)
+
+    def affine(self, layer: str, x: Any, *, weight: str = "weight", bias: str = "bias") -> Any:
+        """Apply a weight (outputs, inputs) and perhaps a bias, as torch's linear layers do."""
+        ops, x = self.ops, self.capped(x)
+        matrix, offset = self.weight(layer, weight), self.weight(layer, bias)
+        out = self.product(layer, weight, x, ops.matmul(x, ops.transpose(matrix, 0, 1)))
+        return out if offset is None else ops.add(out, offset)
+
+
+def key_of(layer: str, name: str) -> str:
+    """Return the name of a weight in a run: slashes instead of dots."""
+    return "/".join(part for part in (*layer.split("."), name) if part)
+
+
+def is_tensor(value: object) -> bool:
+    """Tell a tensor of the interpreter from a number, a shape or another public thing."""
+    plain = (bool, int, float, str, tuple, list, dict, slice, type(None), type(...), Constant)
+    return not isinstance(value, plain) and not type(value).__module__.startswith("torch.types")
+
+
+def row_gain(weight: Tensor) -> float:
+    """Return how much larger than its input a product can be: the largest sum of |row|.
+
+    Rounding to fixed point may add half a unit of 2^-10 (or finer) to every weight.
+    """
+    rows = weight.detach().abs().flatten(1)
+    return float(rows.sum(dim=1).max()) + rows.shape[1] * 2.0**-11
+
+
+def quarters_of(size: float) -> int:
+    """Round a size up to quarters of an octave, as a whole number of them."""
+    return ceil(QUARTERS * log2(max(size, 2.0**-16)))
+
+
+def size_of(quarters: int) -> float:
+    """Return the size that a number of quarter octaves stands for."""
+    return float(2.0 ** (quarters / QUARTERS))

@@ -1,0 +1,55 @@
+"""One party of a private model run, as its own process: python secured_party.py NAME FOLDER FD."""
+
+import json
+import socket
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+import tacit
+from tacit.crypto import load_identity
+from tacit.learn.private import Crew
+from tacit.party import Meeting, Progress, joined
+from tacit.transport import Peer
+
+CREW = Crew(client="hospital", server="lab", dealer="notary")
+
+
+def network(seed):
+    """Make a Transformer layer with a head, from a seed that only its owner uses."""
+    torch.manual_seed(seed)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    return nn.Sequential(layer, nn.Flatten(), nn.Linear(24, 2)).eval()
+
+
+def rows():
+    """Make the input."""
+    return torch.rand(2, 3, 8, generator=torch.Generator().manual_seed(9)) * 2 - 1
+
+
+def main(me, folder, descriptor, protocol):
+    """Join the others over TLS and take part."""
+    book = json.loads((folder / "peers.json").read_text())
+    peers = {
+        name: Peer(("127.0.0.1", port), key) for name, (port, key) in book.items() if name != me
+    }
+    private = tacit.secure(network(0 if me == "lab" else 1), protocol=protocol, crew=CREW)
+    with joined(
+        me,
+        Meeting(parties=CREW.parties, job_digest=b"secured".ljust(32)),
+        peers=peers,
+        identity=load_identity(folder, me),
+        listener=socket.socket(fileno=descriptor),
+        progress=Progress(),
+    ) as session:
+        answer = private.join(session, rows() if me == "hospital" else None)
+        session.finish()
+    if answer.values is not None:
+        np.save(folder / "values.npy", answer.values.numpy())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4])

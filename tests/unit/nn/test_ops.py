@@ -1,0 +1,40 @@
+"""Every interpreter has every verb of the contract, with the same parameters."""
+
+import inspect
+
+import pytest
+import torch
+
+from tacit.mpc.ops import ProtocolOps
+from tacit.nn import Ops, TorchOps
+from tacit.nn.running import key_of, quarters_of, row_gain, size_of
+
+VERBS = [name for name, _ in inspect.getmembers(Ops, inspect.isfunction) if name[0] != "_"]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("interpreter", [TorchOps, ProtocolOps])
+def test_an_interpreter_takes_what_the_contract_says(interpreter, verb):
+    wanted = inspect.signature(getattr(Ops, verb)).parameters
+    got = inspect.signature(getattr(interpreter, verb)).parameters
+    assert set(wanted) <= set(got)
+    assert [p.kind for p in wanted.values()] == [got[name].kind for name in wanted]
+
+
+@pytest.mark.parametrize("size", [1e-9, 0.3, 1.0, 1.01, 777.0])
+def test_a_published_size_is_above_the_true_one_and_close_to_it(size):
+    said = size_of(quarters_of(size))
+    assert size <= said <= max(size * 2**0.2501, 2.0**-16)
+
+
+def test_a_gain_bounds_every_product():
+    generator = torch.Generator().manual_seed(1)
+    weight = torch.randn(5, 40, generator=generator, dtype=torch.float64)
+    signs = torch.sign(weight)
+    rounded = (weight * 2**10).round() / 2**10
+    assert (rounded @ signs.T).abs().max() <= row_gain(weight)
+
+
+def test_the_name_of_a_weight_has_slashes():
+    assert key_of("a.0", "weight") == "a/0/weight"
+    assert key_of("", "weight") == "weight"
