@@ -15,6 +15,7 @@ from typing import Literal, Self, TypeVar
 from tacit.cli.toml import Problem, RefusedError, suggest
 from tacit.crypto import parse_fingerprint, parse_name
 from tacit.errors import ConfigError, IdentityError, InputError
+from tacit.mpc import PROTOCOLS, find_protocol
 from tacit.transport import Patience
 
 _ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.%]+)\]|([^\s:\[\]]+)):([0-9]{1,5})")
@@ -134,6 +135,15 @@ def check_bound(bound: float) -> None:
     """Refuse a promised size that is none."""
     if not (math.isfinite(bound) and bound > 0):
         raise RefusedError(Problem("bound", f"wanted a number greater than 0, got {bound}"))
+
+
+def check_protocol(name: str, key: str = "kind") -> None:
+    """Refuse a protocol that does not exist, or options that it does not have."""
+    try:
+        find_protocol(name)
+    except ConfigError as error:
+        near = suggest(name.split(" ")[0], PROTOCOLS)
+        raise RefusedError(Problem(key, f"{error}{near}")) from error
 
 
 def check_parties(parties: Mapping[str, PartyEntry]) -> Iterator[Problem]:

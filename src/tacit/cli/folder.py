@@ -14,7 +14,9 @@ from tacit.errors import InputError
 RESULT = "result.json"
 REPORT = "report.html"
 PREDICTIONS = "predictions.csv"
-OURS = frozenset({RESULT, REPORT, PREDICTIONS})
+MODEL = "model.npz"
+OURS = frozenset({RESULT, REPORT, PREDICTIONS, MODEL})
+_HALF = re.compile(r"half-[a-z0-9-]+\.npz")
 
 
 def check_target(out: Path) -> None:
@@ -66,6 +68,11 @@ def staged(out: Path) -> Iterator[Path]:
             for folder in made:
                 with suppress(OSError):  # not empty: somebody else uses it by now
                     folder.rmdir()
+
+
+def half_name(party: str) -> str:
+    """Name the file with one party's half of a model."""
+    return f"half-{party}.npz"
 
 
 def write_text(path: Path, text: str) -> None:
@@ -144,7 +151,7 @@ def _check_ours(out: Path) -> None:
         raise InputError(f"cannot write results to {out}: it exists and is not a folder")
     with _named(out):
         names = {entry.name for entry in out.iterdir()}
-    strange = sorted(names - OURS)
+    strange = sorted(name for name in names - OURS if not _HALF.fullmatch(name))
     if strange:
         raise InputError(
             f"{out} holds something else than a result of tacit ({strange[0]!r}) and is not "

@@ -36,11 +36,13 @@ class Place:
 class Part:
     """What a party has when its part is done: its view, and files for the result folder.
 
-    The parties and the metered cost of ``result`` are taken anew after the very end.
+    The parties and the metered cost of ``result`` are taken anew after the very end. ``settle``
+    is called then, when nothing can go wrong any more: to remove checkpoints, for instance.
     """
 
     result: Result
     files: Mapping[str, str | bytes] = field(default_factory=dict)
+    settle: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

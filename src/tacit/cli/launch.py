@@ -134,9 +134,11 @@ def _end(outcome: Outcome) -> End:
     failure = None
     if said.get("event") == "failed":
         failure = Failure(**{key: said[key] for key in Failure.__dataclass_fields__})  # type: ignore[arg-type]
+    # A party that has said it is done, and was only slow to leave, has done its part.
+    is_done = said.get("event") == "done" and outcome.was_ended
     return End(
         party=outcome.name,
-        exit_code=outcome.exit_code,
+        exit_code=0 if is_done else outcome.exit_code,
         failure=failure,
         was_ended=outcome.was_ended,
     )

@@ -145,6 +145,8 @@ def take_seat(seat: Seat, listener: Listener) -> Finished:
         part = find_part(job)(session, job, place)
         with progress.stage("finish"):
             session.finish()
+    if part.settle is not None:
+        part.settle()
     # The end itself took time and messages, too.
     result = replace(part.result, parties=(place.report(),), metered=session.cost())
     return Finished(result=result, files=part.files)

@@ -3,7 +3,7 @@
 `Protection` and the bounds can weaken privacy.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Self
@@ -14,12 +14,13 @@ from tacit.cli.config import (
     Source,
     check_bound,
     check_parties,
+    check_protocol,
     check_references,
 )
-from tacit.cli.toml import Problem, RefusedError, suggest
+from tacit.cli.toml import Problem, RefusedError
 from tacit.errors import ConfigError, RangeError
 from tacit.learn.private import PredictTask, Sizes, plan_prediction
-from tacit.mpc import PROTOCOLS, Roles
+from tacit.mpc import Roles, find_protocol
 from tacit.ring import MAX_FRAC_BITS
 
 
@@ -83,9 +84,7 @@ class Protection:
     reveal: Literal["class", "score"] = "class"
 
     def __post_init__(self) -> None:
-        if self.kind not in PROTOCOLS:
-            wanted = f"wanted one of {', '.join(sorted(PROTOCOLS))}, got {self.kind!r}"
-            raise RefusedError(Problem("kind", wanted + suggest(self.kind, PROTOCOLS)))
+        check_protocol(self.kind)
         if self.compute is not None and len(self.compute) != 2:
             raise RefusedError(
                 Problem("compute", f"wanted the names of two parties, got {list(self.compute)}")
@@ -120,7 +119,11 @@ class PredictJob(Job):
     privacy: PrivacyTable = field(default_factory=PrivacyTable)
 
     def __post_init__(self) -> None:
-        problems = [*check_parties(self.parties), *check_references(self.parties, _named(self))]
+        problems = [
+            *check_parties(self.parties),
+            *check_references(self.parties, _named(self)),
+            *_check_viewer(self),
+        ]
         if problems:
             raise RefusedError(*problems)
         try:
@@ -131,8 +134,14 @@ class PredictJob(Job):
 
     @property
     def roles(self) -> Roles:
-        """Return who is P0, P1 and dealer; data and model owner compute unless told otherwise."""
-        first, second = self.protocol.compute or (self.data.owner, self.model.owner)
+        """Return who is P0, P1 and dealer; data and model owner compute unless told otherwise.
+
+        Under permuted2 the second party sees permuted values. That must be the owner of the data,
+        who could compute them if it had the model; a model owner could match them with rows.
+        """
+        owners = (self.data.owner, self.model.owner)
+        usual = owners[::-1] if self.protocol.kind.startswith("permuted2") else owners
+        first, second = self.protocol.compute or usual
         return Roles(first, second, self.protocol.dealer)
 
     def settled(self) -> Self:
@@ -160,9 +169,19 @@ class PredictJob(Job):
             "model owner": party == self.model.owner,
             "computes": party in self.roles.computing,
             "dealer": is_dealer,
-            "helper": is_dealer and PROTOCOLS[self.protocol.kind].helper_is_online,
+            "helper": is_dealer and find_protocol(self.protocol.kind).helper_is_online,
         }
         return ", ".join(duty for duty, has_it in duties.items() if has_it)
+
+
+def _check_viewer(job: PredictJob) -> Iterator[Problem]:
+    is_second = job.protocol.compute is not None and job.protocol.compute[1] == job.model.owner
+    if is_second and job.protocol.kind.startswith("permuted2"):
+        yield Problem(
+            "protocol.compute",
+            f"under permuted2 the second party sees permuted values of the rows: "
+            f"wanted {job.data.owner!r} second, got the model owner {job.model.owner!r}",
+        )
 
 
 def _named(job: PredictJob) -> Mapping[str, str]:

@@ -18,6 +18,8 @@ STAGES = {
     "compute": "computing",
     "attend": "serving",
     "deal": "dealing",
+    "match ids": "matching ids",
+    "train": "training",
     "finish": "waiting for the others",
     "done": "done",
     "failed": "failed",

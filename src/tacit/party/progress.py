@@ -40,6 +40,10 @@ class Progress:
             with self._lock:
                 self._spans.append(Span(name=name, start_s=began, end_s=ended))
 
+    def tell(self, text: str, done: int, total: int) -> None:
+        """Say how it goes, in the place of the stage's name."""
+        self._listener(text, done, total)
+
     def spans(self) -> tuple[Span, ...]:
         """Return the finished stages, earliest first."""
         with self._lock:

@@ -1,0 +1,126 @@
+"""One owner's rows for a training: loaded, cut to its part, checked before anything is sent."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tacit.cli.train_job import OwnerTable, TrainJob
+from tacit.errors import DataError
+from tacit.learn import Dataset, load_dataset, load_file
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Rows:
+    """One owner's rows: features, labels if it has them, and ids to match rows by."""
+
+    features: Tensor
+    labels: Tensor | None
+    ids: tuple[str, ...]
+
+    def take(self, chosen: Sequence[int]) -> "Rows":
+        """Keep some rows, in the order given."""
+        at = torch.tensor(list(chosen), dtype=torch.int64)
+        labels = None if self.labels is None else self.labels[at]
+        return Rows(
+            features=self.features[at], labels=labels, ids=tuple(self.ids[one] for one in chosen)
+        )
+
+    def digest(self) -> bytes:
+        """Hash what is in the rows."""
+        content = hashlib.sha256(self.features.numpy().tobytes())
+        if self.labels is not None:
+            content.update(self.labels.numpy().tobytes())
+        return content.digest()
+
+
+def load_rows(job: TrainJob, owner: str, search: Sequence[Path]) -> Rows:
+    """Load an owner's part of the data.
+
+    Raises:
+        DataError: it cannot be read, holds NaN, a constant column, or labels out of range.
+    """
+    table = job.data.owners[owner]
+    dataset = _load(table, owner, search)
+    features, labels, ids = dataset.scaled(), dataset.labels, _ids(dataset, table)
+    if table.id is not None:
+        keep = [at for at, name in enumerate(dataset.feature_names) if name != table.id]
+        features = features[:, keep]
+    if table.rows is not None:
+        stretch = slice(*table.rows)
+        features, labels, ids = features[stretch], labels[stretch], ids[stretch]
+    if job.data.shape is not None:
+        features = features.reshape(len(features), *job.data.shape)
+    elif features.ndim > 2:
+        features = features.reshape(len(features), -1)
+    if table.columns is not None:
+        features = features[:, slice(*table.columns)]
+    _check(features, owner)
+    wants_labels = job.data.labels in (None, owner)
+    return Rows(
+        features=torch.from_numpy(np.ascontiguousarray(features)),
+        labels=_one_hot(job, owner, dataset, labels) if wants_labels else None,
+        ids=ids,
+    )
+
+
+def _load(table: OwnerTable, owner: str, search: Sequence[Path]) -> Dataset:
+    if table.set is not None:
+        return load_dataset(table.set, search)
+    if table.file is not None:
+        return load_file(table.file, label=table.label)
+    raise DataError(f"data.owners.{owner}: wanted 'set' or 'file', got neither")
+
+
+def _ids(dataset: Dataset, table: OwnerTable) -> tuple[str, ...]:
+    """Return the ids of all rows: a column of the file, or the position in a public set."""
+    if table.id is None:
+        return tuple(str(row) for row in range(len(dataset.features)))
+    if table.id not in dataset.feature_names:
+        raise DataError(
+            f"{dataset.name} has no column {table.id!r} to match rows by; it has "
+            f"{', '.join(dataset.feature_names)}"
+        )
+    column = dataset.features[:, dataset.feature_names.index(table.id)]
+    return tuple(f"{value:.17g}" for value in column)
+
+
+def _check(features: np.ndarray, owner: str) -> None:
+    if not len(features) or not features.size:
+        raise DataError(f"data.owners.{owner}: no rows or no columns are left")
+    if not np.isfinite(features).all():
+        raise DataError(f"the data of {owner!r} holds NaN or infinite values; clean it first")
+    flat = features.reshape(len(features), -1)
+    if features.ndim == 2 and len(flat) > 1:
+        constant = np.flatnonzero(flat.max(axis=0) == flat.min(axis=0))
+        if len(constant) == flat.shape[1]:
+            raise DataError(f"all columns of {owner!r} are constant: nothing to learn from")
+
+
+def _one_hot(job: TrainJob, owner: str, dataset: Dataset, labels: np.ndarray) -> Tensor:
+    if not dataset.is_labelled:
+        raise DataError(
+            f"the data of {owner!r} has no labels; name the column with data.owners.{owner}.label"
+        )
+    classes = _classes(job)
+    beyond = labels[(labels < 0) | (labels >= classes)]
+    if beyond.size:
+        raise DataError(
+            f"the labels of {owner!r} go up to {int(beyond.max())}, but the model has "
+            f"{classes} classes"
+        )
+    known = torch.from_numpy(np.ascontiguousarray(labels))
+    if job.training.loss == "logistic":
+        return known.double().reshape(-1, 1)
+    return torch.nn.functional.one_hot(known, classes).double()
+
+
+def _classes(job: TrainJob) -> int:
+    if job.training.loss == "logistic":
+        return 2
+    words = next(one for one in reversed(job.model.layers) if one.split()[0] == "dense").split()
+    return int(words[1])

@@ -1,0 +1,28 @@
+"""Private training: data owners train a model that none of them can see."""
+
+from tacit.learn.training.checkpoint import Checkpoint, StateFolder
+from tacit.learn.training.forecast import sum_forecasts, total_forecast
+from tacit.learn.training.loop import Trained, train
+from tacit.learn.training.model import Model, make_model, parse_layers
+from tacit.learn.training.optimise import OPTIMISERS, Optimiser
+from tacit.learn.training.plain import train_plain
+from tacit.learn.training.programs import Programs
+from tacit.learn.training.task import Holding, TrainTask
+
+__all__ = [
+    "OPTIMISERS",
+    "Checkpoint",
+    "Holding",
+    "Model",
+    "Optimiser",
+    "Programs",
+    "StateFolder",
+    "TrainTask",
+    "Trained",
+    "make_model",
+    "parse_layers",
+    "sum_forecasts",
+    "total_forecast",
+    "train",
+    "train_plain",
+]

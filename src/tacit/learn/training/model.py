@@ -1,0 +1,105 @@
+"""Models to train: torch modules in words, imported as functions of ops."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from tacit.errors import ConfigError
+from tacit.nn import Imported, Ops, import_module
+
+T = TypeVar("T")
+
+_ACTIVATIONS: Mapping[str, Callable[[], nn.Module]] = {
+    "flatten": nn.Flatten,
+    "gelu": nn.GELU,
+    "relu": nn.ReLU,
+    "sigmoid": nn.Sigmoid,
+    "silu": nn.SiLU,
+    "tanh": nn.Tanh,
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Model:
+    """A model to train: what it computes, and public initial weights."""
+
+    imported: Imported
+    inputs: tuple[int, ...]
+    outputs: int
+    initial: Mapping[str, Tensor]
+
+    def __call__(self, ops: Ops[T], weights: Mapping[str, T], x: T) -> T:
+        """Run the model over any interpreter."""
+        return self.imported(ops, weights, x)
+
+
+def make_model(module: nn.Module, inputs: tuple[int, ...], *, cap: float | None = None) -> Model:
+    """Make a torch module trainable under a protocol.
+
+    Args:
+        module: made of supported layers; its weights are where training starts, and public.
+        inputs: the shape of one row.
+        cap: where hidden values saturate, so that their bounds do not grow with every layer.
+
+    Raises:
+        InputError: the module has something that is not supported.
+    """
+    # How large products can be follows from the weights, which will not stay as they are.
+    imported = replace(import_module(module), gains={}, cap=cap)
+    with torch.no_grad():
+        outputs = module.eval()(torch.zeros(2, *inputs)).shape
+    if len(outputs) != 2:
+        raise ConfigError(f"wanted a model with one row of scores per input, got {tuple(outputs)}")
+    return Model(
+        imported=imported, inputs=inputs, outputs=outputs[1], initial=dict(imported.weights)
+    )
+
+
+def parse_layers(layers: Sequence[str], inputs: tuple[int, ...], *, seed: int) -> nn.Sequential:
+    """Build a module from words such as "conv 6 5", "relu", "avgpool 2", "flatten", "dense 10".
+
+    Args:
+        layers: "dense OUT", "conv OUT SIZE [STRIDE [PADDING]]", "avgpool SIZE", "maxpool SIZE",
+            or one of the activations and "flatten".
+        inputs: the shape of one row.
+        seed: of the initial weights, which are public.
+
+    Raises:
+        ConfigError: a word is unknown, or sizes do not fit.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        built: list[nn.Module] = []
+        shape = inputs
+        for number, words in enumerate(layers, start=1):
+            try:
+                layer = _build(words.split(), shape)
+                shape = tuple(layer(torch.zeros(1, *shape)).shape[1:])
+            except (ValueError, RuntimeError, IndexError, KeyError) as error:
+                raise ConfigError(
+                    f"layer {number}, {words!r}, does not fit rows of shape {shape}: {error}; "
+                    f"layers are 'dense OUT', 'conv OUT SIZE [STRIDE [PADDING]]', 'avgpool SIZE', "
+                    f"'maxpool SIZE', {', '.join(_ACTIVATIONS)}"
+                ) from error
+            built.append(layer)
+    return nn.Sequential(*built)
+
+
+def _build(words: Sequence[str], shape: tuple[int, ...]) -> nn.Module:
+    name, sizes = words[0], [int(word) for word in words[1:]]
+    if name in _ACTIVATIONS and not sizes:
+        return _ACTIVATIONS[name]()
+    if name == "dense":
+        if len(shape) != 1:
+            raise ValueError("a dense layer wants flat rows; put 'flatten' before it")
+        (outputs,) = sizes
+        return nn.Linear(shape[0], outputs)
+    if name == "conv":
+        outputs, size, *rest = sizes
+        stride, padding = (*rest, *(1, 0)[len(rest) :])
+        return nn.Conv2d(shape[0], outputs, size, stride, padding)
+    (size,) = sizes
+    return {"avgpool": nn.AvgPool2d, "maxpool": nn.MaxPool2d}[name](size)

@@ -1,0 +1,182 @@
+"""The programs of a training: share the data, take a step, look how it goes, hand out the model.
+
+Each is a function of ops. Values stay shared between runs; a run takes its halves up by name.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from tacit.learn.training.optimise import FIRST_SPREAD
+from tacit.learn.training.task import TrainTask
+from tacit.learn.training.verbs import StepOps
+from tacit.mpc.ops import ProtocolOps
+from tacit.nn.gradient import GradientOps
+from tacit.nn.tape import pull_back
+
+V = TypeVar("V")
+Values = dict[str, V]
+
+LARGEST_STATE = 32768.0
+"""No velocity or moment may be larger."""
+LARGEST_SCORE = 64.0
+"""Where scores saturate when a loss is shown."""
+DECLARED = "declared in the job"
+
+
+@dataclass(frozen=True, eq=False)
+class Programs:
+    """The programs of one task. Every party plans them alike."""
+
+    task: TrainTask
+
+    def share(self, ops: ProtocolOps[V]) -> Values[V]:
+        """Bring the data in; everything else starts from public numbers."""
+        task = self.task
+        rows, labels = [], []
+        for holding in task.holdings:
+            shape = (holding.rows, *holding.features)
+            name = f"rows of {holding.owner}"
+            bound = task.feature_bound
+            rows.append(ops.input(name, owner=holding.owner, shape=shape, bound=bound))
+            if holding.has_labels:
+                wide = (holding.rows, task.label_width)
+                name = f"labels of {holding.owner}"
+                labels.append(ops.input(name, owner=holding.owner, shape=wide, bound=1.0))
+        along = 0 if task.split == "rows" else 1
+        return {"x": _joined(ops, rows, along), "y": _joined(ops, labels, 0)}
+
+    def step(self, ops: ProtocolOps[V], *, rate: float) -> Values[V]:
+        """Take one step: forward, backward, and the change of the weights."""
+        task = self.task
+        weights = self._weights(ops)
+        state = self._state(ops)
+        x, y = self._batch(ops, task.batch)
+        changed, kept = train_step(ops, task, weights, state, x, y, rate=rate)
+        out = {name: ops.restate(value, bound=task.weight_bound) for name, value in changed.items()}
+        return out | {name: ops.restate(value, bound=LARGEST_STATE) for name, value in kept.items()}
+
+    def watch(self, ops: ProtocolOps[V]) -> tuple[Tensor | None, ...]:
+        """Open the loss and the right answers on rows kept for it, and whether weights grow.
+
+        Returns:
+            The mean loss, the number of right answers, and 1 if a weight is beyond half of what
+            is allowed (else 0), each for those it is opened to.
+        """
+        task = self.task
+        weights = self._weights(ops)
+        x, y = self._batch(ops, task.test_rows)
+        scores = task.model(ops, weights, x)
+        loss, right = measure(ops, task, scores, y)
+        flat = [ops.reshape(value, (-1,)) for value in weights.values()]
+        large = ops.shift(ops.abs(_joined(ops, flat, 0)), -task.weight_bound / 2)
+        any_large = ops.shift(ops.sum(ops.indicate(large), dim=0), -1.0)
+        show, computing = partial(ops.open, to=task.show_to, why=DECLARED), task.roles.computing
+        return (
+            show(loss, what="mean loss on held-out rows"),
+            show(right, what="number of right answers on held-out rows"),
+            ops.open(
+                ops.is_positive(ops.reshape(any_large, (1,))),
+                to=computing,
+                what="whether any weight is beyond half of its bound",
+                why="larger weights would make results wrong",
+            ),
+        )
+
+    def give(self, ops: ProtocolOps[V]) -> dict[str, Tensor | None]:
+        """Open the weights to those who may have them."""
+        return {
+            name: ops.open(value, to=self.task.give_to, what=f"weights {name}", why=DECLARED)
+            for name, value in self._weights(ops).items()
+        }
+
+    def _weights(self, ops: ProtocolOps[V]) -> Values[V]:
+        return {
+            name: ops.resume(name, shape=tuple(value.shape), bound=self.task.weight_bound)
+            for name, value in self.task.model.initial.items()
+        }
+
+    def _state(self, ops: ProtocolOps[V]) -> Values[V]:
+        return {
+            name: ops.resume(name, shape=tuple(value.shape), bound=LARGEST_STATE)
+            for name, value in initial_state(self.task).items()
+        }
+
+    def _batch(self, ops: ProtocolOps[V], rows: int) -> tuple[V, V]:
+        task = self.task
+        x = ops.resume("x", shape=(rows, *task.model.inputs), bound=task.feature_bound)
+        return x, ops.resume("y", shape=(rows, task.label_width), bound=1.0)
+
+
+def initial_state(task: TrainTask) -> dict[str, Tensor]:
+    """Return where the optimiser's memory starts, by "slot/name"."""
+    firsts = {"spread": FIRST_SPREAD}
+    return {
+        f"{slot}/{name}": torch.full_like(value, firsts.get(slot, 0.0))
+        for slot in task.optimiser.slots()
+        for name, value in task.model.initial.items()
+    }
+
+
+def train_step(
+    ops: StepOps[V],
+    task: TrainTask,
+    weights: Mapping[str, V],
+    state: Mapping[str, V],
+    x: V,
+    y: V,
+    *,
+    rate: float,
+) -> tuple[Values[V], Values[V]]:
+    """Compute the weights and the optimiser's memory after one batch, over any interpreter."""
+    tape = GradientOps(ops, cap=task.cap)
+    leaves = {name: tape.leaf(value) for name, value in weights.items()}
+    scores = task.model(tape, leaves, tape.leaf(x))  # type: ignore[arg-type]
+    error = _error(ops, task, scores.value, y)
+    found = pull_back(ops, scores, error, list(leaves.values()))
+    gradients = dict(zip(leaves, found, strict=True))
+    return task.optimiser.step(ops, weights, gradients, state, rate=rate, batch=ops.shape(x)[0])
+
+
+def measure(ops: StepOps[V], task: TrainTask, scores: V, y: V) -> tuple[V, V]:
+    """Give the mean loss, and how many rows are answered right."""
+    scores = ops.settle(scores)
+    # Losses are added up over many rows, and what could be huge would leave no room for digits.
+    tame = ops.cap(scores, bound=LARGEST_SCORE)
+    if task.loss == "logistic":
+        loss = ops.binary_cross_entropy(tame, y)
+        # Right if score and (label − 1/2) have one sign; a score of zero says "yes".
+        margin = ops.gate(ops.indicate(scores), ops.shift(ops.scale(y, 2.0), -1.0))
+        right = ops.sub(margin, ops.shift(y, -1.0))
+        return ops.reshape(loss, (1,)), ops.reshape(ops.sum(right, dim=0), (1,))
+    loss = ops.cross_entropy(tame, y)
+    best = ops.max(scores, dim=-1)
+    mine = ops.settle(ops.sum(ops.settle(ops.mul(scores, y)), dim=-1))
+    # Half a unit of slack for each rounding on the way.
+    near = ops.shift(ops.sub(mine, best), 2.0**-10)
+    return ops.reshape(loss, (1,)), ops.reshape(ops.sum(ops.indicate(near), dim=0), (1,))
+
+
+def _error(ops: StepOps[V], task: TrainTask, scores: V, y: V) -> V:
+    """Give the gradient of the summed loss by the scores."""
+    if task.loss == "logistic":
+        error = ops.sub(ops.sigmoid(scores), y)
+    else:
+        error = ops.sub(ops.softmax(scores, dim=-1), y)
+    if task.class_weights is None:
+        return error
+    if task.loss == "logistic":
+        no, yes = task.class_weights
+        factor = ops.shift(ops.scale(y, yes - no), no)
+    else:
+        factor = ops.sum(ops.weigh(y, torch.tensor(task.class_weights)), dim=-1)
+        factor = ops.reshape(factor, (*ops.shape(factor), 1))
+    return ops.mul(ops.settle(error), ops.settle(factor))
+
+
+def _joined(ops: ProtocolOps[V], parts: list[V], dim: int) -> V:
+    return reduce(lambda first, second: ops.concatenate([first, second], dim=dim), parts)

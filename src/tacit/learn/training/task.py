@@ -1,0 +1,185 @@
+"""What is trained, by whom, and what may be shown."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import cos, pi
+from typing import Literal
+
+import numpy as np
+
+from tacit.errors import ConfigError
+from tacit.learn.training.model import Model
+from tacit.learn.training.optimise import Optimiser
+from tacit.mpc import Roles, find_protocol
+
+Split = Literal["rows", "columns"]
+Loss = Literal["softmax", "logistic"]
+Schedule = Literal["constant", "cosine", "halving"]
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What one owner brings: how many rows, how many features, and whether it has the labels."""
+
+    owner: str
+    rows: int
+    features: tuple[int, ...]
+    has_labels: bool
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TrainTask:
+    """A training that every party sees alike.
+
+    Attributes:
+        name: of the job.
+        roles: who computes, and who deals or helps.
+        protocol: of the table of protocols.
+        model: what is trained.
+        holdings: who brings which part of the data.
+        split: whether owners hold different rows or different columns of the same rows.
+        test_rows: the last so many rows are kept for measuring.
+        loss: "softmax" for several classes, "logistic" for one score of two classes.
+        class_weights: how much an error on each class counts; None for alike.
+        optimiser: how gradients change weights.
+        rate: the learning rate at the start.
+        schedule: how the rate goes on from epoch to epoch.
+        epochs: passes over the data.
+        batch: rows per step.
+        seed: of the order of rows, which is public.
+        frac_bits: the precision of numbers.
+        feature_bound: the largest size of a feature.
+        weight_bound: the largest size that a weight may ever have; watched while training.
+        cap: where gradients of hidden values saturate; None for nowhere.
+        watch_every: steps between two looks at the loss, at how large weights are, and at
+            whether the work so far should be kept.
+        show_to: who learns loss and accuracy on the way.
+        give_to: who gets the weights in the end; empty to leave them shared.
+    """
+
+    name: str
+    roles: Roles
+    protocol: str
+    model: Model
+    holdings: tuple[Holding, ...]
+    split: Split
+    test_rows: int
+    loss: Loss = "softmax"
+    class_weights: tuple[float, ...] | None = None
+    optimiser: Optimiser = field(default_factory=Optimiser)
+    rate: float = 0.1
+    schedule: Schedule = "constant"
+    epochs: int = 1
+    batch: int = 128
+    seed: int = 0
+    frac_bits: int = 16
+    feature_bound: float = 1.0
+    weight_bound: float = 4.0
+    cap: float | None = None
+    watch_every: int = 50
+    show_to: tuple[str, ...] = ()
+    give_to: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        find_protocol(self.protocol)
+        _check_holdings(self)
+        if not 0 < self.test_rows < self.rows:
+            raise ConfigError(
+                f"wanted between 1 and {self.rows - 1} of {self.rows} rows for measuring, got "
+                f"{self.test_rows}"
+            )
+        if self.batch < 1 or self.batch > self.train_rows:
+            raise ConfigError(f"wanted a batch of 1 to {self.train_rows} rows, got {self.batch}")
+        if self.epochs < 1 or self.watch_every < 1 or not 0 < self.rate < 1e3:
+            raise ConfigError("epochs and watch_every are at least 1, the rate is above 0")
+        if self.loss == "logistic" and self.model.outputs != 1:
+            raise ConfigError(
+                f"a logistic loss wants a model with one output, got {self.model.outputs}"
+            )
+        if self.class_weights is not None and len(self.class_weights) != self.classes:
+            raise ConfigError(f"wanted {self.classes} class weights, got {len(self.class_weights)}")
+
+    @property
+    def rows(self) -> int:
+        """Return the number of rows in all."""
+        counts = [holding.rows for holding in self.holdings]
+        return sum(counts) if self.split == "rows" else counts[0]
+
+    @property
+    def train_rows(self) -> int:
+        """Return the number of rows to train on."""
+        return self.rows - self.test_rows
+
+    @property
+    def classes(self) -> int:
+        """Return the number of classes."""
+        return 2 if self.loss == "logistic" else self.model.outputs
+
+    @property
+    def label_width(self) -> int:
+        """Return how many numbers make up a label."""
+        return 1 if self.loss == "logistic" else self.model.outputs
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Return the number of steps in an epoch; rows that fill no batch wait for the next."""
+        return self.train_rows // self.batch
+
+    def rate_at(self, epoch: int) -> float:
+        """Return the learning rate of an epoch."""
+        if self.schedule == "cosine":
+            return self.rate * 0.5 * (1 + cos(pi * epoch / self.epochs))
+        if self.schedule == "halving":
+            return self.rate * 0.5**epoch
+        return self.rate
+
+    def batches(self, epoch: int) -> Iterator[np.ndarray]:
+        """Yield the rows of every batch of an epoch, in an order that follows from the seed."""
+        train = np.setdiff1d(np.arange(self.rows), self.test_indices())
+        order = np.random.default_rng((self.seed, epoch)).permutation(train)
+        for step in range(self.steps_per_epoch):
+            yield order[step * self.batch : (step + 1) * self.batch]
+
+    def test_indices(self) -> np.ndarray:
+        """Return the rows that are kept for measuring, drawn from all owners alike."""
+        order = np.random.default_rng((self.seed, 1 << 20)).permutation(self.rows)
+        return np.sort(order[: self.test_rows])
+
+
+def _check_holdings(task: TrainTask) -> None:
+    owners = [holding.owner for holding in task.holdings]
+    if not owners or len(set(owners)) != len(owners):
+        raise ConfigError(f"wanted different owners of data, got {', '.join(owners) or 'none'}")
+    if task.roles.dealer in owners:
+        raise ConfigError(f"the dealer {task.roles.dealer!r} must not own data: it knows the masks")
+    if task.split == "columns":
+        _check_columns(task)
+    else:
+        _check_rows(task)
+
+
+def _check_columns(task: TrainTask) -> None:
+    counts = {holding.rows for holding in task.holdings}
+    if len(counts) != 1:
+        raise ConfigError(
+            f"owners of columns must have the same rows, got {sorted(counts)} rows; "
+            "match their ids first"
+        )
+    if sum(holding.has_labels for holding in task.holdings) != 1:
+        raise ConfigError("wanted exactly one owner of the labels among the owners of columns")
+    width = sum(holding.features[0] for holding in task.holdings)
+    if any(len(holding.features) != 1 for holding in task.holdings):
+        raise ConfigError("columns can be split between owners only if rows are flat")
+    if task.model.inputs != (width,):
+        raise ConfigError(f"the model wants rows of shape {task.model.inputs}, got ({width},)")
+
+
+def _check_rows(task: TrainTask) -> None:
+    for holding in task.holdings:
+        if not holding.has_labels:
+            raise ConfigError(f"{holding.owner!r} has rows without labels")
+        if holding.features != task.model.inputs:
+            raise ConfigError(
+                f"the model wants rows of shape {task.model.inputs}, {holding.owner!r} has "
+                f"{holding.features}"
+            )

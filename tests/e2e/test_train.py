@@ -1,0 +1,77 @@
+"""A training between real processes: it ends, resumes after a kill, and leaves nothing behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+TACIT = [sys.executable, "-m", "tacit"]
+JOBS = Path(__file__).parents[2] / "examples" / "jobs"
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture
+def job(tmp_path):
+    text = (JOBS / "train-digits.toml").read_text()
+    text = text.replace('"out/train-digits"', f'"{tmp_path / "out"}"')
+    text = text.replace("[0, 900]", "[0, 200]").replace("[900, 1797]", "[200, 400]")
+    text = text.replace("look_every = 12", "look_every = 4")
+    path = tmp_path / "job.toml"
+    path.write_text(text)
+    return path
+
+
+def run(job):
+    return subprocess.run(
+        [*TACIT, "run", str(job)], env=ENVIRONMENT, capture_output=True, text=True, timeout=240
+    )
+
+
+def test_a_training_ends_with_a_model_for_who_may_have_it(job, tmp_path):
+    done = run(job)
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    accuracy = next(one for one in result["utility"] if one["name"] == "accuracy")
+    assert accuracy["value"] > 0.6
+    assert abs(accuracy["value"] - accuracy["reference"]) <= 0.04
+    files = {path.name for path in (tmp_path / "out").iterdir()}
+    assert files == {
+        *("result.json", "report.html", "model.npz"),
+        *("half-north.npz", "half-south.npz"),
+    }
+    with np.load(tmp_path / "out" / "model.npz") as model:
+        opened = {name: model[name] for name in model.files}
+    halves = [np.load(tmp_path / "out" / f"half-{name}.npz") for name in ("north", "south")]
+    for name, value in opened.items():
+        total = (halves[0][name] + halves[1][name]) / 2.0**16
+        assert np.allclose(total, value)
+    assert not list(tmp_path.glob(".out-*.state"))
+
+
+def test_a_training_that_was_killed_goes_on_where_it_was(job, tmp_path):
+    process = subprocess.Popen(
+        [*TACIT, "run", str(job)],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + 200
+        while not list(tmp_path.glob(".out-*.state/step-*.npz")):
+            assert time.monotonic() < deadline
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.02)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    assert not (tmp_path / "out").exists()
+    done = run(job)
+    assert done.returncode == 0, done.stderr
+    assert "Taken up again after step" in (tmp_path / "out" / "report.html").read_text()

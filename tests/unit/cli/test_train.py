@@ -1,0 +1,117 @@
+"""Jobs of kind "train": what is read, what is refused, what a party brings."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tacit.cli.kinds import find_kind, load_job
+from tacit.cli.toml import read_record
+from tacit.cli.train import check_inputs
+from tacit.cli.train_data import load_rows
+from tacit.errors import ConfigError, DataError
+
+JOBS = Path(__file__).parents[3] / "examples" / "jobs"
+
+
+def job(**changes):
+    raw = {
+        "job": {"name": "j", "kind": "train"},
+        "parties": {"north": {}, "south": {}, "helper": {}},
+        "data": {"owners": {"north": {"set": "digits"}, "south": {"set": "digits"}}},
+        "model": {"layers": ["dense 10"]},
+        "protocol": {"kind": "sealed", "dealer": "helper"},
+    }
+    for dotted, value in changes.items():
+        *tables, key = dotted.split("__")
+        table = raw
+        for name in tables:
+            table = table.setdefault(name, {})
+        table.pop(key, None)
+        if value is not None:
+            table[key] = value
+    return read_record(raw, find_kind(raw, "job.toml").record, source="job.toml")
+
+
+@pytest.mark.parametrize("name", ["train-digits", "train-columns", "train-mnist"])
+def test_every_example_is_a_good_job(name):
+    assert len(load_job(JOBS / f"{name}.toml").roles.computing) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"protocol__kind": "seald"}, "did you mean 'sealed'"),
+        ({"protocol__dealer": "north"}, "must not own data"),
+        ({"protocol__show_to": ["nobody"]}, "protocol.show_to"),
+        ({"data__split": "columns"}, "owner of the labels"),
+        ({"data__labels": "north"}, "every owner has labels"),
+        ({"data__test_share": 1.0}, "between 0 and 1"),
+        ({"data__owners__north": {"set": "digits", "rows": [5, 5]}}, "first < end"),
+        ({"model__layers": []}, "at least one layer"),
+        ({"model__bound": 0}, "greater than 0"),
+        ({"training__optimiser": "sdg"}, "did you mean 'sgd'"),
+        ({"parties__extra": {}}, "no part in this job"),
+    ],
+)
+def test_a_wrong_key_is_named_with_what_was_wanted(changes, words):
+    with pytest.raises(ConfigError, match=words):
+        job(**changes)
+
+
+def test_an_owner_without_data_is_told_before_anyone_connects():
+    with pytest.raises(ConfigError, match=r"data\.owners\.north"):
+        check_inputs(job(data__owners__north={}), ["north"])
+    with pytest.raises(DataError, match="no such file"):
+        check_inputs(job(data__owners__north={"file": "nowhere.csv"}), ["north"])
+
+
+def test_rows_and_columns_of_a_set_are_cut_out():
+    one = job(data__owners__north={"set": "digits", "rows": [10, 14], "columns": [3, 8]})
+    rows = load_rows(one, "north", ())
+    assert rows.features.shape == (4, 5)
+    assert rows.labels.shape == (4, 10)
+    assert rows.ids == ("10", "11", "12", "13")
+
+
+def test_pictures_get_the_shape_that_the_job_says():
+    rows = load_rows(job(data__shape=[1, 8, 8], model__layers=["flatten", "dense 10"]), "north", ())
+    assert rows.features.shape[1:] == (1, 8, 8)
+
+
+@pytest.fixture
+def table(tmp_path):
+    def write(text):
+        path = tmp_path / "rows.csv"
+        path.write_text(text)
+        return {"file": str(path), "label": "y"}
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a,y\n1,0\n1,1\n", "constant"),
+        ("a,y\nnan,0\n1,1\n", "NaN|missing|not a number"),
+        ("a,y\n", "no rows|empty|at least"),
+    ],
+)
+def test_data_that_cannot_be_trained_on_is_refused(table, text, words):
+    with pytest.raises(DataError, match=words):
+        load_rows(job(data__owners__north=table(text), model__layers=["dense 2"]), "north", ())
+
+
+def test_labels_beyond_the_classes_of_the_model_are_refused():
+    with pytest.raises(DataError, match="go up to 9, but the model has 4 classes"):
+        load_rows(job(model__layers=["dense 4"]), "north", ())
+
+
+def test_ids_are_a_column_that_is_not_a_feature(table):
+    source = {**table("id,a,y\n7,1,0\n9,2,1\n"), "id": "id"}
+    rows = load_rows(job(data__owners__north=source, model__layers=["dense 2"]), "north", ())
+    assert rows.ids == ("7", "9")
+    assert np.allclose(rows.features.numpy(), [[1.0], [2.0]])
+    missing = {**table("a,y\n1,0\n2,1\n"), "id": "id"}
+    with pytest.raises(DataError, match="no column 'id'"):
+        load_rows(job(data__owners__north=missing, model__layers=["dense 2"]), "north", ())

@@ -1,0 +1,227 @@
+"""Private training against the same training in the clear; stopping and going on."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from harness import ROLES
+from tacit.errors import ConfigError, DataError, DisagreementError, InputError, RangeError
+from tacit.learn.training import Holding, Optimiser, StateFolder
+from tacit.learn.training.loop import actions
+from tacit.learn.training.programs import initial_state, measure, train_step
+from tacit.learn.training.verbs import PlainStepOps
+
+
+def halved(digits):
+    rows, labels = digits
+    half = len(rows) // 2
+    return {
+        ROLES.first: (rows[:half], labels[:half]),
+        ROLES.second: (rows[half:], labels[half:]),
+    }
+
+
+def trained_plain(task, rows, labels):
+    """Walk the same schedule in the clear."""
+    ops, shown = PlainStepOps(), []
+    weights = {name: value.double() for name, value in task.model.initial.items()}
+    state = {name: value.double() for name, value in initial_state(task).items()}
+    for action in actions(task):
+        x, y = rows[action.rows], labels[action.rows]
+        if action.is_look:
+            loss, right = measure(ops, task, task.model(ops, weights, x), y)
+            shown.append((action.step, float(loss), float(right) / task.test_rows))
+        else:
+            rate = task.rate_at(action.epoch)
+            weights, state = train_step(ops, task, weights, state, x, y, rate=rate)
+    return weights, shown
+
+
+@pytest.mark.parametrize("protocol", ["sealed", "permuted3", "permuted2"])
+def test_a_private_training_ends_with_the_weights_of_a_plain_one(
+    make_task, run_training, digits, protocol
+):
+    task = make_task(protocol=protocol)
+    ends = run_training(task, halved(digits))
+    weights, shown = trained_plain(task, *digits)
+    for name, value in weights.items():
+        torch.testing.assert_close(ends[ROLES.second].weights[name], value, atol=0.01, rtol=0.0)
+    assert ends[ROLES.first].weights == {}
+    for (step, loss, right), (at, plain, plain_right) in zip(
+        ends[ROLES.first].shown, shown, strict=True
+    ):
+        assert step == at
+        assert abs(loss - plain) < 0.02
+        assert abs(right - plain_right) <= 1 / task.test_rows
+    assert ends[ROLES.second].shown == ()
+
+
+@pytest.mark.parametrize(
+    "optimiser",
+    [
+        Optimiser(kind="momentum"),
+        Optimiser(kind="adam"),
+        Optimiser(clip=0.5),
+        Optimiser(weight_decay=0.05),
+    ],
+    ids=["momentum", "adam", "clipped", "decaying"],
+)
+def test_every_optimiser_takes_the_steps_it_takes_in_the_clear(
+    make_task, run_training, digits, optimiser
+):
+    rate = 0.02 if optimiser.kind == "adam" else 0.2
+    task = make_task(optimiser=optimiser, rate=rate, schedule="cosine")
+    ends = run_training(task, halved(digits))
+    weights, _ = trained_plain(task, *digits)
+    for name, value in weights.items():
+        torch.testing.assert_close(ends[ROLES.second].weights[name], value, atol=0.01, rtol=0.0)
+
+
+def test_a_convolutional_network_trains(make_task, run_training, digits):
+    rows, labels = digits
+    images = (rows.reshape(-1, 1, 8, 8), labels)
+    layers = ("conv 4 3 1 1", "relu", "avgpool 2", "conv 4 2 2", "tanh", "flatten", "dense 10")
+    task = make_task(layers=layers, inputs=(1, 8, 8), cap=16.0, rate=0.1)
+    ends = run_training(task, halved(images))
+    weights, _ = trained_plain(task, *images)
+    for name, value in weights.items():
+        torch.testing.assert_close(ends[ROLES.second].weights[name], value, atol=0.02, rtol=0.0)
+
+
+def test_columns_of_two_owners_make_one_row(make_task, run_training, digits):
+    rows, labels = digits
+    holdings = (
+        Holding(ROLES.first, len(rows), (40,), False),
+        Holding(ROLES.second, len(rows), (24,), True),
+    )
+    task = make_task(holdings=holdings, split="columns")
+    inputs = {ROLES.first: (rows[:, :40], None), ROLES.second: (rows[:, 40:], labels)}
+    ends = run_training(task, inputs)
+    weights, _ = trained_plain(task, *digits)
+    for name, value in weights.items():
+        torch.testing.assert_close(ends[ROLES.second].weights[name], value, atol=0.01, rtol=0.0)
+
+
+def test_a_logistic_model_trains_with_weights_of_classes(make_task, run_training, digits):
+    rows, labels = digits
+    yes = labels[:, :5].sum(dim=1, keepdim=True)
+    task = make_task(layers=("dense 1",), loss="logistic", class_weights=(1.0, 2.0))
+    ends = run_training(task, halved((rows, yes)))
+    weights, shown = trained_plain(task, rows, yes)
+    torch.testing.assert_close(
+        ends[ROLES.second].weights["0/weight"], weights["0/weight"], atol=0.01, rtol=0.0
+    )
+    assert abs(ends[ROLES.first].shown[-1][2] - shown[-1][2]) <= 1 / task.test_rows
+
+
+class StoppedError(Exception):
+    """Stands for a kill."""
+
+
+def folders(path, binding="b"):
+    names = (*ROLES.computing, ROLES.dealer)
+    return {name: StateFolder(path / name, binding) for name in names}
+
+
+def test_a_training_that_was_stopped_ends_with_the_same_halves(
+    make_task, run_training, digits, tmp_path, monkeypatch
+):
+    task = make_task(protocol="sealed", epochs=2, give_to=())
+    kept = folders(tmp_path)
+    save = StateFolder.save
+
+    def dying(self, checkpoint):
+        save(self, checkpoint)
+        # Bob dies after writing, alice before: they are one checkpoint apart.
+        if checkpoint.step == 4 and self.path.name == ROLES.second:
+            raise StoppedError
+
+    monkeypatch.setattr(StateFolder, "save", dying)
+    with pytest.raises(StoppedError):
+        run_training(task, halved(digits), folders=kept)
+    monkeypatch.setattr(StateFolder, "save", save)
+    resumed = run_training(task, halved(digits), folders=kept)
+    assert resumed[ROLES.first].resumed_at in (2, 4)
+
+    whole = folders(tmp_path / "whole")
+    for name, folder in whole.items():
+        folder.save_keys(kept[name].load_keys())
+    unbroken = run_training(task, halved(digits), folders=whole)
+    assert unbroken[ROLES.first].resumed_at == 0
+    for name in ROLES.computing:
+        for weight, half in unbroken[name].halves.items():
+            assert torch.equal(half, resumed[name].halves[weight])
+    assert resumed[ROLES.first].shown == unbroken[ROLES.first].shown
+
+
+def test_a_party_without_its_checkpoints_is_named(make_task, run_training, digits, tmp_path):
+    task = make_task()
+    kept = folders(tmp_path)
+    run_training(task, halved(digits), folders=kept)
+    (tmp_path / ROLES.second / "keys.json").unlink()
+    with pytest.raises(DisagreementError, match="bob"):
+        run_training(task, halved(digits), folders=kept)
+
+
+def test_checkpoints_of_other_data_are_not_used(make_task, run_training, digits, tmp_path):
+    run_training(make_task(), halved(digits), folders=folders(tmp_path))
+    with pytest.raises(InputError, match="other data"):
+        folders(tmp_path, "another")[ROLES.first].load_keys()
+
+
+def test_a_damaged_checkpoint_is_refused(make_task, run_training, digits, tmp_path):
+    kept = folders(tmp_path)
+    run_training(make_task(), halved(digits), folders=kept)
+    step = kept[ROLES.first].steps()[-1]
+    file = kept[ROLES.first].path / f"step-{step}.npz"
+    file.write_bytes(file.read_bytes()[:-3] + b"xyz")
+    with pytest.raises(DataError, match="damaged"):
+        kept[ROLES.first].load(step)
+    assert oct(file.stat().st_mode)[-3:] == "600"
+
+
+def test_weights_that_grow_beyond_their_bound_stop_the_training(make_task, run_training, digits):
+    task = make_task(rate=60.0, weight_bound=1.0)
+    with pytest.raises(RangeError, match="beyond half of its bound"):
+        run_training(task, halved(digits))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"batch": 500}, "batch of 1 to 128"),
+        ({"test_rows": 160}, "for measuring"),
+        ({"loss": "logistic"}, "one output"),
+        ({"class_weights": (1.0,)}, "10 class weights"),
+        ({"holdings": ()}, "different owners"),
+        ({"holdings": (Holding("carol", 160, (64,), True),)}, "must not own data"),
+        ({"holdings": (Holding("alice", 160, (63,), True),)}, "wants rows of shape"),
+        ({"holdings": (Holding("alice", 160, (64,), False),)}, "without labels"),
+        ({"split": "columns"}, "exactly one owner of the labels"),
+    ],
+)
+def test_a_task_that_cannot_be_is_refused_with_what_was_wanted(make_task, changes, words):
+    with pytest.raises(ConfigError, match=words):
+        make_task(**changes)
+
+
+def test_rows_kept_for_measuring_are_never_trained_on(make_task):
+    task = replace(make_task(), epochs=3)
+    test = set(task.test_indices().tolist())
+    for action in actions(task):
+        assert action.is_look == bool(test & set(action.rows.tolist()))
+
+
+@pytest.mark.parametrize(
+    ("layers", "words"),
+    [
+        (("dense",), "layer 1"),
+        (("desne 3",), "desne"),
+        (("conv 3 3",), "does not fit"),
+        (("dense 3", "flatten", "dense x"), "layer 3"),
+    ],
+)
+def test_layers_that_do_not_fit_are_named(make_task, layers, words):
+    with pytest.raises(ConfigError, match=words):
+        make_task(layers=layers)
