@@ -1,7 +1,8 @@
 """The table of kinds of jobs. Launching, joining and planning know a job by its entry here alone.
 
 A new kind is a record of its tables (a subclass of `Job`), functions that do a party's part, and
-a line in `KINDS`.
+an entry in `KINDS`. Entries are functions: what a kind imports is heavy, and loaded when a job is
+of that kind.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,22 +11,41 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from tacit.cli import forecast, predict
 from tacit.cli.config import Job
 from tacit.cli.kind import Kind, Network
-from tacit.cli.predict_job import PredictJob
 from tacit.cli.toml import read_record, read_toml, suggest
 from tacit.errors import ConfigError
 
-# A kind's functions take its own record, so the table holds kinds of Any.
-KINDS: Mapping[str, Kind[Any]] = {
-    "predict": Kind(
+
+def _predict() -> Kind[Any]:
+    from tacit.cli import forecast, predict
+    from tacit.cli.predict_job import PredictJob
+
+    return Kind(
         record=PredictJob,
         check_inputs=predict.check_inputs,
         take_part=predict.take_part,
         complete=predict.complete,
         forecast=forecast.forecast_prediction,
-    ),
+    )
+
+
+def _train() -> Kind[Any]:
+    from tacit.cli import train
+    from tacit.cli.train_job import TrainJob
+
+    return Kind(
+        record=TrainJob,
+        check_inputs=train.check_inputs,
+        take_part=train.take_part,
+        complete=train.complete,
+    )
+
+
+# A kind's functions take its own record, so the table holds kinds of Any.
+KINDS: Mapping[str, Callable[[], Kind[Any]]] = {
+    "predict": _predict,
+    "train": _train,
 }
 
 
@@ -42,7 +62,7 @@ def load_job(path: Path) -> Job:
 
 def kind_of(job: Job) -> Kind[Any]:
     """Return the entry of a job that was loaded."""
-    return KINDS[job.job.kind]
+    return KINDS[job.job.kind]()
 
 
 def forecast_job(
@@ -57,7 +77,7 @@ def forecast_job(
         network: one network to forecast for; a few usual ones if not given.
     """
     job = load_job(path)
-    lay: Callable[..., RenderableType] | None = kind_of(job).forecast
+    lay = kind_of(job).forecast
     if lay is None:
         raise ConfigError(f"{path}: a job of kind {job.job.kind!r} has no plan to show")
     return lay(job, rows=rows, features=features, network=network)
@@ -69,9 +89,9 @@ def find_kind(raw: Mapping[str, object], source: str) -> Kind[Any]:
     name = head.get("kind") if isinstance(head, dict) else None
     if name is None:
         # Let the reader of records say what a whole head looks like.
-        return KINDS["predict"]
+        return _predict()
     if not isinstance(name, str) or name not in KINDS:
         near = suggest(name, KINDS) if isinstance(name, str) else ""
         wanted = ", ".join(repr(known) for known in KINDS)
         raise ConfigError(f"{source}: job.kind: wanted one of {wanted}, got {name!r}{near}")
-    return KINDS[name]
+    return KINDS[name]()
