@@ -13,6 +13,7 @@ from rich.console import Console
 
 from tacit.cli import chat
 from tacit.cli.screen import say
+from tacit.cli.split_command import split
 from tacit.cli.toml import read_toml
 from tacit.errors import ConfigError
 
@@ -282,4 +283,4 @@ def verify(edge: Edge, /, claim: float | None, out: Path | None, **asked: Any) -
         check_claim(findings, claim)
 
 
-COMMANDS = (demo, run, party, keys, plan, report, verify, *chat.COMMANDS, bench, completion)
+COMMANDS = (demo, run, party, keys, plan, report, verify, split, *chat.COMMANDS, bench, completion)

@@ -30,6 +30,13 @@ def _predict() -> Kind[Any]:
     )
 
 
+def _serve() -> Kind[Any]:
+    from tacit.cli import serve
+    from tacit.cli.serve_job import ServeJob
+
+    return Kind(record=ServeJob, check_inputs=serve.check_inputs)
+
+
 def _train() -> Kind[Any]:
     from tacit.cli import train
     from tacit.cli.train_job import TrainJob
@@ -42,9 +49,31 @@ def _train() -> Kind[Any]:
     )
 
 
+def _federated() -> Kind[Any]:
+    from tacit.cli import federated
+    from tacit.cli.federated_job import FederatedJob
+
+    return Kind(record=FederatedJob, check_inputs=federated.check_inputs, run=federated.run)
+
+
+def _split() -> Kind[Any]:
+    from tacit.cli import split, split_data
+    from tacit.cli.split_job import SplitJob
+
+    return Kind(
+        record=SplitJob,
+        check_inputs=split_data.check_inputs,
+        take_part=split.take_part,
+        complete=split.complete,
+    )
+
+
 # A kind's functions take its own record, so the table holds kinds of Any.
 KINDS: Mapping[str, Callable[[], Kind[Any]]] = {
+    "federated": _federated,
     "predict": _predict,
+    "split": _split,
+    "serve": _serve,
     "train": _train,
 }
 

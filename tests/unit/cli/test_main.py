@@ -87,7 +87,8 @@ def test_an_unknown_key_is_named_with_a_suggestion(command):
 def test_a_kind_that_does_not_exist_is_refused():
     code, _, err = tacit_says("run", changed(SEALED, '"predict"', '"predct"'))
     assert code == 2
-    assert "job.kind: wanted one of 'predict'" in err
+    assert "job.kind: wanted one of" in err
+    assert "did you mean 'predict'?" in err
 
 
 def test_a_party_that_is_not_in_the_job_is_refused():

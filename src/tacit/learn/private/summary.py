@@ -1,8 +1,10 @@
 """What a party says after a prediction, and how the parties' words become one result."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from math import sqrt
+from typing import TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -14,6 +16,7 @@ from tacit.mpc import find_protocol, merge_costs
 from tacit.party import Session
 from tacit.result import Claim, Leak, Metric, PartyReport, Result
 
+R = TypeVar("R")
 _Z95 = 1.959963984540054
 
 
@@ -56,8 +59,18 @@ def merge_results(results: tuple[Result, ...]) -> Result:
         parties=tuple(party for one in results for party in one.parties),
         metered=metered,
         leakage=_union([one.leakage for one in results]),
-        utility=tuple(metric for one in results for metric in one.utility),
+        claims=_once(one.claims for one in results),
+        utility=_once(one.utility for one in results),
+        curves=_once(one.curves for one in results),
+        pictures=_once(one.pictures for one in results),
+        sheets=_once(one.sheets for one in results),
+        notes=_once(one.notes for one in results),
     )
+
+
+def _once(views: Iterable[tuple[R, ...]]) -> tuple[R, ...]:
+    """Join what the parties say, and keep what several of them say once."""
+    return tuple(dict.fromkeys(item for view in views for item in view))
 
 
 def accuracy(answers: Tensor, labels: np.ndarray, *, reveal: Reveal) -> Metric:

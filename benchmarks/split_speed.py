@@ -1,0 +1,226 @@
+"""Training speed of a split model against the same model in one process, and across a slow line.
+
+Run as a program: python benchmarks/split_speed.py --device cpu --out speed.json
+Two processes with TLS links on this machine, one thread each; the round-trip time comes from
+links that hold every frame back. Rows are random: only the speed is looked at.
+"""
+
+import argparse
+import json
+import multiprocessing
+import statistics
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tacit.crypto import Identity, load_identity, make_identity
+from tacit.learn.split import (
+    BottomTrainer,
+    Compression,
+    Flat,
+    Pace,
+    SplitTask,
+    TopTrainer,
+    cut,
+    make_model,
+)
+from tacit.party import Meeting, Progress, session_over
+from tacit.transport import Credentials, Meter, Peer, Shaped, listen, mesh
+
+NAMES = ("clinic", "lab")
+MODELS: dict[str, tuple[tuple[int, ...], int]] = {
+    "mlp": ((28, 28), 128),
+    "two-conv": ((28, 28), 128),
+    "resnet20": ((3, 32, 32), 64),
+}
+CLASSES = 10
+Setting = dict[str, Any]
+
+
+def main() -> None:
+    """Measure every setting and print rows per second."""
+    asked = _options()
+    torch.set_num_threads(1)
+    rows = []
+    for model in asked.models:
+        alone = _repeat(asked, lambda model=model: _run_alone(model, asked))
+        rows.append({"model": model, "name": "one process", "rows_per_s": alone})
+        for setting in _settings(asked.quick):
+            speed = _repeat(asked, lambda m=model, s=setting: _run_pair(m, s, asked))
+            rows.append({"model": model, **setting, "rows_per_s": speed})
+            share = statistics.median(speed) / statistics.median(alone)
+            print(
+                f"{model:9} {setting['name']:40} {statistics.median(speed):10.0f} rows/s  "
+                f"{100 * share:6.1f} % of one process",
+                flush=True,
+            )
+    if asked.out is not None:
+        content = {"torch": torch.__version__, "device": asked.device, "rows": rows}
+        asked.out.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def _settings(quick: bool) -> list[Setting]:
+    def setting(name: str, rtt_ms: float, **how: Any) -> Setting:
+        return {"name": name, "rtt_ms": rtt_ms, "k": None, "micro": 1, "flight": 1, **how}
+
+    found = [
+        setting("loopback", 0.0),
+        setting("loopback, 2 micro-batches", 0.0, micro=2),
+        setting("loopback, 2 in flight", 0.0, flight=2),
+        setting("loopback, randtopk k=3", 0.0, k=3),
+        setting("20 ms, no pipeline", 20.0),
+        setting("20 ms, 8 in flight", 20.0, flight=8),
+        setting("20 ms, 8 in flight, randtopk k=3", 20.0, flight=8, k=3),
+    ]
+    return found[::4] if quick else found
+
+
+def _task(setting: Setting, asked: argparse.Namespace) -> SplitTask:
+    compression = Compression()
+    if setting["k"] is not None:
+        compression = Compression(kind="randtopk", k=setting["k"])
+    return SplitTask(
+        feature_owners=("clinic",),
+        label_owner="lab",
+        classes=CLASSES,
+        compression=compression,
+        pace=Pace(
+            epochs=1,
+            batch_rows=asked.batch,
+            micro_batches=setting["micro"],
+            in_flight=setting["flight"],
+        ),
+    )
+
+
+def _rows(model: str, asked: argparse.Namespace) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(asked.steps * asked.batch, *MODELS[model][0], generator=generator)
+    y = torch.randint(0, CLASSES, (len(x),), generator=generator)
+    return x.to(asked.device), y.to(asked.device)
+
+
+def _whole(model: str, asked: argparse.Namespace) -> nn.Module:
+    torch.manual_seed(0)
+    shape, width = MODELS[model]
+    return make_model(model, shape=shape, classes=CLASSES, width=width).to(asked.device)
+
+
+def _run_alone(model: str, asked: argparse.Namespace) -> float:
+    (x, y), whole = _rows(model, asked), _whole(model, asked)
+    optimiser = torch.optim.Adam(whole.parameters(), lr=1e-3)
+    order = torch.randperm(len(x), device=x.device)
+    whole.train()
+    began = time.monotonic()
+    for at in range(0, len(x), asked.batch):
+        chosen = order[at : at + asked.batch]
+        optimiser.zero_grad(set_to_none=True)
+        nn.functional.cross_entropy(whole(x[chosen]), y[chosen]).backward()
+        optimiser.step()
+    if asked.device.startswith("cuda"):
+        torch.cuda.synchronize()
+    return len(x) / (time.monotonic() - began)
+
+
+def _run_pair(model: str, setting: Setting, asked: argparse.Namespace) -> float:
+    """Run both parties as processes; the slower one's training stage is the time."""
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        for name in NAMES:
+            make_identity(name, Path(folder) / name)
+        port, answers = context.Queue(), context.Queue()
+        children = [
+            context.Process(
+                target=_party, args=(name, model, setting, asked, folder, port, answers)
+            )
+            for name in NAMES
+        ]
+        for child in children:
+            child.start()
+            stack.callback(child.join, 60)
+        seconds = [answers.get(timeout=600) for _ in NAMES]
+    return asked.steps * asked.batch / max(seconds)
+
+
+def _party(
+    me: str,
+    model: str,
+    setting: Setting,
+    asked: argparse.Namespace,
+    folder: str,
+    port: Any,
+    answers: Any,
+) -> None:
+    torch.set_num_threads(1)
+    identities = {name: load_identity(Path(folder) / name, name) for name in NAMES}
+    (x, y), whole, task = _rows(model, asked), _whole(model, asked), _task(setting, asked)
+    bottom, top = cut(whole, "cut")
+    progress, meter = Progress(), Meter(me)
+    with ExitStack() as stack:
+        listener, where = None, None
+        if me == NAMES[0]:
+            listener = stack.enter_context(listen("127.0.0.1", 0))
+            port.put(listener.getsockname()[1])
+        else:
+            where = ("127.0.0.1", port.get(timeout=60))
+        links = _connect(me, identities, listener, where, meter, setting["rtt_ms"])
+        meeting = Meeting(parties=NAMES, job_digest=b"s" * 32)
+        with session_over(me, meeting, links=links, meter=meter, progress=progress) as session:
+            if me == "clinic":
+                BottomTrainer(session, task, Flat(bottom), x).run()
+            else:
+                width = MODELS[model][1]
+                TopTrainer(session, task, top, y, widths={"clinic": width}).run()
+            session.finish()
+    span = next(span for span in progress.spans() if span.name == "train")
+    answers.put(span.end_s - span.start_s)
+
+
+def _connect(
+    me: str,
+    identities: dict[str, Identity],
+    listener: Any,
+    where: tuple[str, int] | None,
+    meter: Meter,
+    rtt_ms: float,
+) -> dict[str, Any]:
+    peer = next(name for name in NAMES if name != me)
+    links = mesh(
+        me,
+        {peer: Peer(where, identities[peer].fingerprint)},
+        credentials=Credentials(identities[me].certificate_file, identities[me].key_file),
+        listener=listener,
+        meter=meter,
+    )
+    if not rtt_ms:
+        return dict(links)
+    return {name: Shaped(link, rtt_ms=rtt_ms) for name, link in links.items()}
+
+
+def _repeat(asked: argparse.Namespace, measure: Any) -> list[float]:
+    return [measure() for _ in range(asked.repeats)]
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="two settings, few steps, once")
+    parser.add_argument("--out", type=Path)
+    found = parser.parse_args()
+    if found.quick:
+        found.steps, found.repeats, found.models = 40, 1, found.models[:1]
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""Audits: attacks that see what a threat model grants them, and honest estimates of success."""
+
+from tacit.audit.estimators import bootstrap, clopper_pearson, mean_interval, proportion
+from tacit.audit.findings import (
+    Finding,
+    Threat,
+    Verdict,
+    beats_guess,
+    best_findings,
+    build_result,
+    check_verdicts,
+)
+from tacit.audit.ranking import (
+    Ranking,
+    advantage,
+    auc,
+    draw_roc,
+    measure_ranking,
+    roc,
+    tpr_at,
+)
+from tacit.audit.shadows import Fleet, toss, train_shadows
+from tacit.audit.target import (
+    Classifier,
+    SklearnClassifier,
+    SklearnTrainer,
+    TorchClassifier,
+    TorchTrainer,
+    Trainer,
+    as_classifier,
+)
+from tacit.audit.views import Attack, seeded
+
+__all__ = [
+    "Attack",
+    "Classifier",
+    "Finding",
+    "Fleet",
+    "Ranking",
+    "SklearnClassifier",
+    "SklearnTrainer",
+    "Threat",
+    "TorchClassifier",
+    "TorchTrainer",
+    "Trainer",
+    "Verdict",
+    "advantage",
+    "as_classifier",
+    "auc",
+    "beats_guess",
+    "best_findings",
+    "bootstrap",
+    "build_result",
+    "check_verdicts",
+    "clopper_pearson",
+    "draw_roc",
+    "mean_interval",
+    "measure_ranking",
+    "proportion",
+    "roc",
+    "seeded",
+    "toss",
+    "tpr_at",
+    "train_shadows",
+]

@@ -1,0 +1,73 @@
+"""Scores: the truth is brought to the guess, never to the attack."""
+
+import numpy as np
+import torch
+from scipy.optimize import linear_sum_assignment
+from scipy.stats import rankdata
+from torch import Tensor
+
+from tacit.audit.estimators import bootstrap, proportion
+from tacit.errors import DataError
+from tacit.result import Metric
+
+
+def score_labels(name: str, guess: Tensor, truth: Tensor) -> Metric:
+    """Return the share of labels that were guessed."""
+    hits = int((guess.cpu() == truth.cpu()).sum())
+    return proportion(name, hits, len(truth))
+
+
+def score_clusters(name: str, guess: Tensor, truth: Tensor, classes: int) -> Metric:
+    """Return the share that the best naming of the clusters gets right (eq. 4-26).
+
+    The naming uses the truth (Hungarian method), so this is what a lucky attacker gets at most;
+    it is above 1 / classes even if the clusters say nothing.
+    """
+    table = np.zeros((classes, classes), np.int64)
+    np.add.at(table, (guess.cpu().numpy(), truth.cpu().numpy()), 1)
+    rows, columns = linear_sum_assignment(-table)
+    return proportion(name, int(table[rows, columns].sum()), len(truth), note="best naming")
+
+
+def score_ranking(
+    name: str, scores: Tensor, is_positive: Tensor, *, generator: torch.Generator
+) -> Metric:
+    """Return the area under the ROC curve of a score for a yes-or-no secret; ½ is a guess."""
+    sample = np.stack([scores.cpu().double().numpy(), is_positive.cpu().double().numpy()], axis=1)
+    if not 0 < sample[:, 1].sum() < len(sample):
+        raise DataError("wanted rows of both kinds to rank, got one kind")
+    low, high = bootstrap(_auc, sample, generator=generator, draws=200)
+    value = _auc(sample)
+    return Metric(name=name, value=value, unit="AUC", samples=len(sample), low=low, high=high)
+
+
+def score_inputs(name: str, guess: Tensor, truth: Tensor, known: Tensor) -> Metric:
+    """Return the mean squared error of guessed inputs.
+
+    The reference is the error of guessing the mean of the inputs that leaked.
+    """
+    truth = truth.flatten(1).double().cpu()
+    errors = (guess.flatten(1).double().cpu() - truth).square().mean(1)
+    blind = (known.flatten(1).double().cpu().mean(0) - truth).square().mean()
+    spread = 1.96 * float(errors.std()) / len(errors) ** 0.5 if len(errors) > 1 else float("inf")
+    value = float(errors.mean())
+    return Metric(
+        name=name,
+        value=value,
+        unit="squared error",
+        samples=len(errors),
+        low=value - spread,
+        high=value + spread,
+        reference=float(blind),
+        note="reference: the mean of the leaked inputs",
+    )
+
+
+def _auc(sample: np.ndarray) -> float:
+    positive = sample[:, 1] > 0.5
+    count = int(positive.sum())
+    if count in (0, len(sample)):
+        return 0.5
+    ranks = rankdata(sample[:, 0])
+    excess = float(ranks[positive].sum()) - count * (count + 1) / 2
+    return excess / (count * (len(sample) - count))

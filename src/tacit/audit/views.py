@@ -1,0 +1,28 @@
+"""The rules of the audit room: an attack sees its observation and nothing else.
+
+A *view* is a threat model in code: a function that is given a target, its data and what leaked,
+and returns an *observation*, a frozen record of exactly what the attacker may hold. An *attack*
+is given an observation and a generator, and returns a guess. Only then is the truth brought in,
+by a function that scores the guess. So an attack cannot cheat by accident: the target, the truth
+and the rows that are not its own are not within its reach.
+"""
+
+from typing import Protocol, TypeVar
+
+import torch
+
+Seen = TypeVar("Seen", contravariant=True)
+Guess = TypeVar("Guess", covariant=True)
+
+
+class Attack(Protocol[Seen, Guess]):
+    """Something that guesses what it was not shown."""
+
+    def __call__(self, seen: Seen, *, generator: torch.Generator) -> Guess:
+        """Return a guess; all randomness comes from the generator."""
+        ...
+
+
+def seeded(seed: int) -> torch.Generator:
+    """Return a generator for attacks: they need no secrecy, and must be repeatable."""
+    return torch.Generator().manual_seed(seed)

@@ -1,0 +1,194 @@
+"""Jobs of kind "split": one party's part in training and serving, and the audit afterwards."""
+
+import hashlib
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from tacit import __version__
+from tacit.audit import proportion
+from tacit.cli import folder
+from tacit.cli.kind import Part, Place
+from tacit.cli.split_audit import audit_answers, audit_whole, draw_epochs, draw_layer
+from tacit.cli.split_data import Brought, load_part, make_bottom, make_top
+from tacit.cli.split_job import SplitJob
+from tacit.learn.split import (
+    BottomTrainer,
+    TopTrainer,
+    answer,
+    ask,
+    claims_of,
+    forecast,
+    save_weights,
+    stop_asking,
+)
+from tacit.party import Session
+from tacit.result import Curve, Leak, Metric, Result
+
+_SERVE_ROWS = 256
+
+
+def take_part(session: Session, job: SplitJob, place: Place) -> Part:
+    """Do one party's part: train, then serve the test rows."""
+    # Weights start anywhere but at torch's fixed seed, which everyone knows.
+    torch.seed()
+    if session.me == job.data.labels:
+        return _own_labels(session, job, place)
+    return _own_features(session, job, place)
+
+
+def complete(job: SplitJob, result: Result, stage: Path, search: Sequence[Path]) -> Result:
+    """Attack the trained model with all that an attacker could hold, as only `tacit run` can."""
+    if job.report.compare == "none" or job.data.set is None:
+        return result
+    metrics, curves = audit_whole(job, models_folder(job.out), search)
+    utility = (*result.utility, *metrics)
+    return replace(result, utility=utility, curves=(*result.curves, *curves))
+
+
+def models_folder(out: Path) -> Path:
+    """Return where the trained parts of a job are kept, beside its result."""
+    return out.with_name(f"{out.name}-models")
+
+
+def _own_features(session: Session, job: SplitJob, place: Place) -> Part:
+    with session.progress.stage("load"):
+        rows = load_part(job, session.me, place.search)
+        task = job.task(rows.classes)
+        bottom = make_bottom(job, task, rows.train)
+    state = _state_folder(job, session, place, rows.classes)
+    trainer = BottomTrainer(session, task, bottom, rows.train, folder=state)
+    trainer.run()
+    with session.progress.stage("serve"):
+        classes = ask(
+            session,
+            trainer.codec,
+            bottom,
+            rows.test,
+            label_owner=task.label_owner,
+            classes=task.classes,
+            defences=task.defences,
+            batch_rows=_SERVE_ROWS,
+        )
+        stop_asking(session, task.label_owner)
+    save_weights(models_folder(place.out) / f"{session.me}.npz", bottom)
+    _forget(state, session)
+    is_first = session.me == task.feature_owners[0]
+    files = {folder.PREDICTIONS: _to_csv(classes)} if is_first else {}
+    return Part(result=_result(session, job, place, rows, trainer), files=files)
+
+
+def _own_labels(session: Session, job: SplitJob, place: Place) -> Part:
+    with session.progress.stage("load"):
+        rows = load_part(job, session.me, place.search)
+        task = job.task(rows.classes)
+        top, widths = make_top(job, task, place.search)
+    seen: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in task.feature_owners}
+    state = _state_folder(job, session, place, rows.classes)
+    trainer = TopTrainer(
+        session,
+        task,
+        top,
+        rows.train,
+        widths=widths,
+        folder=state,
+        on_gradient=_last(seen, len(rows.train)) if task.classes == 2 else None,
+    )
+    epochs = trainer.run()
+    with session.progress.stage("serve"):
+        (found,) = answer(session, trainer.codecs, top, classes=task.classes)
+    with session.progress.stage("audit"):
+        right = int((found.logits.argmax(1) == rows.test).sum())
+        utility = [proportion("accuracy", right, len(rows.test))]
+        utility += audit_answers(job, task, found.cut, rows.test, seen, rows.train)
+        curves = (*draw_epochs(epochs), *draw_layer(found.cut, rows.test, tsne=job.audit.tsne))
+    save_weights(models_folder(place.out) / f"{session.me}.npz", top)
+    _forget(state, session)
+    result = _result(session, job, place, rows, trainer, utility=tuple(utility), curves=curves)
+    return Part(result=result)
+
+
+def _last(
+    seen: dict[str, list[tuple[Tensor, Tensor]]], rows: int
+) -> Callable[[str, Tensor, Tensor], None]:
+    """Keep the gradients of about the last pass over the rows."""
+
+    def keep(owner: str, which: Tensor, gradient: Tensor) -> None:
+        seen[owner].append((which, gradient))
+        while sum(len(part) for part, _ in seen[owner][1:]) >= rows:
+            seen[owner].pop(0)
+
+    return keep
+
+
+def _result(
+    session: Session,
+    job: SplitJob,
+    place: Place,
+    rows: Brought,
+    trainer: BottomTrainer | TopTrainer,
+    *,
+    utility: tuple[Metric, ...] = (),
+    curves: tuple[Curve, ...] = (),
+) -> Result:
+    for party in session.parties:
+        session.ledger.record(
+            Leak(
+                to=party,
+                what="the number of rows and the widths of the cut layers",
+                why="needed to train together",
+                kind="size",
+                elements=2,
+            )
+        )
+    task = job.task(rows.classes)
+    plan = forecast(
+        task,
+        widths=trainer.widths,
+        rows=len(rows.train),
+        start=trainer.start,
+        questions=(len(rows.test), _SERVE_ROWS),
+    )
+    return Result(
+        kind="split",
+        name=job.job.name,
+        protocol=f"split at {job.model.cut!r}, {job.split.compress.kind}",
+        launched=place.launched,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        version=__version__,
+        parties=(place.report(),),
+        forecast=plan,
+        metered=session.cost(),
+        leakage=session.ledger.entries(),
+        claims=claims_of(task.defences),
+        utility=utility,
+        curves=curves,
+    )
+
+
+def _state_folder(job: SplitJob, session: Session, place: Place, classes: int) -> Path:
+    """Return where checkpoints are; another task, or other data, gets another folder."""
+    data = replace(job.data, files={})
+    what = f"{job.task(classes).digest().hex()} {data} {job.model}"
+    mark = hashlib.sha256(what.encode()).hexdigest()[:16]
+    return place.out.with_name(f"{place.out.name}-state") / mark / session.me
+
+
+def _forget(state: Path, session: Session) -> None:
+    """Remove our checkpoints once everyone is through: before, another might need them again."""
+    session.agree("trained", hashlib.sha256(b"trained").digest())
+    shutil.rmtree(state, ignore_errors=True)
+    for folder_above in state.parents[:2]:
+        with suppress(OSError):  # another party's are still there
+            folder_above.rmdir()
+
+
+def _to_csv(classes: Tensor) -> str:
+    lines = [f"{row},{value}" for row, value in enumerate(classes.tolist(), start=1)]
+    return "\n".join(["row,prediction", *lines]) + "\n"

@@ -1,0 +1,220 @@
+"""What the report of a split job shows: attacks, pictures of the cut layer, the frontier."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from sklearn.decomposition import PCA
+from sklearn.manifold import TSNE
+from torch import Tensor, nn
+
+from tacit.audit import seeded
+from tacit.audit.split import (
+    SeenGradients,
+    SeenLayer,
+    Target,
+    audit_inputs,
+    audit_labels,
+    cluster,
+    fine_tune,
+    fine_tune_whitened,
+    gradient_norm,
+    pick_leak,
+    score_clusters,
+    score_labels,
+    score_ranking,
+)
+from tacit.cli.split_data import WholeData, load_whole, make_bottom
+from tacit.cli.split_job import SplitJob
+from tacit.learn.split import (
+    Defence,
+    Epoch,
+    Halves,
+    SplitTask,
+    fit_locally,
+    halve,
+    load_weights,
+    make_codec,
+    make_model,
+)
+from tacit.result import Curve, Metric
+
+_LARGEST_CLOUD = 400
+_LARGEST_AUDIT = 5000
+_SWEPT = {"potential-energy": "weight", "distance-correlation": "weight", "label-dp": "epsilon"}
+
+
+def audit_answers(
+    job: SplitJob,
+    task: SplitTask,
+    cut: Tensor,
+    labels: Tensor,
+    gradients: Mapping[str, Sequence[tuple[Tensor, Tensor]]],
+    train_labels: Tensor,
+) -> list[Metric]:
+    """Attack what the label owner itself saw and sent: the cut layer as it came, the gradients."""
+    generator, per_class = seeded(0), job.audit.leaked_per_class
+    chosen = pick_leak(labels, per_class, generator=generator)
+    rest = torch.ones(len(labels), dtype=torch.bool)
+    rest[chosen] = False
+    if not int(rest.sum()):
+        return []
+    seen = SeenLayer(
+        leaked=cut[chosen], leaked_labels=labels[chosen], targets=cut[rest], classes=task.classes
+    )
+    truth = labels[rest]
+    found = [
+        score_labels(
+            f"{name} on what was sent, {per_class} label per class",
+            attack(seen, generator=generator),
+            truth,
+        )
+        for name, attack in (
+            ("fine-tuning", fine_tune),
+            ("whitened fine-tuning", fine_tune_whitened),
+        )
+    ]
+    if len(truth) >= task.classes:
+        guess = cluster(seen, generator=generator)
+        found.append(score_clusters("k-means on what was sent", guess, truth, task.classes))
+    for owner, parts in gradients.items():
+        found += _audit_gradients(owner, parts, train_labels)
+    return found
+
+
+def audit_whole(
+    job: SplitJob, models: Path, search: Sequence[Path]
+) -> tuple[tuple[Metric, ...], tuple[Curve, ...]]:
+    """Attack the first feature owner's bottom model, with the base lines beside; draw the sweep."""
+    data = load_whole(job, search)
+    task = job.task(data.classes)
+    owner, count = task.feature_owners[0], len(task.feature_owners)
+    train, test = (torch.tensor_split(x, count, dim=-1)[0] for x in (data.train_x, data.test_x))
+    bottom = make_bottom(job, task, train)
+    load_weights(models / f"{owner}.npz", bottom)
+    target = _target(job, task, bottom, replace(data, train_x=train, test_x=test))
+    metrics = audit_labels(target, per_class=job.audit.leaked_per_class)
+    curves = _draw_sweep(job, task, data) if count == 1 and job.audit.sweep else ()
+    return (*metrics, audit_inputs(target)), curves
+
+
+def draw_epochs(epochs: Sequence[Epoch]) -> tuple[Curve, ...]:
+    """Draw loss and accuracy while training, against the bytes that had travelled."""
+    megabytes = [one.bytes_so_far / 1e6 for one in epochs]
+    return (
+        Curve(
+            title="Accuracy against bytes",
+            x_label="payload sent and received by the label owner (MB)",
+            y_label="accuracy on the rows trained on",
+            name="training",
+            points=tuple(zip(megabytes, (one.accuracy for one in epochs), strict=True)),
+        ),
+        Curve(
+            title="Loss",
+            x_label="epoch",
+            y_label="cross entropy",
+            name="training",
+            points=tuple((float(i), one.loss) for i, one in enumerate(epochs, start=1)),
+        ),
+    )
+
+
+def draw_layer(cut: Tensor, labels: Tensor, *, tsne: bool) -> tuple[Curve, ...]:
+    """Draw the cut layer as points in the plane, a colour for each class."""
+    cloud, classes = cut[:_LARGEST_CLOUD], labels[:_LARGEST_CLOUD]
+    if len(cloud) < 3 or cloud.shape[1] < 2:
+        return ()
+    values = cloud.double().numpy()
+    found = [("PCA", PCA(2).fit_transform(values))]
+    if tsne:
+        near = min(30.0, (len(values) - 1) / 3)
+        found.append(("t-SNE", TSNE(2, perplexity=near, random_state=0).fit_transform(values)))
+    return tuple(
+        Curve(
+            title=f"The cut layer, {method}",
+            x_label="first direction",
+            y_label="second direction",
+            name=f"class {one}",
+            points=tuple((float(x), float(y)) for x, y in points[(classes == one).numpy()]),
+            style="dots",
+        )
+        for method, points in found
+        for one in sorted(set(classes.tolist()))
+    )
+
+
+def _audit_gradients(
+    owner: str, parts: Sequence[tuple[Tensor, Tensor]], labels: Tensor
+) -> list[Metric]:
+    if not parts:
+        return []
+    rows = torch.cat([which for which, _ in parts])
+    classes = labels[rows]
+    is_rare = classes == int(torch.bincount(labels, minlength=2).argmin())
+    if not 0 < int(is_rare.sum()) < len(rows):
+        return []
+    seen = SeenGradients(gradients=torch.cat([gradient for _, gradient in parts]))
+    scores = gradient_norm(seen, generator=seeded(0))
+    name = f"gradient norm at {owner}, last epoch"
+    return [score_ranking(name, scores, is_rare, generator=seeded(0))]
+
+
+def _target(job: SplitJob, task: SplitTask, bottom: nn.Module, data: WholeData) -> Target:
+    shape = tuple(data.train_x.shape[1:])
+    with torch.no_grad():
+        width = bottom(data.train_x[:2]).shape[1]
+    codec = make_codec(task.compression, width)
+    return Target(
+        bottom=bottom,
+        make_model=lambda: make_model(
+            job.model.kind, shape=shape, classes=data.classes, width=job.model.width
+        ),
+        pool=(data.train_x[:_LARGEST_AUDIT], data.train_y[:_LARGEST_AUDIT]),
+        targets=(data.test_x[:_LARGEST_AUDIT], data.test_y[:_LARGEST_AUDIT]),
+        classes=data.classes,
+        before=job.audit.before,
+        as_sent=lambda h: codec.apply(h, is_training=False),
+    )
+
+
+def _draw_sweep(job: SplitJob, task: SplitTask, data: WholeData) -> tuple[Curve, ...]:
+    """Train once per weight of the main defence, here, and attack each model."""
+    main = task.defences[0]
+    setting = _SWEPT.get(main.kind, "scale")
+    points, base = [], 0.0
+    for weight in job.audit.sweep:
+        defences = (_with(main, setting, weight), *task.defences[1:])
+        trial = replace(task, defences=defences)
+        halves: Halves = halve(job.model.kind, trial, data.train_x, width=job.model.width)
+        fit_locally(trial, halves, data.train_x, data.train_y, seed=0)
+        target = _target(job, trial, halves.bottom, data)
+        found = audit_labels(target, per_class=job.audit.leaked_per_class)
+        base = found[0].value or 0.0
+        # The stronger of the two completions: the attacker may choose.
+        worst = max(one.value or 0.0 for one in found[2:4])
+        points.append((halves.accuracy(data.test_x, data.test_y), worst))
+    points.sort()
+    ends = (points[0][0], base), (points[-1][0], base)
+    return (
+        _frontier(f"{main.kind}, {setting} swept", tuple(points)),
+        _frontier("from scratch: perfect protection below", ends),
+    )
+
+
+def _frontier(name: str, points: tuple[tuple[float, float], ...]) -> Curve:
+    return Curve(
+        title="Attack success against task accuracy",
+        x_label="task accuracy",
+        y_label="accuracy of the better fine-tuning attack",
+        name=name,
+        points=points,
+    )
+
+
+def _with(defence: Defence, setting: str, value: float) -> Defence:
+    if setting == "weight":
+        return replace(defence, weight=value)
+    return (
+        replace(defence, epsilon=value) if setting == "epsilon" else replace(defence, scale=value)
+    )

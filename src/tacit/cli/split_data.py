@@ -1,0 +1,142 @@
+"""What the parties of a split job bring: their columns or their labels, and their part."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tacit.cli.split_job import SplitJob
+from tacit.errors import ConfigError, DataError
+from tacit.learn import Dataset, load_dataset, load_file, split_dataset
+from tacit.learn.split import CUT, Flat, Shaped, SplitTask, cut, cut_shape, make_model
+
+SPLIT_SEED = 0
+"""Fixed, so that all parties divide the rows alike."""
+_USUAL_TEST_SHARE = 0.3
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Brought:
+    """What one party brings, divided into rows to train on and rows to test on."""
+
+    train: Tensor
+    test: Tensor
+    classes: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WholeData:
+    """All of a known set, for someone who may see both sides."""
+
+    train_x: Tensor
+    train_y: Tensor
+    test_x: Tensor
+    test_y: Tensor
+    classes: int
+
+
+def check_inputs(job: SplitJob, parties: Sequence[str]) -> None:
+    """Make sure, cheaply, that the files of these parties are there."""
+    if job.data.set is not None:
+        return
+    for party in parties:
+        path = job.data.files.get(party)
+        if path is None:
+            raise ConfigError(f"data.files.{party}: missing; wanted the path of its rows")
+        if not path.is_file():
+            raise DataError(f"data.files.{party}: no such file: {path}")
+
+
+def load_whole(job: SplitJob, search: Sequence[Path]) -> WholeData:
+    """Load all of a known set."""
+    if job.data.set is None:
+        raise ConfigError("wanted data.set: the parties' files are not in one place")
+    dataset = load_dataset(job.data.set, search)
+    if not dataset.is_labelled:
+        raise DataError(f"{dataset.name}: wanted a set with classes")
+    train, test = (
+        split_dataset(dataset, part=part, test_share=job.data.test_share, seed=SPLIT_SEED)
+        for part in ("train", "test")
+    )
+    limit = job.data.rows
+    train_x, test_x = _even(_tensor(train)[:limit], _tensor(test))
+    return WholeData(
+        train_x=train_x,
+        train_y=torch.from_numpy(train.labels)[:limit],
+        test_x=test_x,
+        test_y=torch.from_numpy(test.labels),
+        classes=len(dataset.label_names),
+    )
+
+
+def load_part(job: SplitJob, party: str, search: Sequence[Path]) -> Brought:
+    """Load what one party brings."""
+    is_owner = party in job.data.features
+    if job.data.set is None:
+        return _load_file(job, party, is_owner=is_owner)
+    whole = load_whole(job, search)
+    if not is_owner:
+        return Brought(train=whole.train_y, test=whole.test_y, classes=whole.classes)
+    place, count = job.data.features.index(party), len(job.data.features)
+    train, test = (
+        torch.tensor_split(x, count, dim=-1)[place].contiguous()
+        for x in (whole.train_x, whole.test_x)
+    )
+    return Brought(train=train, test=test, classes=whole.classes)
+
+
+def make_bottom(job: SplitJob, task: SplitTask, example: Tensor) -> nn.Module:
+    """Build a feature owner's part with fresh weights."""
+    shape = tuple(example.shape[1:])
+    model = make_model(job.model.kind, shape=shape, classes=task.classes, width=job.model.width)
+    return Flat(cut(model, task.cut)[0], is_normalised=task.is_normalised)
+
+
+def make_top(
+    job: SplitJob, task: SplitTask, search: Sequence[Path]
+) -> tuple[nn.Module, dict[str, int]]:
+    """Build the label owner's part with fresh weights, and say which widths it takes.
+
+    From the layer "cut" on, all models here are one linear layer, and nothing about the features
+    is needed; a cut elsewhere needs the shape of a row, which a known set tells.
+    """
+    owners = task.feature_owners
+    if task.cut == CUT:
+        wide = job.model.width * len(owners)
+        return nn.Linear(wide, task.classes), dict.fromkeys(owners, job.model.width)
+    example = load_whole(job, search).train_x[:1]
+    shape = tuple(example.shape[1:])
+    model = make_model(job.model.kind, shape=shape, classes=task.classes, width=job.model.width)
+    low, high = cut(model, task.cut)
+    inner = cut_shape(low, example)
+    return Shaped(high, inner), {owners[0]: int(np.prod(inner))}
+
+
+def _load_file(job: SplitJob, party: str, *, is_owner: bool) -> Brought:
+    path = job.data.files.get(party)
+    if path is None or job.data.classes is None:
+        raise ConfigError(f"data.files.{party}: missing; wanted the path of its rows")
+    dataset = load_file(path, label=None if is_owner else job.data.label)
+    values = _tensor(dataset) if is_owner else torch.from_numpy(dataset.labels)
+    # By position alone: a feature owner has no classes to divide evenly.
+    order = torch.from_numpy(np.random.default_rng(SPLIT_SEED).permutation(len(values)))  # noqa: TID251 - public, the same everywhere
+    count = max(1, round(len(values) * (job.data.test_share or _USUAL_TEST_SHARE)))
+    train, test = values[order[count:]][: job.data.rows], values[order[:count]]
+    if is_owner:
+        train, test = _even(train, test)
+    return Brought(train=train, test=test, classes=job.data.classes)
+
+
+def _tensor(dataset: Dataset) -> Tensor:
+    return torch.from_numpy(dataset.scaled().astype(np.float32))
+
+
+def _even(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
+    """Give the columns of a table mean 0 and deviation 1, as the training rows have them."""
+    if train.dim() != 2 or len(train) < 2:
+        return train, test
+    mean, spread = train.mean(0), train.std(0).clamp(min=1e-6)
+    return (train - mean) / spread, (test - mean) / spread

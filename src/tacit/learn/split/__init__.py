@@ -1,0 +1,54 @@
+"""Split learning: the bottom of a model at the feature owners, the top at the label owner."""
+
+from tacit.learn.split.advise import Candidate, Trial, fitting, recommend, try_candidates
+from tacit.learn.split.bottom import BottomTrainer
+from tacit.learn.split.checkpoint import load_weights, save_weights
+from tacit.learn.split.codec import Codec
+from tacit.learn.split.compress import COMPRESSORS, Compression, make_codec
+from tacit.learn.split.cut import Flat, Shaped, cut, cut_shape
+from tacit.learn.split.defend import DEFENCES, Defence, claims_of, epsilon_of
+from tacit.learn.split.forecast import forecast
+from tacit.learn.split.local import Halves, fit_locally, halve, training_bytes
+from tacit.learn.split.models import CUT, MODELS, make_model
+from tacit.learn.split.serve import Answered, answer, ask, stop_asking
+from tacit.learn.split.task import Pace, SplitTask
+from tacit.learn.split.top import Epoch, TopTrainer
+
+__all__ = [
+    "COMPRESSORS",
+    "CUT",
+    "DEFENCES",
+    "MODELS",
+    "Answered",
+    "BottomTrainer",
+    "Candidate",
+    "Codec",
+    "Compression",
+    "Defence",
+    "Epoch",
+    "Flat",
+    "Halves",
+    "Pace",
+    "Shaped",
+    "SplitTask",
+    "TopTrainer",
+    "Trial",
+    "answer",
+    "ask",
+    "claims_of",
+    "cut",
+    "cut_shape",
+    "epsilon_of",
+    "fit_locally",
+    "fitting",
+    "forecast",
+    "halve",
+    "load_weights",
+    "make_codec",
+    "make_model",
+    "recommend",
+    "save_weights",
+    "stop_asking",
+    "training_bytes",
+    "try_candidates",
+]

@@ -1,0 +1,214 @@
+"""The feature owner's side: run the bottom, send the cut layer, apply the gradient that returns."""
+
+import os
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from tacit.errors import DataError
+from tacit.learn.split import checkpoint
+from tacit.learn.split.codec import Codec, Kept
+from tacit.learn.split.compress import make_codec
+from tacit.learn.split.cut import cut_shape
+from tacit.learn.split.defend import blur_activations
+from tacit.learn.split.exchange import (
+    common_step,
+    introduce,
+    receive_bytes,
+    refuse,
+    send_bytes,
+    share_order,
+)
+from tacit.learn.split.task import SplitTask, Step, make_optimiser, steps, steps_per_epoch
+from tacit.party import Session
+from tacit.result import Leak
+from tacit.ring import KEY_BYTES, Prg
+
+
+@dataclass(eq=False)
+class _Sent:
+    """A micro-batch whose gradient has not come back yet."""
+
+    tag: str
+    h: Tensor
+    kept: Kept
+    share: float
+
+
+@dataclass(eq=False)
+class _Batch:
+    """A batch under way: the weights it was computed with, and its parts."""
+
+    step: Step
+    weights: dict[str, Tensor]
+    parts: list[_Sent] = field(default_factory=list)
+
+
+class BottomTrainer:
+    """Trains one feature owner's bottom model in step with the label owner.
+
+    Guarantee: none; the label owner receives what the compressor keeps of the cut layer, and this
+    party the gradient at it.
+    Cost: per batch `Codec.forward_bytes` out and `Codec.backward_bytes` in, one round for
+    every `in_flight` batches.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        task: SplitTask,
+        bottom: nn.Module,
+        features: Tensor,
+        *,
+        folder: Path | None = None,
+    ) -> None:
+        if len(features) < 1:
+            raise DataError("wanted at least one row to train on, got none")
+        self.session, self.task, self.bottom, self.features = session, task, bottom, features
+        self.width = cut_shape(bottom, features)[0]
+        self.codec: Codec = make_codec(task.compression, self.width)
+        self._folder = folder
+        self._optimiser = make_optimiser(bottom, task.pace)
+        self._key = os.urandom(KEY_BYTES)
+        self.start = 0
+        self.widths: dict[str, int] = {}
+        self._values_sent = 0
+        self._memory: Tensor | None = None
+        if task.compression.feedback:
+            self._memory = torch.zeros(len(features), self.width)
+
+    def run(self) -> None:
+        """Train from the last common checkpoint, or from the start, to the end."""
+        session, task = self.session, self.task
+        self.widths = introduce(session, task, rows=len(self.features), width=self.width)
+        self.start = start = common_step(session, checkpoint.saved_steps(self._folder))
+        if start and self._folder is not None:
+            self._resume(checkpoint.load(self._folder, start))
+        order = share_order(session, task, None)
+        under_way: deque[_Batch] = deque()
+        self.bottom.train()
+        total = steps_per_epoch(len(self.features), task.pace) * task.pace.epochs
+        with session.progress.stage("train", total) as advance:
+            for step in steps(len(self.features), task.pace, order=order, start=start):
+                under_way.append(self._launch(step))
+                room = 0 if step.is_pause else task.pace.in_flight - 1
+                while len(under_way) > room:
+                    self._settle(under_way.popleft())
+                if step.is_pause:
+                    self._save(step.number + 1)
+                advance(step.number + 1)
+        self._record()
+
+    def _launch(self, step: Step) -> _Batch:
+        """Send a batch's cut layer, part by part."""
+        batch = _Batch(step, self._weights())
+        for number, rows in enumerate(step.parts):
+            tag = f"forward/{step.number}.{number}"
+            h = self._forward(self.features[rows], batch.weights)
+            kept = self._send(tag, h, rows)
+            back = f"backward/{step.number}.{number}"
+            batch.parts.append(_Sent(back, h, kept, len(rows) / step.rows))
+        return batch
+
+    def _forward(self, x: Tensor, weights: dict[str, Tensor]) -> Tensor:
+        if self.task.pace.in_flight == 1:
+            h: Tensor = self.bottom(x)  # a quarter of a millisecond faster than by name
+        else:
+            h = functional_call(self.bottom, weights, (x,))
+        return h
+
+    def _send(self, tag: str, h: Tensor, rows: Tensor) -> Kept:
+        prg = Prg(self._key).fork(tag)
+        blurred = blur_activations(self.task.defences, h.detach(), prg)
+        if self._memory is not None:
+            blurred = blurred + self._memory[rows].to(h.device)
+        data, kept = self.codec.pack(blurred, is_training=True, generator=_coins(prg, h.device))
+        if self._memory is not None:
+            seen, _ = self.codec.unpack(data, len(rows), is_training=True)
+            self._memory[rows] = blurred.cpu() - seen
+        send_bytes(self.session, self.task.label_owner, tag, data)
+        self._values_sent += len(rows) * (self.codec.training.count or self.width)
+        return kept
+
+    def _settle(self, batch: _Batch) -> None:
+        """Take the gradient of a batch that was sent and apply it to the newest weights."""
+        totals: dict[str, Tensor] = {}
+        for part in batch.parts:
+            gradient = self._receive(part)
+            outputs = [part.h]
+            seeds = [gradient.to(part.h.device)]
+            if self.codec.l1_weight:
+                outputs.append(part.share * self.codec.penalty(part.h))
+                seeds.append(torch.ones_like(outputs[1]))
+            found = torch.autograd.grad(
+                outputs, list(batch.weights.values()), seeds, allow_unused=True
+            )
+            for name, value in zip(batch.weights, found, strict=True):
+                if value is not None:
+                    totals[name] = totals[name] + value if name in totals else value
+        for name, parameter in self.bottom.named_parameters():
+            parameter.grad = totals.get(name)
+        self._optimiser.step()
+
+    def _receive(self, part: _Sent) -> Tensor:
+        rows, peer = len(part.h), self.task.label_owner
+        size = self.codec.backward_bytes(rows)
+        data = receive_bytes(self.session, peer, part.tag, size=size, most=size)
+        try:
+            return self.codec.unpack_gradient(data, part.kept, rows)
+        except DataError as error:
+            raise refuse(peer, part.tag, error) from error
+
+    def _weights(self) -> dict[str, Tensor]:
+        """Return the weights to run with: live ones, or a copy if they change before the end."""
+        live = {name: p for name, p in self.bottom.named_parameters() if p.requires_grad}
+        if self.task.pace.in_flight == 1:
+            return dict(live)
+        return {name: p.detach().clone().requires_grad_() for name, p in live.items()}
+
+    def _save(self, step: int) -> None:
+        if self._folder is None:
+            return
+        tensors = checkpoint.gather(self.bottom, self._optimiser)
+        tensors["torch"] = torch.get_rng_state()
+        if self._memory is not None:
+            tensors["memory"] = self._memory
+        state = checkpoint.Saved(step=step, tensors=tensors, keys={"own": self._key})
+        checkpoint.save(self._folder, state)
+
+    def _resume(self, state: checkpoint.Saved) -> None:
+        checkpoint.restore(self.bottom, self._optimiser, state.tensors)
+        torch.set_rng_state(state.tensors["torch"])
+        self._key = state.keys["own"]
+        if self._memory is not None:
+            self._memory = state.tensors["memory"].clone()
+
+    def _record(self) -> None:
+        elements = self._values_sent
+        self.session.ledger.record(
+            Leak(
+                to=self.task.label_owner,
+                what=f"values of the cut layer of {self.session.me}, while training",
+                why="split learning sends them in the clear",
+                kind="protocol",
+                elements=elements,
+            ),
+            Leak(
+                to=self.session.me,
+                what=f"gradients at the cut layer of {self.session.me}",
+                why="split learning sends them in the clear; they depend on the labels",
+                kind="protocol",
+                elements=elements,
+            ),
+        )
+
+
+def _coins(prg: Prg, device: torch.device) -> torch.Generator:
+    """Return a generator for choices that hide nothing, at the place where they are made."""
+    generator = torch.Generator(device=device)
+    generator.manual_seed(int(prg.fork("choices").below(2**62, 1)))
+    return generator

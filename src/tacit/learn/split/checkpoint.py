@@ -1,0 +1,145 @@
+"""A party's own state on disk, so that a killed training goes on as if nothing had happened."""
+
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tacit.errors import DataError
+
+_KEPT = 2
+"""Checkpoints kept: a party that dies while writing one still has what the others have."""
+_META = "meta"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved:
+    """Everything that one side needs to go on: numbers by name, and its secret keys."""
+
+    step: int
+    tensors: dict[str, Tensor]
+    keys: dict[str, bytes]
+
+
+def saved_steps(folder: Path | None) -> list[int]:
+    """Return the steps that there are checkpoints of."""
+    if folder is None or not folder.is_dir():
+        return []
+    names = (path.stem.removeprefix("step-") for path in folder.glob("step-*.npz"))
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def save(folder: Path, state: Saved) -> None:
+    """Write a checkpoint, whole or not at all, readable by its owner alone; forget the oldest.
+
+    No pickle: arrays and one line of JSON.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    meta = {"step": state.step, "keys": {name: key.hex() for name, key in state.keys.items()}}
+    _write(
+        _path(folder, state.step),
+        {_META: torch.frombuffer(bytearray(json.dumps(meta).encode()), dtype=torch.uint8)}
+        | state.tensors,
+    )
+    for step in saved_steps(folder)[:-_KEPT]:
+        _path(folder, step).unlink(missing_ok=True)
+
+
+def load(folder: Path, step: int) -> Saved:
+    """Read a checkpoint.
+
+    Raises:
+        DataError: it is not one.
+    """
+    path = _path(folder, step)
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            meta = json.loads(bytes(arrays[_META]))
+            tensors = {
+                name: torch.from_numpy(arrays[name]) for name in arrays.files if name != _META
+            }
+        keys = {name: bytes.fromhex(key) for name, key in meta["keys"].items()}
+        return Saved(step=int(meta["step"]), tensors=tensors, keys=keys)
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        raise DataError(f"{path}: not a checkpoint of tacit: {error}") from error
+
+
+def save_weights(path: Path, module: nn.Module) -> None:
+    """Write the weights of one side, readable by its owner alone."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _write(path, module.state_dict())
+
+
+def load_weights(path: Path, module: nn.Module) -> None:
+    """Read what `save_weights` wrote into a module of the same shape.
+
+    Raises:
+        DataError: it is not such a file, or of another model.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            found = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+        module.load_state_dict(found)
+    except (OSError, ValueError, EOFError, RuntimeError) as error:
+        raise DataError(f"{path}: not the weights of this model: {error}") from error
+
+
+def gather(module: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Return the numbers of a model and of its optimiser by name."""
+    found = {f"model.{name}": tensor for name, tensor in module.state_dict().items()}
+    for index, state in optimiser.state_dict()["state"].items():
+        found |= {
+            f"optimiser.{index}.{name}": torch.as_tensor(value) for name, value in state.items()
+        }
+    return found
+
+
+def restore(
+    module: nn.Module, optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]
+) -> None:
+    """Put back what `gather` returned.
+
+    Raises:
+        DataError: the checkpoint is of another model.
+    """
+    try:
+        module.load_state_dict(_under("model.", tensors))
+    except RuntimeError as error:
+        raise DataError(f"the checkpoint is of another model: {error}") from error
+    states: dict[int, dict[str, Tensor]] = {}
+    for name, value in _under("optimiser.", tensors).items():
+        index, _, key = name.partition(".")
+        states.setdefault(int(index), {})[key] = value
+    groups = optimiser.state_dict()["param_groups"]
+    optimiser.load_state_dict({"state": states, "param_groups": groups})
+
+
+def _write(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write arrays to a file that appears whole or not at all."""
+    # NumPy's stubs would take the names for its options.
+    arrays: dict[str, Any] = {name: one.detach().cpu().numpy() for name, one in tensors.items()}
+    part = path.with_name(f".{secrets.token_hex(6)}.part")
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+        np.savez(stream, **arrays)
+        stream.flush()
+        os.fsync(stream.fileno())
+    part.replace(path)
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {
+        name.removeprefix(prefix): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(prefix)
+    }
+
+
+def _path(folder: Path, step: int) -> Path:
+    return folder / f"step-{step:09d}.npz"

@@ -1,0 +1,198 @@
+"""The defences of the cut layer by name, what each does at which party, and what it claims."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from math import exp, log, pi
+
+import torch
+from torch import Tensor
+
+from tacit.errors import ConfigError
+from tacit.learn.split.energy import distance_correlation, plane_energy, sphere_energy
+from tacit.result import Claim
+from tacit.ring import Prg
+
+DEFENCES: dict[str, tuple[frozenset[str], frozenset[str]]] = {
+    "potential-energy": (frozenset({"weight"}), frozenset({"form", "warmup"})),
+    "distance-correlation": (frozenset({"weight"}), frozenset({"warmup"})),
+    "label-dp": (frozenset({"epsilon"}), frozenset()),
+    "activation-noise": (frozenset({"scale"}), frozenset()),
+    "gradient-noise": (frozenset({"scale"}), frozenset()),
+    "gradient-norm": (frozenset(), frozenset()),
+}
+"""Every defence there is, with the settings that it needs and those that it may have."""
+
+_RESOLUTION = 1 << 53
+
+
+@dataclass(frozen=True, kw_only=True)
+class Defence:
+    """One defence of a job.
+
+    Attributes:
+        kind: a name of `DEFENCES`.
+        weight: of its loss.
+        form: "sphere" (after layer normalisation, the default) or "plane".
+        warmup: over how many steps the weight grows from 0.
+        epsilon: of label differential privacy.
+        scale: of the noise; on activations its deviation, on gradients as a share of the norm of
+            the largest row.
+    """
+
+    kind: str
+    weight: float | None = None
+    form: str | None = None
+    warmup: int | None = None
+    epsilon: float | None = None
+    scale: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in DEFENCES:
+            known = ", ".join(sorted(DEFENCES))
+            raise ConfigError(f"defend.kind: wanted one of {known}, got {self.kind!r}")
+        needs, takes = DEFENCES[self.kind]
+        asked = {field.name: getattr(self, field.name) for field in fields(self)}
+        given = {name for name, value in asked.items() if value is not None} - {"kind"}
+        if needs - given:
+            raise ConfigError(f"defend: kind {self.kind!r} needs {', '.join(needs - given)}")
+        if given - needs - takes:
+            strange = ", ".join(sorted(given - needs - takes))
+            raise ConfigError(f"defend: kind {self.kind!r} has no {strange}")
+        if self.form not in (None, "sphere", "plane"):
+            raise ConfigError(f"defend.form: wanted 'sphere' or 'plane', got {self.form!r}")
+        for name in ("weight", "warmup", "scale"):
+            if asked[name] is not None and not 0 <= asked[name] < float("inf"):
+                raise ConfigError(f"defend.{name}: wanted at least 0, got {asked[name]}")
+        if self.epsilon is not None and not 0 < self.epsilon < 50:
+            raise ConfigError(f"defend.epsilon: wanted between 0 and 50, got {self.epsilon}")
+
+    @property
+    def is_on_sphere(self) -> bool:
+        """Tell whether the cut layer has to be normalised."""
+        return self.kind == "potential-energy" and self.form in (None, "sphere")
+
+    def weight_at(self, step: int) -> float:
+        """Return the weight at a step: it grows over the warm-up, then stays."""
+        share = 1.0 if not self.warmup else min(1.0, (step + 1) / self.warmup)
+        return (self.weight or 0.0) * share
+
+
+def defence_loss(defences: Sequence[Defence], h: Tensor, labels: Tensor, step: int) -> Tensor:
+    """Return what the defences add to the loss for one feature owner's cut layer."""
+    loss = h.new_zeros(())
+    for one in defences:
+        if one.kind == "potential-energy":
+            energy = sphere_energy if one.is_on_sphere else plane_energy
+            loss = loss + one.weight_at(step) * energy(h, labels)
+        elif one.kind == "distance-correlation":
+            loss = loss + one.weight_at(step) * distance_correlation(h, labels)
+    return loss
+
+
+def hide_labels(defences: Sequence[Defence], labels: Tensor, classes: int, prg: Prg) -> Tensor:
+    """Return the labels to train on: true, or randomised once and for all.
+
+    Guarantee: with "label-dp", whatever is computed from the returned labels is ε-differentially
+    private towards any one label (randomised response over all classes; Warner 1965). It covers
+    training; the true labels must not be used for anything else that is shown.
+    Cost: none on the wire.
+    """
+    for one in defences:
+        if one.kind == "label-dp" and one.epsilon is not None:
+            labels = _randomise(labels, classes, one.epsilon, prg)
+    return labels
+
+
+def blur_activations(defences: Sequence[Defence], h: Tensor, prg: Prg) -> Tensor:
+    """Add the noise that a feature owner wants on what it sends.
+
+    Guarantee: none: activations have no bound, so no noise hides them provably.
+    """
+    for number, one in enumerate(defences):
+        if one.kind == "activation-noise":
+            noise = _gaussian(prg.fork(f"activations {number}"), h.shape).to(h.device)
+            h = h + (one.scale or 0.0) * noise
+    return h
+
+
+def blur_gradient(defences: Sequence[Defence], gradient: Tensor, prg: Prg) -> Tensor:
+    """Change the gradient rows that go back, so that their length tells less of the label.
+
+    "gradient-norm" gives all rows the batch's mean length; "gradient-noise" adds to every row a
+    Gaussian whose expected length is `scale` times that of the longest row.
+
+    Guarantee: none; directions still depend on the labels.
+    """
+    for number, one in enumerate(defences):
+        norms = gradient.norm(dim=1, keepdim=True)
+        if one.kind == "gradient-norm":
+            gradient = gradient * (norms.mean() / norms.clamp(min=1e-12))
+        elif one.kind == "gradient-noise":
+            noise = _gaussian(prg.fork(f"gradient {number}"), gradient.shape).to(gradient.device)
+            spread = (one.scale or 0.0) * float(norms.max()) / gradient.shape[1] ** 0.5
+            gradient = gradient + spread * noise
+    return gradient
+
+
+def claims_of(defences: Sequence[Defence]) -> tuple[Claim, ...]:
+    """Return what a split job promises about the labels; mostly nothing."""
+    found = [
+        Claim(
+            subject="each training label, towards the feature owners, while training",
+            guarantee=f"{one.epsilon:g}-label differential privacy",
+            assumptions=(
+                "randomised response, drawn once; all messages are computed from its outcome",
+                "an accuracy that is reported on the true labels is not covered",
+            ),
+            epsilon=one.epsilon,
+            delta=0.0,
+            relation="one label changes",
+            accountant="closed form of randomised response",
+        )
+        for one in defences
+        if one.kind == "label-dp"
+    ]
+    others = [one.kind for one in defences if one.kind != "label-dp"]
+    reason = (
+        f"{', '.join(others)}: known attacks are made harder, as measured; nothing is proved"
+        if others
+        else "cut-layer values and gradients travel in the clear between the parties"
+    )
+    return (
+        *found,
+        Claim(
+            subject="inputs and labels, towards whoever holds the other part of the model",
+            guarantee="no guarantee",
+            assumptions=(reason,),
+        ),
+    )
+
+
+def keep_probability(classes: int, epsilon: float) -> float:
+    """Return how often randomised response over `classes` classes tells the truth."""
+    return exp(epsilon) / (exp(epsilon) + classes - 1)
+
+
+def epsilon_of(classes: int, flipped: float) -> float:
+    """Return the ε of flipping this share of the labels to a uniform other class."""
+    return log((1 - flipped) * (classes - 1) / flipped)
+
+
+def _randomise(labels: Tensor, classes: int, epsilon: float, prg: Prg) -> Tensor:
+    # Rounded down: telling the truth less often only lowers ε.
+    keeps = int(keep_probability(classes, epsilon) * _RESOLUTION)
+    shape = tuple(labels.shape)
+    is_kept = prg.below(_RESOLUTION, shape).to(labels.device) < keeps
+    shift = 1 + prg.below(classes - 1, shape).to(labels.device)
+    return torch.where(is_kept, labels, (labels + shift) % classes)
+
+
+def _gaussian(prg: Prg, shape: Sequence[int]) -> Tensor:
+    """Draw standard normal float32 values (Box–Muller on 53-bit uniforms)."""
+    count = int(torch.Size(shape).numel())
+    half = -(-count // 2)
+    first = (prg.below(_RESOLUTION, half).to(torch.float64) + 1) / _RESOLUTION
+    second = prg.below(_RESOLUTION, half).to(torch.float64) / _RESOLUTION
+    radius, turn = (-2 * first.log()).sqrt(), 2 * pi * second
+    both = torch.cat([radius * turn.cos(), radius * turn.sin()])
+    return both[:count].view(*shape).to(torch.float32)

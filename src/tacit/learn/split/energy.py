@@ -1,0 +1,62 @@
+"""Losses that spread or blur the classes at the cut layer, so that it tells little of the label."""
+
+import torch
+from torch import Tensor
+
+_SOFT_ANGLE = 0.05
+_SOFT_DISTANCE = 1e-2
+_LARGEST_COSINE = 1 - 1e-6
+
+
+def plane_energy(h: Tensor, labels: Tensor) -> Tensor:
+    """Return the potential energy of equal charges: 1 / ‖h − h'‖ for same-class pairs (eq. 4-10).
+
+    The mean over pairs and not their sum, so that the weight does not depend on the batch. Points
+    that coincide count as a hundredth apart. A class with one member has no pair, and a batch
+    without pairs has energy 0.
+
+    Guarantee: none; it makes attacks that are known harder, as the audit measures.
+    Cost: the label owner computes rows² distances; nothing more is sent.
+    """
+    squared = (h[:, None, :] - h[None, :, :]).square().sum(2)
+    return _mean_over_pairs((squared + _SOFT_DISTANCE**2).rsqrt(), labels)
+
+
+def sphere_energy(h: Tensor, labels: Tensor) -> Tensor:
+    """Return the potential energy on the sphere: 1 / angle for same-class pairs (eq. 4-22).
+
+    Meant for a cut layer after layer normalisation, which bounds it without giving it a border:
+    classes cannot flee to infinity. The mean over pairs, and 1 / √(θ² + 0.05²) in place of 1 / θ,
+    whose slope has no bound as two points meet.
+
+    Guarantee: none; it makes attacks that are known harder, as the audit measures.
+    Cost: the label owner computes rows² angles; nothing more is sent.
+    """
+    unit = torch.nn.functional.normalize(h, dim=1)
+    cosine = (unit @ unit.t()).clamp(-_LARGEST_COSINE, _LARGEST_COSINE)
+    angle = torch.arccos(cosine)
+    return _mean_over_pairs((angle.square() + _SOFT_ANGLE**2).rsqrt(), labels)
+
+
+def distance_correlation(h: Tensor, labels: Tensor) -> Tensor:
+    """Return how far distances at the cut layer follow distances of labels (eq. 4-23, 4-24).
+
+    Both sums run over i and j. One-hot labels are √2 apart or equal. 0 if all labels are equal.
+
+    Guarantee: none. Cost: rows² distances at the label owner.
+    """
+    squared = (h[:, None, :] - h[None, :, :]).square().sum(2)
+    near = _centre((squared + 1e-12).sqrt())
+    apart = _centre((labels[:, None] != labels[None, :]).to(h.dtype) * 2**0.5)
+    scale = (near.square().sum() * apart.square().sum()).clamp(min=1e-12).sqrt()
+    return (near * apart).sum() / scale
+
+
+def _mean_over_pairs(energy: Tensor, labels: Tensor) -> Tensor:
+    is_pair = (labels[:, None] == labels[None, :]).fill_diagonal_(False)
+    return torch.where(is_pair, energy, 0.0).sum() / is_pair.sum().clamp(min=1)
+
+
+def _centre(distances: Tensor) -> Tensor:
+    rows, columns = distances.mean(0, keepdim=True), distances.mean(1, keepdim=True)
+    return distances - rows - columns + distances.mean()

@@ -1,0 +1,138 @@
+"""What a split job will send: every message is known before the first one leaves."""
+
+import hashlib
+from collections import defaultdict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tacit.learn.split.codec import Codec
+from tacit.learn.split.compress import make_codec
+from tacit.learn.split.packing import bits_below, packed_bytes
+from tacit.learn.split.serve import ANSWERS_AHEAD, HEAD_BYTES
+from tacit.learn.split.task import SplitTask, steps
+from tacit.result import Cost, Forecast, Traffic
+from tacit.ring import Prg
+
+
+def forecast(
+    task: SplitTask,
+    *,
+    widths: Mapping[str, int],
+    rows: int,
+    start: int = 0,
+    questions: tuple[int, int] | None = None,
+) -> Forecast | None:
+    """Work out messages, bytes and rounds of training and of one question.
+
+    Args:
+        task: what is trained.
+        widths: of the feature owners' cut layers.
+        rows: to train on.
+        start: the step that training goes on from.
+        questions: how many rows are asked about afterwards, and in batches of how many.
+
+    Returns:
+        None if sizes depend on the values, as when an L1 model serves.
+    """
+    codecs = {owner: make_codec(task.compression, widths[owner]) for owner in task.feature_owners}
+    if any(one.forward_bytes(1, is_training=False) is None for one in codecs.values()):
+        return None
+    tally = _Tally(task.label_owner, codecs)
+    tally.train(task, rows, start)
+    if questions is not None:
+        tally.serve(*questions, classes=task.classes)
+    mark = f"{task.digest().hex()} {sorted(widths.items())} {rows} {start} {questions}"
+    return Forecast(
+        cost=tally.cost(),
+        timings=(),
+        plan_hash=hashlib.sha256(mark.encode()).hexdigest()[:16],
+    )
+
+
+@dataclass(eq=False)
+class _Tally:
+    """Plays the messages in the order in which the parties write and read them.
+
+    A message is one deeper than the deepest that its sender had read; see `transport.Meter`.
+    """
+
+    label_owner: str
+    codecs: Mapping[str, Codec]
+    clocks: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    sent: dict[tuple[str, str], list[int]] = field(
+        default_factory=lambda: defaultdict(lambda: [0, 0])
+    )
+    longest: int = 0
+
+    def train(self, task: SplitTask, rows: int, start: int) -> None:
+        """Count the steps; a batch's gradients are read when its place in the pipeline is."""
+        under_way: deque[dict[str, int]] = deque()
+        # The order of the rows does not matter here, only how many there are.
+        for step in steps(rows, task.pace, order=Prg(bytes(16)), start=start):
+            cuts = [
+                {owner: self._up(owner, len(part), is_training=True) for owner in self.codecs}
+                for part in step.parts
+            ]
+            under_way.append({})
+            for depths, part in zip(cuts, step.parts, strict=True):
+                for depth in depths.values():
+                    self._read(self.label_owner, depth)
+                for owner, codec in self.codecs.items():
+                    size = codec.backward_bytes(len(part))
+                    under_way[-1][owner] = self._send(self.label_owner, owner, size)
+            room = 0 if step.is_pause else task.pace.in_flight - 1
+            while len(under_way) > room:
+                for owner, depth in under_way.popleft().items():
+                    self._read(owner, depth)
+
+    def serve(self, rows: int, batch_rows: int, *, classes: int) -> None:
+        """Count one question and the word that no other comes."""
+        heads = [self._send(owner, self.label_owner, HEAD_BYTES) for owner in self.codecs]
+        for depth in heads:
+            self._read(self.label_owner, depth)
+        answers: list[dict[str, int]] = []
+        for number, at in enumerate(range(0, rows, batch_rows)):
+            count = min(batch_rows, rows - at)
+            depths = [self._up(owner, count, is_training=False) for owner in self.codecs]
+            for depth in depths:
+                self._read(self.label_owner, depth)
+            size = packed_bytes(count, bits_below(classes))
+            answers.append(
+                {owner: self._send(self.label_owner, owner, size) for owner in self.codecs}
+            )
+            if number >= ANSWERS_AHEAD:
+                self._hear(answers[number - ANSWERS_AHEAD])
+        for answer in answers[max(0, len(answers) - ANSWERS_AHEAD) :]:
+            self._hear(answer)
+        ends = [self._send(owner, self.label_owner, HEAD_BYTES) for owner in self.codecs]
+        for depth in ends:
+            self._read(self.label_owner, depth)
+
+    def cost(self) -> Cost:
+        """Return what was counted."""
+        traffic = tuple(
+            Traffic(
+                sender=sender, receiver=receiver, phase="online", messages=n, payload_bytes=size
+            )
+            for (sender, receiver), (n, size) in sorted(self.sent.items())
+        )
+        return Cost(traffic=traffic, offline_rounds=0, online_rounds=self.longest)
+
+    def _up(self, owner: str, rows: int, *, is_training: bool) -> int:
+        size = self.codecs[owner].forward_bytes(rows, is_training=is_training) or 0
+        return self._send(owner, self.label_owner, size)
+
+    def _send(self, sender: str, receiver: str, size: int) -> int:
+        entry = self.sent[sender, receiver]
+        entry[0] += 1
+        entry[1] += size
+        depth = self.clocks[sender] + 1
+        self.longest = max(self.longest, depth)
+        return depth
+
+    def _read(self, reader: str, depth: int) -> None:
+        self.clocks[reader] = max(self.clocks[reader], depth)
+
+    def _hear(self, answer: Mapping[str, int]) -> None:
+        for owner, depth in answer.items():
+            self._read(owner, depth)

@@ -1,0 +1,123 @@
+"""The same training on one machine: what travels is rounded and masked as on the wire."""
+
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+from tacit.learn.split.codec import Codec
+from tacit.learn.split.compress import make_codec
+from tacit.learn.split.cut import Flat, Shaped, cut, cut_shape
+from tacit.learn.split.defend import blur_activations, blur_gradient, defence_loss, hide_labels
+from tacit.learn.split.models import make_model
+from tacit.learn.split.task import Pace, SplitTask, make_optimiser, steps, steps_per_epoch
+from tacit.ring import KEY_BYTES, Prg
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Halves:
+    """Both parts of a model with one feature owner, flat at the cut."""
+
+    bottom: nn.Module
+    top: nn.Module
+    codec: Codec
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Return what the model serves, through the compressor."""
+        self.bottom.eval()
+        self.top.eval()
+        with torch.no_grad():
+            parts = [self._serve(batch) for batch in torch.split(x, 1024)]
+        return torch.cat(parts)
+
+    def accuracy(self, x: Tensor, y: Tensor) -> float:
+        """Return the share of rows that the model gets right."""
+        return float((self.logits(x).argmax(1) == y).float().mean())
+
+    def _serve(self, batch: Tensor) -> Tensor:
+        logits: Tensor = self.top(self.codec.apply(self.bottom(batch), is_training=False))
+        return logits
+
+
+def halve(
+    kind: str, task: SplitTask, example: Tensor, *, width: int, shape: tuple[int, ...] | None = None
+) -> Halves:
+    """Build a model of the table with fresh weights and cut it as the task says.
+
+    Args:
+        kind: a name of `MODELS`.
+        task: says where to cut, how to compress, and whether to normalise.
+        example: at least one row, on the device where the model shall live.
+        width: of the layer named "cut".
+        shape: of one row, if that is not the example's: (tokens, vocabulary).
+    """
+    row = tuple(example.shape[1:]) if shape is None else shape
+    model = make_model(kind, shape=row, classes=task.classes, width=width).to(example.device)
+    low, high = cut(model, task.cut)
+    inner = cut_shape(low, example)
+    return Halves(
+        bottom=Flat(low, is_normalised=task.is_normalised),
+        top=Shaped(high, inner),
+        codec=make_codec(task.compression, prod(inner)),
+    )
+
+
+def fit_locally(task: SplitTask, halves: Halves, x: Tensor, y: Tensor, *, seed: int) -> list[float]:
+    """Train both halves here and return the mean loss of every epoch.
+
+    For trying things out: the steps are those of the parties, the bytes are not sent. Error
+    feedback and batches in flight, which change nothing at the label owner, are left out.
+    """
+    key = seed.to_bytes(KEY_BYTES, "little")
+    prg, generator = Prg(key), torch.Generator(device=x.device).manual_seed(seed)
+    targets = hide_labels(task.defences, y, task.classes, prg.fork("labels"))
+    optimisers = [make_optimiser(part, task.pace) for part in (halves.bottom, halves.top)]
+    halves.bottom.train()
+    halves.top.train()
+    losses: list[float] = []
+    total = torch.zeros((), device=x.device)
+    for step in steps(len(x), task.pace, order=prg.fork("order")):
+        for optimiser in optimisers:
+            optimiser.zero_grad(set_to_none=True)
+        rows = torch.cat(step.parts).to(x.device)
+        noise = prg.fork(f"step {step.number}")
+        loss = _loss(task, halves, x[rows], targets[rows], step.number, generator, noise)
+        loss.backward()  # type: ignore[no-untyped-call]
+        for optimiser in optimisers:
+            optimiser.step()
+        total += loss.detach()
+        if (step.number + 1) % steps_per_epoch(len(x), task.pace) == 0:
+            losses.append(float(total) / steps_per_epoch(len(x), task.pace))
+            total.zero_()
+    return losses
+
+
+def training_bytes(codec: Codec, rows: int, pace: Pace) -> int:
+    """Return what one feature owner sends and receives while training, as the meter counts it."""
+    full, rest = divmod(rows, pace.batch_rows)
+    sizes = [pace.batch_rows] * full + ([rest] if rest else [])
+    per_epoch = 0
+    for size in set(sizes):
+        forward = codec.forward_bytes(size, is_training=True) or 0
+        per_epoch += sizes.count(size) * (forward + codec.backward_bytes(size))
+    return per_epoch * pace.epochs
+
+
+def _loss(
+    task: SplitTask,
+    halves: Halves,
+    x: Tensor,
+    y: Tensor,
+    step: int,
+    generator: torch.Generator,
+    prg: Prg,
+) -> Tensor:
+    h = halves.bottom(x)
+    blurred = blur_activations(task.defences, h, prg)
+    sent = halves.codec.apply(blurred, is_training=True, generator=generator)
+    if any(one.kind.startswith("gradient-") for one in task.defences):
+        sent.register_hook(lambda gradient: blur_gradient(task.defences, gradient, prg))  # type: ignore[no-untyped-call]
+    loss = nn.functional.cross_entropy(halves.top(sent), y)
+    loss = loss + defence_loss(task.defences, sent, y, step)
+    return loss + halves.codec.penalty(h) if halves.codec.l1_weight else loss

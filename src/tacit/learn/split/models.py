@@ -1,0 +1,238 @@
+"""The models of the experiments; each has a layer named "cut", its last hidden one."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+from tacit.errors import ConfigError
+
+CUT = "cut"
+"""The layer at which the models here are meant to be cut; others can be named too."""
+
+Make = Callable[[tuple[int, ...], int, int], nn.Module]
+"""Takes the shape of a row, the number of classes and the width of the cut layer."""
+
+
+def make_model(kind: str, *, shape: Sequence[int], classes: int, width: int) -> nn.Module:
+    """Build a model of the table with fresh weights.
+
+    Args:
+        kind: a name of `MODELS`.
+        shape: of one row; for texts and sessions, (tokens, vocabulary).
+        classes: how many.
+        width: of the cut layer.
+    """
+    if kind not in MODELS:
+        raise ConfigError(f"model: wanted one of {', '.join(sorted(MODELS))}, got {kind!r}")
+    if classes < 2 or width < 1:
+        raise ConfigError(f"model: wanted 2 classes and 1 value or more, got {classes}, {width}")
+    return MODELS[kind](tuple(shape), classes, width)
+
+
+def _mlp(shape: tuple[int, ...], classes: int, width: int) -> nn.Module:
+    hidden = 128
+    return nn.Sequential(
+        OrderedDict(
+            flat=nn.Flatten(),
+            first=nn.Linear(prod(shape), hidden),
+            bend=nn.LeakyReLU(),
+            second=nn.Linear(hidden, width),
+            cut=nn.LeakyReLU(),
+            head=nn.Linear(width, classes),
+        )
+    )
+
+
+def _two_conv(shape: tuple[int, ...], classes: int, width: int) -> nn.Module:
+    channels, side = _picture(shape, least=12)
+    left = ((side - 4) // 2) // 2
+    return nn.Sequential(
+        OrderedDict(
+            picture=_Picture(channels),
+            first=nn.Conv2d(channels, 32, 5),
+            bend1=nn.LeakyReLU(),
+            pool1=nn.MaxPool2d(2),
+            second=nn.Conv2d(32, 64, 3, padding=1),
+            bend2=nn.LeakyReLU(),
+            pool2=nn.MaxPool2d(2),
+            flat=nn.Flatten(),
+            third=nn.Linear(64 * left * left, width),
+            cut=nn.LeakyReLU(),
+            head=nn.Linear(width, classes),
+        )
+    )
+
+
+def _resnet20(shape: tuple[int, ...], classes: int, width: int) -> nn.Module:
+    """Build ResNet-20 (He et al. 2016) with as many channels at the end as the cut is wide."""
+    channels, _ = _picture(shape, least=8)
+    if width % 4:
+        raise ConfigError(f"resnet20: the cut layer's width must be a multiple of 4, got {width}")
+    widths = (width // 4, width // 2, width)
+    return nn.Sequential(
+        OrderedDict(
+            picture=_Picture(channels),
+            stem=nn.Conv2d(channels, widths[0], 3, padding=1, bias=False),
+            stem_norm=nn.BatchNorm2d(widths[0]),
+            bend=nn.ReLU(),
+            block1=_stage(widths[0], widths[0], 1),
+            block2=_stage(widths[0], widths[1], 2),
+            block3=_stage(widths[1], widths[2], 2),
+            pool=nn.AdaptiveAvgPool2d(1),
+            cut=nn.Flatten(),
+            head=nn.Linear(width, classes),
+        )
+    )
+
+
+def _stage(inside: int, outside: int, stride: int) -> nn.Sequential:
+    return nn.Sequential(
+        Residual(inside, outside, stride),
+        Residual(outside, outside, 1),
+        Residual(outside, outside, 1),
+    )
+
+
+class Residual(nn.Module):
+    """Two convolutions and a way past them."""
+
+    def __init__(self, inside: int, outside: int, stride: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(inside, outside, 3, stride, padding=1, bias=False)
+        self.first_norm = nn.BatchNorm2d(outside)
+        self.second = nn.Conv2d(outside, outside, 3, padding=1, bias=False)
+        self.second_norm = nn.BatchNorm2d(outside)
+        is_straight = inside == outside and stride == 1
+        self.past: nn.Module = nn.Identity()
+        if not is_straight:
+            self.past = nn.Sequential(
+                nn.Conv2d(inside, outside, 1, stride, bias=False), nn.BatchNorm2d(outside)
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the sum of both ways."""
+        inner = torch.relu(self.first_norm(self.first(x)))
+        return torch.relu(self.second_norm(self.second(inner)) + self.past(x))
+
+
+class TextCnn(nn.Module):
+    """Convolutions of 3, 4 and 5 words, the strongest answer of each (Kim 2014)."""
+
+    def __init__(self, vocabulary: int, classes: int, width: int, embedding: int = 100) -> None:
+        super().__init__()
+        if width % 3:
+            raise ConfigError(f"textcnn: the cut layer's width must be a multiple of 3: {width}")
+        self.embed = nn.Embedding(vocabulary, embedding, padding_idx=0)
+        self.windows = nn.ModuleList(nn.Conv1d(embedding, width // 3, n) for n in (3, 4, 5))
+        self.cut = nn.ReLU()
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return the logits of (rows, tokens)."""
+        x = self.embed(tokens).transpose(1, 2)
+        answers = [window(x).amax(2) for window in self.windows]
+        logits: Tensor = self.head(self.cut(torch.cat(answers, 1)))
+        return logits
+
+
+class Gru4Rec(nn.Module):
+    """A recurrent recommender: the state after the last item (Hidasi et al. 2016).
+
+    Sessions are padded with 0 on the left, so that the last item comes last.
+    """
+
+    def __init__(self, items: int, classes: int, width: int, embedding: int = 100) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(items, embedding, padding_idx=0)
+        self.recur = nn.GRU(embedding, width, batch_first=True)
+        self.cut = nn.Identity()
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, items: Tensor) -> Tensor:
+        """Return the logits of (rows, items)."""
+        states, _ = self.recur(self.embed(items))
+        logits: Tensor = self.head(self.cut(states[:, -1]))
+        return logits
+
+
+class SmallVit(nn.Module):
+    """A vision Transformer: patches, four layers, their mean (Dosovitskiy et al. 2021)."""
+
+    def __init__(self, channels: int, side: int, classes: int, width: int) -> None:
+        super().__init__()
+        patch = max(side // 8, 1)
+        if width % 8 or side % patch:
+            raise ConfigError(
+                f"vit: wanted a width that 8 divides and a side that {patch} divides, "
+                f"got {width} and {side}"
+            )
+        self.picture = _Picture(channels)
+        self.embed = nn.Conv2d(channels, width, patch, patch)
+        self.place = nn.Parameter(torch.zeros(1, (side // patch) ** 2, width))
+        self.layers = nn.Sequential(
+            *(
+                nn.TransformerEncoderLayer(
+                    width, 8, 2 * width, dropout=0.0, batch_first=True, norm_first=True
+                )
+                for _ in range(4)
+            )
+        )
+        self.cut = nn.LayerNorm(width)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits of pictures."""
+        patches = self.embed(self.picture(x)).flatten(2).transpose(1, 2) + self.place
+        logits: Tensor = self.head(self.cut(self.layers(patches).mean(1)))
+        return logits
+
+
+class _Picture(nn.Module):
+    """Give a picture its channels: (rows, side, side) becomes (rows, 1, side, side)."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.channels = channels
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.reshape(x.shape[0], self.channels, x.shape[-2], x.shape[-1])
+
+
+def _picture(shape: tuple[int, ...], *, least: int) -> tuple[int, int]:
+    if len(shape) not in (2, 3) or shape[-1] != shape[-2] or shape[-1] < least:
+        raise ConfigError(
+            f"model: wanted square pictures of at least {least} pixels a side, got rows of {shape}"
+        )
+    return (1 if len(shape) == 2 else shape[0]), shape[-1]
+
+
+def _textcnn(shape: tuple[int, ...], classes: int, width: int) -> nn.Module:
+    return TextCnn(_vocabulary(shape), classes, width)
+
+
+def _gru4rec(shape: tuple[int, ...], classes: int, width: int) -> nn.Module:
+    return Gru4Rec(_vocabulary(shape), classes, width)
+
+
+def _vit(shape: tuple[int, ...], classes: int, width: int) -> nn.Module:
+    channels, side = _picture(shape, least=8)
+    return SmallVit(channels, side, classes, width)
+
+
+def _vocabulary(shape: tuple[int, ...]) -> int:
+    if len(shape) != 2:
+        raise ConfigError(f"model: wanted the shape (tokens, vocabulary), got {shape}")
+    return shape[1]
+
+
+MODELS: dict[str, Make] = {
+    "gru4rec": _gru4rec,
+    "mlp": _mlp,
+    "resnet20": _resnet20,
+    "textcnn": _textcnn,
+    "two-conv": _two_conv,
+    "vit": _vit,
+}

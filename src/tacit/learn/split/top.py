@@ -1,0 +1,214 @@
+"""The label owner's side: finish the model, work out the loss, send the gradient back."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from tacit.errors import DataError, DisagreementError
+from tacit.learn.split import checkpoint
+from tacit.learn.split.codec import Codec, Kept
+from tacit.learn.split.compress import make_codec
+from tacit.learn.split.defend import blur_gradient, defence_loss, hide_labels
+from tacit.learn.split.exchange import (
+    common_step,
+    introduce,
+    receive_bytes,
+    refuse,
+    send_bytes,
+    share_order,
+)
+from tacit.learn.split.task import SplitTask, Step, make_optimiser, steps, steps_per_epoch
+from tacit.party import Session
+from tacit.ring import KEY_BYTES, Prg
+
+
+@dataclass(frozen=True, kw_only=True)
+class Epoch:
+    """What one pass over the rows gave: the loss, the share of rows that were right, the bytes."""
+
+    loss: float
+    accuracy: float
+    bytes_so_far: int
+
+
+class TopTrainer:
+    """Trains the label owner's top model in step with the feature owners.
+
+    Args:
+        session: our end of the job.
+        task: the same for everyone.
+        top: takes the owners' cut layers, side by side, as (rows, sum of widths).
+        labels: one class per row.
+        widths: of the cut layers that `top` takes, by owner.
+        folder: where checkpoints are, if there are any.
+        on_gradient: is shown every gradient that goes out, with its owner and rows, for an audit.
+
+    Guarantee: none beyond the defences' claims; the feature owners receive gradients, which
+    depend on the labels.
+    Cost: as for `BottomTrainer`.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        task: SplitTask,
+        top: nn.Module,
+        labels: Tensor,
+        *,
+        widths: Mapping[str, int],
+        folder: Path | None = None,
+        on_gradient: Callable[[str, Tensor, Tensor], None] | None = None,
+    ) -> None:
+        _check_labels(labels, task.classes)
+        self.session, self.task, self.top, self.labels = session, task, top, labels
+        self.widths = dict(widths)
+        self.codecs: dict[str, Codec] = {
+            owner: make_codec(task.compression, widths[owner]) for owner in task.feature_owners
+        }
+        self.epochs: list[Epoch] = []
+        self.start = 0
+        self._folder = folder
+        self._on_gradient = on_gradient
+        self._optimiser = make_optimiser(top, task.pace)
+        self._key, self._order_key = os.urandom(KEY_BYTES), os.urandom(KEY_BYTES)
+        self._tally = torch.zeros(3, dtype=torch.float64)  # loss, right, rows of this epoch
+
+    def run(self) -> list[Epoch]:
+        """Train from the last common checkpoint, or from the start; return every epoch's words."""
+        session, task = self.session, self.task
+        announced = introduce(session, task, rows=len(self.labels), width=0)
+        self._check_widths(announced)
+        self.start = start = common_step(session, checkpoint.saved_steps(self._folder))
+        if start and self._folder is not None:
+            self._resume(checkpoint.load(self._folder, start))
+        order = share_order(session, task, self._order_key)
+        targets = hide_labels(
+            task.defences, self.labels, task.classes, Prg(self._key).fork("labels")
+        )
+        self.top.train()
+        total = steps_per_epoch(len(self.labels), task.pace) * task.pace.epochs
+        with session.progress.stage("train", total) as advance:
+            for step in steps(len(self.labels), task.pace, order=order, start=start):
+                self._take(step, targets)
+                if (step.number + 1) % steps_per_epoch(len(self.labels), task.pace) == 0:
+                    self._close_epoch()
+                if step.is_pause:
+                    self._save(step.number + 1)
+                advance(step.number + 1)
+        return self.epochs
+
+    def _take(self, step: Step, targets: Tensor) -> None:
+        """Work through a batch as its parts come in, and step once."""
+        self._optimiser.zero_grad(set_to_none=True)
+        for number, rows in enumerate(step.parts):
+            name = f"{step.number}.{number}"
+            cuts = self._receive(f"forward/{name}", len(rows))
+            h = [seen.requires_grad_() for seen, _ in cuts]
+            self._score(h, targets[rows], step, share=len(rows) / step.rows)
+            for owner, seen, (_, kept) in zip(self.task.feature_owners, h, cuts, strict=True):
+                gradient = self._send_back(owner, f"backward/{name}", seen, kept)
+                if self._on_gradient is not None:
+                    self._on_gradient(owner, rows, gradient)
+        self._optimiser.step()
+
+    def _receive(self, tag: str, rows: int) -> list[tuple[Tensor, Kept]]:
+        device = next((p.device for p in self.top.parameters()), torch.device("cpu"))
+        found = []
+        for owner in self.task.feature_owners:
+            seen, kept = receive_cut(self.session, self.codecs[owner], owner, tag, rows)
+            found.append((seen.to(device), kept))
+        return found
+
+    def _score(self, h: Sequence[Tensor], y: Tensor, step: Step, *, share: float) -> None:
+        y = y.to(h[0].device)
+        logits = self.top(torch.cat(list(h), 1))
+        loss = nn.functional.cross_entropy(logits, y)
+        total = loss
+        for one in h:
+            total = total + defence_loss(self.task.defences, one, y, step.number)
+        (share * total).backward()  # type: ignore[no-untyped-call]
+        right = (logits.detach().argmax(1) == y).sum()
+        self._tally += torch.tensor([float(loss.detach()) * len(y), float(right), float(len(y))])
+
+    def _send_back(self, owner: str, tag: str, seen: Tensor, kept: Kept) -> Tensor:
+        gradient = torch.zeros_like(seen) if seen.grad is None else seen.grad
+        prg = Prg(self._key).fork(f"{owner} {tag}")
+        gradient = blur_gradient(self.task.defences, gradient, prg).cpu()
+        if not bool(torch.isfinite(gradient).all()):
+            raise DataError("the gradient is not finite; lower the learning rate")
+        coins = torch.Generator().manual_seed(int(prg.fork("choices").below(2**62, 1)))
+        send_bytes(
+            self.session,
+            owner,
+            tag,
+            self.codecs[owner].pack_gradient(gradient, kept, generator=coins),
+        )
+
+        return gradient if kept is None else gradient * kept
+
+    def _close_epoch(self) -> None:
+        loss, right, rows = self._tally.tolist()
+        self.epochs.append(
+            Epoch(loss=loss / rows, accuracy=right / rows, bytes_so_far=online_bytes(self.session))
+        )
+        self._tally.zero_()
+
+    def _check_widths(self, announced: Mapping[str, int]) -> None:
+        for owner, width in announced.items():
+            if width != self.widths[owner]:
+                raise DisagreementError(
+                    owner,
+                    f"its cut layer has {width} values, the top model takes {self.widths[owner]}; "
+                    "cut the same model at the same layer",
+                )
+
+    def _save(self, step: int) -> None:
+        if self._folder is None:
+            return
+        tensors = checkpoint.gather(self.top, self._optimiser)
+        tensors["torch"], tensors["tally"] = torch.get_rng_state(), self._tally
+        rows = [[one.loss, one.accuracy, one.bytes_so_far] for one in self.epochs]
+        tensors["epochs"] = torch.tensor(rows, dtype=torch.float64).view(-1, 3)
+        keys = {"own": self._key, "order": self._order_key}
+        checkpoint.save(self._folder, checkpoint.Saved(step=step, tensors=tensors, keys=keys))
+
+    def _resume(self, state: checkpoint.Saved) -> None:
+        checkpoint.restore(self.top, self._optimiser, state.tensors)
+        torch.set_rng_state(state.tensors["torch"])
+        self._tally = state.tensors["tally"].clone()
+        self._key, self._order_key = state.keys["own"], state.keys["order"]
+        self.epochs = [
+            Epoch(loss=loss, accuracy=accuracy, bytes_so_far=int(count))
+            for loss, accuracy, count in state.tensors["epochs"].tolist()
+        ]
+
+
+def receive_cut(
+    session: Session, codec: Codec, owner: str, tag: str, rows: int, *, is_training: bool = True
+) -> tuple[Tensor, Kept]:
+    """Receive and unpack one owner's cut layer; what cannot be read is that owner's failure."""
+    size = codec.forward_bytes(rows, is_training=is_training)
+    most = rows * codec.width * 8 + rows * 8
+    data = receive_bytes(session, owner, tag, size=size, most=most)
+    try:
+        return codec.unpack(data, rows, is_training=is_training)
+    except DataError as error:
+        raise refuse(owner, tag, error) from error
+
+
+def online_bytes(session: Session) -> int:
+    """Return the payload that we sent and received so far, without the set-up."""
+    cost = session.cost()
+    return sum(one.payload_bytes for one in cost.traffic if one.phase == "online")
+
+
+def _check_labels(labels: Tensor, classes: int) -> None:
+    if labels.dim() != 1 or len(labels) < 1:
+        raise DataError(f"wanted one class per row, at least one row, got {tuple(labels.shape)}")
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= classes:
+        raise DataError(f"wanted classes from 0 to {classes - 1}, got {low} to {high}")

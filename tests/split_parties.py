@@ -1,0 +1,123 @@
+"""Two or three parties of a split model in threads, with small synthetic data."""
+
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from tacit.learn.split import (
+    BottomTrainer,
+    Compression,
+    Pace,
+    SplitTask,
+    TopTrainer,
+    answer,
+    ask,
+    stop_asking,
+)
+from tacit.party import Meeting, run_threads
+from tacit.transport import Patience
+
+PATIENCE = Patience(connect_s=10, silence_s=10, heartbeat_s=1, stall_s=20)
+CLASSES, WIDTH, FEATURES = 3, 8, 6
+
+
+def rows(count=60, seed=0):
+    """Return three clouds of points that a small model can tell apart."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % CLASSES
+    centres = torch.randn(CLASSES, FEATURES, generator=torch.Generator().manual_seed(9)) * 2
+    return centres[labels] + 0.5 * torch.randn(count, FEATURES, generator=generator), labels
+
+
+def make_bottom(seed=1, features=FEATURES, width=WIDTH):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(features, 16), nn.ReLU(), nn.Linear(16, width), nn.ReLU())
+
+
+def make_top(seed=2, width=WIDTH):
+    torch.manual_seed(seed)
+    return nn.Linear(width, CLASSES)
+
+
+def make_task(owners=("clinic",), compression=None, defences=(), **pace):
+    pace = {"epochs": 3, "batch_rows": 20, "optimiser": "sgd", "learning_rate": 0.1, **pace}
+    return SplitTask(
+        feature_owners=owners,
+        label_owner="lab",
+        classes=CLASSES,
+        compression=compression or Compression(),
+        defences=defences,
+        pace=Pace(**pace),
+    )
+
+
+def run_split(
+    task,
+    *,
+    x=None,
+    y=None,
+    bottoms=None,
+    top=None,
+    folders=None,
+    questions=None,
+    tasks=None,
+    widths=None,
+    progress=None,
+    wrap=lambda me, link: link,
+):
+    """Train, then serve `questions` if there are any; return what every party got."""
+    data, labels = rows()
+    x = data if x is None else x
+    y = labels if y is None else y
+    owners = task.feature_owners
+    slices = dict(zip(owners, torch.tensor_split(x, len(owners), dim=1), strict=True))
+    asked = None if questions is None else torch.tensor_split(questions, len(owners), dim=1)
+    bottoms = bottoms or {name: make_bottom(features=slices[name].shape[1]) for name in owners}
+    top = top or make_top(width=WIDTH * len(owners))
+    folders, tasks = folders or {}, tasks or {}
+    widths = widths or dict.fromkeys(owners, WIDTH)
+
+    def owner(session):
+        mine = tasks.get(session.me, task)
+        trainer = BottomTrainer(
+            session, mine, bottoms[session.me], slices[session.me], folder=folders.get(session.me)
+        )
+        trainer.run()
+        found = None
+        if asked is not None:
+            found = ask(
+                session,
+                trainer.codec,
+                bottoms[session.me],
+                asked[owners.index(session.me)],
+                label_owner="lab",
+                classes=CLASSES,
+                batch_rows=4,
+            )
+            stop_asking(session, "lab")
+        return {"answers": found, "cost": session.cost(), "leaks": session.ledger.entries()}
+
+    def lab(session):
+        trainer = TopTrainer(session, task, top, y, widths=widths, folder=folders.get("lab"))
+        epochs = trainer.run()
+        logits = None
+        if questions is not None:
+            (found,) = answer(session, trainer.codecs, top, classes=CLASSES)
+            logits = found.logits
+        return {
+            "epochs": epochs,
+            "logits": logits,
+            "cost": session.cost(),
+            "leaks": session.ledger.entries(),
+        }
+
+    meeting = Meeting(parties=(*owners, "lab"), job_digest=b"j" * 32, patience=PATIENCE)
+    found = run_threads(
+        {**dict.fromkeys(owners, owner), "lab": lab}, meeting, progress=progress, wrap=wrap
+    )
+    return {**found, "bottoms": bottoms, "top": top}
+
+
+def with_k(task, k):
+    return replace(task, compression=Compression(kind="topk", k=k))

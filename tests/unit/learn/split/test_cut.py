@@ -1,0 +1,113 @@
+"""Any traceable model is cut where one value crosses, and both parts together are the model."""
+
+import pytest
+import torch
+from torch import nn
+
+from tacit.errors import ConfigError
+from tacit.learn.split import MODELS, Flat, Shaped, cut, cut_shape, make_model
+
+SHAPES = {
+    "gru4rec": (7, 30),
+    "mlp": (6, 6),
+    "resnet20": (3, 16, 16),
+    "textcnn": (9, 30),
+    "two-conv": (28, 28),
+    "vit": (3, 16, 16),
+}
+
+
+def example(kind, rows=3):
+    generator = torch.Generator().manual_seed(0)
+    shape = SHAPES[kind]
+    if kind in ("gru4rec", "textcnn"):
+        return torch.randint(0, shape[1], (rows, shape[0]), generator=generator)
+    return torch.randn(rows, *shape, generator=generator)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_every_model_is_cut_at_its_last_hidden_layer(kind):
+    model = make_model(kind, shape=SHAPES[kind], classes=5, width=24).eval()
+    bottom, top = cut(model, "cut")
+    x = example(kind)
+    assert cut_shape(bottom, x) == (24,)
+    torch.testing.assert_close(top(bottom(x)), model(x))
+    assert model(x).shape == (3, 5)
+    names = {id(p) for part in (bottom, top) for p in part.parameters()}
+    assert names == {id(p) for p in model.parameters()}
+    assert not {id(p) for p in bottom.parameters()} & {id(p) for p in top.parameters()}
+
+
+@pytest.mark.parametrize(
+    ("kind", "at"), [("resnet20", "block2"), ("mlp", "first"), ("vit", "embed")]
+)
+def test_a_model_is_cut_at_any_layer_that_is_named(kind, at):
+    model = make_model(kind, shape=SHAPES[kind], classes=5, width=24).eval()
+    bottom, top = cut(model, at)
+    x = example(kind)
+    shape = cut_shape(bottom, x)
+    flat, shaped = Flat(bottom), Shaped(top, shape)
+    assert flat(x).dim() == 2
+    torch.testing.assert_close(shaped(flat(x)), model(x))
+
+
+def test_a_normalised_cut_lies_on_a_sphere():
+    bottom, _ = cut(make_model("mlp", shape=(6, 6), classes=5, width=24), "cut")
+    h = Flat(bottom, is_normalised=True)(example("mlp"))
+    torch.testing.assert_close(h.norm(dim=1), torch.full((3,), 24**0.5), atol=1e-2, rtol=0)
+
+
+class Skipping(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.second(self.first(x)) + x
+
+
+class Branching(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.first(x) if x.sum() > 0 else x
+
+
+class Twice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.first(self.first(x))
+
+
+def test_a_way_around_the_cut_is_named():
+    with pytest.raises(ConfigError, match="the rest of the model needs x"):
+        cut(Skipping(), "first")
+
+
+def test_a_model_that_cannot_be_traced_is_refused_with_a_way_out():
+    with pytest.raises(ConfigError, match="give the two parts as modules"):
+        cut(Branching(), "first")
+
+
+def test_a_layer_that_runs_twice_is_refused():
+    with pytest.raises(ConfigError, match="runs 2 times"):
+        cut(Twice(), "first")
+
+
+def test_a_layer_that_does_not_exist_is_refused_by_name():
+    with pytest.raises(ConfigError, match="no layer 'third'; it has first, second"):
+        cut(Skipping(), "third")
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "width"),
+    [("two-conv", (8, 8), 4), ("resnet20", (3, 16, 12), 8), ("textcnn", (5,), 9), ("net", (2,), 3)],
+)
+def test_shapes_that_a_model_cannot_take_are_refused(kind, shape, width):
+    with pytest.raises(ConfigError, match="model"):
+        make_model(kind, shape=shape, classes=3, width=width)
