@@ -1,0 +1,274 @@
+"""Jobs of kind "federated": what is promised, the run, and what it says about itself."""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+
+from tacit import __version__
+from tacit.audit import proportion
+from tacit.cli.federated_data import LARGEST_WEIGHT, Shards, load_shards, make_learner
+from tacit.cli.federated_job import FederatedJob
+from tacit.cli.kind import Part
+from tacit.cli.screen import say
+from tacit.dp import ledger_to_record
+from tacit.errors import DataError
+from tacit.learn.federated import (
+    Hall,
+    Outcome,
+    RoundReport,
+    Terms,
+    find_aggregator,
+    run_course,
+)
+from tacit.learn.federated.course import Judge, OnRound
+from tacit.learn.partition import data_generator
+from tacit.party import Progress, Usage
+from tacit.result import Claim, Cost, Curve, Leak, Metric, Result, Traffic
+
+LEDGER = "ledger.json"
+ROUNDS = "rounds.json"
+WEIGHTS = "weights.f32"
+_USUAL_PARAMETERS = 10_000
+_MOST_NOTES = 20
+
+
+def check_inputs(job: FederatedJob, parties: Sequence[str]) -> None:
+    """Make sure that the file of the job is there."""
+    if job.data.file is not None and not job.data.file.is_file():
+        raise DataError(f"data.file: no such file: {job.data.file} (from {Path.cwd()})")
+
+
+def run(job: FederatedJob, console: Console, search: Sequence[Path]) -> Part:
+    """Train with simulated clients, on the engine that the job names."""
+    usage, progress = Usage(), Progress()
+    _promise(job, console)
+    with progress.stage("load"):
+        shards = load_shards(job.data, job.federated.clients, tuple(search))
+    learner = make_learner(job, shards)
+    terms = job.policy(largest_weight=LARGEST_WEIGHT).terms(learner.dimension)
+    with progress.stage("compute"):
+        if job.federated.engine == "flower":
+            outcome = _run_flower(job, shards, terms, tuple(search), console)
+        else:
+            outcome = _run_light(job, shards, terms, console)
+    report = usage.report(name="server", role="adds the updates up", progress=progress)
+    result = Result(
+        kind="federated",
+        name=job.job.name,
+        protocol=f"{job.federated.aggregator}, privacy {job.privacy.kind}",
+        launched=job.federated.engine,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        version=__version__,
+        parties=(report,),
+        forecast=None,
+        metered=_cost(job, outcome),
+        leakage=_leaks(job, learner.dimension),
+        claims=_claims(job, outcome),
+        utility=_utility(outcome, len(shards.test_labels)),
+        curves=_curves(outcome),
+        notes=_notes(outcome),
+    )
+    return Part(result=result, files=files_of(outcome))
+
+
+def describe(claim: Claim) -> str:
+    """Write a claim about privacy in one line."""
+    if claim.epsilon is None or claim.delta is None:
+        return f"{claim.guarantee}: {claim.assumptions[0]}"
+    return (
+        f"ε = {claim.epsilon:.3f} at δ = {claim.delta:g} for {claim.relation} "
+        f"({claim.accountant}), {claim.subject}"
+    )
+
+
+def _promise(job: FederatedJob, console: Console) -> None:
+    """Say what the job will end with, before any data is read, or refuse.
+
+    How many parameters the model has follows from the data and moves the noise a little, not the
+    target that it is calibrated to.
+    """
+    claim = job.policy(largest_weight=LARGEST_WEIGHT).terms(_USUAL_PARAMETERS).promise.claim
+    say(console, f"After {job.federated.rounds} rounds: {describe(claim)}")
+    say(console, f"The server sees {find_aggregator(job.federated.aggregator).server_sees}.")
+
+
+def _run_light(job: FederatedJob, shards: Shards, terms: Terms, console: Console) -> Outcome:
+    learner = make_learner(job, shards)
+    hall = Hall(
+        learner,
+        find_aggregator(job.federated.aggregator),
+        drop_rate=job.federated.simulated_drops,
+        generator=data_generator(),
+    )
+    return run_course(
+        hall,
+        learner.first_weights(),
+        terms,
+        job.course(),
+        judge=judge_of(job, shards),
+        on_round=_live(job, console),
+    )
+
+
+def _run_flower(
+    job: FederatedJob, shards: Shards, terms: Terms, search: tuple[Path, ...], console: Console
+) -> Outcome:
+    # Neither Flower nor Ray shall report to its makers unless the user says so; they look when
+    # they are loaded, which is here, by the job that asks for them: they are heavy and optional.
+    os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    from tacit.cli.federated_apps import simulate
+
+    return simulate(job, terms, search, judge=judge_of(job, shards), on_round=_live(job, console))
+
+
+def judge_of(job: FederatedJob, shards: Shards) -> Judge:
+    """Return what measures accuracy on the rows that were kept to test on."""
+    learner = make_learner(job, shards)
+    features = shards.test_features.to(job.train.device)
+    labels = shards.test_labels.to(job.train.device)
+    return lambda weights: learner.accuracy(weights.to(job.train.device), features, labels)
+
+
+def _live(job: FederatedJob, console: Console) -> OnRound:
+    """Show accuracy against ε as rounds end."""
+
+    def show(report: RoundReport) -> None:
+        spent = "no ε" if report.claim.epsilon is None else f"ε {report.claim.epsilon:7.3f}"
+        score = "void" if report.accuracy is None else f"accuracy {report.accuracy:6.1%}"
+        bar = "" if report.accuracy is None else "█" * round(24 * report.accuracy)
+        lost = f"  {len(report.dropped)} dropped" if report.dropped else ""
+        why = f"  void: {report.void}" if report.void else ""
+        head = f"round {report.number:4}/{job.federated.rounds}  {spent}  {score}"
+        say(console, f"{head}  {bar:24}{lost}{why}")
+
+    return show
+
+
+def _cost(job: FederatedJob, outcome: Outcome) -> Cost:
+    up, down = (
+        sum(getattr(report, side) for report in outcome.rounds) * job.federated.clients
+        for side in ("bytes_up", "bytes_down")
+    )
+    stages = {"plain": 1, "masked": 5, "shuffled": 3}[job.federated.aggregator]
+    count = stages * len(outcome.rounds) * job.federated.clients
+    traffic = (
+        Traffic(
+            sender="clients",
+            receiver="server",
+            phase="online",
+            messages=count,
+            payload_bytes=int(up),
+        ),
+        Traffic(
+            sender="server",
+            receiver="clients",
+            phase="online",
+            messages=count,
+            payload_bytes=int(down),
+        ),
+    )
+    return Cost(traffic=traffic, offline_rounds=0, online_rounds=2 * stages * len(outcome.rounds))
+
+
+def _leaks(job: FederatedJob, dimension: int) -> tuple[Leak, ...]:
+    seen = find_aggregator(job.federated.aggregator).server_sees
+    return (
+        Leak(
+            to="server",
+            what=seen,
+            why=f"aggregator {job.federated.aggregator!r}",
+            kind="protocol",
+            elements=dimension,
+        ),
+        Leak(
+            to="clients",
+            what="the model after every round",
+            why="the result",
+            kind="output",
+            elements=dimension,
+        ),
+        Leak(
+            to="server",
+            what="who takes part in a round and who drops out",
+            why="needed to add up",
+            kind="size",
+            elements=job.federated.clients,
+        ),
+    )
+
+
+def _claims(job: FederatedJob, outcome: Outcome) -> tuple[Claim, ...]:
+    claims = [outcome.rounds[-1].claim]
+    if job.federated.aggregator == "masked":
+        claims.append(
+            Claim(
+                subject="each client's update in a round, towards the server",
+                guarantee="hidden in the sum of those who stayed",
+                assumptions=(
+                    f"at most {job.federated.colluding_share:.0%} of the clients work with a "
+                    f"{job.federated.server} server",
+                    "X25519, AES and Ed25519 hold; the graph fails with probability 2^-40",
+                    "no proof of range: a client that lies can spoil the sum",
+                ),
+            )
+        )
+    return tuple(claims)
+
+
+def _utility(outcome: Outcome, rows: int) -> tuple[Metric, ...]:
+    last = outcome.rounds[-1]
+    found = (
+        [] if last.accuracy is None else [proportion("accuracy", round(last.accuracy * rows), rows)]
+    )
+    mean_up = sum(report.bytes_up for report in outcome.rounds) / len(outcome.rounds)
+    dropped = sum(len(report.dropped) for report in outcome.rounds) / len(outcome.rounds)
+    void = sum(report.void is not None for report in outcome.rounds)
+    return (
+        *found,
+        Metric(name="bytes sent by a client in a round", value=mean_up, unit="B"),
+        Metric(name="clients dropped in a round", value=dropped, unit="clients"),
+        Metric(name="void rounds", value=float(void), unit="rounds", samples=len(outcome.rounds)),
+    )
+
+
+def _curves(outcome: Outcome) -> tuple[Curve, ...]:
+    rounds = outcome.rounds
+    scored = [(report, report.accuracy) for report in rounds if report.accuracy is not None]
+    curves = [
+        _curve("Accuracy", "round", "accuracy", [(one.number, score) for one, score in scored]),
+        _curve("Upload of a client", "round", "bytes", [(r.number, r.bytes_up) for r in rounds]),
+        _curve("Clients dropped", "round", "clients", [(r.number, len(r.dropped)) for r in rounds]),
+    ]
+    spent = [(one.claim.epsilon, score) for one, score in scored if one.claim.epsilon is not None]
+    if spent:
+        delta = rounds[-1].claim.delta
+        curves.insert(1, _curve("Accuracy against ε", f"ε at δ = {delta:g}", "accuracy", spent))
+    return tuple(curves)
+
+
+def _curve(title: str, x_label: str, y_label: str, points: Sequence[tuple[float, float]]) -> Curve:
+    pairs = tuple((float(x), float(y)) for x, y in points)
+    return Curve(title=title, x_label=x_label, y_label=y_label, name=y_label, points=pairs)
+
+
+def _notes(outcome: Outcome) -> tuple[str, ...]:
+    refused = [f"round {one.number}: {why}" for one in outcome.rounds for why in one.refused]
+    void = [f"round {one.number} is void: {one.void}" for one in outcome.rounds if one.void]
+    shown = [*void, *refused]
+    rest = len(shown) - _MOST_NOTES
+    return (*shown[:_MOST_NOTES], *([f"and {rest} more like these"] if rest > 0 else []))
+
+
+def files_of(outcome: Outcome) -> dict[str, str | bytes]:
+    """Return the files of a run: ledger, rounds, and the weights as little-endian floats."""
+    return {
+        ROUNDS: json.dumps([asdict(report) for report in outcome.rounds], indent=1),
+        LEDGER: json.dumps(ledger_to_record(outcome.ledger), indent=1),
+        WEIGHTS: outcome.weights.astype("<f4").tobytes(),
+    }

@@ -1,0 +1,142 @@
+"""A federated job on Flower: its simulation, and the two apps of a real deployment.
+
+On real nodes the job file lies on every node; its path is the value ``job`` in the node's config
+(clients) or in the run's config (server). A client trains on the rows of its own file.
+"""
+
+import logging
+from pathlib import Path
+
+import torch
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+from flwr.simulation import run_simulation
+
+from tacit.cli.environment import data_folders
+from tacit.cli.federated import files_of, judge_of
+from tacit.cli.federated_data import (
+    LARGEST_WEIGHT,
+    Shards,
+    load_shards,
+    make_learner,
+    make_model,
+)
+from tacit.cli.federated_job import FederatedJob
+from tacit.cli.member import write_files
+from tacit.cli.toml import read_record, read_toml
+from tacit.errors import PartyError
+from tacit.learn.federated import Outcome, Terms, flatten, run_course
+from tacit.learn.federated.course import Judge, OnRound
+from tacit.learn.federated.flower import App, FlowerCarrier, flat_arrays, guard, named_arrays
+from tacit.learn.partition import data_generator
+
+_WAIT_S = 120.0
+
+
+def simulate(
+    job: FederatedJob,
+    terms: Terms,
+    search: tuple[Path, ...],
+    *,
+    judge: Judge,
+    on_round: OnRound,
+) -> Outcome:
+    """Run the job with Flower's simulation: every client a node, in as many workers as cores.
+
+    Raises:
+        PartyError: the simulation ended without a result.
+    """
+    found: list[Outcome] = []
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        found.append(_serve(job, grid, terms, search, judge, on_round))
+
+    nodes = job.federated.clients + (job.federated.aggregator == "shuffled")
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    run_simulation(
+        app,
+        make_client_app(job, search),
+        num_supernodes=nodes,
+        backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
+    )
+    if not found:
+        raise PartyError("server", "Flower's simulation ended without a result; see its log")
+    return found[0]
+
+
+def make_client_app(job: FederatedJob, search: tuple[Path, ...]) -> ClientApp:
+    """Make the app of a simulated client: it trains on its part of the rows, behind the policy."""
+    app = ClientApp(mods=[guard(job.policy(largest_weight=LARGEST_WEIGHT))])
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        client = int(context.node_config["partition-id"])
+        return _train(job, load_shards(job.data, job.federated.clients, search), client, message)
+
+    return app
+
+
+def _train(job: FederatedJob, shards: Shards, client: int, message: Message) -> Message:
+    before = torch.from_numpy(flat_arrays(message.content.array_records["arrays"]))
+    (update,) = make_learner(job, shards).updates(
+        before.to(job.train.device), [client], data_generator()
+    )
+    arrays = named_arrays(make_model(job, shards))(before.numpy() + update.values)
+    return _trained(message, arrays, update.weight)
+
+
+def _trained(message: Message, arrays: ArrayRecord, examples: int) -> Message:
+    content = RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": examples})})
+    return Message(content=content, reply_to=message)
+
+
+def _serve(
+    job: FederatedJob,
+    grid: Grid,
+    terms: Terms,
+    search: tuple[Path, ...],
+    judge: Judge,
+    on_round: OnRound,
+) -> Outcome:
+    model = make_model(job, load_shards(job.data, 1, search))
+    policy = job.policy(largest_weight=LARGEST_WEIGHT)
+    carrier = FlowerCarrier(grid, policy, named_arrays(model), timeout_s=_WAIT_S)
+    carrier.meet()
+    return run_course(carrier, flatten(model), terms, job.course(), judge=judge, on_round=on_round)
+
+
+def _load(path: object) -> FederatedJob:
+    file = Path(str(path))
+    return read_record(read_toml(file), FederatedJob, source=str(file))
+
+
+def _guard_own(message: Message, context: Context, app: App) -> Message:
+    """Hold to the policy of the job file on this node, whatever the server says."""
+    policy = _load(context.node_config["job"]).policy(largest_weight=LARGEST_WEIGHT)
+    return guard(policy)(message, context, app)
+
+
+client_app = ClientApp(mods=[_guard_own])
+server_app = ServerApp()
+
+
+@client_app.train()
+def train_own(message: Message, context: Context) -> Message:
+    """Train on all rows of this node's own data."""
+    job = _load(context.node_config["job"])
+    return _train(job, load_shards(job.data, 1, data_folders()), 0, message)
+
+
+@server_app.main()
+def serve(grid: Grid, context: Context) -> None:
+    """Run the job of the run's config, and write its ledger, rounds and weights to ``out``."""
+    job, search = _load(context.run_config["job"]), data_folders()
+    shards = load_shards(job.data, 1, search)
+    terms = job.policy(largest_weight=LARGEST_WEIGHT).terms(make_learner(job, shards).dimension)
+    outcome = _serve(job, grid, terms, search, judge_of(job, shards), lambda report: None)
+    out = Path(str(context.run_config["out"]))
+    out.mkdir(parents=True, exist_ok=True)
+    write_files(files_of(outcome), out)

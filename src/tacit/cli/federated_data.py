@@ -1,0 +1,90 @@
+"""The rows of a federated job: divided among clients, with some kept to test on."""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from tacit.cli.federated_job import FederatedData, FederatedJob
+from tacit.errors import DataError
+from tacit.learn import Dataset, load_dataset, load_file, split_dataset
+from tacit.learn.federated import Learner, build_model
+from tacit.learn.partition import data_generator, divide
+
+LARGEST_WEIGHT = 2**20
+"""The most examples that a client is given weight for; public, as nobody's count may be."""
+
+_SPLIT_SEED = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Shards:
+    """Rows to train on, whose they are, and rows to test on."""
+
+    features: Tensor
+    labels: Tensor
+    parts: tuple[NDArray[np.int64], ...]
+    test_features: Tensor
+    test_labels: Tensor
+    classes: int
+
+
+@functools.lru_cache(maxsize=1)
+def load_shards(data: FederatedData, clients: int, search: tuple[Path, ...]) -> Shards:
+    """Load the rows and divide them; nodes of a simulation share one copy per process."""
+    whole = _load(data, search)
+    if not whole.is_labelled:
+        raise DataError(f"data set {whole.name!r} has no labels to learn")
+    train, test = (
+        split_dataset(whole, part=part, test_share=data.test_share, seed=_SPLIT_SEED)
+        for part in ("train", "test")
+    )
+    generator = data_generator(data.seed)
+    chosen = np.arange(len(train.labels))
+    if data.rows is not None:
+        chosen = np.sort(generator.permutation(len(chosen))[: data.rows])
+    labels = train.labels[chosen]
+    return Shards(
+        features=torch.tensor(train.scaled()[chosen], dtype=torch.float32),
+        labels=torch.tensor(labels),
+        parts=divide(labels, clients, data.division(), generator),
+        test_features=torch.tensor(test.scaled(), dtype=torch.float32),
+        test_labels=torch.tensor(test.labels),
+        classes=len(whole.label_names),
+    )
+
+
+def make_model(job: FederatedJob, shards: Shards) -> nn.Module:
+    """Build the model of a job."""
+    return build_model(
+        job.model.name,
+        shards.features.shape[1:],
+        shards.classes,
+        seed=job.model.seed,
+        dropout=job.model.dropout,
+    )
+
+
+def make_learner(job: FederatedJob, shards: Shards) -> Learner:
+    """Put rows and model on the job's device."""
+    device = job.train.device
+    return Learner(
+        make_model(job, shards).to(device),
+        shards.features.to(device),
+        shards.labels.to(device),
+        shards.parts,
+        recipe=job.train.recipe(),
+    )
+
+
+def _load(data: FederatedData, search: Sequence[Path]) -> Dataset:
+    if data.set is not None:
+        return load_dataset(data.set, search)
+    if data.file is None:
+        raise DataError("the job names no data; wanted data.set or data.file")
+    return load_file(data.file, label=data.label)

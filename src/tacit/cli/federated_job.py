@@ -1,0 +1,196 @@
+"""The job file of kind "federated": who learns from what, how updates are added, what is promised.
+
+`[privacy]` and `[federated]` can weaken privacy; `[train]` only decides how well it is learned.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from tacit.cli.config import LOCAL, Job, PartyEntry
+from tacit.cli.toml import Problem, RefusedError
+from tacit.errors import ConfigError
+from tacit.learn.federated import AggregatorName, Course, ModelName, Policy, Privacy, Recipe, Wish
+from tacit.learn.federated.masked import Server
+from tacit.learn.federated.shuffled import Method
+from tacit.learn.partition import How, Partition
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederatedData:
+    """[data]: a known set or a file, and how its rows are divided among simulated clients.
+
+    Attributes:
+        set: a known data set.
+        file: a CSV, Parquet or NumPy file instead; on a real node, the rows of this client.
+        label: the column with the classes in the file.
+        test_share: of the rows, to test on.
+        rows: take only so many rows to train on.
+        partition: "iid", "shards" or "dirichlet".
+        shards: pieces per client, for "shards".
+        alpha: of the Dirichlet draws.
+        seed: of the division; not secret.
+    """
+
+    set: str | None = None
+    file: Path | None = field(default=None, metadata=LOCAL)
+    label: str | None = None
+    test_share: float | None = None
+    rows: int | None = None
+    partition: How = "iid"
+    shards: int = 2
+    alpha: float = 0.5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if (self.set is None) == (self.file is None):
+            raise RefusedError(Problem("set", "wanted either 'set' or 'file'"))
+        if self.rows is not None and self.rows < 1:
+            raise RefusedError(Problem("rows", f"wanted at least 1, got {self.rows}"))
+        self.division()
+
+    def division(self) -> Partition:
+        """Return how rows are divided."""
+        return Partition(how=self.partition, shards=self.shards, alpha=self.alpha)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederatedModel:
+    """[model]: what is trained."""
+
+    name: ModelName = "linear"
+    dropout: float = 0.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederatedTable:
+    """[federated]: who takes part, and how updates become a mean.
+
+    Attributes:
+        clients: how many.
+        rounds: how many at most; privacy is planned for all of them.
+        aggregator: "plain", "masked" or "shuffled".
+        minimum: fewest clients whose mean is shown; 0.6 of them if not given.
+        drop_rate: the share of clients that may fall silent in a round.
+        colluding_share: the share of clients that may work with the server.
+        server: "curious" or "malicious".
+        engine: "light" is one process; "flower" is Flower's simulation, on Ray.
+        simulated_drops: the share of clients that the light engine lets fall silent.
+    """
+
+    clients: int
+    rounds: int
+    aggregator: AggregatorName = "masked"
+    minimum: int | None = None
+    drop_rate: float = 0.1
+    colluding_share: float = 0.1
+    server: Server = "malicious"
+    engine: Literal["light", "flower"] = "light"
+    simulated_drops: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.clients < 2:
+            raise RefusedError(Problem("clients", f"wanted at least 2, got {self.clients}"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacyTable:
+    """[privacy]: what is promised to each client."""
+
+    kind: Privacy = "none"
+    target_epsilon: float | None = None
+    delta: float = 1e-5
+    clip: float | None = None
+    accountant: str | None = None
+    reports: int = 8
+    method: Method = "direction"
+
+    def __post_init__(self) -> None:
+        self.wish()
+
+    def wish(self) -> Wish:
+        """Return what is asked for."""
+        return Wish(
+            kind=self.kind,
+            clip=self.clip,
+            epsilon=self.target_epsilon,
+            delta=self.delta,
+            accountant=self.accountant,
+            reports=self.reports,
+            method=self.method,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainTable:
+    """[train]: how a client trains, and how the server goes on."""
+
+    steps: int = 10
+    batch: int = 32
+    rate: float = 0.1
+    l2: float = 0.0
+    server_rate: float = 1.0
+    momentum: float = 0.0
+    patience: int = 0
+    device: str = field(default="cpu", metadata=LOCAL)
+
+    def __post_init__(self) -> None:
+        self.recipe()
+
+    def recipe(self) -> Recipe:
+        """Return how a client trains."""
+        return Recipe(steps=self.steps, batch=self.batch, rate=self.rate, l2=self.l2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederatedJob(Job):
+    """A job of kind "federated"."""
+
+    data: FederatedData
+    federated: FederatedTable
+    parties: Mapping[str, PartyEntry] = field(default_factory=dict)
+    model: FederatedModel = field(default_factory=FederatedModel)
+    privacy: PrivacyTable = field(default_factory=PrivacyTable)
+    train: TrainTable = field(default_factory=TrainTable)
+
+    def __post_init__(self) -> None:
+        if self.parties:
+            raise RefusedError(
+                Problem(
+                    "parties", "a federated job names no parties: clients are simulated, or join"
+                )
+            )
+        try:
+            self.policy(largest_weight=1)
+        except ConfigError as error:
+            raise RefusedError(Problem("federated", str(error))) from error
+
+    def role(self, party: str) -> str:
+        """Say what a party does."""
+        return "trains together with others"
+
+    def policy(self, *, largest_weight: int) -> Policy:
+        """Return what all sides hold to."""
+        table = self.federated
+        return Policy(
+            clients=table.clients,
+            rounds=table.rounds,
+            aggregator=table.aggregator,
+            wish=self.privacy.wish(),
+            minimum=table.minimum or max(2, int(0.6 * table.clients)),
+            drop_rate=table.drop_rate,
+            colluding_share=table.colluding_share,
+            server=table.server,
+            largest_weight=largest_weight if self.privacy.kind == "none" else 1,
+        )
+
+    def course(self) -> Course:
+        """Return how the run goes on from round to round."""
+        return Course(
+            rounds=self.federated.rounds,
+            server_rate=self.train.server_rate,
+            momentum=self.train.momentum,
+            patience=self.train.patience,
+        )

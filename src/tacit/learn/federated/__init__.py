@@ -1,0 +1,64 @@
+"""Federated learning: aggregation that hides the single update, on Flower or in one process."""
+
+from tacit.learn.federated.adaptive import attribute_scale
+from tacit.learn.federated.aggregators import (
+    AGGREGATORS,
+    Aggregator,
+    AggregatorName,
+    Seat,
+    find_aggregator,
+)
+from tacit.learn.federated.contract import (
+    Aggregate,
+    ClientSide,
+    Meter,
+    Offer,
+    ServerSide,
+    Update,
+    run_round,
+)
+from tacit.learn.federated.course import Carrier, Course, Outcome, RoundReport, run_course
+from tacit.learn.federated.engine import Hall
+from tacit.learn.federated.models import MODELS, ModelName, build_model, flatten
+from tacit.learn.federated.packing import VoidRound
+from tacit.learn.federated.policy import Policy
+from tacit.learn.federated.privacy import PRIVACIES, Crowd, Privacy, Promise, Wish, promise
+from tacit.learn.federated.terms import Terms
+from tacit.learn.federated.training import Learner, Recipe
+
+__all__ = [
+    "AGGREGATORS",
+    "MODELS",
+    "PRIVACIES",
+    "Aggregate",
+    "Aggregator",
+    "AggregatorName",
+    "Carrier",
+    "ClientSide",
+    "Course",
+    "Crowd",
+    "Hall",
+    "Learner",
+    "Meter",
+    "ModelName",
+    "Offer",
+    "Outcome",
+    "Policy",
+    "Privacy",
+    "Promise",
+    "Recipe",
+    "RoundReport",
+    "Seat",
+    "ServerSide",
+    "Terms",
+    "Update",
+    "VoidRound",
+    "Wish",
+    "attribute_scale",
+    "build_model",
+    "find_aggregator",
+    "flatten",
+    "promise",
+    "run_course",
+    "run_round",
+]

@@ -1,0 +1,122 @@
+"""The light engine: all clients, and the shuffler, in this process."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import final
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tacit.crypto import make_key_pair
+from tacit.errors import InputError, PartyError
+from tacit.learn.federated.adaptive import attribute_scale
+from tacit.learn.federated.aggregators import Aggregator, Seat
+from tacit.learn.federated.contract import Aggregate, ClientSide, Meter, Offer, Update, run_round
+from tacit.learn.federated.shuffled import SHUFFLER, Shuffler
+from tacit.learn.federated.shuffled.sides import make_shuffler
+from tacit.learn.federated.terms import Terms
+from tacit.learn.federated.training import Learner
+from tacit.ring import Prg
+
+_TOGETHER = 32  # clients trained side by side
+_MOST_STAGES = 5
+
+
+@final
+class Hall:
+    """A `Carrier` that walks from one client object to the next."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        aggregator: Aggregator,
+        *,
+        drop_rate: float,
+        generator: np.random.Generator,
+    ) -> None:
+        self._learner, self._aggregator = learner, aggregator
+        self._drop_rate, self._generator = drop_rate, generator
+        self._signing = [Ed25519PrivateKey.generate() for _ in range(learner.clients)]
+        self._shuffler_keys = make_key_pair()
+        self._shuffler: Shuffler | None = None
+
+    def carry(self, weights: Tensor, terms: Terms, meter: Meter) -> Aggregate:
+        """Run a round with every client of the learner."""
+        if self._shuffler is None:
+            self._shuffler = make_shuffler(terms, self._shuffler_keys, Prg.from_os())
+        clients = [self._sit(terms, index) for index in range(terms.clients)]
+        scale = None
+        if terms.promise.kind == "local-adaptive":
+            scale = attribute_scale(weights.cpu().numpy(), self._learner.shapes)
+        source = _Source(self._learner, weights, scale, self._generator)
+        silent_from = self._draw_silence(terms.clients)
+        stage = 0
+
+        def exchange(messages: dict[int, bytes]) -> Iterator[tuple[int, bytes | PartyError]]:
+            nonlocal stage
+            source.expect([index for index in messages if silent_from.get(index, 99) > stage])
+            for index, message in messages.items():
+                if silent_from.get(index, 99) > stage:
+                    yield index, self._answer(index, message, clients, source.offer(index))
+            stage += 1
+
+        for index in range(terms.clients):
+            meter.down[index] = 4 * terms.dimension
+        found = run_round(self._aggregator.make_server(terms, Prg.from_os()), exchange, meter)
+        return found if scale is None else replace(found, mean=found.mean * scale)
+
+    def _sit(self, terms: Terms, index: int) -> ClientSide:
+        seat = Seat(index=index, signing=self._signing[index], shuffler=self._shuffler_keys.public)
+        return self._aggregator.make_client(terms, seat, Prg.from_os())
+
+    def _draw_silence(self, clients: int) -> dict[int, int]:
+        """Choose who falls silent, and before which stage."""
+        silent = np.flatnonzero(self._generator.random(clients) < self._drop_rate)
+        return {int(index): int(self._generator.integers(_MOST_STAGES)) for index in silent}
+
+    def _answer(
+        self, index: int, message: bytes, clients: Sequence[ClientSide], offer: Offer
+    ) -> bytes | PartyError:
+        try:
+            if index == SHUFFLER and self._shuffler is not None:
+                return self._shuffler.shuffle(message)
+            return clients[index].answer(message, offer)
+        except PartyError as error:
+            return error
+        except InputError as error:
+            # Its own update cannot be used: it says so and leaves.
+            return PartyError(f"client {index}", str(error))
+
+
+@final
+class _Source:
+    """Trains clients in groups, when the first of a group is asked for its update."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        weights: Tensor,
+        scale: NDArray[np.float64] | None,
+        generator: np.random.Generator,
+    ) -> None:
+        self._learner, self._weights, self._generator = learner, weights, generator
+        self._scale = scale
+        self._expected: list[int] = []
+        self._ready: dict[int, Update] = {}
+
+    def expect(self, clients: Sequence[int]) -> None:
+        self._expected = [index for index in clients if index != SHUFFLER]
+
+    def offer(self, index: int) -> Offer:
+        return lambda: self._take(index)
+
+    def _take(self, index: int) -> Update:
+        if index not in self._ready:
+            at = self._expected.index(index)
+            group = self._expected[at : at + _TOGETHER]
+            found = self._learner.updates(self._weights, group, self._generator)
+            self._ready = dict(zip(group, found, strict=True))
+        update = self._ready.pop(index)
+        return update if self._scale is None else Update(update.values / self._scale, update.weight)

@@ -1,0 +1,79 @@
+"""What a party of a federated run holds to, before it knows the model: from it the terms follow."""
+
+import functools
+from dataclasses import dataclass
+
+from tacit.errors import ConfigError
+from tacit.learn.federated.aggregators import AggregatorName, find_aggregator
+from tacit.learn.federated.masked import Server
+from tacit.learn.federated.privacy import Crowd, Wish, promise
+from tacit.learn.federated.terms import Terms
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """The conditions on which a client lets its update go, and on which a server asks for it.
+
+    Attributes:
+        clients: how many take part.
+        rounds: how many rounds at most; the privacy is planned for all of them.
+        aggregator: how updates become a mean.
+        wish: the privacy asked for, with the clip.
+        minimum: fewest clients whose mean may be shown.
+        drop_rate: the share of clients that may fall silent in a round.
+        colluding_share: the share that may work with the server.
+        server: what the server is assumed to do.
+        keys: the Ed25519 public keys of all who may take part. Without them whoever runs the
+            server can invent clients: masked sums are then safe from a curious server only.
+        largest_weight: the most examples that a client is given weight for, without privacy; 1
+            weighs all alike.
+    """
+
+    clients: int
+    rounds: int
+    aggregator: AggregatorName
+    wish: Wish
+    minimum: int
+    drop_rate: float = 0.1
+    colluding_share: float = 0.1
+    server: Server = "malicious"
+    keys: frozenset[bytes] | None = None
+    largest_weight: int = 1
+
+    def __post_init__(self) -> None:
+        find_aggregator(self.aggregator).check(self.wish.kind)
+        if not 2 <= self.minimum <= self.clients:
+            raise ConfigError(f"minimum must be 2 to {self.clients} clients, got {self.minimum}")
+        if self.rounds < 1:
+            raise ConfigError(f"rounds must be 1 or more, got {self.rounds}")
+
+    def terms(self, dimension: int) -> Terms:
+        """Work out the terms of every round for a model of so many parameters.
+
+        Raises:
+            ConfigError: the privacy that is wished for cannot be had.
+        """
+        return _terms(self, dimension)
+
+
+@functools.lru_cache(maxsize=8)
+def _terms(policy: Policy, dimension: int) -> Terms:
+    crowd = Crowd(
+        clients=policy.clients,
+        minimum=policy.minimum,
+        colluding=int(policy.colluding_share * policy.clients),
+        rounds=policy.rounds,
+        dimension=dimension,
+    )
+    found = promise(policy.wish, crowd, is_split=find_aggregator(policy.aggregator).is_split)
+    return Terms(
+        clients=policy.clients,
+        dimension=dimension,
+        minimum=policy.minimum,
+        promise=found,
+        drop_rate=policy.drop_rate,
+        colluding_share=policy.colluding_share,
+        server=policy.server,
+        keys=policy.keys,
+        largest_weight=policy.largest_weight,
+    )

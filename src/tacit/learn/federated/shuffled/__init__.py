@@ -1,0 +1,33 @@
+"""The shuffle model: reports that are randomised, sealed, and parted from those who sent them."""
+
+from tacit.learn.federated.shuffled.plan import (
+    METHODS,
+    Method,
+    ShuffledPlan,
+    dummies,
+    encode,
+    estimate,
+    new_session,
+)
+from tacit.learn.federated.shuffled.roles import (
+    SHUFFLER,
+    ShuffledClient,
+    ShuffledServer,
+    Shuffler,
+    read_open,
+)
+
+__all__ = [
+    "METHODS",
+    "SHUFFLER",
+    "Method",
+    "ShuffledClient",
+    "ShuffledPlan",
+    "ShuffledServer",
+    "Shuffler",
+    "dummies",
+    "encode",
+    "estimate",
+    "new_session",
+    "read_open",
+]

@@ -1,0 +1,130 @@
+"""Shuffled aggregation as the engines run it: plan from the terms, answer whatever comes."""
+
+from dataclasses import replace
+from typing import final
+
+import torch
+
+from tacit.crypto import KeyPair, make_key_pair
+from tacit.dp import clip
+from tacit.errors import ConfigError, DisagreementError, PartyError
+from tacit.learn.federated.contract import Aggregate, Offer
+from tacit.learn.federated.packing import VoidRound, kind_of
+from tacit.learn.federated.shuffled.plan import ShuffledPlan, new_session
+from tacit.learn.federated.shuffled.roles import (
+    OPEN,
+    SHUFFLER,
+    ShuffledClient,
+    ShuffledServer,
+    Shuffler,
+    read_open,
+)
+from tacit.learn.federated.terms import Terms
+from tacit.ring import Prg
+
+
+def plan_from(terms: Terms) -> ShuffledPlan:
+    """Derive the plan of a round; all who hold the same terms find the same, but for the session.
+
+    Raises:
+        ConfigError: the promise is not one for the shuffle model.
+    """
+    promise = terms.promise
+    if promise.local_epsilon is None or promise.clip is None:
+        raise ConfigError(
+            f"aggregator 'shuffled' goes with privacy 'shuffle', got {promise.kind!r}"
+        )
+    return ShuffledPlan(
+        clients=terms.clients,
+        minimum=terms.minimum,
+        dimension=terms.dimension,
+        l2_bound=promise.clip,
+        method=promise.method,
+        reports=promise.reports,
+        steps=1,
+        local_epsilon=promise.local_epsilon,
+        session=new_session(),
+    )
+
+
+@final
+class ShuffledServerSide:
+    """A `ShuffledServer` with a key of its own for the round."""
+
+    def __init__(self, terms: Terms) -> None:
+        self._server = ShuffledServer(plan_from(terms), make_key_pair())
+
+    def invite(self) -> dict[int, bytes]:
+        """Invite everyone."""
+        return self._server.invite()
+
+    def accept(self, index: int, message: bytes) -> None:
+        """Take an answer of the current stage."""
+        self._server.accept(index, message)
+
+    def complain(self, index: int, error: PartyError) -> None:
+        """Void the round if the shuffler refused, or a client misses its reports."""
+        if index == SHUFFLER or error.party == "shuffler":
+            raise VoidRound(error.party, error.reason) from error
+
+    def close(self) -> dict[int, bytes]:
+        """End a stage."""
+        return self._server.close()
+
+    def aggregate(self) -> Aggregate:
+        """Return the estimated mean."""
+        survivors = self._server.survivors
+        return Aggregate(self._server.mean(), len(survivors), survivors)
+
+
+@final
+class ShuffledClientSide:
+    """A `ShuffledClient` that knows what to answer."""
+
+    def __init__(
+        self, terms: Terms, *, shuffler: bytes, prg: Prg, saved: tuple[bytes, bytes] | None = None
+    ) -> None:
+        self._terms, self._shuffler, self._prg = terms, shuffler, prg
+        self._client: ShuffledClient | None = None
+        self._invitation = b""
+        if saved is not None:
+            self._invitation, state = saved
+            self._client = self._make(*read_open(self._invitation))
+            self._client.load(state)
+
+    def answer(self, message: bytes, offer: Offer) -> bytes:
+        """Report, or confirm that the reports arrived."""
+        if kind_of(message, sender="server") == OPEN:
+            return self._report(message, offer)
+        if self._client is None:
+            raise PartyError("server", "it did not invite this client to the round")
+        return self._client.confirm(message)
+
+    def save(self) -> bytes:
+        """Write the state."""
+        return b"" if self._client is None else self._client.save()
+
+    @property
+    def invitation(self) -> bytes:
+        """The invitation that a saved state goes with."""
+        return self._invitation
+
+    def _report(self, message: bytes, offer: Offer) -> bytes:
+        plan, server = read_open(message)
+        if self._client is not None:
+            raise PartyError("server", "it invited this client a second time")
+        if plan != replace(plan_from(self._terms), session=plan.session):
+            raise DisagreementError(
+                "server", "its plan of the round is not the one that follows from the terms"
+            )
+        self._invitation = message
+        self._client = self._make(plan, server)
+        return self._client.report(clip(torch.from_numpy(offer().values), l2_bound=plan.l2_bound))
+
+    def _make(self, plan: ShuffledPlan, server: bytes) -> ShuffledClient:
+        return ShuffledClient(plan, server=server, shuffler=self._shuffler, prg=self._prg)
+
+
+def make_shuffler(terms: Terms, mine: KeyPair, prg: Prg) -> Shuffler:
+    """Make a shuffler that holds to the terms."""
+    return Shuffler(mine, minimum=terms.minimum, reports=terms.promise.reports, prg=prg)

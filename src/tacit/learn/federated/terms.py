@@ -1,0 +1,80 @@
+"""What both sides of an aggregation know before it begins, each from its own job file."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tacit.dp import clip
+from tacit.errors import ConfigError
+from tacit.learn.federated.contract import Floats
+from tacit.learn.federated.masked import LARGEST_WEIGHT, Server
+from tacit.learn.federated.privacy import Grid, Promise
+from tacit.ring import Prg, discrete_gaussian
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """The terms of one round.
+
+    Attributes:
+        clients: how many are asked.
+        dimension: numbers in an update.
+        minimum: fewest clients whose mean may be shown.
+        promise: the privacy that was promised, with clip and noise.
+        drop_rate: the share of clients that may fall silent.
+        colluding_share: the share that may work with the server.
+        server: what the server is assumed to do.
+        keys: the Ed25519 public keys of all who may take part, if they are named.
+        largest_weight: the most examples that a client is given weight for; 1 weighs all alike.
+    """
+
+    clients: int
+    dimension: int
+    minimum: int
+    promise: Promise
+    drop_rate: float = 0.1
+    colluding_share: float = 0.1
+    server: Server = "malicious"
+    keys: frozenset[bytes] | None = None
+    largest_weight: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.largest_weight <= LARGEST_WEIGHT:
+            raise ConfigError(
+                f"the largest weight must be 1 to {LARGEST_WEIGHT}, got {self.largest_weight}"
+            )
+        if self.promise.kind != "none" and self.largest_weight != 1:
+            raise ConfigError(
+                "with differential privacy every client weighs the same: the number of examples "
+                "is private too"
+            )
+
+
+def clip_l2(values: Floats, bound: float | None) -> Floats:
+    """Shorten a vector to an L2 norm; one that is not finite is refused.
+
+    Raises:
+        DataError: not finite.
+    """
+    if bound is None:
+        return values
+    return clip(torch.from_numpy(values), l2_bound=bound).value.numpy()
+
+
+def draw_noise(grid: Grid, count: int, prg: Prg) -> NDArray[np.int64]:
+    """Draw one part of the noise, in steps of the grid.
+
+    Guarantee: exact discrete Gaussian, if the stream is uniform; ``grid.event`` accounts for it.
+    Cost: 0 rounds.
+    """
+    drawn: NDArray[np.int64] = discrete_gaussian(prg, count, sigma2=grid.sigma2).numpy()
+    return drawn
+
+
+def on_grid(grid: Grid, values: Floats, prg: Prg) -> NDArray[np.float64]:
+    """Round to the grid without bias and add one part of the noise."""
+    coins = prg.below(2**53, values.size).numpy() * 2.0**-53
+    steps = np.floor(values.astype(np.float64) * grid.scale + coins)
+    return (steps + draw_noise(grid, values.size, prg)) / grid.scale

@@ -1,0 +1,191 @@
+"""What every aggregator must do, whatever its privacy: one suite over the whole table."""
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tacit.crypto import make_key_pair
+from tacit.errors import ConfigError, InputError, PartyError
+from tacit.learn.federated import (
+    AGGREGATORS,
+    Meter,
+    Policy,
+    Seat,
+    Update,
+    VoidRound,
+    Wish,
+    find_aggregator,
+    run_round,
+)
+from tacit.learn.federated.shuffled import SHUFFLER
+from tacit.learn.federated.shuffled.sides import make_shuffler
+from tacit.ring import Prg
+
+CASES = [(name, kind) for name, known in AGGREGATORS.items() for kind in known.privacies]
+CLIENTS, DIMENSION = 6, 5
+GENEROUS = 1e4  # ε: noise too small to hide a wrong mean
+
+
+def make_policy(name, kind, **changes):
+    wish = Wish(
+        kind=kind, clip=1.0, epsilon=None if kind == "none" else GENEROUS, accountant="basic"
+    )
+    wish = wish if kind != "none" else Wish(kind="none", clip=1.0)
+    settings = {
+        "clients": CLIENTS,
+        "rounds": 1,
+        "aggregator": name,
+        "wish": wish,
+        "minimum": 4,
+        "drop_rate": 0.2,
+        "colluding_share": 0.0,
+        "largest_weight": 9 if kind == "none" else 1,
+    }
+    return Policy(**{**settings, **changes})
+
+
+class Stage:
+    """Clients of one aggregator that all offer something, and may be silent or tampered with."""
+
+    def __init__(self, policy, offers, *, silent=(), tamper=None):
+        self.terms = policy.terms(DIMENSION)
+        self.aggregator = find_aggregator(policy.aggregator)
+        keys = make_key_pair()
+        self.shuffler = make_shuffler(self.terms, keys, Prg.from_os())
+        self.clients = [
+            self.aggregator.make_client(
+                self.terms,
+                Seat(index=i, signing=Ed25519PrivateKey.generate(), shuffler=keys.public),
+                Prg.from_os(),
+            )
+            for i in range(policy.clients)
+        ]
+        self.offers, self.silent, self.tamper = offers, silent, tamper
+        self.meter = Meter()
+
+    def run(self):
+        server = self.aggregator.make_server(self.terms, Prg.from_os())
+        return run_round(server, self.exchange, self.meter)
+
+    def exchange(self, messages):
+        for index, message in messages.items():
+            if index not in self.silent:
+                answer = self.answer(index, message)
+                yield index, self.tamper(index, answer) if self.tamper else answer
+
+    def answer(self, index, message):
+        try:
+            if index == SHUFFLER:
+                return self.shuffler.shuffle(message)
+            return self.clients[index].answer(message, lambda: self.offers[index])
+        except PartyError as error:
+            return error
+        except InputError as error:
+            return PartyError(f"client {index}", str(error))
+
+
+def make_offers(weights=(1,) * CLIENTS):
+    # Of one direction and full length: the shuffle model's few reports suffice for a rough check.
+    vector = np.zeros(DIMENSION, np.float32)
+    vector[0] = 1.0
+    return [Update(vector * (0.5 + 0.1 * i), weight) for i, weight in enumerate(weights)]
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_the_mean_is_that_of_the_survivors(name, kind):
+    stage = Stage(make_policy(name, kind), make_offers(), silent={2})
+    found = stage.run()
+    assert found.survivors == (0, 1, 3, 4, 5)
+    wanted = np.mean([stage.offers[i].values for i in found.survivors], axis=0)
+    # The shuffle model's randomiser keeps a variance of order d / n however large ε is.
+    assert np.allclose(found.mean, wanted, atol=2.0 if kind == "shuffle" else 0.05)
+
+
+@pytest.mark.parametrize("name", ["plain", "masked"])
+def test_clients_weigh_as_many_as_they_have_examples(name):
+    offers = make_offers(weights=(1, 2, 3, 4, 5, 9))
+    found = Stage(make_policy(name, "none"), offers).run()
+    wanted = np.average(
+        [offer.values for offer in offers], axis=0, weights=[offer.weight for offer in offers]
+    )
+    assert found.weight == 24
+    assert np.allclose(found.mean, wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_a_longer_update_counts_no_more_than_the_clip(name, kind):
+    offers = make_offers()
+    offers[0] = Update(offers[0].values * 1e6, 1)
+    found = Stage(make_policy(name, kind), offers).run()
+    assert np.linalg.norm(found.mean) < 3.0
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_an_update_that_is_not_finite_is_refused_and_its_client_named(name, kind):
+    offers = make_offers()
+    offers[3] = Update(np.full(DIMENSION, np.nan, np.float32), 1)
+    stage = Stage(make_policy(name, kind), offers)
+    found = stage.run()
+    assert 3 not in found.survivors
+    assert [error.party for error in stage.meter.refused] == ["client 3"]
+    assert np.isfinite(found.mean).all()
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_a_round_with_too_few_clients_is_void(name, kind):
+    with pytest.raises(VoidRound, match=r"3 .*wants 4"):
+        Stage(make_policy(name, kind), make_offers(), silent={0, 1, 2}).run()
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_an_answer_cut_short_is_refused_by_name(name, kind):
+    def cut(index, answer):
+        return answer[:-1] if index == 1 and isinstance(answer, bytes) else answer
+
+    stage = Stage(make_policy(name, kind), make_offers(), tamper=cut)
+    found = stage.run()
+    assert 1 not in found.survivors
+    assert stage.meter.refused[0].party == "client 1"
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_the_promise_keeps_its_target_or_says_that_there_is_none(name, kind):
+    claim = make_policy(name, kind).terms(DIMENSION).promise.claim
+    if kind == "none":
+        assert claim.guarantee == "no guarantee"
+    else:
+        assert claim.epsilon <= GENEROUS
+        assert claim.relation == "replacing one client"
+
+
+def test_a_privacy_that_does_not_fit_the_aggregator_is_refused():
+    with pytest.raises(ConfigError, match="'shuffled' goes with privacy shuffle, got 'central'"):
+        make_policy("shuffled", "central")
+
+
+def test_a_target_that_cannot_be_met_is_refused_before_anything_runs():
+    wish = Wish(kind="shuffle", clip=1.0, epsilon=1e-5, delta=1e-9)
+    with pytest.raises(ConfigError, match="the best this plan reaches"):
+        make_policy("shuffled", "shuffle", wish=wish, rounds=1000).terms(DIMENSION)
+
+
+@pytest.mark.parametrize("name", ["masked", "shuffled"])
+def test_a_server_with_other_terms_than_the_client_is_refused(name):
+    kind = AGGREGATORS[name].privacies[0]
+    mine = Stage(make_policy(name, kind), make_offers())
+    theirs = make_policy(name, kind, minimum=2).terms(DIMENSION)
+    server = find_aggregator(name).make_server(theirs, Prg.from_os())
+    with pytest.raises(PartyError, match="'server' failed: its plan of the round is not the one"):
+        mine.clients[0].answer(server.invite()[0], lambda: mine.offers[0])
+
+
+def test_an_update_above_the_clip_is_refused_by_a_plain_server_and_named():
+    def swell(index, answer):
+        if index != 4:
+            return answer
+        values = np.frombuffer(answer[-4 * DIMENSION :], "<f4") * 50
+        return answer[: -4 * DIMENSION] + values.astype("<f4").tobytes()
+
+    stage = Stage(make_policy("plain", "none"), make_offers(), tamper=swell)
+    assert 4 not in stage.run().survivors
+    assert "the clip is 1" in str(stage.meter.refused[0])

@@ -1,0 +1,168 @@
+"""The Flower mod and carrier, with nodes that are called instead of reached."""
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'tacit[fl]'")
+
+from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.supercore.task_identity import TaskIdentity
+
+from tacit.errors import PartyError
+from tacit.learn.federated import Course, Policy, Wish, run_course
+from tacit.learn.federated.flower import FlowerCarrier, guard, named_arrays
+
+MODEL = torch.nn.Linear(2, 1)
+
+
+@pytest.fixture(autouse=True)
+def _as_a_server(monkeypatch):
+    """Stand in for the process that Flower would have started."""
+    for name in ("_run_id", "_node_id", "_task_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+
+
+class Nodes:
+    """A grid whose nodes answer when they are asked; some are silent."""
+
+    def __init__(self, app, contexts, silent=()):
+        self.app, self.contexts, self.silent = app, contexts, silent
+        self.replies, self.sent = {}, 0
+
+    def get_node_ids(self):
+        return list(self.contexts)
+
+    def push_messages(self, messages):
+        found = []
+        for message in messages:
+            self.sent += 1
+            message.metadata.__dict__["_message_id"] = f"message {self.sent}"
+            node = message.metadata.dst_node_id
+            found.append(f"message {self.sent}")
+            if node not in self.silent:
+                self.replies[found[-1]] = self.app(message, self.contexts[node])
+        return found
+
+    def pull_messages(self, identities):
+        return [self.replies.pop(one) for one in identities if one in self.replies]
+
+
+def make_app(policy, step=0.1):
+    app = ClientApp(mods=[guard(policy)])
+
+    @app.train()
+    def train(message, context):
+        size = step * (1 + context.node_config["partition-id"])
+        given = message.content["arrays"]
+        arrays = ArrayRecord({name: Array(one.numpy() + size) for name, one in given.items()})
+        metrics = MetricRecord({"num-examples": 3})
+        return Message(RecordDict({"arrays": arrays, "m": metrics}), reply_to=message)
+
+    return app
+
+
+def make_policy(aggregator="masked", kind="none", rounds=1, **changes):
+    epsilon = None if kind == "none" else 1e4
+    settings = {
+        "clients": 4,
+        "rounds": rounds,
+        "aggregator": aggregator,
+        "wish": Wish(kind=kind, clip=1.0, epsilon=epsilon, accountant="basic" if epsilon else None),
+        "minimum": 3,
+        "drop_rate": 0.25,
+        "colluding_share": 0.0,
+    }
+    return Policy(**{**settings, **changes})
+
+
+def make_contexts(count):
+    return {
+        100 + number: Context(
+            run_id=1,
+            node_id=100 + number,
+            node_config={"partition-id": number},
+            state=RecordDict(),
+            run_config={},
+        )
+        for number in range(count)
+    }
+
+
+def train(policy, contexts, *, app=None, silent=(), rounds=1):
+    grid = Nodes(app or make_app(policy), contexts, silent)
+    carrier = FlowerCarrier(grid, policy, named_arrays(MODEL), timeout_s=0.3)
+    carrier.meet()
+    return run_course(
+        carrier,
+        torch.zeros(3),
+        policy.terms(3),
+        Course(rounds=rounds),
+        judge=lambda weights: None,
+        on_round=lambda report: None,
+    )
+
+
+@pytest.mark.parametrize("aggregator", ["plain", "masked"])
+def test_an_app_with_the_mod_is_aggregated(aggregator):
+    outcome = train(make_policy(aggregator), make_contexts(4))
+    assert np.allclose(outcome.weights, 0.25, atol=1e-5)
+    assert outcome.rounds[0].survivors == (0, 1, 2, 3)
+
+
+def test_a_silent_node_is_left_out():
+    outcome = train(make_policy(), make_contexts(4), silent={103})
+    assert outcome.rounds[0].dropped == (3,)
+    assert np.allclose(outcome.weights, 0.2, atol=1e-5)
+
+
+def test_a_node_of_its_own_shuffles():
+    policy = make_policy("shuffled", "shuffle")
+    outcome = train(policy, make_contexts(5))
+    assert outcome.rounds[0].void is None
+    assert outcome.rounds[0].survivors == (0, 1, 2, 3)
+
+
+def test_adaptive_noise_travels_too():
+    outcome = train(make_policy("plain", "local-adaptive"), make_contexts(4))
+    assert np.allclose(outcome.weights, 0.25, atol=0.05)
+
+
+def test_a_client_refuses_more_rounds_than_its_policy_has():
+    contexts = make_contexts(4)
+    client = make_app(make_policy(rounds=1))
+    outcome = train(make_policy(rounds=1), contexts, app=client, rounds=2)
+    assert outcome.rounds[0].void is None
+    assert "more than the 1 rounds of the policy" in outcome.rounds[1].refused[0]
+    assert outcome.rounds[1].void is not None
+
+
+def test_a_client_refuses_a_server_with_weaker_terms():
+    outcome = train(make_policy(minimum=2), make_contexts(4), app=make_app(make_policy(minimum=4)))
+    assert outcome.rounds[0].void is not None
+    assert "its plan of the round is not the one" in outcome.rounds[0].refused[0]
+
+
+def test_clients_whose_keys_the_policy_does_not_name_are_refused():
+    policy = make_policy(keys=frozenset({bytes(32)}))
+    outcome = train(policy, make_contexts(4))
+    assert outcome.rounds[0].void is not None
+    assert "its key is not one that the job names" in outcome.rounds[0].refused[0]
+
+
+def test_too_few_nodes_are_waited_for_and_named():
+    with pytest.raises(PartyError, match="2 nodes came, the job wants 4"):
+        train(make_policy(), make_contexts(2))
+
+
+def test_messages_of_others_pass_the_mod_untouched():
+    app = ClientApp(mods=[guard(make_policy())])
+
+    @app.query()
+    def query(message, context):
+        return Message(RecordDict(), reply_to=message)
+
+    message = Message(content=RecordDict(), dst_node_id=100, message_type="query")
+    message.metadata.__dict__["_message_id"] = "one"
+    assert app(message, make_contexts(1)[100]).has_content()
