@@ -18,6 +18,7 @@ from tacit.llm.private.setup import Kept, OwnerVault, agree_on, give_weights, se
 from tacit.llm.private.shelf import Shelf
 from tacit.llm.private.tape import Tape
 from tacit.llm.private.transfer import cover, pads
+from tacit.llm.private.turns import Turns
 from tacit.party import Session
 from tacit.ring import KEY_BYTES, Prg, from_bytes
 from tacit.transport import frame_bytes
@@ -65,6 +66,7 @@ class _Conversation:
     ) -> None:
         self._session, self._seats, self._vault, self._index = session, seats, vault, index
         self._plan = vault.plan
+        self._kept = kept
         self._prg = Prg(kept.key)
         send_key(session, seats.dealer, f"{channel('key', index)}/owner", kept.key)
         self._talk = Channel(session, seats.user, channel("run", index))
@@ -92,6 +94,9 @@ class _Conversation:
             if int(words[0]):
                 return
             order = read_order(words[1:], sender=user, architecture=self._plan.architecture)
+            if order.number <= self._kept.last_order:
+                raise FrameError(user, f"made order {order.number} twice; masks are used once")
+            self._kept.last_order = order.number
             stock = self._receive(order)
             with self._changed:
                 self._stocks[order.number] = stock
@@ -104,8 +109,9 @@ class _Conversation:
     def serve(self) -> None:
         """Run passes until the user closes the conversation."""
         previous: tuple[Stock, int] | None = None
+        turns = Turns(self._seats.user)
         while True:
-            op, number, run, shift, hot = self._command(previous)
+            op, number, run, shift, hot = self._command(turns)
             if op == CLOSE:
                 return
             if op != RUN and previous is not None:
@@ -114,6 +120,7 @@ class _Conversation:
                 self._talk.flush()
                 continue
             stock = self._wait_for(number)
+            turns.take(op, stock.order, run)
             if previous is None or op == RUN:
                 stream = self._serving.embed_prompt(stock, hot)
             else:
@@ -121,7 +128,7 @@ class _Conversation:
             self._serving.run(stock, run, stream)
             previous = stock, run
 
-    def _command(self, previous: tuple[Stock, int] | None) -> tuple[int, int, int, int, Tensor]:
+    def _command(self, turns: Turns) -> tuple[int, int, int, int, Tensor]:
         """Receive what to do next, and the masked one-hot rows that come with it."""
         user, tag = self._seats.user, f"{channel('run', self._index)}/next"
         frame = self._session.links[user].recv(tag)
@@ -131,12 +138,11 @@ class _Conversation:
         octets = from_bytes(frame.data, frame.dtype, frame.shape)
         head = octets[:COMMAND_BYTES].clone().view(torch.int64)
         op, number, run, shift = (int(word) for word in head)
-        rows = {RUN: None, STEP: 1, NAME: 0, CLOSE: 0}.get(op, -1)
-        if rows is None:
-            rows = self._wait_for(number).order.rows
+        turns.admit(op, number, run)
+        rows = self._wait_for(number).order.rows if op == RUN else int(op == STEP)
         row_bytes = self._plan.architecture.vocab * wide
-        if size != COMMAND_BYTES + rows * row_bytes or (op in (STEP, NAME) and previous is None):
-            raise FrameError(user, f"{tag}: command {op} came out of turn or with {size} bytes")
+        if size != COMMAND_BYTES + rows * row_bytes:
+            raise FrameError(user, f"{tag}: command {op} came with {size} bytes")
         hot = octets[COMMAND_BYTES:].view(rows, row_bytes)
         return op, number, run, shift, hot
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass, fields
 from tacit.errors import ConfigError
 
 WORD_BITS = 64
+SCORE_SPAN = 12
+"""Bits in front of the point of attention scores: even a small model reaches 128 and more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,10 +27,10 @@ class Precision:
         span: bits in front of the point, sign included, on wires with words of their own length.
     """
 
-    activation: int = 14
-    weight: int = 17
-    query: int = 14
-    rotation: int = 12
+    activation: int = 16
+    weight: int = 18
+    query: int = 13
+    rotation: int = 13
     attention: int = 14
     skip: int = 20
     span: int = 12
@@ -39,7 +41,12 @@ class Precision:
                 raise ConfigError(
                     f"{field.name} must be between 4 and 32 bits, got {getattr(self, field.name)}"
                 )
-        for name in ("raw", "middle", "scores"):
+        if self.scores > WORD_BITS - SCORE_SPAN:
+            raise ConfigError(
+                f"scores would have {self.scores} fraction bits, and {SCORE_SPAN} in front of the "
+                f"point do not fit {WORD_BITS}; use fewer bits for queries or rotations"
+            )
+        for name in ("raw", "middle"):
             if getattr(self, name) > WORD_BITS - self.span:
                 raise ConfigError(
                     f"{name} wires would have {getattr(self, name)} fraction bits, and {self.span} "

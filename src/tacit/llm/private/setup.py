@@ -26,6 +26,7 @@ class Kept:
 
     key: bytes
     cached: Shelf
+    last_order: int = -1
 
 
 @dataclass(eq=False)

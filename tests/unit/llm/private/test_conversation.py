@@ -191,8 +191,9 @@ def test_a_conversation_survives_the_death_of_its_dealer(form):
     def resume(client):
         assert client.masked is masked  # the weights did not travel again
         conversation = Conversation(client, memory)
-        left = [*PROMPT, *heard][len(conversation.read) :]
-        rest = said(conversation, left, 12 - len(heard))
+        text = [*PROMPT, *heard]
+        conversation.rewind(min(len(conversation.read), len(text) - 1))
+        rest = said(conversation, text[len(conversation.read) :], 12 - len(heard))
         conversation.close()
         return rest
 

@@ -72,7 +72,7 @@ def test_orders_within_rows_put_what_exists_first():
     [
         ({"weight": 3}, "weight must be between 4 and 32"),
         ({"weight": 24}, "raw wires would have"),
-        ({"skip": 32}, "skip must not be above 31"),
+        ({"activation": 12, "weight": 16, "skip": 30}, "skip must not be above 28"),
     ],
 )
 def test_bits_that_do_not_fit_are_refused(bits, message):
