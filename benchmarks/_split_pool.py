@@ -28,6 +28,7 @@ def options(description: str, tasks: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--rows", type=int, help="train on so many rows at most")
     parser.add_argument("--epochs", type=int, help="instead of each task's own")
+    parser.add_argument("--seconds", type=float, default=1e9, help="stop after so long")
     parser.add_argument("--quick", action="store_true", help="few rows, one epoch, one seed")
     parser.add_argument("--out", type=Path, help="write all rows as JSON")
     found = parser.parse_args()
@@ -42,7 +43,10 @@ def options(description: str, tasks: Sequence[str]) -> argparse.Namespace:
 def run_all(
     work: Callable[[Item], Item], items: list[Item], asked: argparse.Namespace
 ) -> list[Item]:
-    """Run every item, show how far it is, and return the rows in the order of the items."""
+    """Run every item, show how far it is, and return the rows.
+
+    Seed after seed, so that what is there when the time is up is whole seeds.
+    """
     began, rows = time.monotonic(), []
     shared = {
         "data": str(asked.data),
@@ -50,7 +54,7 @@ def run_all(
         "rows": asked.rows,
         "epochs": asked.epochs,
     }
-    full = [{**shared, **item} for item in items]
+    full = sorted(({**shared, **item} for item in items), key=lambda item: item["seed"])
     if asked.workers == 1:
         results = map(work, full)
     else:
@@ -60,7 +64,12 @@ def run_all(
         rows.append(row)
         label = " ".join(str(row[key]) for key in ("task", "name", "seed") if key in row)
         print(f"{number}/{len(items)} {time.monotonic() - began:.0f} s {label}", flush=True)
-    if asked.workers > 1:
+        if time.monotonic() - began > asked.seconds:
+            print("stopped: the time is up", flush=True)
+            break
+    if asked.workers > 1 and len(rows) < len(items):
+        pool.terminate()
+    elif asked.workers > 1:
         pool.close()
         pool.join()
     return rows

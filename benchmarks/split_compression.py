@@ -99,7 +99,7 @@ def _verdicts(table: list[Item]) -> list[str]:
     place = {(one["task"], one["ratio"], one["name"]): one for one in table}
     for task, ratio in dict.fromkeys((one["task"], one["ratio"]) for one in table):
         names = ("randtopk", "topk", "shrink")
-        if not all((task, ratio, name) in place for name in names):
+        if not all((task, ratio, name) in place for name in (*names, "randtopk-coded")):
             continue
         first, second, third = (place[task, ratio, name]["accuracy"] for name in names)
         holds = first > second > third

@@ -170,6 +170,8 @@ def _verdicts(table: list[Item]) -> list[str]:
     for task in dict.fromkeys(one["task"] for one in table):
         mine = [one for one in table if one["task"] == task]
         place = {(one["name"], one["strength"]): one for one in mine}
+        if ("base line", 0.0) not in place or ("none", 0.0) not in place:
+            continue  # stopped before both were there
         base, plain = place["base line", 0.0], place["none", 0.0]
         good = [
             one
