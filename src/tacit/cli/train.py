@@ -24,7 +24,7 @@ from tacit.learn.training import (
     StateFolder,
     Trained,
     TrainTask,
-    total_forecast,
+    sum_forecasts,
     train,
     train_plain,
 )
@@ -175,7 +175,7 @@ def _summarise(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         version=__version__,
         parties=(place.report(),),
-        forecast=total_forecast(task, trained.runs),
+        forecast=sum_forecasts(trained.runs),
         metered=session.cost(),
         leakage=session.ledger.entries(),
         claims=(*find_protocol(task.protocol).claims, *_claims(task)),

@@ -38,10 +38,17 @@ class Tally:
         self._deepest: Counter[Phase] = Counter()
         self._messages: Counter[tuple[str, str, Phase]] = Counter()
         self._bytes: Counter[tuple[str, str, Phase]] = Counter()
+        self._flow: list[tuple[Phase, Round]] = []
+
+    @property
+    def flow(self) -> tuple[tuple[Phase, Round], ...]:
+        """Return every round that was added, in order."""
+        return tuple(self._flow)
 
     def add(self, rounds: Iterable[Round], phase: Phase) -> None:
         """Count rounds that follow each other."""
         for messages in rounds:
+            self._flow.append((phase, messages))
             depths = [self._clock[phase, message.sender] + 1 for message in messages]
             for message, depth in zip(messages, depths, strict=True):
                 self._count(message, depth, phase)

@@ -1,7 +1,7 @@
 """The plan: a program run on shapes, before anything is sent; dealer's list and forecast."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import dataclass
 from math import prod
@@ -13,7 +13,7 @@ from tacit.errors import InputError
 from tacit.mpc.additive2.hold import Hold
 from tacit.mpc.boundary import WORD_BYTES, Input, Open, Resume
 from tacit.mpc.contract import Declaration, Kernel, MpcProtocol, Roles
-from tacit.mpc.cost import Message, Tally, forecast_seconds
+from tacit.mpc.cost import Message, Round, Tally, forecast_seconds
 from tacit.mpc.memo import Memo
 from tacit.mpc.ops import ProtocolOps
 from tacit.mpc.randomness import Need
@@ -46,6 +46,7 @@ class Plan:
     cost: Cost
     leaks: tuple[Leak, ...]
     shelved: tuple[tuple[str, HeldSpec], ...] = ()
+    flow: tuple[tuple[Phase, Round], ...] = ()
 
     def digest(self) -> bytes:
         """Return a hash that two parties share only if they will do the same things."""
@@ -172,7 +173,20 @@ class PlanOps(ProtocolOps[AnySpec]):
             cost=self._tally.cost(),
             leaks=merge(tuple(self._leaks)),
             shelved=tuple(self._shelved),
+            flow=self._tally.flow,
         )
+
+
+def cost_in_a_row(plans: Iterable[Plan]) -> Cost:
+    """Return what runs of these plans cost one after the other.
+
+    Rounds are not simply added: who waits for nobody, such as a dealer, goes on with the next run.
+    """
+    tally = Tally()
+    for plan in plans:
+        for phase, messages in plan.flow:
+            tally.add((messages,), phase)
+    return tally.cost()
 
 
 def _check_sizes(kernel: Kernel | Hold | Input | Open | Resume, declared: Declaration) -> None:

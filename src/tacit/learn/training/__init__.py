@@ -1,7 +1,7 @@
 """Private training: data owners train a model that none of them can see."""
 
 from tacit.learn.training.checkpoint import Checkpoint, StateFolder
-from tacit.learn.training.forecast import sum_forecasts, total_forecast
+from tacit.learn.training.forecast import sum_forecasts
 from tacit.learn.training.loop import Trained, train
 from tacit.learn.training.model import Model, make_model, parse_layers
 from tacit.learn.training.optimise import OPTIMISERS, Optimiser
@@ -22,7 +22,6 @@ __all__ = [
     "make_model",
     "parse_layers",
     "sum_forecasts",
-    "total_forecast",
     "train",
     "train_plain",
 ]

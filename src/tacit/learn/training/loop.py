@@ -38,7 +38,7 @@ class Trained:
         halves: my half of every weight; empty for a party that does not compute.
         weights: the weights themselves, for those they were given to.
         shown: step, mean loss and share of right answers at every look, for those it is shown to.
-        runs: each plan and how often it was run.
+        runs: the plans as they were run, and how often in a row.
         resumed_at: the step at which an earlier run was taken up; 0 for a fresh start.
     """
 
@@ -86,7 +86,7 @@ def train(
         halves=worker.weight_halves(),
         weights=weights,
         shown=tuple(worker.shown),
-        runs=tuple(plans.runs.values()),
+        runs=tuple(plans.runs),
         resumed_at=start,
     )
 
@@ -162,7 +162,7 @@ class _Plans:
     """The plans of a task, made when first asked for, and how often each was run."""
 
     task: TrainTask
-    runs: dict[str, tuple[Plan, int]] = field(default_factory=dict)
+    runs: list[tuple[Plan, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.programs = Programs(self.task)
@@ -178,10 +178,13 @@ class _Plans:
             protocol = find_protocol(self.task.protocol)
             roles, frac_bits = self.task.roles, self.task.frac_bits
             self._made[key] = make_plan(program, protocol, roles, frac_bits=frac_bits)
+        plan = self._made[key]
         if counted:
-            plan, times = self.runs.get(key, (self._made[key], 0))
-            self.runs[key] = (plan, times + 1)
-        return self._made[key]
+            times = 1
+            if self.runs and self.runs[-1][0] is plan:
+                times += self.runs.pop()[1]
+            self.runs.append((plan, times))
+        return plan
 
     def digest(self) -> bytes:
         """Return a hash of every plan that will be run."""

@@ -72,20 +72,31 @@ class Programs:
         x, y = self._batch(ops, task.test_rows)
         scores = task.model(ops, weights, x)
         loss, right = measure(ops, task, scores, y)
-        flat = [ops.reshape(value, (-1,)) for value in weights.values()]
-        large = ops.shift(ops.abs(_joined(ops, flat, 0)), -task.weight_bound / 2)
-        any_large = ops.shift(ops.sum(ops.indicate(large), dim=0), -1.0)
+        any_large = self._alarm(ops, list(weights.values()))
         show, computing = partial(ops.open, to=task.show_to, why=DECLARED), task.roles.computing
         return (
             show(loss, what="mean loss on held-out rows"),
             show(right, what="number of right answers on held-out rows"),
             ops.open(
-                ops.is_positive(ops.reshape(any_large, (1,))),
+                ops.is_positive(any_large),
                 to=computing,
                 what="whether any weight is beyond half of its bound",
                 why="larger weights would make results wrong",
             ),
         )
+
+    def _alarm(self, ops: ProtocolOps[V], weights: list[V]) -> V:
+        """Give a number of at least zero if a weight is beyond half of its bound.
+
+        The eighth powers of all weights, in units of half the bound, add up to at least one if a
+        single weight is that large. Products alone are needed: comparing every weight would show
+        them all, if in random order, to whoever computes comparisons under a permuted protocol.
+        """
+        joined = _joined(ops, [ops.reshape(value, (-1,)) for value in weights], 0)
+        power = ops.settle(ops.scale(joined, 2 / self.task.weight_bound))
+        for _ in range(3):
+            power = ops.settle(ops.square(power))
+        return ops.reshape(ops.shift(ops.sum(power, dim=0), -0.95), (1,))
 
     def give(self, ops: ProtocolOps[V]) -> dict[str, Tensor | None]:
         """Open the weights to those who may have them."""
