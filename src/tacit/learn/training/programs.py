@@ -6,6 +6,7 @@ Each is a function of ops. Values stay shared between runs; a run takes its halv
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial, reduce
+from math import prod
 from typing import TypeVar
 
 import torch
@@ -72,7 +73,7 @@ class Programs:
         x, y = self._batch(ops, task.test_rows)
         scores = task.model(ops, weights, x)
         loss, right = measure(ops, task, scores, y)
-        any_large = self._alarm(ops, list(weights.values()))
+        any_large = self._alarm(ops)
         show, computing = partial(ops.open, to=task.show_to, why=DECLARED), task.roles.computing
         return (
             show(loss, what="mean loss on held-out rows"),
@@ -85,16 +86,27 @@ class Programs:
             ),
         )
 
-    def _alarm(self, ops: ProtocolOps[V], weights: list[V]) -> V:
+    def _alarm(self, ops: ProtocolOps[V]) -> V:
         """Give a number of at least zero if a weight is beyond half of its bound.
 
-        The eighth powers of all weights, in units of half the bound, add up to at least one if a
+        The fourth powers of all weights, in units of half the bound, add up to at least one if a
         single weight is that large. Products alone are needed: comparing every weight would show
         them all, if in random order, to whoever computes comparisons under a permuted protocol.
+        Weights are taken up with a bound far above theirs, so that one that has left it is seen.
         """
-        joined = _joined(ops, [ops.reshape(value, (-1,)) for value in weights], 0)
-        power = ops.settle(ops.scale(joined, 2 / self.task.weight_bound))
-        for _ in range(3):
+        shapes = {name: tuple(value.shape) for name, value in self.task.model.initial.items()}
+        count = sum(map(prod, shapes.values()))
+        frac_bits = self.task.frac_bits
+        # Both the product and the sum of fourth powers must fit.
+        room = min(60 - 2 * frac_bits, 60 - frac_bits - count.bit_length())
+        reach = 2.0 ** min(7, room // 4)
+        bound = max(1.0, reach / 2) * self.task.weight_bound
+        flat = [
+            ops.reshape(ops.resume(name, shape=shape, bound=bound), (-1,))
+            for name, shape in shapes.items()
+        ]
+        power = ops.settle(ops.scale(_joined(ops, flat, 0), 2 / self.task.weight_bound))
+        for _ in range(2):
             power = ops.settle(ops.square(power))
         return ops.reshape(ops.shift(ops.sum(power, dim=0), -0.95), (1,))
 
