@@ -43,8 +43,11 @@ class Matcher:
     """One owner's side of a matching. Used once: the secret number is never used again.
 
     Guarantee: against parties that follow the protocol, if Diffie–Hellman is hard on P-256
-        and SHA-256 behaves like a random function, nobody learns anything about ids that are not
-        common but how many there are, and which points of two other owners are equal.
+        and SHA-256 behaves like a random function, an owner learns how many ids each other has,
+        which of its own each of them has and, of ids that it does not have, how many which others
+        have in common; of two owners that is the common ids and nothing else. One that does not
+        follow it can bring ids that it only guesses, as many as it has said, and can make others
+        believe in any outcome.
     Cost: two multiplications (about 0.1 ms) per id and owner; 32 bytes per id and message.
     """
 
@@ -77,7 +80,10 @@ class Matcher:
         )
 
     def match(self, mine: bytes, others: Sequence[bytes]) -> list[int]:
-        """Return where my common ids stand among my ids, in the same order for every owner.
+        """Return where my common ids stand among my ids, in the order of the ids themselves.
+
+        All owners know the common ids, so this is the same order for every owner, and it is the
+        same again if the matching is done again.
 
         Args:
             mine: my points, raised by everyone, in the order of `blind`.
@@ -96,7 +102,7 @@ class Matcher:
                 raise DataError("another owner has the same id twice; remove doubles there")
             common &= set(listed)
         places = {point: place for place, point in zip(self._order, points, strict=True)}
-        return [places[point] for point in sorted(common)]
+        return sorted((places[point] for point in common), key=self._ids.__getitem__)
 
     def _multiply(self, point: bytes, at: int, report: Report | None) -> bytes:
         if report is not None and at % 256 == 0:

@@ -5,6 +5,7 @@ another key and the corrections. Whoever makes the files knows every mask and ta
 the dealer: it must not pool what it knows with a computing party.
 """
 
+import fcntl
 import hashlib
 import hmac
 import json
@@ -147,19 +148,21 @@ class FromFile:
 def open_material(path: Path, plan: Plan, *, me: str) -> Iterator[FromFile]:
     """Use a file of `prepare_material`: now, once, for this plan.
 
-    The file is marked as used on the disk before anything is taken from it, so that it is refused
-    afterwards even if this run breaks off; a mask that was used twice would show the difference
-    of two secrets. In the end its key is overwritten and the rest cut off. What cannot be
-    noticed is a copy of the file.
+    The file is marked as used, and its key overwritten, on the disk before anything is taken from
+    it, so that it is refused afterwards even if this run breaks off; a mask that was used twice
+    would show the difference of two secrets. In the end the rest is cut off. Of two processes that
+    open it at once, by whatever name, one is refused. What cannot be noticed is a copy of the file.
 
     Raises:
         DataError: no such file, damaged, used already, of another party or for another plan.
     """
     try:
+        path = path.resolve()  # the mark stands beside the file itself, not beside a link to it
         file = path.open("r+b")
     except OSError as error:
         raise DataError(f"cannot open {path}: {error.strerror}") from error
     with file:
+        _lock(file, path)
         source = _begin(file, path, plan, me)
         try:
             yield source
@@ -185,7 +188,7 @@ def _begin(file: BinaryIO, path: Path, plan: Plan, me: str) -> FromFile:
         )
     body = file.tell()
     _check_size(file, path, body + _body_bytes(plan, me))
-    _mark_used(file, path)
+    _mark_used(file, path, body)
     file.seek(body)
     return FromFile(facts["identity"], path, file, bytes.fromhex(facts["key"]))
 
@@ -203,15 +206,28 @@ def _check_size(file: BinaryIO, path: Path, wanted: int) -> None:
         raise DataError(f"{path} has {size} bytes, wanted {wanted}: it is damaged; make it anew")
 
 
-def _mark_used(file: BinaryIO, path: Path) -> None:
-    """Write on the disk that the file is used; two processes cannot both be the first."""
+def _lock(file: BinaryIO, path: Path) -> None:
+    """Keep others out who have the same file open, under this name or another."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise DataError(f"{path} is in use; masks are used once") from None
+    except OSError as error:
+        raise DataError(f"cannot lock {path}: {error.strerror}") from error
+
+
+def _mark_used(file: BinaryIO, path: Path, body: int) -> None:
+    """Write on the disk that the file is used, and overwrite its key, which ends before ``body``.
+
+    Two processes cannot both be the first.
+    """
     try:
         # The name can be made only once, whatever happens to the file at the same time.
         os.close(os.open(path.with_name(path.name + ".used"), os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
         raise DataError(f"{path} was used already; masks are used once") from None
     file.seek(len(_MAGIC))
-    file.write(_USED)
+    file.write(_USED + bytes(body - len(_MAGIC) - len(_USED)))
     file.flush()
     os.fsync(file.fileno())
     folder = os.open(path.parent, os.O_RDONLY)

@@ -126,8 +126,9 @@ def permuted3(disguise: Disguise) -> MpcProtocol:
                 subject="the inputs of non-linear functions, towards the helper",
                 guarantee="no guarantee",
                 assumptions=(
-                    "the helper sees these values in random order; what it can infer depends on "
-                    "how many there are and on what it knows already",
+                    "the helper sees these values in random order, fresh in every call; a value "
+                    "that comes again is recognised; what it can infer depends on how many there "
+                    "are and on what it knows already",
                     *disguise.assumptions(),
                 ),
             ),
@@ -155,9 +156,10 @@ def permuted2(disguise: Disguise) -> MpcProtocol:
                 "party)",
                 guarantee="no guarantee",
                 assumptions=(
-                    "P1 sees these values in random order; what it can infer depends on how many "
-                    "there are and on what it knows already: let the owner of the data be P1, so "
-                    "that what is at risk is the model",
+                    "P1 sees these values in random order, fresh in every call; a value that "
+                    "comes again is recognised; what it can infer depends on how many there are "
+                    "and on what it knows already: let the owner of the data be P1, so that what "
+                    "is at risk is the model",
                     "the dealer knows the orders; it does not tell P1",
                     *disguise.assumptions(),
                 ),

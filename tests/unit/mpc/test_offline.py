@@ -80,6 +80,33 @@ def test_the_mark_is_on_the_disk_before_anything_is_taken(tmp_path):
         pass
 
 
+def test_the_key_is_gone_from_the_disk_while_a_run_lasts(tmp_path):
+    plan = planned()
+    path = prepare_material(plan, tmp_path)[ALICE]
+    head = path.read_bytes().partition(b'"key": "')[2]
+    with open_material(path, plan, me=ALICE) as source:
+        drawn = source.stream(0).words(4)
+        assert head[:32] not in path.read_bytes()
+    assert drawn.unique().numel() == 4
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link], ids=["symbolic", "hard"])
+def test_a_file_with_two_names_is_used_once(tmp_path, link):
+    plan = planned()
+    path = prepare_material(plan, tmp_path)[BOB]
+    (tmp_path / "elsewhere").mkdir()
+    other = tmp_path / "elsewhere" / "bob"
+    link(path, other)
+    with (
+        open_material(path, plan, me=BOB),
+        pytest.raises(DataError, match="in use"),
+        open_material(other, plan, me=BOB),
+    ):
+        pass
+    with pytest.raises(DataError, match="used already"), open_material(other, plan, me=BOB):
+        pass
+
+
 @pytest.mark.parametrize(
     ("me", "changes", "message"),
     [(ALICE, {"rows": 4}, "made for plan"), (BOB, {}, "material of 'alice', not of 'bob'")],

@@ -4,6 +4,10 @@ A party's folder holds the keys of the generators it shares with the others (a r
 draw the same masks, or its halves would differ from those of a run that was never stopped) and
 its halves after the last two looks. Nothing in it says anything about the data without the
 folder of the other computing party.
+
+Steps after the last checkpoint are done again under the masks they had. That shows nothing new only
+if everything that is masked is the same to the bit, so a folder names the work it was begun for and
+is refused for any other.
 """
 
 import hashlib
@@ -49,11 +53,14 @@ class StateFolder:
     path: Path
     binding: str
 
-    def load_keys(self) -> dict[str, bytes] | None:
+    def load_keys(self, work: str) -> dict[str, bytes] | None:
         """Return the keys shared with each peer, or None if nothing was started here.
 
+        Args:
+            work: a hash of what will be done under the masks that these keys give.
+
         Raises:
-            InputError: the folder belongs to another job, or to other data.
+            InputError: the folder belongs to another job, to other data or to other work.
             DataError: it is damaged.
         """
         file = self.path / _KEYS
@@ -62,7 +69,7 @@ class StateFolder:
         try:
             raw = json.loads(file.read_text(encoding="utf-8"))
             keys = {peer: bytes.fromhex(key) for peer, key in raw["keys"].items()}
-            binding = raw["binding"]
+            binding, begun = raw["binding"], raw.get("work")
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(f"{file} is damaged; remove {self.path} to start anew") from error
         if binding != self.binding:
@@ -70,18 +77,30 @@ class StateFolder:
                 f"{self.path} was written by another job or for other data and is not used; "
                 "remove it to start anew"
             )
+        if begun != work:
+            raise InputError(
+                f"{self.path} was begun with other steps, weights, rows or another version of "
+                "tacit; to go on under the same masks would betray the difference; remove the "
+                "folders of all parties to start anew"
+            )
         if any(len(key) != KEY_BYTES for key in keys.values()):
             raise DataError(f"{file} is damaged; remove {self.path} to start anew")
         return keys
 
-    def save_keys(self, keys: Mapping[str, bytes]) -> None:
+    def save_keys(self, keys: Mapping[str, bytes], work: str) -> None:
         """Begin the folder."""
         shown = {peer: key.hex() for peer, key in keys.items()}
-        text = json.dumps({"binding": self.binding, "keys": shown})
+        text = json.dumps({"binding": self.binding, "work": work, "keys": shown})
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"cannot make {self.path}: {error.strerror}") from error
+        found = self.path.stat()
+        if found.st_uid != os.getuid() or found.st_mode & 0o022:
+            raise InputError(
+                f"{self.path} was there before and others can write to it; remove it: whoever put "
+                "it there could read the keys"
+            )
         self._write(_KEYS, text.encode())
 
     def steps(self) -> list[int]:
@@ -134,7 +153,8 @@ class StateFolder:
         """Write a file that only its owner can read, whole or not at all."""
         target, part = self.path / name, self.path / f".{name}.part"
         try:
-            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            part.unlink(missing_ok=True)  # of a start that was killed
+            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "wb") as stream:
                 stream.write(content)
                 stream.flush()

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit import ring
+from tacit import __version__, ring
+from tacit.crypto import derive
 from tacit.errors import DisagreementError, RangeError
 from tacit.learn.training.checkpoint import Checkpoint, StateFolder
 from tacit.learn.training.programs import LARGEST_STATE, Programs, initial_state
@@ -71,9 +72,10 @@ def train(
     """
     plans = _Plans(task)
     session.agree("plans", plans.digest())
-    start, session = _resume(session, folder)
     inputs = {f"rows of {session.me}": rows, f"labels of {session.me}": labels}
     mine = {name: value for name, value in inputs.items() if value is not None}
+    work = "" if folder is None else _work(task, plans, mine)
+    start, session = _resume(session, folder, work)
     worker = _Worker(session, task, plans, mine)
     worker.share()
     checkpoint = None
@@ -128,9 +130,23 @@ def _walk(
                 folder.save(worker.checkpoint(action.step))
 
 
-def _resume(session: Session, folder: StateFolder | None) -> tuple[int, Session]:
+def _work(task: TrainTask, plans: "_Plans", mine: Mapping[str, Tensor]) -> str:
+    """Hash all that decides which values are masked: a step done again must mask the same ones."""
+    content = hashlib.sha256(f"tacit training {__version__}\n".encode() + plans.digest())
+    if "rowwise" in find_protocol(task.protocol).kernels:
+        # Somebody computes in floating point, whose last digits are those of a library and a chip.
+        content.update(f"{torch.__version__} {torch.backends.cpu.get_cpu_capability()}".encode())
+    for name, value in {**task.model.initial, **mine}.items():
+        content.update(f"\n{name} {tuple(value.shape)}\n".encode())
+        content.update(value.detach().double().contiguous().numpy().tobytes())
+    for action in actions(task):
+        content.update(action.rows.astype("<i8").tobytes())
+    return content.hexdigest()
+
+
+def _resume(session: Session, folder: StateFolder | None, work: str) -> tuple[int, Session]:
     """Find the last step that everyone can go on from, and the generators to go on with."""
-    keys = None if folder is None else folder.load_keys()
+    keys = None if folder is None else folder.load_keys(work)
     last = 0 if keys is None or folder is None else max(folder.steps(), default=0)
     session.publish("training", (int(keys is not None), last))
     said = {peer: session.learn(peer, "training", 2) for peer in session.peers}
@@ -142,19 +158,39 @@ def _resume(session: Session, folder: StateFolder | None) -> tuple[int, Session]
             "has no checkpoints of this job while others have; give it its folder back, or remove "
             "the folders of all parties to start anew",
         )
+    number = session.begin_run()  # a second training in this session must not draw these masks
     if keys is None:
         keys = {
-            peer: session.shared(peer).fork("training").bytes(ring.KEY_BYTES)
+            peer: session.shared(peer).fork(f"training {number}").bytes(ring.KEY_BYTES)
             for peer in session.peers
         }
         if folder is not None:
-            folder.save_keys(keys)
+            folder.save_keys(keys, work)
+    _compare_keys(session, keys)
     # A party that only deals has no checkpoints; it can go on from anywhere.
     steps = [step for step in (last, *(one[1] for one in said.values())) if step]
     computing = sum(bool(step) for step in (last, *(one[1] for one in said.values())))
     start = min(steps) if computing >= 2 else 0
     generators = {peer: ring.Prg(key) for peer, key in keys.items()}
     return start, replace(session, generators=generators, _runs=count())
+
+
+def _compare_keys(session: Session, keys: Mapping[str, bytes]) -> None:
+    """Make sure that I have the same key as each peer: folders of two starts do not go together."""
+    if missing := [peer for peer in session.peers if peer not in keys]:
+        raise DisagreementError(missing[0], "has no part in what was begun here")
+    for peer in session.peers:
+        octets = bytearray(derive(keys[peer], context=b"tacit training key"))
+        mine = torch.frombuffer(octets, dtype=torch.uint8)
+        session.send(peer, "setup/training key", mine, phase="setup")
+    for peer in session.peers:
+        theirs = session.recv(peer, "setup/training key", (32,), dtype=torch.uint8)
+        if bytes(theirs.tolist()) != derive(keys[peer], context=b"tacit training key"):
+            raise DisagreementError(
+                peer,
+                "has checkpoints of another start of this job; remove the folders of all parties "
+                "to start anew",
+            )
 
 
 @dataclass(eq=False)

@@ -6,7 +6,7 @@ from functools import reduce
 from typing import Literal, TypeVar
 
 from tacit.errors import ConfigError
-from tacit.learn.training.verbs import StepOps
+from tacit.learn.training.verbs import StepOps, scale_unsettled
 
 V = TypeVar("V")
 State = dict[str, V]
@@ -90,7 +90,7 @@ class Optimiser:
         for name, weight in weights.items():
             if self.weight_decay:
                 weight = ops.scale(weight, 1 - rate * self.weight_decay)
-            change, mine = self._change(ops, name, grown[name], state, rate, share)
+            change, mine = self._change(ops, name, weight, grown[name], state, rate, share)
             changed[name] = ops.settle(ops.sub(weight, change))
             kept.update(mine)
         return changed, kept
@@ -99,16 +99,18 @@ class Optimiser:
         self,
         ops: StepOps[V],
         name: str,
+        weight: V,
         gradient: V,
         state: Mapping[str, V],
         rate: float,
         share: float,
     ) -> tuple[V, State[V]]:
         if self.kind == "sgd":
-            return ops.scale(gradient, rate * share), {}
+            return scale_unsettled(ops, gradient, rate * share, beside=weight), {}
         if self.kind == "momentum":
             key = f"velocity/{name}"
-            velocity = ops.add(ops.scale(state[key], self.momentum), ops.scale(gradient, share))
+            grown = scale_unsettled(ops, gradient, share, beside=state[key])
+            velocity = ops.add(ops.scale(state[key], self.momentum), grown)
             velocity = ops.settle(velocity)
             return ops.scale(velocity, rate), {key: velocity}
         return self._adam(ops, name, gradient, state, rate, share)

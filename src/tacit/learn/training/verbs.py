@@ -1,15 +1,23 @@
 """What a training step asks of an interpreter, and the interpreter that trains in the clear."""
 
+from math import ceil, frexp, log2
 from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tacit.mpc.ops import ProtocolOps
 from tacit.nn import TorchOps
 from tacit.nn.ops import TrainableOps
 
 T = TypeVar("T")
+
+_FACTOR_BITS = 12
+"""A public factor gets so many significant bits where there is room for them."""
+_FEWEST_BITS = 9
+_ROOM_BITS = 58
+"""What is left for sums of the 62 bits that a word may use."""
 
 
 class StepOps(TrainableOps[T], Protocol[T]):
@@ -34,6 +42,35 @@ class StepOps(TrainableOps[T], Protocol[T]):
     def binary_cross_entropy(self, logits: T, labels: T) -> T:
         """Give the mean of log(1 + exp(x)) - x·y over all elements."""
         ...
+
+
+def scale_unsettled(ops: StepOps[T], x: T, factor: float, *, beside: T) -> T:
+    """Multiply by a public number without bringing the value to the usual precision first.
+
+    A product that is to be scaled and then added to something would otherwise be rescaled twice,
+    and gradients are as large as all weights. The factor is written as k·2^-s, which costs
+    nothing, with as many bits of k as fit into the word.
+
+    Args:
+        ops: the interpreter.
+        x: the value.
+        factor: the public number; off by less than 2^-9 of itself.
+        beside: what the result will be added to.
+    """
+    if not isinstance(ops, ProtocolOps):
+        return ops.scale(x, factor)
+    private: ProtocolOps[T] = ops
+    spec = private.number(x, "scaling")
+    half, exponent = frexp(factor)
+    room = _ROOM_BITS - spec.largest.bit_length()
+    # What it is added to is brought to the same precision, and must fit, too.
+    size = max(0, ceil(log2(private.number(beside, "adding").bound)))
+    above = _ROOM_BITS - spec.frac_bits + exponent - size
+    bits = min(_FACTOR_BITS, room, above)
+    if bits < _FEWEST_BITS or abs(half) == 0.5:
+        return private.scale(x, factor)
+    whole = round(half * (1 << bits))
+    return private.scale(private.scale(x, float(whole)), 2.0 ** (exponent - bits))
 
 
 class PlainStepOps(TorchOps):

@@ -15,7 +15,7 @@ _MOST_IDS = 1 << 26
 
 
 def align_rows(session: Session, owners: Sequence[str], ids: Sequence[str]) -> list[int]:
-    """Find the rows whose ids all owners have, in an order that is the same for all of them.
+    """Find the rows whose ids all owners have, in the order of the ids, the same for all of them.
 
     Every owner's points travel once round the ring of owners, who each multiply them; then
     everyone shows the outcome to everyone.
@@ -135,6 +135,16 @@ def _note(session: Session, owners: Sequence[str], counts: dict[str, int], commo
         for owner in owners
     ]
     if len(owners) > 2:
+        entries += [
+            Leak(
+                to=owner,
+                what="which of its ids each other owner has",
+                why="points of all owners are compared",
+                kind="protocol",
+                elements=counts[owner] * (len(owners) - 1),
+            )
+            for owner in owners
+        ]
         entries += [
             Leak(
                 to=owner,

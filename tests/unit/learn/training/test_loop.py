@@ -1,13 +1,20 @@
 """Private training against the same training in the clear; stopping and going on."""
 
+import shutil
 from dataclasses import replace
 
 import pytest
 import torch
 
 from harness import ROLES
-from tacit.errors import ConfigError, DataError, DisagreementError, InputError, RangeError
-from tacit.learn.training import Holding, Optimiser, StateFolder
+from tacit.errors import (
+    ConfigError,
+    DataError,
+    DisagreementError,
+    InputError,
+    RangeError,
+)
+from tacit.learn.training import Holding, Optimiser, StateFolder, train
 from tacit.learn.training.loop import actions
 from tacit.learn.training.programs import initial_state, measure, train_step
 from tacit.learn.training.verbs import PlainStepOps
@@ -146,7 +153,8 @@ def test_a_training_that_was_stopped_ends_with_the_same_halves(
 
     whole = folders(tmp_path / "whole")
     for name, folder in whole.items():
-        folder.save_keys(kept[name].load_keys())
+        folder.path.mkdir(parents=True)
+        shutil.copy(kept[name].path / "keys.json", folder.path)
     unbroken = run_training(task, halved(digits), folders=whole)
     assert unbroken[ROLES.first].resumed_at == 0
     for name in ROLES.computing:
@@ -167,7 +175,62 @@ def test_a_party_without_its_checkpoints_is_named(make_task, run_training, digit
 def test_checkpoints_of_other_data_are_not_used(make_task, run_training, digits, tmp_path):
     run_training(make_task(), halved(digits), folders=folders(tmp_path))
     with pytest.raises(InputError, match="other data"):
-        folders(tmp_path, "another")[ROLES.first].load_keys()
+        folders(tmp_path, "another")[ROLES.first].load_keys("w")
+
+
+@pytest.mark.parametrize("change", ["weights", "rows", "order", "rate"])
+def test_masks_are_never_drawn_again_for_other_values(
+    make_task, run_training, digits, tmp_path, change
+):
+    rows, labels = digits
+    task, kept = make_task(), folders(tmp_path)
+    run_training(task, halved(digits), folders=kept)
+    if change == "weights":
+        name, first = next(iter(task.model.initial.items()))
+        model = replace(task.model, initial={**task.model.initial, name: first + 2.0**-10})
+        task = replace(task, model=model)
+    elif change == "rows":
+        rows = rows.clone()
+        rows[0, 0] += 2.0**-10
+    elif change == "order":
+        task = replace(task, seed=task.seed + 1)
+    else:
+        task = replace(task, rate=task.rate / 2)
+    with pytest.raises(InputError, match="betray"):
+        run_training(task, halved((rows, labels)), folders=kept)
+
+
+def test_two_trainings_of_one_session_share_no_masks(make_task, run_training, digits):
+    task, inputs = make_task(epochs=1, give_to=()), halved(digits)
+
+    def party(session):
+        rows, labels = inputs.get(session.me, (None, None))
+        return [train(session, task, rows=rows, labels=labels).halves for _ in range(2)]
+
+    first, second = run_training(task, inputs, patch=party)[ROLES.first]
+    for name, half in first.items():
+        assert not (half == second[name]).any()
+
+
+def test_folders_of_two_starts_do_not_go_together(make_task, run_training, digits, tmp_path):
+    one, two = folders(tmp_path / "one"), folders(tmp_path / "two")
+    for kept in (one, two):
+        run_training(make_task(), halved(digits), folders=kept)
+    with pytest.raises(DisagreementError, match="another start"):
+        run_training(make_task(), halved(digits), folders={**one, ROLES.second: two[ROLES.second]})
+
+
+def test_keys_are_not_written_where_others_could_read_them(tmp_path):
+    folder = StateFolder(tmp_path / "state", "b")
+    folder.path.mkdir()
+    folder.path.chmod(0o777)
+    with pytest.raises(InputError, match="others can write"):
+        folder.save_keys({"bob": bytes(16)}, "w")
+    folder.path.chmod(0o700)
+    (folder.path / ".keys.json.part").symlink_to(tmp_path / "elsewhere")
+    folder.save_keys({"bob": bytes(16)}, "w")
+    assert not (tmp_path / "elsewhere").exists()
+    assert folder.load_keys("w") == {"bob": bytes(16)}
 
 
 def test_a_damaged_checkpoint_is_refused(make_task, run_training, digits, tmp_path):

@@ -37,6 +37,13 @@ def test_the_ledger_says_what_was_learned():
     mine = {leak.what: leak for leak in entries if leak.to == "bob"}
     assert mine["which of its ids all owners have"].elements == 3
     assert mine["how many ids any two owners have in common"].kind == "protocol"
+    assert mine["which of its ids each other owner has"].elements == 4 * 2
+
+
+def test_the_order_is_the_same_when_rows_are_matched_again():
+    ids = {name: [f"p{number}" for number in range(30)] for name in ("alice", "bob")}
+    first, second = (run(ids)["alice"][0] for _ in range(2))
+    assert first == second
 
 
 def test_each_point_is_sent_once_per_round_and_owner():
