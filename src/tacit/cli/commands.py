@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 from rich.console import Console
 
-from tacit.cli import chat
+from tacit.cli import chat, serve_command
 from tacit.cli.screen import say
 from tacit.cli.split_command import split
 from tacit.cli.toml import read_toml
@@ -283,4 +283,17 @@ def verify(edge: Edge, /, claim: float | None, out: Path | None, **asked: Any) -
         check_claim(findings, claim)
 
 
-COMMANDS = (demo, run, party, keys, plan, report, verify, split, *chat.COMMANDS, bench, completion)
+COMMANDS = (
+    demo,
+    run,
+    party,
+    keys,
+    plan,
+    report,
+    verify,
+    split,
+    *chat.COMMANDS,
+    *serve_command.COMMANDS,
+    bench,
+    completion,
+)

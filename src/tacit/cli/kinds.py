@@ -17,6 +17,13 @@ from tacit.cli.toml import read_record, read_toml, suggest
 from tacit.errors import ConfigError
 
 
+def _audit() -> Kind[Any]:
+    from tacit.cli import audit
+    from tacit.cli.audit_job import AuditJob
+
+    return Kind(record=AuditJob, check_inputs=audit.check_inputs, run=audit.run)
+
+
 def _predict() -> Kind[Any]:
     from tacit.cli import forecast, predict
     from tacit.cli.predict_job import PredictJob
@@ -70,6 +77,7 @@ def _split() -> Kind[Any]:
 
 # A kind's functions take its own record, so the table holds kinds of Any.
 KINDS: Mapping[str, Callable[[], Kind[Any]]] = {
+    "audit": _audit,
     "federated": _federated,
     "predict": _predict,
     "split": _split,

@@ -11,7 +11,7 @@ from tacit.dp.accountant import (
     find_accountant,
     reason_without_guarantee,
 )
-from tacit.dp.event import Event, unroll
+from tacit.dp.event import Event, Gaussian, unroll
 from tacit.errors import ConfigError
 from tacit.result import Claim
 
@@ -104,6 +104,11 @@ def epsilon(
     return _claim(worst, known, delta, subject)
 
 
+def _is_continuous(step: Event) -> bool:
+    inner = getattr(step, "event", step)
+    return isinstance(inner, Gaussian)
+
+
 def _claim(events: tuple[Event, ...], known: Accountant, delta: float, subject: str) -> Claim:
     steps = unroll(events)
     relation = common_relation(steps)
@@ -111,7 +116,10 @@ def _claim(events: tuple[Event, ...], known: Accountant, delta: float, subject: 
     spent = known.epsilon(events, delta=delta)
     if not reasons and math.isinf(spent):
         reasons = [f"{known.name} finds no finite ε at this δ"]
-    assumptions = (f"{known.name}: {known.basis}", "noise is drawn as recorded and kept secret")
+    assumptions = [f"{known.name}: {known.basis}", "noise is drawn as recorded and kept secret"]
+    if any(_is_continuous(step) for step in steps):
+        # Small per number, but a training draws very many numbers: it is not in δ.
+        assumptions.append("Gaussian noise in floating point is as good as exact noise")
     about = subject or f"each {relation.unit if relation else 'record'}'s data"
     if reasons:
         return Claim(
@@ -125,7 +133,7 @@ def _claim(events: tuple[Event, ...], known: Accountant, delta: float, subject: 
     return Claim(
         subject=about,
         guarantee="(ε, δ)-differential privacy",
-        assumptions=assumptions,
+        assumptions=tuple(assumptions),
         epsilon=spent,
         delta=delta,
         relation=None if relation is None else str(relation),

@@ -89,24 +89,24 @@ class Programs:
     def _alarm(self, ops: ProtocolOps[V]) -> V:
         """Give a number of at least zero if a weight is beyond half of its bound.
 
-        The fourth powers of all weights, in units of half the bound, add up to at least one if a
+        The eighth powers of all weights, in units of half the bound, add up to at least one if a
         single weight is that large. Products alone are needed: comparing every weight would show
         them all, if in random order, to whoever computes comparisons under a permuted protocol.
-        Weights are taken up with a bound far above theirs, so that one that has left it is seen.
+        Weights are taken up with a bound above theirs, so that one that has left it is seen.
         """
         shapes = {name: tuple(value.shape) for name, value in self.task.model.initial.items()}
         count = sum(map(prod, shapes.values()))
         frac_bits = self.task.frac_bits
-        # Both the product and the sum of fourth powers must fit.
+        # Both the product and the sum of eighth powers must fit.
         room = min(60 - 2 * frac_bits, 60 - frac_bits - count.bit_length())
-        reach = 2.0 ** min(7, room // 4)
-        bound = max(1.0, reach / 2) * self.task.weight_bound
+        reach = 2.0 ** max(1, room // 8)
+        bound = reach / 2 * self.task.weight_bound
         flat = [
             ops.reshape(ops.resume(name, shape=shape, bound=bound), (-1,))
             for name, shape in shapes.items()
         ]
         power = ops.settle(ops.scale(_joined(ops, flat, 0), 2 / self.task.weight_bound))
-        for _ in range(2):
+        for _ in range(3):
             power = ops.settle(ops.square(power))
         return ops.reshape(ops.shift(ops.sum(power, dim=0), -0.95), (1,))
 

@@ -245,7 +245,7 @@ def test_a_damaged_checkpoint_is_refused(make_task, run_training, digits, tmp_pa
 
 
 def test_weights_that_grow_beyond_their_bound_stop_the_training(make_task, run_training, digits):
-    task = make_task(rate=60.0, weight_bound=1.0)
+    task = make_task(rate=8.0, weight_bound=1.0)
     with pytest.raises(RangeError, match="beyond half of its bound"):
         run_training(task, halved(digits))
 

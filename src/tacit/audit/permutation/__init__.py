@@ -1,0 +1,65 @@
+"""What permutation leaks: watch real runs, correlate and attack what was seen."""
+
+from tacit.audit.permutation.distance import (
+    distance_correlation,
+    independence_p,
+    predicted_correlation,
+)
+from tacit.audit.permutation.lab import (
+    Correlation,
+    Findings,
+    LabSettings,
+    Recognition,
+    Retrieval,
+    correlation_curves,
+    study,
+)
+from tacit.audit.permutation.matching import (
+    Sightings,
+    count_recognised,
+    match_repeats,
+    nearest,
+    rank_candidates,
+)
+from tacit.audit.permutation.recording import Glimpse, Run, Seen, watch
+from tacit.audit.permutation.simulation import DISTRIBUTIONS, WIDTHS, simulate
+from tacit.audit.permutation.subject import (
+    Subject,
+    first_arguments,
+    prediction_subject,
+    training_subject,
+)
+from tacit.audit.permutation.tell import claims, metrics, pictures, sheets
+
+__all__ = [
+    "DISTRIBUTIONS",
+    "WIDTHS",
+    "Correlation",
+    "Findings",
+    "Glimpse",
+    "LabSettings",
+    "Recognition",
+    "Retrieval",
+    "Run",
+    "Seen",
+    "Sightings",
+    "Subject",
+    "claims",
+    "correlation_curves",
+    "count_recognised",
+    "distance_correlation",
+    "first_arguments",
+    "independence_p",
+    "match_repeats",
+    "metrics",
+    "nearest",
+    "pictures",
+    "predicted_correlation",
+    "prediction_subject",
+    "rank_candidates",
+    "sheets",
+    "simulate",
+    "study",
+    "training_subject",
+    "watch",
+]

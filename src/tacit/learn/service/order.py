@@ -1,0 +1,65 @@
+"""The first server's list of questions that both servers have, in the order of their coming."""
+
+import threading
+from collections import OrderedDict, deque
+
+from tacit.learn.service.desk import Ticket
+
+_VISITS = 2
+"""Older visits of a client are forgotten: it has come anew since."""
+_NUMBERS = 4
+"""A client has one question at a time; a report of the one before may still be on its way."""
+
+Item = tuple[Ticket, int]
+"""A question and its rows; none if it cannot be answered."""
+
+
+class Order:
+    """Pair what both servers report, and hand out batches. For threads."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._half: dict[int, OrderedDict[int, dict[int, int]]] = {}
+        self._ready: deque[Item] = deque()
+        self._void: list[Ticket] = []
+        self._failure: BaseException | None = None
+
+    def report(self, ticket: Ticket, rows: int) -> None:
+        """Hear of a half from one of the servers; the second report makes the pair."""
+        with self._changed:
+            visits = self._half.setdefault(ticket.client, OrderedDict())
+            waiting = visits.setdefault(ticket.visit, {})
+            while len(visits) > _VISITS:
+                visits.popitem(last=False)
+            if ticket.number not in waiting:
+                waiting[ticket.number] = rows
+                while len(waiting) > _NUMBERS:
+                    waiting.pop(next(iter(waiting)))
+                return
+            other = waiting.pop(ticket.number)
+            if other == rows and rows:
+                self._ready.append((ticket, rows))
+            elif other or rows:
+                self._void.append(ticket)
+            self._changed.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        """Wake whoever waits for a batch, with an error."""
+        with self._changed:
+            self._failure = error
+            self._changed.notify_all()
+
+    def take(self, most_rows: int, *, wait_s: float) -> list[Item]:
+        """Return the next questions that fit into a batch; empty if none came in time."""
+        with self._changed:
+            if not (self._ready or self._void or self._failure):
+                self._changed.wait(wait_s)
+            if self._failure is not None:
+                raise self._failure
+            items: list[Item] = [(ticket, 0) for ticket in self._void]
+            self._void.clear()
+            rows = 0
+            while self._ready and rows + self._ready[0][1] <= most_rows:
+                items.append(self._ready.popleft())
+                rows += items[-1][1]
+            return items

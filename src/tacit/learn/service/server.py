@@ -1,0 +1,232 @@
+"""The servers and the dealer of a prediction service: one batch after the other."""
+
+import hashlib
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from tacit.errors import FrameError, PartyError
+from tacit.learn.service.desk import ANSWER_S, Desk, Ticket
+from tacit.learn.service.order import Item, Order
+from tacit.learn.service.task import ServiceTask
+from tacit.mpc import Plan, Share, compute, serve
+from tacit.mpc.share import Spec
+from tacit.party import Ledger, Progress, Session, merge
+from tacit.result import Leak
+
+_GLANCE_S = 0.2
+_MOST_ITEMS = 4096
+_END = -1
+
+
+@dataclass(eq=False)
+class Tally:
+    """What a server or dealer has done so far; its size does not grow with the number of runs."""
+
+    questions: int = 0
+    rows: int = 0
+    runs: dict[int, tuple[Plan, int]] = field(default_factory=dict)
+    leaks: tuple[Leak, ...] = ()
+
+
+class PredictionServer:
+    """One of the two servers: it holds a half of the model, and answers clients with halves.
+
+    Links of clients are handed to `desk.admit`, from any thread; `run` works until the service is
+    stopped. The first server decides in which order questions are answered, and tells the others.
+
+    Guarantee: that of the protocol. A client's rows come as two halves, one for each server, and
+    each half alone is uniform; halves of answers leave under a fresh common mask, so that both
+    together say no more than the answer. The dealer learns how many rows a batch was filled up to.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        task: ServiceTask,
+        half: Mapping[str, Tensor],
+        *,
+        answer_s: float = ANSWER_S,
+    ) -> None:
+        self._session = session
+        self._task = task
+        self._weights = task.half_of(half)
+        self._plans = _Plans(task)
+        self._order = Order()
+        self.tally = Tally()
+        self.desk = Desk(task, report=self._reported, answer_s=answer_s)
+
+    @property
+    def _is_first(self) -> bool:
+        return self._session.me == self._task.roles.first
+
+    @property
+    def _other(self) -> str:
+        roles = self._task.roles
+        return roles.second if self._is_first else roles.first
+
+    def run(self, stop: threading.Event) -> Tally:
+        """Answer until the first server is stopped, or somebody fails; returns what was done."""
+        self._session.agree("service", self._plans.digest())
+        try:
+            if self._is_first:
+                self._lead(stop)
+            else:
+                self._follow()
+        finally:
+            self.desk.close()
+        return self.tally
+
+    def _reported(self, ticket: Ticket, rows: int) -> None:
+        """Note a half of mine: the first server keeps the list, the second tells it."""
+        if self._is_first:
+            self._order.report(ticket, rows)
+        else:
+            facts = torch.tensor((ticket.client, ticket.visit, ticket.number, rows))
+            self._session.send(self._other, "ready/half", facts, phase="setup")
+
+    def _lead(self, stop: threading.Event) -> None:
+        hearing = threading.Thread(target=self._hear, name="tacit-service", daemon=True)
+        hearing.start()
+        while not stop.is_set():
+            items = self._order.take(self._task.most_rows, wait_s=_GLANCE_S)
+            if items:
+                self._announce(items)
+                self._work(items)
+        _tell(self._session, self._other, _END)
+        _tell(self._session, self._task.roles.dealer, _END)
+
+    def _hear(self) -> None:
+        """Hear from the second server which halves it has."""
+        clients = len(self._task.clients)
+        try:
+            while True:
+                client, visit, number, rows = self._session.recv(
+                    self._other, "ready/half", (4,)
+                ).tolist()
+                if not 0 <= client < clients:
+                    raise FrameError(self._other, f"it reported a question of client {client}")
+                self._order.report(Ticket(client, visit, number), rows)
+        except PartyError as error:
+            self._order.fail(error)
+
+    def _announce(self, items: list[Item]) -> None:
+        facts = [(one.client, one.visit, one.number, rows) for one, rows in items]
+        _tell(self._session, self._other, len(facts))
+        self._session.send(self._other, "batch/items", torch.tensor(facts), phase="setup")
+        rows = sum(rows for _, rows in items)
+        if rows:
+            _tell(self._session, self._task.roles.dealer, self._task.padded(rows))
+
+    def _follow(self) -> None:
+        first, most = self._other, self._task.most_rows
+        while True:
+            count = _hear_number(self._session, first)
+            if count == _END:
+                return
+            if not 1 <= count <= _MOST_ITEMS:
+                raise FrameError(first, f"it announced a batch of {count} questions")
+            facts = self._session.recv(first, "batch/items", (count, 4)).tolist()
+            items = [(Ticket(*ticket), rows) for *ticket, rows in facts]
+            if any(rows < 0 for _, rows in items) or sum(rows for _, rows in items) > most:
+                raise FrameError(first, f"it announced a batch of more than {most} rows")
+            self._work(items)
+
+    def _work(self, items: list[Item]) -> None:
+        """Answer a batch, and refuse what came in two halves that do not fit each other."""
+        for ticket, rows in items:
+            if not rows:
+                self.desk.answer(ticket, "the two servers did not get halves of the same shape")
+        asked = [(ticket, rows) for ticket, rows in items if rows]
+        total = sum(rows for _, rows in asked)
+        if not total:
+            return
+        answers = self._compute(asked, self._task.padded(total))
+        at = 0
+        for ticket, rows in asked:
+            self.desk.answer(ticket, answers[at : at + rows].clone())
+            at += rows
+        self.tally.questions += len(asked)
+        self.tally.rows += total
+
+    def _compute(self, asked: list[Item], padded: int) -> Tensor:
+        task, plan = self._task, self._plans.get(padded)
+        x = torch.zeros((padded, *task.model.inputs), dtype=torch.int64)
+        at = 0
+        for ticket, rows in asked:
+            words = self.desk.words(ticket)
+            # Whoever left meanwhile is answered nonsense, or rather nobody is.
+            if words is not None and len(words) == rows:
+                x[at : at + rows] = words
+            at += rows
+        spec = Spec.of(shape=tuple(x.shape), frac_bits=task.frac_bits, bound=task.feature_bound)
+        ledger = Ledger()
+        share = compute(
+            # What one run notes must not pile up over thousands of them.
+            replace(self._session, ledger=ledger, progress=Progress()),
+            plan,
+            partial(task.answer, rows=padded),
+            inputs={},
+            kept={**self._weights, "x": Share(x, spec)},
+            is_agreed=True,
+        )
+        turn = _count(self.tally, self._plans, padded, ledger)
+        assert isinstance(share, Share)  # noqa: S101 - a service answers with numbers
+        mask = self._session.shared(self._other).fork(f"answers {turn}")
+        words = mask.words(tuple(share.words.shape))
+        return share.words + words if self._is_first else share.words - words
+
+
+def deal_predictions(session: Session, task: ServiceTask) -> Tally:
+    """Deal and help as the third party, until the first server ends the service."""
+    plans, tally = _Plans(task), Tally()
+    session.agree("service", plans.digest())
+    while True:
+        rows = _hear_number(session, task.roles.first)
+        if rows == _END:
+            return tally
+        if rows not in task.sizes:
+            raise FrameError(task.roles.first, f"it announced a batch of {rows} rows")
+        ledger = Ledger()
+        own = replace(session, ledger=ledger, progress=Progress())
+        serve(own, plans.get(rows), inputs={}, is_agreed=True)
+        _count(tally, plans, rows, ledger)
+        tally.rows += rows
+
+
+class _Plans:
+    """The plans of a service, one for every size of a batch."""
+
+    def __init__(self, task: ServiceTask) -> None:
+        self._made = {size: task.plan(size) for size in task.sizes}
+        self._task = task
+
+    def get(self, rows: int) -> Plan:
+        """Return the plan of a batch."""
+        return self._made[rows]
+
+    def digest(self) -> bytes:
+        """Hash everything that will be done."""
+        parts = [self._task.digest(), *(plan.digest() for plan in self._made.values())]
+        return hashlib.sha256(b"".join(parts)).digest()
+
+
+def _count(tally: Tally, plans: _Plans, rows: int, ledger: Ledger) -> int:
+    """Note a run; return how many there were before."""
+    turn = sum(times for _, times in tally.runs.values())
+    _, times = tally.runs.get(rows, (plans.get(rows), 0))
+    tally.runs[rows] = (plans.get(rows), times + 1)
+    tally.leaks = merge((*tally.leaks, *ledger.entries()))
+    return turn
+
+
+def _tell(session: Session, to: str, number: int) -> None:
+    session.send(to, "batch/size", torch.tensor((number,)), phase="setup")
+
+
+def _hear_number(session: Session, sender: str) -> int:
+    return int(session.recv(sender, "batch/size", (1,)))

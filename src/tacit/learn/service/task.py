@@ -1,0 +1,151 @@
+"""What a prediction service computes, for whom, and what its clients may count on."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tacit.errors import ConfigError, DataError
+from tacit.learn.training import Model
+from tacit.mpc import Plan, Roles, Share, find_protocol, make_plan
+from tacit.mpc.ops import ProtocolOps
+from tacit.mpc.share import Spec
+
+V = TypeVar("V")
+Reveal = Literal["class", "score"]
+SIZES = (1, 8, 64, 512)
+"""Batches are filled up to one of these numbers of rows, so that few plans serve all."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ServiceTask:
+    """A service that all servers and clients see alike.
+
+    Attributes:
+        name: of the job.
+        roles: the two servers, and who deals or helps.
+        protocol: of the table of protocols.
+        model: whose halves the servers hold.
+        clients: who may ask, in the order by which the servers number them.
+        reveal: what a client gets: the class of every row, or the scores of all classes.
+        frac_bits: the precision of numbers.
+        feature_bound: the largest size of a feature.
+        weight_bound: the largest size of a weight.
+        sizes: to how many rows a batch may be filled up, ascending.
+    """
+
+    name: str
+    roles: Roles
+    protocol: str
+    model: Model
+    clients: tuple[str, ...]
+    reveal: Reveal = "class"
+    frac_bits: int = 16
+    feature_bound: float = 1.0
+    weight_bound: float = 4.0
+    sizes: tuple[int, ...] = SIZES
+
+    def __post_init__(self) -> None:
+        find_protocol(self.protocol)
+        if not self.clients or len(set(self.clients)) != len(self.clients):
+            raise ConfigError(
+                f"wanted clients of different names, got {', '.join(self.clients) or 'none'}"
+            )
+        if not self.sizes or self.sizes[0] < 1 or list(self.sizes) != sorted(set(self.sizes)):
+            raise ConfigError(f"wanted sizes of batches in ascending order, got {self.sizes}")
+
+    @property
+    def most_rows(self) -> int:
+        """Return the largest number of rows of one question."""
+        return self.sizes[-1]
+
+    @property
+    def width(self) -> int:
+        """Return how many numbers answer one row."""
+        return 1 if self.reveal == "class" else self.model.outputs
+
+    def padded(self, rows: int) -> int:
+        """Return to how many rows a batch is filled up."""
+        return next(size for size in self.sizes if size >= rows)
+
+    def plan(self, rows: int) -> Plan:
+        """Plan a batch."""
+        protocol = find_protocol(self.protocol)
+        program = partial(self.answer, rows=rows)
+        return make_plan(program, protocol, self.roles, frac_bits=self.frac_bits)
+
+    def answer(self, ops: ProtocolOps[V], *, rows: int) -> V:
+        """Answer a batch; the result stays shared."""
+        weights = {
+            name: ops.resume(name, shape=tuple(value.shape), bound=self.weight_bound)
+            for name, value in self.model.initial.items()
+        }
+        x = ops.resume("x", shape=(rows, *self.model.inputs), bound=self.feature_bound)
+        scores = ops.settle(self.model(ops, weights, x))
+        if self.reveal == "score":
+            return scores
+        if self.model.outputs == 1:
+            return ops.settle(ops.indicate(scores))
+        return ops.reshape(ops.settle(ops.argmax(scores, dim=-1)), (rows, 1))
+
+    def digest(self) -> bytes:
+        """Hash what a client must know to ask and to read the answer."""
+        facts = (
+            self.name,
+            self.protocol,
+            self.roles,
+            self.model.inputs,
+            self.model.outputs,
+            self.reveal,
+            self.frac_bits,
+            self.feature_bound,
+            self.sizes,
+        )
+        return hashlib.sha256(repr(facts).encode()).digest()
+
+    def half_of(self, words: Mapping[str, Tensor]) -> dict[str, Share]:
+        """Give halves of weights their public facts.
+
+        Raises:
+            DataError: they are not those of this model.
+        """
+        found = {}
+        for name, value in self.model.initial.items():
+            half = words.get(name)
+            if half is None or half.shape != value.shape or half.dtype != torch.int64:
+                came = "none" if half is None else f"{half.dtype} {tuple(half.shape)}"
+                raise DataError(
+                    f"wanted a half of {name!r} of shape {tuple(value.shape)}, got {came}; the "
+                    "layers of the job must be those that were trained"
+                )
+            shape = tuple(value.shape)
+            spec = Spec.of(shape=shape, frac_bits=self.frac_bits, bound=self.weight_bound)
+            found[name] = Share(half, spec)
+        return found
+
+
+def load_half(path: Path, *, frac_bits: int) -> dict[str, Tensor]:
+    """Read one party's half of a model, as a training has left it.
+
+    Raises:
+        DataError: it cannot be read, or has another precision.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            words = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+    except (OSError, ValueError) as error:
+        raise DataError(f"cannot read a half of a model from {path}: {error}") from error
+    precision = words.pop("frac_bits", None)
+    if precision is None or int(precision) != frac_bits:
+        found = "none" if precision is None else int(precision)
+        raise DataError(
+            f"{path} was written with {found} fraction bits, the job says {frac_bits}; set "
+            "ring.frac_bits to that of the training"
+        )
+    return words

@@ -1,0 +1,40 @@
+"""The leakage command on example jobs."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from tacit import report
+from tacit.cli.commands import Edge
+from tacit.cli.leakage import examine
+from tacit.cli.serve_command import leakage
+from tacit.errors import ConfigError
+
+JOBS = Path(__file__).parents[3] / "examples" / "jobs"
+
+
+def test_a_prediction_is_examined_and_its_page_is_written(tmp_path):
+    page, out = tmp_path / "page.html", tmp_path / "found.json"
+    asked = [str(JOBS / "predict-permuted.toml"), "--quick", "--html", str(page), "--out", str(out)]
+    edge = Edge(out=Console(), err=Console(stderr=True))
+    found = CliRunner().invoke(leakage, asked, obj=edge, catch_exceptions=False)
+    assert found.exit_code == 0
+    assert "When permutation is not safe" in page.read_text()
+    result = report.load(out)
+    assert result.kind == "leakage"
+    assert sum("figure 5.2" in curve.title for curve in result.curves) == 12
+
+
+def test_another_protocol_can_be_looked_at():
+    result = examine(JOBS / "predict-permuted.toml", protocol="sealed", is_quick=True)
+    assert result.protocol == "sealed"
+    assert [sheet.title for sheet in result.sheets] == [
+        "How much each sight has to do with the rows"
+    ]
+
+
+def test_jobs_of_other_kinds_are_refused():
+    with pytest.raises(ConfigError, match="'train' or 'predict'"):
+        examine(JOBS / "serve-digits.toml", protocol=None, is_quick=True)

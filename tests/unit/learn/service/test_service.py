@@ -1,0 +1,269 @@
+"""A service answers many clients as the model in the clear would, and no client harms another."""
+
+import gc
+import resource
+import threading
+import time
+
+import pytest
+import torch
+
+from harness import ROLES
+from tacit import ring
+from tacit.errors import DataError, DisagreementError, LinkClosed, RangeError
+from tacit.learn.service import PredictionClient, load_half
+from tacit.learn.service.desk import Desk, Ticket
+from tacit.learn.service.order import Order
+from tacit.transport import Frame, frame_bytes
+
+
+def ask_raw(link, number, words):
+    link.send(f"ask/{number}", Frame("i64", tuple(words.shape), ring.to_bytes(words)))
+
+
+def visit(links, number=7):
+    for link in links.values():
+        link.recv("terms/0")
+        link.send("visit/0", Frame("i64", (1,), ring.to_bytes(torch.tensor((number,)))))
+
+
+@pytest.mark.parametrize("protocol", ["sealed", "permuted3", "permuted2"])
+@pytest.mark.parametrize("reveal", ["class", "score"])
+def test_answers_are_those_of_the_model_in_the_clear(
+    make_service_task, serving, rows, protocol, reveal
+):
+    task = make_service_task(protocol=protocol, reveal=reveal)
+    with serving(task) as service:
+        answers = service.client("client-0").ask(rows)  # more rows than fit into one question
+    torch.testing.assert_close(answers, service.plain(rows), atol=2e-3, rtol=0.0)
+
+
+def test_a_model_with_one_score_answers_yes_or_no(make_service_task, serving, rows):
+    task = make_service_task(layers=("dense 1",))
+    with serving(task) as service:
+        answers = service.client("client-0").ask(rows)
+    assert torch.equal(answers, service.plain(rows))
+
+
+def test_what_a_server_gets_of_a_question_is_not_the_question(make_service_task, serving):
+    task = make_service_task()
+    seen = []
+    with serving(task) as service:
+        links = service.links("client-0")
+        for link in links.values():
+            send = link.send
+            link.send = lambda tag, frame, phase="online", send=send: (
+                seen.append((tag, bytes(frame.data))),
+                send(tag, frame, phase=phase),
+            )
+        client = PredictionClient("client-0", task, links)
+        client.ask(torch.zeros(1, 6))
+        client.ask(torch.zeros(1, 6))
+    words = [data for tag, data in seen if tag.startswith("ask/")]
+    assert len(set(words)) == len(words) == 4
+    assert all(data.count(0) < len(data) // 2 for data in words)
+
+
+def test_a_wrong_shape_is_told_to_its_client_alone_and_the_service_goes_on(
+    make_service_task, serving, rows
+):
+    task = make_service_task()
+    with serving(task) as service:
+        bad, good = service.links("client-0"), service.client("client-1")
+        visit(bad)
+        for link in bad.values():
+            ask_raw(link, 0, torch.zeros((2, 5), dtype=torch.int64))
+        for link in bad.values():
+            assert b"wanted rows of shape (6,)" in bytes(link.recv("answer/0").data)
+        for link in bad.values():
+            ask_raw(link, 1, torch.zeros((99, 6), dtype=torch.int64))
+        for link in bad.values():
+            assert b"1 to 32 rows" in bytes(link.recv("answer/1").data)
+        # The same visit may ask rightly after that.
+        for link in bad.values():
+            ask_raw(link, 2, torch.zeros((3, 6), dtype=torch.int64))
+        for link in bad.values():
+            assert link.recv("answer/2").shape == (3, 1)
+        assert torch.equal(good.ask(rows), service.plain(rows))
+
+
+def test_halves_of_different_shapes_are_refused_by_both_servers(make_service_task, serving, rows):
+    task = make_service_task()
+    with serving(task) as service:
+        links = service.links("client-0")
+        visit(links)
+        for count, link in zip((2, 3), links.values(), strict=True):
+            ask_raw(link, 0, torch.zeros((count, 6), dtype=torch.int64))
+        for link in links.values():
+            assert b"halves of the same shape" in bytes(link.recv("answer/0").data)
+        assert torch.equal(service.client("client-1").ask(rows), service.plain(rows))
+
+
+def test_a_half_that_goes_to_one_server_only_is_given_up_after_a_while(
+    make_service_task, serving, rows
+):
+    task = make_service_task()
+    with serving(task, answer_s=0.3) as service:
+        links = service.links("client-0")
+        visit(links)
+        ask_raw(links[ROLES.first], 0, torch.zeros((1, 6), dtype=torch.int64))
+        assert b"did not get its half" in bytes(links[ROLES.first].recv("answer/0").data)
+        assert service.servers[ROLES.first].desk.waiting() == 0
+        assert torch.equal(service.client("client-1").ask(rows), service.plain(rows))
+
+
+def test_a_client_that_dies_midway_harms_nobody_and_may_come_back(make_service_task, serving, rows):
+    task = make_service_task()
+    with serving(task, answer_s=0.5) as service:
+        links = service.links("client-0")
+        visit(links)
+        ask_raw(links[ROLES.first], 0, torch.zeros((1, 6), dtype=torch.int64))
+        for link in links.values():
+            link.kill()
+        assert torch.equal(service.client("client-1").ask(rows), service.plain(rows))
+        assert torch.equal(service.client("client-0").ask(rows), service.plain(rows))
+
+
+def test_a_client_that_comes_again_and_again_leaves_nothing_waiting(
+    make_service_task, serving, rows
+):
+    task = make_service_task()
+    with serving(task) as service:
+        desk = service.servers[ROLES.first].desk
+        for number in range(20):
+            links = service.links("client-0")
+            visit(links, number)
+            ask_raw(links[ROLES.first], 0, torch.zeros((1, 6), dtype=torch.int64))
+        assert torch.equal(service.client("client-0").ask(rows), service.plain(rows))
+        assert desk.waiting() <= 1
+        for _ in range(200):
+            if len(readers_of("client-0")) <= 4:
+                break
+            time.sleep(0.05)
+        assert len(readers_of("client-0")) <= 4
+
+
+def readers_of(client):
+    return [one for one in threading.enumerate() if one.name == f"tacit-client-{client}"]
+
+
+def test_two_hundred_questions_of_eight_clients_are_answered_and_nothing_is_left(
+    make_service_task, serving, rows
+):
+    ask_many(make_service_task(), serving, rows, questions=200)
+
+
+@pytest.mark.slow
+def test_ten_thousand_questions_of_eight_clients_take_no_more_memory(
+    make_service_task, serving, rows
+):
+    task = make_service_task()
+    with serving(task) as service:
+        half_way = ask_all(service, rows, questions=5_000)
+        in_the_end = ask_all(service, rows, questions=5_000)
+    # The peak of the process may rise by a few pages of the allocator, not with every question.
+    assert in_the_end - half_way < 8 << 20
+
+
+def ask_all(service, rows, *, questions):
+    wrong = []
+
+    def client(number):
+        mine = service.client(f"client-{number}")
+        for at in range(questions // 8):
+            part = rows[at % 30 : at % 30 + 1 + at % 3]
+            if not torch.equal(mine.ask(part), service.plain(part)):
+                wrong.append((number, at))
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    gc.collect()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def ask_many(task, serving, rows, *, questions):
+    with serving(task) as service:
+        ask_all(service, rows, questions=questions)
+        for server in service.servers.values():
+            assert server.desk.waiting() == 0
+            assert server.tally.questions == questions
+            assert len(server.tally.leaks) < 10
+            assert set(server.tally.runs) <= set(task.sizes)
+    dealer = service.ends["ends"][ROLES.dealer]
+    assert {size: times for size, (_, times) in dealer.runs.items()} == {
+        size: times for size, (_, times) in server.tally.runs.items()
+    }
+
+
+def test_the_client_refuses_rows_that_the_service_cannot_take(make_service_task, serving):
+    with serving(make_service_task()) as service:
+        client = service.client("client-0")
+        with pytest.raises(DataError, match="wanted rows of shape"):
+            client.ask(torch.zeros(2, 5))
+        with pytest.raises(RangeError, match="exceed the bound"):
+            client.ask(torch.full((1, 6), 3.0))
+        with pytest.raises(DataError, match="NaN"):
+            client.ask(torch.full((1, 6), float("nan")))
+
+
+def test_a_client_with_other_terms_does_not_ask(make_service_task, serving):
+    with serving(make_service_task()) as service:
+        other = make_service_task(reveal="score")
+        with pytest.raises(DisagreementError, match="another service"):
+            PredictionClient("client-0", other, service.links("client-0"))
+
+
+def test_a_service_that_ends_tells_its_clients(make_service_task, serving):
+    with serving(make_service_task()) as service:
+        client = service.client("client-0")
+        client.ask(torch.zeros(1, 6))
+    with pytest.raises(LinkClosed):
+        client.ask(torch.zeros(1, 6))
+
+
+def test_a_desk_answers_a_refused_visit_with_the_end_of_the_link(make_service_task, serving):
+    with serving(make_service_task()) as service:
+        links = service.links("client-0")
+        for link in links.values():
+            link.recv("terms/0")
+            link.send("visit/0", frame_bytes(b"not a number"))
+        with pytest.raises(LinkClosed):
+            links[ROLES.first].recv("answer/0")
+
+
+def test_an_order_forgets_visits_that_were_given_up():
+    order = Order()
+    for number in range(50):
+        order.report(Ticket(0, number, 0), 1)
+        order.report(Ticket(1, 5, number), 1)
+    order.report(Ticket(0, 49, 0), 1)
+    order.report(Ticket(0, 3, 0), 1)
+    assert order.take(8, wait_s=0.0) == [(Ticket(0, 49, 0), 1)]
+    assert sum(len(waiting) for visits in order._half.values() for waiting in visits.values()) < 10
+
+
+def test_an_order_fills_a_batch_without_splitting_a_question():
+    order = Order()
+    for number, rows in enumerate((5, 2, 4)):
+        for _ in range(2):
+            order.report(Ticket(number, 0, 0), rows)
+    assert [rows for _, rows in order.take(8, wait_s=0.0)] == [5, 2]
+    assert [rows for _, rows in order.take(8, wait_s=0.0)] == [4]
+
+
+def test_halves_of_another_model_are_refused(make_service_task, tmp_path):
+    task = make_service_task()
+    with pytest.raises(DataError, match="wanted a half of"):
+        task.half_of({})
+    with pytest.raises(DataError, match="cannot read"):
+        load_half(tmp_path / "none.npz", frac_bits=16)
+
+
+def test_an_answer_to_nobody_is_dropped(make_service_task):
+    desk = Desk(make_service_task(), report=lambda ticket, rows: None)
+    desk.answer(Ticket(0, 0, 0), "too late")
+    assert desk.words(Ticket(0, 0, 0)) is None
