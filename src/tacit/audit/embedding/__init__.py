@@ -1,0 +1,45 @@
+"""Embedding inversion: the text behind the hidden states of a cut language model."""
+
+from tacit.audit.embedding.attacks import (
+    OptimiseEmbeddings,
+    TryTokens,
+    guess_blindly,
+    nearest,
+    optimise_embeddings,
+    try_tokens,
+)
+from tacit.audit.embedding.bottom import Past, move, run_head, run_layers
+from tacit.audit.embedding.game import (
+    ATTACKS,
+    THREAT,
+    agreement,
+    audit_hidden,
+    score_tokens,
+    sweep_depth,
+    sweep_noise,
+)
+from tacit.audit.embedding.views import Defence, SeenHidden, add_noise, see_hidden
+
+__all__ = [
+    "ATTACKS",
+    "THREAT",
+    "Defence",
+    "OptimiseEmbeddings",
+    "Past",
+    "SeenHidden",
+    "TryTokens",
+    "add_noise",
+    "agreement",
+    "audit_hidden",
+    "guess_blindly",
+    "move",
+    "nearest",
+    "optimise_embeddings",
+    "run_head",
+    "run_layers",
+    "score_tokens",
+    "see_hidden",
+    "sweep_depth",
+    "sweep_noise",
+    "try_tokens",
+]

@@ -1,0 +1,113 @@
+"""What an audit says about model inversion and class representatives."""
+
+import torch
+from torch import Tensor
+
+from tacit.audit.estimators import proportion
+from tacit.audit.findings import Finding, Threat, beats_guess
+from tacit.audit.reconstruction import score_rows, show
+from tacit.audit.views import seeded
+from tacit.errors import DataError
+from tacit.result import Metric, Picture
+
+CLASS_THREAT = Threat(
+    name="class representatives",
+    who="whoever may ask the model, or trains along with it",
+    sees="confidences, or the joint model of every round",
+    knows="the shape and the bounds of a row",
+)
+ANSWER_THREAT = Threat(
+    name="rows from confidences",
+    who="whoever overhears the model's answers",
+    sees="the confidences of rows that it does not know",
+    knows="rows of the same kind, and may ask the model",
+)
+COLUMN_THREAT = Threat(
+    name="a hidden column from confidences",
+    who="whoever knows a person but for one thing",
+    sees="the model's confidences",
+    knows="all other columns, the label, and how common each value is",
+)
+_REMEDIES = (
+    "answer with the class alone, or with rounded confidences",
+    "train with differential privacy; stop before the model is sure of its own rows",
+)
+
+
+def score_representatives(
+    name: str, found: Tensor, rows: Tensor, labels: Tensor, *, wanted: Tensor | None = None
+) -> Finding:
+    """Say how many representatives look most like the mean row of their own class.
+
+    Args:
+        name: of the attack.
+        found: (classes, *shape) rows, or several rows of the classes in `wanted`.
+        rows: true rows of all classes; columns that never vary do not count.
+        labels: their classes.
+        wanted: the class of each found row; None if they are in order.
+    """
+    classes = int(labels.max()) + 1
+    wanted = torch.arange(classes) if wanted is None else wanted
+    if len(found) != len(wanted):
+        raise DataError(f"wanted {len(wanted)} representatives, got {len(found)}")
+    flat = rows.flatten(1).double()
+    means = torch.stack([flat[labels == c].mean(0) for c in range(classes)])
+    centre = flat.mean(0)
+    guess = torch.nn.functional.normalize(found.flatten(1).double() - centre, dim=1)
+    likeness = guess @ torch.nn.functional.normalize(means - centre, dim=1).t()
+    hits = int((likeness.argmax(1) == wanted).sum())
+    headline = _beside(proportion(f"{name}: most like its class", hits, len(wanted)), 1 / classes)
+    pictures: list[Picture] = []
+    if rows.ndim == 4:
+        for one, c in zip(found[:10], wanted[:10].tolist(), strict=True):
+            mean = means[c].view(rows.shape[1:]).to(one)
+            captions = (f"mean of class {c}", f"found for class {c}")
+            pictures += show(f"{name}: classes", captions, torch.stack([mean, one]))
+    return _finding(CLASS_THREAT, name, headline, tuple(pictures))
+
+
+def score_answers(name: str, guess: Tensor, truth: Tensor, others: Tensor) -> Finding:
+    """Say how often a rebuilt row picks the true one out of a line-up."""
+    metrics = score_rows(name, guess, truth, others=others, generator=seeded(0))
+    return Finding(
+        threat=ANSWER_THREAT,
+        attack=name,
+        headline=metrics[0],
+        metrics=metrics,
+        is_found=beats_guess(metrics[0]),
+        remedies=_REMEDIES,
+    )
+
+
+def score_column(name: str, guess: Tensor, truth: Tensor) -> Finding:
+    """Say how often the hidden column was guessed, beside always naming the commonest value."""
+    hits = int((guess.cpu().float() - truth.cpu().float()).abs().lt(1e-6).sum())
+    _, counts = torch.unique(truth, return_counts=True)
+    base = float(counts.max()) / len(truth)
+    headline = _beside(proportion(f"{name}: column guessed", hits, len(truth)), base)
+    return _finding(COLUMN_THREAT, name, headline, ())
+
+
+def _finding(threat: Threat, name: str, headline: Metric, pictures: tuple[Picture, ...]) -> Finding:
+    return Finding(
+        threat=threat,
+        attack=name,
+        headline=headline,
+        metrics=(headline,),
+        is_found=beats_guess(headline),
+        pictures=pictures,
+        remedies=_REMEDIES,
+    )
+
+
+def _beside(metric: Metric, base: float) -> Metric:
+    return Metric(
+        name=metric.name,
+        value=metric.value,
+        unit=metric.unit,
+        samples=metric.samples,
+        low=metric.low,
+        high=metric.high,
+        reference=base,
+        note="reference: blind guess",
+    )

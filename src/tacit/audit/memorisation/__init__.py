@@ -1,0 +1,81 @@
+"""Memorisation: what a language model learned by heart, and how to make it say so."""
+
+from tacit.audit.memorisation.canary import (
+    Exposure,
+    Format,
+    draw_canary,
+    exact_exposure,
+    exact_exposures,
+    modelled_exposure,
+    plant,
+    sampled_exposure,
+)
+from tacit.audit.memorisation.extraction import (
+    METHODS,
+    ByWindow,
+    Drawn,
+    Extract,
+    Method,
+    SeenSpeakers,
+    Speech,
+    by_perplexity,
+    by_second_model,
+    by_zlib,
+    speak,
+)
+from tacit.audit.memorisation.game import (
+    CANARY_THREAT,
+    EXTRACTION_THREAT,
+    audit_canaries,
+    audit_extraction,
+    sweep_defence,
+)
+from tacit.audit.memorisation.model import SmallSpeaker, train_speaker
+from tacit.audit.memorisation.score import (
+    count_holders,
+    eidetic_counts,
+    eidetic_sheet,
+    extraction_curve,
+    rate_by_repetition,
+    score_extraction,
+)
+from tacit.audit.memorisation.views import Defence, SeenSpeech, see_checkpoint, see_module
+
+__all__ = [
+    "CANARY_THREAT",
+    "EXTRACTION_THREAT",
+    "METHODS",
+    "ByWindow",
+    "Defence",
+    "Drawn",
+    "Exposure",
+    "Extract",
+    "Format",
+    "Method",
+    "SeenSpeakers",
+    "SeenSpeech",
+    "SmallSpeaker",
+    "Speech",
+    "audit_canaries",
+    "audit_extraction",
+    "by_perplexity",
+    "by_second_model",
+    "by_zlib",
+    "count_holders",
+    "draw_canary",
+    "eidetic_counts",
+    "eidetic_sheet",
+    "exact_exposure",
+    "exact_exposures",
+    "extraction_curve",
+    "modelled_exposure",
+    "plant",
+    "rate_by_repetition",
+    "sampled_exposure",
+    "score_extraction",
+    "see_checkpoint",
+    "see_module",
+    "speak",
+    "sweep_defence",
+    "train_speaker",
+]

@@ -1,0 +1,223 @@
+"""Canaries: secrets made up by the audit and planted in a corpus, and how exposed they are."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from scipy.stats import skewnorm
+from torch import Tensor
+
+from tacit.audit.estimators import clopper_pearson
+from tacit.audit.memorisation.views import SeenSpeech
+from tacit.errors import ConfigError, DataError
+from tacit.result import Metric
+
+_BLOCK = 512
+MOST_ENUMERATED = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """A sentence with a blank: the prefix, then `blanks` tokens out of an alphabet.
+
+    Args:
+        prefix: ids before the blank, at least one.
+        alphabet: ids that may stand in each place of the blank.
+        blanks: places.
+    """
+
+    prefix: tuple[int, ...]
+    alphabet: tuple[int, ...]
+    blanks: int
+
+    def __post_init__(self) -> None:
+        if not self.prefix or self.blanks < 1 or len(set(self.alphabet)) < 2:
+            raise ConfigError(
+                "a canary has a prefix, at least one blank and an alphabet of at least 2, got "
+                f"{len(self.prefix)}, {self.blanks} and {len(set(self.alphabet))}"
+            )
+        if len(set(self.alphabet)) != len(self.alphabet):
+            raise ConfigError("the alphabet of a canary names a token twice")
+
+    @property
+    def size(self) -> int:
+        """Return how many fillings there are, |R|."""
+        return int(len(self.alphabet) ** self.blanks)
+
+    @property
+    def bits(self) -> float:
+        """Return log2 |R|: the largest exposure there is."""
+        return self.blanks * math.log2(len(self.alphabet))
+
+    def text(self, number: int) -> tuple[int, ...]:
+        """Return the sentence with the filling of this number."""
+        if not 0 <= number < self.size:
+            raise DataError(f"fillings are numbered 0 to {self.size - 1}, got {number}")
+        digits = []
+        for _ in range(self.blanks):
+            number, digit = divmod(number, len(self.alphabet))
+            digits.append(self.alphabet[digit])
+        return (*self.prefix, *reversed(digits))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exposure:
+    """How far a canary stands out: log2 |R| − log2 rank, with what limits it.
+
+    Attributes:
+        value: in bits; about 1.4 on average for a canary that was never seen.
+        low: end of the 95 % interval; equal to the value if every filling was ranked.
+        high: other end; for sampled ranks at most log2 |R|.
+        bits: log2 |R|.
+        compared: fillings that the canary was compared with.
+    """
+
+    value: float
+    low: float
+    high: float
+    bits: float
+    compared: int
+
+    def metric(self, name: str) -> Metric:
+        """Return the exposure for a report, beside the largest possible."""
+        return Metric(
+            name=name,
+            value=self.value,
+            unit="bits",
+            samples=self.compared,
+            low=self.low,
+            high=self.high,
+            reference=self.bits,
+            note="reference: log2 |R|, a canary learned by heart",
+        )
+
+
+def draw_canary(form: Format, *, generator: torch.Generator) -> int:
+    """Return the number of a filling, all alike likely."""
+    digits = torch.empty(form.blanks, dtype=torch.float64).uniform_(generator=generator)
+    places = (digits * len(form.alphabet)).long().clamp_max(len(form.alphabet) - 1)
+    number = 0
+    for digit in places.tolist():
+        number = number * len(form.alphabet) + digit
+    return number
+
+
+def plant(corpus: Sequence[Sequence[int]], canary: Sequence[int], *, times: int) -> list[list[int]]:
+    """Return the corpus with the canary as `times` more texts, spread evenly through it."""
+    if times < 0:
+        raise ConfigError(f"a canary is planted 0 or more times, got {times}")
+    out = [list(text) for text in corpus]
+    for i in range(times):
+        out.insert((i + 1) * len(out) // (times + 1), list(canary))
+    return out
+
+
+def exact_exposure(seen: SeenSpeech, form: Format, canary: int) -> Exposure:
+    """Rank a canary among all fillings (Carlini et al. 2019); see `exact_exposures`."""
+    return exact_exposures(seen, form, [canary])[0]
+
+
+def exact_exposures(
+    seen: SeenSpeech, form: Format, canaries: Sequence[int]
+) -> tuple[Exposure, ...]:
+    """Rank several canaries among all fillings of one format, which are tried once.
+
+    Fillings that are as likely as the canary count half, so that a model that tells nothing
+    apart does not look as if it knew.
+
+    Raises:
+        ConfigError: there are too many fillings to try; use `sampled_exposure`.
+        DataError: a canary is not a filling.
+    """
+    if form.size > MOST_ENUMERATED:
+        raise ConfigError(
+            f"{form.size} fillings are too many to rank, at most {MOST_ENUMERATED}; "
+            "use the sampled rank"
+        )
+    if not all(0 <= canary < form.size for canary in canaries):
+        raise DataError(f"fillings are numbered 0 to {form.size - 1}, got {list(canaries)}")
+    losses = _losses(seen, form, iter(range(form.size)))
+    found = []
+    for canary in canaries:
+        # The canary ties with itself, which is half a filling too many.
+        rank = _likelier(losses, float(losses[canary])) + 0.5
+        value = form.bits - math.log2(rank)
+        found.append(
+            Exposure(value=value, low=value, high=value, bits=form.bits, compared=form.size)
+        )
+    return tuple(found)
+
+
+def sampled_exposure(
+    seen: SeenSpeech, form: Format, canary: int, *, draws: int, generator: torch.Generator
+) -> Exposure:
+    """Estimate the rank from random fillings.
+
+    With none likelier among n draws the value is log2 (n + 1), all that n draws can show; the
+    interval is Clopper–Pearson's.
+    """
+    own, others = _against(seen, form, canary, draws, generator)
+    likelier = _likelier(others, own)
+    low, high = clopper_pearson(round(likelier), draws)
+    floor = 1 / form.size
+    return Exposure(
+        value=min(-math.log2((likelier + 1) / (draws + 1)), form.bits),
+        low=-math.log2(max(high, floor)),
+        high=-math.log2(max(low, floor)),
+        bits=form.bits,
+        compared=draws,
+    )
+
+
+def modelled_exposure(
+    seen: SeenSpeech, form: Format, canary: int, *, draws: int, generator: torch.Generator
+) -> float:
+    """Extrapolate the rank with a skew-normal fit to the losses of random fillings, in bits.
+
+    Sees beyond the draws, at the price of an assumption about the tail; it is not capped.
+    """
+    own, others = _against(seen, form, canary, draws, generator)
+    if float(others.std()) < 1e-6 * max(abs(own), 1.0):
+        return 1.0
+    shape, place, scale = skewnorm.fit(others.double().numpy())
+    tail = float(skewnorm.logcdf(own, shape, place, scale))
+    return -tail / math.log(2)
+
+
+def _against(
+    seen: SeenSpeech, form: Format, canary: int, draws: int, generator: torch.Generator
+) -> tuple[float, Tensor]:
+    if draws < 1:
+        raise ConfigError(f"the sampled rank needs at least one draw, got {draws}")
+    own = float(_losses(seen, form, iter([canary]))[0])
+    numbers = (draw_canary(form, generator=generator) for _ in range(draws))
+    return own, _losses(seen, form, numbers)
+
+
+def _likelier(losses: Tensor, own: float) -> float:
+    """Count the losses below; those within rounding of each other are ties and count half."""
+    near = 1e-6 * max(abs(own), 1.0)
+    below = int((losses < own - near).sum())
+    ties = int(((losses - own).abs() <= near).sum())
+    return below + ties / 2
+
+
+def _losses(seen: SeenSpeech, form: Format, numbers: Iterator[int]) -> Tensor:
+    """Return −log p of the blank given the prefix, for every filling."""
+    found: list[Tensor] = []
+    for block in _blocks(numbers):
+        ids = torch.tensor([form.text(number) for number in block])
+        found.append(seen.losses(ids)[:, len(form.prefix) - 1 :].sum(1))
+    return torch.cat(found) if found else torch.empty(0)
+
+
+def _blocks(numbers: Iterator[int]) -> Iterator[list[int]]:
+    block: list[int] = []
+    for number in numbers:
+        block.append(number)
+        if len(block) == _BLOCK:
+            yield block
+            block = []
+    if block:
+        yield block

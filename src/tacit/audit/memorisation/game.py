@@ -1,0 +1,173 @@
+"""The audit of a language model for memorisation, as its report shows it."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from torch import Tensor
+
+from tacit.audit.estimators import mean_interval
+from tacit.audit.findings import Finding, Threat, beats_guess
+from tacit.audit.memorisation.canary import Format, exact_exposures
+from tacit.audit.memorisation.extraction import (
+    Extract,
+    Method,
+    SeenSpeakers,
+    Speech,
+    by_second_model,
+)
+from tacit.audit.memorisation.score import (
+    eidetic_counts,
+    eidetic_sheet,
+    extraction_curve,
+    score_extraction,
+)
+from tacit.audit.memorisation.views import SeenSpeech
+from tacit.audit.views import seeded
+from tacit.errors import DataError
+from tacit.result import Curve, Metric
+
+CANARY_THREAT = Threat(
+    name="canary exposure",
+    who="whoever may question the language model",
+    sees="the scores of the next token after any text",
+    knows="the sentence around the secret and the alphabet of the secret",
+)
+EXTRACTION_THREAT = Threat(
+    name="extraction of training texts",
+    who="whoever may question the language model",
+    sees="the scores of the next token after any text",
+    knows="how some training texts begin",
+)
+_REMEDIES = (
+    "train with differential privacy at the level of the text",
+    "remove repeated texts from the corpus",
+    "keep numbers and names out of the corpus, or mask them",
+)
+BLIND_BITS = 1 / math.log(2)
+"""Mean exposure of a canary that was never seen: its rank is uniform."""
+
+
+def audit_canaries(
+    seen: SeenSpeech, form: Format, canaries: Sequence[int], *, name: str = "canaries"
+) -> Finding:
+    """Rank planted canaries exactly; found if their mean exposure is beyond a blind rank.
+
+    Raises:
+        DataError: there are no canaries.
+    """
+    if not canaries:
+        raise DataError("wanted at least one canary, got none")
+    values = [one.value for one in exact_exposures(seen, form, canaries)]
+    mean, low, high = mean_interval(values)
+    if len(values) == 1:
+        # A uniform rank gives t bits or more with probability 2^−t.
+        low, high = max(mean + math.log2(0.05), 0.0), form.bits
+    headline = Metric(
+        name=f"{name}: exposure",
+        value=mean,
+        unit="bits",
+        samples=len(values),
+        low=low,
+        high=high,
+        reference=BLIND_BITS,
+        note=f"reference: a canary never seen; at most log2 |R| = {form.bits:.2f}",
+    )
+    return Finding(
+        threat=CANARY_THREAT,
+        attack=name,
+        headline=headline,
+        metrics=(headline,),
+        is_found=beats_guess(headline),
+        remedies=_REMEDIES,
+    )
+
+
+def sweep_defence(
+    defend: Callable[[float], tuple[SeenSpeech, float]],
+    form: Format,
+    canaries: Sequence[int],
+    *,
+    strengths: Sequence[float],
+    name: str = "canaries",
+) -> tuple[tuple[Finding, ...], tuple[Curve, ...]]:
+    """Rank canaries under a defence of several strengths and draw exposure against utility.
+
+    Args:
+        defend: for a strength, the model under the defence, trained or answering, as it is seen,
+            and what it is worth.
+        form: the format of the canaries.
+        canaries: their fillings.
+        strengths: the strengths to try.
+        name: of the defence.
+    """
+    findings, strong, front = [], [], []
+    for strength in strengths:
+        seen, utility = defend(strength)
+        found = audit_canaries(seen, form, canaries, name=f"{name} at {strength:g}")
+        findings.append(found)
+        exposure = found.headline.value or 0.0
+        strong.append((float(strength), exposure))
+        front.append((utility, exposure))
+    return tuple(findings), (
+        Curve(
+            title="Exposure under a defence",
+            x_label="strength",
+            y_label="exposure in bits",
+            name=name,
+            points=tuple(strong),
+        ),
+        Curve(
+            title="Exposure against utility",
+            x_label="utility",
+            y_label="exposure in bits",
+            name=name,
+            points=tuple(front),
+            style="dots",
+        ),
+    )
+
+
+def audit_extraction(
+    seen: SeenSpeakers,
+    targets: Tensor,
+    *,
+    methods: Mapping[str, Method],
+    speech: Speech,
+    count: int,
+    corpus: Sequence[Sequence[int]] = (),
+    seed: int = 0,
+) -> tuple[Finding, ...]:
+    """Extract with every method and count the target texts among as many guesses as targets.
+
+    Args:
+        seen: what the attacker holds.
+        targets: (texts, tokens) training texts that begin with the prefixes.
+        methods: the ways to try; those that need a second model are left out without one.
+        speech: how texts are drawn.
+        count: draws per prefix.
+        corpus: training texts, to count how many hold each text that was found.
+        seed: of the draws.
+    """
+    wanted = {tuple(text) for text in targets.tolist()}
+    findings = []
+    for name, method in methods.items():
+        if method.rank is by_second_model and seen.second is None:
+            continue
+        drawn = Extract(method=method, speech=speech, count=count)(seen, generator=seeded(seed))
+        headline = score_extraction(name, drawn, targets, guesses=len(targets))
+        ever = score_extraction(name, drawn, targets, guesses=len(drawn.texts))
+        hits = [text for text in drawn.texts.tolist() if tuple(text) in wanted]
+        sheets = (eidetic_sheet(name, eidetic_counts(hits, corpus)),) if corpus and hits else ()
+        findings.append(
+            Finding(
+                threat=EXTRACTION_THREAT,
+                attack=name,
+                headline=headline,
+                metrics=(headline, ever),
+                is_found=(headline.low or 0.0) > 0,
+                curves=(extraction_curve(name, drawn, targets),),
+                sheets=sheets,
+                remedies=_REMEDIES,
+            )
+        )
+    return tuple(findings)

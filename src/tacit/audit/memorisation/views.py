@@ -1,0 +1,73 @@
+"""What somebody who may question a language model sees of it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from tacit.errors import DataError
+from tacit.llm import LanguageModel, logits
+
+Answer = Callable[[Tensor], Tensor]
+"""Given (texts, tokens) ids, return (texts, tokens, vocab) scores of each next token."""
+
+Defence = Callable[[Tensor], Tensor]
+"""What the owner does to scores before it shows them."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SeenSpeech:
+    """A user of a language model: for any text, the scores of the next token; nothing else.
+
+    Attributes:
+        answer: gives the scores; it is all that is seen of the model.
+        vocab: how many tokens there are.
+        context: the longest text that can be asked about.
+    """
+
+    answer: Answer
+    vocab: int
+    context: int
+
+    def losses(self, ids: Tensor) -> Tensor:
+        """Return −log p of each token but the first, (texts, tokens − 1).
+
+        Raises:
+            DataError: the texts are too short or too long.
+        """
+        if ids.ndim != 2 or not 2 <= ids.shape[1] <= self.context:
+            raise DataError(
+                f"wanted texts of 2 to {self.context} tokens, got shape {tuple(ids.shape)}"
+            )
+        scores = self.answer(ids)[:, :-1].float()
+        return nn.functional.cross_entropy(
+            scores.transpose(1, 2), ids[:, 1:].to(scores.device), reduction="none"
+        ).cpu()
+
+
+def see_module(
+    model: nn.Module, *, vocab: int, context: int, defence: Defence | None = None
+) -> SeenSpeech:
+    """Let a torch language model be questioned; it maps ids to (texts, vocab, tokens)."""
+
+    def answer(ids: Tensor) -> Tensor:
+        place = next(model.parameters()).device
+        with torch.no_grad():
+            scores: Tensor = model(ids.to(place))
+        shown = scores.transpose(1, 2)
+        return defence(shown) if defence else shown
+
+    return SeenSpeech(answer=answer, vocab=vocab, context=context)
+
+
+def see_checkpoint(model: LanguageModel, *, defence: Defence | None = None) -> SeenSpeech:
+    """Let a language model from disk be questioned, one text after the other."""
+
+    def answer(ids: Tensor) -> Tensor:
+        texts: Sequence[list[int]] = ids.tolist()
+        shown = torch.stack([logits(model, text) for text in texts])
+        return defence(shown) if defence else shown
+
+    a = model.architecture
+    return SeenSpeech(answer=answer, vocab=a.vocab, context=a.context)

@@ -1,0 +1,199 @@
+"""The whole audit of a round against reconstruction, as its report shows it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from tacit.audit.findings import Finding, Threat, beats_guess
+from tacit.audit.reconstruction.analytic import invert_linear
+from tacit.audit.reconstruction.matching import dlg, guess_blindly, idlg, match_cosine
+from tacit.audit.reconstruction.newton import match_newton
+from tacit.audit.reconstruction.score import pair, score_rows, show
+from tacit.audit.reconstruction.views import Defence, Rebuilt, SeenUpdate, see_update
+from tacit.audit.reconstruction.work import GRADIENT, Work
+from tacit.audit.views import Attack, seeded
+from tacit.errors import DataError
+from tacit.result import Curve, Metric, Picture
+
+ATTACKS: dict[str, Attack[SeenUpdate, Rebuilt]] = {
+    "first layer": invert_linear,
+    "DLG": dlg,
+    "iDLG": idlg,
+    "Levenberg–Marquardt": match_newton,
+    "cosine + TV": match_cosine,
+    "blind": guess_blindly,
+}
+"""Every attack on an update; "blind" looks at nothing and must do no better than chance."""
+
+THREAT = Threat(
+    name="reconstruction from an update",
+    who="the server of federated learning",
+    sees="the update of one client, after its defence",
+    knows="the model it sent out, the terms of the round, how many rows the client holds",
+)
+_REMEDIES = (
+    "clip and add calibrated noise to every update (differential privacy)",
+    "aggregate securely over many clients, so that no single update is seen",
+    "take more local steps over more rows before an update is sent",
+)
+_SHOWN = 8
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Round:
+    """A round that is attacked; the audit's own knowledge.
+
+    Attributes:
+        model: as the server sends it out.
+        rows: of the clients, dealt out `per_client` to each.
+        labels: one per row.
+        others: rows of the same kind that no client holds, for line-ups.
+        classes: how many.
+        per_client: rows of one client.
+        work: what a client does.
+        bounds: of the values of a row.
+    """
+
+    model: nn.Module
+    rows: Tensor
+    labels: Tensor
+    others: Tensor
+    classes: int
+    per_client: int = 1
+    work: Work = GRADIENT
+    bounds: tuple[float, float] = (0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        if self.per_client < 1 or len(self.rows) < self.per_client:
+            raise DataError(
+                f"wanted at least one client of {self.per_client} rows, got {len(self.rows)} rows"
+            )
+
+
+def audit_round(
+    target: Round,
+    name: str,
+    attack: Attack[SeenUpdate, Rebuilt],
+    *,
+    defence: Defence | None = None,
+    size: int = 10,
+    seed: int = 0,
+) -> Finding:
+    """Attack every client of a round and say how many of their rows came back."""
+    generator = seeded(seed)
+    guesses, truths = [], []
+    for at in range(0, len(target.rows) - target.per_client + 1, target.per_client):
+        rows = target.rows[at : at + target.per_client]
+        labels = target.labels[at : at + target.per_client]
+        seen = see_update(
+            target.model,
+            rows,
+            labels,
+            classes=target.classes,
+            work=target.work,
+            defence=defence,
+            bounds=target.bounds,
+        )
+        guesses.append(pair(attack(seen, generator=generator).rows, rows))
+        truths.append(rows)
+    guess, truth = torch.cat(guesses), torch.cat(truths)
+    metrics = score_rows(
+        name,
+        guess,
+        truth,
+        others=target.others,
+        generator=generator,
+        size=size,
+        bounds=target.bounds,
+    )
+    return Finding(
+        threat=THREAT,
+        attack=name,
+        headline=metrics[0],
+        metrics=metrics,
+        is_found=beats_guess(metrics[0]),
+        pictures=_beside(name, truth, guess, target.bounds),
+        remedies=_REMEDIES,
+    )
+
+
+def sweep_defence(
+    target: Round,
+    name: str,
+    attack: Attack[SeenUpdate, Rebuilt],
+    *,
+    defend: Callable[[float], Defence],
+    strengths: Sequence[float],
+    utility: Callable[[Defence], float],
+    seed: int = 0,
+) -> tuple[tuple[Finding, ...], tuple[Curve, ...]]:
+    """Attack a round under a defence of several strengths and draw privacy against utility.
+
+    Args:
+        target: the round.
+        name: of the attack.
+        attack: the attack.
+        defend: makes the defence of a strength.
+        strengths: the strengths to try.
+        utility: what a model is worth that is trained under a defence, as a share.
+        seed: of the attack.
+    """
+    findings, front = [], []
+    for strength in strengths:
+        found = audit_round(
+            target, f"{name} at {strength:g}", attack, defence=defend(strength), seed=seed
+        )
+        findings.append(found)
+        front.append((utility(defend(strength)), _value(found.headline)))
+    exposed = tuple((s, _value(one.headline)) for s, one in zip(strengths, findings, strict=True))
+    curves = (
+        Curve(
+            title="Reconstruction under a defence",
+            x_label="strength",
+            y_label="picked out of the line-up",
+            name=name,
+            points=exposed,
+        ),
+        Curve(
+            title="Privacy against utility",
+            x_label="utility",
+            y_label="picked out of the line-up",
+            name=name,
+            points=tuple(front),
+            style="dots",
+        ),
+    )
+    return tuple(findings), curves
+
+
+def audit_all(
+    target: Round,
+    *,
+    attacks: Mapping[str, Attack[SeenUpdate, Rebuilt]],
+    defence: Defence | None = None,
+    seed: int = 0,
+) -> tuple[Finding, ...]:
+    """Attack a round with several attacks in turn."""
+    return tuple(
+        audit_round(target, name, attack, defence=defence, seed=seed)
+        for name, attack in attacks.items()
+    )
+
+
+def _beside(
+    name: str, truth: Tensor, guess: Tensor, bounds: tuple[float, float]
+) -> tuple[Picture, ...]:
+    if truth.ndim != 4 or truth.shape[1] not in (1, 3):
+        return ()
+    pictures: list[Picture] = []
+    for i in range(min(_SHOWN, len(truth))):
+        both = torch.stack([truth[i], guess[i].to(truth)])
+        title = f"{name}: originals and what the server makes of the update"
+        pictures += show(title, (f"original {i + 1}", f"rebuilt {i + 1}"), both, bounds=bounds)
+    return tuple(pictures)
+
+
+def _value(metric: Metric) -> float:
+    return 0.0 if metric.value is None else metric.value

@@ -1,0 +1,189 @@
+"""Reconstruction by search: rows whose update looks like the one that was seen."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from tacit.audit.reconstruction.analytic import infer_labels
+from tacit.audit.reconstruction.views import Rebuilt, SeenUpdate
+from tacit.audit.reconstruction.work import Update, do_work
+from tacit.errors import ConfigError
+
+_STRIDE = 20  # iterations between two looks at the distance
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatchExactly:
+    """Match the update in the squared norm with L-BFGS, from random starts until one fits.
+
+    With searched labels this is DLG (Zhu et al. 2019); with labels read off the update first it
+    is iDLG (Zhao et al. 2020). A start that does not fit is seen by its distance and thrown away,
+    which needs no knowledge of the rows.
+
+    Args:
+        steps: iterations of one start.
+        restarts: starts at most.
+        fits: relative squared distance at which the search ends.
+        labels: whether they are read off the update, or searched along with the rows.
+    """
+
+    steps: int = 500
+    restarts: int = 4
+    fits: float = 1e-8
+    labels: Literal["read", "searched"] = "read"
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.restarts < 1:
+            raise ConfigError(f"steps and restarts must be positive, got {self}")
+
+    def __call__(self, seen: SeenUpdate, *, generator: torch.Generator) -> Rebuilt:
+        """Return the best of the starts."""
+        best = self._start(seen, generator)
+        for _ in range(self.restarts - 1):
+            if _of(best) < self.fits:
+                break
+            best = min(best, self._start(seen, generator), key=_of)
+        return best
+
+    def _start(self, seen: SeenUpdate, generator: torch.Generator) -> Rebuilt:
+        rows = _random_rows(seen, generator).requires_grad_()
+        if self.labels == "read":
+            labels, searched = infer_labels(seen), [rows]
+        else:
+            labels = torch.empty(seen.records, seen.classes).normal_(generator=generator)
+            labels = labels.to(rows).requires_grad_()
+            searched = [rows, labels]
+        scale = sum(float(part.square().sum()) for part in seen.update) or 1.0
+
+        def distance() -> Tensor:
+            guess = labels if self.labels == "read" else labels.softmax(1)
+            update = do_work(seen.model, rows, guess, seen.work)
+            return _squared(update, seen.update) / scale
+
+        reached = self._descend(distance, searched)
+        named = labels if self.labels == "read" else labels.argmax(1)
+        low, high = seen.bounds
+        found = rows.detach().nan_to_num((low + high) / 2).clamp(low, high)
+        return Rebuilt(rows=found, labels=named.detach(), distance=reached)
+
+    def _descend(self, distance: Callable[[], Tensor], searched: list[Tensor]) -> float:
+        """Go down until the update fits, the steps are spent or nothing moves any more."""
+        optimiser = torch.optim.LBFGS(
+            searched,
+            max_iter=min(_STRIDE, self.steps),
+            history_size=50,
+            line_search_fn="strong_wolfe",
+            tolerance_grad=1e-12,
+            tolerance_change=1e-14,
+        )
+
+        def closure() -> float:
+            loss = distance()
+            for one, gradient in zip(searched, torch.autograd.grad(loss, searched), strict=True):
+                one.grad = gradient
+            return float(loss.detach())
+
+        before = torch.inf
+        for _ in range(-(-self.steps // _STRIDE)):
+            optimiser.step(closure)  # type: ignore[no-untyped-call]
+            now = closure()
+            if not now < before * (1 - 1e-4) or now < self.fits:
+                break
+            before = now
+        return now if now == now else torch.inf
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatchDirection:
+    """Match the direction of the update and prefer smooth pictures (Geiping et al. 2020).
+
+    Minimises 1 − cos plus a weight times the total variation, by Adam on the sign of the gradient
+    with a falling step, within the bounds. Ranks the starts by the distance alone.
+
+    Args:
+        steps: iterations of one start.
+        restarts: starts.
+        smoothness: weight of the total variation; 0 for rows that are no pictures.
+        step_size: of the first iterations, as a share of the width of the bounds.
+    """
+
+    steps: int = 1000
+    restarts: int = 2
+    smoothness: float = 0.1
+    step_size: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.restarts < 1:
+            raise ConfigError(f"steps and restarts must be positive, got {self}")
+
+    def __call__(self, seen: SeenUpdate, *, generator: torch.Generator) -> Rebuilt:
+        """Return the best of the starts."""
+        found = [self._start(seen, generator) for _ in range(self.restarts)]
+        return min(found, key=_of)
+
+    def _start(self, seen: SeenUpdate, generator: torch.Generator) -> Rebuilt:
+        low, high = seen.bounds
+        labels = infer_labels(seen)
+        rows = _random_rows(seen, generator).requires_grad_()
+        optimiser = torch.optim.Adam([rows], lr=self.step_size * (high - low))
+        milestones = [self.steps * k // 8 for k in (3, 5, 7)]
+        schedule = torch.optim.lr_scheduler.MultiStepLR(optimiser, milestones, gamma=0.1)
+        best, kept = torch.inf, rows.detach().clone()
+        for _ in range(self.steps):
+            update = do_work(seen.model, rows, labels, seen.work)
+            distance = _angle(update, seen.update)
+            loss = distance + self.smoothness * _variation(rows) / (high - low)
+            reached = float(distance.detach())
+            if reached < best:
+                best, kept = reached, rows.detach().clone()
+            (gradient,) = torch.autograd.grad(loss, [rows])
+            rows.grad = gradient.sign()
+            optimiser.step()
+            schedule.step()
+            with torch.no_grad():
+                rows.clamp_(low, high)
+        return Rebuilt(rows=kept, labels=labels, distance=best)
+
+
+dlg = MatchExactly(labels="searched")
+idlg = MatchExactly()
+match_cosine = MatchDirection()
+
+
+def guess_blindly(seen: SeenUpdate, *, generator: torch.Generator) -> Rebuilt:
+    """Return random rows: what an attack is worth must be more than this."""
+    labels = torch.empty(seen.records).uniform_(generator=generator) * seen.classes
+    return Rebuilt(rows=_random_rows(seen, generator), labels=labels.long())
+
+
+def _of(found: Rebuilt) -> float:
+    return float("inf") if found.distance is None else found.distance
+
+
+def _random_rows(seen: SeenUpdate, generator: torch.Generator) -> Tensor:
+    low, high = seen.bounds
+    rows = torch.empty(seen.records, *seen.shape).uniform_(low, high, generator=generator)
+    return rows.to(seen.update[0])
+
+
+def _squared(a: Update, b: Update) -> Tensor:
+    return torch.stack([(x - y).square().sum() for x, y in zip(a, b, strict=True)]).sum()
+
+
+def _angle(a: Update, b: Update) -> Tensor:
+    pairs = list(zip(a, b, strict=True))
+    dot = torch.stack([(x * y).sum() for x, y in pairs]).sum()
+    first = torch.stack([x.square().sum() for x, _ in pairs]).sum().sqrt()
+    second = torch.stack([y.square().sum() for _, y in pairs]).sum().sqrt()
+    return 1 - dot / (first * second).clamp_min(1e-30)
+
+
+def _variation(rows: Tensor) -> Tensor:
+    if rows.ndim < 4:
+        return rows.new_zeros(())
+    across = (rows[..., :, 1:] - rows[..., :, :-1]).abs().mean()
+    down = (rows[..., 1:, :] - rows[..., :-1, :]).abs().mean()
+    return across + down
