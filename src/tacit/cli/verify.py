@@ -1,9 +1,10 @@
 """``tacit verify``: how many rows keep their class, proved, within a distance."""
 
 import json
+import re
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tacit.cli.folder import write_text
-from tacit.errors import ClaimError, ConfigError, DataError
-from tacit.learn import load_file
+from tacit.errors import ClaimError, ConfigError
+from tacit.learn import Dataset, load_file
+from tacit.party import Progress, Usage
 from tacit.verify import (
     Budget,
     Certificate,
@@ -38,10 +40,16 @@ class Question:
     label: str | None
     rows: int | None
     seconds: float
+    shape: str | None = None
+    """Height and width, e.g. ``28x28``, if the features are the pixels of an image."""
+    importance: int = 0
+    """How many rows to find robust feature sets for."""
 
     def __post_init__(self) -> None:
         if not self.eps >= 0:
             raise ConfigError(f"--eps must be at least 0, got {self.eps}")
+        if self.rho is not None and self.importance:
+            raise ConfigError("--importance is counted per class; a regression has none")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +66,23 @@ class Tally:
     """Rows that are predicted rightly and proved robust."""
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Answers:
+    """The model, the rows and what was found about each."""
+
+    ensemble: Ensemble
+    rows: np.ndarray
+    shape: tuple[int, int] | None
+    """Height and width, if the rows are images."""
+    names: tuple[str, ...]
+    labels: np.ndarray | None
+    verdicts: tuple[Verdict, ...]
+    times_ms: tuple[float, ...]
+    """Without the first row's, if there are others: it may have compiled the search."""
+    usage: Usage
+    progress: Progress
+
+
 @dataclass(frozen=True, kw_only=True)
 class Findings:
     """The answers, counted; ``shifts`` are counterexamples by row number."""
@@ -67,6 +92,7 @@ class Findings:
     median_ms: float
     slowest_ms: float
     shifts: dict[int, list[float]]
+    answers: Answers
 
     @property
     def verified_share(self) -> float | None:
@@ -77,30 +103,58 @@ class Findings:
 
 def answer(question: Question, console: Console) -> Findings:
     """Verify every row of a file, with a progress bar."""
-    ensemble = load_ensemble(question.model)
-    data = load_file(question.data, label=question.label)
-    x = data.features[: question.rows]
-    if x.ndim != 2:
-        raise DataError(f"{question.data}: wanted a table of rows, got an array of {x.shape}")
+    usage, progress = Usage(), Progress()
+    with progress.stage("load"):
+        ensemble = load_ensemble(question.model)
+        data = load_file(question.data, label=question.label)
+    shape = _find_shape(question, data)
+    x = data.features[: question.rows].reshape(-1, int(np.prod(data.features.shape[1:])))
     labels = data.labels[: question.rows] if data.is_labelled else None
     budget = Budget(seconds=question.seconds)
     verdicts, times = [], []
-    for row in track(x, "verifying", console=console, disable=not console.is_terminal):
-        begun = time.perf_counter()
-        verdicts.append(verify(ensemble, row, question.eps, rho=question.rho, budget=budget))
-        times.append(1e3 * (time.perf_counter() - begun))
+    with progress.stage("verify"):
+        for row in track(x, "verifying", console=console, disable=not console.is_terminal):
+            begun = time.perf_counter()
+            verdicts.append(verify(ensemble, row, question.eps, rho=question.rho, budget=budget))
+            times.append(1e3 * (time.perf_counter() - begun))
+    times = times[1:] or times
     return Findings(
         eps=question.eps,
         groups=_groups(ensemble, verdicts, labels),
-        # The first call may compile the search; it is not what a row costs.
-        median_ms=float(np.median(times[1:] or times)),
-        slowest_ms=float(max(times[1:] or times)),
+        median_ms=float(np.median(times)),
+        slowest_ms=float(max(times)),
         shifts={
             number: [float(value) for value in one.x]
             for number, one in enumerate(verdicts)
             if isinstance(one, Counterexample)
         },
+        answers=Answers(
+            ensemble=ensemble,
+            rows=x,
+            shape=shape,
+            names=data.feature_names or tuple(f"pixel {f}" for f in range(x.shape[1])),
+            labels=labels,
+            verdicts=tuple(verdicts),
+            times_ms=tuple(times),
+            usage=usage,
+            progress=progress,
+        ),
     )
+
+
+def _find_shape(question: Question, data: Dataset) -> tuple[int, int] | None:
+    """Tell height and width of the image that a row is, if it is one."""
+    shape = data.features.shape
+    if len(shape) == 3:
+        return int(shape[1]), int(shape[2])
+    if question.shape is None:
+        return None
+    found = re.fullmatch(r"([0-9]{1,4})x([0-9]{1,4})", question.shape)
+    if found is None or int(found[1]) * int(found[2]) != shape[1]:
+        raise ConfigError(
+            f"--shape is HEIGHTxWIDTH, {shape[1]} pixels in all, got {question.shape!r}"
+        )
+    return int(found[1]), int(found[2])
 
 
 def _groups(
@@ -140,7 +194,10 @@ def _count(
 
 def write_findings(findings: Findings, path: Path) -> None:
     """Write the findings as JSON."""
-    write_text(path, json.dumps(asdict(findings), indent=1))
+    told = {one.name: getattr(findings, one.name) for one in fields(findings)}
+    del told["answers"]
+    told["groups"] = [asdict(group) for group in findings.groups]
+    write_text(path, json.dumps(told, indent=1))
 
 
 def check_claim(findings: Findings, claim: float) -> None:

@@ -6,11 +6,20 @@ from tacit.verify.certificate import prove
 from tacit.verify.checker import check_proof
 from tacit.verify.closest import Closest, closest
 from tacit.verify.ensemble import Ensemble, with_integers
-from tacit.verify.features import Importance, RobustSet, importance, robust_features
+from tacit.verify.features import (
+    Importance,
+    RobustSet,
+    count_importance,
+    importance,
+    robust_features,
+)
 from tacit.verify.forest import from_sklearn
 from tacit.verify.lgbm import from_lightgbm
+from tacit.verify.limits import Limits, Sum, quantile_radii
+from tacit.verify.minimum import SmallestSet, smallest_features
 from tacit.verify.models import import_ensemble, load_ensemble
 from tacit.verify.proof import Proof, dump_proof, load_proof
+from tacit.verify.score import RobustScorer, verified_accuracy
 from tacit.verify.search import (
     Budget,
     Certificate,
@@ -22,6 +31,7 @@ from tacit.verify.search import (
     verify_many,
 )
 from tacit.verify.smt import verify_smt
+from tacit.verify.within import verify_within
 from tacit.verify.xgb import from_xgboost
 
 VERIFIERS = {"search": verify, "smt": verify_smt}
@@ -37,13 +47,18 @@ __all__ = [
     "Domain",
     "Ensemble",
     "Importance",
+    "Limits",
     "Proof",
+    "RobustScorer",
     "RobustSet",
+    "SmallestSet",
+    "Sum",
     "Unknown",
     "Verdict",
     "attack",
     "check_proof",
     "closest",
+    "count_importance",
     "dump_proof",
     "from_lightgbm",
     "from_sklearn",
@@ -53,10 +68,14 @@ __all__ = [
     "load_ensemble",
     "load_proof",
     "prove",
+    "quantile_radii",
     "robust_features",
+    "smallest_features",
+    "verified_accuracy",
     "verify",
     "verify_box",
     "verify_many",
     "verify_smt",
+    "verify_within",
     "with_integers",
 ]

@@ -16,6 +16,8 @@ from tacit.verify.ensemble import Ensemble, check_rows
 from tacit.verify.jit import compiled
 
 Floats = npt.NDArray[np.float64]
+LARGEST = {kind: float(np.finfo(kind).max) for kind in ("float32", "float64")}
+FITS = -1
 
 
 @dataclass(frozen=True)
@@ -46,14 +48,11 @@ def ball(ensemble: Ensemble, x: npt.ArrayLike, eps: npt.ArrayLike, domain: Domai
     """
     center = _one_row(ensemble, x)
     below, above = _radii(ensemble, eps)
-    floor, roof = _wide(domain.low, center), _wide(domain.high, center)
+    floor, roof = _wide(domain.low, center.size), _wide(domain.high, center.size)
     low, high = np.empty_like(center), np.empty_like(center)
-    outside = _fill(center, below, above, floor, roof, low, high)
-    if outside >= 0:
-        raise DataError(
-            f"feature {outside} is {center[outside]:g}, outside its domain "
-            f"[{floor[outside]:g}, {roof[outside]:g}]"
-        )
+    wrong = _fill(center, below, above, floor, roof, LARGEST[ensemble.input_type], low, high)
+    if wrong != FITS:
+        _refuse(ensemble, center, wrong, floor, roof)
     box = Box(center, low, high)
     return box if ensemble.integer is None else _keep_whole(ensemble, ensemble.integer, box)
 
@@ -81,15 +80,17 @@ def to_keys(ensemble: Ensemble, values: Floats) -> Floats:
 
 
 @compiled
-def _fill(x: Any, below: Any, above: Any, floor: Any, roof: Any, low: Any, high: Any) -> Any:
-    """Write the ends of a box; return a feature that is outside its domain, or -1."""
+def _fill(
+    x: Any, below: Any, above: Any, floor: Any, roof: Any, limit: float, low: Any, high: Any
+) -> Any:
+    """Write the ends of a box; return FITS, or a feature that is outside what it may be."""
     largest = np.finfo(np.float64).max
     for i in range(x.size):
-        if not floor[i] <= x[i] <= roof[i]:
+        if not (abs(x[i]) <= limit and floor[i] <= x[i] <= roof[i]):
             return i
         low[i] = max(-_add_down(-x[i], below[i]), floor[i], -largest)
         high[i] = min(_add_down(x[i], above[i]), roof[i], largest)
-    return -1
+    return FITS
 
 
 @compiled
@@ -123,24 +124,37 @@ def _add_down(x: float, y: float) -> Any:
 
 
 def _one_row(ensemble: Ensemble, x: npt.ArrayLike) -> Floats:
-    rows = check_rows(ensemble, x)
+    rows = x if isinstance(x, np.ndarray) and x.dtype.kind == "f" else check_rows(ensemble, x)
+    if rows.shape == (ensemble.n_features,):
+        return rows.astype(np.float64)
+    rows = check_rows(ensemble, rows)
     if rows.shape[0] != 1:
         raise DataError(f"want one input, got {rows.shape[0]}; use verify_many for several")
-    row: Floats = rows[0].astype(np.float64)
-    if not np.isfinite(row).all():
-        bad = int(np.argmin(np.isfinite(row)))
+    return np.asarray(rows[0], dtype=np.float64).copy()
+
+
+def _refuse(ensemble: Ensemble, x: Floats, feature: int, floor: Floats, roof: Floats) -> None:
+    if not np.isfinite(x[feature]):
         raise DataError(
-            f"feature {bad} is {row[bad]}: a neighbourhood of a missing or infinite value is not "
-            "defined; fill it in first"
+            f"feature {feature} is {x[feature]}: a neighbourhood of a missing or infinite value "
+            "is not defined; fill it in first"
         )
-    if (np.abs(row) > np.finfo(ensemble.input_type).max).any():
-        raise DataError(f"an input exceeds what {ensemble.input_type} can hold")
-    return row
+    if abs(x[feature]) > LARGEST[ensemble.input_type]:
+        raise DataError(
+            f"feature {feature} is {x[feature]:g}, beyond what {ensemble.input_type} can hold"
+        )
+    raise DataError(
+        f"feature {feature} is {x[feature]:g}, outside its domain "
+        f"[{floor[feature]:g}, {roof[feature]:g}]"
+    )
 
 
 def _radii(ensemble: Ensemble, eps: npt.ArrayLike) -> tuple[Floats, Floats]:
-    radii = np.asarray(eps, dtype=np.float64)
     n = ensemble.n_features
+    radii = np.asarray(eps, dtype=np.float64)
+    if radii.ndim == 0 and radii >= 0:
+        both = np.full(n, radii)
+        return both, both
     if radii.shape not in ((), (n,), (2, n)):
         raise ConfigError(
             f"eps must be one radius, {n} radii or two rows of {n}, got shape {radii.shape}"
@@ -153,9 +167,12 @@ def _radii(ensemble: Ensemble, eps: npt.ArrayLike) -> tuple[Floats, Floats]:
     return both, both
 
 
-def _wide(bound: npt.ArrayLike, like: Floats) -> Floats:
-    wide = np.broadcast_to(np.asarray(bound, dtype=np.float64), like.shape)
-    return np.ascontiguousarray(wide)
+def _wide(bound: npt.ArrayLike, count: int) -> Floats:
+    bounds = np.asarray(bound, dtype=np.float64)
+    # Faster than a broadcast, which every question would pay for.
+    if bounds.ndim == 0:
+        return np.full(count, bounds)
+    return np.ascontiguousarray(np.broadcast_to(bounds, (count,)))
 
 
 def _keep_whole(ensemble: Ensemble, whole: npt.NDArray[np.bool_], box: Box) -> Box:

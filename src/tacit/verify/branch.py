@@ -13,6 +13,7 @@ import numpy as np
 from tacit.verify.bounds import is_open, mark_stale, plain_bound, refresh, reset, share, tighten
 from tacit.verify.jit import compiled
 from tacit.verify.kernel import CHANGED, TIED, add_leaves, judge
+from tacit.verify.polish import polish
 
 FAR = 1 << 61
 """A cost beyond every sum of units."""
@@ -163,7 +164,11 @@ def search(
             continue
         for f in range(n_features):
             low[f], high[f] = w.low[f], w.high[f]
-        if dive(r, task, w, low, high) < task.barrier:
+        total = dive(r, task, w, low, high)
+        # Rarely, and never at a node that may be the only one.
+        if total >= task.barrier and visited > 1 and visited & (visited - 1) == 0:
+            total = polish(r, task, w, low, high)
+        if total < task.barrier:
             add_leaves(trees, rule, w.reached, w.scores)
             verdict = judge(rule, w.scores, task.label, task.low, task.high)
             if verdict == CHANGED:

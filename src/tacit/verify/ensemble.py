@@ -98,6 +98,11 @@ class Ensemble:
         """The tables the search works on, made once."""
         return make_index(self)
 
+    @cached_property
+    def sides(self) -> dict[int, Any]:
+        """What could overturn each class, kept by `make_sides` once it is known."""
+        return {}
+
     def scores(self, x: npt.ArrayLike) -> npt.NDArray[Any]:
         """Compute the scores of each row, bit-equal to the library's margins (or averages)."""
         keys = np.asarray(check_rows(self, x), dtype=self.input_type).astype(np.float64)
@@ -141,7 +146,8 @@ def check_rows(ensemble: Ensemble, x: npt.ArrayLike) -> npt.NDArray[Any]:
     rows = np.asarray(x)
     if rows.dtype.kind not in "fiub":
         raise DataError(f"inputs must be numbers, got an array of {rows.dtype}")
-    rows = np.atleast_2d(rows)
+    if rows.ndim < 2:
+        rows = np.atleast_2d(rows)
     if rows.ndim != 2 or rows.shape[1] != ensemble.n_features:
         raise DataError(
             f"the ensemble has {ensemble.n_features} features, got inputs of shape {rows.shape}"

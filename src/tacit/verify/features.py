@@ -1,5 +1,6 @@
 """Explanations: which features hold a prediction in place."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,12 +46,18 @@ def robust_features(
     is_free = uses == 0
     questions, in_doubt = 1, False
 
+    ways: list[npt.NDArray[np.bool_]] = []
+
     def holds(free: npt.NDArray[np.bool_]) -> bool | None:
+        # A change that needs only features which are free once more needs no search.
+        if any(free[way].all() for way in ways):
+            return False
         box = Box(
             near.center, np.where(free, far.low, near.low), np.where(free, far.high, near.high)
         )
         answer = verify_box(ensemble, box, rho=rho, budget=budget)
         if isinstance(answer, Counterexample):
+            ways.append((answer.x < near.low) | (answer.x > near.high))
             return False
         return True if isinstance(answer, Certificate) else None
 
@@ -103,11 +110,18 @@ def importance(
     if ensemble.task != "classify":
         raise ConfigError("importance is counted per class; this is a regression")
     inputs = check_rows(ensemble, rows)
+    sets = [robust_features(ensemble, row, eps, domain=domain, budget=budget) for row in inputs]
+    return count_importance(ensemble, ensemble.predict(inputs), sets)
+
+
+def count_importance(
+    ensemble: Ensemble, classes: npt.ArrayLike, sets: Sequence[RobustSet | None]
+) -> Importance:
+    """Count the features of robust sets that are already known, per class of their samples."""
     counts = np.zeros((ensemble.n_classes, ensemble.n_features), dtype=np.int64)
     robust, samples = np.zeros((2, ensemble.n_classes), dtype=np.int64)
-    for row, label in zip(inputs, ensemble.predict(inputs), strict=True):
+    for label, found in zip(np.asarray(classes, dtype=np.int64), sets, strict=True):
         samples[label] += 1
-        found = robust_features(ensemble, row, eps, domain=domain, budget=budget)
         if found is not None:
             robust[label] += 1
             counts[label, list(found.features)] += 1

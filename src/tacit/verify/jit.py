@@ -1,6 +1,9 @@
 """The one way in which kernels are compiled, and what is said when Numba is not installed."""
 
+import hashlib
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 from tacit.errors import ConfigError
@@ -22,5 +25,22 @@ def compiled(function: F) -> F:
     Floating-point operations are neither reordered nor fused: predictions must be bit-equal.
     """
     # Any: the compiled function is called exactly like the one it was made from.
-    kernel: Any = numba.njit(cache=True, nogil=True, fastmath=False)(function)
+    kernel: Any = numba.njit(nogil=True, fastmath=False)(function)
+    kernel.enable_caching()
+    try:
+        index = kernel._cache._cache_file
+        # Numba notices only changes of the file a kernel stands in, but machine code holds the
+        # kernels it calls, from other files: an old one would go on proving what it proved.
+        index._source_stamp = (index._source_stamp, digest_sources())
+    except AttributeError:  # another version of Numba keeps its stamp elsewhere
+        kernel = numba.njit(nogil=True, fastmath=False)(function)
     return kernel  # type: ignore[no-any-return]
+
+
+@cache
+def digest_sources() -> str:
+    """Digest every file of this room, so that a change in any of them is noticed."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -28,7 +28,7 @@ from tacit.verify.solve import (
 )
 from tacit.verify.witness import place_witness
 
-FIRST_NODES = 500
+FIRST_NODES = 256
 """Nodes of the first, uninterrupted attempt; most inputs need one."""
 
 CHUNK_NODES = 200
@@ -52,6 +52,9 @@ class Budget:
             self.seconds is not None and not self.seconds > 0
         ):
             raise ConfigError(f"a budget must be positive, got {self}")
+
+
+PATIENCE = Budget()
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,16 +148,14 @@ def verify_box(
     ensemble: Ensemble, box: Box, *, rho: float | None = None, budget: Budget | None = None
 ) -> Verdict:
     """Decide whether some input of a box changes the prediction at its center."""
-    budget = Budget() if budget is None else budget
+    budget = PATIENCE if budget is None else budget
     prediction = ensemble.predict(box.center[None])[0]
     sides = make_sides(ensemble, prediction, rho)
-    cells = box_cells(ensemble, box)
     index = ensemble.index
     limit = FIRST_NODES if budget.nodes is None else min(FIRST_NODES, budget.nodes)
-    low, high = cells[0].copy(), cells[1].copy()
+    low, high = box_cells(ensemble, box)
     outcome, nodes = solve(index.trees, index.rule, index.base_units, sides, low, high, limit)
     if outcome == PAUSED and limit != budget.nodes:
-        low, high = cells[0].copy(), cells[1].copy()
         outcome, nodes = _persist(ensemble, sides, low, high, budget)
     about = (box, float(prediction), rho, int(nodes))
     if outcome == PROVED:

@@ -30,9 +30,11 @@ def make_sides(ensemble: Ensemble, prediction: Any, rho: float | None) -> Sides:
     if rho is not None:
         return _regression(ensemble, float(prediction), rho)
     label = int(prediction)
-    if ensemble.n_scores == 1:
-        return _binary(ensemble, label)
-    return _rivals(ensemble, label)
+    if label not in ensemble.sides:
+        make = _binary if ensemble.n_scores == 1 else _rivals
+        ensemble.sides[label] = make(ensemble, label)
+    found: Sides = ensemble.sides[label]
+    return found
 
 
 def _binary(ensemble: Ensemble, label: int) -> Sides:

@@ -51,7 +51,7 @@ def verify_smt(
         if seconds is not None:
             solver.set("timeout", int(1000 * seconds))
         inputs = _state(solver, ensemble, (to_keys(ensemble, box.low), to_keys(ensemble, box.high)))
-        _state_side(solver, ensemble, inputs, sides, side)
+        state_side(solver, ensemble, inputs, sides, side)
         found, why = _hunt(solver, ensemble, inputs, sides, box.center)
         if found is not None:
             x_found = np.clip(found, box.low, box.high)
@@ -78,7 +78,7 @@ def _hunt(
             has_changed = int(changed) != sides.label
         if has_changed:
             return point, ""
-        solver.add(z3.Not(z3.And([*_same_cell(ensemble, inputs, point)])))
+        solver.add(z3.Not(z3.And([*same_cell(ensemble, inputs, point)])))
     return None, "too many points lie within rounding of a tie"
 
 
@@ -87,11 +87,11 @@ def _state(solver: Any, ensemble: Ensemble, ends: tuple[Floats, Floats]) -> dict
     inputs = {}
     for f in np.unique(ensemble.feature[ensemble.feature >= 0]).tolist():
         inputs[f] = z3.Real(f"x{f}")
-        solver.add(inputs[f] >= _number(ends[0][f]), inputs[f] <= _number(ends[1][f]))
+        solver.add(inputs[f] >= number(ends[0][f]), inputs[f] <= number(ends[1][f]))
     return inputs
 
 
-def _state_side(
+def state_side(
     solver: Any, ensemble: Ensemble, inputs: dict[int, Any], sides: Sides, side: int
 ) -> None:
     """Say that the side's sum, in units, falls below its barrier."""
@@ -104,7 +104,7 @@ def _state_side(
         out = z3.Real(f"t{tree}")
         for leaf, path in _paths(ensemble, int(root)):
             conditions = [
-                inputs[f] <= _number(t) if is_left else inputs[f] > _number(t)
+                inputs[f] <= number(t) if is_left else inputs[f] > number(t)
                 for f, t, is_left in path
             ]
             solver.add(z3.Implies(z3.And(conditions), out == int(weight[leaf])))
@@ -141,30 +141,33 @@ def _read(model: Any, ensemble: Ensemble, inputs: dict[int, Any], center: Floats
         value = model.eval(variable, model_completion=True)
         exact = Fraction(value.numerator_as_long(), value.denominator_as_long())
         cuts = index.cuts[index.cut_start[f] : index.cut_start[f + 1]]
-        cell = sum(_fraction(cut) < exact for cut in cuts)
+        cell = sum(fraction(cut) < exact for cut in cuts)
         # The upper end of a cell is a key; in the last cell the variable's own bounds are keys.
         point[f] = cuts[cell] if cell < cuts.size else np.inf
     return point
 
 
-def _same_cell(ensemble: Ensemble, inputs: dict[int, Any], point: Floats) -> Iterator[Any]:
+def same_cell(ensemble: Ensemble, inputs: dict[int, Any], point: Floats) -> Iterator[Any]:
+    """Say that the features are in the cells of a point of keys."""
     index = ensemble.index
     for f, variable in inputs.items():
         cuts = index.cuts[index.cut_start[f] : index.cut_start[f + 1]]
         cell = int(np.searchsorted(cuts, point[f]))
         if cell < cuts.size:
-            yield variable <= _number(cuts[cell])
+            yield variable <= number(cuts[cell])
         if cell > 0:
-            yield variable > _number(cuts[cell - 1])
+            yield variable > number(cuts[cell - 1])
 
 
-def _fraction(value: float) -> Fraction:
+def fraction(value: float) -> Fraction:
+    """Write a float as an exact fraction."""
     # An infinite threshold lies beyond every finite input.
     return (
         Fraction(float(value)) if np.isfinite(value) else int(np.sign(value)) * Fraction(1 << 1100)
     )
 
 
-def _number(value: float) -> Any:
-    exact = _fraction(value)
+def number(value: float | Fraction) -> Any:
+    """Write a number for Z3, exactly."""
+    exact = value if isinstance(value, Fraction) else fraction(value)
     return z3.Q(exact.numerator, exact.denominator)
