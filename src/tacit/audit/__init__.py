@@ -10,6 +10,7 @@ from tacit.audit.findings import (
     build_result,
     check_verdicts,
 )
+from tacit.audit.membership import audit_membership
 from tacit.audit.ranking import (
     Ranking,
     advantage,
@@ -47,6 +48,7 @@ __all__ = [
     "advantage",
     "as_classifier",
     "auc",
+    "audit_membership",
     "beats_guess",
     "best_findings",
     "bootstrap",

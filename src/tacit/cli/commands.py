@@ -12,9 +12,11 @@ from click.shell_completion import CompletionItem, get_completion_class
 from rich.console import Console
 
 from tacit.cli import chat, serve_command
+from tacit.cli.audit_command import audit
 from tacit.cli.screen import say
 from tacit.cli.split_command import split
 from tacit.cli.toml import read_toml
+from tacit.cli.verify_command import verify
 from tacit.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -251,49 +253,10 @@ def _show(edge: Edge, result: "Result", folder: Path) -> None:
     say(edge.out, f"\nReport: {page if page.exists() else folder / RESULT}")
 
 
-@click.command(
-    epilog=_examples(
-        "tacit verify model.json patients.csv --label diagnosis --eps 0.05",
-        "tacit verify model.ubj rows.npz --eps 0.3 --out found.json --claim 0.9 --label y",
-    )
-)
-@click.argument("model", type=_PATH)
-@click.argument("data", type=_PATH)
-@click.option("--eps", type=float, required=True, help="How far every feature may move.")
-@click.option("--rho", type=float, help="For a regression: how far the output may move.")
-@click.option("--label", help="Column (or array) with the true classes, to measure accuracy.")
-@click.option("--rows", type=click.IntRange(min=1), help="Only the first so many rows.")
-@click.option("--seconds", type=float, default=60.0, show_default=True, help="Budget per row.")
-@click.option("--claim", type=float, help="Exit with 3 if less of the rows is verified.")
-@click.option("--out", type=_PATH, help="Write the findings as JSON.")
-@_edge
-def verify(edge: Edge, /, claim: float | None, out: Path | None, **asked: Any) -> None:
-    """Prove which rows of DATA keep their class under MODEL.
-
-    MODEL is an XGBoost (.json, .ubj) or LightGBM (text) file, DATA a .csv, .npz or .parquet.
-    Every answer is exact: a proof, a counterexample, or, after the budget, unknown.
-    """
-    from tacit.cli.verify import Question, answer, check_claim, show, write_findings
-
-    findings = answer(Question(**asked), edge.err)
-    edge.out.print(show(findings))
-    if out is not None:
-        write_findings(findings, out)
-    if claim is not None:
-        check_claim(findings, claim)
-
-
 COMMANDS = (
-    demo,
-    run,
-    party,
-    keys,
-    plan,
-    report,
-    verify,
-    split,
-    *chat.COMMANDS,
+    *(demo, run, party, keys, plan, report),
+    *(verify, audit, split),
     *serve_command.COMMANDS,
-    bench,
-    completion,
+    *chat.COMMANDS,
+    *(bench, completion),
 )

@@ -1,0 +1,200 @@
+"""Membership inference on an over-fitted ResNet: LiRA and RMIA beside TF Privacy and ART.
+
+    python benchmarks/audit_membership.py --device cuda --data FOLDER --out FILE.json
+    python benchmarks/audit_membership.py --scores FILE.npz --peers --out FILE.json
+
+The first trains targets and shadow models on halves of a CIFAR-10 subset, keeps their outputs in
+FILE.npz and scores our attacks; FOLDER holds the public sets, or what ``split_protection.py
+--prepare`` wrote. The second scores kept outputs again, and with ``--peers`` TensorFlow Privacy's
+`advanced_mia` and ART's learned attack on the very same outputs, each in an environment of its own.
+Aims: our LiRA within the interval of TF Privacy's at AUC and TPR at 0.1 % FPR; LiRA and RMIA above
+ART.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).parent))
+import numpy as np
+import torch
+from _audit_fleet import Recipe, small_resnet, train_stacked
+from torch import Tensor
+
+from tacit.audit import Ranking, auc, seeded, toss, tpr_at
+from tacit.audit.membership import ATTACKS, SETTINGS, SeenScores, SeenShadows
+from tacit.cli.bench_case import VenvPeer
+from tacit.cli.bench_peers import prepare_environment
+
+Row = dict[str, Any]
+HERE = Path(__file__).parent
+PEERS = (
+    VenvPeer(
+        "tensorflow-privacy",
+        ("tensorflow-privacy==0.8.12", "numpy<2", "scipy"),
+        HERE / "peers" / "tfprivacy_peer.py",
+        (),
+        ("--no-deps",),
+    ),
+    VenvPeer(
+        "art",
+        ("adversarial-robustness-toolbox==1.20.1", "packaging"),
+        HERE / "peers" / "art_peer.py",
+        (),
+    ),
+)
+
+
+def train(options: argparse.Namespace) -> dict[str, np.ndarray]:
+    """Train targets and shadow models, a group at a time, and return their outputs."""
+    x, y, classes = load_pool(options)
+    coins = toss(len(y), options.shadows, generator=seeded(0))
+    fair = torch.empty(options.targets, len(y)).uniform_(generator=seeded(1)) < 0.5
+    every = torch.cat([coins, fair])
+    recipe = Recipe(epochs=options.epochs, batch=options.batch, rate=0.1)
+    outputs, begun = [], time.perf_counter()
+    for start in range(0, len(every), options.group):
+        part = every[start : start + options.group]
+        note(f"models {start + 1} to {start + len(part)} of {len(every)}")
+        outputs.append(
+            train_stacked(
+                lambda: small_resnet(x.shape[1], classes, options.width),
+                *(x, y, part, recipe),
+                seed=start,
+                note=note,
+            )
+        )
+    note(f"trained {len(every)} models in {time.perf_counter() - begun:.0f} s")
+    found = torch.cat(outputs)
+    return {
+        "labels": y.cpu().numpy(),
+        "outputs": found[: options.shadows].numpy(),
+        "coins": coins.numpy(),
+        "target_outputs": found[options.shadows :].numpy(),
+        "target_coins": fair.numpy(),
+        "seconds": np.array(time.perf_counter() - begun),
+    }
+
+
+def load_pool(options: argparse.Namespace) -> tuple[Tensor, Tensor, int]:
+    """Return the pictures that are members or not; without a folder, noise with labels."""
+    if options.data is None:
+        generator = torch.Generator().manual_seed(0)
+        x = torch.randn(options.rows, 3, 16, 16, generator=generator)
+        y = torch.randint(0, 4, (options.rows,), generator=generator)
+        return x.to(options.device), y.to(options.device), 4
+    from _split_tasks import load
+
+    data = load("cifar10", options.data, device=options.device, rows=options.rows)
+    return data.train_x, data.train_y, data.classes
+
+
+def score_ours(kept: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return (targets, rows) scores of every attack on outputs."""
+    labels, coins = torch.from_numpy(kept["labels"]), torch.from_numpy(kept["coins"])
+    shadows = torch.from_numpy(kept["outputs"])
+    names = (*SETTINGS["scores"].attacks, *SETTINGS["shadows"].attacks)
+    found: dict[str, list[np.ndarray]] = {name: [] for name in names}
+    for outputs in torch.from_numpy(kept["target_outputs"]):
+        scores = SeenScores(log_probs=outputs, labels=labels)
+        shadowed = SeenShadows(
+            log_probs=outputs, labels=labels, shadow_log_probs=shadows, shadow_coins=coins
+        )
+        for name in names:
+            seen = scores if name in SETTINGS["scores"].attacks else shadowed
+            found[name].append(ATTACKS[name](seen, generator=seeded(0)))
+    return {f"tacit, {name}": np.stack(one) for name, one in found.items()}
+
+
+def score_peers(scores: Path, environments: Path) -> dict[str, np.ndarray]:
+    """Let every peer score the same outputs."""
+    found: dict[str, np.ndarray] = {}
+    for peer in PEERS:
+        note(f"installing and running {peer.name}")
+        python = prepare_environment(peer, environments)
+        target = scores.with_suffix(f".{peer.name}.npz")
+        subprocess.run([str(python), str(peer.script), str(scores), str(target)], check=True)
+        with np.load(target, allow_pickle=False) as arrays:
+            found |= {f"{peer.name}, {name}": arrays[name] for name in arrays.files}
+    return found
+
+
+def measure(scores: dict[str, np.ndarray], truth: np.ndarray) -> list[Row]:
+    """Return AUC and low-rate TPR of every attack, over all targets together."""
+    rows = []
+    for name, values in scores.items():
+        ranking = Ranking(values.astype(np.float64).ravel(), truth.ravel())
+        row: Row = {"attack": name, "auc": auc(ranking)}
+        for rate in (0.001, 0.01):
+            row[f"tpr@{rate:g}"] = tpr_at(ranking, rate)
+        rows.append(row)
+        shown = "  ".join(f"{key} {value[0]:.4f}" for key, value in row.items() if key != "attack")
+        note(f"{name:36} {shown}")
+    return rows
+
+
+def accuracies(kept: dict[str, np.ndarray]) -> dict[str, float]:
+    """Return how well the targets do on members and on strangers."""
+    right = kept["target_outputs"].argmax(-1) == kept["labels"]
+    inside = kept["target_coins"]
+    return {"members": float(right[inside].mean()), "strangers": float(right[~inside].mean())}
+
+
+def note(text: str) -> None:
+    """Say how far it is."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def parse() -> argparse.Namespace:
+    """Read the options."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--data", type=Path, help="folder of public sets; noise without it")
+    parser.add_argument("--rows", type=int, default=10_000)
+    parser.add_argument("--shadows", type=int, default=128)
+    parser.add_argument("--targets", type=int, default=4)
+    parser.add_argument("--group", type=int, default=33, help="models that train at once")
+    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--width", type=int, default=32)
+    parser.add_argument("--quick", action="store_true", help="tiny, to see that it works")
+    parser.add_argument("--scores", type=Path, help="kept outputs, instead of training")
+    parser.add_argument("--peers", action="store_true", help="install and run the peers too")
+    parser.add_argument("--environments", type=Path, default=Path(".bench"))
+    parser.add_argument("--out", type=Path, default=Path("audit_membership.json"))
+    options = parser.parse_args()
+    if options.quick:
+        options.rows, options.shadows, options.targets = 160, 8, 2
+        options.group, options.epochs, options.batch, options.width = 5, 8, 16, 4
+    return options
+
+
+def main() -> None:
+    """Train or load, score, write."""
+    options = parse()
+    scores = options.scores or options.out.with_suffix(".npz")
+    if options.scores is None:
+        np.savez_compressed(scores, **train(options))
+    with np.load(scores, allow_pickle=False) as arrays:
+        kept = {name: arrays[name] for name in arrays.files}
+    found = score_ours(kept)
+    if options.peers:
+        found |= score_peers(scores, options.environments)
+    rows = measure(found, kept["target_coins"])
+    record = {
+        "pool": len(kept["labels"]),
+        "shadows": len(kept["coins"]),
+        "targets": len(kept["target_coins"]),
+        "training_seconds": float(kept["seconds"]),
+        "accuracy": accuracies(kept),
+        "rows": rows,
+    }
+    options.out.write_text(json.dumps(record, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,231 @@
+"""What an audit found: threats in words, the best attack on each, and the result of the whole."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from tacit import __version__
+from tacit.errors import ClaimError
+from tacit.result import Claim, Cost, Curve, Metric, PartyReport, Picture, Result, Sheet
+
+
+@dataclass(frozen=True, kw_only=True)
+class Threat:
+    """A threat model in words: who looks, at what, knowing what."""
+
+    name: str
+    who: str
+    sees: str
+    knows: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What one attack achieved under one threat.
+
+    Attributes:
+        threat: the threat model of the view that the attack was given.
+        attack: its name in the table.
+        headline: the number by which attacks of a threat are compared; larger is worse.
+        metrics: all that was measured, the headline included if it is to be shown.
+        claimed: what was promised about this threat, in words; empty if nothing was.
+        is_found: whether it does better than a blind guess beyond its interval.
+        remedies: what would help.
+    """
+
+    threat: Threat
+    attack: str
+    headline: Metric
+    metrics: tuple[Metric, ...] = ()
+    claimed: str = ""
+    is_found: bool = False
+    curves: tuple[Curve, ...] = ()
+    pictures: tuple[Picture, ...] = ()
+    sheets: tuple[Sheet, ...] = ()
+    remedies: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """A claimed ε beside the ε that an attack proves to be spent at least."""
+
+    claim: Claim
+    measured_epsilon: float
+    confidence: float
+    attack: str
+    trials: int
+    is_contradicted: bool
+    """Not always measured > claimed: a test may refute a whole curve of (ε, δ) at another point."""
+    note: str = ""
+
+
+def beats_guess(metric: Metric) -> bool:
+    """Tell whether a metric's interval lies above its reference, a blind guess."""
+    return None not in (metric.low, metric.reference) and metric.low > metric.reference  # type: ignore[operator]
+
+
+def best_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return the attack with the largest headline for every threat, in order of appearance."""
+    best: dict[str, Finding] = {}
+    for one in findings:
+        known = best.get(one.threat.name)
+        if known is None or _size(one) > _size(known):
+            best[one.threat.name] = one
+    return tuple(best.values())
+
+
+def build_result(
+    name: str,
+    findings: Sequence[Finding],
+    *,
+    verdicts: Sequence[Verdict] = (),
+    utility: Sequence[Metric] = (),
+    sheets: Sequence[Sheet] = (),
+    curves: Sequence[Curve] = (),
+    notes: Sequence[str] = (),
+    reports: Sequence[PartyReport] = (),
+) -> Result:
+    """Lay findings out as one result: threats first, then the measurements.
+
+    Of the best attack on a threat everything is shown, of the others the headline.
+    """
+    best = best_findings(findings)
+    remedies = dict.fromkeys(text for one in findings if one.is_found for text in one.remedies)
+    return Result(
+        kind="audit",
+        name=name,
+        protocol="audit",
+        launched="here",
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        version=__version__,
+        parties=tuple(reports),
+        forecast=None,
+        metered=Cost(traffic=(), offline_rounds=0, online_rounds=0),
+        leakage=(),
+        claims=tuple(one.claim for one in verdicts),
+        utility=(
+            *utility,
+            *(metric for one in verdicts for metric in _epsilon_metrics(one)),
+            *(metric for one in best for metric in one.metrics),
+            *(one.headline for one in findings if one not in best),
+        ),
+        curves=(*(curve for one in best for curve in one.curves), *curves),
+        pictures=tuple(picture for one in best for picture in one.pictures),
+        sheets=(
+            _threat_sheet(best),
+            *(_verdict_sheets(verdicts)),
+            *(sheet for one in findings for sheet in one.sheets),
+            *sheets,
+            *_remedy_sheets(tuple(remedies)),
+        ),
+        notes=tuple(notes),
+    )
+
+
+def check_verdicts(verdicts: Iterable[Verdict]) -> None:
+    """Raise if a claim does not stand.
+
+    Raises:
+        ClaimError: names every claim that was contradicted, and by what.
+    """
+    broken = [_in_words(one) for one in verdicts if one.is_contradicted]
+    if broken:
+        raise ClaimError("; ".join(broken))
+
+
+def _in_words(verdict: Verdict) -> str:
+    claim = verdict.claim
+    return (
+        f"claimed ε ≤ {_number(claim.epsilon)} at δ = {_number(claim.delta)} for {claim.subject}, "
+        f"but {verdict.attack} shows ε ≥ {verdict.measured_epsilon:.3g} with confidence "
+        f"{verdict.confidence:.4g}" + (f" ({verdict.note})" if verdict.note else "")
+    )
+
+
+def _size(finding: Finding) -> float:
+    return -math.inf if finding.headline.value is None else finding.headline.value
+
+
+def _epsilon_metrics(verdict: Verdict) -> tuple[Metric, ...]:
+    return (
+        Metric(
+            name=f"ε lower bound, {verdict.attack}",
+            value=verdict.measured_epsilon,
+            unit="ε",
+            samples=verdict.trials,
+            low=verdict.measured_epsilon,
+            reference=verdict.claim.epsilon,
+            note=f"one-sided, confidence {verdict.confidence:.4g}; reference: claimed",
+        ),
+    )
+
+
+def _threat_sheet(best: Sequence[Finding]) -> Sheet:
+    return Sheet(
+        title="Threats",
+        heads=(
+            *("threat", "who looks", "at what", "knowing what"),
+            *("best attack", "measured", "claimed"),
+        ),
+        rows=tuple(
+            (
+                *(one.threat.name, one.threat.who, one.threat.sees, one.threat.knows),
+                one.attack,
+                _in_interval(one.headline),
+                one.claimed or "no guarantee",
+            )
+            for one in best
+        ),
+        caption="Of every threat the attack that did best; the others are among the measurements.",
+    )
+
+
+def _verdict_sheets(verdicts: Sequence[Verdict]) -> tuple[Sheet, ...]:
+    if not verdicts:
+        return ()
+    rows = tuple(
+        (
+            one.claim.subject,
+            _number(one.claim.epsilon),
+            _number(one.claim.delta),
+            f"{one.measured_epsilon:.3g}",
+            f"{one.confidence:.4g}",
+            one.attack,
+            "contradicted" if one.is_contradicted else "stands",
+        )
+        for one in verdicts
+    )
+    heads = ("claim about", "# ε claimed", "# δ", "# ε at least", "# confidence", "attack")
+    return (
+        Sheet(
+            title="Claims and measurements",
+            heads=(*heads, "verdict"),
+            rows=rows,
+            caption="A lower bound far below the claim proves nothing: the attack may be weak.",
+        ),
+    )
+
+
+def _remedy_sheets(remedies: tuple[str, ...]) -> tuple[Sheet, ...]:
+    if not remedies:
+        return ()
+    return (
+        Sheet(title="What would help", heads=("remedy",), rows=tuple((text,) for text in remedies)),
+    )
+
+
+def _in_interval(metric: Metric) -> str:
+    if metric.value is None:
+        return "not measured"
+    interval = ""
+    if metric.low is not None and metric.high is not None:
+        interval = f" [{metric.low:.3g}, {metric.high:.3g}]"
+    return f"{metric.name.rsplit(': ', 1)[-1]} {metric.value:.3g}{interval}"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "none"
+    # What a search left of zero is zero to the reader.
+    return f"{0.0 if abs(value) < 1e-9 else value:.3g}"

@@ -1,0 +1,49 @@
+"""Membership inference: was this record trained on?"""
+
+from tacit.audit.membership.audit import (
+    Membership,
+    audit_membership,
+    audit_scene,
+    join_records,
+)
+from tacit.audit.membership.exposure import most_exposed
+from tacit.audit.membership.frontier import sweep
+from tacit.audit.membership.participant import Push, play_rounds
+from tacit.audit.membership.plays import Plan, Scene
+from tacit.audit.membership.threats import ATTACKS, SETTINGS, Setting
+from tacit.audit.membership.views import (
+    SeenGradients,
+    SeenLabels,
+    SeenRounds,
+    SeenScores,
+    SeenShadows,
+    see_gradients,
+    see_labels,
+    see_scores,
+    see_shadows,
+)
+
+__all__ = [
+    "ATTACKS",
+    "SETTINGS",
+    "Membership",
+    "Plan",
+    "Push",
+    "Scene",
+    "SeenGradients",
+    "SeenLabels",
+    "SeenRounds",
+    "SeenScores",
+    "SeenShadows",
+    "Setting",
+    "audit_membership",
+    "audit_scene",
+    "join_records",
+    "most_exposed",
+    "play_rounds",
+    "see_gradients",
+    "see_labels",
+    "see_scores",
+    "see_shadows",
+    "sweep",
+]

@@ -1,0 +1,126 @@
+"""Attacks with shadow models: difficulty calibration, a learned attack, LiRA, RMIA."""
+
+import numpy as np
+import torch
+from scipy.stats import norm
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import Tensor
+
+from tacit.audit.membership.thresholds import logit_gap, to_scores, true_log_probs
+from tacit.audit.membership.views import SeenShadows
+from tacit.audit.ranking import Scores
+
+_ENOUGH = 32
+"""Models on a side from which a record's own variance is steadier than the common one."""
+_LARGEST_LESSON = 20_000
+_OFFLINE_SLOPE = 0.3
+
+
+def calibrated_loss(seen: SeenShadows, *, generator: torch.Generator) -> Scores:
+    """Score by the loss less what it is in models without the record (Watson et al. 2022)."""
+    own = true_log_probs(seen.log_probs, seen.labels)
+    others = true_log_probs(seen.shadow_log_probs, seen.labels)
+    outside, _ = _moments(others, ~seen.shadow_coins)
+    return to_scores(own - outside)
+
+
+def shadow_classifier(seen: SeenShadows, *, generator: torch.Generator) -> Scores:
+    """Score by a classifier that has learned members from the shadow models (Shokri et al. 2017).
+
+    It sees the sorted answer, the log-odds of the true class and whether the answer is right.
+    """
+    models = len(seen.shadow_coins)
+    lessons = _features(
+        seen.shadow_log_probs.flatten(0, 1), seen.labels.repeat(models)
+    )  # (models · rows, features)
+    truth = seen.shadow_coins.flatten().numpy()
+    if len(truth) > _LARGEST_LESSON:
+        keys = torch.empty(len(truth)).uniform_(generator=generator)
+        picks = keys.argsort()[:_LARGEST_LESSON].numpy()
+        lessons, truth = lessons[picks], truth[picks]
+    learned = make_pipeline(StandardScaler(), LogisticRegression(max_iter=500))
+    learned.fit(lessons, truth)
+    found = learned.decision_function(_features(seen.log_probs, seen.labels))
+    return np.asarray(found, np.float64)
+
+
+def lira_online(seen: SeenShadows, *, generator: torch.Generator) -> Scores:
+    """Score by the likelihood ratio of the log-odds with and without the record.
+
+    Carlini et al. 2022: a normal distribution for each record and side. With few models a side,
+    all records share the spread.
+    """
+    own = logit_gap(seen.log_probs, seen.labels)
+    others = logit_gap(seen.shadow_log_probs, seen.labels)
+    inside, inner = _moments(others, seen.shadow_coins)
+    outside, outer = _moments(others, ~seen.shadow_coins)
+    return to_scores(_log_density(own, inside, inner) - _log_density(own, outside, outer))
+
+
+def lira_offline(seen: SeenShadows, *, generator: torch.Generator) -> Scores:
+    """Score by how unlikely the log-odds are without the record; no model needs to hold it."""
+    own = logit_gap(seen.log_probs, seen.labels)
+    others = logit_gap(seen.shadow_log_probs, seen.labels)
+    outside, outer = _moments(others, ~seen.shadow_coins)
+    z = to_scores((own - outside) / outer)
+    return np.asarray(-norm.logsf(z), np.float64)
+
+
+def rmia_online(seen: SeenShadows, *, generator: torch.Generator) -> Scores:
+    """Score by the share of other records whose likelihood ratio is smaller.
+
+    Zarifzadeh, Liu and Shokri 2024. A record's ratio is its probability in the target over its
+    mean probability in models of which half hold it; the other records here are the candidates.
+    """
+    own = true_log_probs(seen.log_probs, seen.labels)
+    others = true_log_probs(seen.shadow_log_probs, seen.labels)
+    inside = _mean_probability(others, seen.shadow_coins)
+    outside = _mean_probability(others, ~seen.shadow_coins)
+    return _dominated(own - torch.log((inside + outside) / 2))
+
+
+def rmia_offline(seen: SeenShadows, *, generator: torch.Generator) -> Scores:
+    """Do the same with models that do not hold the record; its mean is extrapolated."""
+    own = true_log_probs(seen.log_probs, seen.labels)
+    others = true_log_probs(seen.shadow_log_probs, seen.labels)
+    outside = _mean_probability(others, ~seen.shadow_coins)
+    mean = ((1 + _OFFLINE_SLOPE) * outside + 1 - _OFFLINE_SLOPE) / 2
+    return _dominated(own - torch.log(mean))
+
+
+def _moments(values: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and deviation over the chosen models for every record."""
+    counts = chosen.sum(0).clamp(min=1)
+    mean = torch.where(chosen, values, 0.0).sum(0) / counts
+    squares = torch.where(chosen, (values - mean).square(), 0.0).sum(0)
+    if int(counts.min()) >= _ENOUGH:
+        return mean, (squares / (counts - 1)).sqrt().clamp(min=1e-6)
+    freedom = (counts - 1).sum().clamp(min=1)
+    common = (squares.sum() / freedom).sqrt().clamp(min=1e-6)
+    return mean, common.expand_as(mean)
+
+
+def _log_density(x: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
+    return -((x - mean) / deviation).square() / 2 - deviation.log()
+
+
+def _mean_probability(log_probs: Tensor, chosen: Tensor) -> Tensor:
+    total = torch.where(chosen, log_probs.exp(), 0.0).sum(0)
+    return (total / chosen.sum(0).clamp(min=1)).clamp(min=1e-30)
+
+
+def _dominated(ratio: Tensor) -> Scores:
+    """Return the share of records with a smaller ratio."""
+    values = to_scores(ratio)
+    below = np.searchsorted(np.sort(values), values, side="left") / len(values)
+    return np.asarray(below, np.float64)
+
+
+def _features(log_probs: Tensor, labels: Tensor) -> np.ndarray:
+    ordered = log_probs.double().sort(dim=1, descending=True).values[:, :3]
+    gap = logit_gap(log_probs, labels)
+    right = (log_probs.argmax(1) == labels).double()
+    columns = [ordered.clamp(min=-50.0), gap[:, None], right[:, None]]
+    return np.asarray(torch.cat(columns, dim=1).numpy(), np.float64)

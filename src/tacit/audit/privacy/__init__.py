@@ -1,0 +1,49 @@
+"""Audits of differential privacy: ε lower bounds from canaries, in one run and round by round."""
+
+from tacit.audit.privacy.bounds import (
+    Bound,
+    largest_refuted,
+    one_run_epsilon,
+    one_run_p_value,
+    rates_epsilon,
+)
+from tacit.audit.privacy.canaries import (
+    PrivateTraining,
+    SeenCanaries,
+    SeenChange,
+    audit_training,
+    audit_with_canaries,
+    canary_loss,
+    make_canaries,
+    projection,
+    run_on_trial,
+)
+from tacit.audit.privacy.federated import audit_federated_rounds, run_one_round
+from tacit.audit.privacy.rounds import Point, Rounds, audit_releases, audit_rounds
+
+ATTACKS = {"canary projection": projection, "canary loss": canary_loss}
+"""Every attack on a claim of differential privacy."""
+
+__all__ = [
+    "ATTACKS",
+    "Bound",
+    "Point",
+    "PrivateTraining",
+    "Rounds",
+    "SeenCanaries",
+    "SeenChange",
+    "audit_federated_rounds",
+    "audit_releases",
+    "audit_rounds",
+    "audit_training",
+    "audit_with_canaries",
+    "canary_loss",
+    "largest_refuted",
+    "make_canaries",
+    "one_run_epsilon",
+    "one_run_p_value",
+    "projection",
+    "rates_epsilon",
+    "run_on_trial",
+    "run_one_round",
+]

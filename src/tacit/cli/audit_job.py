@@ -1,0 +1,214 @@
+"""The job file of kind "audit": what is attacked, how it is trained, what is claimed and tried.
+
+Nothing here is promised to anyone: an audit plays games with the data of whoever runs it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal, Self
+
+from tacit.audit.membership import SETTINGS, Plan, Push
+from tacit.cli.config import LOCAL, Job, PartyEntry
+from tacit.cli.toml import Problem, RefusedError
+from tacit.errors import ConfigError
+from tacit.learn.federated import ModelName
+from tacit.learn.noise import DpSgd
+
+_QUICK_ROWS = 1000
+_QUICK_SHADOWS = 8
+_QUICK_TRIALS = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditData:
+    """[data]: a known set or a file; one part is trained on, the other is not.
+
+    Attributes:
+        set: a known data set.
+        file: a CSV, Parquet or NumPy file instead.
+        label: the column with the classes in the file.
+        test_share: of the rows, that are not members.
+        rows: take only so many rows in all.
+    """
+
+    set: str | None = None
+    file: Path | None = field(default=None, metadata=LOCAL)
+    label: str | None = None
+    test_share: float = 0.5
+    rows: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.set is None) == (self.file is None):
+            raise RefusedError(Problem("set", "wanted either 'set' or 'file'"))
+        if not 0 < self.test_share < 1:
+            text = f"wanted a number between 0 and 1, got {self.test_share}"
+            raise RefusedError(Problem("test_share", text))
+        if self.rows is not None and self.rows < 1:
+            raise RefusedError(Problem("rows", f"wanted at least 1, got {self.rows}"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditModel:
+    """[model]: the architecture, and the weights of a trained one if there are any.
+
+    Attributes:
+        name: a model of the table.
+        dropout: while training.
+        file: weights by name, .safetensors or .npz, trained on the part that is not tested on;
+            without it the target is trained here as [train] says.
+    """
+
+    name: ModelName = "mlp"
+    dropout: float = 0.0
+    file: Path | None = field(default=None, metadata=LOCAL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditTrain:
+    """[train]: how target and shadow models are trained, unless [privacy] says otherwise."""
+
+    epochs: int = 50
+    batch: int = 64
+    rate: float = 0.05
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    device: str = field(default="cpu", metadata=LOCAL)
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or self.batch < 1 or not self.rate > 0:
+            raise RefusedError(Problem("epochs", "epochs, batch and rate must be positive"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditPrivacy:
+    """[privacy]: DP-SGD, and the claim that is put to the test.
+
+    Attributes:
+        steps, sample_rate, clip, multiplier, learning_rate: of DP-SGD.
+        delta: of the claim.
+        claimed_epsilon: what is claimed; what the accountant says if not given.
+    """
+
+    steps: int
+    sample_rate: float
+    clip: float
+    multiplier: float
+    learning_rate: float = 0.5
+    delta: float = 1e-5
+    claimed_epsilon: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.delta < 1:
+            raise RefusedError(Problem("delta", f"wanted between 0 and 1, got {self.delta}"))
+        if self.claimed_epsilon is not None and not self.claimed_epsilon >= 0:
+            text = f"wanted 0 or more, got {self.claimed_epsilon}"
+            raise RefusedError(Problem("claimed_epsilon", text))
+        self.settings()
+
+    def settings(self) -> DpSgd:
+        """Return how the model is trained."""
+        return DpSgd(
+            steps=self.steps,
+            rate=self.sample_rate,
+            clip=self.clip,
+            multiplier=self.multiplier,
+            learning_rate=self.learning_rate,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditTable:
+    """[audit]: what is tried, and with how much effort.
+
+    Attributes:
+        threats: some of the membership threats; all that the target allows if empty.
+        shadows: shadow models; even.
+        canaries: in the one run that bounds ε.
+        rounds: trials of single rounds.
+        confidence: of the ε lower bounds.
+        seed: of coins, models and attacks.
+        workers: processes that train shadow models.
+        cache: a folder for shadow models' outputs; beside the result if not given.
+        sweep: values of a defence to train and attack with, one after the other.
+        sweep_setting: "epochs", "weight_decay" or "dropout"; with [privacy], "multiplier".
+    """
+
+    threats: tuple[str, ...] = ()
+    shadows: int = 16
+    canaries: int = 400
+    rounds: int = 400
+    confidence: float = 0.95
+    seed: int = 0
+    workers: int = field(default=1, metadata=LOCAL)
+    cache: Path | None = field(default=None, metadata=LOCAL)
+    sweep: tuple[float, ...] = ()
+    sweep_setting: Literal["epochs", "weight_decay", "dropout", "multiplier"] = "weight_decay"
+
+    def __post_init__(self) -> None:
+        strange = [name for name in self.threats if name not in SETTINGS]
+        if strange:
+            text = f"wanted some of {', '.join(SETTINGS)}, got {strange[0]!r}"
+            raise RefusedError(Problem("threats", text))
+        if not 0.5 <= self.confidence < 1:
+            text = f"wanted at least 0.5 and below 1, got {self.confidence}"
+            raise RefusedError(Problem("confidence", text))
+        if self.canaries < 2 or self.rounds < 20 or self.workers < 1:
+            text = "wanted 2 canaries, 20 rounds and 1 worker or more"
+            raise RefusedError(Problem("canaries", text))
+        try:
+            self.plan()
+        except ConfigError as error:
+            raise RefusedError(Problem("shadows", str(error))) from error
+
+    def plan(self, *, push: Push | None = None) -> Plan:
+        """Return what is tried against membership."""
+        return Plan(threats=self.threats, shadows=self.shadows, seed=self.seed, push=push or Push())
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditJob(Job):
+    """A job of kind "audit"."""
+
+    data: AuditData
+    parties: Mapping[str, PartyEntry] = field(default_factory=dict)
+    model: AuditModel = field(default_factory=AuditModel)
+    train: AuditTrain = field(default_factory=AuditTrain)
+    privacy: AuditPrivacy | None = None
+    audit: AuditTable = field(default_factory=AuditTable)
+
+    def __post_init__(self) -> None:
+        if self.parties:
+            raise RefusedError(Problem("parties", "an audit has no parties: it runs here, alone"))
+        if self.audit.sweep and (self.audit.sweep_setting == "multiplier") != bool(self.privacy):
+            text = "'multiplier' is swept with [privacy], the other settings without"
+            raise RefusedError(Problem("audit.sweep_setting", text))
+        for value in self.audit.sweep:
+            self.swept(value)
+
+    def role(self, party: str) -> str:
+        """Say what a party does."""
+        return "attacks"
+
+    def swept(self, value: float) -> Self:
+        """Return the same job with the swept setting at a value."""
+        setting = self.audit.sweep_setting
+        table = replace(self.audit, sweep=())
+        if setting == "multiplier" and self.privacy is not None:
+            return replace(self, audit=table, privacy=replace(self.privacy, multiplier=value))
+        if setting == "dropout":
+            return replace(self, audit=table, model=replace(self.model, dropout=value))
+        if setting == "epochs":
+            return replace(self, audit=table, train=replace(self.train, epochs=int(value)))
+        return replace(self, audit=table, train=replace(self.train, weight_decay=value))
+
+    def quickened(self) -> Self:
+        """Return the same job with less effort, for a first answer."""
+        rows = min(self.data.rows or _QUICK_ROWS, _QUICK_ROWS)
+        table = replace(
+            self.audit,
+            shadows=min(self.audit.shadows, _QUICK_SHADOWS),
+            canaries=min(self.audit.canaries, _QUICK_TRIALS),
+            rounds=min(self.audit.rounds, _QUICK_TRIALS),
+        )
+        return replace(self, data=replace(self.data, rows=rows), audit=table)

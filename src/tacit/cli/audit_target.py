@@ -1,0 +1,250 @@
+"""What the audit of a job attacks: its rows, its trained model, and trainers of more like it."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import final
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file as load_safetensors
+from torch import Tensor, nn
+
+from tacit.audit import Classifier, TorchClassifier, TorchTrainer, Trainer
+from tacit.audit.target import code_of, fresh
+from tacit.cli.audit_job import AuditJob
+from tacit.cli.config import Job
+from tacit.cli.federated import judge_of
+from tacit.cli.federated_data import LARGEST_WEIGHT, Shards, load_shards
+from tacit.cli.federated_job import FederatedJob
+from tacit.errors import ConfigError, DataError
+from tacit.learn import Dataset, load_dataset, load_file, split_dataset
+from tacit.learn.federated import (
+    Hall,
+    Learner,
+    build_model,
+    find_aggregator,
+    run_course,
+)
+from tacit.learn.noise import DpSgd, train_dp_sgd
+from tacit.learn.partition import data_generator, divide
+from tacit.ring import KEY_BYTES, Prg
+
+SPLIT_SEED = 0
+Side = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Target:
+    """What is attacked, with everything that the games need."""
+
+    model: Classifier
+    trainer: Trainer
+    members: Side
+    non_members: Side
+    classes: int
+
+
+@final
+@dataclass(frozen=True)
+class Build:
+    """Makes a model of the table; first weights follow torch's generator."""
+
+    name: str
+    shape: tuple[int, ...]
+    classes: int
+    dropout: float = 0.0
+
+    def __call__(self) -> nn.Module:
+        """Return a fresh module."""
+        seed = torch.initial_seed() % 2**31
+        return build_model(self.name, self.shape, self.classes, seed=seed, dropout=self.dropout)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class DpTrainer:
+    """Trains by DP-SGD. Noise follows from the seed, so that an audit can be repeated.
+
+    It offers no plain modules: a game that trains them without noise would not be about this.
+
+    Guarantee: none. Whoever knows the seed knows the noise; nothing that is trained here may be
+    given away.
+    """
+
+    make: Build
+    settings: DpSgd
+
+    @property
+    def recipe(self) -> str:
+        """Return model, settings and code, as text."""
+        return "\n".join([repr(self.make), repr(self.settings), code_of(train_dp_sgd)])
+
+    def __call__(self, x: Tensor, y: Tensor, *, seed: int) -> TorchClassifier:
+        """Return a module trained on these rows alone."""
+        module = fresh(self.make, seed)
+        train_dp_sgd(module, x, y, self.settings, prg=prg_of(seed))
+        return TorchClassifier(module)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class FederatedTrainer:
+    """Trains as a federated job does, on the light engine, with the rows divided anew."""
+
+    job: FederatedJob
+    classes: int
+
+    @property
+    def recipe(self) -> str:
+        """Return the settings of the job that decide the outcome, and the code."""
+        tables = (self.job.model, self.job.federated, self.job.privacy, self.job.train)
+        return "\n".join([*(repr(asdict(table)) for table in tables), code_of(run_course)])
+
+    def __call__(self, x: Tensor, y: Tensor, *, seed: int) -> TorchClassifier:
+        """Return the model that the clients end with."""
+        job, generator = self.job, data_generator(seed)
+        build = Build(job.model.name, tuple(x.shape[1:]), self.classes, job.model.dropout)
+        module = fresh(build, seed)
+        parts = divide(y.numpy(), job.federated.clients, job.data.division(), generator)
+        learner = Learner(module, x, y, parts, recipe=job.train.recipe())
+        terms = job.policy(largest_weight=LARGEST_WEIGHT).terms(learner.dimension)
+        shards = Shards(x, y, parts, x, y, self.classes)
+        outcome = run_course(
+            Hall(
+                learner,
+                find_aggregator(job.federated.aggregator),
+                drop_rate=job.federated.simulated_drops,
+                generator=generator,
+            ),
+            learner.first_weights(),
+            terms,
+            job.course(),
+            judge=judge_of(job, shards),
+            on_round=lambda report: None,
+        )
+        torch.nn.utils.vector_to_parameters(
+            torch.from_numpy(outcome.weights).float(), module.parameters()
+        )
+        return TorchClassifier(module)
+
+
+def prg_of(seed: int) -> Prg:
+    """Return a generator that can be repeated: for games, never for secrets."""
+    return Prg(hashlib.sha256(f"audit {seed}".encode()).digest()[:KEY_BYTES])
+
+
+def make_target(job: Job, search: Sequence[Path], *, rows: int | None = None) -> Target:
+    """Load the rows of a job and train or load its model.
+
+    Raises:
+        ConfigError: a kind of job that cannot be audited.
+    """
+    if isinstance(job, FederatedJob):
+        return _federated_target(job, search, rows)
+    if isinstance(job, AuditJob):
+        return _own_target(job, search)
+    raise ConfigError(
+        f"wanted a job of kind 'audit' or 'federated', got {job.job.kind!r}; "
+        "the report of a split job holds its own audit"
+    )
+
+
+def _own_target(job: AuditJob, search: Sequence[Path]) -> Target:
+    members, non_members, classes = load_sides(job, search)
+    trainer = trainer_of(job, tuple(members[0].shape[1:]), classes)
+    if job.model.file is not None:
+        model: Classifier = TorchClassifier(
+            load_module(_build(job, members, classes), job.model.file)
+        )
+    else:
+        model = trainer(*members, seed=job.audit.seed)
+    return Target(
+        model=model, trainer=trainer, members=members, non_members=non_members, classes=classes
+    )
+
+
+def _build(job: AuditJob, members: Side, classes: int) -> Build:
+    return Build(job.model.name, tuple(members[0].shape[1:]), classes, job.model.dropout)
+
+
+def trainer_of(job: AuditJob, shape: tuple[int, ...], classes: int) -> DpTrainer | TorchTrainer:
+    """Return what trains targets and shadow models of a job."""
+    build = Build(job.model.name, shape, classes, job.model.dropout)
+    if job.privacy is not None:
+        return DpTrainer(make=build, settings=job.privacy.settings())
+    _check_device(job.train.device)
+    return TorchTrainer(build=build, **asdict(job.train))
+
+
+def load_sides(job: AuditJob, search: Sequence[Path]) -> tuple[Side, Side, int]:
+    """Load members, non-members, and the number of classes."""
+    data = job.data
+    whole = load_dataset(data.set, search) if data.set else _load_own(data.file, data.label)
+    if not whole.is_labelled:
+        raise DataError(f"data set {whole.name!r} has no labels to predict")
+    sides = []
+    for part in ("train", "test"):
+        found = split_dataset(whole, part=part, test_share=data.test_share, seed=SPLIT_SEED)
+        x, y = torch.tensor(found.scaled(), dtype=torch.float32), torch.tensor(found.labels)
+        if data.rows is not None:
+            share = data.test_share if part == "test" else 1 - data.test_share
+            keys = torch.empty(len(y)).uniform_(generator=torch.Generator().manual_seed(SPLIT_SEED))
+            chosen = keys.argsort()[: max(round(share * data.rows), 1)].sort().values
+            x, y = x[chosen], y[chosen]
+        sides.append((x, y))
+    return sides[0], sides[1], len(whole.label_names)
+
+
+def load_module(build: Callable[[], nn.Module], path: Path) -> nn.Module:
+    """Load weights by name into a fresh model.
+
+    Raises:
+        DataError: not such a file, or weights that do not fit the model.
+    """
+    try:
+        if path.suffix == ".safetensors":
+            weights = load_safetensors(path)
+        else:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+                weights = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+        module = fresh(build, 0)
+        module.load_state_dict(weights)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise DataError(f"{path}: wanted weights as .safetensors or .npz: {error}") from error
+    except RuntimeError as error:
+        first = str(error).splitlines()[-1].strip()
+        raise DataError(f"{path}: the weights do not fit {build!r}: {first}") from error
+    return module
+
+
+def _check_device(device: str) -> None:
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(
+            f"train.device: cannot use {device!r} here, {str(error).splitlines()[0]}; "
+            "leave it out to train on the processor"
+        ) from error
+
+
+def _load_own(path: Path | None, label: str | None) -> Dataset:
+    if path is None:
+        raise ConfigError("the job names no data; wanted data.set or data.file")
+    return load_file(path, label=label)
+
+
+def _federated_target(job: FederatedJob, search: Sequence[Path], rows: int | None) -> Target:
+    shards = load_shards(job.data, job.federated.clients, tuple(search))
+    count = min(len(shards.labels), len(shards.test_labels), rows or len(shards.labels))
+    members = shards.features[:count], shards.labels[:count]
+    trainer = FederatedTrainer(job=job, classes=shards.classes)
+    return Target(
+        model=trainer(*members, seed=0),
+        trainer=trainer,
+        members=members,
+        non_members=(shards.test_features[:count], shards.test_labels[:count]),
+        classes=shards.classes,
+    )

@@ -1,0 +1,120 @@
+"""The whole membership audit: an over-fitted model leaks, an honest split of noise does not."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.ensemble import RandomForestClassifier
+from torch import nn
+
+from tacit.audit import SklearnTrainer, TorchTrainer
+from tacit.audit.membership import SETTINGS, Plan, Push, audit_membership, most_exposed
+from tacit.audit.ranking import Ranking
+from tacit.errors import ConfigError, DataError
+
+ROWS = 80
+
+
+def build():
+    return nn.Sequential(nn.Linear(10, 32), nn.ReLU(), nn.Linear(32, 3))
+
+
+TRAINER = TorchTrainer(build=build, epochs=25, batch=16, rate=0.1)
+
+
+@pytest.fixture(scope="module")
+def sides():
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(2 * ROWS, 10)).astype(np.float32)
+    y = draw.integers(0, 3, 2 * ROWS)  # nothing to learn: all that is right is memory
+    return (x[:ROWS], y[:ROWS]), (x[ROWS:], y[ROWS:])
+
+
+@pytest.fixture(scope="module")
+def model(sides):
+    x, y = sides[0]
+    return TRAINER(torch.tensor(x), torch.tensor(y), seed=9).module
+
+
+def test_an_overfitted_model_is_found_out_under_every_threat(sides, model):
+    plan = Plan(shadows=4, push=Push(warm_rounds=5, rounds=3))
+    audit = audit_membership(model, *sides, trainer=TRAINER, plan=plan)
+    assert {one.threat.name for one in audit.findings} == {
+        one.threat.name for one in SETTINGS.values()
+    }
+    value = {one.attack: one.headline.value for one in audit.findings}
+    for attack in ("loss", "label robustness", "LiRA, online", "RMIA, online", "gradient norm"):
+        assert value[attack] > 0.7, attack
+    assert value["gradient ascent"] > 0.55
+    assert audit.notes == ()
+    assert [sheet.title for sheet in audit.sheets] == ["Most exposed records", "Leakage by group"]
+    assert {one.name for one in audit.utility} == {
+        "accuracy on members",
+        "accuracy on non-members",
+    }
+
+
+def test_a_model_that_never_saw_the_members_is_not_accused(sides):
+    audit = audit_membership(build(), *sides, plan=Plan(threats=("scores", "labels", "gradients")))
+    # Each accusation has a chance below 0.05 / 16; there are eight.
+    assert not any(one.is_found for one in audit.findings)
+
+
+def test_a_forest_is_audited_without_gradients_and_says_so(sides):
+    forest = RandomForestClassifier(10, random_state=0).fit(*sides[0])
+    trainer = SklearnTrainer(estimator=RandomForestClassifier(5), classes=3)
+    audit = audit_membership(forest, *sides, trainer=trainer, plan=Plan(shadows=4))
+    found = {one.attack for one in audit.findings if one.is_found}
+    assert {"loss", "label gap", "label robustness", "LiRA, offline"} <= found
+    assert any("no gradients" in note for note in audit.notes)
+    with pytest.raises(DataError, match="no gradients"):
+        audit_membership(forest, *sides, plan=Plan(threats=("gradients",)))
+
+
+def test_groups_can_be_named(sides, model):
+    words = ["north" if number % 2 else "south" for number in range(2 * ROWS)]
+    audit = audit_membership(model, *sides, plan=Plan(threats=("scores",)), groups=words)
+    assert [row[0] for row in audit.sheets[1].rows] == ["north", "south"]
+
+
+def test_the_most_exposed_have_the_fewest_doubles_among_strangers():
+    scores = np.array([5.0, 4.0, 1.0, 4.5, 0.0, 1.0])
+    ranking = Ranking(scores, np.array([True, True, True, False, False, False]))
+    assert most_exposed(ranking) == [(0, 0.0), (1, 1 / 3), (2, 2 / 3)]
+
+
+def cut(side, rows):
+    return side[0][:rows], side[1][:rows]
+
+
+def test_what_cannot_be_audited_is_refused(sides, model):
+    members, others = sides
+    with pytest.raises(DataError, match="20 records or more"):
+        audit_membership(model, cut(members, 5), others)
+    zeros = np.zeros(ROWS, int)
+    with pytest.raises(DataError, match="two classes"):
+        audit_membership(model, (members[0], zeros), (others[0], zeros))
+    with pytest.raises(DataError, match="label per row"):
+        audit_membership(model, (members[0], members[1][:-1]), others)
+    with pytest.raises(DataError, match="one shape"):
+        audit_membership(model, (members[0][:, :4], members[1]), others)
+    with pytest.raises(DataError, match="need a trainer"):
+        audit_membership(model, *sides, plan=Plan(threats=("shadows",)))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"threats": ("x",)}, {"shadows": 5}, {"shadows": 2}, {"known_share": 1.0}]
+)
+def test_a_plan_that_makes_no_sense_is_refused(wrong):
+    with pytest.raises(ConfigError):
+        Plan(**wrong)
+
+
+def test_a_model_with_batch_statistics_has_no_malicious_participant(sides):
+    trainer = TorchTrainer(
+        build=lambda: nn.Sequential(nn.Linear(10, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)), epochs=1
+    )
+    x, y = sides[0]
+    target = trainer(torch.tensor(x), torch.tensor(y), seed=0).module
+    audit = audit_membership(target, *sides, trainer=trainer, plan=Plan(shadows=4))
+    assert any("statistics of batches" in note for note in audit.notes)
+    assert any(one.attack == "gradient norm" for one in audit.findings)

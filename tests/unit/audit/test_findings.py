@@ -1,0 +1,86 @@
+"""What was found, laid out: the best attack of every threat, claims beside measurements."""
+
+import pytest
+
+from tacit import report
+from tacit.audit import (
+    Finding,
+    Threat,
+    Verdict,
+    beats_guess,
+    best_findings,
+    build_result,
+    check_verdicts,
+)
+from tacit.errors import ClaimError
+from tacit.result import Claim, Metric
+
+THREAT = Threat(name="t", who="w", sees="s", knows="k")
+
+
+def finding(attack, value, *, threat=THREAT, is_found=False):
+    headline = Metric(
+        name=f"{attack}: AUC", value=value, unit="AUC", low=value - 0.1, high=1.0, reference=0.5
+    )
+    return Finding(
+        threat=threat,
+        attack=attack,
+        headline=headline,
+        metrics=(headline,),
+        is_found=is_found,
+        remedies=("stop earlier",),
+    )
+
+
+def verdict(measured, *, claimed=2.0):
+    claim = Claim(
+        subject="each record",
+        guarantee="(ε, δ)-differential privacy",
+        assumptions=(),
+        epsilon=claimed,
+        delta=1e-5,
+        relation="add or remove a record",
+        accountant="pld",
+    )
+    return Verdict(
+        claim=claim,
+        measured_epsilon=measured,
+        confidence=0.95,
+        attack="canaries",
+        trials=100,
+        is_contradicted=measured > claimed,
+    )
+
+
+def test_the_best_attack_stands_for_its_threat():
+    other = Threat(name="u", who="w", sees="s", knows="k")
+    found = best_findings([finding("a", 0.6), finding("b", 0.8), finding("c", 0.1, threat=other)])
+    assert [one.attack for one in found] == ["b", "c"]
+
+
+def test_a_guess_is_beaten_only_beyond_the_interval():
+    assert beats_guess(finding("a", 0.7).headline)
+    assert not beats_guess(finding("a", 0.55).headline)
+    assert not beats_guess(Metric(name="x", value=0.9, unit=""))
+
+
+def test_a_result_survives_its_json_and_its_page():
+    result = build_result("job", [finding("a", 0.9, is_found=True)], verdicts=[verdict(1.0)])
+    assert report.from_json(report.to_json(result), source="test") == result
+    page = report.render(result)
+    assert "What would help" in page
+    assert "stop earlier" in page
+    titles = [sheet.title for sheet in result.sheets]
+    assert titles == ["Threats", "Claims and measurements", "What would help"]
+    assert result.sheets[1].rows[0][-1] == "stands"
+
+
+def test_nothing_is_advised_where_nothing_was_found():
+    result = build_result("job", [finding("a", 0.5)])
+    assert [sheet.title for sheet in result.sheets] == ["Threats"]
+
+
+def test_a_contradicted_claim_says_by_what():
+    check_verdicts([verdict(1.9)])
+    with pytest.raises(ClaimError, match=r"claimed ε ≤ 2 .* canaries shows ε ≥ 3 "):
+        check_verdicts([verdict(1.0), verdict(3.0)])
