@@ -22,10 +22,12 @@ import torch
 from tacit.dp import REPLACE_CLIENT, Gaussian, Repeated, Target, epsilon, least_noise
 from tacit.learn import load_dataset, search_path, split_dataset
 from tacit.learn.federated import (
+    Adaptive,
     Course,
     Crowd,
     Hall,
     Learner,
+    Privacy,
     Promise,
     Recipe,
     Terms,
@@ -38,12 +40,12 @@ from tacit.learn.federated import (
 from tacit.learn.federated.privacy import make_grid
 from tacit.learn.partition import Partition, divide
 
-MODES = ("none", "central", "local", "local-adaptive", "shuffle")
+MODES: tuple[Privacy, ...] = ("none", "central", "local", "local-adaptive", "shuffle")
 CLIP, DELTA = 1.0, 1e-3
 _T95 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 8: 2.36, 10: 2.26}
 
 
-def make_promise(mode: str, target: float, crowd: Crowd, reports: int) -> Promise:
+def make_promise(mode: Privacy, target: float, crowd: Crowd, reports: int) -> Promise:
     """Calibrate a mode with accountants that need no other library."""
     if mode in ("none", "shuffle"):
         wish = Wish(
@@ -70,10 +72,13 @@ def make_promise(mode: str, target: float, crowd: Crowd, reports: int) -> Promis
         event=event(multiplier),
         claim=epsilon(whole, delta=DELTA, accountant="fourier"),
         grid=make_grid(CLIP, multiplier, crowd.dimension, 1),
+        adaptive=Adaptive() if mode == "local-adaptive" else None,
     )
 
 
-def run_once(options: argparse.Namespace, mode: str, target: float, seed: int) -> dict[str, object]:
+def run_once(
+    options: argparse.Namespace, mode: Privacy, target: float, seed: int
+) -> dict[str, object]:
     """Train once and return what came out."""
     search = search_path(os.environ.get("TACIT_DATA"), Path.cwd(), Path.home() / ".cache")
     data = load_dataset(options.data, search)
@@ -130,7 +135,7 @@ def run_once(options: argparse.Namespace, mode: str, target: float, seed: int) -
     }
 
 
-def plan_runs(options: argparse.Namespace) -> Iterator[tuple[str, float, int]]:
+def plan_runs(options: argparse.Namespace) -> Iterator[tuple[Privacy, float, int]]:
     """List every run; without privacy ε does not matter."""
     for seed in range(options.seeds):
         for mode in options.modes:

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,8 +15,8 @@ from tacit.cli.federated_data import LARGEST_WEIGHT, Shards, load_shards, make_l
 from tacit.cli.federated_job import FederatedJob
 from tacit.cli.kind import Part
 from tacit.cli.screen import say
-from tacit.dp import ledger_to_record
-from tacit.errors import DataError
+from tacit.dp import confirm, ledger_to_record
+from tacit.errors import ConfigError, DataError
 from tacit.learn.federated import (
     Hall,
     Outcome,
@@ -28,13 +28,18 @@ from tacit.learn.federated import (
 from tacit.learn.federated.course import Judge, OnRound
 from tacit.learn.partition import data_generator
 from tacit.party import Progress, Usage
-from tacit.result import Claim, Cost, Curve, Leak, Metric, Result, Traffic
+from tacit.result import Claim, Cost, Curve, Leak, Metric, PartyReport, Result, Sheet, Traffic
 
 LEDGER = "ledger.json"
 ROUNDS = "rounds.json"
 WEIGHTS = "weights.f32"
 _USUAL_PARAMETERS = 10_000
+_FEWEST_PARAMETERS = 10
 _MOST_NOTES = 20
+_SERVERS = {
+    "curious": "the server follows the protocol and invents no clients",
+    "malicious": "the server may do anything; the job names the clients' keys, and they are theirs",
+}
 
 
 def check_inputs(job: FederatedJob, parties: Sequence[str]) -> None:
@@ -51,11 +56,12 @@ def run(job: FederatedJob, console: Console, search: Sequence[Path]) -> Part:
         shards = load_shards(job.data, job.federated.clients, tuple(search))
     learner = make_learner(job, shards)
     terms = job.policy(largest_weight=LARGEST_WEIGHT).terms(learner.dimension)
+    clients_cpu_s = None
     with progress.stage("compute"):
         if job.federated.engine == "flower":
             outcome = _run_flower(job, shards, terms, tuple(search), console)
         else:
-            outcome = _run_light(job, shards, terms, console)
+            outcome, clients_cpu_s = _run_light(job, shards, terms, console)
     report = usage.report(name="server", role="adds the updates up", progress=progress)
     result = Result(
         kind="federated",
@@ -64,13 +70,14 @@ def run(job: FederatedJob, console: Console, search: Sequence[Path]) -> Part:
         launched=job.federated.engine,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         version=__version__,
-        parties=(report,),
+        parties=_parties(report, job.federated.clients, clients_cpu_s),
         forecast=None,
         metered=_cost(job, outcome),
         leakage=_leaks(job, learner.dimension),
         claims=_claims(job, outcome),
-        utility=_utility(outcome, len(shards.test_labels)),
+        utility=(*_utility(outcome, len(shards.test_labels)), *_second(outcome)),
         curves=_curves(outcome),
+        sheets=_sheets(outcome),
         notes=_notes(outcome),
     )
     return Part(result=result, files=files_of(outcome))
@@ -90,14 +97,42 @@ def _promise(job: FederatedJob, console: Console) -> None:
     """Say what the job will end with, before any data is read, or refuse.
 
     How many parameters the model has follows from the data and moves the noise a little, not the
-    target that it is calibrated to.
+    target that it is calibrated to. Noise that suits small models only is refused here if it suits
+    none, and otherwise when the model is known.
     """
-    claim = job.policy(largest_weight=LARGEST_WEIGHT).terms(_USUAL_PARAMETERS).promise.claim
+    policy = job.policy(largest_weight=LARGEST_WEIGHT)
+    try:
+        claim = policy.terms(_USUAL_PARAMETERS).promise.claim
+    except ConfigError:
+        if job.privacy.mechanism not in ("binomial", "laplace"):
+            raise
+        claim = policy.terms(_FEWEST_PARAMETERS).promise.claim
     say(console, f"After {job.federated.rounds} rounds: {describe(claim)}")
     say(console, f"The server sees {find_aggregator(job.federated.aggregator).server_sees}.")
 
 
-def _run_light(job: FederatedJob, shards: Shards, terms: Terms, console: Console) -> Outcome:
+def _parties(
+    report: PartyReport, clients: int, clients_cpu_s: float | None
+) -> tuple[PartyReport, ...]:
+    """Tell apart what the server and simulated clients took, where they share one process."""
+    if clients_cpu_s is None:
+        return (report,)
+    return (
+        replace(report, cpu_seconds=report.cpu_seconds - clients_cpu_s),
+        replace(
+            report,
+            name="clients",
+            role=f"{clients} simulated, in the server's process",
+            cpu_seconds=clients_cpu_s,
+            spans=(),
+        ),
+    )
+
+
+def _run_light(
+    job: FederatedJob, shards: Shards, terms: Terms, console: Console
+) -> tuple[Outcome, float]:
+    """Run in this process; return also the processor seconds of the clients."""
     learner = make_learner(job, shards)
     hall = Hall(
         learner,
@@ -105,7 +140,9 @@ def _run_light(job: FederatedJob, shards: Shards, terms: Terms, console: Console
         drop_rate=job.federated.simulated_drops,
         generator=data_generator(),
     )
-    return run_course(
+    if terms.keys is not None:
+        terms = replace(terms, keys=hall.identities)
+    outcome = run_course(
         hall,
         learner.first_weights(),
         terms,
@@ -113,6 +150,7 @@ def _run_light(job: FederatedJob, shards: Shards, terms: Terms, console: Console
         judge=judge_of(job, shards),
         on_round=_live(job, console),
     )
+    return outcome, hall.clients_cpu_s
 
 
 def _run_flower(
@@ -211,9 +249,12 @@ def _claims(job: FederatedJob, outcome: Outcome) -> tuple[Claim, ...]:
                 subject="each client's update in a round, towards the server",
                 guarantee="hidden in the sum of those who stayed",
                 assumptions=(
-                    f"at most {job.federated.colluding_share:.0%} of the clients work with a "
-                    f"{job.federated.server} server",
-                    "X25519, AES and Ed25519 hold; the graph fails with probability 2^-40",
+                    _SERVERS[job.federated.server],
+                    f"at most {job.federated.colluding_share:.0%} of the clients work with it",
+                    f"at most {job.federated.drop_rate:.0%} of the clients fall silent in a round; "
+                    "if more do, the round may be void",
+                    "X25519, AES-128, SHA-256 and Ed25519 hold; the random graph fails with "
+                    "probability 2^-40",
                     "no proof of range: a client that lies can spoil the sum",
                 ),
             )
@@ -237,6 +278,17 @@ def _utility(outcome: Outcome, rows: int) -> tuple[Metric, ...]:
     )
 
 
+def _second(outcome: Outcome) -> tuple[Metric, ...]:
+    """Compute ε again from the ledger, by other code; ClaimError if it contradicts the claim."""
+    claim = outcome.rounds[-1].claim
+    found = confirm(outcome.ledger, claim)
+    if found is None:
+        return ()
+    note = f"by {found.accountant}, for {claim.relation}; claimed by {claim.accountant}"
+    name = f"ε at δ = {claim.delta:g}, computed again"
+    return (Metric(name=name, value=found.epsilon, unit="", note=note),)
+
+
 def _curves(outcome: Outcome) -> tuple[Curve, ...]:
     rounds = outcome.rounds
     scored = [(report, report.accuracy) for report in rounds if report.accuracy is not None]
@@ -250,6 +302,16 @@ def _curves(outcome: Outcome) -> tuple[Curve, ...]:
         delta = rounds[-1].claim.delta
         curves.insert(1, _curve("Accuracy against ε", f"ε at δ = {delta:g}", "accuracy", spent))
     return tuple(curves)
+
+
+def _sheets(outcome: Outcome) -> tuple[Sheet, ...]:
+    """List who was not in the sum of a round."""
+    rows = tuple(
+        (str(one.number), ", ".join(map(str, one.dropped)) or "nobody", one.void or "")
+        for one in outcome.rounds
+    )
+    heads = ("#round", "clients not in the sum", "why it is void")
+    return (Sheet(title="Who was dropped", heads=heads, rows=rows),)
 
 
 def _curve(title: str, x_label: str, y_label: str, points: Sequence[tuple[float, float]]) -> Curve:

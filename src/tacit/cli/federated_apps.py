@@ -5,9 +5,12 @@ On real nodes the job file lies on every node; its path is the value ``job`` in 
 """
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import torch
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
@@ -25,7 +28,7 @@ from tacit.cli.federated_data import (
 from tacit.cli.federated_job import FederatedJob
 from tacit.cli.member import write_files
 from tacit.cli.toml import read_record, read_toml
-from tacit.errors import PartyError
+from tacit.errors import IdentityError, PartyError
 from tacit.learn.federated import Outcome, Terms, flatten, run_course
 from tacit.learn.federated.course import Judge, OnRound
 from tacit.learn.federated.flower import App, FlowerCarrier, flat_arrays, guard, named_arrays
@@ -68,8 +71,25 @@ def simulate(
 
 
 def make_client_app(job: FederatedJob, search: tuple[Path, ...]) -> ClientApp:
-    """Make the app of a simulated client: it trains on its part of the rows, behind the policy."""
-    app = ClientApp(mods=[guard(job.policy(largest_weight=LARGEST_WEIGHT))])
+    """Make the app of a simulated client: it trains on its part of the rows, behind the policy.
+
+    Where the job names keys, every simulated client gets a new one in place of the one named.
+    """
+    policy, secrets = job.policy(largest_weight=LARGEST_WEIGHT), list[bytes]()
+    if policy.keys is not None:
+        made = [Ed25519PrivateKey.generate() for _ in range(policy.clients)]
+        secrets = [key.private_bytes_raw() for key in made]
+        policy = replace(
+            policy, keys=frozenset(key.public_key().public_bytes_raw() for key in made)
+        )
+
+    def guard_one(message: Message, context: Context, app: App) -> Message:
+        number = int(context.node_config["partition-id"])
+        is_known = number < len(secrets)
+        key = Ed25519PrivateKey.from_private_bytes(secrets[number]) if is_known else None
+        return guard(policy, signing=key)(message, context, app)
+
+    app = ClientApp(mods=[guard_one])
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
@@ -116,7 +136,20 @@ def _load(path: object) -> FederatedJob:
 def _guard_own(message: Message, context: Context, app: App) -> Message:
     """Hold to the policy of the job file on this node, whatever the server says."""
     policy = _load(context.node_config["job"]).policy(largest_weight=LARGEST_WEIGHT)
-    return guard(policy)(message, context, app)
+    file = context.node_config.get("signing")
+    signing = None if file is None else _read_signing(Path(str(file)))
+    return guard(policy, signing=signing)(message, context, app)
+
+
+def _read_signing(file: Path) -> Ed25519PrivateKey:
+    """Read the key that this node signs with: PEM, as `tacit keys` writes NAME.key."""
+    try:
+        key = serialization.load_pem_private_key(file.read_bytes(), password=None)
+    except (OSError, ValueError, TypeError) as error:
+        raise IdentityError(f"{file} cannot be read as a private key: {error}") from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise IdentityError(f"{file} holds a key of another kind than Ed25519")
+    return key
 
 
 client_app = ClientApp(mods=[_guard_own])

@@ -3,6 +3,7 @@
 `[privacy]` and `[federated]` can weaken privacy; `[train]` only decides how well it is learned.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,10 +12,23 @@ from typing import Literal
 from tacit.cli.config import LOCAL, Job, PartyEntry
 from tacit.cli.toml import Problem, RefusedError
 from tacit.errors import ConfigError
-from tacit.learn.federated import AggregatorName, Course, ModelName, Policy, Privacy, Recipe, Wish
+from tacit.learn.federated import (
+    Adaptive,
+    AggregatorName,
+    Augment,
+    Course,
+    Mechanism,
+    ModelName,
+    Policy,
+    Privacy,
+    Recipe,
+    Wish,
+)
 from tacit.learn.federated.masked import Server
 from tacit.learn.federated.shuffled import Method
 from tacit.learn.partition import How, Partition
+
+_KEY = re.compile("[0-9a-fA-F]{64}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +89,10 @@ class FederatedTable:
         minimum: fewest clients whose mean is shown; 0.6 of them if not given.
         drop_rate: the share of clients that may fall silent in a round.
         colluding_share: the share of clients that may work with the server.
-        server: "curious" or "malicious".
+        server: "curious" follows the protocol and looks; "malicious" may do anything, and wants
+            the clients' keys.
+        keys: the Ed25519 public keys of all clients, as 64 hexadecimal digits each; a simulation
+            makes keys of its own in their place.
         engine: "light" is one process; "flower" is Flower's simulation, on Ray.
         simulated_drops: the share of clients that the light engine lets fall silent.
     """
@@ -86,18 +103,37 @@ class FederatedTable:
     minimum: int | None = None
     drop_rate: float = 0.1
     colluding_share: float = 0.1
-    server: Server = "malicious"
+    server: Server = "curious"
+    keys: tuple[str, ...] = ()
     engine: Literal["light", "flower"] = "light"
     simulated_drops: float = 0.0
 
     def __post_init__(self) -> None:
         if self.clients < 2:
             raise RefusedError(Problem("clients", f"wanted at least 2, got {self.clients}"))
+        for key in self.keys:
+            if not _KEY.fullmatch(key):
+                raise RefusedError(Problem("keys", f"wanted 64 hexadecimal digits, got {key!r}"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyTable:
-    """[privacy]: what is promised to each client."""
+    """[privacy]: what is promised to each client.
+
+    Attributes:
+        kind: who is trusted with what.
+        target_epsilon: the ε not to exceed after all rounds.
+        delta: the δ that goes with it.
+        clip: largest L2 norm of an update.
+        accountant: who computes ε; the first that can, if not given.
+        reports: how many reports a client makes in a round, for "shuffle".
+        method: how such a report is made.
+        mechanism: the shape of the noise: "gaussian"; "laplace", "nbafl" and "objective" for
+            "local"; "binomial" for "central".
+        records: fewest rows of a client, for "nbafl".
+        quantile: let the clip follow this quantile of the norms, for "central".
+        adaptive: how the noise follows contributions, for "local-adaptive".
+    """
 
     kind: Privacy = "none"
     target_epsilon: float | None = None
@@ -106,6 +142,10 @@ class PrivacyTable:
     accountant: str | None = None
     reports: int = 8
     method: Method = "direction"
+    mechanism: Mechanism = "gaussian"
+    records: int | None = None
+    quantile: float | None = None
+    adaptive: Adaptive = field(default_factory=Adaptive)
 
     def __post_init__(self) -> None:
         self.wish()
@@ -120,6 +160,10 @@ class PrivacyTable:
             accountant=self.accountant,
             reports=self.reports,
             method=self.method,
+            mechanism=self.mechanism,
+            records=self.records,
+            quantile=self.quantile,
+            adaptive=self.adaptive,
         )
 
 
@@ -131,6 +175,7 @@ class TrainTable:
     batch: int = 32
     rate: float = 0.1
     l2: float = 0.0
+    augment: Augment = "none"
     server_rate: float = 1.0
     momentum: float = 0.0
     patience: int = 0
@@ -141,7 +186,9 @@ class TrainTable:
 
     def recipe(self) -> Recipe:
         """Return how a client trains."""
-        return Recipe(steps=self.steps, batch=self.batch, rate=self.rate, l2=self.l2)
+        return Recipe(
+            steps=self.steps, batch=self.batch, rate=self.rate, l2=self.l2, augment=self.augment
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,6 +209,18 @@ class FederatedJob(Job):
                     "parties", "a federated job names no parties: clients are simulated, or join"
                 )
             )
+        adaptive = self.privacy.adaptive
+        is_objective = self.privacy.mechanism == "objective"
+        is_local = adaptive.by == "layers" or adaptive.relevance == "clients" or is_objective
+        if self.federated.engine == "flower" and is_local:
+            text = (
+                "noise by layers, relevance asked of clients and objective perturbation run on the "
+                "engine 'light'"
+            )
+            raise RefusedError(Problem("federated.engine", text))
+        if is_objective and self.model.name != "linear":
+            text = f"objective perturbation trains 'linear', got {self.model.name!r}"
+            raise RefusedError(Problem("model.name", text))
         try:
             self.policy(largest_weight=1)
         except ConfigError as error:
@@ -183,6 +242,7 @@ class FederatedJob(Job):
             drop_rate=table.drop_rate,
             colluding_share=table.colluding_share,
             server=table.server,
+            keys=frozenset(bytes.fromhex(key) for key in table.keys) or None,
             largest_weight=largest_weight if self.privacy.kind == "none" else 1,
         )
 

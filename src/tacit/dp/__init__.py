@@ -54,6 +54,7 @@ from tacit.dp.event import (
 from tacit.dp.ledger import Entry, Ledger, epsilon
 from tacit.dp.response import Responder, dummies, estimate_sum, respond
 from tacit.dp.rounding import round_randomly, rounded_bound
+from tacit.dp.second import Second, confirm
 from tacit.dp.shuffle import closed_form_epsilon, shuffled_delta, shuffled_epsilon
 from tacit.dp.sparse import SparseVector, select_above
 
@@ -84,6 +85,7 @@ __all__ = [
     "Repeated",
     "Responder",
     "Response",
+    "Second",
     "Shuffled",
     "SparseVector",
     "Target",
@@ -97,6 +99,7 @@ __all__ = [
     "clip",
     "clip_layers",
     "closed_form_epsilon",
+    "confirm",
     "dummies",
     "epsilon",
     "estimate_direction_sum",

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tacit.dp.check import positive
-from tacit.dp.event import ADD_REMOVE_CLIENT, DiscreteGaussian
+from tacit.dp.event import REPLACE_CLIENT, DiscreteGaussian
 from tacit.errors import ConfigError, DataError
 from tacit.ring import Prg, discrete_gaussian
 
@@ -88,25 +88,30 @@ class QuantileClip:
         """Say, at the client, whether an update lies within the bound: the one bit it sends."""
         return _norm(update) <= self.l2_bound
 
+    def moved(self, share: float) -> "QuantileClip":
+        """Follow a noisy share of updates that lie within the bound."""
+        away = min(max(share, 0.0), 1.0) - self.quantile
+        return replace(self, l2_bound=self.l2_bound * math.exp(-self.rate * away))
+
 
 def follow_quantile(
     clipping: QuantileClip, *, below: int, clients: int, prg: Prg
 ) -> tuple[QuantileClip, DiscreteGaussian]:
     """Move the bound after a round in which `below` of `clients` updates were within it.
 
-    Each client counts as +1 or −1, so that adding or removing one moves the sum by one. The bound
-    itself is then free; the event is its whole price.
+    How many clients there are is public: the noisy sum is divided by it. Each client counts as +1
+    or −1, so that replacing one moves the sum by two. The bound itself is then free; the event is
+    its whole price.
     """
     if clients < 1 or not 0 <= below <= clients:
         raise DataError(f"between 0 and {clients} of the clients can be below, got {below}")
     sigma2 = Fraction(4 * clipping.count_noise**2).limit_denominator(1 << 10)
     noise = int(discrete_gaussian(prg, 1, sigma2=sigma2)[0])
     share = ((2 * below - clients + noise) / clients + 1) / 2
-    factor = math.exp(-clipping.rate * (min(max(share, 0.0), 1.0) - clipping.quantile))
     event = DiscreteGaussian(
-        sigma2=sigma2, l2_sensitivity=1.0, dimension=1, relation=ADD_REMOVE_CLIENT
+        sigma2=sigma2, l2_sensitivity=2.0, dimension=1, relation=REPLACE_CLIENT
     )
-    return replace(clipping, l2_bound=clipping.l2_bound * factor), event
+    return clipping.moved(share), event
 
 
 def _norm(value: Tensor) -> float:

@@ -1,5 +1,6 @@
 """Google's dp-accounting behind our interface: privacy loss distributions and Rényi."""
 
+import importlib.util
 import math
 from collections.abc import Mapping
 from types import ModuleType
@@ -52,6 +53,11 @@ def has_pld(step: Step) -> bool:
 def has_rdp(step: Step) -> bool:
     """Say whether `rdp` can account for a step."""
     return isinstance(step, FixedSample) or has_renyi(step)
+
+
+def is_installed() -> bool:
+    """Say whether the library is there."""
+    return importlib.util.find_spec("dp_accounting") is not None
 
 
 # The library is untyped, hence Any for what comes out of it.

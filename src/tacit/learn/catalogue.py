@@ -10,6 +10,7 @@ from sklearn import datasets
 
 from tacit.errors import DataError
 from tacit.learn.dataset import Dataset, Floats, power_of_two_at_least
+from tacit.learn.sheets import Sheets
 from tacit.learn.tables import read_npz, read_parquet
 
 UCI = "https://archive.ics.uci.edu/dataset"
@@ -74,7 +75,7 @@ BUILT_IN = {
     ),
 }
 
-FILES: dict[str, Arrays | Table] = {
+FILES: dict[str, Arrays | Sheets | Table] = {
     "mnist": Arrays(
         file="mnist/mnist.npz",
         maximum=255.0,
@@ -91,6 +92,18 @@ FILES: dict[str, Arrays | Table] = {
         ),
         licence="MIT",
         source="https://github.com/zalandoresearch/fashion-mnist",
+    ),
+    "cifar10": Sheets(
+        file="cifar10/cifar10.npz",
+        labels="cifar10/labels.npz",
+        sheets={"train": "cifar10_train_10000.webp", "test": "cifar10_test_2000.webp"},
+        side=32,
+        label_names=(
+            *("airplane", "automobile", "bird", "cat", "deer"),
+            *("dog", "frog", "horse", "ship", "truck"),
+        ),
+        licence="not stated",
+        source="https://www.cs.toronto.edu/~kriz/cifar.html",
     ),
     "a9a": Arrays(
         file="tabular/a9a.npz",

@@ -16,6 +16,7 @@ from tacit.learn.catalogue import (
     load_table,
 )
 from tacit.learn.dataset import Dataset, Part, split
+from tacit.learn.sheets import Sheets, load_sheets
 from tacit.learn.tables import load_csv, load_file
 
 __all__ = [
@@ -71,17 +72,20 @@ def load(name: str, search: Sequence[Path]) -> Dataset:
     path = _find(key, entry, search)
     if isinstance(entry, Table):
         return load_table(key, entry, path)
+    if isinstance(entry, Sheets):
+        return load_sheets(key, entry, path)
     return load_arrays(key, entry, path)
 
 
-def _find(name: str, entry: Arrays | Table, search: Sequence[Path]) -> Path:
+def _find(key: str, entry: Arrays | Sheets | Table, search: Sequence[Path]) -> Path:
     base = Path(entry.file).name
-    for path in (folder / file for folder in search for file in (entry.file, base)):
+    names = [entry.file, base, *([entry.labels] if isinstance(entry, Sheets) else [])]
+    for path in (folder / name for folder in search for name in names):
         if path.is_file():
             return path
     searched = [str(folder) + ("" if folder.is_dir() else " (no such folder)") for folder in search]
     raise DataError(
-        f"data set {name!r} not found; searched for {entry.file} or {base} in: "
+        f"data set {key!r} not found; searched for {entry.file} or {base} in: "
         f"{', '.join(searched) or 'no folder'}. Get it from {entry.source} (licence: "
         f"{entry.licence}), and put it there as {base}, or name its folder in $TACIT_DATA"
     )

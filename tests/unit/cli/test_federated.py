@@ -67,6 +67,116 @@ def test_the_epsilon_of_the_result_follows_from_its_ledger():
     assert any(curve.title == "Accuracy against ε" for curve in part.result.curves)
 
 
+def test_epsilon_is_computed_again_by_other_code():
+    job = make_job(privacy={"kind": "central", "target_epsilon": 40.0, "delta": 1e-3})
+    result = run_job(job)[0].result
+    (again,) = [metric for metric in result.utility if "computed again" in metric.name]
+    assert again.value == pytest.approx(result.claims[0].epsilon, rel=1e-3)
+    assert result.claims[0].accountant in again.note
+    assert "replacing one client" in again.note
+
+
+def test_a_masked_claim_is_about_a_curious_server_unless_keys_are_named():
+    claims = run_job(make_job(federated={"rounds": 1}))[0].result.claims
+    assert any(
+        "follows the protocol and invents no clients" in one for one in claims[1].assumptions
+    )
+    with pytest.raises(ConfigError, match="'malicious' wants the clients' keys"):
+        make_job(federated={"server": "malicious"})
+    with pytest.raises(ConfigError, match="6 clients want as many keys, got 1"):
+        make_job(federated={"server": "malicious", "keys": ["00" * 32]})
+    with pytest.raises(ConfigError, match="64 hexadecimal digits"):
+        make_job(federated={"keys": ["xyz"]})
+
+
+def test_with_keys_a_simulation_plays_a_malicious_server_with_keys_of_its_own():
+    keys = [f"{number:064x}" for number in range(6)]
+    job = make_job(federated={"server": "malicious", "keys": keys, "rounds": 1, "drop_rate": 0.0})
+    result = run_job(job)[0].result
+    assert any("may do anything" in one for one in result.claims[1].assumptions)
+    assert result.utility[2].value == 0  # nobody was refused
+
+
+OPTIONS = {
+    "quantile": {"kind": "central", "quantile": 0.5},
+    "laplace": {"kind": "local", "mechanism": "laplace"},
+    "nbafl": {"kind": "local", "mechanism": "nbafl", "records": 20},
+    "layers": {"kind": "local-adaptive", "adaptive": {"by": "layers"}},
+    "select": {"kind": "local-adaptive", "adaptive": {"select": 5}},
+    "relevance": {
+        "kind": "local-adaptive",
+        "adaptive": {"relevance": "clients", "relevance_epsilon": 4.0},
+    },
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_option_runs_and_its_ledger_gives_the_claim(name):
+    options = {"target_epsilon": 60.0, "delta": 1e-3, **OPTIONS[name]}
+    job = make_job(privacy=options, federated={"aggregator": "plain"})
+    part, _ = run_job(job)
+    claim = part.result.claims[0]
+    ledger = ledger_from_record(json.loads(part.files[LEDGER]))
+    again = epsilon(ledger, delta=1e-3, accountant=claim.accountant)
+    assert claim.epsilon == pytest.approx(again.epsilon)
+    # The noise of NbAFL does not keep what it is set for; the claim says what it gives.
+    assert (claim.epsilon <= 60.0) == (name != "nbafl")
+    assert len(ledger) == (3 if name == "relevance" else 2)
+    sent = part.result.utility[1].value
+    assert sent < 100 if name == "select" else sent >= 4 * 650
+
+
+def test_binomial_noise_is_split_among_the_clients():
+    job = make_job(
+        federated={"clients": 20, "rounds": 1, "colluding_share": 0.0},
+        privacy={
+            "kind": "central",
+            "mechanism": "binomial",
+            "target_epsilon": 200.0,
+            "delta": 1e-3,
+        },
+    )
+    claim = run_job(job)[0].result.claims[0]
+    assert claim.epsilon <= 200.0
+    assert claim.accountant in ("advanced", "basic")
+
+
+def test_objective_perturbation_is_about_records_and_trains_once():
+    job = make_job(
+        data={"set": "breast-cancer", "rows": 390},
+        federated={"rounds": 1, "aggregator": "plain", "clients": 4, "minimum": 3},
+        privacy={
+            "kind": "local",
+            "mechanism": "objective",
+            "target_epsilon": 20.0,
+            "clip": 1e3,
+        },
+    )
+    result = run_job(job)[0].result
+    claim = result.claims[0]
+    assert claim.relation == "replacing one record"
+    assert claim.epsilon <= 20.0 + 1e-3
+    assert result.utility[0].value > 0.6
+    with pytest.raises(ConfigError, match="trains once"):
+        make_job(
+            privacy={"kind": "local", "mechanism": "objective", "target_epsilon": 1.0},
+        )
+
+
+def test_attributes_without_noise_are_no_guarantee():
+    privacy = {
+        "kind": "local-adaptive",
+        "target_epsilon": 60.0,
+        "delta": 1e-3,
+        "adaptive": {"p": 0.5},
+    }
+    part, said = run_job(make_job(privacy=privacy, federated={"aggregator": "plain"}))
+    assert part.result.claims[0].guarantee == "no guarantee"
+    assert part.result.claims[0].epsilon is None
+    assert "no guarantee" in said.splitlines()[0]
+    assert any("with probability 0.5" in one for one in part.result.claims[0].assumptions)
+
+
 def test_a_target_out_of_reach_stops_before_the_data_is_read():
     job = make_job(
         data={"set": "no-such-set"},
@@ -87,6 +197,20 @@ def test_a_target_out_of_reach_stops_before_the_data_is_read():
         ({"privacy": {"kind": "cental"}}, "did you mean 'central'"),
         ({"parties": {"a": {}}}, "names no parties"),
         ({"train": {"rate": -1.0}}, "rate must be positive"),
+        ({"privacy": {"mechanism": "laplace"}}, "'none' goes with mechanism gaussian"),
+        ({"privacy": {"kind": "local", "target_epsilon": 1.0, "quantile": 0.5}}, "'central'"),
+        ({"privacy": {"adaptive": {"p": 0.5}}}, "goes with privacy 'local-adaptive'"),
+        ({"privacy": {"adaptive": {"p": 1.5}}}, "p must lie between 0 and 1"),
+        (
+            {
+                "privacy": {
+                    "kind": "local-adaptive",
+                    "target_epsilon": 1.0,
+                    "adaptive": {"select": 3},
+                }
+            },
+            "go with aggregator 'plain'",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(tables, message):

@@ -16,12 +16,13 @@ BUILT_IN = {
     "wine": (178, 13, 3),
 }
 # Rows, classes and the rows of the published test set, as their publishers state them; a9a lacks
-# one of its 32,561 rows in the copies that are about.
+# one of its 32,561 rows in the copies that are about, and of CIFAR-10 a fifth is about as sheets.
 OUTSIDE = {
     "a9a": ((48841, 123), 2, 16281),
     "adult": ((32561, 108), 2, 0),
     "bank-marketing": ((41188, 63), 2, 0),
     "breast-cancer-original": ((699, 10), 2, 0),
+    "cifar10": ((12000, 3, 32, 32), 10, 2000),
     "fashion-mnist": ((70000, 28, 28), 10, 10000),
     "give-me-some-credit": ((150000, 12), 2, 0),
     "mnist": ((70000, 28, 28), 10, 10000),
@@ -37,7 +38,7 @@ def load_or_skip(name: str) -> Dataset:
     try:
         return load(name, outside_search())
     except DataError as error:
-        if "not found" in str(error):
+        if "not found" in str(error) or "needs Pillow" in str(error):
             pytest.skip(str(error))
         raise
 

@@ -22,23 +22,27 @@ from tacit.learn.federated.engine import Hall
 from tacit.learn.federated.models import MODELS, ModelName, build_model, flatten
 from tacit.learn.federated.packing import VoidRound
 from tacit.learn.federated.policy import Policy
-from tacit.learn.federated.privacy import PRIVACIES, Crowd, Privacy, Promise, Wish, promise
+from tacit.learn.federated.privacy import Crowd, Promise, promise
 from tacit.learn.federated.terms import Terms
-from tacit.learn.federated.training import Learner, Recipe
+from tacit.learn.federated.training import Augment, Learner, Recipe
+from tacit.learn.federated.wish import PRIVACIES, Adaptive, Mechanism, Privacy, Wish
 
 __all__ = [
     "AGGREGATORS",
     "MODELS",
     "PRIVACIES",
+    "Adaptive",
     "Aggregate",
     "Aggregator",
     "AggregatorName",
+    "Augment",
     "Carrier",
     "ClientSide",
     "Course",
     "Crowd",
     "Hall",
     "Learner",
+    "Mechanism",
     "Meter",
     "ModelName",
     "Offer",

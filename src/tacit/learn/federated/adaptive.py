@@ -12,11 +12,13 @@ is the same for all.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tacit.learn.noise import layer_factors, layer_shares
 
 Floats = NDArray[np.floating[Any]]
 
@@ -42,6 +44,57 @@ def attribute_scale(weights: Floats, shapes: Sequence[Sequence[int]]) -> NDArray
         at += size
     scale: NDArray[np.float64] = np.concatenate(scales)
     return scale / math.sqrt(float(np.mean(scale**2)))
+
+
+def share_scale(
+    shares: NDArray[np.float64], shapes: Sequence[Sequence[int]]
+) -> NDArray[np.float64]:
+    """Compute the scale of every parameter from the contributions of a row's attributes.
+
+    The first layer's columns get √share, within the same limits as `attribute_scale`; all other
+    parameters the average.
+    """
+    rising = np.sqrt(shares / max(float(shares.mean()), 1e-300))
+    rising = np.clip(rising, 1 / math.sqrt(_MOST), math.sqrt(_MOST))
+    scales, is_first = [], True
+    for shape in shapes:
+        size = math.prod(shape)
+        if is_first and len(shape) == 2 and shape[1] == shares.size:
+            scales.append(np.broadcast_to(rising, tuple(shape)).reshape(-1))
+            is_first = False
+        else:
+            scales.append(np.ones(size))
+    scale: NDArray[np.float64] = np.concatenate(scales)
+    return scale / math.sqrt(float(np.mean(scale**2)))
+
+
+def layer_scale(
+    names: Sequence[str],
+    shapes: Sequence[Sequence[int]],
+    contributions: Mapping[str, float],
+    *,
+    clip: float,
+) -> tuple[NDArray[np.float64], tuple[tuple[int, float], ...]]:
+    """Split clip and budget over the layers: each layer's own L2 bound, and its scale.
+
+    A layer is bounded by its part of the clip, by size. Divided by C/(clip·√share) the layers
+    together have a norm of at most the clip, whatever the shares, so that they cost what one vector
+    of this clip costs.
+
+    Returns the scale of every parameter, and where each layer ends with its bound.
+    """
+    sizes: dict[str, int] = {}
+    for name, shape in zip(names, shapes, strict=True):
+        layer = name.rpartition(".")[0]
+        sizes[layer] = sizes.get(layer, 0) + math.prod(shape)
+    total = sum(sizes.values())
+    bounds = {layer: clip * math.sqrt(size / total) for layer, size in sizes.items()}
+    weights = {layer: max(contributions.get(layer, 0.0), 0.0) for layer in sizes}
+    shares = layer_shares(weights, sizes, bounds)
+    factors = layer_factors(bounds, shares)
+    scale = np.concatenate([np.full(sizes[layer], factors[layer] / clip) for layer in sizes])
+    ends = np.cumsum(list(sizes.values())).tolist()
+    return scale, tuple(zip(ends, bounds.values(), strict=True))
 
 
 def _scale_one(weights: Floats, shape: Sequence[int]) -> NDArray[np.float64]:

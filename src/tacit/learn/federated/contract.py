@@ -15,10 +15,14 @@ Floats = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Update:
-    """What a client learned, and how many examples it learned from."""
+    """What a client learned, and how many examples it learned from.
+
+    ``small`` are the parameters that may go without noise, where the job says so.
+    """
 
     values: Floats = field(repr=False)
     weight: int
+    small: NDArray[np.bool_] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, eq=False)

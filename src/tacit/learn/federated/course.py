@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -95,6 +95,8 @@ def run_course(
 ) -> Outcome:
     """Train round by round; a void round changes nothing and still counts against the budget."""
     ledger, reports = Ledger(), list[RoundReport]()
+    if terms.promise.first is not None:
+        ledger.record(terms.promise.first, note="before the first round")
     velocity = torch.zeros_like(weights)
     for number in range(1, course.rounds + 1):
         begun, meter = time.perf_counter(), Meter()
@@ -144,9 +146,10 @@ def _claim(ledger: Ledger, terms: Terms) -> Claim:
     planned = terms.promise.claim
     if planned.delta is None or planned.accountant is None:
         return planned
-    return epsilon(
+    found = epsilon(
         ledger, delta=planned.delta, accountant=planned.accountant, subject=planned.subject
     )
+    return replace(found, assumptions=(*terms.promise.assumptions, *found.assumptions))
 
 
 def _per_client(moved: dict[int, int], terms: Terms) -> float:

@@ -1,19 +1,21 @@
 """The light engine: all clients, and the shuffler, in this process."""
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import final
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit.crypto import make_key_pair
 from tacit.errors import InputError, PartyError
-from tacit.learn.federated.adaptive import attribute_scale
 from tacit.learn.federated.aggregators import Aggregator, Seat
 from tacit.learn.federated.contract import Aggregate, ClientSide, Meter, Offer, Update, run_round
+from tacit.learn.federated.objective import fit_update
+from tacit.learn.federated.relevance import find_shares
+from tacit.learn.federated.shaping import Outlook, Shaper, Shares, shape_update
 from tacit.learn.federated.shuffled import SHUFFLER, Shuffler
 from tacit.learn.federated.shuffled.sides import make_shuffler
 from tacit.learn.federated.terms import Terms
@@ -41,16 +43,32 @@ class Hall:
         self._signing = [Ed25519PrivateKey.generate() for _ in range(learner.clients)]
         self._shuffler_keys = make_key_pair()
         self._shuffler: Shuffler | None = None
+        self._shaper: Shaper | None = None
+        self._shares: Shares | None = None
+        self._clients_cpu_s = 0.0
+
+    @property
+    def clients_cpu_s(self) -> float:
+        """Processor seconds that the clients, and the shuffler, have taken so far."""
+        return self._clients_cpu_s
+
+    @property
+    def identities(self) -> frozenset[bytes]:
+        """The public keys of the clients; terms that name keys name these."""
+        return frozenset(key.public_key().public_bytes_raw() for key in self._signing)
 
     def carry(self, weights: Tensor, terms: Terms, meter: Meter) -> Aggregate:
         """Run a round with every client of the learner."""
         if self._shuffler is None:
             self._shuffler = make_shuffler(terms, self._shuffler_keys, Prg.from_os())
         clients = [self._sit(terms, index) for index in range(terms.clients)]
-        scale = None
-        if terms.promise.kind == "local-adaptive":
-            scale = attribute_scale(weights.cpu().numpy(), self._learner.shapes)
-        source = _Source(self._learner, weights, scale, self._generator)
+        if self._shaper is None:
+            self._shaper = Shaper(terms.promise, self._learner.names, self._learner.shapes)
+        self._shares = find_shares(self._learner, weights, terms.promise, self._shares)
+        outlook = self._shaper.outlook(weights.cpu().numpy(), self._shares)
+        source = _Source(self._learner, weights, outlook, self._generator)
+        if terms.promise.objective_epsilon is not None:
+            source.fit_privately(terms.promise.objective_epsilon)
         silent_from = self._draw_silence(terms.clients)
         stage = 0
 
@@ -65,7 +83,7 @@ class Hall:
         for index in range(terms.clients):
             meter.down[index] = 4 * terms.dimension
         found = run_round(self._aggregator.make_server(terms, Prg.from_os()), exchange, meter)
-        return found if scale is None else replace(found, mean=found.mean * scale)
+        return replace(found, mean=self._shaper.finish(found.mean, outlook))
 
     def _sit(self, terms: Terms, index: int) -> ClientSide:
         seat = Seat(index=index, signing=self._signing[index], shuffler=self._shuffler_keys.public)
@@ -79,6 +97,7 @@ class Hall:
     def _answer(
         self, index: int, message: bytes, clients: Sequence[ClientSide], offer: Offer
     ) -> bytes | PartyError:
+        begun = time.process_time()
         try:
             if index == SHUFFLER and self._shuffler is not None:
                 return self._shuffler.shuffle(message)
@@ -88,6 +107,8 @@ class Hall:
         except InputError as error:
             # Its own update cannot be used: it says so and leaves.
             return PartyError(f"client {index}", str(error))
+        finally:
+            self._clients_cpu_s += time.process_time() - begun
 
 
 @final
@@ -98,13 +119,17 @@ class _Source:
         self,
         learner: Learner,
         weights: Tensor,
-        scale: NDArray[np.float64] | None,
+        outlook: Outlook,
         generator: np.random.Generator,
     ) -> None:
         self._learner, self._weights, self._generator = learner, weights, generator
-        self._scale = scale
+        self._outlook = outlook
+        self._objective_epsilon: float | None = None
         self._expected: list[int] = []
         self._ready: dict[int, Update] = {}
+
+    def fit_privately(self, epsilon: float) -> None:
+        self._objective_epsilon = epsilon
 
     def expect(self, clients: Sequence[int]) -> None:
         self._expected = [index for index in clients if index != SHUFFLER]
@@ -113,10 +138,20 @@ class _Source:
         return lambda: self._take(index)
 
     def _take(self, index: int) -> Update:
+        if self._objective_epsilon is not None:
+            return fit_update(
+                self._learner,
+                index,
+                self._weights,
+                epsilon=self._objective_epsilon,
+                prg=Prg.from_os(),
+            )
         if index not in self._ready:
             at = self._expected.index(index)
             group = self._expected[at : at + _TOGETHER]
             found = self._learner.updates(self._weights, group, self._generator)
             self._ready = dict(zip(group, found, strict=True))
         update = self._ready.pop(index)
-        return update if self._scale is None else Update(update.values / self._scale, update.weight)
+        return Update(
+            shape_update(update.values, self._outlook), update.weight, self._outlook.small
+        )

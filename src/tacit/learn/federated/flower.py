@@ -24,10 +24,10 @@ from torch import Tensor
 
 from tacit.crypto import KeyPair, make_key_pair
 from tacit.errors import ConfigError, InputError, PartyError
-from tacit.learn.federated.adaptive import attribute_scale
 from tacit.learn.federated.aggregators import Seat, find_aggregator
 from tacit.learn.federated.contract import Aggregate, Meter, Update, run_round
 from tacit.learn.federated.policy import Policy
+from tacit.learn.federated.shaping import Outlook, Shaper, shape_update
 from tacit.learn.federated.shuffled import SHUFFLER
 from tacit.learn.federated.shuffled.sides import make_shuffler
 from tacit.learn.federated.terms import Terms
@@ -65,6 +65,7 @@ def guard(
     Cost: the aggregator's; the state of a round, secrets and update, lies in the node's context
     while the round lasts.
     """
+    check_policy(policy)
 
     def mod(message: Message, context: Context, app: App) -> Message:
         if RECORD not in message.content.config_records:
@@ -117,10 +118,11 @@ class _Visit:
             shuffler=self._shuffler or _bytes(asked["shuffler"]),
             saved=(_bytes(state["invitation"]), _bytes(state["round"])) if state["round"] else None,
         )
-        terms = self._policy.terms(values.size)
+        terms = self._policy.terms(_int(state["dimension"]))
         side = find_aggregator(self._policy.aggregator).make_client(terms, seat, Prg.from_os())
         weight = _int(state["weight"])
-        answer = side.answer(_bytes(asked["payload"]), lambda: Update(values, weight))
+        small = np.frombuffer(_bytes(state["small"]), np.bool_) if state["small"] else None
+        answer = side.answer(_bytes(asked["payload"]), lambda: Update(values, weight, small))
         state["round"] = side.save()
         if not state["invitation"]:
             state["invitation"] = _bytes(asked["payload"])
@@ -148,12 +150,8 @@ class _Visit:
         after = flat_arrays(next(iter(reply.content.array_records.values())))
         if after.shape != before.shape:
             raise InputError(f"the app returned {after.size} numbers, got {before.size} to train")
-        change = after - before
-        if self._policy.wish.kind == "local-adaptive":
-            shapes = [
-                array.numpy().shape for array in message.content.array_records[ARRAYS].values()
-            ]
-            change = change / attribute_scale(before, shapes)
+        outlook = self._outlook(message, before)
+        change = shape_update(after - before, outlook)
         examples = [
             record["num-examples"]
             for record in reply.content.metric_records.values()
@@ -161,10 +159,27 @@ class _Visit:
         ]
         return {
             "update": change.astype("<f4").tobytes(),
+            "dimension": before.size,
+            "small": b"" if outlook.small is None else outlook.small.tobytes(),
             "weight": _int(examples[0]) if examples else 1,
             "invitation": b"",
             "round": b"",
         }
+
+    def _outlook(self, message: Message, before: Flat) -> Outlook:
+        """Work out what all know: the server says the clip of the round, the rest is the model's.
+
+        A clip that the server chooses badly costs accuracy; the noise is planned for any.
+        """
+        promise = self._policy.terms(before.size).promise
+        if promise.quantile is None:
+            given = message.content.array_records[ARRAYS]
+            shapes = [array.numpy().shape for array in given.values()]
+            return Shaper(promise, list(given), shapes).outlook(before)
+        bound = message.content.config_records[RECORD]["bound"]
+        if not isinstance(bound, float) or not 0 < bound < float("inf"):
+            raise PartyError("server", f"wanted a clip above 0 for the round, got {bound!r}")
+        return Outlook(bound=bound)
 
 
 @final
@@ -186,8 +201,10 @@ class FlowerCarrier:
         *,
         timeout_s: float = 60.0,
     ) -> None:
+        check_policy(policy)
         self._grid, self._policy, self._arrays = grid, policy, arrays
         self._timeout_s = timeout_s
+        self._shaper: Shaper | None = None
         self._nodes: dict[int, int] = {}
         self._shuffler_key = b""
 
@@ -219,6 +236,10 @@ class FlowerCarrier:
         """Run a round over the nodes."""
         flat = weights.detach().cpu().numpy().astype(np.float32)
         aggregator = find_aggregator(self._policy.aggregator)
+        if self._shaper is None:
+            shapes = {name: array.numpy().shape for name, array in self._arrays(flat).items()}
+            self._shaper = Shaper(terms.promise, list(shapes), list(shapes.values()))
+        outlook = self._shaper.outlook(flat)
         is_first = True
 
         def exchange(messages: dict[int, bytes]) -> Iterator[tuple[int, bytes | PartyError]]:
@@ -231,6 +252,7 @@ class FlowerCarrier:
                     "index": index,
                     "payload": payload,
                     "shuffler": self._shuffler_key,
+                    "bound": outlook.bound or 0.0,
                 }
                 for index, payload in messages.items()
                 if index in self._nodes
@@ -242,10 +264,7 @@ class FlowerCarrier:
         for index in range(terms.clients):
             meter.down[index] = flat.nbytes
         found = run_round(aggregator.make_server(terms, Prg.from_os()), exchange, meter)
-        if terms.promise.kind != "local-adaptive":
-            return found
-        shapes = [array.numpy().shape for array in self._arrays(flat).values()]
-        return replace(found, mean=found.mean * attribute_scale(flat, shapes))
+        return replace(found, mean=self._shaper.finish(found.mean, outlook))
 
     def _ask(
         self, asked: dict[int, dict[str, Any]], arrays: ArrayRecord | None
@@ -263,6 +282,22 @@ class FlowerCarrier:
                 if reply.has_content() and RECORD in reply.content.config_records:
                     yield reply.metadata.src_node_id, dict(reply.content.config_records[RECORD])
             time.sleep(_POLL_S)
+
+
+def check_policy(policy: Policy) -> None:
+    """Refuse what nodes cannot do: they know the arrays of a model, not its layers.
+
+    Raises:
+        ConfigError: says what can be done instead.
+    """
+    adaptive = policy.wish.adaptive
+    if policy.wish.mechanism == "objective":
+        raise ConfigError("objective perturbation is a training of its own: engine 'light' has it")
+    if adaptive.by == "layers" or adaptive.relevance == "clients":
+        raise ConfigError(
+            "noise by layers, and relevance asked of clients, run on the engine 'light'; on "
+            'Flower use by = "attributes" with relevance = "model"'
+        )
 
 
 def flat_arrays(record: ArrayRecord) -> Flat:

@@ -3,14 +3,18 @@
 from typing import cast, final
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
+from tacit.dp import REPLACE_CLIENT, normal
 from tacit.errors import DisagreementError, FrameError, PartyError
-from tacit.learn.federated.contract import Aggregate, Offer
+from tacit.learn.federated.contract import Aggregate, Floats, Offer
 from tacit.learn.federated.packing import VoidRound, pack, unpack
-from tacit.learn.federated.terms import Terms, clip_l2, on_grid
+from tacit.learn.federated.terms import Terms, clip_l2, go_bare, on_grid
+from tacit.learn.noise import Selection, upload_selected
 from tacit.ring import Prg
 
-OPEN, UPDATE = 48, 49
+OPEN, UPDATE, SELECTED = 48, 49, 50
 _SLACK = 1e-3  # of a norm, for single precision
 
 
@@ -39,17 +43,14 @@ class PlainServer:
             PartyError: it is not finite, longer than the clip, or a second one.
         """
         name = f"client {index}"
-        weight, body = unpack(message, UPDATE, "ib", sender=name)
         if index in self._survivors or not 0 <= index < self._terms.clients:
             raise DisagreementError(name, "no update is awaited from it")
-        if len(cast(bytes, body)) != 4 * self._terms.dimension:
-            raise FrameError(name, f"wanted {self._terms.dimension} numbers of 4 bytes")
-        if not 1 <= cast(int, weight) <= self._terms.largest_weight:
+        weight, values = self._read(name, message)
+        if not 1 <= weight <= self._terms.largest_weight:
             raise PartyError(name, f"its weight is not 1 to {self._terms.largest_weight}")
-        values = np.frombuffer(cast(bytes, body), "<f4").astype(np.float64)
         self._check(name, values)
-        self._sum += cast(int, weight) * values
-        self._weight += cast(int, weight)
+        self._sum += weight * values
+        self._weight += weight
         self._survivors.append(index)
 
     def complain(self, index: int, error: PartyError) -> None:
@@ -70,7 +71,29 @@ class PlainServer:
         if promise.kind == "central" and promise.grid is not None:
             self._sum = on_grid(promise.grid, self._sum, self._prg)
         mean = self._sum / max(self._weight, 1)
+        if promise.downlink_sigma > 0:
+            mean = mean + promise.downlink_sigma * normal(self._prg, mean.size).numpy()
         return Aggregate(mean, self._weight, tuple(sorted(self._survivors)))
+
+    def _read(self, name: str, message: bytes) -> tuple[int, NDArray[np.float64]]:
+        """Read an update, whole or of chosen entries alone, as the promise has it."""
+        size, selection = self._terms.dimension, self._terms.promise.selection
+        if selection is None:
+            weight, body = unpack(message, UPDATE, "ib", sender=name)
+            if len(cast(bytes, body)) != 4 * size:
+                raise FrameError(name, f"wanted {size} numbers of 4 bytes")
+            return cast(int, weight), np.frombuffer(cast(bytes, body), "<f4").astype(np.float64)
+        weight, places, body = unpack(message, SELECTED, "ibb", sender=name)
+        if len(cast(bytes, places)) % 4 or len(cast(bytes, places)) != len(cast(bytes, body)):
+            raise FrameError(name, "wanted as many values as entries, of 4 bytes each")
+        chosen = np.frombuffer(cast(bytes, places), "<u4").astype(np.int64)
+        if len(chosen) > selection.answers or len(set(chosen.tolist())) < len(chosen):
+            raise PartyError(name, f"wanted at most {selection.answers} different entries")
+        if len(chosen) and chosen.max() >= size:
+            raise PartyError(name, f"its entry {chosen.max()} is not one of {size}")
+        values = np.zeros(size)
+        values[chosen] = np.frombuffer(cast(bytes, body), "<f4")
+        return cast(int, weight), values
 
     def _check(self, name: str, values: np.ndarray) -> None:
         if not np.isfinite(values).all():
@@ -100,11 +123,23 @@ class PlainClient:
         unpack(message, OPEN, "", sender="server")
         promise, update = self._terms.promise, offer()
         values = clip_l2(update.values, promise.clip)
-        if promise.kind in ("local", "local-adaptive") and promise.grid is not None:
-            values = on_grid(promise.grid, values, self._prg)
         weight = min(update.weight, self._terms.largest_weight)
+        if promise.selection is not None:
+            return pack(SELECTED, weight, *_select(values, promise.selection, self._prg))
+        if promise.kind in ("local", "local-adaptive") and promise.grid is not None:
+            noisy = on_grid(promise.grid, values, self._prg)
+            bare = go_bare(update, promise, self._prg)
+            values = noisy if bare is None else np.where(bare, values, noisy)
         return pack(UPDATE, weight, values.astype("<f4").tobytes())
 
     def save(self) -> bytes:
         """Write nothing: there is one step."""
         return b""
+
+
+def _select(values: Floats, selection: Selection, prg: Prg) -> tuple[bytes, bytes]:
+    """Write which entries are sent, and their values under noise."""
+    places, chosen, _ = upload_selected(
+        torch.from_numpy(values), selection, relation=REPLACE_CLIENT, prg=prg
+    )
+    return places.numpy().astype("<u4").tobytes(), chosen.numpy().astype("<f4").tobytes()

@@ -22,7 +22,7 @@ class Policy:
         minimum: fewest clients whose mean may be shown.
         drop_rate: the share of clients that may fall silent in a round.
         colluding_share: the share that may work with the server.
-        server: what the server is assumed to do.
+        server: what the server is assumed to do; "malicious" wants ``keys``.
         keys: the Ed25519 public keys of all who may take part. Without them whoever runs the
             server can invent clients: masked sums are then safe from a curious server only.
         largest_weight: the most examples that a client is given weight for, without privacy; 1
@@ -36,7 +36,7 @@ class Policy:
     minimum: int
     drop_rate: float = 0.1
     colluding_share: float = 0.1
-    server: Server = "malicious"
+    server: Server = "curious"
     keys: frozenset[bytes] | None = None
     largest_weight: int = 1
 
@@ -44,6 +44,23 @@ class Policy:
         find_aggregator(self.aggregator).check(self.wish.kind)
         if not 2 <= self.minimum <= self.clients:
             raise ConfigError(f"minimum must be 2 to {self.clients} clients, got {self.minimum}")
+        if self.server == "malicious" and self.keys is None:
+            raise ConfigError(
+                "server 'malicious' wants the clients' keys: without them a server can invent "
+                "clients; name keys, or trust it to follow the protocol with 'curious'"
+            )
+        if self.keys is not None and len(self.keys) < self.clients:
+            raise ConfigError(f"{self.clients} clients want as many keys, got {len(self.keys)}")
+        is_open = self.wish.adaptive.select > 0 or self.wish.mechanism == "nbafl"
+        if is_open and self.aggregator != "plain":
+            raise ConfigError(
+                "select and 'nbafl' go with aggregator 'plain': what a client sends is private "
+                f"as it is; got {self.aggregator!r}"
+            )
+        if self.wish.mechanism == "objective" and self.rounds != 1:
+            raise ConfigError(
+                f"objective perturbation trains once: wanted 1 round, got {self.rounds}"
+            )
         if self.rounds < 1:
             raise ConfigError(f"rounds must be 1 or more, got {self.rounds}")
 
@@ -58,17 +75,19 @@ class Policy:
 
 @functools.lru_cache(maxsize=8)
 def _terms(policy: Policy, dimension: int) -> Terms:
+    # A clip that follows a quantile takes one more number: whether the update lies within it.
+    size = dimension + (policy.wish.quantile is not None)
     crowd = Crowd(
         clients=policy.clients,
         minimum=policy.minimum,
         colluding=int(policy.colluding_share * policy.clients),
         rounds=policy.rounds,
-        dimension=dimension,
+        dimension=size,
     )
     found = promise(policy.wish, crowd, is_split=find_aggregator(policy.aggregator).is_split)
     return Terms(
         clients=policy.clients,
-        dimension=dimension,
+        dimension=size,
         minimum=policy.minimum,
         promise=found,
         drop_rate=policy.drop_rate,

@@ -5,100 +5,55 @@ All claims are about replacing the whole data of one client, so that the words c
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from fractions import Fraction
-from typing import Literal
+from dataclasses import dataclass, replace
 
 from tacit.dp import (
     REPLACE_CLIENT,
-    DiscreteGaussian,
+    REPLACE_RECORD,
+    DiscreteLaplace,
     Event,
+    Pure,
     Repeated,
     Shuffled,
     Target,
+    Unaccountable,
     epsilon,
     largest_budget,
     least_noise,
     supporting,
+    unroll,
 )
 from tacit.errors import ConfigError
+from tacit.learn.federated.grid import (
+    Grid,
+    check_coins,
+    make_coin_grid,
+    make_grid,
+    make_laplace_grid,
+)
 from tacit.learn.federated.shuffled.plan import Method
+from tacit.learn.federated.wish import PRIVACIES, Adaptive, Mechanism, Privacy, Wish
+from tacit.learn.noise import Selection, nbafl_downlink_sigma, nbafl_uplink_sigma
 from tacit.result import Claim
 
-Privacy = Literal["none", "central", "local", "local-adaptive", "shuffle"]
-PRIVACIES: tuple[Privacy, ...] = ("none", "central", "local", "local-adaptive", "shuffle")
+__all__ = [
+    "PRIVACIES",
+    "Adaptive",
+    "Crowd",
+    "Grid",
+    "Mechanism",
+    "Privacy",
+    "Promise",
+    "Wish",
+    "make_grid",
+    "promise",
+]
 
-_LARGEST_STEPS = 2.0**20  # of the grid within the clip
-_LARGEST_SIGMA = 2.0**22  # in steps; the exact sampler ends at 2^25
+BIT = 0.1
+"""How much of a unit clip the bit takes that says whether an update lies within the clip."""
+
 _LIKE_TO_USE = ("pld", "rdp", "fourier", "advanced", "basic")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Grid:
-    """Discrete Gaussian noise on a grid: exact sampling, no floating point to leak through.
-
-    Attributes:
-        scale: steps per 1.0.
-        sigma2: variance, in steps², of one part of the noise.
-        l2_sensitivity: in steps, of replacing one client: twice the clip and the rounding.
-        parts: how many clients share in the noise; 1 if one adds it alone.
-    """
-
-    scale: float
-    sigma2: Fraction
-    l2_sensitivity: float
-    parts: int
-
-    def event(self, dimension: int) -> DiscreteGaussian:
-        """Say what one round does."""
-        return DiscreteGaussian(
-            sigma2=self.sigma2,
-            l2_sensitivity=self.l2_sensitivity,
-            dimension=dimension,
-            relation=REPLACE_CLIENT,
-            parts=self.parts,
-        )
-
-    @property
-    def sigma(self) -> float:
-        """Standard deviation of all parts together, in the unit of the updates."""
-        return math.sqrt(float(self.sigma2) * self.parts) / self.scale
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wish:
-    """What a job asks for.
-
-    Attributes:
-        kind: who is trusted with what.
-        clip: largest L2 norm of an update; longer ones are shortened to it.
-        epsilon: the ε not to exceed at the end; not for "none".
-        delta: the δ that goes with it.
-        accountant: who computes ε; the first that can, if not given.
-        reports: how many reports a client makes in a round, for "shuffle".
-        method: how such a report is made.
-    """
-
-    kind: Privacy
-    clip: float | None = None
-    epsilon: float | None = None
-    delta: float = 1e-5
-    accountant: str | None = None
-    reports: int = 8
-    method: Method = "direction"
-
-    def __post_init__(self) -> None:
-        if self.kind not in PRIVACIES:
-            raise ConfigError(f"privacy must be one of {', '.join(PRIVACIES)}, got {self.kind!r}")
-        if self.kind != "none" and (self.epsilon is None or self.clip is None):
-            raise ConfigError(
-                f"privacy {self.kind!r} wants target_epsilon and clip, got {self.epsilon} and "
-                f"{self.clip}"
-            )
-        if self.kind == "none" and self.epsilon is not None:
-            raise ConfigError("privacy 'none' has no ε; leave target_epsilon out")
-        if self.clip is not None and not 0 < self.clip < math.inf:
-            raise ConfigError(f"clip must be positive and finite, got {self.clip}")
+_ROUNDING = 1 + 1e-4  # of Laplace noise to its grid
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,16 +74,43 @@ class Crowd:
 
 @dataclass(frozen=True, kw_only=True)
 class Promise:
-    """What a run will do to each client's data in every round, and the claim at its end."""
+    """What a run will do to each client's data in every round, and the claim at its end.
+
+    Attributes:
+        kind: who is trusted with what.
+        clip: largest norm of what a client puts in.
+        event: of every round.
+        claim: about all rounds.
+        assumptions: what the claim rests on besides its accountant.
+        grid: the noise.
+        local_epsilon: of one report, for "shuffle".
+        reports: of a client in a round.
+        method: of a report.
+        first: what is done once, before the first round.
+        downlink_sigma: more noise that the server adds to the mean (NbAFL); not accounted for.
+        adaptive: how local noise is shaped.
+        selection: which entries of an update are sent.
+        quantile: what the clip follows; ``follows`` is where it begins.
+        follows: the first clip; with it, updates are divided by the clip of the round.
+        objective_epsilon: what a client's own training may spend, where it is private itself.
+    """
 
     kind: Privacy
     clip: float | None
     event: Event | None
     claim: Claim
+    assumptions: tuple[str, ...] = ()
     grid: Grid | None = None
     local_epsilon: float | None = None
     reports: int = 0
     method: Method = "direction"
+    first: Event | None = None
+    downlink_sigma: float = 0.0
+    adaptive: Adaptive | None = None
+    selection: Selection | None = None
+    quantile: float | None = None
+    follows: float | None = None
+    objective_epsilon: float | None = None
 
 
 def promise(wish: Wish, crowd: Crowd, *, is_split: bool) -> Promise:
@@ -152,44 +134,146 @@ def promise(wish: Wish, crowd: Crowd, *, is_split: bool) -> Promise:
     return _MAKERS[wish.kind](wish, crowd, is_split)
 
 
-def make_grid(clip: float, multiplier: float, dimension: int, parts: int) -> Grid:
-    """Choose a grid for noise of ``multiplier`` times the sensitivity.
-
-    Rounding to the grid may lengthen a vector by √dimension steps, which counts as sensitivity.
-    """
-    steps = min(_LARGEST_STEPS, _LARGEST_SIGMA / (2 * multiplier))
-    sensitivity = 2 * (steps + math.sqrt(dimension))
-    return Grid(
-        scale=steps / clip,
-        sigma2=Fraction(math.ceil((multiplier * sensitivity) ** 2 / parts)),
-        l2_sensitivity=sensitivity,
-        parts=parts,
-    )
-
-
-def _by_noise(wish: Wish, crowd: Crowd, parts: int, who: str) -> Promise:
-    clip = _clip(wish)
+def _by_noise(wish: Wish, crowd: Crowd, parts: int, about: "_About") -> Promise:
+    """Calibrate noise on a grid; what is done once before the rounds counts against the target."""
+    clip, make = _clip(wish), make_grid if wish.mechanism != "binomial" else make_coin_grid
+    if wish.quantile is not None:
+        clip = math.sqrt(1 + BIT**2)
+    first = _first(wish.adaptive)
 
     def plan(multiplier: float) -> list[Event]:
-        grid = make_grid(clip, multiplier, crowd.dimension, parts)
-        return [Repeated(event=grid.event(crowd.dimension), count=crowd.rounds)]
+        event = make(clip, multiplier, crowd.dimension, parts).event(crowd.dimension)
+        return [Repeated(event=event, count=crowd.rounds), *first]
 
-    target = _target(wish, plan(1.0))
-    grid = make_grid(clip, least_noise(plan, target), crowd.dimension, parts)
-    event = grid.event(crowd.dimension)
-    return Promise(
-        kind=wish.kind, clip=clip, event=event, claim=_claim(wish, event, crowd, who), grid=grid
-    )
+    grid = make(clip, least_noise(plan, _target(wish, plan(1.0))), crowd.dimension, parts)
+    if grid.noise == "binomial":
+        check_coins(grid, crowd.dimension)
+    made = _settle(wish, crowd, grid.event(crowd.dimension), about, first)
+    if wish.quantile is not None:
+        made = replace(made, quantile=wish.quantile, follows=wish.clip)
+    return replace(made, clip=clip, grid=grid)
 
 
 def _central(wish: Wish, crowd: Crowd, is_split: bool) -> Promise:
     if is_split:
-        return _by_noise(wish, crowd, crowd.honest, "whoever sees the sums")
-    return _by_noise(wish, crowd, 1, "whoever sees the models; the server sees every update")
+        about = _About(
+            "whoever sees the sums",
+            (
+                f"at least {crowd.honest} clients that stay follow the protocol and add their part "
+                f"of the noise: {crowd.minimum} are needed, {crowd.colluding} may work with the "
+                "server",
+                "no single update is seen: see the claim about updates",
+            ),
+        )
+        return _by_noise(wish, crowd, crowd.honest, about)
+    about = _About(
+        "whoever sees the models; the server sees every update",
+        ("the server adds the noise, and shows and keeps nothing else",),
+    )
+    return _by_noise(wish, crowd, 1, about)
 
 
 def _local(wish: Wish, crowd: Crowd, is_split: bool) -> Promise:
-    return _by_noise(wish, crowd, 1, "the server")
+    if wish.mechanism == "nbafl":
+        return _nbafl(wish, crowd)
+    if wish.mechanism == "laplace":
+        return _laplace(wish, crowd)
+    if wish.mechanism == "objective":
+        return _objective(wish, crowd)
+    return _by_noise(wish, crowd, 1, _ALONE)
+
+
+def _local_adaptive(wish: Wish, crowd: Crowd, is_split: bool) -> Promise:
+    if wish.adaptive.select:
+        return _selective(wish, crowd)
+    made = replace(_local(wish, crowd, is_split), adaptive=wish.adaptive)
+    if wish.adaptive.p == 1:
+        return made
+    reason = (
+        f"parameters of small contribution are sent as they are with probability "
+        f"{1 - wish.adaptive.p:g}"
+    )
+    bare = Unaccountable(reason=reason, relation=REPLACE_CLIENT)
+    settled = _settle(wish, crowd, bare, _ALONE, _first(wish.adaptive))
+    return replace(settled, clip=made.clip, grid=made.grid, adaptive=wish.adaptive)
+
+
+def _laplace(wish: Wish, crowd: Crowd) -> Promise:
+    first = _first(wish.adaptive)
+
+    def make(local: float) -> Grid:
+        return make_laplace_grid(_clip(wish), local, crowd.dimension)
+
+    def plan(local: float) -> list[Event]:
+        return [Repeated(event=make(local).event(crowd.dimension), count=crowd.rounds), *first]
+
+    grid = make(largest_budget(plan, _target(wish, plan(1.0)), low=1e-2, high=50.0))
+    made = _settle(wish, crowd, grid.event(crowd.dimension), _ALONE, first)
+    return replace(made, clip=_clip(wish), grid=grid)
+
+
+def _nbafl(wish: Wish, crowd: Crowd) -> Promise:
+    """Take the noise of Wei et al. (2020) as it is, and claim what it gives."""
+    clip, target = _clip(wish), wish.epsilon or 0.0
+    if wish.records is None:
+        raise ConfigError("mechanism 'nbafl' wants records")
+    sigma = nbafl_uplink_sigma(
+        clip=clip, rounds=crowd.rounds, records=wish.records, epsilon=target, delta=wish.delta
+    )
+    downlink = nbafl_downlink_sigma(
+        clip=clip,
+        rounds=crowd.rounds,
+        clients=crowd.clients,
+        records=wish.records,
+        epsilon=target,
+        delta=wish.delta,
+    )
+    grid = make_grid(clip, sigma / (2 * clip), crowd.dimension, 1)
+    note = (
+        f"NbAFL sets its noise for ε = {target:g} by a sensitivity of 2C/m, which whole clients do "
+        "not have; the ε here is what its noise gives them"
+    )
+    made = _settle(wish, crowd, grid.event(crowd.dimension), _About(_ALONE.who, (note,)))
+    return replace(made, clip=clip, grid=grid, downlink_sigma=downlink)
+
+
+def _objective(wish: Wish, crowd: Crowd) -> Promise:
+    spent = wish.epsilon or 0.0
+    event = Pure(epsilon=spent, relation=REPLACE_RECORD, mechanism="objective perturbation")
+    about = _About(
+        "the server",
+        (
+            "every client trains with its own noise and trusts nobody; this is about one record of "
+            "a client, not about all of them",
+            "the minimisers are exact; they are computed to a gradient of 1e-9",
+        ),
+    )
+    # One pure event: adding up is exact, every other accountant would round it up.
+    made = _settle(replace(wish, accountant="basic"), crowd, event, about)
+    return replace(made, objective_epsilon=spent)
+
+
+def _selective(wish: Wish, crowd: Crowd) -> Promise:
+    first, count = _first(wish.adaptive), wish.adaptive.select
+
+    def event(budget: float) -> Pure:
+        name = "sparse vector technique, and Laplace noise on the chosen entries"
+        return Pure(epsilon=budget * _ROUNDING, relation=REPLACE_CLIENT, mechanism=name)
+
+    def plan(budget: float) -> list[Event]:
+        return [Repeated(event=event(budget), count=crowd.rounds), *first]
+
+    budget = largest_budget(plan, _target(wish, plan(0.1)), low=1e-3, high=100.0)
+    bound = _clip(wish) / math.sqrt(count)
+    made = _settle(wish, crowd, event(budget), _ALONE, first)
+    selection = Selection(
+        bound=bound,
+        threshold=bound / 2,
+        answers=min(count, crowd.dimension),
+        choice_epsilon=budget / 2,
+        value_epsilon=budget / 2,
+    )
+    return replace(made, clip=_clip(wish), adaptive=wish.adaptive, selection=selection)
 
 
 def _shuffle(wish: Wish, crowd: Crowd, is_split: bool) -> Promise:
@@ -200,27 +284,59 @@ def _shuffle(wish: Wish, crowd: Crowd, is_split: bool) -> Promise:
 
     local = largest_budget(plan, _target(wish, plan(0.1)), low=1e-4, high=12.0)
     shuffled = Shuffled(local_epsilon=local, clients=crowd.honest)
-    event = Repeated(event=shuffled, count=wish.reports)
-    who = "a server that does not work with the shuffler"
-    return Promise(
-        kind="shuffle",
-        clip=_clip(wish),
-        event=event,
-        claim=_claim(wish, event, crowd, who),
-        local_epsilon=local,
-        reports=wish.reports,
-        method=wish.method,
+    about = _About(
+        "a server that does not work with the shuffler",
+        (
+            f"at least {crowd.honest} honest clients report in every round, and nobody invents "
+            "clients: whoever carries the messages knows them",
+            f"if server and shuffler do work together, ε = {local:.3g} for each of {count} reports "
+            "is what is left",
+        ),
+    )
+    made = _settle(wish, crowd, Repeated(event=shuffled, count=wish.reports), about)
+    return replace(
+        made, clip=_clip(wish), local_epsilon=local, reports=wish.reports, method=wish.method
     )
 
 
-def _claim(wish: Wish, event: Event, crowd: Crowd, who: str) -> Claim:
-    whole = Repeated(event=event, count=crowd.rounds)
-    return epsilon(
-        [whole],
+@dataclass(frozen=True)
+class _About:
+    """Towards whom a claim holds, and what it rests on."""
+
+    who: str
+    assumptions: tuple[str, ...] = ()
+
+
+_ALONE = _About("the server", ("every client adds its noise itself and trusts nobody",))
+
+
+def _settle(
+    wish: Wish, crowd: Crowd, event: Event, about: _About, first: "list[Event] | None" = None
+) -> Promise:
+    """Compute the claim of a whole run."""
+    whole = [Repeated(event=event, count=crowd.rounds), *(first or [])]
+    claim = epsilon(
+        whole,
         delta=wish.delta,
-        accountant=_accountant(wish, [whole]),
-        subject=f"each client's data, towards {who}",
+        accountant=_accountant(wish, whole),
+        subject=f"each client's data, towards {about.who}",
     )
+    return Promise(
+        kind=wish.kind,
+        clip=wish.clip,
+        event=event,
+        claim=replace(claim, assumptions=(*about.assumptions, *claim.assumptions)),
+        assumptions=about.assumptions,
+        first=first[0] if first else None,
+    )
+
+
+def _first(adaptive: Adaptive) -> list[Event]:
+    if adaptive.relevance_epsilon is None:
+        return []
+    spent = adaptive.relevance_epsilon * _ROUNDING
+    name = "Laplace noise on contributions"
+    return [Pure(epsilon=spent, relation=REPLACE_CLIENT, mechanism=name)]
 
 
 def _target(wish: Wish, events: list[Event]) -> Target:
@@ -230,10 +346,13 @@ def _target(wish: Wish, events: list[Event]) -> Target:
 
 
 def _accountant(wish: Wish, events: list[Event]) -> str:
-    able = supporting(events)
     if wish.accountant is not None:
         return wish.accountant
-    return next(name for name in _LIKE_TO_USE if name in able)
+    able, steps = supporting(events), unroll(events)
+    # Loss distributions of large pure budgets are long, and calibration computes many of them.
+    is_pure = all(isinstance(step, Pure | DiscreteLaplace) for step in steps)
+    order = ("rdp", *_LIKE_TO_USE) if is_pure else _LIKE_TO_USE
+    return next((name for name in order if name in able), "basic")
 
 
 def _clip(wish: Wish) -> float:
@@ -253,6 +372,6 @@ def _nothing() -> Claim:
 _MAKERS: dict[str, Callable[[Wish, Crowd, bool], Promise]] = {
     "central": _central,
     "local": _local,
-    "local-adaptive": _local,
+    "local-adaptive": _local_adaptive,
     "shuffle": _shuffle,
 }

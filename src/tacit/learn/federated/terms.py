@@ -8,10 +8,11 @@ from numpy.typing import NDArray
 
 from tacit.dp import clip
 from tacit.errors import ConfigError
-from tacit.learn.federated.contract import Floats
+from tacit.learn.federated.contract import Floats, Update
+from tacit.learn.federated.grid import Grid
 from tacit.learn.federated.masked import LARGEST_WEIGHT, Server
-from tacit.learn.federated.privacy import Grid, Promise
-from tacit.ring import Prg, discrete_gaussian
+from tacit.learn.federated.privacy import Promise
+from tacit.ring import Prg
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,7 @@ class Terms:
     promise: Promise
     drop_rate: float = 0.1
     colluding_share: float = 0.1
-    server: Server = "malicious"
+    server: Server = "curious"
     keys: frozenset[bytes] | None = None
     largest_weight: int = 1
 
@@ -63,18 +64,16 @@ def clip_l2(values: Floats, bound: float | None) -> Floats:
     return clip(torch.from_numpy(values), l2_bound=bound).value.numpy()
 
 
-def draw_noise(grid: Grid, count: int, prg: Prg) -> NDArray[np.int64]:
-    """Draw one part of the noise, in steps of the grid.
-
-    Guarantee: exact discrete Gaussian, if the stream is uniform; ``grid.event`` accounts for it.
-    Cost: 0 rounds.
-    """
-    drawn: NDArray[np.int64] = discrete_gaussian(prg, count, sigma2=grid.sigma2).numpy()
-    return drawn
+def go_bare(update: Update, promise: Promise, prg: Prg) -> NDArray[np.bool_] | None:
+    """Choose the parameters that go without noise, where the job gives up the guarantee for it."""
+    if promise.adaptive is None or promise.adaptive.p == 1 or update.small is None:
+        return None
+    coins = prg.below(2**53, update.small.size).numpy() >= round(promise.adaptive.p * 2**53)
+    return np.asarray(update.small & coins)
 
 
 def on_grid(grid: Grid, values: Floats, prg: Prg) -> NDArray[np.float64]:
     """Round to the grid without bias and add one part of the noise."""
     coins = prg.below(2**53, values.size).numpy() * 2.0**-53
     steps = np.floor(values.astype(np.float64) * grid.scale + coins)
-    return (steps + draw_noise(grid, values.size, prg)) / grid.scale
+    return (steps + grid.draw(values.size, prg)) / grid.scale

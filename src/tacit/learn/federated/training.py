@@ -1,8 +1,9 @@
 """Local training: many clients at once, each on its own rows from the same weights."""
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Literal, final
 
 import numpy as np
 import torch
@@ -15,6 +16,9 @@ from tacit.learn.federated.contract import Update
 from tacit.learn.federated.models import flatten
 
 Rows = NDArray[np.int64]
+Augment = Literal["none", "shift", "flip"]
+
+_FARTHEST = 2  # pixels of a shift
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,12 +30,15 @@ class Recipe:
         batch: rows in each; drawn in a new order whenever all rows have been seen.
         rate: of plain gradient descent.
         l2: weight of half the squared norm of the parameters in the loss.
+        augment: change pictures at random before every step: "shift" by up to two pixels, "flip"
+            left and right.
     """
 
     steps: int = 10
     batch: int = 32
     rate: float = 0.1
     l2: float = 0.0
+    augment: Augment = "none"
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.batch < 1:
@@ -57,6 +64,11 @@ class Learner:
     ) -> None:
         if any(len(rows) == 0 for rows in parts):
             raise DataError("a client has no rows to train on")
+        if recipe.augment != "none" and features.dim() < 3:
+            numbers = features.shape[1:].numel()
+            raise ConfigError(
+                f"augment {recipe.augment!r} wants pictures, got rows of {numbers} numbers"
+            )
         self._model, self._features, self._labels = model, features, labels
         self._parts, self._recipe = parts, recipe
         self._names = [name for name, _ in model.named_parameters()]
@@ -83,6 +95,38 @@ class Learner:
         """The shapes of the model's parameters in order."""
         return tuple(tuple(shape) for shape in self._shapes)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the model's parameters in order."""
+        return tuple(self._names)
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """The shape of one row."""
+        return tuple(self._features.shape[1:])
+
+    def rows_of(self, client: int) -> Tensor:
+        """Return the features of a client's rows."""
+        return self._features[torch.from_numpy(self._parts[client]).to(self._features.device)]
+
+    def labels_of(self, client: int) -> Tensor:
+        """Return the labels of a client's rows."""
+        return self._labels[torch.from_numpy(self._parts[client]).to(self._labels.device)]
+
+    @property
+    def l2(self) -> float:
+        """The weight of half the squared norm in the loss."""
+        return self._recipe.l2
+
+    def model_at(self, weights: Tensor) -> nn.Module:
+        """Return a copy of the model with these weights."""
+        model = copy.deepcopy(self._model)
+        with torch.no_grad():
+            parts = torch.split(weights, [shape.numel() for shape in self._shapes])
+            for parameter, part in zip(model.parameters(), parts, strict=True):
+                parameter.copy_(part.reshape(parameter.shape))
+        return model
+
     def first_weights(self) -> Tensor:
         """Return the weights that the model was built with."""
         return flatten(self._model).to(self._features.device)
@@ -95,9 +139,8 @@ class Learner:
         self._model.train()
         for rows in self._batches(clients, generator):
             chosen = torch.from_numpy(rows).to(self._features.device)
-            slopes = self._step(
-                self._unflatten(trained), self._features[chosen], self._labels[chosen]
-            )
+            x = augment(self._features[chosen], self._recipe.augment, generator)
+            slopes = self._step(self._unflatten(trained), x, self._labels[chosen])
             flat = torch.cat([slopes[name].reshape(len(clients), -1) for name in self._names], 1)
             trained -= self._recipe.rate * (flat + self._recipe.l2 * trained)
         changed = (trained - weights).cpu().numpy()
@@ -138,3 +181,23 @@ class Learner:
             orders = [generator.permutation(rows) for _ in range(-(-need // len(rows)))]
             drawn[at] = np.concatenate(orders)[:need]
         return list(drawn.reshape(len(clients), recipe.steps, recipe.batch).transpose(1, 0, 2))
+
+
+def augment(x: Tensor, how: Augment, generator: np.random.Generator) -> Tensor:
+    """Change each of (clients, batch) pictures at random."""
+    if how == "none":
+        return x
+    rows = x.flatten(0, 1)
+    if how == "flip":
+        turned = torch.from_numpy(generator.random(len(rows)) < 0.5).to(x.device)
+        return torch.where(turned.view(-1, *[1] * (rows.dim() - 1)), rows.flip(-1), rows).view_as(x)
+    drawn = generator.integers(0, 2 * _FARTHEST + 1, (2, len(rows), 1))
+    down, right = torch.from_numpy(drawn).to(x.device)
+    height = down + torch.arange(x.shape[-2], device=x.device)  # (rows, height)
+    width = right + torch.arange(x.shape[-1], device=x.device)
+    padded = nn.functional.pad(rows, (_FARTHEST,) * 4)
+    places = torch.arange(len(rows), device=x.device)[:, None, None]
+    if rows.dim() == 3:
+        return padded[places, height[:, :, None], width[:, None, :]].view_as(x)
+    moved = padded.movedim(1, -1)[places, height[:, :, None], width[:, None, :]]
+    return moved.movedim(-1, 1).reshape(x.shape)

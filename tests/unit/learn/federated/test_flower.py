@@ -10,8 +10,8 @@ from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordD
 from flwr.clientapp import ClientApp
 from flwr.supercore.task_identity import TaskIdentity
 
-from tacit.errors import PartyError
-from tacit.learn.federated import Course, Policy, Wish, run_course
+from tacit.errors import ConfigError, PartyError
+from tacit.learn.federated import Adaptive, Course, Policy, Wish, run_course
 from tacit.learn.federated.flower import FlowerCarrier, guard, named_arrays
 
 MODEL = torch.nn.Linear(2, 1)
@@ -129,6 +129,31 @@ def test_adaptive_noise_travels_too():
     assert np.allclose(outcome.weights, 0.25, atol=0.05)
 
 
+@pytest.mark.parametrize("aggregator", ["plain", "masked"])
+def test_a_clip_that_follows_a_quantile_travels_too(aggregator):
+    wish = Wish(kind="central", clip=1.0, epsilon=1e4, accountant="basic", quantile=0.5)
+    policy = make_policy(aggregator, wish=wish, rounds=2)
+    outcome = train(policy, make_contexts(4), rounds=2)
+    # Every round adds a quarter on average: all updates lie within the clip, which then shrinks.
+    assert np.allclose(outcome.weights, 0.5, atol=0.1)
+    assert all(report.void is None for report in outcome.rounds)
+
+
+def test_a_server_without_a_clip_for_the_round_is_refused():
+    plain = make_policy("plain", "central")
+    wish = Wish(kind="central", clip=1.0, epsilon=1e4, accountant="basic", quantile=0.5)
+    app = make_app(make_policy("plain", wish=wish))
+    outcome = train(plain, make_contexts(4), app=app)
+    assert "wanted a clip above 0 for the round" in outcome.rounds[0].refused[0]
+
+
+def test_what_nodes_cannot_do_is_refused_when_the_app_is_made():
+    adaptive = Adaptive(by="layers")
+    wish = Wish(kind="local-adaptive", clip=1.0, epsilon=1.0, adaptive=adaptive)
+    with pytest.raises(ConfigError, match="run on the engine 'light'"):
+        guard(make_policy("plain", wish=wish))
+
+
 def test_a_client_refuses_more_rounds_than_its_policy_has():
     contexts = make_contexts(4)
     client = make_app(make_policy(rounds=1))
@@ -145,7 +170,7 @@ def test_a_client_refuses_a_server_with_weaker_terms():
 
 
 def test_clients_whose_keys_the_policy_does_not_name_are_refused():
-    policy = make_policy(keys=frozenset({bytes(32)}))
+    policy = make_policy(keys=frozenset(bytes([one] * 32) for one in range(4)))
     outcome = train(policy, make_contexts(4))
     assert outcome.rounds[0].void is not None
     assert "its key is not one that the job names" in outcome.rounds[0].refused[0]

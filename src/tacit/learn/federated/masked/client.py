@@ -4,6 +4,7 @@ The protocol is that of Bonawitz et al., "Practical Secure Aggregation for Priva
 Machine Learning" (CCS 2017), with the sparse graph of Bell et al. (CCS 2020).
 """
 
+import hmac
 import struct
 from typing import cast, final
 
@@ -29,14 +30,14 @@ from tacit.learn.federated.masked.messages import (
     SERVER,
     SHARE_BYTES,
     SHARES,
-    SIGNATURE_BYTES,
     SURVIVORS,
+    TAG_BYTES,
     UNMASK,
     Advert,
     Roster,
     advert_text,
+    attest_tag,
     attest_text,
-    check_signature,
     client_name,
     commit_seed,
     commit_share,
@@ -54,6 +55,7 @@ from tacit.ring import Prg
 _STEPS = ("advertise", "share", "mask", "attest", "unmask", "done")
 _INDEX = struct.Struct("<I")
 _SAVED = 64
+_NO_TAG = bytes(TAG_BYTES)  # for a neighbour that never shared: it is not asked
 
 
 @final
@@ -71,7 +73,7 @@ class MaskedClient:
     Guarantee: a server that follows the protocol, together with fewer colluding clients than the
     plan allows, learns of this client's input nothing but the sum over those who stayed, if AES and
     X25519 hold. A server that does not is kept from both secrets of any client by the threshold,
-    and each neighbourhood agrees by signature on who stayed. Nothing is proved about the range of
+    and each neighbourhood agrees on who stayed. Nothing is proved about the range of
     the inputs of others.
     Cost: 5 messages; the input is ``plan.upload_bytes``, the rest about 200 bytes per neighbour.
     """
@@ -92,7 +94,7 @@ class MaskedClient:
         self._roster: Roster | None = None
         self._shares: dict[int, bytes] = {}  # of each position that is present, both secrets
         self._survivors = b""
-        self._sealing_keys: dict[int, bytes] = {}
+        self._pair_keys: dict[int, tuple[bytes, bytes]] = {}  # to seal with, to vouch with
 
     @property
     def plan(self) -> MaskedPlan:
@@ -158,7 +160,7 @@ class MaskedClient:
         return pack(INPUT, to_wire(self._plan, masked))
 
     def attest(self, message: bytes) -> bytes:
-        """Sign the list of those whose inputs arrived; never two lists.
+        """Vouch to every neighbour for the list of those whose inputs arrived; never two lists.
 
         Raises:
             PartyError: the list leaves this client out, names one that was never there, or is too
@@ -178,14 +180,19 @@ class MaskedClient:
                 SERVER, f"{len(alive)} inputs arrived, a sum of {self._plan.minimum} may be shown"
             )
         self._need(len(alive & around), "sent inputs")
-        return pack(ATTEST, self._signing.sign(attest_text(roster, self._survivors)))
+        text = attest_text(roster, self._survivors)
+        tags = [
+            self._tag(roster.adverts[position], text) if position in self._shares else _NO_TAG
+            for position in roster.holders(mine)[1:]
+        ]
+        return pack(ATTEST, b"".join(tags))
 
     def unmask(self, message: bytes) -> bytes:
         """Give up, of each neighbour, the share of one secret: its own mask's if it stayed.
 
         Raises:
-            PartyError: too few neighbours signed the same list of survivors: the server has shown
-                different lists.
+            PartyError: too few neighbours vouch for the same list of survivors: the server has
+                shown different lists.
         """
         self._enter("unmask")
         roster = self._known_roster()
@@ -264,7 +271,11 @@ class MaskedClient:
         return Advert(self._index, sealing, masking, identity, self._signing.sign(text))
 
     def _check_advert(self, advert: Advert) -> None:
-        if self._known is not None and advert.identity not in self._known:
+        # A signature under a key that nobody knows proves nothing: the server has checked it, and
+        # one that does not follow the protocol could have made it.
+        if self._known is None:
+            return
+        if advert.identity not in self._known:
             raise PartyError(client_name(advert.index), "its key is not one that the job names")
         advert.verify(self._plan.session)
 
@@ -277,16 +288,21 @@ class MaskedClient:
         if holder.index == self._index:
             return b"".join(commitments) + bytes(SEALED_BYTES)
         associated = seal_context(session, self._index, holder.index)
-        sealed = seal(self._sealing_key(holder), b"".join(shares), associated=associated)
+        sealed = seal(self._keys_with(holder)[0], b"".join(shares), associated=associated)
         return b"".join(commitments) + sealed
 
-    def _sealing_key(self, other: Advert) -> bytes:
-        # Needed to seal and again to open; a client that was loaded agrees anew.
-        if other.index not in self._sealing_keys:
-            secret = agree(self._sealing, other.sealing)
-            context = b"tacit masked seal" + self._plan.session
-            self._sealing_keys[other.index] = derive(secret, context=context)
-        return self._sealing_keys[other.index]
+    def _keys_with(self, other: Advert) -> tuple[bytes, bytes]:
+        # Needed to seal, to open and to vouch; a client that was loaded agrees anew.
+        if other.index not in self._pair_keys:
+            secret, session = agree(self._sealing, other.sealing), self._plan.session
+            self._pair_keys[other.index] = (
+                derive(secret, context=b"tacit masked seal" + session),
+                derive(secret, context=b"tacit masked attest" + session),
+            )
+        return self._pair_keys[other.index]
+
+    def _tag(self, other: Advert, text: bytes) -> bytes:
+        return attest_tag(self._keys_with(other)[1], self._index, other.index, text)
 
     def _keep(self, roster: Roster, around: set[int], parcel: bytes) -> None:
         owner = _INDEX.unpack(parcel[:4])[0]
@@ -296,9 +312,8 @@ class MaskedClient:
         commitments, sealed = parcel[4 : 4 + 2 * COMMIT_BYTES], parcel[4 + 2 * COMMIT_BYTES :]
         associated = seal_context(self._plan.session, owner, self._index)
         try:
-            both = unseal(
-                self._sealing_key(roster.adverts[position]), sealed, associated=associated
-            )
+            key = self._keys_with(roster.adverts[position])[0]
+            both = unseal(key, sealed, associated=associated)
         except InputError as error:
             raise PartyError(client_name(owner), "its sealed share does not open") from error
         halves = both[:SHARE_BYTES], both[SHARE_BYTES:]
@@ -311,20 +326,19 @@ class MaskedClient:
         self._shares[position] = both
 
     def _check_attested(self, roster: Roster, body: bytes) -> None:
-        """Find enough neighbours that signed the same list; more are not looked at."""
+        """Find enough neighbours that vouch for the same list; a wrong tag counts as none."""
         mine = roster.position[self._index]
-        missing = set(roster.holders(mine)) - {mine}
+        missing = self._shares.keys() - {mine}
         text, valid = attest_text(roster, self._survivors), 1
-        for record in records(body, _INDEX.size + SIGNATURE_BYTES, sender=SERVER):
-            if valid >= self._plan.neighbourhood.threshold:
-                return
-            position = roster.position.get(_INDEX.unpack(record[:4])[0], -1)
+        for record in records(body, _INDEX.size + TAG_BYTES, sender=SERVER):
+            index = _INDEX.unpack(record[:4])[0]
+            position = roster.position.get(index, -1)
             if position in missing:
                 missing.remove(position)
-                identity = roster.adverts[position].identity
-                check_signature(identity, record[4:], text, of=SERVER)
-                valid += 1
-        self._need(valid, "signed the same list of survivors")
+                key = self._keys_with(roster.adverts[position])[1]
+                wanted = attest_tag(key, index, self._index, text)
+                valid += hmac.compare_digest(record[4:], wanted)
+        self._need(valid, "vouch for the same list of survivors")
 
     def _need(self, count: int, what: str) -> None:
         if count < self._plan.neighbourhood.threshold:

@@ -31,7 +31,7 @@ def plan_neighbourhood(
     *,
     drop_rate: float,
     colluding_share: float,
-    server: Server = "malicious",
+    server: Server,
     failure_bits: int = FAILURE_BITS,
 ) -> Neighbourhood:
     """Find the smallest neighbourhood that is secure and survives drop-outs.

@@ -21,11 +21,10 @@ from tacit.learn.federated.masked.messages import (
     SHARE_BYTES,
     SHARES,
     SURVIVORS,
+    TAG_BYTES,
     UNMASK,
     Advert,
     Roster,
-    attest_text,
-    check_signature,
     client_name,
     commit_share,
     open_message,
@@ -68,7 +67,7 @@ class MaskedServer:
         self._alive: tuple[int, ...] = ()
         self._alive_set: frozenset[int] = frozenset()
         self._flags = b""
-        self._signatures: dict[int, bytes] = {}
+        self._tags: dict[int, dict[int, bytes]] = {}
 
     @property
     def stage(self) -> str:
@@ -109,7 +108,7 @@ class MaskedServer:
         elif self.stage == "mask":
             self._take_input(name, fields[0])
         elif self.stage == "attest":
-            self._take_signature(position, fields[0])
+            self._take_tags(position, fields[0])
         else:
             self._take_shares(position, fields[0])
         self._answered.add(position)
@@ -170,12 +169,13 @@ class MaskedServer:
         # Added at once: no input is kept.
         np.add(self._sum, from_wire(self._plan, body), out=self._sum)
 
-    def _take_signature(self, position: int, signature: bytes) -> None:
+    def _take_tags(self, position: int, body: bytes) -> None:
         roster = self._known_roster()
-        advert = roster.adverts[position]
-        text = attest_text(roster, self._flags)
-        check_signature(advert.identity, signature, text, of=client_name(advert.index))
-        self._signatures[position] = signature
+        name = client_name(roster.adverts[position].index)
+        tags, others = records(body, TAG_BYTES, sender=name), roster.holders(position)[1:]
+        if len(tags) != len(others):
+            raise FrameError(name, f"wanted a tag for {len(others)} neighbours, got {len(tags)}")
+        self._tags[position] = dict(zip(others, tags, strict=True))
 
     def _take_shares(self, position: int, body: bytes) -> None:
         roster = self._known_roster()
@@ -230,13 +230,13 @@ class MaskedServer:
     def _close_attests(self) -> dict[int, bytes]:
         roster = self._known_roster()
         messages = {}
-        for position in sorted(self._signatures):
-            signed = (
-                _INDEX.pack(roster.adverts[other].index) + self._signatures[other]
+        for position in sorted(self._tags):
+            vouched = (
+                _INDEX.pack(roster.adverts[other].index) + self._tags[other][position]
                 for other in roster.holders(position)[1:]
-                if other in self._signatures
+                if other in self._tags
             )
-            messages[roster.adverts[position].index] = pack(ATTESTED, b"".join(signed))
+            messages[roster.adverts[position].index] = pack(ATTESTED, b"".join(vouched))
         return messages
 
     def _close_unmask(self) -> dict[int, bytes]:

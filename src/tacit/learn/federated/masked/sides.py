@@ -22,10 +22,11 @@ from tacit.learn.federated.masked.messages import (
 from tacit.learn.federated.masked.plan import MaskedPlan, dequantise, plan_masked, quantise
 from tacit.learn.federated.masked.server import MaskedServer
 from tacit.learn.federated.packing import kind_of
-from tacit.learn.federated.terms import Terms, clip_l2, draw_noise
+from tacit.learn.federated.terms import Terms, clip_l2, go_bare
 from tacit.ring import Prg
 
-_TAILS = 10.0  # standard deviations of the noise of the sum that must not wrap
+_TAILS = {"gaussian": 10.0, "binomial": 10.0, "laplace": 40.0}
+"""Standard deviations of the noise of the sum that must not wrap."""
 
 
 def plan_from(terms: Terms) -> MaskedPlan:
@@ -46,7 +47,8 @@ def plan_from(terms: Terms) -> MaskedPlan:
     scale, headroom = None, 0.0
     if promise.grid is not None:
         scale = promise.grid.scale
-        headroom = _TAILS * promise.grid.sigma * (terms.clients / promise.grid.parts) ** 0.5
+        tails = _TAILS[promise.grid.noise] * (terms.clients / promise.grid.parts) ** 0.5
+        headroom = tails * promise.grid.sigma
     units = terms.clients * (promise.clip + headroom / terms.clients) * (scale or 1.0)
     return plan_masked(
         terms.clients,
@@ -158,6 +160,9 @@ class MaskedClientSide:
         weight = min(update.weight, terms.largest_weight)
         values = clip_l2(update.values, terms.promise.clip) * (weight / terms.largest_weight)
         grid = terms.promise.grid
-        noise = None if grid is None else draw_noise(grid, values.size, self._prg)
+        noise = None if grid is None else grid.draw(values.size, self._prg)
+        bare = go_bare(update, terms.promise, self._prg)
+        if noise is not None and bare is not None:
+            noise = np.where(bare, 0, noise)
         plan = read_open(self._invitation)[0]
         return quantise(plan, values, weight=weight, noise=noise, prg=self._prg)

@@ -43,24 +43,36 @@ def test_a_server_that_shows_a_second_list_of_survivors_is_refused(cast):
 def test_a_server_that_shows_different_lists_to_different_clients_is_found_out(cast):
     up_to(cast, "advertise", "share", "mask")
     whole, part = to_bitmap(range(6), 6), to_bitmap([0, 2, 3, 4, 5], 6)
-    signed = {i: cast.clients[i].attest(pack(SURVIVORS, whole)) for i in range(1, 6)}
+    vouched = {i: cast.clients[i].attest(pack(SURVIVORS, whole)) for i in range(1, 6)}
     cast.clients[0].attest(pack(SURVIVORS, part))
-    records = b"".join(i.to_bytes(4, "little") + signed[i][-64:] for i in signed)
-    with pytest.raises(PartyError, match="'server' failed: its signature does not fit"):
+    # In the complete graph the tags stand in the order of the ring: client 0 comes after client 5.
+    records = b"".join(
+        i.to_bytes(4, "little") + vouched[i][9 + 16 * (5 - i) : 9 + 16 * (6 - i)] for i in vouched
+    )
+    with pytest.raises(PartyError, match="'server' failed: of the neighbours of client 0, 1 vouch"):
         cast.clients[0].unmask(pack(ATTESTED, records))
 
 
-def test_too_few_signatures_give_no_share(cast):
+def test_a_tag_that_was_meant_for_another_vouches_for_nothing(cast):
     messages = up_to(cast, "advertise", "share", "mask", "attest")
-    few = pack(ATTESTED, messages[0][9 : 9 + 2 * 68])
-    with pytest.raises(PartyError, match="3 signed the same list of survivors; the plan wants 4"):
+    swapped = bytearray(messages[1][9:])
+    for at, one in enumerate(range(0, len(swapped), 20)):
+        swapped[one + 4 : one + 20] = messages[0][9:][20 * at + 4 : 20 * at + 20]
+    with pytest.raises(PartyError, match="1 vouch for the same list of survivors; the plan wants"):
+        cast.clients[1].unmask(pack(ATTESTED, bytes(swapped)))
+
+
+def test_too_few_who_vouch_give_no_share(cast):
+    messages = up_to(cast, "advertise", "share", "mask", "attest")
+    few = pack(ATTESTED, messages[0][9 : 9 + 2 * 20])
+    with pytest.raises(PartyError, match="3 vouch for the same list of survivors; the plan"):
         cast.clients[0].unmask(few)
 
 
-def test_one_signature_given_often_counts_once(cast):
+def test_one_tag_given_often_counts_once(cast):
     messages = up_to(cast, "advertise", "share", "mask", "attest")
-    again = pack(ATTESTED, messages[0][9 : 9 + 68] * 5)
-    with pytest.raises(PartyError, match="2 signed the same list"):
+    again = pack(ATTESTED, messages[0][9 : 9 + 20] * 5)
+    with pytest.raises(PartyError, match="2 vouch for the same list"):
         cast.clients[0].unmask(again)
 
 

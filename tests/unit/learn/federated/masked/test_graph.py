@@ -27,21 +27,21 @@ def test_a_planned_graph_fails_as_rarely_as_asked(clients, server):
 
 
 def test_few_clients_get_the_complete_graph():
-    near = plan_neighbourhood(10, drop_rate=0.1, colluding_share=0.1)
+    near = plan_neighbourhood(10, drop_rate=0.1, colluding_share=0.1, server="malicious")
     assert (near.neighbours, near.threshold) == (9, 6)
 
 
 def test_a_graph_grows_slowly():
-    small = plan_neighbourhood(1000, drop_rate=0.1, colluding_share=0.1)
-    large = plan_neighbourhood(100_000, drop_rate=0.1, colluding_share=0.1)
+    small = plan_neighbourhood(1000, drop_rate=0.1, colluding_share=0.1, server="curious")
+    large = plan_neighbourhood(100_000, drop_rate=0.1, colluding_share=0.1, server="curious")
     assert large.neighbours < 2 * small.neighbours
 
 
 def test_what_no_graph_withstands_is_refused():
     with pytest.raises(ConfigError, match="lower drop_rate or colluding_share"):
-        plan_neighbourhood(10, drop_rate=0.4, colluding_share=0.4)
+        plan_neighbourhood(10, drop_rate=0.4, colluding_share=0.4, server="malicious")
     with pytest.raises(ConfigError, match="drop_rate"):
-        plan_neighbourhood(10, drop_rate=math.nan, colluding_share=0.1)
+        plan_neighbourhood(10, drop_rate=math.nan, colluding_share=0.1, server="curious")
 
 
 @given(st.integers(2, 40), st.integers(1, 39))

@@ -1,0 +1,43 @@
+"""Contributions: off public inputs for nothing, of clients once and under noise."""
+
+import numpy as np
+import torch
+
+from tacit.learn import load_dataset, split_dataset
+from tacit.learn.federated import Adaptive, Crowd, Learner, Recipe, Wish, build_model, promise
+from tacit.learn.federated.relevance import find_shares
+from tacit.learn.partition import Partition, divide
+
+
+def make(adaptive, model="mlp"):
+    rows = split_dataset(load_dataset("digits", ()), part="train", seed=0)
+    features = torch.tensor(rows.scaled(), dtype=torch.float32)
+    parts = divide(rows.labels, 8, Partition(how="iid"), np.random.default_rng(0))
+    built = build_model(model, features.shape[1:], 10, seed=0)
+    learner = Learner(built, features, torch.tensor(rows.labels), parts, recipe=Recipe())
+    crowd = Crowd(clients=8, minimum=8, colluding=0, rounds=2, dimension=learner.dimension)
+    wish = Wish(kind="local-adaptive", clip=1.0, epsilon=90.0, delta=1e-3, adaptive=adaptive)
+    return learner, promise(wish, crowd, is_split=False)
+
+
+def test_shares_of_layers_name_the_layers_and_add_up_to_one():
+    learner, made = make(Adaptive(by="layers"))
+    shares = find_shares(learner, learner.first_weights(), made, None)
+    assert set(shares) == {name.rpartition(".")[0] for name in learner.names}
+    assert np.isclose(sum(shares.values()), 1.0)
+    assert made.first is None
+
+
+def test_clients_are_asked_once_and_it_is_paid_for():
+    learner, made = make(Adaptive(relevance="clients", relevance_epsilon=50.0), model="linear")
+    shares = find_shares(learner, learner.first_weights(), made, None)
+    assert shares.shape == (64,)
+    # The first pixel of every digit is black, so nobody's class depends on it.
+    assert shares[0] < shares.mean()
+    assert find_shares(learner, learner.first_weights(), made, shares) is shares
+    assert made.first.epsilon >= 50.0
+
+
+def test_the_model_alone_decides_about_attributes_unless_clients_are_asked():
+    learner, made = make(Adaptive())
+    assert find_shares(learner, learner.first_weights(), made, None) is None
