@@ -121,14 +121,19 @@ def test_a_longer_update_counts_no_more_than_the_clip(name, kind):
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
-def test_an_update_that_is_not_finite_is_refused_and_its_client_named(name, kind):
+def test_an_update_that_is_not_finite_is_refused_by_name_or_hidden_as_zeros(name, kind):
     offers = make_offers()
     offers[3] = Update(np.full(DIMENSION, np.nan, np.float32), 1)
     stage = Stage(make_policy(name, kind), offers)
     found = stage.run()
-    assert 3 not in found.survivors
-    assert [error.party for error in stage.meter.refused] == ["client 3"]
     assert np.isfinite(found.mean).all()
+    if kind == "none":
+        assert 3 not in found.survivors
+        assert [error.party for error in stage.meter.refused] == ["client 3"]
+    else:
+        # That a training diverged is a fact about data, and no noise would cover it.
+        assert stage.meter.refused == []
+        assert 3 in found.survivors
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)

@@ -38,7 +38,10 @@ _FEWEST_PARAMETERS = 10
 _MOST_NOTES = 20
 _SERVERS = {
     "curious": "the server follows the protocol and invents no clients",
-    "malicious": "the server may do anything; the job names the clients' keys, and they are theirs",
+    "malicious": (
+        "the server may do anything but try out about 2^40 choices of whom to invite or drop; the "
+        "job names the clients' keys, and they are theirs"
+    ),
 }
 
 

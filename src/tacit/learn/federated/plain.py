@@ -10,7 +10,7 @@ from tacit.dp import REPLACE_CLIENT, normal
 from tacit.errors import DisagreementError, FrameError, PartyError
 from tacit.learn.federated.contract import Aggregate, Floats, Offer
 from tacit.learn.federated.packing import VoidRound, pack, unpack
-from tacit.learn.federated.terms import Terms, clip_l2, go_bare, on_grid
+from tacit.learn.federated.terms import Terms, clip_l2, go_bare, made_finite, on_grid
 from tacit.learn.noise import Selection, upload_selected
 from tacit.ring import Prg
 
@@ -121,7 +121,8 @@ class PlainClient:
     def answer(self, message: bytes, offer: Offer) -> bytes:
         """Send the update."""
         unpack(message, OPEN, "", sender="server")
-        promise, update = self._terms.promise, offer()
+        promise = self._terms.promise
+        update = made_finite(offer(), promise)
         values = clip_l2(update.values, promise.clip)
         weight = min(update.weight, self._terms.largest_weight)
         if promise.selection is not None:

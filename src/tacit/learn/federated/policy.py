@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from tacit.errors import ConfigError
 from tacit.learn.federated.aggregators import AggregatorName, find_aggregator
 from tacit.learn.federated.masked import Server
+from tacit.learn.federated.masked.graph import share_of
 from tacit.learn.federated.privacy import Crowd, Wish, promise
 from tacit.learn.federated.terms import Terms
 
@@ -80,7 +81,7 @@ def _terms(policy: Policy, dimension: int) -> Terms:
     crowd = Crowd(
         clients=policy.clients,
         minimum=policy.minimum,
-        colluding=int(policy.colluding_share * policy.clients),
+        colluding=share_of(policy.clients, policy.colluding_share),
         rounds=policy.rounds,
         dimension=size,
     )

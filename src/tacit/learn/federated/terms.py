@@ -1,6 +1,6 @@
 """What both sides of an aggregation know before it begins, each from its own job file."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -51,6 +51,18 @@ class Terms:
                 "with differential privacy every client weighs the same: the number of examples "
                 "is private too"
             )
+
+
+def made_finite(update: Update, promise: Promise) -> Update:
+    """Replace an update that is not finite by zeros, if the run promises privacy.
+
+    Whether a client takes part must not depend on its data beyond what the noise covers: one that
+    fell out because its training diverged would tell so without any noise. Without a promise the
+    update stays as it is, and is refused by name.
+    """
+    if promise.kind == "none" or bool(np.isfinite(update.values).all()):
+        return update
+    return replace(update, values=np.zeros_like(update.values))
 
 
 def clip_l2(values: Floats, bound: float | None) -> Floats:

@@ -26,6 +26,11 @@ class Neighbourhood:
     threshold: int
 
 
+def share_of(clients: int, share: float) -> int:
+    """Return how many clients a share is; 0.29 of 100 is 29, though its double is a little less."""
+    return int(share * clients + 1e-9)
+
+
 def plan_neighbourhood(
     clients: int,
     *,
@@ -54,7 +59,7 @@ def plan_neighbourhood(
         ConfigError: not even the complete graph withstands what is asked.
     """
     _check(clients, drop_rate, colluding_share)
-    dropped, colluding = int(drop_rate * clients), int(colluding_share * clients)
+    dropped, colluding = share_of(clients, drop_rate), share_of(clients, colluding_share)
     budget = -(failure_bits + math.log2(3)) * math.log(2)
     for k in range(2, clients - 1, 2):
         # Two runs of k/2 neighbours on the ring must vanish for it to fall into parts.

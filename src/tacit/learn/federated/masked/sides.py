@@ -22,7 +22,7 @@ from tacit.learn.federated.masked.messages import (
 from tacit.learn.federated.masked.plan import MaskedPlan, dequantise, plan_masked, quantise
 from tacit.learn.federated.masked.server import MaskedServer
 from tacit.learn.federated.packing import kind_of
-from tacit.learn.federated.terms import Terms, clip_l2, go_bare
+from tacit.learn.federated.terms import Terms, clip_l2, go_bare, made_finite
 from tacit.ring import Prg
 
 _TAILS = {"gaussian": 10.0, "binomial": 10.0, "laplace": 40.0}
@@ -156,7 +156,8 @@ class MaskedClientSide:
         return self._client.advertise()
 
     def _words(self, offer: Offer) -> "np.ndarray":
-        update, terms = offer(), self._terms
+        terms = self._terms
+        update = made_finite(offer(), terms.promise)
         weight = min(update.weight, terms.largest_weight)
         values = clip_l2(update.values, terms.promise.clip) * (weight / terms.largest_weight)
         grid = terms.promise.grid

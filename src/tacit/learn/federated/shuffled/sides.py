@@ -19,7 +19,7 @@ from tacit.learn.federated.shuffled.roles import (
     Shuffler,
     read_open,
 )
-from tacit.learn.federated.terms import Terms
+from tacit.learn.federated.terms import Terms, made_finite
 from tacit.ring import Prg
 
 
@@ -119,7 +119,8 @@ class ShuffledClientSide:
             )
         self._invitation = message
         self._client = self._make(plan, server)
-        return self._client.report(clip(torch.from_numpy(offer().values), l2_bound=plan.l2_bound))
+        values = made_finite(offer(), self._terms.promise).values
+        return self._client.report(clip(torch.from_numpy(values), l2_bound=plan.l2_bound))
 
     def _make(self, plan: ShuffledPlan, server: bytes) -> ShuffledClient:
         return ShuffledClient(plan, server=server, shuffler=self._shuffler, prg=self._prg)
