@@ -1,10 +1,13 @@
 """Private inference at the shape of ChatGLM-6B and of an 8B model, all parties on one device.
 
-    python benchmarks/llm_gpu.py [--shape chatglm-6b] [--device cuda] [--quick] [--out FILE.json]
+    python benchmarks/llm_gpu.py [--shape chatglm-6b] [--device cuda] [--processes] [--quick]
+                                 [--out FILE.json]
 
 Weights are random. To fit three versions of them on one card, layers repeat with a period of
 ``--distinct``; one layer is larger than any cache, so that the time is that of distinct layers.
-Matrices are on the device, everything else is on the host, as in a real chat.
+Matrices, masks, caches and activations are on the device; messages pass through the host. Parties
+are threads of one process, or with ``--processes`` three processes that speak TLS on loopback:
+then they do not wait for each other's interpreter.
 
 Reported: the owner's products of one token against fp16 products of the same shapes; seconds per
 token on a local link and on two shaped ones, at a context of about 64; what an order costs
@@ -15,8 +18,12 @@ locally, 2.0 s at 1 Gbps / 10 ms, 4.5 s at 100 Mbps / 20 ms.
 import argparse
 import json
 import math
+import multiprocessing
+import socket
+import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -26,6 +33,7 @@ import torch
 from torch import Tensor
 
 from tacit import ring
+from tacit.crypto import load_identity, make_identity
 from tacit.llm import Architecture
 from tacit.llm.private import (
     BRIEF,
@@ -42,10 +50,11 @@ from tacit.llm.private import (
     serve_dealer,
     serve_owner,
 )
+from tacit.llm.private.blueprint import Blueprint
 from tacit.llm.private.weights import Matrix, RingModel, Weights, matrices
-from tacit.party import Meeting, Session, run_threads
+from tacit.party import Meeting, Progress, Session, run_threads, session_over
 from tacit.ring import Factor
-from tacit.transport import Limits, Link, Patience, Shaped
+from tacit.transport import Credentials, Limits, Meter, Patience, Peer, Shaped, mesh
 
 SHAPES = {
     "chatglm-6b": Architecture(
@@ -112,6 +121,13 @@ PROMPT_ROWS = 60
 KEY = b"benchmark key 16"
 LIMITS = Limits(
     max_frame_bytes=1 << 30, queue_bytes=1 << 33, prefetch_bytes=1 << 33, stash_bytes=1 << 34
+)
+
+MEETING = Meeting(
+    parties=("owner", "user", "dealer"),
+    job_digest=b"g" * 32,
+    patience=Patience(stall_s=500),
+    limits=LIMITS,
 )
 
 
@@ -197,10 +213,10 @@ def products(a: Architecture, device: torch.device, owned: Weights, distinct: in
     return [seconds_of(ours, device), seconds_of(theirs, device)]
 
 
-def chat(
-    a: Architecture, parties: tuple[Any, ...], name: str, steps: int
-) -> tuple[dict[str, Any], Any]:
-    """Chat once over one network, with the material of all steps ordered first."""
+def programs(
+    a: Architecture, parties: tuple[Any, ...], name: str, steps: int, out: dict[str, Any]
+) -> dict[str, Callable[[Session], None]]:
+    """Return what each party does in one chat, with the material of all steps ordered first."""
     owned, masks, masked = parties
     biases = {}
     if a.norm == "layer":
@@ -209,7 +225,7 @@ def chat(
                 biases[matrix.name] = torch.zeros(matrix.outputs, dtype=torch.int64)
     model = RingModel(architecture=a, precision=BRIEF, words={}, biases=biases)
     vault = OwnerVault(ring=model, key=KEY, weights=owned)
-    network, out = NETWORKS[name], {}
+    network = NETWORKS[name]
     known = MaskedWeights(vault.fingerprint(), masked)
 
     def user(session: Session) -> None:
@@ -224,33 +240,97 @@ def chat(
         conversation.close()
         client.close()
 
-    def wrap(me: str, link: Link) -> Link:
-        if network is None or "dealer" in (me, link.peer):
-            return link
-        return Shaped(link, rtt_ms=network.rtt_ms, mbit_per_s=network.mbit_per_s)
-
-    run_threads(
-        {
-            "owner": lambda session: serve_owner(session, vault),
-            "user": user,
-            "dealer": lambda session: serve_dealer(
-                session, a, precision=BRIEF, known=DealerMasks(KEY, masks)
-            ),
-        },
-        Meeting(
-            parties=("owner", "user", "dealer"),
-            job_digest=b"g" * 32,
-            patience=Patience(stall_s=500),
-            limits=LIMITS,
+    return {
+        "owner": lambda session: serve_owner(session, vault),
+        "user": user,
+        "dealer": lambda session: serve_dealer(
+            session, a, precision=BRIEF, known=DealerMasks(KEY, masks)
         ),
-        wrap=wrap,
+    }
+
+
+def shaped(name: str, me: str, link: Any) -> Any:
+    """Slow a link between owner and user down to a network."""
+    network = NETWORKS[name]
+    if network is None or "dealer" in (me, link.peer):
+        return link
+    return Shaped(link, rtt_ms=network.rtt_ms, mbit_per_s=network.mbit_per_s)
+
+
+def in_threads(a: Architecture, parties: tuple[Any, ...], name: str, steps: int) -> dict[str, Any]:
+    """Chat once over one network, all parties in this process."""
+    out: dict[str, Any] = {}
+    run_threads(programs(a, parties, name, steps, out), MEETING, wrap=partial(shaped, name))
+    return out
+
+
+def party(me: str, job: dict[str, Any], found: Any) -> None:
+    """Be one party of all chats, in a process of its own."""
+    torch.set_num_threads(job["threads"])
+    torch.manual_seed(0)  # all three draw the same weights, and keep their own
+    device, a = torch.device(job["device"]), SHAPES[job["shape"]]
+    parties = make(a, device, job["distinct"])
+    parties = tuple(
+        one if me == name else None
+        for name, one in zip(("owner", "dealer", "user"), parties, strict=True)
     )
+    folder = Path(job["folder"])
+    for name, book in job["books"].items():
+        out: dict[str, Any] = {}
+        peers = {
+            peer: Peer(("127.0.0.1", port), key) for peer, (port, key) in book.items() if peer != me
+        }
+        identity, meter = load_identity(folder, me), Meter(me)
+        listener = socket.create_server(("127.0.0.1", book[me][0]))
+        links = mesh(
+            me,
+            peers,
+            credentials=Credentials(identity.certificate_file, identity.key_file),
+            listener=listener,
+            meter=meter,
+            patience=MEETING.patience,
+            limits=LIMITS,
+        )
+        slowed = {peer: shaped(name, me, link) for peer, link in links.items()}
+        steps = job["steps"] if name == "local" else min(job["steps"], 4)
+        with session_over(me, MEETING, links=slowed, meter=meter, progress=Progress()) as session:
+            programs(a, parties, name, steps, out)[me](session)
+            session.finish()
+        if me == "user":
+            found.put((name, out))
+
+
+def in_processes(job: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Chat over every network, with a process for each party."""
+    context = multiprocessing.get_context("spawn")
+    found = context.Queue()
+    with tempfile.TemporaryDirectory() as folder:
+        keys = {me: make_identity(me, Path(folder)).fingerprint for me in MEETING.parties}
+        books = {name: {me: (free_port(), key) for me, key in keys.items()} for name in NETWORKS}
+        job = {**job, "folder": folder, "books": books}
+        workers = [context.Process(target=party, args=(me, job, found)) for me in MEETING.parties]
+        for worker in workers:
+            worker.start()
+        out = dict(found.get(timeout=1800) for _ in NETWORKS)
+        for worker in workers:
+            worker.join()
+    return out
+
+
+def free_port() -> int:
+    """Find a port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def describe(a: Architecture, name: str, steps: int, out: dict[str, Any]) -> dict[str, Any]:
+    """Put the times of a chat beside its forecast."""
+    network, plan = NETWORKS[name], Blueprint(a, BRIEF)
     steps_s = [after - before for before, after in pairwise(out["stamps"][1:])]
     past = PROMPT_ROWS + steps // 2
     order = Order(
         number=0, past=past, rows=1, prompt=PROMPT_ROWS - 1, posted=past, form=out["form"]
     )
-    plan = vault.plan
     cost, offline = pass_cost(plan, order), offline_cost(plan, order)
     return {
         "network": name,
@@ -261,11 +341,13 @@ def chat(
         "online_bytes_per_token": cost.payload_bytes,
         "offline_bytes_per_token": offline.dealer_to_owner_bytes + offline.user_to_owner_bytes,
         "network_formula_s": None if network is None else cost.seconds(network),
-    }, cost
+    }
 
 
-def run(shape: str, device: torch.device, *, distinct: int, steps: int) -> dict[str, Any]:
-    """Measure one shape."""
+def run(
+    shape: str, device: torch.device, *, distinct: int, steps: int, job: dict[str, Any] | None
+) -> dict[str, Any]:
+    """Measure one shape; with a job, in processes."""
     a = SHAPES[shape]
     began = time.perf_counter()
     parties = make(a, device, min(distinct, a.layers))
@@ -276,15 +358,24 @@ def run(shape: str, device: torch.device, *, distinct: int, steps: int) -> dict[
         f"({ours / fp16:.2f} ×)",
         flush=True,
     )
+    chats = None
+    if job is not None:
+        del parties
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+        chats = in_processes({**job, "shape": shape, "distinct": min(distinct, a.layers)})
     rows = []
     for name in NETWORKS:
-        row, _ = chat(a, parties, name, steps if name == "local" else min(steps, 4))
+        count = steps if name == "local" else min(steps, 4)
+        out = chats[name] if chats is not None else in_threads(a, parties, name, count)
+        row = describe(a, name, count, out)
         rows.append(row)
         print(f"{shape}: {row}", flush=True)
     return {
         "shape": shape,
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
         "distinct_layers": distinct,
+        "parties": "threads" if job is None else "processes",
         "products_s": ours,
         "plain_products_s": fp16,
         "chats": rows,
@@ -299,6 +390,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--distinct", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--threads", type=int, default=2, help="torch threads on the host")
+    parser.add_argument("--processes", action="store_true", help="one process for each party")
     parser.add_argument("--quick", action="store_true", help="the tiny shape only")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
@@ -307,7 +399,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     device = torch.device(options.device)
     found = []
     for shape in shapes:
-        found.append(run(shape, device, distinct=options.distinct, steps=options.steps))
+        job = {"device": str(device), "steps": options.steps, "threads": options.threads}
+        found.append(
+            run(
+                shape,
+                device,
+                distinct=options.distinct,
+                steps=options.steps,
+                job=job if options.processes else None,
+            )
+        )
         if options.out:
             options.out.write_text(json.dumps(found, indent=1))
 

@@ -8,7 +8,8 @@ import importlib
 import itertools
 from collections import defaultdict
 from contextlib import ExitStack
-from math import prod
+from functools import partial
+from typing import NamedTuple
 from unittest import mock
 
 import torch
@@ -21,7 +22,7 @@ from tacit.llm.private.blueprint import Blueprint
 from tacit.llm.private.exchange import Exchange
 from tacit.llm.private.half import Half
 from tacit.llm.private.incremental import Incremental
-from tacit.llm.private.narrow import pack
+from tacit.llm.private.narrow import pack, split
 from tacit.llm.private.order import Order
 from tacit.llm.private.resent import Resent
 from tacit.llm.private.serving import Serving
@@ -88,8 +89,12 @@ def held_by_owner(shares):
     def noting(original):
         def wrapped(*arguments, **named):
             out = original(*arguments, **named)
-            for part in out if isinstance(out, list) else [out]:
-                shares[original.__qualname__].append(part.reshape(-1))
+            name = original.__qualname__
+            if name == "Exchange.take":  # words of an exchange have lengths of their own
+                for one, part in zip(arguments[0].answers, out, strict=True):
+                    shares[name].append(pack(part.reshape(-1), one.nbytes))
+            else:
+                shares[name].append(out.reshape(-1))
             return out
 
         return wrapped
@@ -117,10 +122,9 @@ def check_owner(form):
         if tag.startswith(("deal", "fix")):
             shares[tag.split("/")[0] + tag.split()[0].split(".")[-1]].append(words.view(-1))
     sent = (words for tag, words in spoken.sent["owner"] if tag.startswith("run0/data"))
-    for kind, name, words, _ in to_user(form, sent):
-        if kind != "posted":  # turned shares under its own mask, which it knows
-            nbytes = Precision().narrow_bytes if ".act." in name else 8
-            shares[name].append(pack(words, nbytes).reshape(-1))
+    for one in to_user(form, sent):
+        if one.kind != "posted":  # turned shares under its own mask, which it knows
+            shares[one.name].append(pack(one.words.reshape(-1), one.nbytes))
     for name, parts in shares.items():
         _check_parts(name, parts)
     columns = list(_columns(spoken))
@@ -182,46 +186,55 @@ def orders(form):
         past, posted = order.end, order.posted_after(rows)
 
 
+class Sight(NamedTuple):
+    """Words of the owner's: shown, scores, masked or posted."""
+
+    kind: str
+    name: str
+    words: torch.Tensor
+    rows: int
+    nbytes: int
+    bits: int
+
+
 def to_user(form, messages):
-    """Take the owner's messages apart: (shown, scores, masked or posted; name; words; rows)."""
+    """Take the owner's messages apart."""
     plan = Blueprint(tiny("llama").architecture, Precision())
     for order in orders(form):
         for run in range(order.runs):
             rows = order.rows if order.is_prompt else 1
             for layer in range(2):
                 yield from _shown(plan.project(layer), rows, messages)
-                for kind, name, words in _attention(plan.attention(layer, order, run), messages):
-                    yield kind, f"{layer}.{name}", words, rows
+                yield from _attention(plan.attention(layer, order, run), layer, rows, messages)
                 for exchange in plan.feeds(layer):
                     yield from _shown(exchange, rows, messages)
             yield from _shown(plan.score(), 1, messages)
 
 
 def _shown(exchange, rows, messages):
-    zeros = [torch.zeros(rows, one.width, dtype=torch.int64) for one in exchange.reveals]
+    zeros = torch.zeros(rows, sum(one.width for one in exchange.reveals), dtype=torch.int64)
     values = exchange.see(zeros, next(messages))
     for one, value in zip(exchange.reveals, values, strict=True):
-        yield "shown", f"{exchange.label}.{one.name}", value, rows
+        name = f"{exchange.label}.{one.name}"
+        yield Sight("shown", name, value, rows, one.nbytes, one.seen_bits)
 
 
-def _attention(kernel, messages):
-    first = next(messages)
-    if isinstance(kernel, Incremental):
-        yield "posted", "post", first
-        yield "scores", "scores", next(messages)
-        yield "masked", "weights", next(messages)
-        return
-    scores, values = (
-        prod(shape) for shape in (kernel.weighting.score_shape, kernel.weighting.value_shape)
-    )
-    if isinstance(kernel, Half):
-        yield "posted", "post", first
-        shown, again = next(messages).split([scores, values])
-        yield "masked", "values", again
-    else:
-        q, k, v, shown = first.split([16, values, values, scores])
-        yield from (("masked", "q", q), ("masked", "k", k), ("masked", "v", v))
-    yield "scores", "scores", shown
+KINDS = {
+    Incremental: [["posted"] * 3, ["scores"], ["masked"]],
+    Half: [["posted"] * 3, ["scores", "masked"]],
+    Resent: [["masked", "masked", "masked", "scores"]],
+}
+
+
+def _attention(kernel, layer, rows, messages):
+    words = kernel.words if isinstance(kernel, Incremental) else kernel.weighting.words
+    for number, (items, kinds) in enumerate(
+        zip(kernel.messages[::2], KINDS[type(kernel)], strict=True)
+    ):
+        parts = split(next(messages), items)
+        for place, (kind, part, item) in enumerate(zip(kinds, parts, items, strict=True)):
+            name = f"{layer}.attention {number}.{place}"
+            yield Sight(kind, name, part.reshape(-1), rows, item.nbytes, words.seen_bits)
 
 
 def check_user(form):
@@ -234,19 +247,15 @@ def check_user(form):
         if tag.startswith("setup/w"):
             parts[tag].append(words.reshape(-1))
     seen = []
-    for kind, name, words, rows in to_user(form, _data(received)):
-        if kind in ("masked", "posted"):
-            parts[name].append(words.reshape(-1))
+    for one in to_user(form, _data(received)):
+        if one.kind in ("masked", "posted"):
+            parts[one.name].append(pack(one.words.reshape(-1), one.nbytes))
         else:
-            seen.append((name, words, rows))
+            seen.append(one)
     for name, found in parts.items():
         _check_parts(name, found)
     again = overheard(form, "user").received["user"]
-    others = [
-        (name, words, rows)
-        for kind, name, words, rows in to_user(form, _data(again))
-        if kind in ("shown", "scores")
-    ]
+    others = [one for one in to_user(form, _data(again)) if one.kind in ("shown", "scores")]
     _check_orders(form, seen, others)
 
 
@@ -262,22 +271,24 @@ def _check_orders(form, shown, again):
         still[name] += bool(is_still)
         total[name] += 1
 
-    for (name, one, rows), (_, other, _) in zip(shown, again, strict=True):
+    for sight, same in zip(shown, again, strict=True):
+        name, one, other, rows = sight.name, sight.words, same.words, sight.rows
+        alike = partial(_is_alike, bits=sight.bits)
         if one.dim() == 1:
             pairs = list(_segments(one, other, rows))
             for mine, theirs in pairs:
-                if _is_alike(mine, theirs):
+                if alike(mine, theirs):
                     count(
                         f"keys of {name}, {rows > 1}", torch.equal(mine.argsort(), theirs.argsort())
                     )
             if rows > 1 or form == "incremental":
                 for mine, theirs in pairs:
-                    count("heads", _is_alike(mine, theirs))
+                    count("heads", alike(mine, theirs))
             else:
-                _count_groups(pairs, count)
+                _count_groups(pairs, count, alike)
             continue
         for mine, theirs in zip(one, other, strict=True):
-            assert _is_alike(mine, theirs), name
+            assert alike(mine, theirs), name
             count(name, torch.equal(mine.argsort(), theirs.argsort()))
     for name, times in total.items():
         assert still[name] < max(0.8 * times, 3), f"{name}: one order"
@@ -294,17 +305,17 @@ def _segments(one, other, rows):
             at += size
 
 
-def _is_alike(one, other):
-    # Masks make no difference to a value; scores differ by rounding alone, 2^-12 of 2^52 bits.
-    return int((one.sort().values - other.sort().values).abs().max()) < 1 << 40
+def _is_alike(one, other, *, bits):
+    # Masks make no difference to a value but by rounding.
+    return int((one.sort().values - other.sort().values).abs().max()) < 1 << (bits - 11)
 
 
-def _count_groups(pairs, count):
+def _count_groups(pairs, count, alike):
     """Say whether two groups of two heads stand where they stood, and their members too."""
     one, other = ([pair[side] for pair in pairs] for side in (0, 1))
     for first in (0, 2):
-        straight = _is_alike(one[first], other[first])
-        crossed = _is_alike(one[first], other[first + 1])
+        straight = alike(one[first], other[first])
+        crossed = alike(one[first], other[first + 1])
         count("groups", straight or crossed)
         if straight or crossed:
             count("members", straight)

@@ -17,7 +17,7 @@ from tacit.llm.private.tape import Tape
 KINDS = ("words", "shuffles", "shuffles_within")
 SKETCH = (  # one of each sort for every day; all of them with -m slow
     "resent words #.#.attention.blind.k",
-    "resent words #.project.q.veil",
+    "resent words #.project.veil",
     "incremental words #.#.attention.halves",
     "resent shuffles #.act.f",
 )

@@ -72,6 +72,8 @@ class PredictionServer:
     def run(self, stop: threading.Event) -> Tally:
         """Answer until the first server is stopped, or somebody fails; returns what was done."""
         self._session.agree("service", self._plans.digest())
+        # Masks of another service of this session must not come again.
+        self._number = self._session.begin_run()
         try:
             if self._is_first:
                 self._lead(stop)
@@ -176,7 +178,7 @@ class PredictionServer:
         )
         turn = _count(self.tally, self._plans, padded, ledger)
         assert isinstance(share, Share)  # noqa: S101 - a service answers with numbers
-        mask = self._session.shared(self._other).fork(f"answers {turn}")
+        mask = self._session.shared(self._other).fork(f"answers {self._number}.{turn}")
         words = mask.words(tuple(share.words.shape))
         return share.words + words if self._is_first else share.words - words
 
@@ -185,6 +187,7 @@ def deal_predictions(session: Session, task: ServiceTask) -> Tally:
     """Deal and help as the third party, until the first server ends the service."""
     plans, tally = _Plans(task), Tally()
     session.agree("service", plans.digest())
+    session.begin_run()
     while True:
         rows = _hear_number(session, task.roles.first)
         if rows == _END:

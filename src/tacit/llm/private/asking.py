@@ -1,6 +1,7 @@
 """The user's online work: sees permuted values, computes what is not linear, answers."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -10,11 +11,21 @@ from tacit import ring
 from tacit.errors import RangeError
 from tacit.llm.private.blueprint import Blueprint
 from tacit.llm.private.exchange import Exchange
-from tacit.llm.private.narrow import pack
+from tacit.llm.private.narrow import encode, pack
 from tacit.llm.private.parcel import Channel
 from tacit.llm.private.prepare import Prepared
 from tacit.llm.private.resent import Resent
 from tacit.llm.private.shelf import Shelf
+
+
+@dataclass(frozen=True, eq=False)
+class _Range:
+    """How far the words of a wire went, and how far they may."""
+
+    ends: tuple[Tensor, Tensor]
+    nbytes: int
+    frac_bits: int
+    wire: str
 
 
 class Asking:
@@ -30,21 +41,22 @@ class Asking:
         self._talk = talk
         self._cached = cached
         self._posted = posted
+        self._noted: list[_Range] = []
 
     def prompt(self, prepared: Prepared, ids: Sequence[int]) -> Tensor:
         """Return what the owner is sent of the tokens of a prompt, as bytes."""
         vocab = self._plan.architecture.vocab
         hot = -prepared.tape.words("first.hot.mask", len(ids), vocab)
-        hot[torch.arange(len(ids)), torch.tensor(ids)] += 1
+        hot[torch.arange(len(ids)), torch.tensor(ids)] += 1  # indices are small: from the host
         return pack(hot, self._plan.wide_bytes)
 
     def choice(self, prepared: Prepared, run: int, place: int) -> Tensor:
         """Return what the owner is sent of a chosen place, as bytes."""
         choose = self._plan.choose()
-        (cover,) = choose.covers(prepared.tape, prepared.order.runs)
-        hot = torch.zeros((1, self._plan.architecture.vocab), dtype=torch.int64)
+        cover = choose.cover(prepared.tape, prepared.order.runs)
+        hot = torch.zeros_like(cover[:1])
         hot[0, place] = 1
-        return choose.answer([cover[run : run + 1]], [hot])
+        return choose.answer(cover[run : run + 1], [hot])
 
     def run(self, prepared: Prepared, run: int) -> Tensor:
         """Go through all layers, and return the scores in the order of this run: (rows, vocab)."""
@@ -56,29 +68,31 @@ class Asking:
             else:
                 self._middle(prepared, run, layer)
                 self._activate(prepared, run, layer)
-        return self._score(prepared, run)
+        scores = self._score(prepared, run)
+        self._check_ranges()
+        return scores.cpu()
 
     def _see(self, exchange: Exchange, prepared: Prepared, run: int, *, total: int) -> list[Tensor]:
         """Receive what is shown, as doubles; ``total`` rows were drawn for the whole order."""
         rows = _rows(prepared, run, total)
-        veils = [veil[rows] for veil in exchange.veils(prepared.tape, total)]
+        veil = exchange.veil(prepared.tape, total)[rows]
         shown = self._talk.recv_bytes(rows.stop - rows.start, exchange.shown_bytes)
         out = []
-        for reveal, words in zip(exchange.reveals, exchange.see(veils, shown), strict=True):
-            _check_range(words, reveal.nbytes, reveal.frac_bits, f"{exchange.label}.{reveal.name}")
-            out.append(ring.decode(words, frac_bits=reveal.frac_bits))
+        for reveal, words in zip(exchange.reveals, exchange.see(veil, shown), strict=True):
+            self._note(words, reveal.nbytes, reveal.seen_bits, f"{exchange.label}.{reveal.name}")
+            out.append(ring.decode(words, frac_bits=reveal.seen_bits))
         return out
 
     def _answer(
         self, exchange: Exchange, prepared: Prepared, run: int, *values: Tensor, total: int
     ) -> None:
         rows = _rows(prepared, run, total)
-        covers = [cover[rows] for cover in exchange.covers(prepared.tape, total)]
+        cover = exchange.cover(prepared.tape, total)[rows]
         words = [
-            ring.encode(value, frac_bits=answer.frac_bits)
+            encode(value, answer.frac_bits)
             for answer, value in zip(exchange.answers, values, strict=True)
         ]
-        self._talk.send_bytes(exchange.answer(covers, words))
+        self._talk.send_bytes(exchange.answer(cover, words))
 
     def _norm(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the normalised rows, and what they were divided by."""
@@ -113,8 +127,8 @@ class Asking:
                 posted=self._posted.upto(layer, posted),
             )
             self._posted.put(layer, posted, keys, values)
-        bits = self._plan.precision.scores
-        _check_range(seen, 8, bits, f"{layer}.scores")
+        words = self._plan.words
+        self._note(seen, words.seen_bytes, words.seen_bits, f"{layer}.scores")
 
     def _middle(self, prepared: Prepared, run: int, layer: int) -> None:
         exchange, total = self._plan.middle(layer), prepared.order.rows
@@ -156,17 +170,24 @@ class Asking:
         _, sigma = self._norm(x)
         return scores / sigma
 
+    def _note(self, words: Tensor, nbytes: int, frac_bits: int, wire: str) -> None:
+        """Note the range of a wire; a device is asked for all of them at once, at the end."""
+        low, high = torch.aminmax(words)
+        self._noted.append(_Range((low, high), nbytes, frac_bits, wire))
+
+    def _check_ranges(self) -> None:
+        """Refuse values so near the edge of the ring that others may have gone over it."""
+        noted, self._noted = self._noted, []
+        ends = torch.stack([end for one in noted for end in one.ends]).view(-1, 2).tolist()
+        for one, (low, high) in zip(noted, ends, strict=True):
+            if max(-low, high) >= 1 << (8 * one.nbytes - 3):
+                room = 8 * one.nbytes - 1 - one.frac_bits
+                raise RangeError(
+                    f"a value on wire {one.wire} comes near 2^{room}, where words of {one.nbytes} "
+                    f"bytes with {one.frac_bits} fraction bits end; use a Precision with fewer "
+                    "bits or a wider span"
+                )
+
 
 def _rows(prepared: Prepared, run: int, total: int) -> slice:
     return slice(0, total) if prepared.order.is_prompt else slice(run, run + 1)
-
-
-def _check_range(words: Tensor, nbytes: int, frac_bits: int, wire: str) -> None:
-    """Refuse values so near the edge of the ring that others may have gone over it."""
-    low, high = torch.aminmax(words)
-    if max(-int(low), int(high)) >= 1 << (8 * nbytes - 3):
-        room = 8 * nbytes - 1 - frac_bits
-        raise RangeError(
-            f"a value on wire {wire} comes near 2^{room}, where words of {nbytes} bytes with "
-            f"{frac_bits} fraction bits end; use a Precision with fewer bits or a wider span"
-        )

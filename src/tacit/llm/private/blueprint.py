@@ -1,9 +1,9 @@
 """The steps of one pass through a model, as all three parties and the plan know them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from tacit.llm.architecture import Architecture
@@ -11,28 +11,25 @@ from tacit.llm.private.exchange import Answer, Exchange, Reveal
 from tacit.llm.private.geometry import Heads, heads_of, rows_of
 from tacit.llm.private.half import Half
 from tacit.llm.private.incremental import Incremental
-from tacit.llm.private.narrow import WORD_BYTES
+from tacit.llm.private.narrow import WORD_BYTES, Item
 from tacit.llm.private.order import Order
-from tacit.llm.private.precision import Precision
+from tacit.llm.private.precision import Precision, Words
 from tacit.llm.private.resent import Resent, Weighting
 from tacit.llm.rotary import rotate, turns
 
 Attention = Incremental | Half | Resent
 
 
-class Item(NamedTuple):
-    """A tensor in a parcel: its shape, and the bytes of its words (0 for plain bytes)."""
-
-    shape: tuple[int, ...]
-    nbytes: int = WORD_BYTES
-
-
 @dataclass(frozen=True)
 class Blueprint:
-    """The exchanges of every layer, and what travels offline for an order."""
+    """The exchanges of every layer, and what travels offline for an order.
+
+    The device is where the party that holds the blueprint computes.
+    """
 
     architecture: Architecture
     precision: Precision
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     @property
     def heads(self) -> Heads:
@@ -56,7 +53,7 @@ class Blueprint:
 
     @property
     def output_bytes(self) -> int:
-        """Return the bytes of a word of the scores."""
+        """Return the bytes of a word of the scores, as the owner holds them."""
         return self.wide_bytes if self.is_raw_output else self.precision.narrow_bytes
 
     @property
@@ -73,38 +70,74 @@ class Blueprint:
         """
         p = self.precision
         most = max(p.raw, p.middle, p.merged if self.is_merged else 0)
-        return min(WORD_BYTES, -(-(most + p.span) // 8))
+        return p.word_bytes(most)
+
+    @property
+    def skip_bytes(self) -> int:
+        """Return the bytes of a word of the stream that comes back with few bits.
+
+        It moves up to where the stream has its point, and its words get longer on the way.
+        """
+        p = self.precision
+        return min(WORD_BYTES, -(-(8 * self.wide_bytes - (p.stream - p.skip)) // 8))
+
+    @property
+    def words(self) -> Words:
+        """Return the bits and bytes of attention."""
+        p = self.precision
+        bits = p.scores if self.architecture.positions != "learned" else 2 * p.query
+        return p.words(bits, self.wide_bytes)
+
+    def _reveal(self, name: str, width: int, order: str, frac_bits: int, look: int) -> Reveal:
+        """Show a wire with at least ``look`` bits, as many as fit the bytes that takes."""
+        p = self.precision
+        nbytes = p.word_bytes(min(look, frac_bits))
+        drop = max(0, frac_bits + p.span - 8 * nbytes)
+        return Reveal(name, width, order, frac_bits, nbytes, drop)
+
+    def _raw_look(self, layer: int) -> int:
+        """Return the bits to show of a wire before the user divides it by the norm.
+
+        A stream that takes its skip from a norm's output, scaled up, has a norm above 1; only the
+        first layer reads what comes from the tokens themselves.
+        """
+        a, p = self.architecture, self.precision
+        return p.look if a.skips_from_norm and a.residual_scale > 1 and layer else p.raw_look
 
     def project(self, layer: int) -> Exchange:
         """Norm, and queries, keys and values back with few bits."""
         a, p = self.architecture, self.precision
-        wide = self.wide_bytes
-        widths = {"q": self.inner, "k": self.kv, "v": self.kv}
-        answers = [Answer(name, width, name, p.query) for name, width in widths.items()]
-        if a.skips_from_norm:
-            answers.append(Answer("h", a.width, "x", p.activation, wide))
-        reveals = [Reveal(name, width, name, p.raw, wide) for name, width in widths.items()]
-        return Exchange(
-            f"{layer}.project",
-            (Reveal("x", a.width, "x", p.stream, wide), *reveals),
-            tuple(answers),
-        )
+        look, keys = self._raw_look(layer), self.words.key_bytes
+        parts = [
+            ("q", self.inner, keys),
+            ("k", self.kv, keys),
+            ("v", self.kv, self.words.value_bytes),
+        ]
+        answers = [Answer(name, width, name, p.query, nbytes) for name, width, nbytes in parts]
+        if a.skips_from_norm:  # it goes no further than the next look
+            answers.append(Answer("h", a.width, "x", p.activation, p.narrow_bytes))
+        reveals = [self._reveal(name, width, name, p.raw, look) for name, width, _ in parts]
+        stream = self._reveal("x", a.width, "x", p.stream, look)
+        return Exchange(f"{layer}.project", (stream, *reveals), tuple(answers))
 
     def middle(self, layer: int) -> Exchange:
         """Norm behind attention, and the stream back with few bits."""
         a, p = self.architecture, self.precision
-        wide = self.wide_bytes
-        answers = [Answer("h", a.width, "x", p.activation, wide)]
-        if not a.skips_from_norm:
-            answers.append(Answer("x", a.width, "x", p.skip, wide))
-        reveal = Reveal("x", a.width, "x", p.middle, wide)
+        if a.skips_from_norm:
+            answers = [Answer("h", a.width, "x", p.activation, self.wide_bytes)]
+            look = p.look if a.residual_scale > 1 else p.raw_look
+        else:
+            answers = [Answer("h", a.width, "x", p.activation, p.narrow_bytes)]
+            answers.append(Answer("x", a.width, "x", p.skip, self.skip_bytes))
+            look = max(p.raw_look, p.skip)
+        reveal = self._reveal("x", a.width, "x", p.middle, look)
         return Exchange(f"{layer}.middle", (reveal,), tuple(answers))
 
     def activate(self, layer: int) -> Exchange:
         """Activation; both branches of a gated one in the same order."""
         a, p = self.architecture, self.precision
         names = ("gate", "up") if a.has_gate else ("up",)
-        reveals = tuple(Reveal(name, a.ffn, "f", p.stream, p.narrow_bytes) for name in names)
+        reveals = tuple(self._reveal(name, a.ffn, "f", p.stream, p.look) for name in names)
         return Exchange(
             f"{layer}.act", reveals, (Answer("y", a.ffn, "f", p.activation, self.wide_bytes),)
         )
@@ -121,15 +154,14 @@ class Blueprint:
     def merge(self, layer: int) -> Exchange:
         """Norm behind attention and activation in one: the stream, both branches before it."""
         a, p = self.architecture, self.precision
-        wide, names = self.wide_bytes, ("gate", "up") if a.has_gate else ("up",)
-        reveals = tuple(Reveal(name, a.ffn, "f", p.merged, wide) for name in names)
+        names = ("gate", "up") if a.has_gate else ("up",)
+        stream = self._reveal("x", a.width, "x", p.middle, max(p.raw_look, p.skip))
+        reveals = (self._reveal(name, a.ffn, "f", p.merged, p.raw_look) for name in names)
         answers = (
-            Answer("y", a.ffn, "f", p.activation, wide),
-            Answer("x", a.width, "x", p.skip, wide),
+            Answer("y", a.ffn, "f", p.activation, self.wide_bytes),
+            Answer("x", a.width, "x", p.skip, self.skip_bytes),
         )
-        return Exchange(
-            f"{layer}.merge", (Reveal("x", a.width, "x", p.middle, wide), *reveals), answers
-        )
+        return Exchange(f"{layer}.merge", (stream, *reveals), answers)
 
     def feeds(self, layer: int) -> tuple[Exchange, ...]:
         """Return the exchanges behind attention."""
@@ -147,18 +179,18 @@ class Blueprint:
         if self.is_raw_output:
             return None
         a, p = self.architecture, self.precision
-        reveal = Reveal("x", a.width, "x", p.stream, self.wide_bytes)
-        answer = Answer("h", a.width, "x", p.activation, self.wide_bytes)
+        reveal = self._reveal("x", a.width, "x", p.stream, p.raw_look)
+        answer = Answer("h", a.width, "x", p.activation, p.narrow_bytes)
         return Exchange("last", (reveal,), (answer,))
 
     def score(self) -> Exchange:
         """Scores of the next token; with the stream, where its norm is still to be taken."""
         a, p = self.architecture, self.precision
-        scores = Reveal("scores", a.vocab, "vocab", self.output_bits, self.output_bytes)
+        look = p.raw_look if self.is_raw_output else p.look
+        scores = self._reveal("scores", a.vocab, "vocab", self.output_bits, look)
         if self.is_raw_output:
-            return Exchange(
-                "out", (Reveal("x", a.width, "x", p.stream, self.wide_bytes), scores), ()
-            )
+            stream = self._reveal("x", a.width, "x", p.stream, look)
+            return Exchange("out", (stream, scores), ())
         return Exchange("out", (scores,), ())
 
     def choose(self) -> Exchange:
@@ -171,24 +203,24 @@ class Blueprint:
 
     def attention(self, layer: int, order: Order, run: int) -> Attention:
         """Return the attention of one layer in one run of an order."""
-        a, p, label = self.architecture, self.precision, f"{layer}.{run}.attention"
-        bits = p.scores if a.positions != "learned" else 2 * p.query
+        a, label = self.architecture, f"{layer}.{run}.attention"
         past, rows = (order.past, order.rows) if order.is_prompt else (order.past + run, 1)
         fresh = past + rows - order.posted_before(run)
-        weighting = Weighting(label, self.heads, past + rows, bits, p.attention)
+        weighting = Weighting(label, self.heads, past + rows, self.words)
         if order.form == "resent":
             return Resent(weighting)
         if order.form == "half":
             return Half(weighting, fresh)
-        layout = rows_of(a, past, rows, order.prompt)
-        return Incremental(label, self.heads, layout, fresh, bits, p.attention)
+        layout = rows_of(a, past, rows, order.prompt, self.device)
+        return Incremental(label, self.heads, layout, fresh, self.words)
 
     def rotation(self, order: Order) -> "Rotation | None":
         """Return what turns the new queries and keys of an order, if anything does."""
         a = self.architecture
         if a.positions == "learned":
             return None
-        return _rotation(a, self.precision.rotation, order.past, order.rows, order.prompt)
+        bits = self.precision.rotation
+        return _rotation(a, bits, order.past, order.rows, order.prompt, self.device)
 
     def dealt(self, order: Order, layer: int) -> list[Item]:
         """List what the dealer sends to the owner for a layer."""
@@ -196,9 +228,9 @@ class Blueprint:
         exchanges = (self.project(layer), *self.feeds(layer))
         runs = range(order.runs)
         return [
-            *(Item((rows, one.dealt_bytes), 0) for one in exchanges),
+            *(item for one in exchanges for item in one.dealt(rows)),
             *([Item((rows, a.width), wide)] * self.is_merged),
-            *(Item((self.attention(layer, order, run).dealt_words,)) for run in runs),
+            *(item for run in runs for item in self.attention(layer, order, run).dealt),
             Item((rows, a.width), wide),
         ]
 
@@ -206,13 +238,13 @@ class Blueprint:
         """List what the user sends to the owner for a layer: (W − U)·r − w of every matrix."""
         a, rows, wide = self.architecture, order.rows, self.wide_bytes
         branches = 2 if a.has_gate else 1
-        skips = [Item((rows, a.width), wide)] * (2 if a.skips_from_norm else 0)
+        skips = [Item((rows, a.width), n) for n in (self.precision.narrow_bytes, wide)]
         return [
             Item((rows, self.inner + 2 * self.kv), wide),
             Item((rows, a.width), wide),
             Item((rows, branches * a.ffn), self.branch_bytes),
             Item((rows, a.width), wide),
-            *skips,
+            *(skips if a.skips_from_norm else []),
         ]
 
     def dealt_head(self, order: Order) -> list[Item]:
@@ -225,11 +257,10 @@ class Blueprint:
     def dealt_tail(self, order: Order) -> list[Item]:
         """List what the dealer sends behind the last layer."""
         last, rows = self.last_norm(), order.scores
-        norm = [] if last is None else [Item((rows, last.dealt_bytes), 0)]
         return [
-            *norm,
-            Item((rows, self.score().dealt_bytes), 0),
-            Item((order.runs, self.choose().dealt_bytes), 0),
+            *([] if last is None else last.dealt(rows)),
+            *self.score().dealt(rows),
+            *self.choose().dealt(order.runs),
             Item((order.runs, self.architecture.width), self.wide_bytes),
         ]
 
@@ -257,6 +288,9 @@ class Rotation:
 
 
 @lru_cache(maxsize=16)
-def _rotation(a: Architecture, bits: int, past: int, rows: int, prompt: int) -> Rotation:
+def _rotation(
+    a: Architecture, bits: int, past: int, rows: int, prompt: int, device: torch.device
+) -> Rotation:
     cos, sin = turns(a, start=past, count=rows, prompt=prompt)
-    return Rotation(a, *((part.double() * 2.0**bits).round().long() for part in (cos, sin)))
+    words = ((part.double() * 2.0**bits).round().long() for part in (cos, sin))
+    return Rotation(a, *(part.to(device) for part in words))

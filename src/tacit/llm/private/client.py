@@ -87,24 +87,27 @@ class Client:
     ) -> None:
         self.session = session
         self.seats = seats or Seats()
-        self.plan = Blueprint(architecture, precision or Precision())
         self.network = network or Network()
         self.ahead = ahead or Ahead()
         self.form = form
         self.naming = naming
-        agree_on(session, architecture, self.plan.precision)
+        agree_on(session, architecture, precision or Precision())
         with session.progress.stage("receive masked weights"):
             self.masked = take_weights(session, self.seats, architecture, known, device)
+        self.plan = Blueprint(architecture, precision or Precision(), self.masked.weights.device)
         self._count = 0
 
     def open(self, memory: Memory | None = None) -> tuple[int, Memory]:
-        """Tell owner and dealer of a conversation, new or kept; returns its number here."""
+        """Tell the dealer, and through it the owner, of a conversation, new or kept.
+
+        Returns:
+            Its number in this session, and what the user keeps of it.
+        """
         index, self._count = self._count, self._count + 1
         kept = len(memory.history) if memory is not None else 0
         memory = memory or self._new_memory()
-        for peer in (self.seats.owner, self.seats.dealer):
-            words = torch.tensor([index, memory.number, kept])
-            self.session.send(peer, "llm/open", words, phase="setup")
+        words = torch.tensor([index, memory.number, kept])
+        self.session.send(self.seats.dealer, "llm/open", words, phase="setup")
         tag = f"{channel('key', index)}/user"
         send_key(self.session, self.seats.dealer, tag, memory.key)
         if kept:
@@ -115,15 +118,15 @@ class Client:
 
     def close(self) -> None:
         """Leave, when all conversations are closed."""
-        for peer in (self.seats.owner, self.seats.dealer):
-            self.session.send(peer, "llm/open", torch.tensor([-1, 0, 0]), phase="setup")
+        words = torch.tensor([-1, 0, 0])
+        self.session.send(self.seats.dealer, "llm/open", words, phase="setup")
 
     def _new_memory(self) -> Memory:
-        layers, heads = self.plan.architecture.layers, self.plan.heads
+        shelf = (self.plan.architecture.layers, self.plan.heads, self.plan.device)
         prg = Prg.from_os()
         return Memory(
             number=int(prg.below(1 << 62, 1)),
             key=prg.bytes(KEY_BYTES),
-            cached=Shelf(layers, heads),
-            posted=Shelf(layers, heads),
+            cached=Shelf(*shelf),
+            posted=Shelf(*shelf),
         )

@@ -57,7 +57,7 @@ class Conversation:
         index, self.memory = client.open(memory)
         self._client, self._index, self._plan = client, index, client.plan
         seats = client.seats
-        talk = Channel(client.session, seats.owner, channel("run", index))
+        talk = Channel(client.session, seats.owner, channel("run", index), client.plan.device)
         self._asking = Asking(client.plan, talk, self.memory.cached, self.memory.posted)
         self._supply = Supply(client, index, self.memory)
         self._picker: Picker | None = None
@@ -226,7 +226,7 @@ class Conversation:
     def _command(self, op: int, at: _At, shift: int, hot: Tensor | None = None) -> None:
         octets = torch.tensor([op, at.ready.order.number, at.run, shift]).view(torch.uint8)
         if hot is not None:
-            octets = torch.cat([octets, hot.reshape(-1)])
+            octets = torch.cat([octets, hot.reshape(-1).cpu()])
         tag = f"{channel('run', self._index)}/next"
         self._client.session.send(self._client.seats.owner, tag, octets)
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tacit.llm.architecture import Architecture
-from tacit.llm.private.blueprint import Blueprint, Item
+from tacit.llm.private.blueprint import Blueprint
 from tacit.llm.private.crew import Crew
 from tacit.llm.private.masks import (
     LayerMasks,
@@ -17,6 +17,7 @@ from tacit.llm.private.masks import (
     noise,
     scored_rows,
 )
+from tacit.llm.private.narrow import Item
 from tacit.llm.private.order import ORDER_WORDS, Order, read_order
 from tacit.llm.private.parcel import send_parcel
 from tacit.llm.private.precision import Precision
@@ -52,8 +53,8 @@ class Dealing:
         self._user = user
         self._owner = owner
         layers, heads = plan.architecture.layers, plan.heads
-        self._cached = Shelf(layers, heads)
-        self._posted = Shelf(layers, heads)
+        self._cached = Shelf(layers, heads, plan.device)
+        self._posted = Shelf(layers, heads, plan.device)
         self._before: Tensor | None = None
 
     def deal(self, order: Order) -> Iterator[tuple[list[Tensor], list[Item]]]:
@@ -82,7 +83,10 @@ class Dealing:
         return deal_pads(*self._tapes(order), order.runs, self._plan.architecture.vocab)
 
     def _tapes(self, order: Order) -> tuple[Tape, Tape]:
-        user, owner = (Tape(prg.fork(f"order {order.number}")) for prg in (self._user, self._owner))
+        user, owner = (
+            Tape(prg.fork(f"order {order.number}"), device=self._plan.device)
+            for prg in (self._user, self._owner)
+        )
         return user, owner
 
     def _linear(self, user: Tape, name: str, share: Tensor) -> Tensor:
@@ -103,7 +107,11 @@ class Dealing:
         qkv = self._linear(user, f"{layer}.qkv", masks.stream)
         shown = [masks.stream, *qkv.split_with_sizes([plan.inner, plan.kv, plan.kv], 1)]
         first = project.deal(user, project.orders(owner, rows), shown, rows)
-        mixed = [self._attend(user, owner, order, layer, run, masks) for run in range(order.runs)]
+        mixed = [
+            part
+            for run in range(order.runs)
+            for part in self._attend(user, owner, order, layer, run, masks)
+        ]
         skip = masks.stream
         if masks.normed is not None:
             skip = self._linear(user, f"{layer}.skip1", masks.normed)
@@ -114,7 +122,7 @@ class Dealing:
         else:
             skip = masks.kept << (p.stream - p.skip)
         stream = skip + self._linear(user, f"{layer}.down", masks.active)
-        return [first, *fed, *mixed, stream - masks.after]
+        return [*first, *fed, *mixed, stream - masks.after]
 
     def _feed(
         self, user: Tape, owner: Tape, layer: int, masks: LayerMasks, stream: Tensor
@@ -125,14 +133,15 @@ class Dealing:
         branches = list(up.chunk(2 if plan.architecture.has_gate else 1, 1))
         shown = [[masks.fed, *branches]] if plan.is_merged else [[stream], branches]
         out = [
-            one.deal(user, one.orders(owner, rows), shares, rows)
+            part
             for one, shares in zip(plan.feeds(layer), shown, strict=True)
+            for part in one.deal(user, one.orders(owner, rows), shares, rows)
         ]
         return [*out, stream - masks.fed] if plan.is_merged else out
 
     def _attend(
         self, user: Tape, owner: Tape, order: Order, layer: int, run: int, masks: LayerMasks
-    ) -> Tensor:
+    ) -> list[Tensor]:
         self._post(owner, order, layer, run)
         kernel = self._plan.attention(layer, order, run)
         rows = slice(None) if order.is_prompt else slice(run, run + 1)
@@ -140,11 +149,9 @@ class Dealing:
         cached = self._cached.upto(layer, n)
         query, out = masks.query[rows], masks.out[rows]
         if isinstance(kernel, Resent):
-            parts = kernel.deal(user, owner, query=query, cached=cached, out=out)
-        else:
-            posted = self._posted.upto(layer, n)
-            parts = kernel.deal(user, owner, query=query, cached=cached, posted=posted, out=out)
-        return torch.cat(parts)
+            return kernel.deal(user, owner, query=query, cached=cached, out=out)
+        posted = self._posted.upto(layer, n)
+        return kernel.deal(user, owner, query=query, cached=cached, posted=posted, out=out)
 
     def _post(self, owner: Tape, order: Order, layer: int, run: int) -> None:
         kernel = self._plan.attention(layer, order, run)
@@ -154,16 +161,16 @@ class Dealing:
     def _tail(self, user: Tape, owner: Tape, order: Order, stream: Tensor) -> list[Tensor]:
         plan, rows, runs = self._plan, order.scores, order.runs
         score, choose, last = plan.score(), plan.choose(), plan.last_norm()
-        stream, out = stream[scored_rows(order)], []
+        stream, out = stream[scored_rows(order)], list[Tensor]()
         if last is not None:
-            out.append(last.deal(user, last.orders(owner, rows), [stream], rows))
+            out += last.deal(user, last.orders(owner, rows), [stream], rows)
             shown = [self._linear(user, "output", last.masks(user, rows)[0])]
         else:
             shown = [stream, self._linear(user, "output", stream)]
         orders = score.orders(owner, rows)
-        out.append(score.deal(user, orders, shown, rows))
+        out += score.deal(user, orders, shown, rows)
         chosen = {name: order_[rows - runs :] for name, order_ in orders.items()}
-        out.append(choose.deal(user, chosen, [], runs))
+        out += choose.deal(user, chosen, [], runs)
         hot = choose.masks(user, runs)[0]
         after = self._weights.apply("embed", hot)
         after = after + noise(user, "next.embed", *after.shape)
@@ -186,11 +193,15 @@ def serve_dealer(
     """
     seats, precision = seats or Seats(), precision or Precision()
     agree_on(session, architecture, precision)
-    plan = Blueprint(architecture, precision)
     masks = take_masks(session, seats, architecture, known, device)
+    plan = Blueprint(architecture, precision, masks.device)
     with Crew(session) as crew:
         while True:
-            index, _, kept = (int(word) for word in session.recv(seats.user, "llm/open", (3,)))
+            words = session.recv(seats.user, "llm/open", (3,))
+            # The owner hears of it from here: on its link with the user, a thread that waits for
+            # such a word would be woken by every message of a pass.
+            session.send(seats.owner, "llm/open", words, phase="setup")
+            index, _, kept = (int(word) for word in words)
             if index < 0:
                 return
             keys = [
@@ -217,7 +228,9 @@ def _recall(
 
 def _serve(session: Session, seats: Seats, index: int, dealing: Dealing, a: Architecture) -> None:
     while True:
-        words = session.recv(seats.user, f"{channel('ctl', index)}/order", (1 + ORDER_WORDS,))
+        tag = f"{channel('ctl', index)}/order"
+        words = session.recv(seats.user, tag, (1 + ORDER_WORDS,))
+        session.send(seats.owner, tag, words, phase="offline")
         if int(words[0]):
             return
         order = read_order(words[1:], sender=seats.user, architecture=a)

@@ -10,19 +10,30 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tacit.llm.private.narrow import WORD_BYTES, pack, unpack, wrap
+from tacit.llm.private.narrow import WORD_BYTES, Item, pack, unpack, wrap
 from tacit.llm.private.tape import Tape
 
 
 @dataclass(frozen=True)
 class Reveal:
-    """A wire that the user sees, its entries in the secret order named ``order``."""
+    """A wire that the user sees, its entries in the secret order named ``order``.
+
+    Both shares lose their lowest ``drop`` bits first. In the smaller ring that is left, the sum of
+    two shares without their low bits is the value without its low bits, or one less, and never
+    anything else; adding one back makes a rounding up or down that is right on average.
+    """
 
     name: str
     width: int
     order: str
     frac_bits: int
     nbytes: int = WORD_BYTES
+    drop: int = 0
+
+    @property
+    def seen_bits(self) -> int:
+        """Return the fraction bits that the user sees."""
+        return self.frac_bits - self.drop
 
 
 @dataclass(frozen=True)
@@ -60,10 +71,10 @@ class Exchange:
         """Return the payload of the user's message, per row."""
         return sum(one.width * one.nbytes for one in self.answers)
 
-    @property
-    def dealt_bytes(self) -> int:
-        """Return what the dealer sends to the owner, per row."""
-        return self.shown_bytes + self.answer_bytes
+    def dealt(self, rows: int) -> list[Item]:
+        """List what the dealer sends to the owner."""
+        spans = [*_spans(self.reveals), *_spans(self.answers)]
+        return [Item((rows, span.width), span.nbytes) for span in spans]
 
     def orders(self, tape: Tape, rows: int) -> dict[str, Tensor]:
         """Draw the secret orders, as the owner or the dealer: (rows, width) each."""
@@ -74,17 +85,23 @@ class Exchange:
             for order, width in widths.items()
         }
 
-    def veils(self, tape: Tape, rows: int) -> list[Tensor]:
-        """Draw what the user takes off each revealed wire."""
-        return [
-            tape.words(f"{self.label}.{one.name}.veil", rows, one.width) for one in self.reveals
-        ]
+    def look(self, orders: dict[str, Tensor], dealt: list[Tensor]) -> "Look":
+        """Lay the owner's material end to end, as `show` and `take` want it."""
+        shown = len(_spans(self.reveals))
+        return Look(
+            shown=_places(self.reveals, orders),
+            answered=_places(self.answers, orders),
+            veiled=_row(dealt[:shown]),
+            covered=_row(dealt[shown:]),
+        )
 
-    def covers(self, tape: Tape, rows: int) -> list[Tensor]:
-        """Draw what the user puts on each answer."""
-        return [
-            tape.words(f"{self.label}.{one.name}.cover", rows, one.width) for one in self.answers
-        ]
+    def veil(self, tape: Tape, rows: int) -> Tensor:
+        """Draw what the user takes off all revealed wires, laid end to end."""
+        return tape.words(f"{self.label}.veil", rows, sum(one.width for one in self.reveals))
+
+    def cover(self, tape: Tape, rows: int) -> Tensor:
+        """Draw what the user puts on all answers, laid end to end."""
+        return tape.words(f"{self.label}.cover", rows, sum(one.width for one in self.answers))
 
     def masks(self, tape: Tape, rows: int) -> list[Tensor]:
         """Draw the user's share r of every answered wire."""
@@ -94,8 +111,8 @@ class Exchange:
 
     def deal(
         self, user: Tape, orders: dict[str, Tensor], shares: list[Tensor], rows: int
-    ) -> Tensor:
-        """Compute what the dealer sends to the owner: uint8 (rows, dealt_bytes).
+    ) -> list[Tensor]:
+        """Compute what the dealer sends to the owner, as `dealt` lists it.
 
         Args:
             user: the tape that the user and the dealer share.
@@ -103,57 +120,127 @@ class Exchange:
             shares: r of every revealed wire.
             rows: how many rows.
         """
-        parts = []
-        for one, share, veil in zip(self.reveals, shares, self.veils(user, rows), strict=True):
-            delta = share.gather(1, orders[one.order]) - veil
-            parts.append(pack(delta, one.nbytes).flatten(1))
-        for answer, cover, mask in zip(
-            self.answers, self.covers(user, rows), self.masks(user, rows), strict=True
-        ):
-            delta = cover - mask.gather(1, orders[answer.order])
-            parts.append(pack(delta, answer.nbytes).flatten(1))
-        return torch.cat(parts, 1)
+        out: list[Tensor] = []
+        if self.reveals:
+            shown = self._lined_up(shares).gather(1, _places(self.reveals, orders))
+            out += _cut(shown - self.veil(user, rows), self.reveals)
+        if self.answers:
+            masks = _row(self.masks(user, rows)).gather(1, _places(self.answers, orders))
+            out += _cut(self.cover(user, rows) - masks, self.answers)
+        return out
 
-    def show(self, orders: dict[str, Tensor], dealt: Tensor, shares: list[Tensor]) -> Tensor:
+    def show(self, look: "Look", shares: list[Tensor]) -> Tensor:
         """Compute the owner's message from m of every revealed wire: uint8 (rows, shown_bytes)."""
-        parts, at = [], 0
-        for one, share in zip(self.reveals, shares, strict=True):
-            end = at + one.width * one.nbytes
-            delta = _words(dealt[:, at:end], one.nbytes)
-            parts.append(pack(share.gather(1, orders[one.order]) + delta, one.nbytes).flatten(1))
-            at = end
-        return torch.cat(parts, 1)
+        words = self._lined_up(shares).gather(1, look.shown).add_(look.veiled)
+        return _packed(words, self.reveals)
 
-    def see(self, veils: list[Tensor], shown: Tensor) -> list[Tensor]:
-        """Take the veils off, as the user: every revealed wire as signed words."""
-        out, at = [], 0
-        for one, veil in zip(self.reveals, veils, strict=True):
-            end = at + one.width * one.nbytes
-            words = _words(shown[:, at:end], one.nbytes)
-            out.append(wrap(words + veil, one.nbytes))
-            at = end
+    def see(self, veil: Tensor, shown: Tensor) -> list[Tensor]:
+        """Take the veil off, as the user: every revealed wire as signed words."""
+        out: list[Tensor] = []
+        for span, words, mask in zip(
+            _spans(self.reveals),
+            _unpacked(shown, self.reveals),
+            _cut(veil, self.reveals),
+            strict=True,
+        ):
+            seen = words + mask
+            seen = wrap(seen.add_(1) if span.is_cut else seen, span.nbytes)
+            out += seen.split_with_sizes(span.widths, 1)
         return out
 
-    def answer(self, covers: list[Tensor], values: list[Tensor]) -> Tensor:
+    def answer(self, cover: Tensor, values: list[Tensor]) -> Tensor:
         """Compute the user's message from the words of every answer: uint8."""
-        parts = [
-            pack(value - cover, one.nbytes).flatten(1)
-            for one, value, cover in zip(self.answers, values, covers, strict=True)
-        ]
-        return torch.cat(parts, 1)
+        return _packed(_row(values) - cover, self.answers)
 
-    def take(self, orders: dict[str, Tensor], dealt: Tensor, answer: Tensor) -> list[Tensor]:
+    def take(self, look: "Look", answer: Tensor) -> list[Tensor]:
         """Put the user's answers in their own order, as the owner: m of every answered wire."""
-        out, at = [], 0
-        for one in self.answers:
-            end = at + one.width * one.nbytes
-            delta = dealt[:, self.shown_bytes + at : self.shown_bytes + end]
-            words = _words(answer[:, at:end], one.nbytes) + _words(delta, one.nbytes)
-            out.append(torch.empty_like(words).scatter_(1, orders[one.order], words))
-            at = end
-        return out
+        words = _row(_unpacked(answer, self.answers)) + look.covered
+        out = torch.empty_like(words).scatter_(1, look.answered, words)
+        return list(out.split_with_sizes([one.width for one in self.answers], 1))
+
+    def _lined_up(self, shares: list[Tensor]) -> Tensor:
+        """Lay shares of the revealed wires end to end, without their low bits."""
+        cut = [
+            share >> one.drop if one.drop else share
+            for one, share in zip(self.reveals, shares, strict=True)
+        ]
+        return _row(cut) if len(cut) > 1 else cut[0]
 
 
-def _words(octets: Tensor, nbytes: int) -> Tensor:
-    """Read packed bytes (rows, width · nbytes) as words (rows, width)."""
-    return unpack(octets.reshape(len(octets), -1, nbytes), nbytes)
+@dataclass(frozen=True, eq=False)
+class Look:
+    """The owner's part of an exchange, all wires laid end to end.
+
+    Attributes:
+        shown: where each place of what is shown comes from.
+        answered: where each place of the answers goes to.
+        veiled: the dealer's part of what is shown.
+        covered: the dealer's part of the answers.
+    """
+
+    shown: Tensor
+    answered: Tensor
+    veiled: Tensor
+    covered: Tensor
+
+    def at(self, rows: slice) -> "Look":
+        """Return the part of some of the rows."""
+        return Look(self.shown[rows], self.answered[rows], self.veiled[rows], self.covered[rows])
+
+
+@dataclass(frozen=True)
+class _Span:
+    """Neighbouring wires with words of one length: they are packed together."""
+
+    nbytes: int
+    is_cut: bool
+    widths: list[int]
+
+    @property
+    def width(self) -> int:
+        return sum(self.widths)
+
+
+Wires = tuple[Reveal, ...] | tuple[Answer, ...]
+
+
+def _spans(wires: Wires) -> list[_Span]:
+    out: list[_Span] = []
+    for one in wires:
+        is_cut = isinstance(one, Reveal) and one.drop > 0
+        if out and (out[-1].nbytes, out[-1].is_cut) == (one.nbytes, is_cut):
+            out[-1].widths.append(one.width)
+        else:
+            out.append(_Span(one.nbytes, is_cut, [one.width]))
+    return out
+
+
+def _cut(words: Tensor, wires: Wires) -> list[Tensor]:
+    """Cut words laid end to end into spans."""
+    return list(words.split_with_sizes([span.width for span in _spans(wires)], 1))
+
+
+def _packed(words: Tensor, wires: Wires) -> Tensor:
+    spans = zip(_spans(wires), _cut(words, wires), strict=True)
+    return _row([pack(part, span.nbytes) for span, part in spans])
+
+
+def _unpacked(octets: Tensor, wires: Wires) -> list[Tensor]:
+    spans = _spans(wires)
+    parts = octets.split_with_sizes([span.width * span.nbytes for span in spans], 1)
+    return [unpack(part, span.nbytes) for span, part in zip(spans, parts, strict=True)]
+
+
+def _places(wires: Wires, orders: dict[str, Tensor]) -> Tensor:
+    """Return the orders of wires that lie end to end, as one."""
+    out, at = [], 0
+    for one in wires:
+        out.append(orders[one.order] + at)
+        at += one.width
+    return _row(out)
+
+
+def _row(parts: list[Tensor]) -> Tensor:
+    if not parts:
+        return torch.empty((0, 0), dtype=torch.int64)
+    return parts[0] if len(parts) == 1 else torch.cat(parts, 1)

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from tacit.errors import ConfigError
 from tacit.llm.private.blueprint import Blueprint
-from tacit.llm.private.narrow import WORD_BYTES
+from tacit.llm.private.incremental import Incremental
+from tacit.llm.private.narrow import sum_bytes
 from tacit.llm.private.order import FORMS, Form, Order
-from tacit.llm.private.parcel import parcel_bytes
 from tacit.llm.private.seats import COMMAND_BYTES, Seats
 from tacit.result import Leak
 
@@ -83,7 +83,7 @@ def pass_cost(plan: Blueprint, order: Order, run: int = 0, *, named: bool = True
         for exchange in (plan.project(layer), *plan.feeds(layer)):
             to_user.append(rows * exchange.shown_bytes)
             to_owner.append(rows * exchange.answer_bytes)
-        sizes = [WORD_BYTES * size for size in plan.attention(layer, order, run).message_words]
+        sizes = [sum_bytes(items) for items in plan.attention(layer, order, run).messages]
         to_user += sizes[::2]
         to_owner += sizes[1::2]
     if (last := plan.last_norm()) is not None:
@@ -124,8 +124,8 @@ def offline_cost(plan: Blueprint, order: Order) -> OfflineCost:
         plan.corrected_tail(order),
     ]
     return OfflineCost(
-        dealer_to_owner_bytes=sum(parcel_bytes(items) for items in dealt),
-        user_to_owner_bytes=sum(parcel_bytes(items) for items in fixed),
+        dealer_to_owner_bytes=sum(sum_bytes(items) for items in dealt),
+        user_to_owner_bytes=sum(sum_bytes(items) for items in fixed),
         dealer_to_user_bytes=_TABLE_BYTES * order.runs,
         messages=sum(bool(items) for items in (*dealt, *fixed)) + 1,
     )
@@ -149,7 +149,7 @@ def leaks(plan: Blueprint, order: Order, run: int, seats: Seats) -> tuple[Leak, 
     past = order.past if order.is_prompt else order.past + run
     scored = order.scored if order.is_prompt else 1
     kernel = plan.attention(0, order, run)
-    scores = kernel.message_words[1] if order.form != "resent" else a.heads * (past + 1)
+    scores = kernel.layout.count if isinstance(kernel, Incremental) else a.heads * (past + 1)
 
     def seen(what: str, why: str, elements: int) -> Leak:
         return Leak(to=seats.user, what=what, why=why, kind="protocol", elements=elements)

@@ -1,12 +1,12 @@
 """Attention of one new token with its values sent again, permuted: two round trips."""
 
 from dataclasses import dataclass
-from math import prod
 
 import torch
 from torch import Tensor
 
 from tacit.llm.private.geometry import Talk
+from tacit.llm.private.narrow import Item, wrap
 from tacit.llm.private.resent import Weighting
 from tacit.llm.private.tape import Tape
 
@@ -36,16 +36,19 @@ class Half:
         return (self.weighting.heads.count, self.weighting.n)
 
     @property
-    def dealt_words(self) -> int:
-        """Return what the dealer sends to the owner."""
-        return prod(self._scores) + prod(self.weighting.value_shape) + prod(self._query)
+    def dealt(self) -> list[Item]:
+        """List what the dealer sends to the owner."""
+        w = self.weighting
+        return [w.seen_item, w.value_item, w.rest_item]
 
     @property
-    def message_words(self) -> tuple[int, ...]:
-        """Return the size of every online message, the owner's first, then in turn."""
-        query, scores = prod(self._query), prod(self._scores)
-        values = prod(self.weighting.value_shape)
-        return (query + 2 * prod(self._posting), scores, scores + values, scores + query)
+    def messages(self) -> list[list[Item]]:
+        """List every online message, the owner's first, then in turn."""
+        w, words = self.weighting, self.weighting.words
+        query, keys = Item(self._query, words.key_bytes), Item(self._posting, words.key_bytes)
+        posted = [query, keys, Item(self._posting, words.value_bytes)]
+        half = Item(self._scores, words.seen_bytes)
+        return [posted, [half], [w.seen_item, w.value_item], w.answer]
 
     def post(self, owner: Tape) -> tuple[Tensor, Tensor]:
         """Draw the owner's masks of the rows that are posted now: keys, values."""
@@ -70,13 +73,12 @@ class Half:
         order = w.order(owner)
         crossed = w.heads.scores(self._blind_query(owner), cached[0])
         crossed += w.heads.scores(query, posted[0])
-        delta = order.scores(self._halves(user) - crossed[0]) - self._veil(user)
-        parts = [
-            delta,
+        halves = self._halves(user) - (crossed[0] >> w.words.drop)
+        return [
+            order.scores(halves) - self._veil(user),
             w.remask(user, order, cached[1], "v"),
             w.rest(user, owner, order, out),
         ]
-        return [part.reshape(-1) for part in parts]
 
     def draw_owner(self, owner: Tape) -> None:
         """Draw beforehand what `serve` will want."""
@@ -94,25 +96,25 @@ class Half:
         self,
         talk: Talk,
         owner: Tape,
-        dealt: Tensor,
+        dealt: list[Tensor],
         *,
         query: Tensor,
         cached: tuple[Tensor, Tensor],
         posted: int,
     ) -> Tensor:
         """Compute as the owner, from its shares; returns its share of the result."""
-        w = self.weighting
-        sizes = [prod(w.score_shape), prod(w.value_shape), prod(self._query)]
-        delta, d_v, rest = dealt.split_with_sizes(sizes)
+        w, (post, sent, shown, answer) = self.weighting, self.messages
+        delta, d_v, rest = dealt
         order = w.order(owner)
         keys, values = cached
         s_k, s_v = self.post(owner)
-        talk.send(query + self._blind_query(owner), keys[posted:] + s_k, values[posted:] + s_v)
-        own = w.heads.scores(query, keys)[0]
-        again = order.cached(values) + d_v.view(w.value_shape) + w.blind(owner, "v")
-        (half,) = talk.recv(self._scores)
-        talk.send(order.scores(own + half) + delta.view(w.score_shape), again)
-        return w.collect(owner, order, rest, talk.recv(w.score_shape, w.out_shape))
+        s_q = self._blind_query(owner)
+        talk.send(post, query + s_q, keys[posted:] + s_k, values[posted:] + s_v)
+        own = w.heads.scores(query, keys)[0] >> w.words.drop
+        again = order.cached(values) + d_v + w.blind(owner, "v")
+        (half,) = talk.recv(sent)
+        talk.send(shown, order.scores(own + half) + delta, again)
+        return w.collect(owner, order, rest, talk.recv(answer))
 
     def ask(
         self,
@@ -124,17 +126,17 @@ class Half:
         posted: tuple[Tensor, Tensor],
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Compute as the user; returns as `Incremental.ask`."""
-        w = self.weighting
-        a, new_k, new_v = talk.recv(self._query, self._posting, self._posting)
+        w, (post, sent, shown, answer) = self.weighting, self.messages
+        a, new_k, new_v = talk.recv(post)
         r_k, r_v = cached
         first = len(r_k) - self.fresh
         new_k, new_v = new_k + r_k[first:], new_v + r_v[first:]
         keys = torch.cat([posted[0], new_k])
         half = w.heads.scores(a, r_k) + w.heads.scores(query, keys)
-        talk.send(half[0] - self._halves(user))
-        shown, values = talk.recv(w.score_shape, w.value_shape)
-        seen = shown + self._veil(user)
-        talk.send(*w.weigh(user, seen, values + w.fresh(user, "v")))
+        talk.send(sent, (half[0] >> w.words.drop) - self._halves(user))
+        words, values = talk.recv(shown)
+        seen = wrap(words + self._veil(user), w.words.seen_bytes)
+        talk.send(answer, *w.weigh(user, seen, values + w.fresh(user, "v")))
         return new_k, new_v, seen
 
     def _halves(self, user: Tape) -> Tensor:

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from tacit import ring
 from tacit.llm.private.geometry import Heads, Rowwise, Talk
+from tacit.llm.private.narrow import Item, encode, wrap
+from tacit.llm.private.precision import Words
 from tacit.llm.private.tape import Tape
 
 
@@ -29,8 +31,7 @@ class Incremental:
     heads: Heads
     layout: Rowwise
     fresh: int  # rows to post
-    score_bits: int
-    weight_bits: int
+    words: Words
 
     @property
     def rows(self) -> int:
@@ -46,16 +47,24 @@ class Incremental:
         return (self.fresh, self.heads.groups, self.heads.dim)
 
     @property
-    def dealt_words(self) -> int:
-        """Return what the dealer sends to the owner."""
-        return 2 * self.layout.count + self.rows * self.heads.count * self.heads.dim
+    def dealt(self) -> list[Item]:
+        """List what the dealer sends to the owner."""
+        seen, weights = self._scores
+        return [seen, weights, Item(self._query, self.words.value_bytes)]
 
     @property
-    def message_words(self) -> tuple[int, ...]:
-        """Return the size of every online message, the owner's first, then in turn."""
-        query = self.rows * self.heads.count * self.heads.dim
-        post = 2 * self.fresh * self.heads.groups * self.heads.dim
-        return (query + post, *[self.layout.count] * 4, query)
+    def messages(self) -> list[list[Item]]:
+        """List every online message, the owner's first, then in turn."""
+        keys, value = self.words.key_bytes, self.words.value_bytes
+        seen, weights = self._scores
+        post = [Item(self._query, keys), Item(self._posting, keys), Item(self._posting, value)]
+        return [post, [seen], [seen], [weights], [weights], [Item(self._query, value)]]
+
+    @property
+    def _scores(self) -> tuple[Item, Item]:
+        """Return what scores and weights are in a message."""
+        shape = (self.layout.count,)
+        return Item(shape, self.words.seen_bytes), Item(shape, self.words.value_bytes)
 
     def post(self, owner: Tape) -> tuple[Tensor, Tensor]:
         """Draw the owner's masks of the rows that are posted now: keys, values."""
@@ -89,12 +98,12 @@ class Incremental:
         r_a = self._weights_mask(user)
         crossed = self.heads.scores(s_q, cached[0]) + self.heads.scores(query, posted[0])
         alpha = self.layout.dense(user.words(f"{self.label}.halves", self.layout.count))
-        delta = (alpha - crossed).view(-1)[order]
+        delta = (alpha - (crossed >> self.words.drop)).view(-1)[order]
         delta -= user.words(f"{self.label}.veil", self.layout.count)
         cover = user.words(f"{self.label}.cover", self.layout.count)
         mixed = self.heads.mix(s_a, cached[1]) + self.heads.mix(r_a, posted[1])
         rest = user.words(f"{self.label}.rest", *self._query) - out.view(self._query) - mixed
-        return [delta, cover - r_a.view(-1)[order], rest.reshape(-1)]
+        return [delta, cover - r_a.view(-1)[order], rest]
 
     def draw_owner(self, owner: Tape) -> None:
         """Draw beforehand what `serve` will want."""
@@ -112,29 +121,29 @@ class Incremental:
         self,
         talk: Talk,
         owner: Tape,
-        dealt: Tensor,
+        dealt: list[Tensor],
         *,
         query: Tensor,
         cached: tuple[Tensor, Tensor],
         posted: int,
     ) -> Tensor:
         """Compute as the owner, from its shares; returns its share of the result."""
-        count = self.layout.count
-        delta, g, rest = dealt.split_with_sizes([count, count, dealt.numel() - 2 * count])
+        post, sent, shown, weighed, veiled, last = self.messages
+        delta, g, rest = dealt
         order = self.layout.shuffled(owner, self.label)
         (s_q, s_a), (s_k, s_v) = self._owner_masks(owner), self.post(owner)
         keys, values = cached
-        talk.send(query + s_q, keys[posted:] + s_k, values[posted:] + s_v)
-        own = self.heads.scores(query, keys)
-        (half,) = talk.recv((count,))
-        talk.send((own + self.layout.dense(half)).view(-1)[order] + delta)
-        (answer,) = talk.recv((count,))
+        talk.send(post, query + s_q, keys[posted:] + s_k, values[posted:] + s_v)
+        own = self.heads.scores(query, keys).bitwise_right_shift_(self.words.drop)
+        (half,) = talk.recv(sent)
+        talk.send(shown, (own + self.layout.dense(half)).view(-1)[order] + delta)
+        (answer,) = talk.recv(weighed)
         weights = torch.zeros_like(own)
         weights.view(-1)[order] = answer + g
-        talk.send((weights + s_a).view(-1)[self.layout.places])
+        talk.send(veiled, self.layout.packed(weights + s_a))
         own = self.heads.mix(weights, values)
-        (half,) = talk.recv(self._query)
-        return (own + half + rest.view(self._query)).view(self.rows, -1)
+        (half,) = talk.recv(last)
+        return (own + half + rest).view(self.rows, -1)
 
     def ask(
         self,
@@ -150,32 +159,36 @@ class Incremental:
         Returns:
             The rows posted now, keys and values, masked by the owner; and the scores it saw.
         """
-        count = self.layout.count
-        fresh = self.fresh
-        a, new_k, new_v = talk.recv(self._query, self._posting, self._posting)
-        r_k, r_v = cached
-        new_k, new_v = new_k + r_k[len(r_k) - fresh :], new_v + r_v[len(r_v) - fresh :]
-        keys, values = torch.cat([posted[0], new_k]), torch.cat([posted[1], new_v])
-        half = self.heads.scores(a, r_k) + self.heads.scores(query, keys)
-        packed = half.view(-1)[self.layout.places]
-        talk.send(packed - user.words(f"{self.label}.halves", count))
-        (shown,) = talk.recv((count,))
-        seen = shown + user.words(f"{self.label}.veil", count)
+        post, sent, shown, weighed, veiled, last = self.messages
+        count, fresh, drop = self.layout.count, self.fresh, self.words.drop
+        r_a, (r_k, r_v) = self._weights_mask(user), cached
+        old = len(r_k) - fresh
+        # What does not wait for the owner is done before it answers.
+        known = self.heads.scores(query, posted[0]) if old else query.new_empty(0)
+        mixed = self.heads.mix(r_a[..., :old], posted[1]) if old else query.new_zeros(())
+        a, new_k, new_v = talk.recv(post)
+        new_k, new_v = new_k + r_k[old:], new_v + r_v[old:]
+        half = self.heads.scores(a, r_k)
+        half[..., old:] += self.heads.scores(query, new_k)
+        if old:
+            half[..., :old] += known
+        packed = self.layout.packed(half) >> drop
+        talk.send(sent, packed - user.words(f"{self.label}.halves", count))
+        (words,) = talk.recv(shown)
+        seen = wrap(words + user.words(f"{self.label}.veil", count), self.words.seen_bytes)
         weights = self._softmax(seen)
-        talk.send(weights - user.words(f"{self.label}.cover", count))
-        (masked,) = talk.recv((count,))
-        mixed = self.heads.mix(self.layout.dense(masked), r_v)
-        mixed += self.heads.mix(self._weights_mask(user), values)
-        talk.send(mixed - user.words(f"{self.label}.rest", *self._query))
+        talk.send(weighed, weights - user.words(f"{self.label}.cover", count))
+        (masked,) = talk.recv(veiled)
+        mixed = mixed + self.heads.mix(r_a[..., old:], new_v)
+        mixed += self.heads.mix(self.layout.dense(masked), r_v)
+        talk.send(last, mixed - user.words(f"{self.label}.rest", *self._query))
         return new_k, new_v, seen
 
     def _softmax(self, seen: Tensor) -> Tensor:
         """Turn permuted scores into weights, segment by segment."""
-        slots = self.layout.slots
-        scores = torch.full(slots.shape, -torch.inf, dtype=torch.float64)
-        scores[slots] = ring.decode(seen, frac_bits=self.score_bits)
-        weights = scores.softmax(2)[slots]
-        return ring.encode(weights, frac_bits=self.weight_bits)
+        scores = ring.decode(seen, frac_bits=self.words.seen_bits)
+        weights = self.layout.segments(scores, -torch.inf).softmax(2)
+        return encode(self.layout.flat(weights), self.words.weight_bits)
 
     def _owner_masks(self, owner: Tape) -> tuple[Tensor, Tensor]:
         s_a = self.layout.dense(owner.words(f"{self.label}.blind.a", self.layout.count))

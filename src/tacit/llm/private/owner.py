@@ -7,17 +7,18 @@ import torch
 from torch import Tensor
 
 from tacit.errors import DisagreementError, FrameError
-from tacit.llm.private.blueprint import Item
 from tacit.llm.private.crew import Crew
 from tacit.llm.private.homomorphic import Names, pieces
+from tacit.llm.private.narrow import Item
 from tacit.llm.private.order import ORDER_WORDS, Order, read_order
 from tacit.llm.private.parcel import Channel, recv_parcel
 from tacit.llm.private.seats import BY_BFV, CLOSE, COMMAND_BYTES, NAME, RUN, STEP, Seats, channel
-from tacit.llm.private.serving import LayerStock, Serving, Stock
+from tacit.llm.private.serving import Serving
 from tacit.llm.private.setup import Kept, OwnerVault, agree_on, give_weights, send_key
 from tacit.llm.private.shelf import Shelf
+from tacit.llm.private.stock import Stock, stock_layer, stock_order
 from tacit.llm.private.tape import Tape
-from tacit.llm.private.transfer import cover, pads
+from tacit.llm.private.transfer import cover
 from tacit.llm.private.turns import Turns
 from tacit.party import Session
 from tacit.ring import KEY_BYTES, Prg, from_bytes
@@ -35,7 +36,8 @@ def serve_owner(session: Session, vault: OwnerVault, *, seats: Seats | None = No
         give_weights(session, seats, vault)
     with Crew(session) as crew:
         while True:
-            index, number, kept = (int(word) for word in session.recv(seats.user, "llm/open", (3,)))
+            words = session.recv(seats.dealer, "llm/open", (3,))
+            index, number, kept = (int(word) for word in words)
             if index < 0:
                 return
             memory = _keep(vault, seats, number, is_kept=kept > 0)
@@ -51,10 +53,13 @@ def _keep(vault: OwnerVault, seats: Seats, number: int, *, is_kept: bool) -> Kep
             raise DisagreementError(
                 seats.user, "asks for a conversation that is not kept here; it has to begin anew"
             )
-        return vault.conversations[number]
+        kept = vault.conversations[number]
+        vault.keep(number, kept)
+        return kept
     plan = vault.plan
-    kept = Kept(Prg.from_os().bytes(KEY_BYTES), Shelf(plan.architecture.layers, plan.heads))
-    vault.conversations[number] = kept
+    shelf = Shelf(plan.architecture.layers, plan.heads, plan.device)
+    kept = Kept(Prg.from_os().bytes(KEY_BYTES), shelf)
+    vault.keep(number, kept)
     return kept
 
 
@@ -67,9 +72,10 @@ class _Conversation:
         self._session, self._seats, self._vault, self._index = session, seats, vault, index
         self._plan = vault.plan
         self._kept = kept
+        self._holder = kept.take_over()
         self._prg = Prg(kept.key)
         send_key(session, seats.dealer, f"{channel('key', index)}/owner", kept.key)
-        self._talk = Channel(session, seats.user, channel("run", index))
+        self._talk = Channel(session, seats.user, channel("run", index), self._plan.device)
         self._serving = Serving(
             self._plan, vault.weights, vault.ring.biases, self._talk, kept.cached
         )
@@ -90,13 +96,11 @@ class _Conversation:
     def _take_all(self) -> None:
         user, tag = self._seats.user, f"{channel('ctl', self._index)}/order"
         while True:
-            words = self._session.recv(user, tag, (1 + ORDER_WORDS,))
+            words = self._session.recv(self._seats.dealer, tag, (1 + ORDER_WORDS,))
             if int(words[0]):
                 return
             order = read_order(words[1:], sender=user, architecture=self._plan.architecture)
-            if order.number <= self._kept.last_order:
-                raise FrameError(user, f"made order {order.number} twice; masks are used once")
-            self._kept.last_order = order.number
+            self._kept.take_order(order.number, holder=self._holder, user=user)
             stock = self._receive(order)
             with self._changed:
                 self._stocks[order.number] = stock
@@ -113,6 +117,7 @@ class _Conversation:
         while True:
             op, number, run, shift, hot = self._command(turns)
             if op == CLOSE:
+                self._kept.is_open = False
                 return
             if op != RUN and previous is not None:
                 self._talk.after_send = self._namer(*previous, shift)
@@ -143,7 +148,7 @@ class _Conversation:
         row_bytes = self._plan.architecture.vocab * wide
         if size != COMMAND_BYTES + rows * row_bytes:
             raise FrameError(user, f"{tag}: command {op} came with {size} bytes")
-        hot = octets[COMMAND_BYTES:].view(rows, row_bytes)
+        hot = octets[COMMAND_BYTES:].view(rows, row_bytes).to(self._plan.device)
         return op, number, run, shift, hot
 
     def _wait_for(self, number: int) -> Stock:
@@ -158,7 +163,7 @@ class _Conversation:
 
     def _namer(self, stock: Stock, run: int, shift: int) -> Callable[[], None]:
         """Return what sends the padded order of a run, once something more urgent has left."""
-        order = stock.score["vocab"][stock.order.scores - stock.order.runs + run]
+        order = stock.names[stock.order.scores - stock.order.runs + run]
 
         def send() -> None:
             if shift == BY_BFV:
@@ -182,42 +187,25 @@ class _Conversation:
 
     def _receive(self, order: Order) -> Stock:
         plan, prg = self._plan, self._prg.fork(f"order {order.number}")
-        tape = Tape(prg, keeps=True)
+        tape = Tape(prg, keeps=True, device=plan.device)
         head = self._parcels(order, "head", plan.dealt_head(order), plan.corrected_head(order))
         layers = []
         for layer in range(plan.architecture.layers):
-            dealt, corrected = self._parcels(
+            parcels = self._parcels(
                 order, str(layer), plan.dealt(order, layer), plan.corrected(order)
             )
-            if not order.is_prompt:
-                for run in range(order.runs):
-                    plan.attention(layer, order, run).draw_owner(tape)
-            layers.append(
-                LayerStock(
-                    dealt=dealt,
-                    corrected=corrected,
-                    project=plan.project(layer).orders(tape, order.rows),
-                    feeds=[one.orders(tape, order.rows) for one in plan.feeds(layer)],
-                )
-            )
-        last = plan.last_norm()
-        return Stock(
-            order=order,
-            tape=tape,
-            head=head,
-            layers=layers,
-            tail=self._parcels(order, "tail", plan.dealt_tail(order), plan.corrected_tail(order)),
-            last={} if last is None else last.orders(tape, order.scores),
-            score=plan.score().orders(tape, order.scores),
-            pads=pads(tape, order.runs, plan.architecture.vocab),
-        )
+            layers.append(stock_layer(plan, order, layer, tape, parcels))
+        tail = self._parcels(order, "tail", plan.dealt_tail(order), plan.corrected_tail(order))
+        return stock_order(plan, order, tape, head=head, layers=layers, tail=tail)
 
     def _parcels(
         self, order: Order, part: str, dealt: list[Item], corrected: list[Item]
     ) -> tuple[list[Tensor], list[Tensor]]:
-        name = f"{order.number}.{part}"
+        name, device = f"{order.number}.{part}", self._plan.device
         tags = f"{channel('deal', self._index)}/{name}", f"{channel('fix', self._index)}/{name}"
-        return (
-            recv_parcel(self._session, self._seats.dealer, tags[0], dealt) if dealt else [],
-            recv_parcel(self._session, self._seats.user, tags[1], corrected) if corrected else [],
+        wanted = ((self._seats.dealer, tags[0], dealt), (self._seats.user, tags[1], corrected))
+        first, second = (
+            recv_parcel(self._session, peer, tag, items, device) if items else []
+            for peer, tag, items in wanted
         )
+        return first, second

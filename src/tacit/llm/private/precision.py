@@ -25,6 +25,7 @@ class Precision:
         attention: attention weights.
         skip: the residual stream after the user's look.
         span: bits in front of the point, sign included, on wires with words of their own length.
+        look: what the user sees at least of a normalised wire; the bits below need not travel.
     """
 
     activation: int = 16
@@ -34,6 +35,7 @@ class Precision:
     attention: int = 14
     skip: int = 20
     span: int = 12
+    look: int = 20
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -86,13 +88,62 @@ class Precision:
         return 2 * (self.query + self.rotation)
 
     @property
+    def raw_look(self) -> int:
+        """Return what the user sees at least of a wire that it is still to divide by a norm."""
+        return self.look + 8
+
+    def word_bytes(self, frac_bits: int) -> int:
+        """Return the bytes of words with so many bits behind the point, and ``span`` before it."""
+        return min(WORD_BITS, frac_bits + self.span + 7) // 8
+
+    @property
     def narrow_bytes(self) -> int:
         """Return the bytes of a word on wires that only feed an activation."""
-        return min(8, -(-(self.stream + self.span) // 8))
+        return self.word_bytes(self.stream)
+
+    def words(self, score_bits: int, value_bytes: int) -> "Words":
+        """Return the words of attention, given the bits of its scores."""
+        return Words(
+            score_bits=score_bits,
+            weight_bits=self.attention,
+            key_bytes=-(-(score_bits + SCORE_SPAN) // 8),
+            seen_bytes=-(-(min(self.look, score_bits) + SCORE_SPAN) // 8),
+            value_bytes=value_bytes,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Words:
+    """Bits and bytes of the wires of attention.
+
+    Attributes:
+        score_bits: fraction bits of the product of a query and a key.
+        weight_bits: fraction bits of attention weights.
+        key_bytes: bytes of a word of queries and keys.
+        seen_bytes: bytes of a word of the scores that the user sees.
+        value_bytes: bytes of a word of values, weights and what they give.
+    """
+
+    score_bits: int
+    weight_bits: int
+    key_bytes: int
+    seen_bytes: int
+    value_bytes: int
+
+    @property
+    def drop(self) -> int:
+        """Return how many low bits all shares of the scores lose; softmax ignores what all lose."""
+        return max(0, self.score_bits + SCORE_SPAN - 8 * self.seen_bytes)
+
+    @property
+    def seen_bits(self) -> int:
+        """Return the fraction bits of the scores that the user sees."""
+        return self.score_bits - self.drop
 
 
 COMPACT = Precision(activation=13, weight=15)
 """40-bit words in front of activations, and weights that fit two bytes below 1 in magnitude."""
 
-BRIEF = Precision(activation=12, weight=12, query=12, attention=12, span=14)
-"""Few enough bits to merge a norm with the activation behind it: fewer messages, more error."""
+BRIEF = Precision(activation=11, weight=12, query=12, rotation=10, attention=11, span=13, look=11)
+"""Few enough bits to merge a norm with the activation behind it, or for words of 6 bytes at most
+where it cannot be: fewer messages and bytes, more error."""

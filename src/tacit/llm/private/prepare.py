@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from tacit.llm.private.blueprint import Blueprint, Item
+from tacit.llm.private.blueprint import Blueprint
 from tacit.llm.private.masks import (
     LayerMasks,
     draw_layer,
@@ -14,6 +14,7 @@ from tacit.llm.private.masks import (
     noise,
     scored_rows,
 )
+from tacit.llm.private.narrow import Item
 from tacit.llm.private.order import Order
 from tacit.llm.private.shelf import Shelf
 from tacit.llm.private.tape import Tape
@@ -47,7 +48,8 @@ class Preparing:
     def prepare(self, order: Order) -> Iterator[tuple[list[Tensor], list[Item]] | Prepared]:
         """Yield the parcels of an order for the owner, and at the end what is needed to run it."""
         plan = self._plan
-        tape = Tape(self._prg.fork(f"order {order.number}"), keeps=True)
+        prg = self._prg.fork(f"order {order.number}")
+        tape = Tape(prg, keeps=True, device=plan.device)
         stream = first_stream(plan, tape, order, self._before)
         self._before = next_streams(plan, tape, order)[-1:]
         queries = []
@@ -65,8 +67,8 @@ class Preparing:
         """Draw what will be wanted online."""
         plan = self._plan
         for exchange in (plan.project(layer), *plan.feeds(layer)):
-            exchange.veils(tape, order.rows)
-            exchange.covers(tape, order.rows)
+            exchange.veil(tape, order.rows)
+            exchange.cover(tape, order.rows)
         if not order.is_prompt:
             for run in range(order.runs):
                 plan.attention(layer, order, run).draw_user(tape)

@@ -6,12 +6,13 @@ values; `Half` sends the values only, and computes scores as `Incremental` does.
 """
 
 from dataclasses import dataclass
-from math import prod
 
 from torch import Tensor
 
 from tacit import ring
 from tacit.llm.private.geometry import Grouped, Heads, Talk, grouped, inner, multiply
+from tacit.llm.private.narrow import Item, encode, wrap
+from tacit.llm.private.precision import Words
 from tacit.llm.private.tape import Tape
 
 
@@ -27,8 +28,7 @@ class Weighting:
     label: str
     heads: Heads
     n: int
-    score_bits: int
-    weight_bits: int
+    words: Words
 
     @property
     def value_shape(self) -> tuple[int, ...]:
@@ -44,6 +44,27 @@ class Weighting:
     def out_shape(self) -> tuple[int, ...]:
         """Return the shape of the permuted result."""
         return (self.heads.groups, self.heads.size, self.heads.dim)
+
+    @property
+    def value_item(self) -> Item:
+        """Return what permuted values are in a message."""
+        return Item(self.value_shape, self.words.value_bytes)
+
+    @property
+    def seen_item(self) -> Item:
+        """Return what permuted scores are in a message."""
+        return Item(self.score_shape, self.words.seen_bytes)
+
+    @property
+    def rest_item(self) -> Item:
+        """Return what corrects the result in a parcel."""
+        return Item((self.heads.count, self.heads.dim), self.words.value_bytes)
+
+    @property
+    def answer(self) -> list[Item]:
+        """Return the user's answer: weights, and what they give."""
+        value = self.words.value_bytes
+        return [Item(self.score_shape, value), Item(self.out_shape, value)]
 
     def order(self, owner: Tape) -> Grouped:
         """Draw the secret order."""
@@ -79,8 +100,8 @@ class Weighting:
 
     def weigh(self, user: Tape, seen: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Answer, as the user, to permuted scores and masked values."""
-        scores = ring.decode(seen, frac_bits=self.score_bits)
-        weights = ring.encode(scores.softmax(2), frac_bits=self.weight_bits)
+        scores = ring.decode(seen, frac_bits=self.words.seen_bits)
+        weights = encode(scores.softmax(2), self.words.weight_bits)
         mixed = multiply(weights, values)
         return weights - self._cover(user), mixed - self._rest(user)
 
@@ -88,7 +109,7 @@ class Weighting:
         """Turn the user's answer, as the owner, into its share of the result: (1, heads·dim)."""
         weights, mixed = answer
         mixed = order.undo(mixed - multiply(weights, self.blind(owner, "v")))
-        return (mixed + rest.view_as(mixed)).view(1, -1)
+        return (mixed + rest).view(1, -1)
 
     def _cover(self, user: Tape) -> Tensor:
         return user.words(f"{self.label}.cover", *self.score_shape)
@@ -110,17 +131,18 @@ class Resent:
     weighting: Weighting
 
     @property
-    def dealt_words(self) -> int:
-        """Return what the dealer sends to the owner."""
-        w = self.weighting
-        return 2 * w.heads.count * w.heads.dim + 2 * prod(w.value_shape) + prod(w.score_shape)
+    def dealt(self) -> list[Item]:
+        """List what the dealer sends to the owner."""
+        w, keys = self.weighting, self.weighting.words.key_bytes
+        query, cached = Item(w.out_shape, keys), Item(w.value_shape, keys)
+        return [query, cached, w.value_item, Item(w.score_shape, keys), w.rest_item]
 
     @property
-    def message_words(self) -> tuple[int, ...]:
-        """Return the size of every online message, the owner's first, then in turn."""
-        w = self.weighting
-        query, scores = prod(w.out_shape), prod(w.score_shape)
-        return (query + 2 * prod(w.value_shape) + scores, scores + query)
+    def messages(self) -> list[list[Item]]:
+        """List every online message, the owner's first, then in turn."""
+        w, keys = self.weighting, self.weighting.words.key_bytes
+        query, cached = Item(w.out_shape, keys), Item(w.value_shape, keys)
+        return [[query, cached, w.value_item, w.seen_item], w.answer]
 
     def deal(
         self, user: Tape, owner: Tape, *, query: Tensor, cached: tuple[Tensor, Tensor], out: Tensor
@@ -131,14 +153,13 @@ class Resent:
         r_q, r_k = self._fresh_query(user), w.fresh(user, "k")
         s_q, s_k = self._blind_query(owner), w.blind(owner, "k")
         crossed = inner(s_q, r_k) + inner(r_q, s_k)
-        parts = [
+        return [
             order.queries(query[0]) - r_q,
             w.remask(user, order, cached[0], "k"),
             w.remask(user, order, cached[1], "v"),
             crossed - self._split(user),
             w.rest(user, owner, order, out),
         ]
-        return [part.reshape(-1) for part in parts]
 
     def draw_owner(self, owner: Tape) -> None:
         """Draw beforehand what `serve` will want."""
@@ -157,34 +178,30 @@ class Resent:
         self,
         talk: Talk,
         owner: Tape,
-        dealt: Tensor,
+        dealt: list[Tensor],
         *,
         query: Tensor,
         cached: tuple[Tensor, Tensor],
     ) -> Tensor:
         """Compute as the owner, from its shares; returns its share of the result."""
-        w = self.weighting
-        shapes = (w.out_shape, w.value_shape, w.value_shape, w.score_shape)
-        sizes = [prod(shape) for shape in shapes]
-        *parts, rest = dealt.split_with_sizes([*sizes, dealt.numel() - sum(sizes)])
-        d_q, d_k, d_v, d_z = (part.view(shape) for part, shape in zip(parts, shapes, strict=True))
+        w, (shown, answer) = self.weighting, self.messages
+        d_q, d_k, d_v, d_z, rest = dealt
         order = w.order(owner)
         q, k = order.queries(query[0]) + d_q, order.cached(cached[0]) + d_k
         v = order.cached(cached[1]) + d_v
-        own = inner(q, k) - d_z
-        talk.send(
-            q + self._blind_query(owner), k + w.blind(owner, "k"), v + w.blind(owner, "v"), own
-        )
-        return w.collect(owner, order, rest, talk.recv(w.score_shape, w.out_shape))
+        own = (inner(q, k) - d_z) >> w.words.drop
+        s_q, s_k, s_v = self._blind_query(owner), w.blind(owner, "k"), w.blind(owner, "v")
+        talk.send(shown, q + s_q, k + s_k, v + s_v, own)
+        return w.collect(owner, order, rest, talk.recv(answer))
 
     def ask(self, talk: Talk, user: Tape) -> Tensor:
         """Compute as the user; returns the scores it saw."""
-        w = self.weighting
-        a, b, c, own = talk.recv(w.out_shape, w.value_shape, w.value_shape, w.score_shape)
-        r_q, r_k = self._fresh_query(user), w.fresh(user, "k")
-        seen = own + inner(a, r_k) - self._split(user)
-        seen += inner(r_q, b + r_k)
-        talk.send(*w.weigh(user, seen, c + w.fresh(user, "v")))
+        w, (shown, answer) = self.weighting, self.messages
+        r_q, r_k, r_v = self._fresh_query(user), w.fresh(user, "k"), w.fresh(user, "v")
+        a, b, c, own = talk.recv(shown)
+        half = inner(a, r_k) - self._split(user) + inner(r_q, b + r_k)
+        seen = wrap((half >> w.words.drop) + own, w.words.seen_bytes)
+        talk.send(answer, *w.weigh(user, seen, c + r_v))
         return seen
 
     def _fresh_query(self, user: Tape) -> Tensor:

@@ -1,53 +1,17 @@
 """The owner's online work: plain products with its weights, and one message per step."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from torch import Tensor
 
 from tacit.llm.private.blueprint import Blueprint
-from tacit.llm.private.exchange import Exchange
+from tacit.llm.private.exchange import Exchange, Look
 from tacit.llm.private.narrow import unpack
-from tacit.llm.private.order import Order
 from tacit.llm.private.parcel import Channel
 from tacit.llm.private.resent import Resent
 from tacit.llm.private.shelf import Shelf
-from tacit.llm.private.tape import Tape
+from tacit.llm.private.stock import LayerStock, Stock
 from tacit.llm.private.weights import Weights
-
-Orders = dict[str, Tensor]
-
-
-@dataclass(frozen=True, eq=False)
-class LayerStock:
-    """One layer's material: what dealer and user sent, and the secret orders."""
-
-    dealt: list[Tensor]
-    corrected: list[Tensor]
-    project: Orders
-    feeds: list[Orders]
-
-
-@dataclass(frozen=True, eq=False)
-class Stock:
-    """The owner's material for one order."""
-
-    order: Order
-    tape: Tape
-    head: tuple[list[Tensor], list[Tensor]]  # dealt, corrected
-    layers: list[LayerStock]
-    tail: tuple[list[Tensor], list[Tensor]]
-    last: Orders
-    score: Orders
-    pads: Tensor
-
-    def rows(self, run: int) -> slice:
-        """Return which rows belong to a run."""
-        return slice(0, self.order.rows) if self.order.is_prompt else slice(run, run + 1)
-
-    def scored(self, run: int) -> slice:
-        """Return which rows of scores belong to a run."""
-        return slice(0, self.order.scores) if self.order.is_prompt else slice(run, run + 1)
 
 
 class Serving:
@@ -67,26 +31,22 @@ class Serving:
     ) -> None:
         self._plan = plan
         self._weights = weights
-        self._biases = biases
+        self._biases = {name: bias.to(plan.device) for name, bias in biases.items()}
         self._talk = talk
         self._cached = cached
 
     def embed_prompt(self, stock: Stock, hot: Tensor) -> Tensor:
         """Return the owner's share of the stream for the tokens of a prompt."""
-        (dealt,), (corrected,) = stock.head
-        wide = self._plan.wide_bytes
-        words = unpack(hot.view(len(hot), -1, wide), wide)
-        stream = self._weights.apply("embed", words) + corrected + dealt
+        assert stock.first is not None  # noqa: S101 - the order is a prompt
+        words = unpack(hot, self._plan.wide_bytes)
+        stream = self._weights.apply("embed", words) + stock.first
         return self._placed(stream, stock.order.past)
 
     def embed_choice(self, stock: Stock, run: int, answer: Tensor) -> Tensor:
         """Return the owner's share of the stream for the token that was chosen after a run."""
-        chosen = slice(run, run + 1)
-        first = stock.order.scores - stock.order.runs
-        orders = {name: part[first:][chosen] for name, part in stock.score.items()}
-        dealt, corrected = stock.tail
-        (hot,) = self._plan.choose().take(orders, dealt[-2][chosen], answer)
-        stream = self._weights.apply("embed", hot) + corrected[1][chosen] + dealt[-1][chosen]
+        at = slice(run, run + 1)
+        (hot,) = self._plan.choose().take(stock.chosen.at(at), answer)
+        stream = self._weights.apply("embed", hot) + stock.following[at]
         past = stock.order.end if stock.order.is_prompt else stock.order.past + run + 1
         return self._placed(stream, past)
 
@@ -101,25 +61,19 @@ class Serving:
         bias = self._biases.get(name)
         return out if bias is None else out + bias
 
-    def _exchange(
-        self, exchange: Exchange, orders: Orders, dealt: Tensor, shown: list[Tensor]
-    ) -> list[Tensor]:
-        self._talk.send_bytes(exchange.show(orders, dealt, shown))
-        rows = shown[0].shape[0]
-        answer = self._talk.recv_bytes(rows, exchange.answer_bytes)
-        return exchange.take(orders, dealt, answer)
+    def _exchange(self, exchange: Exchange, look: Look, shown: list[Tensor]) -> list[Tensor]:
+        self._talk.send_bytes(exchange.show(look, shown))
+        answer = self._talk.recv_bytes(len(shown[0]), exchange.answer_bytes)
+        return exchange.take(look, answer)
 
     def _layer(self, stock: Stock, run: int, layer: int, stream: Tensor) -> Tensor:
         plan, p, rows = self._plan, self._plan.precision, stock.rows(run)
         material = stock.layers[layer]
-        after, mixed = material.dealt[-1], material.dealt[-1 - stock.order.runs : -1]
         c_qkv, c_o, c_up, c_down, *c_skips = (part[rows] for part in material.corrected)
         qkv = self._weights.apply(f"{layer}.qkv", stream) + c_qkv
         shown = [stream, *qkv.split_with_sizes([plan.inner, plan.kv, plan.kv], 1)]
-        q, k, v, *normed = self._exchange(
-            plan.project(layer), _at(material.project, rows), material.dealt[0][rows], shown
-        )
-        out = self._attend(stock, run, layer, self._with_bias(layer, [q, k, v]), mixed[run])
+        q, k, v, *normed = self._exchange(plan.project(layer), material.project.at(rows), shown)
+        out = self._attend(stock, run, layer, self._with_bias(layer, [q, k, v]))
         skip = stream
         if c_skips:
             skip = self._linear(f"{layer}.skip1", normed[0], c_skips[0])
@@ -129,26 +83,26 @@ class Serving:
             skip = self._linear(f"{layer}.skip2", h, c_skips[1])
         else:
             skip = kept << (p.stream - p.skip)
-        return skip + self._linear(f"{layer}.down", active, c_down) + after[rows]
+        return skip + self._linear(f"{layer}.down", active, c_down) + material.after[rows]
 
     def _feed(
         self, material: LayerStock, rows: slice, layer: int, stream: Tensor, corrected: Tensor
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return the activation's output, what it was fed, and the stream if that is kept."""
-        plan, dealt = self._plan, material.dealt
-        orders = [_at(one, rows) for one in material.feeds]
-        if plan.is_merged:
-            stream = stream + dealt[2][rows]
+        plan = self._plan
+        looks = [one.at(rows) for one in material.feeds]
+        if material.refed is not None:
+            stream = stream + material.refed[rows]
             up = self._linear(f"{layer}.up", stream, corrected)
             (merge,) = plan.feeds(layer)
             shown = [stream, *up.chunk(len(merge.reveals) - 1, 1)]
-            active, kept = self._exchange(merge, orders[0], dealt[1][rows], shown)
+            active, kept = self._exchange(merge, looks[0], shown)
             return active, stream, kept
         middle, activate = plan.feeds(layer)
-        h, *keep = self._exchange(middle, orders[0], dealt[1][rows], [stream])
+        h, *keep = self._exchange(middle, looks[0], [stream])
         up = self._linear(f"{layer}.up", h, corrected)
         branches = list(up.chunk(len(activate.reveals), 1))
-        (active,) = self._exchange(activate, orders[1], dealt[2][rows], branches)
+        (active,) = self._exchange(activate, looks[1], branches)
         return active, h, keep[0] if keep else None
 
     def _with_bias(self, layer: int, parts: list[Tensor]) -> list[Tensor]:
@@ -160,9 +114,8 @@ class Serving:
         added = bias.split_with_sizes([plan.inner, plan.kv, plan.kv])
         return [part + more for part, more in zip(parts, added, strict=True)]
 
-    def _attend(
-        self, stock: Stock, run: int, layer: int, qkv: list[Tensor], dealt: Tensor
-    ) -> Tensor:
+    def _attend(self, stock: Stock, run: int, layer: int, qkv: list[Tensor]) -> Tensor:
+        dealt = stock.layers[layer].mixed[run]
         plan, order, heads = self._plan, stock.order, self._plan.heads
         past = order.past if order.is_prompt else order.past + run
         query, keys, values = (part.view(len(part), -1, heads.dim) for part in qkv)
@@ -183,21 +136,15 @@ class Serving:
     def _score(self, stock: Stock, run: int, stream: Tensor) -> None:
         plan, rows = self._plan, stock.scored(run)
         stream = stream[-(rows.stop - rows.start) :]
-        dealt, (c_out, _) = stock.tail
-        last = plan.last_norm()
-        if last is not None:
-            (h,) = self._exchange(last, _at(stock.last, rows), dealt[0][rows], [stream])
-            shown = [self._linear("output", h, c_out[rows])]
+        corrected, last = stock.output[rows], plan.last_norm()
+        if last is not None and stock.last is not None:
+            (h,) = self._exchange(last, stock.last.at(rows), [stream])
+            shown = [self._linear("output", h, corrected)]
         else:
-            shown = [stream, self._linear("output", stream, c_out[rows])]
-        score = plan.score()
-        self._talk.send_bytes(score.show(_at(stock.score, rows), dealt[-3][rows], shown))
+            shown = [stream, self._linear("output", stream, corrected)]
+        self._talk.send_bytes(plan.score().show(stock.score.at(rows), shown))
 
     def _placed(self, stream: Tensor, at: int) -> Tensor:
         """Add learned positions, where a model has them."""
         positions = self._biases.get("positions")
         return stream if positions is None else stream + positions[at : at + len(stream)]
-
-
-def _at(orders: Orders, rows: slice) -> Orders:
-    return {name: part[rows] for name, part in orders.items()}

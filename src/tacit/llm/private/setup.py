@@ -1,12 +1,14 @@
 """Before the first conversation: agree on the model, mask its weights once, hand out keys."""
 
 import hashlib
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from tacit.errors import FrameError
 from tacit.llm.architecture import Architecture, LanguageModel
 from tacit.llm.private.blueprint import Blueprint
 from tacit.llm.private.precision import Precision
@@ -27,21 +29,56 @@ class Kept:
     key: bytes
     cached: Shelf
     last_order: int = -1
+    is_open: bool = True
+    holder: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take_over(self) -> int:
+        """Make whoever calls this the only one that the conversation goes on with."""
+        with self.lock:
+            self.holder += 1
+            return self.holder
+
+    def take_order(self, number: int, *, holder: int, user: str) -> None:
+        """Use an order's number, once and only here: its masks follow from it.
+
+        Raises:
+            FrameError: it was used before, or the conversation goes on elsewhere.
+        """
+        with self.lock:
+            if holder != self.holder:
+                raise FrameError(user, "opened this conversation again; it goes on there")
+            if number <= self.last_order:
+                raise FrameError(user, f"made order {number} twice; masks are used once")
+            self.last_order = number
 
 
 @dataclass(eq=False)
 class OwnerVault:
-    """What the owner keeps between sessions: its encoded model, its mask key, its caches."""
+    """What the owner keeps between sessions: its encoded model, its mask key, its caches.
+
+    Of the conversations that are not open, the ``most_closed`` that were used last are kept.
+    """
 
     ring: RingModel
     key: bytes
     weights: Weights
     conversations: dict[int, Kept] = field(default_factory=dict)
+    most_closed: int = 16
 
     @property
     def plan(self) -> Blueprint:
         """Return the steps of the model."""
-        return Blueprint(self.ring.architecture, self.ring.precision)
+        return Blueprint(self.ring.architecture, self.ring.precision, self.weights.device)
+
+    def keep(self, number: int, kept: Kept) -> None:
+        """Open a conversation, new or kept, and forget those that were closed longest ago."""
+        self.conversations.pop(number, None)
+        kept.is_open = True
+        self.conversations[number] = kept
+        closed = [old for old, one in self.conversations.items() if not one.is_open]
+        for old in closed[: max(0, len(closed) - self.most_closed)]:
+            del self.conversations[old]
 
     def fingerprint(self) -> bytes:
         """Name this masking: the user asks for the masked weights only if they are new to it."""

@@ -70,23 +70,21 @@ class Supply:
         return Ready(_await(prepared, on_wait, began), _await(arrived, on_wait, began))
 
     def close(self) -> None:
-        """Tell owner and dealer that nothing more will be ordered."""
+        """Tell the dealer, and through it the owner, that nothing more will be ordered."""
         session, seats = self._client.session, self._client.seats
         self._prepare.shutdown()
         self._arrive.shutdown()
-        last = torch.full_like(_note(None), 1)
-        for peer in (seats.owner, seats.dealer):
-            session.send(peer, f"{channel('ctl', self._index)}/order", last, phase="offline")
+        last, tag = torch.full_like(_note(None), 1), f"{channel('ctl', self._index)}/order"
+        session.send(seats.dealer, tag, last, phase="offline")
 
     def _top_up(self) -> None:
         while len(self._out) < self._client.ahead.blocks:
             order = next(self._orders, None)
             if order is None:
                 return
-            session, seats = self._client.session, self._client.seats
-            for peer in (seats.dealer, seats.owner):
-                tag = f"{channel('ctl', self._index)}/order"
-                session.send(peer, tag, _note(order), phase="offline")
+            session, dealer = self._client.session, self._client.seats.dealer
+            tag = f"{channel('ctl', self._index)}/order"
+            session.send(dealer, tag, _note(order), phase="offline")
             self._out.append(
                 (
                     self._prepare.submit(self._make, order),

@@ -94,22 +94,24 @@ class Weights:
             if isinstance(matrix, Factor):
                 self._factors[name] = matrix
             elif matrix.shape[0] == 1 and "skip" in name:
-                self._diagonals[name] = matrix
+                self._diagonals[name] = matrix.to(device)
             else:
                 self._factors[name] = ring.prepare(matrix.to(device))
+
+    @property
+    def device(self) -> torch.device:
+        """Return where the matrices are, and where all that meets them has to be."""
+        return self._device
 
     def factor(self, name: str) -> Factor:
         """Return a matrix as it lies on the device."""
         return self._factors[name]
 
     def apply(self, name: str, rows: Tensor) -> Tensor:
-        """Multiply rows (rows, inputs) by a matrix: (rows, outputs), all in host memory.
-
-        Only the matrices live on a device: everything else is short, and on its way to a link.
-        """
+        """Multiply rows (rows, inputs) by a matrix: (rows, outputs), all on the device."""
         if name in self._diagonals:
             return rows * self._diagonals[name]
-        return ring.matmul(rows.to(self._device), self._factors[name]).cpu()
+        return ring.matmul(rows, self._factors[name])
 
 
 def draw_masks(a: Architecture, key: bytes) -> Iterator[tuple[str, Tensor]]:

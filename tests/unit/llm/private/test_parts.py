@@ -23,8 +23,10 @@ from tacit.llm.private import (
     serve_owner,
 )
 from tacit.llm.private.blueprint import Blueprint
-from tacit.llm.private.narrow import pack, unpack
+from tacit.llm.private.exchange import Exchange, Reveal
+from tacit.llm.private.narrow import Item, join, pack, split, sum_bytes, unpack
 from tacit.llm.private.order import read_order
+from tacit.llm.private.setup import Kept
 from tacit.llm.private.shelf import Shelf
 from tacit.llm.private.tape import Tape
 from tacit.llm.private.transfer import cover, deal_pads, pads, picks, shift_of, uncover
@@ -38,7 +40,7 @@ def test_words_of_few_bytes_add_as_they_should(nbytes, values):
     words = torch.tensor(values)
     modulus = 1 << (8 * nbytes)
     packed = pack(words, nbytes)
-    assert packed.shape == (len(values), nbytes)
+    assert packed.shape == (len(values) * nbytes,)
     back = unpack(packed, nbytes)
     assert [(int(a) - b) % modulus for a, b in zip(back, values, strict=True)] == [0] * len(values)
     assert int(back.abs().max()) <= modulus // 2 or nbytes == 8
@@ -46,8 +48,52 @@ def test_words_of_few_bytes_add_as_they_should(nbytes, values):
 
 def test_words_may_start_anywhere_in_a_message():
     words = torch.tensor([1, -2, 3])
-    message = torch.cat([torch.zeros(3, dtype=torch.uint8), pack(words, 8).view(-1)])
-    assert unpack(message[3:].view(3, 8), 8).tolist() == [1, -2, 3]
+    for nbytes in range(1, 9):
+        message = torch.cat([torch.zeros(3, dtype=torch.uint8), pack(words, nbytes)])
+        assert unpack(message[3:], nbytes).tolist() == [1, -2, 3]
+
+
+@given(st.lists(st.tuples(st.integers(1, 8), st.integers(0, 5)), min_size=1, max_size=4))
+def test_a_message_of_several_tensors_comes_apart_as_it_was_put_together(sizes):
+    items = [Item((rows, 3), nbytes) for nbytes, rows in sizes]
+    parts = [torch.arange(rows * 3).view(rows, 3) - 4 for _, rows in sizes]
+    octets = join(parts, items)
+    assert len(octets) == sum_bytes(items)
+    for part, back in zip(parts, split(octets, items), strict=True):
+        assert torch.equal(part, back)
+
+
+@given(st.integers(1, 30), st.integers(0, 2**32), st.floats(-500, 500))
+def test_a_shown_wire_is_rounded_up_or_down_and_never_wraps(drop, seed, value):
+    """Both shares lose their low bits; what is left differs from the value by one at most."""
+    reveal = Reveal("x", 8, "x", 34, nbytes=-(-(34 + 12 - drop) // 8), drop=drop)
+    exchange = Exchange("e", (reveal,), ())
+    word = round(value * 2**34)
+    share = torch.randint(-(2**63), 2**63 - 1, (1, 8), generator=torch.manual_seed(seed))
+    user, owner = Tape(Prg(b"u" * 16)), Tape(Prg(b"o" * 16))
+    orders = exchange.orders(owner, 1)
+    look = exchange.look(orders, exchange.deal(user, orders, [share], 1))
+    shown = exchange.show(look, [word - share])
+    (seen,) = exchange.see(exchange.veil(user, 1), shown)
+    assert all(abs(int(one) - word / 2**drop) <= 1 for one in seen[0])
+
+
+def test_long_rows_are_put_in_order_as_short_ones_are():
+    keys = Tape(Prg(b"c" * 16)).words("x", 2, 40_000)
+    drawn = Tape(Prg(b"c" * 16)).shuffles("x", 2, 40_000)
+    assert torch.equal(drawn, keys.argsort(1))
+
+
+def test_an_owner_forgets_what_was_closed_longest_ago():
+    vault = open_vault(tiny("llama"))
+    vault.most_closed = 2
+    kept = [Kept(b"k" * 16, Shelf(1, vault.plan.heads)) for _ in range(5)]
+    for number, one in enumerate(kept):
+        vault.keep(number, one)
+    for one in kept[:4]:
+        one.is_open = False
+    vault.keep(1, kept[1])
+    assert list(vault.conversations) == [2, 3, 4, 1]
 
 
 def test_two_tapes_of_one_key_draw_the_same_whether_they_keep_or_not():

@@ -82,7 +82,7 @@ def private_perplexity(model, ids):
     orders, original = [], Serving._score
 
     def noting(self, stock, run, stream):
-        orders.append(stock.score["vocab"])
+        orders.append(stock.names)
         return original(self, stock, run, stream)
 
     def talk(client):
