@@ -24,6 +24,18 @@ def _audit() -> Kind[Any]:
     return Kind(record=AuditJob, check_inputs=audit.check_inputs, run=audit.run)
 
 
+def _infer() -> Kind[Any]:
+    from tacit.cli import infer
+    from tacit.cli.infer_job import InferJob
+
+    return Kind(
+        record=InferJob,
+        check_inputs=infer.check_inputs,
+        take_part=infer.take_part,
+        complete=infer.complete,
+    )
+
+
 def _predict() -> Kind[Any]:
     from tacit.cli import forecast, predict
     from tacit.cli.predict_job import PredictJob
@@ -79,6 +91,7 @@ def _split() -> Kind[Any]:
 KINDS: Mapping[str, Callable[[], Kind[Any]]] = {
     "audit": _audit,
     "federated": _federated,
+    "infer": _infer,
     "predict": _predict,
     "split": _split,
     "serve": _serve,

@@ -1,0 +1,167 @@
+"""Jobs of kind "infer": a network made private, from a job file."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tacit.cli import folder
+from tacit.cli.infer_job import InferJob
+from tacit.cli.kind import Part, Place
+from tacit.errors import ConfigError, DataError
+from tacit.learn import Dataset, load_dataset, load_file
+from tacit.learn.private import secure
+from tacit.learn.private.summary import wilson
+from tacit.learn.training import parse_layers
+from tacit.party import Session
+from tacit.result import Metric, Result
+
+
+def check_inputs(job: InferJob, parties: Sequence[str]) -> None:
+    """Make sure that the owners among these parties say where their input is, and that it is."""
+    if job.data.owner in parties:
+        if job.data.set is None and job.data.file is None:
+            raise ConfigError("data: wanted 'set' or 'file', got neither")
+        _check_file(job.data.file, "data.file")
+    if job.model.owner in parties:
+        if job.model.file is None:
+            raise ConfigError(f"model.file: missing; {job.model.owner!r} owns the model")
+        _check_file(job.model.file, "model.file")
+
+
+def take_part(session: Session, job: InferJob, place: Place) -> Part:
+    """Do one party's part."""
+    x, labels = None, None
+    module = _network(job)
+    with session.progress.stage("load"):
+        if session.me == job.data.owner:
+            x, labels = load_rows(job, place.search)
+        if session.me == job.model.owner:
+            load_weights(module, job)
+    private = secure(
+        module.double(),
+        protocol=job.protocol.kind,
+        crew=job.crew,
+        reveal=job.protocol.reveal,
+        frac_bits=job.ring.frac_bits,
+        input_bound=job.data.bound,
+        cap=job.model.cap,
+    )
+    answer = private.join(session, x)
+    files = {} if answer.values is None else {folder.PREDICTIONS: _table(answer.values, labels)}
+    result = replace(
+        answer.result,
+        kind="infer",
+        name=job.job.name,
+        launched=place.launched,
+        utility=() if answer.values is None else _measure(answer.values, labels),
+    )
+    return Part(result=result, files=files)
+
+
+def complete(job: InferJob, result: Result, stage: Path, search: Sequence[Path]) -> Result:
+    """Put the plaintext answers beside the private ones, if the job wants it."""
+    answers = stage / folder.PREDICTIONS
+    if job.report.compare != "plain" or not answers.exists():
+        return result
+    x, labels = load_rows(job, search)
+    module = _network(job).double()
+    load_weights(module, job)
+    with torch.no_grad():
+        plain = module.eval()(x)
+    lines = answers.read_text(encoding="utf-8").splitlines()[1:]
+    private = torch.tensor([float(line.split(",")[1]) for line in lines], dtype=torch.float64)
+    classes = plain.argmax(dim=-1).double()
+    reference = None
+    if labels is not None:
+        reference = float((classes == torch.from_numpy(labels)).double().mean())
+    utility = tuple(replace(metric, reference=reference) for metric in result.utility)
+    same = Metric(
+        name="classes equal to plaintext",
+        value=float((private == classes).double().mean()),
+        unit="share",
+        samples=len(classes),
+        reference=1.0,
+    )
+    return replace(result, utility=(*utility, same))
+
+
+def load_rows(job: InferJob, search: Sequence[Path]) -> tuple[Tensor, "np.ndarray | None"]:
+    """Load the rows, and their classes where they are known."""
+    dataset = _dataset(job, search)
+    stretch = slice(*(job.data.rows or (0, len(dataset.features))))
+    features = dataset.scaled()[stretch]
+    features = features.reshape(len(features), *(job.data.shape or job.model.inputs))
+    labels = dataset.labels[stretch] if dataset.is_labelled else None
+    if not len(features):
+        raise DataError(f"{dataset.name}: no rows are left")
+    return torch.from_numpy(np.ascontiguousarray(features)), labels
+
+
+def load_weights(module: nn.Module, job: InferJob) -> None:
+    """Put the owner's weights into the network.
+
+    Raises:
+        DataError: the file cannot be read, or its arrays are not those of the layers.
+    """
+    if job.model.file is None:
+        raise ConfigError("the job names no model; wanted model.file")
+    try:
+        with np.load(job.model.file, allow_pickle=False) as arrays:
+            tensors = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+        found = {name.replace("/", "."): tensor for name, tensor in tensors.items()}
+        module.load_state_dict(found)
+    except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{job.model.file} does not hold the weights of these layers: {error}"
+        ) from error
+
+
+def _network(job: InferJob) -> nn.Module:
+    return parse_layers(job.model.layers, job.model.inputs, seed=0)
+
+
+def _dataset(job: InferJob, search: Sequence[Path]) -> Dataset:
+    if job.data.set is not None:
+        return load_dataset(job.data.set, search)
+    if job.data.file is not None:
+        return load_file(job.data.file, label=job.data.label)
+    raise ConfigError("the job names no data; wanted 'set' or 'file'")
+
+
+def _table(values: Tensor, labels: "np.ndarray | None") -> str:
+    """Write a line per row: its class, its scores if they were opened, its label if known."""
+    scores = values if values.dim() > 1 else None
+    classes = values if scores is None else scores.argmax(dim=-1)
+    heads = ["row", "class"]
+    columns = [
+        [str(row) for row in range(1, len(classes) + 1)],
+        [str(int(one)) for one in classes.tolist()],
+    ]
+    if scores is not None:
+        heads += [f"score {at}" for at in range(scores.shape[1])]
+        columns += [[repr(value) for value in column] for column in scores.T.tolist()]
+    if labels is not None:
+        heads.append("label")
+        columns.append([str(label) for label in labels.tolist()])
+    return "\n".join([",".join(heads), *map(",".join, zip(*columns, strict=True))]) + "\n"
+
+
+def _measure(values: Tensor, labels: "np.ndarray | None") -> tuple[Metric, ...]:
+    if labels is None:
+        return ()
+    classes = values if values.dim() == 1 else values.argmax(dim=-1)
+    right, count = int((classes == torch.from_numpy(labels)).sum()), len(labels)
+    low, high = wilson(right, count)
+    value = right / count
+    return (
+        Metric(name="accuracy", value=value, unit="fraction", samples=count, low=low, high=high),
+    )
+
+
+def _check_file(path: Path | None, key: str) -> None:
+    if path is not None and not path.is_file():
+        raise DataError(f"{key}: no such file: {path} (looked for from {Path.cwd()})")
