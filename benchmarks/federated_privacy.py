@@ -39,6 +39,7 @@ from tacit.learn.federated import (
 )
 from tacit.learn.federated.privacy import make_grid
 from tacit.learn.partition import Partition, divide
+from tacit.ring import KEY_BYTES, Prg
 
 MODES: tuple[Privacy, ...] = ("none", "central", "local", "local-adaptive", "shuffle")
 CLIP, DELTA = 1.0, 1e-3
@@ -114,7 +115,7 @@ def run_once(
     begun = time.perf_counter()
     aggregator = find_aggregator("shuffled" if mode == "shuffle" else "plain")
     outcome = run_course(
-        Hall(learner, aggregator, drop_rate=0.0, generator=generator),
+        Hall(learner, aggregator, drop_rate=0.0, prg=Prg(seed.to_bytes(KEY_BYTES, "big"))),
         learner.first_weights(),
         terms,
         Course(rounds=options.rounds),

@@ -117,7 +117,7 @@ class FederatedTrainer:
                 learner,
                 find_aggregator(job.federated.aggregator),
                 drop_rate=job.federated.simulated_drops,
-                generator=generator,
+                prg=Prg(seed.to_bytes(KEY_BYTES, "big", signed=True)),
             ),
             learner.first_weights(),
             terms,

@@ -26,9 +26,9 @@ from tacit.learn.federated import (
     run_course,
 )
 from tacit.learn.federated.course import Judge, OnRound
-from tacit.learn.partition import data_generator
 from tacit.party import Progress, Usage
 from tacit.result import Claim, Cost, Curve, Leak, Metric, PartyReport, Result, Sheet, Traffic
+from tacit.ring import Prg
 
 LEDGER = "ledger.json"
 ROUNDS = "rounds.json"
@@ -141,7 +141,7 @@ def _run_light(
         learner,
         find_aggregator(job.federated.aggregator),
         drop_rate=job.federated.simulated_drops,
-        generator=data_generator(),
+        prg=Prg.from_os(),
     )
     if terms.keys is not None:
         terms = replace(terms, keys=hall.identities)

@@ -32,7 +32,7 @@ from tacit.errors import IdentityError, PartyError
 from tacit.learn.federated import Outcome, Terms, flatten, run_course
 from tacit.learn.federated.course import Judge, OnRound
 from tacit.learn.federated.flower import App, FlowerCarrier, flat_arrays, guard, named_arrays
-from tacit.learn.partition import data_generator
+from tacit.ring import Prg
 
 _WAIT_S = 120.0
 
@@ -102,7 +102,7 @@ def make_client_app(job: FederatedJob, search: tuple[Path, ...]) -> ClientApp:
 def _train(job: FederatedJob, shards: Shards, client: int, message: Message) -> Message:
     before = torch.from_numpy(flat_arrays(message.content.array_records["arrays"]))
     (update,) = make_learner(job, shards).updates(
-        before.to(job.train.device), [client], data_generator()
+        before.to(job.train.device), [client], Prg.from_os()
     )
     arrays = named_arrays(make_model(job, shards))(before.numpy() + update.values)
     return _trained(message, arrays, update.weight)

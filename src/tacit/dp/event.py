@@ -15,7 +15,7 @@ from tacit.dp.check import at_least_one, budget, positive, probability
 from tacit.errors import ConfigError
 
 Neighbours = Literal["add-remove", "replace-one"]
-Unit = Literal["record", "client"]
+Unit = Literal["record", "client", "label"]
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Relation:
     def __post_init__(self) -> None:
         if self.neighbours not in ("add-remove", "replace-one"):
             raise ConfigError(f"neighbours are add-remove or replace-one, got {self.neighbours!r}")
-        if self.unit not in ("record", "client"):
-            raise ConfigError(f"the unit is record or client, got {self.unit!r}")
+        if self.unit not in ("record", "client", "label"):
+            raise ConfigError(f"the unit is record, client or label, got {self.unit!r}")
 
     def __str__(self) -> str:
         verb = "adding or removing" if self.neighbours == "add-remove" else "replacing"

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from tacit.errors import DataError
 from tacit.llm.architecture import Architecture, LanguageModel
+from tacit.llm.pieces import feed, linear, norm
 from tacit.llm.rotary import rotate, turns
 
 Choose = Callable[[Tensor], int]
@@ -93,52 +94,29 @@ def _hidden(model: LanguageModel, ids: Sequence[int], cache: Cache) -> Tensor:
     for i in range(a.layers):
         x = _block(model, i, x, cache, sight)
     cache.length += count
-    return _norm(model, "norm", x)
+    return norm(model, "norm", x)
 
 
 def _block(model: LanguageModel, layer: int, x: Tensor, cache: Cache, sight: "_Sight") -> Tensor:
     a, name = model.architecture, f"layers.{layer}"
-    h = _norm(model, f"{name}.norm1", x)
+    h = norm(model, f"{name}.norm1", x)
     skip = h if a.skips_from_norm else x
     x = a.residual_scale * skip + _attend(model, layer, h, cache, sight)
-    h = _norm(model, f"{name}.norm2", x)
+    h = norm(model, f"{name}.norm2", x)
     skip = h if a.skips_from_norm else x
-    return a.residual_scale * skip + _feed(model, name, h)
+    return a.residual_scale * skip + feed(model, name, h)
 
 
 def _attend(model: LanguageModel, layer: int, x: Tensor, cache: Cache, sight: "_Sight") -> Tensor:
     a, name = model.architecture, f"layers.{layer}"
-    q, k, v = (_heads(a, _linear(model, f"{name}.{part}", x)) for part in "qkv")
+    q, k, v = (_heads(a, linear(model, f"{name}.{part}", x)) for part in "qkv")
     if sight.turns is not None:
         q, k = rotate(a, q, *sight.turns), rotate(a, k, *sight.turns)
     k, v = cache.extend(layer, k, v)
     mixed = functional.scaled_dot_product_attention(
         q, k, v, attn_mask=sight.mask, enable_gqa=a.kv_heads != a.heads
     )
-    return _linear(model, f"{name}.o", mixed.transpose(0, 1).flatten(1))
-
-
-def _feed(model: LanguageModel, name: str, x: Tensor) -> Tensor:
-    up = _linear(model, f"{name}.up", x)
-    match model.architecture.activation:
-        case "swiglu":
-            up = functional.silu(_linear(model, f"{name}.gate", x)) * up
-        case "gelu":
-            up = functional.gelu(up)
-        case "gelu_tanh":
-            up = functional.gelu(up, approximate="tanh")
-    return _linear(model, f"{name}.down", up)
-
-
-def _norm(model: LanguageModel, name: str, x: Tensor) -> Tensor:
-    a, weight = model.architecture, model.weights[f"{name}.weight"]
-    if a.norm == "rms":
-        return functional.rms_norm(x, (a.width,), weight, a.norm_eps)
-    return functional.layer_norm(x, (a.width,), weight, model.weights[f"{name}.bias"], a.norm_eps)
-
-
-def _linear(model: LanguageModel, name: str, x: Tensor) -> Tensor:
-    return functional.linear(x, model.weights[f"{name}.weight"], model.weights.get(f"{name}.bias"))
+    return linear(model, f"{name}.o", mixed.transpose(0, 1).flatten(1))
 
 
 @torch.no_grad()

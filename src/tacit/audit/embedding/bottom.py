@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from tacit.errors import ConfigError
 from tacit.llm import LanguageModel, rotate, turns
+from tacit.llm.pieces import feed, linear, norm
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -57,7 +58,7 @@ def run_layers(
 
 def run_head(model: LanguageModel, x: Tensor) -> Tensor:
     """Return the scores of the next tokens from the last hidden states."""
-    return functional.linear(_norm(model, "norm", x), model.weights["output.weight"])
+    return functional.linear(norm(model, "norm", x), model.weights["output.weight"])
 
 
 def move(model: LanguageModel, device: torch.device | str) -> LanguageModel:
@@ -69,16 +70,16 @@ def _block(
     model: LanguageModel, layer: int, x: Tensor, start: int, before: tuple[Tensor, Tensor] | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     name = f"layers.{layer}"
-    mixed, k, v = _attend(model, name, _norm(model, f"{name}.norm1", x), start, before)
+    mixed, k, v = _attend(model, name, norm(model, f"{name}.norm1", x), start, before)
     x = x + mixed
-    return x + _feed(model, name, _norm(model, f"{name}.norm2", x)), k, v
+    return x + feed(model, name, norm(model, f"{name}.norm2", x)), k, v
 
 
 def _attend(
     model: LanguageModel, name: str, x: Tensor, start: int, before: tuple[Tensor, Tensor] | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     a, count = model.architecture, x.shape[1]
-    q, k, v = (_heads(_linear(model, f"{name}.{part}", x), a.head_dim) for part in "qkv")
+    q, k, v = (_heads(linear(model, f"{name}.{part}", x), a.head_dim) for part in "qkv")
     if a.positions != "learned":
         cos, sin = (one.to(x) for one in turns(a, start=start, count=count))
         q, k = rotate(a, q, cos, sin), rotate(a, k, cos, sin)
@@ -88,31 +89,8 @@ def _attend(
     mixed = functional.scaled_dot_product_attention(
         q, k, v, attn_mask=allowed, enable_gqa=a.kv_heads != a.heads
     )
-    return _linear(model, f"{name}.o", mixed.transpose(1, 2).flatten(2)), k, v
+    return linear(model, f"{name}.o", mixed.transpose(1, 2).flatten(2)), k, v
 
 
 def _heads(x: Tensor, head_dim: int) -> Tensor:
     return x.view(*x.shape[:2], -1, head_dim).transpose(1, 2)  # (texts, heads, tokens, head_dim)
-
-
-def _feed(model: LanguageModel, name: str, x: Tensor) -> Tensor:
-    up = _linear(model, f"{name}.up", x)
-    match model.architecture.activation:
-        case "swiglu":
-            up = functional.silu(_linear(model, f"{name}.gate", x)) * up
-        case "gelu":
-            up = functional.gelu(up)
-        case "gelu_tanh":
-            up = functional.gelu(up, approximate="tanh")
-    return _linear(model, f"{name}.down", up)
-
-
-def _norm(model: LanguageModel, name: str, x: Tensor) -> Tensor:
-    a, weight = model.architecture, model.weights[f"{name}.weight"]
-    if a.norm == "rms":
-        return functional.rms_norm(x, (a.width,), weight, a.norm_eps)
-    return functional.layer_norm(x, (a.width,), weight, model.weights[f"{name}.bias"], a.norm_eps)
-
-
-def _linear(model: LanguageModel, name: str, x: Tensor) -> Tensor:
-    return functional.linear(x, model.weights[f"{name}.weight"], model.weights.get(f"{name}.bias"))

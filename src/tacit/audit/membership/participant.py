@@ -11,6 +11,7 @@ from tacit.audit.membership.views import SeenRounds
 from tacit.errors import ConfigError, DataError
 from tacit.learn.federated import Learner, Recipe
 from tacit.learn.partition import data_generator
+from tacit.ring import KEY_BYTES, Prg
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,13 +48,13 @@ def play_rounds(
     members = torch.nonzero(is_member).view(-1).numpy()
     if len(members) < push.clients:
         raise DataError(f"wanted a member for each of {push.clients} clients, got {len(members)}")
-    generator = data_generator(seed)
+    generator, prg = data_generator(seed), Prg(seed.to_bytes(KEY_BYTES, "big", signed=True))
     parts = np.array_split(generator.permutation(members), push.clients)
     learner = Learner(model, x, y, parts, recipe=push.recipe)
     everyone = list(range(push.clients))
 
     def answer(weights: Tensor) -> Tensor:
-        updates = learner.updates(weights, everyone, generator)
+        updates = learner.updates(weights, everyone, prg)
         mean = np.mean([one.values for one in updates], axis=0)
         return weights + torch.from_numpy(mean).to(weights)
 

@@ -36,10 +36,10 @@ class Hall:
         aggregator: Aggregator,
         *,
         drop_rate: float,
-        generator: np.random.Generator,
+        prg: Prg,
     ) -> None:
         self._learner, self._aggregator = learner, aggregator
-        self._drop_rate, self._generator = drop_rate, generator
+        self._drop_rate, self._prg = drop_rate, prg
         self._signing = [Ed25519PrivateKey.generate() for _ in range(learner.clients)]
         self._shuffler_keys = make_key_pair()
         self._shuffler: Shuffler | None = None
@@ -66,7 +66,7 @@ class Hall:
             self._shaper = Shaper(terms.promise, self._learner.names, self._learner.shapes)
         self._shares = find_shares(self._learner, weights, terms.promise, self._shares)
         outlook = self._shaper.outlook(weights.cpu().numpy(), self._shares)
-        source = _Source(self._learner, weights, outlook, self._generator)
+        source = _Source(self._learner, weights, outlook, self._prg)
         if terms.promise.objective_epsilon is not None:
             source.fit_privately(terms.promise.objective_epsilon)
         silent_from = self._draw_silence(terms.clients)
@@ -91,8 +91,9 @@ class Hall:
 
     def _draw_silence(self, clients: int) -> dict[int, int]:
         """Choose who falls silent, and before which stage."""
-        silent = np.flatnonzero(self._generator.random(clients) < self._drop_rate)
-        return {int(index): int(self._generator.integers(_MOST_STAGES)) for index in silent}
+        rolls = self._prg.below(2**53, clients).numpy() * 2.0**-53
+        stages = self._prg.below(_MOST_STAGES, clients).tolist()
+        return {int(index): stages[index] for index in np.flatnonzero(rolls < self._drop_rate)}
 
     def _answer(
         self, index: int, message: bytes, clients: Sequence[ClientSide], offer: Offer
@@ -120,9 +121,9 @@ class _Source:
         learner: Learner,
         weights: Tensor,
         outlook: Outlook,
-        generator: np.random.Generator,
+        prg: Prg,
     ) -> None:
-        self._learner, self._weights, self._generator = learner, weights, generator
+        self._learner, self._weights, self._prg = learner, weights, prg
         self._outlook = outlook
         self._objective_epsilon: float | None = None
         self._expected: list[int] = []
@@ -149,7 +150,7 @@ class _Source:
         if index not in self._ready:
             at = self._expected.index(index)
             group = self._expected[at : at + _TOGETHER]
-            found = self._learner.updates(self._weights, group, self._generator)
+            found = self._learner.updates(self._weights, group, self._prg)
             self._ready = dict(zip(group, found, strict=True))
         update = self._ready.pop(index)
         return Update(

@@ -14,6 +14,7 @@ from torch.func import functional_call, grad, vmap
 from tacit.errors import ConfigError, DataError
 from tacit.learn.federated.contract import Update
 from tacit.learn.federated.models import flatten
+from tacit.ring import Prg
 
 Rows = NDArray[np.int64]
 Augment = Literal["none", "shift", "flip"]
@@ -131,15 +132,13 @@ class Learner:
         """Return the weights that the model was built with."""
         return flatten(self._model).to(self._features.device)
 
-    def updates(
-        self, weights: Tensor, clients: Sequence[int], generator: np.random.Generator
-    ) -> list[Update]:
+    def updates(self, weights: Tensor, clients: Sequence[int], prg: Prg) -> list[Update]:
         """Train some clients side by side and return what each changed."""
         trained = weights.detach().repeat(len(clients), 1)
         self._model.train()
-        for rows in self._batches(clients, generator):
+        for rows in self._batches(clients, prg):
             chosen = torch.from_numpy(rows).to(self._features.device)
-            x = augment(self._features[chosen], self._recipe.augment, generator)
+            x = augment(self._features[chosen], self._recipe.augment, prg)
             slopes = self._step(self._unflatten(trained), x, self._labels[chosen])
             flat = torch.cat([slopes[name].reshape(len(clients), -1) for name in self._names], 1)
             trained -= self._recipe.rate * (flat + self._recipe.l2 * trained)
@@ -171,28 +170,28 @@ class Learner:
             for name, part, shape in zip(self._names, parts, self._shapes, strict=True)
         }
 
-    def _batches(self, clients: Sequence[int], generator: np.random.Generator) -> list[Rows]:
+    def _batches(self, clients: Sequence[int], prg: Prg) -> list[Rows]:
         """Draw (clients, batch) row numbers for every step."""
         recipe = self._recipe
         need = recipe.steps * recipe.batch
         drawn = np.empty((len(clients), need), np.int64)
         for at, client in enumerate(clients):
             rows = self._parts[client]
-            orders = [generator.permutation(rows) for _ in range(-(-need // len(rows)))]
+            turns = range(-(-need // len(rows)))
+            orders = [rows[prg.permutation(len(rows)).numpy()] for _ in turns]
             drawn[at] = np.concatenate(orders)[:need]
         return list(drawn.reshape(len(clients), recipe.steps, recipe.batch).transpose(1, 0, 2))
 
 
-def augment(x: Tensor, how: Augment, generator: np.random.Generator) -> Tensor:
+def augment(x: Tensor, how: Augment, prg: Prg) -> Tensor:
     """Change each of (clients, batch) pictures at random."""
     if how == "none":
         return x
     rows = x.flatten(0, 1)
     if how == "flip":
-        turned = torch.from_numpy(generator.random(len(rows)) < 0.5).to(x.device)
+        turned = prg.bits(len(rows), device=x.device).bool()
         return torch.where(turned.view(-1, *[1] * (rows.dim() - 1)), rows.flip(-1), rows).view_as(x)
-    drawn = generator.integers(0, 2 * _FARTHEST + 1, (2, len(rows), 1))
-    down, right = torch.from_numpy(drawn).to(x.device)
+    down, right = prg.below(2 * _FARTHEST + 1, (2, len(rows), 1), device=x.device)
     height = down + torch.arange(x.shape[-2], device=x.device)  # (rows, height)
     width = right + torch.arange(x.shape[-1], device=x.device)
     padded = nn.functional.pad(rows, (_FARTHEST,) * 4)

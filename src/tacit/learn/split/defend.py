@@ -1,12 +1,13 @@
 """The defences of the cut layer by name, what each does at which party, and what it claims."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from math import exp, log, pi
+from dataclasses import dataclass, fields, replace
+from math import exp, log
 
 import torch
 from torch import Tensor
 
+from tacit.dp import Pure, Relation, Responder, epsilon, normal, respond
 from tacit.errors import ConfigError
 from tacit.learn.split.energy import distance_correlation, plane_energy, sphere_energy
 from tacit.result import Claim
@@ -22,7 +23,9 @@ DEFENCES: dict[str, tuple[frozenset[str], frozenset[str]]] = {
 }
 """Every defence there is, with the settings that it needs and those that it may have."""
 
-_RESOLUTION = 1 << 53
+_ANY_DELTA = 1e-9
+"""For the accountant, which wants one: the steps are pure, so their sum holds at δ = 0."""
+_LABEL = Relation("replace-one", "label")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +102,10 @@ def hide_labels(defences: Sequence[Defence], labels: Tensor, classes: int, prg: 
     """
     for one in defences:
         if one.kind == "label-dp" and one.epsilon is not None:
-            labels = _randomise(labels, classes, one.epsilon, prg)
+            # The randomiser takes numbers from 0 to 1; a class is a whole step of them.
+            steps = labels.cpu().double() / (classes - 1)
+            shown, _ = respond(steps, Responder(epsilon=one.epsilon, b=classes - 1), prg=prg)
+            labels = shown.to(labels)
     return labels
 
 
@@ -136,22 +142,26 @@ def blur_gradient(defences: Sequence[Defence], gradient: Tensor, prg: Prg) -> Te
 
 def claims_of(defences: Sequence[Defence]) -> tuple[Claim, ...]:
     """Return what a split job promises about the labels; mostly nothing."""
-    found = [
-        Claim(
+    events, found = label_events(defences), []
+    if events:
+        spent = epsilon(
+            events,
+            delta=_ANY_DELTA,
+            accountant="basic",
             subject="each training label, towards the feature owners, while training",
-            guarantee=f"{one.epsilon:g}-label differential privacy",
-            assumptions=(
-                "randomised response, drawn once; all messages are computed from its outcome",
-                "an accuracy that is reported on the true labels is not covered",
-            ),
-            epsilon=one.epsilon,
-            delta=0.0,
-            relation="one label changes",
-            accountant="closed form of randomised response",
         )
-        for one in defences
-        if one.kind == "label-dp"
-    ]
+        found = [
+            replace(
+                spent,
+                delta=0.0,
+                guarantee=f"{spent.epsilon:g}-label differential privacy",
+                assumptions=(
+                    *spent.assumptions,
+                    "all messages are computed from the randomised labels",
+                    "an accuracy that is reported on the true labels is not covered",
+                ),
+            )
+        ]
     others = [one.kind for one in defences if one.kind != "label-dp"]
     reason = (
         f"{', '.join(others)}: known attacks are made harder, as measured; nothing is proved"
@@ -178,21 +188,18 @@ def epsilon_of(classes: int, flipped: float) -> float:
     return log((1 - flipped) * (classes - 1) / flipped)
 
 
-def _randomise(labels: Tensor, classes: int, epsilon: float, prg: Prg) -> Tensor:
-    # Rounded down: telling the truth less often only lowers ε.
-    keeps = int(keep_probability(classes, epsilon) * _RESOLUTION)
-    shape = tuple(labels.shape)
-    is_kept = prg.below(_RESOLUTION, shape).to(labels.device) < keeps
-    shift = 1 + prg.below(classes - 1, shape).to(labels.device)
-    return torch.where(is_kept, labels, (labels + shift) % classes)
+def label_events(defences: Sequence[Defence]) -> tuple[Pure, ...]:
+    """Return what label differential privacy does to the labels, for the accountant."""
+    return tuple(
+        Pure(
+            epsilon=one.epsilon,
+            relation=_LABEL,
+            mechanism="randomised response over all classes, drawn once",
+        )
+        for one in defences
+        if one.kind == "label-dp" and one.epsilon is not None
+    )
 
 
-def _gaussian(prg: Prg, shape: Sequence[int]) -> Tensor:
-    """Draw standard normal float32 values (Box–Muller on 53-bit uniforms)."""
-    count = int(torch.Size(shape).numel())
-    half = -(-count // 2)
-    first = (prg.below(_RESOLUTION, half).to(torch.float64) + 1) / _RESOLUTION
-    second = prg.below(_RESOLUTION, half).to(torch.float64) / _RESOLUTION
-    radius, turn = (-2 * first.log()).sqrt(), 2 * pi * second
-    both = torch.cat([radius * turn.cos(), radius * turn.sin()])
-    return both[:count].view(*shape).to(torch.float32)
+def _gaussian(prg: Prg, shape: torch.Size) -> Tensor:
+    return normal(prg, shape.numel()).view(shape).to(torch.float32)

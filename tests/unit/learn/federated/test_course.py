@@ -18,6 +18,7 @@ from tacit.learn.federated import (
     run_course,
 )
 from tacit.learn.partition import Partition, divide
+from tacit.ring import Prg
 
 
 def make_learner(clients=12, model="linear", how="iid"):
@@ -38,7 +39,7 @@ def run(policy, *, rounds=None, drop_rate=0.0, patience=0, how="iid"):
         learner,
         find_aggregator(policy.aggregator),
         drop_rate=drop_rate,
-        generator=np.random.default_rng(1),
+        prg=Prg(b"\1" * 16),
     )
     seen = []
     outcome = run_course(
@@ -118,8 +119,8 @@ def test_label_shards_can_be_learned_too():
 def test_training_clients_together_equals_training_them_apart(model):
     learner = make_learner(3, model=model)
     weights = learner.first_weights()
-    together = learner.updates(weights, [0], np.random.default_rng(5))
-    again = learner.updates(weights, [0], np.random.default_rng(5))
+    together = learner.updates(weights, [0], Prg(b"\5" * 16))
+    again = learner.updates(weights, [0], Prg(b"\5" * 16))
     assert np.allclose(together[0].values, again[0].values)
     assert together[0].weight == len(learner._parts[0])
 
