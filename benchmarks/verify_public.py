@@ -1,4 +1,6 @@
-"""Public ensembles of up to 2,000 trees: every test row at the radius of Chen et al. (2019).
+"""Public ensembles of up to 2,000 trees: every test row at the radii below.
+
+The radii are meant to be those of Chen et al. (2019); they were not checked against the paper.
 
 Wants the folder ``tree_models`` (see --data): XGBoost files under models, rows under testdata.
 """
