@@ -1,24 +1,33 @@
 """Accuracy against ε on MNIST for every privacy word, over seeds, at equal ε, δ and relation.
 
-Runs in one process on the light engine, on whatever device is named, and needs no Flower. Noise is
-calibrated by our own accountant (privacy loss distributions by Fourier transform), for replacing
-the whole data of one client. Every run is a line of the output file; means with 95 % intervals over
-seeds, and whether "shuffle" beats "local" and "local-adaptive" beats "local" at each ε, come last.
+Runs the light engine, one run per process at a time, and needs no Flower. Noise is calibrated by
+our own accountant (privacy loss distributions by Fourier transform), for replacing the whole data
+of one client; "central", "local" and "local-adaptive" have the same noise multiplier. The output
+file is written after every run: means with 95 % intervals over seeds, and over the same seeds by
+how much "shuffle" is ahead of "local" and "local-adaptive" of "local" at each ε.
 
-    python benchmarks/federated_privacy.py --out privacy.json [--quick] [--device cuda]
+    python benchmarks/federated_privacy.py --out privacy.json [--workers 12] [--quick]
+    python benchmarks/federated_privacy.py --out privacy.json --picture privacy.svg --draw-only
 """
 
 import argparse
+import functools
 import json
+import math
+import multiprocessing
 import os
-import statistics
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from _federated_picture import write_picture
 
+from tacit.audit import mean_interval
 from tacit.dp import REPLACE_CLIENT, Gaussian, Repeated, Target, epsilon, least_noise
 from tacit.learn import load_dataset, search_path, split_dataset
 from tacit.learn.federated import (
@@ -42,178 +51,281 @@ from tacit.learn.partition import Partition, divide
 from tacit.ring import KEY_BYTES, Prg
 
 MODES: tuple[Privacy, ...] = ("none", "central", "local", "local-adaptive", "shuffle")
-CLIP, DELTA = 1.0, 1e-3
-_T95 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 8: 2.36, 10: 2.26}
+PAIRS = (("shuffle", "local"), ("local-adaptive", "local"), ("central", "shuffle"))
+DELTA = 1e-3
 
 
-def make_promise(mode: Privacy, target: float, crowd: Crowd, reports: int) -> Promise:
+@dataclass(frozen=True)
+class Setting:
+    """What every run of a comparison has in common."""
+
+    data: str
+    model: str
+    partition: str
+    clients: int
+    rounds: int
+    steps: int
+    batch: int
+    rate: float
+    clip: float
+    reports: int
+
+
+@functools.lru_cache(maxsize=1)
+def load_rows(name: str) -> tuple[torch.Tensor, ...]:
+    """Load training and test rows, once per process."""
+    search = search_path(os.environ.get("TACIT_DATA"), Path.cwd(), Path.home() / ".cache")
+    data = load_dataset(name, search)
+    found = []
+    for part in ("train", "test"):
+        rows = split_dataset(data, part=part, seed=0)
+        found += [torch.tensor(rows.scaled(), dtype=torch.float32), torch.tensor(rows.labels)]
+    return tuple(found)
+
+
+def make_promise(setting: Setting, mode: Privacy, target: float, dimension: int) -> Promise:
     """Calibrate a mode with accountants that need no other library."""
+    crowd = Crowd(
+        clients=setting.clients,
+        minimum=setting.clients,
+        colluding=0,
+        rounds=setting.rounds,
+        dimension=dimension,
+    )
     if mode in ("none", "shuffle"):
         wish = Wish(
             kind=mode,
-            clip=CLIP,
+            clip=setting.clip,
             epsilon=None if mode == "none" else target,
             delta=DELTA,
             accountant=None if mode == "none" else "fourier",
-            reports=reports,
+            reports=setting.reports,
         )
         return promise(wish, crowd, is_split=False)
+    span = 2 * setting.clip
 
     def event(multiplier: float) -> Gaussian:
-        return Gaussian(
-            sigma=2 * CLIP * multiplier, l2_sensitivity=2 * CLIP, relation=REPLACE_CLIENT
-        )
+        return Gaussian(sigma=span * multiplier, l2_sensitivity=span, relation=REPLACE_CLIENT)
 
     aim = Target(epsilon=target, delta=DELTA, accountant="fourier")
-    multiplier = least_noise(lambda z: [Repeated(event=event(z), count=crowd.rounds)], aim)
-    whole = [Repeated(event=event(multiplier), count=crowd.rounds)]
+    multiplier = least_noise(lambda z: [Repeated(event=event(z), count=setting.rounds)], aim)
+    whole = [Repeated(event=event(multiplier), count=setting.rounds)]
     return Promise(
         kind=mode,
-        clip=CLIP,
+        clip=setting.clip,
         event=event(multiplier),
         claim=epsilon(whole, delta=DELTA, accountant="fourier"),
-        grid=make_grid(CLIP, multiplier, crowd.dimension, 1),
+        grid=make_grid(setting.clip, multiplier, dimension, 1),
         adaptive=Adaptive() if mode == "local-adaptive" else None,
     )
 
 
+def make_learner(setting: Setting, seed: int, device: str) -> Learner:
+    """Divide the rows among the clients and build the model, both by the seed."""
+    features, labels, _, _ = load_rows(setting.data)
+    classes = int(labels.max()) + 1
+    parts = divide(
+        labels.numpy(),
+        setting.clients,
+        Partition(how=setting.partition),
+        np.random.default_rng(seed),
+    )
+    model = build_model(setting.model, features.shape[1:], classes, seed=seed)
+    recipe = Recipe(steps=setting.steps, batch=setting.batch, rate=setting.rate)
+    return Learner(model.to(device), features.to(device), labels.to(device), parts, recipe=recipe)
+
+
 def run_once(
-    options: argparse.Namespace, mode: Privacy, target: float, seed: int
-) -> dict[str, object]:
+    setting: Setting, promised: Promise, target: float, seed: int, device: str
+) -> dict[str, Any]:
     """Train once and return what came out."""
-    search = search_path(os.environ.get("TACIT_DATA"), Path.cwd(), Path.home() / ".cache")
-    data = load_dataset(options.data, search)
-    train, test = (split_dataset(data, part=part, seed=0) for part in ("train", "test"))
-    generator = np.random.default_rng(seed)
-    device = options.device
-    features = torch.tensor(train.scaled(), dtype=torch.float32, device=device)
-    learner = Learner(
-        build_model(options.model, features.shape[1:], len(data.label_names), seed=seed).to(device),
-        features,
-        torch.tensor(train.labels, device=device),
-        divide(train.labels, options.clients, Partition(how=options.partition), generator),
-        recipe=Recipe(steps=options.steps, batch=options.batch, rate=options.rate),
-    )
-    crowd = Crowd(
-        clients=options.clients,
-        minimum=options.clients,
-        colluding=0,
-        rounds=options.rounds,
-        dimension=learner.dimension,
-    )
-    promised = make_promise(mode, target, crowd, options.reports)
+    begun = time.perf_counter()
+    learner = make_learner(setting, seed, device)
     terms = Terms(
-        clients=options.clients,
+        clients=setting.clients,
         dimension=learner.dimension,
-        minimum=options.clients,
+        minimum=setting.clients,
         promise=promised,
         drop_rate=0.0,
         colluding_share=0.0,
     )
-    x_test = torch.tensor(test.scaled(), dtype=torch.float32, device=device)
-    y_test = torch.tensor(test.labels, device=device)
-    begun = time.perf_counter()
-    aggregator = find_aggregator("shuffled" if mode == "shuffle" else "plain")
+    x_test, y_test = (one.to(device) for one in load_rows(setting.data)[2:])
+    aggregator = find_aggregator("shuffled" if promised.kind == "shuffle" else "plain")
     outcome = run_course(
         Hall(learner, aggregator, drop_rate=0.0, prg=Prg(seed.to_bytes(KEY_BYTES, "big"))),
         learner.first_weights(),
         terms,
-        Course(rounds=options.rounds),
+        Course(rounds=setting.rounds),
         judge=lambda weights: learner.accuracy(weights, x_test, y_test),
         on_round=lambda report: None,
     )
     last = outcome.rounds[-1]
     return {
-        "mode": mode,
+        "mode": promised.kind,
         "target": target,
         "epsilon": last.claim.epsilon,
-        "delta": DELTA,
         "seed": seed,
         "accuracy": last.accuracy,
         "curve": [report.accuracy for report in outcome.rounds],
         "bytes_up": last.bytes_up,
+        "void": sum(report.void is not None for report in outcome.rounds),
         "seconds": time.perf_counter() - begun,
     }
 
 
 def plan_runs(options: argparse.Namespace) -> Iterator[tuple[Privacy, float, int]]:
-    """List every run; without privacy ε does not matter."""
+    """List every run, seed after seed; without privacy ε does not matter."""
     for seed in range(options.seeds):
         for mode in options.modes:
             for target in options.epsilons if mode != "none" else options.epsilons[:1]:
                 yield mode, target, seed
 
 
-def summarise(runs: list[dict[str, object]]) -> list[dict[str, object]]:
+def summarise(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Give every mode and ε its mean with a 95 % interval over seeds."""
     groups: dict[tuple[str, float], list[float]] = {}
     for run in runs:
-        groups.setdefault((str(run["mode"]), float(str(run["target"]))), []).append(
-            float(str(run["accuracy"]))
-        )
-    rows: list[dict[str, object]] = []
-    for (mode, target), scores in groups.items():
-        half = None
-        if len(scores) > 1:
-            t = _T95.get(len(scores), 1.96 if len(scores) > 10 else 2.78)
-            half = t * statistics.stdev(scores) / len(scores) ** 0.5
+        groups.setdefault((run["mode"], run["target"]), []).append(run["accuracy"])
+    rows = []
+    for mode, target in sorted(groups, key=lambda key: (MODES.index(key[0]), key[1])):
+        mean, low, high = mean_interval(groups[mode, target])
+        is_known = math.isfinite(low)
         rows.append(
             {
                 "mode": mode,
                 "epsilon": target,
-                "mean": statistics.mean(scores),
-                "half_width": half,
-                "seeds": len(scores),
+                "mean": mean,
+                "low": low if is_known else None,
+                "high": high if is_known else None,
+                "seeds": len(groups[mode, target]),
             }
         )
     return rows
 
 
-def compare(rows: list[dict[str, object]], better: str, worse: str) -> list[str]:
-    """Say at each ε which of two modes is ahead, and by how much."""
-    found = {(row["mode"], row["epsilon"]): float(str(row["mean"])) for row in rows}
+def compare(runs: list[dict[str, Any]], better: str, worse: str) -> list[str]:
+    """Say at each ε by how much one mode is ahead of another, over the seeds that both have."""
+    scores = {(run["mode"], run["target"], run["seed"]): run["accuracy"] for run in runs}
     said = []
-    for mode, target in found:
-        if mode == better and (worse, target) in found:
-            gap = found[better, target] - found[worse, target]
-            verdict = "beats" if gap > 0 else "does not beat"
-            said.append(f"ε = {target}: {better} {verdict} {worse} by {gap:+.3f}")
+    for target in sorted({key[1] for key in scores if key[0] == better}):
+        gaps = [
+            score - scores[worse, target, seed]
+            for (mode, at, seed), score in scores.items()
+            if mode == better and at == target and (worse, target, seed) in scores
+        ]
+        if gaps:
+            mean, low, high = mean_interval(gaps)
+            sure = "beats" if low > 0 else "loses to" if high < 0 else "is not told apart from"
+            said.append(
+                f"ε = {target:g}: {better} {sure} {worse}: {mean:+.4f} [{low:+.4f}, {high:+.4f}] "
+                f"over {len(gaps)} seeds"
+            )
     return said
 
 
-def main() -> None:
+def be_alone() -> None:
+    """Keep a worker to one thread."""
+    torch.set_num_threads(1)
+
+
+def run_all(options: argparse.Namespace, setting: Setting) -> None:
     """Run everything and write the file as it grows."""
+    runs: list[dict[str, Any]] = []
+    began, device = time.monotonic(), options.device
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(options.workers, context, initializer=be_alone) as pool:
+        plan = list(plan_runs(options))
+        dimension = make_learner(setting, 0, "cpu").dimension
+        promised = {
+            (mode, target): pool.submit(make_promise, setting, mode, target, dimension)
+            for mode, target, _ in plan
+        }
+        waiting = [
+            pool.submit(run_once, setting, promised[mode, target].result(), target, seed, device)
+            for mode, target, seed in plan
+        ]
+        for done in as_completed(waiting):
+            runs.append(done.result())
+            run = runs[-1]
+            print(
+                f"{len(runs)}/{len(plan)} {time.monotonic() - began:.0f} s  {run['mode']:15} "
+                f"ε {run['target']:6g}  seed {run['seed']}  accuracy {run['accuracy']:.4f}  "
+                f"({run['seconds']:.1f} s)",
+                flush=True,
+            )
+            write(options, setting, runs)
+            if time.monotonic() - began > options.seconds:
+                print("stopped: the time is up", flush=True)
+                pool.shutdown(wait=False, cancel_futures=True)
+                break
+    print("\n".join(json.loads(options.out.read_text())["verdicts"]))
+
+
+def write(options: argparse.Namespace, setting: Setting, runs: list[dict[str, Any]]) -> None:
+    """Write runs, rows and verdicts; whole at every moment."""
+    verdicts = [text for pair in PAIRS for text in compare(runs, *pair)]
+    whole = {
+        "setting": vars(setting),
+        "delta": DELTA,
+        "rows": summarise(runs),
+        "verdicts": verdicts,
+        "runs": runs,
+    }
+    part = options.out.with_suffix(".part")
+    part.write_text(json.dumps(whole, indent=1))
+    part.replace(options.out)
+
+
+def draw(options: argparse.Namespace) -> None:
+    """Draw what the output file holds."""
+    whole = json.loads(options.out.read_text())
+    setting = whole["setting"]
+    seeds = min(row["seeds"] for row in whole["rows"])
+    title = (
+        f"Accuracy on {setting['data'].upper()}, {setting['clients']} clients, model "
+        f"{setting['model']}; 95 % intervals over {seeds} seeds"
+    )
+    write_picture(whole["rows"], options.picture, title=title, delta=whole["delta"])
+
+
+def read_options() -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("federated_privacy.json"))
+    parser.add_argument("--picture", type=Path, help="draw the outcome as SVG")
+    parser.add_argument("--draw-only", action="store_true", help="draw an earlier outcome")
     parser.add_argument("--quick", action="store_true", help="digits, few rounds, one seed")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="stop after so long")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--data", default="mnist")
     parser.add_argument("--model", default="linear")
     parser.add_argument("--partition", default="iid")
     parser.add_argument("--clients", type=int, default=100)
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--rate", type=float, default=0.2)
-    parser.add_argument("--reports", type=int, default=8)
+    parser.add_argument("--clip", type=float, default=1.0)
+    parser.add_argument("--reports", type=int, default=64)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--modes", nargs="+", default=list(MODES), choices=MODES)
-    parser.add_argument("--epsilons", nargs="+", type=float, default=[2, 4, 8, 16, 32, 64])
+    parser.add_argument("--epsilons", nargs="+", type=float, default=[1, 3, 10, 30, 100])
     options = parser.parse_args()
     if options.quick:
-        options.data, options.rounds, options.seeds, options.epsilons = "digits", 4, 1, [16.0]
-        options.steps, options.batch = 5, 8
-    runs: list[dict[str, object]] = []
-    for mode, target, seed in plan_runs(options):
-        runs.append(run_once(options, mode, target, seed))
-        print(
-            f"{mode:15} ε {target:6}  seed {seed}  accuracy {runs[-1]['accuracy']:.3f}", flush=True
-        )
-        rows = summarise(runs)
-        verdicts = compare(rows, "shuffle", "local") + compare(rows, "local-adaptive", "local")
-        whole = {"options": {**vars(options), "out": str(options.out)}, "runs": runs}
-        options.out.write_text(json.dumps({**whole, "rows": rows, "verdicts": verdicts}, indent=1))
-    print("\n".join(verdicts))
+        options.data, options.rounds, options.seeds, options.epsilons = "digits", 4, 1, [10.0]
+        options.steps, options.batch, options.reports = 5, 8, 8
+    return options
+
+
+def main() -> None:
+    """Run, or only draw."""
+    options = read_options()
+    names = Setting.__dataclass_fields__
+    if not options.draw_only:
+        run_all(options, Setting(**{name: getattr(options, name) for name in names}))
+    if options.picture is not None:
+        draw(options)
 
 
 if __name__ == "__main__":

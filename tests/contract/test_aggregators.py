@@ -1,5 +1,7 @@
 """What every aggregator must do, whatever its privacy: one suite over the whole table."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -48,7 +50,7 @@ class Stage:
     """Clients of one aggregator that all offer something, and may be silent or tampered with."""
 
     def __init__(self, policy, offers, *, silent=(), tamper=None):
-        self.terms = policy.terms(DIMENSION)
+        self.terms = policy.terms(offers[0].values.size)
         self.aggregator = find_aggregator(policy.aggregator)
         keys = make_key_pair()
         self.shuffler = make_shuffler(self.terms, keys, Prg.from_os())
@@ -99,6 +101,36 @@ def test_the_mean_is_that_of_the_survivors(name, kind):
     wanted = np.mean([stage.offers[i].values for i in found.survivors], axis=0)
     # The shuffle model's randomiser keeps a variance of order d / n however large ε is.
     assert np.allclose(found.mean, wanted, atol=2.0 if kind == "shuffle" else 0.05)
+
+
+class Weighed:
+    """A server's side that notes by how much its memory grows with every answer it accepts."""
+
+    def __init__(self, server):
+        self.server, self.grown = server, []
+
+    def accept(self, index, message):
+        before = tracemalloc.get_traced_memory()[0]
+        self.server.accept(index, message)
+        self.grown.append(tracemalloc.get_traced_memory()[0] - before)
+
+    def __getattr__(self, name):
+        return getattr(self.server, name)
+
+
+@pytest.mark.parametrize("name", AGGREGATORS)
+def test_the_memory_of_a_server_does_not_grow_with_clients_times_parameters(name):
+    policy = make_policy(name, "shuffle" if name == "shuffled" else "none")
+    offers = [Update(np.full(50_000, 1e-3, np.float32), 1) for _ in range(CLIENTS)]
+    stage = Stage(policy, offers)
+    server = Weighed(stage.aggregator.make_server(stage.terms, Prg.from_os()))
+    tracemalloc.start()
+    try:
+        run_round(server, stage.exchange, stage.meter)
+    finally:
+        tracemalloc.stop()
+    # The first input may make the sum's memory; an update is 200,000 bytes.
+    assert sum(grown > 20_000 for grown in server.grown) <= 1
 
 
 @pytest.mark.parametrize("name", ["plain", "masked"])

@@ -45,6 +45,26 @@ PROJECT = """
 
     [tool.flwr.app.config]
     out = ""
+    job = ""
+"""
+JOB = """
+    [job]
+    name = "deployed"
+    kind = "federated"
+    [data]
+    file = "FILE"
+    label = "y"
+    [federated]
+    clients = 2
+    rounds = 1
+    minimum = 2
+    drop_rate = 0.0
+    colluding_share = 0.0
+    [privacy]
+    kind = "central"
+    target_epsilon = 50.0
+    delta = 1e-3
+    clip = 1.0
 """
 POLICY = """
     from tacit.learn.federated import Policy, Wish
@@ -173,12 +193,11 @@ def running(commands, folder, environment):
             process.wait()
 
 
-@pytest.mark.parametrize("aggregator", ["plain", "masked"])
-def test_two_nodes_and_a_server_add_up_over_tls(tmp_path, aggregator):
-    write_app(tmp_path / "app", aggregator)
+def deploy(tmp_path, nodes, config, out):
+    """Run the app in ``tmp_path / "app"`` on a link and nodes of these configs until ``out`` is."""
     write_certificates(tmp_path)
-    link, first, second = free_ports(3)
-    home, out = tmp_path / "home", tmp_path / "out.json"
+    link, *ports = free_ports(1 + len(nodes))
+    home = tmp_path / "home"
     home.mkdir()
     (home / "config.toml").write_text(
         f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "127.0.0.1:{link}"\n'
@@ -190,6 +209,7 @@ def test_two_nodes_and_a_server_add_up_over_tls(tmp_path, aggregator):
         "FLWR_HOME": str(home),
         "FLWR_TELEMETRY_ENABLED": "0",
         "OMP_NUM_THREADS": "1",
+        "TMPDIR": str(tmp_path),
     }
     root = ("--root-certificates", str(tmp_path / "root.crt"))
     superlink = [
@@ -203,27 +223,56 @@ def test_two_nodes_and_a_server_add_up_over_tls(tmp_path, aggregator):
         *("--ssl-ca-certfile", str(tmp_path / "root.crt")),
         "--disable-runtime-dependency-installation",
     ]
-    nodes = [
+    supernodes = [
         [
             *(str(BIN / "flower-supernode"), "--superlink", f"127.0.0.1:{link}", *root),
-            *("--port", str(port), "--node-config", f"partition-id={number}"),
+            *("--port", str(port), "--node-config", node),
         ]
-        for number, port in enumerate((first, second))
+        for port, node in zip(ports, nodes, strict=True)
     ]
-    with running([superlink, *nodes], tmp_path, environment):
+    with running([superlink, *supernodes], tmp_path, environment):
         wait_for(lambda: is_listening(link), 60)
         subprocess.run(
-            [str(BIN / "flwr"), "run", str(tmp_path / "app"), "here", "-c", f'out="{out}"'],
+            [str(BIN / "flwr"), "run", str(tmp_path / "app"), "here", "-c", config],
             check=True,
             env=environment,
             capture_output=True,
             timeout=120,
         )
         wait_for(out.exists, 400)
+
+
+@pytest.mark.parametrize("aggregator", ["plain", "masked"])
+def test_two_nodes_and_a_server_add_up_over_tls(tmp_path, aggregator):
+    write_app(tmp_path / "app", aggregator)
+    out = tmp_path / "out.json"
+    deploy(tmp_path, [f"partition-id={number}" for number in range(2)], f'out="{out}"', out)
     found = json.loads(out.read_text())
     assert found["void"] is None
     assert found["survivors"] == [0, 1]
     assert found["weights"] == pytest.approx([0.15] * 3, abs=1e-4)
+
+
+def test_the_job_of_a_simulation_is_deployed_on_nodes_with_files_of_their_own(tmp_path):
+    write_app(tmp_path / "app", "masked")
+    for name in ("client", "server"):
+        text = f"from tacit.cli.federated_apps import {name}_app as app\n__all__ = ['app']\n"
+        (tmp_path / "app" / "sums" / f"{name}.py").write_text(text)
+    nodes = []
+    for number in range(2):
+        rows = "\n".join(f"{i % 5},{(i + number) % 3},{int(i % 5 > 2)}" for i in range(60))
+        (tmp_path / f"{number}.csv").write_text(f"a,b,y\n{rows}\n")
+        job = textwrap.dedent(JOB).replace("FILE", str(tmp_path / f"{number}.csv"))
+        (tmp_path / f"{number}.toml").write_text(job)
+        nodes.append(f'job="{tmp_path / f"{number}.toml"}" diary="{tmp_path / "diary"}"')
+    out = tmp_path / "results"
+    config = f'job="{tmp_path / "0.toml"}" out="{out}"'
+    deploy(tmp_path, nodes, config, out / "weights.f32")
+    (report,) = json.loads((out / "rounds.json").read_text())
+    assert report["void"] is None
+    assert report["survivors"] == [0, 1]
+    assert report["claim"]["epsilon"] == pytest.approx(50.0, rel=0.01)
+    assert len(list((tmp_path / "diary").iterdir())) == 2
 
 
 def is_listening(port):

@@ -5,6 +5,7 @@ On real nodes the job file lies on every node; its path is the value ``job`` in 
 """
 
 import logging
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,18 +60,19 @@ def simulate(
 
     nodes = job.federated.clients + (job.federated.aggregator == "shuffled")
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    run_simulation(
-        app,
-        make_client_app(job, search),
-        num_supernodes=nodes,
-        backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
-    )
+    with tempfile.TemporaryDirectory(prefix="tacit-") as diary:
+        run_simulation(
+            app,
+            make_client_app(job, search, Path(diary)),
+            num_supernodes=nodes,
+            backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
+        )
     if not found:
         raise PartyError("server", "Flower's simulation ended without a result; see its log")
     return found[0]
 
 
-def make_client_app(job: FederatedJob, search: tuple[Path, ...]) -> ClientApp:
+def make_client_app(job: FederatedJob, search: tuple[Path, ...], diary: Path) -> ClientApp:
     """Make the app of a simulated client: it trains on its part of the rows, behind the policy.
 
     Where the job names keys, every simulated client gets a new one in place of the one named.
@@ -87,7 +89,7 @@ def make_client_app(job: FederatedJob, search: tuple[Path, ...]) -> ClientApp:
         number = int(context.node_config["partition-id"])
         is_known = number < len(secrets)
         key = Ed25519PrivateKey.from_private_bytes(secrets[number]) if is_known else None
-        return guard(policy, signing=key)(message, context, app)
+        return guard(policy, signing=key, diary=diary)(message, context, app)
 
     app = ClientApp(mods=[guard_one])
 
@@ -138,7 +140,9 @@ def _guard_own(message: Message, context: Context, app: App) -> Message:
     policy = _load(context.node_config["job"]).policy(largest_weight=LARGEST_WEIGHT)
     file = context.node_config.get("signing")
     signing = None if file is None else _read_signing(Path(str(file)))
-    return guard(policy, signing=signing)(message, context, app)
+    diary = context.node_config.get("diary")
+    folder = None if diary is None else Path(str(diary))
+    return guard(policy, signing=signing, diary=folder)(message, context, app)
 
 
 def _read_signing(file: Path) -> Ed25519PrivateKey:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tacit.cli.federated_job import FederatedData, FederatedJob
 from tacit.errors import DataError
 from tacit.learn import Dataset, load_dataset, load_file, split_dataset
-from tacit.learn.federated import Learner, build_model
+from tacit.learn.federated import Learner, build_model, build_stack
 from tacit.learn.partition import data_generator, divide
 
 LARGEST_WEIGHT = 2**20
@@ -61,13 +61,12 @@ def load_shards(data: FederatedData, clients: int, search: tuple[Path, ...]) -> 
 
 def make_model(job: FederatedJob, shards: Shards) -> nn.Module:
     """Build the model of a job."""
-    return build_model(
-        job.model.name,
-        shards.features.shape[1:],
-        shards.classes,
-        seed=job.model.seed,
-        dropout=job.model.dropout,
-    )
+    shape, table = shards.features.shape[1:], job.model
+    if table.stack:
+        return build_stack(
+            table.stack, shape, shards.classes, seed=table.seed, dropout=table.dropout
+        )
+    return build_model(table.name, shape, shards.classes, seed=table.seed, dropout=table.dropout)
 
 
 def make_learner(job: FederatedJob, shards: Shards) -> Learner:

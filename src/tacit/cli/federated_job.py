@@ -71,11 +71,24 @@ class FederatedData:
 
 @dataclass(frozen=True, kw_only=True)
 class FederatedModel:
-    """[model]: what is trained."""
+    """[model]: what is trained.
+
+    Attributes:
+        name: a known model.
+        stack: two or more models instead: each trains on rows of its own, and so does a linear
+            model on what they say.
+        dropout: the share of numbers that is left out in training.
+        seed: of the first weights; not secret.
+    """
 
     name: ModelName = "linear"
+    stack: tuple[ModelName, ...] = ()
     dropout: float = 0.0
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if len(self.stack) == 1:
+            raise RefusedError(Problem("stack", f"wanted two models or more, got {self.stack[0]}"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,9 +231,12 @@ class FederatedJob(Job):
                 "engine 'light'"
             )
             raise RefusedError(Problem("federated.engine", text))
-        if is_objective and self.model.name != "linear":
+        if is_objective and (self.model.name != "linear" or self.model.stack):
             text = f"objective perturbation trains 'linear', got {self.model.name!r}"
             raise RefusedError(Problem("model.name", text))
+        if self.model.stack and (adaptive.by == "layers" or adaptive.relevance == "clients"):
+            text = "relevance is not traced through a stack; wanted one model"
+            raise RefusedError(Problem("model.stack", text))
         try:
             self.policy(largest_weight=1)
         except ConfigError as error:

@@ -10,6 +10,7 @@ from tacit.dp.additive import (
     add_discrete_gaussian,
     add_gaussian,
     add_laplace,
+    laplace_event,
     normal,
 )
 from tacit.dp.alone import alone_epsilon, binomial_epsilon
@@ -108,6 +109,7 @@ __all__ = [
     "event_to_record",
     "follow_quantile",
     "joint_bound",
+    "laplace_event",
     "largest_budget",
     "least_noise",
     "ledger_from_record",

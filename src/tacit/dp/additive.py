@@ -49,19 +49,25 @@ def add_laplace(
     Guarantee: pure differential privacy, exactly as the event says, if the stream is uniform.
     Cost: about 90 bytes of the stream per entry; 0 rounds.
     """
-    positive("scale", scale)
-    positive("l1_sensitivity", l1_sensitivity)
+    event = laplace_event(
+        total.numel(), scale=scale, l1_sensitivity=l1_sensitivity, relation=relation
+    )
     cell = _cell(scale / _LAPLACE_CELLS)
-    cells = Fraction(math.ceil(scale / cell))
-    noise = discrete_laplace(prg, total.numel(), scale=cells).view(total.shape)
-    noisy = (_to_grid(total, cell) + noise) * cell
-    event = DiscreteLaplace(
-        scale=cells,
-        l1_sensitivity=math.ceil(l1_sensitivity / cell) + total.numel(),
-        dimension=total.numel(),
+    noise = discrete_laplace(prg, total.numel(), scale=event.scale).view(total.shape)
+    return (_to_grid(total, cell) + noise) * cell, event
+
+
+def laplace_event(
+    dimension: int, *, scale: float, l1_sensitivity: float, relation: Relation
+) -> DiscreteLaplace:
+    """Say what `add_laplace` will do to a vector: rounding to its grid counts as sensitivity."""
+    cell = _cell(positive("scale", scale) / _LAPLACE_CELLS)
+    return DiscreteLaplace(
+        scale=Fraction(math.ceil(scale / cell)),
+        l1_sensitivity=math.ceil(positive("l1_sensitivity", l1_sensitivity) / cell) + dimension,
+        dimension=dimension,
         relation=relation,
     )
-    return noisy, event
 
 
 def add_discrete_gaussian(

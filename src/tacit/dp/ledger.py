@@ -100,8 +100,11 @@ def epsilon(
         frozenset(unroll(events).items()): events
         for events in (ledger.events_of(name) for name in everyone)
     }
-    worst = max(histories.values(), key=lambda events: known.epsilon(events, delta=delta))
-    return _claim(worst, known, delta, subject)
+    spent, worst = max(
+        ((known.epsilon(events, delta=delta), events) for events in histories.values()),
+        key=lambda found: found[0],
+    )
+    return _claim(worst, known, spent, delta, subject)
 
 
 def _is_continuous(step: Event) -> bool:
@@ -109,11 +112,12 @@ def _is_continuous(step: Event) -> bool:
     return isinstance(inner, Gaussian)
 
 
-def _claim(events: tuple[Event, ...], known: Accountant, delta: float, subject: str) -> Claim:
+def _claim(
+    events: tuple[Event, ...], known: Accountant, spent: float, delta: float, subject: str
+) -> Claim:
     steps = unroll(events)
     relation = common_relation(steps)
     reasons = sorted({why for step in steps if (why := reason_without_guarantee(step))})
-    spent = known.epsilon(events, delta=delta)
     if not reasons and math.isinf(spent):
         reasons = [f"{known.name} finds no finite ε at this δ"]
     assumptions = [f"{known.name}: {known.basis}", "noise is drawn as recorded and kept secret"]

@@ -17,7 +17,9 @@ from tacit.dp.event import Pure, Relation
 from tacit.errors import ConfigError, DataError
 from tacit.ring import Prg, discrete_laplace
 
-_CELLS = 2.0**24  # of the grid per sensitivity
+_CELLS = 2.0**24  # of the grid per sensitivity, at most
+_FEWEST_CELLS = 16.0  # rounding to the grid then counts as an eighth of the sensitivity
+_LARGEST_SCALE = 2.0**39  # in cells; the exact sampler ends at 2^40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,12 +44,27 @@ class SparseVector:
         budget("epsilon", self.epsilon)
         at_least_one("answers", self.answers)
         positive("sensitivity", self.sensitivity)
+        if self.cells < _FEWEST_CELLS:
+            raise ConfigError(
+                f"ε = {self.epsilon:g} for {self.answers} answers asks for more noise than can be "
+                "drawn exactly; wanted a larger ε or fewer answers"
+            )
+
+    @property
+    def cells(self) -> float:
+        """Cells of the noise's grid per sensitivity: as fine as the largest noise lets it be."""
+        threshold, queries = self.shares
+        return min(_CELLS, _LARGEST_SCALE / 3 * min(threshold, queries / self.factor))
+
+    @property
+    def factor(self) -> int:
+        """How much more noise a query needs than one answer alone."""
+        return self.answers if self.is_monotone else 2 * self.answers
 
     @property
     def shares(self) -> tuple[float, float]:
         """The parts of ε for the threshold and for the queries, in the ratio of least variance."""
-        factor = self.answers if self.is_monotone else 2 * self.answers
-        threshold = self.epsilon / (1 + factor ** (2 / 3))
+        threshold = self.epsilon / (1 + self.factor ** (2 / 3))
         return threshold, self.epsilon - threshold
 
 
@@ -66,11 +83,10 @@ def select_above(
         raise DataError(f"queries are a finite vector, got shape {tuple(queries.shape)}")
     if not math.isfinite(threshold):
         raise ConfigError(f"the threshold must be finite, got {threshold}")
-    cell = 2.0 ** math.floor(math.log2(settings.sensitivity / _CELLS))
+    cell = 2.0 ** math.floor(math.log2(settings.sensitivity / settings.cells))
     moved = math.ceil(settings.sensitivity / cell) + 1
     first, second = settings.shares
-    factor = settings.answers if settings.is_monotone else 2 * settings.answers
-    noise = discrete_laplace(prg, queries.numel(), scale=_scale(factor * moved / second))
+    noise = discrete_laplace(prg, queries.numel(), scale=_scale(settings.factor * moved / second))
     bar = round(threshold / cell) + int(discrete_laplace(prg, 1, scale=_scale(moved / first))[0])
     above = torch.nonzero(_cells(queries, cell) + noise >= bar).view(-1)
     event = Pure(

@@ -2,8 +2,10 @@
 
 import io
 import json
+import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -12,7 +14,9 @@ from tacit.cli.federated_job import FederatedJob
 from tacit.cli.toml import read_record, read_toml
 from tacit.dp import epsilon, ledger_from_record
 from tacit.errors import ConfigError, DataError
+from tacit.learn import search_path
 
+FOLDERS = search_path(os.environ.get("TACIT_DATA"), Path(__file__).parents[3], Path.home())
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples" / "jobs").glob("fl-*.toml"))
 
 
@@ -187,9 +191,53 @@ def test_a_target_out_of_reach_stops_before_the_data_is_read():
         run_job(job)
 
 
+def test_what_a_run_will_end_with_is_said_before_the_data_is_read():
+    out = io.StringIO()
+    job = make_job(
+        data={"set": "no-such-set"},
+        privacy={"kind": "central", "target_epsilon": 40.0, "delta": 1e-3},
+    )
+    with pytest.raises(DataError, match="no-such-set"):
+        run(job, Console(file=out, width=200), ())
+    assert out.getvalue().startswith("After 2 rounds: ε = 39.99")
+
+
+def test_accuracy_is_shown_against_epsilon_while_it_runs():
+    job = make_job(privacy={"kind": "central", "target_epsilon": 40.0, "delta": 1e-3})
+    part, said = run_job(job)
+    rounds = json.loads(part.files[ROUNDS])
+    lines = [line for line in said.splitlines() if line.startswith("round")]
+    assert len(lines) == len(rounds) == 2
+    for line, one in zip(lines, rounds, strict=True):
+        assert f"ε {one['claim']['epsilon']:7.3f}" in line
+        assert f"accuracy {one['accuracy']:6.1%}" in line
+    against = next(curve for curve in part.result.curves if curve.title == "Accuracy against ε")
+    wanted = [(one["claim"]["epsilon"], one["accuracy"]) for one in rounds]
+    assert [tuple(point) for point in against.points] == wanted
+
+
+def test_a_stack_is_trained_like_any_model():
+    part, _ = run_job(make_job(model={"stack": ["linear", "mlp"]}))
+    sizes = (64 * 10 + 10, 64 * 64 + 64 + 64 * 10 + 10, 20 * 10 + 10)
+    assert len(part.files[WEIGHTS]) == 4 * sum(sizes)
+
+
 @pytest.mark.parametrize(
     ("tables", "message"),
     [
+        ({"model": {"stack": ["mlp"]}}, "two models or more"),
+        ({"model": {"stack": ["mlp", "trees"]}}, "stack"),
+        (
+            {
+                "model": {"stack": ["mlp", "linear"]},
+                "privacy": {
+                    "kind": "local-adaptive",
+                    "target_epsilon": 9.0,
+                    "adaptive": {"by": "layers"},
+                },
+            },
+            "not traced through a stack",
+        ),
         ({"federated": {"aggregator": "shuffled"}}, "goes with privacy shuffle"),
         ({"privacy": {"kind": "central"}}, "wants target_epsilon and clip"),
         ({"data": {"file": "rows.csv"}}, "either 'set' or 'file'"),
@@ -229,10 +277,51 @@ def test_a_file_that_is_not_there_is_named():
         check_inputs(read_record(raw, FederatedJob, source="job.toml"), ())
 
 
-def test_own_rows_from_a_file_are_learned(tmp_path):
-    lines = [f"{i % 7},{i % 3},{int(i % 7 > 3)}" for i in range(120)]
-    path = tmp_path / "rows.csv"
-    path.write_text("\n".join(["a,b,y", *lines]) + "\n")
+SETS = [
+    ("breast-cancer", "mlp", "iid"),
+    pytest.param("adult", "linear", "shards", marks=[pytest.mark.data]),
+    pytest.param("mnist", "cnn", "dirichlet", marks=[pytest.mark.data, pytest.mark.slow]),
+    pytest.param("fashion-mnist", "cnn", "shards", marks=[pytest.mark.data, pytest.mark.slow]),
+    pytest.param("cifar10", "cnn", "iid", marks=[pytest.mark.data, pytest.mark.slow]),
+]
+
+
+@pytest.mark.parametrize(("name", "model", "partition"), SETS)
+def test_pictures_and_tables_are_learned_from(name, model, partition):
+    job = make_job(
+        data={"set": name, "partition": partition, "test_share": 0.1},
+        model={"name": model},
+        federated={"clients": 4, "rounds": 1},
+    )
+    try:
+        result = run(job, Console(quiet=True), FOLDERS).result
+    except DataError as error:
+        pytest.skip(str(error))
+    assert result.utility[0].value >= 0.05
+    assert all("void" not in note for note in result.notes)
+
+
+def write_rows(path):
+    """Write 120 rows in the format that the name ends in."""
+    rows = np.array([(i % 7, i % 3) for i in range(120)], np.float32)
+    labels = (rows[:, 0] > 3).astype(np.int64)
+    if path.suffix == ".npz":
+        np.savez(path, features=rows, y=labels)
+    elif path.suffix == ".parquet":
+        pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+        parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+        parquet.write_table(
+            pyarrow.table({"a": rows[:, 0], "b": rows[:, 1], "y": labels}), str(path)
+        )
+    else:
+        lines = [f"{a:g},{b:g},{y}" for (a, b), y in zip(rows, labels, strict=True)]
+        path.write_text("\n".join(["a,b,y", *lines]) + "\n")
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet", ".npz"])
+def test_own_rows_from_a_file_are_learned(tmp_path, ending):
+    path = tmp_path / f"rows{ending}"
+    write_rows(path)
     raw = {
         "job": {"name": "own", "kind": "federated"},
         "data": {"file": str(path), "label": "y", "partition": "dirichlet", "alpha": 5.0},

@@ -69,7 +69,11 @@ def test_nodes_with_files_of_their_own_train_together(tmp_path, monkeypatch):
         jobs.append(tmp_path / f"{number}.toml")
         jobs[-1].write_text(JOB.replace("FILE", str(tmp_path / f"{number}.csv")))
     nodes = {
-        10 + number: make_context(10 + number, node_config={"job": str(job)}, run_config={})
+        10 + number: make_context(
+            10 + number,
+            node_config={"job": str(job), "diary": str(tmp_path / "diary")},
+            run_config={},
+        )
         for number, job in enumerate(jobs)
     }
     out = tmp_path / "out"
@@ -79,3 +83,4 @@ def test_nodes_with_files_of_their_own_train_together(tmp_path, monkeypatch):
     assert report["void"] is None
     assert report["survivors"] == [0, 1, 2]
     assert (out / "weights.f32").stat().st_size == 4 * 6
+    assert len(list((tmp_path / "diary").iterdir())) == 3

@@ -112,6 +112,26 @@ def test_the_sign_is_true_as_often_as_epsilon_says():
     assert stats.binomtest(right, 4000, 1 / (1 + math.exp(-1.0))).pvalue > 1e-6
 
 
+def test_directions_are_uniform_unit_vectors():
+    """Of n directions in d dimensions, √d times an entry is as good as normal, and they add up."""
+    size, count = 400, 500
+    found = torch.stack(
+        [
+            estimate_direction_sum(
+                [DirectionReport(prg(f"{at}").bytes(16), 1)],
+                dimension=size,
+                l2_bound=1.0,
+                epsilon=50.0,
+            )
+            for at in range(count)
+        ]
+    )
+    unit = found / found.norm(dim=1, keepdim=True)
+    scaled = (unit * math.sqrt(size)).flatten().numpy()
+    assert stats.kstest(scaled, "norm").pvalue > 1e-6
+    assert float((unit @ unit.T).fill_diagonal_(0).abs().max()) < 6 / math.sqrt(size)
+
+
 def test_a_zero_update_is_reported_like_any_other():
     report, event = respond_direction(clip(torch.zeros(3), l2_bound=1.0), epsilon=1.0, prg=prg())
     assert report.sign in (-1, 1)

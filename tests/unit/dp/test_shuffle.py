@@ -44,11 +44,54 @@ def test_grouping_clone_counts_only_ever_adds():
     assert coarse == pytest.approx(fine, rel=0.2)
 
 
-def test_the_published_anchors_are_met():
-    one = shuffled_epsilon(Shuffled(local_epsilon=4.0, clients=10**5), delta=1e-6)
-    assert 0.1675 <= one <= 0.1728
-    other = shuffled_epsilon(Shuffled(local_epsilon=2.0, clients=10**4), delta=1e-6)
-    assert other <= 0.159
+def clone_delta(epsilon, local_epsilon, clones):
+    """Return the divergence given each number of clones, by cumulative sums of coins."""
+    e, e0 = math.exp(epsilon), math.exp(local_epsilon)
+    cut = np.floor((clones + 1) * (e * e0 - 1) / ((e0 - 1) * (e + 1)))
+    here, before = binom.sf(cut, clones, 0.5), binom.sf(cut - 1, clones, 0.5)
+    return ((e0 - e) * before - (e * e0 - 1) * here) / (e0 + 1)
+
+
+def grouped_epsilon(local_epsilon, clients, delta, *, step, worst):
+    """Find ε as the paper evaluates its bound: groups of clone counts, by one member of each.
+
+    Groups of ``step`` counts to either side of the expected number. By the worst member this is an
+    upper bound on ε, by the best one a lower bound; with a step of 1 it is the bound itself.
+    """
+    others, p = clients - 1, math.exp(-local_epsilon)
+    spread = 12 * math.sqrt(others * p)
+    first = math.ceil(others * p) - step * math.ceil(spread / step)
+    starts = np.arange(max(first, 0), min(first + 2 * spread + step, others), step)
+    ends = np.minimum(starts + step - 1, others)
+    weights = binom.cdf(ends, others, p) - binom.cdf(starts - 1, others, p)
+    member = starts if worst else ends
+    outside = (1 - weights.sum()) if worst else 0.0
+    low, high = 0.0, local_epsilon
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        found = float(weights @ np.maximum(clone_delta(middle, local_epsilon, member), 0))
+        low, high = (low, middle) if found + outside <= delta else (middle, high)
+    return high
+
+
+@pytest.mark.parametrize(
+    ("clients", "local_epsilon", "low", "exact", "high"),
+    [(10**5, 4.0, 0.1675, 0.1698, 0.1728), (10**4, 2.0, 0.1525, 0.1550, 0.159)],
+)
+def test_ours_is_the_clones_bound_itself_between_the_published_upper_and_lower_evaluations(
+    clients, local_epsilon, low, exact, high
+):
+    ours = shuffled_epsilon(Shuffled(local_epsilon=local_epsilon, clients=clients), delta=1e-6)
+    assert ours == pytest.approx(exact, abs=1e-4)
+    assert low <= ours <= high
+
+    def grouped(step, worst):
+        return grouped_epsilon(local_epsilon, clients, 1e-6, step=step, worst=worst)
+
+    itself = grouped(1, True)
+    assert itself - 1e-5 <= ours <= itself * 1.001
+    assert grouped(100, False) < ours < grouped(100, True)
+    assert grouped(100, True) == pytest.approx(high, abs=6e-4)
 
 
 def test_a_hundred_million_clients_are_no_trouble():

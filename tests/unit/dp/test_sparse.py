@@ -75,3 +75,36 @@ def test_queries_and_thresholds_that_are_not_finite_are_refused():
 def test_settings_without_meaning_are_refused(change):
     with pytest.raises(ConfigError):
         settings(**change)
+
+
+@pytest.mark.parametrize(("epsilon", "answers"), [(1e-3, 1000), (1e-4, 100_000), (1e-3, 10**6)])
+def test_noise_far_beyond_the_sensitivity_can_still_be_drawn(epsilon, answers):
+    one = settings(epsilon=epsilon, answers=answers)
+    above, event = select_above(torch.zeros(20), threshold=0.5, settings=one, prg=prg())
+    assert above.numel() <= 20
+    assert event.epsilon == epsilon
+
+
+def test_noise_beyond_what_can_be_drawn_is_refused_when_it_is_planned():
+    with pytest.raises(ConfigError, match="more noise than can be drawn exactly"):
+        settings(epsilon=1e-6, answers=10**7)
+
+
+def test_a_coarse_grid_gives_the_noise_of_a_fine_one():
+    """The spread of what is seen of one query, with the least and the most cells; 300 runs each.
+
+    With sensitivity 1 and scale s, P(above) at t·s for t = ±2 is the same on both grids.
+    """
+    rates = []
+    for epsilon, answers in ((1.0, 1), (1e-5, 10_000)):
+        one = settings(epsilon=epsilon, answers=answers)
+        second = 2 * answers / one.shares[1]
+        queries = torch.full((300,), 2 * second)
+        source = prg(f"{answers}")
+        hits = sum(
+            int(select_above(query.view(1), threshold=0.0, settings=one, prg=source)[0].numel())
+            for query in queries
+        )
+        rates.append(hits / 300)
+    assert rates[0] == pytest.approx(rates[1], abs=0.12)
+    assert min(rates) > 0.75

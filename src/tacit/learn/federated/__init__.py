@@ -19,7 +19,14 @@ from tacit.learn.federated.contract import (
 )
 from tacit.learn.federated.course import Carrier, Course, Outcome, RoundReport, run_course
 from tacit.learn.federated.engine import Hall
-from tacit.learn.federated.models import MODELS, ModelName, build_model, flatten
+from tacit.learn.federated.models import (
+    MODELS,
+    ModelName,
+    Stack,
+    build_model,
+    build_stack,
+    flatten,
+)
 from tacit.learn.federated.packing import VoidRound
 from tacit.learn.federated.policy import Policy
 from tacit.learn.federated.privacy import Crowd, Promise, promise
@@ -54,12 +61,14 @@ __all__ = [
     "RoundReport",
     "Seat",
     "ServerSide",
+    "Stack",
     "Terms",
     "Update",
     "VoidRound",
     "Wish",
     "attribute_scale",
     "build_model",
+    "build_stack",
     "find_aggregator",
     "flatten",
     "promise",

@@ -13,42 +13,49 @@ node except through the aggregator of the policy.
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
-import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit.crypto import KeyPair, make_key_pair
 from tacit.errors import ConfigError, InputError, PartyError
 from tacit.learn.federated.aggregators import Seat, find_aggregator
+from tacit.learn.federated.arrays import Flat, flat_arrays, named_arrays
 from tacit.learn.federated.contract import Aggregate, Meter, Update, run_round
+from tacit.learn.federated.diary import Diary, open_diary
+from tacit.learn.federated.packing import kind_of
 from tacit.learn.federated.policy import Policy
 from tacit.learn.federated.shaping import Outlook, Shaper, shape_update
-from tacit.learn.federated.shuffled import SHUFFLER
+from tacit.learn.federated.shuffled import SHUFFLER, session_of
 from tacit.learn.federated.shuffled.sides import make_shuffler
 from tacit.learn.federated.terms import Terms
 from tacit.ring import Prg
 
 try:
-    from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+    from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
     from flwr.serverapp import Grid
 except ImportError as error:
     raise ConfigError(f"Flower is not installed: pip install 'tacit[fl]' ({error})") from error
+
+__all__ = ["App", "FlowerCarrier", "check_policy", "flat_arrays", "guard", "named_arrays"]
 
 RECORD, ARRAYS, STATE = "tacit", "arrays", "tacit-state"
 _POLL_S = 0.05
 _FIRST_WAIT_S = 0.1
 
 App = Callable[[Message, Context], Message]
-Flat = NDArray[np.float32]
 
 
 def guard(
-    policy: Policy, *, signing: Ed25519PrivateKey | None = None, shuffler: bytes | None = None
+    policy: Policy,
+    *,
+    signing: Ed25519PrivateKey | None = None,
+    shuffler: bytes | None = None,
+    diary: Path | None = None,
 ) -> Callable[[Message, Context, App], Message]:
     """Make a Flower mod that lets an app's update go only as the policy says.
 
@@ -59,6 +66,9 @@ def guard(
         shuffler: the shuffler's public key, for the aggregator "shuffled". Without it the key is
             taken from the server, which could then read the reports in their first envelope: the
             guarantee is against a curious server only.
+        diary: a folder of this node's where it writes down what it has answered; all processes of
+            the node must see it, and rounds are counted for as long as it lasts. One among the
+            temporary files, if not given.
 
     Guarantee: the aggregator's and the promise's; messages that are not of an aggregation pass to
     the app untouched, so the app itself must not send the model elsewhere.
@@ -74,10 +84,14 @@ def guard(
         if asked["role"] == "hello":
             return _reply(message, _hello(policy, context))
         try:
-            if asked["role"] == "shuffle":
-                answer = _shuffle(policy, asked, context)
+            is_shuffle = asked["role"] == "shuffle"
+            # A shuffler keeps its key from run to run, and so what it has shuffled.
+            run = 0 if is_shuffle else context.run_id
+            book = open_diary(diary, run=run, node=context.node_id)
+            if is_shuffle:
+                answer = _shuffle(policy, asked, context, book)
             else:
-                answer = _Visit(policy, signing, shuffler, context).answer(message, app)
+                answer = _Visit(policy, signing, shuffler, context, book).answer(message, app)
         except PartyError as error:
             return _reply(message, {"party": error.party, "reason": error.reason})
         except InputError as error:
@@ -90,7 +104,12 @@ def guard(
 
 @final
 class _Visit:
-    """One message of the server at a client: load the state, answer, save it."""
+    """One message of the server at a client: load the state, answer, save it.
+
+    Flower may run several at once, each with a copy of the state. Whatever they work out, an answer
+    leaves only after it is in the diary, and its state is saved only then: every step of a round is
+    answered once, and all answers of a round go back to the same secrets.
+    """
 
     def __init__(
         self,
@@ -98,8 +117,10 @@ class _Visit:
         signing: Ed25519PrivateKey | None,
         shuffler: bytes | None,
         context: Context,
+        diary: Diary,
     ) -> None:
         self._policy, self._signing, self._shuffler = policy, signing, shuffler
+        self._diary = diary
         self._records = context.state.config_records
         self._context = context
 
@@ -107,9 +128,10 @@ class _Visit:
         asked = message.content.config_records[RECORD]
         if ARRAYS in message.content.array_records:
             kept = self._begin()
-            self._records[STATE] = ConfigRecord({**kept, **self._train(message, app)})
-        state = self._records[STATE]
-        if "update" not in state:
+            state = ConfigRecord({**kept, **self._train(message, app)})
+        else:
+            state = ConfigRecord(dict(self._records.get(STATE) or {}))
+        if "update" not in state or state["run"] != str(self._context.run_id):
             raise PartyError("server", "it asked for a step of a round that has not begun")
         values = np.frombuffer(_bytes(state["update"]), "<f4").copy()
         seat = Seat(
@@ -122,26 +144,25 @@ class _Visit:
         side = find_aggregator(self._policy.aggregator).make_client(terms, seat, Prg.from_os())
         weight = _int(state["weight"])
         small = np.frombuffer(_bytes(state["small"]), np.bool_) if state["small"] else None
-        answer = side.answer(_bytes(asked["payload"]), lambda: Update(values, weight, small))
+        payload = _bytes(asked["payload"])
+        answer = side.answer(payload, lambda: Update(values, weight, small))
+        self._diary.enter(_int(state["rounds"]), bytes([kind_of(payload, sender="server")]))
         state["round"] = side.save()
         if not state["invitation"]:
-            state["invitation"] = _bytes(asked["payload"])
+            state["invitation"] = payload
+        self._records[STATE] = state
         return answer
 
-    def _begin(self) -> dict[str, bytes | int]:
+    def _begin(self) -> dict[str, bytes | int | str]:
         """Return what outlives a round: the key that this node signs with, and the count.
 
         Raises:
             PartyError: the server asks for more rounds than the privacy was planned for.
         """
         state = self._records.get(STATE) or ConfigRecord()
-        done = _int(state.get("rounds", 0))
-        if done >= self._policy.rounds:
-            raise PartyError(
-                "server", f"it asks for more than the {self._policy.rounds} rounds of the policy"
-            )
+        number = self._diary.begin(most=self._policy.rounds, already=_int(state.get("rounds", 0)))
         signing = state.get("signing") or Ed25519PrivateKey.generate().private_bytes_raw()
-        return {"signing": _bytes(signing), "rounds": done + 1}
+        return {"signing": _bytes(signing), "rounds": number, "run": str(self._context.run_id)}
 
     def _train(self, message: Message, app: App) -> dict[str, bytes | int]:
         """Let the app train, and keep what it changed."""
@@ -300,28 +321,6 @@ def check_policy(policy: Policy) -> None:
         )
 
 
-def flat_arrays(record: ArrayRecord) -> Flat:
-    """Join the arrays of a record into one vector."""
-    return np.concatenate([array.numpy().reshape(-1) for array in record.values()]).astype(
-        np.float32
-    )
-
-
-def named_arrays(model: torch.nn.Module) -> Callable[[Flat], ArrayRecord]:
-    """Return what cuts a flat vector into the arrays of a torch model's parameters."""
-    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
-
-    def cut(flat: Flat) -> ArrayRecord:
-        record, at = ArrayRecord(), 0
-        for name, shape in shapes.items():
-            size = int(np.prod(shape, dtype=np.int64))
-            record[name] = Array(flat[at : at + size].reshape(shape))
-            at += size
-        return record
-
-    return cut
-
-
 def _content(said: dict[str, Any], arrays: ArrayRecord | None) -> RecordDict:
     content = RecordDict({RECORD: ConfigRecord(said)})
     if arrays is not None and said["role"] == "client":
@@ -347,16 +346,19 @@ def _hello(policy: Policy, context: Context) -> dict[str, Any]:
     return {"is-shuffler": True, "shuffler": _shuffler_keys(context).public}
 
 
-def _shuffle(policy: Policy, asked: ConfigRecord, context: Context) -> bytes:
+def _shuffle(policy: Policy, asked: ConfigRecord, context: Context, diary: Diary) -> bytes:
     """Do the shuffler's part; sessions that were shuffled are remembered in the context."""
     pair = _shuffler_keys(context)
     state = context.state.config_records[STATE]
     worker = make_shuffler(policy.terms(1), pair, Prg.from_os())
     worker.remember(_bytes(state["seen"]))
+    payload = _bytes(asked["payload"])
     try:
-        return worker.shuffle(_bytes(asked["payload"]))
+        released = worker.shuffle(payload)
     finally:
         state["seen"] = worker.seen
+    diary.enter(0, session_of(payload))
+    return released
 
 
 def _shuffler_keys(context: Context) -> KeyPair:

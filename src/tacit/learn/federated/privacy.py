@@ -33,7 +33,12 @@ from tacit.learn.federated.grid import (
 )
 from tacit.learn.federated.shuffled.plan import Method
 from tacit.learn.federated.wish import PRIVACIES, Adaptive, Mechanism, Privacy, Wish
-from tacit.learn.noise import Selection, nbafl_downlink_sigma, nbafl_uplink_sigma
+from tacit.learn.noise import (
+    Selection,
+    contribution_event,
+    nbafl_downlink_sigma,
+    nbafl_uplink_sigma,
+)
 from tacit.result import Claim
 
 __all__ = [
@@ -53,7 +58,6 @@ BIT = 0.1
 """How much of a unit clip the bit takes that says whether an update lies within the clip."""
 
 _LIKE_TO_USE = ("pld", "rdp", "fourier", "advanced", "basic")
-_ROUNDING = 1 + 1e-4  # of Laplace noise to its grid
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +143,7 @@ def _by_noise(wish: Wish, crowd: Crowd, parts: int, about: "_About") -> Promise:
     clip, make = _clip(wish), make_grid if wish.mechanism != "binomial" else make_coin_grid
     if wish.quantile is not None:
         clip = math.sqrt(1 + BIT**2)
-    first = _first(wish.adaptive)
+    first = _first(wish, crowd)
 
     def plan(multiplier: float) -> list[Event]:
         event = make(clip, multiplier, crowd.dimension, parts).event(crowd.dimension)
@@ -194,12 +198,12 @@ def _local_adaptive(wish: Wish, crowd: Crowd, is_split: bool) -> Promise:
         f"{1 - wish.adaptive.p:g}"
     )
     bare = Unaccountable(reason=reason, relation=REPLACE_CLIENT)
-    settled = _settle(wish, crowd, bare, _ALONE, _first(wish.adaptive))
+    settled = _settle(wish, crowd, bare, _ALONE, _first(wish, crowd))
     return replace(settled, clip=made.clip, grid=made.grid, adaptive=wish.adaptive)
 
 
 def _laplace(wish: Wish, crowd: Crowd) -> Promise:
-    first = _first(wish.adaptive)
+    first = _first(wish, crowd)
 
     def make(local: float) -> Grid:
         return make_laplace_grid(_clip(wish), local, crowd.dimension)
@@ -254,26 +258,29 @@ def _objective(wish: Wish, crowd: Crowd) -> Promise:
 
 
 def _selective(wish: Wish, crowd: Crowd) -> Promise:
-    first, count = _first(wish.adaptive), wish.adaptive.select
+    first, count = _first(wish, crowd), min(wish.adaptive.select, crowd.dimension)
+
+    def select(budget: float) -> Selection:
+        bound = _clip(wish) / math.sqrt(count)
+        return Selection(
+            bound=bound,
+            threshold=bound / 2,
+            answers=count,
+            choice_epsilon=budget / 2,
+            value_epsilon=budget / 2,
+        )
 
     def event(budget: float) -> Pure:
         name = "sparse vector technique, and Laplace noise on the chosen entries"
-        return Pure(epsilon=budget * _ROUNDING, relation=REPLACE_CLIENT, mechanism=name)
+        spent = select(budget).epsilon(REPLACE_CLIENT)
+        return Pure(epsilon=spent, relation=REPLACE_CLIENT, mechanism=name)
 
     def plan(budget: float) -> list[Event]:
         return [Repeated(event=event(budget), count=crowd.rounds), *first]
 
     budget = largest_budget(plan, _target(wish, plan(0.1)), low=1e-3, high=100.0)
-    bound = _clip(wish) / math.sqrt(count)
     made = _settle(wish, crowd, event(budget), _ALONE, first)
-    selection = Selection(
-        bound=bound,
-        threshold=bound / 2,
-        answers=min(count, crowd.dimension),
-        choice_epsilon=budget / 2,
-        value_epsilon=budget / 2,
-    )
-    return replace(made, clip=_clip(wish), adaptive=wish.adaptive, selection=selection)
+    return replace(made, clip=_clip(wish), adaptive=wish.adaptive, selection=select(budget))
 
 
 def _shuffle(wish: Wish, crowd: Crowd, is_split: bool) -> Promise:
@@ -331,12 +338,14 @@ def _settle(
     )
 
 
-def _first(adaptive: Adaptive) -> list[Event]:
-    if adaptive.relevance_epsilon is None:
+def _first(wish: Wish, crowd: Crowd) -> list[Event]:
+    asked = wish.adaptive.relevance_epsilon
+    if asked is None:
         return []
-    spent = adaptive.relevance_epsilon * _ROUNDING
+    # There are no more layers or attributes than parameters; each adds its rounding.
+    event = contribution_event(crowd.dimension, epsilon=asked)
     name = "Laplace noise on contributions"
-    return [Pure(epsilon=spent, relation=REPLACE_CLIENT, mechanism=name)]
+    return [Pure(epsilon=event.epsilon, relation=REPLACE_CLIENT, mechanism=name)]
 
 
 def _target(wish: Wish, events: list[Event]) -> Target:

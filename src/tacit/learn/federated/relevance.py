@@ -4,12 +4,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tacit.dp import REPLACE_CLIENT, add_laplace
 from tacit.errors import ConfigError
 from tacit.learn.federated.privacy import Promise
 from tacit.learn.federated.shaping import Shares
 from tacit.learn.federated.training import Learner
-from tacit.learn.noise import contributions, floored, relevance
+from tacit.learn.noise import contributions, floored, relevance, show_contributions
 from tacit.learn.partition import data_generator
 from tacit.ring import Prg
 
@@ -42,13 +41,7 @@ def find_shares(
     for client in range(learner.clients):
         rows = learner.rows_of(client)[:_MOST_ROWS]
         names, mean = _trace(model, rows, adaptive.by)
-        noisy, _ = add_laplace(
-            mean,
-            scale=2.0 / adaptive.relevance_epsilon,
-            l1_sensitivity=2.0 * (1 + 1e-9),
-            relation=REPLACE_CLIENT,
-            prg=Prg.from_os(),
-        )
+        noisy, _ = show_contributions(mean, epsilon=adaptive.relevance_epsilon, prg=Prg.from_os())
         total = noisy if total is None else total + noisy
     if total is None:
         raise ConfigError("nobody to ask for contributions")

@@ -13,7 +13,7 @@ from torch.func import functional_call, grad, vmap
 
 from tacit.errors import ConfigError, DataError
 from tacit.learn.federated.contract import Update
-from tacit.learn.federated.models import flatten
+from tacit.learn.federated.models import Stack, flatten, stack_loss
 from tacit.ring import Prg
 
 Rows = NDArray[np.int64]
@@ -74,6 +74,7 @@ class Learner:
         self._parts, self._recipe = parts, recipe
         self._names = [name for name, _ in model.named_parameters()]
         self._shapes = [parameter.shape for parameter in model.parameters()]
+        self._learner = _deal(model, len(features), parts).to(features.device)
         self._step = vmap(grad(self._loss), randomness="different")
 
     @property
@@ -139,7 +140,8 @@ class Learner:
         for rows in self._batches(clients, prg):
             chosen = torch.from_numpy(rows).to(self._features.device)
             x = augment(self._features[chosen], self._recipe.augment, prg)
-            slopes = self._step(self._unflatten(trained), x, self._labels[chosen])
+            named, y, whose = self._unflatten(trained), self._labels[chosen], self._learner[chosen]
+            slopes = self._step(named, x, y, whose)
             flat = torch.cat([slopes[name].reshape(len(clients), -1) for name in self._names], 1)
             trained -= self._recipe.rate * (flat + self._recipe.l2 * trained)
         changed = (trained - weights).cpu().numpy()
@@ -160,8 +162,11 @@ class Learner:
                 right += int((logits.argmax(1) == labels[block]).sum())
         return right / len(labels)
 
-    def _loss(self, named: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(functional_call(self._model, named, (x,)), y)
+    def _loss(self, named: dict[str, Tensor], x: Tensor, y: Tensor, whose: Tensor) -> Tensor:
+        logits = functional_call(self._model, named, (x,))
+        if isinstance(self._model, Stack):
+            return stack_loss(logits, y, whose)
+        return nn.functional.cross_entropy(logits, y)
 
     def _unflatten(self, flat: Tensor) -> dict[str, Tensor]:
         parts = torch.split(flat, [shape.numel() for shape in self._shapes], dim=1)
@@ -181,6 +186,15 @@ class Learner:
             orders = [rows[prg.permutation(len(rows)).numpy()] for _ in turns]
             drawn[at] = np.concatenate(orders)[:need]
         return list(drawn.reshape(len(clients), recipe.steps, recipe.batch).transpose(1, 0, 2))
+
+
+def _deal(model: nn.Module, rows: int, parts: Sequence[Rows]) -> Tensor:
+    """Deal every client's rows out to the learners of a stack; one learner has them all."""
+    learners = model.learners if isinstance(model, Stack) else 1
+    whose = torch.zeros(rows, dtype=torch.int64)
+    for part in parts:
+        whose[torch.from_numpy(part)] = torch.arange(len(part)) % learners
+    return whose
 
 
 def augment(x: Tensor, how: Augment, prg: Prg) -> Tensor:

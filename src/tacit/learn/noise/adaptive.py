@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from tacit.dp import (
+    REPLACE_CLIENT,
     Bounded,
     DiscreteLaplace,
     Event,
@@ -23,12 +24,14 @@ from tacit.dp import (
     add_gaussian,
     add_laplace,
     clip,
+    laplace_event,
     select_above,
 )
 from tacit.errors import ConfigError, DataError
 from tacit.ring import Prg
 
 _LEAST_SHARE = 1e-3
+_TWO_SHARES = 2 * (1 + 1e-9)  # the L1 distance of two vectors of shares, and their rounding
 
 
 def private_shares(
@@ -55,6 +58,31 @@ def private_shares(
         prg=prg,
     )
     return floored(noisy), event
+
+
+def contribution_event(dimension: int, *, epsilon: float) -> DiscreteLaplace:
+    """Say what it does to a client to show its mean contributions once, as `show_contributions`."""
+    return laplace_event(
+        dimension,
+        scale=2.0 / _budget(epsilon),
+        l1_sensitivity=_TWO_SHARES,
+        relation=REPLACE_CLIENT,
+    )
+
+
+def show_contributions(mean: Tensor, *, epsilon: float, prg: Prg) -> tuple[Tensor, DiscreteLaplace]:
+    """Put one client's mean contributions, shares that add up to one, under Laplace noise.
+
+    Guarantee: pure privacy for replacing all rows of the client, as the event says.
+    Cost: 0 rounds, 0 bits.
+    """
+    return add_laplace(
+        mean,
+        scale=2.0 / _budget(epsilon),
+        l1_sensitivity=_TWO_SHARES,
+        relation=REPLACE_CLIENT,
+        prg=prg,
+    )
 
 
 def floored(contribution: Tensor) -> Tensor:
@@ -222,6 +250,35 @@ class Selection:
     choice_epsilon: float
     value_epsilon: float
 
+    def epsilon(self, relation: Relation) -> float:
+        """Return the ε of `upload_selected`: of saying which, and of the values as they are."""
+        price = laplace_event(
+            self.answers,
+            scale=self.value_scale,
+            l1_sensitivity=self.distance,
+            relation=relation,
+        )
+        return self.technique(relation).epsilon + price.epsilon
+
+    @property
+    def distance(self) -> float:
+        """The L1 distance of the chosen values of two updates."""
+        return 2 * self.bound * self.answers
+
+    @property
+    def value_scale(self) -> float:
+        """The scale of the noise on the chosen values."""
+        return self.distance / _budget(self.value_epsilon)
+
+    def technique(self, relation: Relation) -> SparseVector:
+        """Return the settings by which entries are chosen."""
+        return SparseVector(
+            epsilon=self.choice_epsilon,
+            answers=self.answers,
+            sensitivity=self.bound,  # absolute values lie in [0, bound]
+            relation=relation,
+        )
+
 
 def upload_selected(
     update: Tensor, selection: Selection, *, relation: Relation, prg: Prg
@@ -234,22 +291,18 @@ def upload_selected(
     Guarantee: the sum of both ε for replacing the whole update.
     """
     clipped = update.detach().to(torch.float64).clamp(-selection.bound, selection.bound)
-    technique = SparseVector(
-        epsilon=selection.choice_epsilon,
-        answers=selection.answers,
-        sensitivity=selection.bound,  # absolute values lie in [0, bound]
-        relation=relation,
-    )
     indices, choice = select_above(
-        clipped.abs(), threshold=selection.threshold, settings=technique, prg=prg
+        clipped.abs(),
+        threshold=selection.threshold,
+        settings=selection.technique(relation),
+        prg=prg,
     )
-    moved = 2 * selection.bound * selection.answers
     padded = torch.zeros(selection.answers, dtype=torch.float64)
     padded[: indices.numel()] = clipped[indices]
     values, price = add_laplace(
         padded,
-        scale=moved / _budget(selection.value_epsilon),
-        l1_sensitivity=moved,
+        scale=selection.value_scale,
+        l1_sensitivity=selection.distance,
         relation=relation,
         prg=prg,
     )

@@ -1,25 +1,31 @@
 """The Flower mod and carrier, with nodes that are called instead of reached."""
 
+import copy
+import tempfile
+import threading
+
 import numpy as np
 import pytest
 import torch
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'tacit[fl]'")
 
-from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.supercore.task_identity import TaskIdentity
 
 from tacit.errors import ConfigError, PartyError
 from tacit.learn.federated import Adaptive, Course, Policy, Wish, run_course
 from tacit.learn.federated.flower import FlowerCarrier, guard, named_arrays
+from tacit.learn.federated.packing import pack
 
 MODEL = torch.nn.Linear(2, 1)
 
 
 @pytest.fixture(autouse=True)
-def _as_a_server(monkeypatch):
-    """Stand in for the process that Flower would have started."""
+def _as_a_server(monkeypatch, tmp_path):
+    """Stand in for the process that Flower would have started, with temporary files of its own."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     for name in ("_run_id", "_node_id", "_task_id"):
         monkeypatch.setattr(TaskIdentity, name, 1)
 
@@ -47,6 +53,47 @@ class Nodes:
 
     def pull_messages(self, identities):
         return [self.replies.pop(one) for one in identities if one in self.replies]
+
+
+class Twins(Nodes):
+    """A grid that delivers every message twice at once, each with a copy of the node's state.
+
+    This is what Flower does with a server that sends twice. The state that comes back last stays;
+    here that of the answer that was let go, as the worst case wants it.
+    """
+
+    def __init__(self, app, contexts):
+        super().__init__(app, contexts)
+        self.answers = []
+
+    def push_messages(self, messages):
+        found = []
+        for message in messages:
+            self.sent += 1
+            message.metadata.__dict__["_message_id"] = f"message {self.sent}"
+            found.append(f"message {self.sent}")
+            said = self.deliver(message, message.metadata.dst_node_id)
+            given = [one for one in said if "answer" in one[0].content["tacit"]]
+            self.answers.append(len(given))
+            reply, context = (given or said)[0]
+            self.replies[found[-1]] = reply
+            self.contexts[message.metadata.dst_node_id] = context
+        return found
+
+    def deliver(self, message, node):
+        said, gate = [], threading.Barrier(2)
+
+        def answer():
+            context = copy.deepcopy(self.contexts[node])
+            gate.wait()
+            said.append((self.app(message, context), context))
+
+        workers = [threading.Thread(target=answer) for _ in range(2)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        return said
 
 
 def make_app(policy, step=0.1):
@@ -91,7 +138,10 @@ def make_contexts(count):
 
 
 def train(policy, contexts, *, app=None, silent=(), rounds=1):
-    grid = Nodes(app or make_app(policy), contexts, silent)
+    return train_on(Nodes(app or make_app(policy), contexts, silent), policy, rounds)
+
+
+def train_on(grid, policy, rounds=1):
     carrier = FlowerCarrier(grid, policy, named_arrays(MODEL), timeout_s=0.3)
     carrier.meet()
     return run_course(
@@ -161,6 +211,77 @@ def test_a_client_refuses_more_rounds_than_its_policy_has():
     assert outcome.rounds[0].void is None
     assert "more than the 1 rounds of the policy" in outcome.rounds[1].refused[0]
     assert outcome.rounds[1].void is not None
+
+
+@pytest.mark.parametrize("aggregator", ["plain", "masked"])
+def test_of_two_messages_at_once_one_is_answered(aggregator):
+    policy = make_policy(aggregator)
+    grid = Twins(make_app(policy), make_contexts(4))
+    outcome = train_on(grid, policy)
+    assert set(grid.answers) == {1}
+    assert np.allclose(outcome.weights, 0.25, atol=1e-5)
+
+
+def test_a_shuffler_asked_twice_at_once_shuffles_once():
+    policy = make_policy("shuffled", "shuffle")
+    grid = Twins(make_app(policy), make_contexts(5))
+    outcome = train_on(grid, policy)
+    assert outcome.rounds[0].void is None
+    assert set(grid.answers[5:]) == {1}  # after everyone's hello
+
+
+def test_rounds_that_begin_at_once_are_both_counted():
+    policy = make_policy("plain", rounds=2)
+    grid = Twins(make_app(policy), make_contexts(4))
+    outcome = train_on(grid, policy, rounds=2)
+    assert grid.answers == [2] * 4 + [0] * 4
+    assert "more than the 2 rounds of the policy" in outcome.rounds[1].refused[0]
+
+
+def test_an_update_is_not_sent_again_under_new_noise():
+    policy = make_policy("plain", "local")
+    contexts = make_contexts(4)
+    grid = Nodes(make_app(policy), contexts)
+    train_on(grid, policy)
+    again = Message(
+        RecordDict({"tacit": ConfigRecord({"role": "client", "index": 0, "payload": pack(48)})}),
+        dst_node_id=100,
+        message_type="train",
+    )
+    again.content["tacit"]["shuffler"] = b""
+    again.metadata.__dict__["_message_id"] = "again"
+    said = grid.app(again, contexts[100]).content["tacit"]
+    assert "answered before" in said["reason"]
+
+
+def test_a_round_of_one_run_is_not_gone_on_with_in_another():
+    """A diary is of one run; a state may outlive it."""
+    policy, contexts = make_policy(), make_contexts(4)
+    grid = Nodes(make_app(policy), contexts)
+    train_on(grid, policy)
+    contexts[100].run_id = 2
+    step = Message(
+        RecordDict(
+            {"tacit": ConfigRecord({"role": "client", "index": 0, "payload": pack(6, b"")})}
+        ),
+        dst_node_id=100,
+        message_type="train",
+    )
+    step.metadata.__dict__["_message_id"] = "later"
+    said = grid.app(step, contexts[100]).content["tacit"]
+    assert "a round that has not begun" in said["reason"]
+
+
+def test_a_step_of_a_round_that_never_began_is_refused():
+    app = make_app(make_policy())
+    step = Message(
+        RecordDict({"tacit": ConfigRecord({"role": "client", "index": 0, "payload": pack(48)})}),
+        dst_node_id=100,
+        message_type="train",
+    )
+    step.metadata.__dict__["_message_id"] = "one"
+    said = app(step, make_contexts(1)[100]).content["tacit"]
+    assert "a round that has not begun" in said["reason"]
 
 
 def test_a_client_refuses_a_server_with_weaker_terms():

@@ -21,12 +21,14 @@ from tacit.errors import ConfigError, DataError
 from tacit.learn.noise import (
     AttributeNoise,
     Selection,
+    contribution_event,
     floored,
     layer_factors,
     layer_shares,
     perturb_attributes,
     perturb_layers,
     private_shares,
+    show_contributions,
     unwhiten,
     upload_selected,
     whiten,
@@ -172,6 +174,24 @@ def test_selected_entries_are_the_large_ones_and_cost_both_budgets():
     assert indices.tolist() == [7, 100, 250]
     assert values.tolist() == pytest.approx([1.0, -1.0, 1.0], abs=0.6)
     assert sum(event.epsilon for event in events) == pytest.approx(300, rel=1e-4)
+
+
+@pytest.mark.parametrize("value_epsilon", [1e-3, 1.0, 100.0])
+@pytest.mark.parametrize("answers", [1, 40, 5000])
+def test_a_selection_says_beforehand_what_it_costs(answers, value_epsilon):
+    selection = Selection(
+        bound=0.3, threshold=0.1, answers=answers, choice_epsilon=0.5, value_epsilon=value_epsilon
+    )
+    _, _, events = upload_selected(torch.zeros(5000), selection, relation=REPLACE_CLIENT, prg=prg())
+    spent = sum(event.epsilon for event in events)
+    assert selection.epsilon(REPLACE_CLIENT) == pytest.approx(spent, rel=1e-12)
+
+
+def test_contributions_of_a_client_say_beforehand_what_they_cost():
+    mean = torch.full((700,), 1 / 700, dtype=torch.float64)
+    _, event = show_contributions(mean, epsilon=1e-3, prg=prg())
+    assert contribution_event(700, epsilon=1e-3) == event
+    assert event.epsilon > 1e-3 * (1 + 1e-4), "rounding of many entries counts"
 
 
 @pytest.mark.parametrize("change", [{"epsilon": 0.0}, {"epsilon": math.nan}, {"p": 1.5}])

@@ -15,6 +15,7 @@ from tacit.learn.federated.shuffled.roles import (
     ShuffledServer,
     Shuffler,
     read_open,
+    session_of,
 )
 
 __all__ = [
@@ -30,4 +31,5 @@ __all__ = [
     "estimate",
     "new_session",
     "read_open",
+    "session_of",
 ]

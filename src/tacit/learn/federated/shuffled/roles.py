@@ -263,6 +263,12 @@ class ShuffledServer:
         return [one[:TAG_BYTES] for one in opened]
 
 
+def session_of(message: bytes) -> bytes:
+    """Read which session a shuffler is asked to shuffle."""
+    session, _ = unpack(message, BUNDLES, "bb", sender="server")
+    return cast(bytes, session)
+
+
 def open_message(plan: ShuffledPlan, server: bytes) -> bytes:
     """Write the invitation to a round."""
     body = _PLAN.pack(

@@ -1,0 +1,111 @@
+"""What a node has let go, written on its disk: what may happen once happens once.
+
+Flower hands every message of a node a copy of the node's state and keeps whichever copy comes back
+last. A server that sends two messages at once would otherwise be answered twice from one state:
+with one mask over two inputs, about two lists of survivors, or in more rounds than were planned.
+"""
+
+import fcntl
+import hashlib
+import os
+import stat
+import struct
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import final
+
+from tacit.errors import ConfigError, PartyError
+
+_ENTRY = struct.Struct("<Q16s")
+_BEGUN = bytes(16)
+_SERVER = "server"
+
+
+@final
+class Diary:
+    """The entries of one node in one run.
+
+    Args:
+        file: where they lie; every process of the node must see the same file.
+
+    Guarantee: of any number of threads and processes, one enters a thing, and the rest are refused;
+    what was entered stays entered if a process ends.
+    Cost: 24 bytes per step; one flush to the disk each.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def begin(self, *, most: int, already: int = 0) -> int:
+        """Enter a new round and return its number.
+
+        Args:
+            most: how many rounds there may be.
+            already: how many the node's state knows of, from an earlier run.
+
+        Raises:
+            PartyError: it would be one more than that.
+        """
+        with self._opened() as held:
+            begun = [number for number, what in _entries(held) if what == _BEGUN]
+            number = max([already, *begun]) + 1
+            if number > most:
+                raise PartyError(_SERVER, f"it asks for more than the {most} rounds of the policy")
+            _enter(held, number, _BEGUN)
+        return number
+
+    def enter(self, number: int, what: bytes) -> None:
+        """Enter one thing of a round, before its answer leaves the node.
+
+        Raises:
+            PartyError: it was entered before.
+        """
+        digest = hashlib.sha256(b"tacit diary" + what).digest()[:16]
+        with self._opened() as held:
+            if (number, digest) in _entries(held):
+                raise PartyError(_SERVER, "it asked for a step of a round that was answered before")
+            _enter(held, number, digest)
+
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        """Hold the file alone; a lock belongs to the opened file, so threads wait as well."""
+        held = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            yield held
+        finally:
+            os.close(held)
+
+
+def open_diary(folder: Path | None, *, run: int, node: int) -> Diary:
+    """Find the diary of a node in a run.
+
+    Args:
+        folder: where diaries lie; None takes one of this user's among the temporary files.
+        run: Flower's number of the run.
+        node: Flower's number of the node.
+
+    Raises:
+        ConfigError: others may write to the folder.
+    """
+    if folder is None:
+        folder = Path(tempfile.gettempdir()) / f"tacit-{os.getuid()}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.stat()
+    if found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise ConfigError(f"the diary's folder must be yours alone to write, which {folder} is not")
+    return Diary(folder / f"{run}-{node}.diary")
+
+
+def _entries(held: int) -> list[tuple[int, bytes]]:
+    raw = os.pread(held, os.fstat(held).st_size, 0)
+    whole = len(raw) - len(raw) % _ENTRY.size  # what a crash cut short was never answered
+    return list(_ENTRY.iter_unpack(raw[:whole]))
+
+
+def _enter(held: int, number: int, what: bytes) -> None:
+    size = os.fstat(held).st_size
+    os.pwrite(held, _ENTRY.pack(number, what), size - size % _ENTRY.size)
+    os.fsync(held)
