@@ -1,16 +1,14 @@
-"""Run many independent trainings in a few processes that share one device."""
+"""What the split-learning benchmarks share: options, groups within a time limit, intervals."""
 
 import argparse
 import json
-import multiprocessing
 import time
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from _split_tasks import TASKS, Data, load, prepare
+from _split_tasks import TASKS, prepare
 
 from tacit.audit import mean_interval
 
@@ -25,10 +23,12 @@ def options(description: str, tasks: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--tasks", nargs="+", default=list(tasks), choices=TASKS)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=1, help="processes beside the training")
     parser.add_argument("--rows", type=int, help="train on so many rows at most")
     parser.add_argument("--epochs", type=int, help="instead of each task's own")
-    parser.add_argument("--seconds", type=float, default=1e9, help="stop after so long")
+    parser.add_argument("--only", nargs="+", help="only what has one of these names")
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin nothing after so long")
     parser.add_argument("--quick", action="store_true", help="few rows, one epoch, one seed")
     parser.add_argument("--out", type=Path, help="write all rows as JSON")
     found = parser.parse_args()
@@ -40,44 +40,34 @@ def options(description: str, tasks: Sequence[str]) -> argparse.Namespace:
     return found
 
 
-def run_all(
-    work: Callable[[Item], Item], items: list[Item], asked: argparse.Namespace
-) -> list[Item]:
-    """Run every item, show how far it is, and return the rows.
+def seeds(asked: argparse.Namespace) -> range:
+    """Return the seeds that were asked for."""
+    return range(asked.first_seed, asked.first_seed + asked.seeds)
 
-    Seed after seed, so that what is there when the time is up is whole seeds.
+
+def run_groups(
+    groups: Iterable[tuple[str, Callable[[], list[Item]]]],
+    asked: argparse.Namespace,
+    report: Callable[[list[Item]], Item],
+) -> list[Item]:
+    """Run one group after the other; after each the file has all that is known.
+
+    A group is not begun if one as long as the last of its kind would pass the time limit.
     """
     began, rows = time.monotonic(), []
-    shared = {
-        "data": str(asked.data),
-        "device": asked.device,
-        "rows": asked.rows,
-        "epochs": asked.epochs,
-    }
-    full = sorted(({**shared, **item} for item in items), key=lambda item: item["seed"])
-    if asked.workers == 1:
-        results = map(work, full)
-    else:
-        pool = multiprocessing.get_context("spawn").Pool(asked.workers, initializer=_quiet)
-        results = pool.imap(work, full)
-    for number, row in enumerate(results, start=1):
-        rows.append(row)
-        label = " ".join(str(row[key]) for key in ("task", "name", "seed") if key in row)
-        print(f"{number}/{len(items)} {time.monotonic() - began:.0f} s {label}", flush=True)
-        if time.monotonic() - began > asked.seconds:
-            print("stopped: the time is up", flush=True)
-            break
-    if asked.workers > 1 and len(rows) < len(items):
-        pool.terminate()
-    elif asked.workers > 1:
-        pool.close()
-        pool.join()
+    lasted: dict[str, float] = {}
+    seconds: list[Item] = []
+    for name, work in groups:
+        now, kind = time.monotonic() - began, name.split()[0]
+        if now + lasted.get(kind, 0.0) > asked.seconds:
+            print(f"{now:.0f} s: no time for {name}", flush=True)
+            continue
+        rows += work()
+        lasted[kind] = time.monotonic() - began - now
+        print(f"{time.monotonic() - began:.0f} s: {name}, {lasted[kind]:.1f} s", flush=True)
+        seconds.append({"group": name, "seconds": lasted[kind]})
+        write(asked, {"seconds": seconds, "rows": rows, **report(rows)})
     return rows
-
-
-def data_of(item: Item) -> Data:
-    """Return an item's task, loaded once per process."""
-    return _load(item["task"], item["data"], item["device"], item["rows"])
 
 
 def summarise(rows: list[Item], keys: Sequence[str], by: Sequence[str]) -> list[Item]:
@@ -105,13 +95,6 @@ def write(asked: argparse.Namespace, content: Item) -> None:
     if device.startswith("cuda"):
         device = torch.cuda.get_device_name()
     content = {"device": device, "torch": torch.__version__, **content}
-    asked.out.write_text(json.dumps(content, indent=1, default=str) + "\n")
-
-
-@lru_cache(maxsize=2)
-def _load(task: str, folder: str, device: str, rows: int | None) -> Data:
-    return load(task, Path(folder), device=device, rows=rows)
-
-
-def _quiet() -> None:
-    torch.set_num_threads(1)
+    part = asked.out.with_suffix(".part")
+    part.write_text(json.dumps(content, indent=1, default=str) + "\n")
+    part.replace(asked.out)

@@ -6,8 +6,7 @@ Parts: ``canary`` (a PIN planted in the TREC questions and learned by a small Tr
 protection and with DP-SGD at ε = 8 and 2; the aim is an exposure near log2 |R| and near chance),
 ``extraction`` (the five rankings, on texts that stand in the corpus 1 to 20 times), ``depth``,
 ``length`` and ``noise`` (inversion of hidden states of a real model, figures 6.2 and 6.3 of the
-seed in shape). DP-SGD needs Opacus; ``depth``, ``length`` and ``noise`` need safetensors and
-tokenizers.
+seed in shape).
 """
 
 import argparse
@@ -15,14 +14,16 @@ import gzip
 import json
 import lzma
 import math
+import sys
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).parent))
 import torch
+from _audit_private import train_privately
 from torch import Tensor, nn
 
 from tacit.audit import seeded
@@ -56,7 +57,7 @@ from tacit.audit.memorisation import (
 )
 from tacit.audit.views import Attack
 from tacit.dp import Target, epsilon, least_noise
-from tacit.learn.noise import DpSgd, train_dp_sgd
+from tacit.learn.noise import DpSgd
 from tacit.llm import LanguageModel, Tokenizer, open_checkpoint
 from tacit.ring import Prg
 
@@ -93,9 +94,9 @@ def canary(options: argparse.Namespace) -> list[Row]:
     )
     pad = (ids[" "],) * (LENGTH - len(form.prefix) - form.blanks)
     rows = []
-    for budget in (math.inf, 8.0, 2.0)[: 2 if options.quick else 3]:
-        for times in (1, 10):
-            for seed in range(options.seeds):
+    for budget in options.budgets[:2] if options.quick else options.budgets:
+        for times in options.copies:
+            for seed in range(options.first, options.first + options.seeds):
                 number = draw_canary(form, generator=seeded(seed))
                 texts = torch.tensor(plant(train, (*form.text(number), *pad), times=times))
                 model, spent = speaker(options, texts, len(known), budget, seed)
@@ -122,6 +123,7 @@ def canary(options: argparse.Namespace) -> list[Row]:
                     }
                 )
                 report(rows[-1])
+                keep(options, rows)
     return rows
 
 
@@ -153,9 +155,7 @@ def speaker(
     # The grid of the noise costs a little on top of what is planned: plan for slightly less.
     noise = 1.001 * least_noise(lambda z: [settings(z).event], target)
     ids = texts.to(options.device)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Full backward hook is firing")
-        event = train_dp_sgd(model, ids[:, :-1], ids[:, 1:], settings(noise), prg=Prg.from_os())
+    event = train_privately(model, ids[:, :-1], ids[:, 1:], settings(noise), prg=Prg.from_os())
     spent = epsilon([event], delta=DELTA, accountant="fourier")
     return model, float(spent.epsilon)  # type: ignore[arg-type]
 
@@ -205,24 +205,27 @@ def extraction(options: argparse.Namespace) -> list[Row]:
 def depth(options: argparse.Namespace) -> list[Row]:
     """Invert hidden states after every layer."""
     model, ids = texts_of(options, 24)
-    layers = range(1, model.architecture.layers + 1)
+    layers = options.depths or range(1, model.architecture.layers + 1)
     rows = []
     for name, attack in inverters(options).items():
         for d in list(layers)[:2] if options.quick else layers:
             rows.append(inverted(model, ids, name, attack, d, {"part": "depth"}))
+            keep(options, rows)
     return rows
 
 
 def length(options: argparse.Namespace) -> list[Row]:
     """Invert texts of several lengths, as in figure 6.2."""
     rows = []
-    for tokens in (4, 8) if options.quick else (4, 8, 16, 32, 64, 128):
+    for tokens in (4, 8) if options.quick else options.lengths:
         model, ids = texts_of(options, tokens)
         top = model.architecture.layers
-        for d in (1,) if options.quick else (top // 2, top):
+        for d in (1,) if options.quick else options.depths or (top // 2, top):
             name = "optimised embeddings"
             extra = {"part": "length", "tokens": tokens}
-            rows.append(inverted(model, ids, name, inverters(options)[name], d, extra))
+            attack = inverters(options)[name]
+            rows.append(inverted(model, ids, name, attack, d, extra))
+            keep(options, rows)
     return rows
 
 
@@ -233,7 +236,7 @@ def noise(options: argparse.Namespace) -> list[Row]:
     spread = None
     rows = []
     for name, attack in inverters(options).items():
-        for d in (1,) if options.quick else (top // 2, top - 1):
+        for d in (1,) if options.quick else options.depths or (top // 2, top - 1):
             spread = hidden_spread(model, ids, d)
             shares = (0.0, 1.0) if options.quick else (0.0, 0.1, 0.3, 0.5, 1.0, 2.0, 4.0)
             scales = [spread * share for share in shares]
@@ -247,17 +250,19 @@ def noise(options: argparse.Namespace) -> list[Row]:
                     }
                 )  # fmt: skip
                 report({**rows[-1], "tokens": metric["value"]})
+            keep(options, rows)
     return rows
 
 
 def inverters(options: argparse.Namespace) -> dict[str, Attack[SeenHidden, Tensor]]:
     """Return the attacks with their settings."""
-    search = OptimiseEmbeddings(steps=20 if options.quick else 1000, fits=1e-7)
-    return {
+    search = OptimiseEmbeddings(steps=20 if options.quick else options.search_steps, fits=1e-7)
+    known: dict[str, Attack[SeenHidden, Tensor]] = {
         "optimised embeddings": search,
         "tokens in turn": TryTokens(beams=1 if options.quick else options.beams),
         "blind": guess_blindly,
     }
+    return {name: attack for name, attack in known.items() if name in options.attacks}
 
 
 def inverted(
@@ -319,6 +324,12 @@ def perplexity(model: nn.Module, texts: list[list[int]]) -> float:
     return math.exp(float(seen.losses(torch.tensor(texts)).mean()))
 
 
+def keep(options: argparse.Namespace, rows: list[Row]) -> None:
+    """Write the rows that are there, after those of the parts before."""
+    if options.out:
+        options.out.write_text(json.dumps([*options.done, *rows], indent=1))
+
+
 def report(row: Row) -> None:
     """Show a result in one line."""
     print(json.dumps(row), flush=True)
@@ -331,9 +342,18 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--model", default="lm_minimind2_small", help="folder of the real model")
+    parser.add_argument(
+        "--attacks", nargs="+", default=["optimised embeddings", "tokens in turn", "blind"]
+    )
+    parser.add_argument("--depths", type=int, nargs="+", help="layers that the user runs")
+    parser.add_argument("--lengths", type=int, nargs="+", default=[4, 8, 16, 32, 64, 128])
     parser.add_argument("--texts", type=int, default=10, help="texts that are inverted")
     parser.add_argument("--beams", type=int, default=4, help="beginnings that are kept")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--budgets", type=float, nargs="+", default=[math.inf, 8.0, 2.0])
+    parser.add_argument("--copies", type=int, nargs="+", default=[1, 10], help="of a canary")
+    parser.add_argument("--search-steps", type=int, default=1000, help="of optimised embeddings")
     parser.add_argument("--dp-steps", type=int, default=300)
     parser.add_argument("--dp-rate", type=float, default=0.5, help="learning rate of DP-SGD")
     parser.add_argument("--quick", action="store_true", help="tiny models, one seed, few steps")
@@ -348,11 +368,10 @@ def main() -> None:
         "length": length,
         "noise": noise,
     }
-    rows: list[Row] = []
+    options.done = []
     for part in options.parts:
-        rows += work[part](options)
-        if options.out:
-            options.out.write_text(json.dumps(rows, indent=1))
+        options.done += work[part](options)
+        keep(options, [])
 
 
 if __name__ == "__main__":

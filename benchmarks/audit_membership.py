@@ -22,7 +22,7 @@ from typing import Any
 sys.path.append(str(Path(__file__).parent))
 import numpy as np
 import torch
-from _audit_fleet import Recipe, small_resnet, train_stacked
+from _audit_fleet import Bench, Recipe, small_resnet, train_fleet
 from torch import Tensor
 
 from tacit.audit import Ranking, auc, seeded, toss, tpr_at
@@ -49,35 +49,43 @@ PEERS = (
 )
 
 
-def train(options: argparse.Namespace) -> dict[str, np.ndarray]:
-    """Train targets and shadow models, a group at a time, and return their outputs."""
+def train(options: argparse.Namespace, target: Path) -> None:
+    """Train targets, then shadow models in complementary pairs, and keep their outputs.
+
+    Every record is inside exactly half of the shadow models whenever the time is up.
+    """
     x, y, classes = load_pool(options)
-    coins = toss(len(y), options.shadows, generator=seeded(0))
+    pairs = [toss(len(y), 2, generator=seeded(2 + i)) for i in range(options.shadows // 2)]
     fair = torch.empty(options.targets, len(y)).uniform_(generator=seeded(1)) < 0.5
-    every = torch.cat([coins, fair])
-    recipe = Recipe(epochs=options.epochs, batch=options.batch, rate=0.1)
-    outputs, begun = [], time.perf_counter()
-    for start in range(0, len(every), options.group):
-        part = every[start : start + options.group]
-        note(f"models {start + 1} to {start + len(part)} of {len(every)}")
-        outputs.append(
-            train_stacked(
-                lambda: small_resnet(x.shape[1], classes, options.width),
-                *(x, y, part, recipe),
-                seed=start,
-                note=note,
-            )
-        )
-    note(f"trained {len(every)} models in {time.perf_counter() - begun:.0f} s")
-    found = torch.cat(outputs)
-    return {
-        "labels": y.cpu().numpy(),
-        "outputs": found[: options.shadows].numpy(),
-        "coins": coins.numpy(),
-        "target_outputs": found[options.shadows :].numpy(),
-        "target_coins": fair.numpy(),
-        "seconds": np.array(time.perf_counter() - begun),
-    }
+    every = torch.cat([fair, *pairs])
+    recipe = Recipe(epochs=options.epochs, batch=options.batch, rate=options.rate)
+    begun = time.perf_counter()
+    bench = Bench(lambda: small_resnet(x.shape[1], classes, options.width), x, y, recipe)
+    outputs: list[Tensor] = []
+    for one in train_fleet(bench, every, seconds=options.seconds, note=note):
+        outputs.append(one)
+        if len(outputs) % 32 == 0:
+            keep(target, y, every, outputs, options.targets, time.perf_counter() - begun)
+    keep(target, y, every, outputs, options.targets, time.perf_counter() - begun)
+    note(f"trained {len(outputs)} models in {time.perf_counter() - begun:.0f} s")
+
+
+def keep(
+    target: Path, y: Tensor, coins: Tensor, outputs: list[Tensor], targets: int, seconds: float
+) -> None:
+    """Write what is there so far, in half precision: a logarithm is then off by 0.1 %."""
+    found = torch.stack(outputs)
+    part = target.with_suffix(".part.npz")
+    np.savez_compressed(
+        part,
+        labels=y.cpu().numpy().astype(np.int64),
+        outputs=found[targets:].half().numpy(),
+        coins=coins[targets : len(found)].numpy(),
+        target_outputs=found[:targets].half().numpy(),
+        target_coins=coins[:targets].numpy(),
+        seconds=np.array(seconds),
+    )
+    part.replace(target)
 
 
 def load_pool(options: argparse.Namespace) -> tuple[Tensor, Tensor, int]:
@@ -157,10 +165,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=10_000)
     parser.add_argument("--shadows", type=int, default=128)
     parser.add_argument("--targets", type=int, default=4)
-    parser.add_argument("--group", type=int, default=33, help="models that train at once")
-    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--seconds", type=float, default=1e9, help="train no new pair after that")
+    parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--width", type=int, default=32)
+    parser.add_argument("--rate", type=float, default=0.1)
     parser.add_argument("--quick", action="store_true", help="tiny, to see that it works")
     parser.add_argument("--scores", type=Path, help="kept outputs, instead of training")
     parser.add_argument("--peers", action="store_true", help="install and run the peers too")
@@ -169,7 +178,7 @@ def parse() -> argparse.Namespace:
     options = parser.parse_args()
     if options.quick:
         options.rows, options.shadows, options.targets = 160, 8, 2
-        options.group, options.epochs, options.batch, options.width = 5, 8, 16, 4
+        options.epochs, options.batch, options.width = 8, 16, 4
     return options
 
 
@@ -178,9 +187,11 @@ def main() -> None:
     options = parse()
     scores = options.scores or options.out.with_suffix(".npz")
     if options.scores is None:
-        np.savez_compressed(scores, **train(options))
+        train(options, scores)
     with np.load(scores, allow_pickle=False) as arrays:
         kept = {name: arrays[name] for name in arrays.files}
+    for name in ("outputs", "target_outputs"):
+        kept[name] = kept[name].astype(np.float32)
     found = score_ours(kept)
     if options.peers:
         found |= score_peers(scores, options.environments)

@@ -8,8 +8,9 @@ from the gradient, then Levenberg–Marquardt), ``lbfgs`` and ``dlg`` (the same 
 read or searched; on a CPU these are as fast as on a GPU),
 ``cosine`` (PSNR on CIFAR-10), ``batches``, ``steps`` (FedAvg with several local steps), ``sums``
 (secure aggregation over several clients), ``noise`` and ``pruned`` (defences, beside the accuracy
-of a model that is trained under them). With ``--peer``, and breaching installed beside tacit, its
-"Inverting Gradients" attack runs on the same updates in the part ``cosine``.
+of a model that is trained under them). With ``--peer FOLDER``, where ``pip install --no-deps
+--target FOLDER breaching`` has put it, its "Inverting Gradients" attack runs on the same updates in
+the part ``cosine``, picture by picture after ours.
 """
 
 import argparse
@@ -19,14 +20,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 sys.path.append(str(Path(__file__).parent))
 import torch
 from _split_tasks import load
+from peers.breaching_peer import load_breaching
 from torch import Tensor, nn
 
-from tacit.audit import Attack, clopper_pearson, seeded
+from tacit.audit import clopper_pearson, seeded
 from tacit.audit.reconstruction import (
     RECOVERED,
     Defence,
@@ -40,8 +42,10 @@ from tacit.audit.reconstruction import (
     add_noise,
     audit_round,
     do_work,
+    infer_labels,
     keep_largest,
     lenet,
+    match_together,
     pair,
     psnr,
     score_rows,
@@ -71,47 +75,62 @@ def victim(build: Callable[[], nn.Module], options: argparse.Namespace, seed: in
 
 
 def exact(options: argparse.Namespace, part: str) -> list[Row]:
-    """Attack single pictures behind fresh LeNets in double precision."""
-    few = options.quick
-    attacks: dict[str, Attack[SeenUpdate, Rebuilt]] = {
-        "idlg": MatchNewton(
-            steps=1 if few else 40, restarts=1 if few else 6, warm_up=20 if few else 150,
-            chunk=64 if options.device == "cpu" else 512,
-        ),
-        "lbfgs": MatchExactly(steps=60 if few else 3000),
-        "dlg": MatchExactly(steps=60 if few else 3000, labels="searched"),
-    }  # fmt: skip
+    """Attack single pictures behind fresh LeNets in double precision, ten behind each."""
     rows = []
-    for name in ("mnist", "cifar10"):
+    for name in options.sets:
         x, y = pictures(options, name)
-        errors, right, spent = [], 0, time.perf_counter()
-        for i in range(options.count):
-            torch.manual_seed(i // 10)
+        errors: list[float] = []
+        right, begun = 0, time.perf_counter()
+        last = options.first + options.count
+        for start in range(options.first, last, 10):
+            torch.manual_seed(start // 10)
             model = lenet(x.shape[1], x.shape[2], 10).to(options.device).double()
-            one, label = x[i : i + 1].double(), y[i : i + 1]
-            seen = see_update(model, one, label, classes=10)
-            found = attacks[part](seen, generator=seeded(i))
-            errors.append(float(squared_errors(found.rows, one)))
-            right += int(found.labels[0]) == int(label[0])
-            progress(f"{part} {name} {i + 1}/{options.count}: {errors[-1]:.1e}")
-        hits = sum(error < RECOVERED for error in errors)
-        low, high = clopper_pearson(hits, len(errors))
-        rows.append(
-            {
-                "part": part,
-                "set": name,
-                "recovered": hits / len(errors),
-                "low": low,
-                "high": high,
-                "labels": right / len(errors),
-                "samples": len(errors),
-                "median_error": sorted(errors)[len(errors) // 2],
-                "errors_each": errors,
-                "seconds": time.perf_counter() - spent,
-            }
-        )
-        report(rows[-1])
+            chosen = range(start, min(start + 10, last))
+            truth = [x[i : i + 1].double() for i in chosen]
+            seen = [
+                see_update(model, one, y[i : i + 1], classes=10)
+                for i, one in zip(chosen, truth, strict=True)
+            ]
+            for i, one, found in zip(chosen, truth, rebuild(options, part, seen), strict=True):
+                errors.append(float(squared_errors(found.rows, one)))
+                right += int(found.labels[0]) == int(y[i])
+            progress(f"{part} {name} {chosen[-1]}: worst {max(errors):.1e}")
+            row = _recovered(part, name, errors, right, time.perf_counter() - begun)
+            keep(options, [*rows, row])
+        rows.append(row)
+        report(row)
     return rows
+
+
+def rebuild(options: argparse.Namespace, part: str, seen: list[SeenUpdate]) -> list[Rebuilt]:
+    """Attack updates of one model: by Newton's method all at once, by L-BFGS one by one."""
+    few = options.quick
+    if part == "idlg":
+        settings = MatchNewton(
+            steps=2 if few else 30, restarts=1 if few else 4,
+            chunk=64 if options.device == "cpu" else 512,
+        )  # fmt: skip
+        return match_together(seen, settings, generator=seeded(options.first))
+    how: Literal["read", "searched"] = "searched" if part == "dlg" else "read"
+    attack = MatchExactly(steps=60 if few else 3000, labels=how)
+    return [attack(one, generator=seeded(i)) for i, one in enumerate(seen)]
+
+
+def _recovered(part: str, name: str, errors: list[float], right: int, seconds: float) -> Row:
+    hits = sum(error < RECOVERED for error in errors)
+    low, high = clopper_pearson(hits, len(errors))
+    return {
+        "part": part,
+        "set": name,
+        "recovered": hits / len(errors),
+        "low": low,
+        "high": high,
+        "labels": right / len(errors),
+        "samples": len(errors),
+        "median_error": sorted(errors)[len(errors) // 2],
+        "errors_each": errors,
+        "seconds": seconds,
+    }
 
 
 def cosine(options: argparse.Namespace) -> list[Row]:
@@ -124,18 +143,27 @@ def cosine(options: argparse.Namespace) -> list[Row]:
         "tacit": lambda seen, i: ours(seen, generator=seeded(i)).rows
     }
     if options.peer:
-        attacks["breaching"] = lambda seen, i: breach(seen, steps, options)
-    rows = []
-    for name, attack in attacks.items():
-        found, begun = [], time.perf_counter()
-        for i in range(options.count):
-            seen = see_update(model, x[i : i + 1], y[i : i + 1], classes=10)
-            found.append(attack(seen, i))
-            progress(f"cosine {name} {i + 1}/{options.count}")
-        guess, truth = torch.cat(found), x[: options.count]
-        row = measured("cosine", name, guess, truth, x[options.count :])
-        rows.append({**row, "seconds": time.perf_counter() - begun, "steps": steps})
-        report(rows[-1])
+        breach = load_breaching(options.peer)
+        attacks["breaching"] = lambda seen, i: breach(seen, infer_labels(seen), steps, i)
+    chosen = slice(options.first, options.first + options.count)
+    rest = torch.cat([x[: chosen.start], x[chosen.stop :]])
+    found: dict[str, list[Tensor]] = {name: [] for name in attacks}
+    spent = dict.fromkeys(attacks, 0.0)
+    rows: list[Row] = []
+    for i in range(options.first, options.first + options.count):
+        seen = see_update(model, x[i : i + 1], y[i : i + 1], classes=10)
+        rows = []
+        for name, attack in attacks.items():
+            begun = time.perf_counter()
+            found[name].append(attack(seen, i))
+            spent[name] += time.perf_counter() - begun
+            guess = torch.cat(found[name])
+            row = measured("cosine", name, guess, x[chosen][: len(guess)], rest)
+            rows.append({**row, "seconds": spent[name], "steps": steps})
+        progress(f"cosine {i}: " + ", ".join(f"{r['name']} {r['psnr_each'][-1]:.2f}" for r in rows))
+        keep(options, rows)
+    for row in rows:
+        report(row)
     return rows
 
 
@@ -239,56 +267,6 @@ def trained(options: argparse.Namespace, defence: Defence) -> float:
     return float((torch.cat(answers) == data.test_y).double().mean())
 
 
-def breach(seen: SeenUpdate, steps: int, options: argparse.Namespace) -> Tensor:
-    """Run breaching's Inverting Gradients on the same update; labels are given to it too."""
-    import breaching  # type: ignore[import-not-found]
-    from omegaconf import OmegaConf  # type: ignore[import-not-found]
-
-    from tacit.audit.reconstruction import infer_labels
-
-    folder = Path(breaching.__file__).parent / "config" / "attack"
-    base, own = (
-        OmegaConf.load(folder / f"{n}.yaml") for n in ("_default_optimization_attack",
-                                                      "invertinggradients")
-    )  # fmt: skip
-    own.pop("defaults", None)
-    base.pop("defaults", None)
-    settings = OmegaConf.merge(base, own)
-    settings.optim.max_iterations = steps
-    settings.optim.callback = steps
-    settings.label_strategy = None
-    setup = {"device": torch.device(options.device), "dtype": torch.float32}
-    loss = nn.CrossEntropyLoss()
-    attacker = breaching.attacks.prepare_attack(seen.model, loss, settings, setup)
-    meta = OmegaConf.create(
-        {
-            "shape": list(seen.shape),
-            "classes": seen.classes,
-            "modality": "vision",
-            "mean": [0.0] * seen.shape[0],
-            "std": [1.0] * seen.shape[0],
-        }
-    )
-    payload = {
-        "parameters": [p.detach() for p in seen.model.parameters()],
-        "buffers": [b.detach() for b in seen.model.buffers()],
-        "metadata": meta,
-    }
-    shared = {
-        "gradients": list(seen.update),
-        "buffers": None,
-        "metadata": {
-            "num_data_points": seen.records,
-            "labels": infer_labels(seen),
-            "local_hyperparams": None,
-            "data_key": "inputs",
-        },
-    }
-    found, _ = attacker.reconstruct([payload], [shared], {}, dryrun=False)
-    rows: Tensor = found["data"].detach().clamp(0, 1)
-    return rows
-
-
 def measured(part: str, name: str, guess: Tensor, truth: Tensor, others: Tensor) -> Row:
     """Return what was measured of paired guesses."""
     metrics = score_rows(name, guess, truth, others=others, generator=seeded(7))
@@ -306,6 +284,12 @@ def progress(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def keep(options: argparse.Namespace, rows: list[Row]) -> None:
+    """Write the rows that are there, after those of the parts before."""
+    if options.out:
+        options.out.write_text(json.dumps([*options.done, *rows], indent=1))
+
+
 def report(row: Row) -> None:
     """Show a result in one line."""
     short = {k: v for k, v in row.items() if not k.endswith("_each") and k != "metrics"}
@@ -321,9 +305,11 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--count", type=int, default=100, help="pictures that are attacked")
+    parser.add_argument("--first", type=int, default=0, help="number of the first of them")
+    parser.add_argument("--sets", nargs="+", default=["mnist", "cifar10"], help="for single ones")
     parser.add_argument("--steps", type=int, default=4000, help="of cosine matching")
     parser.add_argument("--smoothness", type=float, default=0.1)
-    parser.add_argument("--peer", action="store_true", help="run breaching too")
+    parser.add_argument("--peer", type=Path, help="folder that holds breaching, to run it too")
     parser.add_argument("--quick", action="store_true", help="two pictures, few steps")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
@@ -340,11 +326,10 @@ def main() -> None:
         "noise": lambda: defended(options, "noise"),
         "pruned": lambda: defended(options, "pruned"),
     }
-    rows: list[Row] = []
+    options.done = []
     for part in options.parts:
-        rows += work[part]()
-        if options.out:
-            options.out.write_text(json.dumps(rows, indent=1))
+        options.done += work[part]()
+        keep(options, [])
 
 
 if __name__ == "__main__":

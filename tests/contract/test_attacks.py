@@ -15,7 +15,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from tacit.audit import Ranking, auc, membership, privacy, seeded, toss
+from tacit.audit import (
+    Ranking,
+    auc,
+    embedding,
+    inversion,
+    membership,
+    privacy,
+    reconstruction,
+    seeded,
+    toss,
+)
 from tacit.audit.membership import (
     SeenGradients,
     SeenLabels,
@@ -24,6 +34,7 @@ from tacit.audit.membership import (
     SeenShadows,
 )
 from tacit.audit.privacy import SeenCanaries, SeenChange
+from tacit.audit.property import attacks
 
 ROWS, CLASSES, MODELS = 600, 4, 8
 ATTACKS = {**membership.ATTACKS, **privacy.ATTACKS}
@@ -159,3 +170,52 @@ def test_every_membership_attack_belongs_to_one_threat_with_its_view():
     assert sorted(named) == sorted(membership.ATTACKS)
     for one in membership.SETTINGS.values():
         assert len({view_of(membership.ATTACKS[name]) for name in one.attacks}) == 1
+
+
+MODULES = {
+    "embedding/attacks": {"embedding.bottom", "embedding.views"},
+    "inversion/attacks": {"inversion.views", "split"},
+    "inversion/server": {"inversion.course", "reconstruction"},
+    "memorisation/extraction": {"memorisation.views"},
+    "property/attacks": {"property.views", "reconstruction"},
+    "reconstruction/analytic": {"reconstruction.views"},
+    "reconstruction/matching": {
+        *("reconstruction.analytic", "reconstruction.views", "reconstruction.work")
+    },
+    "reconstruction/newton": {
+        *("reconstruction.analytic", "reconstruction.matching"),
+        *("reconstruction.views", "reconstruction.work"),
+    },
+}
+"""The modules of all other attacks, and what of the audit they may reach: views, never a game."""
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_other_attacks_reach_their_views_and_no_game_either(module):
+    path = Path(membership.__file__).parents[1] / f"{module}.py"
+    names = {
+        node.module
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom)
+    }
+    reach = {name for name in names if name.startswith("tacit.audit")}
+    assert reach <= {f"tacit.audit.{name}" for name in MODULES[module]}
+
+
+OTHERS = (
+    *embedding.ATTACKS.values(),
+    *reconstruction.ATTACKS.values(),
+    *(inversion.climb, inversion.decode_answers, inversion.guess_column),
+    inversion.PaintVictim(victim=0),
+    *(attacks.ReadUpdates(), attacks.classify_sorted, attacks.ClassifySets()),
+)
+
+
+@pytest.mark.parametrize("attack", OTHERS, ids=lambda one: getattr(one, "__name__", type(one)))
+def test_other_attacks_take_a_frozen_view_and_a_generator_too(attack):
+    call = attack if inspect.isfunction(attack) else type(attack).__call__
+    names = [name for name in inspect.signature(call).parameters if name != "self"]
+    assert names == ["seen", "generator"]
+    view = get_type_hints(call)["seen"]
+    assert is_dataclass(view)
+    assert view.__dataclass_params__.frozen

@@ -61,6 +61,18 @@ def test_both_sides_agree_on_what_was_kept(kind, is_training):
 
 
 @pytest.mark.parametrize("kind", COMPRESSORS)
+def test_what_says_that_it_draws_draws_and_nothing_else_does(kind):
+    codec, h = make(kind), batch()
+    (one, kept), (two, _) = (
+        codec.pack(h, is_training=True, generator=coin(seed)) for seed in (1, 2)
+    )
+    assert torch.equal(one, two) != codec.draws_forward
+    gradient = batch(seed=3)
+    back = [codec.pack_gradient(gradient, kept, generator=coin(seed)) for seed in (1, 2)]
+    assert torch.equal(*back) != codec.draws_backward
+
+
+@pytest.mark.parametrize("kind", COMPRESSORS)
 def test_a_message_has_the_size_that_was_forecast(kind):
     codec, h = make(kind), batch()
     for is_training in (True, False):

@@ -81,3 +81,69 @@ def test_a_killed_split_job_goes_on_where_it_was(tmp_path):
     )
     assert messages < 2 * steps
     assert not (tmp_path / "out" / "split-state").exists()
+
+
+MATCHED = """
+[job]
+name = "matched"
+kind = "split"
+out = "out/matched"
+
+[parties.lab]
+[parties.clinic]
+
+[data]
+features = ["clinic"]
+labels = "lab"
+files = { clinic = "clinic.csv", lab = "lab.csv" }
+match = "patient"
+label = "sick"
+classes = 2
+
+[model]
+width = 8
+
+[train]
+epochs = 15
+batch_rows = 16
+learning_rate = 0.01
+"""
+
+
+def write_matched(folder, *, lab_from):
+    """Write a clinic's rows of patients 0 to 99 and a lab's of others, in orders of their own."""
+    clinic = [
+        f"{p},{(p % 3 == 0) * 4 - 2 + (p * 7 % 11 - 5) / 9},{p % 5}" for p in range(99, -1, -1)
+    ]
+    (folder / "clinic.csv").write_text("\n".join(["patient,pressure,ward", *clinic]) + "\n")
+    lab = [f"{int(p % 3 == 0)},{p}" for p in range(lab_from, lab_from + 100)]
+    (folder / "lab.csv").write_text("\n".join(["sick,patient", *lab]) + "\n")
+    (folder / "job.toml").write_text(MATCHED)
+
+
+def test_processes_match_their_rows_before_they_train(tmp_path):
+    write_matched(tmp_path, lab_from=20)
+    process = start(tmp_path, tmp_path / "job.toml")
+    _, errors = process.communicate(timeout=200)
+    assert process.returncode == 0, errors
+    folder = tmp_path / "out" / "matched"
+    result = json.loads((folder / "result.json").read_text())
+    utility = {metric["name"]: metric["value"] for metric in result["utility"]}
+    assert utility["accuracy"] > 0.9
+    ids = [int(line.split(",")[0]) for line in (folder / "predictions.csv").read_text().split()[1:]]
+    assert len(ids) == 24
+    assert all(20 <= one < 100 for one in ids)
+    sent = [
+        sum(one["payload_bytes"] for one in cost["traffic"] if one["phase"] == "online")
+        for cost in (result["metered"], result["forecast"]["cost"])
+    ]
+    assert sent[0] == sent[1]
+
+
+def test_processes_without_a_common_row_say_so(tmp_path):
+    write_matched(tmp_path, lab_from=500)
+    process = start(tmp_path, tmp_path / "job.toml")
+    _, errors = process.communicate(timeout=200)
+    assert process.returncode != 0
+    assert "no id in common" in errors
+    assert not (tmp_path / "out" / "matched").exists()

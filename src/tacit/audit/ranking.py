@@ -114,7 +114,7 @@ def measure_ranking(name: str, ranking: Ranking) -> tuple[Metric, ...]:
     """Return everything that is reported about a score: AUC first, then low rates, advantage."""
     count = len(ranking.scores)
     area = auc(ranking)
-    found = [_metric(f"{name}: AUC", area, "AUC", count, reference=0.5)]
+    found = [_metric(f"{name}: AUC", area, "", count, reference=0.5)]
     for rate in LOW_RATES:
         best = tpr_at(ranking, rate)
         few = len(ranking.negatives) * rate < 1
@@ -122,7 +122,7 @@ def measure_ranking(name: str, ranking: Ranking) -> tuple[Metric, ...]:
         label = f"{name}: TPR at {100 * rate:g} % FPR"
         found.append(_metric(label, best, "fraction", count, reference=rate, note=note))
     spread = advantage(ranking)
-    found.append(_metric(f"{name}: advantage", spread, "TPR − FPR", count, reference=0.0))
+    found.append(_metric(f"{name}: advantage, TPR − FPR", spread, "", count, reference=0.0))
     return tuple(found)
 
 

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
@@ -17,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tacit.audit.machines import train_on_ray
 from tacit.audit.target import Trainer
 from tacit.errors import ConfigError
 
@@ -32,11 +34,13 @@ class Fleet:
     Attributes:
         cache: a folder to keep outputs in, so that an interrupted audit goes on; None keeps none.
         workers: processes that train side by side.
+        ray: "local" or the address of a Ray cluster, to train on its machines instead.
         report: told after every model.
     """
 
     cache: Path | None = None
     workers: int = 1
+    ray: str | None = None
     report: Report = lambda done, total: None
 
     def __post_init__(self) -> None:
@@ -77,7 +81,7 @@ def train_shadows(
             found[number] = kept
     missing = [number for number in range(len(coins)) if number not in found]
     fleet.report(len(found), len(coins))
-    for number, outputs in _train(trainer, x, y, coins, seeds, missing, fleet.workers):
+    for number, outputs in _train(trainer, x, y, coins, seeds, missing, fleet):
         _write(fleet.cache, keys[number], outputs)
         found[number] = outputs
         fleet.report(len(found), len(coins))
@@ -91,14 +95,19 @@ def _train(
     coins: Tensor,
     seeds: Sequence[int],
     missing: Sequence[int],
-    workers: int,
+    fleet: Fleet,
 ) -> Iterator[tuple[int, Tensor]]:
-    if workers == 1 or len(missing) < 2:
+    if fleet.ray is not None and missing:
+        _check_travels(trainer)
+        work = [(number, coins[number], seeds[number]) for number in missing]
+        yield from train_on_ray(partial(train_one, trainer), x, y, work, address=fleet.ray)
+        return
+    if fleet.workers == 1 or len(missing) < 2:
         for number in missing:
             yield number, train_one(trainer, x, y, coins[number], seeds[number])
         return
     _check_travels(trainer)
-    with ProcessPoolExecutor(workers, get_context("spawn"), _start_worker) as pool:
+    with ProcessPoolExecutor(fleet.workers, get_context("spawn"), _start_worker) as pool:
         jobs: dict[Future[np.ndarray], int] = {
             pool.submit(
                 _train_apart, trainer, x.numpy(), y.numpy(), coins[number].numpy(), seeds[number]

@@ -1,7 +1,7 @@
 """``tacit audit``: attack what a job protects, and put the claim beside the measurement."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -11,9 +11,10 @@ from tacit.audit.membership import Plan, audit_membership, sweep
 from tacit.audit.shadows import Report
 from tacit.cli.audit_claims import put_to_the_test, short_claim
 from tacit.cli.audit_job import AuditJob, AuditTable
-from tacit.cli.audit_target import Target, make_target, trainer_of
+from tacit.cli.audit_pictures import show_classes
+from tacit.cli.audit_sides import Target
+from tacit.cli.audit_target import make_target, trainer_of
 from tacit.cli.config import Job
-from tacit.cli.federated_job import FederatedJob
 from tacit.cli.kind import Part
 from tacit.cli.screen import say
 from tacit.errors import DataError
@@ -25,7 +26,12 @@ _QUICK_ROWS = 300
 
 def check_inputs(job: AuditJob, parties: Sequence[str]) -> None:
     """Make sure that the files of the job are there."""
-    for key, path in (("data.file", job.data.file), ("model.file", job.model.file)):
+    named = {
+        "data.file": job.data.file,
+        "model.file": job.model.file,
+        "model.code": job.model.code,
+    }
+    for key, path in named.items():
         if path is not None and not path.is_file():
             raise DataError(f"{key}: no such file: {path} (from {Path.cwd()})")
 
@@ -36,41 +42,69 @@ def run(job: AuditJob, console: Console, search: Sequence[Path]) -> Part:
     return Part(result=result)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How much work an audit may be, and where it is done.
+
+    Attributes:
+        is_quick: fewer records, models and trials.
+        workers: processes that train shadow models; what the job says if not given.
+        ray: "local" or the address of a Ray cluster to train them on instead.
+    """
+
+    is_quick: bool = False
+    workers: int | None = None
+    ray: str | None = None
+
+
 def audit_job(
-    job: Job, console: Console, search: Sequence[Path], *, is_quick: bool = False
+    job: Job,
+    console: Console,
+    search: Sequence[Path],
+    *,
+    effort: Effort = Effort(),  # noqa: B008  it is frozen
 ) -> tuple[Result, tuple[Verdict, ...]]:
     """Attack the model of a job; return what was found, and what became of its claims."""
     usage, progress = Usage(), Progress()
-    if isinstance(job, AuditJob) and is_quick:
+    if isinstance(job, AuditJob) and effort.is_quick:
         job = job.quickened()
     with progress.stage("load"):
         say(console, "training the target …", "dim")
-        target = make_target(job, search, rows=_QUICK_ROWS if is_quick else None)
-    table = _table(job, is_quick)
-    fleet = Fleet(cache=_cache(job, table), workers=table.workers, report=_teller(console))
+        target = make_target(job, search, rows=_QUICK_ROWS if effort.is_quick else None)
+    table = _table(job, effort.is_quick)
+    fleet = Fleet(
+        cache=_cache(job, table),
+        workers=effort.workers or table.workers,
+        ray=effort.ray,
+        report=_teller(console),
+    )
     with progress.stage("compute"):
         found = audit_membership(
             target.model,
             target.members,
             target.non_members,
             trainer=target.trainer,
-            plan=_plan(job, table),
+            plan=_plan(target, table),
             fleet=fleet,
         )
+        shown = show_classes(target, is_quick=effort.is_quick)
         findings, verdicts, claims = put_to_the_test(job, table, target, console)
         curves, sheets = _draw_sweep(job, table, target, fleet, console)
     words = "; ".join(short_claim(claim) for claim in claims[:1])
     result = build_result(
         job.job.name,
-        [replace(one, claimed=words) for one in (*found.findings, *findings)],
+        [
+            replace(one, claimed=words)
+            for one in (*found.findings, *target.findings, *shown, *findings)
+        ],
         verdicts=verdicts,
         utility=found.utility,
         sheets=(*found.sheets, *sheets, _settings_sheet(job, table)),
         curves=curves,
-        notes=found.notes,
+        notes=(*target.notes, *found.notes),
         reports=(usage.report(name="auditor", role="attacks", progress=progress),),
     )
-    return replace(result, claims=claims or (_no_claim(),)), verdicts
+    return replace(result, claims=(*claims, *target.claims) or (_no_claim(),)), verdicts
 
 
 def _draw_sweep(
@@ -101,12 +135,10 @@ def _sweep(job: AuditJob, table: AuditTable, target: Target, fleet: Fleet) -> tu
     )
 
 
-def _plan(job: Job, table: AuditTable) -> Plan:
-    """Return what is tried; a federated target already is what a participant would see."""
+def _plan(target: Target, table: AuditTable) -> Plan:
+    """Return what is tried: what the job asks for, else what makes sense for its kind."""
     plan = table.plan()
-    if isinstance(job, FederatedJob) and not plan.threats:
-        return replace(plan, threats=("scores", "labels", "shadows", "gradients"))
-    return plan
+    return plan if plan.threats else replace(plan, threats=target.threats)
 
 
 def _table(job: Job, is_quick: bool) -> AuditTable:
@@ -130,7 +162,10 @@ def _teller(console: Console) -> Report:
 def _settings_sheet(job: Job, table: AuditTable) -> Sheet:
     """Write down what a repetition needs."""
     tables = {"data": getattr(job, "data", None), "model": getattr(job, "model", None)}
-    tables |= {"train": getattr(job, "train", None), "privacy": getattr(job, "privacy", None)}
+    tables |= {
+        name: getattr(job, name, None)
+        for name in ("train", "training", "federated", "split", "privacy")
+    }
     rows = [
         (f"{name}.{key}", str(value))
         for name, one in (*tables.items(), ("audit", table))

@@ -21,7 +21,7 @@ from tacit.audit.privacy import (
     audit_with_canaries,
 )
 from tacit.cli.audit_job import AuditJob, AuditPrivacy, AuditTable
-from tacit.cli.audit_target import Target, prg_of
+from tacit.cli.audit_sides import Target, prg_of
 from tacit.cli.config import Job
 from tacit.cli.federated_data import LARGEST_WEIGHT
 from tacit.cli.federated_job import FederatedJob

@@ -19,6 +19,7 @@ _PATH = click.Path(path_type=Path)
             *("\b", "Examples:"),
             "  tacit audit examples/jobs/audit-digits.toml --html out.html",
             "  tacit audit examples/jobs/fl-digits.toml --quick",
+            "  tacit audit examples/jobs/train-digits.toml --workers 4",
         ]
     )
 )
@@ -26,17 +27,27 @@ _PATH = click.Path(path_type=Path)
 @click.option("--html", type=_PATH, help="Also write the page here.")
 @click.option("--out", type=_PATH, help="Folder for the result, instead of the job's.")
 @click.option("--quick", is_flag=True, help="Fewer records, models and trials: a first answer.")
+@click.option("--workers", type=click.IntRange(1), help="Processes that train shadow models.")
+@click.option("--ray", help='Train shadow models on Ray: "local", or the address of a cluster.')
 @click.pass_obj
-def audit(edge: "Edge", job: Path, html: Path | None, out: Path | None, quick: bool) -> None:
+def audit(
+    edge: "Edge",
+    job: Path,
+    html: Path | None,
+    out: Path | None,
+    quick: bool,
+    workers: int | None,
+    ray: str | None,
+) -> None:
     """Attack what JOB trains, and put its claims to the test.
 
-    JOB is of kind "audit" or "federated". Says for every threat how well the best attack did.
-    Exits with 3 if a claim is contradicted. Shadow models are kept beside the result: an
-    interrupted audit goes on where it stopped.
+    JOB is of kind "audit", "federated", "split" or "train". Says for every threat how well the
+    best attack did. Exits with 3 if a claim is contradicted. Shadow models are kept beside the
+    result: an interrupted audit goes on where it stopped.
     """
     from tacit import report as reports
     from tacit.audit import check_verdicts
-    from tacit.cli.audit import audit_job
+    from tacit.cli.audit import Effort, audit_job
     from tacit.cli.environment import data_folders
     from tacit.cli.folder import REPORT, RESULT, check_target, staged
     from tacit.cli.kinds import kind_of, load_job
@@ -45,8 +56,9 @@ def audit(edge: "Edge", job: Path, html: Path | None, out: Path | None, quick: b
     loaded = load_job(job)
     target = out or (loaded.out if loaded.job.kind == "audit" else _beside(loaded.out))
     check_target(target)
-    kind_of(loaded).check_inputs(loaded, ())
-    result, verdicts = audit_job(loaded, edge.err, data_folders(), is_quick=quick)
+    kind_of(loaded).check_inputs(loaded, tuple(loaded.parties))
+    effort = Effort(is_quick=quick, workers=workers, ray=ray)
+    result, verdicts = audit_job(loaded, edge.err, data_folders(), effort=effort)
     with staged(target) as stage:
         write_result(loaded, result, stage)
     if html is not None:

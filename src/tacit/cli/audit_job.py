@@ -57,11 +57,14 @@ class AuditModel:
         dropout: while training.
         file: weights by name, .safetensors or .npz, trained on the part that is not tested on;
             without it the target is trained here as [train] says.
+        code: a Python file of one's own instead of `name`: its function make() returns an
+            untrained torch module with a logit per class, or a scikit-learn classifier. It is run.
     """
 
     name: ModelName = "mlp"
     dropout: float = 0.0
     file: Path | None = field(default=None, metadata=LOCAL)
+    code: Path | None = field(default=None, metadata=LOCAL)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,10 +1,12 @@
 """What the audit of a job attacks: its rows, its trained model, and trainers of more like it."""
 
-import hashlib
+import importlib.util
+import math
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -12,13 +14,19 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file as load_safetensors
 from torch import Tensor, nn
 
-from tacit.audit import Classifier, TorchClassifier, TorchTrainer, Trainer
+from tacit.audit import Classifier, SklearnTrainer, TorchClassifier, TorchTrainer
 from tacit.audit.target import code_of, fresh
 from tacit.cli.audit_job import AuditJob
+from tacit.cli.audit_pictures import rebuild_rows
+from tacit.cli.audit_sides import SPLIT_SEED, Side, Target, prg_of
+from tacit.cli.audit_split import split_target
+from tacit.cli.audit_train import train_target
 from tacit.cli.config import Job
 from tacit.cli.federated import judge_of
 from tacit.cli.federated_data import LARGEST_WEIGHT, Shards, load_shards
 from tacit.cli.federated_job import FederatedJob
+from tacit.cli.split_job import SplitJob
+from tacit.cli.train_job import TrainJob
 from tacit.errors import ConfigError, DataError
 from tacit.learn import Dataset, load_dataset, load_file, split_dataset
 from tacit.learn.federated import (
@@ -32,19 +40,8 @@ from tacit.learn.noise import DpSgd, train_dp_sgd
 from tacit.learn.partition import data_generator, divide
 from tacit.ring import KEY_BYTES, Prg
 
-SPLIT_SEED = 0
-Side = tuple[Tensor, Tensor]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Target:
-    """What is attacked, with everything that the games need."""
-
-    model: Classifier
-    trainer: Trainer
-    members: Side
-    non_members: Side
-    classes: int
+MAKE = "make"
+"""The function of a user's file that makes a model."""
 
 
 @final
@@ -64,6 +61,41 @@ class Build:
 
 
 @final
+@dataclass(frozen=True)
+class OwnModel:
+    """Makes a user's own model: calls the function `make` of a Python file, which is run here."""
+
+    path: Path
+
+    def __call__(self) -> nn.Module:
+        """Return a fresh module."""
+        module: nn.Module = self.make()
+        return module
+
+    # Any: a torch module or a scikit-learn classifier; the file decides.
+    def make(self) -> Any:
+        """Run the file and return what its function makes.
+
+        Raises:
+            ConfigError: the file cannot be run, or has no such function.
+        """
+        spec = importlib.util.spec_from_file_location(f"tacit_audited_{self.path.stem}", self.path)
+        if spec is None or spec.loader is None:
+            raise ConfigError(f"model.code: {self.path} is no Python file")
+        module = importlib.util.module_from_spec(spec)
+        # Classes of the file are looked up by its name when a model is sent to a worker.
+        sys.modules[spec.name] = module
+        try:
+            spec.loader.exec_module(module)
+            function = getattr(module, MAKE)
+        except (OSError, SyntaxError, ImportError, AttributeError) as error:
+            raise ConfigError(
+                f"model.code: {self.path}: wanted Python with a function {MAKE}(): {error}"
+            ) from error
+        return function()
+
+
+@final
 @dataclass(frozen=True, kw_only=True)
 class DpTrainer:
     """Trains by DP-SGD. Noise follows from the seed, so that an audit can be repeated.
@@ -74,13 +106,14 @@ class DpTrainer:
     given away.
     """
 
-    make: Build
+    make: Callable[[], nn.Module]
     settings: DpSgd
 
     @property
     def recipe(self) -> str:
         """Return model, settings and code, as text."""
-        return "\n".join([repr(self.make), repr(self.settings), code_of(train_dp_sgd)])
+        made = repr(self.make), repr(fresh(self.make, 0))
+        return "\n".join([*made, repr(self.settings), code_of(train_dp_sgd)])
 
     def __call__(self, x: Tensor, y: Tensor, *, seed: int) -> TorchClassifier:
         """Return a module trained on these rows alone."""
@@ -131,11 +164,6 @@ class FederatedTrainer:
         return TorchClassifier(module)
 
 
-def prg_of(seed: int) -> Prg:
-    """Return a generator that can be repeated: for games, never for secrets."""
-    return Prg(hashlib.sha256(f"audit {seed}".encode()).digest()[:KEY_BYTES])
-
-
 def make_target(job: Job, search: Sequence[Path], *, rows: int | None = None) -> Target:
     """Load the rows of a job and train or load its model.
 
@@ -144,21 +172,26 @@ def make_target(job: Job, search: Sequence[Path], *, rows: int | None = None) ->
     """
     if isinstance(job, FederatedJob):
         return _federated_target(job, search, rows)
+    if isinstance(job, TrainJob):
+        whole = next(iter(job.data.owners.values())).set if job.data.split == "rows" else None
+        return replace(train_target(job, search, rows=rows), picture=_picture(whole, search))
+    if isinstance(job, SplitJob):
+        found = split_target(job, search, rows=rows)
+        return replace(found, picture=_picture(job.data.set, search))
     if isinstance(job, AuditJob):
-        return _own_target(job, search)
+        return replace(_own_target(job, search), picture=_picture(job.data.set, search))
     raise ConfigError(
-        f"wanted a job of kind 'audit' or 'federated', got {job.job.kind!r}; "
-        "the report of a split job holds its own audit"
+        "wanted a job that trains something, of kind 'audit', 'federated', 'split' or 'train', "
+        f"got {job.job.kind!r}"
     )
 
 
 def _own_target(job: AuditJob, search: Sequence[Path]) -> Target:
     members, non_members, classes = load_sides(job, search)
     trainer = trainer_of(job, tuple(members[0].shape[1:]), classes)
-    if job.model.file is not None:
-        model: Classifier = TorchClassifier(
-            load_module(_build(job, members, classes), job.model.file)
-        )
+    if job.model.file is not None and not isinstance(trainer, SklearnTrainer):
+        build = trainer.make if isinstance(trainer, DpTrainer) else trainer.build
+        model: Classifier = TorchClassifier(load_module(build, job.model.file))
     else:
         model = trainer(*members, seed=job.audit.seed)
     return Target(
@@ -166,17 +199,34 @@ def _own_target(job: AuditJob, search: Sequence[Path]) -> Target:
     )
 
 
-def _build(job: AuditJob, members: Side, classes: int) -> Build:
-    return Build(job.model.name, tuple(members[0].shape[1:]), classes, job.model.dropout)
-
-
-def trainer_of(job: AuditJob, shape: tuple[int, ...], classes: int) -> DpTrainer | TorchTrainer:
+def trainer_of(
+    job: AuditJob, shape: tuple[int, ...], classes: int
+) -> DpTrainer | SklearnTrainer | TorchTrainer:
     """Return what trains targets and shadow models of a job."""
-    build = Build(job.model.name, shape, classes, job.model.dropout)
+    build: Build | OwnModel = Build(job.model.name, shape, classes, job.model.dropout)
+    if job.model.code is not None:
+        build = OwnModel(job.model.code)
+        found = build.make()
+        if not isinstance(found, nn.Module):
+            return _sklearn_trainer(job, found, classes)
     if job.privacy is not None:
         return DpTrainer(make=build, settings=job.privacy.settings())
     _check_device(job.train.device)
     return TorchTrainer(build=build, **asdict(job.train))
+
+
+def _sklearn_trainer(job: AuditJob, found: Any, classes: int) -> SklearnTrainer:
+    if not hasattr(found, "predict_proba") or not hasattr(found, "get_params"):
+        raise ConfigError(
+            f"model.code: wanted {MAKE}() to return a torch module or a scikit-learn classifier "
+            f"with predict_proba, got {type(found).__name__}"
+        )
+    if job.privacy is not None or job.model.file is not None:
+        raise ConfigError(
+            "model.code: a scikit-learn model is fitted here, without DP-SGD; "
+            "leave [privacy] and model.file out"
+        )
+    return SklearnTrainer(estimator=found, classes=classes)
 
 
 def load_sides(job: AuditJob, search: Sequence[Path]) -> tuple[Side, Side, int]:
@@ -240,11 +290,35 @@ def _federated_target(job: FederatedJob, search: Sequence[Path], rows: int | Non
     shards = load_shards(job.data, job.federated.clients, tuple(search))
     count = min(len(shards.labels), len(shards.test_labels), rows or len(shards.labels))
     members = shards.features[:count], shards.labels[:count]
+    others = shards.test_features[:count], shards.test_labels[:count]
     trainer = FederatedTrainer(job=job, classes=shards.classes)
+    build = Build(job.model.name, tuple(members[0].shape[1:]), shards.classes)
+    picture = _picture(job.data.set, search)
+    rebuilt, notes = rebuild_rows(
+        job, fresh(build, 0), members, others, picture=picture, is_quick=rows is not None
+    )
     return Target(
         model=trainer(*members, seed=0),
         trainer=trainer,
         members=members,
-        non_members=(shards.test_features[:count], shards.test_labels[:count]),
+        non_members=others,
         classes=shards.classes,
+        findings=rebuilt,
+        notes=notes,
+        picture=picture,
+        # The target already is what a participant would see.
+        threats=("scores", "labels", "shadows", "gradients"),
     )
+
+
+def _picture(name: str | None, search: Sequence[Path]) -> tuple[int, ...]:
+    """Return height and width of a row, if a known set holds grey pictures."""
+    if name is None:
+        return ()
+    dataset = load_dataset(name, search)
+    if dataset.features.ndim == 3:
+        return tuple(dataset.features.shape[1:])
+    if all(one.startswith("pixel") for one in dataset.feature_names):
+        side = math.isqrt(dataset.features.shape[1])
+        return (side, side) if side**2 == dataset.features.shape[1] else ()
+    return ()

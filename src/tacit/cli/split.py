@@ -2,7 +2,7 @@
 
 import hashlib
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,7 +16,14 @@ from tacit.audit import proportion
 from tacit.cli import folder
 from tacit.cli.kind import Part, Place
 from tacit.cli.split_audit import audit_answers, audit_whole, draw_epochs, draw_layer
-from tacit.cli.split_data import Brought, load_part, make_bottom, make_top
+from tacit.cli.split_data import (
+    Brought,
+    divide_own,
+    load_own,
+    load_part,
+    make_bottom,
+    make_top,
+)
 from tacit.cli.split_job import SplitJob
 from tacit.learn.split import (
     BottomTrainer,
@@ -28,8 +35,9 @@ from tacit.learn.split import (
     save_weights,
     stop_asking,
 )
+from tacit.learn.vertical import align_rows
 from tacit.party import Session
-from tacit.result import Curve, Leak, Metric, Result
+from tacit.result import Claim, Curve, Leak, Metric, Result
 
 _SERVE_ROWS = 256
 
@@ -58,11 +66,10 @@ def models_folder(out: Path) -> Path:
 
 
 def _own_features(session: Session, job: SplitJob, place: Place) -> Part:
-    with session.progress.stage("load"):
-        rows = load_part(job, session.me, place.search)
-        task = job.task(rows.classes)
-        bottom = make_bottom(job, task, rows.train)
-    state = _state_folder(job, session, place, rows.classes)
+    rows, matched = _load(session, job, place)
+    task = job.task(rows.classes)
+    bottom = make_bottom(job, task, rows.train)
+    state = _state_folder(job, session, place, rows)
     trainer = BottomTrainer(session, task, bottom, rows.train, folder=state)
     trainer.run()
     with session.progress.stage("serve"):
@@ -80,17 +87,16 @@ def _own_features(session: Session, job: SplitJob, place: Place) -> Part:
     save_weights(models_folder(place.out) / f"{session.me}.npz", bottom)
     _forget(state, session)
     is_first = session.me == task.feature_owners[0]
-    files = {folder.PREDICTIONS: _to_csv(classes)} if is_first else {}
-    return Part(result=_result(session, job, place, rows, trainer), files=files)
+    files = {folder.PREDICTIONS: _to_csv(classes, rows.test_ids)} if is_first else {}
+    return Part(result=_result(session, job, place, rows, trainer, matched=matched), files=files)
 
 
 def _own_labels(session: Session, job: SplitJob, place: Place) -> Part:
-    with session.progress.stage("load"):
-        rows = load_part(job, session.me, place.search)
-        task = job.task(rows.classes)
-        top, widths = make_top(job, task, place.search)
+    rows, matched = _load(session, job, place)
+    task = job.task(rows.classes)
+    top, widths = make_top(job, task, place.search)
     seen: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in task.feature_owners}
-    state = _state_folder(job, session, place, rows.classes)
+    state = _state_folder(job, session, place, rows)
     trainer = TopTrainer(
         session,
         task,
@@ -110,8 +116,33 @@ def _own_labels(session: Session, job: SplitJob, place: Place) -> Part:
         curves = (*draw_epochs(epochs), *draw_layer(found.cut, rows.test, tsne=job.audit.tsne))
     save_weights(models_folder(place.out) / f"{session.me}.npz", top)
     _forget(state, session)
-    result = _result(session, job, place, rows, trainer, utility=tuple(utility), curves=curves)
+    result = _result(
+        session,
+        job,
+        place,
+        rows,
+        trainer,
+        matched=matched,
+        utility=tuple(utility),
+        curves=curves,
+    )
     return Part(result=result)
+
+
+def _load(session: Session, job: SplitJob, place: Place) -> tuple[Brought, dict[str, int]]:
+    """Load what we bring, and match rows if the job says so; return how many ids everyone had."""
+    with session.progress.stage("load"):
+        if job.data.match is None:
+            return load_part(job, session.me, place.search), {}
+        own = load_own(job, session.me)
+    owners = (job.data.labels, *job.data.features)
+    session.publish("ids", (len(own.ids),))
+    counts = {
+        owner: len(own.ids) if owner == session.me else session.learn(owner, "ids", 1)[0]
+        for owner in owners
+    }
+    common = align_rows(session, owners, own.ids)
+    return divide_own(job, session.me, own.take(common)), counts
 
 
 def _last(
@@ -134,6 +165,7 @@ def _result(
     rows: Brought,
     trainer: BottomTrainer | TopTrainer,
     *,
+    matched: Mapping[str, int],
     utility: tuple[Metric, ...] = (),
     curves: tuple[Curve, ...] = (),
 ) -> Result:
@@ -154,6 +186,7 @@ def _result(
         rows=len(rows.train),
         start=trainer.start,
         questions=(len(rows.test), _SERVE_ROWS),
+        matched=matched,
     )
     return Result(
         kind="split",
@@ -166,16 +199,16 @@ def _result(
         forecast=plan,
         metered=session.cost(),
         leakage=session.ledger.entries(),
-        claims=claims_of(task.defences),
+        claims=(*_matching_claims(matched), *claims_of(task.defences)),
         utility=utility,
         curves=curves,
     )
 
 
-def _state_folder(job: SplitJob, session: Session, place: Place, classes: int) -> Path:
+def _state_folder(job: SplitJob, session: Session, place: Place, rows: Brought) -> Path:
     """Return where checkpoints are; another task, or other data, gets another folder."""
     data = replace(job.data, files={})
-    what = f"{job.task(classes).digest().hex()} {data} {job.model}"
+    what = f"{job.task(rows.classes).digest().hex()} {data} {job.model} {rows.digest().hex()}"
     mark = hashlib.sha256(what.encode()).hexdigest()[:16]
     return place.out.with_name(f"{place.out.name}-state") / mark / session.me
 
@@ -189,6 +222,29 @@ def _forget(state: Path, session: Session) -> None:
             folder_above.rmdir()
 
 
-def _to_csv(classes: Tensor) -> str:
-    lines = [f"{row},{value}" for row, value in enumerate(classes.tolist(), start=1)]
-    return "\n".join(["row,prediction", *lines]) + "\n"
+def _matching_claims(matched: Mapping[str, int]) -> tuple[Claim, ...]:
+    if not matched:
+        return ()
+    return (
+        Claim(
+            subject="ids that not all parties have, towards the other parties",
+            guarantee="hidden, but for how many there are"
+            + (
+                "; each learns which of its own ids every single other party has, and how many "
+                "ids others have in common"
+                if len(matched) > 2
+                else ""
+            ),
+            assumptions=(
+                "the parties follow the protocol; ids that one only guesses can be tried by "
+                "putting them into its file",
+                "Diffie–Hellman is hard on P-256; SHA-256 behaves like a random function",
+            ),
+        ),
+    )
+
+
+def _to_csv(classes: Tensor, ids: Sequence[str]) -> str:
+    names = ids or [str(row) for row in range(1, len(classes) + 1)]
+    lines = [f"{name},{value}" for name, value in zip(names, classes.tolist(), strict=True)]
+    return "\n".join([f"{'id' if ids else 'row'},prediction", *lines]) + "\n"

@@ -7,13 +7,12 @@ from pathlib import Path
 import torch
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
-from torch import Tensor, nn
+from torch import Tensor
 
 from tacit.audit import seeded
 from tacit.audit.split import (
     SeenGradients,
     SeenLayer,
-    Target,
     audit_inputs,
     audit_labels,
     cluster,
@@ -25,24 +24,13 @@ from tacit.audit.split import (
     score_labels,
     score_ranking,
 )
-from tacit.cli.split_data import WholeData, load_whole, make_bottom
+from tacit.cli.split_data import load_whole, make_bottom
 from tacit.cli.split_job import SplitJob
-from tacit.learn.split import (
-    Defence,
-    Epoch,
-    Halves,
-    SplitTask,
-    fit_locally,
-    halve,
-    load_weights,
-    make_codec,
-    make_model,
-)
+from tacit.cli.split_sweep import draw_sweep, target_of
+from tacit.learn.split import Epoch, SplitTask, load_weights
 from tacit.result import Curve, Metric
 
 _LARGEST_CLOUD = 400
-_LARGEST_AUDIT = 5000
-_SWEPT = {"potential-energy": "weight", "distance-correlation": "weight", "label-dp": "epsilon"}
 
 
 def audit_answers(
@@ -93,9 +81,9 @@ def audit_whole(
     train, test = (torch.tensor_split(x, count, dim=-1)[0] for x in (data.train_x, data.test_x))
     bottom = make_bottom(job, task, train)
     load_weights(models / f"{owner}.npz", bottom)
-    target = _target(job, task, bottom, replace(data, train_x=train, test_x=test))
+    target = target_of(job, task, bottom, replace(data, train_x=train, test_x=test))
     metrics = audit_labels(target, per_class=job.audit.leaked_per_class)
-    curves = _draw_sweep(job, task, data) if count == 1 and job.audit.sweep else ()
+    curves = draw_sweep(job, task, data) if count == 1 and job.audit.sweep else ()
     return (*metrics, audit_inputs(target)), curves
 
 
@@ -158,63 +146,3 @@ def _audit_gradients(
     scores = gradient_norm(seen, generator=seeded(0))
     name = f"gradient norm at {owner}, last epoch"
     return [score_ranking(name, scores, is_rare, generator=seeded(0))]
-
-
-def _target(job: SplitJob, task: SplitTask, bottom: nn.Module, data: WholeData) -> Target:
-    shape = tuple(data.train_x.shape[1:])
-    with torch.no_grad():
-        width = bottom(data.train_x[:2]).shape[1]
-    codec = make_codec(task.compression, width)
-    return Target(
-        bottom=bottom,
-        make_model=lambda: make_model(
-            job.model.kind, shape=shape, classes=data.classes, width=job.model.width
-        ),
-        pool=(data.train_x[:_LARGEST_AUDIT], data.train_y[:_LARGEST_AUDIT]),
-        targets=(data.test_x[:_LARGEST_AUDIT], data.test_y[:_LARGEST_AUDIT]),
-        classes=data.classes,
-        before=job.audit.before,
-        as_sent=lambda h: codec.apply(h, is_training=False),
-    )
-
-
-def _draw_sweep(job: SplitJob, task: SplitTask, data: WholeData) -> tuple[Curve, ...]:
-    """Train once per weight of the main defence, here, and attack each model."""
-    main = task.defences[0]
-    setting = _SWEPT.get(main.kind, "scale")
-    points, base = [], 0.0
-    for weight in job.audit.sweep:
-        defences = (_with(main, setting, weight), *task.defences[1:])
-        trial = replace(task, defences=defences)
-        halves: Halves = halve(job.model.kind, trial, data.train_x, width=job.model.width)
-        fit_locally(trial, halves, data.train_x, data.train_y, seed=0)
-        target = _target(job, trial, halves.bottom, data)
-        found = audit_labels(target, per_class=job.audit.leaked_per_class)
-        base = found[0].value or 0.0
-        # The stronger of the two completions: the attacker may choose.
-        worst = max(one.value or 0.0 for one in found[2:4])
-        points.append((halves.accuracy(data.test_x, data.test_y), worst))
-    points.sort()
-    ends = (points[0][0], base), (points[-1][0], base)
-    return (
-        _frontier(f"{main.kind}, {setting} swept", tuple(points)),
-        _frontier("from scratch: perfect protection below", ends),
-    )
-
-
-def _frontier(name: str, points: tuple[tuple[float, float], ...]) -> Curve:
-    return Curve(
-        title="Attack success against task accuracy",
-        x_label="task accuracy",
-        y_label="accuracy of the better fine-tuning attack",
-        name=name,
-        points=points,
-    )
-
-
-def _with(defence: Defence, setting: str, value: float) -> Defence:
-    if setting == "weight":
-        return replace(defence, weight=value)
-    return (
-        replace(defence, epsilon=value) if setting == "epsilon" else replace(defence, scale=value)
-    )

@@ -1,5 +1,6 @@
 """What the parties of a split job bring: their columns or their labels, and their part."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from tacit.learn.split import CUT, Flat, Shaped, SplitTask, cut, cut_shape, make
 SPLIT_SEED = 0
 """Fixed, so that all parties divide the rows alike."""
 _USUAL_TEST_SHARE = 0.3
+_LARGEST_ID = 2**53
+"""Tables are read as float64, which has whole numbers up to here."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -25,6 +28,24 @@ class Brought:
     train: Tensor
     test: Tensor
     classes: int
+    test_ids: tuple[str, ...] = ()
+
+    def digest(self) -> bytes:
+        """Hash the rows to train on."""
+        return hashlib.sha256(self.train.numpy().tobytes()).digest()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OwnRows:
+    """What is in a party's own file: columns or labels, and the ids to match rows by, if any."""
+
+    values: Tensor
+    ids: tuple[str, ...] = ()
+
+    def take(self, chosen: Sequence[int]) -> "OwnRows":
+        """Keep some rows, in the order given."""
+        at = torch.tensor(list(chosen), dtype=torch.int64)
+        return OwnRows(values=self.values[at], ids=tuple(self.ids[one] for one in chosen))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -73,12 +94,11 @@ def load_whole(job: SplitJob, search: Sequence[Path]) -> WholeData:
 
 
 def load_part(job: SplitJob, party: str, search: Sequence[Path]) -> Brought:
-    """Load what one party brings."""
-    is_owner = party in job.data.features
+    """Load what one party brings; its own file must have the rows of the others, in their order."""
     if job.data.set is None:
-        return _load_file(job, party, is_owner=is_owner)
+        return divide_own(job, party, load_own(job, party))
     whole = load_whole(job, search)
-    if not is_owner:
+    if party not in job.data.features:
         return Brought(train=whole.train_y, test=whole.test_y, classes=whole.classes)
     place, count = job.data.features.index(party), len(job.data.features)
     train, test = (
@@ -86,6 +106,48 @@ def load_part(job: SplitJob, party: str, search: Sequence[Path]) -> Brought:
         for x in (whole.train_x, whole.test_x)
     )
     return Brought(train=train, test=test, classes=whole.classes)
+
+
+def load_own(job: SplitJob, party: str) -> OwnRows:
+    """Load a party's own file.
+
+    Raises:
+        DataError: it cannot be read, has no column to match by, or nothing besides it.
+    """
+    path, is_owner = job.data.files.get(party), party in job.data.features
+    if path is None:
+        raise ConfigError(f"data.files.{party}: missing; wanted the path of its rows")
+    dataset = load_file(path, label=None if is_owner else job.data.label)
+    ids = () if job.data.match is None else _ids(dataset, job.data.match)
+    if not is_owner:
+        _check_classes(job, party, dataset)
+        return OwnRows(values=torch.from_numpy(dataset.labels), ids=ids)
+    values = _tensor(dataset)
+    if job.data.match is not None:
+        kept = [at for at, name in enumerate(dataset.feature_names) if name != job.data.match]
+        if not kept:
+            raise DataError(f"{path}: wanted a column besides {job.data.match!r}, got none")
+        values = values[:, kept]
+    return OwnRows(values=values, ids=ids)
+
+
+def divide_own(job: SplitJob, party: str, rows: OwnRows) -> Brought:
+    """Divide a party's rows into those to train on and those to test on, as the others do.
+
+    Raises:
+        DataError: there are too few.
+    """
+    total = len(rows.values)
+    # By position alone: a feature owner has no classes to divide evenly.
+    order = torch.from_numpy(np.random.default_rng(SPLIT_SEED).permutation(total))  # noqa: TID251 - public, the same everywhere
+    count = max(1, round(total * (job.data.test_share or _USUAL_TEST_SHARE)))
+    if total <= count:
+        raise DataError(f"wanted rows to train on and rows to test on, got {total} in all")
+    train, test = rows.values[order[count:]][: job.data.rows], rows.values[order[:count]]
+    if party in job.data.features:
+        train, test = _even(train, test)
+    test_ids = tuple(rows.ids[at] for at in order[:count].tolist()) if rows.ids else ()
+    return Brought(train=train, test=test, classes=job.data.classes or 0, test_ids=test_ids)
 
 
 def make_bottom(job: SplitJob, task: SplitTask, example: Tensor) -> nn.Module:
@@ -115,19 +177,26 @@ def make_top(
     return Shaped(high, inner), {owners[0]: int(np.prod(inner))}
 
 
-def _load_file(job: SplitJob, party: str, *, is_owner: bool) -> Brought:
-    path = job.data.files.get(party)
-    if path is None or job.data.classes is None:
-        raise ConfigError(f"data.files.{party}: missing; wanted the path of its rows")
-    dataset = load_file(path, label=None if is_owner else job.data.label)
-    values = _tensor(dataset) if is_owner else torch.from_numpy(dataset.labels)
-    # By position alone: a feature owner has no classes to divide evenly.
-    order = torch.from_numpy(np.random.default_rng(SPLIT_SEED).permutation(len(values)))  # noqa: TID251 - public, the same everywhere
-    count = max(1, round(len(values) * (job.data.test_share or _USUAL_TEST_SHARE)))
-    train, test = values[order[count:]][: job.data.rows], values[order[:count]]
-    if is_owner:
-        train, test = _even(train, test)
-    return Brought(train=train, test=test, classes=job.data.classes)
+def _ids(dataset: Dataset, column: str) -> tuple[str, ...]:
+    if column not in dataset.feature_names:
+        raise DataError(
+            f"{dataset.name} has no column {column!r} to match rows by; it has "
+            f"{', '.join(dataset.feature_names) or 'pictures'}"
+        )
+    values = dataset.features[:, dataset.feature_names.index(column)]
+    if not np.all(np.abs(values) < _LARGEST_ID):  # also of none, and of NaN
+        raise DataError(
+            f"{dataset.name}: wanted ids below {_LARGEST_ID}: larger ones are not exact"
+        )
+    return tuple(f"{value:.17g}" for value in values)
+
+
+def _check_classes(job: SplitJob, party: str, dataset: Dataset) -> None:
+    found, wanted = int(dataset.labels.max()), job.data.classes or 0
+    if found >= wanted:
+        raise DataError(
+            f"data.files.{party}: a label is {found}, wanted labels below data.classes = {wanted}"
+        )
 
 
 def _tensor(dataset: Dataset) -> Tensor:

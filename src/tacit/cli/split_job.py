@@ -20,7 +20,8 @@ class SplitData:
         features: the parties that own features; of a known set they get equal blocks of columns.
         labels: the party that owns the labels.
         set: a known data set; every party takes its part of it.
-        files: each party's own file instead; the same rows in the same order.
+        files: each party's own file instead; the same rows in the same order, unless matched.
+        match: a column with numbers that every party's file has: rows are matched by it, privately.
         label: the column with the classes in the label owner's file.
         classes: how many classes there are, if the data comes from files.
         test_share: of the rows, to test on.
@@ -31,6 +32,7 @@ class SplitData:
     labels: str
     set: str | None = None
     files: Mapping[str, Path] = field(default_factory=dict, metadata=LOCAL)
+    match: str | None = None
     label: str | None = None
     classes: int | None = None
     test_share: float | None = None
@@ -43,6 +45,10 @@ class SplitData:
             raise RefusedError(Problem("files", "wanted either 'set' or 'files', got both"))
         if self.set is None and (self.label is None or self.classes is None):
             raise RefusedError(Problem("set", "wanted a set, or files with 'label' and 'classes'"))
+        if self.set is not None and self.match is not None:
+            raise RefusedError(Problem("match", "rows of a known set are in order; drop it"))
+        if self.match is not None and self.match == self.label:
+            raise RefusedError(Problem("match", f"{self.match!r} is the column of the labels"))
         if self.test_share is not None and not 0 < self.test_share < 1:
             text = f"wanted a number between 0 and 1, got {self.test_share}"
             raise RefusedError(Problem("test_share", text))
@@ -83,18 +89,22 @@ class AuditTable:
         leaked_per_class: labels that the attacker holds.
         before: an earlier layer to attack too, as the bottom model names it.
         sweep: weights of the defence to draw the frontier with; each trains a model.
+        ray: the address of a Ray cluster of one's own to train them on, or "local".
         tsne: whether to draw the cut layer by t-SNE besides PCA.
     """
 
     leaked_per_class: int = 1
     before: str | None = None
     sweep: tuple[float, ...] = ()
+    ray: str | None = None
     tsne: bool = False
 
     def __post_init__(self) -> None:
         if self.leaked_per_class < 1:
             text = f"wanted at least 1, got {self.leaked_per_class}"
             raise RefusedError(Problem("leaked_per_class", text))
+        if self.ray is not None and not self.sweep:
+            raise RefusedError(Problem("ray", "wanted audit.sweep, which it spreads over machines"))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,6 @@
 """Shadow models: fair coins, a cache that resumes, the same outcome however they are trained."""
 
+import sys
 from dataclasses import dataclass
 from functools import partial
 
@@ -124,3 +125,78 @@ def test_a_trainer_that_cannot_travel_is_refused_with_advice():
 def test_a_fleet_needs_a_worker():
     with pytest.raises(ConfigError, match="workers"):
         Fleet(workers=0)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_models_trained_on_ray_are_the_same_and_are_kept(tmp_path):
+    pytest.importorskip("ray", reason="Ray is not installed")
+    coins = toss(12, 4, generator=seeded(0))
+    alone = train_shadows(TRAINER, X, Y, coins, seed=0, fleet=Fleet())
+    fleet = Fleet(cache=tmp_path, ray="local")
+    torch.testing.assert_close(train_shadows(TRAINER, X, Y, coins, seed=0, fleet=fleet), alone)
+    assert len(list(tmp_path.glob("*.npz"))) == 4
+    counted = Counting(recipe=TRAINER.recipe)
+    train_shadows(counted, X, Y, coins, seed=0, fleet=fleet)
+    assert counted.calls == 0  # all are in the cache, and no cluster is started
+
+
+class FakeRay:
+    """A cluster in this process: what is put is kept, tasks run when they are waited for."""
+
+    def __init__(self, is_there=True):
+        self.is_there, self.is_up, self.store, self.address = is_there, False, {}, "unasked"
+
+    def init(self, *, address, **how):
+        if not self.is_there:
+            raise ConnectionError("nobody answers")
+        self.address, self.is_up = address, True
+
+    def shutdown(self):
+        self.is_up = False
+
+    def put(self, value):
+        self.store[len(self.store)] = value
+        return len(self.store) - 1
+
+    def remote(self, **how):
+        def wrap(function):
+            class Remote:
+                remote = staticmethod(
+                    lambda rows, labels, *rest: self.put(
+                        function(self.store[rows], self.store[labels], *rest)
+                    )
+                )
+
+            return Remote
+
+        return wrap
+
+    def wait(self, waiting, *, num_returns):
+        return waiting[-1:], waiting[:-1]  # the last one is ready first
+
+    def get(self, key):
+        return self.store[key]
+
+
+def test_a_cluster_is_asked_for_what_is_missing_and_left_afterwards(monkeypatch, tmp_path):
+    cluster = FakeRay()
+    monkeypatch.setitem(sys.modules, "ray", cluster)
+    coins = toss(12, 4, generator=seeded(0))
+    fleet = Fleet(cache=tmp_path, ray="10.0.0.1:6379")
+    found = train_shadows(TRAINER, X, Y, coins, seed=0, fleet=fleet)
+    torch.testing.assert_close(found, train_shadows(TRAINER, X, Y, coins, seed=0, fleet=Fleet()))
+    assert cluster.address == "10.0.0.1:6379"
+    assert not cluster.is_up
+    assert len(list(tmp_path.glob("*.npz"))) == 4
+
+
+def test_a_missing_cluster_or_a_missing_ray_is_said_in_words(monkeypatch):
+    coins = toss(12, 2, generator=seeded(0))
+    monkeypatch.setitem(sys.modules, "ray", FakeRay(is_there=False))
+    with pytest.raises(ConfigError, match="no Ray cluster at 'nowhere:1'"):
+        train_shadows(TRAINER, X, Y, coins, seed=0, fleet=Fleet(ray="nowhere:1"))
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigError, match=r"tacit\[fl\]"):
+        train_shadows(TRAINER, X, Y, coins, seed=0, fleet=Fleet(ray="local"))

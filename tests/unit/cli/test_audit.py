@@ -11,19 +11,24 @@ from safetensors.torch import save_file
 
 from tacit import report
 from tacit.audit.target import fresh
-from tacit.cli.audit import audit_job, check_inputs, run
+from tacit.cli.audit import Effort, audit_job, check_inputs, run
 from tacit.cli.audit_command import audit
 from tacit.cli.audit_job import AuditJob
 from tacit.cli.audit_target import Build, load_module, load_sides, make_target
 from tacit.cli.commands import Edge
 from tacit.cli.federated_job import FederatedJob
+from tacit.cli.predict_job import PredictJob
 from tacit.cli.split_job import SplitJob
 from tacit.cli.toml import read_record, read_toml
+from tacit.cli.train_job import TrainJob
 from tacit.errors import ClaimError, ConfigError, DataError
+from tacit.learn.training import parse_layers
 
 JOBS = Path(__file__).parents[3] / "examples" / "jobs"
 EXAMPLES = sorted(JOBS.glob("audit-*.toml"))
 SILENT = Console(quiet=True)
+QUICK = Effort(is_quick=True)
+JIT = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
 
 
 def raw_job(tmp_path, **tables):
@@ -134,6 +139,7 @@ def test_weights_of_a_user_are_loaded_and_wrong_ones_are_named(tmp_path):
         load_module(build, tmp_path / "bad.npz")
 
 
+@JIT
 def test_a_federated_job_is_audited_as_it_is(tmp_path):
     raw = {
         "job": {"name": "fl", "kind": "federated", "out": str(tmp_path / "fl")},
@@ -143,10 +149,31 @@ def test_a_federated_job_is_audited_as_it_is(tmp_path):
         "privacy": {"kind": "none", "clip": 2.0},
     }
     job = read_record(raw, FederatedJob, source="job.toml")
-    result, verdicts = audit_job(job, SILENT, (), is_quick=True)
+    result, verdicts = audit_job(job, SILENT, (), effort=Effort(is_quick=True))
     assert verdicts == ()
-    assert len(result.sheets[0].rows) == 4
+    rows = result.sheets[0].rows
+    assert [row[0] for row in rows][-2:] == [
+        *("reconstruction from an update", "class representatives"),
+    ]
+    assert len(rows) == 6
     assert result.claims[0].guarantee == "no guarantee"
+    # The originals stand beside what the server makes of the updates.
+    assert [one.caption for one in result.pictures[:2]] == ["original 1", "rebuilt 1"]
+    assert result.pictures[0].pixels == result.pictures[1].pixels
+
+
+@JIT
+def test_a_masked_mean_with_noise_gives_no_row_away(tmp_path):
+    raw = {
+        "job": {"name": "fl", "kind": "federated", "out": str(tmp_path / "fl")},
+        "data": {"set": "digits", "rows": 120},
+        "federated": {"clients": 8, "rounds": 2},
+        "privacy": {"kind": "central", "target_epsilon": 2.0, "delta": 1e-2, "clip": 1.0},
+    }
+    job = read_record(raw, FederatedJob, source="job.toml")
+    found = make_target(job, (), rows=60).findings
+    assert found[0].threat.sees == "the mean over 8 clients, after their noise"
+    assert not any(one.is_found for one in found)
 
 
 def test_a_defence_is_swept_into_a_frontier(tmp_path):
@@ -158,13 +185,6 @@ def test_a_defence_is_swept_into_a_frontier(tmp_path):
     assert [row[0] for row in sheet.rows] == ["epochs 1", "epochs 20"]
     with pytest.raises(ConfigError, match="multiplier"):
         make_job(tmp_path, audit={"sweep": [1.0], "sweep_setting": "multiplier"})
-
-
-def test_other_kinds_of_jobs_are_refused():
-    path = JOBS / "split.toml"
-    job = read_record(read_toml(path), SplitJob, source=str(path))
-    with pytest.raises(ConfigError, match="wanted a job of kind 'audit' or 'federated'"):
-        make_target(job, ())
 
 
 @pytest.mark.parametrize(
@@ -190,3 +210,189 @@ def test_missing_files_and_devices_are_said_early(tmp_path):
         check_inputs(make_job(tmp_path, model={"file": "nowhere.npz"}), ())
     with pytest.raises(ConfigError, match=r"train\.device"):
         make_target(make_job(tmp_path, train={"device": "cuda:99"}), ())
+
+
+def train_raw(tmp_path, **tables):
+    raw = {
+        "job": {"name": "t", "kind": "train", "out": str(tmp_path / "t")},
+        "parties": {"a": {}, "b": {}, "d": {}},
+        "data": {
+            "owners": {
+                "a": {"set": "digits", "rows": [0, 100]},
+                "b": {"set": "digits", "rows": [100, 200]},
+            }
+        },
+        "model": {"layers": ["dense 16", "relu", "dense 10"]},
+        "training": {"epochs": 2, "batch": 16, "rate": 0.1},
+        "protocol": {"kind": "permuted3", "dealer": "d", "give_to": ["a"]},
+    }
+    for name, table in tables.items():
+        raw[name] = {**raw.get(name, {}), **table}
+    return raw
+
+
+def columns_raw(tmp_path):
+    owners = {
+        "a": {"set": "breast-cancer", "columns": [0, 15], "rows": [0, 150]},
+        "b": {"set": "breast-cancer", "columns": [15, 30], "rows": [20, 160]},
+    }
+    return train_raw(
+        tmp_path,
+        data={"split": "columns", "labels": "b", "owners": owners},
+        model={"layers": ["dense 1"]},
+        training={"loss": "logistic"},
+        protocol={"give_to": []},
+    )
+
+
+def test_a_private_training_is_audited_as_the_job_trains(tmp_path):
+    job = read_record(train_raw(tmp_path), TrainJob, source="job.toml")
+    result, verdicts = audit_job(job, SILENT, (), effort=QUICK)
+    assert verdicts == ()
+    assert [row[0] for row in result.sheets[0].rows] == [
+        *("membership, probabilities", "membership, classes only"),
+        *("membership, shadow models", "membership, weights", "class representatives"),
+    ]
+    assert any("half of all rows" in note for note in result.notes)
+    assert result.claims[-1].guarantee == "no guarantee"
+    assert report.from_json(report.to_json(result), source="test") == result
+
+
+def test_columns_of_several_owners_are_joined_and_shared_weights_are_not_attacked(tmp_path):
+    job = read_record(columns_raw(tmp_path), TrainJob, source="job.toml")
+    target = make_target(job, ())
+    assert target.members[0].shape == (65, 30)  # 130 rows are common
+    assert target.classes == 2
+    assert "gradients" not in target.threats
+    assert target.model.log_probs(target.members[0]).shape == (65, 2)
+
+
+def test_the_trainer_of_a_job_takes_the_steps_of_the_job(tmp_path):
+    """Against plain torch: the same start, batches and momentum give the same weights."""
+    how = {"epochs": 2, "batch": 16, "rate": 0.1, "optimiser": "momentum"}
+    job = read_record(train_raw(tmp_path, training=how), TrainJob, source="job.toml")
+    target = make_target(job, ())
+    x, y = target.members
+    found = target.trainer(x, y, seed=3).module
+    expected = parse_layers(job.model.layers, (64,), seed=0).double()
+    optimiser = torch.optim.SGD(expected.parameters(), 0.1, momentum=0.9)
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(2):
+        order = torch.empty(len(x)).uniform_(generator=generator).argsort()
+        for rows in torch.split(order, 16)[: len(x) // 16]:
+            optimiser.zero_grad()
+            torch.nn.functional.cross_entropy(expected(x[rows].double()), y[rows]).backward()
+            optimiser.step()
+    for one, other in zip(found.parameters(), expected.parameters(), strict=True):
+        assert torch.allclose(one.double(), other, atol=1e-5)
+
+
+def test_a_model_that_the_job_gave_out_is_attacked_itself(tmp_path):
+    job = read_record(train_raw(tmp_path), TrainJob, source="job.toml")
+    module = parse_layers(job.model.layers, (64,), seed=9)
+    job.out.mkdir()
+    np.savez(
+        job.out / "model.npz",
+        **{name.replace(".", "/"): value.numpy() for name, value in module.state_dict().items()},
+    )
+    target = make_target(job, ())
+    assert torch.equal(target.model.module[0].weight, module[0].weight)
+    assert (len(target.members[1]), len(target.non_members[1])) == (180, 20)
+    np.savez(job.out / "model.npz", wrong=np.zeros(3))
+    with pytest.raises(DataError, match="do not fit"):
+        make_target(job, ())
+
+
+def split_raw(tmp_path, **tables):
+    raw = {
+        "job": {"name": "s", "kind": "split", "out": str(tmp_path / "s")},
+        "parties": {"lab": {}, "clinic": {}},
+        "data": {"set": "digits", "features": ["clinic"], "labels": "lab", "rows": 150},
+        "model": {"kind": "mlp", "width": 16},
+        "split": {"compress": {"kind": "randtopk", "k": 3, "alpha": 0.1}},
+        "train": {"epochs": 2, "batch_rows": 32},
+    }
+    for name, table in tables.items():
+        raw[name] = {**raw.get(name, {}), **table}
+    return raw
+
+
+def test_a_split_job_is_audited_at_the_cut_and_as_a_whole(tmp_path):
+    job = read_record(split_raw(tmp_path), SplitJob, source="job.toml")
+    result, _ = audit_job(job, SILENT, (), effort=QUICK)
+    assert [row[0] for row in result.sheets[0].rows] == [
+        *("membership, probabilities", "membership, classes only", "membership, shadow models"),
+        *("labels, bottom model", "inputs, cut layer", "class representatives"),
+    ]
+
+
+def test_several_feature_owners_have_a_bottom_model_each(tmp_path):
+    both = {"parties": {"bank": {}}, "data": {"features": ["clinic", "bank"]}}
+    job = read_record(split_raw(tmp_path, **both), SplitJob, source="job.toml")
+    target = make_target(job, (), rows=60)
+    module = target.model.module
+    assert len(module.bottom.parts) == 2
+    sent = module._codec.apply(module.bottom(target.members[0]), is_training=False)
+    # Three values of every owner, not three of all.
+    assert ((sent.view(60, 2, 16) != 0).sum(2) == 3).all()
+
+
+def test_files_of_a_split_job_are_matched_by_their_ids(tmp_path):
+    rng = np.random.default_rng(0)
+    clinic = np.column_stack([np.arange(60), rng.normal(size=(60, 4))])
+    lab = np.column_stack([np.arange(10, 70), rng.integers(0, 2, 60)])
+    for name, rows, heads in (("clinic", clinic, "id,a,b,c,d"), ("lab", lab, "id,y")):
+        np.savetxt(tmp_path / f"{name}.csv", rows, header=heads, comments="", delimiter=",")
+    raw = split_raw(tmp_path)
+    raw["data"] = {
+        **{"features": ["clinic"], "labels": "lab", "match": "id", "label": "y", "classes": 2},
+        "files": {"clinic": str(tmp_path / "clinic.csv"), "lab": str(tmp_path / "lab.csv")},
+    }
+    target = make_target(read_record(raw, SplitJob, source="job.toml"), ())
+    assert target.members[0].shape == (25, 4)
+    assert target.classes == 2
+
+
+OWN_TORCH = """
+from torch import nn
+def make():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Tanh(), nn.Linear(8, 10))
+"""
+OWN_FOREST = """
+from sklearn.tree import DecisionTreeClassifier
+def make():
+    return DecisionTreeClassifier()
+"""
+
+
+@pytest.mark.parametrize("code", [OWN_TORCH, OWN_FOREST], ids=["torch", "scikit-learn"])
+def test_a_model_of_ones_own_is_audited_from_its_file(tmp_path, code):
+    path = tmp_path / "mine.py"
+    path.write_text(code)
+    result, _ = audit_job(make_job(tmp_path, model={"code": str(path)}), SILENT, ())
+    assert [row[0] for row in result.sheets[0].rows] == [
+        *("membership, probabilities", "membership, shadow models", "class representatives"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ("x = 1", "make"),
+        ("def make(:", "make"),
+        ("import nowhere_to_be_found", "nowhere_to_be_found"),
+        ("def make():\n    return 3", "got int"),
+    ],
+)
+def test_a_file_that_makes_no_model_is_refused(tmp_path, code, text):
+    path = tmp_path / "mine.py"
+    path.write_text(code)
+    with pytest.raises(ConfigError, match=text):
+        make_target(make_job(tmp_path, model={"code": str(path)}), ())
+
+
+def test_a_job_that_trains_nothing_is_refused():
+    path = JOBS / "predict-breast-cancer.toml"
+    job = read_record(read_toml(path), PredictJob, source=str(path))
+    with pytest.raises(ConfigError, match="wanted a job that trains something"):
+        make_target(job, ())

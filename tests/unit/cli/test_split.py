@@ -1,13 +1,17 @@
 """Split jobs: their file, their parts in threads, and what the result says."""
 
+import io
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from tacit.cli.kind import Place
 from tacit.cli.split import complete, models_folder, take_part
+from tacit.cli.split_advise import advise_job, show_trials
 from tacit.cli.split_command import parse_bytes
 from tacit.cli.split_data import check_inputs, load_part, load_whole
 from tacit.cli.split_job import SplitJob
@@ -58,7 +62,7 @@ def test_a_split_job_trains_serves_and_attacks_itself(tmp_path):
             "compress": {"kind": "randtopk", "k": 3},
             "defend": {"kind": "potential-energy", "weight": 0.5},
         },
-        audit={"sweep": [0.5]},
+        audit={"sweep": [0.5], "before": "bottom.first"},
         train={"epochs": 20},
     )
     parts = run(job)
@@ -82,6 +86,7 @@ def test_a_split_job_trains_serves_and_attacks_itself(tmp_path):
     ]
     whole = complete(job, lab, tmp_path, ())
     found = {metric.name: metric for metric in whole.utility}
+    assert "fine-tuning, 1 label per class, before the cut at bottom.first" in found
     assert found["k-means"].reference == found["k-means on the inputs"].value
     assert found["input reconstruction"].reference is not None
     assert [c.name for c in whole.curves if c.title.startswith("Attack success")] == [
@@ -189,3 +194,72 @@ def test_amounts_of_bytes_are_read(text, count):
 def test_amounts_that_are_none_are_refused(text):
     with pytest.raises(ConfigError, match="an amount of bytes"):
         parse_bytes(text)
+
+
+def test_defences_are_combined_and_t_sne_is_drawn(tmp_path):
+    job = make(
+        tmp_path,
+        split={
+            "defend": {"kind": "potential-energy", "weight": 1, "warmup": 5},
+            "also_defend": [
+                {"kind": "distance-correlation", "weight": 0.5},
+                {"kind": "label-dp", "epsilon": 6.0},
+                {"kind": "gradient-noise", "scale": 0.1},
+            ],
+        },
+        audit={"tsne": True},
+    )
+    assert [one.kind for one in job.defences] == [
+        "potential-energy",
+        "distance-correlation",
+        "label-dp",
+        "gradient-noise",
+    ]
+    lab = run(job)["lab"].result
+    titles = {curve.title for curve in lab.curves}
+    assert {"The cut layer, PCA", "The cut layer, t-SNE"} <= titles
+    assert lab.claims[0].epsilon == 6.0
+
+
+def advise(job, budget, tmp_path):
+    path = tmp_path / "job.toml"
+    path.write_text(job)
+    return advise_job(path, budget, seeds=1, console=Console(file=io.StringIO()))
+
+
+IRIS = """
+[job]
+name = "iris"
+kind = "split"
+[parties.lab]
+[parties.clinic]
+[data]
+set = "iris"
+features = ["clinic"]
+labels = "lab"
+[model]
+width = 16
+[train]
+epochs = 3
+batch_rows = 15
+"""
+
+
+def test_advice_keeps_the_budget_and_is_a_line_of_the_job_file(tmp_path):
+    trials, advice = advise(IRIS, 12_000, tmp_path)
+    assert {one.candidate.compression.kind for one in trials} >= {"topk", "randtopk", "shrink"}
+    assert all(one.candidate.training_bytes <= 12_000 for one in trials)
+    assert advice.trial in trials
+    chosen = tomllib.loads(f"[split]\n{advice.line}")["split"]["compress"]
+    assert make(tmp_path, split={"compress": chosen}).split.compress.kind == chosen["kind"]
+    assert show_trials(trials, advice).row_count == len(trials)
+
+
+def test_advice_is_refused_where_it_cannot_be_given(tmp_path):
+    with pytest.raises(ConfigError, match="within 10 bytes; the smallest takes"):
+        advise(IRIS, 10, tmp_path)
+    several = IRIS.replace('["clinic"]', '["clinic", "bank"]') + "[parties.bank]\n"
+    with pytest.raises(ConfigError, match="one feature owner"):
+        advise(several, 12_000, tmp_path)
+    with pytest.raises(ConfigError, match='kind "split"'):
+        advise(IRIS.replace('"split"', '"predict"'), 12_000, tmp_path)

@@ -1,15 +1,19 @@
-"""Model inversion from confidences, and class representatives painted by a participant."""
+"""Model inversion from confidences, and pictures painted by a participant or by the server."""
 
 from tacit.audit.inversion.attacks import Climb, climb, decode_answers, guess_column
+from tacit.audit.inversion.course import SeenCourse, see_course
 from tacit.audit.inversion.game import (
     ANSWER_THREAT,
     CLASS_THREAT,
     COLUMN_THREAT,
+    SERVER_THREAT,
     score_answers,
     score_column,
     score_representatives,
+    score_victim,
 )
 from tacit.audit.inversion.participant import Painter, Painting, train_with
+from tacit.audit.inversion.server import PaintVictim
 from tacit.audit.inversion.views import (
     Ask,
     Defence,
@@ -26,13 +30,16 @@ __all__ = [
     "ANSWER_THREAT",
     "CLASS_THREAT",
     "COLUMN_THREAT",
+    "SERVER_THREAT",
     "Ask",
     "Climb",
     "Defence",
+    "PaintVictim",
     "Painter",
     "Painting",
     "SeenAnswers",
     "SeenConfidences",
+    "SeenCourse",
     "SeenRecords",
     "ask_of",
     "climb",
@@ -42,7 +49,9 @@ __all__ = [
     "score_answers",
     "score_column",
     "score_representatives",
+    "score_victim",
     "see_answers",
+    "see_course",
     "see_records",
     "train_with",
 ]

@@ -1,7 +1,10 @@
 """What an audit says about model inversion and class representatives."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tacit.audit.estimators import proportion
 from tacit.audit.findings import Finding, Threat, beats_guess
@@ -27,6 +30,16 @@ COLUMN_THREAT = Threat(
     who="whoever knows a person but for one thing",
     sees="the model's confidences",
     knows="all other columns, the label, and how common each value is",
+)
+SERVER_THREAT = Threat(
+    name="one client's pictures",
+    who="the server of federated learning",
+    sees="every client's update of every round, after its defence",
+    knows="the model, the terms of a round, and rows of its own of the same kind",
+)
+_SERVER_REMEDIES = (
+    "add updates up under masks: federated.aggregator = 'masked' shows the server the sum alone",
+    "noise for whole clients, with an ε that says so",
 )
 _REMEDIES = (
     "answer with the class alone, or with rounded confidences",
@@ -86,6 +99,53 @@ def score_column(name: str, guess: Tensor, truth: Tensor) -> Finding:
     base = float(counts.max()) / len(truth)
     headline = _beside(proportion(f"{name}: column guessed", hits, len(truth)), base)
     return _finding(COLUMN_THREAT, name, headline, ())
+
+
+def score_victim(
+    name: str,
+    found: Tensor,
+    wanted: Tensor,
+    clients: Sequence[tuple[Tensor, Tensor]],
+    *,
+    victim: int,
+) -> Finding:
+    """Say how many pictures look more like the victim's rows of their class than like others'.
+
+    Pictures and clients' mean rows of a class are compared by their direction from the mean of all
+    these means, so that a blurred picture is nobody's. Pictures of one generator stand and fall
+    together: the interval is for this generator.
+    """
+    hits, judged = 0, 0
+    for one, c in zip(found, wanted.tolist(), strict=True):
+        means = {
+            number: rows[labels == c].mean(0).flatten()
+            for number, (rows, labels) in enumerate(clients)
+            if bool((labels == c).any())
+        }
+        if victim not in means or len(means) < 2:
+            continue
+        centre = torch.stack(list(means.values())).mean(0)
+        near = {
+            number: float(nn.functional.cosine_similarity(one.flatten() - centre, mean - centre, 0))
+            for number, mean in means.items()
+        }
+        hits += max(near, key=lambda number: near[number]) == victim
+        judged += 1
+    if not judged:
+        raise DataError("no class is held by the victim and by another client too")
+    headline = replace(
+        proportion(f"{name}: nearest to the victim", hits, judged),
+        reference=1 / len(clients),
+        note="reference: blind guess; samples are pictures of one generator",
+    )
+    return Finding(
+        threat=SERVER_THREAT,
+        attack=name,
+        headline=headline,
+        metrics=(headline,),
+        is_found=beats_guess(headline),
+        remedies=_SERVER_REMEDIES,
+    )
 
 
 def _finding(threat: Threat, name: str, headline: Metric, pictures: tuple[Picture, ...]) -> Finding:

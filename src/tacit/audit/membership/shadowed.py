@@ -16,6 +16,8 @@ _ENOUGH = 32
 """Models on a side from which a record's own variance is steadier than the common one."""
 _LARGEST_LESSON = 20_000
 _OFFLINE_SLOPE = 0.3
+_TEMPERATURE, _MARGIN = 2.0, 0.6
+"""Of the probabilities that RMIA compares: the paper's for pictures. Plain ones saturate at 1."""
 
 
 def calibrated_loss(seen: SeenShadows, *, generator: torch.Generator) -> Scores:
@@ -73,9 +75,10 @@ def rmia_online(seen: SeenShadows, *, generator: torch.Generator) -> Scores:
 
     Zarifzadeh, Liu and Shokri 2024. A record's ratio is its probability in the target over its
     mean probability in models of which half hold it; the other records here are the candidates.
+    Their γ is 1: another one only makes ties.
     """
-    own = true_log_probs(seen.log_probs, seen.labels)
-    others = true_log_probs(seen.shadow_log_probs, seen.labels)
+    own = soft_log_probs(seen.log_probs, seen.labels)
+    others = soft_log_probs(seen.shadow_log_probs, seen.labels)
     inside = _mean_probability(others, seen.shadow_coins)
     outside = _mean_probability(others, ~seen.shadow_coins)
     return _dominated(own - torch.log((inside + outside) / 2))
@@ -83,11 +86,24 @@ def rmia_online(seen: SeenShadows, *, generator: torch.Generator) -> Scores:
 
 def rmia_offline(seen: SeenShadows, *, generator: torch.Generator) -> Scores:
     """Do the same with models that do not hold the record; its mean is extrapolated."""
-    own = true_log_probs(seen.log_probs, seen.labels)
-    others = true_log_probs(seen.shadow_log_probs, seen.labels)
+    own = soft_log_probs(seen.log_probs, seen.labels)
+    others = soft_log_probs(seen.shadow_log_probs, seen.labels)
     outside = _mean_probability(others, ~seen.shadow_coins)
     mean = ((1 + _OFFLINE_SLOPE) * outside + 1 - _OFFLINE_SLOPE) / 2
     return _dominated(own - torch.log(mean))
+
+
+def soft_log_probs(log_probs: Tensor, labels: Tensor) -> Tensor:
+    """Return log-probabilities of the true classes at a temperature, less a margin.
+
+    An over-fitted model gives its members a probability of almost 1, and so it does to half of the
+    others: there the ratios of plain probabilities tell nothing apart.
+    """
+    chosen = labels.expand(log_probs.shape[:-1])[..., None]
+    scaled = log_probs.double() / _TEMPERATURE
+    true = scaled.gather(-1, chosen)[..., 0] - _MARGIN / _TEMPERATURE
+    others = scaled.scatter(-1, chosen, -torch.inf).logsumexp(-1)
+    return true - torch.logaddexp(true, others)
 
 
 def _moments(values: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:

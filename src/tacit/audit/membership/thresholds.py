@@ -28,7 +28,7 @@ def modified_entropy(seen: SeenScores, *, generator: torch.Generator) -> Scores:
 
     Song and Mittal 2021, eq. 8.
     """
-    p = seen.log_probs.exp()
+    p = seen.log_probs.double().exp()  # in single precision 1 − 1e-12 is 1
     rest = torch.log1p(-p.clamp(max=1 - 1e-12))
     true = seen.labels[:, None]
     wrong = (p * rest).sum(-1) - (p * rest).gather(1, true)[:, 0]

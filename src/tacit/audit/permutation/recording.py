@@ -119,8 +119,11 @@ def _halves(run: Run, *, is_first: bool, number: int) -> dict[str, Share]:
     for name, (value, bound) in run.values.items():
         frac_bits = run.plan.frac_bits
         words = ring.encode(value.double(), frac_bits=frac_bits)
-        mask = prg.words(tuple(words.shape))
         spec = Spec.of(shape=tuple(words.shape), frac_bits=frac_bits, bound=bound)
+        if not spec.shape:  # a public number, which both know
+            halves[name] = Share(words, spec)
+            continue
+        mask = prg.words(spec.shape)
         halves[name] = Share(mask if is_first else words - mask, spec)
     return halves
 

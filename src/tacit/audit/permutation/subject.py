@@ -8,10 +8,16 @@ import torch
 from torch import Tensor
 
 from tacit.audit.permutation.recording import Program, Run
+from tacit.errors import ConfigError
 from tacit.learn.service import ServiceTask
 from tacit.learn.training import Model, TrainTask
 from tacit.learn.training.loop import actions
-from tacit.learn.training.programs import LARGEST_STATE, Programs, initial_state, train_step
+from tacit.learn.training.programs import (
+    Programs,
+    initial_state,
+    state_bounds,
+    train_step,
+)
 from tacit.learn.training.verbs import PlainStepOps
 from tacit.mpc import Plan, Roles, find_protocol, make_plan
 
@@ -54,14 +60,22 @@ class Subject:
 
     @property
     def viewer(self) -> str:
-        """Return who sees permuted values, if anyone does."""
-        is_second = self.protocol.split()[0] == "permuted2"
-        return self.roles.second if is_second else self.roles.dealer
+        """Return who sees permuted values, if anyone does.
+
+        Raises:
+            ConfigError: two parties do, each of other functions; what each infers is another run.
+        """
+        if "permuted2" in self.protocol and "permuted3" in self.protocol:
+            raise ConfigError(
+                f"under {self.protocol!r} two parties see permuted values; look at a job with one "
+                "of the two protocols at a time"
+            )
+        return self.roles.second if "permuted2" in self.protocol else self.roles.dealer
 
     @property
     def is_permuted(self) -> bool:
         """Tell whether anyone sees permuted values."""
-        return self.protocol.split()[0] in ("permuted2", "permuted3")
+        return find_protocol(self.protocol).shows_values
 
 
 def training_subject(task: TrainTask, rows: Tensor, labels: Tensor, *, looks: int) -> Subject:
@@ -69,7 +83,10 @@ def training_subject(task: TrainTask, rows: Tensor, labels: Tensor, *, looks: in
     total = task.epochs * task.steps_per_epoch
     steps = sorted({round(total * look / max(looks - 1, 1)) for look in range(looks)})
     classes = labels[:, 0].long() if labels.shape[1] == 1 else labels.argmax(-1)
-    state = {name: (value, LARGEST_STATE) for name, value in initial_state(task).items()}
+    bounds, dials = state_bounds(task), task.optimiser.dial_bounds()
+    state = {name: (value, bounds[name]) for name, value in initial_state(task).items()}
+    for name, number in task.optimiser.dials(1).items():
+        state[name] = (torch.tensor(number), dials[name])
 
     def program(batch: int) -> Program:
         return partial(Programs(replace(task, batch=batch)).step, rate=task.rate)
@@ -125,7 +142,6 @@ def train_to(
     task: TrainTask, rows: Tensor, labels: Tensor, steps: Sequence[int]
 ) -> dict[int, dict[str, Tensor]]:
     """Train in the clear and return the weights after some numbers of steps."""
-    ops = PlainStepOps()
     weights = {name: value.double() for name, value in task.model.initial.items()}
     state = {name: value.double() for name, value in initial_state(task).items()}
     found = {0: weights} if 0 in steps else {}
@@ -133,6 +149,7 @@ def train_to(
         if action.is_look or action.step > max(steps):
             continue
         x, y, rate = rows[action.rows], labels[action.rows], task.rate_at(action.epoch)
+        ops = PlainStepOps(task.optimiser.dials(action.step))
         weights, state = train_step(ops, task, weights, state, x, y, rate=rate)
         if action.step in steps:
             found[action.step] = weights
@@ -145,7 +162,7 @@ class Planner:
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
         # What the second party of permuted2 sees is what the helper of permuted3 sees.
-        self._protocol = find_protocol(subject.protocol.replace("permuted2", "permuted3", 1))
+        self._protocol = find_protocol(subject.protocol.replace("permuted2", "permuted3"))
         self._plans: dict[int, tuple[Plan, Program]] = {}
 
     def run(self, batch: Sequence[int], weights: Weights) -> Run:
@@ -167,6 +184,7 @@ class FirstArguments(PlainStepOps):
     """Run a model in the clear, and remember the arguments of its first function."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.found: Tensor | None = None
 
     def relu(self, x: Tensor) -> Tensor:

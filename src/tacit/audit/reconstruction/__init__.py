@@ -20,7 +20,7 @@ from tacit.audit.reconstruction.matching import (
     match_cosine,
 )
 from tacit.audit.reconstruction.models import lenet, small_resnet
-from tacit.audit.reconstruction.newton import MatchNewton, match_newton
+from tacit.audit.reconstruction.newton import MatchNewton, match_newton, match_together
 from tacit.audit.reconstruction.score import (
     RECOVERED,
     line_up,
@@ -65,6 +65,7 @@ __all__ = [
     "line_up",
     "match_cosine",
     "match_newton",
+    "match_together",
     "pair",
     "psnr",
     "score_rows",

@@ -1,7 +1,7 @@
 """The whole audit of a round against reconstruction, as its report shows it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from tacit.audit.findings import Finding, Threat, beats_guess
 from tacit.audit.reconstruction.analytic import invert_linear
 from tacit.audit.reconstruction.matching import dlg, guess_blindly, idlg, match_cosine
 from tacit.audit.reconstruction.newton import match_newton
-from tacit.audit.reconstruction.score import pair, score_rows, show
+from tacit.audit.reconstruction.score import line_up, pair, score_rows, show
 from tacit.audit.reconstruction.views import Defence, Rebuilt, SeenUpdate, see_update
 from tacit.audit.reconstruction.work import GRADIENT, Work
 from tacit.audit.views import Attack, seeded
@@ -39,6 +39,7 @@ _REMEDIES = (
     "take more local steps over more rows before an update is sent",
 )
 _SHOWN = 8
+_BLIND_TRIALS = 8
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -81,24 +82,13 @@ def audit_round(
     size: int = 10,
     seed: int = 0,
 ) -> Finding:
-    """Attack every client of a round and say how many of their rows came back."""
+    """Attack every client of a round and say how many of their rows came back.
+
+    Guesses at several rows are paired with them as fits best, which helps a blind guess too: the
+    reference of the line-up is then what blind guesses reach.
+    """
     generator = seeded(seed)
-    guesses, truths = [], []
-    for at in range(0, len(target.rows) - target.per_client + 1, target.per_client):
-        rows = target.rows[at : at + target.per_client]
-        labels = target.labels[at : at + target.per_client]
-        seen = see_update(
-            target.model,
-            rows,
-            labels,
-            classes=target.classes,
-            work=target.work,
-            defence=defence,
-            bounds=target.bounds,
-        )
-        guesses.append(pair(attack(seen, generator=generator).rows, rows))
-        truths.append(rows)
-    guess, truth = torch.cat(guesses), torch.cat(truths)
+    guess, truth = _rebuild(target, attack, defence, generator)
     metrics = score_rows(
         name,
         guess,
@@ -108,6 +98,8 @@ def audit_round(
         size=size,
         bounds=target.bounds,
     )
+    if target.per_client > 1:
+        metrics = (replace(metrics[0], reference=_blind_rate(target, size)), *metrics[1:])
     return Finding(
         threat=THREAT,
         attack=name,
@@ -117,6 +109,39 @@ def audit_round(
         pictures=_beside(name, truth, guess, target.bounds),
         remedies=_REMEDIES,
     )
+
+
+def _rebuild(
+    target: Round,
+    attack: Attack[SeenUpdate, Rebuilt],
+    defence: Defence | None,
+    generator: torch.Generator,
+) -> tuple[Tensor, Tensor]:
+    """Return guesses, paired with the rows of every client, and these rows."""
+    guesses, truths = [], []
+    for at in range(0, len(target.rows) - target.per_client + 1, target.per_client):
+        rows = target.rows[at : at + target.per_client]
+        seen = see_update(
+            target.model,
+            rows,
+            target.labels[at : at + target.per_client],
+            classes=target.classes,
+            work=target.work,
+            defence=defence,
+            bounds=target.bounds,
+        )
+        guesses.append(pair(attack(seen, generator=generator).rows, rows))
+        truths.append(rows)
+    return torch.cat(guesses), torch.cat(truths)
+
+
+def _blind_rate(target: Round, size: int) -> float:
+    """Return how often blind guesses, paired as fits best, pick their row out of a line-up."""
+    generator, hits = seeded(0), []
+    for _ in range(_BLIND_TRIALS):
+        guess, truth = _rebuild(target, guess_blindly, None, generator)
+        hits.append(line_up(guess, truth, target.others, size=size, generator=generator))
+    return max(1 / size, float(torch.cat(hits).double().mean()))
 
 
 def sweep_defence(

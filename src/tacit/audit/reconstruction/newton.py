@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -95,6 +95,97 @@ class MatchNewton:
 
 
 match_newton = MatchNewton()
+
+
+def match_together(
+    seen: Sequence[SeenUpdate], settings: MatchNewton, *, generator: torch.Generator
+) -> list[Rebuilt]:
+    """Match several clients' updates of one model at once, from random starts without a warm-up.
+
+    Each client's search is its own; together they fill a device that a single one leaves idle.
+
+    Raises:
+        ConfigError: the clients have different models, shapes or numbers of rows.
+    """
+    terms = {(id(one.model), one.shape, one.records, one.work, one.bounds) for one in seen}
+    if len(terms) != 1:
+        raise ConfigError("wanted updates of one model, with rows of one shape and number")
+    precise = [_doubled(one) for one in seen]
+    labels = torch.stack([infer_labels(one) for one in precise])
+    rows = torch.zeros(len(seen), seen[0].records, *seen[0].shape).to(precise[0].update[0])
+    best = torch.full((len(seen),), torch.inf).to(rows)
+    for _ in range(settings.restarts):
+        left = torch.nonzero(best >= settings.fits).view(-1)
+        if not len(left):
+            break
+        chosen = [precise[at] for at in left.tolist()]
+        found, distance = _descend_together(chosen, labels[left], settings, generator)
+        is_better = distance < best[left]
+        rows[left[is_better]], best[left[is_better]] = found[is_better], distance[is_better]
+    low, high = seen[0].bounds
+    return [
+        Rebuilt(rows=one.clamp(low, high).to(seen[0].update[0]), labels=label, distance=float(d))
+        for one, label, d in zip(rows, labels, best, strict=True)
+    ]
+
+
+def _descend_together(
+    seen: Sequence[SeenUpdate], labels: Tensor, settings: MatchNewton, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Return rows (clients, records, …) and the squared distances that they reach."""
+    model, work, (low, high) = seen[0].model, seen[0].work, seen[0].bounds
+    wanted = torch.stack([_flat(one.update) for one in seen])
+    scale = wanted.norm(dim=1, keepdim=True).clamp_min(1e-30)
+    shape = (len(seen), seen[0].records, *seen[0].shape)
+    rows = torch.empty(shape).uniform_(low, high, generator=generator).to(wanted)
+
+    def one_update(x: Tensor, y: Tensor) -> Tensor:
+        return _flat(do_work(model, x, y, work))
+
+    def miss(x: Tensor) -> Tensor:
+        found: Tensor = (vmap(one_update)(x, labels) - wanted) / scale
+        return found
+
+    # One direction for all clients: their derivatives do not mix.
+    basis = torch.eye(rows[0].numel()).to(rows).view(-1, 1, *rows.shape[1:])
+    basis = basis.expand(-1, len(seen), *rows.shape[1:])
+    r = miss(rows)
+    damping = torch.full((len(seen),), 1e-6).to(rows)
+    stuck = torch.zeros(len(seen), dtype=torch.bool, device=rows.device)
+    for _ in range(settings.steps):
+        active = (r.square().sum(1) >= settings.fits) & ~stuck
+        if not bool(active.any()):
+            break
+        columns = _columns(miss, rows, basis, settings.chunk).transpose(0, 1)
+        rows, r, damping, moved = _step_together(miss, rows, r, columns, damping, active)
+        stuck |= active & ~moved
+    return rows, r.square().sum(1)
+
+
+def _step_together(
+    miss: Miss, rows: Tensor, r: Tensor, columns: Tensor, damping: Tensor, active: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Move every active client by the first damped step that comes closer."""
+    square, slope = columns @ columns.mT, columns @ r.unsqueeze(2)
+    size = square.diagonal(dim1=1, dim2=2).mean(1)
+    eye = torch.eye(square.shape[1]).to(square)
+    moved = torch.zeros_like(active)
+    for _ in range(10):
+        padded = square + (damping * size)[:, None, None] * eye
+        root, failed = torch.linalg.cholesky_ex(padded)
+        step = torch.cholesky_solve(slope, root).view_as(rows)
+        after = miss(rows - step)
+        is_closer = after.square().sum(1) < r.square().sum(1)
+        goes = is_closer & (failed == 0) & active & ~moved
+        keep = goes.view(-1, *[1] * (rows.dim() - 1))
+        rows, r = torch.where(keep, rows - step, rows), torch.where(goes[:, None], after, r)
+        moved |= goes
+        damping = torch.where(
+            goes, (damping / 10).clamp_min(1e-12), torch.where(moved, damping, damping * 10)
+        )
+        if bool((moved | ~active).all()):
+            break
+    return rows, r, damping, moved
 
 
 def _columns(miss: Miss, rows: Tensor, basis: Tensor, chunk: int) -> Tensor:

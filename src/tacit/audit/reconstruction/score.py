@@ -120,11 +120,11 @@ def score_rows(
             proportion(f"{name}: picked out of {size}", int(picked.sum()), len(picked)), 1 / size
         ),
         proportion(f"{name}: recovered", int((errors < RECOVERED).sum()), len(errors), note=_NOTE),
-        _mean(f"{name}: squared error", errors, "squared error", reference=blind),
+        _mean(f"{name}: squared error", errors, "", reference=blind),
         _mean(f"{name}: PSNR", psnr(guess, truth, width=width), "dB"),
     ]
     if truth.ndim == 4 and min(truth.shape[2:]) >= 3:
-        found.append(_mean(f"{name}: SSIM", ssim(guess, truth, width=width), "SSIM"))
+        found.append(_mean(f"{name}: SSIM", ssim(guess, truth, width=width), ""))
     return tuple(found)
 
 

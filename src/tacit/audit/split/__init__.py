@@ -1,5 +1,6 @@
 """Attacks on split models: completing them, clustering, gradient norms, reconstruction."""
 
+from tacit.audit.split.complete import complete_each, even_out, whiten
 from tacit.audit.split.game import ATTACKS, Target, audit_inputs, audit_labels
 from tacit.audit.split.inputs import reconstruct
 from tacit.audit.split.labels import (
@@ -30,6 +31,8 @@ __all__ = [
     "audit_inputs",
     "audit_labels",
     "cluster",
+    "complete_each",
+    "even_out",
     "fine_tune",
     "fine_tune_whitened",
     "gradient_norm",
@@ -42,4 +45,5 @@ __all__ = [
     "see_cut",
     "see_layer",
     "train_from_scratch",
+    "whiten",
 ]

@@ -1,5 +1,6 @@
 """The feature owner's side: run the bottom, send the cut layer, apply the gradient that returns."""
 
+import copy
 import os
 from collections import deque
 from dataclasses import dataclass, field
@@ -7,7 +8,6 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from tacit.errors import DataError
 from tacit.learn.split import checkpoint
@@ -43,8 +43,7 @@ class _Sent:
 class _Batch:
     """A batch under way: the weights it was computed with, and its parts."""
 
-    step: Step
-    weights: dict[str, Tensor]
+    weights: list[Tensor]
     parts: list[_Sent] = field(default_factory=list)
 
 
@@ -73,10 +72,13 @@ class BottomTrainer:
         self.codec: Codec = make_codec(task.compression, self.width)
         self._folder = folder
         self._optimiser = make_optimiser(bottom, task.pace)
+        self._weights = learned(bottom)
+        self._replicas = [(bottom, self._weights)]
         self._key = os.urandom(KEY_BYTES)
         self.start = 0
         self.widths: dict[str, int] = {}
         self._values_sent = 0
+        self._is_noisy = any(one.kind == "activation-noise" for one in task.defences)
         self._memory: Tensor | None = None
         if task.compression.feedback:
             self._memory = torch.zeros(len(features), self.width)
@@ -91,6 +93,8 @@ class BottomTrainer:
         order = share_order(session, task, None)
         under_way: deque[_Batch] = deque()
         self.bottom.train()
+        replicas = replicate(self.bottom, task.pace.in_flight)
+        self._replicas = [(one, learned(one)) for one in replicas]
         total = steps_per_epoch(len(self.features), task.pace) * task.pace.epochs
         with session.progress.stage("train", total) as advance:
             for step in steps(len(self.features), task.pace, order=order, start=start):
@@ -105,28 +109,29 @@ class BottomTrainer:
 
     def _launch(self, step: Step) -> _Batch:
         """Send a batch's cut layer, part by part."""
-        batch = _Batch(step, self._weights())
+        # The replica's last batch was settled: no more than `in_flight` are under way.
+        module, weights = self._replicas[step.number % len(self._replicas)]
+        if module is not self.bottom:
+            with torch.no_grad():
+                torch._foreach_copy_(weights, self._weights)
+        batch = _Batch(weights)
         for number, rows in enumerate(step.parts):
             tag = f"forward/{step.number}.{number}"
-            h = self._forward(self.features[rows], batch.weights)
+            h: Tensor = module(self.features[rows])
             kept = self._send(tag, h, rows)
             back = f"backward/{step.number}.{number}"
             batch.parts.append(_Sent(back, h, kept, len(rows) / step.rows))
         return batch
 
-    def _forward(self, x: Tensor, weights: dict[str, Tensor]) -> Tensor:
-        if self.task.pace.in_flight == 1:
-            h: Tensor = self.bottom(x)  # a quarter of a millisecond faster than by name
-        else:
-            h = functional_call(self.bottom, weights, (x,))
-        return h
-
     def _send(self, tag: str, h: Tensor, rows: Tensor) -> Kept:
-        prg = Prg(self._key).fork(tag)
-        blurred = blur_activations(self.task.defences, h.detach(), prg)
+        blurred, coins = h.detach(), None
+        if self._is_noisy or self.codec.draws_forward:  # a generator costs as much as a message
+            prg = Prg(self._key).fork(tag)
+            blurred = blur_activations(self.task.defences, blurred, prg)
+            coins = _coins(prg, h.device)
         if self._memory is not None:
             blurred = blurred + self._memory[rows].to(h.device)
-        data, kept = self.codec.pack(blurred, is_training=True, generator=_coins(prg, h.device))
+        data, kept = self.codec.pack(blurred, is_training=True, generator=coins)
         if self._memory is not None:
             seen, _ = self.codec.unpack(data, len(rows), is_training=True)
             self._memory[rows] = blurred.cpu() - seen
@@ -136,7 +141,7 @@ class BottomTrainer:
 
     def _settle(self, batch: _Batch) -> None:
         """Take the gradient of a batch that was sent and apply it to the newest weights."""
-        totals: dict[str, Tensor] = {}
+        totals: list[Tensor | None] = [None] * len(self._weights)
         for part in batch.parts:
             gradient = self._receive(part)
             outputs = [part.h]
@@ -144,14 +149,10 @@ class BottomTrainer:
             if self.codec.l1_weight:
                 outputs.append(part.share * self.codec.penalty(part.h))
                 seeds.append(torch.ones_like(outputs[1]))
-            found = torch.autograd.grad(
-                outputs, list(batch.weights.values()), seeds, allow_unused=True
-            )
-            for name, value in zip(batch.weights, found, strict=True):
-                if value is not None:
-                    totals[name] = totals[name] + value if name in totals else value
-        for name, parameter in self.bottom.named_parameters():
-            parameter.grad = totals.get(name)
+            found = torch.autograd.grad(outputs, batch.weights, seeds, allow_unused=True)
+            totals = [_sum(one, two) for one, two in zip(totals, found, strict=True)]
+        for parameter, total in zip(self._weights, totals, strict=True):
+            parameter.grad = total
         self._optimiser.step()
 
     def _receive(self, part: _Sent) -> Tensor:
@@ -162,13 +163,6 @@ class BottomTrainer:
             return self.codec.unpack_gradient(data, part.kept, rows)
         except DataError as error:
             raise refuse(peer, part.tag, error) from error
-
-    def _weights(self) -> dict[str, Tensor]:
-        """Return the weights to run with: live ones, or a copy if they change before the end."""
-        live = {name: p for name, p in self.bottom.named_parameters() if p.requires_grad}
-        if self.task.pace.in_flight == 1:
-            return dict(live)
-        return {name: p.detach().clone().requires_grad_() for name, p in live.items()}
 
     def _save(self, step: int) -> None:
         if self._folder is None:
@@ -205,6 +199,30 @@ class BottomTrainer:
                 elements=elements,
             ),
         )
+
+
+def replicate(module: nn.Module, count: int) -> list[nn.Module]:
+    """Return modules for `count` batches under way: with one, the module itself.
+
+    Copies have weights of their own, so that a batch keeps those it was computed with while the
+    module's change. Running statistics are the module's own.
+    """
+    if count == 1:
+        return [module]
+    copies = [copy.deepcopy(module) for _ in range(count)]
+    for one in copies:
+        for ours, theirs in zip(one.modules(), module.modules(), strict=True):
+            ours._buffers = theirs._buffers
+    return copies
+
+
+def learned(module: nn.Module) -> list[Tensor]:
+    """Return the weights that training changes."""
+    return [p for p in module.parameters() if p.requires_grad]
+
+
+def _sum(one: Tensor | None, two: Tensor | None) -> Tensor | None:
+    return two if one is None else one if two is None else one + two
 
 
 def _coins(prg: Prg, device: torch.device) -> torch.Generator:

@@ -1,6 +1,7 @@
 """One compressor: what of the cut layer travels, written how, and the gradient's way back."""
 
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import torch
@@ -16,8 +17,15 @@ from tacit.learn.split.packing import (
     unpack_numbers,
     unpack_subsets,
 )
-from tacit.learn.split.selection import Everything, First, Selection, columns_of, mask_of
-from tacit.learn.split.values import ValueCode
+from tacit.learn.split.selection import (
+    Everything,
+    First,
+    RandomisedLargest,
+    Selection,
+    columns_of,
+    mask_of,
+)
+from tacit.learn.split.values import Unbiased, ValueCode
 
 Kept = Tensor | None
 """Which values a message carried: a mask (rows, width), or None for all of them."""
@@ -95,7 +103,7 @@ class Codec:
             wanted = self.backward.bytes_of(count)
             raise DataError(f"wanted {wanted} bytes of gradient, got {data.numel()}")
         values = self.backward.read(data, count)
-        if not bool(torch.isfinite(values).all()):
+        if not is_finite(values):
             raise DataError("a gradient holds values that are not finite")
         return _scatter(values, kept, rows, self.width)
 
@@ -120,6 +128,16 @@ class Codec:
     def backward_bytes(self, rows: int) -> int:
         """Return the size of the gradient's message."""
         return self.backward.bytes_of(rows * (self.training.count or self.width))
+
+    @property
+    def draws_forward(self) -> bool:
+        """Tell whether packing a batch takes random choices."""
+        return isinstance(self.training, RandomisedLargest) or isinstance(self.forward, Unbiased)
+
+    @property
+    def draws_backward(self) -> bool:
+        """Tell whether packing a gradient takes random choices."""
+        return isinstance(self.backward, Unbiased)
 
     def _choose(self, is_training: bool) -> Selection:
         return self.training if is_training else self.serving
@@ -217,10 +235,15 @@ def _scatter(values: Tensor, kept: Kept, rows: int, width: int) -> Tensor:
     return torch.zeros(rows, width, device=kept.device).masked_scatter(kept, values.to(kept.device))
 
 
+def is_finite(values: Tensor) -> bool:
+    """Tell whether all values are finite; a finite sum says so in a third of the time."""
+    return isfinite(float(values.sum())) or bool(torch.isfinite(values).all())
+
+
 def _check_batch(h: Tensor, width: int) -> None:
     if h.dim() != 2 or h.shape[0] < 1 or h.shape[1] != width:
         raise DataError(f"wanted a batch of at least one row of {width} values, got {h.shape}")
-    if not bool(torch.isfinite(h).all()):
+    if not is_finite(h):
         bad = int((~torch.isfinite(h)).any(1).sum())
         raise DataError(
             f"the cut layer holds values that are not finite, in {bad} of {len(h)} rows; "

@@ -39,14 +39,14 @@ def cut(model: nn.Module, at: str) -> tuple[nn.Module, nn.Module]:
 
 
 class _LeafTracer(fx.Tracer):
-    """Does not look into the layer at which it cuts."""
+    """Looks only into what surrounds the cut; other layers stay whole, whatever they do inside."""
 
     def __init__(self, at: str) -> None:
         super().__init__()
         self._at = at
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return module_qualified_name == self._at or super().is_leaf_module(m, module_qualified_name)
+        return not self._at.startswith(f"{module_qualified_name}.")
 
 
 def _trace(model: nn.Module, at: str) -> fx.GraphModule:

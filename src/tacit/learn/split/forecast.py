@@ -5,6 +5,7 @@ from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tacit.crypto.matching import POINT_BYTES
 from tacit.learn.split.codec import Codec
 from tacit.learn.split.compress import make_codec
 from tacit.learn.split.packing import bits_below, packed_bytes
@@ -12,6 +13,9 @@ from tacit.learn.split.serve import ANSWERS_AHEAD, HEAD_BYTES
 from tacit.learn.split.task import SplitTask, steps
 from tacit.result import Cost, Forecast, Traffic
 from tacit.ring import Prg
+
+MATCHED_AT_ONCE = 1 << 16
+"""Points in one message of `learn.vertical.align_rows`."""
 
 
 def forecast(
@@ -21,6 +25,7 @@ def forecast(
     rows: int,
     start: int = 0,
     questions: tuple[int, int] | None = None,
+    matched: Mapping[str, int] | None = None,
 ) -> Forecast | None:
     """Work out messages, bytes and rounds of training and of one question.
 
@@ -30,6 +35,7 @@ def forecast(
         rows: to train on.
         start: the step that training goes on from.
         questions: how many rows are asked about afterwards, and in batches of how many.
+        matched: how many ids every owner had, in the order of the owners, if rows were matched.
 
     Returns:
         None if sizes depend on the values, as when an L1 model serves.
@@ -38,10 +44,11 @@ def forecast(
     if any(one.forward_bytes(1, is_training=False) is None for one in codecs.values()):
         return None
     tally = _Tally(task.label_owner, codecs)
+    tally.match(matched or {})
     tally.train(task, rows, start)
     if questions is not None:
         tally.serve(*questions, classes=task.classes)
-    mark = f"{task.digest().hex()} {sorted(widths.items())} {rows} {start} {questions}"
+    mark = f"{task.digest().hex()} {sorted(widths.items())} {rows} {start} {questions} {matched}"
     return Forecast(
         cost=tally.cost(),
         timings=(),
@@ -63,6 +70,28 @@ class _Tally:
         default_factory=lambda: defaultdict(lambda: [0, 0])
     )
     longest: int = 0
+
+    def match(self, counts: Mapping[str, int]) -> None:
+        """Count the matching of ids: points go round the owners, then everyone shows them to all.
+
+        See `learn.vertical.align_rows`.
+        """
+        owners = list(counts)
+        for turn in range(1, len(owners)):
+            arrived = {}
+            for place, owner in enumerate(owners):
+                after = owners[(place + 1) % len(owners)]
+                arrived[after] = self._points(owner, after, counts[owners[place - turn + 1]])
+            for owner, depth in arrived.items():
+                self._read(owner, depth)
+        ends = [
+            (other, self._points(owner, other, counts[owners[(place + 1) % len(owners)]]))
+            for place, owner in enumerate(owners)
+            for other in owners
+            if other != owner
+        ]
+        for owner, depth in ends:
+            self._read(owner, depth)
 
     def train(self, task: SplitTask, rows: int, start: int) -> None:
         """Count the steps; a batch's gradients are read when its place in the pipeline is."""
@@ -129,6 +158,13 @@ class _Tally:
         depth = self.clocks[sender] + 1
         self.longest = max(self.longest, depth)
         return depth
+
+    def _points(self, sender: str, receiver: str, count: int) -> int:
+        sizes = [
+            min(MATCHED_AT_ONCE, count - at) * POINT_BYTES
+            for at in range(0, count, MATCHED_AT_ONCE)
+        ]
+        return max(self._send(sender, receiver, size) for size in sizes)
 
     def _read(self, reader: str, depth: int) -> None:
         self.clocks[reader] = max(self.clocks[reader], depth)

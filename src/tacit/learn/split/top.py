@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tacit.errors import DataError, DisagreementError
 from tacit.learn.split import checkpoint
-from tacit.learn.split.codec import Codec, Kept
+from tacit.learn.split.codec import Codec, Kept, is_finite
 from tacit.learn.split.compress import make_codec
 from tacit.learn.split.defend import blur_gradient, defence_loss, hide_labels
 from tacit.learn.split.exchange import (
@@ -74,6 +74,7 @@ class TopTrainer:
         self._folder = folder
         self._on_gradient = on_gradient
         self._optimiser = make_optimiser(top, task.pace)
+        self._is_noisy = any(one.kind.startswith("gradient-") for one in task.defences)
         self._key, self._order_key = os.urandom(KEY_BYTES), os.urandom(KEY_BYTES)
         self._tally = torch.zeros(3, dtype=torch.float64)  # loss, right, rows of this epoch
 
@@ -108,11 +109,13 @@ class TopTrainer:
             name = f"{step.number}.{number}"
             cuts = self._receive(f"forward/{name}", len(rows))
             h = [seen.requires_grad_() for seen, _ in cuts]
-            self._score(h, targets[rows], step, share=len(rows) / step.rows)
+            y = targets[rows].to(h[0].device)
+            loss, logits = self._score(h, y, step, share=len(rows) / step.rows)
             for owner, seen, (_, kept) in zip(self.task.feature_owners, h, cuts, strict=True):
                 gradient = self._send_back(owner, f"backward/{name}", seen, kept)
                 if self._on_gradient is not None:
                     self._on_gradient(owner, rows, gradient)
+            self._count(loss, logits, y)  # while the gradient travels
         self._optimiser.step()
 
     def _receive(self, tag: str, rows: int) -> list[tuple[Tensor, Kept]]:
@@ -123,24 +126,32 @@ class TopTrainer:
             found.append((seen.to(device), kept))
         return found
 
-    def _score(self, h: Sequence[Tensor], y: Tensor, step: Step, *, share: float) -> None:
-        y = y.to(h[0].device)
-        logits = self.top(torch.cat(list(h), 1))
+    def _score(
+        self, h: Sequence[Tensor], y: Tensor, step: Step, *, share: float
+    ) -> tuple[Tensor, Tensor]:
+        """Work out the loss and all gradients; return the loss of the task, and the logits."""
+        logits: Tensor = self.top(torch.cat(list(h), 1))
         loss = nn.functional.cross_entropy(logits, y)
         total = loss
         for one in h:
             total = total + defence_loss(self.task.defences, one, y, step.number)
         (share * total).backward()  # type: ignore[no-untyped-call]
-        right = (logits.detach().argmax(1) == y).sum()
-        self._tally += torch.tensor([float(loss.detach()) * len(y), float(right), float(len(y))])
+        return loss.detach(), logits.detach()
+
+    def _count(self, loss: Tensor, logits: Tensor, y: Tensor) -> None:
+        right = (logits.argmax(1) == y).sum()
+        self._tally += torch.tensor([float(loss) * len(y), float(right), float(len(y))])
 
     def _send_back(self, owner: str, tag: str, seen: Tensor, kept: Kept) -> Tensor:
         gradient = torch.zeros_like(seen) if seen.grad is None else seen.grad
-        prg = Prg(self._key).fork(f"{owner} {tag}")
-        gradient = blur_gradient(self.task.defences, gradient, prg).cpu()
-        if not bool(torch.isfinite(gradient).all()):
+        coins = None
+        if self._is_noisy or self.codecs[owner].draws_backward:
+            prg = Prg(self._key).fork(f"{owner} {tag}")
+            gradient = blur_gradient(self.task.defences, gradient, prg)
+            coins = torch.Generator().manual_seed(int(prg.fork("choices").below(2**62, 1)))
+        gradient = gradient.cpu()
+        if not is_finite(gradient):
             raise DataError("the gradient is not finite; lower the learning rate")
-        coins = torch.Generator().manual_seed(int(prg.fork("choices").below(2**62, 1)))
         send_bytes(
             self.session,
             owner,

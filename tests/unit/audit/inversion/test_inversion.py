@@ -1,6 +1,6 @@
 """Inversion of confidences finds classes, rows and columns that show, and no others."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 import torch
@@ -12,8 +12,10 @@ from tacit.audit.inversion import (
     Climb,
     Painter,
     Painting,
+    PaintVictim,
     SeenAnswers,
     SeenConfidences,
+    SeenCourse,
     SeenRecords,
     ask_of,
     decode_answers,
@@ -22,7 +24,9 @@ from tacit.audit.inversion import (
     score_answers,
     score_column,
     score_representatives,
+    score_victim,
     see_answers,
+    see_course,
     see_records,
     train_with,
 )
@@ -170,3 +174,68 @@ def test_a_class_that_nobody_holds_is_not_painted():
 def test_settings_that_make_no_sense_are_refused(make):
     with pytest.raises(ConfigError):
         make()
+
+
+STYLES = (lambda x: x, lambda x: 1 - x, lambda x: x.roll(3, -1))
+
+
+def hands():
+    """Three clients whose pictures differ in style, and a server with some of each."""
+    clients = [
+        (style(ROWS[150 * i : 150 * i + 150]), LABELS[150 * i : 150 * i + 150])
+        for i, style in enumerate(STYLES)
+    ]
+    own = torch.cat([style(ROWS[600 + 50 * i : 650 + 50 * i]) for i, style in enumerate(STYLES)])
+    return clients, (own, LABELS[600:750])
+
+
+def course(defence=None, rounds=4):
+    clients, own = hands()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10))
+    return see_course(
+        model, clients, own=own, rounds=rounds, work=Work(learning_rate=1.0), classes=10,
+        defence=defence,
+    )  # fmt: skip
+
+
+def painted_by_server(seen, victim, steps=40):
+    found = PaintVictim(victim=victim, steps=steps)(seen, generator=seeded(1))
+    wanted = torch.arange(10).repeat_interleave(4)
+    return score_victim("server", found, wanted, hands()[0], victim=victim)
+
+
+def test_the_server_paints_the_style_of_its_victim():
+    seen = course()
+    found = [painted_by_server(seen, victim) for victim in (0, 1)]
+    assert min(one.headline.value for one in found) > 0.6
+    assert all(one.is_found for one in found)
+
+
+def test_updates_that_tell_nothing_give_no_victim_away():
+    """Noise of the same size instead of updates: over all victims the hits are chance."""
+    generator = seeded(5)
+
+    def blind(update):
+        return tuple(torch.empty_like(u).normal_(generator=generator) * u.std() for u in update)
+
+    seen = course(blind, rounds=2)
+    hits = [painted_by_server(seen, victim, steps=20).headline.value for victim in range(3)]
+    assert sum(hits) / 3 < 0.55
+
+
+def test_a_server_sees_models_and_updates_only():
+    names = {"models", "updates", "work", "own", "own_labels", "classes", "bounds"}
+    assert {f.name for f in fields(SeenCourse)} == names
+
+
+def test_a_painter_without_a_victim_or_a_last_dense_layer_is_refused():
+    seen = course(rounds=1)
+    with pytest.raises(DataError, match="clients 0 to 2"):
+        PaintVictim(victim=3)(seen, generator=seeded(0))
+    bent = replace(seen, models=(nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.Tanh()),))
+    with pytest.raises(DataError, match="ends in a dense one"):
+        PaintVictim(victim=0)(bent, generator=seeded(0))
+    with pytest.raises(ConfigError):
+        PaintVictim(victim=0, steps=0)

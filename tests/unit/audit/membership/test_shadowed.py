@@ -6,7 +6,13 @@ from scipy.stats import norm
 
 from tacit.audit import seeded, toss
 from tacit.audit.membership import SeenShadows
-from tacit.audit.membership.shadowed import lira_offline, lira_online, rmia_online
+from tacit.audit.membership.shadowed import (
+    lira_offline,
+    lira_online,
+    rmia_offline,
+    rmia_online,
+    soft_log_probs,
+)
 from tacit.audit.membership.thresholds import logit_gap, modified_entropy
 from tacit.audit.membership.views import SeenScores
 
@@ -64,19 +70,37 @@ def test_few_models_share_one_spread_and_offline_needs_those_without_the_record(
     np.testing.assert_allclose(lira_offline(seen, generator=seeded(0)), wanted, rtol=1e-9)
 
 
+def softened(log_probs, labels, temperature=2.0, margin=0.6):
+    """The soft-margin softmax at a temperature, as the paper writes it."""
+    raised = np.exp(log_probs.numpy() / temperature)
+    true = np.take_along_axis(raised, labels[:, None], -1)[:, 0]
+    lowered = true * np.exp(-margin / temperature)
+    return lowered / (lowered + raised.sum(-1) - true)
+
+
 def test_rmia_is_the_share_of_records_that_are_dominated():
     seen = view(6)
     labels = seen.labels.numpy()
-    p = np.take_along_axis(seen.log_probs.exp().numpy(), labels[:, None], -1)[:, 0]
-    shadows = np.stack(
-        [
-            np.take_along_axis(one.exp().numpy(), labels[:, None], -1)[:, 0]
-            for one in seen.shadow_log_probs
-        ]
-    )
-    ratio = p / shadows.mean(0)  # half of the models hold each record
+    shadows = np.stack([softened(one, labels) for one in seen.shadow_log_probs])
+    ratio = softened(seen.log_probs, labels) / shadows.mean(0)  # half of the models hold each
     wanted = [(ratio < one).mean() for one in ratio]
     np.testing.assert_allclose(rmia_online(seen, generator=seeded(0)), wanted)
+
+
+def test_offline_rmia_extrapolates_the_mean_from_models_without_the_record():
+    seen = view(6)
+    labels, coins = seen.labels.numpy(), seen.shadow_coins.numpy()
+    shadows = np.stack([softened(one, labels) for one in seen.shadow_log_probs])
+    outside = np.nanmean(np.where(~coins, shadows, np.nan), 0)
+    ratio = softened(seen.log_probs, labels) / ((1 + 0.3) / 2 * outside + (1 - 0.3) / 2)
+    wanted = [(ratio < one).mean() for one in ratio]
+    np.testing.assert_allclose(rmia_offline(seen, generator=seeded(0)), wanted)
+
+
+def test_ratios_tell_records_apart_where_plain_probabilities_are_all_one():
+    logits = torch.tensor([[30.0, 0.0], [40.0, 0.0]], dtype=torch.float64)
+    found = soft_log_probs(torch.log_softmax(logits, -1), torch.tensor([0, 0]))
+    assert float(found[0]) < float(found[1]) < 0
 
 
 def test_modified_entropy_is_song_and_mittals():
@@ -89,3 +113,9 @@ def test_modified_entropy_is_song_and_mittals():
         wanted.append(value)
     seen = SeenScores(log_probs=torch.tensor(np.log(p)), labels=torch.tensor(labels))
     np.testing.assert_allclose(modified_entropy(seen, generator=seeded(0)), wanted)
+
+
+def test_a_sure_answer_in_single_precision_still_has_a_modified_entropy():
+    log_probs = torch.tensor([[0.0, -90.0], [-1.0, -0.4587]], dtype=torch.float32)
+    seen = SeenScores(log_probs=log_probs, labels=torch.tensor([0, 0]))
+    assert np.isfinite(modified_entropy(seen, generator=seeded(0))).all()

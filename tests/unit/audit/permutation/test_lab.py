@@ -105,6 +105,13 @@ def test_under_permuted2_the_second_party_is_the_viewer(digits):
     assert findings.recognitions[0].hits == findings.recognitions[0].trials
 
 
+def test_of_a_mixture_the_lab_sees_what_is_permuted_and_nothing_else(digits):
+    subject = make_subject(digits, protocol="sealed; activations: permuted3")
+    assert (subject.viewer, subject.is_permuted) == (ROLES.dealer, True)
+    (seen,) = watch([Planner(subject).run([3, 5, 8], subject.points[0])], subject.roles)
+    assert [glimpse.function for glimpse in seen.glimpses] == ["step"]
+
+
 def test_flipped_signs_do_not_stop_matching(digits):
     findings = study(make_subject(digits, protocol="permuted3 flips"), SETTINGS)
     knowing = [one for one in findings.recognitions if one.knows == "the weights"]

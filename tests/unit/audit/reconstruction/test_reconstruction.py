@@ -31,6 +31,7 @@ from tacit.audit.reconstruction import (
     keep_largest,
     lenet,
     line_up,
+    match_together,
     pair,
     psnr,
     see_sum,
@@ -211,6 +212,32 @@ def test_a_blind_guess_is_at_chance_and_a_total_leak_is_found():
     assert leak.is_found
     assert leak.headline.low > 0.9
     assert len(leak.pictures) == 16
+
+
+def test_blind_guesses_at_a_batch_are_no_finding_although_they_are_paired():
+    target = Round(
+        model=made(dense), rows=ROWS[:48], labels=LABELS[:48], others=ROWS[200:400], classes=10,
+        per_client=16,
+    )  # fmt: skip
+    found = audit_round(target, "blind", ATTACKS["blind"], seed=3)
+    assert found.headline.reference > 0.1  # pairing alone is worth something
+    assert not found.is_found
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
+def test_updates_of_one_model_are_matched_together_and_end_at_the_exact_digits():
+    model = made(sigmoid_net)
+    seen = [look(model, at=i)[0] for i in range(3)]
+    found = match_together(seen, MatchNewton(steps=30, restarts=3), generator=seeded(0))
+    rebuilt = torch.cat([one.rows for one in found])
+    assert float(squared_errors(rebuilt, ROWS[:3]).max()) < 1e-6
+    assert [int(one.labels[0]) for one in found] == LABELS[:3].tolist()
+
+
+def test_updates_of_different_models_cannot_be_matched_together():
+    seen = [look(made(sigmoid_net, seed))[0] for seed in (0, 1)]
+    with pytest.raises(ConfigError, match="one model"):
+        match_together(seen, MatchNewton(), generator=seeded(0))
 
 
 def test_a_sum_over_clients_is_the_update_of_all_their_rows():

@@ -17,6 +17,8 @@ from tacit.audit.split import (
     audit_inputs,
     audit_labels,
     cluster,
+    complete_each,
+    even_out,
     fine_tune,
     fine_tune_whitened,
     gradient_norm,
@@ -28,6 +30,7 @@ from tacit.audit.split import (
     score_ranking,
     see_layer,
     train_from_scratch,
+    whiten,
 )
 from tacit.errors import DataError
 
@@ -75,6 +78,24 @@ def test_label_attacks_find_nothing_in_noise(attack):
     metric = score_labels("x", attack(seen, generator=seeded(1)), truth)
     # A right share of 1/4 in 1000 rows: 0.05 is passed with a probability below 5e-4.
     assert metric.value == pytest.approx(1 / CLASSES, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("attack", "prepare"), [(fine_tune, even_out), (fine_tune_whitened, whiten)]
+)
+def test_completions_made_at_once_are_those_made_one_by_one(attack, prepare):
+    seen = [layer(0.7, seed=seed)[0] for seed in range(3)]
+    ready = [prepare(one) for one in seen]
+    together = complete_each(
+        [leaked for leaked, _ in ready],
+        [one.leaked_labels for one in seen],
+        [targets for _, targets in ready],
+        classes=CLASSES,
+    )
+    for one, guess in zip(seen, together, strict=True):
+        alone = attack(one, generator=seeded(0))
+        # A row on the border of two classes may fall either way by the last bit.
+        assert float((guess == alone).float().mean()) > 0.999
 
 
 def test_a_layer_that_is_only_stretched_hides_nothing():

@@ -94,6 +94,25 @@ def test_a_model_that_cannot_be_traced_is_refused_with_a_way_out():
         cut(Branching(), "first")
 
 
+def test_a_layer_away_from_the_cut_may_do_what_it_likes():
+    torch.manual_seed(0)
+    model = nn.Sequential(Branching(), nn.Linear(4, 3), Branching())
+    model[2].first = nn.Linear(3, 3)
+    bottom, top = cut(model, "1")
+    x = torch.randn(5, 4)
+    assert torch.equal(top(bottom(x)), model(x))
+
+
+def test_a_part_is_cut_again_at_a_block_or_inside_one():
+    model = make_model("resnet20", shape=SHAPES["resnet20"], classes=5, width=16).eval()
+    bottom, x = cut(model, "cut")[0].eval(), example("resnet20")
+    below = model[:4](x)  # up to the first block
+    one = model.block1(below)
+    assert torch.equal(cut(bottom, "block2")[0].eval()(x), model.block2(one))
+    inner = cut(Flat(bottom), "bottom.block2.0")[0].eval()
+    assert torch.equal(inner(x), model.block2[0](one))
+
+
 def test_a_layer_that_runs_twice_is_refused():
     with pytest.raises(ConfigError, match="runs 2 times"):
         cut(Twice(), "first")

@@ -1,0 +1,86 @@
+"""Model completion: a linear top for a layer that was seen, learned from few labels."""
+
+from collections.abc import Sequence
+from math import sqrt
+
+import torch
+from torch import Tensor, nn
+
+from tacit.audit.split.views import SeenLayer
+
+STEPS = 200
+"""Steps of every attack that learns from the leaked labels."""
+_RATE, _DECAY = 1e-3, 1e-4
+
+
+def even_out(seen: SeenLayer) -> tuple[Tensor, Tensor]:
+    """Bring every column to mean 0 and deviation 1 and every row to length 1.
+
+    The attacker holds many rows without labels, and so can undo a defence that only stretches
+    the layer, as distance correlation does. Returns the leaked rows and the targets.
+    """
+    centre, spread = seen.targets.mean(0), seen.targets.std(0).clamp(min=1e-6)
+    leaked, targets = (
+        nn.functional.normalize((values - centre) / spread, dim=1)
+        for values in (seen.leaked, seen.targets)
+    )
+    return leaked, targets
+
+
+def whiten(seen: SeenLayer) -> tuple[Tensor, Tensor]:
+    """Let all directions of the layer count alike; return the leaked rows and the targets.
+
+    Weaker than `even_out` where the classes lie along the long directions, stronger where a
+    defence has made those long directions meaningless.
+    """
+    centre = seen.targets.mean(0)
+    shifted = (seen.targets - centre).double()
+    covariance = shifted.t() @ shifted / max(len(shifted) - 1, 1)
+    width = covariance.shape[0]
+    floor = 1e-3 * covariance.diagonal().mean().clamp(min=1e-12)
+    root = torch.linalg.cholesky(covariance + floor * torch.eye(width, device=shifted.device))
+    leaked, targets = (
+        torch.linalg.solve_triangular(root, (values - centre).double().t(), upper=False).t().float()
+        / sqrt(width)
+        for values in (seen.leaked, seen.targets)
+    )
+    return leaked, targets
+
+
+def complete_each(
+    leaks: Sequence[Tensor], labels: Sequence[Tensor], targets: Sequence[Tensor], *, classes: int
+) -> list[Tensor]:
+    """Guess the labels of several sets of targets, each by a linear top of its own.
+
+    A top starts at its leak's class means, then learns the leaked rows (section 4.2.2 of the
+    thesis). All are learned at once: many small steps on one device cost what one costs.
+
+    Args:
+        leaks: of every top, (few, width) values whose labels leaked; all of one shape.
+        labels: of every top, (few,) those labels.
+        targets: of every top, (rows, width) values to guess the labels of.
+        classes: how many there are.
+    """
+    x, y = torch.stack(tuple(leaks)), torch.stack(tuple(labels))  # (tops, few, width), (tops, few)
+    weight = _class_means(x, y, classes)
+    # ⟨m, h⟩ − ‖m‖²/2 is largest for the nearest mean.
+    bias = -weight.square().sum(2, keepdim=True) / 2
+    parts = [weight.requires_grad_(), bias.requires_grad_()]
+    optimiser = torch.optim.Adam(parts, lr=_RATE, weight_decay=_DECAY)
+    for _ in range(STEPS):
+        optimiser.zero_grad(set_to_none=True)
+        logits = torch.baddbmm(bias, weight, x.transpose(1, 2))  # (tops, classes, few)
+        loss = nn.functional.cross_entropy(logits, y, reduction="sum") / y.shape[1]
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    with torch.no_grad():
+        return [
+            (rows @ weight[top].t() + bias[top, :, 0]).argmax(1) for top, rows in enumerate(targets)
+        ]
+
+
+def _class_means(x: Tensor, y: Tensor, classes: int) -> Tensor:
+    """Return (tops, classes, width); the mean of a class without rows is zero."""
+    members = nn.functional.one_hot(y, classes).to(x.dtype)  # (tops, few, classes)
+    counts = members.sum(1).clamp(min=1)
+    return members.transpose(1, 2) @ x / counts[:, :, None]

@@ -1,0 +1,187 @@
+"""The privacy/accuracy frontier of a split job: one model for each strength of its defence.
+
+The models do not need each other: they are trained here, one after the other, or side by side on a
+Ray cluster.
+"""
+
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from tacit.audit.split import Target, audit_labels
+from tacit.cli.split_data import WholeData
+from tacit.cli.split_job import SplitJob
+from tacit.errors import ConfigError, DataError
+from tacit.learn.split import Defence, SplitTask, fit_locally, halve, make_codec, make_model
+from tacit.result import Curve
+
+LOCAL_RAY = "local"
+"""The address that stands for a cluster of this machine's own cores."""
+_LARGEST_AUDIT = 5000
+_PATIENCE_S = 10.0
+_SWEPT = {"potential-energy": "weight", "distance-correlation": "weight", "label-dp": "epsilon"}
+
+
+@dataclass(frozen=True)
+class Point:
+    """One model of the sweep: how well it does its task, and how well it is attacked."""
+
+    accuracy: float
+    attack: float
+    base_line: float
+
+
+class Trial(Protocol):
+    """Trains and attacks the model with the main defence at one strength."""
+
+    def __call__(self, strength: float) -> Point:
+        """Return what came out."""
+        ...
+
+
+def draw_sweep(job: SplitJob, task: SplitTask, data: WholeData) -> tuple[Curve, ...]:
+    """Draw attack success against task accuracy, and the base line of perfect protection."""
+    trial = partial(try_strength, job, task, data)
+    run = sweep_here if job.audit.ray is None else partial(sweep_on_ray, address=job.audit.ray)
+    points = sorted(run(trial, job.audit.sweep), key=lambda one: (one.accuracy, one.attack))
+    base = points[-1].base_line
+    main = task.defences[0]
+    return (
+        _frontier(
+            f"{main.kind}, {_setting(main)} swept",
+            tuple((one.accuracy, one.attack) for one in points),
+        ),
+        _frontier(
+            "from scratch: perfect protection below",
+            ((points[0].accuracy, base), (points[-1].accuracy, base)),
+        ),
+    )
+
+
+def sweep_here(trial: Trial, strengths: Sequence[float]) -> list[Point]:
+    """Try one strength after the other."""
+    return [trial(strength) for strength in strengths]
+
+
+def sweep_on_ray(trial: Trial, strengths: Sequence[float], *, address: str) -> list[Point]:
+    """Try all strengths at once, as tasks of a Ray cluster, one core each.
+
+    The cluster's machines get the data of all parties, which only `tacit run` has; Ray moves it
+    by pickle. They must be one's own, with the same version of tacit.
+
+    Args:
+        trial: what a task does.
+        strengths: one task each.
+        address: of the cluster, or "local" for one of this machine's cores.
+
+    Raises:
+        ConfigError: Ray is not installed, or no cluster answers there.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise ConfigError("audit.ray: Ray is not installed; pip install 'tacit[fl]'") from error
+    is_ours = not ray.is_initialized()
+    if is_ours:
+        _connect(ray, address)
+    try:
+        task = ray.remote(num_cpus=1)(_try_alone)
+        shared = ray.put(trial)
+        found: list[Point] = ray.get([task.remote(shared, strength) for strength in strengths])
+    except ray.exceptions.RayTaskError as error:
+        raise DataError(f"a task of the sweep failed on the cluster: {error.cause}") from error
+    finally:
+        if is_ours:
+            ray.shutdown()
+    return found
+
+
+def try_strength(job: SplitJob, task: SplitTask, data: WholeData, strength: float) -> Point:
+    """Train the whole model here with the main defence at one strength, and attack it."""
+    main = task.defences[0]
+    defences = (_with(main, strength), *task.defences[1:])
+    trial = replace(task, defences=defences)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)  # all points start alike, wherever they are tried
+        halves = halve(job.model.kind, trial, data.train_x, width=job.model.width)
+    fit_locally(trial, halves, data.train_x, data.train_y, seed=0)
+    target = target_of(job, trial, halves.bottom, data)
+    found = audit_labels(target, per_class=job.audit.leaked_per_class)
+    return Point(
+        accuracy=halves.accuracy(data.test_x, data.test_y),
+        # The stronger of the two completions: the attacker may choose.
+        attack=max(one.value or 0.0 for one in found[2:4]),
+        base_line=found[0].value or 0.0,
+    )
+
+
+def target_of(job: SplitJob, task: SplitTask, bottom: nn.Module, data: WholeData) -> Target:
+    """Return what the audit attacks, with rows for the attacker and rows to attack."""
+    shape = tuple(data.train_x.shape[1:])
+    with torch.no_grad():
+        width = bottom(data.train_x[:2]).shape[1]
+    codec = make_codec(task.compression, width)
+    return Target(
+        bottom=bottom,
+        make_model=lambda: make_model(
+            job.model.kind, shape=shape, classes=data.classes, width=job.model.width
+        ),
+        pool=(data.train_x[:_LARGEST_AUDIT], data.train_y[:_LARGEST_AUDIT]),
+        targets=(data.test_x[:_LARGEST_AUDIT], data.test_y[:_LARGEST_AUDIT]),
+        classes=data.classes,
+        before=job.audit.before,
+        as_sent=lambda h: codec.apply(h, is_training=False),
+    )
+
+
+def _try_alone(trial: Trial, strength: float) -> Point:
+    torch.set_num_threads(1)
+    return trial(strength)
+
+
+def _connect(ray: Any, address: str) -> None:
+    _check_reachable(address)
+    where = None if address == LOCAL_RAY else address
+    dashboard = {"include_dashboard": False} if where is None else {}
+    try:
+        ray.init(address=where, log_to_driver=False, **dashboard)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise ConfigError(f"audit.ray: no cluster answers at {address!r}: {error}") from error
+
+
+def _check_reachable(address: str) -> None:
+    """Knock before Ray does: it would go on knocking for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host:
+        return  # "local", or "auto": Ray knows where
+    try:
+        socket.create_connection((host, int(port)), timeout=_PATIENCE_S).close()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"audit.ray: no cluster answers at {address!r}: {error}") from error
+
+
+def _with(defence: Defence, strength: float) -> Defence:
+    if _setting(defence) == "weight":
+        return replace(defence, weight=strength)
+    if _setting(defence) == "epsilon":
+        return replace(defence, epsilon=strength)
+    return replace(defence, scale=strength)
+
+
+def _setting(defence: Defence) -> str:
+    return _SWEPT.get(defence.kind, "scale")
+
+
+def _frontier(name: str, points: tuple[tuple[float, float], ...]) -> Curve:
+    return Curve(
+        title="Attack success against task accuracy",
+        x_label="task accuracy",
+        y_label="accuracy of the better fine-tuning attack",
+        name=name,
+        points=points,
+    )
