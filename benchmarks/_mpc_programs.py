@@ -79,6 +79,8 @@ def work_on(row: Row, hooks: Hooks) -> Callable[[ProtocolOps[V]], V]:
         operation = OPERATIONS[row.operation]
         if operation.has_weights:
             ops.hold(*(value for value in values[1:] if len(ops.shape(value)) > 1))
+        if row.is_shared:
+            values = [ops.scale(value, 1.0) for value in values]  # a result, nobody's input
         hooks.before_work()
         result: V = _settled(ops, operation.write(ops, *values))
         hooks.after_work()

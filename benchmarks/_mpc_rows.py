@@ -16,6 +16,7 @@ Array = NDArray[np.float64]
 
 SEED = 20240229
 LAYER_NORM_EPS = 1e-5
+_SHARED = "shared+"
 
 
 @dataclass(frozen=True)
@@ -32,23 +33,28 @@ class Operand:
 
 @dataclass(frozen=True)
 class Row:
-    """An operation and its sizes, written ``matmul-1-4096-4096`` on a command line."""
+    """An operation and its sizes, written ``matmul-1-4096-4096`` on a command line.
+
+    After ``shared+`` nobody knows an operand, as if it were the result of earlier work.
+    """
 
     operation: str
     sizes: tuple[int, ...]
+    is_shared: bool = False
 
     @classmethod
     def parse(cls, name: str) -> "Row":
         """Read a row's name."""
-        operation, *sizes = name.split("-")
+        operation, *sizes = name.removeprefix(_SHARED).split("-")
         if operation not in INPUTS:
             raise ValueError(f"no operation {operation!r}; there are {', '.join(sorted(INPUTS))}")
-        return cls(operation, tuple(map(int, sizes)))
+        return cls(operation, tuple(map(int, sizes)), name.startswith(_SHARED))
 
     @property
     def name(self) -> str:
         """Return the name that `parse` reads."""
-        return "-".join((self.operation, *map(str, self.sizes)))
+        prefix = _SHARED if self.is_shared else ""
+        return prefix + "-".join((self.operation, *map(str, self.sizes)))
 
 
 @lru_cache(maxsize=2)

@@ -26,7 +26,7 @@ from tacit.learn.training import (
     sum_forecasts,
     train,
 )
-from tacit.learn.training.programs import LARGEST_STATE, Programs, initial_state
+from tacit.learn.training.programs import Programs, initial_state, state_bounds
 from tacit.mpc import Roles, Share, compute, find_protocol, make_plan, serve, without_setup
 from tacit.mpc.share import Spec
 from tacit.party import Meeting, Progress, Session, session_over
@@ -50,6 +50,7 @@ class Shape:
     loss: str = "softmax"
     optimiser: str = "sgd"
     rate: float = 0.1
+    schedule: str = "constant"
     cap: float | None = None
     weight_bound: float = 4.0
     epochs: int = 1
@@ -73,6 +74,7 @@ class Shape:
             loss=cast(Any, self.loss),
             optimiser=Optimiser(kind=cast(Any, self.optimiser)),
             rate=self.rate,
+            schedule=cast(Any, self.schedule),
             epochs=self.epochs,
             batch=self.batch,
             cap=self.cap,
@@ -90,12 +92,15 @@ class Network:
     mbit_per_s: float = 0.0
 
 
-def run_parties(work: Callable[[Session], Answer], network: Network | None = None) -> list[Answer]:
-    """Run one function as north, south and helper, each a process of one thread.
+def run_parties(
+    work: Callable[[Session], Answer], network: Network | None = None, *, threads: int = 1
+) -> list[Answer]:
+    """Run one function as north, south and helper, each a process.
 
     Args:
         work: a function of a session that can be sent to another process.
         network: how slow the links are.
+        threads: with which each process computes.
     """
     context = multiprocessing.get_context("spawn")
     with ExitStack() as stack:
@@ -105,7 +110,7 @@ def run_parties(work: Callable[[Session], Answer], network: Network | None = Non
         for name in NAMES:
             pipes[name], theirs = context.Pipe()
             process = context.Process(
-                target=_be_party, args=(name, folder, network or Network(), theirs, work)
+                target=_be_party, args=(name, folder, network or Network(), theirs, work, threads)
             )
             process.start()
             theirs.close()
@@ -120,9 +125,14 @@ def run_parties(work: Callable[[Session], Answer], network: Network | None = Non
 
 
 def _be_party(
-    me: str, folder: Path, network: Network, pipe: Connection, work: Callable[[Session], Answer]
+    me: str,
+    folder: Path,
+    network: Network,
+    pipe: Connection,
+    work: Callable[[Session], Answer],
+    threads: int,
 ) -> None:
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         pipe.send(listener.getsockname()[1])
         entries = pipe.recv()
@@ -197,9 +207,10 @@ def _random_halves(task: TrainTask, *, is_first: bool) -> dict[str, Share]:
     x = torch.empty(task.batch, *task.model.inputs).uniform_(0, 1, generator=generator)
     y = torch.zeros(task.batch, task.label_width)
     y[:, 0] = 1
+    bounds = state_bounds(task)
     values: dict[str, tuple[Tensor, float]] = {
         **{name: (one, task.weight_bound) for name, one in task.model.initial.items()},
-        **{name: (one, LARGEST_STATE) for name, one in initial_state(task).items()},
+        **{name: (one, bounds[name]) for name, one in initial_state(task).items()},
         "x": (x, task.feature_bound),
         "y": (y, 1.0),
     }
@@ -213,12 +224,30 @@ def _random_halves(task: TrainTask, *, is_first: bool) -> dict[str, Share]:
 
 
 def train_whole(
-    session: Session, *, shape: Shape, rows: Tensor, labels: Tensor, test_rows: int
+    session: Session,
+    *,
+    shape: Shape,
+    load: Callable[[], tuple[Tensor, Tensor]],
+    test_rows: int,
+    live: Path | None,
+    name: str,
 ) -> Answer:
-    """Train from start to end on data that each owner has half of."""
+    """Train from start to end on data that each owner has half of.
+
+    Args:
+        session: my end.
+        shape: what is trained.
+        load: gives all rows and labels, of which an owner takes its half.
+        test_rows: rows to measure with.
+        live: what is shown on the way is added to this file, after the name of the run.
+        name: of the run.
+    """
+    rows, labels = load()
     task = shape.task(len(rows), test_rows)
     half = len(rows) // 2
     mine = {ROLES.first: slice(0, half), ROLES.second: slice(half, None)}.get(session.me)
+    if live is not None and session.me == ROLES.first:
+        session = replace(session, progress=Progress(partial(_tell, live, name)))
     _meet(session)
     start = monotonic()
     trained = train(
@@ -236,6 +265,13 @@ def train_whole(
         "forecast_rounds": forecast.cost.online_rounds,
         "rounds": session.cost().online_rounds,
     }
+
+
+def _tell(live: Path, name: str, text: str, done: int, total: int) -> None:
+    """Add what a look has shown to a file that others write to as well."""
+    if text.startswith("step "):
+        with live.open("a") as stream:
+            stream.write(f"{monotonic():.0f} s: {name}: {text}\n")
 
 
 def _by_phase(session: Session, cost: Cost) -> dict[str, int]:

@@ -4,6 +4,8 @@ Online time runs from shared inputs to a shared result. The peers make their tri
 operation; ours come from the dealer before, so "offline time" stands beside every row and "offline
 + online time" is compared with the peers too. Weights (of "linear" and of the MLP) are opened
 under a mask before the query, which is counted as offline; "product" opens both operands online.
+Operands of products are inputs of one party each, which opens them one way; "nobody's inputs" are
+opened both ways, as results of earlier work are.
 Error: largest absolute difference to the same computation in double precision. Bytes: payload
 sent by all parties together; the peers' as they count themselves. Rounds: ours are messages that
 wait for each other; CrypTen counts collective calls, SPU the sends of a party.
@@ -55,6 +57,8 @@ ENTRIES = (
     # Here the local products of the ring are the floor.
     Entry("matmul 1024³", "matmul-1024-1024-1024", goal=0.75, is_linear=True),
     Entry("mul 1e6", "mul-1000000", is_linear=True),
+    Entry("matmul 128³, nobody's inputs", "shared+matmul-128-128-128", is_linear=True),
+    Entry("mul 1e6, nobody's inputs", "shared+mul-1000000", is_linear=True),
     Entry("compare 1e6", "is_positive-1000000"),
     Entry("ReLU 1e6", "relu-1000000"),
     Entry("GELU 1e5", "gelu-100000"),

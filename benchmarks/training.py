@@ -20,35 +20,37 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import torch
-from _training_parties import Network, Shape, run_parties, time_steps, train_whole
-from torch import Tensor
-
-from tacit.cli.environment import data_folders
-from tacit.learn import load_dataset
-from tacit.learn.training import train_plain
+from _training_accuracy import Case, Row, models, run_cases
+from _training_parties import Network, Shape, run_parties, time_steps
 
 PROTOCOLS = ("permuted3", "sealed")
 HERE = Path(__file__).parent
 WIDE = Network(rtt_ms=40.0, mbit_per_s=80.0)
-LENET = (
-    *("conv 6 5 1 2", "relu", "avgpool 2", "conv 16 5", "relu", "avgpool 2", "flatten"),
-    *("dense 120", "relu", "dense 84", "relu", "dense 10"),
-)
-SEED_SECONDS = {
-    ("LR", "inference", 64): (0.099, 0.103),
-    ("LR", "training", 64): (0.279, 0.209),
+SEED = {
+    ("LR 100", "inference", 64): (0.099, 0.103),
+    ("LR 100", "training", 64): (0.279, 0.209),
+    ("LR 100", "inference", 128): (0.108, 0.202),
+    ("LR 100", "training", 128): (0.281, 0.413),
+    ("LR 1000", "inference", 64): (0.132, 0.996),
+    ("LR 1000", "training", 64): (0.294, 1.988),
+    ("LR 1000", "inference", 128): (0.114, 1.975),
+    ("LR 1000", "training", 128): (0.334, 3.949),
     ("DNN1", "inference", 64): (0.19, 0.39),
     ("DNN1", "training", 64): (0.54, 0.78),
+    ("DNN1", "inference", 128): (0.20, 0.70),
+    ("DNN1", "training", 128): (0.59, 1.38),
+    ("DNN2", "inference", 64): (1.05, 10.69),
+    ("DNN2", "training", 64): (1.86, 17.97),
     ("DNN2", "inference", 128): (1.26, 12.54),
     ("DNN2", "training", 128): (2.58, 24.84),
 }
 """Seconds and megabytes that seed 000 states for its method in tables 5.2 and 5.3."""
 STEP_MODELS: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
-    "LR": (("dense 1",), (100,)),
+    "LR 100": (("dense 1",), (100,)),
+    "LR 1000": (("dense 1",), (1000,)),
     "DNN1": (("dense 50", "sigmoid", "dense 1"), (100,)),
     "DNN2": (("dense 500", "sigmoid", "dense 1"), (1000,)),
 }
@@ -65,87 +67,65 @@ def main() -> None:
         for row in PARTS[part](asked):
             found[part].append(row)
             print(_line(part, row), flush=True)
-    if asked.out is not None:
-        content = {"torch": torch.__version__, "quick": asked.quick, **found}
-        asked.out.write_text(json.dumps(content, indent=1) + "\n")
+            if asked.out is not None:  # after every row: whoever stops this keeps what is done
+                content = {"torch": torch.__version__, "quick": asked.quick, **found}
+                asked.out.write_text(json.dumps(content, indent=1) + "\n")
 
 
 def measure_accuracy(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Train privately and in the clear, and compare the last look."""
-    for name, shape, rows, labels, test_rows in _accuracy_tasks(asked):
-        task = shape.task(len(rows), test_rows)
-        plain = train_plain(task, rows, labels)
-        for protocol in asked.protocols:
-            own = replace(shape, protocol=protocol)
-            work = partial(train_whole, shape=own, rows=rows, labels=labels, test_rows=test_rows)
-            answer = run_parties(work)[0]
-            private = answer["shown"]
-            yield {
-                "model": name,
-                "protocol": protocol,
-                "accuracy": private[-1][2],
-                "plain": plain[-1][2],
-                "points": 100 * (private[-1][2] - plain[-1][2]),
-                "seconds": answer["seconds"],
-                "private_curve": private,
-                "plain_curve": plain,
-                "test_rows": test_rows,
-            }
+    """Train privately and in the clear, and compare the last looks."""
+    cases = _cases(asked)
+    plain: dict[tuple[str, int], Row] = {}
+    private: list[tuple[Case, Row]] = []
+    for case, row in run_cases(cases, jobs=asked.jobs, threads=asked.threads, live=asked.live):
+        key = (case.model, case.shape.seed)
+        if case.protocol is None:
+            plain[key] = row
+        else:
+            private.append((case, row))
+        for pair in [one for one in private if (one[0].model, one[0].shape.seed) in plain]:
+            private.remove(pair)
+            yield _beside(*pair, plain[pair[0].model, pair[0].shape.seed])
 
 
-def _accuracy_tasks(
-    asked: argparse.Namespace,
-) -> Iterator[tuple[str, Shape, Tensor, Tensor, int]]:
-    epochs = 1 if asked.quick else asked.epochs
-    common = {"protocol": "permuted3", "batch": 128, "epochs": epochs, "look_every": 100}
-    momentum = {"optimiser": "momentum", "rate": 0.05}
-    if asked.quick:
-        common["look_every"] = 5
-    rows, labels = _mnist(1500 if asked.quick else 70_000)
-    test = len(rows) // 7
-    flat = rows.reshape(len(rows), -1)
-    one = Shape(layers=("dense 128", "relu", "dense 10"), inputs=(784,), **common, **momentum)
-    yield "784-128-10", one, flat, labels, test
-    if not asked.quick:
-        two = ("dense 128", "relu", "dense 32", "sigmoid", "dense 10")
-        yield "784-128-32-10", replace(one, layers=two), flat, labels, test
-        lenet = replace(one, layers=LENET, inputs=(1, 28, 28), cap=64.0)
-        yield "LeNet", lenet, rows.reshape(-1, 1, 28, 28), labels, test
-    rows, labels = make_gisette(700 if asked.quick else 7000)
-    binary = Shape(
-        layers=("dense 1",),
-        inputs=(5000,),
-        loss="logistic",
-        **{**common, "batch": 64},
-        rate=0.02,
-    )
-    yield "Gisette-like", binary, rows, labels, len(rows) // 7
+def _cases(asked: argparse.Namespace) -> list[Case]:
+    """List the trainings asked for; those of the first seed come first."""
+    chosen = models(epochs=asked.epochs, rows=asked.rows, quick=asked.quick)
+    return [
+        replace(case, shape=replace(case.shape, seed=seed), protocol=protocol)
+        for seed in asked.seeds
+        for protocol in (*asked.protocols, None)
+        for name, case in chosen.items()
+        if not asked.models or name in asked.models
+    ]
 
 
-def make_gisette(count: int) -> tuple[Tensor, Tensor]:
-    """Make a binary task like Gisette: 5000 features, half of them noise, sparse, 0 to 1."""
-    generator = torch.Generator().manual_seed(7)
-    labels = (torch.empty(count).uniform_(generator=generator) < 0.5).double()
-    centres = torch.empty(2, 2500).normal_(generator=generator) * 0.12
-    real = centres[labels.long()] + torch.empty(count, 2500).normal_(generator=generator) * 0.6
-    noise = torch.empty(count, 2500).normal_(generator=generator) * 0.6
-    # Gisette's features are pixels and products of pixels: most are zero.
-    rows = torch.cat((real, noise), dim=1).clamp(0, 1).double()
-    return rows, labels.reshape(-1, 1)
-
-
-def _mnist(count: int) -> tuple[Tensor, Tensor]:
-    dataset = load_dataset("mnist", data_folders())
-    rows = torch.from_numpy(dataset.scaled()[:count]).double()
-    labels = torch.from_numpy(dataset.labels[:count])
-    return rows, torch.nn.functional.one_hot(labels, 10).double()
+def _beside(case: Case, private: Row, plain: Row) -> dict[str, Any]:
+    (_, loss, right), (_, plain_loss, plain_right) = private["curve"][-1], plain["curve"][-1]
+    return {
+        "model": case.model,
+        "protocol": case.protocol,
+        "seed": case.shape.seed,
+        "epochs": case.shape.epochs,
+        "steps": private["curve"][-1][0],
+        "test_rows": case.test_rows,
+        "accuracy": right,
+        "plain": plain_right,
+        "points": 100 * (right - plain_right),
+        "loss": loss,
+        "plain_loss": plain_loss,
+        **{key: value for key, value in private.items() if key != "curve"},
+        "plain_seconds": plain["seconds"],
+        "private_curve": private["curve"],
+        "plain_curve": plain["curve"],
+    }
 
 
 def measure_steps(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Time single steps and inferences over slow links."""
     steps = 4 if asked.quick else 20
-    for (model, what, batch), (seconds, megabytes) in SEED_SECONDS.items():
-        if model not in asked.models:
+    for (model, what, batch), (seconds, megabytes) in SEED.items():
+        if asked.models and model not in asked.models:
             continue
         layers, inputs = STEP_MODELS[model]
         for protocol in asked.protocols:
@@ -211,38 +191,13 @@ def measure_crypten(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def measure_epoch(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Train one epoch of MNIST under each protocol; compare what was sent with the forecast."""
-    rows, labels = _mnist(1200 if asked.quick else 60_000)
-    flat = rows.reshape(len(rows), -1)
-    for protocol in asked.protocols:
-        shape = Shape(
-            layers=("dense 128", "relu", "dense 10"),
-            inputs=(784,),
-            protocol=protocol,
-            batch=128,
-            optimiser="sgd",
-            look_every=100,
-        )
-        test = len(flat) // 7
-        work = partial(train_whole, shape=shape, rows=flat, labels=labels, test_rows=test)
-        started = monotonic()
-        answers = run_parties(work)
-        metered, forecast = (_total(answers, key) for key in ("metered", "forecast"))
-        yield {
-            "protocol": protocol,
-            "rows": len(flat),
-            "seconds": answers[0]["seconds"],
-            "seconds_with_start": monotonic() - started,
-            "metered_bytes": metered,
-            "forecast_bytes": forecast,
-            "off_by_percent": 100 * abs(metered / forecast - 1),
-            "rounds": answers[0]["rounds"],
-            "forecast_rounds": answers[0]["forecast_rounds"],
-            "accuracy": answers[0]["shown"][-1][2],
-        }
-
-
-def _total(answers: list[dict[str, Any]], key: str) -> int:
-    return sum(sum(one[key].values()) for one in answers)
+    whole = models(epochs=1, rows=asked.rows, quick=asked.quick)["784-128-10"]
+    shape = replace(whole.shape, optimiser="sgd", rate=0.1, schedule="constant")
+    cases = [replace(whole, shape=shape, protocol=protocol) for protocol in asked.protocols]
+    for case, row in run_cases(cases, jobs=asked.jobs, threads=asked.threads, live=asked.live):
+        accuracy = row.pop("curve")[-1][2]
+        rows = case.data.count - case.test_rows
+        yield {"protocol": case.protocol, "rows": rows, **row, "accuracy": accuracy}
 
 
 PARTS: dict[str, Callable[[argparse.Namespace], Iterator[dict[str, Any]]]] = {
@@ -266,8 +221,13 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("parts", nargs="+", choices=list(PARTS))
     parser.add_argument("--protocols", nargs="+", default=list(PROTOCOLS))
-    parser.add_argument("--models", nargs="+", default=list(STEP_MODELS), help="of part steps")
-    parser.add_argument("--epochs", type=int, default=3, help="of part accuracy")
+    parser.add_argument("--models", nargs="+", help="of parts steps and accuracy; all by default")
+    parser.add_argument("--epochs", type=int, help="of part accuracy; by model if not given")
+    parser.add_argument("--rows", type=int, default=70_000, help="of MNIST")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="of part accuracy")
+    parser.add_argument("--jobs", type=int, default=1, help="trainings at a time, 3 cores each")
+    parser.add_argument("--threads", type=int, default=1, help="of each process of a training")
+    parser.add_argument("--live", type=Path, help="add every look of a training to this file")
     parser.add_argument("--quick", action="store_true", help="little data, few repeats")
     parser.add_argument("--out", type=Path, help="write rows and curves to this JSON file")
     return parser.parse_args()

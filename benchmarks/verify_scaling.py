@@ -56,6 +56,7 @@ def main() -> None:
     parser.add_argument("--train-rows", type=int, default=12_000)
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
     parser.add_argument("--page", type=Path, help="write the plots as HTML")
+    parser.add_argument("--picture", type=Path, help="write the plots as one SVG")
     chosen = parser.parse_args()
     if chosen.quick:
         chosen.rows, chosen.train_rows = 20, 2000
@@ -72,6 +73,8 @@ def main() -> None:
         chosen.out.write_text(json.dumps(found, indent=1))
     if chosen.page is not None:
         chosen.page.write_text(draw(found), encoding="utf-8")
+    if chosen.picture is not None:
+        chosen.picture.write_text(draw_picture(found), encoding="utf-8")
 
 
 def run(point: Point, count: int, train_rows: int) -> Measured:
@@ -99,8 +102,24 @@ def draw(found: list[dict[str, float | str]]) -> str:
     return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
 
 
-def _chart(name: str, rows: list[dict[str, float | str]]) -> Markup:
-    curves = [
+def draw_picture(found: list[dict[str, float | str]]) -> str:
+    """Draw all plots into one SVG that needs nothing else."""
+    css = resources.files("tacit.report").joinpath("style.css").read_text(encoding="utf-8")
+    panels = []
+    for number, name in enumerate(LABELS):
+        curves = _curves(name, [one for one in found if one["varied"] == name])
+        x, y = 20 + 450 * (number % 2), 40 + 320 * (number // 2)
+        words = f"ms per row against {LABELS[name]}: median (lower) and p95"
+        panels.append(tag("text", words, x=x, y=y - 12, class_="tick"))
+        panels.append(tag("svg", draw_lines(curves), x=x, y=y, width=420, height=290))
+    ground = tag("rect", width="100%", height="100%", style="fill: var(--card)")
+    size = {"width": 920, "height": 660, "viewBox": "0 0 920 660"}
+    style = tag("style", Markup(css))
+    return str(tag("svg", style, ground, *panels, xmlns="http://www.w3.org/2000/svg", **size))
+
+
+def _curves(name: str, rows: list[dict[str, float | str]]) -> list[Curve]:
+    return [
         Curve(
             title=f"Time per row against {LABELS[name]}",
             x_label=LABELS[name],
@@ -112,6 +131,10 @@ def _chart(name: str, rows: list[dict[str, float | str]]) -> Markup:
         )
         for kind in ("median", "p95")
     ]
+
+
+def _chart(name: str, rows: list[dict[str, float | str]]) -> Markup:
+    curves = _curves(name, rows)
     legend = [
         tag("li", tag("span", "■ ", class_=name_colour(index)), curve.name)
         for index, curve in enumerate(curves)

@@ -105,6 +105,7 @@ def speak(
     *,
     precision: Precision | None = None,
     vault: OwnerVault | None = None,
+    counts: bool = False,
     wrap: Callable[[str, Link], Link] = lambda me, link: link,
     meeting: Meeting = MEETING,
     **client: Any,
@@ -114,15 +115,15 @@ def speak(
     a = model.architecture
 
     def owner(session: Session) -> None:
-        serve_owner(session, vault or open_vault(model, precision=precision))
+        serve_owner(session, vault or open_vault(model, precision=precision, counts=counts))
         out.costs["owner"] = session.cost()
 
     def dealer(session: Session) -> None:
-        serve_dealer(session, a, precision=precision)
+        serve_dealer(session, a, precision=precision, counts=counts)
         out.costs["dealer"] = session.cost()
 
     def user(session: Session) -> None:
-        mine = Client(session, a, precision=precision, **client)
+        mine = Client(session, a, precision=precision, counts=counts, **client)
         out.value = talk(mine)
         mine.close()
         out.costs["user"] = session.cost()

@@ -11,6 +11,8 @@ from harness import ALICE, BOB, simulate
 from tacit.errors import InputError, RangeError
 from tacit.mpc import PROTOCOLS
 from tacit.nn import TorchOps, import_module, quarters_of, size_of
+from tacit.nn.gradient import GradientOps
+from tacit.nn.tape import pull_back
 
 
 class Residual(nn.Module):
@@ -316,3 +318,24 @@ def test_a_module_that_branches_on_values_is_refused():
 
     with pytest.raises(InputError, match="whatever its input"):
         import_module(Branching())
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_module_can_be_trained(name):
+    module, x = made(name)
+    parameters = dict(module.named_parameters())
+    x = x.clone().requires_grad_()
+    plain = module(x)
+    above = torch.linspace(-1.0, 1.0, plain.numel(), dtype=torch.float64).view(plain.shape)
+    by_input, *by_weights = torch.autograd.grad(plain, [x, *parameters.values()], above)
+    imported = import_module(module)
+    ops = GradientOps(TorchOps())
+    leaves = {key: ops.leaf(value) for key, value in imported.weights.items()}
+    start = ops.leaf(x.detach())
+    out = imported(ops, leaves, start)
+    # Batch norms are folded into factors and offsets, which torch has no names for.
+    known = {key.replace(".", "/"): one for key, one in zip(parameters, by_weights, strict=True)}
+    shared = [key for key in leaves if key in known]
+    got = pull_back(TorchOps(), out, above, [start, *(leaves[key] for key in shared)])
+    for mine, theirs in zip(got, [by_input, *(known[key] for key in shared)], strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-6, rtol=1e-5)

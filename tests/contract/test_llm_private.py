@@ -50,12 +50,20 @@ def orders(plan, form, block):
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
-    ("family", "precision"), [*((name, "default") for name in FAMILIES), ("llama", "brief")]
+    ("family", "precision", "counts"),
+    [
+        *((name, "default", False) for name in FAMILIES),
+        ("llama", "brief", False),
+        ("llama", "default", True),
+        ("gpt2", "brief", True),
+    ],
 )
-def test_metered_traffic_is_what_the_forecast_says(family, form, precision):
+def test_metered_traffic_is_what_the_forecast_says(family, form, precision, counts):
     model = tiny(family)
-    plan = Blueprint(model.architecture, PRECISIONS[precision])
-    spoken = speak(model, answering(PROMPT, LIMIT), form=form, precision=plan.precision)
+    plan = Blueprint(model.architecture, PRECISIONS[precision], counts=counts)
+    spoken = speak(
+        model, answering(PROMPT, LIMIT), form=form, precision=plan.precision, counts=counts
+    )
     costs = [
         pass_cost(plan, order, run) for order in orders(plan, form, 8) for run in range(order.runs)
     ]
@@ -72,11 +80,12 @@ def test_metered_traffic_is_what_the_forecast_says(family, form, precision):
     assert chain + 1 <= spoken.costs["user"].online_rounds <= chain + 2
 
 
+@pytest.mark.parametrize("counts", [False, True])
 @pytest.mark.parametrize("form", FORMS)
-def test_metered_material_is_what_the_forecast_says(form):
+def test_metered_material_is_what_the_forecast_says(form, counts):
     model = tiny("llama")
-    plan = Blueprint(model.architecture, Precision())
-    spoken = speak(model, answering(PROMPT, LIMIT), form=form)
+    plan = Blueprint(model.architecture, Precision(), counts=counts)
+    spoken = speak(model, answering(PROMPT, LIMIT), form=form, counts=counts)
     costs = [offline_cost(plan, order) for order in orders(plan, form, 8)]
     dealt = traffic(spoken.costs["dealer"], "offline")
     notes = 64 * (len(costs) + 1)  # the user's orders, passed on
@@ -111,6 +120,15 @@ def test_a_layer_takes_no_more_messages_than_promised(family, precision, form, m
     plan = Blueprint(model.architecture, chosen)
     per_step = (counts[1] - counts[0] - layer_messages(plan, None)) / (LIMIT - 1)
     assert per_step == layer_messages(plan, form) <= most
+
+
+def test_counting_tokens_costs_no_message():
+    def messages(counts):
+        spoken = speak(tiny("llama"), answering(PROMPT, LIMIT), counts=counts)
+        online = traffic(spoken.costs["user"], "online")
+        return {key: n for key, n in online.items() if key[2] == "messages"}
+
+    assert messages(True) == messages(False)
 
 
 def test_the_dealer_takes_no_part_online():

@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -96,6 +97,46 @@ def test_a_private_chat_says_what_the_plain_one_says_and_what_was_learned(tmp_pa
 
 
 @pytest.mark.slow
+def test_a_penalty_in_a_private_chat_is_that_of_a_plain_one(tmp_path, model):
+    how = ("--repetition-penalty", 2, "--temperature", 0.7, "--seed", 5)
+    answers = []
+    for mode in (["--plain"], []):
+        code, out, err = finish(start(tmp_path, "chat", *mode, "--model", model, *ASK, *how))
+        assert code == 0, err
+        answers.append(out.split("\n")[0])
+    assert answers[0] == answers[1] != plain_answer(tmp_path, model)
+
+
+def learned_by(lines):
+    """Return what each party learned, out of the lines under an answer."""
+    pairs = [line.split(" learned: ") for line in lines if " learned: " in line]
+    return dict(pairs)
+
+
+def test_a_sealed_chat_says_what_the_plain_one_says_and_shows_tokens_alone(tmp_path, model):
+    ask = ("--prompt", "hello", "--max-tokens", 2)
+    process = start(tmp_path, "chat", "--protocol", "sealed", "--model", model, *ask)
+    code, out, err = finish(process)
+    assert code == 0, err
+    assert out.split("\n")[0] == plain_answer(tmp_path, model)[:2]
+    learned = learned_by(out.split("\n"))
+    assert set(learned) == {"user", "owner", "dealer"}
+    assert "the next token" in learned["user"]
+    assert "order" not in learned["user"]
+    assert learned["owner"] == "how many tokens are read and written, and when"
+
+
+@pytest.mark.slow
+def test_a_chat_in_floating_point_shares_says_that_it_has_no_guarantee(tmp_path, model):
+    process = start(tmp_path, "chat", "--protocol", "floating", "--model", model, *ASK)
+    code, out, err = finish(process)
+    assert code == 0, err
+    assert out.split("\n")[0] == plain_answer(tmp_path, model)
+    assert "no guarantee" in err
+    assert "averages out" in learned_by(out.split("\n"))["owner"]
+
+
+@pytest.mark.slow
 def test_a_model_with_a_missing_tensor_is_refused_by_name_before_anyone_connects(tmp_path):
     broken = write_model(tmp_path / "broken")
     tensors = load_file(broken / "model.safetensors")
@@ -175,6 +216,37 @@ def test_three_parties_with_keys_of_their_own_chat(tmp_path, model):
     assert [finish(one)[0] for one in (owner, dealer)] == [0, 0]
 
 
+@pytest.mark.slow
+def test_parties_that_chose_other_protocols_do_not_begin(tmp_path, model):
+    job = write_job(tmp_path)
+    owner = be(tmp_path, job, "owner", "--model", model)
+    dealer = be(tmp_path, job, "dealer")
+    user = be(tmp_path, job, "user", "--model", model, "--protocol", "sealed", *ASK)
+    code, out, err = finish(user)
+    assert code == 4, err
+    assert "another --protocol, --reveal or --noise" in err
+    assert out == ""
+    assert 0 not in [finish(one)[0] for one in (owner, dealer)]
+
+
+@pytest.mark.slow
+def test_the_tokenizer_of_another_model_is_refused_before_any_weight_is_sent(tmp_path, model):
+    job = write_job(tmp_path)
+    owner = be(tmp_path, job, "owner", "--model", model)
+    dealer = be(tmp_path, job, "dealer")
+    other = write_model(tmp_path / "other", vocab=40)
+    config = json.loads((other / "config.json").read_text()) | {"vocab_size": 40}
+    (other / "config.json").write_text(json.dumps(config))
+    (other / "model.safetensors").unlink()
+    code, out, err = finish(be(tmp_path, job, "user", "--model", other, *ASK))
+    assert code == 2, err
+    assert "tokenizer has 40 tokens and the model 64" in err
+    assert "masked weights" not in err
+    assert out == ""
+    for one in (owner, dealer):
+        finish(one)
+
+
 def test_a_key_that_the_others_do_not_know_is_refused(tmp_path, model):
     job = write_job(tmp_path)
     make_identity("user", tmp_path / "other")
@@ -223,6 +295,38 @@ def test_a_conversation_goes_on_after_the_dealer_was_replaced(tmp_path, model):
     assert code == 0, err
     assert "meeting again" in err
     assert codes == [130, 130]
+
+
+@pytest.mark.slow
+def test_servers_have_two_users_at_once(tmp_path, model):
+    alice = write_job(tmp_path, "alice")
+    text = alice.read_text()
+    for port in free_ports(2):
+        text = re.sub(r"127\.0\.0\.1:\d+(?!\d|;)", f"127.0.0.1:{port};", text, count=1)
+    bob = tmp_path / "bob.toml"
+    bob.write_text(text.replace(";", ""))
+    servers = [
+        start(
+            tmp_path,
+            *("serve-llm", alice, bob, "--as", role, "--keys", tmp_path / f"alice-{role}"),
+            *(("--model", model) if role == "owner" else ()),
+        )
+        for role in ("owner", "dealer")
+    ]
+    keys = tmp_path / "alice-user"
+    try:
+        users = [
+            start(
+                tmp_path,
+                *("chat", "--as", "user", "--job", job, "--keys", keys, "--model", model, *ASK),
+            )
+            for job in (alice, bob)
+        ]
+        ends = [finish(user) for user in users]
+    finally:
+        stop(servers)
+    answer = plain_answer(tmp_path, model)
+    assert [(code, out.split("\n")[0]) for code, out, _ in ends] == [(0, answer)] * 2
 
 
 @pytest.mark.slow

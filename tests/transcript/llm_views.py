@@ -6,6 +6,7 @@ zeros. What is left is the randomness that it does not know.
 
 import importlib
 import itertools
+import re
 from collections import defaultdict
 from contextlib import ExitStack
 from functools import partial
@@ -17,7 +18,7 @@ import torch
 from harness import ZeroPrg
 from private_llm import answering, speak, tiny
 from tacit import ring
-from tacit.llm.private import FORMS, Precision
+from tacit.llm.private import BRIEF, FORMS, Precision
 from tacit.llm.private.blueprint import Blueprint
 from tacit.llm.private.exchange import Exchange
 from tacit.llm.private.half import Half
@@ -59,7 +60,7 @@ class Maker:
 MAKERS = {"setup": "owner", "owner": "owner", "client": "user"}
 
 
-def overheard(form, corrupt, *, family="llama", prompt=None, seed=0, limit=LIMIT):
+def overheard(form, corrupt, *, family="llama", prompt=None, seed=0, limit=LIMIT, precision=None):
     """Run a chat with one corrupt party; return what everyone received and sent."""
     model = tiny(family, seed=seed)
     with ExitStack() as stack:
@@ -67,7 +68,27 @@ def overheard(form, corrupt, *, family="llama", prompt=None, seed=0, limit=LIMIT
             module = importlib.import_module(f"tacit.llm.private.{name}")
             maker = Maker(MAKERS.get(name) == corrupt)
             stack.enter_context(mock.patch.object(module, "Prg", maker))
-        return speak(model, answering(prompt or PROMPT, limit), form=form)
+        talk = answering(prompt or PROMPT, limit)
+        return speak(model, talk, form=form, counts=True, precision=precision)
+
+
+def kind_of(label):
+    return re.sub(r"\d+", "#", label)
+
+
+def without(kind, label):
+    """Make one draw give what a missing mask would be: zeros, or the order as it is."""
+    original = getattr(Tape, kind)
+
+    def wrapped(self, name, *arguments):
+        drawn = original(self, name, *arguments)
+        if kind_of(name) != label:
+            return drawn
+        if kind == "words":
+            return torch.zeros_like(drawn)
+        return drawn.sort(-1).values
+
+    return mock.patch.object(Tape, kind, wrapped)
 
 
 def passes(notes, sender):
@@ -131,6 +152,33 @@ def check_owner(form):
     for name, words in columns:
         _check_parts(name, [words])
     assert related([one for one in columns if len(one[1]) > FEWEST]) == []
+
+
+LEAN = {"family": "gpt2", "precision": BRIEF}
+
+
+def check_lean(form):
+    """The same where the owner computes queries, keys and values from the norm's output."""
+    parts, original = defaultdict(list), Serving._attend
+
+    def noting(self, stock, run, layer, qkv):
+        parts["qkv"].append(torch.cat([part.reshape(-1) for part in qkv]))
+        return original(self, stock, run, layer, qkv)
+
+    with mock.patch.object(Serving, "_attend", noting):
+        spoken = overheard(form, "owner", **LEAN)
+    for tag, words in spoken.received["owner"]:
+        if tag.startswith(("deal", "fix")):
+            parts[tag.split("/")[0] + tag.split()[0].split(".")[-1]].append(words.view(-1))
+    for name, words in _columns(spoken):
+        parts[name].append(words)
+    received = overheard(form, "user", **LEAN).received["user"]
+    for one in to_user(form, _data(received), **LEAN):
+        assert not one.name.endswith((".q", ".k", ".v"))
+        if one.kind in ("masked", "posted"):
+            parts[one.name].append(pack(one.words.reshape(-1), one.nbytes))
+    for name, found in parts.items():
+        _check_parts(name, found)
 
 
 def check_covers(form):
@@ -197,9 +245,9 @@ class Sight(NamedTuple):
     bits: int
 
 
-def to_user(form, messages):
+def to_user(form, messages, *, family="llama", precision=None):
     """Take the owner's messages apart."""
-    plan = Blueprint(tiny("llama").architecture, Precision())
+    plan = Blueprint(tiny(family).architecture, precision or Precision(), counts=True)
     for order in orders(form):
         for run in range(order.runs):
             rows = order.rows if order.is_prompt else 1
@@ -208,6 +256,8 @@ def to_user(form, messages):
                 yield from _attention(plan.attention(layer, order, run), layer, rows, messages)
                 for exchange in plan.feeds(layer):
                     yield from _shown(exchange, rows, messages)
+            if (last := plan.last_norm()) is not None:
+                yield from _shown(last, 1, messages)
             yield from _shown(plan.score(), 1, messages)
 
 
@@ -289,7 +339,7 @@ def _check_orders(form, shown, again):
             continue
         for mine, theirs in zip(one, other, strict=True):
             assert alike(mine, theirs), name
-            count(name, torch.equal(mine.argsort(), theirs.argsort()))
+            count(name, torch.equal(mine.argsort(stable=True), theirs.argsort(stable=True)))
     for name, times in total.items():
         assert still[name] < max(0.8 * times, 3), f"{name}: one order"
 
@@ -306,8 +356,9 @@ def _segments(one, other, rows):
 
 
 def _is_alike(one, other, *, bits):
-    # Masks make no difference to a value but by rounding.
-    return int((one.sort().values - other.sort().values).abs().max()) < 1 << (bits - 11)
+    # Masks make no difference to a value but by rounding; counts are whole.
+    most = 1 << (bits - 9) if bits else 1
+    return int((one.sort().values - other.sort().values).abs().max()) < most
 
 
 def _count_groups(pairs, count, alike):

@@ -3,14 +3,42 @@
 import pytest
 import torch
 
-from llm_views import KNOWN, check_covers, check_owner, check_user, overheard
-from private_llm import answering, speak, tiny
-from tacit.llm.private import FORMS
+from llm_views import (
+    KNOWN,
+    check_covers,
+    check_lean,
+    check_owner,
+    check_user,
+    overheard,
+    without,
+)
+from private_llm import answering, best, speak, tiny
+from tacit.llm.private import FORMS, Conversation
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_the_owner_receives_uniform_words(form):
     check_owner(form)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "incremental",
+        pytest.param("half", marks=pytest.mark.slow),
+        pytest.param("resent", marks=pytest.mark.slow),
+    ],
+)
+def test_masked_words_are_uniform_where_the_user_never_sees_queries_keys_and_values(form):
+    check_lean(form)
+
+
+@pytest.mark.parametrize(
+    "label", ["#.qkv.mask", pytest.param("#.project.cover", marks=pytest.mark.slow)]
+)
+def test_a_missing_mask_is_noticed_there_too(label):
+    with without("words", label), pytest.raises(AssertionError):
+        check_lean("incremental")
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -56,3 +84,24 @@ def test_the_stand_in_for_a_known_generator_gives_zeros():
     keys = [words for tag, words in received["dealer"] if tag.startswith("key0/owner")]
     assert [bytes(words.tolist()) for words in keys] == [KNOWN]
     assert torch.equal(keys[0], torch.full((16,), ord("k"), dtype=torch.uint8))
+
+
+def test_counts_are_shown_in_the_order_of_the_scores_and_say_what_came_before():
+    sights = []
+
+    def adjust(scores, counts):
+        sights.append((scores, counts))
+        return scores
+
+    def talk(client):
+        conversation = Conversation(client)
+        tokens = list(conversation.generate([3, 7, 7], best, limit=5, adjust=adjust))
+        conversation.close()
+        return tokens
+
+    tokens = speak(tiny("llama"), talk, counts=True).value
+    said = [3, 7]
+    for token, (_, counts) in zip(tokens, sights, strict=True):
+        assert int(counts.sum()) == len(said)  # a prompt's tokens count once, chosen ones each time
+        assert int(counts[token.place]) == said.count(token.id)
+        said.append(token.id)

@@ -4,13 +4,11 @@ The draws are found by listening to a chat, so a step that is written tomorrow i
 tomorrow. A draw is taken away at all parties, so that the chat still goes on as if nothing was.
 """
 
-import re
 from unittest import mock
 
 import pytest
-import torch
 
-from llm_views import everything_is_clean, overheard
+from llm_views import everything_is_clean, kind_of, overheard, without
 from tacit.llm.private import FORMS
 from tacit.llm.private.tape import Tape
 
@@ -21,10 +19,6 @@ SKETCH = (  # one of each sort for every day; all of them with -m slow
     "incremental words #.#.attention.halves",
     "resent shuffles #.act.f",
 )
-
-
-def kind_of(label):
-    return re.sub(r"\d+", "#", label)
 
 
 def draws(form):
@@ -47,21 +41,6 @@ def draws(form):
         overheard(form, None, limit=3)
     orders = {label for kind, label in found if kind != "words"}
     return sorted(one for one in found if one[0] != "words" or one[1] not in orders)
-
-
-def without(kind, label):
-    """Make one draw give what a missing mask would be: zeros, or the order as it is."""
-    original = getattr(Tape, kind)
-
-    def wrapped(self, name, *arguments):
-        drawn = original(self, name, *arguments)
-        if kind_of(name) != label:
-            return drawn
-        if kind == "words":
-            return torch.zeros_like(drawn)
-        return drawn.sort(-1).values
-
-    return mock.patch.object(Tape, kind, wrapped)
 
 
 def test_the_checks_pass_on_the_code_as_it_is():

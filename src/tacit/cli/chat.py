@@ -10,6 +10,7 @@ import click
 from tacit.cli.screen import say
 
 if TYPE_CHECKING:
+    from tacit.cli.chat_protocol import ChatProtocol
     from tacit.cli.commands import Edge
     from tacit.cli.conversation import Manner, Partner
     from tacit.cli.serve_llm import ServingRole
@@ -84,6 +85,49 @@ _KEYS = click.option(
 )
 
 
+_PROTOCOL = (
+    click.option(
+        "--protocol",
+        "name",
+        type=click.Choice(["permuted", "sealed", "floating"]),
+        default="permuted",
+        show_default=True,
+        help="permuted: fast, the user sees values of the model in secret orders. sealed: slow, "
+        "nothing is shown but the answer. floating: noise instead of masks, no guarantee. The "
+        "same at all parties.",
+    ),
+    click.option(
+        "--noise",
+        type=float,
+        metavar="X",
+        help="With --protocol floating: how much larger noise is than what it covers. "
+        " [default: 100]",
+    ),
+    click.option(
+        "--reveal",
+        type=click.Choice(["token", "scores"]),
+        default="token",
+        show_default=True,
+        help="With --protocol sealed: what the user is shown of each answer.",
+    ),
+    click.option(
+        "--no-counts",
+        is_flag=True,
+        help="With --protocol permuted: do not show the user which scores belong to tokens that "
+        "came before; no repetition penalty then. The same at all parties.",
+    ),
+)
+
+
+_CHOICES = ("name", "noise", "reveal", "no_counts")
+
+
+def _with_protocol(command: Any) -> Any:  # click's decorators take functions and commands alike
+    for option in reversed(_PROTOCOL):
+        command = option(command)
+    return command
+
+
 @click.command(
     epilog="\b\nExamples:\n  tacit chat\n  tacit chat --prompt 'Why is the sky blue?'\n"
     "  tacit chat --endpoint 127.0.0.1:8011\n  tacit chat --as user --job chat.toml"
@@ -93,6 +137,7 @@ _KEYS = click.option(
 @click.option("--as", "role", type=click.Choice(["owner", "user", "dealer"]), help="Be this one.")
 @click.option("--job", type=_PATH, help="With --as: the file that all three share.")
 @_KEYS
+@_with_protocol
 @click.option(
     "--rtt-ms", type=float, metavar="X", help="With --as user: round-trip time to the owner."
 )
@@ -110,13 +155,16 @@ def chat(edge: "Edge", /, path: str | None, plain: bool, **how: Any) -> None:
     """
     # The options in `how` differ in type, hence Any; the config classes check them.
     role, job, keys = how.pop("role"), how.pop("job"), how.pop("keys")
+    protocol = _protocol(**{key: how.pop(key) for key in _CHOICES})
     network = how.pop("rtt_ms"), how.pop("mbit")
     where = {"endpoint": how.pop("endpoint"), "prompt": how.pop("prompt")}
     manner = _manner(**how)
     if (role is None) != (job is None):
         raise click.UsageError("--as and --job belong together: give both or neither.")
-    if plain and role is not None:
-        raise click.UsageError("--plain needs no other party: leave out --as and --job.")
+    if plain and (role is not None or protocol.name != "permuted" or not protocol.counts):
+        raise click.UsageError(
+            "--plain needs no other party: leave out --as, --job, --protocol and --no-counts."
+        )
     if plain:
         say(edge.err, "plain chat: no privacy, the model and your words are in one process", "dim")
         _talk(edge, _plain_partner(path), manner, **where)
@@ -124,15 +172,25 @@ def chat(edge: "Edge", /, path: str | None, plain: bool, **how: Any) -> None:
     if role in ("owner", "dealer"):
         from tacit.cli.serve_llm import serve_once
 
-        serve_once(job, role, model=path, keys=keys, note=lambda text: say(edge.err, text, "dim"))
+        serve_once(
+            job,
+            role,
+            model=path,
+            keys=keys,
+            protocol=protocol,
+            note=lambda text: say(edge.err, text, "dim"),
+        )
         return
     from tacit.cli.private_chat import chat_as_user, chat_here
 
+    protocol.check(manner.sampling)
     note = _Stages(edge)
+    if protocol.warning is not None:
+        say(edge.err, protocol.warning, "bold")
     if job is None:
-        opened = chat_here(path, note)
+        opened = chat_here(path, protocol, note)
     else:
-        opened = chat_as_user(job, path, keys=keys, network=_network(*network), note=note)
+        opened = chat_as_user(job, path, protocol, keys=keys, network=_network(*network), note=note)
     with opened as partner:
         _talk(edge, partner, manner, **where)
 
@@ -146,6 +204,7 @@ def chat(edge: "Edge", /, path: str | None, plain: bool, **how: Any) -> None:
 @click.option("--as", "role", type=click.Choice(["owner", "dealer"]), required=True)
 @click.option("--model", "path", metavar="MODEL", help=_MODEL_HELP)
 @_KEYS
+@_with_protocol
 @click.option("--listen-fd", type=int, hidden=True)
 @click.option("--status-fd", type=int, hidden=True)
 @click.pass_obj
@@ -162,12 +221,14 @@ def serve_llm(edge: "Edge", /, jobs: tuple[Path, ...], role: "ServingRole", **ho
     from tacit.cli.serve_llm import serve_child, serve_many
     from tacit.party import StatusPipe
 
+    protocol = _protocol(**{key: how[key] for key in _CHOICES})
     if not edge.is_child:
         serve_many(
             jobs,
             role,
             model=how["path"],
             keys=how["keys"],
+            protocol=protocol,
             note=lambda text: say(edge.err, text, "dim"),
         )
         return
@@ -177,6 +238,7 @@ def serve_llm(edge: "Edge", /, jobs: tuple[Path, ...], role: "ServingRole", **ho
         role,
         model=how["path"],
         keys=how["keys"],
+        protocol=protocol,
         listen_fd=how["listen_fd"],
         pipe=edge.pipe,
     )
@@ -195,7 +257,17 @@ class _Stages:
 
         if (party, stage) not in self._seen and stage not in ("done", "failed"):
             self._seen.add((party, stage))
-            say(self._edge.err, f"{party:7} {STAGES.get(stage, stage)}", "dim")
+            self.tell(party, STAGES.get(stage, stage))
+
+    def tell(self, party: str, text: str) -> None:
+        """Say something, every time."""
+        say(self._edge.err, f"{party:7} {text}", "dim")
+
+
+def _protocol(*, no_counts: bool, **chosen: Any) -> "ChatProtocol":  # click's choices
+    from tacit.cli.chat_protocol import ChatProtocol
+
+    return ChatProtocol(counts=not no_counts, **chosen)
 
 
 def _network(rtt_ms: float | None, mbit: float | None) -> "Network | None":

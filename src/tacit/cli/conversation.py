@@ -1,6 +1,7 @@
 """A conversation at the terminal: what the user says, what comes back, and what it took."""
 
 import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -43,6 +44,7 @@ class Partner:
 def converse(partner: Partner, manner: Manner, *, console: Console, prompt: str | None) -> None:
     """Answer one prompt, or what is typed until the end of the input, a line each time."""
     talk: list[Message] = []
+    learned: set[str] = set()
     for text in _typed(console) if prompt is None else [prompt]:
         talk.append(Message(role="user", content=text))
         reply = _fitting(partner, manner, talk, console)
@@ -50,7 +52,21 @@ def converse(partner: Partner, manner: Manner, *, console: Console, prompt: str 
         talk.append(Message(role="assistant", content=said))
         if reply.receipt is not None:
             for line in receipt_lines(reply.receipt):
-                say(console, line, "dim")
+                is_known = " learned: " in line and line in learned
+                learned.add(line)
+                say(console, _again(line) if is_known else _fitted(line, console), "dim")
+
+
+def _again(line: str) -> str:
+    """Shorten what a side learned, if it is word for word what was said before."""
+    return line.split(" learned: ")[0] + " learned: the same as before"
+
+
+def _fitted(line: str, console: Console) -> str:
+    """Break a long line between words, where a person reads it."""
+    if not console.is_terminal:
+        return line
+    return textwrap.fill(line, max(console.width, 40), subsequent_indent="  ")
 
 
 def _fitting(partner: Partner, manner: Manner, talk: list[Message], console: Console) -> Reply:
@@ -117,6 +133,8 @@ def _typed(console: Console) -> Iterator[str]:
             console.print("[bold]you>[/bold] ", end="")
         line = sys.stdin.readline()
         if not line:
+            if is_person:
+                console.print()
             return
         if line.strip():
             yield line.strip()

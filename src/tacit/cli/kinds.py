@@ -87,6 +87,14 @@ def _split() -> Kind[Any]:
     )
 
 
+def _verify() -> Kind[Any]:
+    from tacit.cli import verify_job
+
+    return Kind(
+        record=verify_job.VerifyJob, check_inputs=verify_job.check_inputs, run=verify_job.run
+    )
+
+
 # A kind's functions take its own record, so the table holds kinds of Any.
 KINDS: Mapping[str, Callable[[], Kind[Any]]] = {
     "audit": _audit,
@@ -96,6 +104,7 @@ KINDS: Mapping[str, Callable[[], Kind[Any]]] = {
     "split": _split,
     "serve": _serve,
     "train": _train,
+    "verify": _verify,
 }
 
 

@@ -140,7 +140,7 @@ class PredictJob(Job):
         who could compute them if it had the model; a model owner could match them with rows.
         """
         owners = (self.data.owner, self.model.owner)
-        usual = owners[::-1] if self.protocol.kind.startswith("permuted2") else owners
+        usual = owners[::-1] if "permuted2" in self.protocol.kind else owners
         first, second = self.protocol.compute or usual
         return Roles(first, second, self.protocol.dealer)
 
@@ -176,7 +176,7 @@ class PredictJob(Job):
 
 def _check_viewer(job: PredictJob) -> Iterator[Problem]:
     is_second = job.protocol.compute is not None and job.protocol.compute[1] == job.model.owner
-    if is_second and job.protocol.kind.startswith("permuted2"):
+    if is_second and "permuted2" in job.protocol.kind:
         yield Problem(
             "protocol.compute",
             f"under permuted2 the second party sees permuted values of the rows: "

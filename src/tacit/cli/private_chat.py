@@ -2,10 +2,12 @@
 
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any, Protocol
 
 from tacit.cli.chat_job import ROLES, load_chat, write_chat
+from tacit.cli.chat_protocol import ChatProtocol
 from tacit.cli.companions import companions
 from tacit.cli.config import PartyEntry
 from tacit.cli.conversation import Partner
@@ -16,12 +18,21 @@ from tacit.llm import (
     DEALER_BYTES,
     OWNER_BYTES,
     USER_BYTES,
+    Architecture,
     Tokenizer,
     check_vocabulary,
     open_checkpoint,
 )
 from tacit.llm.private import Network
-from tacit.llm.steady import SteadyVoice
+from tacit.llm.sealed import SEALED_DEALER_BYTES, SEALED_OWNER_BYTES, SEALED_USER_BYTES
+from tacit.llm.steady import (
+    Enter,
+    SessionVoice,
+    SteadyVoice,
+    enter_floating,
+    enter_private,
+    enter_sealed,
+)
 from tacit.party import Child, Event, Progress, Session, joined, python_command
 from tacit.transport import listen
 
@@ -31,12 +42,21 @@ _WAITS_S = (5, 30, 120, 600)
 _ATTEMPTS = 2
 """How often owner and dealer elsewhere are met again before we give up."""
 
-Note = Callable[[str, str], None]
-"""Told a party and the stage that it is at."""
+
+class Note(Protocol):
+    """Says to the user where the parties stand."""
+
+    def __call__(self, party: str, stage: str) -> None:
+        """Take note of a stage; each is shown once."""
+        ...
+
+    def tell(self, party: str, text: str) -> None:
+        """Say something, every time."""
+        ...
 
 
 @contextmanager
-def chat_here(model: str | None, note: Note) -> Iterator[Partner]:
+def chat_here(model: str | None, protocol: ChatProtocol, note: Note) -> Iterator[Partner]:
     """Start owner and dealer on this machine, be the user, and give what one talks to.
 
     The three have keys that are thrown away at the end, and meet over TLS on free local ports.
@@ -46,9 +66,10 @@ def chat_here(model: str | None, note: Note) -> Iterator[Partner]:
     """
     path = find_model(model)
     checkpoint = open_checkpoint(path)
-    checkpoint.check_memory(
-        free_memory_bytes(), bytes_per_weight=OWNER_BYTES + USER_BYTES + DEALER_BYTES
-    )
+    needed = OWNER_BYTES + USER_BYTES + DEALER_BYTES
+    if protocol.is_sealed:
+        needed = SEALED_OWNER_BYTES + SEALED_USER_BYTES + SEALED_DEALER_BYTES
+    checkpoint.check_memory(free_memory_bytes(), bytes_per_weight=needed)
     tokenizer = checkpoint.tokenizer()
     with ExitStack() as stack:
         private = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tacit-")))
@@ -62,11 +83,11 @@ def chat_here(model: str | None, note: Note) -> Iterator[Partner]:
         }
         job = private / "chat.toml"
         write_chat(job, entries)
+        chosen = protocol.arguments()
+        owner = _command(job, "owner", private, "--model", str(path), *chosen)
         children = [
-            Child(
-                "owner", _command(job, "owner", private, "--model", str(path)), listeners["owner"]
-            ),
-            Child("dealer", _command(job, "dealer", private), listeners["dealer"]),
+            Child("owner", owner, listeners["owner"]),
+            Child("dealer", _command(job, "dealer", private, *chosen), listeners["dealer"]),
         ]
 
         def on_event(party: str, event: Event) -> None:
@@ -82,13 +103,19 @@ def chat_here(model: str | None, note: Note) -> Iterator[Partner]:
         )
         # A child that died does not come back: no second meeting.
         yield stack.enter_context(
-            partnered(seat, checkpoint.name, tokenizer, note=note, attempts=0)
+            partnered(seat, checkpoint.name, tokenizer, protocol, note=note, attempts=0)
         )
 
 
 @contextmanager
 def chat_as_user(
-    job: Path, model: str | None, *, keys: Path, network: Network | None, note: Note
+    job: Path,
+    model: str | None,
+    protocol: ChatProtocol,
+    *,
+    keys: Path,
+    network: Network | None,
+    note: Note,
 ) -> Iterator[Partner]:
     """Be the user of a chat whose owner and dealer are elsewhere.
 
@@ -99,7 +126,8 @@ def chat_as_user(
     """
     found = load_chat(job)
     checkpoint = open_checkpoint(find_model(model))
-    checkpoint.check_memory(free_memory_bytes(), bytes_per_weight=USER_BYTES)
+    needed = SEALED_USER_BYTES if protocol.is_sealed else USER_BYTES
+    checkpoint.check_memory(free_memory_bytes(), bytes_per_weight=needed)
     tokenizer = checkpoint.tokenizer()
     with ExitStack() as stack:
         address = found.own_address("user")
@@ -112,7 +140,13 @@ def chat_as_user(
         )
         yield stack.enter_context(
             partnered(
-                seat, checkpoint.name, tokenizer, note=note, attempts=_ATTEMPTS, network=network
+                seat,
+                checkpoint.name,
+                tokenizer,
+                protocol,
+                note=note,
+                attempts=_ATTEMPTS,
+                network=network,
             )
         )
 
@@ -122,6 +156,7 @@ def partnered(
     seat: ChatSeat,
     name: str,
     tokenizer: Tokenizer,
+    protocol: ChatProtocol,
     *,
     note: Note,
     attempts: int,
@@ -129,25 +164,33 @@ def partnered(
 ) -> Iterator[Partner]:
     """Connect as the user, and leave in good order, or with a reason."""
 
-    def meet() -> AbstractContextManager[Session]:
-        return joined(
+    @contextmanager
+    def meet() -> Iterator[Session]:
+        with joined(
             seat.me,
             seat.meeting(),
             peers=seat.job.peers(seat.me),
             identity=seat.identity,
             listener=seat.listener,
             progress=Progress(lambda stage, done, total: note("user", stage)),
-        )
+        ) as session:
+            protocol.agree(session)
+            yield session
+
+    enter = _enter(protocol, network, note)
+
+    def enter_checked(session: Session, architecture: Architecture, memories: Any) -> SessionVoice:
+        # Before the owner is told to send its weights. Memories are of the voice's own kind: Any.
+        check_vocabulary(tokenizer, architecture.vocab)
+        return enter(session, architecture, memories)
 
     voice = SteadyVoice(
         meet,
-        on_wait=lambda seconds: _note_wait(note, seconds),
-        on_break=lambda error: note("user", f"{error}; meeting again"),
+        enter_checked,
+        on_break=lambda error: note.tell("user", f"{error}; meeting again"),
         attempts=attempts,
-        network=network,
     )
     try:
-        check_vocabulary(tokenizer, voice.architecture.vocab)
         yield Partner(name=name, voice=voice, tokenizer=tokenizer)
     except BaseException:
         voice.fail()
@@ -155,11 +198,30 @@ def partnered(
     voice.close()
 
 
-def _note_wait(note: Note, seconds: float) -> None:
-    """Say that the dealer is slow, at growing intervals."""
-    passed = [limit for limit in _WAITS_S if seconds >= limit]
-    if passed:
-        note("user", f"has waited for the dealer for more than {passed[-1]} s")
+def _enter(protocol: ChatProtocol, network: Network | None, note: Note) -> Enter:
+    match protocol.name:
+        case "sealed":
+            return enter_sealed(on_wait=_waiting(note, "the others"), reveal=protocol.reveal)
+        case "floating":
+            return enter_floating(on_wait=_waiting(note, "the others"), ratio=protocol.ratio)
+        case "permuted":
+            return enter_private(
+                on_wait=_waiting(note, "the dealer"), network=network, counts=protocol.counts
+            )
+
+
+def _waiting(note: Note, whom: str) -> Callable[[float], None]:
+    """Return what says at growing intervals that somebody is slow, in every wait anew."""
+    told = 0
+
+    def wait(seconds: float) -> None:
+        nonlocal told
+        passed = max((limit for limit in _WAITS_S if seconds >= limit), default=0)
+        if passed > told:
+            note.tell("user", f"has waited for {whom} for more than {passed} s")
+        told = passed
+
+    return wait
 
 
 def _command(job: Path, role: str, keys: Path, *more: str) -> list[str]:

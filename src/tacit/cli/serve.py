@@ -247,7 +247,7 @@ def _answered(post: Post, tally: Tally) -> tuple[Leak, ...]:
 def _metrics(post: Post, tally: Tally) -> tuple[Metric, ...]:
     if post.me != post.job.roles.first:
         return ()
-    runs = sum(times for _, times in tally.runs.values())
+    runs = sum(times for size, (_, times) in tally.runs.items() if size)
     return (
         Metric(name="questions answered", value=float(tally.questions), unit=""),
         Metric(name="rows answered", value=float(tally.rows), unit=""),

@@ -6,15 +6,30 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from tacit.cli.chat_job import ChatJob, load_chat, patient
+from tacit.cli.chat_protocol import ChatProtocol
 from tacit.cli.models import find_model, free_memory_bytes
 from tacit.crypto import Identity, load_identity
 from tacit.errors import ConfigError, PartyError
-from tacit.llm import OWNER_BYTES, announce, hear, open_checkpoint
+from tacit.llm import OWNER_BYTES, LanguageModel, announce, hear, open_checkpoint
+from tacit.llm.floating import (
+    FloatingVault,
+    open_floating_vault,
+    serve_floating_dealer,
+    serve_floating_owner,
+)
 from tacit.llm.private import OwnerVault, open_vault, serve_dealer, serve_owner
+from tacit.llm.sealed import (
+    SEALED_OWNER_BYTES,
+    SealedVault,
+    open_sealed_vault,
+    serve_sealed_dealer,
+    serve_sealed_owner,
+)
 from tacit.party import Listener, Meeting, Progress, Session, StatusPipe, joined, watch_parent
 from tacit.transport import listen
 
@@ -63,23 +78,33 @@ def own_identity(job: ChatJob, me: str, keys: Path) -> Identity:
     return identity
 
 
-def program_of(role: ServingRole, model: str | None) -> Callable[[], Program]:
+def program_of(
+    role: ServingRole, model: str | None, protocol: ChatProtocol
+) -> Callable[[], Program]:
     """Return a maker of what a role does in a session; the owner's model is read and checked here.
 
     Each user gets a program of its own, so that none can ask for a conversation of another.
     """
     if role == "dealer":
-        return lambda: _deal
+        return lambda: partial(_deal, protocol)
     checkpoint = open_checkpoint(find_model(model))
     checkpoint.tokenizer()
-    checkpoint.check_memory(free_memory_bytes(), bytes_per_weight=OWNER_BYTES)
-    vault = open_vault(checkpoint.load())
+    needed = SEALED_OWNER_BYTES if protocol.is_sealed else OWNER_BYTES
+    checkpoint.check_memory(free_memory_bytes(), bytes_per_weight=needed)
+    return _owner_program(checkpoint.load(), protocol)
 
-    def make() -> Program:
-        own = replace(vault, conversations={})
-        return lambda session: _own(session, own)
 
-    return make
+def _owner_program(model: LanguageModel, protocol: ChatProtocol) -> Callable[[], Program]:
+    match protocol.name:
+        case "sealed":
+            sealed = open_sealed_vault(model, reveal=protocol.reveal)
+            return lambda: partial(_own, protocol, replace(sealed, conversations={}))
+        case "floating":
+            floating = open_floating_vault(model, ratio=protocol.ratio)
+            return lambda: partial(_own, protocol, floating)
+        case "permuted":
+            vault = open_vault(model, counts=protocol.counts)
+            return lambda: partial(_own, protocol, replace(vault, conversations={}))
 
 
 def attend(seat: ChatSeat, program: Program, listener: Listener) -> None:
@@ -97,12 +122,18 @@ def attend(seat: ChatSeat, program: Program, listener: Listener) -> None:
 
 
 def serve_once(
-    path: Path, role: ServingRole, *, model: str | None, keys: Path, note: Callable[[str], None]
+    path: Path,
+    role: ServingRole,
+    *,
+    model: str | None,
+    keys: Path,
+    protocol: ChatProtocol,
+    note: Callable[[str], None],
 ) -> None:
     """Take part in one chat from this host, and leave when its user does."""
     job = load_chat(path)
     identity = own_identity(job, role, keys)
-    make = program_of(role, model)
+    make = program_of(role, model, protocol)
     address = job.own_address(role)
     with ExitStack() as stack:
         listener = None if address is None else stack.enter_context(listen(*address))
@@ -122,6 +153,7 @@ def serve_child(
     *,
     model: str | None,
     keys: Path,
+    protocol: ChatProtocol,
     listen_fd: int,
     pipe: StatusPipe,
 ) -> None:
@@ -130,7 +162,7 @@ def serve_child(
     job = load_chat(path)
     with socket.socket(fileno=listen_fd) as listener:
         pipe.send("stage", stage="load")
-        make = program_of(role, model)
+        make = program_of(role, model, protocol)
         seat = ChatSeat(
             job=job,
             me=role,
@@ -148,6 +180,7 @@ def serve_many(
     *,
     model: str | None,
     keys: Path,
+    protocol: ChatProtocol,
     note: Callable[[str], None],
 ) -> None:
     """Serve the users of several chats at once, one file each, again and again.
@@ -156,7 +189,7 @@ def serve_many(
         TacitError: something that will not be better the next time, such as a wrong key file.
     """
     jobs = {path: load_chat(path) for path in paths}
-    make = program_of(role, model)
+    make = program_of(role, model, protocol)
     failures: queue.Queue[BaseException] = queue.Queue()
     with ExitStack() as stack:
         for path, job in jobs.items():
@@ -214,10 +247,28 @@ class _Loop:
             self._note(f"{self._name}: a user is here")
 
 
-def _own(session: Session, vault: OwnerVault) -> None:
-    announce(session, vault.ring.architecture)
-    serve_owner(session, vault)
+def _own(
+    protocol: ChatProtocol, vault: OwnerVault | SealedVault | FloatingVault, session: Session
+) -> None:
+    protocol.agree(session)
+    if isinstance(vault, OwnerVault):
+        announce(session, vault.ring.architecture)
+        serve_owner(session, vault)
+        return
+    announce(session, vault.architecture)
+    if isinstance(vault, SealedVault):
+        serve_sealed_owner(session, vault)
+    else:
+        serve_floating_owner(session, vault)
 
 
-def _deal(session: Session) -> None:
-    serve_dealer(session, hear(session, "owner"))
+def _deal(protocol: ChatProtocol, session: Session) -> None:
+    protocol.agree(session)
+    architecture = hear(session, "owner")
+    match protocol.name:
+        case "sealed":
+            serve_sealed_dealer(session, architecture, reveal=protocol.reveal)
+        case "floating":
+            serve_floating_dealer(session, architecture, ratio=protocol.ratio)
+        case "permuted":
+            serve_dealer(session, architecture, counts=protocol.counts)

@@ -18,6 +18,7 @@ from tacit.cli.predict_job import RingTable
 from tacit.cli.toml import Problem, RefusedError
 from tacit.learn.training import Holding, Model, Optimiser, TrainTask, make_model, parse_layers
 from tacit.mpc import Roles, find_protocol
+from tacit.mpc.mixing import spell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,16 +109,26 @@ class TrainingTable:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainProtection:
-    """[protocol]: how secrets are protected, and what is revealed to whom."""
+    """[protocol]: how secrets are protected, and what is revealed to whom.
+
+    ``layers`` gives kinds of functions (activations, norms, softmax) protocols of their own.
+    """
 
     kind: str
     dealer: str
+    layers: Mapping[str, str] = field(default_factory=dict)
     compute: tuple[str, ...] | None = None
     show_to: tuple[str, ...] = ()
     give_to: tuple[str, ...] = ()
 
+    @property
+    def spelled(self) -> str:
+        """Return the protocol with those of kinds of functions, as `find_protocol` reads it."""
+        return spell(self.kind, self.layers)
+
     def __post_init__(self) -> None:
         check_protocol(self.kind)
+        check_protocol(self.spelled, key="layers")
         if self.compute is not None and len(self.compute) != 2:
             text = f"wanted the names of two parties, got {list(self.compute)}"
             raise RefusedError(Problem("compute", text))
@@ -159,7 +170,7 @@ class TrainJob(Job):
             "data owner": party in self.data.owners,
             "computes": party in self.roles.computing,
             "dealer": is_dealer,
-            "helper": is_dealer and find_protocol(self.protocol.kind).helper_is_online,
+            "helper": is_dealer and find_protocol(self.protocol.spelled).helper_is_online,
         }
         return ", ".join(duty for duty, has_it in duties.items() if has_it)
 
@@ -180,7 +191,7 @@ class TrainJob(Job):
         return TrainTask(
             name=self.job.name,
             roles=self.roles,
-            protocol=self.protocol.kind,
+            protocol=self.protocol.spelled,
             model=self.make_model(inputs),
             holdings=holdings,
             split=self.data.split,

@@ -2,8 +2,7 @@
 
 import json
 import re
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -23,9 +22,12 @@ from tacit.verify import (
     Certificate,
     Counterexample,
     Ensemble,
+    Inquiry,
+    Timed,
     Verdict,
     load_ensemble,
-    verify,
+    verify_each,
+    verify_on_ray,
 )
 
 
@@ -44,6 +46,11 @@ class Question:
     """Height and width, e.g. ``28x28``, if the features are the pixels of an image."""
     importance: int = 0
     """How many rows to find robust feature sets for."""
+    beside: tuple[Path, ...] = ()
+    """Models of other sizes, asked about the same rows."""
+    workers: int = 1
+    ray: str | None = None
+    """The address of a Ray cluster that does the work instead of this machine."""
 
     def __post_init__(self) -> None:
         if not self.eps >= 0:
@@ -66,6 +73,18 @@ class Tally:
     """Rows that are predicted rightly and proved robust."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """What was found about all rows with a model of some size."""
+
+    name: str
+    trees: int
+    depth: int
+    tally: Tally
+    median_ms: float
+    p95_ms: float
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Answers:
     """The model, the rows and what was found about each."""
@@ -78,7 +97,7 @@ class Answers:
     labels: np.ndarray | None
     verdicts: tuple[Verdict, ...]
     times_ms: tuple[float, ...]
-    """Without the first row's, if there are others: it may have compiled the search."""
+    """Processor time; without the first row's, if there are others: it may have compiled."""
     usage: Usage
     progress: Progress
 
@@ -92,6 +111,8 @@ class Findings:
     median_ms: float
     slowest_ms: float
     shifts: dict[int, list[float]]
+    sizes: tuple[Size, ...]
+    """The model and those beside it, by depth and number of trees; empty if it is alone."""
     answers: Answers
 
     @property
@@ -110,14 +131,16 @@ def answer(question: Question, console: Console) -> Findings:
     shape = _find_shape(question, data)
     x = data.features[: question.rows].reshape(-1, int(np.prod(data.features.shape[1:])))
     labels = data.labels[: question.rows] if data.is_labelled else None
-    budget = Budget(seconds=question.seconds)
-    verdicts, times = [], []
     with progress.stage("verify"):
-        for row in track(x, "verifying", console=console, disable=not console.is_terminal):
-            begun = time.perf_counter()
-            verdicts.append(verify(ensemble, row, question.eps, rho=question.rho, budget=budget))
-            times.append(1e3 * (time.perf_counter() - begun))
-    times = times[1:] or times
+        timed = list(_ask(question, ensemble, x, console))
+    verdicts, times = [one.verdict for one in timed], _times(timed)
+    sizes = []
+    if question.beside:
+        sizes.append(_size(question.model, ensemble, timed, labels))
+        with progress.stage("verify other sizes"):
+            for path in question.beside:
+                other = load_ensemble(path)
+                sizes.append(_size(path, other, list(_ask(question, other, x, console)), labels))
     return Findings(
         eps=question.eps,
         groups=_groups(ensemble, verdicts, labels),
@@ -128,6 +151,7 @@ def answer(question: Question, console: Console) -> Findings:
             for number, one in enumerate(verdicts)
             if isinstance(one, Counterexample)
         },
+        sizes=tuple(sorted(sizes, key=lambda one: (one.depth, one.trees))),
         answers=Answers(
             ensemble=ensemble,
             rows=x,
@@ -139,6 +163,39 @@ def answer(question: Question, console: Console) -> Findings:
             usage=usage,
             progress=progress,
         ),
+    )
+
+
+def _ask(
+    question: Question, ensemble: Ensemble, rows: np.ndarray, console: Console
+) -> Iterator[Timed]:
+    """Verify the rows where the question says, with a progress bar."""
+    budget = Budget(seconds=question.seconds)
+    inquiry = Inquiry(question.eps, rho=question.rho, budget=budget)
+    if question.ray is None:
+        answers = verify_each(ensemble, rows, inquiry, workers=question.workers)
+    else:
+        answers = verify_on_ray(ensemble, rows, inquiry, address=question.ray)
+    hidden = not console.is_terminal
+    yield from track(answers, "verifying", total=len(rows), console=console, disable=hidden)
+
+
+def _times(timed: Sequence[Timed]) -> list[float]:
+    times = [1e3 * one.seconds for one in timed]
+    return times[1:] or times
+
+
+def _size(
+    path: Path, ensemble: Ensemble, timed: Sequence[Timed], labels: np.ndarray | None
+) -> Size:
+    median, p95 = np.quantile(_times(timed), [0.5, 0.95]).tolist()
+    return Size(
+        name=path.name,
+        trees=ensemble.n_trees,
+        depth=ensemble.depth,
+        tally=_groups(ensemble, [one.verdict for one in timed], labels)[0],
+        median_ms=median,
+        p95_ms=p95,
     )
 
 
@@ -197,6 +254,7 @@ def write_findings(findings: Findings, path: Path) -> None:
     told = {one.name: getattr(findings, one.name) for one in fields(findings)}
     del told["answers"]
     told["groups"] = [asdict(group) for group in findings.groups]
+    told["sizes"] = [asdict(size) for size in findings.sizes]
     write_text(path, json.dumps(told, indent=1))
 
 

@@ -1,5 +1,6 @@
 """``tacit verify``, as click sees it."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,8 @@ _PATH = click.Path(path_type=Path)
     epilog="\b\nExamples:\n"
     "  tacit verify model.json patients.csv --label diagnosis --eps 0.05\n"
     "  tacit verify model.ubj digits.npz --label y --eps 0.05 --html page.html --importance 50\n"
-    "  tacit verify model.ubj rows.npz --eps 0.3 --out found.json --claim 0.9 --label y"
+    "  tacit verify model.ubj rows.npz --eps 0.3 --out found.json --claim 0.9 --label y\n"
+    "  tacit verify big.ubj rows.npz --eps 0.3 --label y --beside small.ubj --html sizes.html"
 )
 @click.argument("model", type=_PATH)
 @click.argument("data", type=_PATH)
@@ -36,13 +38,28 @@ _PATH = click.Path(path_type=Path)
     default=0,
     help="For the report: find robust feature sets of the first so many rows.",
 )
+@click.option(
+    "--beside",
+    type=_PATH,
+    multiple=True,
+    help="Another model for the same rows, to see what trees and depth do; may be repeated.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    default=lambda: len(os.sched_getaffinity(0)),
+    show_default="all cores",
+    help="Rows verified at once.",
+)
+@click.option("--ray", metavar="ADDRESS", help="Verify on a Ray cluster, e.g. auto or local.")
 @click.pass_obj
 def verify(
     edge: "Edge", /, claim: float | None, out: Path | None, html: Path | None, **asked: Any
 ) -> None:
     """Prove which rows of DATA keep their class under MODEL.
 
-    MODEL is an XGBoost (.json, .ubj) or LightGBM (text) file, DATA a .csv, .npz or .parquet.
+    MODEL is an XGBoost (.json, .ubj) or LightGBM (text) file, or one of any library saved by
+    tacit.verify.save_ensemble; DATA is a .csv, .npz or .parquet.
     Every answer is exact: a proof, a counterexample, or, after the budget, unknown.
     """
     from tacit.cli.verify import Question, answer, check_claim, show, write_findings

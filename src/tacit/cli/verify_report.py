@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import track
 
 from tacit import __version__
-from tacit.cli.verify import Answers, Findings, Question, Tally
+from tacit.cli.verify import Answers, Findings, Question, Size, Tally
 from tacit.cli.verify_pictures import draw_attacks, draw_importance
 from tacit.report import write
 from tacit.result import Claim, Cost, Curve, Metric, Picture, Result, Sheet
@@ -52,12 +52,13 @@ def make_result(question: Question, findings: Findings, console: Console) -> Res
         leakage=(),
         claims=(_claim(findings),),
         utility=tuple(_metrics(findings)),
-        curves=(_spread(answers.times_ms),),
+        curves=(_spread(answers.times_ms), *_size_curves(findings.sizes)),
         pictures=(*draw_attacks(answers), *explained[0]),
         sheets=(*_sheets(findings), *explained[1]),
         notes=(
             "Robustness around these rows says nothing about other rows, nor about privacy.",
-            "Times are of the search alone, without the first row, which may have compiled it.",
+            "Times are processor time of one row's search, without the first row, which may have "
+            "compiled it.",
         ),
     )
 
@@ -125,6 +126,52 @@ def _spread(times_ms: Sequence[float]) -> Curve:
     )
 
 
+def _size_curves(sizes: Sequence[Size]) -> Iterator[Curve]:
+    """Draw what the number of trees does, one line per depth."""
+    for depth in sorted({one.depth for one in sizes}):
+        same = [one for one in sizes if one.depth == depth]
+        for title, y_label, read in _SIZE_QUANTITIES:
+            yield Curve(
+                title=title,
+                x_label="trees",
+                y_label=y_label,
+                name=f"depth {depth}",
+                points=tuple((float(one.trees), read(one)) for one in same),
+            )
+
+
+def _share_robust(size: Size) -> float:
+    return size.tally.robust / max(size.tally.rows, 1)
+
+
+def _median(size: Size) -> float:
+    return size.median_ms
+
+
+_SIZE_QUANTITIES = (
+    ("Robustness against trees × depth", "share of rows proved robust", _share_robust),
+    ("Time against trees × depth", "milliseconds per row, median", _median),
+)
+
+
+def _size_sheet(sizes: Sequence[Size]) -> Sheet:
+    return Sheet(
+        title="Effect of trees × depth",
+        heads=(
+            *("model", "#trees", "#depth", "#right", "#robust", "#fragile", "#unknown"),
+            *("#verified", "#median ms", "#p95 ms"),
+        ),
+        rows=tuple(
+            (
+                *(one.name, str(one.trees), str(one.depth), *_cells(one.tally)[2:]),
+                *(f"{one.median_ms:.3g}", f"{one.p95_ms:.3g}"),
+            )
+            for one in sizes
+        ),
+        caption="The same rows and the same radius for every model.",
+    )
+
+
 def _sheets(findings: Findings) -> Iterator[Sheet]:
     answers = findings.answers
     yield Sheet(
@@ -133,6 +180,8 @@ def _sheets(findings: Findings) -> Iterator[Sheet]:
         rows=tuple(_cells(group) for group in findings.groups),
         caption="robust: proved; fragile: a counterexample was replayed; verified: right, robust",
     )
+    if findings.sizes:
+        yield _size_sheet(findings.sizes)
     times = np.quantile(answers.times_ms, QUANTILES)
     yield Sheet(
         title="Time per row",

@@ -80,8 +80,24 @@ def perplexity(model: LanguageModel, ids: Sequence[int]) -> float:
     return math.exp(functional.cross_entropy(scores, torch.tensor(ids[1:])).item())
 
 
+def streams(model: LanguageModel, ids: Sequence[int]) -> list[Tensor]:
+    """Return what every layer reads, and what the last norm does, (tokens, width) each."""
+    found: list[Tensor] = []
+    _hidden(model, ids, Cache(), found.append)
+    return found
+
+
+def _skip(x: Tensor) -> None:
+    """Take no note of a stream."""
+
+
 @torch.no_grad()
-def _hidden(model: LanguageModel, ids: Sequence[int], cache: Cache) -> Tensor:
+def _hidden(
+    model: LanguageModel,
+    ids: Sequence[int],
+    cache: Cache,
+    note: Callable[[Tensor], None] = _skip,
+) -> Tensor:
     a, w = model.architecture, model.weights
     _check_ids(a, ids, cache)
     start, count = cache.length, len(ids)
@@ -92,7 +108,9 @@ def _hidden(model: LanguageModel, ids: Sequence[int], cache: Cache) -> Tensor:
         x = x + w["positions"][start : start + count]
     sight = _see(a, start, count, cache.prompt)
     for i in range(a.layers):
+        note(x)
         x = _block(model, i, x, cache, sight)
+    note(x)
     cache.length += count
     return norm(model, "norm", x)
 

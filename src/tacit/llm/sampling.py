@@ -1,8 +1,8 @@
 """Choose the next token from its scores.
 
 The scores may lie in any order: in a private chat the user sees them permuted and chooses a
-*place*, an index into an order that it does not know. Nothing here needs the order, except that
-a repetition penalty has to be told the places of the tokens that came before.
+*place*, an index into an order that it does not know. Nothing here needs the order; a repetition
+penalty is told the places of the tokens that came before.
 """
 
 import hashlib
@@ -60,9 +60,17 @@ class Sampling:
         return self.repetition_penalty != 1.0
 
 
+def generator(sampling: Sampling) -> Prg:
+    """Return what draws: the same for the same seed, the system's entropy without one."""
+    if sampling.seed is None:
+        return Prg.from_os()
+    digest = hashlib.sha256(f"tacit sampling {sampling.seed}".encode()).digest()
+    return Prg(digest[:KEY_BYTES])
+
+
 def chooser(sampling: Sampling) -> Chooser:
     """Return a function that chooses places, drawing anew at every call."""
-    prg = Prg.from_os() if sampling.seed is None else _seeded(sampling.seed)
+    prg = generator(sampling)
 
     def choose_next(scores: Tensor, earlier: Collection[Place] = ()) -> Place:
         return choose(scores, sampling, prg, earlier=earlier)
@@ -83,7 +91,11 @@ def choose(
     """
     if scores.ndim != 1 or not bool(torch.isfinite(scores).all()):
         raise DataError(f"scores must be finite and of shape (vocab,), got {tuple(scores.shape)}")
-    scores = _penalise(scores.double(), sampling.repetition_penalty, earlier)
+    scores = scores.double()
+    if sampling.needs_places and earlier:
+        is_earlier = torch.zeros(len(scores), dtype=torch.bool)
+        is_earlier[torch.tensor(list(earlier))] = True
+        scores = penalise(scores, is_earlier, sampling.repetition_penalty)
     if sampling.temperature == 0:
         return Place(int(scores.argmax()))
     kept, places = scores.sort(descending=True, stable=True)
@@ -94,12 +106,10 @@ def choose(
     return Place(int(places[_draw(odds, prg)]))
 
 
-def _penalise(scores: Tensor, penalty: float, earlier: Collection[Place]) -> Tensor:
-    if penalty == 1.0 or not earlier:
-        return scores
-    index = torch.tensor(sorted(set(earlier)))
-    seen = scores[index]
-    return scores.index_put((index,), torch.where(seen > 0, seen / penalty, seen * penalty))
+def penalise(scores: Tensor, is_earlier: Tensor, penalty: float) -> Tensor:
+    """Divide positive and multiply negative scores of the tokens that came before."""
+    punished = torch.where(scores > 0, scores / penalty, scores * penalty)
+    return torch.where(is_earlier, punished, scores)
 
 
 def _nucleus(odds: Tensor, top_p: float) -> Tensor:
@@ -113,7 +123,3 @@ def _draw(odds: Tensor, prg: Prg) -> int:
     edges = odds.cumsum(0)
     mark = int(prg.below(1 << _FRACTION_BITS, 1)) / (1 << _FRACTION_BITS) * float(edges[-1])
     return min(int(torch.searchsorted(edges, mark, right=True)), len(odds) - 1)
-
-
-def _seeded(seed: int) -> Prg:
-    return Prg(hashlib.sha256(f"tacit sampling {seed}".encode()).digest()[:KEY_BYTES])

@@ -3,49 +3,111 @@
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
+from typing import Any, Protocol
 
 from tacit.errors import DisagreementError, FrameError, HandshakeError, PartyError
 from tacit.llm.announce import hear
 from tacit.llm.architecture import Architecture
-from tacit.llm.dialogue import Spent
+from tacit.llm.dialogue import Spent, Voice
+from tacit.llm.floating import FloatingClient, FloatingMemory
+from tacit.llm.hushed import StepVoice
 from tacit.llm.private import Client, MaskedWeights, Memory, Network
 from tacit.llm.sampling import Sampling
+from tacit.llm.sealed import Reveal, SealedClient, SealedMemory
 from tacit.llm.veiled import PrivateVoice, Wait
 from tacit.party import Session, merge
 
 Meet = Callable[[], AbstractContextManager[Session]]
 """Connects to the owner and the dealer."""
 
+
+class SessionVoice(Voice, Protocol):
+    """A voice of one session, and what another session needs to go on."""
+
+    @property
+    def memories(self) -> tuple[Any, ...]:  # each kind of voice has memories of its own
+        """Return what is kept of the conversations."""
+        ...
+
+    def close(self) -> None:
+        """Leave in good order, at all parties."""
+        ...
+
+
+Enter = Callable[[Session, Architecture, tuple[Any, ...]], SessionVoice]
+"""Makes the voice of a new session, out of what was kept from the one before."""
+
+
+def enter_private(*, on_wait: Wait, network: Network | None = None, counts: bool = True) -> Enter:
+    """Speak through `tacit.llm.private`; masked weights are kept from session to session.
+
+    ``network`` describes the link to the owner; which messages are sent depends on it. Without
+    ``counts``, which all three must leave out alike, no repetition penalty is offered.
+    """
+    known: MaskedWeights | None = None
+
+    def enter(
+        session: Session, architecture: Architecture, memories: tuple[Memory, ...]
+    ) -> PrivateVoice:
+        nonlocal known
+        # Whether or not a penalty is used: the owner must not learn that from them.
+        client = Client(session, architecture, known=known, network=network, counts=counts)
+        known = client.masked
+        return PrivateVoice(client, architecture, on_wait=on_wait, memories=memories)
+
+    return enter
+
+
+def enter_sealed(*, on_wait: Wait, reveal: Reveal = "token") -> Enter:
+    """Speak through `tacit.llm.sealed`."""
+
+    def enter(
+        session: Session, architecture: Architecture, memories: tuple[SealedMemory, ...]
+    ) -> StepVoice[SealedMemory]:
+        client = SealedClient(session, architecture, reveal=reveal)
+        return StepVoice(client, SealedMemory, on_wait=on_wait, memories=memories)
+
+    return enter
+
+
+def enter_floating(*, on_wait: Wait, ratio: float = 100.0) -> Enter:
+    """Speak through `tacit.llm.floating`; nothing is kept from one session for the next."""
+
+    def enter(
+        session: Session, architecture: Architecture, memories: tuple[FloatingMemory, ...]
+    ) -> StepVoice[FloatingMemory]:
+        client = FloatingClient(session, architecture, ratio=ratio)
+        return StepVoice(client, FloatingMemory, on_wait=on_wait)
+
+    return enter
+
+
 _FINAL = (DisagreementError, FrameError, HandshakeError)
 """What a second meeting would not mend."""
 
 
 class SteadyVoice:
-    """Continue texts as `PrivateVoice` does, and go on in a new session when one breaks.
+    """Continue texts as the voice that ``enter`` makes does, and go on when a session breaks.
 
     What the model has read is kept; if the owner has lost it, the text is read again from its
-    beginning. It gives up when ``attempts`` meetings in a row bring no token. ``network``
-    describes the link to the owner; which messages are sent depends on it.
+    beginning. It gives up when ``attempts`` meetings in a row bring no token.
 
-    Guarantee: that of `PrivateVoice`. The owner sees that two sessions are one conversation.
+    Guarantee: that of the voice. The owner sees that two sessions are one conversation.
     """
 
     def __init__(
         self,
         meet: Meet,
+        enter: Enter,
         *,
-        on_wait: Wait,
         on_break: Callable[[PartyError], None],
         attempts: int = 2,
-        network: Network | None = None,
     ) -> None:
         self._meet = meet
+        self._enter = enter
         self._attempts = attempts
-        self._network = network
-        self._on_wait = on_wait
         self._on_break = on_break
-        self._known: MaskedWeights | None = None
-        self._memories: tuple[Memory, ...] = ()
+        self._memories: tuple[Any, ...] = ()  # of the voice's kind
         self._spent = _NOTHING
         self._open()
 
@@ -108,14 +170,10 @@ class SteadyVoice:
         self._session = self._stack.enter_context(self._meet())
         try:
             architecture = hear(self._session, "owner")
-            client = Client(self._session, architecture, known=self._known, network=self._network)
+            self._voice = self._enter(self._session, architecture, self._memories)
         except BaseException:
             self.fail()
             raise
-        self._known = client.masked
-        self._voice = PrivateVoice(
-            client, architecture, on_wait=self._on_wait, memories=self._memories
-        )
 
     def _drop(self, error: PartyError, *, keep: bool) -> None:
         """Leave a broken session, keeping what a new one needs."""

@@ -5,13 +5,11 @@ from contextlib import closing
 
 from torch import Tensor
 
-from tacit.errors import ConfigError
 from tacit.llm.architecture import Architecture
 from tacit.llm.dialogue import Spent
 from tacit.llm.private import Client, Conversation, Memory
-from tacit.llm.sampling import Sampling, chooser
-from tacit.party import Session
-from tacit.result import Leak, Phase
+from tacit.llm.sampling import Sampling, chooser, penalise
+from tacit.llm.spending import Mark, common
 
 Wait = Callable[[float], None]
 """Told now and then for how many seconds material has been waited for."""
@@ -44,7 +42,7 @@ class PrivateVoice:
         self._on_wait = on_wait
         self._memories = list(memories)  # the one used last is last
         self._open: dict[int, Conversation] = {}
-        self._mark = _Mark(client.session)
+        self._mark = Mark(client.session)
 
     @property
     def architecture(self) -> Architecture:
@@ -62,21 +60,25 @@ class PrivateVoice:
         """Yield up to ``limit`` tokens that follow the prompt; ends early at a full context.
 
         Raises:
-            ConfigError: a repetition penalty, which needs to know where earlier tokens stand
-                among scores whose order nobody may tell the user.
+            ConfigError: a repetition penalty, and the session does not show which tokens came
+                before.
         """
-        if sampling.needs_places:
-            raise ConfigError(
-                "a repetition penalty needs the order of the scores, which a private chat hides; "
-                "leave it at 1, or chat with --plain"
-            )
         choose_next = chooser(sampling)
 
         def choose(scores: Tensor) -> int:
             return choose_next(scores, ())
 
+        def adjust(scores: Tensor, counts: Tensor) -> Tensor:
+            return penalise(scores, counts > 0, sampling.repetition_penalty)
+
         conversation, fresh = self._recall(prompt)
-        tokens = conversation.generate(fresh, choose, limit=limit, on_wait=self._on_wait)
+        tokens = conversation.generate(
+            fresh,
+            choose,
+            limit=limit,
+            on_wait=self._on_wait,
+            adjust=adjust if sampling.needs_places else None,
+        )
         with closing(tokens):  # left early, it still ends at a step that the owner is at
             for token in tokens:
                 yield token.id
@@ -89,13 +91,13 @@ class PrivateVoice:
 
     def take_spent(self) -> Spent:
         """Return what the session sent and showed since the last call."""
-        before, self._mark = self._mark, _Mark(self._client.session)
+        before, self._mark = self._mark, Mark(self._client.session)
         return self._mark.since(before)
 
     def _recall(self, prompt: Sequence[int]) -> tuple[Conversation, list[int]]:
         """Return a conversation, taken back to what the prompt begins with, and the rest."""
         conversation = self._choose(prompt)
-        known = _common(conversation.read, prompt[:-1])
+        known = common(conversation.read, prompt[:-1])
         # In ChatGLM the whole prompt is read in both directions, so a longer one is another one.
         if self._architecture.family == "chatglm":
             known = 0
@@ -104,8 +106,8 @@ class PrivateVoice:
 
     def _choose(self, prompt: Sequence[int]) -> Conversation:
         """Return the conversation that this prompt continues, a new one, or the one least used."""
-        best = max(self._memories, key=lambda one: _common(one.read, prompt), default=None)
-        is_ours = best is not None and 2 * _common(best.read, prompt) >= len(best.read)
+        best = max(self._memories, key=lambda one: common(one.read, prompt), default=None)
+        is_ours = best is not None and 2 * common(best.read, prompt) >= len(best.read)
         if best is None or not is_ours:
             is_full = len(self._memories) >= _MOST
             best = self._memories[0] if is_full else None
@@ -116,40 +118,3 @@ class PrivateVoice:
         self._open[used.number] = conversation
         self._memories = [one for one in self._memories if one.number != used.number] + [used]
         return conversation
-
-
-class _Mark:
-    """The meter and the ledger of a session at one moment."""
-
-    def __init__(self, session: Session) -> None:
-        traffic = session.meter.traffic() + session.meter.arrivals()
-        self._bytes: dict[Phase, int] = {"setup": 0, "offline": 0, "online": 0}
-        for one in traffic:
-            self._bytes[one.phase] += one.payload_bytes
-        self._rounds = session.meter.rounds("online")
-        self._leaks = session.ledger.entries()
-
-    def since(self, before: "_Mark") -> Spent:
-        """Return what happened between another mark and this one."""
-        known = {(leak.to, leak.what, leak.why): leak.elements for leak in before._leaks}
-        fresh = [
-            (leak, leak.elements - known.get((leak.to, leak.what, leak.why), 0))
-            for leak in self._leaks
-        ]
-        return Spent(
-            payload_bytes=self._bytes["online"] - before._bytes["online"],
-            offline_bytes=self._bytes["offline"] - before._bytes["offline"],
-            # A round trip is two messages, one after the other.
-            round_trips=(self._rounds - before._rounds + 1) // 2,
-            leaks=tuple(
-                Leak(to=leak.to, what=leak.what, why=leak.why, kind=leak.kind, elements=more)
-                for leak, more in fresh
-                if more > 0
-            ),
-        )
-
-
-def _common(first: Sequence[int], second: Sequence[int]) -> int:
-    """Return how many tokens two texts begin with alike."""
-    pairs = zip(first, second, strict=False)
-    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))

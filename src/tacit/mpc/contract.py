@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError
+from tacit.mpc import narrow
 from tacit.mpc.cost import Round
 from tacit.mpc.randomness import Need, Parts
 from tacit.mpc.share import AnyShare, AnySpec
@@ -112,13 +113,23 @@ class Channel:
         Returns:
             Words whose lowest ``bits`` bits are those of the sum; the rest is meaningless.
         """
-        size = -(-bits // 8)
-        octets = mine.reshape(-1, 1).view(torch.uint8)[:, :size].contiguous()
-        self.send(self.other, octets)
-        theirs = self.recv(self.other, tuple(octets.shape), dtype=torch.uint8)
-        words = torch.zeros((len(octets), 8), dtype=torch.uint8, device=mine.device)
-        words[:, :size] = theirs
-        return mine.reshape(-1) + words.view(torch.int64)[:, 0]
+        size = narrow.size_for(bits)
+        shape, dtype = narrow.wire(mine.numel(), size)
+        self.send(self.other, narrow.cut(mine.reshape(-1), size))
+        theirs = self.recv(self.other, shape, dtype=dtype)
+        return narrow.uncut(theirs, size).add_(mine.reshape(-1)).view(mine.shape)
+
+    def exchange_bits(self, mine: Tensor, count: int) -> Tensor:
+        """Send packed bits, ``count`` in each row of words, and get the other party's.
+
+        Of a few bits per row no more is sent than there is; the rest of such words is zero.
+        """
+        size = narrow.bits_size(mine.numel(), count)
+        if size == narrow.WORD_BYTES * mine.numel():
+            return self.exchange(mine)
+        self.send(self.other, narrow.cut_bits(mine, count))
+        theirs = self.recv(self.other, (size,), dtype=torch.uint8)
+        return narrow.uncut_bits(theirs, mine.shape, count)
 
     def exchange(self, mine: Tensor) -> Tensor:
         """Send my words to the other computing party and get its words of the same shape."""
@@ -167,10 +178,21 @@ class Prepared(Protocol):
 class MpcProtocol:
     """A protocol: its name, what it promises, what it needs of its third party, its kernels.
 
-    ``kernels`` maps an operation to a function from public parameters to a kernel.
+    ``kernels`` maps an operation to a function from public parameters to a kernel; ``families``
+    names protocols that are used instead for some kinds of functions, see `tacit.mpc.mixing`.
     """
 
     name: str
     claims: tuple[Claim, ...]
     helper_is_online: bool
     kernels: Mapping[str, Callable[..., Kernel]]
+    families: Mapping[str, "MpcProtocol"] = field(default_factory=dict)
+
+    def parts(self) -> tuple["MpcProtocol", ...]:
+        """List the protocol and those of families."""
+        return self, *self.families.values()
+
+    @property
+    def shows_values(self) -> bool:
+        """Tell whether somebody computes functions on values in the clear."""
+        return any("rowwise" in one.kernels for one in self.parts())

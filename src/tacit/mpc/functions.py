@@ -149,19 +149,21 @@ def layer_norm(ops: Primitives[V], x: V, *, eps: float) -> V:
 def _normalised(ops: Primitives[V], rows: V, eps: float) -> V:
     """Divide rows by the root of their mean square."""
     shape = ops.shape(rows)
-    # Numbers of a small bound are enlarged first, which costs nothing: the inverse root begins
-    # at 2^-8, and enlarging moves that towards smaller rows.
+    # Numbers of a small bound are enlarged first: the inverse root begins at 2^-8, and enlarging
+    # moves that towards smaller rows. Squares are enlarged after they are added up, as their sum
+    # then has room in the word and need not be rescaled one by one.
     factor = 2 ** max(0, floor(log2(ENLARGED / ops.number(rows, "normalising").bound)))
-    rows = ops.scale(rows, factor)
-    mean = ops.scale(ops.total(ops.square(rows), dim=-1), 1 / shape[-1])
+    mean = ops.scale(ops.total(ops.square(rows), dim=-1), factor**2 / shape[-1])
     inverse = rsqrt(ops, ops.shift(mean, eps * factor**2))
-    return _stated(ops, ops.mul(rows, ops.reshape(inverse, (*shape[:-1], 1))), rows)
+    normal = ops.mul(rows, ops.reshape(inverse, (*shape[:-1], 1)))
+    return _stated(ops, ops.scale(normal, factor), rows, factor)
 
 
-def _stated(ops: Primitives[V], normal: V, rows: V) -> V:
+def _stated(ops: Primitives[V], normal: V, rows: V, factor: int) -> V:
     """Bound normalised rows by √n, and by what the error of the inverse root can add to it."""
     spec = ops.number(rows, "normalising")
-    return ops.restate(normal, bound=1.01 * sqrt(spec.shape[-1]) + 2.0**-12 * spec.bound)
+    off = 2.0**-12 * factor * spec.bound
+    return ops.restate(normal, bound=1.01 * sqrt(spec.shape[-1]) + off)
 
 
 def rsqrt_below(ops: Primitives[V], x: V) -> V:

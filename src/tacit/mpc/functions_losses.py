@@ -19,7 +19,7 @@ def cross_entropy(ops: Primitives[V], logits: V, labels: V) -> V:
     _check_same(ops, logits, labels)
     shape = ops.shape(logits)
     rows = ops.reshape(ops.mul(labels, functions.log_softmax(ops, logits, dim=-1)), (-1,))
-    return ops.scale(ops.sum(rows, dim=0), -shape[-1] / ops.shape(rows)[0])
+    return ops.scale(ops.total(rows, dim=0), -shape[-1] / ops.shape(rows)[0])
 
 
 def binary_cross_entropy(ops: Primitives[V], logits: V, labels: V) -> V:
@@ -32,7 +32,7 @@ def binary_cross_entropy(ops: Primitives[V], logits: V, labels: V) -> V:
     logits = ops.settle(logits)
     losses = ops.sub(ops.elementwise("softplus", logits), ops.mul(logits, labels))
     flat = ops.reshape(losses, (-1,))
-    return ops.scale(ops.sum(flat, dim=0), 1 / ops.shape(flat)[0])
+    return ops.scale(ops.total(flat, dim=0), 1 / ops.shape(flat)[0])
 
 
 def embedding(ops: Primitives[V], table: V, ids: V) -> V:

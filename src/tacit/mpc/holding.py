@@ -91,9 +91,15 @@ class Holding(ABC, Generic[V]):
         return held
 
     def note_input(self, value: V, name: str, owner: Party | None) -> None:
-        """Note the name of an input, and which computing party knows it."""
-        self.notes.put(value, "name", name)
+        """Note the name of an input of a computing party, and which party that is."""
+        # Somebody else's input has other halves in every run: nobody can see whether it changed.
+        if owner is not None:
+            self.note_name(value, name)
         self.note_owner(value, owner)
+
+    def note_name(self, value: V, name: str) -> None:
+        """Note the name under which a value can be kept for later runs."""
+        self.notes.put(value, "name", name)
 
     def note_owner(self, value: V, owner: Party | None) -> None:
         """Note which computing party knows a value, because it is its input."""

@@ -7,15 +7,23 @@ before they are sent, and a sum that is known to be small is read from its lowes
 import torch
 from torch import Tensor
 
+from tacit import ring
 from tacit.mpc.share import Spec
 
 WORD_BYTES = 8
+_FEW_BITS = 32
 _PLANES = ((4, torch.int32), (2, torch.int16), (1, torch.uint8))
 
 
 def size_of(spec: Spec) -> int:
     """Return how many bytes hold every value with its sign: 4 to 8."""
     return max(4, -(-(spec.largest.bit_length() + 1) // 8))
+
+
+def size_for(bits: int) -> int:
+    """Return in how many bytes so many bits travel: not 7, which takes longer than it saves."""
+    size = -(-bits // 8)
+    return WORD_BYTES if size > 6 else size
 
 
 def cut(words: Tensor, size: int) -> Tensor:
@@ -54,6 +62,29 @@ def settle(words: Tensor, size: int) -> Tensor:
 def wire(count: int, size: int) -> tuple[tuple[int, ...], torch.dtype]:
     """Return the shape and type under which so many cut words travel."""
     return ((count,), torch.int64) if size == WORD_BYTES else ((count * size,), torch.uint8)
+
+
+def bits_size(words: int, count: int) -> int:
+    """Return how many bytes words take of which the lowest ``count`` bits matter; see `cut_bits`.
+
+    Words of which half or more is in use, or rows of several words, are sent as they are.
+    """
+    return WORD_BYTES * words if count > _FEW_BITS else -(-words * count // 8)
+
+
+def cut_bits(words: Tensor, count: int) -> Tensor:
+    """Lay the lowest bits of every word end to end."""
+    octets = words.contiguous().view(torch.uint8)
+    bits = ring.unpack_bits(octets, 64 * words.numel()).view(-1, 64)
+    return ring.pack_bits(bits[:, :count])
+
+
+def uncut_bits(octets: Tensor, shape: torch.Size, count: int) -> Tensor:
+    """Undo `cut_bits`; the bits that were not sent are zero."""
+    words = shape.numel()
+    bits = octets.new_zeros((words, 64))
+    bits[:, :count] = ring.unpack_bits(octets, words * count).view(words, count)
+    return ring.pack_bits(bits).view(torch.int64).view(shape)
 
 
 def _parts(size: int, count: int) -> list[tuple[int, torch.dtype, slice]]:

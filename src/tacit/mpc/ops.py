@@ -13,7 +13,7 @@ from tacit.mpc import (
     functions_losses,
     functions_ordering,
 )
-from tacit.mpc.primitives import Pair, Primitives
+from tacit.mpc.primitives import Pair, Primitives, of_family
 
 V = TypeVar("V")
 
@@ -45,6 +45,7 @@ class ProtocolOps(Primitives[V], ABC):
         """Apply log(1 + exp(x))."""
         return self.elementwise("softplus", x)
 
+    @of_family("activations")
     def clamp(self, x: V, low: float, high: float) -> V:
         """Keep values between two public numbers."""
         return functions_curves.clamp(self, x, low=low, high=high)
@@ -53,38 +54,47 @@ class ProtocolOps(Primitives[V], ABC):
         """Evaluate a polynomial with public coefficients, lowest first."""
         return functions_curves.polynomial(self, x, coefficients)
 
+    @of_family("activations")
     def piecewise(self, x: V, breaks: Sequence[float], polynomials: Sequence[Sequence[float]]) -> V:
         """Evaluate polynomials with public coefficients between public breakpoints."""
         return functions_curves.piecewise(self, x, breaks, polynomials)
 
+    @of_family("activations")
     def sign(self, x: V) -> V:
         """Give -1, 0 or 1."""
         return functions_curves.sign(self, x)
 
+    @of_family("activations")
     def max(self, x: V, *, dim: int) -> V:
         """Give the largest element along a dimension, which disappears."""
         return functions.maximum(self, x, dim=dim)
 
+    @of_family("activations")
     def min(self, x: V, *, dim: int) -> V:
         """Give the smallest element along a dimension, which disappears."""
         return functions_ordering.minimum(self, x, dim=dim)
 
+    @of_family("activations")
     def argmax(self, x: V, *, dim: int) -> V:
         """Give the position of the largest element along a dimension, which disappears."""
         return functions_ordering.argmax(self, x, dim=dim)
 
+    @of_family("activations")
     def argmax_one_hot(self, x: V, *, dim: int) -> V:
         """Give 1 at the largest element along a dimension and 0 elsewhere."""
         return functions_ordering.argmax_one_hot(self, x, dim=dim)
 
+    @of_family("activations")
     def one_hot(self, x: V, *, classes: int) -> V:
         """Give 1 at the position that a whole number names, in a new last dimension."""
         return functions_ordering.one_hot(self, x, classes=classes)
 
+    @of_family("activations")
     def sort(self, x: V, *, payload: Sequence[V] = ()) -> tuple[V, ...]:
         """Sort the last dimension, largest first, and carry other tensors along."""
         return functions_ordering.sort(self, x, payload=payload)
 
+    @of_family("activations")
     def top(self, x: V, *, count: int, payload: Sequence[V] = ()) -> tuple[V, ...]:
         """Give the largest elements of the last dimension, and what belongs to them."""
         return functions_ordering.top(self, x, count=count, payload=payload)
@@ -101,10 +111,16 @@ class ProtocolOps(Primitives[V], ABC):
         """State that y is at most ``gain`` times as large as x can be."""
         return functions.within(self, y, x, gain=gain)
 
+    @of_family("activations")
     def cap(self, x: V, *, bound: float) -> V:
         """Saturate at ±bound, unless nothing larger can occur."""
         return functions_curves.cap(self, x, bound=bound)
 
+    def reaches(self, x: V, *, bound: float) -> bool:
+        """Tell whether an element could be larger than ±bound, by what is public about it."""
+        return self.number(x, "bounding").bound > bound
+
+    @of_family("activations")
     def max_pool2d(self, x: V, *, size: Pair, stride: Pair, padding: Pair) -> V:
         """Give the largest element of every window of images."""
         return functions_images.max_pool2d(self, x, size=size, stride=stride, padding=padding)
@@ -117,10 +133,12 @@ class ProtocolOps(Primitives[V], ABC):
         """Convolve series (n, channels, length) with weights (out, channels, length)."""
         return functions_images.conv1d(self, x, weight, stride=stride, padding=padding)
 
+    @of_family("norms")
     def group_norm(self, x: V, *, groups: int, eps: float = 1e-5) -> V:
         """Bring groups of channels to mean 0 and variance 1."""
         return functions_images.group_norm(self, x, groups=groups, eps=eps)
 
+    @of_family("activations")
     def embedding(self, table: V, ids: V) -> V:
         """Read the rows of a table that secret whole numbers name."""
         return functions_losses.embedding(self, table, ids)
@@ -129,54 +147,67 @@ class ProtocolOps(Primitives[V], ABC):
         """Read the rows of a table that one-hot vectors name."""
         return functions_losses.lookup(self, table, hot)
 
+    @of_family("softmax")
     def cross_entropy(self, logits: V, labels: V) -> V:
         """Give the mean cross-entropy of logits and one-hot labels."""
         return functions_losses.cross_entropy(self, logits, labels)
 
+    @of_family("softmax")
     def binary_cross_entropy(self, logits: V, labels: V) -> V:
         """Give the mean binary cross-entropy of logits and labels."""
         return functions_losses.binary_cross_entropy(self, logits, labels)
 
+    @of_family("norms")
     def reciprocal(self, x: V) -> V:
         """Give 1 / x for x of at least 2^-8."""
         return functions.reciprocal(self, x)
 
+    @of_family("norms")
     def rsqrt(self, x: V) -> V:
         """Give 1 / √x for x of at least 2^-8."""
         return functions.rsqrt(self, x)
 
+    @of_family("norms")
     def log(self, x: V) -> V:
         """Give the natural logarithm of x of at least 2^-8."""
         return functions.logarithm(self, x)
 
+    @of_family("softmax")
     def softmax(self, x: V, *, dim: int = -1) -> V:
         """Give exp(x) / Σ exp(x) along a dimension."""
         return functions.softmax(self, x, dim=dim)
 
+    @of_family("norms")
     def layer_norm(self, x: V, *, eps: float = 1e-5) -> V:
         """Bring the last dimension to mean 0 and variance 1."""
         return functions.layer_norm(self, x, eps=eps)
 
+    @of_family("norms")
     def rsqrt_below(self, x: V) -> V:
         """Give a number just below 1 / √x, never above it."""
         return functions.rsqrt_below(self, x)
 
+    @of_family("norms")
     def sqrt(self, x: V) -> V:
         """Give √x for x of at least 2^-8."""
         return functions.square_root(self, x)
 
+    @of_family("norms")
     def div(self, x: V, y: V) -> V:
         """Give x / y for y of at least 2^-8."""
         return functions.divide(self, x, y)
 
+    @of_family("softmax")
     def log_softmax(self, x: V, *, dim: int = -1) -> V:
         """Give x - log Σ exp(x) along a dimension."""
         return functions.log_softmax(self, x, dim=dim)
 
+    @of_family("norms")
     def rms_norm(self, x: V, *, eps: float = 1e-5) -> V:
         """Bring the last dimension to a mean square of 1."""
         return functions.rms_norm(self, x, eps=eps)
 
+    @of_family("activations")
     def equal(self, x: V, y: V) -> V:
         """Give 1 where two values are the same and 0 elsewhere."""
         return functions_curves.equal(self, x, y)

@@ -16,6 +16,7 @@ from tacit.mpc.contract import Declaration, Kernel, MpcProtocol, Roles
 from tacit.mpc.cost import Message, Round, Tally, forecast_seconds
 from tacit.mpc.memo import Memo
 from tacit.mpc.ops import ProtocolOps
+from tacit.mpc.primitives import Scope
 from tacit.mpc.randomness import Need
 from tacit.mpc.share import AnySpec, HeldSpec, Party, Spec, View
 from tacit.mpc.shelf import Shelf
@@ -71,6 +72,7 @@ class PlanOps(ProtocolOps[AnySpec]):
         self._shelf = shelf or Shelf()
         self._shelved: list[tuple[str, HeldSpec]] = []
         self._notes: Memo[Any] = Memo()
+        self._scope = Scope()
         self._protocol = protocol
         self._roles = roles
         self._frac_bits = frac_bits
@@ -87,6 +89,11 @@ class PlanOps(ProtocolOps[AnySpec]):
     def protocol(self) -> MpcProtocol:
         """Return the protocol in use."""
         return self._protocol
+
+    @property
+    def scope(self) -> Scope:
+        """Return which family of functions is being computed."""
+        return self._scope
 
     @property
     def frac_bits(self) -> int:
@@ -127,6 +134,7 @@ class PlanOps(ProtocolOps[AnySpec]):
         """Write down that kept halves are taken up."""
         spec = Spec.of(shape=shape, frac_bits=self._frac_bits, bound=bound)
         self._write(Resume(name, spec), ())
+        self.note_name(spec, name)
         return spec
 
     def open_masked(

@@ -1,9 +1,12 @@
 """The verbs that are kernels: one front for PlanOps (shapes) and SecretOps (halves)."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
 from math import floor, frexp, log2
-from typing import TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,9 +22,35 @@ from tacit.mpc.products import Conv2d, Elementwise, MatMul
 from tacit.mpc.share import HEADROOM_BITS, AnySpec, Fold, Spec, Swap
 
 V = TypeVar("V")
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S", bound="Primitives[Any]")  # of values of any kind: a verb keeps its own types
 NARROWING = frozenset({"abs", "relu"})
 """Functions of whole slopes, which can rescale their argument on the way."""
 Pair = tuple[int, int]
+
+
+@dataclass
+class Scope:
+    """The family of functions that is being computed; empty for none."""
+
+    name: str = ""
+
+
+def of_family(
+    name: str,
+) -> Callable[[Callable[Concatenate[S, P], R]], Callable[Concatenate[S, P], R]]:
+    """Mark a verb as a function of a family, for which there may be a protocol of its own."""
+
+    def mark(verb: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+        @wraps(verb)
+        def marked(ops: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            with ops.family(name):
+                return verb(ops, *args, **kwargs)
+
+        return marked
+
+    return mark
 
 
 class Primitives(Holding[V], ABC):
@@ -35,6 +64,11 @@ class Primitives(Holding[V], ABC):
     @abstractmethod
     def protocol(self) -> MpcProtocol:
         """Return the protocol in use."""
+
+    @property
+    @abstractmethod
+    def scope(self) -> Scope:
+        """Return which family of functions is being computed."""
 
     @property
     @abstractmethod
@@ -65,20 +99,38 @@ class Primitives(Holding[V], ABC):
         """Return the shape of a value, which is public."""
         return self.spec(x).shape
 
+    @contextmanager
+    def family(self, name: str) -> Iterator[None]:
+        """Compute functions by the protocol of a family, unless one is being computed already."""
+        outer = self.scope.name
+        self.scope.name = outer or name
+        try:
+            yield
+        finally:
+            self.scope.name = outer
+
+    @property
+    def _in_use(self) -> MpcProtocol:
+        return self.protocol.families.get(self.scope.name, self.protocol)
+
     def has(self, name: str) -> bool:
-        """Tell whether the protocol has a kernel of that name."""
-        return name in self.protocol.kernels
+        """Tell whether the protocol in use has a kernel of that name."""
+        return name in self._in_use.kernels
 
     def make(self, name: str, *public: object) -> Kernel:
-        """Make a kernel of the protocol."""
-        return self.protocol.kernels[name](*public)
+        """Make a kernel of the protocol in use."""
+        return self._in_use.kernels[name](*public)
 
     def ready(self, value: V) -> V:
         """Compute a function that was left to the receiver, now that more is to be done."""
         spec = self.spec(value)
         if not isinstance(spec, Spec) or spec.finish is None:
             return value
-        return self.apply(self.make("elementwise", spec.finish, spec.frac_bits, spec.bound), value)
+        # By a protocol that leaves functions to the receiver, whatever is being computed now:
+        # another one could show to somebody what was not to be shown.
+        kernels = next(one.kernels for one in self.protocol.parts() if "finish" in one.kernels)
+        kernel = kernels["elementwise"](spec.finish, spec.frac_bits, spec.bound)
+        return self.apply(kernel, value)
 
     def rescaled(self, value: V) -> V:
         """Bring a value down to the usual fraction bits, if a product left it with more."""
@@ -146,6 +198,11 @@ class Primitives(Holding[V], ABC):
             return self.apply(self.make("scale", float(factor), 1 - exponent), self.ready(x))
         frac_bits = self.frac_bits - floor(log2(abs(factor)))
         return self.apply(self.make("scale", float(factor), frac_bits), self.settle(x))
+
+    def tune(self, x: V, name: str, *, bound: float) -> V:
+        """Multiply by a public number that is given with the halves kept for a run, by name."""
+        number = self.resume(name, shape=(), bound=bound)
+        return self.apply(self.make("tune"), self.settle(x), number)
 
     def shift(self, x: V, amount: float) -> V:
         """Add a public number."""
@@ -227,12 +284,14 @@ class Primitives(Holding[V], ABC):
         """Set elements to zero with a public probability, by a mask of the computing parties."""
         return self.apply(self.make("dropout", float(rate), self.frac_bits), self.settle(x))
 
+    @of_family("activations")
     def indicate(self, x: V) -> V:
         """Give 1 where an element is at least zero and 0 elsewhere, as a whole number."""
         x = self._argument(x)
         bound = self.number(x, "comparing").bound
         return self.apply(self.make("elementwise", "step", 0, bound), x)
 
+    @of_family("activations")
     def pieces(self, pieces: Pieces, x: V) -> V:
         """Apply a piecewise polynomial to every element."""
         x = self.settle(x)
@@ -253,6 +312,7 @@ class Primitives(Holding[V], ABC):
         # The pieces of a wide range are too many, and the plan would take minutes to make.
         return spec.elements <= FEW and spec.bound <= 2.0**16
 
+    @of_family("activations")
     def elementwise(self, name: str, x: V) -> V:
         """Apply a function of the table `ELEMENTWISE` to every element."""
         if name in NARROWING and self.has("narrowing") and self._is_wide(x):
@@ -295,12 +355,14 @@ class Primitives(Holding[V], ABC):
         x = self.settle(x)
         return self.apply(self.make("normalised", name, self.frac_bits), x)
 
+    @of_family("activations")
     def sigmoid(self, x: V) -> V:
         """Apply the logistic function."""
         if self.has("finish"):
             return self.apply(self.make("finish", "sigmoid"), self.settle(x))
         return self.elementwise("sigmoid", x)
 
+    @of_family("activations")
     def is_positive(self, x: V) -> V:
         """Give 1 where an element is at least zero and 0 elsewhere."""
         return self.apply(self.make("is_positive"), self.ready(x))

@@ -16,6 +16,7 @@ from tacit.mpc.additive2.product import Multiply
 from tacit.mpc.additive2.rescale import Rescale
 from tacit.mpc.contract import Channel, Declaration, Kernel, MpcProtocol, Roles
 from tacit.mpc.disguise import Disguise, read_disguise
+from tacit.mpc.mixing import mix, read_mixture
 from tacit.mpc.permuted2.kernel import SeenBySecond
 from tacit.mpc.permuted3.kernel import SeenByHelper
 from tacit.mpc.pieces import Pieces
@@ -65,6 +66,7 @@ _ARITHMETIC: Mapping[str, Callable[..., Any]] = {
     "sum": local.Sum,
     "take": layout.Take,
     "transpose": local.Transpose,
+    "tune": local.Tune,
     "weigh": public.Weigh,
     "windows": layout.Windows,
 }
@@ -205,8 +207,14 @@ def find_protocol(name: str) -> MpcProtocol:
 
     Args:
         name: one of the table; a permuted protocol may be followed by what is done to the values
-            before they are seen, such as ``permuted3 flips dummies=64 reach=4``.
+            before they are seen, such as ``permuted3 flips dummies=64 reach=4``, and each by
+            protocols for kinds of functions, such as ``sealed; activations: permuted3``.
     """
+    kind, layers = read_mixture(name)
+    return mix(_find(kind), {family: _find(one) for family, one in layers.items()})
+
+
+def _find(name: str) -> MpcProtocol:
     base, *options = name.split() or [""]
     if base not in PROTOCOLS:
         raise ConfigError(f"unknown protocol {name!r}; there are {', '.join(sorted(PROTOCOLS))}")

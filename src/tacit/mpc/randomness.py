@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from tacit import ring
+from tacit.mpc.narrow import WORD_BYTES, cut, uncut
 from tacit.mpc.products import Product
-from tacit.mpc.share import HEADROOM_BITS, Mask, Party
+from tacit.mpc.share import Mask, Party
 from tacit.ring import Prg
 
 Parts = tuple[Tensor, ...]
@@ -129,34 +130,69 @@ def _total(halves: Halves) -> Tensor | None:
 
 
 @dataclass(frozen=True)
-class RescaleMask:
-    """A uniform word r, with what it takes to undo it after a shift by ``bits``.
+class BorrowMask:
+    """A uniform bit for each party and element, and halves of their product modulo 2^bits.
 
-    Halves of r, of the offset less the shifted r, and of its top bit where it would carry to:
-    r >> 63 << (64 - bits).
+    Bits are packed into words, and so are the halves, in lanes of as few bytes as hold them.
     """
 
-    shape: tuple[int, ...]
+    elements: int
     bits: int
 
     def first(self, prg: Prg) -> Parts:
-        """Draw the first halves of all three."""
-        return prg.words(self.shape), prg.words(self.shape), prg.words(self.shape)
+        """Draw the first party's bits, and its half of the products."""
+        return prg.words((packed_words(self.elements),)), prg.words(self._lanes())
 
     def second(self, prg: Prg) -> Parts:
-        """Draw the second half of r."""
-        return (prg.words(self.shape),)
+        """Draw the second party's bits."""
+        return (prg.words((packed_words(self.elements),)),)
 
     def correction(self, first: Parts, second: Parts) -> Parts:
-        """Compute the second halves of the other two."""
-        r = first[0] + second[0]
-        undo = (1 << (HEADROOM_BITS - self.bits)) - ring.shift_right(r, self.bits)
-        carry = ring.shift_right(r, 63) << (64 - self.bits)
-        return undo.sub_(first[1]), carry.sub_(first[2])
+        """Compute the second half of the products."""
+        both = ring.unpack_bits((first[0] & second[0]).view(torch.uint8), self.elements)
+        lanes = read_lanes(first[1], self.bits, self.elements)
+        return (write_lanes(both.to(lanes.dtype).sub_(lanes), self.bits),)
 
     def correction_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Return the shapes of the two halves."""
-        return self.shape, self.shape
+        """Return the shape of the lanes."""
+        return (self._lanes(),)
+
+    def _lanes(self) -> tuple[int, ...]:
+        return (-(-self.elements * lane_bytes(self.bits) // WORD_BYTES),)
+
+
+def packed_words(bits: int) -> int:
+    """Return how many words so many bits fill."""
+    return -(-bits // 64)
+
+
+def lane_bytes(bits: int) -> int:
+    """Return how many bytes hold a number modulo 2^bits."""
+    return -(-bits // 8)
+
+
+_LANES = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def read_lanes(words: Tensor, bits: int, count: int) -> Tensor:
+    """Read so many numbers modulo 2^bits from packed words; what is above is meaningless."""
+    size = lane_bytes(bits)
+    lane = _LANES.get(size)
+    if not count:  # an empty tensor may not be viewed as another type
+        return torch.zeros(0, dtype=lane or torch.int64, device=words.device)
+    octets = words.view(torch.uint8)[: size * count]
+    return uncut(octets, size) if lane is None else octets.view(lane)
+
+
+def write_lanes(numbers: Tensor, bits: int) -> Tensor:
+    """Pack numbers modulo 2^bits into words."""
+    size = lane_bytes(bits)
+    if not len(numbers):
+        return torch.zeros(0, dtype=torch.int64, device=numbers.device)
+    octets = numbers.view(torch.uint8) if size in _LANES else cut(numbers, size)
+    words = torch.zeros(-(-len(octets) // WORD_BYTES), dtype=torch.int64, device=numbers.device)
+    words.view(torch.uint8)[: len(octets)] = octets
+    return words
 
 
 def pack(parts: Parts) -> Tensor:

@@ -20,6 +20,7 @@ from tacit.mpc.memo import Memo
 from tacit.mpc.offline import agree_on_material, open_material
 from tacit.mpc.ops import ProtocolOps
 from tacit.mpc.plan import Plan, Step, owner_role
+from tacit.mpc.primitives import Scope
 from tacit.mpc.protocols import find_protocol
 from tacit.mpc.share import AnyShare, AnySpec, HeldShare, Party, Share, Spec, View
 from tacit.mpc.shelf import Shelf
@@ -47,6 +48,7 @@ class SecretOps(ProtocolOps[AnyShare]):
     ) -> None:
         self._kept = kept
         self._notes: Memo[Any] = Memo()
+        self._scope = Scope()
         self._device = device
         self._session = session
         self._plan = plan
@@ -69,6 +71,11 @@ class SecretOps(ProtocolOps[AnyShare]):
     def protocol(self) -> MpcProtocol:
         """Return the protocol in use."""
         return self._protocol
+
+    @property
+    def scope(self) -> Scope:
+        """Return which family of functions is being computed."""
+        return self._scope
 
     @property
     def frac_bits(self) -> int:
@@ -100,7 +107,9 @@ class SecretOps(ProtocolOps[AnyShare]):
         """Take up my half of what an earlier run left."""
         step = Resume(name, Spec.of(shape=shape, frac_bits=self.frac_bits, bound=bound))
         self._next(step, ())
-        return step.run(self._kept.get(name))
+        share = step.run(self._kept.get(name))
+        self.note_name(share, name)
+        return share
 
     def recall(self, value: AnyShare) -> AnyShare | None:
         """Take what I have of a value from the shelf."""
@@ -109,7 +118,8 @@ class SecretOps(ProtocolOps[AnyShare]):
         name, owner = self.notes.get(value, "name"), self.notes.get(value, "owner")
         if name is None or self._shelf.find(name, value.spec, owner) is None:
             return None
-        return self._shelf.take(name, self._clear.get(value, "clear"))
+        clear = self._clear.get(value, "clear")
+        return self._shelf.take(name, half=value.words, clear=clear)
 
     def shelve(self, name: str, held: AnyShare) -> None:
         """Keep a held input until the run is over."""
@@ -213,7 +223,10 @@ def compute(
                 result = program(ops)
         finally:
             ahead.close()
-        shelf.keep(run, plan.shelved, ops.shelved)
+        halves = {
+            name: share.words for name, share in (kept or {}).items() if isinstance(share, Share)
+        }
+        shelf.keep(run, plan.shelved, ops.shelved, halves)
         return result
 
 
@@ -247,7 +260,7 @@ def serve(
     shelf = shelf or Shelf()
     shelf.bind(session)
     run, pace = _begin(session, plan, is_agreed=is_agreed), Pace()
-    shelf.keep(run, plan.shelved, {})
+    shelf.keep(run, plan.shelved, {}, {})
     if session.me != plan.roles.dealer:
         return _attend(session, plan, run=run, inputs=inputs, pace=pace, device=device)
     pool = ThreadPoolExecutor(1, thread_name_prefix="tacit-deal")

@@ -8,14 +8,17 @@ from collections.abc import Sequence
 from math import prod, sqrt
 from typing import Generic, TypeVar
 
+import torch
 from torch import Tensor
 
-from tacit.errors import InputError
 from tacit.nn.convolving import input_gradient, weight_gradient
 from tacit.nn.ops import Pair, TrainableOps
+from tacit.nn.spreading import fitted, laid_out, scattered, turned, widened
 from tacit.nn.tape import Node, Pull, Tape
 
 T = TypeVar("T")
+FINER = 256.0
+"""How much finer the means are with which a norm is differentiated."""
 
 
 class GradientOps(Generic[T]):
@@ -74,8 +77,8 @@ class GradientOps(Generic[T]):
         ops = self._ops
         return self._tape.node(
             ops.matmul(x.value, y.value),
-            (x, lambda g: self._capped(self._fit(ops.matmul(g, _turned(ops, y.value)), x))),
-            (y, lambda g: self._fit(ops.matmul(_turned(ops, x.value), g), y)),
+            (x, lambda g: self._capped(self._fit(ops.matmul(g, turned(ops, y.value)), x))),
+            (y, lambda g: self._fit(ops.matmul(turned(ops, x.value), g), y)),
         )
 
     def scale(self, x: Node[T], factor: float) -> Node[T]:
@@ -131,7 +134,7 @@ class GradientOps(Generic[T]):
         return self._map(
             x,
             self._ops.take(x.value, chosen, dim=axis),
-            lambda g: _scatter(self._ops, g, chosen, size, axis),
+            lambda g: scattered(self._ops, g, chosen, size, axis),
         )
 
     def concatenate(self, parts: Sequence[Node[T]], *, dim: int) -> Node[T]:
@@ -170,8 +173,7 @@ class GradientOps(Generic[T]):
 
     def tanh(self, x: Node[T]) -> Node[T]:
         """Apply the hyperbolic tangent to every element."""
-        ops = self._ops
-        y = ops.tanh(x.value)
+        ops, y = self._ops, self._ops.tanh(x.value)
         return self._map(x, y, lambda g: ops.sub(g, ops.mul(g, ops.square(y))))
 
     def silu(self, x: Node[T]) -> Node[T]:
@@ -193,6 +195,59 @@ class GradientOps(Generic[T]):
         half = self.scale(x, 0.5)
         return self.add(half, self.mul(half, self.erf(self.scale(x, sqrt(0.5)))))
 
+    def abs(self, x: Node[T]) -> Node[T]:
+        """Give the absolute value of every element."""
+        return self.sub(self.scale(self.relu(x), 2.0), x)
+
+    def softplus(self, x: Node[T]) -> Node[T]:
+        """Apply log(1 + exp(x)) to every element."""
+        ops = self._ops
+        return self._map(x, ops.softplus(x.value), lambda g: ops.mul(g, ops.sigmoid(x.value)))
+
+    def piecewise(
+        self, x: Node[T], breaks: Sequence[float], polynomials: Sequence[Sequence[float]]
+    ) -> Node[T]:
+        """Evaluate polynomials (lowest coefficient first) between public breakpoints."""
+        ops = self._ops
+        slopes = [[k * a for k, a in enumerate(one)][1:] or [0.0] for one in polynomials]
+        return self._map(
+            x,
+            ops.piecewise(x.value, breaks, polynomials),
+            lambda g: ops.mul(g, ops.piecewise(x.value, breaks, slopes)),
+        )
+
+    def log(self, x: Node[T]) -> Node[T]:
+        """Give the natural logarithm of every element."""
+        ops = self._ops
+        return self._map(x, ops.log(x.value), lambda g: ops.mul(g, ops.reciprocal(x.value)))
+
+    def reciprocal(self, x: Node[T]) -> Node[T]:
+        """Give 1 / x for every element."""
+        ops = self._ops
+        y = ops.reciprocal(x.value)
+        return self._map(x, y, lambda g: ops.scale(ops.mul(g, ops.square(y)), -1.0))
+
+    def div(self, x: Node[T], y: Node[T]) -> Node[T]:
+        """Divide element-wise, broadcasting."""
+        return self.mul(x, self.reciprocal(y))
+
+    def sqrt(self, x: Node[T]) -> Node[T]:
+        """Give √x for every element."""
+        ops = self._ops
+        inverse = ops.rsqrt(x.value)
+        return self._map(x, ops.sqrt(x.value), lambda g: ops.scale(ops.mul(g, inverse), 0.5))
+
+    def log_softmax(self, x: Node[T], *, dim: int) -> Node[T]:
+        """Give x - log Σ exp(x) along a dimension."""
+        ops, axis = self._ops, dim % len(self.shape(x))
+        y = ops.log_softmax(x.value, dim=axis)
+
+        def pull(g: T) -> T:
+            total = widened(ops, ops.sum(g, dim=axis), axis)
+            return ops.sub(g, ops.mul(ops.exp(y), total))
+
+        return self._map(x, y, pull)
+
     def softmax(self, x: Node[T], *, dim: int) -> Node[T]:
         """Give exp(x) / Σ exp(x) along a dimension."""
         ops = self._ops
@@ -201,7 +256,7 @@ class GradientOps(Generic[T]):
 
         def pull(g: T) -> T:
             total = ops.sum(ops.mul(g, y), dim=axis)
-            return ops.mul(y, ops.sub(g, _widened(ops, total, axis)))
+            return ops.mul(y, ops.sub(g, widened(ops, total, axis)))
 
         return self._map(x, y, pull)
 
@@ -220,10 +275,31 @@ class GradientOps(Generic[T]):
 
     def rms_norm(self, x: Node[T], *, eps: float) -> Node[T]:
         """Bring the last dimension to a mean square of 1."""
+        ops, shape = self._ops, self.shape(x)
+        kept, count = (*shape[:-1], 1), shape[-1]
+
+        def mean(rows: T, times: float = 1.0) -> T:
+            return ops.reshape(ops.scale(ops.sum(rows, dim=-1), times / count), kept)
+
+        inverse = ops.rsqrt(ops.shift(mean(ops.square(x.value)), eps))
+        y = ops.mul(x.value, inverse)
+        # No element of a normal row is larger than √n; the inverse root is up to 2^-12 off.
+        if not ops.reaches(x.value, bound=2.0**12):
+            y = ops.restate(y, bound=1.02 * sqrt(count) + 1.0)
+
+        def pull(g: T) -> T:
+            # A rounding of the mean goes into every element of its row, and adds up in the
+            # gradients of weights before the norm: it is kept finer than other numbers.
+            common = ops.scale(ops.mul(y, mean(ops.mul(g, y), FINER)), 1 / FINER)
+            return ops.mul(inverse, ops.sub(g, common))
+
+        return self._map(x, y, lambda g: self._capped(pull(g)))
+
+    def group_norm(self, x: Node[T], *, groups: int, eps: float) -> Node[T]:
+        """Bring groups of channels of (n, channels, …) to mean 0 and variance 1."""
         shape = self.shape(x)
-        mean = self.scale(self.sum(self.square(x), dim=-1), 1 / shape[-1])
-        inverse = self.rsqrt(self.shift(mean, eps))
-        return self.mul(x, self.reshape(inverse, (*shape[:-1], 1)))
+        rows = self.reshape(x, (shape[0], groups, -1))
+        return self.reshape(self.layer_norm(rows, eps=eps), shape)
 
     def max(self, x: Node[T], *, dim: int) -> Node[T]:
         """Give the largest element along a dimension, which disappears."""
@@ -235,14 +311,55 @@ class GradientOps(Generic[T]):
             x = self.add(last, self.relu(self.sub(first, last)))
         return self.sum(x, dim=axis)
 
+    def min(self, x: Node[T], *, dim: int) -> Node[T]:
+        """Give the smallest element along a dimension, which disappears."""
+        return self.scale(self.max(self.scale(x, -1.0), dim=dim), -1.0)
+
     def max_pool2d(self, x: Node[T], *, size: Pair, stride: Pair, padding: Pair) -> Node[T]:
-        """Give the largest element of every window of images; windows must not overlap."""
-        return self.max(self._windows(x, size, stride, padding, "max_pool2d"), dim=-1)
+        """Give the largest element of every window of images."""
+        return self.max(laid_out(self, x, size, stride, padding, counts_edge=False), dim=-1)
 
     def avg_pool2d(self, x: Node[T], *, size: Pair, stride: Pair, padding: Pair) -> Node[T]:
-        """Give the mean of every window of images; windows must not overlap."""
-        laid = self._windows(x, size, stride, padding, "avg_pool2d")
+        """Give the mean of every window of images, zeros beyond the edge counted in."""
+        laid = laid_out(self, x, size, stride, padding, counts_edge=True)
         return self.scale(self.sum(laid, dim=-1), 1 / prod(size))
+
+    def conv1d(self, x: Node[T], weight: Node[T], *, stride: int, padding: int) -> Node[T]:
+        """Convolve series with weights, as images of one line."""
+        flat = [self.reshape(one, (*self.shape(one)[:2], 1, -1)) for one in (x, weight)]
+        out = self.conv2d(flat[0], flat[1], stride=(1, stride), padding=(0, padding))
+        shape = self.shape(out)
+        return self.reshape(out, (*shape[:2], shape[3]))
+
+    def mix(self, shares: Node[T], values: Node[T]) -> Node[T]:
+        """Multiply matrices, where every row of the first adds up to one."""
+        ops = self._ops
+        return self._tape.node(
+            ops.mix(shares.value, values.value),
+            (shares, lambda g: self._capped(ops.matmul(g, turned(ops, values.value)))),
+            (values, lambda g: ops.matmul(turned(ops, shares.value), g)),
+        )
+
+    def hide(self, x: Node[T], kept: Tensor) -> Node[T]:
+        """Put a number that a softmax makes zero wherever a public mask is false."""
+        wide = kept.to(torch.float64).expand(self.shape(x))
+        return self._map(x, self._ops.hide(x.value, kept), lambda g: self._ops.weigh(g, wide))
+
+    def embedding(self, table: Node[T], ids: Node[T]) -> Node[T]:
+        """Read the rows of a table that whole numbers name."""
+        hot = self._ops.one_hot(ids.value, classes=self.shape(table)[0])
+        return self.lookup(table, self._tape.leaf(hot))
+
+    def lookup(self, table: Node[T], hot: Node[T]) -> Node[T]:
+        """Read the rows of a table that one-hot vectors name."""
+        ops = self._ops
+        classes, width = self.shape(table)
+
+        def pull(g: T) -> T:
+            rows = ops.reshape(hot.value, (-1, classes))
+            return ops.matmul(turned(ops, rows), ops.reshape(g, (-1, width)))
+
+        return self._map(table, ops.lookup(table.value, hot.value), pull)
 
     def within(self, y: Node[T], x: Node[T], *, gain: float) -> Node[T]:
         """State that y is at most ``gain`` times as large as x can be; changes no value."""
@@ -252,72 +369,27 @@ class GradientOps(Generic[T]):
         """Saturate at ±bound; the gradient goes on as if nothing had been cut off."""
         return self._map(x, self._ops.cap(x.value, bound=bound), lambda g: g)
 
+    def reaches(self, x: Node[T], *, bound: float) -> bool:
+        """Tell whether an element could be larger than ±bound."""
+        return self._ops.reaches(x.value, bound=bound)
+
     def clamp(self, x: Node[T], low: float, high: float) -> Node[T]:
         """Keep every element between two public numbers."""
         ops = self._ops
         above = ops.indicate(ops.shift(x.value, -low))
         below = ops.indicate(ops.shift(ops.scale(x.value, -1.0), high))
-        return self._map(
-            x, ops.clamp(x.value, low, high), lambda g: ops.gate(above, ops.gate(below, g))
-        )
+        # Two comparisons serve both ways: what is not above is below.
+        between = ops.restate(ops.shift(ops.add(above, below), -1.0), bound=1.0)
+        beyond = ops.shift(ops.scale(below, low - high), high)
+        value = ops.add(ops.gate(between, ops.shift(x.value, -low)), beyond)
+        value = ops.restate(value, bound=max(abs(low), abs(high)))
+        return self._map(x, value, lambda g: ops.gate(between, g))
 
     def _capped(self, gradient: T) -> T:
         return gradient if self._cap is None else self._ops.cap(gradient, bound=self._cap)
-
-    def _windows(self, x: Node[T], size: Pair, stride: Pair, padding: Pair, name: str) -> Node[T]:
-        """Lay windows that do not overlap out along a last dimension."""
-        n, channels, height, width = self.shape(x)
-        if stride != size or padding != (0, 0) or height % size[0] or width % size[1]:
-            raise InputError(
-                f"{name} can be trained only if its windows tile the image: wanted stride = size "
-                f"and no padding for {height} × {width}, got size {size}, stride {stride}, "
-                f"padding {padding}"
-            )
-        rows, columns = height // size[0], width // size[1]
-        tiles = self.reshape(x, (n * channels, rows, size[0], columns, size[1]))
-        swapped = self.transpose(tiles, 2, 3)
-        return self.reshape(swapped, (n, channels, rows, columns, prod(size)))
 
     def _map(self, x: Node[T], value: T, pull: Pull[T]) -> Node[T]:
         return self._tape.node(value, (x, pull))
 
     def _fit(self, gradient: T, x: Node[T]) -> T:
-        """Add up what broadcasting has spread."""
-        ops, wanted = self._ops, self.shape(x)
-        while len(ops.shape(gradient)) > len(wanted):
-            gradient = ops.sum(gradient, dim=0)
-        for axis, size in enumerate(wanted):
-            if size == 1 and ops.shape(gradient)[axis] != 1:
-                gradient = _widened(ops, ops.sum(gradient, dim=axis), axis)
-        return gradient
-
-
-def _turned(ops: TrainableOps[T], x: T) -> T:
-    return ops.transpose(x, -1, -2)
-
-
-def _widened(ops: TrainableOps[T], x: T, axis: int) -> T:
-    """Put a dimension of one element in."""
-    shape = ops.shape(x)
-    return ops.reshape(x, (*shape[:axis], 1, *shape[axis:]))
-
-
-def _scatter(
-    ops: TrainableOps[T], gradient: T, positions: tuple[int, ...], size: int, axis: int
-) -> T:
-    """Send every element back to where it was taken from, adding up those from one place."""
-    places: list[list[int]] = [[] for _ in range(size)]
-    for at, position in enumerate(positions):
-        places[position % size].append(at)
-    if size == 1:
-        return _widened(ops, ops.sum(gradient, dim=axis), axis)
-    nothing = ops.scale(ops.take(gradient, (0,), dim=axis), 0.0)
-    padded = ops.concatenate([gradient, nothing], dim=axis)
-    total: T | None = None
-    for turn in range(max(map(len, places))):
-        picks = [place[turn] if turn < len(place) else len(positions) for place in places]
-        part = ops.take(padded, picks, dim=axis)
-        total = part if total is None else ops.add(total, part)
-    if total is None:
-        raise InputError("nothing was taken, so there is nothing to differentiate")
-    return total
+        return fitted(self._ops, gradient, self.shape(x))

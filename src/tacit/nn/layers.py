@@ -90,8 +90,9 @@ def relu_layer(run: Running, name: str, layer: nn.Module, x: Any) -> Any:
 
 
 def relu(run: Running, x: Any) -> Any:
-    """Give the positive part; a cap costs no more than one comparison in the same step."""
-    return run.ops.relu(x) if run.cap is None else run.ops.clamp(x, 0.0, run.cap)
+    """Give the positive part; a cap costs one comparison more, where it could be reached."""
+    is_capped = run.cap is not None and run.ops.reaches(x, bound=run.cap)
+    return run.ops.clamp(x, 0.0, run.cap) if is_capped else run.ops.relu(x)
 
 
 def clamp(run: Running, name: str, layer: nn.Hardtanh, x: Any) -> Any:

@@ -213,6 +213,10 @@ class Ops(Protocol[T]):
         """Saturate at ±bound, unless nothing larger can occur."""
         ...
 
+    def reaches(self, x: T, *, bound: float) -> bool:
+        """Tell whether an element could be larger than ±bound, by what is public about it."""
+        ...
+
     def is_positive(self, x: T) -> T:
         """Give 1 where an element is at least zero and 0 elsewhere."""
         ...
@@ -231,6 +235,14 @@ class TrainableOps(Ops[T], Protocol[T]):
 
     def gate(self, indicator: T, x: T) -> T:
         """Multiply by what `indicate` gave."""
+        ...
+
+    def one_hot(self, x: T, *, classes: int) -> T:
+        """Give 1 at the position that a whole number names, in a new last dimension."""
+        ...
+
+    def restate(self, value: T, *, bound: float) -> T:
+        """State a smaller bound, which follows from what a value is; changes no value."""
         ...
 
 

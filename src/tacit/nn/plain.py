@@ -215,6 +215,10 @@ class TorchOps:
         """Saturate at ±bound."""
         return x.clamp(-bound, bound)
 
+    def reaches(self, x: Tensor, *, bound: float) -> bool:
+        """Say yes: floats have no public bounds."""
+        return True
+
     def exp(self, x: Tensor) -> Tensor:
         """Give exp of arguments of at most zero; 1 above."""
         return torch.exp(x.clamp(max=0))
@@ -226,3 +230,11 @@ class TorchOps:
     def gate(self, indicator: Tensor, x: Tensor) -> Tensor:
         """Multiply by what `indicate` gave."""
         return indicator * x
+
+    def one_hot(self, x: Tensor, *, classes: int) -> Tensor:
+        """Give 1 at the position that a whole number names, in a new last dimension."""
+        return functional.one_hot(x.long(), classes).to(x.dtype)
+
+    def restate(self, value: Tensor, *, bound: float) -> Tensor:
+        """Give the value as it is: floats need no bounds."""
+        return value

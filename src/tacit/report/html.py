@@ -8,7 +8,7 @@ from pathlib import Path
 from tacit.report.disk import write_whole
 from tacit.report.gallery import lay_pictures, lay_sheets
 from tacit.report.ledger import lay_learned, lay_promised
-from tacit.report.markup import Markup, tag
+from tacit.report.markup import Markup, concat, tag
 from tacit.report.measures import lay_cost, lay_curves, lay_networks, lay_traffic, lay_utility
 from tacit.report.overview import lay_footer, lay_headline, lay_tiles
 from tacit.report.timeline import lay_timeline
@@ -38,20 +38,31 @@ def write(result: Result, path: Path) -> None:
 
 def _lay_main(result: Result) -> Markup:
     notes = tag("ul", *(tag("li", note) for note in result.notes))
+    tables = _lay_section("tables", "Tables", lay_sheets(result)) if result.sheets else ""
+    is_audit = result.kind == "audit"  # nothing is sent: what counts is the table of threats
     return tag(
         "main",
         lay_tiles(result),
-        _lay_section("traffic", "Who sent what to whom", lay_traffic(result)),
+        tables if is_audit else "",
+        "" if is_audit else _lay_section("traffic", "Who sent what to whom", lay_traffic(result)),
         _lay_section("learned", "What each party learned", lay_learned(result)),
         _lay_section("promised", "What was promised", lay_promised(result)),
         _lay_section("utility", "How good the result is", lay_utility(result)),
-        _lay_section("cost", "What it cost: forecast and metered", lay_cost(result)),
-        _lay_section("networks", "What it would take on other networks", lay_networks(result)),
+        "" if is_audit else _lay_costs(result),
         _lay_section("timeline", "Where the time went", lay_timeline(result)),
         _lay_section("curves", "Curves", lay_curves(result)) if result.curves else "",
         _lay_section("pictures", "Pictures", lay_pictures(result)) if result.pictures else "",
-        _lay_section("tables", "Tables", lay_sheets(result)) if result.sheets else "",
+        "" if is_audit else tables,
         _lay_section("notes", "Notes", notes) if result.notes else "",
+    )
+
+
+def _lay_costs(result: Result) -> Markup:
+    return concat(
+        [
+            _lay_section("cost", "What it cost: forecast and metered", lay_cost(result)),
+            _lay_section("networks", "What it would take on other networks", lay_networks(result)),
+        ]
     )
 
 

@@ -21,9 +21,11 @@ from tacit.report.tally import (
     compare_costs,
     compare_links,
     group_curves,
+    is_alone,
     sum_received,
     sum_sent,
 )
+from tacit.report.words import name_sides
 from tacit.result import Curve, Metric, Result, Timing
 
 
@@ -31,6 +33,8 @@ def lay_traffic(result: Result) -> Markup:
     """Lay out the picture of the parties and the table of every link behind it."""
     links = compare_links(result)
     legend = lay_legend((("offline", "offline, before the data is needed"), ("online", "online")))
+    if is_alone(result):
+        return tag("p", "One party worked alone; there was no traffic.")
     if not links:
         return concat([draw_network(result), tag("p", "No traffic was forecast or metered.")])
     return concat(
@@ -46,16 +50,24 @@ def lay_traffic(result: Result) -> Markup:
 
 
 def lay_utility(result: Result) -> Markup:
-    """Lay out every metric beside its plaintext reference."""
+    """Lay out every metric beside its reference."""
     if not result.utility:
         return tag("p", f"Utility: {NOT_MEASURED}.")
-    legend = lay_legend((("private", "private, with its 95 % interval"), ("plain", "plaintext")))
+    ours, theirs = name_sides(result)
+    legend = lay_legend((("private", f"{ours}, with its 95 % interval"), ("plain", theirs)))
     return concat(
         [
             tag("div", *map(_lay_interval, result.utility), class_="metrics"),
             legend,
             lay_table(
-                ("Metric", "#Private", "#Plaintext", "#Difference", "#n", "#95 % interval"),
+                (
+                    "Metric",
+                    f"#{ours.capitalize()}",
+                    f"#{theirs.capitalize()}",
+                    "#Difference",
+                    "#n",
+                    "#95 % interval",
+                ),
                 map(_metric_cells, result.utility),
             ),
         ]

@@ -52,6 +52,11 @@ def list_absent(result: Result) -> tuple[str, ...]:
     return tuple(name for name in list_parties(result) if name not in reported)
 
 
+def is_alone(result: Result) -> bool:
+    """Say whether one party did everything by itself, with nobody to reveal anything to."""
+    return len(list_parties(result)) == len(result.parties) == 1 and not result.leakage
+
+
 def compare_links(result: Result) -> tuple[Link, ...]:
     """Put forecast and metered traffic of every link side by side.
 

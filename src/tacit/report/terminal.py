@@ -24,6 +24,7 @@ from tacit.report.words import (
     Mood,
     is_unprotected,
     list_checks,
+    name_sides,
     state_coverage,
     state_headline,
     state_learned,
@@ -123,7 +124,8 @@ def _sheet(sheet: Sheet) -> RenderableType:
 def _utility(result: Result) -> RenderableType:
     if not result.utility:
         return Text("not measured", style="dim")
-    table = _table("metric", "#private", "#plaintext", "#difference", "#n", "#95 % interval")
+    ours, theirs = name_sides(result)
+    table = _table("metric", f"#{ours}", f"#{theirs}", "#difference", "#n", "#95 % interval")
     for metric in result.utility:
         _add(
             table,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tacit.report.format import clean, show_count, show_number
-from tacit.report.tally import judge_costs, list_absent, list_parties
+from tacit.report.tally import is_alone, judge_costs, list_absent, list_parties
 from tacit.result import Claim, Leak, LeakKind, Metric, Result
 
 Mood = Literal["good", "warn", "bad", "quiet"]
@@ -36,6 +36,10 @@ def enumerate_names(names: Sequence[str]) -> str:
 
 def state_headline(result: Result) -> str:
     """Say in one sentence what was revealed, as the ledger has it."""
+    if result.kind == "audit":
+        return "Attacked by its owner: the table of threats says what an attacker would learn"
+    if is_alone(result):
+        return "Computed by one party alone: nothing was sent, nothing was revealed"
     text = _state_revealed(result)
     if not result.parties:
         return (
@@ -47,12 +51,24 @@ def state_headline(result: Result) -> str:
     return text
 
 
+def name_sides(result: Result) -> tuple[str, str]:
+    """Name what was measured and what it is compared with."""
+    if result.kind == "audit":
+        return "attack", "blind guess"
+    return ("value", "reference") if is_alone(result) else ("private", "plaintext")
+
+
 def state_run(result: Result) -> str:
     """Say who ran what together, and how."""
     parties = list_parties(result)
     if not parties:
         return f"No party is recorded for {clean(result.name)} ({clean(result.kind)})."
     who, together = ("The parties", " together") if len(parties) > 1 else ("The party", "")
+    if is_alone(result):
+        return (
+            f"{clean(result.name)} ({clean(result.kind)}) was computed by one party alone, "
+            f"{enumerate_names(parties)}: {clean(result.protocol)}, {clean(result.launched)}."
+        )
     return (
         f"{who} {enumerate_names(parties)} computed {clean(result.name)} "
         f"({clean(result.kind)}){together}, under the protocol {clean(result.protocol)}, "
@@ -74,6 +90,8 @@ def state_coverage(result: Result) -> str | None:
 
 def state_learned(result: Result, party: str, leaks: Sequence[Leak]) -> tuple[str, Mood]:
     """Say in one sentence what a party learned."""
+    if is_alone(result):
+        return "Worked alone, on what it had.", "quiet"
     kinds = {leak.kind for leak in leaks}
     if party in list_absent(result):
         known = "; this much is known from the others:" if leaks else "."
@@ -145,6 +163,8 @@ def _describe(leaks: Sequence[Leak]) -> str:
 
 def _check_revealed(result: Result) -> Check:
     title = "What was shown"
+    if is_alone(result):
+        return Check(title, "One party worked alone; nobody else saw anything", "quiet")
     leaks = sum(leak.kind == "protocol" for leak in result.leakage)
     if leaks:
         noun = "entry" if leaks == 1 else "entries"
@@ -156,6 +176,8 @@ def _check_revealed(result: Result) -> Check:
 
 def _check_costs(result: Result) -> Check:
     title = "What it cost"
+    if is_alone(result):
+        return Check(title, "No traffic; time and memory are below", "quiet")
     match judge_costs(result):
         case True:
             return Check(title, "Metered traffic equals the forecast", "good")

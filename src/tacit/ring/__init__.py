@@ -17,7 +17,7 @@ from tacit.ring.bits import (
 from tacit.ring.convolution import conv1d, conv2d
 from tacit.ring.fixed import MAX_FRAC_BITS, decode, encode
 from tacit.ring.prg import KEY_BYTES, Prg
-from tacit.ring.product import Factor, matmul, prepare
+from tacit.ring.product import Factor, accumulate, matmul, prepare
 from tacit.ring.sampling import discrete_gaussian, discrete_laplace
 from tacit.ring.wire import WIRE_DTYPES, from_bytes, to_bytes, wire_dtype
 
@@ -27,6 +27,7 @@ __all__ = [
     "WIRE_DTYPES",
     "Factor",
     "Prg",
+    "accumulate",
     "conv1d",
     "conv2d",
     "decode",

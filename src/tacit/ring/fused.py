@@ -43,15 +43,19 @@ def is_available() -> bool:
     return triton is not None
 
 
-def multiply_rows(rows: Tensor, planes: Tensor) -> Tensor:
-    """Multiply up to 16 rows (m, k) of words by reversed planes (n, j, padded k): words (m, n)."""
+def multiply_rows(rows: Tensor, planes: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """Multiply up to 16 rows (m, k) of words by reversed planes (n, j, padded k): words (m, n).
+
+    With ``out``, the products are added to it.
+    """
     m, k = rows.shape
     n, j, padded = planes.shape
     tiling = _FEW_ROWS if m <= _FEW else _MANY_ROWS
     columns = triton.cdiv(n * j, tiling.columns)
     steps = triton.cdiv(k, tiling.k)
     splits = max(1, min(steps, tiling.programs // columns))
-    out = torch.zeros((m, n), dtype=torch.int64, device=rows.device)
+    if out is None:
+        out = torch.zeros((m, n), dtype=torch.int64, device=rows.device)
     _multiply_rows[(columns, splits)](
         rows.contiguous(),
         planes,

@@ -89,6 +89,20 @@ def matmul(left: Tensor, right: Tensor | Factor) -> Tensor:
     return out.squeeze(-1) if right.dim() == 1 else out
 
 
+def accumulate(out: Tensor, left: Tensor, right: Factor) -> Tensor:
+    """Add left · right to ``out`` (rows, columns), in place where that is faster; returns the sum.
+
+    Guarantee: exact on every device.
+    """
+    if right.planes is None or out.shape != (left.shape[0], right.shape[1]):
+        return out + matmul(left, right)
+    kernel = choose(left.shape[0], *right.shape, is_prepared=True)
+    if kernel != "fused" or not out.is_contiguous():
+        return out + matmul(left, right)
+    _check_words(left)
+    return fused.multiply_rows(left, right.planes, out=out)
+
+
 def multiply_with(kernel: Kernel, left: Tensor, right: Tensor | Factor) -> Tensor:
     """Multiply two matrices with the digit kernel of that name; `matmul` chooses one itself."""
     if kernel == "float64":

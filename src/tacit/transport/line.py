@@ -24,10 +24,22 @@ GRACE_S = 1.0
 """How long a broken sending lane waits for the receiving lane to say why."""
 
 
+class _Waiter:
+    """A thread that waits while another reads, and is woken alone."""
+
+    __slots__ = ("channel", "is_served", "woken")
+
+    def __init__(self, lock: threading.Lock, channel: str) -> None:
+        self.woken = threading.Condition(lock)
+        self.channel = channel
+        self.is_served = False
+
+
 class Line:
     """A link. Whoever waits reads: the first thread in ``recv`` reads for all that wait.
 
-    While nobody is in ``recv``, a prefetcher may read instead.
+    A packet wakes the thread that waits for it and no other; a reader that leaves wakes one to
+    read on. While nobody is in ``recv``, a prefetcher may read instead.
     """
 
     def __init__(
@@ -50,7 +62,7 @@ class Line:
         self._changed = threading.Condition(self._lock)
         self._stash = Stash()
         self._is_reading = False
-        self._waiting = 0
+        self._waiters: list[_Waiter] = []
         self._failure: PartyError | None = None
         self._has_ended = False  # the peer said goodbye
         self._is_closed = False
@@ -80,7 +92,8 @@ class Line:
             if self._is_closed:
                 return
             self._is_closed = True
-            self._changed.notify_all()
+            for waiter in self._waiters:
+                waiter.woken.notify()
         self._outlet.finish(fail(*failure) if failure else control(BYE), flush=failure is None)
         self._release()
 
@@ -129,7 +142,7 @@ class Line:
             self._is_reading = True
         moved = False
         try:
-            while not (self._waiting or self._is_full() or self._is_closed or self._has_ended):
+            while not (self._waiters or self._is_full() or self._is_closed or self._has_ended):
                 packet = self._intake.take()
                 if packet is not None:
                     self._file(packet)
@@ -152,16 +165,17 @@ class Line:
 
     def _await_turn(self, tag: str, channel: str) -> Packet | None:
         """Wait, holding the lock, for a packet or (None) for the turn to read."""
-        begun = monotonic()
+        begun, waiter = monotonic(), _Waiter(self._lock, channel)
         while True:
             if not self._is_reading:
                 if self._failure or self._has_ended or self._is_closed:
                     raise self._reason(f"sending {tag!r}")
                 self._is_reading = True
                 return None
-            self._waiting += 1
-            self._changed.wait(TICK_S)
-            self._waiting -= 1
+            self._waiters.append(waiter)
+            waiter.woken.wait(TICK_S)
+            self._waiters.remove(waiter)
+            waiter.is_served = False
             packet = self._stash.pop(channel)
             if packet is not None:
                 return packet
@@ -170,7 +184,11 @@ class Line:
     def _end_turn(self) -> None:
         with self._lock:
             self._is_reading = False
-            if self._waiting or self._is_closed:
+            for waiter in self._waiters:
+                if not waiter.is_served:
+                    waiter.woken.notify()
+                    break
+            if self._is_closed:
                 self._changed.notify_all()
 
     def _read_until(self, tag: str, channel: str) -> Packet:
@@ -197,10 +215,12 @@ class Line:
     def _file(self, packet: Packet) -> None:
         """Stash data; act on a word from the other end."""
         if packet.head.kind == DATA:
-            with self._changed:
+            with self._lock:
                 self._stash.add(packet)
-                if self._waiting:
-                    self._changed.notify_all()
+                for waiter in self._waiters:
+                    if waiter.channel == packet.head.channel:
+                        waiter.is_served = True
+                        waiter.woken.notify()
             if self._stash.nbytes > self._limits.stash_bytes:
                 raise LinkError(
                     self._peer,

@@ -28,9 +28,10 @@ from tacit.verify.search import (
     Verdict,
     verify,
     verify_box,
-    verify_many,
 )
 from tacit.verify.smt import verify_smt
+from tacit.verify.spread import Inquiry, Timed, verify_each, verify_many, verify_on_ray
+from tacit.verify.stored import save_ensemble
 from tacit.verify.within import verify_within
 from tacit.verify.xgb import from_xgboost
 
@@ -47,12 +48,14 @@ __all__ = [
     "Domain",
     "Ensemble",
     "Importance",
+    "Inquiry",
     "Limits",
     "Proof",
     "RobustScorer",
     "RobustSet",
     "SmallestSet",
     "Sum",
+    "Timed",
     "Unknown",
     "Verdict",
     "attack",
@@ -70,11 +73,14 @@ __all__ = [
     "prove",
     "quantile_radii",
     "robust_features",
+    "save_ensemble",
     "smallest_features",
     "verified_accuracy",
     "verify",
     "verify_box",
+    "verify_each",
     "verify_many",
+    "verify_on_ray",
     "verify_smt",
     "verify_within",
     "with_integers",

@@ -93,6 +93,16 @@ class Ensemble:
         """How many trees are summed."""
         return int(self.roots.size)
 
+    @property
+    def depth(self) -> int:
+        """How many questions the longest path asks."""
+        front, depth = self.roots, -1
+        while front.size:
+            front = front[self.feature[front] >= 0]
+            front = np.concatenate([self.left[front], self.right[front]])
+            depth += 1
+        return depth
+
     @cached_property
     def index(self) -> Index:
         """The tables the search works on, made once."""

@@ -7,9 +7,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import ConfigError
-from tacit.verify.box import Box, Domain, Floats, ball
+from tacit.verify.box import Domain, Floats, ball
+from tacit.verify.branch import PROVED
 from tacit.verify.ensemble import Ensemble, check_rows
-from tacit.verify.search import ANYWHERE, Budget, Certificate, Counterexample, verify_box
+from tacit.verify.quest import Bools, Ints, Quest
+from tacit.verify.search import ANYWHERE, PATIENCE, Budget
+
+HASTE = (100, 300)
+"""Nodes per question in the rounds before the last."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,49 +43,47 @@ def robust_features(
 
     Bounding the features of the set within eps and leaving all others free over the domain keeps
     the prediction. Features are freed in blocks, the least used by the trees first; a block that
-    cannot be freed is halved.
+    cannot be freed loses the feature that must stay, or is halved. None is also the answer when
+    the budget does not suffice to tell whether the prediction holds with all features bounded.
     """
-    near = ball(ensemble, x, eps, domain)
-    far = ball(ensemble, x, np.inf, domain)
+    near, far = (ball(ensemble, x, radius, domain) for radius in (eps, np.inf))
+    quest, budget = Quest(ensemble, near, far, rho), PATIENCE if budget is None else budget
     uses = np.bincount(ensemble.feature[ensemble.feature >= 0], minlength=ensemble.n_features)
-    is_free = uses == 0
-    questions, in_doubt = 1, False
-
-    ways: list[npt.NDArray[np.bool_]] = []
-
-    def holds(free: npt.NDArray[np.bool_]) -> bool | None:
-        # A change that needs only features which are free once more needs no search.
-        if any(free[way].all() for way in ways):
-            return False
-        box = Box(
-            near.center, np.where(free, far.low, near.low), np.where(free, far.high, near.high)
-        )
-        answer = verify_box(ensemble, box, rho=rho, budget=budget)
-        if isinstance(answer, Counterexample):
-            ways.append((answer.x < near.low) | (answer.x > near.high))
-            return False
-        return True if isinstance(answer, Certificate) else None
-
-    if not holds(is_free):
-        return None
     order = np.argsort(uses, kind="stable")
-    blocks = [order[~is_free[order]]]
+    is_free = ~quest.matters
+    if quest.ask(is_free, order, budget)[0] != PROVED:
+        return None
+    open_features = order[quest.matters[order]]
+    for nodes in HASTE:
+        # What is hard to tell now may be easy to tell when others are free, or free with it.
+        hurried = Budget(nodes=min(nodes, budget.nodes or nodes), seconds=budget.seconds)
+        is_free, open_features = _free(quest, is_free, open_features, hurried)
+    is_free, open_features = _free(quest, is_free, open_features, budget)
+    kept = tuple(np.flatnonzero(~is_free).tolist())
+    return RobustSet(kept, not open_features.size, quest.count)
+
+
+def _free(quest: Quest, is_free: Bools, order: Ints, budget: Budget) -> tuple[Bools, Ints]:
+    """Free features block by block; return what is free, and the features left undecided."""
+    blocks, undecided = [order], []
     while blocks:
         block = blocks.pop()
         if not block.size:
             continue
         trial = is_free.copy()
         trial[block] = True
-        answer = holds(trial)
-        questions += 1
-        if answer:
+        outcome, way = quest.ask(trial, block, budget)
+        if outcome == PROVED:
             is_free = trial
+        elif (way & ~is_free).sum() == 1:
+            # One more feature is enough to change the prediction: it must stay.
+            blocks.append(block[~way[block]])
         elif block.size > 1:
             half = (block.size + 1) // 2
             blocks += [block[half:], block[:half]]
-        elif answer is None:
-            in_doubt = True
-    return RobustSet(tuple(np.flatnonzero(~is_free).tolist()), not in_doubt, questions)
+        else:
+            undecided.append(int(block[0]))
+    return is_free, np.array(undecided, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)

@@ -92,6 +92,9 @@ class Index(NamedTuple):
     cut_start: npt.NDArray[np.int32]
     base_units: npt.NDArray[np.int64]
     exponent: int
+    askers: npt.NDArray[np.int32]
+    """The trees that ask for a feature, one list per feature."""
+    asker_start: npt.NDArray[np.int32]
     slack: int
     """By how many units the library's sum of one score may differ from the sum of units."""
 
@@ -118,7 +121,18 @@ def make_index(forest: Forest) -> Index:
     )
     base_units = np.rint(forest.base * scale).astype(np.int64)
     slack = 0 if is_exact else _bound_rounding(forest, exponent)
-    return Index(trees, make_rule(forest), cuts, cut_start, base_units, exponent, slack)
+    askers, asker_start = _list_askers(forest)
+    return Index(
+        trees,
+        make_rule(forest),
+        cuts,
+        cut_start,
+        base_units,
+        exponent,
+        askers,
+        asker_start,
+        slack,
+    )
 
 
 def make_rule(forest: Forest) -> Rule:
@@ -149,6 +163,15 @@ def _rank_thresholds(
     rank = np.zeros(forest.feature.shape[0], dtype=np.int32)
     rank[inner[order]] = np.cumsum(is_new) - 1 - start[feature]
     return np.ascontiguousarray(threshold[is_new]), start, rank
+
+
+def _list_askers(forest: Forest) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    inner = forest.feature >= 0
+    pairs = np.stack([forest.feature[inner], _tree_of_node(forest)[inner]], axis=1)
+    pairs = np.unique(pairs, axis=0)
+    counts = np.bincount(pairs[:, 0], minlength=forest.n_features)
+    start = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    return np.ascontiguousarray(pairs[:, 1], dtype=np.int32), start
 
 
 def _largest_sum(forest: Forest) -> float:

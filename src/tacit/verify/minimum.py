@@ -13,12 +13,12 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
 from tacit.errors import ConfigError
-from tacit.verify.box import Box, Domain, ball
+from tacit.verify.box import Domain, ball
+from tacit.verify.branch import FOUND, PROVED
 from tacit.verify.ensemble import Ensemble
 from tacit.verify.features import robust_features
-from tacit.verify.search import ANYWHERE, Budget, Certificate, Counterexample, Verdict, verify_box
-
-Bools = npt.NDArray[np.bool_]
+from tacit.verify.quest import Bools, Quest
+from tacit.verify.search import ANYWHERE, PATIENCE, Budget
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ def smallest_features(
     if known is None:
         return None
     near, far = (ball(ensemble, x, radius, domain) for radius in (eps, np.inf))
-    quest = _Quest(ensemble, near, far, rho, budget)
+    quest, budget = Quest(ensemble, near, far, rho), PATIENCE if budget is None else budget
     quest.count = known.questions
     ways: list[Bools] = []
     at_least = 0
@@ -74,48 +74,24 @@ def smallest_features(
         at_least = int(held.sum())
         if at_least == len(known.features):
             break
-        answer = quest.ask(~held)
-        if isinstance(answer, Certificate):
+        outcome, way = quest.ask(~held, np.flatnonzero(~held), budget)
+        if outcome == PROVED:
             return SmallestSet(_list(held), at_least, quest.count)
-        if not isinstance(answer, Counterexample):
+        if outcome != FOUND:
             break
-        ways.append(quest.shrink(answer))
+        ways.append(_shrink(quest, way, budget))
     return SmallestSet(known.features, at_least, quest.count)
 
 
-class _Quest:
-    """Questions about one input: may these features go free?"""
-
-    def __init__(
-        self, ensemble: Ensemble, near: Box, far: Box, rho: float | None, budget: Budget | None
-    ) -> None:
-        self._ensemble, self._near, self._far = ensemble, near, far
-        self._rho, self._budget = rho, budget
-        self.count = 0
-
-    def ask(self, is_free: Bools) -> Verdict:
-        """Verify with some features free over the domain and the others within eps."""
-        near, far = self._near, self._far
-        low, high = np.where(is_free, far.low, near.low), np.where(is_free, far.high, near.high)
-        self.count += 1
-        box = Box(near.center, low, high)
-        return verify_box(self._ensemble, box, rho=self._rho, budget=self._budget)
-
-    def shrink(self, answer: Counterexample) -> Bools:
-        """Find a subset-minimal part of the features moved beyond eps that changes the answer."""
-        moved = self._moved(answer)
-        for f in np.flatnonzero(moved):
-            if not moved[f]:
-                continue
-            trial = moved.copy()
+def _shrink(quest: Quest, way: Bools, budget: Budget) -> Bools:
+    """Find a subset-minimal part of a way that still changes the prediction."""
+    for f in np.flatnonzero(way):
+        if way[f]:
+            trial = way.copy()
             trial[f] = False
-            smaller = self.ask(trial)
-            if isinstance(smaller, Counterexample):
-                moved = self._moved(smaller)
-        return moved
-
-    def _moved(self, answer: Counterexample) -> Bools:
-        return np.asarray((answer.x < self._near.low) | (answer.x > self._near.high))
+            outcome, smaller = quest.ask(trial, np.flatnonzero(trial), budget)
+            way = smaller if outcome == FOUND else way
+    return way.copy()
 
 
 def _least_hit(ways: list[Bools], n_features: int) -> Bools:

@@ -8,13 +8,14 @@ from tacit.errors import DataError
 from tacit.verify.ensemble import Ensemble
 from tacit.verify.forest import from_sklearn
 from tacit.verify.lgbm import from_lightgbm, parse_lightgbm
+from tacit.verify.stored import parse_stored
 from tacit.verify.xgb import from_xgboost, parse_xgboost
 
 
 def load_ensemble(path: Path | str) -> Ensemble:
-    """Load a model file: XGBoost's .json or .ubj, or LightGBM's text; any of them gzipped.
+    """Load a model file: XGBoost's .json or .ubj, LightGBM's text, or what `save_ensemble` wrote.
 
-    What the file holds is told by its first bytes, not by its name.
+    Any of them may be gzipped. What the file holds is told by its first bytes, not by its name.
     """
     try:
         data = Path(path).read_bytes()
@@ -26,9 +27,12 @@ def load_ensemble(path: Path | str) -> Ensemble:
         return parse_xgboost(data)
     if data[:4] == b"tree":
         return parse_lightgbm(data.decode(errors="replace"))
+    if data[:2] == b"PK":
+        return parse_stored(data)
     raise DataError(
         f"{path} is neither an XGBoost model (.json, .ubj) nor a LightGBM text model; it begins "
-        f"with {data[:8]!r}. Hand scikit-learn models in as objects: from_sklearn(model)"
+        f"with {data[:8]!r}. A scikit-learn model is saved by "
+        "save_ensemble(from_sklearn(model), path)"
     )
 
 

@@ -10,7 +10,8 @@ from tacit.errors import ConfigError, DataError
 from tacit.verify.box import Domain
 from tacit.verify.ensemble import Ensemble
 from tacit.verify.models import import_ensemble
-from tacit.verify.search import ANYWHERE, Budget, Certificate, verify_many
+from tacit.verify.search import ANYWHERE, Budget, Certificate
+from tacit.verify.spread import verify_many
 
 
 def verified_accuracy(

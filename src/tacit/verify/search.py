@@ -3,17 +3,16 @@
 import math
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import ConfigError, TacitError
 from tacit.verify.bounds import make_work
 from tacit.verify.box import Box, Domain, Floats, ball, box_cells
-from tacit.verify.branch import BLURRED, FOUND, PAUSED, PROVED, search
+from tacit.verify.branch import BLURRED, FOUND, PAUSED, PROVED
+from tacit.verify.deep import first_trail, make_deep, search_deep
 from tacit.verify.ensemble import Ensemble
 from tacit.verify.reach import reach
 from tacit.verify.sides import make_sides
@@ -28,10 +27,10 @@ from tacit.verify.solve import (
 )
 from tacit.verify.witness import place_witness
 
-FIRST_NODES = 256
-"""Nodes of the first, uninterrupted attempt; most inputs need one."""
+FIRST_NODES = 8
+"""Nodes of the first, quick attempt; most inputs need one."""
 
-CHUNK_NODES = 200
+CHUNK_NODES = 50
 """Nodes between two looks at the clock."""
 
 ANYWHERE = Domain()
@@ -41,7 +40,7 @@ ANYWHERE = Domain()
 class Budget:
     """How much work a question may cost; ``None`` means no limit.
 
-    The clock is looked at every few hundred nodes, so `seconds` may be overrun by as much.
+    The clock is looked at every fifty nodes, so `seconds` may be overrun by as much.
     """
 
     nodes: int | None = None
@@ -119,31 +118,6 @@ def verify(
     return verify_box(ensemble, ball(ensemble, x, eps, domain), rho=rho, budget=budget)
 
 
-def verify_many(
-    ensemble: Ensemble,
-    rows: npt.ArrayLike,
-    eps: npt.ArrayLike,
-    *,
-    rho: float | None = None,
-    domain: Domain = ANYWHERE,
-    budget: Budget | None = None,
-    workers: int = 1,
-) -> list[Verdict]:
-    """Verify every row, on `workers` threads; the budget is per row."""
-    if workers < 1:
-        raise ConfigError(f"workers must be at least 1, got {workers}")
-    _ = ensemble.index  # made before the threads start, so that it is made once
-    boxes = [ball(ensemble, row, eps, domain) for row in np.atleast_2d(np.asarray(rows))]
-
-    def one(box: Box) -> Verdict:
-        return verify_box(ensemble, box, rho=rho, budget=budget)
-
-    if workers == 1:
-        return [one(box) for box in boxes]
-    with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(one, boxes, chunksize=1))
-
-
 def verify_box(
     ensemble: Ensemble, box: Box, *, rho: float | None = None, budget: Budget | None = None
 ) -> Verdict:
@@ -151,13 +125,9 @@ def verify_box(
     budget = PATIENCE if budget is None else budget
     prediction = ensemble.predict(box.center[None])[0]
     sides = make_sides(ensemble, prediction, rho)
-    index = ensemble.index
-    limit = FIRST_NODES if budget.nodes is None else min(FIRST_NODES, budget.nodes)
     low, high = box_cells(ensemble, box)
-    outcome, nodes = solve(index.trees, index.rule, index.base_units, sides, low, high, limit)
-    if outcome == PAUSED and limit != budget.nodes:
-        outcome, nodes = _persist(ensemble, sides, low, high, budget)
-    about = (box, float(prediction), rho, int(nodes))
+    outcome, nodes = search_cells(ensemble, sides, low, high, budget)
+    about = (box, float(prediction), rho, nodes)
     if outcome == PROVED:
         return Certificate(*about)
     if outcome == FOUND:
@@ -168,10 +138,40 @@ def verify_box(
     return Unknown(*about, reason)
 
 
+def search_cells(
+    ensemble: Ensemble,
+    sides: Sides,
+    low: Any,
+    high: Any,
+    budget: Budget,
+    *,
+    quick: int | None = None,
+) -> tuple[int, int]:
+    """Decide a box of cells; return the outcome and the nodes. A witness narrows low and high.
+
+    Args:
+        ensemble: the model.
+        sides: what could overturn the prediction.
+        low: the first cell of each feature.
+        high: the last.
+        budget: how long to try.
+        quick: nodes of the quick search, before the deep one.
+    """
+    index = ensemble.index
+    limit = FIRST_NODES if quick is None else quick
+    limit = limit if budget.nodes is None else min(limit, budget.nodes)
+    outcome, nodes = solve(index.trees, index.rule, index.base_units, sides, low, high, limit)
+    if outcome == PAUSED and limit != budget.nodes:
+        left = None if budget.nodes is None else budget.nodes - limit
+        outcome, more = _persist(ensemble, sides, low, high, Budget(left, budget.seconds))
+        nodes += more
+    return int(outcome), int(nodes)
+
+
 def _persist(
     ensemble: Ensemble, sides: Sides, low: Any, high: Any, budget: Budget
 ) -> tuple[int, int]:
-    """Search side by side in chunks, watching the clock."""
+    """Search side by side, deeply and in chunks, watching the clock."""
     index = ensemble.index
     deadline = math.inf if budget.seconds is None else time.monotonic() + budget.seconds
     most = math.inf if budget.nodes is None else budget.nodes
@@ -180,13 +180,13 @@ def _persist(
     work = make_work(r, ensemble.n_scores)
     worst, visited = PROVED, 0
     for side in order_sides(r, load, sides):
-        task = make_task(r, load, sides, side)
-        stack, top, outcome = first_stack(r), 1, PAUSED
+        task, deep = make_task(r, load, sides, side), make_deep(r)
+        stack, trail, top, outcome = first_stack(r), first_trail(), 1, PAUSED
         work.is_blurred[0] = False
         while outcome == PAUSED and visited < most and time.monotonic() < deadline:
             chunk = int(min(CHUNK_NODES, most - visited))
-            outcome, stack, top, count = search(
-                index.trees, index.rule, r, task, work, stack, top, chunk
+            outcome, stack, trail, top, count = search_deep(
+                index.trees, index.rule, r, task, work, deep, stack, trail, top, chunk
             )
             visited += count
         if outcome == FOUND:

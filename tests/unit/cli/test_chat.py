@@ -11,6 +11,7 @@ from rich.console import Console
 
 from llm_models import write_model
 from tacit.cli import models as shelf
+from tacit.cli import private_chat
 from tacit.cli.commands import Edge
 from tacit.cli.main import run_command
 from tacit.llm import DEFAULT, OFFERS
@@ -66,6 +67,13 @@ def test_every_line_is_a_turn_of_one_conversation(run, model):
     assert out.split("\n")[4] == joined.split("\n")[0]
 
 
+def test_what_was_learned_is_said_in_full_once(run, model):
+    arguments = ("chat", "--plain", "--model", model, "--max-tokens", 2)
+    _, out, _ = run(*arguments, typed="abc\ndef\n")
+    assert out.count("whoever runs this model learned: the whole conversation") == 1
+    assert out.count("whoever runs this model learned: the same as before") == 1
+
+
 def test_the_oldest_turns_of_a_long_talk_are_left_out(run, model):
     line = "x" * 100 + "\n"
     code, out, err = run("chat", "--plain", "--model", model, "--max-tokens", 3, typed=line * 4)
@@ -89,6 +97,12 @@ def test_a_single_text_that_is_too_long_is_refused(run, model):
         (("--plain", "--top-p", "2"), "top_p must be"),
         (("--as", "user"), "--as and --job belong together"),
         (("--plain", "--as", "user", "--job", "x.toml"), "--plain needs no other party"),
+        (("--plain", "--protocol", "sealed"), "--plain needs no other party"),
+        (("--reveal", "scores"), "give --protocol sealed too"),
+        (("--noise", "50"), "--noise belongs to --protocol floating"),
+        (("--protocol", "open"), "'open' is not one of"),
+        (("--protocol", "sealed", "--top-k", "5"), "--reveal scores"),
+        (("--protocol", "floating", "--repetition-penalty", "2"), "no repetition penalty"),
     ],
 )
 def test_what_cannot_work_is_said_with_exit_code_2(run, capsys, arguments, words):
@@ -105,8 +119,9 @@ def test_the_tokenizer_of_another_model_is_refused_by_name(run, tmp_path):
 
 
 def test_a_model_that_does_not_fit_is_refused(run, model, monkeypatch):
-    monkeypatch.setattr(shelf, "free_memory_bytes", lambda: 1000)
-    for mode in (["--plain"], []):
+    for module in (shelf, private_chat):
+        monkeypatch.setattr(module, "free_memory_bytes", lambda: 1000)
+    for mode in (["--plain"], [], ["--protocol", "sealed"]):
         code, _, err = run("chat", *mode, "--model", model, "-p", "hi")
         assert code == 2
         assert "does not fit" in err

@@ -10,6 +10,8 @@ from tacit.cli.toml import read_record
 from tacit.cli.train import check_inputs
 from tacit.cli.train_data import load_rows
 from tacit.errors import ConfigError, DataError
+from tacit.learn.training import Holding
+from tacit.mpc import find_protocol
 
 JOBS = Path(__file__).parents[3] / "examples" / "jobs"
 
@@ -33,7 +35,7 @@ def job(**changes):
     return read_record(raw, find_kind(raw, "job.toml").record, source="job.toml")
 
 
-@pytest.mark.parametrize("name", ["train-digits", "train-columns", "train-mnist"])
+@pytest.mark.parametrize("name", ["train-digits", "train-columns", "train-mnist", "train-resnet"])
 def test_every_example_is_a_good_job(name):
     assert len(load_job(JOBS / f"{name}.toml").roles.computing) == 2
 
@@ -52,11 +54,24 @@ def test_every_example_is_a_good_job(name):
         ({"model__bound": 0}, "greater than 0"),
         ({"training__optimiser": "sdg"}, "did you mean 'sgd'"),
         ({"parties__extra": {}}, "no part in this job"),
+        ({"protocol__layers": {"softmx": "sealed"}}, r"protocol\.layers.*activations, norms"),
+        ({"protocol__layers": {"softmax": "open"}}, "unknown protocol 'open'"),
+        ({"protocol__layers": {"linear": "permuted3"}}, "sealed under every protocol"),
     ],
 )
 def test_a_wrong_key_is_named_with_what_was_wanted(changes, words):
     with pytest.raises(ConfigError, match=words):
         job(**changes)
+
+
+def test_kinds_of_functions_have_protocols_of_their_own():
+    mixed = job(protocol__layers={"linear": "sealed", "activations": "permuted3"})
+    task = mixed.task(
+        tuple(Holding(name, 500, (64,), has_labels=True) for name in ("north", "south"))
+    )
+    assert find_protocol(task.protocol).name == "sealed; activations: permuted3"
+    assert mixed.role("helper") == "dealer, helper"
+    assert job().role("helper") == "dealer"
 
 
 def test_an_owner_without_data_is_told_before_anyone_connects():

@@ -80,3 +80,97 @@ def test_bad_input_is_refused_with_exit_code_two(files, arguments, words):
     code, text = run(*where)
     assert code == 2, text
     assert words in text.replace("\n", "")
+
+
+def test_two_workers_find_what_one_finds(files):
+    told = []
+    for workers in (1, 2):
+        out = files / f"workers{workers}.json"
+        code, text = run(
+            *(files / "model.json", files / "rows.csv", "--label", "y", "--eps", 0.02),
+            *("--workers", workers, "--out", out),
+        )
+        assert code == 0, text
+        told.append(json.loads(out.read_text()))
+    assert told[0]["groups"] == told[1]["groups"]
+    assert told[0]["shifts"] == told[1]["shifts"]
+
+
+def test_a_scikit_learn_forest_is_verified_from_its_stored_form(files):
+    from sklearn.ensemble import RandomForestClassifier
+
+    from tacit.verify import from_sklearn, save_ensemble
+
+    table = np.loadtxt(files / "rows.csv", delimiter=",", skiprows=1)
+    forest = RandomForestClassifier(5, max_depth=3, random_state=0).fit(table[:, :3], table[:, 3])
+    save_ensemble(from_sklearn(forest), files / "forest.npz")
+    out = files / "forest.json"
+    code, text = run(
+        files / "forest.npz", files / "rows.csv", "--label", "y", "--eps", 0, "--out", out
+    )
+    assert code == 0, text
+    every = json.loads(out.read_text())["groups"][0]
+    assert every["right"] == (forest.predict(table[:, :3]) == table[:, 3]).sum()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_ray_cluster_finds_what_this_machine_finds(files):
+    pytest.importorskip("ray", reason="ray is not installed")
+    told = []
+    for where in ([], ["--ray", "local"]):
+        out = files / "ray.json"
+        code, text = run(
+            *(files / "model.json", files / "rows.csv", "--label", "y", "--eps", 0.02),
+            *("--out", out, *where),
+        )
+        assert code == 0, text
+        told.append(json.loads(out.read_text())["groups"])
+    assert told[0] == told[1]
+
+
+def write_job(files, *, claim, name="proof"):
+    text = f"""
+    [job]
+    name = "{name}"
+    kind = "verify"
+    out = "{files / name}"
+    [model]
+    file = "{files / "model.json"}"
+    [data]
+    file = "{files / "rows.csv"}"
+    label = "y"
+    [verify]
+    eps = 0.02
+    claim = {claim}
+    """
+    path = files / f"{name}.toml"
+    path.write_text(text)
+    return path
+
+
+def run_job(path):
+    out, err = Console(record=True, width=100), Console(stderr=True, record=True, width=100)
+    code = run_command(["run", str(path)], Edge(out=out, err=err))
+    return code, out.export_text() + err.export_text()
+
+
+def test_a_job_verifies_and_writes_its_report(files):
+    code, text = run_job(write_job(files, claim=0.1))
+    assert code == 0, text
+    assert any(path.suffix == ".html" for path in (files / "proof").iterdir())
+
+
+def test_a_job_whose_claim_is_contradicted_exits_with_three(files):
+    code, text = run_job(write_job(files, claim=1.0, name="bold"))
+    assert code == 3, text
+    assert "claimed" in text
+
+
+def test_a_job_with_a_senseless_radius_is_refused(files):
+    path = write_job(files, claim=0.5, name="odd")
+    path.write_text(path.read_text().replace("eps = 0.02", "eps = -1.0"))
+    code, text = run_job(path)
+    assert code == 2, text
+    assert "eps" in text

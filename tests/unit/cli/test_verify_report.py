@@ -106,6 +106,21 @@ def test_importance_of_a_regression_is_refused(files):
         question(files, rho=0.1, importance=3)
 
 
+def test_models_beside_it_show_the_effect_of_trees_and_depth(files):
+    rng = np.random.default_rng(6)
+    x = rng.uniform(size=(200, 12)).astype(np.float32)
+    y = (x[:, 0] + 0.3 * x[:, 7] > 0.6).astype(int)
+    for trees, depth in ((2, 1), (12, 3)):
+        model = xgboost.XGBClassifier(n_estimators=trees, max_depth=depth).fit(x, y)
+        model.save_model(files / f"{trees}x{depth}.json")
+    beside = (files / "12x3.json", files / "2x1.json")
+    result = result_of(question(files, beside=beside))
+    sheet = next(one for one in result.sheets if one.title == "Effect of trees × depth")
+    assert [row[1:3] for row in sheet.rows] == [("2", "1"), ("6", "3"), ("12", "3")]
+    lines = [one for one in result.curves if one.title == "Robustness against trees × depth"]
+    assert [(one.name, len(one.points)) for one in lines] == [("depth 1", 1), ("depth 3", 2)]
+
+
 def test_wilsons_interval_agrees_with_its_published_form():
     # 10 of 20 at 95 %: (0.2993, 0.7007), by the formula's closed form.
     assert wilson(10, 20) == pytest.approx((0.29930, 0.70070), abs=1e-5)

@@ -12,6 +12,8 @@ from torch import nn
 from llm_models import ARCHITECTURES, CHATGLM, GPT2, LLAMA, make_model
 from tacit.errors import DataError
 from tacit.llm import Cache, generate, logits, next_logits, perplexity
+from tacit.llm.pieces import norm
+from tacit.llm.plain import streams
 
 IDS = [5, 17, 3, 3, 60, 42, 9, 1]
 
@@ -192,3 +194,12 @@ def test_a_text_beyond_the_context_is_refused():
 def test_an_id_beyond_the_vocabulary_is_refused():
     with pytest.raises(DataError, match="between 0 and 63, got 64"):
         logits(make_model(LLAMA), [64])
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_streams_are_what_every_layer_reads_and_what_the_scores_follow_from(name):
+    model = make_model(ARCHITECTURES[name])
+    found = streams(model, [1, 2, 3])
+    assert [tuple(x.shape) for x in found] == [(3, 16)] * (model.architecture.layers + 1)
+    scores = norm(model, "norm", found[-1]) @ model.weights["output.weight"].T
+    assert torch.allclose(scores, logits(model, [1, 2, 3]), atol=1e-5)

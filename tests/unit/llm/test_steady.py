@@ -9,8 +9,10 @@ import pytest
 from llm_models import ARCHITECTURES, LLAMA, make_model
 from tacit.errors import PartyError, TacitError
 from tacit.llm import PlainVoice, Sampling, announce, hear
+from tacit.llm.floating import open_floating_vault, serve_floating_dealer, serve_floating_owner
 from tacit.llm.private import open_vault, serve_dealer, serve_owner
-from tacit.llm.steady import SteadyVoice
+from tacit.llm.sealed import open_sealed_vault, serve_sealed_dealer, serve_sealed_owner
+from tacit.llm.steady import SteadyVoice, enter_floating, enter_private, enter_sealed
 from tacit.party import Meeting, Progress, session_over
 from tacit.transport import Meter, memory_pair
 
@@ -19,11 +21,29 @@ LONG = 26  # more than is ordered ahead, so that a dead dealer is missed
 MEETING = Meeting(parties=NAMES, job_digest=bytes(32))
 
 
+KINDS = {
+    "private": (
+        lambda model: open_vault(model, counts=True),
+        serve_owner,
+        lambda session, a: serve_dealer(session, a, counts=True),
+        enter_private,
+    ),
+    "sealed": (open_sealed_vault, serve_sealed_owner, serve_sealed_dealer, enter_sealed),
+    "floating": (
+        open_floating_vault,
+        serve_floating_owner,
+        serve_floating_dealer,
+        enter_floating,
+    ),
+}
+
+
 class World:
     """Meetings of three parties; the test may break the one that is on."""
 
-    def __init__(self, model):
-        self.model, self.vault = model, open_vault(model)
+    def __init__(self, model, kind):
+        make, self._own, self._deal, self._enter = KINDS[kind]
+        self.model, self.vault = model, make(model)
         self.links, self.threads, self.meetings = {}, [], 0
         self.breaks = []
 
@@ -58,27 +78,26 @@ class World:
 
     def own(self, session):
         announce(session, self.model.architecture)
-        serve_owner(session, self.vault)
+        self._own(session, self.vault)
 
     def deal(self, session):
-        serve_dealer(session, hear(session, "owner"))
+        self._deal(session, hear(session, "owner"))
 
     def kill_dealer(self):
         for link in self.links["dealer"].values():
             link.close(failure=("dealer", "it was killed"))
 
     def voice(self, **more):
-        return SteadyVoice(
-            self.meet, on_wait=lambda seconds: None, on_break=self.breaks.append, **more
-        )
+        enter = self._enter(on_wait=lambda seconds: None)
+        return SteadyVoice(self.meet, enter, on_break=self.breaks.append, **more)
 
 
 @pytest.fixture
 def world():
     made = []
 
-    def make(model):
-        made.append(World(model))
+    def make(model, kind="private"):
+        made.append(World(model, kind))
         return made[-1]
 
     yield make
@@ -104,6 +123,30 @@ def test_an_answer_goes_on_after_the_dealer_was_replaced(world, name):
     assert said == plain(here.model, [1, 2, 3], LONG)
     assert here.meetings == 2
     assert [error.party for error in here.breaks] == ["dealer"]
+
+
+@pytest.mark.parametrize("kind", ["sealed", "floating"])
+def test_other_protocols_go_on_after_the_dealer_was_replaced_too(world, kind):
+    here = world(make_model(LLAMA), kind)
+    voice, said = here.voice(), []
+    for token in voice.speak([1, 2, 3], sampling=Sampling(), limit=4):
+        said.append(token)
+        if len(said) == 2:
+            here.kill_dealer()
+    voice.close()
+    assert said == plain(here.model, [1, 2, 3], 4)
+    assert here.meetings == 2
+
+
+def test_a_penalty_outlives_a_session(world):
+    here = world(make_model(LLAMA))
+    voice, said, penalty = here.voice(), [], Sampling(repetition_penalty=1.7)
+    for token in voice.speak([1, 2, 3], sampling=penalty, limit=LONG):
+        said.append(token)
+        if len(said) == 4:
+            here.kill_dealer()
+    voice.close()
+    assert said == list(PlainVoice(here.model).speak([1, 2, 3], sampling=penalty, limit=LONG))
 
 
 def test_a_break_between_answers_is_mended_at_the_next_one(world):

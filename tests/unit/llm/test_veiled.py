@@ -12,24 +12,25 @@ from tacit.party import Meeting, run_threads
 MEETING = Meeting(parties=("owner", "user", "dealer"), job_digest=bytes(32))
 
 
-def as_user(model, talk):
+def as_user(model, talk, *, counts=True):
     """Run a function of a private voice, with an owner and a dealer beside it."""
 
     def own(session):
         announce(session, model.architecture)
-        serve_owner(session, open_vault(model))
+        serve_owner(session, open_vault(model, counts=counts))
 
     def use(session):
         architecture = hear(session, "owner")
-        voice = PrivateVoice(
-            Client(session, architecture), architecture, on_wait=lambda seconds: None
-        )
+        client = Client(session, architecture, counts=counts)
+        voice = PrivateVoice(client, architecture, on_wait=lambda seconds: None)
         found = talk(voice)
         voice.close()
         return found
 
-    programs = {"owner": own, "user": use, "dealer": lambda s: serve_dealer(s, hear(s, "owner"))}
-    return run_threads(programs, MEETING)["user"]
+    def deal(session):
+        serve_dealer(session, hear(session, "owner"), counts=counts)
+
+    return run_threads({"owner": own, "user": use, "dealer": deal}, MEETING)["user"]
 
 
 def say(voice, prompt, limit=5, **sampling):
@@ -120,9 +121,34 @@ def test_a_seed_draws_alike_whether_the_order_of_the_scores_is_hidden_or_not():
     assert as_user(model, talk) == talk(PlainVoice(model))
 
 
-def test_a_penalty_that_cannot_work_is_refused():
+@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("draw", [{}, {"temperature": 0.8, "top_p": 0.9, "seed": 3}])
+def test_a_penalty_works_as_it_does_in_the_clear(name, draw):
+    model = make_model(ARCHITECTURES[name])
+
     def talk(voice):
-        with pytest.raises(ConfigError, match="a private chat hides"):
+        first = say(voice, [1, 2, 3], 12, repetition_penalty=1.7, **draw)
+        # A second turn, and one that takes the conversation back: other tokens came before.
+        second = say(voice, [1, 2, 3, *first, 7], 5, repetition_penalty=1.7, **draw)
+        return first, second, say(voice, [1, 2, 4], 5, repetition_penalty=1.7, **draw)
+
+    spoken = as_user(model, talk)
+    assert spoken == talk(PlainVoice(model))
+    assert spoken[0] != as_user(model, lambda voice: say(voice, [1, 2, 3], 12, **draw))
+
+
+def test_the_ledger_says_that_a_penalty_shows_where_earlier_tokens_stand():
+    def talk(voice):
+        say(voice, [1, 2, 3], 4)
+        return voice.take_spent()
+
+    shown = [leak for leak in as_user(make_model(LLAMA), talk).leaks if "came before" in leak.what]
+    assert [(leak.to, leak.elements) for leak in shown] == [("user", 4 * LLAMA.vocab)]
+
+
+def test_a_penalty_without_counts_is_refused():
+    def talk(voice):
+        with pytest.raises(ConfigError, match="ask for counts"):
             say(voice, [1, 2], repetition_penalty=2.0)
 
-    as_user(make_model(LLAMA), talk)
+    as_user(make_model(LLAMA), talk, counts=False)

@@ -12,12 +12,12 @@ from tacit.mpc.additive2.conjunction import ConjunctionMask, Group
 from tacit.mpc.additive2.thermometer import FEW, Blocks
 from tacit.mpc.dealer import AHEAD_BYTES, FromDealer, Pace, Supply, deal
 from tacit.mpc.products import MatMul
-from tacit.mpc.randomness import HeldTriple, RescaleMask
+from tacit.mpc.randomness import BorrowMask, HeldTriple, read_lanes
 from tacit.mpc.share import Mask
 from tacit.party import run_threads
 
 NEEDS = [
-    RescaleMask((4, 2), 13),
+    BorrowMask(70, 13),
     ConjunctionMask(Group(4, is_last=False), (3, 2)),
     ConjunctionMask(Group(2, is_last=True), (1, 5)),
 ]
@@ -32,16 +32,13 @@ def parts(need):
     return first, second + correction
 
 
-def test_a_rescale_mask_knows_how_to_undo_its_shifted_value_and_its_carry():
-    (r0, undo0, carry0), (r1, undo1, carry1) = parts(NEEDS[0])
-    for r, undo, carry in zip(
-        (r0 + r1).flatten().tolist(),
-        (undo0 + undo1).flatten().tolist(),
-        (carry0 + carry1).flatten().tolist(),
-        strict=True,
-    ):
-        assert undo == 2 ** (62 - 13) - ((r % 2**64) >> 13)
-        assert carry == (r % 2**64) >> 63 << (64 - 13)
+@pytest.mark.parametrize("bits", [1, 8, 13, 16, 17, 32, 39, 50])
+@pytest.mark.parametrize("elements", [1, 64, 70, 0])
+def test_a_borrow_mask_shares_the_product_of_both_parties_bits(elements, bits):
+    (alpha, s0), (beta, s1) = parts(BorrowMask(elements, bits))
+    both = ring.unpack_bits((alpha & beta).view(torch.uint8), elements)
+    halves = [read_lanes(words, bits, elements).to(torch.int64) for words in (s0, s1)]
+    assert torch.equal((halves[0] + halves[1]) % 2**bits, both.to(torch.int64))
 
 
 @pytest.mark.parametrize("left", [None, "first", "second"])

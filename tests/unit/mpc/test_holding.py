@@ -77,7 +77,7 @@ def test_weights_are_opened_once_for_many_batches(is_ahead):
 
 
 def test_weights_that_are_held_ahead_cost_nothing_online():
-    """Online there are only the activations, one way, and the rescaled results, both ways."""
+    """Online there are only the activations, one way, and a bit per result, both ways."""
 
     def program(ops):
         w = ops.input("w", owner=BOB, shape=(50, 4), bound=1.0)
@@ -86,7 +86,7 @@ def test_weights_that_are_held_ahead_cost_nothing_online():
         ops.settle(ops.matmul(x, w))
 
     plan = make_plan(program, PROTOCOLS["sealed"], ROLES, frac_bits=16)
-    assert online_bytes(plan) == 8 * (2 * 50) + 2 * 8 * (2 * 4)
+    assert online_bytes(plan) == 8 * (2 * 50) + 2 * (2 * 4) // 8
     ahead = [one for one in plan.cost.traffic if (one.sender, one.phase) == (BOB, "offline")]
     assert [one.payload_bytes for one in ahead] == [8 * 50 * 4]
 

@@ -38,3 +38,31 @@ def test_every_value_within_the_bound_fits_the_bytes(bound):
     size = narrow.size_of(Spec(shape=(1,), frac_bits=0, largest=bound))
     assert bound < 1 << (8 * size - 1)
     assert size == 4 or bound >= 1 << (8 * (size - 1) - 1), "one byte less would not do"
+
+
+@given(words=WORDS, count=st.integers(1, 64))
+def test_the_lowest_bits_survive_the_journey_in_as_few_bytes_as_they_fill(words, count):
+    sent = torch.tensor(words)
+    octets = narrow.cut_bits(sent, count)
+    assert len(octets) == -(-len(words) * count // 8)
+    low = (1 << count) - 1
+    received = narrow.uncut_bits(octets, sent.shape, count).tolist()
+    assert [word & (2**64 - 1) for word in received] == [word & low for word in words]
+
+
+def test_words_that_are_half_full_are_sent_as_they_are():
+    assert [narrow.bits_size(10, count) for count in (1, 7, 32, 33, 64, 640)] == [
+        2,
+        9,
+        40,
+        80,
+        80,
+        80,
+    ]
+
+
+def test_seven_bytes_travel_as_eight():
+    assert [narrow.size_for(bits) for bits in (1, 8, 9, 40, 48, 49, 56, 57, 64)] == [
+        *(1, 1, 2, 5, 6),
+        *(8, 8, 8, 8),
+    ]

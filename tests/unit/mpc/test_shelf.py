@@ -2,8 +2,10 @@ import pytest
 import torch
 
 from harness import ALICE, BOB, MEETING, PARTIES, ROLES
+from tacit import ring
 from tacit.errors import ConfigError, DataError
-from tacit.mpc import PROTOCOLS, Shelf, compute, make_plan, prepare_material, serve
+from tacit.mpc import PROTOCOLS, Share, Shelf, compute, make_plan, prepare_material, serve
+from tacit.mpc.share import Spec
 from tacit.party import run_threads
 
 ULP = 2.0**-16
@@ -88,3 +90,43 @@ def test_files_cannot_hold_material_for_masks_of_a_session(tmp_path):
     with pytest.raises(ConfigError, match="earlier run"):
         prepare_material(plans[ALICE][1], tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_halves_that_were_kept_are_opened_in_the_first_run_only_and_watched():
+    prg = ring.Prg(b"k" * 16)
+    w = inputs()["w"]
+    words, mask = ring.encode(w, frac_bits=16), prg.words((6, 4))
+    spec = Spec.of(shape=(6, 4), frac_bits=16, bound=1.0)
+    halves = {ALICE: mask, BOB: words - mask}
+
+    def answer(ops):
+        held = ops.resume("w", shape=(6, 4), bound=1.0)
+        ops.hold(held)
+        x = ops.input("x", owner=ALICE, shape=(2, 6), bound=1.0)
+        return ops.open(ops.matmul(x, held), to=(ALICE,), what="y", why="test")
+
+    def party(session):
+        shelf, sent, answers = Shelf(), [], []
+        for number in range(3):
+            plan = make_plan(answer, PROTOCOLS["sealed"], ROLES, frac_bits=16, shelf=shelf)
+            sent.append(sent_offline_by_owner(plan))
+            if session.me not in ROLES.computing:
+                serve(session, plan, inputs={}, shelf=shelf)
+                continue
+            half = halves[session.me].clone()
+            if number == 2:
+                half[0, 0] += session.me == BOB and changes
+            mine = {"x": inputs()["x"]} if session.me == ALICE else {}
+            kept = {"w": Share(half, spec)}
+            answers.append(compute(session, plan, answer, inputs=mine, kept=kept, shelf=shelf))
+        return answers, sent
+
+    changes = False
+    ends = run_threads(dict.fromkeys(PARTIES, party), MEETING)
+    answers, sent = ends[ALICE]
+    assert sent == [8 * 6 * 4, 0, 0]
+    for one in answers:
+        assert (one - inputs()["x"] @ w).abs().max() < 8 * ULP
+    changes = True
+    with pytest.raises(DataError, match="'w' is not what it was"):
+        run_threads(dict.fromkeys(PARTIES, party), MEETING)

@@ -53,6 +53,19 @@ def test_an_empty_ledger_is_stated(example):
     assert state_headline(replace(example, leakage=())) == "Nothing was revealed to anyone"
 
 
+def test_a_party_that_worked_alone_had_nobody_to_reveal_anything_to(example):
+    nothing = replace(example.metered, traffic=())
+    alone = replace(
+        example, parties=example.parties[:1], leakage=(), forecast=None, metered=nothing
+    )
+    assert state_headline(alone).startswith("Computed by one party alone")
+    assert "hospital" in state_run(alone)
+    assert "together" not in state_run(alone)
+    assert state_learned(alone, "hospital", ()) == ("Worked alone, on what it had.", "quiet")
+    assert all("forecast" not in check.text for check in list_checks(alone))
+    assert all("Declared" not in check.text for check in list_checks(alone))
+
+
 def test_the_run_names_all_parties_and_the_protocol(example):
     sentence = state_run(example)
     assert sentence.startswith("The parties hospital, lab and dealer computed breast-cancer risk")

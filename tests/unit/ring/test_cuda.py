@@ -7,6 +7,7 @@ import torch
 
 from tacit.ring import (
     Prg,
+    accumulate,
     conv1d,
     conv2d,
     decode,
@@ -50,6 +51,13 @@ def test_every_kernel_is_exact(kernel, shape):
     prg = Prg(KEY)
     left, right = prg.words((m, k)), prg.words((k, n))
     assert same(multiply_with(kernel, left.cuda(), right.cuda()), left @ right)
+
+
+@pytest.mark.parametrize("rows", [1, 16, 17])
+def test_a_product_is_added_to_what_is_there(rows):
+    prg = Prg(KEY)
+    left, right, out = prg.words((rows, 500)), prg.words((500, 70)), prg.words((rows, 70))
+    assert same(accumulate(out.cuda(), left.cuda(), prepare(right.cuda())), out + left @ right)
 
 
 @pytest.mark.skipif(not is_available(), reason="needs Triton")

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.errors import DataError
-from tacit.ring import Factor, Prg, matmul, prepare
+from tacit.ring import Factor, Prg, accumulate, matmul, prepare
 
 EXTENT = st.integers(1, 5)
 KEY = bytes(range(16))
@@ -85,6 +85,14 @@ def test_a_prepared_factor_takes_vectors_and_batches():
     for shape in ((3,), (2, 3), (4, 2, 3)):
         left = prg.words(shape)
         assert torch.equal(matmul(left, prepare(right)), torch.matmul(left, right))
+
+
+def test_a_product_is_added_to_what_is_there():
+    prg = Prg(KEY)
+    left, right, out = prg.words((2, 5)), prg.words((5, 3)), prg.words((2, 3))
+    assert torch.equal(accumulate(out, left, prepare(right)), out + left @ right)
+    with pytest.raises(DataError, match="cannot multiply"):
+        accumulate(out, left[:, :4], prepare(right))
 
 
 def test_a_factor_does_not_show_its_entries():

@@ -80,6 +80,16 @@ def test_a_peer_that_is_gone_is_reported_by_a_later_send():
     close(ann)
 
 
+def test_a_link_can_become_another_network():
+    ann, bob, _ = shaped_pair()
+    ann.reshape(rtt_ms=100, mbit_per_s=1000)
+    began = time.monotonic()
+    ann.send("x/1", frame_bytes(b"later"))
+    assert bytes(bob.recv("x/1").data) == b"later"
+    assert time.monotonic() - began >= 0.05
+    close(ann, bob)
+
+
 @pytest.mark.parametrize(
     "network", [{"rtt_ms": -1}, {"rtt_ms": math.inf}, {"mbit_per_s": 0}, {"mbit_per_s": math.nan}]
 )

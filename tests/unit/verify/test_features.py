@@ -4,8 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.errors import ConfigError
-from tacit.verify import Domain, attack, importance, robust_features
+from tacit.verify import Budget, Domain, attack, importance, quest, robust_features
 from tacit.verify.box import Box, ball
+from tacit.verify.branch import FOUND
 
 SEEDS = st.integers(0, 2**32 - 1)
 WIDE = Domain(-3.0, 3.0)
@@ -22,8 +23,12 @@ def holds(brute, model, x, eps, kept):
 @given(seed=SEEDS)
 @settings(max_examples=200, deadline=None)
 def test_a_robust_set_holds_the_prediction_and_none_of_it_can_be_freed(brute, seed):
+    check_set(brute, seed, most=12)
+
+
+def check_set(brute, seed, most):
     rng = np.random.default_rng(seed)
-    model = brute.random_ensemble(rng, scores=int(rng.integers(1, 4)), most=12)
+    model = brute.random_ensemble(rng, scores=int(rng.integers(1, 4)), most=most)
     x = brute.random_input(rng, model.n_features)
     found = robust_features(model, x, 0.3, domain=WIDE)
     if found is None:
@@ -33,6 +38,34 @@ def test_a_robust_set_holds_the_prediction_and_none_of_it_can_be_freed(brute, se
     assert holds(brute, model, x, 0.3, found.features)
     for feature in found.features:
         assert not holds(brute, model, x, 0.3, set(found.features) - {feature})
+
+
+@given(seed=SEEDS)
+@settings(max_examples=150, deadline=None)
+def test_sets_stay_minimal_when_every_counterexample_is_looked_at_from_all_sides(brute, seed):
+    few = quest.FEW_NODES
+    try:
+        quest.FEW_NODES = -1
+        check_set(brute, seed, most=40)
+    finally:
+        quest.FEW_NODES = few
+
+
+@given(seed=SEEDS)
+@settings(max_examples=100, deadline=None)
+def test_a_way_changes_the_prediction_with_no_other_feature_free(brute, seed):
+    rng = np.random.default_rng(seed)
+    model = brute.random_ensemble(rng, scores=int(rng.integers(1, 4)), most=30)
+    x = brute.random_input(rng, model.n_features)
+    near, far = ball(model, x, 0.3, WIDE), ball(model, x, np.inf, WIDE)
+    asked = quest.Quest(model, near, far, None)
+    everything = np.ones(model.n_features, dtype=bool)
+    outcome, way = asked.ask(everything, np.arange(model.n_features), Budget(seconds=10.0))
+    kept = np.flatnonzero(~way)
+    if outcome == FOUND:
+        assert not holds(brute, model, x, 0.3, kept)
+    else:
+        assert holds(brute, model, x, 0.3, ())
 
 
 def draw_rows(brute):

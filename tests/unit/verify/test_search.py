@@ -77,6 +77,19 @@ def test_many_trees_make_the_search_branch_and_change_nothing(brute, kind, seed)
     check_against_brute_force(brute, seed, kind, most=60)
 
 
+@pytest.mark.parametrize("kind", ["binary", "several classes", "regression"])
+@pytest.mark.parametrize("most", [12, 60])
+@given(seed=SEEDS)
+@settings(max_examples=200, deadline=None)
+def test_the_deep_search_alone_agrees_with_brute_force(brute, kind, most, seed):
+    first = search.FIRST_NODES
+    try:
+        search.FIRST_NODES = 0  # the quick search gives up before its first node
+        check_against_brute_force(brute, seed, kind, most)
+    finally:
+        search.FIRST_NODES = first
+
+
 @given(seed=SEEDS)
 @settings(max_examples=150, deadline=None)
 def test_a_search_that_is_paused_at_every_node_ends_the_same(brute, seed):

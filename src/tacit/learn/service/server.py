@@ -2,9 +2,10 @@
 
 import hashlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -13,10 +14,12 @@ from tacit.errors import FrameError, PartyError
 from tacit.learn.service.desk import ANSWER_S, Desk, Ticket
 from tacit.learn.service.order import Item, Order
 from tacit.learn.service.task import ServiceTask
-from tacit.mpc import Plan, Share, compute, serve
+from tacit.mpc import Plan, SecretOps, Share, Shelf, compute, serve
 from tacit.mpc.share import Spec
 from tacit.party import Ledger, Progress, Session, merge
 from tacit.result import Leak
+
+R = TypeVar("R")
 
 _GLANCE_S = 0.2
 _MOST_ITEMS = 4096
@@ -71,9 +74,13 @@ class PredictionServer:
 
     def run(self, stop: threading.Event) -> Tally:
         """Answer until the first server is stopped, or somebody fails; returns what was done."""
-        self._session.agree("service", self._plans.digest())
+        self._session.agree("service", self._task.digest())
         # Masks of another service of this session must not come again.
         self._number = self._session.begin_run()
+        self._run(0, self._task.hold, {})
+        self.tally.runs[0] = (self._plans.get(0), 1)
+        self._plans.fill()
+        self._session.agree("plans", self._plans.digest())
         try:
             if self._is_first:
                 self._lead(stop)
@@ -156,7 +163,7 @@ class PredictionServer:
         self.tally.rows += total
 
     def _compute(self, asked: list[Item], padded: int) -> Tensor:
-        task, plan = self._task, self._plans.get(padded)
+        task = self._task
         x = torch.zeros((padded, *task.model.inputs), dtype=torch.int64)
         at = 0
         for ticket, rows in asked:
@@ -166,28 +173,40 @@ class PredictionServer:
                 x[at : at + rows] = words
             at += rows
         spec = Spec.of(shape=tuple(x.shape), frac_bits=task.frac_bits, bound=task.feature_bound)
-        ledger = Ledger()
-        share = compute(
-            # What one run notes must not pile up over thousands of them.
-            replace(self._session, ledger=ledger, progress=Progress()),
-            plan,
-            partial(task.answer, rows=padded),
-            inputs={},
-            kept={**self._weights, "x": Share(x, spec)},
-            is_agreed=True,
-        )
+        kept = {"x": Share(x, spec)}
+        share, ledger = self._run(padded, partial(task.answer, rows=padded), kept)
         turn = _count(self.tally, self._plans, padded, ledger)
         assert isinstance(share, Share)  # noqa: S101 - a service answers with numbers
         mask = self._session.shared(self._other).fork(f"answers {self._number}.{turn}")
         words = mask.words(tuple(share.words.shape))
         return share.words + words if self._is_first else share.words - words
 
+    def _run(
+        self, rows: int, program: Callable[[SecretOps], R], kept: Mapping[str, Share]
+    ) -> tuple[R, Ledger]:
+        """Run a program on the weights, and give what it noted: it must not pile up over runs."""
+        ledger = Ledger()
+        result = compute(
+            replace(self._session, ledger=ledger, progress=Progress()),
+            self._plans.get(rows),
+            program,
+            inputs={},
+            kept={**self._weights, **kept},
+            shelf=self._plans.shelf,
+            is_agreed=True,
+        )
+        return result, ledger
+
 
 def deal_predictions(session: Session, task: ServiceTask) -> Tally:
     """Deal and help as the third party, until the first server ends the service."""
     plans, tally = _Plans(task), Tally()
-    session.agree("service", plans.digest())
+    session.agree("service", task.digest())
     session.begin_run()
+    serve(session, plans.get(0), inputs={}, shelf=plans.shelf, is_agreed=True)
+    plans.fill()
+    session.agree("plans", plans.digest())
+    tally.runs[0] = (plans.get(0), 1)
     while True:
         rows = _hear_number(session, task.roles.first)
         if rows == _END:
@@ -196,17 +215,22 @@ def deal_predictions(session: Session, task: ServiceTask) -> Tally:
             raise FrameError(task.roles.first, f"it announced a batch of {rows} rows")
         ledger = Ledger()
         own = replace(session, ledger=ledger, progress=Progress())
-        serve(own, plans.get(rows), inputs={}, is_agreed=True)
+        serve(own, plans.get(rows), inputs={}, shelf=plans.shelf, is_agreed=True)
         _count(tally, plans, rows, ledger)
         tally.rows += rows
 
 
 class _Plans:
-    """The plans of a service, one for every size of a batch."""
+    """The plans of a service: for holding the weights, and one for every size of a batch."""
 
     def __init__(self, task: ServiceTask) -> None:
-        self._made = {size: task.plan(size) for size in task.sizes}
         self._task = task
+        self.shelf = Shelf()
+        self._made = {0: task.plan(0, self.shelf)}
+
+    def fill(self) -> None:
+        """Plan batches, once the weights are held."""
+        self._made |= {size: self._task.plan(size, self.shelf) for size in self._task.sizes}
 
     def get(self, rows: int) -> Plan:
         """Return the plan of a batch."""
@@ -214,8 +238,7 @@ class _Plans:
 
     def digest(self) -> bytes:
         """Hash everything that will be done."""
-        parts = [self._task.digest(), *(plan.digest() for plan in self._made.values())]
-        return hashlib.sha256(b"".join(parts)).digest()
+        return hashlib.sha256(b"".join(plan.digest() for plan in self._made.values())).digest()
 
 
 def _count(tally: Tally, plans: _Plans, rows: int, ledger: Ledger) -> int:

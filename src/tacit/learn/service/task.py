@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tacit.errors import ConfigError, DataError
 from tacit.learn.training import Model
-from tacit.mpc import Plan, Roles, Share, find_protocol, make_plan
+from tacit.mpc import Plan, Roles, Share, Shelf, find_protocol, make_plan
 from tacit.mpc.ops import ProtocolOps
 from tacit.mpc.share import Spec
 
@@ -74,18 +74,24 @@ class ServiceTask:
         """Return to how many rows a batch is filled up."""
         return next(size for size in self.sizes if size >= rows)
 
-    def plan(self, rows: int) -> Plan:
-        """Plan a batch."""
+    def plan(self, rows: int, shelf: Shelf) -> Plan:
+        """Plan a batch of rows; none for opening the weights under masks, once for all batches."""
         protocol = find_protocol(self.protocol)
-        program = partial(self.answer, rows=rows)
-        return make_plan(program, protocol, self.roles, frac_bits=self.frac_bits)
+        program = partial(self.answer, rows=rows) if rows else self.hold
+        return make_plan(program, protocol, self.roles, frac_bits=self.frac_bits, shelf=shelf)
 
-    def answer(self, ops: ProtocolOps[V], *, rows: int) -> V:
-        """Answer a batch; the result stays shared."""
+    def hold(self, ops: ProtocolOps[V]) -> dict[str, V]:
+        """Take up the weights, open under masks from the first run of the service on."""
         weights = {
             name: ops.resume(name, shape=tuple(value.shape), bound=self.weight_bound)
             for name, value in self.model.initial.items()
         }
+        ops.hold(*weights.values())
+        return weights
+
+    def answer(self, ops: ProtocolOps[V], *, rows: int) -> V:
+        """Answer a batch; the result stays shared."""
+        weights = self.hold(ops)
         x = ops.resume("x", shape=(rows, *self.model.inputs), bound=self.feature_bound)
         scores = ops.settle(self.model(ops, weights, x))
         if self.reveal == "score":

@@ -14,7 +14,7 @@ from tacit import __version__, ring
 from tacit.crypto import derive
 from tacit.errors import DisagreementError, RangeError
 from tacit.learn.training.checkpoint import Checkpoint, StateFolder
-from tacit.learn.training.programs import LARGEST_STATE, Programs, initial_state
+from tacit.learn.training.programs import Programs, initial_state, state_bounds
 from tacit.learn.training.task import TrainTask
 from tacit.mpc import Plan, Share, compute, find_protocol, make_plan, serve
 from tacit.mpc.share import AnyShare, Spec
@@ -133,7 +133,7 @@ def _walk(
 def _work(task: TrainTask, plans: "_Plans", mine: Mapping[str, Tensor]) -> str:
     """Hash all that decides which values are masked: a step done again must mask the same ones."""
     content = hashlib.sha256(f"tacit training {__version__}\n".encode() + plans.digest())
-    if "rowwise" in find_protocol(task.protocol).kernels:
+    if find_protocol(task.protocol).shows_values:
         # Somebody computes in floating point, whose last digits are those of a library and a chip.
         content.update(f"{torch.__version__} {torch.backends.cpu.get_cpu_capability()}".encode())
     for name, value in {**task.model.initial, **mine}.items():
@@ -267,9 +267,9 @@ class _Worker:
         if not self.is_computing:
             return
         starts = {**self._task.model.initial, **initial_state(self._task)}
+        bounds = state_bounds(self._task)
         for name, value in starts.items():
-            is_weight = name in self._task.model.initial
-            bound = self._task.weight_bound if is_weight else LARGEST_STATE
+            bound = bounds.get(name, self._task.weight_bound)
             spec = Spec.of(shape=tuple(value.shape), frac_bits=self._task.frac_bits, bound=bound)
             words = ring.encode(value.double(), frac_bits=self._task.frac_bits)
             if self._session.me != self._task.roles.first:
@@ -292,9 +292,8 @@ class _Worker:
             serve(self._session, plan, inputs={}, is_agreed=True)
             return
         program = partial(self._plans.programs.step, rate=rate)
-        changed = compute(
-            self._session, plan, program, inputs={}, kept=self._kept(action.rows), is_agreed=True
-        )
+        kept = {**self._kept(action.rows), **self._dials(action.step)}
+        changed = compute(self._session, plan, program, inputs={}, kept=kept, is_agreed=True)
         self._halves = _numbers(changed)
 
     def look(self, action: Action) -> None:
@@ -358,6 +357,18 @@ class _Worker:
             for name, share in self._data.items()
         }
         return {**self._halves, **batch}
+
+    def _dials(self, step: int) -> dict[str, Share]:
+        """Return the public numbers of a step, which each party computes for itself."""
+        optimiser, frac_bits = self._task.optimiser, self._task.frac_bits
+        bounds = optimiser.dial_bounds()
+        return {
+            name: Share(
+                torch.tensor(round(number * 2**frac_bits)),
+                Spec.of(shape=(), frac_bits=frac_bits, bound=bounds[name]),
+            )
+            for name, number in optimiser.dials(step).items()
+        }
 
     def _note(self, step: int, loss: Tensor | None, right: Tensor | None) -> None:
         if loss is not None and right is not None:

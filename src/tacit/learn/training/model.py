@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import ConfigError
+from tacit.learn.training.residual import Residual, groups_of
 from tacit.nn import Imported, Ops, import_module
 
 T = TypeVar("T")
@@ -62,8 +63,9 @@ def parse_layers(layers: Sequence[str], inputs: tuple[int, ...], *, seed: int) -
     """Build a module from words such as "conv 6 5", "relu", "avgpool 2", "flatten", "dense 10".
 
     Args:
-        layers: "dense OUT", "conv OUT SIZE [STRIDE [PADDING]]", "avgpool SIZE", "maxpool SIZE",
-            or one of the activations and "flatten".
+        layers: "dense OUT", "conv OUT SIZE [STRIDE [PADDING]]", "block OUT [STRIDE]" for a
+            residual block, "norm" of groups of channels, "avgpool SIZE", "maxpool SIZE", or one
+            of the activations and "flatten".
         inputs: the shape of one row.
         seed: of the initial weights, which are public.
 
@@ -81,8 +83,9 @@ def parse_layers(layers: Sequence[str], inputs: tuple[int, ...], *, seed: int) -
             except (ValueError, RuntimeError, IndexError, KeyError) as error:
                 raise ConfigError(
                     f"layer {number}, {words!r}, does not fit rows of shape {shape}: {error}; "
-                    f"layers are 'dense OUT', 'conv OUT SIZE [STRIDE [PADDING]]', 'avgpool SIZE', "
-                    f"'maxpool SIZE', {', '.join(_ACTIVATIONS)}"
+                    "layers are 'dense OUT', 'conv OUT SIZE [STRIDE [PADDING]]', "
+                    "'block OUT [STRIDE]', 'norm', 'avgpool SIZE', 'maxpool SIZE', "
+                    f"{', '.join(_ACTIVATIONS)}"
                 ) from error
             built.append(layer)
     return nn.Sequential(*built)
@@ -101,5 +104,11 @@ def _build(words: Sequence[str], shape: tuple[int, ...]) -> nn.Module:
         outputs, size, *rest = sizes
         stride, padding = (*rest, *(1, 0)[len(rest) :])
         return nn.Conv2d(shape[0], outputs, size, stride, padding)
+    if name == "block":
+        outputs, *rest = sizes
+        (stride,) = rest or (1,)
+        return Residual(shape[0], outputs, stride)
+    if name == "norm" and not sizes:
+        return nn.GroupNorm(groups_of(shape[0]), shape[0])
     (size,) = sizes
     return {"avgpool": nn.AvgPool2d, "maxpool": nn.MaxPool2d}[name](size)

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Context, Decimal
 from functools import reduce
+from math import sqrt
 from typing import Literal, TypeVar
 
 from tacit.errors import ConfigError
@@ -17,8 +19,17 @@ AMPLIFY = 256.0
 LARGEST_MOMENT = 128.0
 """Where Adam's amplified gradients saturate, so that their squares stay in range."""
 
-FIRST_SPREAD = 1.0
-"""Where Adam's amplified mean square starts."""
+LARGEST_VELOCITY = 32768.0
+"""No velocity may be larger."""
+
+MANY_WEIGHTS = 1 << 16
+"""From so many weights on, bytes cost more than a round."""
+
+LEAD_BITS = 8
+"""So many bits of a step's change are below the last place of a weight."""
+
+CORRECTION = "adam/correction"
+"""The public number by which a step of Adam makes up for moments that began at zero."""
 
 OPTIMISERS: Mapping[str, tuple[str, ...]] = {
     "sgd": (),
@@ -35,8 +46,7 @@ class Optimiser:
     Attributes:
         kind: one of `OPTIMISERS`.
         momentum: how much of the velocity (or of Adam's mean) stays.
-        decay: how much of Adam's mean square stays. It starts at `FIRST_SPREAD` instead of being
-            corrected later: a correction would be another public factor at every step.
+        decay: how much of Adam's mean square stays.
         clip: the largest Euclidean norm of a batch's mean gradient; None for no clipping.
         weight_decay: how much of every weight a step takes away, before the rate.
     """
@@ -56,9 +66,45 @@ class Optimiser:
         if self.clip is not None and not 0 < self.clip < 1e6:
             raise ConfigError(f"a gradient is clipped to a norm above 0, got {self.clip}")
 
-    def slots(self) -> tuple[str, ...]:
-        """Name what is remembered of every weight."""
-        return OPTIMISERS[self.kind]
+    def slots(self) -> Mapping[str, float]:
+        """Name what is remembered of every weight, and say how large it can be."""
+        bounds = {
+            "velocity": LARGEST_VELOCITY,
+            "mean": 1.01 * LARGEST_MOMENT / (1 - self.momentum),
+            "spread": 1.01 * LARGEST_MOMENT**2 / (1 - self.decay),
+        }
+        return {slot: bounds[slot] for slot in OPTIMISERS[self.kind]}
+
+    def dials(self, step: int) -> dict[str, float]:
+        """Return the public numbers that a step needs besides the rate; steps count from 1.
+
+        They are computed in decimal arithmetic, which is alike to the digit on every machine: the
+        parties multiply their halves by the same word or the result is noise.
+        """
+        if self.kind != "adam":
+            return {}
+        exact = Context(prec=40)
+        first, second = Decimal(repr(self.momentum)), Decimal(repr(self.decay))
+        spread = exact.sqrt(1 - exact.power(second, step))
+        return {CORRECTION: float(exact.divide(spread, 1 - exact.power(first, step)))}
+
+    def dial_bounds(self) -> dict[str, float]:
+        """Say how large the public numbers of a step can be."""
+        if self.kind != "adam":
+            return {}
+        # √(1 - d^t) / (1 - m^t) is largest at the first step, or tends to 1.
+        return {CORRECTION: 1.01 * max(1.0, self.dials(1)[CORRECTION])}
+
+    def lead(self, *, rate: float, batch: int, weights: int) -> float:
+        """Return a factor for the error at the end of the model, so that weights need less.
+
+        A change of many weights is cheaper the fewer bits are dropped from it, and the error is
+        small: where a step is linear, the rate can be applied to the error, but for 2^-8, which
+        drops bits that no weight has. That takes a round, so few weights are left alone.
+        """
+        if self.kind != "sgd" or self.clip is not None or weights < MANY_WEIGHTS:
+            return 1.0
+        return rate * (1 / batch) * 2.0**LEAD_BITS
 
     def step(
         self,
@@ -69,6 +115,7 @@ class Optimiser:
         *,
         rate: float,
         batch: int,
+        lead: float = 1.0,
     ) -> tuple[State[V], State[V]]:
         """Return the weights after a step, and what is remembered.
 
@@ -79,6 +126,7 @@ class Optimiser:
             state: what is remembered, by "slot/name".
             rate: the learning rate.
             batch: the number of rows the gradients add up.
+            lead: what the gradients were multiplied by already; see `lead`.
         """
         # The mean is taken as late as possible: small numbers lose digits in fixed point.
         grown = dict(gradients)
@@ -90,9 +138,12 @@ class Optimiser:
         for name, weight in weights.items():
             if self.weight_decay:
                 weight = ops.scale(weight, 1 - rate * self.weight_decay)
-            change, mine = self._change(ops, name, weight, grown[name], state, rate, share)
+            if lead == 1.0:
+                change, mine = self._change(ops, name, weight, grown[name], state, rate, share)
+                kept.update(mine)
+            else:
+                change = ops.scale(grown[name], 2.0**-LEAD_BITS)
             changed[name] = ops.settle(ops.sub(weight, change))
-            kept.update(mine)
         return changed, kept
 
     def _change(
@@ -125,17 +176,28 @@ class Optimiser:
         share: float,
     ) -> tuple[V, State[V]]:
         large = ops.cap(ops.settle(ops.scale(gradient, AMPLIFY * share)), bound=LARGEST_MOMENT)
-        mean = ops.add(
-            ops.scale(state[f"mean/{name}"], self.momentum), ops.scale(large, 1 - self.momentum)
-        )
+        # Sums, not means, are kept: they are larger, and fixed point has an absolute precision.
+        mean = ops.add(ops.scale(state[f"mean/{name}"], self.momentum), large)
         spread = ops.add(
-            ops.scale(state[f"spread/{name}"], self.decay),
-            ops.scale(ops.settle(ops.square(large)), 1 - self.decay),
+            ops.scale(state[f"spread/{name}"], self.decay), ops.settle(ops.square(large))
         )
         mean, spread = ops.settle(mean), ops.settle(spread)
         # Below 2^-8 the inverse root stays where it is, which is what Adam's epsilon is for.
-        change = ops.scale(ops.mul(mean, ops.rsqrt(spread)), rate)
-        return change, {f"mean/{name}": mean, f"spread/{name}": spread}
+        ratio = ops.settle(ops.mul(mean, ops.rsqrt(spread)))
+        ratio = self._stated(ops, ratio)
+        factor = rate * (1 - self.momentum) / sqrt(1 - self.decay)
+        change = ops.tune(ratio, CORRECTION, bound=self.dial_bounds()[CORRECTION])
+        kept = {f"mean/{name}": mean, f"spread/{name}": spread}
+        return ops.scale(ops.settle(change), factor), kept
+
+    def _stated(self, ops: StepOps[V], ratio: V) -> V:
+        """Bound Σ m^k g_k by √(Σ d^k g_k²), as Cauchy and Schwarz do, where m² < d."""
+        rest = 1 - self.momentum**2 / self.decay if self.decay else 0.0
+        if rest <= 0:
+            return ratio
+        # The inverse root is a little off, in parts of it and of a sum.
+        slack = 2.0**-12 * self.slots()["mean"]
+        return ops.restate(ratio, bound=1.01 / sqrt(rest) + slack)
 
 
 def _clip(ops: StepOps[V], gradients: State[V], norm: float, share: float) -> State[V]:

@@ -10,12 +10,12 @@ from tacit.learn.training.verbs import PlainStepOps
 
 def train_plain(task: TrainTask, rows: Tensor, labels: Tensor) -> list[tuple[int, float, float]]:
     """Train in floating point, and return step, loss and accuracy at every look."""
-    ops = PlainStepOps()
     weights = {name: value.double() for name, value in task.model.initial.items()}
     state = {name: value.double() for name, value in initial_state(task).items()}
     shown = []
     for action in actions(task):
         x, y = rows[action.rows], labels[action.rows]
+        ops = PlainStepOps(task.optimiser.dials(action.step))
         if action.is_look:
             loss, right = measure(ops, task, task.model(ops, weights, x), y)
             shown.append((action.step, float(loss), float(right) / task.test_rows))

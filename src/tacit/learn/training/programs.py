@@ -12,7 +12,6 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from tacit.learn.training.optimise import FIRST_SPREAD
 from tacit.learn.training.task import TrainTask
 from tacit.learn.training.verbs import StepOps
 from tacit.mpc.ops import ProtocolOps
@@ -22,8 +21,6 @@ from tacit.nn.tape import pull_back
 V = TypeVar("V")
 Values = dict[str, V]
 
-LARGEST_STATE = 32768.0
-"""No velocity or moment may be larger."""
 LARGEST_SCORE = 64.0
 """Where scores saturate when a loss is shown."""
 DECLARED = "declared in the job"
@@ -59,7 +56,8 @@ class Programs:
         x, y = self._batch(ops, task.batch)
         changed, kept = train_step(ops, task, weights, state, x, y, rate=rate)
         out = {name: ops.restate(value, bound=task.weight_bound) for name, value in changed.items()}
-        return out | {name: ops.restate(value, bound=LARGEST_STATE) for name, value in kept.items()}
+        bounds = state_bounds(task)
+        return out | {name: ops.restate(value, bound=bounds[name]) for name, value in kept.items()}
 
     def watch(self, ops: ProtocolOps[V]) -> tuple[Tensor | None, ...]:
         """Open the loss and the right answers on rows kept for it, and whether weights grow.
@@ -124,8 +122,9 @@ class Programs:
         }
 
     def _state(self, ops: ProtocolOps[V]) -> Values[V]:
+        bounds = state_bounds(self.task)
         return {
-            name: ops.resume(name, shape=tuple(value.shape), bound=LARGEST_STATE)
+            name: ops.resume(name, shape=tuple(value.shape), bound=bounds[name])
             for name, value in initial_state(self.task).items()
         }
 
@@ -137,11 +136,19 @@ class Programs:
 
 def initial_state(task: TrainTask) -> dict[str, Tensor]:
     """Return where the optimiser's memory starts, by "slot/name"."""
-    firsts = {"spread": FIRST_SPREAD}
     return {
-        f"{slot}/{name}": torch.full_like(value, firsts.get(slot, 0.0))
+        f"{slot}/{name}": torch.zeros_like(value)
         for slot in task.optimiser.slots()
         for name, value in task.model.initial.items()
+    }
+
+
+def state_bounds(task: TrainTask) -> dict[str, float]:
+    """Return how large the optimiser's memory can be, by "slot/name"."""
+    return {
+        f"{slot}/{name}": bound
+        for slot, bound in task.optimiser.slots().items()
+        for name in task.model.initial
     }
 
 
@@ -159,15 +166,35 @@ def train_step(
     tape = GradientOps(ops, cap=task.cap)
     leaves = {name: tape.leaf(value) for name, value in weights.items()}
     scores = task.model(tape, leaves, tape.leaf(x))  # type: ignore[arg-type]
-    error = _error(ops, task, scores.value, y)
+    with ops.family("softmax"):
+        error = _error(ops, task, scores.value, y)
+    batch = ops.shape(x)[0]
+    lead = _lead(task, rate, batch)
+    if lead != 1.0:
+        error = ops.settle(ops.scale(error, lead))
     found = pull_back(ops, scores, error, list(leaves.values()))
     gradients = dict(zip(leaves, found, strict=True))
-    return task.optimiser.step(ops, weights, gradients, state, rate=rate, batch=ops.shape(x)[0])
+    return task.optimiser.step(ops, weights, gradients, state, rate=rate, batch=batch, lead=lead)
+
+
+def _lead(task: TrainTask, rate: float, batch: int) -> float:
+    """Return what the error is multiplied by ahead of the weights; a cap means the error itself."""
+    if task.cap is not None:
+        return 1.0
+    count = sum(value.numel() for value in task.model.initial.values())
+    return task.optimiser.lead(rate=rate, batch=batch, weights=count)
 
 
 def measure(ops: StepOps[V], task: TrainTask, scores: V, y: V) -> tuple[V, V]:
-    """Give the mean loss, and how many rows are answered right."""
-    scores = ops.settle(scores)
+    """Give the mean loss, and how many rows are answered right.
+
+    All of it is about scores of rows, so it is computed as a softmax would be.
+    """
+    with ops.family("softmax"):
+        return _measure(ops, task, ops.settle(scores), y)
+
+
+def _measure(ops: StepOps[V], task: TrainTask, scores: V, y: V) -> tuple[V, V]:
     # Losses are added up over many rows, and what could be huge would leave no room for digits.
     tame = ops.cap(scores, bound=LARGEST_SCORE)
     if task.loss == "logistic":

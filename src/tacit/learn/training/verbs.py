@@ -1,5 +1,7 @@
 """What a training step asks of an interpreter, and the interpreter that trains in the clear."""
 
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from math import ceil, frexp, log2
 from typing import Protocol, TypeVar
 
@@ -27,12 +29,16 @@ class StepOps(TrainableOps[T], Protocol[T]):
         """Bring a value to the usual precision."""
         ...
 
-    def restate(self, value: T, *, bound: float) -> T:
-        """State a smaller bound."""
-        ...
-
     def rsqrt_below(self, x: T) -> T:
         """Give a number just below 1 / √x, never above it."""
+        ...
+
+    def family(self, name: str) -> AbstractContextManager[None]:
+        """Compute functions by the protocol of a family, such as "softmax"."""
+        ...
+
+    def tune(self, x: T, name: str, *, bound: float) -> T:
+        """Multiply by a public number of at most ``bound`` that the schedule gives, by name."""
         ...
 
     def cross_entropy(self, logits: T, labels: T) -> T:
@@ -74,14 +80,25 @@ def scale_unsettled(ops: StepOps[T], x: T, factor: float, *, beside: T) -> T:
 
 
 class PlainStepOps(TorchOps):
-    """Train in the clear, with the same programs: the curve to compare a private one with."""
+    """Train in the clear, with the same programs: the curve to compare a private one with.
+
+    Args:
+        dials: the public numbers of this step, by name.
+    """
+
+    def __init__(self, dials: Mapping[str, float] | None = None) -> None:
+        self._dials = dials or {}
+
+    def family(self, name: str) -> AbstractContextManager[None]:
+        """Do nothing: in the clear all functions are computed alike."""
+        return nullcontext()
+
+    def tune(self, x: Tensor, name: str, *, bound: float) -> Tensor:
+        """Multiply by a public number that the schedule gives."""
+        return x * self._dials[name]
 
     def settle(self, value: Tensor) -> Tensor:
         """Give the value as it is: floats have no fixed precision."""
-        return value
-
-    def restate(self, value: Tensor, *, bound: float) -> Tensor:
-        """Give the value as it is: floats need no bounds."""
         return value
 
     def rsqrt(self, x: Tensor) -> Tensor:

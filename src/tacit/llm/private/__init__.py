@@ -9,11 +9,13 @@ Three parties of one `tacit.party.Session`, seated by `Seats`:
             for token in talk.generate(ids, choose, limit=64, on_wait=...): ...
             talk.close(); client.close()
 
-`choose(scores) -> place` is the user's sampling on scores in an order that it does not know.
+`choose(scores) -> place` is the user's sampling on scores in an order that it does not know. With
+`counts=True` at all three, `adjust(scores, counts) -> scores` may change them first: counts say how
+often the token of each score came before.
 """
 
 from tacit.llm.private.client import Ahead, Client, Memory, Naming
-from tacit.llm.private.conversation import Choose, Conversation, Token
+from tacit.llm.private.conversation import Adjust, Choose, Conversation, Token
 from tacit.llm.private.dealer import serve_dealer
 from tacit.llm.private.forecast import (
     Network,
@@ -27,14 +29,16 @@ from tacit.llm.private.forecast import (
 )
 from tacit.llm.private.order import FORMS, Form, Order
 from tacit.llm.private.owner import serve_owner
-from tacit.llm.private.precision import BRIEF, COMPACT, Precision
+from tacit.llm.private.precision import BRIEF, COMPACT, FINE, Precision
 from tacit.llm.private.seats import Seats
 from tacit.llm.private.setup import DealerMasks, MaskedWeights, OwnerVault, open_vault
 
 __all__ = [
     "BRIEF",
     "COMPACT",
+    "FINE",
     "FORMS",
+    "Adjust",
     "Ahead",
     "Choose",
     "Client",

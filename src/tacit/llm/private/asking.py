@@ -1,7 +1,8 @@
 """The user's online work: sees permuted values, computes what is not linear, answers."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,9 +12,12 @@ from tacit import ring
 from tacit.errors import RangeError
 from tacit.llm.private.blueprint import Blueprint
 from tacit.llm.private.exchange import Exchange
+from tacit.llm.private.masks import first_tally
 from tacit.llm.private.narrow import encode, pack
 from tacit.llm.private.parcel import Channel
 from tacit.llm.private.prepare import Prepared
+from tacit.llm.private.quick import is_quick
+from tacit.llm.private.quick_asking import QuickAsking
 from tacit.llm.private.resent import Resent
 from tacit.llm.private.shelf import Shelf
 
@@ -26,6 +30,13 @@ class _Range:
     nbytes: int
     frac_bits: int
     wire: str
+
+
+class Shown(NamedTuple):
+    """Scores of all tokens, and how often each came before if that is shown: (rows, vocab)."""
+
+    scores: Tensor
+    counts: Tensor | None
 
 
 class Asking:
@@ -42,13 +53,24 @@ class Asking:
         self._cached = cached
         self._posted = posted
         self._noted: list[_Range] = []
+        self._quick: QuickAsking | None = None
+        if is_quick(plan):
+            self._quick = QuickAsking(plan, talk, cached, posted, self._active, self._attend)
 
-    def prompt(self, prepared: Prepared, ids: Sequence[int]) -> Tensor:
-        """Return what the owner is sent of the tokens of a prompt, as bytes."""
-        vocab = self._plan.architecture.vocab
+    def prompt(self, prepared: Prepared, ids: Sequence[int], seen: Collection[int]) -> Tensor:
+        """Return what the owner is sent of the tokens of a prompt, as bytes.
+
+        ``seen`` are the tokens that count as having come before; none if nothing is counted.
+        """
+        plan, vocab = self._plan, self._plan.architecture.vocab
         hot = -prepared.tape.words("first.hot.mask", len(ids), vocab)
         hot[torch.arange(len(ids)), torch.tensor(ids)] += 1  # indices are small: from the host
-        return pack(hot, self._plan.wide_bytes)
+        octets = pack(hot, plan.wide_bytes).reshape(-1)
+        if not plan.counts:
+            return octets
+        tally = -first_tally(plan, prepared.tape)
+        tally[0, torch.tensor(sorted(seen), dtype=torch.int64)] += 1
+        return torch.cat([octets, pack(tally, plan.count_bytes).reshape(-1)])
 
     def choice(self, prepared: Prepared, run: int, place: int) -> Tensor:
         """Return what the owner is sent of a chosen place, as bytes."""
@@ -58,19 +80,28 @@ class Asking:
         hot[0, place] = 1
         return choose.answer(cover[run : run + 1], [hot])
 
-    def run(self, prepared: Prepared, run: int) -> Tensor:
-        """Go through all layers, and return the scores in the order of this run: (rows, vocab)."""
-        for layer in range(self._plan.architecture.layers):
-            self._project(prepared, run, layer)
-            self._attend(prepared, run, layer)
-            if self._plan.is_merged:
-                self._merge(prepared, run, layer)
-            else:
-                self._middle(prepared, run, layer)
-                self._activate(prepared, run, layer)
-        scores = self._score(prepared, run)
+    def run(self, prepared: Prepared, run: int) -> Shown:
+        """Go through all layers, and return the scores in the order of this run."""
+        quick = self._quick if prepared.quick is not None else None
+        if quick is not None and prepared.quick is not None:
+            quick.run(prepared, run, prepared.quick)
+        else:
+            for layer in range(self._plan.architecture.layers):
+                self._layer(prepared, run, layer)
+        scores, *counts = self._score(prepared, run)
         self._check_ranges()
-        return scores.cpu()
+        for peak, most in quick.peaks() if quick is not None else ():
+            _check_range(most, peak.nbytes, peak.frac_bits, peak.wire)
+        return Shown(scores.cpu(), counts[0].cpu() if counts else None)
+
+    def _layer(self, prepared: Prepared, run: int, layer: int) -> None:
+        self._project(prepared, run, layer)
+        self._attend(prepared, run, layer)
+        if self._plan.is_merged:
+            self._merge(prepared, run, layer)
+        else:
+            self._middle(prepared, run, layer)
+            self._activate(prepared, run, layer)
 
     def _see(self, exchange: Exchange, prepared: Prepared, run: int, *, total: int) -> list[Tensor]:
         """Receive what is shown, as doubles; ``total`` rows were drawn for the whole order."""
@@ -107,7 +138,7 @@ class Asking:
         x, *qkv = self._see(exchange, prepared, run, total=total)
         h, sigma = self._norm(x)
         values = [part / sigma for part in qkv]
-        if self._plan.architecture.skips_from_norm:
+        if any(answer.name == "h" for answer in exchange.answers):
             values.append(h)
         self._answer(exchange, prepared, run, *values, total=total)
 
@@ -158,17 +189,18 @@ class Asking:
             case "gelu_tanh":
                 return functional.gelu(branches[0], approximate="tanh")
 
-    def _score(self, prepared: Prepared, run: int) -> Tensor:
+    def _score(self, prepared: Prepared, run: int) -> list[Tensor]:
+        """Return the scores, and the counts if they are shown."""
         plan, total = self._plan, prepared.order.scores
         last = plan.last_norm()
         if last is not None:
             (x,) = self._see(last, prepared, run, total=total)
             h, _ = self._norm(x)
             self._answer(last, prepared, run, h, total=total)
-            return self._see(plan.score(), prepared, run, total=total)[0]
-        x, scores = self._see(plan.score(), prepared, run, total=total)
+            return self._see(plan.score(), prepared, run, total=total)
+        x, scores, *counts = self._see(plan.score(), prepared, run, total=total)
         _, sigma = self._norm(x)
-        return scores / sigma
+        return [scores / sigma, *counts]
 
     def _note(self, words: Tensor, nbytes: int, frac_bits: int, wire: str) -> None:
         """Note the range of a wire; a device is asked for all of them at once, at the end."""
@@ -178,15 +210,20 @@ class Asking:
     def _check_ranges(self) -> None:
         """Refuse values so near the edge of the ring that others may have gone over it."""
         noted, self._noted = self._noted, []
+        if not noted:
+            return
         ends = torch.stack([end for one in noted for end in one.ends]).view(-1, 2).tolist()
         for one, (low, high) in zip(noted, ends, strict=True):
-            if max(-low, high) >= 1 << (8 * one.nbytes - 3):
-                room = 8 * one.nbytes - 1 - one.frac_bits
-                raise RangeError(
-                    f"a value on wire {one.wire} comes near 2^{room}, where words of {one.nbytes} "
-                    f"bytes with {one.frac_bits} fraction bits end; use a Precision with fewer "
-                    "bits or a wider span"
-                )
+            _check_range(max(-low, high), one.nbytes, one.frac_bits, one.wire)
+
+
+def _check_range(most: int, nbytes: int, frac_bits: int, wire: str) -> None:
+    if most >= 1 << (8 * nbytes - 3):
+        raise RangeError(
+            f"a value on wire {wire} comes near 2^{8 * nbytes - 1 - frac_bits}, where words of "
+            f"{nbytes} bytes with {frac_bits} fraction bits end; use a Precision with fewer bits "
+            "or a wider span"
+        )
 
 
 def _rows(prepared: Prepared, run: int, total: int) -> slice:

@@ -1,7 +1,8 @@
 """The steps of one pass through a model, as all three parties and the plan know them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
@@ -13,7 +14,13 @@ from tacit.llm.private.half import Half
 from tacit.llm.private.incremental import Incremental
 from tacit.llm.private.narrow import WORD_BYTES, Item
 from tacit.llm.private.order import Order
-from tacit.llm.private.precision import Precision, Words
+from tacit.llm.private.precision import (
+    OUT_SPARE,
+    QUERY_SPARE,
+    SCORE_SPAN,
+    Precision,
+    Words,
+)
 from tacit.llm.private.resent import Resent, Weighting
 from tacit.llm.rotary import rotate, turns
 
@@ -24,44 +31,56 @@ Attention = Incremental | Half | Resent
 class Blueprint:
     """The exchanges of every layer, and what travels offline for an order.
 
-    The device is where the party that holds the blueprint computes.
+    The device is where the party that holds the blueprint computes. With ``counts`` the user is
+    shown, beside the scores and in their order, how often each token came before.
     """
 
     architecture: Architecture
     precision: Precision
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    counts: bool = False
 
-    @property
+    @cached_property
     def heads(self) -> Heads:
         """Return the heads of the model."""
         return heads_of(self.architecture)
 
-    @property
+    @cached_property
     def inner(self) -> int:
         """Return the width of all heads together."""
         return self.heads.count * self.heads.dim
 
-    @property
+    @cached_property
     def kv(self) -> int:
         """Return the width of a key."""
         return self.heads.groups * self.heads.dim
 
-    @property
+    @cached_property
     def is_raw_output(self) -> bool:
         """Say whether scores are computed from the stream before its norm."""
         return self.architecture.norm == "rms"
 
-    @property
+    @cached_property
     def output_bytes(self) -> int:
         """Return the bytes of a word of the scores, as the owner holds them."""
         return self.wide_bytes if self.is_raw_output else self.precision.narrow_bytes
 
-    @property
+    @cached_property
     def output_bits(self) -> int:
         """Return the fraction bits of the scores, before any division by the norm."""
         return self.precision.raw if self.is_raw_output else self.precision.stream
 
-    @property
+    @cached_property
+    def count_bytes(self) -> int:
+        """Return the bytes of a word that counts tokens: a count is far below its end."""
+        return 2 if self.architecture.context < 1 << 13 else 4
+
+    @cached_property
+    def tally_bytes(self) -> int:
+        """Return the bytes of the counts that come with a prompt."""
+        return self.architecture.vocab * self.count_bytes if self.counts else 0
+
+    @cached_property
     def wide_bytes(self) -> int:
         """Return the bytes of a word on wires that lead to no product of two activations.
 
@@ -69,10 +88,52 @@ class Blueprint:
         words, and those of all that is added to it, need no more either.
         """
         p = self.precision
+        if self.is_lean:
+            return p.word_bytes(max(p.stream, self.middle_bits))
         most = max(p.raw, p.middle, p.merged if self.is_merged else 0)
         return p.word_bytes(most)
 
-    @property
+    @cached_property
+    def is_lean(self) -> bool:
+        """Say whether the owner computes queries, keys and values from the norm's output.
+
+        Then the user does not see them, and does not cut them down: both parties drop the low
+        bits of their shares. Without that, the owner computes them from the stream, and the user
+        divides them by σ.
+        """
+        return self.architecture.norm == "layer" and self.precision.is_lean
+
+    @cached_property
+    def middle_bits(self) -> int:
+        """Return the bits of the stream behind attention."""
+        return self.precision.lean_middle if self.is_lean else self.precision.middle
+
+    @cached_property
+    def turn_drop(self) -> int:
+        """Return how many low bits queries and keys lose once they are turned."""
+        p, is_turned = self.precision, self.architecture.positions != "learned"
+        if self.is_lean:
+            return p.stream + (p.rotation if is_turned else 0) - p.query - QUERY_SPARE
+        return p.turn_drop if is_turned else 0
+
+    @cached_property
+    def value_drop(self) -> int:
+        """Return how many low bits values lose."""
+        return self.precision.stream - self.precision.query if self.is_lean else 0
+
+    @cached_property
+    def out_drop(self) -> int:
+        """Return how many low bits the output of attention loses."""
+        return self.precision.attention - OUT_SPARE if self.is_lean else 0
+
+    @cached_property
+    def query_bytes(self) -> int:
+        """Return the bytes of a word of queries and keys before they are turned."""
+        if self.is_lean:
+            return WORD_BYTES
+        return -(-(self.words.score_bits + SCORE_SPAN + self.turn_drop) // 8)
+
+    @cached_property
     def skip_bytes(self) -> int:
         """Return the bytes of a word of the stream that comes back with few bits.
 
@@ -81,18 +142,32 @@ class Blueprint:
         p = self.precision
         return min(WORD_BYTES, -(-(8 * self.wide_bytes - (p.stream - p.skip)) // 8))
 
-    @property
+    @cached_property
     def words(self) -> Words:
         """Return the bits and bytes of attention."""
-        p = self.precision
-        bits = p.scores if self.architecture.positions != "learned" else 2 * p.query
-        return p.words(bits, self.wide_bytes)
+        p, is_turned = self.precision, self.architecture.positions != "learned"
+        bits = p.stream if self.is_lean else p.query
+        bits += (p.rotation if is_turned else 0) - self.turn_drop
+        return p.words(2 * bits, -(-(8 * self.wide_bytes + self.out_drop) // 8))
 
-    def _reveal(self, name: str, width: int, order: str, frac_bits: int, look: int) -> Reveal:
+    @cached_property
+    def _made(self) -> dict[tuple[str, int], Exchange]:
+        return {}
+
+    def _once(self, name: str, layer: int, make: Callable[[int], Exchange]) -> Exchange:
+        """Make an exchange when it is first asked for: a pass asks for each many times."""
+        made = self._made.get((name, layer))
+        if made is None:
+            made = self._made[name, layer] = make(layer)
+        return made
+
+    def _reveal(
+        self, name: str, width: int, order: str, frac_bits: int, look: int, *, span: int = 0
+    ) -> Reveal:
         """Show a wire with at least ``look`` bits, as many as fit the bytes that takes."""
-        p = self.precision
-        nbytes = p.word_bytes(min(look, frac_bits))
-        drop = max(0, frac_bits + p.span - 8 * nbytes)
+        span = min(span or self.precision.reach, 8 * WORD_BYTES - frac_bits)
+        nbytes = min(8 * WORD_BYTES, min(look, frac_bits) + span + 7) // 8
+        drop = max(0, frac_bits + span - 8 * nbytes)
         return Reveal(name, width, order, frac_bits, nbytes, drop)
 
     def _raw_look(self, layer: int) -> int:
@@ -105,9 +180,16 @@ class Blueprint:
         return p.look if a.skips_from_norm and a.residual_scale > 1 and layer else p.raw_look
 
     def project(self, layer: int) -> Exchange:
-        """Norm, and queries, keys and values back with few bits."""
+        """Norm; unless lean, queries, keys and values with it, and back with few bits."""
+        return self._once("project", layer, self._project)
+
+    def _project(self, layer: int) -> Exchange:
         a, p = self.architecture, self.precision
-        look, keys = self._raw_look(layer), self.words.key_bytes
+        look, keys = self._raw_look(layer), self.query_bytes
+        if self.is_lean:
+            stream = self._reveal("x", a.width, "x", p.stream, look)
+            answer = Answer("h", a.width, "x", p.activation, keys)
+            return Exchange(f"{layer}.project", (stream,), (answer,))
         parts = [
             ("q", self.inner, keys),
             ("k", self.kv, keys),
@@ -122,6 +204,9 @@ class Blueprint:
 
     def middle(self, layer: int) -> Exchange:
         """Norm behind attention, and the stream back with few bits."""
+        return self._once("middle", layer, self._middle)
+
+    def _middle(self, layer: int) -> Exchange:
         a, p = self.architecture, self.precision
         if a.skips_from_norm:
             answers = [Answer("h", a.width, "x", p.activation, self.wide_bytes)]
@@ -130,19 +215,24 @@ class Blueprint:
             answers = [Answer("h", a.width, "x", p.activation, p.narrow_bytes)]
             answers.append(Answer("x", a.width, "x", p.skip, self.skip_bytes))
             look = max(p.raw_look, p.skip)
-        reveal = self._reveal("x", a.width, "x", p.middle, look)
+        reveal = self._reveal("x", a.width, "x", self.middle_bits, look)
         return Exchange(f"{layer}.middle", (reveal,), tuple(answers))
 
     def activate(self, layer: int) -> Exchange:
         """Activation; both branches of a gated one in the same order."""
+        return self._once("activate", layer, self._activate)
+
+    def _activate(self, layer: int) -> Exchange:
         a, p = self.architecture, self.precision
         names = ("gate", "up") if a.has_gate else ("up",)
-        reveals = tuple(self._reveal(name, a.ffn, "f", p.stream, p.look) for name in names)
+        reveals = tuple(
+            self._reveal(name, a.ffn, "f", p.stream, p.look, span=p.span) for name in names
+        )
         return Exchange(
             f"{layer}.act", reveals, (Answer("y", a.ffn, "f", p.activation, self.wide_bytes),)
         )
 
-    @property
+    @cached_property
     def is_merged(self) -> bool:
         """Say whether the norm behind attention rides with the activation.
 
@@ -153,6 +243,9 @@ class Blueprint:
 
     def merge(self, layer: int) -> Exchange:
         """Norm behind attention and activation in one: the stream, both branches before it."""
+        return self._once("merge", layer, self._merge)
+
+    def _merge(self, layer: int) -> Exchange:
         a, p = self.architecture, self.precision
         names = ("gate", "up") if a.has_gate else ("up",)
         stream = self._reveal("x", a.width, "x", p.middle, max(p.raw_look, p.skip))
@@ -169,7 +262,7 @@ class Blueprint:
             return (self.merge(layer),)
         return self.middle(layer), self.activate(layer)
 
-    @property
+    @cached_property
     def branch_bytes(self) -> int:
         """Return the bytes of a word in front of an activation."""
         return self.wide_bytes if self.is_merged else self.precision.narrow_bytes
@@ -187,11 +280,13 @@ class Blueprint:
         """Scores of the next token; with the stream, where its norm is still to be taken."""
         a, p = self.architecture, self.precision
         look = p.raw_look if self.is_raw_output else p.look
-        scores = self._reveal("scores", a.vocab, "vocab", self.output_bits, look)
+        span = p.reach if self.is_raw_output else p.span
+        reveals = [self._reveal("scores", a.vocab, "vocab", self.output_bits, look, span=span)]
         if self.is_raw_output:
-            stream = self._reveal("x", a.width, "x", p.stream, look)
-            return Exchange("out", (stream, scores), ())
-        return Exchange("out", (scores,), ())
+            reveals.insert(0, self._reveal("x", a.width, "x", p.stream, look))
+        if self.counts:
+            reveals.append(Reveal("counts", a.vocab, "vocab", 0, self.count_bytes))
+        return Exchange("out", tuple(reveals), ())
 
     def choose(self) -> Exchange:
         """The chosen token back, one-hot in the order in which the scores were shown."""
@@ -230,6 +325,7 @@ class Blueprint:
         return [
             *(item for one in exchanges for item in one.dealt(rows)),
             *([Item((rows, a.width), wide)] * self.is_merged),
+            *([Item((rows, self.inner + 2 * self.kv), self.query_bytes)] * self.is_lean),
             *(item for run in runs for item in self.attention(layer, order, run).dealt),
             Item((rows, a.width), wide),
         ]
@@ -240,7 +336,7 @@ class Blueprint:
         branches = 2 if a.has_gate else 1
         skips = [Item((rows, a.width), n) for n in (self.precision.narrow_bytes, wide)]
         return [
-            Item((rows, self.inner + 2 * self.kv), wide),
+            Item((rows, self.inner + 2 * self.kv), self.query_bytes if self.is_lean else wide),
             Item((rows, a.width), wide),
             Item((rows, branches * a.ffn), self.branch_bytes),
             Item((rows, a.width), wide),

@@ -84,6 +84,7 @@ class Client:
         naming: Naming = "transfer",
         device: torch.device | str = "cpu",
         known: MaskedWeights | None = None,
+        counts: bool = False,
     ) -> None:
         self.session = session
         self.seats = seats or Seats()
@@ -91,10 +92,11 @@ class Client:
         self.ahead = ahead or Ahead()
         self.form = form
         self.naming = naming
-        agree_on(session, architecture, precision or Precision())
+        precision = precision or Precision()
+        agree_on(session, architecture, precision, counts=counts)
         with session.progress.stage("receive masked weights"):
             self.masked = take_weights(session, self.seats, architecture, known, device)
-        self.plan = Blueprint(architecture, precision or Precision(), self.masked.weights.device)
+        self.plan = Blueprint(architecture, precision, self.masked.weights.device, counts)
         self._count = 0
 
     def open(self, memory: Memory | None = None) -> tuple[int, Memory]:

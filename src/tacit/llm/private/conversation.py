@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tacit.errors import DataError
-from tacit.llm.private.asking import Asking
+from tacit.errors import ConfigError, DataError
+from tacit.llm.private.asking import Asking, Shown
 from tacit.llm.private.client import Client, Memory
 from tacit.llm.private.forecast import choose_form, leaks
 from tacit.llm.private.homomorphic import Picker
@@ -21,6 +21,9 @@ from tacit.transport import frame_bytes
 
 Choose = Callable[[Tensor], int]
 """Given the scores of all tokens, in an order that the user does not know, choose a place."""
+
+Adjust = Callable[[Tensor, Tensor], Tensor]
+"""Given scores, and how often each of their tokens came before, return other scores."""
 
 
 @dataclass(frozen=True)
@@ -78,21 +81,38 @@ class Conversation:
         self.memory.posted_rows = min(self.memory.posted_rows, length)
 
     def generate(
-        self, ids: Sequence[int], choose: Choose, *, limit: int, on_wait: Wait = _silent
+        self,
+        ids: Sequence[int],
+        choose: Choose,
+        *,
+        limit: int,
+        on_wait: Wait = _silent,
+        adjust: Adjust | None = None,
     ) -> Generator[Token, None, None]:
         """Read ``ids``, then yield up to ``limit`` tokens, each as soon as its name is known.
 
         A step starts before the token that it reads is named. When the caller stops at a token
-        that is not the last it asked for, that token has been read.
+        that is not the last it asked for, that token has been read. What ``adjust`` makes of the
+        scores is what ``choose`` gets.
 
         Raises:
             DataError: an id is not in the vocabulary, or the text does not fit the context.
+            ConfigError: scores are to be adjusted, and this session does not show counts.
         """
+        if adjust is not None and not self._plan.counts:
+            raise ConfigError("this session does not show which tokens came before: ask for counts")
+
+        def pick(shown: Shown) -> int:
+            scores, counts = shown
+            if adjust is None or counts is None:
+                return choose(scores[-1])
+            return choose(adjust(scores[-1], counts[-1]))
+
         steps = self._check(ids, limit)
         self._supply.plan(self._orders(len(ids), steps))
-        here, scores = self._read(ids, on_wait)
+        here, shown = self._read(ids, on_wait)
         for _ in range(steps):
-            place = choose(scores[-1])
+            place = pick(shown)
             there = _At(here.ready, here.run + 1)
             if here.ready.order.is_prompt or here.is_last:
                 there = _At(self._supply.take(on_wait), 0)
@@ -101,10 +121,10 @@ class Conversation:
             try:
                 yield Token(token, place)
             finally:  # a caller that stops here leaves owner and user at the same step
-                scores = stepping.result()
+                shown = stepping.result()
                 self._done(there, [token])
             here = there
-        place = choose(scores[-1])
+        place = pick(shown)
         self._command(NAME, here, self._shift(here, place))
         yield Token(self._named(here, place), place)
 
@@ -117,8 +137,8 @@ class Conversation:
         self._check(ids, 1)
         first = next(self._orders(len(ids), 0, chunk=len(ids), scored=len(ids)))
         self._supply.plan(iter([first]))
-        _, scores = self._read(ids, on_wait)
-        return scores
+        _, shown = self._read(ids, on_wait)
+        return shown.scores
 
     def close(self) -> None:
         """End the conversation at all parties."""
@@ -172,20 +192,21 @@ class Conversation:
             yield order
             past, posted = order.end, order.posted_after(order.runs)
 
-    def _read(self, ids: Sequence[int], on_wait: Wait) -> tuple[_At, Tensor]:
+    def _read(self, ids: Sequence[int], on_wait: Wait) -> tuple[_At, Shown]:
         """Run the prompt, in its chunks."""
         at, left = None, list(ids)
         while left:
             ready = self._supply.take(on_wait)
             now, left = left[: ready.order.rows], left[ready.order.rows :]
             at = _At(ready, 0)
-            self._command(RUN, at, 0, self._asking.prompt(ready.prepared, now))
-            scores = self._asking.run(ready.prepared, 0)
+            seen = {*self.memory.read, *now}
+            self._command(RUN, at, 0, self._asking.prompt(ready.prepared, now, seen))
+            shown = self._asking.run(ready.prepared, 0)
             self._done(at, now)
         assert at is not None  # noqa: S101 - _check has refused an empty prompt
-        return at, scores
+        return at, shown
 
-    def _step(self, here: _At, place: int, there: _At) -> "Future[Tensor]":
+    def _step(self, here: _At, place: int, there: _At) -> "Future[Shown]":
         """Start the next run from the chosen place."""
         hot = self._asking.choice(here.ready.prepared, here.run, place)
         self._command(STEP, there, self._shift(here, place), hot)

@@ -15,7 +15,9 @@ from tacit.llm.private.masks import (
     first_stream,
     next_streams,
     noise,
+    qkv_masks,
     scored_rows,
+    tallies,
 )
 from tacit.llm.private.narrow import Item
 from tacit.llm.private.order import ORDER_WORDS, Order, read_order
@@ -56,6 +58,7 @@ class Dealing:
         self._cached = Shelf(layers, heads, plan.device)
         self._posted = Shelf(layers, heads, plan.device)
         self._before: Tensor | None = None
+        self._counted: Tensor | None = None
 
     def deal(self, order: Order) -> Iterator[tuple[list[Tensor], list[Item]]]:
         """Yield the parcels of an order: in front of the layers, one for each, and behind."""
@@ -103,9 +106,14 @@ class Dealing:
         self, user: Tape, owner: Tape, order: Order, layer: int, masks: LayerMasks
     ) -> list[Tensor]:
         plan, p, rows = self._plan, self._plan.precision, order.rows
-        project = plan.project(layer)
-        qkv = self._linear(user, f"{layer}.qkv", masks.stream)
-        shown = [masks.stream, *qkv.split_with_sizes([plan.inner, plan.kv, plan.kv], 1)]
+        project, turned = plan.project(layer), list[Tensor]()
+        if plan.is_lean and masks.normed is not None:
+            qkv = self._linear(user, f"{layer}.qkv", masks.normed)
+            shown = [masks.stream]
+            turned = [qkv - qkv_masks(plan, user, layer, rows)]
+        else:
+            qkv = self._linear(user, f"{layer}.qkv", masks.stream)
+            shown = [masks.stream, *qkv.split_with_sizes([plan.inner, plan.kv, plan.kv], 1)]
         first = project.deal(user, project.orders(owner, rows), shown, rows)
         mixed = [
             part
@@ -113,16 +121,17 @@ class Dealing:
             for part in self._attend(user, owner, order, layer, run, masks)
         ]
         skip = masks.stream
-        if masks.normed is not None:
+        if masks.normed is not None and plan.architecture.skips_from_norm:
             skip = self._linear(user, f"{layer}.skip1", masks.normed)
-        stream = (skip << (p.middle - p.stream)) + self._linear(user, f"{layer}.o", masks.out)
+        moved = skip << (plan.middle_bits - p.stream)
+        stream = moved + self._linear(user, f"{layer}.o", masks.mixed)
         fed = self._feed(user, owner, layer, masks, stream)
         if masks.kept is None:
             skip = self._linear(user, f"{layer}.skip2", masks.fed)
         else:
             skip = masks.kept << (p.stream - p.skip)
         stream = skip + self._linear(user, f"{layer}.down", masks.active)
-        return [*first, *fed, *mixed, stream - masks.after]
+        return [*first, *fed, *turned, *mixed, stream - masks.after]
 
     def _feed(
         self, user: Tape, owner: Tape, layer: int, masks: LayerMasks, stream: Tensor
@@ -167,6 +176,9 @@ class Dealing:
             shown = [self._linear(user, "output", last.masks(user, rows)[0])]
         else:
             shown = [stream, self._linear(user, "output", stream)]
+        if plan.counts:
+            counts, self._counted = tallies(plan, user, order, self._counted)
+            shown.append(counts)
         orders = score.orders(owner, rows)
         out += score.deal(user, orders, shown, rows)
         chosen = {name: order_[rows - runs :] for name, order_ in orders.items()}
@@ -185,6 +197,7 @@ def serve_dealer(
     seats: Seats | None = None,
     device: torch.device | str = "cpu",
     known: DealerMasks | None = None,
+    counts: bool = False,
 ) -> None:
     """Deal for every conversation of a session until the user leaves.
 
@@ -192,9 +205,9 @@ def serve_dealer(
     Cost: offline only; see `tacit.llm.private.forecast`.
     """
     seats, precision = seats or Seats(), precision or Precision()
-    agree_on(session, architecture, precision)
+    agree_on(session, architecture, precision, counts=counts)
     masks = take_masks(session, seats, architecture, known, device)
-    plan = Blueprint(architecture, precision, masks.device)
+    plan = Blueprint(architecture, precision, masks.device, counts)
     with Crew(session) as crew:
         while True:
             words = session.recv(seats.user, "llm/open", (3,))

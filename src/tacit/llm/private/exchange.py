@@ -6,6 +6,7 @@ masks; every part of this file draws under the same labels.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -61,20 +62,30 @@ class Exchange:
     reveals: tuple[Reveal, ...]
     answers: tuple[Answer, ...]
 
-    @property
+    @cached_property
+    def shown(self) -> list["Span"]:
+        """Return how the revealed wires are packed."""
+        return spans(self.reveals)
+
+    @cached_property
+    def answered(self) -> list["Span"]:
+        """Return how the answers are packed."""
+        return spans(self.answers)
+
+    @cached_property
     def shown_bytes(self) -> int:
         """Return the payload of the owner's message, per row."""
         return sum(one.width * one.nbytes for one in self.reveals)
 
-    @property
+    @cached_property
     def answer_bytes(self) -> int:
         """Return the payload of the user's message, per row."""
         return sum(one.width * one.nbytes for one in self.answers)
 
     def dealt(self, rows: int) -> list[Item]:
         """List what the dealer sends to the owner."""
-        spans = [*_spans(self.reveals), *_spans(self.answers)]
-        return [Item((rows, span.width), span.nbytes) for span in spans]
+        both = [*self.shown, *self.answered]
+        return [Item((rows, span.width), span.nbytes) for span in both]
 
     def orders(self, tape: Tape, rows: int) -> dict[str, Tensor]:
         """Draw the secret orders, as the owner or the dealer: (rows, width) each."""
@@ -87,7 +98,7 @@ class Exchange:
 
     def look(self, orders: dict[str, Tensor], dealt: list[Tensor]) -> "Look":
         """Lay the owner's material end to end, as `show` and `take` want it."""
-        shown = len(_spans(self.reveals))
+        shown = len(self.shown)
         return Look(
             shown=_places(self.reveals, orders),
             answered=_places(self.answers, orders),
@@ -123,24 +134,24 @@ class Exchange:
         out: list[Tensor] = []
         if self.reveals:
             shown = self._lined_up(shares).gather(1, _places(self.reveals, orders))
-            out += _cut(shown - self.veil(user, rows), self.reveals)
+            out += _cut(shown - self.veil(user, rows), self.shown)
         if self.answers:
             masks = _row(self.masks(user, rows)).gather(1, _places(self.answers, orders))
-            out += _cut(self.cover(user, rows) - masks, self.answers)
+            out += _cut(self.cover(user, rows) - masks, self.answered)
         return out
 
     def show(self, look: "Look", shares: list[Tensor]) -> Tensor:
         """Compute the owner's message from m of every revealed wire: uint8 (rows, shown_bytes)."""
         words = self._lined_up(shares).gather(1, look.shown).add_(look.veiled)
-        return _packed(words, self.reveals)
+        return _packed(words, self.shown)
 
     def see(self, veil: Tensor, shown: Tensor) -> list[Tensor]:
         """Take the veil off, as the user: every revealed wire as signed words."""
         out: list[Tensor] = []
         for span, words, mask in zip(
-            _spans(self.reveals),
-            _unpacked(shown, self.reveals),
-            _cut(veil, self.reveals),
+            self.shown,
+            _unpacked(shown, self.shown),
+            _cut(veil, self.shown),
             strict=True,
         ):
             seen = words + mask
@@ -150,11 +161,11 @@ class Exchange:
 
     def answer(self, cover: Tensor, values: list[Tensor]) -> Tensor:
         """Compute the user's message from the words of every answer: uint8."""
-        return _packed(_row(values) - cover, self.answers)
+        return _packed(_row(values) - cover, self.answered)
 
     def take(self, look: "Look", answer: Tensor) -> list[Tensor]:
         """Put the user's answers in their own order, as the owner: m of every answered wire."""
-        words = _row(_unpacked(answer, self.answers)) + look.covered
+        words = _row(_unpacked(answer, self.answered)) + look.covered
         out = torch.empty_like(words).scatter_(1, look.answered, words)
         return list(out.split_with_sizes([one.width for one in self.answers], 1))
 
@@ -189,46 +200,47 @@ class Look:
 
 
 @dataclass(frozen=True)
-class _Span:
+class Span:
     """Neighbouring wires with words of one length: they are packed together."""
 
     nbytes: int
     is_cut: bool
     widths: list[int]
 
-    @property
+    @cached_property
     def width(self) -> int:
+        """Return how many words there are."""
         return sum(self.widths)
 
 
 Wires = tuple[Reveal, ...] | tuple[Answer, ...]
 
 
-def _spans(wires: Wires) -> list[_Span]:
-    out: list[_Span] = []
+def spans(wires: Wires) -> list[Span]:
+    """Group neighbouring wires that are packed together."""
+    out: list[Span] = []
     for one in wires:
         is_cut = isinstance(one, Reveal) and one.drop > 0
         if out and (out[-1].nbytes, out[-1].is_cut) == (one.nbytes, is_cut):
             out[-1].widths.append(one.width)
         else:
-            out.append(_Span(one.nbytes, is_cut, [one.width]))
+            out.append(Span(one.nbytes, is_cut, [one.width]))
     return out
 
 
-def _cut(words: Tensor, wires: Wires) -> list[Tensor]:
+def _cut(words: Tensor, found: list[Span]) -> list[Tensor]:
     """Cut words laid end to end into spans."""
-    return list(words.split_with_sizes([span.width for span in _spans(wires)], 1))
+    return list(words.split_with_sizes([span.width for span in found], 1))
 
 
-def _packed(words: Tensor, wires: Wires) -> Tensor:
-    spans = zip(_spans(wires), _cut(words, wires), strict=True)
-    return _row([pack(part, span.nbytes) for span, part in spans])
+def _packed(words: Tensor, found: list[Span]) -> Tensor:
+    parts = zip(found, _cut(words, found), strict=True)
+    return _row([pack(part, span.nbytes) for span, part in parts])
 
 
-def _unpacked(octets: Tensor, wires: Wires) -> list[Tensor]:
-    spans = _spans(wires)
-    parts = octets.split_with_sizes([span.width * span.nbytes for span in spans], 1)
-    return [unpack(part, span.nbytes) for span, part in zip(spans, parts, strict=True)]
+def _unpacked(octets: Tensor, found: list[Span]) -> list[Tensor]:
+    parts = octets.split_with_sizes([span.width * span.nbytes for span in found], 1)
+    return [unpack(part, span.nbytes) for span, part in zip(found, parts, strict=True)]
 
 
 def _places(wires: Wires, orders: dict[str, Tensor]) -> Tensor:

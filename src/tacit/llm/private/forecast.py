@@ -76,7 +76,8 @@ def pass_cost(plan: Blueprint, order: Order, run: int = 0, *, named: bool = True
     rows = order.rows if order.is_prompt else 1
     scored = order.scored if order.is_prompt else 1
     vocab = plan.architecture.vocab
-    to_user, to_owner = [], [COMMAND_BYTES + rows * vocab * plan.wide_bytes]
+    tally = plan.tally_bytes if order.is_prompt else 0
+    to_user, to_owner = [], [COMMAND_BYTES + rows * vocab * plan.wide_bytes + tally]
     if named and not order.is_prompt:
         to_user.append(_TABLE_BYTES * vocab)
     for layer in range(plan.architecture.layers):
@@ -155,17 +156,20 @@ def leaks(plan: Blueprint, order: Order, run: int, seats: Seats) -> tuple[Leak, 
         return Leak(to=seats.user, what=what, why=why, kind="protocol", elements=elements)
 
     branches = 2 if a.has_gate else 1
+    projected = (
+        seen(
+            "queries, keys and values of each layer before rotation and bias, in fresh orders",
+            "the user gives them back with fewer bits",
+            a.layers * rows * (plan.inner + 2 * plan.kv),
+        ),
+    )
     return (
         seen(
             "inputs of both norms, and so their norms, each in a fresh order",
             "the user normalises in the clear",
             2 * a.layers * rows * a.width + scored * a.width,
         ),
-        seen(
-            "queries, keys and values of each layer before rotation and bias, in fresh orders",
-            "the user gives them back with fewer bits",
-            a.layers * rows * (plan.inner + 2 * plan.kv),
-        ),
+        *(() if plan.is_lean else projected),
         seen(
             "attention scores of each layer, heads and keys in fresh orders",
             "the user computes softmax in the clear",
@@ -181,6 +185,7 @@ def leaks(plan: Blueprint, order: Order, run: int, seats: Seats) -> tuple[Leak, 
             "the user chooses the next token",
             scored * a.vocab,
         ),
+        *(_counted(seats, scored * a.vocab) if plan.counts else ()),
         Leak(
             to=seats.owner,
             what="how many tokens are read and written, and when",
@@ -196,3 +201,15 @@ def leaks(plan: Blueprint, order: Order, run: int, seats: Seats) -> tuple[Leak, 
             elements=rows,
         ),
     )
+
+
+def _counted(seats: Seats, elements: int) -> tuple[Leak, ...]:
+    leak = Leak(
+        to=seats.user,
+        what="which scores belong to tokens that came before, and how often each was chosen; by "
+        "made-up counts a cheating user learns all scores with their tokens",
+        why="the user applies a repetition penalty",
+        kind="protocol",
+        elements=elements,
+    )
+    return (leak,)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from tacit.llm.private.geometry import Talk
 from tacit.llm.private.narrow import Item, wrap
+from tacit.llm.private.posting import Posting
 from tacit.llm.private.resent import Weighting
 from tacit.llm.private.tape import Tape
 
@@ -24,12 +25,10 @@ class Half:
     fresh: int  # rows to post
 
     @property
-    def _query(self) -> tuple[int, ...]:
-        return (1, self.weighting.heads.count, self.weighting.heads.dim)
-
-    @property
-    def _posting(self) -> tuple[int, ...]:
-        return (self.fresh, self.weighting.heads.groups, self.weighting.heads.dim)
+    def posting(self) -> Posting:
+        """Return the first message."""
+        w = self.weighting
+        return Posting(w.label, w.heads, 1, self.fresh, w.words)
 
     @property
     def _scores(self) -> tuple[int, ...]:
@@ -44,19 +43,13 @@ class Half:
     @property
     def messages(self) -> list[list[Item]]:
         """List every online message, the owner's first, then in turn."""
-        w, words = self.weighting, self.weighting.words
-        query, keys = Item(self._query, words.key_bytes), Item(self._posting, words.key_bytes)
-        posted = [query, keys, Item(self._posting, words.value_bytes)]
-        half = Item(self._scores, words.seen_bytes)
-        return [posted, [half], [w.seen_item, w.value_item], w.answer]
+        w = self.weighting
+        half = Item(self._scores, w.words.seen_bytes)
+        return [self.posting.items, [half], [w.seen_item, w.value_item], w.answer]
 
     def post(self, owner: Tape) -> tuple[Tensor, Tensor]:
         """Draw the owner's masks of the rows that are posted now: keys, values."""
-        label = self.weighting.label
-        return (
-            owner.words(f"{label}.post.k", *self._posting),
-            owner.words(f"{label}.post.v", *self._posting),
-        )
+        return self.posting.draw(owner)
 
     def deal(
         self,
@@ -71,8 +64,7 @@ class Half:
         """Compute the owner's corrections; the arguments are as in `Incremental.deal`."""
         w = self.weighting
         order = w.order(owner)
-        crossed = w.heads.scores(self._blind_query(owner), cached[0])
-        crossed += w.heads.scores(query, posted[0])
+        crossed = self.posting.crossed(owner, query=query, cached=cached, posted=posted)
         halves = self._halves(user) - (crossed[0] >> w.words.drop)
         return [
             order.scores(halves) - self._veil(user),
@@ -83,7 +75,7 @@ class Half:
     def draw_owner(self, owner: Tape) -> None:
         """Draw beforehand what `serve` will want."""
         self.weighting.draw_owner(owner)
-        self._blind_query(owner)
+        self.posting.blind(owner)
         self.post(owner)
 
     def draw_user(self, user: Tape) -> None:
@@ -103,13 +95,11 @@ class Half:
         posted: int,
     ) -> Tensor:
         """Compute as the owner, from its shares; returns its share of the result."""
-        w, (post, sent, shown, answer) = self.weighting, self.messages
+        w, (_, sent, shown, answer) = self.weighting, self.messages
         delta, d_v, rest = dealt
         order = w.order(owner)
         keys, values = cached
-        s_k, s_v = self.post(owner)
-        s_q = self._blind_query(owner)
-        talk.send(post, query + s_q, keys[posted:] + s_k, values[posted:] + s_v)
+        self.posting.send(talk, owner, query=query, cached=cached, posted=posted)
         own = w.heads.scores(query, keys)[0] >> w.words.drop
         again = order.cached(values) + d_v + w.blind(owner, "v")
         (half,) = talk.recv(sent)
@@ -144,6 +134,3 @@ class Half:
 
     def _veil(self, user: Tape) -> Tensor:
         return user.words(f"{self.weighting.label}.veil", *self.weighting.score_shape)
-
-    def _blind_query(self, owner: Tape) -> Tensor:
-        return owner.words(f"{self.weighting.label}.blind.q", *self._query)

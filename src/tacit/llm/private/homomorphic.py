@@ -11,8 +11,9 @@ from tacit.errors import ConfigError, DataError, FrameError
 
 try:
     import tenseal
+    from tenseal import sealapi
 except ImportError:
-    tenseal = None
+    tenseal = sealapi = None
 
 _DEGREE = 8192
 _MODULUS = 1032193  # a prime that is 1 modulo 2 · 8192, as batching wants
@@ -23,7 +24,8 @@ class Picker:
     """The user's end: a secret key, and vectors that pick one entry of the owner's.
 
     Guarantee: the owner learns nothing about the place, if ring-LWE is hard at 128 bits.
-    Cost: one ciphertext of about 0.2 MB for every 4096 tokens of the vocabulary, one back.
+    Cost: one ciphertext of about 0.43 MB for every 4096 tokens of the vocabulary, one back; once,
+    keys of 55 MB.
     """
 
     def __init__(self, vocab: int) -> None:
@@ -62,14 +64,25 @@ class Names:
 
     Guarantee: no guarantee against a user who studies the noise of the answer; it is not flooded.
     A user who only decrypts learns one entry.
+
+    Raises:
+        FrameError: the keys are none, or of other parameters than the agreed ones: smaller ones
+            would make the answer say more about the owner's vector than one entry.
     """
 
     def __init__(self, user: str, public: bytes) -> None:
         self._user = user
         try:
             self._context = _library().context_from(public)
-        except (ValueError, RuntimeError) as error:
+            found = _parameters(self._context)
+        # The library gives None for parameters that it finds unsound: no attributes.
+        except (ValueError, RuntimeError, AttributeError) as error:
             raise FrameError(user, "sent keys that are none") from error
+        for name, wanted in _agreed().items():
+            if found[name] != wanted:
+                raise FrameError(
+                    user, f"sent BFV keys with {name} {found[name]}, agreed is {wanted}"
+                )
 
     def answer(self, order: Sequence[int], asked: Sequence[bytes]) -> bytes:
         """Multiply the order in which scores were shown with what was asked, and add up."""
@@ -77,7 +90,9 @@ class Names:
         try:
             for number, piece in enumerate(asked):
                 part = [int(one) for one in order[number * _SLOTS : (number + 1) * _SLOTS]]
-                product = _library().bfv_vector_from(self._context, piece).dot(part)
+                vector = _library().bfv_vector_from(self._context, piece)
+                self._check_vector(vector, len(part))
+                product = vector.dot(part)
                 total = product if total is None else total + product
         except (ValueError, RuntimeError) as error:
             raise FrameError(self._user, "sent a ciphertext that is none") from error
@@ -85,6 +100,38 @@ class Names:
             raise FrameError(self._user, "asked for nothing")
         out: bytes = total.serialize()
         return out
+
+    def _check_vector(self, vector: Any, size: int) -> None:  # a type of the library
+        """Refuse a vector that is not one fresh ciphertext of the wanted length."""
+        parts = vector.ciphertext()
+        first = self._context.seal_context().data.first_parms_id()
+        if vector.size() != size or len(parts) != 1:
+            raise FrameError(
+                self._user, f"sent an encrypted vector of {vector.size()} slots, wanted {size}"
+            )
+        if parts[0].size() != 2 or parts[0].parms_id() != first:
+            raise FrameError(self._user, "sent a ciphertext that is not fresh")
+
+
+def _agreed() -> dict[str, object]:
+    """List the parameters that both sides use, by name."""
+    moduli = sealapi.CoeffModulus.BFVDefault(_DEGREE, sealapi.SEC_LEVEL_TYPE.TC128)
+    return {
+        "scheme": str(sealapi.SCHEME_TYPE.BFV),
+        "ring degree": _DEGREE,
+        "plain modulus": _MODULUS,
+        "ciphertext modulus": [modulus.value() for modulus in moduli],
+    }
+
+
+def _parameters(context: Any) -> dict[str, object]:  # a type of the library
+    found = context.seal_context().data.key_context_data().parms()
+    return {
+        "scheme": str(found.scheme()),
+        "ring degree": found.poly_modulus_degree(),
+        "plain modulus": found.plain_modulus().value(),
+        "ciphertext modulus": [modulus.value() for modulus in found.coeff_modulus()],
+    }
 
 
 def pieces(vocab: int) -> int:

@@ -13,6 +13,7 @@ from torch import Tensor
 from tacit import ring
 from tacit.llm.private.geometry import Heads, Rowwise, Talk
 from tacit.llm.private.narrow import Item, encode, wrap
+from tacit.llm.private.posting import Posting
 from tacit.llm.private.precision import Words
 from tacit.llm.private.tape import Tape
 
@@ -39,12 +40,13 @@ class Incremental:
         return self.layout.visible.shape[0]
 
     @property
-    def _query(self) -> tuple[int, ...]:
-        return (self.rows, self.heads.count, self.heads.dim)
+    def posting(self) -> Posting:
+        """Return the first message."""
+        return Posting(self.label, self.heads, self.rows, self.fresh, self.words)
 
     @property
-    def _posting(self) -> tuple[int, ...]:
-        return (self.fresh, self.heads.groups, self.heads.dim)
+    def _query(self) -> tuple[int, ...]:
+        return (self.rows, self.heads.count, self.heads.dim)
 
     @property
     def dealt(self) -> list[Item]:
@@ -55,10 +57,9 @@ class Incremental:
     @property
     def messages(self) -> list[list[Item]]:
         """List every online message, the owner's first, then in turn."""
-        keys, value = self.words.key_bytes, self.words.value_bytes
         seen, weights = self._scores
-        post = [Item(self._query, keys), Item(self._posting, keys), Item(self._posting, value)]
-        return [post, [seen], [seen], [weights], [weights], [Item(self._query, value)]]
+        out = Item(self._query, self.words.value_bytes)
+        return [self.posting.items, [seen], [seen], [weights], [weights], [out]]
 
     @property
     def _scores(self) -> tuple[Item, Item]:
@@ -68,10 +69,7 @@ class Incremental:
 
     def post(self, owner: Tape) -> tuple[Tensor, Tensor]:
         """Draw the owner's masks of the rows that are posted now: keys, values."""
-        return (
-            owner.words(f"{self.label}.post.k", *self._posting),
-            owner.words(f"{self.label}.post.v", *self._posting),
-        )
+        return self.posting.draw(owner)
 
     def deal(
         self,
@@ -94,9 +92,9 @@ class Incremental:
             out: the user's masks of the result.
         """
         order = self.layout.shuffled(owner, self.label)
-        s_q, s_a = self._owner_masks(owner)
-        r_a = self._weights_mask(user)
-        crossed = self.heads.scores(s_q, cached[0]) + self.heads.scores(query, posted[0])
+        _, s_a = self.owner_masks(owner)
+        r_a = self.weights_mask(user)
+        crossed = self.posting.crossed(owner, query=query, cached=cached, posted=posted)
         alpha = self.layout.dense(user.words(f"{self.label}.halves", self.layout.count))
         delta = (alpha - (crossed >> self.words.drop)).view(-1)[order]
         delta -= user.words(f"{self.label}.veil", self.layout.count)
@@ -108,7 +106,7 @@ class Incremental:
     def draw_owner(self, owner: Tape) -> None:
         """Draw beforehand what `serve` will want."""
         self.layout.shuffled(owner, self.label)
-        self._owner_masks(owner)
+        self.owner_masks(owner)
         self.post(owner)
 
     def draw_user(self, user: Tape) -> None:
@@ -128,12 +126,11 @@ class Incremental:
         posted: int,
     ) -> Tensor:
         """Compute as the owner, from its shares; returns its share of the result."""
-        post, sent, shown, weighed, veiled, last = self.messages
+        _, sent, shown, weighed, veiled, last = self.messages
         delta, g, rest = dealt
         order = self.layout.shuffled(owner, self.label)
-        (s_q, s_a), (s_k, s_v) = self._owner_masks(owner), self.post(owner)
-        keys, values = cached
-        talk.send(post, query + s_q, keys[posted:] + s_k, values[posted:] + s_v)
+        (_, s_a), (keys, values) = self.owner_masks(owner), cached
+        self.posting.send(talk, owner, query=query, cached=cached, posted=posted)
         own = self.heads.scores(query, keys).bitwise_right_shift_(self.words.drop)
         (half,) = talk.recv(sent)
         talk.send(shown, (own + self.layout.dense(half)).view(-1)[order] + delta)
@@ -161,7 +158,7 @@ class Incremental:
         """
         post, sent, shown, weighed, veiled, last = self.messages
         count, fresh, drop = self.layout.count, self.fresh, self.words.drop
-        r_a, (r_k, r_v) = self._weights_mask(user), cached
+        r_a, (r_k, r_v) = self.weights_mask(user), cached
         old = len(r_k) - fresh
         # What does not wait for the owner is done before it answers.
         known = self.heads.scores(query, posted[0]) if old else query.new_empty(0)
@@ -190,9 +187,11 @@ class Incremental:
         weights = self.layout.segments(scores, -torch.inf).softmax(2)
         return encode(self.layout.flat(weights), self.words.weight_bits)
 
-    def _owner_masks(self, owner: Tape) -> tuple[Tensor, Tensor]:
+    def owner_masks(self, owner: Tape) -> tuple[Tensor, Tensor]:
+        """Draw the owner's masks of the new queries and of the weights."""
         s_a = self.layout.dense(owner.words(f"{self.label}.blind.a", self.layout.count))
-        return owner.words(f"{self.label}.blind.q", *self._query), s_a
+        return self.posting.blind(owner), s_a
 
-    def _weights_mask(self, user: Tape) -> Tensor:
+    def weights_mask(self, user: Tape) -> Tensor:
+        """Draw the user's share of the weights."""
         return self.layout.dense(user.words(f"{self.label}.weights", self.layout.count))

@@ -31,7 +31,7 @@ def serve_owner(session: Session, vault: OwnerVault, *, seats: Seats | None = No
     Guarantee: the owner learns the number and the lengths of texts, and when they are asked for.
     """
     seats = seats or Seats()
-    agree_on(session, vault.ring.architecture, vault.ring.precision)
+    agree_on(session, vault.ring.architecture, vault.ring.precision, counts=vault.counts)
     with session.progress.stage("mask weights"):
         give_weights(session, seats, vault)
     with Crew(session) as crew:
@@ -102,6 +102,7 @@ class _Conversation:
             order = read_order(words[1:], sender=user, architecture=self._plan.architecture)
             self._kept.take_order(order.number, holder=self._holder, user=user)
             stock = self._receive(order)
+            self._serving.make_ready(stock)
             with self._changed:
                 self._stocks[order.number] = stock
                 self._changed.notify_all()
@@ -115,7 +116,7 @@ class _Conversation:
         previous: tuple[Stock, int] | None = None
         turns = Turns(self._seats.user)
         while True:
-            op, number, run, shift, hot = self._command(turns)
+            op, number, run, shift, hot, tally = self._command(turns)
             if op == CLOSE:
                 self._kept.is_open = False
                 return
@@ -127,14 +128,14 @@ class _Conversation:
             stock = self._wait_for(number)
             turns.take(op, stock.order, run)
             if previous is None or op == RUN:
-                stream = self._serving.embed_prompt(stock, hot)
+                stream = self._serving.embed_prompt(stock, hot, tally)
             else:
                 stream = self._serving.embed_choice(*previous, hot)
             self._serving.run(stock, run, stream)
             previous = stock, run
 
-    def _command(self, turns: Turns) -> tuple[int, int, int, int, Tensor]:
-        """Receive what to do next, and the masked one-hot rows that come with it."""
+    def _command(self, turns: Turns) -> tuple[int, int, int, int, Tensor, Tensor]:
+        """Receive what to do next, and the masked one-hot rows and counts that come with it."""
         user, tag = self._seats.user, f"{channel('run', self._index)}/next"
         frame = self._session.links[user].recv(tag)
         size, wide = frame.shape[0] if frame.shape else 0, self._plan.wide_bytes
@@ -146,10 +147,12 @@ class _Conversation:
         turns.admit(op, number, run)
         rows = self._wait_for(number).order.rows if op == RUN else int(op == STEP)
         row_bytes = self._plan.architecture.vocab * wide
-        if size != COMMAND_BYTES + rows * row_bytes:
+        tally_bytes = self._plan.tally_bytes if op == RUN else 0
+        if size != COMMAND_BYTES + rows * row_bytes + tally_bytes:
             raise FrameError(user, f"{tag}: command {op} came with {size} bytes")
-        hot = octets[COMMAND_BYTES:].view(rows, row_bytes).to(self._plan.device)
-        return op, number, run, shift, hot
+        body = octets[COMMAND_BYTES:].to(self._plan.device)
+        hot, tally = body.split_with_sizes([rows * row_bytes, tally_bytes])
+        return op, number, run, shift, hot.view(rows, row_bytes), tally
 
     def _wait_for(self, number: int) -> Stock:
         """Return the stock of an order, and forget those before it."""

@@ -8,6 +8,13 @@ WORD_BITS = 64
 SCORE_SPAN = 12
 """Bits in front of the point of attention scores: even a small model reaches 128 and more."""
 
+QUERY_SPARE, OUT_SPARE = 2, 3
+"""What turned queries and keys, and the output of attention, keep beyond the bits of a query."""
+
+TURN_DROP, TURNED = 8, 18
+"""What turned queries and keys lose, where the user had them back with few bits; what they keep at
+most: their product fits 6 bytes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Precision:
@@ -24,17 +31,20 @@ class Precision:
         rotation: cosines and sines.
         attention: attention weights.
         skip: the residual stream after the user's look.
-        span: bits in front of the point, sign included, on wires with words of their own length.
+        span: bits in front of the point, sign included, of what an activation or a softmax reads.
+        reach: the same for the stream, and, as far as a word has room, for products with it before
+            it is normalised. Many models have a first token whose stream reaches tens of thousands.
         look: what the user sees at least of a normalised wire; the bits below need not travel.
     """
 
-    activation: int = 16
-    weight: int = 18
+    activation: int = 13
+    weight: int = 17
     query: int = 13
     rotation: int = 13
     attention: int = 14
     skip: int = 20
     span: int = 12
+    reach: int = 18
     look: int = 20
 
     def __post_init__(self) -> None:
@@ -43,17 +53,23 @@ class Precision:
                 raise ConfigError(
                     f"{field.name} must be between 4 and 32 bits, got {getattr(self, field.name)}"
                 )
-        if self.scores > WORD_BITS - SCORE_SPAN:
+        turned = 2 * self.scores_kept + SCORE_SPAN + self.turn_drop
+        if turned > WORD_BITS:
             raise ConfigError(
-                f"scores would have {self.scores} fraction bits, and {SCORE_SPAN} in front of the "
-                f"point do not fit {WORD_BITS}; use fewer bits for queries or rotations"
+                f"turned queries and keys would need {turned} bits, and words have {WORD_BITS}; "
+                "use fewer bits for queries or rotations"
             )
-        for name in ("raw", "middle"):
-            if getattr(self, name) > WORD_BITS - self.span:
+        for name, room in (("raw", self.span), ("middle", self.reach)):
+            if getattr(self, name) > WORD_BITS - room:
                 raise ConfigError(
-                    f"{name} wires would have {getattr(self, name)} fraction bits, and {self.span} "
-                    f"in front of the point do not fit {WORD_BITS}; use fewer bits"
+                    f"{name} wires would have {getattr(self, name)} fraction bits, and {room} in "
+                    f"front of the point do not fit {WORD_BITS}; use fewer bits"
                 )
+        if self.reach < self.span:
+            raise ConfigError(
+                f"reach must be at least span, which is {self.span} bits, got {self.reach}: words "
+                "are made for reach"
+            )
         if self.skip > self.stream:
             raise ConfigError(f"skip must not be above {self.stream} bits, got {self.skip}")
 
@@ -80,12 +96,36 @@ class Precision:
     @property
     def can_merge(self) -> bool:
         """Say whether there is room for that in a word."""
-        return self.merged <= WORD_BITS - self.span
+        return self.merged <= WORD_BITS - self.reach
 
     @property
-    def scores(self) -> int:
-        """Return the bits of attention scores."""
-        return 2 * (self.query + self.rotation)
+    def turn_drop(self) -> int:
+        """Return how many low bits turned queries and keys lose, where they came with few."""
+        turned = self.query + self.rotation
+        return max(0, min(TURN_DROP, self.rotation - QUERY_SPARE), turned - TURNED)
+
+    @property
+    def scores_kept(self) -> int:
+        """Return the bits that turned queries and keys keep."""
+        return self.query + self.rotation - self.turn_drop
+
+    @property
+    def lean_middle(self) -> int:
+        """Return the bits of the stream behind attention whose output lost all but a few."""
+        return self.query + OUT_SPARE + self.weight
+
+    @property
+    def is_lean(self) -> bool:
+        """Say whether queries, keys and values fit a word as a product gives them, turned too.
+
+        Dropping low bits of both shares takes room at the top: the ring shrinks with them.
+        """
+        kept = self.query + QUERY_SPARE
+        turned = SCORE_SPAN + kept + self.stream + self.rotation
+        wide = 8 * self.word_bytes(max(self.stream, self.lean_middle))
+        valued = wide + (self.attention - OUT_SPARE) + (self.stream - self.query)
+        is_less = self.attention >= OUT_SPARE and self.stream >= self.query
+        return is_less and max(turned, valued) <= WORD_BITS
 
     @property
     def raw_look(self) -> int:
@@ -93,8 +133,8 @@ class Precision:
         return self.look + 8
 
     def word_bytes(self, frac_bits: int) -> int:
-        """Return the bytes of words with so many bits behind the point, and ``span`` before it."""
-        return min(WORD_BITS, frac_bits + self.span + 7) // 8
+        """Return the bytes of words with so many bits behind the point, and ``reach`` before it."""
+        return min(WORD_BITS, frac_bits + self.reach + 7) // 8
 
     @property
     def narrow_bytes(self) -> int:
@@ -141,9 +181,14 @@ class Words:
         return self.score_bits - self.drop
 
 
-COMPACT = Precision(activation=13, weight=15)
+FINE = Precision(activation=15, weight=18, query=16, rotation=14, skip=26, reach=12, look=26)
+"""As many bits as words have room for, if the stream stays below 500: a third of the error."""
+
+COMPACT = Precision(activation=13, weight=15, reach=12)
 """40-bit words in front of activations, and weights that fit two bytes below 1 in magnitude."""
 
-BRIEF = Precision(activation=11, weight=12, query=12, rotation=10, attention=11, span=13, look=11)
+BRIEF = Precision(
+    activation=11, weight=12, query=12, rotation=10, attention=11, span=13, reach=13, look=11
+)
 """Few enough bits to merge a norm with the activation behind it, or for words of 6 bytes at most
 where it cannot be: fewer messages and bytes, more error."""

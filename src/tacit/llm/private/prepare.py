@@ -16,6 +16,8 @@ from tacit.llm.private.masks import (
 )
 from tacit.llm.private.narrow import Item
 from tacit.llm.private.order import Order
+from tacit.llm.private.quick import is_quick
+from tacit.llm.private.quick_masks import QuickMasks, lay_out_masks
 from tacit.llm.private.shelf import Shelf
 from tacit.llm.private.tape import Tape
 from tacit.llm.private.weights import Weights
@@ -24,11 +26,15 @@ from tacit.ring import Prg
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """An order that can be run: its tape, and the masks of its queries by layer."""
+    """An order that can be run: its tape, and the masks of its queries by layer.
+
+    For steps on CUDA, ``quick`` has the masks of every run laid out.
+    """
 
     order: Order
     tape: Tape
     queries: list[Tensor]
+    quick: QuickMasks | None = None
 
 
 class Preparing:
@@ -61,7 +67,10 @@ class Preparing:
             stream = masks.after
             queries.append(masks.query)
         yield self._tail(tape, order, stream), plan.corrected_tail(order)
-        yield Prepared(order, tape, queries)
+        quick = None
+        if not order.is_prompt and is_quick(plan):
+            quick = lay_out_masks(plan, order, tape, queries)
+        yield Prepared(order, tape, queries, quick)
 
     def _draw(self, tape: Tape, order: Order, layer: int) -> None:
         """Draw what will be wanted online."""
@@ -84,14 +93,19 @@ class Preparing:
         return [self._linear(tape, "embed", hot)]
 
     def _layer(self, tape: Tape, layer: int, masks: LayerMasks) -> list[Tensor]:
+        is_lean, normed = self._plan.is_lean, masks.normed
         out = [
-            self._linear(tape, f"{layer}.qkv", masks.stream),
-            self._linear(tape, f"{layer}.o", masks.out),
+            self._linear(
+                tape,
+                f"{layer}.qkv",
+                normed if is_lean and normed is not None else masks.stream,
+            ),
+            self._linear(tape, f"{layer}.o", masks.mixed),
             self._linear(tape, f"{layer}.up", masks.fed),
             self._linear(tape, f"{layer}.down", masks.active),
         ]
-        if masks.normed is not None:
-            out.append(self._linear(tape, f"{layer}.skip1", masks.normed))
+        if normed is not None and self._plan.architecture.skips_from_norm:
+            out.append(self._linear(tape, f"{layer}.skip1", normed))
             out.append(self._linear(tape, f"{layer}.skip2", masks.fed))
         return out
 

@@ -65,11 +65,13 @@ class OwnerVault:
     weights: Weights
     conversations: dict[int, Kept] = field(default_factory=dict)
     most_closed: int = 16
+    counts: bool = False
 
     @property
     def plan(self) -> Blueprint:
         """Return the steps of the model."""
-        return Blueprint(self.ring.architecture, self.ring.precision, self.weights.device)
+        ring = self.ring
+        return Blueprint(ring.architecture, ring.precision, self.weights.device, self.counts)
 
     def keep(self, number: int, kept: Kept) -> None:
         """Open a conversation, new or kept, and forget those that were closed longest ago."""
@@ -90,8 +92,12 @@ def open_vault(
     *,
     precision: Precision | None = None,
     device: torch.device | str = "cpu",
+    counts: bool = False,
 ) -> OwnerVault:
     """Encode a model for private use, with a fresh mask key from the operating system.
+
+    With ``counts`` users are shown which scores belong to tokens that came before, which a
+    repetition penalty needs.
 
     Guarantee: the key leaves the owner only towards the dealer.
     Cost: 8 bytes of memory per weight on a CPU.
@@ -101,6 +107,7 @@ def open_vault(
         ring=ring,
         key=Prg.from_os().bytes(KEY_BYTES),
         weights=Weights(ring.words, device),
+        counts=counts,
     )
 
 
@@ -112,9 +119,12 @@ class MaskedWeights:
     weights: Weights
 
 
-def agree_on(session: Session, architecture: Architecture, precision: Precision) -> None:
+def agree_on(
+    session: Session, architecture: Architecture, precision: Precision, *, counts: bool
+) -> None:
     """Make sure that all three parties speak of the same model at the same precision."""
-    session.agree("model", hashlib.sha256(f"{architecture!r} {precision!r}".encode()).digest())
+    text = f"{architecture!r} {precision!r} {counts}"
+    session.agree("model", hashlib.sha256(text.encode()).digest())
 
 
 def give_weights(session: Session, seats: Seats, vault: OwnerVault) -> None:

@@ -16,12 +16,14 @@ class Shelf:
     """Rows (n, groups, dim) of keys and of values for every layer, growing at the end.
 
     Rows may be written again from any place on: what was ordered and not used is forgotten.
+    ``version`` changes when rows move to other memory.
     """
 
     def __init__(self, layers: int, heads: Heads, device: torch.device | None = None) -> None:
         shape = (2, _FIRST, heads.groups, heads.dim)
         self._rows = [torch.zeros(shape, dtype=torch.int64, device=device) for _ in range(layers)]
         self._filled = [0] * layers
+        self.version = 0
 
     def put(self, layer: int, at: int, keys: Tensor, values: Tensor) -> None:
         """Write rows from place ``at`` on; what was behind them is forgotten.
@@ -29,15 +31,32 @@ class Shelf:
         Raises:
             DataError: rows before them were never written.
         """
-        rows, end = self._rows[layer], at + len(keys)
+        rows, end = self._room(layer, at, len(keys)), at + len(keys)
+        rows[0, at:end], rows[1, at:end] = keys, values
+
+    def reserve(self, at: int, most: int) -> None:
+        """Count place ``at`` of every layer as written, in memory with room for ``most`` rows."""
+        for layer in range(len(self._rows)):
+            self._room(layer, at, 1, most)
+
+    def whole(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Return the memory of keys and values, written or not."""
+        keys, values = self._rows[layer].unbind(0)
+        return keys, values
+
+    def _room(self, layer: int, at: int, count: int, most: int = 0) -> Tensor:
+        """Make room for rows, which count as written."""
+        rows, end = self._rows[layer], at + count
         self._check(layer, at)
-        if end > rows.shape[1]:
+        if max(end, most) > rows.shape[1]:
             # A new tensor: a thread that reads the old one keeps what it has.
-            grown = rows.new_zeros((2, max(end, 2 * rows.shape[1]), *rows.shape[2:]))
+            size = max(end, most, 2 * rows.shape[1])
+            grown = rows.new_zeros((2, size, *rows.shape[2:]))
             grown[:, :at] = rows[:, :at]
             self._rows[layer] = rows = grown
-        rows[0, at:end], rows[1, at:end] = keys, values
+            self.version += 1
         self._filled[layer] = end
+        return rows
 
     def upto(self, layer: int, n: int) -> tuple[Tensor, Tensor]:
         """Return the first n keys and values, without copying.

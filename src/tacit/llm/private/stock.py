@@ -20,6 +20,7 @@ class LayerStock:
         project: of the first exchange.
         feeds: of those behind attention.
         refed: what masks the stream anew in front of a merged norm.
+        turned: what masks queries, keys and values, where no exchange does.
         mixed: of attention, run by run.
         after: what masks the stream anew behind the layer.
         corrected: what the user sent.
@@ -28,6 +29,7 @@ class LayerStock:
     project: Look
     feeds: list[Look]
     refed: Tensor | None
+    turned: Tensor | None
     mixed: list[list[Tensor]]
     after: Tensor
     corrected: list[Tensor]
@@ -86,6 +88,7 @@ def stock_layer(
         _look(one, tape, order.rows, left) for one in (plan.project(layer), *plan.feeds(layer))
     )
     refed = next(left) if plan.is_merged else None
+    turned = next(left) if plan.is_lean else None
     mixed = []
     for run in range(order.runs):
         kernel = plan.attention(layer, order, run)
@@ -96,6 +99,7 @@ def stock_layer(
         project=project,
         feeds=feeds,
         refed=refed,
+        turned=turned,
         mixed=mixed,
         after=next(left),
         corrected=corrected,

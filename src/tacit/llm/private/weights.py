@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tacit import ring
 from tacit.llm.architecture import Architecture, LanguageModel
+from tacit.llm.private.blueprint import Blueprint
 from tacit.llm.private.precision import Precision
 from tacit.ring import Factor, Prg
 
@@ -65,9 +66,10 @@ def encode_model(model: LanguageModel, precision: Precision) -> RingModel:
         RangeError: a weight is not finite.
     """
     a = model.architecture
+    plan = Blueprint(a, precision)
     words, biases = {}, {}
     for matrix in matrices(a):
-        weight, bias, bits = _folded(model, matrix, precision)
+        weight, bias, bits = _folded(model, matrix, plan)
         scale = precision.stream if matrix.name == "embed" else precision.weight
         # Rows are outputs here: one row is multiplied at a time, along contiguous memory.
         words[matrix.name] = ring.encode(weight, frac_bits=scale).t()
@@ -107,6 +109,10 @@ class Weights:
         """Return a matrix as it lies on the device."""
         return self._factors[name]
 
+    def diagonal(self, name: str) -> Tensor:
+        """Return a diagonal matrix, (1, outputs)."""
+        return self._diagonals[name]
+
     def apply(self, name: str, rows: Tensor) -> Tensor:
         """Multiply rows (rows, inputs) by a matrix: (rows, outputs), all on the device."""
         if name in self._diagonals:
@@ -125,10 +131,10 @@ def draw_masks(a: Architecture, key: bytes) -> Iterator[tuple[str, Tensor]]:
 
 
 def _folded(
-    model: LanguageModel, matrix: Matrix, p: Precision
+    model: LanguageModel, matrix: Matrix, plan: Blueprint
 ) -> tuple[Tensor, Tensor | None, int]:
     """Return weight (out, in) in double precision, the constant behind it, and its bits."""
-    a, w = model.architecture, model.weights
+    a, w, p = model.architecture, model.weights, plan.precision
     layer, _, part = matrix.name.rpartition(".")
     name = f"layers.{layer}"
     match part:
@@ -141,7 +147,7 @@ def _folded(
             weight, bias = _behind_norm(model, f"{name}.norm1", weight, bias)
             if a.norm == "layer":  # the user divides by σ, the mean is taken away here
                 weight = weight - weight.mean(1, keepdim=True)
-            return weight, bias, p.query
+            return weight, bias, p.stream if plan.is_lean else p.query
         case "up":
             parts = ("gate", "up") if a.has_gate else ("up",)
             weight, bias = _stacked(model, name, parts)
@@ -152,7 +158,7 @@ def _folded(
             if a.skips_from_norm:
                 skip = a.residual_scale * w[f"{norm}.bias"].double()
                 bias = skip if bias is None else bias + skip
-            return weight, bias, p.middle if part == "o" else p.stream
+            return weight, bias, plan.middle_bits if part == "o" else p.stream
         case _:
             gamma = w[f"{name}.norm{part[-1]}.weight"].double()
             return (a.residual_scale * gamma).unsqueeze(1), None, 0

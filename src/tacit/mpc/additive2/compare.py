@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from tacit import ring
+from tacit.mpc import narrow
 from tacit.mpc.additive2.conjunction import ConjunctionMask, Group, merge_blocks, plan_tree
 from tacit.mpc.additive2.local import half, numeric
 from tacit.mpc.additive2.thermometer import Blocks, compare_blocks, encode_thermometers
-from tacit.mpc.boundary import WORD_BYTES
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.cost import Round, exchange
+from tacit.mpc.narrow import bits_size
 from tacit.mpc.randomness import Parts
 from tacit.mpc.share import AnyShare, AnySpec, BitShare, BitSpec, Spec
 from tacit.ring import Prg
@@ -95,7 +96,9 @@ class Comparison:
         """Return the messages of the tree."""
         lanes = self.thresholds * self.words
         return tuple(
-            exchange(*roles.computing, WORD_BYTES * len(group.variables()) * count * lanes)
+            exchange(
+                *roles.computing, bits_size(len(group.variables()) * count * lanes, self.elements)
+            )
             for group, count in self.levels()
         )
 
@@ -117,7 +120,7 @@ class Comparison:
         for (group, count), material in zip(self.levels(), tree, strict=True):
             g = _grouped(g, group.fan_in, count, filler=0)
             p = _grouped(p, group.fan_in, count, filler=-1 if channel.is_first else 0)
-            g, p = merge_blocks(channel, group, g, p, material)
+            g, p = merge_blocks(channel, group, g, p, material, self.elements)
         negative = g[0] ^ bits[-1]
         return ~(negative ^ planes[:, low]) if channel.is_first else negative
 
@@ -144,9 +147,9 @@ class IsPositive:
 
     Guarantee: the parties see x + r for a uniform r and bits masked by uniform bits, and nothing
     else; exact for every x within its bound.
-    Cost, for x of b bits: 1 round of ⌈b/8⌉ bytes per element each way, and at most 2 rounds of
-    at most 34 bits per element (fewer for smaller bounds; 1 round for a few thousand elements of
-    at most 33 bits), packed 64 elements to a word.
+    Cost, for x of b bits: 1 round of ⌈b/8⌉ bytes (8 for 7) per element each way, and at most 2
+    rounds of at most 34 bits per element (fewer for smaller bounds; 1 round for a few thousand
+    elements of at most 33 bits), packed.
     """
 
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
@@ -157,7 +160,7 @@ class IsPositive:
             out=BitSpec(shape=x.shape),
             needs=(CompareMask(x.elements, comparison.blocks), *comparison.needs()),
             rounds=(
-                exchange(*roles.computing, x.elements * -(-comparison.bits // 8)),
+                exchange(*roles.computing, x.elements * narrow.size_for(comparison.bits)),
                 *comparison.rounds(roles),
             ),
         )

@@ -103,9 +103,11 @@ class ConjunctionMask:
 
 
 def merge_blocks(
-    channel: Channel, group: Group, g: Tensor, p: Tensor, material: Parts
+    channel: Channel, group: Group, g: Tensor, p: Tensor, material: Parts, count: int
 ) -> tuple[Tensor, Tensor]:
     """Merge neighbouring blocks: (fan_in, …) shares of g and p give (…) shares of G and P.
+
+    Every word row holds ``count`` bits that matter.
 
     Cost: 1 round; one bit for each variable of each group, each way.
     """
@@ -113,7 +115,7 @@ def merge_blocks(
     variables = group.variables()
     mine = torch.stack([p[v] if v < group.fan_in else g[v - group.fan_in] for v in variables])
     mine ^= masks
-    opened = mine ^ channel.exchange(mine)
+    opened = mine ^ channel.exchange_bits(mine, count)
     public = dict(zip(variables, opened, strict=True))
     shared: dict[Monomial, Tensor] = {(v,): mask for v, mask in zip(variables, masks, strict=True)}
     shared |= dict(zip(group.products(), products, strict=True))

@@ -92,6 +92,30 @@ class Scale:
 
 
 @dataclass(frozen=True)
+class Tune:
+    """Multiply a secret by a number that both parties know when it is time, but the plan does not.
+
+    Both hold the number itself, not halves of it: whoever calls this answers for that.
+
+    Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes. Error: that of rounding the number.
+    """
+
+    def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
+        """Say what comes out."""
+        x, number = (numeric(spec, "scaling") for spec in operands)
+        return Declaration(out=self._out(x, number))
+
+    def _out(self, x: Spec, number: Spec) -> Spec:
+        frac_bits = x.frac_bits + number.frac_bits
+        return Spec(shape=x.shape, frac_bits=frac_bits, largest=x.largest * number.largest)
+
+    def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
+        """Scale my half."""
+        x, number = (half(operand) for operand in operands)
+        return Share(x.words * number.words, self._out(x.spec, number.spec))
+
+
+@dataclass(frozen=True)
 class Shift:
     """Add a public number. Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes."""
 

@@ -19,6 +19,7 @@ from tacit.mpc.additive2.piecewise import Curve, unpacked
 from tacit.mpc.boundary import WORD_BYTES
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.cost import exchange
+from tacit.mpc.narrow import bits_size
 from tacit.mpc.randomness import Parts
 from tacit.mpc.share import HEADROOM_BITS, AnyShare, AnySpec, Share, Spec
 from tacit.ring import Prg
@@ -28,8 +29,9 @@ from tacit.ring import Prg
 class NarrowingMask:
     """A uniform r, its comparable bits, and what it takes to undo it after a shift, selected.
 
-    With undo and carry as in `RescaleMask`: for every breakpoint a uniform bit ρ in XOR halves,
-    and additive halves of undo, carry and, for every ρ, of ρ, ρ·undo and ρ·carry.
+    Undo is the offset less the shifted r, carry the top bit of r where it would carry to. There is
+    for every breakpoint a uniform bit ρ in XOR halves, and there are additive halves of undo,
+    carry and, for every ρ, of ρ, ρ·undo and ρ·carry.
     """
 
     compare: CompareMask
@@ -90,7 +92,10 @@ class Narrowing:
             rounds=(
                 exchange(*roles.computing, WORD_BYTES * z.elements),
                 *comparison.rounds(roles),
-                exchange(*roles.computing, WORD_BYTES * comparison.thresholds * comparison.words),
+                exchange(
+                    *roles.computing,
+                    bits_size(comparison.thresholds * comparison.words, z.elements),
+                ),
             ),
         )
 
@@ -100,12 +105,14 @@ class Narrowing:
         (r, rho, rows, bits), tree = _arrange(material[0], channel), material[1:]
         mine = r.add_(z.words.reshape(-1))
         if channel.is_first:
-            mine -= 1 << HEADROOM_BITS  # as in `Rescale`
+            # c = z + 2^62 + r + 2^63: its sign bit is the complement of that of z + 2^62 + r, and
+            # shifting with the sign is shifting without it, 2^(63 - bits) too low.
+            mine -= 1 << HEADROOM_BITS
         c = channel.exchange(mine).add_(mine)
         breaks = torch.tensor(self.curve.breaks, device=c.device) << self.bits
         offset = c + (1 << HEADROOM_BITS)
         masked = self._comparison(z.spec).run(channel, offset, breaks, bits, tree) ^ rho
-        tau = unpacked(masked ^ channel.exchange(masked), len(c))
+        tau = unpacked(masked ^ channel.exchange_bits(masked, len(c)), len(c))
         words = self._select(c, tau, rows, is_first=channel.is_first)
         out = self._out(z.spec)
         return Share(words.view(out.shape), out)

@@ -15,9 +15,6 @@ from tacit.mpc.additive2.piecewise import Curve
 from tacit.mpc.elementwise import ELEMENTWISE, SMALLEST
 from tacit.mpc.share import HEADROOM_BITS
 
-LARGEST_ERROR = 5e-5
-"""How far a piece may be off, relative to the function; of a logarithm, absolutely."""
-
 FEW = 512
 """Up to so many numbers are computed this way."""
 
@@ -33,12 +30,14 @@ class Decline:
         second: the size of its second derivative.
         third: the size of its third derivative.
         scale: what an error is relative to.
+        error: how far a piece may be off, relative to that.
     """
 
     function: Callable[[float], float]
     second: Callable[[float], float]
     third: Callable[[float], float]
     scale: Callable[[float], float]
+    error: float = 5e-5
 
 
 DECLINES = {
@@ -47,7 +46,11 @@ DECLINES = {
         lambda x: 1 / x, lambda x: 2 * x**-3, lambda x: 6 * x**-4, lambda x: 1 / x
     ),
     "rsqrt": Decline(
-        lambda x: x**-0.5, lambda x: 0.75 * x**-2.5, lambda x: 1.875 * x**-3.5, lambda x: x**-0.5
+        lambda x: x**-0.5,
+        lambda x: 0.75 * x**-2.5,
+        lambda x: 1.875 * x**-3.5,
+        lambda x: x**-0.5,
+        error=3.5e-5,  # norms multiply it by what they normalise
     ),
 }
 
@@ -90,6 +93,6 @@ def _width(
         off += sum(
             (width / 2) ** j * 2.0 ** (j * frac_bits - value_bits) for j in range(degree + 1)
         )
-        if off <= LARGEST_ERROR * decline.scale(low + width) or width <= 2.0**-frac_bits:
+        if off <= decline.error * decline.scale(low + width) or width <= 2.0**-frac_bits:
             return width
         width *= _SHRINK

@@ -21,6 +21,7 @@ from tacit.mpc.additive2.local import half, numeric
 from tacit.mpc.boundary import WORD_BYTES
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.cost import exchange
+from tacit.mpc.narrow import bits_size
 from tacit.mpc.randomness import Parts
 from tacit.mpc.share import AnyShare, AnySpec, Share, Spec
 from tacit.ring import Prg
@@ -133,7 +134,7 @@ class Piecewise:
             rounds=(
                 exchange(*roles.computing, WORD_BYTES * x.elements),
                 *comparison.rounds(roles),
-                exchange(*roles.computing, WORD_BYTES * count * comparison.words),
+                exchange(*roles.computing, bits_size(count * comparison.words, x.elements)),
             ),
         )
 
@@ -145,7 +146,7 @@ class Piecewise:
         c = mine + channel.exchange(mine)
         breaks = torch.tensor(self.curves[0].breaks, device=c.device)
         masked = self._comparison(spec).run(channel, c, breaks, bits, tree) ^ rho
-        tau = unpacked(masked ^ channel.exchange(masked), len(c))
+        tau = unpacked(masked ^ channel.exchange_bits(masked, len(c)), len(c))
         results = [
             _select(curve, c, tau, r, powers, is_first=channel.is_first) for curve in self.curves
         ]

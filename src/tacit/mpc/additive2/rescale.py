@@ -2,19 +2,24 @@
 
 Seed protocols truncate their halves locally, which is wrong with a small probability (Mohassel
 and Zhang 2017), or repair that by telling the other party which elements were in danger, which
-leaks their range. With a dealer neither is needed: open z + r for a uniform r, of which the
-dealer has shared r >> bits and the top bit. Because |z| < 2^62, whether z + 2^62 + r wrapped is
-the public top bit of the sum against the shared top bit of r, so it is corrected locally
-(the argument of Escudero et al. 2020, section 5, for inputs with a known top bit).
+leaks their range. Neither is needed. Read z + 2^62 as c - r, where c is in P0's hands and r, the
+negative of P1's half, in P1's. Because |z| < 2^62 the difference borrowed exactly where the top
+bit of r is set and that of c is not (the argument of Escudero et al. 2020, section 5, for values
+with a known top bit). That is a product of one bit of each party: shifting is local, and one
+masked bit each way puts it right, without ever opening the value (after Rathee et al. 2021).
 """
 
 from dataclasses import dataclass, replace
 
+import torch
+from torch import Tensor
+
+from tacit import ring
 from tacit.mpc.additive2.local import half, numeric
-from tacit.mpc.boundary import WORD_BYTES
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.cost import exchange
-from tacit.mpc.randomness import Parts, RescaleMask
+from tacit.mpc.narrow import WORD_BYTES, bits_size
+from tacit.mpc.randomness import BorrowMask, Parts, packed_words, read_lanes
 from tacit.mpc.share import HEADROOM_BITS, AnyShare, AnySpec, Share, Spec
 
 
@@ -22,10 +27,10 @@ from tacit.mpc.share import HEADROOM_BITS, AnyShare, AnySpec, Share, Spec
 class Rescale:
     """Drop fraction bits of a secret.
 
-    Guarantee: the parties see z + r for a uniform r, and nothing else. The result differs from
-    z / 2^bits by less than one unit in the last place, always: `Spec` has refused every |z|
-    that could reach 2^62.
-    Cost: 1 round; 8 bytes per element each way.
+    Guarantee: each party sees one bit per element, masked by a uniform bit that it does not know,
+    and nothing else. The result differs from z / 2^bits by less than one unit in the last place,
+    always: `Spec` has refused every |z| that could reach 2^62.
+    Cost: 1 round; 1 bit per element each way, in whole words or, of up to 32, in bytes.
     """
 
     bits: int
@@ -33,10 +38,11 @@ class Rescale:
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what comes out and what is sent."""
         x = numeric(operands[0], "rescaling")
+        size = bits_size(packed_words(x.elements), x.elements)
         return Declaration(
             out=self._out(x),
-            needs=(RescaleMask(x.shape, self.bits),),
-            rounds=(exchange(*roles.computing, WORD_BYTES * x.elements),),
+            needs=(BorrowMask(x.elements, self.bits),),
+            rounds=(exchange(*roles.computing, size),),
         )
 
     def _out(self, x: Spec) -> Spec:
@@ -45,17 +51,47 @@ class Rescale:
         return replace(x, frac_bits=frac_bits, largest=(x.largest >> self.bits) + 1)
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
-        """Open the masked value, shift it, and take the shifted mask off again."""
+        """Shift my half, and take my part of the borrow."""
         z = half(operands[0])
-        ((r, undo, carry),) = material
-        mine = r.add_(z.words)
-        if channel.is_first:
-            mine -= 1 << HEADROOM_BITS
-        # c = z + 2^62 + r + 2^63: its sign bit is the complement of the top bit of z + 2^62 + r,
-        # and shifting with the sign is shifting without it, 2^(63 - bits) too low.
-        c = channel.exchange(mine).add_(mine)
-        # r carried past 2^64 exactly where its top bit is set and that of z + 2^62 + r is not.
-        words = undo.add_(carry.bitwise_and_(c >> 63))
-        if channel.is_first:
-            words += c.bitwise_right_shift_(self.bits)
-        return Share(words, self._out(z.spec))
+        ((mask, lanes),) = material
+        first = channel.is_first
+        words = z.words.reshape(-1)
+        # P0's c, or P1's r; the bit is one where c allows a borrow, or where r asks for it.
+        words = words + (1 << HEADROOM_BITS) if first else -words
+        bit = words >= 0 if first else words < 0
+        masked = _packed(bit, len(mask)).bitwise_xor_(mask)
+        theirs = channel.exchange_bits(masked, len(words))
+        borrow = self._borrow(bit, masked, theirs, lanes, is_first=first)
+        shifted = ring.shift_right(words, self.bits)
+        shifted = shifted.sub_(1 << (HEADROOM_BITS - self.bits)) if first else shifted.neg_()
+        shifted += borrow.to(torch.int64).bitwise_left_shift_(64 - self.bits)
+        return Share(shifted.view(z.spec.shape), self._out(z.spec))
+
+    def _borrow(
+        self, bit: Tensor, mine: Tensor, theirs: Tensor, lanes: Tensor, *, is_first: bool
+    ) -> Tensor:
+        """Give my half of u·v modulo 2^bits, for P0's bit u = e ⊕ α and P1's bit v = f ⊕ β.
+
+        It is u·f + e·(v - f) + αβ, the last with its sign turned where e ⊕ f. P0 adds the first
+        term, P1 the second, and the dealer has shared αβ.
+        """
+        count = len(bit)
+        shared = read_lanes(lanes, self.bits, count)
+        turned, public = (
+            ring.unpack_bits(packed.view(torch.uint8), count).to(shared.dtype)
+            for packed in (mine ^ theirs, theirs)
+        )
+        own = bit.to(shared.dtype)
+        if is_first:
+            own.mul_(public)
+        else:
+            own.sub_(turned ^ public).mul_(public)
+        return own.add_(shared).sub_(shared * turned, alpha=2)
+
+
+def _packed(bits: Tensor, words: int) -> Tensor:
+    """Pack bits into so many words."""
+    octets = ring.pack_bits(bits)
+    padded = torch.zeros(WORD_BYTES * words, dtype=torch.uint8, device=octets.device)
+    padded[: len(octets)] = octets
+    return padded.view(torch.int64)

@@ -14,6 +14,7 @@ from tacit.errors import DataError, DisagreementError, LinkClosed, RangeError
 from tacit.learn.service import PredictionClient, load_half
 from tacit.learn.service.desk import Desk, Ticket
 from tacit.learn.service.order import Order
+from tacit.mpc.additive2.hold import Hold
 from tacit.transport import Frame, frame_bytes
 
 
@@ -36,6 +37,29 @@ def test_answers_are_those_of_the_model_in_the_clear(
     with serving(task) as service:
         answers = service.client("client-0").ask(rows)  # more rows than fit into one question
     torch.testing.assert_close(answers, service.plain(rows), atol=2e-3, rtol=0.0)
+
+
+def test_weights_are_opened_under_masks_once_and_not_with_every_question(
+    make_service_task, serving, rows
+):
+    task = make_service_task()
+    with serving(task) as service:
+        client = service.client("client-0")
+        for at in range(3):
+            client.ask(rows[at : at + 1])
+        server = service.servers[ROLES.first]
+        opened = {
+            size: {spec.shape for step in plan.steps for spec in _held(step)}
+            for size, (plan, _) in server.tally.runs.items()
+        }
+    shapes = {tuple(value.shape) for value in task.model.initial.values()}
+    assert opened.pop(0) == shapes
+    assert opened
+    assert all(not shapes & ones for ones in opened.values())
+
+
+def _held(step):
+    return step.operands if isinstance(step.kernel, Hold) else ()
 
 
 def test_a_model_with_one_score_answers_yes_or_no(make_service_task, serving, rows):
@@ -192,7 +216,7 @@ def ask_many(task, serving, rows, *, questions):
             assert server.desk.waiting() == 0
             assert server.tally.questions == questions
             assert len(server.tally.leaks) < 10
-            assert set(server.tally.runs) <= set(task.sizes)
+            assert set(server.tally.runs) <= {0, *task.sizes}
     dealer = service.ends["ends"][ROLES.dealer]
     assert {size: times for size, (_, times) in dealer.runs.items()} == {
         size: times for size, (_, times) in server.tally.runs.items()

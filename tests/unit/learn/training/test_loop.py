@@ -14,10 +14,13 @@ from tacit.errors import (
     InputError,
     RangeError,
 )
-from tacit.learn.training import Holding, Optimiser, StateFolder, train
+from tacit.learn.training import Holding, Optimiser, StateFolder, optimise, sum_forecasts, train
 from tacit.learn.training.loop import actions
 from tacit.learn.training.programs import initial_state, measure, train_step
 from tacit.learn.training.verbs import PlainStepOps
+from tacit.mpc import merge_costs, without_setup
+
+MIXED = "sealed; activations: permuted3"
 
 
 def halved(digits):
@@ -31,11 +34,12 @@ def halved(digits):
 
 def trained_plain(task, rows, labels):
     """Walk the same schedule in the clear."""
-    ops, shown = PlainStepOps(), []
+    shown = []
     weights = {name: value.double() for name, value in task.model.initial.items()}
     state = {name: value.double() for name, value in initial_state(task).items()}
     for action in actions(task):
         x, y = rows[action.rows], labels[action.rows]
+        ops = PlainStepOps(task.optimiser.dials(action.step))
         if action.is_look:
             loss, right = measure(ops, task, task.model(ops, weights, x), y)
             shown.append((action.step, float(loss), float(right) / task.test_rows))
@@ -45,7 +49,7 @@ def trained_plain(task, rows, labels):
     return weights, shown
 
 
-@pytest.mark.parametrize("protocol", ["sealed", "permuted3", "permuted2"])
+@pytest.mark.parametrize("protocol", ["sealed", "permuted3", "permuted2", MIXED])
 def test_a_private_training_ends_with_the_weights_of_a_plain_one(
     make_task, run_training, digits, protocol
 ):
@@ -62,6 +66,27 @@ def test_a_private_training_ends_with_the_weights_of_a_plain_one(
         assert abs(loss - plain) < 0.02
         assert abs(right - plain_right) <= 1 / task.test_rows
     assert ends[ROLES.second].shown == ()
+
+
+def test_a_mixed_training_shows_activations_and_no_scores_and_sends_what_was_forecast(
+    make_task, run_training, digits
+):
+    task = make_task(protocol=MIXED)
+    ends = {}
+
+    def party(session):
+        rows, labels = halved(digits).get(session.me, (None, None))
+        trained = train(session, task, rows=rows, labels=labels)
+        ends[session.me] = session.ledger.entries(), session.cost()
+        return trained
+
+    forecast = sum_forecasts(run_training(task, {}, patch=party)[ROLES.first].runs).cost
+    seen = {leak.what for leak in ends[ROLES.dealer][0] if leak.to == ROLES.dealer}
+    # The hidden layer, and the one number that says whether a weight is too large.
+    assert seen == {"the inputs of step, in random order", "the inputs of relu, in random order"}
+    metered = without_setup(merge_costs({name: cost for name, (_, cost) in ends.items()}))
+    assert metered.traffic == forecast.traffic
+    assert metered.online_rounds == forecast.online_rounds
 
 
 @pytest.mark.parametrize(
@@ -82,6 +107,20 @@ def test_every_optimiser_takes_the_steps_it_takes_in_the_clear(
     ends = run_training(task, halved(digits))
     weights, _ = trained_plain(task, *digits)
     for name, value in weights.items():
+        torch.testing.assert_close(ends[ROLES.second].weights[name], value, atol=0.01, rtol=0.0)
+
+
+@pytest.mark.parametrize("protocol", ["sealed", "permuted3"])
+def test_a_rate_that_is_applied_to_the_error_takes_the_same_steps(
+    make_task, run_training, digits, monkeypatch, protocol
+):
+    task = make_task(protocol=protocol, rate=0.3)
+    weights, _ = trained_plain(task, *digits)
+    monkeypatch.setattr(optimise, "MANY_WEIGHTS", 1)
+    ahead, _ = trained_plain(task, *digits)
+    ends = run_training(task, halved(digits))
+    for name, value in weights.items():
+        torch.testing.assert_close(ahead[name], value)
         torch.testing.assert_close(ends[ROLES.second].weights[name], value, atol=0.01, rtol=0.0)
 
 
@@ -131,10 +170,14 @@ def folders(path, binding="b"):
     return {name: StateFolder(path / name, binding) for name in names}
 
 
+@pytest.mark.parametrize(
+    ("protocol", "kind"), [("sealed", "sgd"), ("permuted3", "adam"), (MIXED, "momentum")]
+)
 def test_a_training_that_was_stopped_ends_with_the_same_halves(
-    make_task, run_training, digits, tmp_path, monkeypatch
+    make_task, run_training, digits, tmp_path, monkeypatch, protocol, kind
 ):
-    task = make_task(protocol="sealed", epochs=2, give_to=())
+    optimiser = Optimiser(kind=kind)
+    task = make_task(protocol=protocol, epochs=2, give_to=(), optimiser=optimiser, rate=0.05)
     kept = folders(tmp_path)
     save = StateFolder.save
 

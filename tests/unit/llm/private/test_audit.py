@@ -13,8 +13,10 @@ import torch
 from scipy.optimize import linear_sum_assignment
 
 from private_llm import best, speak, tiny
-from tacit.llm.private import Conversation
+from tacit.llm import logits
+from tacit.llm.private import Conversation, asking
 from tacit.llm.private.asking import Asking
+from tacit.llm.private.masks import first_tally
 
 ROWS = 240
 TOKENS = 72
@@ -56,7 +58,8 @@ def test_the_owner_guesses_the_text_no_better_than_by_chance():
     rng = np.random.default_rng(5)
     bits = rng.integers(0, 2, ROWS)
     ids = [int(3 + 6 * bit) for bit in bits]
-    features = owner_features(speak(model, read(lambda _: ids)).received["owner"])
+    spoken = speak(model, read(lambda _: ids), counts=True)
+    features = owner_features(spoken.received["owner"])
     target = torch.tensor(2.0 * bits - 1)
     half = ROWS // 2
     kernel = features @ features.T / features.shape[1]
@@ -90,6 +93,30 @@ def test_the_user_learns_the_values_of_an_embedding_but_not_their_places(looks):
     assert np.abs(np.sort(shown, 1) - np.sort(true, 1)).max() < 1e-4
     in_place = np.mean(np.abs(shown - true) < 1e-4)
     assert in_place < 0.12  # 1 of 16 by chance
+
+
+def test_a_user_who_numbers_tokens_instead_of_counting_them_reads_all_scores():
+    """What the page about private models says of a user who cheats, taken at its word."""
+    model, seen = tiny("llama", seed=2), []
+
+    def numbered(plan, tape):
+        return first_tally(plan, tape) - 2 * torch.arange(plan.architecture.vocab)
+
+    def adjust(scores, counts):
+        seen.append((scores, counts))
+        return scores
+
+    def talk(client):
+        conversation = Conversation(client)
+        list(conversation.generate([1, 5, 7], best, limit=1, adjust=adjust))
+        conversation.close()
+
+    with mock.patch.object(asking, "first_tally", numbered):
+        speak(model, talk, counts=True)
+    ((scores, counts),) = seen
+    order = (counts / 2).floor().long()  # an odd number is a token that came before
+    read_out = torch.empty_like(scores).scatter_(0, order, scores)
+    assert torch.allclose(read_out, logits(model, [1, 5, 7])[-1].double(), atol=0.01)
 
 
 def recovered(guess, true):

@@ -1,6 +1,7 @@
 import time
 
 import pytest
+import torch
 
 from private_llm import FAMILIES, answering, best, plainly, speak, tiny
 from tacit.errors import ConfigError, DataError, RangeError
@@ -133,6 +134,13 @@ def test_a_slow_network_changes_the_form_and_not_the_answer():
 def test_the_answer_ends_where_the_context_does():
     model = tiny("llama", context=8)
     assert len(speak(model, answering(PROMPT, 20)).value) == 4
+
+
+def test_a_context_of_2048_tokens_is_read_and_filled():
+    model = tiny("llama", seed=4, layers=1, heads=2, kv_heads=1, context=2048)
+    draw = torch.Generator().manual_seed(2)
+    ids = torch.randint(0, 40, (2040,), generator=draw).tolist()
+    assert speak(model, answering(ids, 20)).value == plainly(model, ids, 20)
 
 
 class Late(Passing):

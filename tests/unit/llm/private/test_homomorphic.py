@@ -1,7 +1,11 @@
+from unittest import mock
+
 import pytest
 import torch
 
 pytest.importorskip("tenseal", reason="tacit[he] is not installed")
+
+import tenseal
 
 from private_llm import answering, plainly, speak, tiny
 from tacit.errors import ConfigError, FrameError
@@ -31,6 +35,41 @@ def test_what_is_no_ciphertext_is_refused_by_name_of_its_sender():
         names.answer(range(40), [b"nonsense"])
     with pytest.raises(FrameError, match="asked for nothing"):
         names.answer(range(40), [])
+
+
+BFV, CKKS = tenseal.SCHEME_TYPE.BFV, tenseal.SCHEME_TYPE.CKKS
+
+
+@pytest.mark.parametrize(
+    ("scheme", "parameters", "name"),
+    [
+        (BFV, {"poly_modulus_degree": 4096}, "ring degree 4096"),
+        (BFV, {"plain_modulus": 786433}, "plain modulus 786433"),
+        (BFV, {"coeff_mod_bit_sizes": [40, 40, 40]}, "ciphertext modulus"),
+        (CKKS, {"plain_modulus": None, "coeff_mod_bit_sizes": [40, 40, 40]}, "scheme"),
+    ],
+)
+def test_keys_of_other_parameters_are_refused_by_name(scheme, parameters, name):
+    agreed = {"poly_modulus_degree": 8192, "plain_modulus": 1032193}
+    context = tenseal.context(scheme, **(agreed | parameters))
+    with pytest.raises(FrameError, match=f"'user'.*{name}"):
+        Names("user", context.serialize(save_secret_key=False))
+
+
+def test_keys_whose_parameters_the_library_finds_unsound_are_refused():
+    unsound = mock.Mock()
+    unsound.seal_context().data.key_context_data.return_value = None
+    with (
+        mock.patch.object(tenseal, "context_from", return_value=unsound),
+        pytest.raises(FrameError, match="keys that are none"),
+    ):
+        Names("user", b"")
+
+
+def test_a_vector_of_another_length_is_refused():
+    picker = Picker(50)
+    with pytest.raises(FrameError, match="50 slots, wanted 40"):
+        Names("user", picker.public()).answer(range(40), picker.ask(0))
 
 
 def test_a_vocabulary_beyond_the_modulus_is_refused():

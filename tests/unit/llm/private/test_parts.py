@@ -24,6 +24,7 @@ from tacit.llm.private import (
 )
 from tacit.llm.private.blueprint import Blueprint
 from tacit.llm.private.exchange import Exchange, Reveal
+from tacit.llm.private.masks import drop_bits
 from tacit.llm.private.narrow import Item, join, pack, split, sum_bytes, unpack
 from tacit.llm.private.order import read_order
 from tacit.llm.private.setup import Kept
@@ -119,6 +120,7 @@ def test_orders_within_rows_put_what_exists_first():
         ({"weight": 3}, "weight must be between 4 and 32"),
         ({"weight": 24}, "raw wires would have"),
         ({"activation": 12, "weight": 16, "skip": 30}, "skip must not be above 28"),
+        ({"reach": 11}, "reach must be at least span, which is 12 bits, got 11"),
     ],
 )
 def test_bits_that_do_not_fit_are_refused(bits, message):
@@ -134,6 +136,36 @@ def test_only_norms_without_a_bias_are_merged():
     assert Blueprint(tiny("llama").architecture, BRIEF).is_merged
     assert not Blueprint(tiny("llama").architecture, Precision()).is_merged
     assert not Blueprint(tiny("gpt2").architecture, BRIEF).is_merged
+
+
+def test_only_norms_with_a_bias_keep_queries_from_the_user():
+    assert not Blueprint(tiny("llama").architecture, BRIEF).is_lean
+    assert not Blueprint(tiny("gpt2").architecture, Precision()).is_lean
+    plan = Blueprint(tiny("gpt2").architecture, BRIEF)
+    assert plan.is_lean
+    assert [one.name for one in plan.project(0).reveals] == ["x"]
+    assert not any("queries" in leak.what for leak in leaks(plan, STEP, 0, Seats()))
+
+
+STEP = Order(number=1, past=5, rows=1, prompt=0, posted=5, form="incremental")
+
+
+@given(st.integers(-(2**30), 2**30), st.integers(0, 2**64 - 1), st.integers(1, 30))
+def test_shares_without_their_low_bits_are_off_by_less_than_one(value, mask, bits):
+    signed = mask - 2**64 if mask >= 2**63 else mask
+    user, owner = torch.tensor([signed]), torch.tensor([value]) - torch.tensor([signed])
+    dropped = (owner >> bits) + drop_bits(user, bits)
+    left = int((dropped << bits) >> bits)  # the ring is smaller by as many bits
+    assert abs(left - value / 2**bits) < 1 + 2**-20
+
+
+def test_the_default_precision_has_room_for_streams_of_tens_of_thousands():
+    plan = Blueprint(tiny("llama").architecture, Precision())
+    for exchange in (plan.project(1), plan.middle(1), plan.score()):
+        stream, *products = exchange.reveals
+        assert 2 ** (8 * stream.nbytes - 3 - stream.seen_bits) >= 32_000
+        for one in products:
+            assert 2 ** (8 * one.nbytes - 3 - one.seen_bits) >= 16_000
 
 
 def test_an_order_survives_its_journey():
@@ -224,6 +256,13 @@ def test_the_ledger_names_what_permutation_shows_and_counts_it(form):
         "scores of every token": 40,
     }
     assert {leak.kind for leak in found if leak.to != "user"} == {"size"}
+
+
+@pytest.mark.parametrize("counts", [False, True])
+def test_the_ledger_says_what_a_cheating_user_gets_out_of_counts(counts):
+    plan = Blueprint(tiny("llama").architecture, Precision(), counts=counts)
+    found = [leak for leak in leaks(plan, STEP, 0, Seats()) if "cheating user" in leak.what]
+    assert [leak.elements for leak in found] == [40] * counts
 
 
 def test_parties_with_other_precisions_do_not_begin():

@@ -11,7 +11,7 @@ import tacit
 from private_llm import best, speak
 from tacit.learn import search_path
 from tacit.llm import Cache, next_logits, open_checkpoint, perplexity
-from tacit.llm.private import Conversation
+from tacit.llm.private import FINE, Conversation
 from tacit.llm.private.serving import Serving
 
 pytestmark = pytest.mark.data
@@ -37,7 +37,7 @@ def checkpoint(name):
     return pytest.skip(f"no {name} in any of {', '.join(map(str, folders))}")
 
 
-def assert_same(model, prompts, limit):
+def assert_same(model, prompts, limit, precision=None):
     """Compare private greedy answers with plain ones, except where plain is nearly undecided."""
 
     def talk(client):
@@ -48,7 +48,8 @@ def assert_same(model, prompts, limit):
             conversation.close()
         return answers
 
-    for ids, answer in zip(prompts, speak(model, talk).value, strict=True):
+    answers = speak(model, talk, precision=precision).value
+    for ids, answer in zip(prompts, answers, strict=True):
         cache, fresh = Cache(), ids
         for place, token in enumerate(answer):
             scores = next_logits(model, fresh, cache)
@@ -70,11 +71,12 @@ def test_stories_are_those_of_the_plain_model():
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
-    ("name", "texts"), [("lm_stories260k", STORIES), ("lm_minimind2_small", QUESTIONS)]
+    ("name", "texts", "precision"),
+    [("lm_stories260k", STORIES, None), ("lm_minimind2_small", QUESTIONS, FINE)],
 )
-def test_twenty_long_answers_are_those_of_the_plain_model(name, texts):
+def test_twenty_long_answers_are_those_of_the_plain_model(name, texts, precision):
     found = checkpoint(name)
-    assert_same(found.load(), prompts(found, texts), 64)
+    assert_same(found.load(), prompts(found, texts), 64, precision)
 
 
 def private_perplexity(model, ids):
@@ -98,9 +100,19 @@ def private_perplexity(model, ids):
     return math.exp(surprise.item())
 
 
-def test_perplexity_is_that_of_the_plain_model():
-    found = checkpoint("lm_stories260k")
+TALE = "Once upon a time, there was a little girl. She liked to play with her dog in the park."
+SPRING = "春天是一年四季中的第一个季节,万物复苏,百花盛开,天气逐渐变暖。人们喜欢在春天出去踏青。"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("lm_stories260k", TALE),
+        pytest.param("lm_minimind2_small", SPRING, marks=pytest.mark.slow),
+    ],
+)
+def test_perplexity_is_that_of_the_plain_model(name, text):
+    found = checkpoint(name)
     model = found.load()
-    text = "Once upon a time, there was a little girl. She liked to play with her dog in the park."
     ids = [1, *found.tokenizer().encode(text)]
     assert private_perplexity(model, ids) == pytest.approx(perplexity(model, ids), rel=1e-3)

@@ -51,3 +51,19 @@ def test_an_order_is_taken_once_and_only_by_the_last_who_opened_the_conversation
     with pytest.raises(FrameError, match="goes on there"):
         kept.take_order(1, holder=first, user="user")
     kept.take_order(1, holder=second, user="user")
+
+
+def test_a_shelf_with_room_keeps_its_rows_where_they_are():
+    one = shelf()
+    for layer in range(2):
+        one.put(layer, 0, rows(3), rows(3))
+    one.reserve(3, 200)
+    version, (keys, _) = one.version, one.whole(1)
+    keys[3] = rows(1)[0] + 7
+    for place in range(4, 200):
+        one.reserve(place, 200)
+    assert one.version == version
+    assert torch.equal(one.upto(1, 4)[0], torch.cat([rows(3), rows(1) + 7]))
+    one.reserve(200, 200)
+    assert one.version > version
+    assert torch.equal(one.upto(1, 4)[0], torch.cat([rows(3), rows(1) + 7]))

@@ -1,0 +1,176 @@
+"""A pass through a model in floating-point shares, written once for whoever walks it.
+
+A wire x is m + r: the owner holds m, the user and the dealer hold r. What is linear and public,
+such as a rotation, every party does to what it holds.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tacit.llm.architecture import Architecture
+from tacit.llm.rotary import rotate, turns
+from tacit.llm.sealed.order import Pass
+from tacit.llm.sealed.program import sight
+
+Equation = Literal["qk", "av"]
+"""Products of two wires: queries with keys, or weights with values."""
+
+Function = Callable[[Tensor], Tensor]
+"""What the user computes in the clear: (rows, parts, width) to (rows, width), places kept."""
+
+
+@dataclass(frozen=True, eq=False)
+class Wire:
+    """What a party holds of a value, and how wide the user's noise on it is."""
+
+    share: Tensor
+    spread: float
+
+    def plus(self, other: "Wire") -> "Wire":
+        """Add two wires."""
+        spread = (self.spread**2 + other.spread**2) ** 0.5
+        return Wire(self.share + other.share, spread)
+
+
+@dataclass(eq=False)
+class Rows:
+    """A party's keys and values of one conversation, (tokens, groups, dim), by layer."""
+
+    keys: dict[int, Wire] = field(default_factory=dict)
+    values: dict[int, Wire] = field(default_factory=dict)
+
+
+class Hands(Protocol):
+    """One party's way through a pass."""
+
+    def linear(self, name: str, x: Wire) -> Wire:
+        """Multiply rows by the owner's matrix, and add its bias."""
+        ...
+
+    def product(self, label: str, equation: Equation, x: Wire, y: Wire) -> Wire:
+        """Multiply two wires."""
+        ...
+
+    def look(self, label: str, x: Wire, function: Function, valid: Tensor | None = None) -> Wire:
+        """Have the user compute on (rows, parts, width) in secret orders; gives (rows, width).
+
+        With ``valid`` (rows, places), a row is heads of places each, and the existing ones come
+        first in every head.
+        """
+        ...
+
+    def show(self, label: str, x: Wire) -> Tensor | None:
+        """Show rows to the user in secret orders; it alone gets them."""
+        ...
+
+
+def run_pass(hands: Hands, a: Architecture, order: Pass, x: Wire, rows: Rows) -> Tensor | None:
+    """Take a stream (rows, width) through all layers, and show the scores of the last row."""
+    sees = sight(a, order)
+    for i in range(a.layers):
+        h = hands.look(f"{i}.norm1", _one_part(x), _normalise(a))
+        skip = hands.linear(f"{i}.skip1", h) if a.skips_from_norm else x
+        x = skip.plus(_attend(hands, a, order, i, h, rows, sees))
+        h = hands.look(f"{i}.norm2", _one_part(x), _normalise(a))
+        skip = hands.linear(f"{i}.skip2", h) if a.skips_from_norm else x
+        up = hands.linear(f"{i}.up", h)
+        parts = 2 if a.has_gate else 1
+        wide = Wire(up.share.view(order.rows, parts, a.ffn), up.spread)
+        active = hands.look(f"{i}.act", wide, _activate(a))
+        x = skip.plus(hands.linear(f"{i}.down", active))
+    if not order.is_scored:
+        return None
+    last = Wire(x.share[-1:], x.spread)
+    h = hands.look("norm", _one_part(last), _normalise(a))
+    return hands.show("scores", hands.linear("output", h))
+
+
+def _attend(
+    hands: Hands, a: Architecture, order: Pass, i: int, h: Wire, rows: Rows, sees: Tensor
+) -> Wire:
+    qkv = hands.linear(f"{i}.qkv", h)
+    sizes = [a.heads * a.head_dim, a.kv_heads * a.head_dim, a.kv_heads * a.head_dim]
+    parts = (part.view(order.rows, -1, a.head_dim) for part in qkv.share.split_with_sizes(sizes, 1))
+    query, key, value = (Wire(part, qkv.spread) for part in parts)
+    if a.positions != "learned":
+        cos, sin = turns(a, start=order.past, count=order.rows, prompt=order.prompt)
+        query, key = (
+            Wire(_rotated(a, wire.share, cos.double(), sin.double()), wire.spread)
+            for wire in (query, key)
+        )
+    keys = rows.keys[i] = _behind(rows.keys.get(i), key, order.past)
+    values = rows.values[i] = _behind(rows.values.get(i), value, order.past)
+    scores = hands.product(f"{i}.scores", "qk", query, keys)  # (rows, heads, tokens)
+    flat = Wire(scores.share.reshape(order.rows, 1, -1), scores.spread)
+    weights = hands.look(f"{i}.softmax", flat, _soften(sees), sees)
+    weights = Wire(weights.share.view(order.rows, a.heads, -1), weights.spread)
+    mixed = hands.product(f"{i}.mixed", "av", weights, values)
+    return hands.linear(f"{i}.o", Wire(mixed.share.flatten(1), mixed.spread))
+
+
+def multiply(equation: Equation, x: Tensor, y: Tensor) -> Tensor:
+    """Multiply queries with keys or weights with values; heads share the keys of their group."""
+    shared = y.repeat_interleave(x.shape[1] // y.shape[1], dim=1)  # (tokens, heads, dim)
+    if equation == "qk":
+        return torch.einsum("rhd,nhd->rhn", x, shared)
+    return torch.einsum("rhn,nhd->rhd", x, shared)
+
+
+def terms(equation: Equation, x: Tensor, y: Tensor) -> int:
+    """Return how many products are added up in each result."""
+    return x.shape[2] if equation == "qk" else y.shape[0]
+
+
+def _behind(old: Wire | None, new: Wire, past: int) -> Wire:
+    if old is None or not past:
+        return new
+    return Wire(torch.cat([old.share[:past], new.share]), max(old.spread, new.spread))
+
+
+def _rotated(a: Architecture, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    return rotate(a, x.transpose(0, 1), cos, sin).transpose(0, 1)
+
+
+def _one_part(x: Wire) -> Wire:
+    return Wire(x.share.unsqueeze(1), x.spread)
+
+
+def _normalise(a: Architecture) -> Function:
+    def function(seen: Tensor) -> Tensor:
+        x = seen[:, 0]
+        if a.norm == "layer":
+            x = x - x.mean(1, keepdim=True)
+        return x * (x.square().mean(1, keepdim=True) + a.norm_eps).rsqrt()
+
+    return function
+
+
+def _activate(a: Architecture) -> Function:
+    def function(seen: Tensor) -> Tensor:
+        match a.activation:
+            case "swiglu":
+                return functional.silu(seen[:, 0]) * seen[:, 1]
+            case "gelu":
+                return functional.gelu(seen[:, 0])
+            case "gelu_tanh":
+                return functional.gelu(seen[:, 0], approximate="tanh")
+
+    return function
+
+
+def _soften(sees: Tensor) -> Function:
+    """Return a softmax over the first entries of every head: as many as a row sees keys."""
+    rows, places = sees.shape
+
+    def function(seen: Tensor) -> Tensor:
+        scores = seen.view(rows, -1, places)
+        exists = torch.arange(places) < sees.sum(1, keepdim=True)
+        scores = scores.masked_fill(~exists.unsqueeze(1), -torch.inf)
+        return scores.softmax(2).view(rows, -1)
+
+    return function

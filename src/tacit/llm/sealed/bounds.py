@@ -1,0 +1,156 @@
+"""How large values can get: powers of two that the owner works out and publishes.
+
+Behind a norm a row of width d has length √d, whatever the text. Lengths of rows and spectral norms
+of the matrices that follow bound every other value; nothing of this is measured on texts, so no
+text can exceed it. What stands in front of a norm can be a thousand times as large in one place
+as elsewhere, and is brought down before it is squared; by how much is measured, and what is larger
+still saturates.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from tacit.errors import FrameError
+from tacit.llm.architecture import Architecture
+from tacit.llm.sealed.folded import has_bias
+from tacit.party import Session
+
+_SLACK = 1.25
+"""For the errors of approximated functions, which are within a few per cent."""
+_FURTHEST = 40
+_TAG = "sealed bounds"
+
+Shape = tuple[int, ...]
+
+
+def weight_shapes(a: Architecture) -> dict[str, Shape]:
+    """List the tensors that every pass reads, with their shapes."""
+    inner, kv = a.heads * a.head_dim, a.kv_heads * a.head_dim
+    up = 2 * a.ffn if a.has_gate else a.ffn
+    sizes = {"qkv": (a.width, inner + 2 * kv), "o": (inner, a.width)}
+    sizes |= {"up": (a.width, up), "down": (a.ffn, a.width)}
+    out: dict[str, Shape] = {"embed": (a.vocab, a.width)}
+    for i in range(a.layers):
+        for name, size in sizes.items():
+            out[f"{i}.{name}.weight"] = size
+            if has_bias(a, name):
+                out[f"{i}.{name}.bias"] = (size[1],)
+        for j in (1, 2) if a.skips_from_norm else ():
+            out |= {f"{i}.skip{j}.{part}": (a.width,) for part in ("weight", "bias")}
+    out["output.weight"] = (a.width, a.vocab)
+    if has_bias(a, "output"):
+        out["output.bias"] = (a.vocab,)
+    return out
+
+
+def value_names(a: Architecture) -> list[str]:
+    """List the values of a pass that have a bound of their own."""
+    layer = ["q", "k", "v", "scores", "attended", "up", "active", "fed"]
+    layer += ["gate"] if a.has_gate else []
+    layer += ["norm1", "norm2"]
+    return [*(f"{i}.{name}" for i in range(a.layers) for name in layer), "logits", "norm"]
+
+
+def names(a: Architecture) -> list[str]:
+    """List everything that has a published bound, in the order in which bounds travel."""
+    positions = ["positions"] if a.positions == "learned" else []
+    return [*weight_shapes(a), *positions, *value_names(a)]
+
+
+def measure(
+    a: Architecture, weights: Mapping[str, Tensor], sizes: Sequence[float]
+) -> dict[str, float]:
+    """Bound every tensor and every value, as the owner; powers of two.
+
+    Args:
+        a: the model.
+        weights: as `fold` gives them.
+        sizes: how large the stream gets in front of each layer, and behind the last.
+    """
+    found = {name: float(w.abs().max()) for name, w in weights.items()}
+    for i in range(a.layers):
+        found |= _attention(a, weights, i) | _feed(a, weights, i)
+    found["logits"] = float(_columns(a, weights, "output").max())
+    for i in range(a.layers):
+        found[f"{i}.norm1"] = sizes[i]
+        found[f"{i}.norm2"] = max(sizes[i], sizes[i + 1])
+    found["norm"] = sizes[-1]
+    return {name: 2.0 ** _exponent(_SLACK * found[name]) for name in names(a)}
+
+
+def publish(session: Session, a: Architecture, bounds: Mapping[str, float]) -> None:
+    """Tell everyone the bounds. Cost: 8 bytes for each, once per session."""
+    session.publish(_TAG, tuple(round(math.log2(bounds[name])) for name in names(a)))
+
+
+def learn(session: Session, owner: str, a: Architecture) -> dict[str, float]:
+    """Receive the owner's bounds."""
+    wanted = names(a)
+    powers = session.learn(owner, _TAG, len(wanted))
+    if not all(abs(power) <= _FURTHEST for power in powers):
+        raise FrameError(owner, f"publishes bounds beyond 2^{_FURTHEST}")
+    return {name: 2.0**power for name, power in zip(wanted, powers, strict=True)}
+
+
+def _attention(a: Architecture, w: Mapping[str, Tensor], i: int) -> dict[str, float]:
+    inner, kv, dim = a.heads * a.head_dim, a.kv_heads * a.head_dim, a.head_dim
+    sizes = _columns(a, w, f"{i}.qkv").split_with_sizes([inner, kv, kv])
+    matrices = w[f"{i}.qkv.weight"].split_with_sizes([inner, kv, kv], 1)
+    bias = w.get(f"{i}.qkv.bias", torch.zeros(inner + 2 * kv, dtype=torch.float64))
+    offsets = bias.split_with_sizes([inner, kv, kv])
+    reach = math.sqrt(a.width)
+    queries, keys, values = (
+        reach * torch.linalg.matrix_norm(matrix.view(a.width, -1, dim).transpose(0, 1), 2)
+        + offset.view(-1, dim).norm(dim=1)
+        for matrix, offset in zip(matrices, offsets, strict=True)
+    )  # the length of each head
+    group = torch.arange(a.heads) // (a.heads // a.kv_heads)
+    mixed = w[f"{i}.o.weight"].view(a.heads, dim, -1).norm(dim=1)  # (heads, width)
+    attended = (mixed * values[group].unsqueeze(1)).sum(0) + _offset(w, f"{i}.o")
+    return {
+        f"{i}.q": float(sizes[0].max()),
+        f"{i}.k": float(sizes[1].max()),
+        f"{i}.v": float(sizes[2].max()),
+        f"{i}.scores": float((queries * keys[group]).max()),
+        f"{i}.attended": float(attended.max()),
+    }
+
+
+def _feed(a: Architecture, w: Mapping[str, Tensor], i: int) -> dict[str, float]:
+    sizes, matrix = _columns(a, w, f"{i}.up"), w[f"{i}.up.weight"]
+    up, out = sizes[-a.ffn :], dict[str, float]()
+    active = up
+    if a.has_gate:
+        out[f"{i}.gate"] = float(sizes[: a.ffn].max())
+        active = sizes[: a.ffn] * up
+    down = w[f"{i}.down.weight"]
+    lengths = [active.norm(), _most(w, f"{i}.up", matrix[:, -a.ffn :]) * math.sqrt(a.width)]
+    length = float(lengths[1]) * out.get(f"{i}.gate", 1.0)
+    fed = torch.minimum(down.abs().T @ active, down.norm(dim=0) * min(float(lengths[0]), length))
+    out[f"{i}.up"] = float(up.max())
+    out[f"{i}.active"] = float(active.max())
+    out[f"{i}.fed"] = float((fed + _offset(w, f"{i}.down")).max())
+    return out
+
+
+def _columns(a: Architecture, w: Mapping[str, Tensor], name: str) -> Tensor:
+    """Bound every output of an affine map of normalised rows."""
+    lengths: Tensor = w[f"{name}.weight"].norm(dim=0)
+    return lengths * math.sqrt(a.width) + _offset(w, name)
+
+
+def _offset(w: Mapping[str, Tensor], name: str) -> Tensor:
+    bias = w.get(f"{name}.bias")
+    return torch.zeros((), dtype=torch.float64) if bias is None else bias.abs()
+
+
+def _most(w: Mapping[str, Tensor], name: str, matrix: Tensor) -> float:
+    """Bound how much longer a row gets; a bias counts as if the row had length one."""
+    return float(torch.linalg.matrix_norm(matrix, 2)) + float(_offset(w, name).norm())
+
+
+def _exponent(size: float) -> int:
+    return math.ceil(math.log2(max(size, 2.0**-_FURTHEST)))

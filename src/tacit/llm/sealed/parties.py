@@ -1,0 +1,180 @@
+"""The owner's and the dealer's ends of sealed inference, and what all three do alike."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from tacit.errors import DisagreementError
+from tacit.llm.architecture import Architecture, LanguageModel
+from tacit.llm.plain import streams
+from tacit.llm.private.seats import Seats
+from tacit.llm.sealed.bounds import learn, measure, publish
+from tacit.llm.sealed.folded import fold, usual_gain
+from tacit.llm.sealed.halves import Halves
+from tacit.llm.sealed.order import PASS_WORDS, Pass, read_pass
+from tacit.llm.sealed.program import FRAC_BITS, Outcome, Passing, Reveal
+from tacit.mpc import Plan, Roles, Share, Shelf, compute, find_protocol, make_plan, serve
+from tacit.party import Session
+
+PROTOCOL = "sealed"
+_PROBE = 32
+"""Tokens of a text that is the same for every model, to see how large streams get."""
+SEALED_OWNER_BYTES, SEALED_USER_BYTES, SEALED_DEALER_BYTES = 76, 36, 20
+"""Memory per weight at its peak, as measured on a model of 26 million weights."""
+_NEXT = "llm/pass"
+
+
+@dataclass(eq=False)
+class SealedVault:
+    """What the owner keeps between sessions: its folded weights, bounds and conversations.
+
+    Of the conversations the ``most`` that were used last are kept.
+    """
+
+    architecture: Architecture
+    weights: dict[str, Tensor]
+    bounds: dict[str, float]
+    gain: int
+    reveal: Reveal = "token"
+    conversations: dict[int, Halves] = field(default_factory=dict)
+    most: int = 16
+
+    def find(self, number: int) -> Halves:
+        """Return a conversation, or begin it; the one used longest ago makes room."""
+        found = self.conversations.pop(number, None) or Halves()
+        self.conversations[number] = found
+        while len(self.conversations) > self.most:
+            del self.conversations[next(iter(self.conversations))]
+        return found
+
+
+def open_sealed_vault(model: LanguageModel, *, reveal: Reveal = "token") -> SealedVault:
+    """Prepare a model for sealed use. Cost: 8 bytes of memory per weight."""
+    a, gain = model.architecture, usual_gain(model)
+    weights = fold(model, gain_bits=gain)
+    probe = (torch.arange(min(_PROBE, a.context)) * 7919 % a.vocab).tolist()
+    sizes = [2.0**gain * float(x.abs().max()) for x in streams(model, probe)]
+    return SealedVault(a, weights, measure(a, weights, sizes), gain, reveal)
+
+
+class Table:
+    """One party's place in a session of sealed passes: plans each of them, and takes part."""
+
+    def __init__(self, session: Session, passing: Passing, seats: Seats) -> None:
+        self.session, self.passing, self.seats = session, passing, seats
+        self._roles = Roles(seats.owner, seats.user, seats.dealer)
+        self._shelf = Shelf()
+
+    def plan(self, order: Pass) -> Plan:
+        """Say what a pass will do and cost, before anything is sent."""
+        return make_plan(
+            lambda ops: self.passing.run(ops, order),
+            find_protocol(PROTOCOL),
+            self._roles,
+            frac_bits=FRAC_BITS,
+            shelf=self._shelf,
+        )
+
+    def compute(
+        self, order: Pass, inputs: Mapping[str, Tensor], kept: Mapping[str, Share]
+    ) -> Outcome[Share]:
+        """Compute a pass as the owner or the user."""
+        return compute(
+            self.session,
+            self.plan(order),
+            # Keys and values are settled numbers, never bits or held values: shares.
+            lambda ops: self.passing.run(ops, order),  # type: ignore[arg-type]
+            inputs=inputs,
+            kept=kept,
+            shelf=self._shelf,
+        )
+
+    def deal(self, order: Pass) -> None:
+        """Deal for a pass."""
+        serve(self.session, self.plan(order), inputs={}, shelf=self._shelf)
+
+    def announce(self, words: Tensor) -> None:
+        """Tell the two others about a pass, as the user."""
+        for peer in (self.seats.owner, self.seats.dealer):
+            self.session.send(peer, _NEXT, words)
+
+    def hear(self) -> Pass | None:
+        """Learn from the user what comes next, or None that it leaves."""
+        user = self.seats.user
+        words = self.session.recv(user, _NEXT, (PASS_WORDS,))
+        return read_pass(words, sender=user, architecture=self.passing.architecture)
+
+
+def sit_down(
+    session: Session,
+    architecture: Architecture,
+    *,
+    reveal: Reveal,
+    seats: Seats,
+    vault: SealedVault | None = None,
+) -> Table:
+    """Agree on the model and on what is shown, and learn the owner's bounds."""
+    text = f"sealed {architecture!r} {reveal} {FRAC_BITS}"
+    session.agree("model", hashlib.sha256(text.encode()).digest())
+    if vault is None:
+        bounds = learn(session, seats.owner, architecture)
+        (gain,) = session.learn(seats.owner, "sealed gain", 1)
+    else:
+        bounds, gain = vault.bounds, vault.gain
+        publish(session, architecture, bounds)
+        session.publish("sealed gain", (gain,))
+    passing = Passing(
+        architecture=architecture,
+        bounds=bounds,
+        gain_bits=min(max(gain, 0), 32),
+        reveal=reveal,
+        owner=seats.owner,
+        user=seats.user,
+    )
+    return Table(session, passing, seats)
+
+
+def serve_sealed_owner(session: Session, vault: SealedVault, *, seats: Seats | None = None) -> None:
+    """Take part in a user's passes until it leaves.
+
+    Guarantee: that of `sealed`: the owner learns how many tokens are read and written, and when.
+    """
+    seats = seats or Seats()
+    table = sit_down(session, vault.architecture, reveal=vault.reveal, seats=seats, vault=vault)
+    while (order := table.hear()) is not None:
+        halves = vault.find(order.conversation)
+        if order.past > halves.length:
+            raise DisagreementError(
+                seats.user, "asks for a conversation that is not kept here; it has to begin anew"
+            )
+        # Before, not after: if the pass breaks, rows taken back must not pass for new ones.
+        halves.rewind(order.past)
+        outcome = table.compute(order, _read_by(vault, order), halves.shares)
+        halves.extend(order.past, outcome.keys, outcome.values)
+
+
+def serve_sealed_dealer(
+    session: Session,
+    architecture: Architecture,
+    *,
+    reveal: Reveal = "token",
+    seats: Seats | None = None,
+) -> None:
+    """Deal for a user's passes until it leaves.
+
+    Guarantee: the dealer learns how many tokens are read and written, and when.
+    """
+    table = sit_down(session, architecture, reveal=reveal, seats=seats or Seats())
+    while (order := table.hear()) is not None:
+        table.deal(order)
+
+
+def _read_by(vault: SealedVault, order: Pass) -> dict[str, Tensor]:
+    """Return the owner's part of what a pass reads."""
+    positions = vault.weights.get("positions")
+    if positions is None:
+        return vault.weights
+    return vault.weights | {"positions": positions[order.past : order.past + order.rows]}

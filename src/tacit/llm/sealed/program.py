@@ -1,0 +1,244 @@
+"""A pass through a language model as a program of secret operations."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil, log2
+from typing import Generic, Literal, TypeVar
+
+import torch
+from torch import Tensor
+
+from tacit.llm.architecture import Architecture
+from tacit.llm.rotary import turns
+from tacit.llm.sealed.bounds import weight_shapes
+from tacit.llm.sealed.order import Pass
+from tacit.mpc.ops import ProtocolOps
+
+V = TypeVar("V")
+
+Reveal = Literal["token", "scores"]
+"""What the user is shown of the model's answer: the token that is chosen, or all scores."""
+
+FRAC_BITS = 16
+STREAM_BOUND = 2.0**10
+"""Beyond this a stream saturates before it is normalised; larger squares would not fit a word."""
+NOISE_BOUND = 64.0
+PENALTY_BOUND = 8.0
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[V]):
+    """What a pass leaves: keys and values of every layer, and what was shown."""
+
+    keys: list[V]
+    values: list[V]
+    shown: Tensor | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passing:
+    """The public facts of a model and of a pass, which say everything that will be computed."""
+
+    architecture: Architecture
+    bounds: Mapping[str, float]
+    gain_bits: int
+    reveal: Reveal
+    owner: str
+    user: str
+
+    def run(self, ops: ProtocolOps[V], order: Pass) -> Outcome[V]:
+        """Compute one pass, on shapes or on halves.
+
+        Guarantee: that of `sealed`: neither side learns anything but the token (or the scores),
+        which the user does. Bounds of values are public. Functions are approximated, see
+        `tacit.mpc.functions`; nothing wraps around as long as their errors are below a quarter.
+        Cost: what the plan says.
+        """
+        a, w = self.architecture, self._weights(ops)
+        x = self._embedded(ops, w, order)
+        out = Outcome[V]([], [], None)
+        for i in range(a.layers):
+            key, value, attended, skip = self._attend(ops, w, order, i, x)
+            out.keys.append(key)
+            out.values.append(value)
+            if attended is None or skip is None:
+                return out
+            x = self._fed(ops, w, i, ops.add(skip, attended))
+        return Outcome(out.keys, out.values, self._shown(ops, w, order, x))
+
+    def inputs(self, ids: list[int]) -> dict[str, Tensor]:
+        """Return the user's part of what a pass reads."""
+        hot = torch.zeros(len(ids), self.architecture.vocab, dtype=torch.float64)
+        hot[torch.arange(len(ids)), torch.tensor(ids)] = 1
+        return {"hot": hot}
+
+    def _weights(self, ops: ProtocolOps[V]) -> dict[str, V]:
+        shapes = weight_shapes(self.architecture)
+        w = {
+            name: ops.input(name, owner=self.owner, shape=shape, bound=self.bounds[name])
+            for name, shape in shapes.items()
+        }
+        for name, value in w.items():
+            if len(shapes[name]) > 1:
+                ops.hold(value)  # one by one: a link does not carry a whole model in one message
+        return w
+
+    def _embedded(self, ops: ProtocolOps[V], w: Mapping[str, V], order: Pass) -> V:
+        a = self.architecture
+        hot = ops.input("hot", owner=self.user, shape=(order.rows, a.vocab), bound=1.0)
+        x = ops.lookup(w["embed"], hot)
+        if a.positions != "learned":
+            return x
+        bound = self.bounds["positions"]
+        shape = (order.rows, a.width)
+        return ops.add(x, ops.input("positions", owner=self.owner, shape=shape, bound=bound))
+
+    def _attend(
+        self, ops: ProtocolOps[V], w: Mapping[str, V], order: Pass, i: int, x: V
+    ) -> tuple[V, V, V | None, V | None]:
+        """Return new keys and values, and attention's output and the skip beside it.
+
+        Behind the last keys and values nothing is computed if no token is wanted.
+        """
+        a, rows = self.architecture, order.rows
+        h = self._norm(ops, f"{i}.norm1", x)
+        joined = ops.settle(self._affine(ops, w, f"{i}.qkv", h))
+        query, key = self._turned(ops, order, i, joined)
+        value = _cut(ops, joined, a.heads + a.kv_heads, a.heads + 2 * a.kv_heads, a.head_dim)
+        value = self._stated(ops, value, f"{i}.v")
+        if i + 1 == a.layers and not order.is_scored:
+            return key, value, None, None
+        keys, values = (
+            self._recalled(ops, order, i, kind, new) for kind, new in (("k", key), ("v", value))
+        )
+        groups, shared = a.kv_heads, a.heads // a.kv_heads
+        stacked = ops.reshape(query, (1, groups, shared * rows, a.head_dim))
+        scores = ops.matmul(stacked, ops.transpose(keys, 2, 3))
+        scores = self._stated(ops, scores, f"{i}.scores")
+        if rows > 1:
+            total = order.past + rows
+            scores = ops.reshape(scores, (1, groups, shared, rows, total))
+            scores = ops.hide(scores, sight(a, order))
+            scores = ops.reshape(scores, (1, groups, shared * rows, total))
+        mixed = ops.mix(ops.softmax(scores, dim=-1), values)
+        mixed = ops.transpose(ops.reshape(mixed, (1, a.heads, rows, a.head_dim)), 1, 2)
+        out = self._affine(ops, w, f"{i}.o", ops.reshape(mixed, (rows, a.heads * a.head_dim)))
+        skip = self._skip(ops, w, f"{i}.skip1", x, h)
+        return key, value, self._stated(ops, out, f"{i}.attended"), skip
+
+    def _turned(self, ops: ProtocolOps[V], order: Pass, i: int, joined: V) -> tuple[V, V]:
+        """Return queries and keys, (1, heads, rows, dim) each, turned by their positions."""
+        a = self.architecture
+        both = _cut(ops, joined, 0, a.heads + a.kv_heads, a.head_dim)
+        if a.positions != "learned":
+            cos, sin = turns(a, start=order.past, count=order.rows, prompt=order.prompt)
+            places, signs = _swap(a)
+            swapped = ops.take(both, places, dim=3)
+            both = ops.add(ops.weigh(both, cos.double()), ops.weigh(swapped, sin.double() * signs))
+            both = ops.settle(both)
+        query = ops.take(both, range(a.heads), dim=1)
+        key = ops.take(both, range(a.heads, a.heads + a.kv_heads), dim=1)
+        # Turning two numbers of at most b gives at most √2 b.
+        return self._stated(ops, query, f"{i}.q", 2), self._stated(ops, key, f"{i}.k", 2)
+
+    def _recalled(self, ops: ProtocolOps[V], order: Pass, i: int, kind: str, new: V) -> V:
+        if not order.past:
+            return new
+        a, factor = self.architecture, 2.0 if kind == "k" else 1.0
+        shape = (1, a.kv_heads, order.past, a.head_dim)
+        bound = factor * self.bounds[f"{i}.{kind}"]
+        old = ops.resume(f"{i}.{kind}", shape=shape, bound=bound)
+        return ops.concatenate((old, new), dim=2)
+
+    def _fed(self, ops: ProtocolOps[V], w: Mapping[str, V], i: int, x: V) -> V:
+        a = self.architecture
+        h = self._norm(ops, f"{i}.norm2", x)
+        joined = ops.settle(self._affine(ops, w, f"{i}.up", h))
+        up = self._stated(ops, ops.take(joined, _last(ops, joined, a.ffn), dim=1), f"{i}.up")
+        if a.has_gate:
+            gate = self._stated(ops, ops.take(joined, range(a.ffn), dim=1), f"{i}.gate")
+            active = self._stated(ops, ops.mul(ops.silu(gate), up), f"{i}.active")
+        else:
+            active = ops.gelu(up)
+        active = ops.cap(ops.settle(active), bound=self._widest(f"{i}.down", a.ffn))
+        out = self._stated(ops, self._affine(ops, w, f"{i}.down", active), f"{i}.fed")
+        return ops.add(self._skip(ops, w, f"{i}.skip2", x, h), out)
+
+    def _shown(self, ops: ProtocolOps[V], w: Mapping[str, V], order: Pass, x: V) -> Tensor | None:
+        last = ops.take(x, (order.rows - 1,), dim=0)
+        scores = self._affine(ops, w, "output", self._norm(ops, "norm", last))
+        scores = ops.settle(self._stated(ops, scores, "logits"))
+        if self.reveal == "scores":
+            return ops.open(
+                scores, to=(self.user,), what="scores of every token", why="it chooses the next"
+            )
+        best = ops.argmax(self._adjusted(ops, scores), dim=-1)
+        return ops.open(best, to=(self.user,), what="the next token", why="it is the answer")
+
+    def _adjusted(self, ops: ProtocolOps[V], scores: V) -> V:
+        """Scale negative and positive scores apart and add noise, all of it the user's secret.
+
+        With noise of Gumbel's distribution times a temperature, the largest of the sums is a draw
+        from the softmax at that temperature.
+        """
+        vocab = self.architecture.vocab
+        slopes = ops.input("slopes", owner=self.user, shape=(2, vocab), bound=PENALTY_BOUND)
+        noise = ops.input("noise", owner=self.user, shape=(1, vocab), bound=NOISE_BOUND)
+        both = ops.concatenate((scores, ops.relu(scores)), dim=0)
+        scaled = ops.reshape(ops.sum(ops.mul(both, slopes), dim=0), (1, vocab))
+        return ops.settle(ops.add(scaled, noise))
+
+    def _skip(self, ops: ProtocolOps[V], w: Mapping[str, V], name: str, x: V, h: V) -> V:
+        if not self.architecture.skips_from_norm:
+            return x
+        return ops.add(ops.mul(h, w[f"{name}.weight"]), w[f"{name}.bias"])
+
+    def _norm(self, ops: ProtocolOps[V], name: str, x: V) -> V:
+        """Normalise rows, brought down first if one of them may be too large to be squared."""
+        a, usual = self.architecture, self.bounds[name]
+        down = max(1.0, usual / STREAM_BOUND)
+        x = ops.cap(ops.settle(ops.scale(x, 1 / down)), bound=STREAM_BOUND)
+        eps = a.norm_eps * 4.0**self.gain_bits / down**2
+        return ops.rms_norm(x, eps=eps) if a.norm == "rms" else ops.layer_norm(x, eps=eps)
+
+    def _widest(self, name: str, count: int) -> float:
+        """Return how large the inputs of a product may be that still fits a word."""
+        return 2.0 ** (61 - 2 * FRAC_BITS - ceil(log2(count * self.bounds[f"{name}.weight"])))
+
+    def _affine(self, ops: ProtocolOps[V], w: Mapping[str, V], name: str, x: V) -> V:
+        out = ops.matmul(x, w[f"{name}.weight"])
+        return ops.add(out, w[f"{name}.bias"]) if f"{name}.bias" in w else out
+
+    def _stated(self, ops: ProtocolOps[V], x: V, name: str, factor: float = 1.0) -> V:
+        """Give a value the bound that the owner published, if that is smaller."""
+        bound = factor * self.bounds[name]
+        known = ops.number(x, "bounding").bound
+        return ops.restate(x, bound=bound) if bound < known else x
+
+
+def sight(a: Architecture, order: Pass) -> Tensor:
+    """Return which keys each new token may see, (rows, past + rows)."""
+    allowed = torch.ones(order.rows, order.past + order.rows, dtype=torch.bool).tril(order.past)
+    if a.family == "chatglm":
+        allowed[:, : order.prompt] = True
+    return allowed
+
+
+def _cut(ops: ProtocolOps[V], joined: V, first: int, last: int, dim: int) -> V:
+    """Take some heads out of rows (tokens, all heads), as (1, heads, tokens, dim)."""
+    rows = ops.shape(joined)[0]
+    part = ops.take(joined, range(first * dim, last * dim), dim=1)
+    return ops.transpose(ops.reshape(part, (1, rows, last - first, dim)), 1, 2)
+
+
+def _last(ops: ProtocolOps[V], x: V, count: int) -> range:
+    width = ops.shape(x)[1]
+    return range(width - count, width)
+
+
+def _swap(a: Architecture) -> tuple[list[int], Tensor]:
+    """Return where the partner of each feature of a head is, and the sign of its sine."""
+    kinds = 2 if a.positions == "rotary2d" else 1
+    pairs = torch.arange(a.head_dim).view(kinds, 2, -1)
+    signs = torch.tensor([-1.0, 1.0], dtype=torch.float64).view(1, 2, 1).expand(pairs.shape)
+    return pairs.flip(1).flatten().tolist(), signs.flatten()

@@ -1,0 +1,192 @@
+"""The user's end of sealed inference: read a text, have a token chosen, and so on."""
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from tacit.errors import DataError
+from tacit.llm.architecture import Architecture
+from tacit.llm.private.seats import Seats
+from tacit.llm.sampling import Place, Sampling, chooser, generator
+from tacit.llm.sealed.bounds import names
+from tacit.llm.sealed.halves import Halves
+from tacit.llm.sealed.order import CHUNK, LEAVE, Pass
+from tacit.llm.sealed.parties import sit_down
+from tacit.llm.sealed.program import Reveal
+from tacit.llm.sealed.wishes import check_wish, wish
+from tacit.party import Session
+from tacit.result import Leak
+from tacit.ring import Prg
+
+
+@dataclass(eq=False)
+class SealedMemory:
+    """What the user keeps of a conversation, enough to go on in another session."""
+
+    number: int = field(default_factory=lambda: int(Prg.from_os().below(1 << 62, 1)))
+    read: list[int] = field(default_factory=list)
+    halves: Halves = field(default_factory=Halves)
+    prompt: int = 0
+
+    def rewind(self, length: int) -> None:
+        """Forget all but the first tokens; costs nothing."""
+        del self.read[length:]
+
+
+class SealedClient:
+    """A user's session with an owner and a dealer under `sealed`.
+
+    Guarantee: that of `tacit.mpc`'s sealed protocol: the owner and the dealer learn lengths and
+    times; the user learns the bounds of the model's values and the tokens that are chosen (or, if
+    the owner agrees to that, the scores).
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        architecture: Architecture,
+        *,
+        reveal: Reveal = "token",
+        seats: Seats | None = None,
+    ) -> None:
+        self.session, self.architecture, self.reveal = session, architecture, reveal
+        self.seats = seats or Seats()
+        self._table = sit_down(session, architecture, reveal=reveal, seats=self.seats)
+        self._is_new = True
+
+    def generate(
+        self, memory: SealedMemory, ids: Sequence[int], sampling: Sampling, *, limit: int
+    ) -> Generator[int, None, None]:
+        """Read ``ids``, then yield up to ``limit`` tokens.
+
+        Raises:
+            DataError: an id is not in the vocabulary, or the text does not fit the context.
+            ConfigError: the tokens cannot be chosen like that; says why.
+        """
+        if self.reveal == "token":
+            check_wish(sampling)
+        self._check(memory, ids, limit)
+        self._note_bounds()
+        choose = self._chooser(sampling)
+        fresh = list(ids)
+        for _ in range(limit):
+            if len(memory.read) + len(fresh) > self.architecture.context:
+                return
+            fresh = [self._next(memory, fresh, choose)]
+            yield fresh[0]
+
+    def leave(self) -> None:
+        """Tell the others that no pass follows."""
+        self._table.announce(LEAVE)
+
+    def _next(self, memory: SealedMemory, fresh: list[int], choose: "_Choose") -> int:
+        """Read tokens, in chunks, and return the one that follows them."""
+        if self.architecture.family == "chatglm" and not memory.read:
+            memory.prompt = len(fresh) - 1
+        shown = None
+        for now, is_last in self._chunks(fresh, memory):
+            order = Pass(
+                conversation=memory.number,
+                past=len(memory.read),
+                rows=len(now),
+                prompt=memory.prompt,
+                is_scored=is_last,
+            )
+            self._table.announce(order.words())
+            inputs = self._table.passing.inputs(now)
+            if is_last:
+                inputs |= choose.inputs([*memory.read, *now])
+            kept = memory.halves.upto(order.past)
+            outcome = self._table.compute(order, inputs, kept)
+            memory.halves.extend(order.past, outcome.keys, outcome.values)
+            memory.read += now
+            self._note_sizes(order)
+            shown = outcome.shown
+        assert shown is not None  # noqa: S101 - the last chunk is scored
+        return choose.token(shown, memory.read)
+
+    def _chunks(self, fresh: list[int], memory: SealedMemory) -> Iterator[tuple[list[int], bool]]:
+        # ChatGLM reads its prompt in both directions, so all at once.
+        is_whole = self.architecture.family == "chatglm" and not memory.read
+        size = len(fresh) if is_whole else CHUNK
+        for at in range(0, len(fresh), size):
+            yield fresh[at : at + size], at + size >= len(fresh)
+
+    def _chooser(self, sampling: Sampling) -> "_Choose":
+        if self.reveal == "scores":
+            return _ByScores(sampling)
+        return _ByToken(sampling, self.architecture.vocab)
+
+    def _check(self, memory: SealedMemory, ids: Sequence[int], limit: int) -> None:
+        a, past = self.architecture, len(memory.read)
+        if not ids or limit < 1:
+            raise DataError(f"wanted at least one token to read and write, got {len(ids)}, {limit}")
+        if past + len(ids) > a.context:
+            raise DataError(
+                f"the text is too long: {past + len(ids)} tokens, the model's context is "
+                f"{a.context}"
+            )
+        if bad := [one for one in ids if not 0 <= one < a.vocab]:
+            raise DataError(f"token ids lie between 0 and {a.vocab - 1}, got {bad[0]}")
+
+    def _note_bounds(self) -> None:
+        """Write down what was shown before the first text."""
+        if not self._is_new:
+            return
+        self._is_new = False
+        for peer in (self.seats.user, self.seats.dealer):
+            self.session.ledger.record(
+                Leak(
+                    to=peer,
+                    what="how large weights and values can be, as powers of two",
+                    why="both sides must know how many bits a value needs",
+                    kind="protocol",
+                    elements=len(names(self.architecture)),
+                )
+            )
+
+    def _note_sizes(self, order: Pass) -> None:
+        for peer in (self.seats.owner, self.seats.dealer):
+            self.session.ledger.record(
+                Leak(
+                    to=peer,
+                    what="how many tokens are read and written, and when",
+                    why="sizes are not hidden",
+                    kind="size",
+                    elements=order.rows,
+                )
+            )
+
+
+class _ByScores:
+    """Choose from all scores, as in the clear."""
+
+    def __init__(self, sampling: Sampling) -> None:
+        self._choose = chooser(sampling)
+
+    def inputs(self, said: Sequence[int]) -> dict[str, Tensor]:
+        return {}
+
+    def token(self, shown: Tensor, said: Sequence[int]) -> int:
+        return int(self._choose(shown[0], [Place(one) for one in said]))
+
+
+class _ByToken:
+    """Have the token chosen under the protocol, with secret noise and slopes."""
+
+    def __init__(self, sampling: Sampling, vocab: int) -> None:
+        self._sampling, self._vocab = sampling, vocab
+        self._prg = generator(sampling)
+
+    def inputs(self, said: Sequence[int]) -> dict[str, Tensor]:
+        return wish(self._sampling, self._prg, earlier=set(said), vocab=self._vocab)
+
+    def token(self, shown: Tensor, said: Sequence[int]) -> int:
+        token = round(float(shown[0]))
+        if not 0 <= token < self._vocab:
+            raise DataError("the owner's answer is not the name of a token")
+        return token
+
+
+_Choose = _ByScores | _ByToken

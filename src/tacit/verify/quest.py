@@ -1,0 +1,100 @@
+"""Questions about one input: may these features go free while the others stay within eps?"""
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit.verify.box import Box, box_cells
+from tacit.verify.branch import FOUND
+from tacit.verify.ensemble import Ensemble
+from tacit.verify.search import FIRST_NODES, Budget, search_cells
+from tacit.verify.sides import make_sides
+from tacit.verify.ways import find_others, put_back
+
+Cells = npt.NDArray[np.int32]
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+
+
+FEW_NODES = 4
+"""Nodes of the quick search after a question that it could not answer."""
+
+
+class Quest:
+    """One input, the ways known to change its prediction, and how much was asked.
+
+    A *way* is a set of features that changes the prediction when they are free, whatever else is.
+    """
+
+    def __init__(self, ensemble: Ensemble, near: Box, far: Box, rho: float | None) -> None:
+        self._ensemble = ensemble
+        self._near, self._far = box_cells(ensemble, near), box_cells(ensemble, far)
+        self._home = box_cells(ensemble, Box(near.center, near.center, near.center))[0]
+        self._sides = make_sides(ensemble, ensemble.predict(near.center[None])[0], rho)
+        self._ways = np.zeros((16, ensemble.n_features), dtype=bool)
+        self._n_ways = 0
+        self._quick = FIRST_NODES
+        self.count = 0
+        self.matters = (self._far[0] < self._near[0]) | (self._far[1] > self._near[1])
+        """Features that reach further cells when they are free."""
+
+    def ask(self, is_free: Bools, order: Ints, budget: Budget) -> tuple[int, Bools]:
+        """Decide whether some input changes the prediction: PROVED, FOUND, BLURRED or PAUSED.
+
+        If it is FOUND, a way comes with it that needs only free features; a known one answers
+        without a search. A new one is made small: features that it does not need are brought
+        back, in the given order.
+        """
+        self.count += 1
+        known = self._ways[: self._n_ways]
+        within = np.flatnonzero(~(known & ~is_free).any(axis=1))
+        if within.size:
+            return FOUND, known[within[-1]]
+        low, high = (np.where(is_free, *ends) for ends in zip(self._far, self._near, strict=True))
+        outcome, nodes = search_cells(
+            self._ensemble, self._sides, low, high, budget, quick=self._quick
+        )
+        # Where one question was hard, the next is likely to be.
+        is_hard = nodes > self._quick
+        self._quick = FEW_NODES if is_hard else FIRST_NODES
+        if outcome != FOUND:
+            return outcome, np.zeros_like(is_free)
+        index, cells = self._ensemble.index, np.clip(self._home, low, high)
+        put_back(index.trees, index.rule, self._sides, cells, *self._near, order)
+        way = self._remember(cells)
+        if nodes > FEW_NODES:
+            self._look_around(cells, is_free, order)
+        return FOUND, way
+
+    def _look_around(self, cells: Cells, is_free: Bools, order: Ints) -> None:
+        """Put what was freed last back, and find features that do as well in its place.
+
+        What was hard to find stands close to the barrier, where one more feature often decides.
+        """
+        cells[order] = np.clip(cells, *self._near)[order]
+        was_bound = ~is_free
+        was_bound[order] = True
+        needed = self._ways[: self._n_ways] & was_bound
+        is_known = needed[needed.sum(axis=1) == 1].any(axis=0)
+        free = np.flatnonzero(self.matters & ~was_bound)
+        candidates = np.flatnonzero(self.matters & was_bound & ~is_known)
+        index = self._ensemble.index
+        found = find_others(index, self._sides, cells, *self._far, free, candidates)
+        base = self._moved(cells)
+        for f in candidates[found]:
+            base[f] = True
+            self._keep(base)
+            base[f] = False
+
+    def _moved(self, cells: Cells) -> Bools:
+        return np.asarray((cells < self._near[0]) | (cells > self._near[1]))
+
+    def _remember(self, cells: Cells) -> Bools:
+        way = self._moved(cells)
+        self._keep(way)
+        return way
+
+    def _keep(self, way: Bools) -> None:
+        if self._n_ways == len(self._ways):
+            self._ways = np.concatenate([self._ways, np.zeros_like(self._ways)])
+        self._ways[self._n_ways] = way
+        self._n_ways += 1

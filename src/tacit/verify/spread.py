@@ -1,0 +1,152 @@
+"""Many rows at once: on the cores of this machine, or on the machines of a Ray cluster."""
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit.errors import ConfigError
+from tacit.verify.box import Domain, ball
+from tacit.verify.ensemble import Ensemble, check_rows
+from tacit.verify.search import ANYWHERE, Budget, Verdict, verify_box
+from tacit.verify.stored import parse_stored, store_ensemble
+
+CHUNK_ROWS = 16
+"""Rows that a machine of a cluster gets at a time."""
+CHUNKS_PER_CORE = 2
+"""Chunks under way, so that no core waits for the next."""
+
+
+@dataclass(frozen=True, eq=False)
+class Timed:
+    """A verdict and the processor time that it took."""
+
+    verdict: Verdict
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class Inquiry:
+    """What is asked about every row."""
+
+    eps: npt.ArrayLike
+    rho: float | None = None
+    domain: Domain = ANYWHERE
+    budget: Budget | None = None
+    """Per row; 60 seconds when not given."""
+
+
+def verify_each(
+    ensemble: Ensemble, rows: npt.ArrayLike, inquiry: Inquiry, *, workers: int = 1
+) -> Iterator[Timed]:
+    """Verify rows on `workers` threads; answers come in the order of the rows, as they are ready.
+
+    The search leaves Python's lock alone, so threads are enough to use every core.
+    """
+    if workers < 1:
+        raise ConfigError(f"workers must be at least 1, got {workers}")
+    inputs = check_rows(ensemble, rows)
+    _ = ensemble.index  # made before the threads start, so that it is made once
+    if workers == 1:
+        yield from (_answer(ensemble, row, inquiry) for row in inputs)
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        yield from pool.map(lambda row: _answer(ensemble, row, inquiry), inputs)
+
+
+def verify_many(
+    ensemble: Ensemble,
+    rows: npt.ArrayLike,
+    eps: npt.ArrayLike,
+    *,
+    rho: float | None = None,
+    domain: Domain = ANYWHERE,
+    budget: Budget | None = None,
+    workers: int = 1,
+) -> list[Verdict]:
+    """Verify every row, on `workers` threads; the budget is per row."""
+    inquiry = Inquiry(eps, rho, domain, budget)
+    return [one.verdict for one in verify_each(ensemble, rows, inquiry, workers=workers)]
+
+
+def verify_on_ray(
+    ensemble: Ensemble, rows: npt.ArrayLike, inquiry: Inquiry, *, address: str = "auto"
+) -> Iterator[Timed]:
+    """Verify rows on a Ray cluster; answers come in the order of the rows, as they are ready.
+
+    Tacit must be installed on every machine of the cluster. Rows and model travel unencrypted
+    unless the cluster is set up otherwise.
+
+    Args:
+        ensemble: the model.
+        rows: the inputs.
+        inquiry: what is asked about each.
+        address: of the cluster; ``local`` starts one on this machine alone.
+    """
+    inputs = check_rows(ensemble, rows)
+    ray = _import_ray()
+    is_ours = not ray.is_initialized()
+    if is_ours:
+        _join(ray, address)
+    try:
+        yield from _hand_out(ray, store_ensemble(ensemble), inputs, inquiry)
+    finally:
+        if is_ours:
+            ray.shutdown()
+
+
+def _answer(ensemble: Ensemble, row: Any, inquiry: Inquiry) -> Timed:
+    begun = time.thread_time()
+    box = ball(ensemble, row, inquiry.eps, inquiry.domain)
+    verdict = verify_box(ensemble, box, rho=inquiry.rho, budget=inquiry.budget)
+    return Timed(verdict, time.thread_time() - begun)
+
+
+def _hand_out(ray: Any, model: bytes, inputs: Any, inquiry: Inquiry) -> Iterator[Timed]:
+    """Keep a few chunks per core under way."""
+    handle, task = ray.put(model), ray.remote(_answer_chunk)
+    under_way: deque[Any] = deque()
+    most = CHUNKS_PER_CORE * max(1, int(ray.cluster_resources().get("CPU", 1)))
+    for start in range(0, len(inputs), CHUNK_ROWS):
+        if len(under_way) == most:
+            yield from ray.get(under_way.popleft())
+        under_way.append(task.remote(handle, inputs[start : start + CHUNK_ROWS], inquiry))
+    while under_way:
+        yield from ray.get(under_way.popleft())
+
+
+def _answer_chunk(model: bytes, inputs: Any, inquiry: Inquiry) -> list[Timed]:
+    ensemble = _recall(model)
+    return [_answer(ensemble, row, inquiry) for row in np.array(inputs)]
+
+
+@lru_cache(maxsize=2)
+def _recall(model: bytes) -> Ensemble:
+    """Unpack a model once per process of the cluster."""
+    return parse_stored(model)
+
+
+def _join(ray: Any, address: str) -> None:
+    try:
+        ray.init(address=address, include_dashboard=False, log_to_driver=False)
+    except ConnectionError as missing:
+        raise ConfigError(
+            f"there is no Ray cluster at {address!r}; start one with `ray start --head`, "
+            "or use the address local"
+        ) from missing
+
+
+def _import_ray() -> Any:
+    try:
+        import ray
+    except ModuleNotFoundError as missing:
+        raise ConfigError(
+            "a Ray cluster needs Ray; install it with: pip install 'tacit[fl]'"
+        ) from missing
+    return ray

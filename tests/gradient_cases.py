@@ -1,0 +1,94 @@
+"""Programs whose gradients are compared with torch's own: in the clear, and under protocols."""
+
+import torch
+
+A, B = (3, 4), (4, 5)
+IMAGE = (2, 3, 8, 8)
+ONE = (1, 1)
+KEPT = torch.tensor([[True, True, False, True]]).expand(3, 4)
+HOT = torch.eye(4, dtype=torch.float64)[[2, 0, 2]]
+
+
+def _positive(ops, x):
+    return ops.shift(ops.square(x), 0.5)
+
+
+def _pool(verb, size, stride, padding):
+    return lambda ops, x: getattr(ops, verb)(x, size=size, stride=stride, padding=padding)
+
+
+CASES = {
+    "add broadcasting": ([A, (4,)], lambda ops, x, y: ops.add(x, y)),
+    "sub broadcasting": ([(3, 1), A], lambda ops, x, y: ops.sub(x, y)),
+    "mul broadcasting": ([A, (3, 1)], lambda ops, x, y: ops.mul(x, y)),
+    "mul with itself": ([A], lambda ops, x: ops.mul(x, x)),
+    "square": ([A], lambda ops, x: ops.square(x)),
+    "matmul": ([A, B], lambda ops, x, y: ops.matmul(x, y)),
+    "matmul in batches": ([(2, *A), B], lambda ops, x, y: ops.matmul(x, y)),
+    "scale and shift": ([A], lambda ops, x: ops.shift(ops.scale(x, -2.5), 1.0)),
+    "weigh": ([A], lambda ops, x: ops.weigh(x, torch.arange(4.0))),
+    "offset": ([A], lambda ops, x: ops.offset(x, torch.ones(3, 4))),
+    "sum": ([A], lambda ops, x: ops.sum(x, dim=0)),
+    "reshape": ([A], lambda ops, x: ops.reshape(x, (2, 6))),
+    "transpose": ([(2, 3, 4)], lambda ops, x: ops.transpose(x, 0, 2)),
+    "take": ([A], lambda ops, x: ops.take(x, (2, 0, 2, 2), dim=1)),
+    "concatenate": ([A, (2, 4)], lambda ops, x, y: ops.concatenate([x, y, x], dim=0)),
+    "mix": ([A, B], lambda ops, x, y: ops.mix(ops.softmax(x, dim=-1), y)),
+    "hide": ([A], lambda ops, x: ops.softmax(ops.hide(x, KEPT), dim=-1)),
+    "relu": ([A], lambda ops, x: ops.relu(x)),
+    "abs": ([A], lambda ops, x: ops.abs(x)),
+    "sigmoid": ([A], lambda ops, x: ops.sigmoid(x)),
+    "tanh": ([A], lambda ops, x: ops.tanh(x)),
+    "silu": ([A], lambda ops, x: ops.silu(x)),
+    "erf": ([A], lambda ops, x: ops.erf(x)),
+    "gelu": ([A], lambda ops, x: ops.gelu(x)),
+    "softplus": ([A], lambda ops, x: ops.softplus(x)),
+    "piecewise": (
+        [A],
+        lambda ops, x: ops.piecewise(x, (-1.0, 1.0), ((0.5,), (0.0, 0.25, 0.5), (0.0, 1.0))),
+    ),
+    "softmax": ([A], lambda ops, x: ops.softmax(x, dim=-1)),
+    "softmax of columns": ([A], lambda ops, x: ops.softmax(x, dim=0)),
+    "log softmax": ([A], lambda ops, x: ops.log_softmax(x, dim=-1)),
+    "rsqrt": ([A], lambda ops, x: ops.rsqrt(_positive(ops, x))),
+    "sqrt": ([A], lambda ops, x: ops.sqrt(_positive(ops, x))),
+    "log": ([A], lambda ops, x: ops.log(_positive(ops, x))),
+    "reciprocal": ([A], lambda ops, x: ops.reciprocal(_positive(ops, x))),
+    "div": ([A, A], lambda ops, x, y: ops.div(x, _positive(ops, y))),
+    "layer norm": ([A], lambda ops, x: ops.layer_norm(x, eps=1e-5)),
+    "rms norm": ([A], lambda ops, x: ops.rms_norm(x, eps=1e-5)),
+    "group norm": ([(2, 4, 3, 3)], lambda ops, x: ops.group_norm(x, groups=2, eps=1e-5)),
+    "max of an odd row": ([(3, 5)], lambda ops, x: ops.max(x, dim=1)),
+    "min of columns": ([(3, 5)], lambda ops, x: ops.min(x, dim=0)),
+    "clamp": ([A], lambda ops, x: ops.clamp(x, -0.5, 0.8)),
+    "within": ([A], lambda ops, x: ops.within(ops.scale(x, 0.5), x, gain=0.5)),
+    "max pool": ([IMAGE], _pool("max_pool2d", (2, 2), (2, 2), (0, 0))),
+    "max pool of overlapping windows": ([IMAGE], _pool("max_pool2d", (3, 3), (2, 2), ONE)),
+    "max pool that leaves a rim": ([IMAGE], _pool("max_pool2d", (3, 2), (3, 2), (0, 0))),
+    "average pool": ([IMAGE], _pool("avg_pool2d", (4, 2), (4, 2), (0, 0))),
+    "average pool beyond the edge": ([IMAGE], _pool("avg_pool2d", (3, 3), (2, 1), ONE)),
+    "conv of series": (
+        [(2, 3, 9), (4, 3, 3)],
+        lambda ops, x, w: ops.conv1d(x, w, stride=2, padding=1),
+    ),
+}
+for stride in (ONE, (2, 2), (3, 2)):
+    for padding in ((0, 0), ONE, (2, 1)):
+        for size in ((3, 3), (1, 1), (5, 4)):
+            CASES[f"conv {size} stride {stride} padding {padding}"] = (
+                [IMAGE, (4, 3, *size)],
+                lambda ops, x, w, how=(stride, padding): ops.conv2d(
+                    x, w, stride=how[0], padding=how[1]
+                ),
+            )
+
+
+def values_of(name):
+    """Return the values of a case, and the gradient that comes from above."""
+    shapes, program = CASES[name]
+    generator = torch.Generator().manual_seed(7)
+    values = [
+        torch.randn(shape, generator=generator, dtype=torch.float64).clamp(-3, 3)
+        for shape in shapes
+    ]
+    return program, values, generator

@@ -1,0 +1,290 @@
+"""Sealed inference against the plain model, all parties in this process."""
+
+import pytest
+import torch
+
+from private_llm import FAMILIES, MEETING, plainly, tiny
+from tacit.errors import ConfigError, DataError, DisagreementError, FrameError
+from tacit.llm import Cache, PlainVoice, Sampling, logits, next_logits
+from tacit.llm.sealed import (
+    Pass,
+    SealedClient,
+    SealedMemory,
+    open_sealed_vault,
+    serve_sealed_dealer,
+    serve_sealed_owner,
+)
+from tacit.llm.sealed.bounds import names, weight_shapes
+from tacit.llm.sealed.order import PASS_WORDS, read_pass
+from tacit.llm.sealed.wishes import check_wish, wish
+from tacit.party import run_threads
+from tacit.ring import Prg
+
+ERROR = 0.05
+"""How far sealed scores of the small random models here may be from plain ones."""
+
+
+def as_user(model, talk, *, reveal="token", vault=None):
+    """Run a function of a sealed client, with an owner and a dealer beside it."""
+    vault = vault or open_sealed_vault(model, reveal=reveal)
+
+    def use(session):
+        client = SealedClient(session, model.architecture, reveal=reveal)
+        found = talk(client)
+        client.leave()
+        return found, session.ledger.entries()
+
+    programs = {
+        "owner": lambda session: serve_sealed_owner(session, vault),
+        "user": use,
+        "dealer": lambda session: serve_sealed_dealer(session, model.architecture, reveal=reveal),
+    }
+    return run_threads(programs, MEETING)["user"]
+
+
+def say(client, memory, ids, limit, **sampling):
+    return list(client.generate(memory, ids, Sampling(**sampling), limit=limit))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_scores_are_those_of_the_plain_model_within_the_stated_error(family):
+    model = tiny(family, seed=2, layers=1)
+    seen = []
+
+    def talk(client):
+        original = client._table.compute
+
+        def listening(order, inputs, kept):
+            outcome = original(order, inputs, kept)
+            seen.append(outcome.shown[0])
+            return outcome
+
+        client._table.compute = listening
+        return say(client, SealedMemory(), [1, 5, 7, 9], 2)
+
+    said, _ = as_user(model, talk, reveal="scores")
+    cache, fresh = Cache(), [1, 5, 7, 9]
+    for scores, token in zip(seen, said, strict=True):
+        wanted = next_logits(model, fresh, cache).double()
+        assert float((scores - wanted).abs().max()) < ERROR
+        fresh = [token]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_greedy_tokens_are_the_plain_ones_turn_after_turn(family):
+    model = tiny(family, seed=2, layers=1)
+
+    def talk(client):
+        memory = SealedMemory()
+        first = say(client, memory, [1, 5, 7], 3)
+        memory.rewind(2)
+        if family == "chatglm":
+            memory.rewind(0)
+            return first, say(client, memory, [1, 5, 9], 2)
+        return first, say(client, memory, [9], 2)
+
+    (first, second), _ = as_user(model, talk)
+    assert first == plainly(model, [1, 5, 7], 3)
+    assert second == plainly(model, [1, 5, 9], 2)
+
+
+def test_a_long_prompt_is_read_in_chunks(monkeypatch):
+    monkeypatch.setattr("tacit.llm.sealed.talk.CHUNK", 2)
+    model = tiny("llama", seed=2)
+    said, leaks = as_user(model, lambda client: say(client, SealedMemory(), [1, 5, 7, 9, 3], 2))
+    assert said == plainly(model, [1, 5, 7, 9, 3], 2)
+    assert [leak.elements for leak in leaks if leak.kind == "output"] == [2]
+
+
+def test_an_owner_that_kept_a_conversation_goes_on_with_it_in_another_session():
+    model = tiny("llama", seed=2, layers=1)
+    vault, memory = open_sealed_vault(model), SealedMemory()
+    first, _ = as_user(model, lambda client: say(client, memory, [1, 5, 7], 2), vault=vault)
+    second, _ = as_user(model, lambda client: say(client, memory, first[-1:], 2), vault=vault)
+    assert [*first, *second] == plainly(model, [1, 5, 7], 4)
+
+
+def test_an_owner_that_forgot_a_conversation_says_so():
+    model = tiny("llama", layers=1)
+    memory = SealedMemory()
+    as_user(model, lambda client: say(client, memory, [1, 5], 1))
+    with pytest.raises(DisagreementError, match="begin anew"):
+        as_user(model, lambda client: say(client, memory, [3], 1))
+
+
+def test_an_owner_forgets_what_was_taken_back_even_if_the_pass_breaks(monkeypatch):
+    model = tiny("llama", layers=1)
+    vault, memory = open_sealed_vault(model), SealedMemory()
+    as_user(model, lambda client: say(client, memory, [1, 5, 7, 9], 1), vault=vault)
+    memory.rewind(2)
+
+    def breaks(*_, **__):
+        raise DataError("the link is gone")
+
+    monkeypatch.setattr("tacit.llm.sealed.parties.Table.compute", breaks)
+    with pytest.raises(DataError, match="gone"):
+        as_user(model, lambda client: say(client, memory, [3], 1), vault=vault)
+    (kept,) = vault.conversations.values()
+    assert kept.length == 2
+
+
+def test_two_conversations_do_not_mix():
+    model = tiny("llama", seed=1, layers=1)
+
+    def talk(client):
+        one, other = SealedMemory(), SealedMemory()
+        first, second = say(client, one, [1, 5], 1), say(client, other, [9, 8], 1)
+        return first + say(client, one, first, 1), second + say(client, other, second, 1)
+
+    (first, second), _ = as_user(model, talk)
+    assert first == plainly(model, [1, 5], 2)
+    assert second == plainly(model, [9, 8], 2)
+
+
+def penalised(model, ids, limit, penalty):
+    """Answer greedily in the clear with a penalty."""
+    said, cache, fresh = list(ids), Cache(), list(ids)
+    for _ in range(limit):
+        scores = next_logits(model, fresh, cache).double()
+        index = torch.tensor(sorted(set(said)))
+        seen = scores[index]
+        scores[index] = torch.where(seen > 0, seen / penalty, seen * penalty)
+        fresh = [int(scores.argmax())]
+        said += fresh
+    return said[len(ids) :]
+
+
+def test_a_penalty_works_although_nobody_sees_a_score():
+    model = tiny("llama", seed=3, layers=1)
+    said, _ = as_user(
+        model, lambda client: say(client, SealedMemory(), [1, 5], 4, repetition_penalty=3.0)
+    )
+    assert said == penalised(model, [1, 5], 4, 3.0) != plainly(model, [1, 5], 4)
+
+
+def test_noise_and_slopes_draw_from_the_softmax_of_penalised_scores():
+    """A chance below 1e-6 of failing: 5,000 draws, five standard deviations for each token."""
+    scores = torch.tensor([1.0, 0.5, -0.5, -1.0, 2.0], dtype=torch.float64)
+    sampling = Sampling(temperature=0.7, repetition_penalty=1.5)
+    prg, counts = Prg(b"n" * 16), torch.zeros(5)
+    for _ in range(5_000):
+        got = wish(sampling, prg, earlier=[0, 3], vocab=5)
+        slopes = got["slopes"]
+        sums = slopes[0] * scores + slopes[1] * scores.relu() + got["noise"][0]
+        counts[int(sums.argmax())] += 1
+    adjusted = torch.tensor([1.0 / 1.5, 0.5, -0.5, -1.5, 2.0], dtype=torch.float64)
+    odds = (adjusted / 0.7).softmax(0)
+    spread = (odds * (1 - odds) / 5_000).sqrt()
+    assert bool(((counts / 5_000 - odds).abs() < 5 * spread).all())
+
+
+def test_the_same_wish_is_as_wide_as_any_other_so_the_owner_cannot_tell_them_apart():
+    prg = Prg(b"n" * 16)
+    plain = wish(Sampling(), prg, earlier=[], vocab=7)
+    other = wish(Sampling(temperature=2.0, repetition_penalty=8.0), prg, earlier=[1], vocab=7)
+    assert {name: value.shape for name, value in plain.items()} == {
+        name: value.shape for name, value in other.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("sampling", "words"),
+    [
+        ({"temperature": 1.0, "top_k": 3}, "--reveal scores"),
+        ({"temperature": 1.0, "top_p": 0.5}, "--reveal scores"),
+        ({"temperature": 3.0}, "at most 2"),
+        ({"repetition_penalty": 9.0}, "from 0.125 to 8"),
+    ],
+)
+def test_what_needs_the_scores_is_refused_by_name(sampling, words):
+    with pytest.raises(ConfigError, match=words):
+        check_wish(Sampling(**sampling))
+
+
+def test_a_user_who_is_shown_scores_samples_as_in_the_clear():
+    model = tiny("llama", seed=3, layers=1)
+    how = {"temperature": 0.9, "top_k": 5, "top_p": 0.9, "repetition_penalty": 1.3, "seed": 4}
+    said, leaks = as_user(
+        model, lambda client: say(client, SealedMemory(), [1, 5], 3, **how), reveal="scores"
+    )
+    plain = PlainVoice(model).speak([1, 5], sampling=Sampling(**how), limit=3)
+    assert said == list(plain)
+    assert any(leak.to == "user" and "scores" in leak.what for leak in leaks)
+
+
+def test_the_ledger_lists_tokens_sizes_and_bounds_and_nothing_else():
+    model = tiny("llama", layers=1)
+    _, leaks = as_user(model, lambda client: say(client, SealedMemory(), [1, 5, 7], 2))
+    assert {(leak.to, leak.kind, leak.elements) for leak in leaks} == {
+        ("user", "output", 2),
+        ("user", "protocol", len(names(model.architecture))),
+        ("dealer", "protocol", len(names(model.architecture))),
+        ("owner", "size", 4),
+        ("dealer", "size", 4),
+    }
+
+
+def test_parties_that_would_show_different_things_do_not_begin():
+    model = tiny("llama", layers=1)
+    with pytest.raises(DisagreementError):
+        run_threads(
+            {
+                "owner": lambda s: serve_sealed_owner(s, open_sealed_vault(model)),
+                "user": lambda s: SealedClient(s, model.architecture, reveal="scores"),
+                "dealer": lambda s: serve_sealed_dealer(s, model.architecture),
+            },
+            MEETING,
+        )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([3, 0, 0, 0, 1], "0 tokens after 0"),
+        ([3, 60, 8, 0, 1], "8 tokens after 60"),
+        ([3, -1, 2, 0, 1], "2 tokens after -1"),
+        ([3, 0, 2, 0, 7], "2 tokens"),
+        ([3, 0, 4, 3, 1], "4 tokens"),
+    ],
+)
+def test_a_pass_that_the_model_cannot_do_is_refused(words, message):
+    with pytest.raises(FrameError, match=message):
+        read_pass(torch.tensor(words), sender="user", architecture=tiny("llama").architecture)
+
+
+def test_a_pass_survives_its_journey():
+    order = Pass(conversation=2**61, past=4, rows=2, prompt=0, is_scored=True)
+    words = order.words()
+    assert len(words) == PASS_WORDS
+    assert read_pass(words, sender="user", architecture=tiny("llama").architecture) == order
+
+
+@pytest.mark.parametrize(
+    ("ids", "words"), [([], "at least one"), ([99], "between 0"), ([1] * 65, "too long")]
+)
+def test_what_cannot_be_read_is_refused_before_anything_is_sent(ids, words):
+    def talk(client):
+        with pytest.raises(DataError, match=words):
+            say(client, SealedMemory(), ids, 1)
+
+    as_user(tiny("llama", layers=1), talk)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_value_of_a_long_random_text_exceeds_its_bound(family):
+    model = tiny(family, seed=7)
+    vault = open_sealed_vault(model)
+    a, bounds = vault.architecture, vault.bounds
+    assert set(weight_shapes(a)) <= set(bounds) == set(names(a))
+    for name, weight in vault.weights.items():
+        assert float(weight.abs().max()) <= bounds[name]
+    ids = torch.randint(0, a.vocab, (60,), generator=torch.Generator().manual_seed(1)).tolist()
+    assert float(logits(model, ids).abs().max()) <= bounds["logits"]
+
+
+def test_a_stream_with_one_huge_entry_is_brought_down_and_not_cut_off():
+    """As models have it at their first token: one feature a thousand times as large as the rest."""
+    model = tiny("llama", seed=2, layers=1)
+    model.weights["embed"][:, 3] = 3000.0
+    said, _ = as_user(model, lambda client: say(client, SealedMemory(), [1, 5, 7], 3))
+    assert said == plainly(model, [1, 5, 7], 3)

@@ -1,0 +1,120 @@
+"""Voices that speak pass by pass, against the plain one."""
+
+import time
+
+import pytest
+
+from llm_models import ARCHITECTURES, LLAMA, make_model
+from private_llm import MEETING
+from tacit.llm import PlainVoice, Sampling, announce, hear
+from tacit.llm.floating import (
+    FloatingClient,
+    FloatingMemory,
+    open_floating_vault,
+    serve_floating_dealer,
+    serve_floating_owner,
+)
+from tacit.llm.hushed import StepVoice
+from tacit.llm.sealed import (
+    SealedClient,
+    SealedMemory,
+    open_sealed_vault,
+    serve_sealed_dealer,
+    serve_sealed_owner,
+)
+from tacit.party import run_threads
+
+KINDS = {
+    "sealed": (
+        open_sealed_vault,
+        serve_sealed_owner,
+        serve_sealed_dealer,
+        SealedClient,
+        SealedMemory,
+    ),
+    "floating": (
+        open_floating_vault,
+        serve_floating_owner,
+        serve_floating_dealer,
+        FloatingClient,
+        FloatingMemory,
+    ),
+}
+
+
+def as_user(kind, model, talk, waits=None):
+    """Run a function of a voice, with an owner and a dealer beside it."""
+    open_vault, own, deal, client, memory = KINDS[kind]
+    waits = [] if waits is None else waits
+
+    def owner(session):
+        announce(session, model.architecture)
+        own(session, open_vault(model))
+
+    def user(session):
+        mine = client(session, hear(session, "owner"))
+        voice = StepVoice(mine, memory, on_wait=waits.append)
+        found = talk(voice)
+        voice.close()
+        return found
+
+    programs = {"owner": owner, "user": user, "dealer": lambda s: deal(s, hear(s, "owner"))}
+    return run_threads(programs, MEETING)["user"]
+
+
+def say(voice, prompt, limit):
+    return list(voice.speak(prompt, sampling=Sampling(), limit=limit))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("sealed", "llama"), *(("floating", name) for name in ARCHITECTURES)]
+)
+def test_turn_after_turn_it_says_what_the_plain_voice_says(kind, name):
+    model = make_model(ARCHITECTURES[name])
+
+    def talk(voice):
+        first = say(voice, [1, 2, 3], 2)
+        return [first, say(voice, [1, 2, 3, *first, 7], 1), say(voice, [9, 8], 1)]
+
+    assert as_user(kind, model, talk) == talk(PlainVoice(model))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_read_is_not_read_again(kind):
+    def talk(voice):
+        first = say(voice, list(range(1, 9)), 1)
+        cold = voice.take_spent()
+        say(voice, [*range(1, 9), *first], 1)
+        return cold, voice.take_spent()
+
+    cold, warm = as_user(kind, make_model(LLAMA), talk)
+    assert 0 < warm.payload_bytes < cold.payload_bytes
+    assert {leak.to for leak in warm.leaks} == {"owner", "user", "dealer"}
+
+
+class Slow:
+    """A client whose tokens take their time."""
+
+    def __init__(self, inner):
+        self._inner = inner
+        self.session, self.architecture = inner.session, inner.architecture
+
+    def generate(self, *arguments, **named):
+        for token in self._inner.generate(*arguments, **named):
+            time.sleep(1.3)
+            yield token
+
+    def leave(self):
+        self._inner.leave()
+
+
+def test_a_slow_token_is_waited_for_and_told_of():
+    model, waits = make_model(LLAMA), []
+
+    def talk(voice):
+        voice._client = Slow(voice._client)
+        return say(voice, [1, 2], 1)
+
+    assert as_user("floating", model, talk, waits) == say(PlainVoice(model), [1, 2], 1)
+    assert waits
+    assert min(waits) >= 1
