@@ -35,4 +35,4 @@ def test_pieces_grow_with_the_argument():
     curve = decline_curve("rsqrt", 16, 1000.0)
     widths = torch.tensor(curve.breaks).diff()
     assert widths[-1] > 20 * widths[0]
-    assert len(curve.breaks) < 220
+    assert len(curve.breaks) < 330

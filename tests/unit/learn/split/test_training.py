@@ -89,7 +89,7 @@ def test_it_learns_through_a_compressor_and_the_meter_counts_its_bytes(compressi
     "defence",
     [
         Defence(kind="potential-energy", weight=0.1, warmup=5),
-        Defence(kind="potential-energy", weight=0.1, form="plane"),
+        Defence(kind="potential-energy", weight=0.02, form="plane"),
         Defence(kind="distance-correlation", weight=0.1),
         Defence(kind="label-dp", epsilon=4.0),
         Defence(kind="activation-noise", scale=0.1),
