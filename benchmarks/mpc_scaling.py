@@ -21,6 +21,7 @@ from itertools import groupby
 from pathlib import Path
 
 from tacit.cli.bench import Case, NotMeasured, describe_machine
+from tacit.report.layout import lay_legend
 from tacit.report.markup import Markup, tag
 from tacit.report.plots import draw_lines, name_colour
 from tacit.result import Curve
@@ -117,17 +118,15 @@ def draw_page(found: list[Measured]) -> str:
         for title, curves in groupby(_curves(found), key=lambda curve: curve.title)
     ]
     head = tag("head", tag("meta", charset="utf-8"), tag("style", Markup(css)))
-    body = tag("body", tag("main", tag("h1", "How the time of mpc grows"), *charts))
+    grid = tag("section", tag("div", *charts, class_="charts"))
+    body = tag("body", tag("main", tag("h1", "How the time of mpc grows"), grid))
     return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
 
 
 def _chart(title: str, curves: list[Curve]) -> Markup:
-    legend = [
-        tag("li", tag("span", "■ ", class_=name_colour(index)), curve.name)
-        for index, curve in enumerate(curves)
-    ]
-    axes = tag("p", f"{curves[0].y_label} against {curves[0].x_label}")
-    return tag("section", tag("h2", title), draw_lines(curves), axes, tag("ul", *legend))
+    legend = lay_legend([(name_colour(at), curve.name) for at, curve in enumerate(curves)])
+    axes = tag("p", f"{curves[0].y_label} against {curves[0].x_label}", class_="axis-name across")
+    return tag("figure", tag("h3", title), draw_lines(curves), axes, legend, class_="chart")
 
 
 def _curves(found: list[Measured]) -> list[Curve]:
