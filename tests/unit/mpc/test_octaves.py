@@ -6,6 +6,7 @@ import torch
 from harness import ALICE, simulate
 from tacit.mpc.additive2.octaves import FEW, decline_curve
 
+OFF = {"rsqrt": 2e-5, "reciprocal": 6e-5, "log": 6e-5}
 PLAIN = {"rsqrt": torch.rsqrt, "reciprocal": torch.reciprocal, "log": torch.log}
 
 
@@ -27,7 +28,7 @@ def test_few_values_take_few_rounds_and_are_accurate(name, frac_bits):
     exact = PLAIN[name](x[inside])
     scale = torch.ones_like(exact) if name == "log" else exact
     # What the pieces may be off, the steepest slope times half a unit, and two units.
-    assert ((got[inside] - exact).abs() <= 6e-5 * scale + 2.0 ** (2 - frac_bits)).all()
+    assert ((got[inside] - exact).abs() <= OFF[name] * scale + 2.0 ** (2 - frac_bits)).all()
     assert (got[-2:] - PLAIN[name](torch.tensor(2.0**-8))).abs().max() < 2.0**-8
 
 

@@ -3,6 +3,7 @@
 import copy
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -89,7 +90,7 @@ def test_it_learns_through_a_compressor_and_the_meter_counts_its_bytes(compressi
     "defence",
     [
         Defence(kind="potential-energy", weight=0.1, warmup=5),
-        Defence(kind="potential-energy", weight=0.02, form="plane"),
+        Defence(kind="potential-energy", weight=0.1, form="plane"),
         Defence(kind="distance-correlation", weight=0.1),
         Defence(kind="label-dp", epsilon=4.0),
         Defence(kind="activation-noise", scale=0.1),
@@ -98,7 +99,11 @@ def test_it_learns_through_a_compressor_and_the_meter_counts_its_bytes(compressi
     ],
     ids=lambda d: f"{d.kind}-{d.form}",
 )
-def test_it_learns_under_a_defence(defence):
+def test_it_learns_under_a_defence(defence, monkeypatch):
+    # Of fresh orders of the batches, a rare one loses a class; this one is always the same.
+    drawn = SimpleNamespace(urandom=lambda count: bytes(range(count)))
+    monkeypatch.setattr("tacit.learn.split.top.os", drawn)
+    monkeypatch.setattr("tacit.learn.split.bottom.os", drawn)
     task = make_task(defences=(defence,), epochs=12)
     found = run_split(task, questions=rows(24, seed=5)[0])
     right = found["clinic"]["answers"] == rows(24, seed=5)[1]
