@@ -3,7 +3,8 @@
 As a module: `Parties` starts the processes and asks them. As a script: one of the parties. A run
 shares the inputs, waits until the dealer's material has arrived, and is timed from there to the
 moment when both computing parties hold their halves of the result; then the result is opened and
-compared. What the dealer does before is timed apart.
+compared. What the dealer does before is timed apart, and so is what the computing parties send
+each other before the query: weights under masks, or, while inputs are shared, P1's halves.
 """
 
 import atexit
@@ -57,7 +58,7 @@ class Parties:
         Raises:
             NotMeasured: the row cannot be planned, or a party failed.
         """
-        plan_row(row, protocol)
+        plan = plan_row(row, protocol)
         crew = self._crew or self._start()
         try:
             answers = crew.ask({"row": row.name, "protocol": protocol})
@@ -66,10 +67,12 @@ class Parties:
             self.close()
             raise NotMeasured(f"a party failed: {reason}") from None
         first, second, dealer = answers
+        begun = "dealt" if plan.handed else "shared"
+        before = max(one["ready"] - one[begun] for one in (first, second))
         return Run(
             online_ms=1e3
             * (max(first["end"], second["end"]) - min(first["start"], second["start"])),
-            offline_ms=1e3 * (second["dealt"] - dealer["began"]),
+            offline_ms=1e3 * (second["dealt"] - dealer["began"] + before),
             largest_error=first["error"],
         )
 
@@ -78,7 +81,7 @@ class Parties:
         plan_row(row, protocol)
         crew = self._crew or self._start()
         answers = crew.ask({"row": row.name, "protocol": protocol, "floor": True})[:2]
-        return 1e3 * (max(a["end"] for a in answers) - min(a["start"] for a in answers))
+        return float(1e3 * (max(a["end"] for a in answers) - min(a["start"] for a in answers)))
 
     def close(self) -> None:
         """End the parties; the next run starts new ones."""
@@ -176,14 +179,18 @@ class _Party:
             session.recv(ROLES.dealer, "bench/dealt", (1,))
             answer["dealt"] = monotonic()
 
+        def note_inputs() -> None:
+            answer["shared"] = monotonic()
+
         def start() -> None:
+            answer["ready"] = monotonic()
             self._meet(session)
             answer["start"] = monotonic()
 
         def stop() -> None:
             answer["end"] = monotonic()
 
-        program = opened(work_on(row, Hooks(wait_for_material, start, stop)))
+        program = opened(work_on(row, Hooks(wait_for_material, note_inputs, start, stop)))
         result = compute(session, plan, program, inputs=self._inputs(row))
         if result is not None:
             answer["error"] = largest_error(row, result.numpy())

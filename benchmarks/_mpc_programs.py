@@ -60,6 +60,7 @@ class Hooks:
     """What a party does besides computing: nothing while the program is planned."""
 
     before_inputs: Callable[[], None]
+    after_inputs: Callable[[], None]
     before_work: Callable[[], None]
     after_work: Callable[[], None]
 
@@ -76,6 +77,7 @@ def work_on(row: Row, hooks: Hooks) -> Callable[[ProtocolOps[V]], V]:
             )
             for number, operand in enumerate(make_operands(row))
         ]
+        hooks.after_inputs()
         operation = OPERATIONS[row.operation]
         if operation.has_weights:
             ops.hold(*(value for value in values[1:] if len(ops.shape(value)) > 1))
@@ -106,6 +108,9 @@ def _nothing() -> None:
     """Do nothing."""
 
 
+NO_HOOKS = Hooks(_nothing, _nothing, _nothing, _nothing)
+
+
 @lru_cache(maxsize=8)
 def plan_row(row: Row, protocol: str) -> Plan:
     """Plan a row with the opening that follows it.
@@ -113,7 +118,7 @@ def plan_row(row: Row, protocol: str) -> Plan:
     Raises:
         NotMeasured: the operation is missing, or the protocol refuses it.
     """
-    return _plan(row, protocol, opened(work_on(row, Hooks(_nothing, _nothing, _nothing))))
+    return _plan(row, protocol, opened(work_on(row, NO_HOOKS)))
 
 
 def _plan(row: Row, protocol: str, program: Callable[[PlanOps], object]) -> Plan:
@@ -143,7 +148,7 @@ def count(row: Row, protocol: str) -> Counts:
     Raises:
         NotMeasured: as `plan_row`.
     """
-    cost = _plan(row, protocol, work_on(row, Hooks(_nothing, _nothing, _nothing))).cost
+    cost = _plan(row, protocol, work_on(row, NO_HOOKS)).cost
 
     def megabytes(phase: Phase) -> float:
         return sum(entry.payload_bytes for entry in cost.traffic if entry.phase == phase) / 1e6

@@ -7,6 +7,7 @@ every frame back; the smallest size says what a round costs, the largest what a 
 in the same runs, and writes both as JSON and as plots in one page:
 
     python benchmarks/mpc_scaling.py --quick --out scaling.json --page scaling.html
+    python benchmarks/mpc_scaling.py --read scaling.json --picture scaling.svg
 """
 
 import argparse
@@ -123,6 +124,30 @@ def draw_page(found: list[Measured]) -> str:
     return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
 
 
+def draw_picture(found: list[Measured]) -> str:
+    """Draw the same curves into one SVG that needs nothing else."""
+    css = resources.files("tacit.report").joinpath("style.css").read_text(encoding="utf-8")
+    panels, names = [], []
+    groups = groupby(_curves(found), key=lambda curve: curve.title)
+    for number, (title, some) in enumerate(groups):
+        curves = list(some)
+        names = [curve.name for curve in curves]
+        x, y = 20 + 450 * (number % 2), 40 + 300 * (number // 2)
+        words = f"{title}: {curves[0].y_label} against {curves[0].x_label}"
+        panels.append(tag("text", words, x=x, y=y - 12, class_="tick"))
+        panels.append(tag("svg", draw_lines(curves), x=x, y=y, width=420, height=260))
+    bottom = 40 + 300 * (-(-len(panels) // 4))
+    for at, name in enumerate(names):
+        x, y = 20 + 300 * (at % 3), bottom + 24 * (at // 3)
+        line = {"x": x, "y": y - 8, "width": 22, "height": 6}
+        panels.append(tag("rect", **line, class_=f"fill {name_colour(at)}"))
+        panels.append(tag("text", name, x=x + 30, y=y, class_="tick"))
+    size = {"width": 920, "height": bottom + 48, "viewBox": f"0 0 920 {bottom + 48}"}
+    ground = tag("rect", width="100%", height="100%", style="fill: var(--card)")
+    style = tag("style", Markup(css))
+    return str(tag("svg", style, ground, *panels, xmlns="http://www.w3.org/2000/svg", **size))
+
+
 def _chart(title: str, curves: list[Curve]) -> Markup:
     legend = lay_legend([(name_colour(at), curve.name) for at, curve in enumerate(curves)])
     axes = tag("p", f"{curves[0].y_label} against {curves[0].x_label}", class_="axis-name across")
@@ -173,9 +198,11 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path, help="write the medians as JSON")
     parser.add_argument("--page", type=Path, help="write the plots as one HTML page")
+    parser.add_argument("--picture", type=Path, help="write the plots as one SVG")
+    parser.add_argument("--read", type=Path, help="draw what --out wrote, and measure nothing")
     chosen = parser.parse_args()
-    found = []
-    points = list(_points(chosen.quick))
+    found = _read(chosen.read) if chosen.read else []
+    points = [] if chosen.read else list(_points(chosen.quick))
     for done, point in enumerate(points, start=1):
         try:
             one = measure(point, chosen.repeats)
@@ -193,6 +220,13 @@ def main() -> None:
         chosen.out.write_text(json.dumps(rows, indent=2))
     if chosen.page:
         chosen.page.write_text(draw_page(found), encoding="utf-8")
+    if chosen.picture:
+        chosen.picture.write_text(draw_picture(found), encoding="utf-8")
+
+
+def _read(path: Path) -> list[Measured]:
+    rows = json.loads(path.read_text())["rows"]
+    return [Measured(**{**row, "point": Point(**row["point"])}) for row in rows]
 
 
 if __name__ == "__main__":

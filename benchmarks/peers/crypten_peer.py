@@ -28,6 +28,18 @@ Secret = Any  # CrypTen is not typed
 
 def lead(row_name: str, quantity: str) -> None:
     """Start the parties, pass every question on to them, and put their answers together."""
+    crew = start_parties(__file__, row_name, quantity)
+    found: Answer = {}
+    for line in sys.stdin:
+        if line.strip() == "measure":
+            # Only time depends on the moment; the rest is found once.
+            found = merge(crew.ask({})) if quantity == "time" or not found else found
+            print(json.dumps({"value": found[quantity], **found}), flush=True)
+    crew.close()
+
+
+def start_parties(script: str, *arguments: str) -> Crew:
+    """Start a script with ``--party`` as each of the parties, who find each other on loopback."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     shared = {
@@ -36,17 +48,10 @@ def lead(row_name: str, quantity: str) -> None:
         "RENDEZVOUS": f"tcp://127.0.0.1:{port}",
         "WORLD_SIZE": str(PARTIES),
     }
-    crew = Crew(
-        [[sys.executable, __file__, "--party", row_name, quantity]] * PARTIES,
+    return Crew(
+        [[sys.executable, script, "--party", *arguments]] * PARTIES,
         settings=[{**shared, "RANK": str(rank)} for rank in range(PARTIES)],
     )
-    found: Answer = {}
-    for line in sys.stdin:
-        if line.strip() == "measure":
-            # Only time depends on the moment; the rest is found once.
-            found = merge(crew.ask({})) if quantity == "time" or not found else found
-            print(json.dumps({"value": found[quantity], **found}), flush=True)
-    crew.close()
 
 
 def merge(answers: list[Answer]) -> Answer:
@@ -64,7 +69,7 @@ def merge(answers: list[Answer]) -> Answer:
 
 def take_part(row: Row, quantity: str) -> None:
     """Run the row once per question, as one of the parties."""
-    crypten = _import_crypten()
+    crypten = import_crypten()
     crypten.init()
     # Counting costs time, so it is off where time is measured.
     crypten.cfg.communicator.verbose = quantity in ("megabytes", "rounds")
@@ -97,7 +102,7 @@ def _run(crypten: Any, row: Row, secrets: list[Secret]) -> Answer:
     }
 
 
-def _import_crypten() -> Any:
+def import_crypten() -> Any:
     """Import CrypTen, which looks for a module of torch where it was two years ago."""
     moved = "torch.onnx._internal.torchscript_exporter.registration"
     sys.modules["torch.onnx._internal.registration"] = importlib.import_module(moved)

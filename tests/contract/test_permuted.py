@@ -132,12 +132,42 @@ def test_a_function_takes_one_round_trip_between_two_parties(name):
     run = simulate(
         unopened(ONE_TRIP[name]), protocol="permuted2", inputs={ALICE: {"x": normal(6, 4)}}
     )
-    online = {
-        (t.sender, t.receiver): t.messages for t in run.metered.traffic if t.phase == "online"
-    }
-    # P1's masked half comes first; it could be sent as soon as P1 has it.
-    assert online == {(ALICE, BOB): 1, (BOB, ALICE): 2}
-    assert run.metered.online_rounds == 3
+    # P1's half of an input of P0 is drawn: under its mask it is handed over before any query.
+    assert messages(run, "online") == {(ALICE, BOB): 1, (BOB, ALICE): 1}
+    assert messages(run, "offline") == {(CAROL, BOB): 1, (BOB, ALICE): 1}
+    assert run.metered.online_rounds == 2
+    assert run.metered == run.plan.cost
+
+
+def messages(run, phase):
+    return {(t.sender, t.receiver): t.messages for t in run.metered.traffic if t.phase == phase}
+
+
+def test_of_a_value_that_is_new_the_second_party_hands_its_half_over_online():
+    """P0's message must depend on P1's half, or P1 could try halves until it knows the order."""
+
+    def private(ops, x):
+        return ops.gelu(ops.mul(x, x))
+
+    run = simulate(unopened(private), protocol="permuted2", inputs={ALICE: {"x": normal(6, 4)}})
+    # One way for the factor, which is P0's, and then three for the function.
+    assert messages(run, "online") == {(ALICE, BOB): 2, (BOB, ALICE): 2}
+    assert run.metered == run.plan.cost
+
+
+def test_an_input_is_handed_over_for_every_function_of_it_and_between_other_steps():
+    x = on_grid(normal(6, 4))
+
+    def private(ops, x):
+        y = ops.mul(ops.tanh(x), ops.input("y", owner=BOB, shape=(6, 4), bound=16.0))
+        return ops.add(ops.relu(x), ops.softmax(ops.add(y, ops.gelu(x))))
+
+    inputs = {ALICE: {"x": x}, BOB: {"y": x}}
+    run = simulate(opened(private, (6, 4)), protocol="permuted2", inputs=inputs)
+    wanted = x.relu() + (x.tanh() * x + functional.gelu(x)).softmax(-1)
+    assert (run.values[ALICE] - wanted).abs().max() < 8 * ULP
+    assert run.metered == run.plan.cost
+    assert [step for step, _ in run.plan.handed] == [0, 0, 0]
 
 
 def test_functions_that_follow_each_other_take_one_round_trip_each():
@@ -159,19 +189,20 @@ def test_values_travel_in_as_many_bytes_as_their_bound_needs(bound, size):
         program = opened(lambda ops, x: ops.relu(x), (6,), bound)
         run = simulate(program, protocol=protocol, inputs={ALICE: {"x": x}})
         assert torch.equal(run.values[ALICE], on_grid(x).relu())
-        seen = {
-            (t.sender, t.receiver): t.payload_bytes
-            for t in simulate(
-                unopened(lambda ops, x: ops.relu(x), (6,), bound),
-                protocol=protocol,
-                inputs={ALICE: {"x": x}},
-            ).metered.traffic
-            if t.phase == "online"
-        }
+        traffic = simulate(
+            unopened(lambda ops, x: ops.relu(x), (6,), bound),
+            protocol=protocol,
+            inputs={ALICE: {"x": x}},
+        ).metered.traffic
+        seen, before = (
+            {(t.sender, t.receiver): t.payload_bytes for t in traffic if t.phase == phase}
+            for phase in ("online", "offline")
+        )
         if protocol == "permuted3":
             assert seen == {(ALICE, CAROL): 6 * size, (BOB, CAROL): 6 * size, (CAROL, BOB): 48}
         else:
-            assert seen == {(ALICE, BOB): 6 * size, (BOB, ALICE): 6 * size + 48}
+            assert seen == {(ALICE, BOB): 6 * size, (BOB, ALICE): 48}
+            assert before == {(BOB, ALICE): 6 * size, (CAROL, BOB): 96}
 
 
 def test_of_several_largest_values_exactly_one_is_marked():
@@ -259,7 +290,11 @@ def test_options_that_do_not_exist_are_refused(name):
 def test_permuted2_runs_on_prepared_material_with_no_dealer_in_the_session(tmp_path):
     """Helper offline only: two parties and a file each."""
     two = Meeting(parties=(ALICE, BOB), job_digest=b"j" * 32, patience=MEETING.patience)
-    program = opened(lambda ops, x: ops.softmax(ops.gelu(ops.mul(x, x))), (4, 5))
+
+    def private(ops, x):
+        return ops.softmax(ops.add(ops.gelu(ops.mul(x, x)), ops.relu(x)))
+
+    program = opened(private, (4, 5))
     plan = make_plan(program, find_protocol("permuted2"), ROLES, frac_bits=16)
     files = prepare_material(plan, tmp_path)
     x = on_grid(normal(4, 5))
@@ -268,4 +303,4 @@ def test_permuted2_runs_on_prepared_material_with_no_dealer_in_the_session(tmp_p
         return compute(session, plan, program, inputs={"x": x}, material=files[session.me])
 
     got = run_threads(dict.fromkeys((ALICE, BOB), party), two)[ALICE]
-    assert (got - functional.gelu(x * x).softmax(-1)).abs().max() < 2 * ULP
+    assert (got - (functional.gelu(x * x) + x.relu()).softmax(-1)).abs().max() < 2 * ULP

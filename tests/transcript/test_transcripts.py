@@ -13,6 +13,7 @@ import torch
 from harness import ALICE, BOB, CAROL, MEETING, PARTIES, ROLES, Wiretap, simulate
 from tacit import ring
 from tacit.mpc import PROTOCOLS, compute, make_plan, serve
+from tacit.mpc.additive2.ladder import FEW_ELEMENTS
 from tacit.mpc.narrow import settle, uncut
 from tacit.mpc.randomness import unpack
 from tacit.party import run_threads
@@ -123,6 +124,27 @@ def single(messages):
 def test_a_computing_party_receives_uniform_words(protocol, kernel, corrupt):
     program = elementwise(KERNELS[kernel])
     run = simulate(program, protocol=protocol, inputs=secrets(), corrupt=corrupt)
+    assert_carries_nothing(run, corrupt)
+
+
+@pytest.mark.parametrize("corrupt", [ALICE, BOB])
+@pytest.mark.parametrize("function", ["rsqrt", "gelu"])
+def test_a_few_numbers_compared_with_many_thresholds_are_hidden_too(function, corrupt):
+    """They share a mask and a message, and some leave out blocks."""
+    few = FEW_ELEMENTS
+
+    def program(ops):
+        x = ops.input("x", owner=ALICE, shape=(few,), bound=64.0)
+        y = ops.input("y", owner=BOB, shape=(few,), bound=64.0)
+        getattr(ops, function)(x)
+        getattr(ops, function)(y)
+
+    inputs = {
+        ALICE: {"x": torch.full((few,), 3.25, dtype=torch.float64)},
+        BOB: {"y": torch.full((few,), 40.0, dtype=torch.float64)},
+    }
+    run = simulate(program, inputs=inputs, corrupt=corrupt)
+    assert run.plan.cost.online_rounds == 6  # twice: opening, one level of blocks, selection
     assert_carries_nothing(run, corrupt)
 
 

@@ -58,6 +58,12 @@ class Ahead:
             self._refill()
         return self._supply.take(number, drawn) + prepared
 
+    def peek(self, number: int) -> Material:
+        """Return what I draw for a later step, by a generator of its own; it stays there."""
+        with self._lock:
+            ready = self._ready.get(number)
+        return self._supply.draw(number) if ready is None else ready[0]
+
     def _await(self, number: int) -> None:
         """Wait for the drawing of a step, or draw it now."""
         if number not in self._ready and self._filling is not None:

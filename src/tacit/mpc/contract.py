@@ -107,6 +107,19 @@ class Channel:
         self._received[sender] += 1
         return self.session.recv(sender, tag, shape, dtype=dtype).to(self.device)
 
+    def send_early(self, to: str, values: Tensor) -> None:
+        """Send, before the step is reached, what waits for no query; once per step and receiver."""
+        self.session.send(to, self._early, _in_host_memory(values), phase="offline")
+
+    def recv_early(self, sender: str, shape: tuple[int, ...], *, dtype: torch.dtype) -> Tensor:
+        """Receive what was sent before the step was reached."""
+        return self.session.recv(sender, self._early, shape, dtype=dtype).to(self.device)
+
+    @property
+    def _early(self) -> str:
+        # A channel of its own: it may be overtaken, and comes before what earlier steps send.
+        return f"early.{self._name}/0"
+
     def exchange_low(self, mine: Tensor, bits: int) -> Tensor:
         """Add up the lowest bits of both parties' words, sending only the bytes they fill.
 
@@ -171,6 +184,22 @@ class Prepared(Protocol):
 
     def prepare(self, channel: Channel, *operands: AnySpec) -> Parts:
         """Draw, as P0 or P1, what depends on no input; `run` gets it after the dealer's parts."""
+        ...
+
+
+@runtime_checkable
+class HandsOver(Protocol):
+    """A kernel that begins with P1 handing its half over, under a mask of the dealer's."""
+
+    def handed(self) -> Kernel:
+        """Return the same kernel for an operand that is handed over when it is shared."""
+        ...
+
+    def hand(self, channel: Channel, drawn: tuple[Parts, ...], operand: AnyShare) -> Parts:
+        """Hand the operand over, as P1, or take it, as P0, with what I draw for the step.
+
+        `run` gets the result after the dealer's parts, if this was done before.
+        """
         ...
 
 

@@ -42,7 +42,7 @@ def reciprocal(ops: Primitives[V], x: V) -> V:
     """Give 1 / x for x of at least 2^-8.
 
     Error from 0.1 on: below 0.2 % of the result plus 2e-4. Below the range it stays near the
-    value at 2^-8. Cost under sealed: 13 rounds, or 5 for a few values.
+    value at 2^-8. Cost under sealed: 13 rounds, or 4 for a few values.
     """
     if not ops.has("exponents") or ops.is_few(x):
         return ops.elementwise("reciprocal", x)
@@ -55,7 +55,7 @@ def rsqrt(ops: Primitives[V], x: V) -> V:
     """Give 1 / √x for x of at least 2^-8.
 
     Error from 0.1 on: below 0.2 % of the result plus 2e-4. Below the range it stays near the
-    value at 2^-8. Cost under sealed: 13 rounds, or 5 for a few values.
+    value at 2^-8. Cost under sealed: 13 rounds, or 4 for a few values.
     """
     if not ops.has("exponents") or ops.is_few(x):
         return ops.elementwise("rsqrt", x)
@@ -69,7 +69,7 @@ def logarithm(ops: Primitives[V], x: V) -> V:
     """Give the natural logarithm of x of at least 2^-8.
 
     Error from 0.1 on: below 0.2 % of the result plus 2e-4. Below the range it stays near the
-    value at 2^-8. Cost under sealed: 11 rounds, or 5 for a few values.
+    value at 2^-8. Cost under sealed: 11 rounds, or 4 for a few values.
     """
     if not ops.has("exponents") or ops.is_few(x):
         return ops.elementwise("log", x)

@@ -106,6 +106,11 @@ class Holding(ABC, Generic[V]):
         if owner is not None:
             self.notes.put(value, "owner", owner)
 
+    def note_entry(self, value: V, step: int) -> None:
+        """Note at which step an input of P0 was shared: P1's half of it is drawn."""
+        if self.notes.get(value, "owner") == "first":
+            self.notes.put(value, "entered", step)
+
     def note_layout(self, value: V, view: View, out: V) -> None:
         """Note about a value in another layout what is known about the value."""
         self.note_owner(out, self.notes.get(value, "owner"))

@@ -59,6 +59,18 @@ def settle(words: Tensor, size: int) -> Tensor:
     return words.bitwise_left_shift_(spare).bitwise_right_shift_(spare)
 
 
+def low(words: Tensor, size: int) -> Tensor:
+    """Return the lowest bytes of words as words of that size where there are such."""
+    return words.to(torch.int32) if size == 4 else words
+
+
+def settled_sum(octets: Tensor, mine: Tensor, size: int) -> Tensor:
+    """Read small numbers from the sum of what `cut` laid out and what `low` gave."""
+    if size == 4:
+        return (octets.view(torch.int32) + mine).to(torch.int64)
+    return settle(uncut(octets, size) + mine, size)
+
+
 def wire(count: int, size: int) -> tuple[tuple[int, ...], torch.dtype]:
     """Return the shape and type under which so many cut words travel."""
     return ((count,), torch.int64) if size == WORD_BYTES else ((count * size,), torch.uint8)

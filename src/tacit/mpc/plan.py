@@ -12,7 +12,7 @@ from torch import Tensor
 from tacit.errors import InputError
 from tacit.mpc.additive2.hold import Hold
 from tacit.mpc.boundary import WORD_BYTES, Input, Open, Resume
-from tacit.mpc.contract import Declaration, Kernel, MpcProtocol, Roles
+from tacit.mpc.contract import Declaration, HandsOver, Kernel, MpcProtocol, Roles
 from tacit.mpc.cost import Message, Round, Tally, forecast_seconds
 from tacit.mpc.memo import Memo
 from tacit.mpc.ops import ProtocolOps
@@ -38,7 +38,10 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Everything that will happen, in order, with what it costs."""
+    """Everything that will happen, in order, with what it costs.
+
+    ``handed`` are pairs of steps: an input, and a step for which P1 hands its half of it over.
+    """
 
     protocol: str
     roles: Roles
@@ -47,6 +50,7 @@ class Plan:
     cost: Cost
     leaks: tuple[Leak, ...]
     shelved: tuple[tuple[str, HeldSpec], ...] = ()
+    handed: tuple[tuple[int, int], ...] = ()
     flow: tuple[tuple[Phase, Round], ...] = ()
 
     def digest(self) -> bytes:
@@ -77,7 +81,8 @@ class PlanOps(ProtocolOps[AnySpec]):
         self._roles = roles
         self._frac_bits = frac_bits
         self._steps: list[Step] = []
-        self._tally = Tally()
+        self._sent: list[list[tuple[Phase, tuple[Round, ...]]]] = []
+        self._handed: list[tuple[int, int]] = []
         self._leaks: list[Leak] = []
 
     @property
@@ -106,6 +111,7 @@ class PlanOps(ProtocolOps[AnySpec]):
 
     def apply(self, kernel: Kernel, *operands: AnySpec) -> AnySpec:
         """Write down a kernel and return the spec of its result."""
+        kernel = self.early(kernel, operands)
         out = self._write(kernel, operands)
         assert out is not None  # noqa: S101 - only Hold and Open have no result
         # A new object: what is noted about a value is noted by identity.
@@ -116,6 +122,7 @@ class PlanOps(ProtocolOps[AnySpec]):
         spec = Spec.of(shape=shape, frac_bits=self._frac_bits, bound=bound)
         self._write(Input(owner, name, spec), ())
         self.note_input(spec, name, owner_role(self._roles, owner))
+        self.note_entry(spec, len(self._steps) - 1)
         return spec
 
     def recall(self, value: AnySpec) -> AnySpec | None:
@@ -162,26 +169,43 @@ class PlanOps(ProtocolOps[AnySpec]):
         declared = kernel.declare(self._roles, *operands)
         _check_sizes(kernel, declared)
         self._steps.append(Step(kernel, operands, declared.needs))
-        size = correction_bytes(declared.needs)
+        sent: list[tuple[Phase, tuple[Round, ...]]] = []
         if has_corrections(declared.needs):
+            size = correction_bytes(declared.needs)
             dealt = Message(self._roles.dealer, self._roles.second, size)
-            self._tally.add(((dealt,),), "offline")
-        self._tally.add(declared.offline, "offline")
-        self._tally.add(declared.rounds, "online")
+            sent.append(("offline", ((dealt,),)))
+        self._sent.append([*sent, ("online", declared.rounds)])
+        self._sent[self._sent_at(kernel, operands)].append(("offline", declared.offline))
         self._leaks.extend(declared.leaks)
         return declared.out
 
+    def _sent_at(self, kernel: object, operands: tuple[AnySpec, ...]) -> int:
+        """Return at which step the offline messages of the last one are sent: usually there."""
+        number = len(self._steps) - 1
+        if not isinstance(kernel, HandsOver) or not operands:
+            return number
+        entered = self.notes.get(operands[0], "entered")
+        if entered is None:
+            return number
+        self._handed.append((entered, number))
+        return int(entered)
+
     def plan(self) -> Plan:
         """Return what was written down."""
+        tally = Tally()
+        for sent in self._sent:
+            for phase, rounds in sent:
+                tally.add(rounds, phase)
         return Plan(
             protocol=self._protocol.name,
             roles=self._roles,
             frac_bits=self._frac_bits,
             steps=tuple(self._steps),
-            cost=self._tally.cost(),
+            cost=tally.cost(),
             leaks=merge(tuple(self._leaks)),
             shelved=tuple(self._shelved),
-            flow=self._tally.flow,
+            handed=tuple(self._handed),
+            flow=tally.flow,
         )
 
 

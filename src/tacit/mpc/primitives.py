@@ -45,8 +45,14 @@ def of_family(
     def mark(verb: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
         @wraps(verb)
         def marked(ops: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-            with ops.family(name):
+            scope = ops.scope
+            if scope.name:
                 return verb(ops, *args, **kwargs)
+            scope.name = name
+            try:
+                return verb(ops, *args, **kwargs)
+            finally:
+                scope.name = ""
 
         return marked
 
@@ -82,6 +88,14 @@ class Primitives(Holding[V], ABC):
     @abstractmethod
     def apply(self, kernel: Kernel, *operands: V) -> V:
         """Plan or run one kernel."""
+
+    def early(self, kernel: Kernel, operands: tuple[V, ...]) -> Kernel:
+        """Let what P1 knows before any query be handed over when it is shared, not now."""
+        if not operands or self.notes.get(operands[0], "entered") is None:
+            return kernel
+        # Asking `HandsOver` whether the kernel is one would take longer than some steps do.
+        handed: Callable[[], Kernel] | None = getattr(kernel, "handed", None)
+        return kernel if handed is None else handed()
 
     @abstractmethod
     def input(self, name: str, *, owner: str, shape: tuple[int, ...], bound: float) -> V:

@@ -14,7 +14,7 @@ from tacit.errors import DisagreementError
 from tacit.mpc.additive2.hold import Hold
 from tacit.mpc.ahead import Ahead
 from tacit.mpc.boundary import Input, Open, Resume
-from tacit.mpc.contract import Attended, Channel, Kernel, MpcProtocol
+from tacit.mpc.contract import Attended, Channel, HandsOver, Kernel, MpcProtocol
 from tacit.mpc.dealer import FromDealer, Pace, Source, Supply, deal
 from tacit.mpc.memo import Memo
 from tacit.mpc.offline import agree_on_material, open_material
@@ -22,6 +22,7 @@ from tacit.mpc.ops import ProtocolOps
 from tacit.mpc.plan import Plan, Step, owner_role
 from tacit.mpc.primitives import Scope
 from tacit.mpc.protocols import find_protocol
+from tacit.mpc.randomness import Parts
 from tacit.mpc.share import AnyShare, AnySpec, HeldShare, Party, Share, Spec, View
 from tacit.mpc.shelf import Shelf
 from tacit.party import Session
@@ -61,6 +62,8 @@ class SecretOps(ProtocolOps[AnyShare]):
         self.shelved: dict[str, HeldShare] = {}
         self._clear: Memo[Tensor] = Memo()
         self._step = 0
+        self._early = frozenset(at for _, at in plan.handed)
+        self._handed: dict[int, Parts] = {}
 
     @property
     def notes(self) -> Memo[Any]:
@@ -88,8 +91,12 @@ class SecretOps(ProtocolOps[AnyShare]):
 
     def apply(self, kernel: Kernel, *operands: AnyShare) -> AnyShare:
         """Run one kernel."""
+        if self._step in self._early:
+            kernel = self.early(kernel, operands)
         channel = self._next(kernel, operands)
         material = self._supply.take(channel.step)
+        if channel.step in self._early:
+            material += (self._handed.pop(channel.step),)
         return kernel.run(channel, material, *operands)
 
     def input(self, name: str, *, owner: str, shape: tuple[int, ...], bound: float) -> AnyShare:
@@ -99,9 +106,18 @@ class SecretOps(ProtocolOps[AnyShare]):
         clear = step.clear(channel, self._inputs.get(name))
         share = step.run(channel, clear)
         self.note_input(share, name, owner_role(self._plan.roles, owner))
+        self.note_entry(share, channel.step)
         if clear is not None:
             self._clear.put(share, "clear", clear)
+        self._hand_over(channel.step, share)
         return share
+
+    def _hand_over(self, number: int, share: Share) -> None:
+        """Hand P1's half of an input over to P0, for every step that will want it."""
+        for at in (step for entered, step in self._plan.handed if entered == number):
+            kernel = self._plan.steps[at].kernel
+            assert isinstance(kernel, HandsOver)  # noqa: S101 - it was planned as one
+            self._handed[at] = kernel.hand(self._channel(at), self._supply.peek(at), share)
 
     def resume(self, name: str, *, shape: tuple[int, ...], bound: float) -> AnyShare:
         """Take up my half of what an earlier run left."""
@@ -171,6 +187,9 @@ class SecretOps(ProtocolOps[AnyShare]):
             )
         self._step += 1
         self._advance(self._step)
+        return self._channel(number)
+
+    def _channel(self, number: int) -> Channel:
         roles = self._plan.roles
         return Channel(self._session, roles, run=self._run, step=number, device=self._device)
 

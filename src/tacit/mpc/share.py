@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from math import ceil, inf, isfinite, nextafter, prod
 from typing import Literal, NoReturn
 
@@ -44,14 +45,14 @@ class Spec:
         """Describe real numbers of at most ``bound`` in size."""
         return cls(shape=shape, frac_bits=frac_bits, largest=words_of(bound, frac_bits))
 
-    @property
+    @cached_property
     def bound(self) -> float:
         """Return the largest size as a real number, rounded up."""
         exact = Fraction(self.largest, 1 << self.frac_bits)
         near = float(exact)
         return near if Fraction(near) >= exact else nextafter(near, inf)
 
-    @property
+    @cached_property
     def elements(self) -> int:
         """Return the number of values."""
         return prod(self.shape)

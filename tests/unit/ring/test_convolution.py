@@ -79,7 +79,7 @@ def test_a_large_batch_is_convolved_in_parts(monkeypatch):
     prg = Prg(KEY)
     images, weights = prg.words((5, 2, 6, 6)), prg.words((3, 2, 3, 3))
     whole = conv2d(images, weights)
-    monkeypatch.setattr(convolution, "_MAX_COLUMN_WORDS", 2 * 18 * 16)
+    monkeypatch.setitem(convolution._COLUMN_WORDS, "cpu", 2 * 18 * 16)
     assert torch.equal(conv2d(images, weights), whole)
 
 

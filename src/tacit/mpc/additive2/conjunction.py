@@ -111,18 +111,28 @@ def merge_blocks(
 
     Cost: 1 round; one bit for each variable of each group, each way.
     """
+    masks, _ = material
+    mine = masked_blocks(group, g, p, masks)
+    opened = mine ^ channel.exchange_bits(mine, count)
+    return joined_blocks(group, g, p, opened, material, channel.is_first)
+
+
+def masked_blocks(group: Group, g: Tensor, p: Tensor, masks: Tensor) -> Tensor:
+    """Lay out what has to be opened of the blocks, under my half of the masks."""
+    rows = [p[v] if v < group.fan_in else g[v - group.fan_in] for v in group.variables()]
+    return torch.stack(rows) ^ masks if rows else masks
+
+
+def joined_blocks(
+    group: Group, g: Tensor, p: Tensor, opened: Tensor, material: Parts, is_first: bool
+) -> tuple[Tensor, Tensor]:
+    """Join blocks whose masked variables are open; nothing is sent."""
     masks, products = material
     variables = group.variables()
-    mine = torch.stack([p[v] if v < group.fan_in else g[v - group.fan_in] for v in variables])
-    mine ^= masks
-    opened = mine ^ channel.exchange_bits(mine, count)
     public = dict(zip(variables, opened, strict=True))
     shared: dict[Monomial, Tensor] = {(v,): mask for v, mask in zip(variables, masks, strict=True)}
     shared |= dict(zip(group.products(), products, strict=True))
-    terms = [
-        _expand(monomial, public, shared, is_first=channel.is_first)
-        for monomial in group.monomials()
-    ]
+    terms = [_expand(monomial, public, shared, is_first=is_first) for monomial in group.monomials()]
     if group.is_last:
         return reduce(xor, terms, g[-1]), p[-1]
     return reduce(xor, terms[:-1], g[-1]), terms[-1]

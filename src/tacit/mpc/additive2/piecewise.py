@@ -17,6 +17,7 @@ from torch import Tensor
 
 from tacit import ring
 from tacit.mpc.additive2.compare import CompareMask, Comparison, bits_of
+from tacit.mpc.additive2.ladder import Ladder, fits_ladder
 from tacit.mpc.additive2.local import half, numeric
 from tacit.mpc.boundary import WORD_BYTES
 from tacit.mpc.contract import Channel, Declaration, Roles
@@ -33,18 +34,34 @@ class Curve:
 
     A piece is a polynomial of x with coefficients in the ring, lowest first. It need not make
     sense as a polynomial of real numbers: what counts is its value modulo 2^64. ``breaks`` have
-    the fraction bits of the input, values have ``frac_bits``.
+    the fraction bits of the input, values have ``frac_bits``. Where ``slack`` is given, piece k
+    holds also from 2^slack below its breakpoint on.
     """
 
     breaks: tuple[int, ...]
     pieces: tuple[tuple[int, ...], ...]
     frac_bits: int
     bound: float
+    slack: tuple[int, ...] = ()
 
     @cached_property
     def degree(self) -> int:
         """Return the largest degree of a piece."""
         return max(len(piece) for piece in self.pieces) - 1
+
+    @cached_property
+    def edges(self) -> Tensor:
+        """Return the breakpoints."""
+        return torch.tensor(self.breaks)
+
+    @cached_property
+    def reach(self) -> int:
+        """Return how much larger than x can be a comparison of it with a breakpoint may get.
+
+        That is the distance to a breakpoint, and what may be added to it within the slack.
+        """
+        slack = self.slack or (0,) * len(self.breaks)
+        return max(abs(t) + (1 << m) - 1 for t, m in zip(self.breaks, slack, strict=True))
 
     @cached_property
     def steps(self) -> Tensor:
@@ -144,7 +161,7 @@ class Piecewise:
         (r, rho, powers, bits), tree = _arrange(material[0], channel), material[1:]
         mine = words + r
         c = mine + channel.exchange(mine)
-        breaks = torch.tensor(self.curves[0].breaks, device=c.device)
+        breaks = self.curves[0].edges.to(c.device)
         masked = self._comparison(spec).run(channel, c, breaks, bits, tree) ^ rho
         tau = unpacked(masked ^ channel.exchange_bits(masked, len(c)), len(c))
         results = [
@@ -159,11 +176,12 @@ class Piecewise:
             return replace(spec, finish=None)
         return numeric(spec, self.name)
 
-    def _comparison(self, x: Spec) -> Comparison:
-        breaks = self.curves[0].breaks
-        # x - t must fit, for every breakpoint t.
-        bits = bits_of(x.largest + max(abs(edge) for edge in breaks))
-        return Comparison(x.elements, bits, len(breaks))
+    def _comparison(self, x: Spec) -> Comparison | Ladder:
+        curve = self.curves[0]
+        bits = bits_of(x.largest + curve.reach)
+        if fits_ladder(x.elements, bits, len(curve.breaks)):
+            return Ladder(x.elements, bits, curve.slack or (0,) * len(curve.breaks))
+        return Comparison(x.elements, bits, len(curve.breaks))
 
     def _out(self, x: Spec) -> Spec:
         shape = x.shape if len(self.curves) == 1 else (len(self.curves), *x.shape)

@@ -7,7 +7,7 @@ one party; seed 000, algorithms 6.3 and 6.4). The second party adds up, applies 
 clear numbers and sends the result back under a mask.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -75,34 +75,58 @@ class SeenBySecond:
     Cost: 3 messages, of which the first rides along with whatever P1 sent last, so that functions
     that follow each other take one round trip each; as many bytes per element as its bound needs
     (4 to 8) from P1 to P0 and from P0 to P1, and 8 bytes per element of the result from P1 to P0.
-    Offline 8 bytes per element and per element of the result. Exact up to rounding.
+    Of an input of P0 the first message is sent when the input is shared and counts as offline:
+    P1's half of it is drawn, and waits for no query. Offline 8 bytes per element and per element
+    of the result. Exact up to rounding.
     """
 
     sight: Sight
     disguise: Disguise
+    is_handed: bool = False
 
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what comes out, what is needed and what is sent."""
         scene = self._scene(operands[0])
-        handed = _handed_size(scene) * scene.x.elements
+        handed = Message(roles.second, roles.first, _handed_size(scene) * scene.x.elements)
         shown = scene.size * scene.layout.elements
         return Declaration(
             out=scene.out,
             needs=(OrderMask(scene),),
+            offline=((handed,),) if self.is_handed else (),
             rounds=(
-                (Message(roles.second, roles.first, handed),),
+                *(() if self.is_handed else ((handed,),)),
                 (Message(roles.first, roles.second, shown),),
                 (Message(roles.second, roles.first, narrow.WORD_BYTES * scene.answered),),
             ),
             leaks=(_leak(scene, roles),),
         )
 
+    def handed(self) -> "SeenBySecond":
+        """Let P1's half be handed over when the operand is shared."""
+        return replace(self, is_handed=True)
+
+    def hand(self, channel: Channel, drawn: tuple[Parts, ...], operand: AnyShare) -> Parts:
+        """Hand P1's half over under a mask: P0 then knows x - r."""
+        scene, size = self._scene(operand.spec), _handed_size(self._scene(operand.spec))
+        mine = scene.sight.spread(half(operand).words)
+        if channel.is_first:
+            shape, dtype = narrow.wire(len(mine), size)
+            recv = channel.recv_early if self.is_handed else channel.recv
+            return (narrow.uncut(recv(channel.other, shape, dtype=dtype), size).add_(mine),)
+        send = channel.send_early if self.is_handed else channel.send
+        send(channel.other, narrow.cut(mine - drawn[0][0], size))
+        return ()
+
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Do P0's part, who orders, or P1's, who sees."""
-        scene, words = self._scene(operands[0].spec), half(operands[0]).words
-        channel.session.ledger.record(_leak(scene, channel.roles))
-        act = _order if channel.is_first else _see
-        answer = act(channel, scene, material[0], scene.sight.spread(words))
+        scene = self._scene(operands[0].spec)
+        parts, *handed = (
+            material if self.is_handed else (*material, self.hand(channel, material, operands[0]))
+        )
+        if channel.is_first:
+            answer = _order(channel, scene, parts, handed[0][0])
+        else:
+            answer = _see(channel, scene, parts)
         return Share(scene.sight.gather(answer, scene.x), scene.out)
 
     def attend(self, channel: Channel, *operands: AnySpec) -> None:
@@ -113,15 +137,13 @@ class SeenBySecond:
         return scene_of(self.sight, self.disguise, numeric(x, "a function"))
 
 
-def _order(channel: Channel, scene: Scene, material: Parts, x: Tensor) -> Tensor:
-    """Put both halves into my order, show them under a mask, and undo both on the answer."""
+def _order(channel: Channel, scene: Scene, material: Parts, known: Tensor) -> Tensor:
+    """Put x - r into my order, show it under a mask, and undo both on the answer."""
     order, back, delta, gamma, signs, dummies = material
-    handed = _handed_size(scene)
-    shape, dtype = narrow.wire(len(x), handed)
-    known = narrow.uncut(channel.recv(channel.other, shape, dtype=dtype), handed) + x  # x - r
     shown = known if scene.symmetry is None else flip(known, signs)
     shown = take(extend(shown, dummies, is_first=True), order).add_(delta)
     channel.send(channel.other, narrow.cut(shown, scene.size))
+    channel.session.ledger.record(_leak(scene, channel.roles))
     answer = take(channel.recv(channel.other, (scene.answered,)), back)
     if scene.symmetry is not None:
         one = 1 << scene.out.frac_bits
@@ -129,13 +151,13 @@ def _order(channel: Channel, scene: Scene, material: Parts, x: Tensor) -> Tensor
     return answer.add_(gamma)
 
 
-def _see(channel: Channel, scene: Scene, material: Parts, x: Tensor) -> Tensor:
-    """Hand over my half under a mask, and compute on what comes back in another order."""
-    r, q, s, t = material
+def _see(channel: Channel, scene: Scene, material: Parts) -> Tensor:
+    """Compute on what comes back in another order."""
+    _, q, s, t = material
+    channel.session.ledger.record(_leak(scene, channel.roles))
     shape, dtype = narrow.wire(scene.layout.elements, scene.size)
-    channel.send(channel.other, narrow.cut(x - r, _handed_size(scene)))
-    shown = narrow.uncut(channel.recv(channel.other, shape, dtype=dtype), scene.size)
-    seen = narrow.settle(shown + s, scene.size)
+    low = narrow.low(s, scene.size)
+    seen = narrow.settled_sum(channel.recv(channel.other, shape, dtype=dtype), low, scene.size)
     channel.send(channel.other, scene.sight.evaluate(seen, scene.x).sub_(q))
     return t
 
