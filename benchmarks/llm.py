@@ -54,7 +54,8 @@ class Row:
     """One model on one network.
 
     Tokens per second are sustained, material included; seconds per token are the median of the
-    steps, most of which find their material ready.
+    steps, most of which find their material ready. ``material_s`` is what the user's part of a
+    token's material takes on the same link, which the formula does not count.
     """
 
     model: str
@@ -66,6 +67,7 @@ class Row:
     private_tokens_per_s: float
     seconds_per_token: float
     formula_s: float | None
+    material_s: float | None
     online_bytes_per_token: int
     online_messages_per_token: int
     offline_bytes_per_token: int
@@ -152,9 +154,10 @@ def row(bench: Bench, name: str, out: dict, loopback_s: float | None) -> Row:
     block = Order(number=0, past=past, rows=Ahead().block, prompt=0, posted=past, form=order.form)
     cost, offline = pass_cost(plan, order), offline_cost(plan, block)
     network = NETWORKS[name]
-    formula = None
+    formula, material_s = None, None
     if network is not None and loopback_s is not None:
         formula = cost.seconds(network, compute_s=loopback_s)
+        material_s = offline.user_to_owner_bytes / block.rows * 8 / (network.mbit_per_s * 1e6)
     return Row(
         model=bench.name,
         network=name,
@@ -165,6 +168,7 @@ def row(bench: Bench, name: str, out: dict, loopback_s: float | None) -> Row:
         private_tokens_per_s=sustained,
         seconds_per_token=seconds,
         formula_s=formula,
+        material_s=material_s,
         online_bytes_per_token=cost.payload_bytes,
         online_messages_per_token=cost.messages,
         offline_bytes_per_token=(
@@ -190,6 +194,7 @@ def show(one: Row) -> None:
     if one.formula_s is not None:
         off = one.seconds_per_token / one.formula_s - 1
         text += f"  {one.seconds_per_token:.3f} s, formula {one.formula_s:.3f} s ({off:+.0%})"
+        text += f", material {one.material_s:.3f} s"
     print(text, flush=True)
 
 

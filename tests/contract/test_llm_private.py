@@ -9,15 +9,22 @@ from tacit.llm.private import (
     FORMS,
     Order,
     Precision,
+    fit_precision,
     layer_messages,
     offline_cost,
     pass_cost,
 )
 from tacit.llm.private.blueprint import Blueprint
+from tacit.llm.private.fitting import fit_reach
 
 PROMPT = [1, 5, 7, 9, 3]
 LIMIT = 8
-PRECISIONS = {"default": Precision(), "compact": COMPACT, "brief": BRIEF}
+PRECISIONS = {
+    "default": Precision(),
+    "compact": COMPACT,
+    "brief": BRIEF,
+    "fitted": fit_reach(10, 10),
+}
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -84,7 +91,7 @@ def test_metered_traffic_is_what_the_forecast_says(family, form, precision, coun
 @pytest.mark.parametrize("form", FORMS)
 def test_metered_material_is_what_the_forecast_says(form, counts):
     model = tiny("llama")
-    plan = Blueprint(model.architecture, Precision(), counts=counts)
+    plan = Blueprint(model.architecture, fit_precision(model), counts=counts)
     spoken = speak(model, answering(PROMPT, LIMIT), form=form, counts=counts)
     costs = [offline_cost(plan, order) for order in orders(plan, form, 8)]
     dealt = traffic(spoken.costs["dealer"], "offline")

@@ -44,16 +44,17 @@ def finish(process):
     return process.returncode, out, err
 
 
-def wait_for(stream, words):
+def wait_for(stream, words, process=None):
     for line in stream:
         if words in line:
             return line
-    raise AssertionError(f"the process ended without saying {words!r}")
+    said = "" if process is None else f":\n{process.stderr.read()}"
+    raise AssertionError(f"the process ended without saying {words!r}{said}")
 
 
 def children_of(process):
     shown = subprocess.run(
-        ["ps", "-o", "pid=,args=", "--ppid", str(process.pid)],
+        ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(process.pid)],
         capture_output=True,
         text=True,
         check=False,
@@ -150,19 +151,57 @@ def test_a_model_with_a_missing_tensor_is_refused_by_name_before_anyone_connects
     assert out == ""
 
 
-def test_a_dealer_that_is_killed_is_named_and_nobody_is_left(tmp_path, model):
-    process = start(tmp_path, "chat", "--model", model, "--max-tokens", 6)
-    process.stdin.write("hello\n")
-    process.stdin.flush()
+def kill_in_the_middle(folder, model, role):
+    """Chat twice, kill a party in the middle of the second answer, and go on to the end."""
+    process = start(folder, "chat", "--model", model, "--max-tokens", 24)
+    talk(process, "hello")
     wait_for(process.stdout, "dealer learned")
     pids = children_of(process)
-    os.kill(pids["dealer"], signal.SIGKILL)
-    process.stdin.write("again\n")
-    process.stdin.flush()
+    talk(process, "again")
+    process.stdout.read(3)  # the answer has begun
+    os.kill(pids[role], signal.SIGKILL)
+    wait_for(process.stdout, "dealer learned", process)
+    talk(process, "and again")
+    wait_for(process.stdout, "dealer learned", process)
+    pids |= {f"new {name}": pid for name, pid in children_of(process).items()}
     code, _, err = finish(process)
-    assert code == 4, err
-    assert "party 'dealer' failed" in err.strip().split("\n")[-1]
     assert wait_gone(pids.values()) == []
+    return code, err, pids
+
+
+def talk(process, text):
+    process.stdin.write(text + "\n")
+    process.stdin.flush()
+
+
+def test_a_dealer_that_is_killed_in_the_middle_of_an_answer_is_started_again(tmp_path, model):
+    code, err, pids = kill_in_the_middle(tmp_path, model, "dealer")
+    assert code == 0, err
+    assert "dealer  killed by signal 9 (SIGKILL); starting it again" in err
+    assert "meeting again" in err
+    assert pids["new dealer"] != pids["dealer"]
+    assert pids["new owner"] == pids["owner"]
+
+
+@pytest.mark.slow
+def test_an_owner_that_is_killed_in_the_middle_of_an_answer_is_started_again(tmp_path, model):
+    code, err, pids = kill_in_the_middle(tmp_path, model, "owner")
+    assert code == 0, err
+    assert "owner   killed by signal 9 (SIGKILL); starting it again" in err
+    assert pids["new owner"] != pids["owner"]
+
+
+@pytest.mark.slow
+def test_an_answer_that_was_interrupted_by_a_death_is_the_plain_one(tmp_path, model):
+    long = ("--prompt", "hello", "--max-tokens", "40")
+    process = start(tmp_path, "chat", "--model", model, *long)
+    begun = process.stdout.read(3)
+    os.kill(children_of(process)["dealer"], signal.SIGKILL)
+    code, out, err = finish(process)
+    assert code == 0, err
+    assert "starting it again" in err
+    _, plain, _ = finish(start(tmp_path, "chat", "--plain", "--model", model, *long))
+    assert (begun + out).split("\n")[0] == plain.split("\n")[0]
 
 
 @pytest.mark.slow
@@ -224,7 +263,7 @@ def test_parties_that_chose_other_protocols_do_not_begin(tmp_path, model):
     user = be(tmp_path, job, "user", "--model", model, "--protocol", "sealed", *ASK)
     code, out, err = finish(user)
     assert code == 4, err
-    assert "another --protocol, --reveal or --noise" in err
+    assert "another --protocol, --reveal, --noise or --no-counts" in err
     assert out == ""
     assert 0 not in [finish(one)[0] for one in (owner, dealer)]
 
@@ -264,7 +303,9 @@ def test_a_key_that_the_others_do_not_know_is_refused(tmp_path, model):
 def serve(folder, job, role, model):
     keys = folder / f"{job.stem}-{role}"
     more = ("--model", model) if role == "owner" else ()
-    return start(folder, "serve-llm", job, "--as", role, "--keys", keys, *more)
+    server = start(folder, "serve-llm", job, "--as", role, "--keys", keys, *more)
+    wait_for(server.stderr, "waiting for users")  # a user's patience is for the network
+    return server
 
 
 def stop(servers):
@@ -315,6 +356,8 @@ def test_servers_have_two_users_at_once(tmp_path, model):
     ]
     keys = tmp_path / "alice-user"
     try:
+        for server in servers:
+            wait_for(server.stderr, "waiting for users")
         users = [
             start(
                 tmp_path,
@@ -326,7 +369,8 @@ def test_servers_have_two_users_at_once(tmp_path, model):
     finally:
         stop(servers)
     answer = plain_answer(tmp_path, model)
-    assert [(code, out.split("\n")[0]) for code, out, _ in ends] == [(0, answer)] * 2
+    assert [code for code, _, _ in ends] == [0, 0], [err for _, _, err in ends]
+    assert [out.split("\n")[0] for _, out, _ in ends] == [answer] * 2
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ SKETCH = (  # one of each sort for every day; all of them with -m slow
     "resent words #.#.attention.blind.k",
     "resent words #.project.veil",
     "incremental words #.#.attention.halves",
+    "resent words first.counts.mask",
     "resent shuffles #.act.f",
 )
 

@@ -116,10 +116,18 @@ _PROTOCOL = (
         help="With --protocol permuted: do not show the user which scores belong to tokens that "
         "came before; no repetition penalty then. The same at all parties.",
     ),
+    click.option(
+        "--precision",
+        type=click.Choice(["fitted", "wide", "compact", "brief"]),
+        help="With --protocol permuted, for the owner to choose (the others are told). fitted: as "
+        "fine as the model's values leave room for. wide: room for values up to 30,000, whatever "
+        "was measured. compact, brief: fewer bytes and messages, more error.  [default: that of "
+        "the job file, or fitted]",
+    ),
 )
 
 
-_CHOICES = ("name", "noise", "reveal", "no_counts")
+_CHOICES = ("name", "noise", "reveal", "no_counts", "precision")
 
 
 def _with_protocol(command: Any) -> Any:  # click's decorators take functions and commands alike
@@ -161,10 +169,11 @@ def chat(edge: "Edge", /, path: str | None, plain: bool, **how: Any) -> None:
     manner = _manner(**how)
     if (role is None) != (job is None):
         raise click.UsageError("--as and --job belong together: give both or neither.")
-    if plain and (role is not None or protocol.name != "permuted" or not protocol.counts):
+    if plain and (role is not None or protocol != type(protocol)()):
         raise click.UsageError(
-            "--plain needs no other party: leave out --as, --job, --protocol and --no-counts."
+            "--plain needs no other party: leave out --as, --job, --protocol and its settings."
         )
+    _check_chooser(protocol, role or "owner")
     if plain:
         say(edge.err, "plain chat: no privacy, the model and your words are in one process", "dim")
         _talk(edge, _plain_partner(path), manner, **where)
@@ -222,6 +231,7 @@ def serve_llm(edge: "Edge", /, jobs: tuple[Path, ...], role: "ServingRole", **ho
     from tacit.party import StatusPipe
 
     protocol = _protocol(**{key: how[key] for key in _CHOICES})
+    _check_chooser(protocol, role)
     if not edge.is_child:
         serve_many(
             jobs,
@@ -268,6 +278,11 @@ def _protocol(*, no_counts: bool, **chosen: Any) -> "ChatProtocol":  # click's c
     from tacit.cli.chat_protocol import ChatProtocol
 
     return ChatProtocol(counts=not no_counts, **chosen)
+
+
+def _check_chooser(protocol: "ChatProtocol", role: str) -> None:
+    if protocol.precision is not None and role != "owner":
+        raise click.UsageError(f"--precision is for the owner to choose: leave it out as {role}.")
 
 
 def _network(rtt_ms: float | None, mbit: float | None) -> "Network | None":

@@ -17,11 +17,16 @@ Role = Literal["owner", "user", "dealer"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
 
+PrecisionName = Literal["fitted", "wide", "compact", "brief"]
+"""How fine the numbers of a permuted chat are; the owner chooses, and tells the others."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ChatHead:
-    """[chat]: what this chat is called."""
+    """[chat]: what this chat is called, and how fine its numbers are."""
 
     name: str = "chat"
+    precision: PrecisionName = "fitted"
 
     def __post_init__(self) -> None:
         try:
@@ -65,9 +70,10 @@ class ChatJob:
             "name": self.chat.name,
             "keys": {name: self.parties[name].key for name in ROLES},
             "network": asdict(self.network),
+            "precision": self.chat.precision,
         }
         text = json.dumps(content, sort_keys=True, allow_nan=False)
-        return hashlib.sha256(b"tacit chat 1\n" + text.encode()).digest()
+        return hashlib.sha256(b"tacit chat 2\n" + text.encode()).digest()
 
     def peers(self, me: str) -> dict[str, Peer]:
         """Return the two others, as a party dials them."""

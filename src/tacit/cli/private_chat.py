@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from tacit.cli.chat_job import ROLES, load_chat, write_chat
+from tacit.cli.chat_job import ROLES, Role, load_chat, write_chat
 from tacit.cli.chat_protocol import ChatProtocol
 from tacit.cli.companions import companions
 from tacit.cli.config import PartyEntry
@@ -14,6 +14,7 @@ from tacit.cli.conversation import Partner
 from tacit.cli.models import find_model, free_memory_bytes
 from tacit.cli.serve_llm import ChatSeat, own_identity
 from tacit.crypto import make_identity
+from tacit.errors import PartyError
 from tacit.llm import (
     DEALER_BYTES,
     OWNER_BYTES,
@@ -40,7 +41,7 @@ _HOST = "127.0.0.1"
 _CONNECT_S = 60.0
 _WAITS_S = (5, 30, 120, 600)
 _ATTEMPTS = 2
-"""How often owner and dealer elsewhere are met again before we give up."""
+"""How often owner and dealer are met again before we give up."""
 
 
 class Note(Protocol):
@@ -83,17 +84,19 @@ def chat_here(model: str | None, protocol: ChatProtocol, note: Note) -> Iterator
         }
         job = private / "chat.toml"
         write_chat(job, entries)
-        chosen = protocol.arguments()
-        owner = _command(job, "owner", private, "--model", str(path), *chosen)
-        children = [
-            Child("owner", owner, listeners["owner"]),
-            Child("dealer", _command(job, "dealer", private, *chosen), listeners["dealer"]),
-        ]
+        commands: dict[Role, list[str]] = {
+            "owner": _command(job, "owner", private, protocol, "--model", str(path)),
+            "dealer": _command(job, "dealer", private, protocol),
+        }
+        children = [Child(name, line, listeners[name]) for name, line in commands.items()]
 
         def on_event(party: str, event: Event) -> None:
             note(party, event.get("stage", event["event"]))
 
-        stack.enter_context(companions(children, on_event=on_event))
+        def on_restart(party: str, reason: str) -> None:
+            note.tell(party, f"{reason}; starting it again")
+
+        others = stack.enter_context(companions(children, on_event=on_event, on_restart=on_restart))
         seat = ChatSeat(
             job=load_chat(job),
             me="user",
@@ -101,9 +104,10 @@ def chat_here(model: str | None, protocol: ChatProtocol, note: Note) -> Iterator
             listener=listeners["user"],
             connect_s=_CONNECT_S,
         )
-        # A child that died does not come back: no second meeting.
         yield stack.enter_context(
-            partnered(seat, checkpoint.name, tokenizer, protocol, note=note, attempts=0)
+            partnered(
+                seat, checkpoint.name, tokenizer, protocol, note=note, before_again=others.look
+            )
         )
 
 
@@ -145,7 +149,6 @@ def chat_as_user(
                 tokenizer,
                 protocol,
                 note=note,
-                attempts=_ATTEMPTS,
                 network=network,
             )
         )
@@ -159,10 +162,13 @@ def partnered(
     protocol: ChatProtocol,
     *,
     note: Note,
-    attempts: int,
     network: Network | None = None,
+    before_again: Callable[[], None] = lambda: None,
 ) -> Iterator[Partner]:
-    """Connect as the user, and leave in good order, or with a reason."""
+    """Connect as the user, and leave in good order, or with a reason.
+
+    When a session breaks, ``before_again`` may say that another meeting would be in vain.
+    """
 
     @contextmanager
     def meet() -> Iterator[Session]:
@@ -184,12 +190,11 @@ def partnered(
         check_vocabulary(tokenizer, architecture.vocab)
         return enter(session, architecture, memories)
 
-    voice = SteadyVoice(
-        meet,
-        enter_checked,
-        on_break=lambda error: note.tell("user", f"{error}; meeting again"),
-        attempts=attempts,
-    )
+    def on_break(error: PartyError) -> None:
+        before_again()
+        note.tell("user", f"{error}; meeting again")
+
+    voice = SteadyVoice(meet, enter_checked, on_break=on_break, attempts=_ATTEMPTS)
     try:
         yield Partner(name=name, voice=voice, tokenizer=tokenizer)
     except BaseException:
@@ -224,5 +229,6 @@ def _waiting(note: Note, whom: str) -> Callable[[float], None]:
     return wait
 
 
-def _command(job: Path, role: str, keys: Path, *more: str) -> list[str]:
-    return python_command("serve-llm", str(job), "--as", role, "--keys", str(keys), *more)
+def _command(job: Path, role: Role, keys: Path, protocol: ChatProtocol, *more: str) -> list[str]:
+    chosen = protocol.arguments(role)
+    return python_command("serve-llm", str(job), "--as", role, "--keys", str(keys), *more, *chosen)

@@ -1,5 +1,6 @@
 """``tacit serve-llm``: the owner or the dealer of private chats, up for as long as users come."""
 
+import os
 import queue
 import socket
 import threading
@@ -22,7 +23,7 @@ from tacit.llm.floating import (
     serve_floating_dealer,
     serve_floating_owner,
 )
-from tacit.llm.private import OwnerVault, open_vault, serve_dealer, serve_owner
+from tacit.llm.private import OwnerVault, Precision, open_vault, serve_dealer, serve_owner
 from tacit.llm.sealed import (
     SEALED_OWNER_BYTES,
     SealedVault,
@@ -39,6 +40,8 @@ _WAIT_S = 7 * 86400.0
 """How long a server waits for its next user before it looks at its links again."""
 _CHILD_CONNECT_S = 600.0
 """The others may still be reading a large model."""
+_MEETINGS = 16
+"""How often a child meets the others again; its parent ends it long before."""
 _RETRY_S = 1.0
 _GLANCE_S = 0.5
 
@@ -79,7 +82,7 @@ def own_identity(job: ChatJob, me: str, keys: Path) -> Identity:
 
 
 def program_of(
-    role: ServingRole, model: str | None, protocol: ChatProtocol
+    role: ServingRole, model: str | None, protocol: ChatProtocol, jobs: Sequence[ChatJob]
 ) -> Callable[[], Program]:
     """Return a maker of what a role does in a session; the owner's model is read and checked here.
 
@@ -87,14 +90,17 @@ def program_of(
     """
     if role == "dealer":
         return lambda: partial(_deal, protocol)
+    precision = protocol.bits(jobs)
     checkpoint = open_checkpoint(find_model(model))
     checkpoint.tokenizer()
     needed = SEALED_OWNER_BYTES if protocol.is_sealed else OWNER_BYTES
     checkpoint.check_memory(free_memory_bytes(), bytes_per_weight=needed)
-    return _owner_program(checkpoint.load(), protocol)
+    return _owner_program(checkpoint.load(), protocol, precision)
 
 
-def _owner_program(model: LanguageModel, protocol: ChatProtocol) -> Callable[[], Program]:
+def _owner_program(
+    model: LanguageModel, protocol: ChatProtocol, precision: Precision | None
+) -> Callable[[], Program]:
     match protocol.name:
         case "sealed":
             sealed = open_sealed_vault(model, reveal=protocol.reveal)
@@ -103,7 +109,7 @@ def _owner_program(model: LanguageModel, protocol: ChatProtocol) -> Callable[[],
             floating = open_floating_vault(model, ratio=protocol.ratio)
             return lambda: partial(_own, protocol, floating)
         case "permuted":
-            vault = open_vault(model, counts=protocol.counts)
+            vault = open_vault(model, precision=precision, counts=protocol.counts)
             return lambda: partial(_own, protocol, replace(vault, conversations={}))
 
 
@@ -133,7 +139,7 @@ def serve_once(
     """Take part in one chat from this host, and leave when its user does."""
     job = load_chat(path)
     identity = own_identity(job, role, keys)
-    make = program_of(role, model, protocol)
+    make = program_of(role, model, protocol, [job])
     address = job.own_address(role)
     with ExitStack() as stack:
         listener = None if address is None else stack.enter_context(listen(*address))
@@ -157,12 +163,12 @@ def serve_child(
     listen_fd: int,
     pipe: StatusPipe,
 ) -> None:
-    """Take part in one chat as a child process: report on the pipe."""
+    """Take part in one chat as a child process: report on the pipe, and meet again if need be."""
     watch_parent()
     job = load_chat(path)
     with socket.socket(fileno=listen_fd) as listener:
-        pipe.send("stage", stage="load")
-        make = program_of(role, model, protocol)
+        pipe.send("stage", stage="load", pid=os.getpid())
+        make = program_of(role, model, protocol, [job])
         seat = ChatSeat(
             job=job,
             me=role,
@@ -170,8 +176,19 @@ def serve_child(
             listener=listener,
             connect_s=_CHILD_CONNECT_S,
         )
-        attend(seat, make(), lambda stage, done, total: pipe.send("stage", stage=stage))
+        _attend_again(seat, make(), lambda stage, done, total: pipe.send("stage", stage=stage))
     pipe.send("done")
+
+
+def _attend_again(seat: ChatSeat, program: Program, listener: Listener) -> None:
+    """Serve until the user leaves in good order; when a session breaks, wait for the next."""
+    for left in range(_MEETINGS, -1, -1):
+        try:
+            attend(seat, program, listener)
+            return
+        except PartyError:
+            if not left:
+                raise
 
 
 def serve_many(
@@ -189,7 +206,7 @@ def serve_many(
         TacitError: something that will not be better the next time, such as a wrong key file.
     """
     jobs = {path: load_chat(path) for path in paths}
-    make = program_of(role, model, protocol)
+    make = program_of(role, model, protocol, list(jobs.values()))
     failures: queue.Queue[BaseException] = queue.Queue()
     with ExitStack() as stack:
         for path, job in jobs.items():

@@ -106,8 +106,11 @@ def test_it_says_what_was_sent_and_who_learned_what():
     spent, nothing = as_user(make_model(LLAMA), talk)
     assert spent.payload_bytes > 0
     assert spent.round_trips > 2 * LLAMA.layers
-    learned = {leak.to: leak.kind for leak in spent.leaks}
-    assert learned == {"user": "protocol", "owner": "size", "dealer": "size"}
+    learned = {(leak.to, leak.kind) for leak in spent.leaks}
+    sizes = {("owner", "size"), ("dealer", "size")}
+    assert learned == {("user", "protocol"), ("dealer", "protocol")} | sizes
+    told = [leak.to for leak in spent.leaks if "two powers of two" in leak.what]
+    assert told == ["user", "dealer"]
     assert nothing.payload_bytes == nothing.round_trips == 0
     assert nothing.leaks == ()
 

@@ -2,13 +2,14 @@
 
 Three parties of one `tacit.party.Session`, seated by `Seats`:
 
-    owner   vault = open_vault(model, precision=Precision()); serve_owner(session, vault)
-    dealer  serve_dealer(session, architecture, precision=Precision())
-    user    client = Client(session, architecture, precision=Precision(), network=Network(...))
+    owner   vault = open_vault(model); serve_owner(session, vault)
+    dealer  serve_dealer(session, architecture)
+    user    client = Client(session, architecture, network=Network(...))
             talk = Conversation(client)
             for token in talk.generate(ids, choose, limit=64, on_wait=...): ...
             talk.close(); client.close()
 
+The owner's vault has the precision that fits its model, or another; it tells the others.
 `choose(scores) -> place` is the user's sampling on scores in an order that it does not know. With
 `counts=True` at all three, `adjust(scores, counts) -> scores` may change them first: counts say how
 often the token of each score came before.
@@ -17,6 +18,7 @@ often the token of each score came before.
 from tacit.llm.private.client import Ahead, Client, Memory, Naming
 from tacit.llm.private.conversation import Adjust, Choose, Conversation, Token
 from tacit.llm.private.dealer import serve_dealer
+from tacit.llm.private.fitting import fit_precision
 from tacit.llm.private.forecast import (
     Network,
     OfflineCost,
@@ -29,14 +31,13 @@ from tacit.llm.private.forecast import (
 )
 from tacit.llm.private.order import FORMS, Form, Order
 from tacit.llm.private.owner import serve_owner
-from tacit.llm.private.precision import BRIEF, COMPACT, FINE, Precision
+from tacit.llm.private.precision import BRIEF, COMPACT, Precision
 from tacit.llm.private.seats import Seats
 from tacit.llm.private.setup import DealerMasks, MaskedWeights, OwnerVault, open_vault
 
 __all__ = [
     "BRIEF",
     "COMPACT",
-    "FINE",
     "FORMS",
     "Adjust",
     "Ahead",
@@ -57,6 +58,7 @@ __all__ = [
     "Seats",
     "Token",
     "choose_form",
+    "fit_precision",
     "layer_messages",
     "leaks",
     "offline_cost",

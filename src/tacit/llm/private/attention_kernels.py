@@ -15,6 +15,25 @@ except ImportError:  # a CPU build of torch comes without Triton
 
 if triton is not None:
 
+    @triton.jit
+    def length(place):  # type: ignore[no-untyped-def]
+        """Return how many keys there are, the new token's with them."""
+        return (tl.load(place) + 1).to(tl.int32)
+
+    @triton.jit  # type: ignore[untyped-decorator]
+    def gather(  # type: ignore[no-untyped-def]
+        shelf, head, m, d, keys, GROUPS: tl.constexpr, SIZE: tl.constexpr, DIM: tl.constexpr
+    ):
+        """Read entries d of rows m of a shelf, as a head has them: (rows, entries)."""
+        where = (m[:, None] * GROUPS + head // SIZE) * DIM + d[None, :]
+        return tl.load(shelf + where, mask=(m < keys)[:, None] & (d < DIM)[None, :], other=0)
+
+    @triton.jit  # type: ignore[untyped-decorator]
+    def entries(place, HEADS: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+        """Return this program's part of one number per head and key, and how many there are."""
+        n = length(place) * HEADS
+        return tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), n
+
     @triton.jit(do_not_specialize=kernels.SIZES)  # type: ignore[untyped-decorator]
     def post(  # type: ignore[no-untyped-def]
         words,
@@ -54,6 +73,23 @@ if triton is not None:
             out, at, i, n, word + tl.load(blind + i, mask=mask, other=0), mask, NBYTES
         )
 
+    @triton.jit  # type: ignore[untyped-decorator]
+    def dot(  # type: ignore[no-untyped-def]
+        query,
+        shelf,
+        m,
+        keys,
+        GROUPS: tl.constexpr,
+        SIZE: tl.constexpr,
+        DIM: tl.constexpr,
+        WIDE: tl.constexpr,
+    ):
+        """Multiply this program's head of a query with keys m."""
+        head, d = tl.program_id(0), tl.arange(0, WIDE)
+        q = tl.load(query + head * DIM + d, mask=d < DIM, other=0)
+        k = gather(shelf, head, m, d, keys, GROUPS, SIZE, DIM)
+        return tl.sum(k * q[None, :], axis=1)
+
     @triton.jit(do_not_specialize=kernels.SIZES)  # type: ignore[untyped-decorator]
     def scores(  # type: ignore[no-untyped-def]
         query,
@@ -68,15 +104,9 @@ if triton is not None:
         BLOCK: tl.constexpr,
     ):
         """Multiply one query with all keys, (heads, keys), and drop low bits."""
-        head = tl.program_id(0)
-        keys = (tl.load(place) + 1).to(tl.int32)
-        m = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-        d = tl.arange(0, WIDE)
-        q = tl.load(query + head * DIM + d, mask=d < DIM, other=0)
-        where = (m[:, None] * GROUPS + head // SIZE) * DIM + d[None, :]
-        k = tl.load(cached + where, mask=(m < keys)[:, None] & (d < DIM)[None, :], other=0)
-        total = tl.sum(k * q[None, :], axis=1) >> drop
-        tl.store(out + head * keys + m, total, mask=m < keys)
+        keys, m = length(place), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+        total = dot(query, cached, m, keys, GROUPS, SIZE, DIM, WIDE) >> drop
+        tl.store(out + tl.program_id(0) * keys + m, total, mask=m < keys)
 
     @triton.jit(do_not_specialize=kernels.SIZES)  # type: ignore[untyped-decorator]
     def halves(  # type: ignore[no-untyped-def]
@@ -96,19 +126,11 @@ if triton is not None:
         BLOCK: tl.constexpr,
     ):
         """Compute the user's part of the scores from two products, and send it split."""
-        head = tl.program_id(0)
-        keys = (tl.load(place) + 1).to(tl.int32)
-        m = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-        d = tl.arange(0, WIDE)
-        a = tl.load(asked + head * DIM + d, mask=d < DIM, other=0)
-        q = tl.load(query + head * DIM + d, mask=d < DIM, other=0)
-        where = (m[:, None] * GROUPS + head // SIZE) * DIM + d[None, :]
-        mask = (m < keys)[:, None] & (d < DIM)[None, :]
-        r = tl.load(masks + where, mask=mask, other=0)
-        p = tl.load(posted + where, mask=mask, other=0)
-        total = tl.sum(r * a[None, :] + p * q[None, :], axis=1) >> drop
-        i = head * keys + m
-        word = total - tl.load(split + i, mask=m < keys, other=0)
+        keys, m = length(place), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+        total = dot(asked, masks, m, keys, GROUPS, SIZE, DIM, WIDE)
+        total += dot(query, posted, m, keys, GROUPS, SIZE, DIM, WIDE)
+        i = tl.program_id(0) * keys + m
+        word = (total >> drop) - tl.load(split + i, mask=m < keys, other=0)
         kernels.store_words(out, 0, i, tl.num_programs(0) * keys, word, m < keys, NBYTES)
 
     @triton.jit(do_not_specialize=kernels.SIZES)  # type: ignore[untyped-decorator]
@@ -124,8 +146,7 @@ if triton is not None:
         BLOCK: tl.constexpr,
     ):
         """Add both parts of the scores, permute them, and veil them."""
-        n = (tl.load(place) + 1).to(tl.int32) * HEADS
-        i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        i, n = entries(place, HEADS, BLOCK)
         mask = i < n
         at = tl.load(order + i, mask=mask, other=0)
         word = tl.load(own + at, mask=mask, other=0) + kernels.load_words(
@@ -149,8 +170,7 @@ if triton is not None:
         BLOCK: tl.constexpr,
     ):
         """Put attention weights back in their order, keep them, and send them blinded."""
-        n = (tl.load(place) + 1).to(tl.int32) * HEADS
-        i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        i, n = entries(place, HEADS, BLOCK)
         mask = i < n
         at = tl.load(order + i, mask=mask, other=0)
         word = kernels.load_words(octets, 0, i, n, mask, NBYTES) + tl.load(
@@ -175,7 +195,7 @@ if triton is not None:
         WHOLE: tl.constexpr,
     ):
         """Take the veil off one head's scores, and answer with their softmax."""
-        keys = (tl.load(place) + 1).to(tl.int32)
+        keys = length(place)
         n = tl.num_programs(0) * keys
         m = tl.arange(0, WHOLE)
         mask = m < keys
@@ -208,15 +228,13 @@ if triton is not None:
         BLOCK: tl.constexpr,
     ):
         """Weigh values, head by head."""
-        head = tl.program_id(0)
-        keys = (tl.load(place) + 1).to(tl.int32)
+        head, keys = tl.program_id(0), length(place)
         d = tl.program_id(1) * WIDE + tl.arange(0, WIDE)
         total = tl.zeros((WIDE,), dtype=tl.int64)
         for start in range(0, keys, BLOCK):
             m = start + tl.arange(0, BLOCK)
             w = tl.load(weights + head * keys + m, mask=m < keys, other=0)
-            where = (m[:, None] * GROUPS + head // SIZE) * DIM + d[None, :]
-            v = tl.load(values + where, mask=(m < keys)[:, None] & (d < DIM)[None, :], other=0)
+            v = gather(values, head, m, d, keys, GROUPS, SIZE, DIM)
             total += tl.sum(w[:, None] * v, axis=0)
         tl.store(out + head * DIM + d, total, mask=d < DIM)
 
@@ -237,9 +255,7 @@ if triton is not None:
         BLOCK: tl.constexpr,
     ):
         """Compute the user's part of the weighed values from two products, and send it masked."""
-        head = tl.program_id(0)
-        heads = tl.num_programs(0)
-        keys = (tl.load(place) + 1).to(tl.int32)
+        head, heads, keys = tl.program_id(0), tl.num_programs(0), length(place)
         d = tl.program_id(1) * WIDE + tl.arange(0, WIDE)
         total = tl.zeros((WIDE,), dtype=tl.int64)
         for start in range(0, keys, BLOCK):
@@ -247,10 +263,8 @@ if triton is not None:
             i = head * keys + m
             w = tl.load(weights + i, mask=m < keys, other=0)
             sent = kernels.load_words(octets, 0, i, heads * keys, m < keys, NBYTES)
-            where = (m[:, None] * GROUPS + head // SIZE) * DIM + d[None, :]
-            mask = (m < keys)[:, None] & (d < DIM)[None, :]
-            p = tl.load(posted + where, mask=mask, other=0)
-            r = tl.load(masks + where, mask=mask, other=0)
+            p = gather(posted, head, m, d, keys, GROUPS, SIZE, DIM)
+            r = gather(masks, head, m, d, keys, GROUPS, SIZE, DIM)
             total += tl.sum(w[:, None] * p + sent[:, None] * r, axis=0)
         i = head * DIM + d
         word = total - tl.load(rest + i, mask=d < DIM, other=0)

@@ -8,13 +8,20 @@ import torch
 from tacit.errors import ConfigError
 from tacit.llm.architecture import Architecture
 from tacit.llm.private.blueprint import Blueprint
-from tacit.llm.private.forecast import Network
+from tacit.llm.private.forecast import Network, told_leaks
 from tacit.llm.private.order import Form, Order
 from tacit.llm.private.precision import Precision
 from tacit.llm.private.seats import Seats, channel
-from tacit.llm.private.setup import MaskedWeights, agree_on, send_key, take_weights
+from tacit.llm.private.setup import (
+    MaskedWeights,
+    agree_on,
+    learn_precision,
+    send_key,
+    take_weights,
+)
 from tacit.llm.private.shelf import Shelf
 from tacit.party import Session
+from tacit.result import Leak
 from tacit.ring import KEY_BYTES, Prg
 
 Naming = Literal["transfer", "bfv"]
@@ -65,7 +72,7 @@ class Memory:
 
 
 class Client:
-    """A user's session with an owner and a dealer.
+    """A user's session with an owner and a dealer; without a precision, at that of the owner.
 
     Guarantee: the owner and the dealer learn lengths and times, not text; `leaks` lists what the
     user learns of the model.
@@ -92,12 +99,14 @@ class Client:
         self.ahead = ahead or Ahead()
         self.form = form
         self.naming = naming
-        precision = precision or Precision()
+        told = learn_precision(session, self.seats.owner)
+        precision = precision or told
         agree_on(session, architecture, precision, counts=counts)
         with session.progress.stage("receive masked weights"):
             self.masked = take_weights(session, self.seats, architecture, known, device)
         self.plan = Blueprint(architecture, precision, self.masked.weights.device, counts)
         self._count = 0
+        self._is_noted = False
 
     def open(self, memory: Memory | None = None) -> tuple[int, Memory]:
         """Tell the dealer, and through it the owner, of a conversation, new or kept.
@@ -117,6 +126,12 @@ class Client:
             tag = f"{channel('ctl', index)}/past"
             self.session.send(self.seats.dealer, tag, torch.stack(rows), phase="setup")
         return index, memory
+
+    def record(self, seen: tuple[Leak, ...]) -> None:
+        """Write down what a pass showed, and once what was told before the first one."""
+        told = () if self._is_noted else told_leaks(self.seats)
+        self._is_noted = True
+        self.session.ledger.record(*seen, *told)
 
     def close(self) -> None:
         """Leave, when all conversations are closed."""

@@ -259,8 +259,7 @@ class Conversation:
         if at.run:
             memory.history.pop()
         memory.history.append((order, at.run + 1))
-        seats = self._client.seats
-        self._client.session.ledger.record(*leaks(self._plan, order, at.run, seats))
+        self._client.record(leaks(self._plan, order, at.run, self._client.seats))
 
 
 def _split(count: int, size: int) -> list[int]:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tacit.llm.architecture import Architecture
 from tacit.llm.private.blueprint import Blueprint
-from tacit.llm.private.crew import Crew
+from tacit.llm.private.crew import Crew, step_back
 from tacit.llm.private.masks import (
     LayerMasks,
     draw_layer,
@@ -25,7 +25,13 @@ from tacit.llm.private.parcel import send_parcel
 from tacit.llm.private.precision import Precision
 from tacit.llm.private.resent import Resent
 from tacit.llm.private.seats import Seats, channel
-from tacit.llm.private.setup import DealerMasks, agree_on, recv_key, take_masks
+from tacit.llm.private.setup import (
+    DealerMasks,
+    agree_on,
+    learn_precision,
+    recv_key,
+    take_masks,
+)
 from tacit.llm.private.shelf import Shelf
 from tacit.llm.private.tape import Tape
 from tacit.llm.private.transfer import deal_pads
@@ -201,10 +207,14 @@ def serve_dealer(
 ) -> None:
     """Deal for every conversation of a session until the user leaves.
 
+    Without a precision, that of the owner.
+
     Guarantee: the dealer receives keys and sizes, and nothing that depends on a text or a weight.
     Cost: offline only; see `tacit.llm.private.forecast`.
     """
-    seats, precision = seats or Seats(), precision or Precision()
+    seats = seats or Seats()
+    told = learn_precision(session, seats.owner)
+    precision = precision or told
     agree_on(session, architecture, precision, counts=counts)
     masks = take_masks(session, seats, architecture, known, device)
     plan = Blueprint(architecture, precision, masks.device, counts)
@@ -240,6 +250,7 @@ def _recall(
 
 
 def _serve(session: Session, seats: Seats, index: int, dealing: Dealing, a: Architecture) -> None:
+    step_back()
     while True:
         tag = f"{channel('ctl', index)}/order"
         words = session.recv(seats.user, tag, (1 + ORDER_WORDS,))

@@ -7,14 +7,21 @@ import torch
 from torch import Tensor
 
 from tacit.errors import DisagreementError, FrameError
-from tacit.llm.private.crew import Crew
+from tacit.llm.private.crew import Crew, step_back
 from tacit.llm.private.homomorphic import Names, pieces
 from tacit.llm.private.narrow import Item
 from tacit.llm.private.order import ORDER_WORDS, Order, read_order
 from tacit.llm.private.parcel import Channel, recv_parcel
 from tacit.llm.private.seats import BY_BFV, CLOSE, COMMAND_BYTES, NAME, RUN, STEP, Seats, channel
 from tacit.llm.private.serving import Serving
-from tacit.llm.private.setup import Kept, OwnerVault, agree_on, give_weights, send_key
+from tacit.llm.private.setup import (
+    Kept,
+    OwnerVault,
+    agree_on,
+    give_weights,
+    publish_precision,
+    send_key,
+)
 from tacit.llm.private.shelf import Shelf
 from tacit.llm.private.stock import Stock, stock_layer, stock_order
 from tacit.llm.private.tape import Tape
@@ -31,6 +38,7 @@ def serve_owner(session: Session, vault: OwnerVault, *, seats: Seats | None = No
     Guarantee: the owner learns the number and the lengths of texts, and when they are asked for.
     """
     seats = seats or Seats()
+    publish_precision(session, vault.ring.precision)
     agree_on(session, vault.ring.architecture, vault.ring.precision, counts=vault.counts)
     with session.progress.stage("mask weights"):
         give_weights(session, seats, vault)
@@ -86,6 +94,7 @@ class _Conversation:
 
     def stock(self) -> None:
         """Take the material of every order, and tell the user when it is complete."""
+        step_back()
         try:
             self._take_all()
         finally:

@@ -8,6 +8,9 @@ WORD_BITS = 64
 SCORE_SPAN = 12
 """Bits in front of the point of attention scores: even a small model reaches 128 and more."""
 
+LEAST_REACH = 10
+"""Bits in front of the point, sign included, that any wire before a norm must have."""
+
 QUERY_SPARE, OUT_SPARE = 2, 3
 """What turned queries and keys, and the output of attention, keep beyond the bits of a query."""
 
@@ -59,17 +62,12 @@ class Precision:
                 f"turned queries and keys would need {turned} bits, and words have {WORD_BITS}; "
                 "use fewer bits for queries or rotations"
             )
-        for name, room in (("raw", self.span), ("middle", self.reach)):
+        for name, room in (("raw", LEAST_REACH), ("middle", self.reach)):
             if getattr(self, name) > WORD_BITS - room:
                 raise ConfigError(
                     f"{name} wires would have {getattr(self, name)} fraction bits, and {room} in "
                     f"front of the point do not fit {WORD_BITS}; use fewer bits"
                 )
-        if self.reach < self.span:
-            raise ConfigError(
-                f"reach must be at least span, which is {self.span} bits, got {self.reach}: words "
-                "are made for reach"
-            )
         if self.skip > self.stream:
             raise ConfigError(f"skip must not be above {self.stream} bits, got {self.skip}")
 
@@ -133,8 +131,8 @@ class Precision:
         return self.look + 8
 
     def word_bytes(self, frac_bits: int) -> int:
-        """Return the bytes of words with so many bits behind the point, and ``reach`` before it."""
-        return min(WORD_BITS, frac_bits + self.reach + 7) // 8
+        """Return the bytes of words with so many bits behind the point, and room before it."""
+        return min(WORD_BITS, frac_bits + max(self.reach, self.span) + 7) // 8
 
     @property
     def narrow_bytes(self) -> int:
@@ -180,9 +178,6 @@ class Words:
         """Return the fraction bits of the scores that the user sees."""
         return self.score_bits - self.drop
 
-
-FINE = Precision(activation=15, weight=18, query=16, rotation=14, skip=26, reach=12, look=26)
-"""As many bits as words have room for, if the stream stays below 500: a third of the error."""
 
 COMPACT = Precision(activation=13, weight=15, reach=12)
 """40-bit words in front of activations, and weights that fit two bytes below 1 in magnitude."""

@@ -3,14 +3,15 @@
 import hashlib
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, fields
 
 import torch
 from torch import Tensor
 
-from tacit.errors import FrameError
+from tacit.errors import ConfigError, FrameError
 from tacit.llm.architecture import Architecture, LanguageModel
 from tacit.llm.private.blueprint import Blueprint
+from tacit.llm.private.fitting import fit_precision
 from tacit.llm.private.precision import Precision
 from tacit.llm.private.seats import Seats
 from tacit.llm.private.shelf import Shelf
@@ -19,6 +20,7 @@ from tacit.party import Session
 from tacit.ring import KEY_BYTES, Prg
 
 _DIGEST_BYTES = 32
+_PRECISION = "precision"
 _PART_WORDS = 1 << 24  # 128 MiB in one message
 
 
@@ -96,13 +98,14 @@ def open_vault(
 ) -> OwnerVault:
     """Encode a model for private use, with a fresh mask key from the operating system.
 
-    With ``counts`` users are shown which scores belong to tokens that came before, which a
-    repetition penalty needs.
+    Without a precision, the finest that the model's values leave room for; users and the dealer
+    are told. With ``counts`` users are shown which scores belong to tokens that came before, which
+    a repetition penalty needs.
 
     Guarantee: the key leaves the owner only towards the dealer.
     Cost: 8 bytes of memory per weight on a CPU.
     """
-    ring = encode_model(model, precision or Precision())
+    ring = encode_model(model, precision or fit_precision(model))
     return OwnerVault(
         ring=ring,
         key=Prg.from_os().bytes(KEY_BYTES),
@@ -117,6 +120,25 @@ class MaskedWeights:
 
     fingerprint: bytes
     weights: Weights
+
+
+def publish_precision(session: Session, precision: Precision) -> None:
+    """Tell everyone how many bits values have, as the owner. Cost: 72 bytes to each, once."""
+    session.publish(_PRECISION, astuple(precision))
+
+
+def learn_precision(session: Session, owner: str) -> Precision:
+    """Receive how many bits values have.
+
+    Raises:
+        FrameError: no words could be laid out like that.
+    """
+    names = [field.name for field in fields(Precision)]
+    bits = session.learn(owner, _PRECISION, len(names))
+    try:
+        return Precision(**dict(zip(names, bits, strict=True)))
+    except ConfigError as error:
+        raise FrameError(owner, f"announces a precision that cannot be: {error}") from error
 
 
 def agree_on(

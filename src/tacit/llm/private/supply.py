@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tacit.llm.private.client import Client, Memory
+from tacit.llm.private.crew import step_back
 from tacit.llm.private.order import Order
 from tacit.llm.private.parcel import send_parcel
 from tacit.llm.private.prepare import Prepared, Preparing
@@ -51,7 +52,9 @@ class Supply:
         self._preparing = Preparing(
             client.plan, client.masked.weights, prg=Prg(memory.key), cached=memory.cached
         )
-        self._prepare = ThreadPoolExecutor(1, thread_name_prefix=f"tacit-prepare-{index}")
+        self._prepare = ThreadPoolExecutor(
+            1, thread_name_prefix=f"tacit-prepare-{index}", initializer=step_back
+        )
         self._arrive = ThreadPoolExecutor(1, thread_name_prefix=f"tacit-arrive-{index}")
         self._orders: Iterator[Order] = iter(())
         self._out: deque[tuple[Future[Prepared], Future[Tensor]]] = deque()

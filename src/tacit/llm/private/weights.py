@@ -69,7 +69,7 @@ def encode_model(model: LanguageModel, precision: Precision) -> RingModel:
     plan = Blueprint(a, precision)
     words, biases = {}, {}
     for matrix in matrices(a):
-        weight, bias, bits = _folded(model, matrix, plan)
+        weight, bias, bits = fold(model, matrix, plan)
         scale = precision.stream if matrix.name == "embed" else precision.weight
         # Rows are outputs here: one row is multiplied at a time, along contiguous memory.
         words[matrix.name] = ring.encode(weight, frac_bits=scale).t()
@@ -130,7 +130,7 @@ def draw_masks(a: Architecture, key: bytes) -> Iterator[tuple[str, Tensor]]:
         yield matrix.name, prg.fork(f"weights {matrix.name}").words(matrix.shape)
 
 
-def _folded(
+def fold(
     model: LanguageModel, matrix: Matrix, plan: Blueprint
 ) -> tuple[Tensor, Tensor | None, int]:
     """Return weight (out, in) in double precision, the constant behind it, and its bits."""

@@ -6,7 +6,7 @@ import torch
 from private_llm import FAMILIES, answering, best, plainly, speak, tiny
 from tacit.errors import ConfigError, DataError, RangeError
 from tacit.llm import Cache, next_logits
-from tacit.llm.private import Ahead, Conversation, Network, open_vault
+from tacit.llm.private import Ahead, Conversation, Network, Precision, open_vault
 
 PROMPT = [1, 5, 7, 9, 3]
 
@@ -233,7 +233,7 @@ def test_a_model_whose_values_leave_the_ring_is_refused_by_name():
     model = tiny("llama")
     model.weights["layers.0.q.weight"].mul_(3e4)
     with pytest.raises(RangeError, match=r"wire 0\.project\.q"):
-        speak(model, answering(PROMPT, 2))
+        speak(model, answering(PROMPT, 2), precision=Precision())
 
 
 def test_ordering_nothing_ahead_is_refused():

@@ -1,5 +1,9 @@
 """The small parts: words of few bytes, tapes, orders, precisions, tables, folded weights."""
 
+import os
+import sys
+import threading
+
 import pytest
 import torch
 from hypothesis import given
@@ -23,6 +27,7 @@ from tacit.llm.private import (
     serve_owner,
 )
 from tacit.llm.private.blueprint import Blueprint
+from tacit.llm.private.crew import step_back
 from tacit.llm.private.exchange import Exchange, Reveal
 from tacit.llm.private.masks import drop_bits
 from tacit.llm.private.narrow import Item, join, pack, split, sum_bytes, unpack
@@ -120,7 +125,6 @@ def test_orders_within_rows_put_what_exists_first():
         ({"weight": 3}, "weight must be between 4 and 32"),
         ({"weight": 24}, "raw wires would have"),
         ({"activation": 12, "weight": 16, "skip": 30}, "skip must not be above 28"),
-        ({"reach": 11}, "reach must be at least span, which is 12 bits, got 11"),
     ],
 )
 def test_bits_that_do_not_fit_are_refused(bits, message):
@@ -276,3 +280,19 @@ def test_parties_with_other_precisions_do_not_begin():
             },
             MEETING,
         )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has priorities of threads")
+def test_a_thread_that_works_ahead_steps_back_alone():
+    found = []
+
+    def work():
+        step_back()
+        found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+
+    before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == before
+    assert found == [min(19, before + 5)]

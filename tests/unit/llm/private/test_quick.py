@@ -89,6 +89,48 @@ def test_attention_is_word_for_word_what_heads_compute(groups, size, dim, keys):
     assert torch.equal(out.view(1, count, dim), heads.mix(weights.view(1, count, keys), cached))
 
 
+@pytest.mark.parametrize("nbytes", [4, 6])
+@pytest.mark.parametrize(("groups", "size", "dim", "keys"), [(4, 1, 16, 37), (2, 3, 24, 70)])
+def test_what_the_user_adds_to_attention_is_word_for_word_what_heads_compute(
+    groups, size, dim, keys, nbytes
+):
+    heads, count, most, drop = Heads(groups, size, dim), groups * size, 128, 16
+    place = torch.tensor([keys - 1], device="cuda")
+    sizes = {"GROUPS": groups, "SIZE": size, "DIM": dim, "WIDE": 32, "NBYTES": nbytes}
+    shelves = [words(keys, groups, dim, seed=seed) for seed in (1, 2)]
+    rows = [words(1, count, dim, seed=seed) for seed in (3, 4)]
+    split, out = words(count * keys, seed=5), octets(count * keys * nbytes)
+    factors = (rows[0], shelves[0], rows[1], shelves[1], split)
+    attention.halves[(count, most // 16)](*factors, out, place, drop, **sizes, BLOCK=16)
+    both = sum(heads.scores(row, shelf) for row, shelf in zip(rows, shelves, strict=True))
+    assert torch.equal(out, pack((both >> drop).view(-1) - split, nbytes))
+    weights, rest = words(count * keys, seed=6), words(count * dim, seed=7)
+    sent, out = pack(words(count * keys, seed=8), nbytes), octets(count * dim * nbytes)
+    factors = (weights, shelves[0], sent, shelves[1], rest)
+    attention.mixed[(count, 1)](*factors, out, place, **sizes, BLOCK=32)
+    weighed = [weights.view(1, count, keys), unpack(sent, nbytes).view(1, count, keys)]
+    both = sum(heads.mix(one, shelf) for one, shelf in zip(weighed, shelves, strict=True))
+    assert torch.equal(out, pack(both.view(-1) - rest, nbytes))
+
+
+@pytest.mark.parametrize("nbytes", [4, 6])
+def test_scores_are_shown_and_weights_taken_back_in_their_order(nbytes):
+    count, keys = 6, 37
+    n, place = count * keys, torch.tensor([keys - 1], device="cuda")
+    own, delta, covered, blind = (words(n, seed=seed) for seed in range(4))
+    order, sent = torch.randperm(n).cuda(), pack(words(n, seed=4), nbytes)
+    sizes = {"HEADS": count, "NBYTES": nbytes, "BLOCK": kernels.BLOCK}
+    out = octets(n * nbytes)
+    attention.reshow[blocks(n)](own, sent, order, delta, out, place, **sizes)
+    assert torch.equal(out, pack((own + unpack(sent, nbytes))[order] + delta, nbytes))
+    kept = torch.zeros_like(own)
+    attention.reweigh[blocks(n)](sent, covered, order, blind, kept, out, place, **sizes)
+    back = torch.empty_like(own)
+    back[order] = unpack(sent, nbytes) + covered
+    assert torch.equal(kept, back)
+    assert torch.equal(out, pack(back + blind, nbytes))
+
+
 def talk_of(ids, limit, scores):
     def choose(row):
         scores.append(row.sort().values)
