@@ -75,15 +75,19 @@ def make_gisette(count: int) -> tuple[Tensor, Tensor]:
     return rows, labels.reshape(-1, 1)
 
 
-def models(*, epochs: int | None, rows: int, quick: bool) -> dict[str, Case]:
+def models(
+    *, epochs: int | None, rows: int, quick: bool, test_rows: int | None = None
+) -> dict[str, Case]:
     """Return the trainings of the table in the clear, by name, the longest first.
 
     Args:
         epochs: passes over the data; None for as many as each model needs.
-        rows: of MNIST, one in seven of them to measure with.
+        rows: of MNIST.
         quick: few rows, to see that it works.
+        test_rows: how many rows of MNIST to measure with; one in seven if not given.
     """
     count = 1500 if quick else rows
+    test = test_rows or count // 7
     one = Shape(
         layers=("dense 128", "relu", "dense 10"),
         inputs=(784,),
@@ -98,19 +102,20 @@ def models(*, epochs: int | None, rows: int, quick: bool) -> dict[str, Case]:
     )
     two = replace(one, layers=("dense 128", "relu", "dense 32", "sigmoid", "dense 10"))
     lenet = replace(one, layers=LENET, inputs=(1, 28, 28), cap=256.0, optimiser="adam", rate=0.002)
+    # An epoch of LeNet takes minutes, so it has one, within which its rate falls.
+    lenet = replace(lenet, schedule="linear", epochs=epochs or 1)
     binary = replace(one, layers=("dense 1",), inputs=(5000,), loss="logistic", batch=64)
     binary = replace(binary, optimiser="sgd", rate=0.02, schedule="constant", epochs=epochs or 5)
     binary = replace(binary, look_every=5 if quick else 31)
     shapes = {
-        # A look at many images takes long and much memory, so there are fewer of them.
-        "LeNet": (lenet, "mnist", count, min(2500, count // 7)),
-        "784-128-32-10": (two, "mnist", count, count // 7),
-        "784-128-10": (one, "mnist", count, count // 7),
+        "LeNet": (lenet, "mnist", count, test),
+        "784-128-32-10": (two, "mnist", count, test),
+        "784-128-10": (one, "mnist", count, test),
         "Gisette-like": (binary, "gisette", 700 if quick else 7000, 100 if quick else 1000),
     }
     return {
-        name: Case(model=name, shape=shape, data=Data(data, size, shape.inputs), test_rows=test)
-        for name, (shape, data, size, test) in shapes.items()
+        name: Case(model=name, shape=shape, data=Data(data, size, shape.inputs), test_rows=kept)
+        for name, (shape, data, size, kept) in shapes.items()
     }
 
 

@@ -214,7 +214,15 @@ def _random_halves(task: TrainTask, *, is_first: bool) -> dict[str, Share]:
         "x": (x, task.feature_bound),
         "y": (y, 1.0),
     }
-    halves = {}
+    dials = task.optimiser.dial_bounds()
+    halves = {
+        # Public numbers: each party has them whole.
+        name: Share(
+            ring.encode(torch.tensor(1.0), frac_bits=task.frac_bits),
+            Spec.of(shape=(), frac_bits=task.frac_bits, bound=bound),
+        )
+        for name, bound in dials.items()
+    }
     for name, (value, bound) in values.items():
         words = ring.encode(value.double(), frac_bits=task.frac_bits)
         mask = prg.words(tuple(words.shape))

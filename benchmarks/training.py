@@ -90,7 +90,14 @@ def measure_accuracy(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def _cases(asked: argparse.Namespace) -> list[Case]:
     """List the trainings asked for; those of the first seed come first."""
-    chosen = models(epochs=asked.epochs, rows=asked.rows, quick=asked.quick)
+    chosen = models(
+        epochs=asked.epochs, rows=asked.rows, quick=asked.quick, test_rows=asked.test_rows
+    )
+    if asked.look_every is not None:
+        chosen = {
+            name: replace(case, shape=replace(case.shape, look_every=asked.look_every))
+            for name, case in chosen.items()
+        }
     return [
         replace(case, shape=replace(case.shape, seed=seed), protocol=protocol)
         for seed in asked.seeds
@@ -123,7 +130,7 @@ def _beside(case: Case, private: Row, plain: Row) -> dict[str, Any]:
 
 def measure_steps(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Time single steps and inferences over slow links."""
-    steps = 4 if asked.quick else 20
+    steps = 4 if asked.quick else asked.repeats
     for (model, what, batch), (seconds, megabytes) in SEED.items():
         if asked.models and model not in asked.models:
             continue
@@ -224,6 +231,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--models", nargs="+", help="of parts steps and accuracy; all by default")
     parser.add_argument("--epochs", type=int, help="of part accuracy; by model if not given")
     parser.add_argument("--rows", type=int, default=70_000, help="of MNIST")
+    parser.add_argument("--test-rows", type=int, help="of MNIST, to measure with")
+    parser.add_argument("--look-every", type=int, help="steps between looks; by model if not given")
+    parser.add_argument("--repeats", type=int, default=20, help="of part steps")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="of part accuracy")
     parser.add_argument("--jobs", type=int, default=1, help="trainings at a time, 3 cores each")
     parser.add_argument("--threads", type=int, default=1, help="of each process of a training")

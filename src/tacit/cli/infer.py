@@ -8,13 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tacit import ring
 from tacit.cli import folder
 from tacit.cli.infer_job import InferJob
 from tacit.cli.kind import Part, Place
 from tacit.errors import ConfigError, DataError
 from tacit.learn import Dataset, load_dataset, load_file
-from tacit.learn.private import secure
+from tacit.learn.private import Answer, secure
 from tacit.learn.private.summary import wilson
+from tacit.learn.service import answer_once, load_half
 from tacit.learn.training import parse_layers
 from tacit.party import Session
 from tacit.result import Metric, Result
@@ -26,7 +28,9 @@ def check_inputs(job: InferJob, parties: Sequence[str]) -> None:
         if job.data.set is None and job.data.file is None:
             raise ConfigError("data: wanted 'set' or 'file', got neither")
         _check_file(job.data.file, "data.file")
-    if job.model.owner in parties:
+    if job.is_shared:
+        _check_halves(job, [name for name in job.holders if name in parties])
+    elif job.model.owner in parties:
         if job.model.file is None:
             raise ConfigError(f"model.file: missing; {job.model.owner!r} owns the model")
         _check_file(job.model.file, "model.file")
@@ -35,10 +39,37 @@ def check_inputs(job: InferJob, parties: Sequence[str]) -> None:
 def take_part(session: Session, job: InferJob, place: Place) -> Part:
     """Do one party's part."""
     x, labels = None, None
-    module = _network(job)
     with session.progress.stage("load"):
         if session.me == job.data.owner:
             x, labels = load_rows(job, place.search)
+    answer = _ask_shared(session, job, x) if job.is_shared else _ask_owner(session, job, x)
+    values = answer.values
+    files = {} if values is None else {folder.PREDICTIONS: _table(values, labels)}
+    result = replace(
+        answer.result,
+        kind="infer",
+        name=job.job.name,
+        launched=place.launched,
+        utility=() if values is None else _measure(values, labels),
+    )
+    return Part(result=result, files=files)
+
+
+def _ask_shared(session: Session, job: InferJob, x: Tensor | None) -> Answer:
+    """Ask a network of which two parties hold a half each."""
+    half = None
+    if session.me in job.holders:
+        half = load_half(job.model.halves[session.me], frac_bits=job.ring.frac_bits)
+    answer = answer_once(session, job.shared_task(), client=job.data.owner, half=half, x=x)
+    if answer.values is None or job.protocol.reveal == "output":
+        return answer
+    return replace(answer, values=answer.values[:, 0].round())
+
+
+def _ask_owner(session: Session, job: InferJob, x: Tensor | None) -> Answer:
+    """Ask a network that one party owns."""
+    module = _network(job)
+    with session.progress.stage("load"):
         if session.me == job.model.owner:
             load_weights(module, job)
     private = secure(
@@ -50,16 +81,7 @@ def take_part(session: Session, job: InferJob, place: Place) -> Part:
         input_bound=job.data.bound,
         cap=job.model.cap,
     )
-    answer = private.join(session, x)
-    files = {} if answer.values is None else {folder.PREDICTIONS: _table(answer.values, labels)}
-    result = replace(
-        answer.result,
-        kind="infer",
-        name=job.job.name,
-        launched=place.launched,
-        utility=() if answer.values is None else _measure(answer.values, labels),
-    )
-    return Part(result=result, files=files)
+    return private.join(session, x)
 
 
 def complete(job: InferJob, result: Result, stage: Path, search: Sequence[Path]) -> Result:
@@ -69,12 +91,15 @@ def complete(job: InferJob, result: Result, stage: Path, search: Sequence[Path])
         return result
     x, labels = load_rows(job, search)
     module = _network(job).double()
-    load_weights(module, job)
+    if job.is_shared:
+        _join_halves(module, job)
+    else:
+        load_weights(module, job)
     with torch.no_grad():
         plain = module.eval()(x)
     lines = answers.read_text(encoding="utf-8").splitlines()[1:]
     private = torch.tensor([float(line.split(",")[1]) for line in lines], dtype=torch.float64)
-    classes = plain.argmax(dim=-1).double()
+    classes = _classes(plain).double()
     reference = None
     if labels is not None:
         reference = float((classes == torch.from_numpy(labels)).double().mean())
@@ -120,6 +145,30 @@ def load_weights(module: nn.Module, job: InferJob) -> None:
         ) from error
 
 
+def _join_halves(module: nn.Module, job: InferJob) -> None:
+    """Put both halves together, as only whoever tries a job with all files can."""
+    frac_bits = job.ring.frac_bits
+    first, second = (load_half(job.model.halves[name], frac_bits=frac_bits) for name in job.holders)
+    weights = {
+        name.replace("/", "."): ring.decode(first[name] + second[name], frac_bits=frac_bits)
+        for name in first
+    }
+    module.load_state_dict(weights)
+
+
+def _check_halves(job: InferJob, holders: Sequence[str]) -> None:
+    for name in holders:
+        path = job.model.halves.get(name)
+        if path is None:
+            raise ConfigError(f"model.halves.{name}: missing; wanted the file with its half")
+        _check_file(path, f"model.halves.{name}")
+
+
+def _classes(scores: Tensor) -> Tensor:
+    """Give the class of every row of scores; one score says yes or no."""
+    return (scores[:, 0] >= 0).long() if scores.shape[1] == 1 else scores.argmax(dim=-1)
+
+
 def _network(job: InferJob) -> nn.Module:
     return parse_layers(job.model.layers, job.model.inputs, seed=0)
 
@@ -135,7 +184,7 @@ def _dataset(job: InferJob, search: Sequence[Path]) -> Dataset:
 def _table(values: Tensor, labels: "np.ndarray | None") -> str:
     """Write a line per row: its class, its scores if they were opened, its label if known."""
     scores = values if values.dim() > 1 else None
-    classes = values if scores is None else scores.argmax(dim=-1)
+    classes = values if scores is None else _classes(scores)
     heads = ["row", "class"]
     columns = [
         [str(row) for row in range(1, len(classes) + 1)],
@@ -153,7 +202,7 @@ def _table(values: Tensor, labels: "np.ndarray | None") -> str:
 def _measure(values: Tensor, labels: "np.ndarray | None") -> tuple[Metric, ...]:
     if labels is None:
         return ()
-    classes = values if values.dim() == 1 else values.argmax(dim=-1)
+    classes = values if values.dim() == 1 else _classes(values)
     right, count = int((classes == torch.from_numpy(labels)).sum()), len(labels)
     low, high = wilson(right, count)
     value = right / count

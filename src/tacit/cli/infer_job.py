@@ -1,6 +1,6 @@
-"""The job file of kind "infer": one party's rows, another party's network, answers come out."""
+"""The job file of kind "infer": one party's rows, a network of another or of nobody, answers."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -17,7 +17,9 @@ from tacit.cli.config import (
 from tacit.cli.predict_job import RingTable
 from tacit.cli.toml import Problem, RefusedError
 from tacit.learn.private import Crew
-from tacit.mpc import find_protocol
+from tacit.learn.service import ServiceTask
+from tacit.learn.training import make_model, parse_layers
+from tacit.mpc import Roles, find_protocol
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,13 +52,20 @@ class InferModel:
     """[model]: whose network; its layers are public, its weights are not.
 
     ``file`` holds arrays named as `tacit run` writes them after a training, e.g. ``0/weight``.
+    Without an owner the network is shared: ``halves`` name the files that a training left with
+    the two parties of ``protocol.compute``, and ``bound`` is that of the training.
     """
 
-    owner: str
     layers: tuple[str, ...]
     inputs: tuple[int, ...]
+    owner: str | None = None
     file: Path | None = field(default=None, metadata=LOCAL)
+    halves: Mapping[str, Path] = field(default_factory=dict, metadata=LOCAL)
+    bound: float = 4.0
     cap: float | None = None
+
+    def __post_init__(self) -> None:
+        check_bound(self.bound)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,10 +74,14 @@ class InferProtection:
 
     kind: str
     dealer: str
+    compute: tuple[str, ...] | None = None
     reveal: Literal["class", "output"] = "class"
 
     def __post_init__(self) -> None:
         check_protocol(self.kind)
+        if self.compute is not None and len(self.compute) != 2:
+            text = f"wanted the names of two parties, got {list(self.compute)}"
+            raise RefusedError(Problem("compute", text))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,28 +95,83 @@ class InferJob(Job):
 
     def __post_init__(self) -> None:
         problems = [*check_parties(self.parties), *check_references(self.parties, _named(self))]
-        if len(set(_named(self).values())) != 3:
-            text = "wanted another party for each of the three roles"
-            problems.append(Problem("parties", text))
+        problems += _check_shared(self) if self.model.owner is None else _check_owned(self)
         if problems:
             raise RefusedError(*problems)
 
     @property
+    def is_shared(self) -> bool:
+        """Tell whether nobody owns the network: two parties hold halves of it."""
+        return self.model.owner is None
+
+    @property
+    def holders(self) -> tuple[str, ...]:
+        """Return the two parties that hold halves of a shared network; empty if it has an owner."""
+        return self.protocol.compute or ()
+
+    @property
     def crew(self) -> Crew:
         """Return who is who; the owner of the rows is the one who sees permuted values."""
-        return Crew(client=self.data.owner, server=self.model.owner, dealer=self.protocol.dealer)
+        server = self.model.owner or ""  # refused before, where nobody owns the network
+        return Crew(client=self.data.owner, server=server, dealer=self.protocol.dealer)
+
+    def shared_task(self) -> ServiceTask:
+        """Return what is answered from a shared network."""
+        model, (first, second) = self.model, self.holders
+        module = parse_layers(model.layers, model.inputs, seed=0)
+        return ServiceTask(
+            name=self.job.name,
+            roles=Roles(first, second, self.protocol.dealer),
+            protocol=self.protocol.kind,
+            model=make_model(module, model.inputs, cap=model.cap),
+            clients=(self.data.owner,),
+            reveal="class" if self.protocol.reveal == "class" else "score",
+            frac_bits=self.ring.frac_bits,
+            feature_bound=self.data.bound,
+            weight_bound=model.bound,
+        )
 
     def role(self, party: str) -> str:
         """Say in words what a party does."""
         if party == self.protocol.dealer:
             online = find_protocol(self.protocol.kind).helper_is_online
             return "dealer, helper" if online else "dealer"
+        if self.is_shared:
+            holds = party in self.holders
+            parts = ["data owner"] * (party == self.data.owner)
+            return ", ".join([*parts, *["holds a half of the model, computes"] * holds])
         return "data owner, computes" if party == self.data.owner else "model owner, computes"
 
 
 def _named(job: InferJob) -> Mapping[str, str]:
-    return {
-        "data.owner": job.data.owner,
-        "model.owner": job.model.owner,
-        "protocol.dealer": job.protocol.dealer,
-    }
+    named = {"data.owner": job.data.owner, "protocol.dealer": job.protocol.dealer}
+    if job.model.owner is not None:
+        named["model.owner"] = job.model.owner
+    for at, name in enumerate(job.holders):
+        named[f"protocol.compute[{at}]"] = name
+    return named
+
+
+def _check_owned(job: InferJob) -> Iterator[Problem]:
+    if len({job.data.owner, job.model.owner, job.protocol.dealer}) != 3:
+        yield Problem("parties", "wanted another party for each of the three roles")
+    if job.protocol.compute is not None:
+        yield Problem("protocol.compute", "is for a network without an owner; leave it out")
+    if job.model.halves:
+        yield Problem("model.halves", "are of a network without an owner; leave owner or them out")
+
+
+def _check_shared(job: InferJob) -> Iterator[Problem]:
+    computing = job.protocol.compute
+    if computing is None:
+        text = "missing; a network without model.owner wants the two parties that hold its halves"
+        yield Problem("protocol.compute", text)
+        return
+    if len({*computing, job.protocol.dealer}) != 3:
+        yield Problem("protocol", "wanted two parties that compute and another one that deals")
+    if job.data.owner == job.protocol.dealer:
+        yield Problem("data.owner", "the dealer knows the masks and must not own the rows")
+    for name in set(job.model.halves) - set(computing):
+        yield Problem(f"model.halves.{name}", "is not one of the parties of protocol.compute")
+    if job.model.file is not None:
+        yield Problem("model.file", "is of a network with an owner; wanted model.halves")

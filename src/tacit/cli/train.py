@@ -57,6 +57,7 @@ def take_part(session: Session, job: TrainJob, place: Place) -> Part:
     if job.data.split == "columns" and mine is not None:
         common = align_rows(session, tuple(job.data.owners), mine.ids)
         mine = mine.take(common)
+        mine.check_columns(session.me)
     with session.progress.stage("plan"):
         task = job.task(_exchange_holdings(session, job, mine))
     state = _state_folder(session, job, place, mine)
@@ -123,10 +124,8 @@ def _holding(job: TrainJob, owner: str, rows: Rows) -> Holding:
 def _align_in_the_clear(rows: Mapping[str, Rows]) -> dict[str, Rows]:
     """Order the common rows alike, for the comparison on one machine."""
     common = sorted(set.intersection(*(set(one.ids) for one in rows.values())))
-    return {
-        name: one.take([{row: at for at, row in enumerate(one.ids)}[row] for row in common])
-        for name, one in rows.items()
-    }
+    places = {name: {row: at for at, row in enumerate(one.ids)} for name, one in rows.items()}
+    return {name: one.take([places[name][row] for row in common]) for name, one in rows.items()}
 
 
 def _state_folder(

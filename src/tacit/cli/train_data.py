@@ -13,22 +13,44 @@ from tacit.cli.train_job import OwnerTable, TrainJob
 from tacit.errors import DataError
 from tacit.learn import Dataset, load_dataset, load_file
 
+_LARGEST_ID = 1 << 53
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Rows:
-    """One owner's rows: features, labels if it has them, and ids to match rows by."""
+    """One owner's rows: features, labels if it has them, and ids to match rows by.
+
+    ``columns`` names the features of an owner's own file; empty for public sets.
+    """
 
     features: Tensor
     labels: Tensor | None
     ids: tuple[str, ...]
+    columns: tuple[str, ...] = ()
 
     def take(self, chosen: Sequence[int]) -> "Rows":
         """Keep some rows, in the order given."""
         at = torch.tensor(list(chosen), dtype=torch.int64)
         labels = None if self.labels is None else self.labels[at]
-        return Rows(
-            features=self.features[at], labels=labels, ids=tuple(self.ids[one] for one in chosen)
-        )
+        ids = tuple(self.ids[one] for one in chosen)
+        return Rows(features=self.features[at], labels=labels, ids=ids, columns=self.columns)
+
+    def check_columns(self, owner: str) -> None:
+        """Refuse columns of an owner's own that say nothing about its rows.
+
+        Public sets are let pass: pictures have pixels that are always black.
+
+        Raises:
+            DataError: a column has one value only.
+        """
+        flat = self.features.reshape(len(self.features), -1)
+        is_constant = (flat.amax(dim=0) == flat.amin(dim=0)).tolist()
+        named = [name for name, is_one in zip(self.columns, is_constant, strict=False) if is_one]
+        if named:
+            raise DataError(
+                f"{', '.join(map(repr, named))} of {owner!r} are constant over {len(flat)} rows: "
+                "nothing can be learned from them; leave these columns out"
+            )
 
     def digest(self) -> bytes:
         """Hash what is in the rows."""
@@ -47,9 +69,9 @@ def load_rows(job: TrainJob, owner: str, search: Sequence[Path]) -> Rows:
     table = job.data.owners[owner]
     dataset = _load(table, owner, search)
     features, labels, ids = dataset.scaled(), dataset.labels, _ids(dataset, table)
+    names = tuple(name for name in dataset.feature_names if name != table.id)
     if table.id is not None:
-        keep = [at for at, name in enumerate(dataset.feature_names) if name != table.id]
-        features = features[:, keep]
+        features = features[:, [dataset.feature_names.index(name) for name in names]]
     if table.rows is not None:
         stretch = slice(*table.rows)
         features, labels, ids = features[stretch], labels[stretch], ids[stretch]
@@ -58,14 +80,18 @@ def load_rows(job: TrainJob, owner: str, search: Sequence[Path]) -> Rows:
     elif features.ndim > 2:
         features = features.reshape(len(features), -1)
     if table.columns is not None:
-        features = features[:, slice(*table.columns)]
+        features, names = features[:, slice(*table.columns)], names[slice(*table.columns)]
     _check(features, owner)
     wants_labels = job.data.labels in (None, owner)
-    return Rows(
+    rows = Rows(
         features=torch.from_numpy(np.ascontiguousarray(features)),
         labels=_one_hot(job, owner, dataset, labels) if wants_labels else None,
         ids=ids,
+        columns=() if table.file is None else names,
     )
+    if job.data.split == "columns":
+        rows.check_columns(owner)
+    return rows
 
 
 def _load(table: OwnerTable, owner: str, search: Sequence[Path]) -> Dataset:
@@ -86,6 +112,10 @@ def _ids(dataset: Dataset, table: OwnerTable) -> tuple[str, ...]:
             f"{', '.join(dataset.feature_names)}"
         )
     column = dataset.features[:, dataset.feature_names.index(table.id)]
+    if not (np.abs(column) < _LARGEST_ID).all():
+        raise DataError(
+            f"{dataset.name}: wanted ids below {_LARGEST_ID}: larger ones are not exact"
+        )
     return tuple(f"{value:.17g}" for value in column)
 
 

@@ -94,7 +94,7 @@ class TrainingTable:
     epochs: int = 1
     batch: int = 128
     rate: float = 0.1
-    schedule: Literal["constant", "cosine", "halving"] = "constant"
+    schedule: Literal["constant", "cosine", "halving", "linear"] = "constant"
     optimiser: Literal["sgd", "momentum", "adam"] = "sgd"
     momentum: float = 0.9
     decay: float = 0.99

@@ -6,6 +6,7 @@ place, before anything is run.
 """
 
 import inspect
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -21,6 +22,13 @@ from tacit.nn.running import Constant, Running, is_tensor, row_gain
 from tacit.nn.table import LAYERS, check_options
 
 T = TypeVar("T")
+
+
+TRACING = threading.RLock()
+"""Held while a module is traced: torch changes what it is to call a module, in all threads.
+
+Whoever calls modules in a thread, while others may trace theirs, holds it, too.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +121,8 @@ def _single(module: nn.Module) -> fx.Graph:
 
 def _traced(module: nn.Module) -> fx.Graph:
     try:
-        return fx.Tracer().trace(module)
+        with TRACING:
+            return fx.Tracer().trace(module)
     except (fx.proxy.TraceError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise InputError(
             f"cannot trace {type(module).__name__}: {error}; a private model must do the same "

@@ -148,7 +148,7 @@ def train_to(
     for action in actions(task):
         if action.is_look or action.step > max(steps):
             continue
-        x, y, rate = rows[action.rows], labels[action.rows], task.rate_at(action.epoch)
+        x, y, rate = rows[action.rows], labels[action.rows], task.rate_at(action.step)
         ops = PlainStepOps(task.optimiser.dials(action.step))
         weights, state = train_step(ops, task, weights, state, x, y, rate=rate)
         if action.step in steps:

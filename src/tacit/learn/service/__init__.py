@@ -1,6 +1,7 @@
 """Prediction services: two servers with a half of a model each answer many clients."""
 
 from tacit.learn.service.client import PredictionClient, connected
+from tacit.learn.service.once import answer_once
 from tacit.learn.service.reception import Reception
 from tacit.learn.service.server import PredictionServer, Tally, deal_predictions
 from tacit.learn.service.task import SIZES, ServiceTask, load_half
@@ -12,6 +13,7 @@ __all__ = [
     "Reception",
     "ServiceTask",
     "Tally",
+    "answer_once",
     "connected",
     "deal_predictions",
     "load_half",

@@ -77,10 +77,10 @@ class PredictionServer:
         self._session.agree("service", self._task.digest())
         # Masks of another service of this session must not come again.
         self._number = self._session.begin_run()
+        self._plans.fill(first_run=self._number + 1)
+        self._session.agree("plans", self._plans.digest())
         self._run(0, self._task.hold, {})
         self.tally.runs[0] = (self._plans.get(0), 1)
-        self._plans.fill()
-        self._session.agree("plans", self._plans.digest())
         try:
             if self._is_first:
                 self._lead(stop)
@@ -202,10 +202,9 @@ def deal_predictions(session: Session, task: ServiceTask) -> Tally:
     """Deal and help as the third party, until the first server ends the service."""
     plans, tally = _Plans(task), Tally()
     session.agree("service", task.digest())
-    session.begin_run()
-    serve(session, plans.get(0), inputs={}, shelf=plans.shelf, is_agreed=True)
-    plans.fill()
+    plans.fill(first_run=session.begin_run() + 1)
     session.agree("plans", plans.digest())
+    serve(session, plans.get(0), inputs={}, shelf=plans.shelf, is_agreed=True)
     tally.runs[0] = (plans.get(0), 1)
     while True:
         rows = _hear_number(session, task.roles.first)
@@ -228,9 +227,15 @@ class _Plans:
         self.shelf = Shelf()
         self._made = {0: task.plan(0, self.shelf)}
 
-    def fill(self) -> None:
-        """Plan batches, once the weights are held."""
-        self._made |= {size: self._task.plan(size, self.shelf) for size in self._task.sizes}
+    def fill(self, *, first_run: int) -> None:
+        """Plan batches as they will be once the weights are held, which is the run of this number.
+
+        So everything is planned, and can be agreed upon, before anything is opened. A run of
+        another number would leave other masks on the shelf, and the first batch would stop.
+        """
+        foreseen = Shelf()
+        foreseen.keep(first_run, self._made[0].shelved, {}, {})
+        self._made |= {size: self._task.plan(size, foreseen) for size in self._task.sizes}
 
     def get(self, rows: int) -> Plan:
         """Return the plan of a batch."""

@@ -91,14 +91,22 @@ class ServiceTask:
 
     def answer(self, ops: ProtocolOps[V], *, rows: int) -> V:
         """Answer a batch; the result stays shared."""
+        # The weights are taken up first, as they are in the run that holds them.
         weights = self.hold(ops)
         x = ops.resume("x", shape=(rows, *self.model.inputs), bound=self.feature_bound)
+        return self._reply(ops, weights, x)
+
+    def reply(self, ops: ProtocolOps[V], x: V) -> V:
+        """Answer rows that are there already; the result stays shared."""
+        return self._reply(ops, self.hold(ops), x)
+
+    def _reply(self, ops: ProtocolOps[V], weights: Mapping[str, V], x: V) -> V:
         scores = ops.settle(self.model(ops, weights, x))
         if self.reveal == "score":
             return scores
         if self.model.outputs == 1:
             return ops.settle(ops.indicate(scores))
-        return ops.reshape(ops.settle(ops.argmax(scores, dim=-1)), (rows, 1))
+        return ops.reshape(ops.settle(ops.argmax(scores, dim=-1)), (-1, 1))
 
     def digest(self) -> bytes:
         """Hash what a client must know to ask and to read the answer."""

@@ -26,7 +26,6 @@ class Action:
     """One run: a step on some rows, or a look at how it goes."""
 
     step: int
-    epoch: int
     rows: np.ndarray
     is_look: bool
 
@@ -100,9 +99,9 @@ def actions(task: TrainTask) -> Iterator[Action]:
     for epoch in range(task.epochs):
         for chosen in task.batches(epoch):
             step += 1
-            yield Action(step, epoch, chosen, is_look=False)
+            yield Action(step, chosen, is_look=False)
             if step % task.watch_every == 0 or step == total:
-                yield Action(step, epoch, test, is_look=True)
+                yield Action(step, test, is_look=True)
 
 
 def _walk(
@@ -224,7 +223,8 @@ class _Plans:
 
     def digest(self) -> bytes:
         """Return a hash of every plan that will be run."""
-        rates = dict.fromkeys(self.task.rate_at(epoch) for epoch in range(self.task.epochs))
+        steps = range(1, self.task.epochs * self.task.steps_per_epoch + 1)
+        rates = dict.fromkeys(self.task.rate_at(step) for step in steps)
         plans = [self.get(name, counted=False) for name in ("share", "watch")]
         plans += [self.get("step", rate=rate, counted=False) for rate in rates]
         if self.task.give_to:
@@ -286,7 +286,7 @@ class _Worker:
 
     def step(self, action: Action) -> None:
         """Take one step."""
-        rate = self._task.rate_at(action.epoch)
+        rate = self._task.rate_at(action.step)
         plan = self._plans.get("step", rate=rate)
         if not self.is_computing:
             serve(self._session, plan, inputs={}, is_agreed=True)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from tacit.errors import ConfigError
 from tacit.learn.training.residual import Residual, groups_of
 from tacit.nn import Imported, Ops, import_module
+from tacit.nn.imported import TRACING
 
 T = TypeVar("T")
 
@@ -25,11 +26,15 @@ _ACTIVATIONS: Mapping[str, Callable[[], nn.Module]] = {
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Model:
-    """A model to train: what it computes, and public initial weights."""
+    """A model to train: what it computes, and public initial weights.
+
+    ``widest`` is how many numbers its widest layer makes of one row.
+    """
 
     imported: Imported
     inputs: tuple[int, ...]
     outputs: int
+    widest: int
     initial: Mapping[str, Tensor]
 
     def __call__(self, ops: Ops[T], weights: Mapping[str, T], x: T) -> T:
@@ -50,13 +55,33 @@ def make_model(module: nn.Module, inputs: tuple[int, ...], *, cap: float | None 
     """
     # How large products can be follows from the weights, which will not stay as they are.
     imported = replace(import_module(module), gains={}, cap=cap)
-    with torch.no_grad():
-        outputs = module.eval()(torch.zeros(2, *inputs)).shape
+    outputs, widest = _sizes(module, inputs)
     if len(outputs) != 2:
-        raise ConfigError(f"wanted a model with one row of scores per input, got {tuple(outputs)}")
+        raise ConfigError(f"wanted a model with one row of scores per input, got {outputs}")
     return Model(
-        imported=imported, inputs=inputs, outputs=outputs[1], initial=dict(imported.weights)
+        imported=imported,
+        inputs=inputs,
+        outputs=outputs[1],
+        widest=widest,
+        initial=dict(imported.weights),
     )
+
+
+def _sizes(module: nn.Module, inputs: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
+    """Return the shape that two rows come out with, and the most numbers in between per row."""
+    rows = torch.zeros(2, *inputs)
+    widths = [rows.numel() // 2]
+
+    def note(layer: nn.Module, given: object, out: object) -> None:
+        if isinstance(out, Tensor):
+            widths.append(out.numel() // 2)
+
+    with TRACING, torch.no_grad():
+        hooks = [layer.register_forward_hook(note) for layer in module.modules()]
+        out = module.eval()(rows)
+        for hook in hooks:
+            hook.remove()
+    return tuple(out.shape), max(widths)
 
 
 def parse_layers(layers: Sequence[str], inputs: tuple[int, ...], *, seed: int) -> nn.Sequential:
@@ -72,7 +97,7 @@ def parse_layers(layers: Sequence[str], inputs: tuple[int, ...], *, seed: int) -
     Raises:
         ConfigError: a word is unknown, or sizes do not fit.
     """
-    with torch.random.fork_rng(devices=[]):
+    with TRACING, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         built: list[nn.Module] = []
         shape = inputs

@@ -20,6 +20,6 @@ def train_plain(task: TrainTask, rows: Tensor, labels: Tensor) -> list[tuple[int
             loss, right = measure(ops, task, task.model(ops, weights, x), y)
             shown.append((action.step, float(loss), float(right) / task.test_rows))
         else:
-            rate = task.rate_at(action.epoch)
+            rate = task.rate_at(action.step)
             weights, state = train_step(ops, task, weights, state, x, y, rate=rate)
     return shown

@@ -6,6 +6,7 @@ Each is a function of ops. Values stay shared between runs; a run takes its halv
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial, reduce
+from itertools import pairwise
 from math import prod
 from typing import TypeVar
 
@@ -24,6 +25,8 @@ Values = dict[str, V]
 LARGEST_SCORE = 64.0
 """Where scores saturate when a loss is shown."""
 DECLARED = "declared in the job"
+LOOK_ELEMENTS = 1 << 23
+"""A look is taken at so many rows at a time that no layer makes more numbers of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +72,17 @@ class Programs:
         task = self.task
         weights = self._weights(ops)
         x, y = self._batch(ops, task.test_rows)
-        scores = task.model(ops, weights, x)
-        loss, right = measure(ops, task, scores, y)
+        losses, rights = [], []
+        # Comparisons of a wide layer take a hundred bytes per number, in memory and in a message.
+        stretches = _stretches(task.test_rows, max(1, LOOK_ELEMENTS // task.model.widest))
+        for some in stretches:
+            rows, labels = x, y
+            if len(stretches) > 1:
+                rows, labels = (ops.take(value, some, dim=0) for value in (x, y))
+            loss, right = measure(ops, task, task.model(ops, weights, rows), labels)
+            losses.append(ops.scale(loss, len(some) / task.test_rows))
+            rights.append(right)
+        loss, right = (reduce(ops.add, parts) for parts in (losses, rights))
         any_large = self._alarm(ops)
         show, computing = partial(ops.open, to=task.show_to, why=DECLARED), task.roles.computing
         return (
@@ -226,6 +238,13 @@ def _error(ops: StepOps[V], task: TrainTask, scores: V, y: V) -> V:
         factor = ops.sum(ops.weigh(y, torch.tensor(task.class_weights)), dim=-1)
         factor = ops.reshape(factor, (*ops.shape(factor), 1))
     return ops.mul(ops.settle(error), ops.settle(factor))
+
+
+def _stretches(count: int, most: int) -> list[range]:
+    """Cut so many rows into stretches of at most ``most``, as even as can be."""
+    pieces = -(-count // most)
+    edges = [count * piece // pieces for piece in range(pieces + 1)]
+    return [range(first, end) for first, end in pairwise(edges)]
 
 
 def _joined(ops: ProtocolOps[V], parts: list[V], dim: int) -> V:

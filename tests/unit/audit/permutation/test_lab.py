@@ -1,5 +1,7 @@
 """What the lab records is what the protocol shows, and its attacks find what they should."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from sklearn.datasets import load_digits
@@ -82,15 +84,16 @@ def test_nothing_is_recorded_of_a_sealed_run_but_words(digits):
 
 
 def test_a_viewer_with_the_weights_recognises_every_row_and_without_them_none(digits):
-    findings = study(make_subject(digits), SETTINGS)
+    findings = study(make_subject(digits), replace(SETTINGS, runs=40))
     for one in findings.recognitions:
         if one.knows == "the weights":
             assert one.hits == one.trials
         else:
             assert one.hits <= 0.4 * one.trials
-    assert findings.repeats == (12, 12)
+    assert findings.repeats == (40, 40)
     by_what = {one.what: one.value for one in findings.correlations if one.step == 0}
     assert by_what["hidden values in order (nobody sees them)"] > 0.6
+    # Over orders of 40 rows the mean is 0.04 and the deviation 0.04; over 12 rows it is 0.14.
     assert by_what["first layer as carol sees it"] < 0.3
     assert {one.what for one in findings.retrievals} >= {"hidden values in order", "chance"}
     assert any("public" in text for text in claims(findings)[0].assumptions)

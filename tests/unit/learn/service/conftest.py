@@ -56,7 +56,7 @@ class Service:
         return scores.argmax(-1).double()
 
 
-def halves_of(weights, frac_bits):
+def _halves_of(weights, frac_bits):
     prg = ring.Prg(b"k" * 16)
     first, second = {}, {}
     for name, value in weights.items():
@@ -64,6 +64,11 @@ def halves_of(weights, frac_bits):
         first[name] = prg.words(tuple(words.shape))
         second[name] = words - first[name]
     return {ROLES.first: first, ROLES.second: second}
+
+
+@pytest.fixture
+def halves_of():
+    return _halves_of
 
 
 @pytest.fixture
@@ -81,7 +86,7 @@ def serving():
     @contextmanager
     def start(task, **how):
         weights = {name: value.double() for name, value in task.model.initial.items()}
-        halves = halves_of(weights, task.frac_bits)
+        halves = _halves_of(weights, task.frac_bits)
         stop, ready = threading.Event(), threading.Barrier(3)
         service, ends = Service(task, {}, weights), {}
 

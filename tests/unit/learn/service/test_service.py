@@ -8,13 +8,19 @@ import time
 import pytest
 import torch
 
-from harness import ROLES
+from harness import MEETING, PARTIES, ROLES
 from tacit import ring
 from tacit.errors import DataError, DisagreementError, LinkClosed, RangeError
-from tacit.learn.service import PredictionClient, load_half
+from tacit.learn.service import (
+    PredictionClient,
+    PredictionServer,
+    deal_predictions,
+    load_half,
+)
 from tacit.learn.service.desk import Desk, Ticket
 from tacit.learn.service.order import Order
 from tacit.mpc.additive2.hold import Hold
+from tacit.party import run_threads
 from tacit.transport import Frame, frame_bytes
 
 
@@ -56,6 +62,27 @@ def test_weights_are_opened_under_masks_once_and_not_with_every_question(
     assert opened.pop(0) == shapes
     assert opened
     assert all(not shapes & ones for ones in opened.values())
+
+
+def test_plans_are_agreed_upon_before_weights_are_opened(make_service_task, halves_of):
+    # The bound of weights is in no digest of a client's terms, so plans alone can differ by it.
+    tasks = dict.fromkeys(PARTIES, make_service_task())
+    tasks[ROLES.second] = make_service_task(weight_bound=8.0)
+    meters = {}
+
+    def party(session):
+        meters[session.me] = session.meter
+        task = tasks[session.me]
+        if session.me == ROLES.dealer:
+            return deal_predictions(session, task)
+        half = halves_of(task.model.initial, task.frac_bits)[session.me]
+        return PredictionServer(session, task, half).run(threading.Event())
+
+    with pytest.raises(DisagreementError, match="another plans"):
+        run_threads(dict.fromkeys(PARTIES, party), MEETING)
+    sent = [one for meter in meters.values() for one in meter.traffic()]
+    assert sent
+    assert {one.phase for one in sent} == {"setup"}
 
 
 def _held(step):

@@ -14,7 +14,15 @@ from tacit.errors import (
     InputError,
     RangeError,
 )
-from tacit.learn.training import Holding, Optimiser, StateFolder, optimise, sum_forecasts, train
+from tacit.learn.training import (
+    Holding,
+    Optimiser,
+    StateFolder,
+    optimise,
+    programs,
+    sum_forecasts,
+    train,
+)
 from tacit.learn.training.loop import actions
 from tacit.learn.training.programs import initial_state, measure, train_step
 from tacit.learn.training.verbs import PlainStepOps
@@ -44,7 +52,7 @@ def trained_plain(task, rows, labels):
             loss, right = measure(ops, task, task.model(ops, weights, x), y)
             shown.append((action.step, float(loss), float(right) / task.test_rows))
         else:
-            rate = task.rate_at(action.epoch)
+            rate = task.rate_at(action.step)
             weights, state = train_step(ops, task, weights, state, x, y, rate=rate)
     return weights, shown
 
@@ -122,6 +130,44 @@ def test_a_rate_that_is_applied_to_the_error_takes_the_same_steps(
     for name, value in weights.items():
         torch.testing.assert_close(ahead[name], value)
         torch.testing.assert_close(ends[ROLES.second].weights[name], value, atol=0.01, rtol=0.0)
+
+
+def test_a_linear_rate_falls_within_an_epoch_and_takes_the_steps_it_takes_in_the_clear(
+    make_task, run_training, digits
+):
+    task = make_task(schedule="linear", rate=0.5, epochs=1)
+    rates = [task.rate_at(step) for step in range(1, task.steps_per_epoch + 1)]
+    assert rates[0] == 0.5
+    assert rates == sorted(rates, reverse=True)
+    assert len(set(rates)) == min(10, task.steps_per_epoch)
+    assert rates[-1] >= 0.05
+    ends = run_training(task, halved(digits))
+    weights, _ = trained_plain(task, *digits)
+    for name, value in weights.items():
+        torch.testing.assert_close(ends[ROLES.second].weights[name], value, atol=0.01, rtol=0.0)
+
+
+def test_rates_of_other_schedules_change_from_epoch_to_epoch(make_task):
+    task = make_task(schedule="halving", rate=0.4, epochs=3)
+    count = task.steps_per_epoch
+    rates = [task.rate_at(step) for step in range(1, 3 * count + 1)]
+    assert rates == [0.4] * count + [0.2] * count + [0.1] * count
+
+
+@pytest.mark.parametrize("protocol", ["sealed", "permuted3"])
+def test_a_look_at_many_rows_is_taken_piece_by_piece(
+    make_task, run_training, digits, monkeypatch, protocol
+):
+    task = make_task(protocol=protocol)
+    whole = run_training(task, halved(digits))[ROLES.first]
+    # 64 numbers of a row are the widest of this model, so 11 rows at a time: 10, 11 and 11 of 32.
+    monkeypatch.setattr(programs, "LOOK_ELEMENTS", 11 * 64)
+    pieces = run_training(task, halved(digits))[ROLES.first]
+    assert task.model.widest == 64
+    assert [step for step, *_ in pieces.shown] == [step for step, *_ in whole.shown]
+    for (_, loss, right), (_, wanted, share) in zip(pieces.shown, whole.shown, strict=True):
+        assert loss == pytest.approx(wanted, abs=2e-3)
+        assert right == share
 
 
 def test_a_convolutional_network_trains(make_task, run_training, digits):

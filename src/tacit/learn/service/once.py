@@ -1,0 +1,112 @@
+"""One question to a shared model, without a service: the owner of the rows gets the answers."""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tacit import __version__
+from tacit.errors import DataError, DisagreementError
+from tacit.learn.private import Answer
+from tacit.learn.private.facts import share_input_facts
+from tacit.learn.service.task import ServiceTask
+from tacit.mpc import Plan, compute, find_protocol, make_plan, serve
+from tacit.party import Session, Usage
+from tacit.result import Claim, Result
+
+
+def answer_once(
+    session: Session,
+    task: ServiceTask,
+    *,
+    client: str,
+    half: Mapping[str, Tensor] | None = None,
+    x: Tensor | None = None,
+) -> Answer:
+    """Answer one party's rows from a model of which two parties hold a half each.
+
+    Args:
+        session: my end of the job.
+        task: what is answered; all parties have the same.
+        client: who owns the rows and gets the answers: a party that computes, or another one.
+        half: of the weights, if I compute.
+        x: the rows, if I am the client.
+
+    Guarantee: that of the protocol. Nobody learns a weight; the answers are opened to the client
+        alone. The number of rows is public.
+    Cost: that of the plan; weights are opened under masks once, for all rows.
+
+    Raises:
+        DataError: rows or weights are missing or of another shape, or not finite.
+        DisagreementError: the client announced rows that the model does not take.
+    """
+    usage = Usage()
+    if session.me == client:
+        x = _checked(task, x)
+    shape, _ = share_input_facts(session, client, x, bound=task.feature_bound)
+    if shape[1:] != task.model.inputs:
+        raise DisagreementError(client, f"announced rows of shape {shape[1:]}")
+    program = _program(task, client, shape)
+    protocol = find_protocol(task.protocol)
+    plan = make_plan(program, protocol, task.roles, frac_bits=task.frac_bits)
+    mine = {} if x is None or session.me != client else {"x": x}
+    if session.me in task.roles.computing:
+        if half is None:
+            raise DataError(f"{session.me!r} computes and must give its half of the model")
+        values = compute(session, plan, program, inputs=mine, kept=task.half_of(half))
+    else:
+        opened = serve(session, plan, inputs=mine)
+        values = opened[0] if opened else None
+    return Answer(values=values, plan=plan, result=_report(session, task, client, plan, usage))
+
+
+def _checked(task: ServiceTask, x: Tensor | None) -> Tensor:
+    inputs = task.model.inputs
+    if x is None or x.dim() != 1 + len(inputs) or tuple(x.shape[1:]) != inputs or not len(x):
+        came = "none" if x is None else tuple(x.shape)
+        raise DataError(f"wanted rows of shape {inputs}, got {came}")
+    if not bool(torch.isfinite(x).all()):
+        raise DataError("the rows hold NaN or infinite values; clean the data first")
+    return x.double()
+
+
+def _program(
+    task: ServiceTask, client: str, shape: tuple[int, ...]
+) -> Callable[[Any], Tensor | None]:
+    def program(ops: Any) -> Tensor | None:  # PlanOps and SecretOps have different tensors
+        x = ops.input("x", owner=client, shape=shape, bound=task.feature_bound)
+        opened: Tensor | None = ops.open(
+            task.reply(ops, x),
+            to=(client,),
+            what=f"the {task.reveal} of every row",
+            why="the declared result",
+        )
+        return opened
+
+    return program
+
+
+def _report(session: Session, task: ServiceTask, client: str, plan: Plan, usage: Usage) -> Result:
+    roles = dict.fromkeys(task.roles.computing, "holds a half of the model")
+    role = roles.get(session.me, "dealer" if session.me == task.roles.dealer else "data owner")
+    model = Claim(
+        subject=f"what the answers tell {client} about the model",
+        guarantee="no guarantee",
+        assumptions=("whoever may ask about many inputs of its choice can imitate the model",),
+    )
+    return Result(
+        kind="infer",
+        name=task.name,
+        protocol=task.protocol,
+        launched="session",
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        version=__version__,
+        parties=(usage.report(name=session.me, role=role, progress=session.progress),),
+        forecast=plan.forecast(),
+        metered=session.cost(),
+        leakage=session.ledger.entries(),
+        claims=(*find_protocol(task.protocol).claims, model),
+        utility=(),
+    )
