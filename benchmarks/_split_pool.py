@@ -15,8 +15,10 @@ from tacit.audit import mean_interval
 Item = dict[str, Any]
 
 
-def options(description: str, tasks: Sequence[str]) -> argparse.Namespace:
-    """Read the options that all split-learning benchmarks have."""
+def options(
+    description: str, tasks: Sequence[str], own: dict[str, Item] | None = None
+) -> argparse.Namespace:
+    """Read the options that all split-learning benchmarks have, and those that one has alone."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--data", type=Path, required=True, help="folder of sets, or prepared ones")
     parser.add_argument("--prepare", type=Path, help="only write prepared sets to this folder")
@@ -31,6 +33,8 @@ def options(description: str, tasks: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=1e9, help="begin nothing after so long")
     parser.add_argument("--quick", action="store_true", help="few rows, one epoch, one seed")
     parser.add_argument("--out", type=Path, help="write all rows as JSON")
+    for name, details in (own or {}).items():
+        parser.add_argument(name, **details)
     found = parser.parse_args()
     if found.prepare is not None:
         prepare(found.data, found.prepare, tuple(found.tasks))

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-TASKS = ("mnist", "fashion", "cifar10", "newsgroups", "yoochoose")
+TASKS = ("mnist", "fashion", "cifar10", "cifar10-full", "newsgroups", "yoochoose")
 _WORD = re.compile(r"[a-z]{2,}")
 _TOKENS, _VOCABULARY = 200, 20_000
 _SESSION = 10
@@ -69,23 +69,49 @@ def _read(name: str, folder: Path) -> dict[str, np.ndarray]:
     if name in ("mnist", "fashion"):
         file = {"mnist": "mnist/mnist.npz", "fashion": "fashion_mnist/fashion_mnist.npz"}[name]
         return dict(np.load(folder / file))
-    return {"cifar10": _cifar, "newsgroups": _newsgroups, "yoochoose": _yoochoose}[name](folder)
+    reads = {
+        "cifar10": _cifar,
+        "cifar10-full": _cifar_full,
+        "newsgroups": _newsgroups,
+        "yoochoose": _yoochoose,
+    }
+    return reads[name](folder)
 
 
 def _cifar(folder: Path) -> dict[str, np.ndarray]:
     """Read the 10,000 + 2,000 pictures that are staged; needs Pillow, a prepared file does not."""
-    from PIL import Image
-
-    Image.MAX_IMAGE_PIXELS = None
     labels = np.load(folder / "cifar10/labels.npz")
     found = {"y_train": labels["y_train"], "y_test": labels["y_test"]}
     for part, count in (("train", 10_000), ("test", 2_000)):
-        with Image.open(folder / f"cifar10/cifar10_{part}_{count}.webp") as image:
-            sheet = np.array(image.convert("RGB"))
-        high, wide = sheet.shape[0] // 32, sheet.shape[1] // 32
-        tiles = sheet.reshape(high, 32, wide, 32, 3).swapaxes(1, 2)
-        found[f"x_{part}"] = tiles.reshape(-1, 32, 32, 3)[:count]
+        found[f"x_{part}"] = _tiles(folder / f"cifar10/cifar10_{part}_{count}.webp")[:count]
     return found
+
+
+def _cifar_full(folder: Path) -> dict[str, np.ndarray]:
+    """Read all 60,000 pictures: labels.npz, and per batch of 10,000 a sheet of 100 by 100 tiles.
+
+    Batches to train on that are not there are left out.
+    """
+    folder = folder / "cifar10-full"
+    labels = np.load(folder / "labels.npz")
+    sheets = [folder / f"data_batch_{number}.webp" for number in range(1, 6)]
+    kept = [number for number, sheet in enumerate(sheets) if sheet.exists()]
+    return {
+        "y_train": labels["y_train"].reshape(5, -1)[kept].reshape(-1),
+        "y_test": labels["y_test"],
+        "x_train": np.concatenate([_tiles(sheets[number]) for number in kept]),
+        "x_test": _tiles(folder / "test_batch.webp"),
+    }
+
+
+def _tiles(path: Path) -> np.ndarray:
+    from PIL import Image
+
+    Image.MAX_IMAGE_PIXELS = None
+    with Image.open(path) as image:
+        sheet = np.array(image.convert("RGB"))
+    high, wide = sheet.shape[0] // 32, sheet.shape[1] // 32
+    return sheet.reshape(high, 32, wide, 32, 3).swapaxes(1, 2).reshape(-1, 32, 32, 3)
 
 
 def _newsgroups(folder: Path) -> dict[str, np.ndarray]:

@@ -16,6 +16,7 @@ MODEL = {
     "mnist": "mlp",
     "fashion": "two-conv",
     "cifar10": "resnet20",
+    "cifar10-full": "resnet20",
     "newsgroups": "textcnn",
     "yoochoose": "gru4rec",
 }
@@ -38,6 +39,7 @@ RECIPES = {
     "mnist": Recipe(20, 512, 3e-3),
     "fashion": Recipe(10, 512, 3e-3),
     "cifar10": Recipe(25, 256, 4e-3, at_once=2),
+    "cifar10-full": Recipe(16, 512, 4e-3, at_once=2),
     "newsgroups": Recipe(20, 256, 4e-3),
     "yoochoose": Recipe(30, 512, 4e-3),
 }
@@ -60,12 +62,14 @@ class _Plan:
 
 @dataclass(frozen=True)
 class Wanted:
-    """One model to train."""
+    """One model to train; without a kind it is the task's own."""
 
     width: int
     seed: int
     compression: Compression = field(default_factory=Compression)
     defences: tuple[Defence, ...] = ()
+    hidden: int = 0
+    kind: str | None = None
 
 
 Watch = Callable[[int, Halves], None]
@@ -76,6 +80,7 @@ def train_all(
     data: Data,
     wanted: Sequence[Wanted],
     *,
+    recipe: Recipe | None = None,
     epochs: int | None = None,
     watch: Watch | None = None,
 ) -> list[Halves]:
@@ -83,7 +88,7 @@ def train_all(
 
     On CUDA they run side by side: one alone is too small to fill the device.
     """
-    recipe = RECIPES[data.name]
+    recipe = recipe or RECIPES[data.name]
     batch = min(recipe.batch, len(data.train_x))
     steps = (epochs or recipe.epochs) * (len(data.train_x) // batch)
     rounds = max(1, steps // recipe.at_once)
@@ -156,17 +161,23 @@ class _Lane:
             defences=wanted.defences,
         )
         torch.manual_seed(wanted.seed)
-        kind, example = MODEL[data.name], data.train_x[:2]
-        self.halves = halve(kind, self._task, example, width=wanted.width, shape=data.shape)
+        self.halves = halve(
+            wanted.kind or MODEL[data.name],
+            self._task,
+            data.train_x[:2],
+            width=wanted.width,
+            hidden=wanted.hidden,
+            shape=data.shape,
+        )
         prg = Prg(wanted.seed.to_bytes(16, "little"))
         self._targets = hide_labels(wanted.defences, data.train_y, data.classes, prg)
         self._generator = torch.Generator(device).manual_seed(wanted.seed)
-        self._order = _order(len(data.train_x), plan.batch, total, wanted.seed).to(device)
+        self._order = order_of(len(data.train_x), plan.batch, total, wanted.seed).to(device)
         shares = torch.arange(total, device=device) / total
         self._rates = plan.peak * (0.5 + 0.5 * torch.cos(math.pi * shares))
         self._at = torch.zeros(1, dtype=torch.int64, device=device)
         self._rate = torch.tensor(plan.peak, device=device)
-        self._is_fast = data.name in ("fashion", "cifar10", "newsgroups")
+        self._is_fast = data.name in ("fashion", "cifar10", "cifar10-full", "newsgroups")
         if self._is_cuda:
             self._make_recordable()
         self._optimiser = torch.optim.AdamW(
@@ -174,6 +185,7 @@ class _Lane:
             lr=self._rate if self._is_cuda else plan.peak,
             weight_decay=1e-4,
             capturable=self._is_cuda,
+            fused=self._is_cuda,
         )
         self.halves.bottom.train()
         self.halves.top.train()
@@ -233,8 +245,8 @@ class _Lane:
         self._optimiser.step()
 
     def _bottom(self, x: Tensor) -> Tensor:
-        if self._data.name == "cifar10":
-            x = _shift(x, self._generator)
+        if self._data.name.startswith("cifar10"):
+            x = shift(x, self._generator)
         if not (self._is_cuda and self._is_fast):
             # cuDNN's recurrent layers cannot be recorded.
             with torch.backends.cudnn.flags(enabled=self._data.name != "yoochoose"):
@@ -257,7 +269,7 @@ class _Lookup(nn.Module):
         return flat.view(*tokens.shape, -1) * (tokens != 0).unsqueeze(-1)
 
 
-def _order(rows: int, batch: int, total: int, seed: int) -> Tensor:
+def order_of(rows: int, batch: int, total: int, seed: int) -> Tensor:
     """Return (steps, batch) rows: every epoch a new permutation, what is left over dropped."""
     generator, per_epoch = torch.Generator().manual_seed(seed), rows // batch
     epochs = [
@@ -267,7 +279,7 @@ def _order(rows: int, batch: int, total: int, seed: int) -> Tensor:
     return torch.cat(epochs)[:total].int()
 
 
-def _shift(x: Tensor, generator: torch.Generator) -> Tensor:
+def shift(x: Tensor, generator: torch.Generator) -> Tensor:
     """Move every picture by up to four pixels and mirror half of them."""
     rows, side = len(x), x.shape[-1]
     moves = torch.randint(-4, 5, (rows, 2), device=x.device, generator=generator) * (2.0 / side)

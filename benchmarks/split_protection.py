@@ -9,15 +9,17 @@ a defence, 11 to 17 % with potential energy at 96.6 to 97.6 % task accuracy; CIF
 import multiprocessing
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from multiprocessing.pool import AsyncResult, Pool
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent))
 import numpy as np
 import torch
-from _split_pool import Item, options, run_groups, seeds, summarise
+from _split_pool import Item, options, run_groups, seeds
 from _split_tasks import Data, load
-from _split_train import MODEL, Wanted, accuracy, train_all
+from _split_train import RECIPES, Recipe, Wanted, accuracy, shift, train_all
+from _split_verdicts import BASE, KEYS, report
 from torch import Tensor, nn
 
 from tacit.audit import seeded
@@ -25,94 +27,124 @@ from tacit.audit.split import (
     SeenLayer,
     SeenRows,
     cluster,
+    complete_deep_each,
     complete_each,
     even_out,
     pick_leak,
     score_clusters,
-    score_labels,
     see_layer,
     train_from_scratch,
     whiten,
 )
 from tacit.learn.split import Defence, Halves, epsilon_of, make_model
 
-Cell = tuple[str, float, tuple[Defence, ...]]
-WIDTHS = {"mnist": 32, "fashion": 128, "cifar10": 64}
-BEFORE = {"mnist": "bottom.first", "fashion": "bottom.flat", "cifar10": "bottom.block2"}
+
+@dataclass(frozen=True)
+class Cut:
+    """A model as the parties share it: kind, width of the cut, and of a hidden layer of the top."""
+
+    kind: str
+    width: int
+    hidden: int = 0
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One model to train and to attack."""
+
+    name: str
+    strength: float
+    defences: tuple[Defence, ...]
+    cut: Cut
+
+
+CUTS = {
+    "mnist": Cut("mlp", 32, 256),
+    "fashion": Cut("two-conv", 128, 256),
+    "cifar10": Cut("resnet20", 64, 256),
+    "cifar10-full": Cut("resnet20-quarters", 256, 256),
+}
+BLIND = {**CUTS, "cifar10-full": Cut("resnet20", 64, 256)}
+"""What an attacker without a bottom model trains."""
+# Smaller batches than for compression: the losses of pairs want steps rather than pairs.
+PACES = {**RECIPES, "cifar10-full": Recipe(12, 256, 4e-3, at_once=2)}
+BEFORE = {"mlp": "bottom.first", "two-conv": "bottom.flat"}  # else after the second block
 DRAWS = 5
-CLUSTERED = 5000
-WIDEST = 2048
+CLUSTERED = 2500
+WIDEST = 3072
 STRENGTHS: dict[str, dict[str, tuple[float, ...]]] = {
     "mnist": {
-        "potential-energy": (0.0625, 0.25, 4.0, 16.0),
+        "potential-energy": (0.25, 1.0, 4.0),
         "plane-energy": (1.0, 4.0),
-        "energy+correlation": (0.03, 0.25, 4.0),
+        "energy+correlation": (0.01, 0.25, 1.0, 4.0),
         "distance-correlation": (1.0, 4.0, 16.0),
         "label-dp": (0.01, 0.04, 0.16),
     },
     "fashion": {
-        "potential-energy": (0.0625, 0.25),
-        "plane-energy": (4.0,),
-        "energy+correlation": (0.03, 0.0625, 0.25),
+        "potential-energy": (0.25,),
+        "energy+correlation": (0.01, 0.03, 0.0625, 0.25),
         "distance-correlation": (1.0, 4.0, 16.0),
         "label-dp": (0.01, 0.16),
     },
     "cifar10": {
-        "potential-energy": (1.0, 4.0, 16.0),
-        "plane-energy": (4.0,),
-        "energy+correlation": (0.25, 4.0),
+        "potential-energy": (1.0, 4.0),
+        "energy+correlation": (0.25, 1.0, 4.0),
         "distance-correlation": (1.0, 16.0),
+        "label-dp": (0.01, 0.16),
+    },
+    "cifar10-full": {
+        "energy+correlation": (0.01, 0.25, 4.0),
+        "distance-correlation": (1.0, 4.0),
         "label-dp": (0.01, 0.16),
     },
 }
 """Weights, and for label privacy the share of labels that are flipped."""
-OURS = ("potential-energy", "plane-energy", "energy+correlation")
-KEYS = ("accuracy", "fine_tune", "fine_tune_before", "k_means")
+AVERAGED = ", averaged"
 
 
-def defences(task: str, classes: int) -> list[Cell]:
-    """Return (name, strength, defences) of every model to train."""
+def cells_of(task: str, only: Sequence[str] | None) -> list[Cell]:
+    """Return every model to train for a task."""
     makes: dict[str, Callable[[float], tuple[Defence, ...]]] = {
-        "potential-energy": _energy,
-        "plane-energy": _plane,
-        "energy+correlation": _both,
-        "distance-correlation": _correlation,
-        "label-dp": lambda share: _flip(classes, share),
+        "potential-energy": energy,
+        "plane-energy": lambda weight: energy(weight, form="plane"),
+        "energy+correlation": both,
+        "distance-correlation": correlation,
+        "label-dp": flip,
     }
+    strengths = {"none": (0.0,), **STRENGTHS[task]}
     return [
-        ("none", 0.0, ()),
-        *(
-            (name, strength, makes[name](strength))
-            for name, strengths in STRENGTHS[task].items()
-            for strength in strengths
-        ),
+        Cell(name, strength, makes[name](strength) if name in makes else (), CUTS[task])
+        for name, each in strengths.items()
+        for strength in each
+        if not only or name in only
     ]
 
 
-def _energy(weight: float) -> tuple[Defence, ...]:
-    return (Defence(kind="potential-energy", weight=weight),)
+def energy(weight: float, form: str = "sphere") -> tuple[Defence, ...]:
+    """Return potential energy alone."""
+    return (Defence(kind="potential-energy", weight=weight, form=form),)
 
 
-def _plane(weight: float) -> tuple[Defence, ...]:
-    return (Defence(kind="potential-energy", weight=weight, form="plane"),)
-
-
-def _correlation(weight: float) -> tuple[Defence, ...]:
+def correlation(weight: float) -> tuple[Defence, ...]:
+    """Return distance correlation alone."""
     return (Defence(kind="distance-correlation", weight=weight),)
 
 
-def _both(weight: float) -> tuple[Defence, ...]:
+def both(weight: float, other: float | None = None) -> tuple[Defence, ...]:
     """Add correlation to energy, and less of it to less."""
-    return (*_energy(weight), *_correlation(0.5 if weight < 0.05 else 1.0))
+    if other is None:
+        other = 0.1 if weight < 0.02 else 0.5 if weight < 0.05 else 1.0
+    return (*energy(weight), *correlation(other))
 
 
-def _flip(classes: int, share: float) -> tuple[Defence, ...]:
+def flip(share: float, classes: int = 10) -> tuple[Defence, ...]:
+    """Return label privacy that flips this share of the labels."""
     return (Defence(kind="label-dp", epsilon=epsilon_of(classes, share)),)
 
 
 def main() -> None:
     """Run all tasks, defences and seeds, and say what came out."""
-    asked = options(__doc__ or "", tuple(WIDTHS))
+    asked = options(__doc__ or "", ("mnist", "fashion", "cifar10"))
     pool = multiprocessing.get_context("spawn").Pool(asked.workers, initializer=_quiet)
 
     loaded = {
@@ -122,52 +154,76 @@ def main() -> None:
     def groups() -> Iterator[tuple[str, Callable[[], list[Item]]]]:
         for seed in seeds(asked):
             for task, data in loaded.items():
-                cells = [
-                    one for one in defences(task, 10) if not asked.only or one[0] in asked.only
-                ]
-                yield f"{task} {seed}", lambda d=data, c=cells, s=seed: group(d, c, s)
+                yield f"{task} {seed}", lambda t=task, d=data, s=seed: group(t, d, s)
 
-    def group(data: Data, cells: list[Cell], seed: int) -> list[Item]:
-        # The base line needs no model: it is worked out while the models train.
-        base_line = _start_base_line(pool, data, seed)
-        return [*attack(pool, data, cells, seed, asked.epochs), base_line()]
+    def group(task: str, data: Data, seed: int) -> list[Item]:
+        jobs = [(one, seed) for one in cells_of(task, asked.only)]
+        found = attack(pool, data, jobs, asked.epochs) if jobs else []
+        if not asked.only or BASE in asked.only:
+            found.append(base_line(pool, data, BLIND[task], seed))
+        return found
 
-    rows = run_groups(groups(), asked, _report)
+    rows = run_groups(groups(), asked, report)
     pool.terminate()
-    for one in _report(rows)["summary"]:
+    for one in report(rows)["summary"]:
         shown = "  ".join(
             f"{key} {100 * one[key]:6.2f} ± {100 * one[f'{key}_half']:.2f}"
             for key in KEYS
             if key in one
         )
         print(f"{one['task']:8} {one['name']:21} {one['strength']:6g}  {shown}")
-    print("\n".join(_report(rows)["verdicts"]))
+    print("\n".join(report(rows)["verdicts"]))
 
 
 def attack(
-    pool: Pool, data: Data, cells: Sequence[Cell], seed: int, epochs: int | None
+    pool: Pool, data: Data, jobs: Sequence[tuple[Cell, int]], epochs: int | None
 ) -> list[Item]:
-    """Train one model for each cell, all at once, and attack them, all at once."""
-    wanted = [Wanted(WIDTHS[data.name], seed, defences=protect) for _, _, protect in cells]
-    models = train_all(data, wanted, epochs=epochs)
-    groups = [_start_cluster(pool, model.bottom, data, seed) for model in models]
-    at_cut = _complete(models, data, seed, None)
-    before = _complete(models, data, seed, BEFORE[data.name])
+    """Train one model for each cell and seed, all at once, and attack them, all at once."""
+    models = train_all(
+        data,
+        [
+            Wanted(
+                one.cut.width, seed, defences=one.defences, hidden=one.cut.hidden, kind=one.cut.kind
+            )
+            for one, seed in jobs
+        ],
+        recipe=PACES[data.name],
+        epochs=epochs,
+    )
+    groups = [
+        _start_cluster(pool, model.bottom, data, seed)
+        for model, (_, seed) in zip(models, jobs, strict=True)
+    ]
+    ways: dict[int, dict[str, float]] = {}
+    before: dict[int, dict[str, float]] = {}
+    for cut, seed in dict.fromkeys((one.cut, seed) for one, seed in jobs):
+        which = [at for at, (one, own) in enumerate(jobs) if (one.cut, own) == (cut, seed)]
+        same = [models[at] for at in which]
+        layer = BEFORE.get(cut.kind, "bottom.block2")
+        ways.update(zip(which, complete(same, data, seed, cut), strict=True))
+        before.update(zip(which, complete(same, data, seed, cut, before=layer), strict=True))
     return [
         {
             "task": data.name,
-            "name": name,
-            "strength": strength,
+            "name": cell.name,
+            "strength": cell.strength,
             "seed": seed,
-            "accuracy": accuracy(model, data),
-            "fine_tune": cut,
-            "fine_tune_before": under,
-            "k_means": group.get(),
+            "cut": f"{cell.cut.kind} {cell.cut.width} {cell.cut.hidden}",
+            "accuracy": accuracy(models[at], data),
+            "fine_tune": _best(ways[at], averaged=False),
+            "fine_tune_averaged": _best(ways[at], averaged=True),
+            "fine_tune_before": max(before[at].values()),
+            "ways": ways[at],
+            "k_means": groups[at].get(),
         }
-        for (name, strength, _), model, cut, under, group in zip(
-            cells, models, at_cut, before, groups, strict=True
-        )
+        for at, (cell, seed) in enumerate(jobs)
     ]
+
+
+def _best(ways: dict[str, float], *, averaged: bool) -> float | None:
+    """Return the best way on the cut layer as it is, or on the average of its quarters."""
+    shares = [share for way, share in ways.items() if way.endswith(AVERAGED) == averaged]
+    return max(shares, default=None)
 
 
 def _leak(data: Data, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -175,31 +231,51 @@ def _leak(data: Data, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     return data.train_x[chosen], data.train_y[chosen]
 
 
-def _complete(models: Sequence[Halves], data: Data, seed: int, layer: str | None) -> list[float]:
-    """Return each model's better of two completions, each averaged over several leaks."""
+def complete(
+    models: Sequence[Halves], data: Data, seed: int, cut: Cut, *, before: str | None = None
+) -> list[dict[str, float]]:
+    """Return for each model what each way to complete it gets right, averaged over several leaks.
+
+    The models have the same cut, so that all of their completions can be learned at once.
+    """
+    layers = {"": [_see(model.bottom, data, seed, before) for model in models]}
+    if before is None and cut.kind == "resnet20-quarters":
+        layers[AVERAGED] = [_pooled(seen) for seen in layers[""]]
+    found: list[dict[str, float]] = [{} for _ in models]
+    for place, seen in layers.items():
+        is_wide = seen[0].targets.shape[1] > WIDEST  # whitening a wide layer takes too long
+        ways: dict[str, list[float]] = {"even": _shares(seen, even_out, data)}
+        if not is_wide:
+            ways["white"] = _shares(seen, whiten, data)
+        if cut.hidden and before is None:
+            ways["deep"] = _shares(seen, even_out, data, deep=(seeded(seed), cut.hidden))
+        for name, shares in ways.items():
+            for one, share in zip(found, shares, strict=True):
+                one[name + place] = share
+    return found
+
+
+def _see(bottom: nn.Module, data: Data, seed: int, before: str | None = None) -> SeenLayer:
     leaks = [_leak(data, seeded(1000 * seed + draw)) for draw in range(DRAWS)]
     rows, labels = (torch.cat(parts) for parts in zip(*leaks, strict=True))
-    seen = [
-        see_layer(
-            model.bottom,
-            leaked=(rows, labels),
-            targets=data.test_x,
-            classes=data.classes,
-            before=layer,
-        )
-        for model in models
-    ]
-    wide = seen[0].targets.shape[1] > WIDEST  # whitening a wide layer takes too long
-    found = [
-        _shares(seen, prepare, data) for prepare in ([even_out] if wide else [even_out, whiten])
-    ]
-    return [max(each) for each in zip(*found, strict=True)]
+    return see_layer(
+        bottom, leaked=(rows, labels), targets=data.test_x, classes=data.classes, before=before
+    )
+
+
+def _pooled(seen: SeenLayer) -> SeenLayer:
+    """Average the four quarters, as the label owner's part may."""
+    leaked, targets = (one.unflatten(1, (-1, 4)).mean(2) for one in (seen.leaked, seen.targets))
+    return SeenLayer(
+        leaked=leaked, leaked_labels=seen.leaked_labels, targets=targets, classes=seen.classes
+    )
 
 
 def _shares(
     seen: Sequence[SeenLayer],
     prepare: Callable[[SeenLayer], tuple[Tensor, Tensor]],
     data: Data,
+    deep: tuple[torch.Generator, int] | None = None,
 ) -> list[float]:
     leaks, labels, targets = [], [], []
     for one in seen:
@@ -207,7 +283,13 @@ def _shares(
         leaks += leaked.chunk(DRAWS)
         labels += one.leaked_labels.chunk(DRAWS)
         targets += [rows] * DRAWS
-    guesses = complete_each(leaks, labels, targets, classes=data.classes)
+    if deep is None:
+        guesses = complete_each(leaks, labels, targets, classes=data.classes)
+    else:
+        generator, hidden = deep
+        guesses = complete_deep_each(
+            leaks, labels, targets, classes=data.classes, hidden=hidden, generator=generator
+        )
     shares = [float((guess == data.test_y).float().mean()) for guess in guesses]
     return [sum(shares[at : at + DRAWS]) / DRAWS for at in range(0, len(shares), DRAWS)]
 
@@ -227,90 +309,57 @@ def _cluster(targets: np.ndarray, truth: np.ndarray, classes: int, seed: int) ->
     return score_clusters("", guess, labels, classes).value or 0.0
 
 
-def _start_base_line(pool: Pool, data: Data, seed: int) -> Callable[[], Item]:
-    """Start what an attacker gets without a bottom model; the answer is called for later."""
-    jobs = []
-    for draw in range(DRAWS):
-        rows, labels = _leak(data, seeded(1000 * seed + draw))
-        arrays = [one.cpu().numpy() for one in (rows, labels, data.test_x, data.test_y)]
-        jobs.append(
-            pool.apply_async(
-                _from_scratch, (data.name, data.shape, data.classes, arrays, 1000 * seed + draw)
-            )
-        )
+def base_line(pool: Pool, data: Data, cut: Cut, seed: int) -> Item:
+    """Return what an attacker gets without a bottom model, the best of the ways it may choose.
+
+    A fresh network on the leaked rows, the same with the pictures shifted and mirrored while it
+    learns, and the completions of the raw inputs.
+    """
     blind = _start_cluster(pool, nn.Flatten(), data, seed)
-    row = {"task": data.name, "name": "base line", "strength": 0.0, "seed": seed}
-    return lambda: {
-        **row,
-        "fine_tune": sum(job.get() for job in jobs) / DRAWS,
+    raw = [_see(nn.Flatten(), data, seed)]
+    ways = {
+        "raw even": _shares(raw, even_out, data)[0],
+        "raw white": _shares(raw, whiten, data)[0],
+    }
+    ways["from scratch"] = _from_scratch(data, cut, seed, lambda rows: rows)
+    if data.name.startswith("cifar10"):
+        generator = torch.Generator(data.train_x.device).manual_seed(seed)
+        ways["shifted"] = _from_scratch(data, cut, seed, lambda rows: shift(rows, generator))
+    return {
+        "task": data.name,
+        "name": BASE,
+        "strength": 0.0,
+        "seed": seed,
+        "fine_tune": max(ways.values()),
+        "ways": ways,
         "k_means": blind.get(),
     }
 
 
-def _from_scratch(
-    task: str, shape: tuple[int, ...], classes: int, arrays: list[np.ndarray], seed: int
-) -> float:
-    rows, labels, targets, truth = (torch.from_numpy(one) for one in arrays)
-    seen = SeenRows(
-        leaked=rows,
-        leaked_labels=labels,
-        targets=targets,
-        classes=classes,
-        make_model=lambda: make_model(
-            MODEL[task], shape=shape, classes=classes, width=WIDTHS[task]
-        ),
-    )
-    guess = train_from_scratch(seen, generator=seeded(seed))
-    return score_labels("", guess, truth).value or 0.0
-
-
-def _report(rows: list[Item]) -> Item:
-    table = summarise(rows, KEYS, ("task", "name", "strength"))
-    return {"summary": table, "verdicts": _verdicts(table)}
+def _from_scratch(data: Data, cut: Cut, seed: int, vary: Callable[[Tensor], Tensor]) -> float:
+    shares = []
+    for draw in range(DRAWS):
+        rows, labels = _leak(data, seeded(1000 * seed + draw))
+        seen = SeenRows(
+            leaked=rows,
+            leaked_labels=labels,
+            targets=data.test_x,
+            classes=data.classes,
+            make_model=lambda: make_model(
+                cut.kind,
+                shape=data.shape,
+                classes=data.classes,
+                width=cut.width,
+                hidden=cut.hidden,
+            ),
+        )
+        guess = train_from_scratch(seen, generator=seeded(1000 * seed + draw), vary=vary)
+        shares.append(float((guess == data.test_y).float().mean()))
+    return sum(shares) / DRAWS
 
 
 def _quiet() -> None:
     torch.set_num_threads(1)
-
-
-def _verdicts(table: list[Item]) -> list[str]:
-    found = []
-    for task in dict.fromkeys(one["task"] for one in table):
-        mine = [one for one in table if one["task"] == task]
-        place = {(one["name"], one["strength"]): one for one in mine}
-        if ("base line", 0.0) not in place or ("none", 0.0) not in place:
-            continue  # stopped before both were there
-        base, plain = place["base line", 0.0], place["none", 0.0]
-        good = [
-            one
-            for one in mine
-            if one["name"] in OURS
-            and one["fine_tune"] <= base["fine_tune"]
-            and one["accuracy"] >= plain["accuracy"] - 0.015
-        ]
-        found.append(
-            f"{task}: at or below the base line within 1.5 points: "
-            f"{[(one['name'], one['strength']) for one in good] or 'NEVER'}"
-        )
-        below = [(one["name"], one["strength"]) for one in good if one["k_means"] < base["k_means"]]
-        found.append(f"{task}: and k-means below that of the raw inputs: {below or 'NEVER'}")
-        for other in ("distance-correlation", "label-dp"):
-            above = _beaten(mine, other)
-            found.append(
-                f"{task}: frontier above {other} at {above[0]} of {above[1]} of its points"
-            )
-    return found
-
-
-def _beaten(rows: list[Item], other: str) -> tuple[int, int]:
-    """Count the other defence's points that one of ours beats in both, or equals in one."""
-    ours = [one for one in rows if one["name"] in OURS]
-    theirs = [one for one in rows if one["name"] == other]
-    beaten = sum(
-        any(a["accuracy"] >= b["accuracy"] and a["fine_tune"] <= b["fine_tune"] for a in ours)
-        for b in theirs
-    )
-    return beaten, len(theirs)
 
 
 if __name__ == "__main__":

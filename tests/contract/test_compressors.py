@@ -150,6 +150,15 @@ def test_ranked_subsets_and_few_bits_take_less_than_half_of_randomised_top_k():
 
 
 @pytest.mark.parametrize("kind", COMPRESSORS)
+def test_several_messages_at_once_are_each_rounded_by_themselves(kind):
+    codec = make(kind, **({"alpha": 0.0} if "alpha" in SETTINGS[kind] else {}))
+    h = torch.stack([batch(seed=seed) * 10.0**seed for seed in range(3)])
+    together = codec.apply(h, is_training=True, generator=coin())
+    apart = [codec.apply(one, is_training=True, generator=coin()) for one in h]
+    assert torch.equal(together, torch.stack(apart))
+
+
+@pytest.mark.parametrize("kind", COMPRESSORS)
 def test_an_empty_batch_is_refused(kind):
     with pytest.raises(DataError, match="at least one row"):
         make(kind).pack(torch.empty(0, WIDTH), is_training=True)

@@ -15,8 +15,17 @@ from tacit.audit.target import code_of
 from tacit.cli.audit_sides import Target, halve_rows
 from tacit.cli.split_data import load_own, load_whole
 from tacit.cli.split_job import SplitJob
-from tacit.errors import DataError
-from tacit.learn.split import Codec, Halves, SplitTask, claims_of, fit_locally, halve, make_model
+from tacit.errors import ConfigError, DataError
+from tacit.learn.split import (
+    Codec,
+    Halves,
+    SplitTask,
+    claims_of,
+    fit_locally,
+    halve,
+    make_head,
+    make_model,
+)
 from tacit.result import Metric
 
 _LARGEST_AUDIT = 2000
@@ -79,13 +88,13 @@ class SplitTrainer:
     def _build(self, task: SplitTask, x: Tensor) -> Halves:
         model, owners = self.job.model, len(task.feature_owners)
         if owners == 1:
-            return halve(model.kind, task, x[:2], width=model.width)
+            return halve(model.kind, task, x[:2], width=model.width, hidden=model.hidden)
         blocks = torch.tensor_split(x[:2], owners, dim=-1)
         parts = [halve(model.kind, task, one, width=model.width) for one in blocks]
         apiece = Apiece(parts[0].codec)
         return Halves(
             bottom=SideBySide([one.bottom for one in parts]),
-            top=nn.Linear(owners * parts[0].codec.width, task.classes),
+            top=make_head(owners * parts[0].codec.width, task.classes, hidden=model.hidden),
             # It has all of a codec that training here asks for.
             codec=apiece,  # type: ignore[arg-type]
         )
@@ -162,6 +171,8 @@ def split_target(job: SplitJob, search: Sequence[Path], *, rows: int | None) -> 
 
 
 def _load(job: SplitJob, search: Sequence[Path]) -> tuple[Tensor, Tensor, int]:
+    if job.model.vocabulary is not None:
+        raise ConfigError(f"audit: wanted a model that reads numbers, got {job.model.kind!r}")
     if job.data.set is not None:
         whole = load_whole(job, search)
         x = torch.cat([whole.train_x, whole.test_x])
@@ -200,7 +211,11 @@ def _attack_cut(
     target = SplitTarget(
         bottom=bottom,
         make_model=lambda: make_model(
-            job.model.kind, shape=shape, classes=task.classes, width=job.model.width
+            job.model.kind,
+            shape=shape,
+            classes=task.classes,
+            width=job.model.width,
+            hidden=job.model.hidden,
         ),
         pool=sides[0],
         targets=sides[1],

@@ -2,16 +2,14 @@
 
 import hashlib
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from tacit import __version__
 from tacit.audit import proportion
 from tacit.cli import folder
 from tacit.cli.kind import Part, Place
@@ -25,27 +23,27 @@ from tacit.cli.split_data import (
     make_top,
 )
 from tacit.cli.split_job import SplitJob
+from tacit.cli.split_result import SERVE_ROWS, make_result, models_folder, to_csv
+from tacit.cli.split_serve import columns_file, serve_part
 from tacit.learn.split import (
     BottomTrainer,
     TopTrainer,
     answer,
     ask,
-    claims_of,
-    forecast,
     save_weights,
     stop_asking,
 )
 from tacit.learn.vertical import align_rows
 from tacit.party import Session
-from tacit.result import Claim, Curve, Leak, Metric, Result
-
-_SERVE_ROWS = 256
+from tacit.result import Result
 
 
 def take_part(session: Session, job: SplitJob, place: Place) -> Part:
-    """Do one party's part: train, then serve the test rows."""
+    """Do one party's part: train, then serve the test rows; or only serve."""
     # Weights start anywhere but at torch's fixed seed, which everyone knows.
     torch.seed()
+    if job.serve is not None:
+        return serve_part(session, job, place, job.serve.models)
     if session.me == job.data.labels:
         return _own_labels(session, job, place)
     return _own_features(session, job, place)
@@ -53,16 +51,11 @@ def take_part(session: Session, job: SplitJob, place: Place) -> Part:
 
 def complete(job: SplitJob, result: Result, stage: Path, search: Sequence[Path]) -> Result:
     """Attack the trained model with all that an attacker could hold, as only `tacit run` can."""
-    if job.report.compare == "none" or job.data.set is None:
+    if job.report.compare == "none" or job.data.set is None or job.serve is not None:
         return result
     metrics, curves = audit_whole(job, models_folder(job.out), search)
     utility = (*result.utility, *metrics)
     return replace(result, utility=utility, curves=(*result.curves, *curves))
-
-
-def models_folder(out: Path) -> Path:
-    """Return where the trained parts of a job are kept, beside its result."""
-    return out.with_name(f"{out.name}-models")
 
 
 def _own_features(session: Session, job: SplitJob, place: Place) -> Part:
@@ -81,14 +74,27 @@ def _own_features(session: Session, job: SplitJob, place: Place) -> Part:
             label_owner=task.label_owner,
             classes=task.classes,
             defences=task.defences,
-            batch_rows=_SERVE_ROWS,
+            batch_rows=SERVE_ROWS,
         )
         stop_asking(session, task.label_owner)
-    save_weights(models_folder(place.out) / f"{session.me}.npz", bottom)
+    models = models_folder(place.out)
+    save_weights(models / f"{session.me}.npz", bottom)
+    if rows.columns is not None:
+        save_weights(columns_file(models, session.me), rows.columns)
     _forget(state, session)
     is_first = session.me == task.feature_owners[0]
-    files = {folder.PREDICTIONS: _to_csv(classes, rows.test_ids)} if is_first else {}
-    return Part(result=_result(session, job, place, rows, trainer, matched=matched), files=files)
+    files = {folder.PREDICTIONS: to_csv(classes, rows.test_ids)} if is_first else {}
+    result = make_result(
+        session,
+        job,
+        place,
+        task,
+        widths=trainer.widths,
+        trained=(len(rows.train), trainer.start),
+        asked=len(rows.test),
+        matched=matched,
+    )
+    return Part(result=result, files=files)
 
 
 def _own_labels(session: Session, job: SplitJob, place: Place) -> Part:
@@ -116,12 +122,14 @@ def _own_labels(session: Session, job: SplitJob, place: Place) -> Part:
         curves = (*draw_epochs(epochs), *draw_layer(found.cut, rows.test, tsne=job.audit.tsne))
     save_weights(models_folder(place.out) / f"{session.me}.npz", top)
     _forget(state, session)
-    result = _result(
+    result = make_result(
         session,
         job,
         place,
-        rows,
-        trainer,
+        task,
+        widths=trainer.widths,
+        trained=(len(rows.train), trainer.start),
+        asked=len(rows.test),
         matched=matched,
         utility=tuple(utility),
         curves=curves,
@@ -158,53 +166,6 @@ def _last(
     return keep
 
 
-def _result(
-    session: Session,
-    job: SplitJob,
-    place: Place,
-    rows: Brought,
-    trainer: BottomTrainer | TopTrainer,
-    *,
-    matched: Mapping[str, int],
-    utility: tuple[Metric, ...] = (),
-    curves: tuple[Curve, ...] = (),
-) -> Result:
-    for party in session.parties:
-        session.ledger.record(
-            Leak(
-                to=party,
-                what="the number of rows and the widths of the cut layers",
-                why="needed to train together",
-                kind="size",
-                elements=2,
-            )
-        )
-    task = job.task(rows.classes)
-    plan = forecast(
-        task,
-        widths=trainer.widths,
-        rows=len(rows.train),
-        start=trainer.start,
-        questions=(len(rows.test), _SERVE_ROWS),
-        matched=matched,
-    )
-    return Result(
-        kind="split",
-        name=job.job.name,
-        protocol=f"split at {job.model.cut!r}, {job.split.compress.kind}",
-        launched=place.launched,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        version=__version__,
-        parties=(place.report(),),
-        forecast=plan,
-        metered=session.cost(),
-        leakage=session.ledger.entries(),
-        claims=(*_matching_claims(matched), *claims_of(task.defences)),
-        utility=utility,
-        curves=curves,
-    )
-
-
 def _state_folder(job: SplitJob, session: Session, place: Place, rows: Brought) -> Path:
     """Return where checkpoints are; another task, or other data, gets another folder."""
     data = replace(job.data, files={})
@@ -220,31 +181,3 @@ def _forget(state: Path, session: Session) -> None:
     for folder_above in state.parents[:2]:
         with suppress(OSError):  # another party's are still there
             folder_above.rmdir()
-
-
-def _matching_claims(matched: Mapping[str, int]) -> tuple[Claim, ...]:
-    if not matched:
-        return ()
-    return (
-        Claim(
-            subject="ids that not all parties have, towards the other parties",
-            guarantee="hidden, but for how many there are"
-            + (
-                "; each learns which of its own ids every single other party has, and how many "
-                "ids others have in common"
-                if len(matched) > 2
-                else ""
-            ),
-            assumptions=(
-                "the parties follow the protocol; ids that one only guesses can be tried by "
-                "putting them into its file",
-                "Diffie–Hellman is hard on P-256; SHA-256 behaves like a random function",
-            ),
-        ),
-    )
-
-
-def _to_csv(classes: Tensor, ids: Sequence[str]) -> str:
-    names = ids or [str(row) for row in range(1, len(classes) + 1)]
-    lines = [f"{name},{value}" for name, value in zip(names, classes.tolist(), strict=True)]
-    return "\n".join([f"{'id' if ids else 'row'},prediction", *lines]) + "\n"

@@ -98,4 +98,5 @@ def show_trials(trials: list[Trial], advice: Advice) -> Table:
 
 
 def _make(job: SplitJob, task: SplitTask, data: WholeData) -> Halves:
-    return halve(job.model.kind, task, data.train_x[:2], width=job.model.width)
+    model = job.model
+    return halve(model.kind, task, data.train_x[:2], width=model.width, hidden=model.hidden)

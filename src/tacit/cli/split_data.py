@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tacit.cli.split_job import SplitJob
 from tacit.errors import ConfigError, DataError
 from tacit.learn import Dataset, load_dataset, load_file, split_dataset
-from tacit.learn.split import CUT, Flat, Shaped, SplitTask, cut, cut_shape, make_model
+from tacit.learn.split import CUT, Flat, Shaped, SplitTask, cut, cut_shape, make_head, make_model
 
 SPLIT_SEED = 0
 """Fixed, so that all parties divide the rows alike."""
@@ -23,12 +23,16 @@ _LARGEST_ID = 2**53
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Brought:
-    """What one party brings, divided into rows to train on and rows to test on."""
+    """What one party brings, divided into rows to train on and rows to test on.
+
+    `columns` is what brought those of a file to mean 0 and deviation 1, if anything did.
+    """
 
     train: Tensor
     test: Tensor
     classes: int
     test_ids: tuple[str, ...] = ()
+    columns: nn.Module | None = None
 
     def digest(self) -> bytes:
         """Hash the rows to train on."""
@@ -59,8 +63,30 @@ class WholeData:
     classes: int
 
 
+class Columns(nn.Module):
+    """Gives the columns of a table mean 0 and deviation 1, as the rows trained on had them."""
+
+    mean: Tensor
+    spread: Tensor
+
+    def __init__(self, train: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("mean", train.mean(0))
+        self.register_buffer("spread", train.std(0).clamp(min=1e-6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return rows in the scale of those trained on."""
+        return (x - self.mean) / self.spread
+
+
 def check_inputs(job: SplitJob, parties: Sequence[str]) -> None:
     """Make sure, cheaply, that the files of these parties are there."""
+    if job.serve is not None:
+        for party in parties:
+            trained = job.serve.models / f"{party}.npz"
+            if not trained.is_file():
+                raise DataError(f"serve.models: no trained part of {party!r}: {trained}")
+        parties = [party for party in parties if party in job.data.features]
     if job.data.set is not None:
         return
     for party in parties:
@@ -128,6 +154,8 @@ def load_own(job: SplitJob, party: str) -> OwnRows:
         if not kept:
             raise DataError(f"{path}: wanted a column besides {job.data.match!r}, got none")
         values = values[:, kept]
+    if job.model.vocabulary is not None:
+        values = _tokens(values, job.model.vocabulary, path)
     return OwnRows(values=values, ids=ids)
 
 
@@ -144,15 +172,24 @@ def divide_own(job: SplitJob, party: str, rows: OwnRows) -> Brought:
     if total <= count:
         raise DataError(f"wanted rows to train on and rows to test on, got {total} in all")
     train, test = rows.values[order[count:]][: job.data.rows], rows.values[order[:count]]
-    if party in job.data.features:
-        train, test = _even(train, test)
+    columns = _columns(train) if party in job.data.features else None
+    if columns is not None:
+        train, test = columns(train), columns(test)
     test_ids = tuple(rows.ids[at] for at in order[:count].tolist()) if rows.ids else ()
-    return Brought(train=train, test=test, classes=job.data.classes or 0, test_ids=test_ids)
+    return Brought(
+        train=train,
+        test=test,
+        classes=job.data.classes or 0,
+        test_ids=test_ids,
+        columns=columns,
+    )
 
 
 def make_bottom(job: SplitJob, task: SplitTask, example: Tensor) -> nn.Module:
     """Build a feature owner's part with fresh weights."""
     shape = tuple(example.shape[1:])
+    if job.model.vocabulary is not None:
+        shape = (*shape, job.model.vocabulary)
     model = make_model(job.model.kind, shape=shape, classes=task.classes, width=job.model.width)
     return Flat(cut(model, task.cut)[0], is_normalised=task.is_normalised)
 
@@ -162,16 +199,22 @@ def make_top(
 ) -> tuple[nn.Module, dict[str, int]]:
     """Build the label owner's part with fresh weights, and say which widths it takes.
 
-    From the layer "cut" on, all models here are one linear layer, and nothing about the features
-    is needed; a cut elsewhere needs the shape of a row, which a known set tells.
+    From the layer "cut" on, all models here are one or two linear layers, and nothing about the
+    features is needed; a cut elsewhere needs the shape of a row, which a known set tells.
     """
     owners = task.feature_owners
     if task.cut == CUT:
         wide = job.model.width * len(owners)
-        return nn.Linear(wide, task.classes), dict.fromkeys(owners, job.model.width)
+        head = make_head(wide, task.classes, hidden=job.model.hidden)
+        return head, dict.fromkeys(owners, job.model.width)
     example = load_whole(job, search).train_x[:1]
-    shape = tuple(example.shape[1:])
-    model = make_model(job.model.kind, shape=shape, classes=task.classes, width=job.model.width)
+    model = make_model(
+        job.model.kind,
+        shape=tuple(example.shape[1:]),
+        classes=task.classes,
+        width=job.model.width,
+        hidden=job.model.hidden,
+    )
     low, high = cut(model, task.cut)
     inner = cut_shape(low, example)
     return Shaped(high, inner), {owners[0]: int(np.prod(inner))}
@@ -205,7 +248,24 @@ def _tensor(dataset: Dataset) -> Tensor:
 
 def _even(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
     """Give the columns of a table mean 0 and deviation 1, as the training rows have them."""
-    if train.dim() != 2 or len(train) < 2:
-        return train, test
-    mean, spread = train.mean(0), train.std(0).clamp(min=1e-6)
-    return (train - mean) / spread, (test - mean) / spread
+    columns = _columns(train)
+    return (train, test) if columns is None else (columns(train), columns(test))
+
+
+def _columns(train: Tensor) -> Columns | None:
+    is_table = train.dim() == 2 and len(train) > 1 and train.is_floating_point()
+    return Columns(train) if is_table else None
+
+
+def _tokens(values: Tensor, vocabulary: int, path: Path) -> Tensor:
+    """Read columns as tokens."""
+    tokens = values.long()
+    if not torch.equal(tokens.to(values.dtype), values):
+        raise DataError(f"{path}: wanted tokens, which are whole numbers, in every column")
+    low, high = int(tokens.min()), int(tokens.max())
+    if low < 0 or high >= vocabulary:
+        raise DataError(
+            f"{path}: wanted tokens from 0 to {vocabulary - 1}, below model.vocabulary, "
+            f"got {low} to {high}"
+        )
+    return tokens

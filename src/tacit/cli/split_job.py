@@ -9,7 +9,9 @@ from pathlib import Path
 
 from tacit.cli.config import LOCAL, Job, check_parties, check_references
 from tacit.cli.toml import Problem, RefusedError, suggest
-from tacit.learn.split import CUT, MODELS, Compression, Defence, Pace, SplitTask
+from tacit.learn.split import CUT, MODELS, READS_TOKENS, Compression, Defence, Pace, SplitTask
+
+_LARGEST_VOCABULARY = 1 << 24  # whole numbers up to here are exact in float32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,11 +60,21 @@ class SplitData:
 
 @dataclass(frozen=True, kw_only=True)
 class SplitModel:
-    """[model]: which model, and at which layer it is cut."""
+    """[model]: which model, and at which layer it is cut.
+
+    Attributes:
+        kind: a name of `MODELS`.
+        cut: the last layer of the feature owners' part.
+        width: of the layer named "cut".
+        hidden: width of a hidden layer between that and the logits; 0 for none.
+        vocabulary: for a model that reads tokens, how many there are; 0 stands for none.
+    """
 
     kind: str = "mlp"
     cut: str = CUT
     width: int = 64
+    hidden: int = 0
+    vocabulary: int | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in MODELS:
@@ -70,6 +82,16 @@ class SplitModel:
             raise RefusedError(Problem("kind", wanted + suggest(self.kind, MODELS)))
         if self.width < 1:
             raise RefusedError(Problem("width", f"wanted at least 1, got {self.width}"))
+        if self.hidden < 0:
+            raise RefusedError(Problem("hidden", f"wanted at least 0, got {self.hidden}"))
+        if (self.vocabulary is not None) != (self.kind in READS_TOKENS):
+            text = f"{self.kind} reads no tokens; drop it"
+            if self.vocabulary is None:
+                text = f"{self.kind} reads tokens: wanted how many different ones there are"
+            raise RefusedError(Problem("vocabulary", text))
+        if self.vocabulary is not None and not 2 <= self.vocabulary <= _LARGEST_VOCABULARY:
+            text = f"wanted 2 to {_LARGEST_VOCABULARY}, got {self.vocabulary}"
+            raise RefusedError(Problem("vocabulary", text))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +101,19 @@ class SplitTable:
     compress: Compression = field(default_factory=Compression)
     defend: Defence | None = None
     also_defend: tuple[Defence, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeTable:
+    """[serve]: ask a model that was trained before, instead of training one.
+
+    The rows to ask about are those of the feature owners' files, or the test rows of a known set.
+
+    Attributes:
+        models: the folder with this party's trained part, as a training left it.
+    """
+
+    models: Path = field(metadata=LOCAL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +150,7 @@ class SplitJob(Job):
     model: SplitModel = field(default_factory=SplitModel)
     split: SplitTable = field(default_factory=SplitTable)
     train: Pace = field(default_factory=Pace)
+    serve: ServeTable | None = None
     audit: AuditTable = field(default_factory=AuditTable, metadata=LOCAL)
 
     def __post_init__(self) -> None:
@@ -129,6 +165,12 @@ class SplitJob(Job):
             problems.append(Problem("model.cut", text))
         if self.audit.sweep and self.split.defend is None:
             problems.append(Problem("audit.sweep", "wanted split.defend, whose weight it changes"))
+        if self.model.vocabulary is not None and self.data.set is not None:
+            text = f"known sets have no tokens, which {self.model.kind} reads; wanted files"
+            problems.append(Problem("data.set", text))
+        if self.serve is not None and self.data.match and len(self.data.features) > 1:
+            text = "several owners ask about the same rows in the same order; drop it"
+            problems.append(Problem("data.match", text))
         if problems:
             raise RefusedError(*problems)
         self.task(2)

@@ -108,7 +108,8 @@ def try_strength(job: SplitJob, task: SplitTask, data: WholeData, strength: floa
     trial = replace(task, defences=defences)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # all points start alike, wherever they are tried
-        halves = halve(job.model.kind, trial, data.train_x, width=job.model.width)
+        model = job.model
+        halves = halve(model.kind, trial, data.train_x, width=model.width, hidden=model.hidden)
     fit_locally(trial, halves, data.train_x, data.train_y, seed=0)
     target = target_of(job, trial, halves.bottom, data)
     found = audit_labels(target, per_class=job.audit.leaked_per_class)
@@ -129,7 +130,11 @@ def target_of(job: SplitJob, task: SplitTask, bottom: nn.Module, data: WholeData
     return Target(
         bottom=bottom,
         make_model=lambda: make_model(
-            job.model.kind, shape=shape, classes=data.classes, width=job.model.width
+            job.model.kind,
+            shape=shape,
+            classes=data.classes,
+            width=job.model.width,
+            hidden=job.model.hidden,
         ),
         pool=(data.train_x[:_LARGEST_AUDIT], data.train_y[:_LARGEST_AUDIT]),
         targets=(data.test_x[:_LARGEST_AUDIT], data.test_y[:_LARGEST_AUDIT]),

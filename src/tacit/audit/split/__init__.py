@@ -1,6 +1,6 @@
 """Attacks on split models: completing them, clustering, gradient norms, reconstruction."""
 
-from tacit.audit.split.complete import complete_each, even_out, whiten
+from tacit.audit.split.complete import complete_deep_each, complete_each, even_out, whiten
 from tacit.audit.split.game import ATTACKS, Target, audit_inputs, audit_labels
 from tacit.audit.split.inputs import reconstruct
 from tacit.audit.split.labels import (
@@ -31,6 +31,7 @@ __all__ = [
     "audit_inputs",
     "audit_labels",
     "cluster",
+    "complete_deep_each",
     "complete_each",
     "even_out",
     "fine_tune",

@@ -1,6 +1,6 @@
 """Model completion: a linear top for a layer that was seen, learned from few labels."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import sqrt
 
 import torch
@@ -65,18 +65,62 @@ def complete_each(
     weight = _class_means(x, y, classes)
     # ⟨m, h⟩ − ‖m‖²/2 is largest for the nearest mean.
     bias = -weight.square().sum(2, keepdim=True) / 2
-    parts = [weight.requires_grad_(), bias.requires_grad_()]
-    optimiser = torch.optim.Adam(parts, lr=_RATE, weight_decay=_DECAY)
-    for _ in range(STEPS):
-        optimiser.zero_grad(set_to_none=True)
-        logits = torch.baddbmm(bias, weight, x.transpose(1, 2))  # (tops, classes, few)
-        loss = nn.functional.cross_entropy(logits, y, reduction="sum") / y.shape[1]
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
+    _learn_all([weight, bias], lambda: torch.baddbmm(bias, weight, x.transpose(1, 2)), y)
     with torch.no_grad():
         return [
             (rows @ weight[top].t() + bias[top, :, 0]).argmax(1) for top, rows in enumerate(targets)
         ]
+
+
+def complete_deep_each(
+    leaks: Sequence[Tensor],
+    labels: Sequence[Tensor],
+    targets: Sequence[Tensor],
+    *,
+    classes: int,
+    hidden: int,
+    generator: torch.Generator,
+) -> list[Tensor]:
+    """Do the same with tops of two layers and random first weights, as the label owner's own.
+
+    Args:
+        leaks: of every top, (few, width) values whose labels leaked; all of one shape.
+        labels: of every top, (few,) those labels.
+        targets: of every top, (rows, width) values to guess the labels of.
+        classes: how many there are.
+        hidden: width of the layer between.
+        generator: of the first weights.
+    """
+    x, y = torch.stack(tuple(leaks)), torch.stack(tuple(labels))
+    # Rows have length 1; at the spread that a layer is built for, they have √width.
+    scale = sqrt(x.shape[2])
+    first, second = (
+        torch.empty(len(x), out, inside).uniform_(-1, 1, generator=generator).to(x) / sqrt(inside)
+        for out, inside in ((hidden, x.shape[2]), (classes, hidden))
+    )
+    bend, last = x.new_zeros(len(x), hidden, 1), x.new_zeros(len(x), classes, 1)
+
+    def answer(which: slice, rows: Tensor) -> Tensor:
+        inner = torch.relu(first[which] @ (scale * rows).transpose(1, 2) + bend[which])
+        return second[which] @ inner + last[which]  # (tops, classes, rows)
+
+    _learn_all([first, second, bend, last], lambda: answer(slice(None), x), y)
+    with torch.no_grad():
+        return [
+            answer(slice(top, top + 1), rows[None])[0].argmax(0) for top, rows in enumerate(targets)
+        ]
+
+
+def _learn_all(weights: Sequence[Tensor], answer: Callable[[], Tensor], y: Tensor) -> None:
+    """Teach all tops their leaked rows; `answer` returns (tops, classes, few) logits."""
+    for weight in weights:
+        weight.requires_grad_()
+    optimiser = torch.optim.Adam(weights, lr=_RATE, weight_decay=_DECAY)
+    for _ in range(STEPS):
+        optimiser.zero_grad(set_to_none=True)
+        loss = nn.functional.cross_entropy(answer(), y, reduction="sum") / y.shape[1]
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
 
 
 def _class_means(x: Tensor, y: Tensor, classes: int) -> Tensor:

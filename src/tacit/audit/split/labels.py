@@ -1,5 +1,7 @@
 """Attacks on the labels of a split model: completing it from few labels, clustering, norms."""
 
+from collections.abc import Callable
+
 import torch
 from sklearn.cluster import KMeans
 from torch import Tensor, nn
@@ -31,16 +33,26 @@ def cluster(seen: SeenLayer, *, generator: torch.Generator) -> Tensor:
     return torch.from_numpy(means.fit_predict(seen.targets.double().cpu().numpy())).long()
 
 
-def train_from_scratch(seen: SeenRows, *, generator: torch.Generator) -> Tensor:
+def train_from_scratch(
+    seen: SeenRows,
+    *,
+    generator: torch.Generator,
+    vary: Callable[[Tensor], Tensor] = lambda rows: rows,
+) -> Tensor:
     """Guess labels by a whole fresh model trained on the leak: what needs no bottom model.
 
     A defence is perfect (definition 4.2.2 of the thesis) if no attack on the bottom does better.
+
+    Args:
+        seen: the leaked rows.
+        generator: of the first weights.
+        vary: changes the leaked rows before each step, as shifting pictures does.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(torch.empty(()).uniform_(generator=generator) * 2**31))
         model = seen.make_model().to(seen.leaked.device)
     # Few rows: statistics of a batch would be those of the leak alone, so models keep their own.
-    _learn(model, seen.leaked, seen.leaked_labels, learning_rate=1e-3)
+    _learn(model, lambda: vary(seen.leaked), seen.leaked_labels, learning_rate=1e-3)
     model.eval()
     with torch.no_grad():
         logits = torch.cat([model(batch) for batch in torch.split(seen.targets, 1024)])
@@ -56,11 +68,13 @@ def gradient_norm(seen: SeenGradients, *, generator: torch.Generator) -> Tensor:
     return lengths
 
 
-def _learn(model: nn.Module, x: Tensor, y: Tensor, *, learning_rate: float) -> None:
+def _learn(
+    model: nn.Module, rows: Callable[[], Tensor], y: Tensor, *, learning_rate: float
+) -> None:
     optimiser = torch.optim.Adam(model.parameters(), lr=learning_rate, weight_decay=1e-4)
     model.train()
     for _ in range(STEPS):
         optimiser.zero_grad(set_to_none=True)
-        loss = nn.functional.cross_entropy(model(x), y)
+        loss = nn.functional.cross_entropy(model(rows()), y)
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()

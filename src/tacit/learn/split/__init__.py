@@ -7,9 +7,10 @@ from tacit.learn.split.codec import Codec
 from tacit.learn.split.compress import COMPRESSORS, Compression, make_codec
 from tacit.learn.split.cut import Flat, Shaped, cut, cut_shape
 from tacit.learn.split.defend import DEFENCES, Defence, claims_of, epsilon_of
+from tacit.learn.split.exchange import introduce
 from tacit.learn.split.forecast import forecast
 from tacit.learn.split.local import Halves, fit_locally, halve, training_bytes
-from tacit.learn.split.models import CUT, MODELS, make_model
+from tacit.learn.split.models import CUT, MODELS, READS_TOKENS, make_head, make_model
 from tacit.learn.split.serve import Answered, answer, ask, stop_asking
 from tacit.learn.split.task import Pace, SplitTask
 from tacit.learn.split.top import Epoch, TopTrainer
@@ -19,6 +20,7 @@ __all__ = [
     "CUT",
     "DEFENCES",
     "MODELS",
+    "READS_TOKENS",
     "Answered",
     "BottomTrainer",
     "Candidate",
@@ -43,8 +45,10 @@ __all__ = [
     "fitting",
     "forecast",
     "halve",
+    "introduce",
     "load_weights",
     "make_codec",
+    "make_head",
     "make_model",
     "recommend",
     "save_weights",

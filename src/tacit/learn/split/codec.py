@@ -110,8 +110,15 @@ class Codec:
     def apply(
         self, h: Tensor, *, is_training: bool, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Return what the other side would see, and let the gradient back as it would travel."""
-        kept = self._choose(is_training)(h, generator)
+        """Return what the other side would see, and let the gradient back as it would travel.
+
+        Args:
+            h: one message (rows, width), or several (messages, rows, width).
+            is_training: whether the choice of values is that of training.
+            generator: draws what is random, on the device of `h`.
+        """
+        kept = self._choose(is_training)(h.flatten(0, -2), generator)
+        kept = None if kept is None else kept.reshape(h.shape)
         return _AsSent.apply(h, kept, self, generator)  # type: ignore[no-any-return,no-untyped-call]
 
     def penalty(self, h: Tensor) -> Tensor:
@@ -225,7 +232,7 @@ class _AsSent(torch.autograd.Function):
 
 def _fill(values: Tensor, kept: Tensor) -> Tensor:
     """Put a kept value where nothing is kept, so that the range is that of the kept ones."""
-    some = values.masked_fill(~kept, torch.inf).amin()
+    some = values.masked_fill(~kept, torch.inf).amin((-2, -1), keepdim=True)
     return torch.where(kept, values, some)
 
 

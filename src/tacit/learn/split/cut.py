@@ -1,7 +1,7 @@
 """Cut a torch model in two at a named layer."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -44,6 +44,19 @@ class _LeafTracer(fx.Tracer):
     def __init__(self, at: str) -> None:
         super().__init__()
         self._at = at
+        self._thread = threading.get_ident()
+
+    def call_module(
+        self,
+        m: nn.Module,
+        forward: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:  # as torch.fx has it
+        # While torch.fx traces it catches the calls of modules in every thread.
+        if threading.get_ident() != self._thread:
+            return forward(*args, **kwargs)
+        return super().call_module(m, forward, args, kwargs)
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return not self._at.startswith(f"{module_qualified_name}.")

@@ -32,7 +32,7 @@ def forecast(
     Args:
         task: what is trained.
         widths: of the feature owners' cut layers.
-        rows: to train on.
+        rows: to train on; 0 if a model that was trained before only serves.
         start: the step that training goes on from.
         questions: how many rows are asked about afterwards, and in batches of how many.
         matched: how many ids every owner had, in the order of the owners, if rows were matched.
@@ -45,7 +45,8 @@ def forecast(
         return None
     tally = _Tally(task.label_owner, codecs)
     tally.match(matched or {})
-    tally.train(task, rows, start)
+    if rows:
+        tally.train(task, rows, start)
     if questions is not None:
         tally.serve(*questions, classes=task.classes)
     mark = f"{task.digest().hex()} {sorted(widths.items())} {rows} {start} {questions} {matched}"

@@ -41,7 +41,13 @@ class Halves:
 
 
 def halve(
-    kind: str, task: SplitTask, example: Tensor, *, width: int, shape: tuple[int, ...] | None = None
+    kind: str,
+    task: SplitTask,
+    example: Tensor,
+    *,
+    width: int,
+    hidden: int = 0,
+    shape: tuple[int, ...] | None = None,
 ) -> Halves:
     """Build a model of the table with fresh weights and cut it as the task says.
 
@@ -50,10 +56,12 @@ def halve(
         task: says where to cut, how to compress, and whether to normalise.
         example: at least one row, on the device where the model shall live.
         width: of the layer named "cut".
+        hidden: of a layer between it and the logits; 0 for none.
         shape: of one row, if that is not the example's: (tokens, vocabulary).
     """
     row = tuple(example.shape[1:]) if shape is None else shape
-    model = make_model(kind, shape=row, classes=task.classes, width=width).to(example.device)
+    model = make_model(kind, shape=row, classes=task.classes, width=width, hidden=hidden)
+    model = model.to(example.device)
     low, high = cut(model, task.cut)
     inner = cut_shape(low, example)
     return Halves(

@@ -16,7 +16,9 @@ Make = Callable[[tuple[int, ...], int, int], nn.Module]
 """Takes the shape of a row, the number of classes and the width of the cut layer."""
 
 
-def make_model(kind: str, *, shape: Sequence[int], classes: int, width: int) -> nn.Module:
+def make_model(
+    kind: str, *, shape: Sequence[int], classes: int, width: int, hidden: int = 0
+) -> nn.Module:
     """Build a model of the table with fresh weights.
 
     Args:
@@ -24,12 +26,34 @@ def make_model(kind: str, *, shape: Sequence[int], classes: int, width: int) -> 
         shape: of one row; for texts and sessions, (tokens, vocabulary).
         classes: how many.
         width: of the cut layer.
+        hidden: of `make_head`, which is all that comes after the layer named "cut".
     """
     if kind not in MODELS:
         raise ConfigError(f"model: wanted one of {', '.join(sorted(MODELS))}, got {kind!r}")
     if classes < 2 or width < 1:
         raise ConfigError(f"model: wanted 2 classes and 1 value or more, got {classes}, {width}")
-    return MODELS[kind](tuple(shape), classes, width)
+    model = MODELS[kind](tuple(shape), classes, width)
+    if hidden:
+        model.head = make_head(width, classes, hidden=hidden)
+    return model
+
+
+def make_head(width: int, classes: int, *, hidden: int = 0) -> nn.Module:
+    """Build what turns a cut layer into logits: one linear layer, or two with a bend between.
+
+    With one, a class is a convex part of the cut layer, and one member tells where the others are.
+    With two, it may lie in many places, which is what a defence needs to spread it.
+
+    Args:
+        width: of the cut layer.
+        classes: how many.
+        hidden: width of a layer between; 0 for none.
+    """
+    if hidden < 0:
+        raise ConfigError(f"hidden: wanted at least 0, got {hidden}")
+    if not hidden:
+        return nn.Linear(width, classes)
+    return nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, classes))
 
 
 def _mlp(shape: tuple[int, ...], classes: int, width: int) -> nn.Module:
@@ -68,10 +92,27 @@ def _two_conv(shape: tuple[int, ...], classes: int, width: int) -> nn.Module:
 
 def _resnet20(shape: tuple[int, ...], classes: int, width: int) -> nn.Module:
     """Build ResNet-20 (He et al. 2016) with as many channels at the end as the cut is wide."""
+    return _residual("resnet20", shape, classes, width, quarters=1)
+
+
+def _resnet20_quarters(shape: tuple[int, ...], classes: int, width: int) -> nn.Module:
+    """Build one that averages each quarter of the picture: four times wider a cut for its channels.
+
+    The label owner does the rest of what ResNet-20's last pooling does.
+    """
+    return _residual("resnet20-quarters", shape, classes, width, quarters=2)
+
+
+def _residual(
+    kind: str, shape: tuple[int, ...], classes: int, width: int, *, quarters: int
+) -> nn.Module:
     channels, _ = _picture(shape, least=8)
-    if width % 4:
-        raise ConfigError(f"resnet20: the cut layer's width must be a multiple of 4, got {width}")
-    widths = (width // 4, width // 2, width)
+    last, rest = divmod(width, quarters**2)
+    if rest or last % 4:
+        raise ConfigError(
+            f"{kind}: the cut layer's width must be a multiple of {4 * quarters**2}, got {width}"
+        )
+    widths = (last // 4, last // 2, last)
     return nn.Sequential(
         OrderedDict(
             picture=_Picture(channels),
@@ -81,7 +122,7 @@ def _resnet20(shape: tuple[int, ...], classes: int, width: int) -> nn.Module:
             block1=_stage(widths[0], widths[0], 1),
             block2=_stage(widths[0], widths[1], 2),
             block3=_stage(widths[1], widths[2], 2),
-            pool=nn.AdaptiveAvgPool2d(1),
+            pool=nn.AdaptiveAvgPool2d(quarters),
             cut=nn.Flatten(),
             head=nn.Linear(width, classes),
         )
@@ -232,7 +273,11 @@ MODELS: dict[str, Make] = {
     "gru4rec": _gru4rec,
     "mlp": _mlp,
     "resnet20": _resnet20,
+    "resnet20-quarters": _resnet20_quarters,
     "textcnn": _textcnn,
     "two-conv": _two_conv,
     "vit": _vit,
 }
+
+READS_TOKENS = frozenset({"gru4rec", "textcnn"})
+"""The models whose rows are whole numbers: words, or items of a session; 0 stands for none."""

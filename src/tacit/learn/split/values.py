@@ -29,7 +29,7 @@ class ValueCode(Protocol):
         ...
 
     def rounded(self, values: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Return what `read` gives for what `write` writes, in any shape and on any device."""
+        """Return what `read` gives for what `write` writes, of messages (…, rows, width)."""
         ...
 
 
@@ -138,10 +138,14 @@ class Unbiased:
 
 
 def _extremes(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the smallest and the largest of flat values, or of each message (…, rows, width)."""
     if values.numel() == 0:
         zero = torch.zeros((), device=values.device)
         return zero, zero
-    low, high = torch.aminmax(values.detach().to(torch.float32))
+    values = values.detach().to(torch.float32)
+    if values.dim() > 2:
+        return values.amin((-2, -1), keepdim=True), values.amax((-2, -1), keepdim=True)
+    low, high = torch.aminmax(values)
     return low, high
 
 

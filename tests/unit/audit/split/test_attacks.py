@@ -17,6 +17,7 @@ from tacit.audit.split import (
     audit_inputs,
     audit_labels,
     cluster,
+    complete_deep_each,
     complete_each,
     even_out,
     fine_tune,
@@ -66,13 +67,30 @@ def from_scratch(seen, *, generator):
     return train_from_scratch(rows, generator=generator)
 
 
-@pytest.mark.parametrize("attack", [fine_tune, from_scratch])
+def deep(seen, *, generator):
+    leaked, targets = even_out(seen)
+    views = [leaked], [seen.leaked_labels], [targets]
+    return complete_deep_each(*views, classes=CLASSES, hidden=16, generator=generator)[0]
+
+
+def varied(seen, *, generator):
+    rows = SeenRows(
+        leaked=seen.leaked,
+        leaked_labels=seen.leaked_labels,
+        targets=seen.targets,
+        classes=CLASSES,
+        make_model=make_model,
+    )
+    return train_from_scratch(rows, generator=generator, vary=lambda x: x + 0.1)
+
+
+@pytest.mark.parametrize("attack", [fine_tune, deep, from_scratch, varied])
 def test_label_attacks_find_classes_that_lie_apart(attack):
     seen, truth = layer(3.0)
     assert score_labels("x", attack(seen, generator=seeded(1)), truth).low > 0.9
 
 
-@pytest.mark.parametrize("attack", [fine_tune, fine_tune_whitened, from_scratch])
+@pytest.mark.parametrize("attack", [fine_tune, fine_tune_whitened, deep, from_scratch])
 def test_label_attacks_find_nothing_in_noise(attack):
     seen, truth = layer(0.0)
     metric = score_labels("x", attack(seen, generator=seeded(1)), truth)

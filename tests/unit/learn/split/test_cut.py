@@ -1,5 +1,7 @@
 """Any traceable model is cut where one value crosses, and both parts together are the model."""
 
+import threading
+
 import pytest
 import torch
 from torch import nn
@@ -11,6 +13,7 @@ SHAPES = {
     "gru4rec": (7, 30),
     "mlp": (6, 6),
     "resnet20": (3, 16, 16),
+    "resnet20-quarters": (3, 16, 16),
     "textcnn": (9, 30),
     "two-conv": (28, 28),
     "vit": (3, 16, 16),
@@ -27,15 +30,38 @@ def example(kind, rows=3):
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_every_model_is_cut_at_its_last_hidden_layer(kind):
-    model = make_model(kind, shape=SHAPES[kind], classes=5, width=24).eval()
+    model = make_model(kind, shape=SHAPES[kind], classes=5, width=48).eval()
     bottom, top = cut(model, "cut")
     x = example(kind)
-    assert cut_shape(bottom, x) == (24,)
+    assert cut_shape(bottom, x) == (48,)
     torch.testing.assert_close(top(bottom(x)), model(x))
     assert model(x).shape == (3, 5)
     names = {id(p) for part in (bottom, top) for p in part.parameters()}
     assert names == {id(p) for p in model.parameters()}
     assert not {id(p) for p in bottom.parameters()} & {id(p) for p in top.parameters()}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_hidden_layer_belongs_to_the_label_owner(kind):
+    plain, deep = (
+        cut(make_model(kind, shape=SHAPES[kind], classes=5, width=48, hidden=h), "cut")
+        for h in (0, 7)
+    )
+    names = [[name for name, _ in part.named_parameters()] for part in (plain[0], deep[0])]
+    assert names[0] == names[1]
+    assert [tuple(p.shape) for p in deep[1].parameters()] == [(7, 48), (7,), (5, 7), (5,)]
+    assert [tuple(p.shape) for p in plain[1].parameters()] == [(5, 48), (5,)]
+
+
+def test_quarters_are_averaged_apart():
+    shape = SHAPES["resnet20-quarters"]
+    model = make_model("resnet20-quarters", shape=shape, classes=5, width=64).eval()
+    whole = make_model("resnet20", shape=shape, classes=5, width=16).eval()
+    weights = {k: v for k, v in model.state_dict().items() if not k.startswith("head")}
+    whole.load_state_dict(weights, strict=False)
+    x = example("resnet20")
+    quarters, average = cut(model, "cut")[0](x), cut(whole, "cut")[0](x)
+    torch.testing.assert_close(quarters.unflatten(1, (16, 4)).mean(2), average)
 
 
 @pytest.mark.parametrize(
@@ -130,3 +156,21 @@ def test_a_layer_that_does_not_exist_is_refused_by_name():
 def test_shapes_that_a_model_cannot_take_are_refused(kind, shape, width):
     with pytest.raises(ConfigError, match="model"):
         make_model(kind, shape=shape, classes=3, width=width)
+
+
+def test_other_threads_run_their_models_while_one_is_cut():
+    other, seen = nn.Linear(2, 3), []
+
+    class Busy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cut, self.head = nn.Linear(4, 4), nn.Linear(4, 2)
+
+        def forward(self, x):
+            thread = threading.Thread(target=lambda: seen.append(other(torch.ones(1, 2))))
+            thread.start()
+            thread.join()
+            return self.head(self.cut(x))
+
+    cut(Busy(), "cut")
+    assert torch.equal(seen[0], other(torch.ones(1, 2)))

@@ -30,6 +30,14 @@ def test_plane_energy_is_the_mean_inverse_distance_of_same_class_pairs():
     assert float(plane_energy(H, Y)) == pytest.approx(wanted, rel=1e-3)
 
 
+def test_distances_of_points_that_are_near_keep_their_digits():
+    near = H.float()[:1] + 1e-3 * H.float()
+    near = 100 + near  # far from the origin: products of rows are 10^9 times the squared distances
+    wanted = torch.cdist(near.double(), near.double(), compute_mode="donot_use_mm_for_euclid_dist")
+    expected = sum(1 / sqrt(float(wanted[a, b]) ** 2 + 0.05**2) for a, b in pairs()) / len(pairs())
+    assert float(plane_energy(near, Y)) == pytest.approx(expected, rel=1e-5)
+
+
 def test_sphere_energy_is_the_mean_inverse_angle_of_same_class_pairs():
     def angle(a, b):
         return acos(float(H[a] @ H[b] / H[a].norm() / H[b].norm()))
