@@ -1,12 +1,10 @@
-"""Memorisation and inversion of language models: canaries, extraction, hidden states.
+"""Memorisation and inversion of language models: extraction and hidden states.
 
     python benchmarks/audit_language.py --data FOLDER --out FILE.json [--quick]
 
-Parts: ``canary`` (a PIN planted in the TREC questions and learned by a small Transformer, without
-protection and with DP-SGD at ε = 8 and 2; the aim is an exposure near log2 |R| and near chance),
-``extraction`` (the five rankings, on texts that stand in the corpus 1 to 20 times), ``depth``,
-``length`` and ``noise`` (inversion of hidden states of a real model, figures 6.2 and 6.3 of the
-seed in shape).
+Parts: ``extraction`` (the five rankings, on questions that stand in the corpus 1 to 20 times),
+``depth``, ``length`` and ``noise`` (inversion of hidden states of a real model, figures 6.2 and 6.3
+of the seed in shape). Canaries: ``audit_canaries.py``.
 """
 
 import argparse
@@ -23,8 +21,8 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).parent))
 import torch
-from _audit_private import train_privately
-from torch import Tensor, nn
+from _audit_texts import KNOWN, LENGTH, Course, questions, teach
+from torch import Tensor
 
 from tacit.audit import seeded
 from tacit.audit.embedding import (
@@ -39,130 +37,26 @@ from tacit.audit.embedding import (
 from tacit.audit.memorisation import (
     METHODS,
     Extract,
-    Format,
     SeenSpeakers,
-    SmallSpeaker,
     Speech,
-    audit_canaries,
-    draw_canary,
-    exact_exposure,
+    eidetic_counts,
     extraction_curve,
-    modelled_exposure,
     plant,
     rate_by_repetition,
-    sampled_exposure,
     score_extraction,
     see_module,
-    train_speaker,
 )
 from tacit.audit.views import Attack
-from tacit.dp import Target, epsilon, least_noise
-from tacit.learn.noise import DpSgd
 from tacit.llm import LanguageModel, Tokenizer, open_checkpoint
-from tacit.ring import Prg
 
 Row = dict[str, Any]
-PARTS = ("canary", "extraction", "depth", "length", "noise")
-LENGTH = 40
-DELTA = 1e-5
-
-
-def questions(options: argparse.Namespace) -> tuple[list[list[int]], list[list[int]], list[str]]:
-    """Return TREC questions as characters, cut and padded to one length: train, test, alphabet."""
-    with gzip.open(options.data / "trec/trec.jsonl.gz", "rt", encoding="utf8") as lines:
-        rows = [json.loads(line) for line in lines]
-    known = sorted(set("abcdefghijklmnopqrstuvwxyz0123456789 ?'.,"))
-    index = {c: i for i, c in enumerate(known)}
-
-    def encode(text: str) -> list[int]:
-        ids = [index[c] for c in text.lower() if c in index][:LENGTH]
-        return ids + [index[" "]] * (LENGTH - len(ids))
-
-    parts = {s: [encode(r["text"]) for r in rows if r["split"] == s] for s in ("train", "test")}
-    train = parts["train"][:300] if options.quick else parts["train"]
-    return train, parts["test"], known
-
-
-def canary(options: argparse.Namespace) -> list[Row]:
-    """Plant PINs, train with and without protection, and rank them."""
-    train, test, known = questions(options)
-    ids = {c: i for i, c in enumerate(known)}
-    form = Format(
-        prefix=tuple(ids[c] for c in "my pin number is "),
-        alphabet=tuple(ids[c] for c in "0123456789"),
-        blanks=3 if options.quick else 5,
-    )
-    pad = (ids[" "],) * (LENGTH - len(form.prefix) - form.blanks)
-    rows = []
-    for budget in options.budgets[:2] if options.quick else options.budgets:
-        for times in options.copies:
-            for seed in range(options.first, options.first + options.seeds):
-                number = draw_canary(form, generator=seeded(seed))
-                texts = torch.tensor(plant(train, (*form.text(number), *pad), times=times))
-                model, spent = speaker(options, texts, len(known), budget, seed)
-                seen = see_module(model, vocab=len(known), context=LENGTH)
-                exact = exact_exposure(seen, form, number)
-                few = sampled_exposure(seen, form, number, draws=1000, generator=seeded(seed))
-                rows.append(
-                    {
-                        "part": "canary",
-                        "epsilon": None if math.isinf(budget) else spent,
-                        "delta": DELTA,
-                        "times": times,
-                        "seed": seed,
-                        "exposure": exact.value,
-                        "bits": form.bits,
-                        "sampled": [few.low, few.value, few.high],
-                        "modelled": modelled_exposure(
-                            seen, form, number, draws=1000, generator=seeded(seed)
-                        ),
-                        "never_planted": audit_canaries(
-                            seen, form, [(number + 7919 * k) % form.size for k in range(1, 6)]
-                        ).headline.value,
-                        "test_perplexity": perplexity(model, test),
-                    }
-                )
-                report(rows[-1])
-                keep(options, rows)
-    return rows
-
-
-def speaker(
-    options: argparse.Namespace, texts: Tensor, vocab: int, budget: float, seed: int
-) -> tuple[nn.Module, float]:
-    """Train a model, with DP-SGD where the budget is finite; return what was spent."""
-    torch.manual_seed(seed)
-    width = 32 if options.quick else 64
-    model = SmallSpeaker(vocab, LENGTH, width=width, layers=1 if options.quick else 2)
-    model = model.to(options.device)
-    if math.isinf(budget):
-        epochs = 3 if options.quick else 30
-        train_speaker(model, texts, epochs=epochs, generator=seeded(seed), rate=1e-3)
-        return model, math.inf
-    count, rate = (5, 0.1) if options.quick else (options.dp_steps, 0.1)
-
-    def settings(multiplier: float) -> DpSgd:
-        return DpSgd(
-            steps=count,
-            rate=rate,
-            clip=1.0,
-            multiplier=multiplier,
-            learning_rate=options.dp_rate,
-            momentum=0.9,
-        )
-
-    target = Target(epsilon=budget, delta=DELTA, accountant="fourier")
-    # The grid of the noise costs a little on top of what is planned: plan for slightly less.
-    noise = 1.001 * least_noise(lambda z: [settings(z).event], target)
-    ids = texts.to(options.device)
-    event = train_privately(model, ids[:, :-1], ids[:, 1:], settings(noise), prg=Prg.from_os())
-    spent = epsilon([event], delta=DELTA, accountant="fourier")
-    return model, float(spent.epsilon)  # type: ignore[arg-type]
+PARTS = ("extraction", "depth", "length", "noise")
+PREFIX = 12
 
 
 def extraction(options: argparse.Namespace) -> list[Row]:
     """Extract texts that were repeated, with all five methods."""
-    train, _, known = questions(options)
+    train, _ = questions(options.data, most=300 if options.quick else None)
     half = len(train) // 2
     per = 2 if options.quick else 20
     times = (1, 2, 5, 10, 20)
@@ -171,35 +65,59 @@ def extraction(options: argparse.Namespace) -> list[Row]:
     corpus = [*train[len(secrets) : half]]
     for text, count in zip(secrets, repeated, strict=True):
         corpus = plant(corpus, text, times=count)
-    first, _ = speaker(options, torch.tensor(corpus), len(known), math.inf, 0)
-    second, _ = speaker(options, torch.tensor(train[half:]), len(known), math.inf, 1)
-    seen = SeenSpeakers(
-        speech=see_module(first, vocab=len(known), context=LENGTH),
-        prefixes=torch.tensor(secrets)[:, :12],
-        second=see_module(second, vocab=len(known), context=LENGTH),
-        spell=lambda ids: "".join(known[i] for i in ids),
-    )
-    targets = torch.tensor(secrets)
-    rows = []
-    for name, method in METHODS.items():
-        speech = Speech(tokens=LENGTH - 12, top=20, temperature=1.0)
-        attack = Extract(method=method, speech=speech, count=5 if options.quick else 200)
-        drawn = attack(seen, generator=seeded(0))
-        rows.append(
-            {
-                "part": "extraction",
-                "name": name,
-                "drawn": len(drawn.texts),
-                "within_targets": asdict(
-                    score_extraction(name, drawn, targets, guesses=len(targets))
-                ),
-                "ever": asdict(score_extraction(name, drawn, targets, guesses=len(drawn.texts))),
-                "curve": extraction_curve(name, drawn, targets).points,
-                "by_repetition": rate_by_repetition(drawn, targets, repeated, name=name).points,
-            }
+    course = Course.quick(options.device) if options.quick else Course(device=options.device)
+    first, _ = teach(course, torch.tensor(corpus), math.inf, 0)
+    second, _ = teach(course, torch.tensor(train[half:]), math.inf, 1)
+    speakers = [see_module(one, vocab=len(KNOWN), context=LENGTH) for one in (first, second)]
+    # The second model never saw the secrets: what it says of them too was not learned by heart.
+    views = {
+        name: SeenSpeakers(
+            speech=speech,
+            prefixes=torch.tensor(secrets)[:, :PREFIX],
+            second=other,
+            spell=lambda ids: "".join(KNOWN[i] for i in ids),
         )
-        report({k: v for k, v in rows[-1].items() if k not in ("curve",)})
+        for name, speech, other in (
+            ("trained on them", speakers[0], speakers[1]),
+            ("not trained on them", speakers[1], speakers[0]),
+        )
+    }
+    rows = []
+    for name in METHODS:
+        for model, seen in views.items():
+            rows.append(_extracted(options, name, model, seen, secrets, repeated, corpus))
+            keep(options, rows)
     return rows
+
+
+def _extracted(
+    options: argparse.Namespace,
+    name: str,
+    model: str,
+    seen: SeenSpeakers,
+    secrets: list[list[int]],
+    repeated: list[int],
+    corpus: list[list[int]],
+) -> Row:
+    """Draw, rank, and count the secrets that came out."""
+    speech = Speech(tokens=LENGTH - PREFIX, top=20, temperature=1.0)
+    attack = Extract(method=METHODS[name], speech=speech, count=5 if options.quick else 200)
+    drawn = attack(seen, generator=seeded(0))
+    targets = torch.tensor(secrets)
+    wanted = {tuple(text) for text in secrets}
+    hits = [text for text in drawn.texts.tolist() if tuple(text) in wanted]
+    row: Row = {
+        "part": "extraction",
+        "name": name,
+        "model": model,
+        "drawn": len(drawn.texts),
+        "within_targets": asdict(score_extraction(name, drawn, targets, guesses=len(targets))),
+        "ever": asdict(score_extraction(name, drawn, targets, guesses=len(drawn.texts))),
+        "by_repetition": rate_by_repetition(drawn, targets, repeated, name=name).points,
+        "eidetic": eidetic_counts(hits, corpus),
+    }
+    report(row)
+    return {**row, "curve": extraction_curve(name, drawn, targets).points}
 
 
 def depth(options: argparse.Namespace) -> list[Row]:
@@ -318,12 +236,6 @@ def lines(options: argparse.Namespace) -> list[str]:
     return [pair["ask"] + pair["answer"] for pair in pairs[:2000]]
 
 
-def perplexity(model: nn.Module, texts: list[list[int]]) -> float:
-    """Return exp of the mean loss per character on texts that were not trained on."""
-    seen = see_module(model, vocab=0, context=LENGTH)
-    return math.exp(float(seen.losses(torch.tensor(texts)).mean()))
-
-
 def keep(options: argparse.Namespace, rows: list[Row]) -> None:
     """Write the rows that are there, after those of the parts before."""
     if options.out:
@@ -349,20 +261,11 @@ def main() -> None:
     parser.add_argument("--lengths", type=int, nargs="+", default=[4, 8, 16, 32, 64, 128])
     parser.add_argument("--texts", type=int, default=10, help="texts that are inverted")
     parser.add_argument("--beams", type=int, default=4, help="beginnings that are kept")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--budgets", type=float, nargs="+", default=[math.inf, 8.0, 2.0])
-    parser.add_argument("--copies", type=int, nargs="+", default=[1, 10], help="of a canary")
     parser.add_argument("--search-steps", type=int, default=1000, help="of optimised embeddings")
-    parser.add_argument("--dp-steps", type=int, default=300)
-    parser.add_argument("--dp-rate", type=float, default=0.5, help="learning rate of DP-SGD")
-    parser.add_argument("--quick", action="store_true", help="tiny models, one seed, few steps")
+    parser.add_argument("--quick", action="store_true", help="tiny models, few steps")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    if options.quick:
-        options.seeds = 1
     work: dict[str, Callable[[argparse.Namespace], list[Row]]] = {
-        "canary": canary,
         "extraction": extraction,
         "depth": depth,
         "length": length,

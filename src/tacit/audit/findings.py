@@ -85,8 +85,9 @@ def build_result(
     curves: Sequence[Curve] = (),
     notes: Sequence[str] = (),
     reports: Sequence[PartyReport] = (),
+    settings: Sequence[Sheet] = (),
 ) -> Result:
-    """Lay findings out as one result: threats first, then the measurements.
+    """Lay findings out as one result: threats first, then the measurements, settings last.
 
     Of the best attack on a threat everything is shown, of the others the headline.
     """
@@ -118,6 +119,7 @@ def build_result(
             *(sheet for one in findings for sheet in one.sheets),
             *sheets,
             *_remedy_sheets(tuple(remedies)),
+            *settings,
         ),
         notes=tuple(notes),
     )

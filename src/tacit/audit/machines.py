@@ -1,6 +1,7 @@
 """Shadow models on the machines of a Ray cluster."""
 
 import logging
+import socket
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, DataError
 
 TrainOne = Callable[[Tensor, Tensor, Tensor, int], Tensor]
 """Given rows, labels, a coin and a seed, return a model's outputs on all rows."""
@@ -17,6 +18,7 @@ Work = tuple[int, Tensor, int]
 """The number of a model, its coin and its seed."""
 
 LOCAL = "local"
+_PATIENCE_S = 5.0
 
 
 def train_on_ray(
@@ -36,8 +38,10 @@ def train_on_ray(
 
     Raises:
         ConfigError: Ray is not installed, or there is no cluster.
+        DataError: a machine could not train a model.
     """
     ray = _load_ray()
+    _check_reachable(address)
     where = None if address == LOCAL else address
     try:
         with warnings.catch_warnings():
@@ -47,6 +51,10 @@ def train_on_ray(
         raise ConfigError(f"no Ray cluster at {address!r}: {error}") from error
     try:
         yield from _train(ray, train_one, x, y, work)
+    except ray.exceptions.RayTaskError as error:
+        raise DataError(
+            f"a shadow model could not be trained on {address}: {error.cause}"
+        ) from None
     finally:
         ray.shutdown()
 
@@ -69,6 +77,19 @@ def _train(
     while waiting:
         (ready,), _ = ray.wait(list(waiting), num_returns=1)
         yield waiting.pop(ready), torch.tensor(ray.get(ready))
+
+
+def _check_reachable(address: str) -> None:
+    """Knock before Ray does: it would go on knocking for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host:
+        return  # "local", or "auto": Ray knows where
+    try:
+        socket.create_connection((host, int(port)), timeout=_PATIENCE_S).close()
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"no Ray cluster at {address!r}: {error}; start one with: ray start --head"
+        ) from error
 
 
 def _load_ray() -> Any:

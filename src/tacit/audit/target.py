@@ -139,7 +139,9 @@ class TorchTrainer:
         weights = hashlib.sha256()
         for value in module.state_dict().values():
             weights.update(value.detach().cpu().numpy().tobytes())
-        return "\n".join([repr(module), weights.hexdigest(), describe(self), code_of(type(self))])
+        return "\n".join(
+            [code_of_module(module), weights.hexdigest(), describe(self), code_of(type(self))]
+        )
 
     def __call__(self, x: Tensor, y: Tensor, *, seed: int) -> TorchClassifier:
         """Return a module trained on these rows alone."""
@@ -174,9 +176,9 @@ class SklearnTrainer:
     @property
     def recipe(self) -> str:
         """Return the estimator with all its settings, and this code, as text."""
-        settings = sorted(self.estimator.get_params().items())
+        settings, kind = sorted(self.estimator.get_params().items()), type(self.estimator)
         return "\n".join(
-            [type(self.estimator).__name__, repr(settings), str(self.classes), code_of(type(self))]
+            [kind.__name__, code_of(kind), repr(settings), str(self.classes), code_of(type(self))]
         )
 
     def __call__(self, x: Tensor, y: Tensor, *, seed: int) -> SklearnClassifier:
@@ -215,3 +217,11 @@ def code_of(thing: type | Callable[..., object]) -> str:
     except (OSError, TypeError):
         return f"{thing.__module__}.{thing.__qualname__}"
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def code_of_module(module: nn.Module) -> str:
+    """Return the layers of a module and hashes of the source files of their classes.
+
+    What a module computes stands in its class: names of layers and weights do not tell it.
+    """
+    return "\n".join([repr(module), *sorted({code_of(type(part)) for part in module.modules()})])

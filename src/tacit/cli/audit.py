@@ -11,17 +11,20 @@ from tacit.audit.membership import Plan, audit_membership, sweep
 from tacit.audit.shadows import Report
 from tacit.cli.audit_claims import put_to_the_test, short_claim
 from tacit.cli.audit_job import AuditJob, AuditTable
+from tacit.cli.audit_llm import audit_language
+from tacit.cli.audit_llm_job import AuditLlmJob
 from tacit.cli.audit_pictures import show_classes
-from tacit.cli.audit_sides import Target
+from tacit.cli.audit_sides import Target, no_claim
 from tacit.cli.audit_target import make_target, trainer_of
 from tacit.cli.config import Job
 from tacit.cli.kind import Part
 from tacit.cli.screen import say
 from tacit.errors import DataError
 from tacit.party import Progress, Usage
-from tacit.result import Claim, Curve, Result, Sheet
+from tacit.result import Curve, Result, Sheet
 
 _QUICK_ROWS = 300
+_SUBJECT = "each member's presence in the training data"
 
 
 def check_inputs(job: AuditJob, parties: Sequence[str]) -> None:
@@ -65,6 +68,8 @@ def audit_job(
     effort: Effort = Effort(),  # noqa: B008  it is frozen
 ) -> tuple[Result, tuple[Verdict, ...]]:
     """Attack the model of a job; return what was found, and what became of its claims."""
+    if isinstance(job, AuditLlmJob):
+        return audit_language(job, console, is_quick=effort.is_quick), ()
     usage, progress = Usage(), Progress()
     if isinstance(job, AuditJob) and effort.is_quick:
         job = job.quickened()
@@ -99,12 +104,13 @@ def audit_job(
         ],
         verdicts=verdicts,
         utility=found.utility,
-        sheets=(*found.sheets, *sheets, _settings_sheet(job, table)),
+        sheets=(*found.sheets, *sheets),
+        settings=(_settings_sheet(job, table),),
         curves=curves,
         notes=(*target.notes, *found.notes),
         reports=(usage.report(name="auditor", role="attacks", progress=progress),),
     )
-    return replace(result, claims=(*claims, *target.claims) or (_no_claim(),)), verdicts
+    return replace(result, claims=(*claims, *target.claims) or (no_claim(_SUBJECT),)), verdicts
 
 
 def _draw_sweep(
@@ -178,12 +184,4 @@ def _settings_sheet(job: Job, table: AuditTable) -> Sheet:
         heads=("setting", "value"),
         rows=tuple(rows),
         caption="The same settings give the same numbers on the same kind of machine.",
-    )
-
-
-def _no_claim() -> Claim:
-    return Claim(
-        subject="each member's presence in the training data",
-        guarantee="no guarantee",
-        assumptions=("nothing was claimed; an attack that fails proves nothing",),
     )

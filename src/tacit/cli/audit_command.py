@@ -41,9 +41,9 @@ def audit(
 ) -> None:
     """Attack what JOB trains, and put its claims to the test.
 
-    JOB is of kind "audit", "federated", "split" or "train". Says for every threat how well the
-    best attack did. Exits with 3 if a claim is contradicted. Shadow models are kept beside the
-    result: an interrupted audit goes on where it stopped.
+    JOB is of kind "audit", "audit-llm", "federated", "split" or "train". Says for every threat how
+    well the best attack did. Exits with 3 if a claim is contradicted. Shadow models are kept beside
+    the result: an interrupted audit goes on where it stopped.
     """
     from tacit import report as reports
     from tacit.audit import check_verdicts
@@ -54,7 +54,8 @@ def audit(
     from tacit.cli.member import write_result
 
     loaded = load_job(job)
-    target = out or (loaded.out if loaded.job.kind == "audit" else _beside(loaded.out))
+    is_own = loaded.job.kind in ("audit", "audit-llm")
+    target = out or (loaded.out if is_own else _beside(loaded.out))
     check_target(target)
     kind_of(loaded).check_inputs(loaded, tuple(loaded.parties))
     effort = Effort(is_quick=quick, workers=workers, ray=ray)

@@ -65,3 +65,12 @@ def take_rows(side: Side, rows: int | None) -> Side:
 def prg_of(seed: int) -> Prg:
     """Return a generator that can be repeated: for games, never for secrets."""
     return Prg(hashlib.sha256(f"audit {seed}".encode()).digest()[:KEY_BYTES])
+
+
+def no_claim(subject: str) -> Claim:
+    """Return what stands in a report where nothing was promised."""
+    return Claim(
+        subject=subject,
+        guarantee="no guarantee",
+        assumptions=("nothing was claimed; an attack that fails proves nothing",),
+    )

@@ -1,8 +1,6 @@
 """What the audit of a job attacks: its rows, its trained model, and trainers of more like it."""
 
-import importlib.util
 import math
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,9 +12,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file as load_safetensors
 from torch import Tensor, nn
 
-from tacit.audit import Classifier, SklearnTrainer, TorchClassifier, TorchTrainer
-from tacit.audit.target import code_of, fresh
+from tacit.audit import Classifier, TorchClassifier, TorchTrainer
+from tacit.audit.target import code_of, code_of_module, fresh
 from tacit.cli.audit_job import AuditJob
+from tacit.cli.audit_own import MAKE, OwnModel, OwnTrainer
 from tacit.cli.audit_pictures import rebuild_rows
 from tacit.cli.audit_sides import SPLIT_SEED, Side, Target, prg_of
 from tacit.cli.audit_split import split_target
@@ -40,9 +39,6 @@ from tacit.learn.noise import DpSgd, train_dp_sgd
 from tacit.learn.partition import data_generator, divide
 from tacit.ring import KEY_BYTES, Prg
 
-MAKE = "make"
-"""The function of a user's file that makes a model."""
-
 
 @final
 @dataclass(frozen=True)
@@ -58,41 +54,6 @@ class Build:
         """Return a fresh module."""
         seed = torch.initial_seed() % 2**31
         return build_model(self.name, self.shape, self.classes, seed=seed, dropout=self.dropout)
-
-
-@final
-@dataclass(frozen=True)
-class OwnModel:
-    """Makes a user's own model: calls the function `make` of a Python file, which is run here."""
-
-    path: Path
-
-    def __call__(self) -> nn.Module:
-        """Return a fresh module."""
-        module: nn.Module = self.make()
-        return module
-
-    # Any: a torch module or a scikit-learn classifier; the file decides.
-    def make(self) -> Any:
-        """Run the file and return what its function makes.
-
-        Raises:
-            ConfigError: the file cannot be run, or has no such function.
-        """
-        spec = importlib.util.spec_from_file_location(f"tacit_audited_{self.path.stem}", self.path)
-        if spec is None or spec.loader is None:
-            raise ConfigError(f"model.code: {self.path} is no Python file")
-        module = importlib.util.module_from_spec(spec)
-        # Classes of the file are looked up by its name when a model is sent to a worker.
-        sys.modules[spec.name] = module
-        try:
-            spec.loader.exec_module(module)
-            function = getattr(module, MAKE)
-        except (OSError, SyntaxError, ImportError, AttributeError) as error:
-            raise ConfigError(
-                f"model.code: {self.path}: wanted Python with a function {MAKE}(): {error}"
-            ) from error
-        return function()
 
 
 @final
@@ -112,7 +73,7 @@ class DpTrainer:
     @property
     def recipe(self) -> str:
         """Return model, settings and code, as text."""
-        made = repr(self.make), repr(fresh(self.make, 0))
+        made = repr(self.make), code_of_module(fresh(self.make, 0))
         return "\n".join([*made, repr(self.settings), code_of(train_dp_sgd)])
 
     def __call__(self, x: Tensor, y: Tensor, *, seed: int) -> TorchClassifier:
@@ -181,15 +142,15 @@ def make_target(job: Job, search: Sequence[Path], *, rows: int | None = None) ->
     if isinstance(job, AuditJob):
         return replace(_own_target(job, search), picture=_picture(job.data.set, search))
     raise ConfigError(
-        "wanted a job that trains something, of kind 'audit', 'federated', 'split' or 'train', "
-        f"got {job.job.kind!r}"
+        "wanted a job that trains something, of kind 'audit', 'federated', 'split' or 'train', or "
+        f"a language model, of kind 'audit-llm', got {job.job.kind!r}"
     )
 
 
 def _own_target(job: AuditJob, search: Sequence[Path]) -> Target:
     members, non_members, classes = load_sides(job, search)
     trainer = trainer_of(job, tuple(members[0].shape[1:]), classes)
-    if job.model.file is not None and not isinstance(trainer, SklearnTrainer):
+    if job.model.file is not None and not isinstance(trainer, OwnTrainer):
         build = trainer.make if isinstance(trainer, DpTrainer) else trainer.build
         model: Classifier = TorchClassifier(load_module(build, job.model.file))
     else:
@@ -201,21 +162,22 @@ def _own_target(job: AuditJob, search: Sequence[Path]) -> Target:
 
 def trainer_of(
     job: AuditJob, shape: tuple[int, ...], classes: int
-) -> DpTrainer | SklearnTrainer | TorchTrainer:
+) -> DpTrainer | OwnTrainer | TorchTrainer:
     """Return what trains targets and shadow models of a job."""
     build: Build | OwnModel = Build(job.model.name, shape, classes, job.model.dropout)
     if job.model.code is not None:
-        build = OwnModel(job.model.code)
+        build = OwnModel.read(job.model.code)
         found = build.make()
         if not isinstance(found, nn.Module):
-            return _sklearn_trainer(job, found, classes)
+            _check_estimator(job, found)
+            return OwnTrainer(own=build, classes=classes)
     if job.privacy is not None:
         return DpTrainer(make=build, settings=job.privacy.settings())
     _check_device(job.train.device)
     return TorchTrainer(build=build, **asdict(job.train))
 
 
-def _sklearn_trainer(job: AuditJob, found: Any, classes: int) -> SklearnTrainer:
+def _check_estimator(job: AuditJob, found: Any) -> None:
     if not hasattr(found, "predict_proba") or not hasattr(found, "get_params"):
         raise ConfigError(
             f"model.code: wanted {MAKE}() to return a torch module or a scikit-learn classifier "
@@ -226,7 +188,6 @@ def _sklearn_trainer(job: AuditJob, found: Any, classes: int) -> SklearnTrainer:
             "model.code: a scikit-learn model is fitted here, without DP-SGD; "
             "leave [privacy] and model.file out"
         )
-    return SklearnTrainer(estimator=found, classes=classes)
 
 
 def load_sides(job: AuditJob, search: Sequence[Path]) -> tuple[Side, Side, int]:

@@ -54,8 +54,10 @@ class PrivateTrainer:
         generator = torch.Generator().manual_seed(seed)
         steps = itertools.count(1)
         for epoch in range(task.epochs):
+            first = epoch * task.steps_per_epoch + 1
             order = torch.empty(len(x)).uniform_(generator=generator).argsort()
-            for chosen in torch.split(order, task.batch)[: len(x) // task.batch]:
+            batches = torch.split(order, task.batch)[: len(x) // task.batch]
+            for step, chosen in enumerate(batches, start=first):
                 weights, state = train_step(
                     PlainStepOps(task.optimiser.dials(next(steps))),
                     task,
@@ -63,7 +65,7 @@ class PrivateTrainer:
                     state,
                     rows[chosen],
                     labels[chosen],
-                    rate=task.rate_at(epoch),
+                    rate=task.rate_at(step),
                 )
         return TorchClassifier(_module(self.job, shape, weights))
 

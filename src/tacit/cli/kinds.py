@@ -24,6 +24,13 @@ def _audit() -> Kind[Any]:
     return Kind(record=AuditJob, check_inputs=audit.check_inputs, run=audit.run)
 
 
+def _audit_llm() -> Kind[Any]:
+    from tacit.cli import audit_llm
+    from tacit.cli.audit_llm_job import AuditLlmJob
+
+    return Kind(record=AuditLlmJob, check_inputs=audit_llm.check_inputs, run=audit_llm.run)
+
+
 def _infer() -> Kind[Any]:
     from tacit.cli import infer
     from tacit.cli.infer_job import InferJob
@@ -98,6 +105,7 @@ def _verify() -> Kind[Any]:
 # A kind's functions take its own record, so the table holds kinds of Any.
 KINDS: Mapping[str, Callable[[], Kind[Any]]] = {
     "audit": _audit,
+    "audit-llm": _audit_llm,
     "federated": _federated,
     "infer": _infer,
     "predict": _predict,

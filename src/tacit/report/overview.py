@@ -13,6 +13,7 @@ from tacit.report.tally import compare_costs, find_slowest
 from tacit.report.words import (
     Check,
     list_checks,
+    name_reference,
     name_sides,
     pick_headline_metric,
     state_coverage,
@@ -98,13 +99,13 @@ def _metric_tile(result: Result) -> Markup:
     metric = pick_headline_metric(result)
     if metric is None:
         return _lay_tile("Utility", NOT_MEASURED)
-    name, (ours, theirs) = clean(metric.name), name_sides(result)
+    name, (ours, _) = clean(metric.name), name_sides(result)
     reference = show_quantity(metric.reference, metric.unit)
     samples = f"n = {show_count(metric.samples)}" if metric.samples is not None else "n not stated"
     return _lay_tile(
         f"{name[:1].upper()}{name[1:]}, {ours}",
         show_quantity(metric.value, metric.unit),
-        f"{theirs}: {reference}",
+        f"{name_reference(result, metric)}: {reference}",
         samples,
     )
 

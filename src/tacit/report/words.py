@@ -54,8 +54,16 @@ def state_headline(result: Result) -> str:
 def name_sides(result: Result) -> tuple[str, str]:
     """Name what was measured and what it is compared with."""
     if result.kind == "audit":
-        return "attack", "blind guess"
-    return ("value", "reference") if is_alone(result) else ("private", "plaintext")
+        return "attack", "blind guess, or claimed ε"
+    is_plain = is_alone(result) or result.kind == "split"  # whose references are attackers' own
+    return ("value", "reference") if is_plain else ("private", "plaintext")
+
+
+def name_reference(result: Result, metric: Metric) -> str:
+    """Name what one metric is compared with."""
+    if result.kind == "audit":
+        return "claimed" if metric.unit == "ε" else "blind guess"
+    return name_sides(result)[1]
 
 
 def state_run(result: Result) -> str:
@@ -131,8 +139,13 @@ def state_privacy(claim: Claim) -> str | None:
 
 
 def pick_headline_metric(result: Result) -> Metric | None:
-    """Pick the metric to show first: one with a plaintext reference, else the first."""
+    """Pick the metric to show first: one with a plaintext reference, else the first.
+
+    What a split job compares are attacks, which are not what it was run for.
+    """
     compared = [metric for metric in result.utility if metric.reference is not None]
+    if result.kind == "split":
+        compared = []
     return next(iter((*compared, *result.utility)), None)
 
 

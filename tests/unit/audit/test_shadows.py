@@ -1,5 +1,6 @@
 """Shadow models: fair coins, a cache that resumes, the same outcome however they are trained."""
 
+import socket
 import sys
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tacit.audit import Fleet, TorchTrainer, seeded, toss, train_shadows
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, DataError
 from tacit.learn.federated import build_model
 
 
@@ -145,6 +146,10 @@ def test_models_trained_on_ray_are_the_same_and_are_kept(tmp_path):
 class FakeRay:
     """A cluster in this process: what is put is kept, tasks run when they are waited for."""
 
+    class exceptions:
+        class RayTaskError(Exception):
+            cause = "out of memory"
+
     def __init__(self, is_there=True):
         self.is_there, self.is_up, self.store, self.address = is_there, False, {}, "unasked"
 
@@ -184,10 +189,12 @@ def test_a_cluster_is_asked_for_what_is_missing_and_left_afterwards(monkeypatch,
     cluster = FakeRay()
     monkeypatch.setitem(sys.modules, "ray", cluster)
     coins = toss(12, 4, generator=seeded(0))
-    fleet = Fleet(cache=tmp_path, ray="10.0.0.1:6379")
-    found = train_shadows(TRAINER, X, Y, coins, seed=0, fleet=fleet)
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        address = f"127.0.0.1:{door.getsockname()[1]}"
+        fleet = Fleet(cache=tmp_path, ray=address)
+        found = train_shadows(TRAINER, X, Y, coins, seed=0, fleet=fleet)
     torch.testing.assert_close(found, train_shadows(TRAINER, X, Y, coins, seed=0, fleet=Fleet()))
-    assert cluster.address == "10.0.0.1:6379"
+    assert cluster.address == address
     assert not cluster.is_up
     assert len(list(tmp_path.glob("*.npz"))) == 4
 
@@ -195,8 +202,23 @@ def test_a_cluster_is_asked_for_what_is_missing_and_left_afterwards(monkeypatch,
 def test_a_missing_cluster_or_a_missing_ray_is_said_in_words(monkeypatch):
     coins = toss(12, 2, generator=seeded(0))
     monkeypatch.setitem(sys.modules, "ray", FakeRay(is_there=False))
-    with pytest.raises(ConfigError, match="no Ray cluster at 'nowhere:1'"):
-        train_shadows(TRAINER, X, Y, coins, seed=0, fleet=Fleet(ray="nowhere:1"))
+    for nowhere in ("127.0.0.1:1", "ray://127.0.0.1:1", "127.0.0.1:here", "auto"):
+        with pytest.raises(ConfigError, match=f"no Ray cluster at '{nowhere}'"):
+            train_shadows(TRAINER, X, Y, coins, seed=0, fleet=Fleet(ray=nowhere))
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigError, match=r"tacit\[fl\]"):
         train_shadows(TRAINER, X, Y, coins, seed=0, fleet=Fleet(ray="local"))
+
+
+def test_a_machine_that_cannot_train_is_reported_and_the_cluster_left(monkeypatch):
+    cluster = FakeRay()
+    monkeypatch.setitem(sys.modules, "ray", cluster)
+
+    def fail(key):
+        raise cluster.exceptions.RayTaskError
+
+    monkeypatch.setattr(cluster, "get", fail)
+    coins = toss(12, 2, generator=seeded(0))
+    with pytest.raises(DataError, match="local: out of memory"):
+        train_shadows(TRAINER, X, Y, coins, seed=0, fleet=Fleet(ray="local"))
+    assert not cluster.is_up

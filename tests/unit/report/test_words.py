@@ -5,6 +5,8 @@ import pytest
 from tacit.report.words import (
     enumerate_names,
     list_checks,
+    name_reference,
+    name_sides,
     pick_headline_metric,
     state_coverage,
     state_headline,
@@ -12,7 +14,7 @@ from tacit.report.words import (
     state_privacy,
     state_run,
 )
-from tacit.result import Claim, Leak
+from tacit.result import Claim, Leak, Metric
 
 SEEN = Leak(
     to="lab", what="permuted activations", why="the helper sees them", kind="protocol", elements=512
@@ -118,3 +120,21 @@ def test_the_first_figure_is_one_with_a_reference(example):
     turned = replace(example, utility=example.utility[::-1])
     assert pick_headline_metric(turned).name == "area under the ROC curve"
     assert pick_headline_metric(replace(example, utility=())) is None
+
+
+def test_the_first_figure_of_a_split_job_is_its_own_and_not_an_attack(example):
+    accuracy, attack = (
+        replace(example.utility[0], name=name, reference=reference)
+        for name, reference in (("accuracy", None), ("fine-tuning", 0.6))
+    )
+    split = replace(example, kind="split", utility=(accuracy, attack))
+    assert pick_headline_metric(split).name == "accuracy"
+    assert name_sides(split) == ("value", "reference")
+
+
+def test_an_audit_compares_attacks_with_a_guess_and_epsilon_with_the_claim(example):
+    audit = replace(example, kind="audit")
+    auc = Metric(name="AUC", value=0.6, unit="", samples=9, reference=0.5)
+    bound = Metric(name="ε lower bound", value=0.2, unit="ε", samples=9, reference=1.0)
+    assert [name_reference(audit, one) for one in (auc, bound)] == ["blind guess", "claimed"]
+    assert name_reference(example, auc) == name_sides(example)[1]

@@ -8,6 +8,7 @@ from tacit.audit.memorisation.canary import (
     exact_exposures,
     modelled_exposure,
     plant,
+    proven_exposure,
     sampled_exposure,
 )
 from tacit.audit.memorisation.extraction import (
@@ -70,6 +71,7 @@ __all__ = [
     "extraction_curve",
     "modelled_exposure",
     "plant",
+    "proven_exposure",
     "rate_by_repetition",
     "sampled_exposure",
     "score_extraction",

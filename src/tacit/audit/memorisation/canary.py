@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from scipy.stats import skewnorm
 from torch import Tensor
@@ -14,6 +15,7 @@ from tacit.errors import ConfigError, DataError
 from tacit.result import Metric
 
 _BLOCK = 512
+_LARGEST_EXPONENT = 600.0  # beyond it a claim says nothing, and exp overflows
 MOST_ENUMERATED = 1 << 20
 
 
@@ -126,9 +128,11 @@ def exact_exposures(
     Fillings that are as likely as the canary count half, so that a model that tells nothing
     apart does not look as if it knew.
 
+    Cost: a question per beginning of a filling, about |R| / (|alphabet| − 1).
+
     Raises:
         ConfigError: there are too many fillings to try; use `sampled_exposure`.
-        DataError: a canary is not a filling.
+        DataError: a canary is not a filling, or too long to ask about.
     """
     if form.size > MOST_ENUMERATED:
         raise ConfigError(
@@ -137,7 +141,12 @@ def exact_exposures(
         )
     if not all(0 <= canary < form.size for canary in canaries):
         raise DataError(f"fillings are numbered 0 to {form.size - 1}, got {list(canaries)}")
-    losses = _losses(seen, form, iter(range(form.size)))
+    if len(form.prefix) + form.blanks > seen.context:
+        raise DataError(
+            f"the canary has {len(form.prefix) + form.blanks} tokens, more than the "
+            f"{seen.context} that the model can be asked about"
+        )
+    losses = _all_losses(seen, form)
     found = []
     for canary in canaries:
         # The canary ties with itself, which is half a filling too many.
@@ -201,6 +210,56 @@ def _likelier(losses: Tensor, own: float) -> float:
     below = int((losses < own - near).sum())
     ties = int(((losses - own).abs() <= near).sum())
     return below + ties / 2
+
+
+def proven_exposure(
+    form: Format, claims: Sequence[tuple[float, float]], *, copies: int = 1
+) -> float:
+    """Bound the mean exposure of a planted canary, in bits, by (ε, δ) that hold for its training.
+
+    Without the canary its rank is uniform: it is among the first t |R| with probability t. With it,
+    privacy for adding what holds it allows e^ε t + δ for every claim; the mean exposure is the
+    integral over the bits. A canary in `copies` of what is protected changes as many at once, which
+    multiplies ε by their number and δ by (e^{copies · ε} − 1) / (e^ε − 1).
+
+    Guarantee: no attack that ranks fillings does better on average, ties between fillings aside,
+    if the claims are true and the filling was drawn uniformly.
+
+    Args:
+        form: the format of the canary.
+        claims: pairs of ε and δ, for adding or removing one record or client.
+        copies: in how many records or clients the canary stands.
+
+    Raises:
+        ConfigError: there are no claims or copies, or a claim is none.
+    """
+    if copies < 1 or not claims or not all(e >= 0 and 0 <= d <= 1 for e, d in claims):
+        raise ConfigError(
+            f"wanted 1 copy or more and pairs of ε ≥ 0 and δ ≤ 1, got {copies} and {list(claims)}"
+        )
+    bits = np.linspace(0.0, form.bits, 4001)
+    reach = np.ones_like(bits)
+    for epsilon, delta in claims:
+        group = copies * epsilon
+        if group > _LARGEST_EXPONENT:
+            continue
+        many = copies if epsilon == 0 else math.expm1(group) / math.expm1(epsilon)
+        reach = np.minimum(reach, math.exp(group) * 2.0**-bits + many * delta)
+    return float(np.trapezoid(reach, bits))
+
+
+def _all_losses(seen: SeenSpeech, form: Format) -> Tensor:
+    """Return −log p of every filling, by number: what begins alike is asked about once."""
+    total = torch.zeros(1)
+    begun = torch.tensor([form.prefix])
+    alphabet = torch.tensor(form.alphabet)
+    for _ in range(form.blanks):
+        scores = [seen.answer(block)[:, -1].float().cpu() for block in torch.split(begun, _BLOCK)]
+        steps = -torch.log_softmax(torch.cat(scores), 1)[:, alphabet]
+        total = (total[:, None] + steps).flatten()
+        longer = begun.repeat_interleave(len(alphabet), 0)
+        begun = torch.cat([longer, alphabet.repeat(len(begun))[:, None]], 1)
+    return total
 
 
 def _losses(seen: SeenSpeech, form: Format, numbers: Iterator[int]) -> Tensor:

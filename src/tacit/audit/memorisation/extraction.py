@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -159,20 +159,23 @@ class Extract:
 
     def __call__(self, seen: SeenSpeakers, *, generator: torch.Generator) -> Drawn:
         """Return the distinct texts, most suspicious first."""
+        return self.rank(seen, self.draw(seen, generator=generator))
+
+    def draw(self, seen: SeenSpeakers, *, generator: torch.Generator) -> Tensor:
+        """Return what the model says after the prefixes, each text once."""
         speech = self.speech
         if self.method.is_decaying:
-            speech = Speech(
-                tokens=speech.tokens,
-                top=speech.top,
-                temperature=speech.temperature,
-                decay_from=speech.decay_from,
-                decay_tokens=speech.decay_tokens or max(1, speech.tokens // 2),
-            )
+            decay = speech.decay_tokens or max(1, speech.tokens // 2)
+            speech = replace(speech, decay_tokens=decay)
         drawn = [
             speak(seen.speech, prefix, speech, count=self.count, generator=generator)
             for prefix in seen.prefixes
         ]
-        texts = torch.unique(torch.cat(drawn), dim=0)
+        texts: Tensor = torch.unique(torch.cat(drawn), dim=0)
+        return texts
+
+    def rank(self, seen: SeenSpeakers, texts: Tensor) -> Drawn:
+        """Put the most suspicious first."""
         scores = self.method.rank(seen, texts)
         order = scores.argsort(stable=True)
         return Drawn(texts=texts[order], scores=scores[order])

@@ -39,7 +39,7 @@ EXTRACTION_THREAT = Threat(
     knows="how some training texts begin",
 )
 _REMEDIES = (
-    "train with differential privacy at the level of the text",
+    "train with differential privacy for a person with all their texts: train_dp_sgd(owners=…)",
     "remove repeated texts from the corpus",
     "keep numbers and names out of the corpus, or mask them",
 )
@@ -150,10 +150,14 @@ def audit_extraction(
     """
     wanted = {tuple(text) for text in targets.tolist()}
     findings = []
+    said: dict[bool, Tensor] = {}  # what is drawn alike is drawn once
     for name, method in methods.items():
         if method.rank is by_second_model and seen.second is None:
             continue
-        drawn = Extract(method=method, speech=speech, count=count)(seen, generator=seeded(seed))
+        attack = Extract(method=method, speech=speech, count=count)
+        if method.is_decaying not in said:
+            said[method.is_decaying] = attack.draw(seen, generator=seeded(seed))
+        drawn = attack.rank(seen, said[method.is_decaying])
         headline = score_extraction(name, drawn, targets, guesses=len(targets))
         ever = score_extraction(name, drawn, targets, guesses=len(drawn.texts))
         hits = [text for text in drawn.texts.tolist() if tuple(text) in wanted]

@@ -1,7 +1,8 @@
 """DP-SGD: local training with per-record clipping, hidden Poisson batches and Gaussian noise.
 
 Opacus computes the per-record gradients; batches and noise come from our generator, because its own
-are made for speed and not for secrecy.
+are made for speed and not for secrecy. Where one person has several records, the person is what is
+sampled and clipped.
 """
 
 from collections.abc import Iterator
@@ -11,7 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tacit.dp import ADD_REMOVE_RECORD, Gaussian, Poisson, Repeated, add_gaussian
+from tacit.dp import (
+    ADD_REMOVE_CLIENT,
+    ADD_REMOVE_RECORD,
+    Gaussian,
+    Poisson,
+    Relation,
+    Repeated,
+    add_gaussian,
+)
 from tacit.errors import ConfigError, DataError
 from tacit.ring import Prg
 
@@ -24,8 +33,8 @@ class DpSgd:
 
     Args:
         steps: noisy gradient steps.
-        rate: the probability with which a record joins a batch.
-        clip: largest L2 norm of a record's gradient.
+        rate: the probability with which a record, or a client with all its records, joins a batch.
+        clip: largest L2 norm of the gradient of a record, or of a client.
         multiplier: noise per clip.
         learning_rate: of plain gradient descent.
         momentum: of the steps; what is public stays public.
@@ -46,8 +55,12 @@ class DpSgd:
     @property
     def event(self) -> Repeated:
         """What the whole training does to one record, before the grid of the noise is known."""
+        return self.event_for(ADD_REMOVE_RECORD)
+
+    def event_for(self, relation: Relation) -> Repeated:
+        """Return what the whole training does to whatever it samples and clips."""
         noise = Gaussian(
-            sigma=self.multiplier * self.clip, l2_sensitivity=self.clip, relation=ADD_REMOVE_RECORD
+            sigma=self.multiplier * self.clip, l2_sensitivity=self.clip, relation=relation
         )
         return Repeated(
             event=Poisson(event=noise, rate=self.rate, is_hidden=True), count=self.steps
@@ -55,35 +68,53 @@ class DpSgd:
 
 
 def train_dp_sgd(
-    model: nn.Module, x: Tensor, labels: Tensor, settings: DpSgd, *, prg: Prg
+    model: nn.Module,
+    x: Tensor,
+    labels: Tensor,
+    settings: DpSgd,
+    *,
+    prg: Prg,
+    owners: Tensor | None = None,
 ) -> Repeated:
     """Train a classifier in place and return the event of the whole training.
 
-    Guarantee: record-level, for adding or removing one, as the event says; batches are never shown.
-    The number of records is taken as public: it sets the step size.
-    Cost: one gradient per record that is drawn; memory for 256 gradients.
+    Guarantee: for adding or removing one record, as the event says; batches are never shown. With
+    `owners`, for adding or removing one client with all its records, however many and however
+    alike. The number of records, or of clients, is taken as public: it sets the step size.
+    Cost: one gradient per record that is drawn; memory for 256 gradients, twice with owners.
+
+    Args:
+        model: maps rows to scores, the classes second.
+        x: rows.
+        labels: of the rows.
+        settings: how it is trained.
+        prg: where batches and noise come from.
+        owners: a whole number per row, the same for all rows of one client.
 
     Raises:
         ConfigError: the extra is missing, or the model mixes records (batch normalisation).
+        DataError: there are no rows, or not as many labels and owners as rows.
     """
     if len(x) != len(labels) or len(x) == 0:
         raise DataError(f"as many labels as rows are needed, got {len(x)} and {len(labels)}")
+    units, whose = _units(len(x), owners)
+    relation = ADD_REMOVE_RECORD if owners is None else ADD_REMOVE_CLIENT
     wrapped = _per_record(model)
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimiser = torch.optim.SGD(parameters, settings.learning_rate, momentum=settings.momentum)
     noise = settings.event.event
     try:
         for _ in range(settings.steps):
-            rows = _poisson_batch(len(x), settings.rate, prg)
-            total = _clipped_sum(wrapped, parameters, x[rows], labels[rows], settings.clip)
+            rows, names = _drawn(_poisson_batch(units, settings.rate, prg), whose)
+            total = _clipped_sum(wrapped, parameters, x[rows], labels[rows], settings.clip, names)
             noisy, noise = add_gaussian(
                 total,
                 sigma=settings.multiplier * settings.clip,
                 l2_sensitivity=settings.clip,
-                relation=ADD_REMOVE_RECORD,
+                relation=relation,
                 prg=prg,
             )
-            _load_gradient(parameters, noisy / (settings.rate * len(x)))
+            _load_gradient(parameters, noisy / (settings.rate * units))
             optimiser.step()
     finally:
         wrapped.to_standard_module()  # takes the hooks and the stored gradients off the model
@@ -104,24 +135,45 @@ def _per_record(model: nn.Module) -> Any:
     return GradSampleModule(model, loss_reduction="sum")
 
 
+def _units(rows: int, owners: Tensor | None) -> tuple[int, Tensor | None]:
+    """Return how many are sampled and clipped, and which of them each row belongs to."""
+    if owners is None:
+        return rows, None
+    if owners.shape != (rows,) or owners.is_floating_point():
+        raise DataError(
+            f"wanted a whole number per row as its owner, got {tuple(owners.shape)} of "
+            f"{owners.dtype} for {rows} rows"
+        )
+    names, whose = torch.unique(owners.cpu(), return_inverse=True)
+    return len(names), whose
+
+
+def _drawn(units: Tensor, whose: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Return the rows of the units that were drawn, those of one unit together, and the units."""
+    if whose is None:
+        return units, None
+    rows = torch.nonzero(torch.isin(whose, units)).view(-1)
+    rows = rows[whose[rows].argsort(stable=True)]
+    return rows, whose[rows]
+
+
 def _poisson_batch(records: int, rate: float, prg: Prg) -> Tensor:
     coins = prg.below(2**53, records) < round(rate * 2**53)
     return torch.nonzero(coins).view(-1)
 
 
 def _clipped_sum(
-    wrapped: Any, parameters: list[nn.Parameter], x: Tensor, labels: Tensor, clip: float
+    wrapped: Any,
+    parameters: list[nn.Parameter],
+    x: Tensor,
+    labels: Tensor,
+    clip: float,
+    whose: Tensor | None = None,
 ) -> Tensor:
     """Add up the gradients of the batch, each scaled to the clip if it is longer."""
     total = torch.zeros(sum(p.numel() for p in parameters), dtype=torch.float64)
-    for rows, targets in _chunks(x, labels):
-        wrapped.zero_grad(set_to_none=True)
-        # Opacus hooks the whole model: without a gradient to the inputs torch warns at every step.
-        rows = rows.detach().requires_grad_(rows.is_floating_point())
-        loss = nn.functional.cross_entropy(wrapped(rows), targets, reduction="sum")
-        torch.autograd.backward(loss)
-        # Any: grad_sample is planted on the parameters by Opacus.
-        gradients = torch.cat([_sample(p).flatten(1) for p in parameters], dim=1).double()
+    found = _gradients(wrapped, parameters, x, labels)
+    for gradients in found if whose is None else _by_owner(found, whose):
         norms = gradients.norm(dim=1)
         if not bool(torch.isfinite(norms).all()):
             raise DataError("a record's gradient is NaN or infinite; lower the learning rate")
@@ -129,6 +181,39 @@ def _clipped_sum(
         total += (factors @ gradients).cpu()
     wrapped.zero_grad(set_to_none=True)
     return total
+
+
+def _gradients(
+    wrapped: Any, parameters: list[nn.Parameter], x: Tensor, labels: Tensor
+) -> Iterator[Tensor]:
+    """Yield (records, parameters) gradients, some records at a time."""
+    for rows, targets in _chunks(x, labels):
+        wrapped.zero_grad(set_to_none=True)
+        # Opacus hooks the whole model: without a gradient to the inputs torch warns at every step.
+        rows = rows.detach().requires_grad_(rows.is_floating_point())
+        loss = nn.functional.cross_entropy(wrapped(rows), targets, reduction="sum")
+        torch.autograd.backward(loss)
+        # Any: grad_sample is planted on the parameters by Opacus.
+        yield torch.cat([_sample(p).flatten(1) for p in parameters], dim=1).double()
+
+
+def _by_owner(found: Iterator[Tensor], whose: Tensor) -> Iterator[Tensor]:
+    """Add up the gradients of each owner, whose rows stand together but may span two yields."""
+    at, last, rest = 0, -1, None
+    for gradients in found:
+        own = whose[at : at + len(gradients)]
+        names, place = torch.unique_consecutive(own, return_inverse=True)
+        at += len(gradients)
+        sums = gradients.new_zeros(len(names), gradients.shape[1])
+        sums.index_add_(0, place.to(sums.device), gradients)
+        if rest is not None and int(names[0]) == last:
+            sums[0] += rest
+        elif rest is not None:
+            yield rest[None]
+        yield sums[:-1]
+        last, rest = int(names[-1]), sums[-1].clone()
+    if rest is not None:
+        yield rest[None]
 
 
 def _sample(parameter: Any) -> Tensor:

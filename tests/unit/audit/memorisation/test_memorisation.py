@@ -32,6 +32,7 @@ from tacit.audit.memorisation import (
     extraction_curve,
     modelled_exposure,
     plant,
+    proven_exposure,
     rate_by_repetition,
     sampled_exposure,
     score_extraction,
@@ -118,6 +119,60 @@ def test_a_canary_known_by_heart_is_exposed_to_the_last_bit():
     sampled = sampled_exposure(seen, FORM, 123, draws=255, generator=seeded(0))
     assert sampled.value == pytest.approx(8, abs=0.5)
     assert sampled.high == pytest.approx(FORM.bits)
+
+
+def test_ranking_by_beginnings_is_ranking_every_filling():
+    seen = see_module(taught(corpus(60), epochs=3), vocab=VOCAB, context=CONTEXT)
+    texts = torch.tensor([FORM.text(number) for number in range(FORM.size)])
+    losses = seen.losses(texts)[:, len(FORM.prefix) - 1 :].sum(1)
+    for number in (0, 123, 999):
+        rank = 1 + int((losses < losses[number] - 1e-6).sum())
+        assert exact_exposure(seen, FORM, number).value == pytest.approx(
+            FORM.bits - math.log2(rank), abs=math.log2(1 + 2 / rank)
+        )
+
+
+def test_a_canary_longer_than_the_context_is_refused():
+    with pytest.raises(DataError, match="13 tokens, more than the 12"):
+        exact_exposure(flat(), Format(prefix=(20,) * 10, alphabet=DIGITS, blanks=3), 5)
+
+
+def test_without_any_leak_the_proven_exposure_is_that_of_a_blind_rank():
+    # Integral of 2^-s over the bits: (1 − 2^-bits) / ln 2.
+    assert proven_exposure(FORM, [(0.0, 0.0)]) == pytest.approx(0.999 / math.log(2), rel=1e-4)
+    assert proven_exposure(FORM, [(0.0, 0.0), (9.0, 0.1)]) == proven_exposure(FORM, [(0.0, 0.0)])
+    assert proven_exposure(FORM, [(0.0, 0.0)], copies=10) == proven_exposure(FORM, [(0.0, 0.0)])
+
+
+def test_the_proven_exposure_grows_with_epsilon_delta_and_copies_up_to_all_bits():
+    one = proven_exposure(FORM, [(1.0, 1e-5)])
+    # P(more than s bits) ≤ e · 2^-s: one bit per ln 2 more than blind.
+    assert one == pytest.approx(1 / math.log(2) * (2 - math.e / 1000), abs=0.01)
+    assert one < proven_exposure(FORM, [(1.0, 1e-2)]) < proven_exposure(FORM, [(2.0, 1e-2)])
+    assert proven_exposure(FORM, [(1.0, 1e-5)], copies=3) == pytest.approx(
+        proven_exposure(FORM, [(3.0, 1e-5 * (1 + math.e + math.e**2))])
+    )
+    assert proven_exposure(FORM, [(100.0, 1e-5)], copies=10) == pytest.approx(FORM.bits)
+
+
+@given(st.floats(0.1, 3), st.integers(0, 2**32))
+def test_no_ranking_passes_the_proven_exposure_of_randomised_response(epsilon, seed):
+    # The attacker is told a filling: the true one e^ε times as often as each other one.
+    size = 64
+    form = Format(prefix=(1,), alphabet=(0, 1), blanks=6)
+    told = torch.full((size,), 1.0)
+    told[0] = math.exp(epsilon)
+    truth = float(told[0] / told.sum())
+    # Told the truth, its rank is 1; else it is anywhere among the others.
+    others = sum(form.bits - math.log2(rank) for rank in range(2, size + 1)) / (size - 1)
+    mean = truth * form.bits + (1 - truth) * others
+    assert mean <= proven_exposure(form, [(epsilon, 0.0)])
+
+
+@pytest.mark.parametrize("claims", [[], [(-1.0, 0.1)], [(1.0, 2.0)]])
+def test_claims_that_are_none_prove_nothing(claims):
+    with pytest.raises(ConfigError, match="pairs of ε"):
+        proven_exposure(FORM, claims)
 
 
 def test_the_sampled_rank_covers_the_exact_one():

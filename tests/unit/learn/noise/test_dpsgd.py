@@ -11,7 +11,13 @@ from torch import nn
 from tacit.dp import epsilon
 from tacit.errors import ConfigError, DataError
 from tacit.learn.noise import DpSgd, train_dp_sgd
-from tacit.learn.noise.dpsgd import _clipped_sum, _per_record, _poisson_batch
+from tacit.learn.noise.dpsgd import (
+    _clipped_sum,
+    _drawn,
+    _per_record,
+    _poisson_batch,
+    _units,
+)
 from tacit.ring import Prg
 
 pytest.importorskip("opacus")
@@ -114,3 +120,60 @@ def test_a_gradient_that_is_not_finite_is_refused():
 def test_settings_without_meaning_are_refused(change):
     with pytest.raises(ConfigError):
         DpSgd(**{"steps": 1, "rate": 0.5, "clip": 1.0, "multiplier": 1.0, **change})
+
+
+@pytest.mark.parametrize("per_chunk", [2, 3, 256])
+def test_all_records_of_an_owner_are_clipped_together(per_chunk, monkeypatch):
+    monkeypatch.setattr("tacit.learn.noise.dpsgd._CHUNK", per_chunk)
+    x, labels = problem(12)
+    owners = torch.tensor([7, 3, 7, 7, 3, 9, 7, 7, 1, 1, 9, 7])
+    model = build()
+    parameters = list(model.parameters())
+    units, whose = _units(12, owners)
+    rows, names = _drawn(torch.tensor([0, 1, 2]), whose)  # all but the owner 9
+    wrapped = _per_record(model)
+    total = _clipped_sum(wrapped, parameters, x[rows], labels[rows], 0.05, names)
+    wrapped.remove_hooks()
+    expected = torch.zeros_like(total)
+    for owner in (1, 3, 7):
+        own = owners == owner
+        loss = nn.functional.cross_entropy(model(x[own]), labels[own], reduction="sum")
+        gradient = torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, parameters)])
+        expected += (gradient * min(1.0, 0.05 / float(gradient.norm()))).double()
+    assert units == 4
+    assert torch.allclose(total, expected, atol=1e-4)
+
+
+def test_an_owner_with_many_copies_moves_the_sum_by_no_more_than_the_clip():
+    x, labels = problem(50)
+    x[40:], labels[40:] = 100.0, 0  # the wrong class, by far
+    _, whose = _units(50, torch.arange(50).clamp_max(40))
+    model = build()
+    wrapped = _per_record(model)
+    parameters = list(model.parameters())
+    whole = _clipped_sum(wrapped, parameters, x, labels, 0.3, whose)
+    less = _clipped_sum(wrapped, parameters, x[:40], labels[:40], 0.3, whose[:40])
+    apart = _clipped_sum(wrapped, parameters, x, labels, 0.3)
+    wrapped.remove_hooks()
+    assert float((whole - less).norm()) <= 0.3
+    assert float((apart - less).norm()) > 2  # ten records, each clipped by itself
+
+
+def test_training_by_owners_claims_privacy_for_a_client():
+    x, labels = problem(60)
+    settings = DpSgd(steps=2, rate=0.5, clip=1.0, multiplier=1.0)
+    event = train_dp_sgd(
+        build(), x, labels, settings, prg=prg(), owners=torch.arange(60) // 3
+    )  # fmt: skip
+    claim = epsilon([event], delta=1e-5, accountant="fourier")
+    assert claim.relation == "adding or removing one client"
+    assert claim.epsilon == pytest.approx(
+        epsilon([settings.event], delta=1e-5, accountant="fourier").epsilon, rel=1e-4
+    )
+
+
+@pytest.mark.parametrize("owners", [torch.zeros(7, dtype=torch.long), torch.zeros(8)])
+def test_owners_that_fit_no_rows_are_refused(owners):
+    settings = DpSgd(steps=1, rate=0.5, clip=1.0, multiplier=1.0)
+    with pytest.raises(DataError, match="whole number per row"):
+        train_dp_sgd(build(), *problem(8), settings, prg=prg(), owners=owners)
