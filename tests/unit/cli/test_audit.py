@@ -1,5 +1,9 @@
 """`tacit audit`: what is read, found and refused, and the exit code of a broken claim."""
 
+import copy
+import linecache
+import sys
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +18,8 @@ from tacit.audit.target import fresh
 from tacit.cli.audit import Effort, audit_job, check_inputs, run
 from tacit.cli.audit_command import audit
 from tacit.cli.audit_job import AuditJob
-from tacit.cli.audit_target import Build, load_module, load_sides, make_target
+from tacit.cli.audit_own import OwnModel
+from tacit.cli.audit_target import Build, load_module, load_sides, make_target, trainer_of
 from tacit.cli.commands import Edge
 from tacit.cli.federated_job import FederatedJob
 from tacit.cli.predict_job import PredictJob
@@ -389,6 +394,63 @@ def test_a_file_that_makes_no_model_is_refused(tmp_path, code, text):
     path.write_text(code)
     with pytest.raises(ConfigError, match=text):
         make_target(make_job(tmp_path, model={"code": str(path)}), ())
+
+
+OWN_CLASS = """
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+    def forward(self, x):
+        return self.layer(x.flatten(1)) * {scale}
+def make():
+    return Net()
+"""
+
+
+DP_SGD = {"steps": 2, "sample_rate": 0.5, "clip": 1.0, "multiplier": 1.0}
+
+
+@pytest.mark.parametrize("tables", [{}, {"privacy": DP_SGD}], ids=["plain", "dp-sgd"])
+def test_shadow_models_of_a_changed_file_are_not_taken_from_the_cache(tmp_path, tables):
+    path = tmp_path / "mine.py"
+    recipes = []
+    for scale in (1, 2, 1):
+        path.write_text(OWN_CLASS.format(scale=scale))
+        job = make_job(tmp_path, model={"code": str(path)}, **tables)
+        linecache.clearcache()  # an audit is a process of its own
+        recipes.append(trainer_of(job, (64,), 10).recipe)
+    assert recipes[0] == recipes[2] != recipes[1]
+
+
+OWN_TREE = """
+from sklearn.tree import DecisionTreeClassifier
+class Mine(DecisionTreeClassifier):
+    pass
+def make():
+    return Mine()
+"""
+
+
+def test_a_classifier_whose_class_is_ones_own_can_be_sent_to_a_process(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(OWN_TREE)
+    trainer = trainer_of(make_job(tmp_path, model={"code": str(path)}), (64,), 10)
+    packed = ForkingPickler.dumps(trainer)
+    path.unlink()
+    del sys.modules["tacit_audited_mine"]  # as in a process that has not run the file
+    sent = ForkingPickler.loads(packed)
+    x, y = torch.eye(64)[:20], torch.arange(20) % 10
+    assert sent(x, y, seed=0).log_probs(x).argmax(1).tolist() == y.tolist()
+
+
+def test_a_model_of_ones_own_is_made_where_its_file_is_not(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(OWN_CLASS.format(scale=1))
+    sent = copy.deepcopy(OwnModel.read(path))
+    path.unlink()
+    assert sent()(torch.zeros(2, 64)).shape == (2, 10)
 
 
 def test_a_job_that_trains_nothing_is_refused():

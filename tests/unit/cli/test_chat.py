@@ -98,6 +98,11 @@ def test_a_single_text_that_is_too_long_is_refused(run, model):
         (("--as", "user"), "--as and --job belong together"),
         (("--plain", "--as", "user", "--job", "x.toml"), "--plain needs no other party"),
         (("--plain", "--protocol", "sealed"), "--plain needs no other party"),
+        (("--plain", "--precision", "brief"), "--plain needs no other party"),
+        (
+            ("--as", "user", "--job", "x.toml", "--precision", "brief"),
+            "--precision is for the owner to choose: leave it out as user",
+        ),
         (("--reveal", "scores"), "give --protocol sealed too"),
         (("--noise", "50"), "--noise belongs to --protocol floating"),
         (("--protocol", "open"), "'open' is not one of"),

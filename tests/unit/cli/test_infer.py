@@ -1,18 +1,21 @@
 """Jobs of kind "infer": what is read, what is refused, and a whole run between threads."""
 
 import hashlib
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from tacit import ring
 from tacit.cli import folder, infer
 from tacit.cli.kind import Place
-from tacit.cli.kinds import find_kind
+from tacit.cli.kinds import find_kind, load_job
 from tacit.cli.toml import read_record
 from tacit.errors import ConfigError, DataError
 from tacit.learn.private import merge_results
 from tacit.learn.training import parse_layers
+from tacit.mpc import without_setup
 from tacit.party import Meeting, Usage, run_threads
 
 LAYERS = ["dense 8", "relu", "dense 10"]
@@ -70,6 +73,107 @@ def test_the_classes_are_those_of_the_network_in_the_clear(make_job, tmp_path, p
     found = {metric.name: metric for metric in whole.utility}
     assert found["classes equal to plaintext"].value == 1.0
     assert found["accuracy"].value == found["accuracy"].reference
+
+
+@pytest.fixture
+def halves(weights, tmp_path):
+    prg = ring.Prg(b"halves of a test")
+    files = {"north": {}, "south": {}}
+    with np.load(weights) as arrays:
+        for name in arrays.files:
+            words = ring.encode(torch.from_numpy(arrays[name]).double(), frac_bits=16)
+            mask = prg.words(tuple(words.shape))
+            files["north"][name], files["south"][name] = mask.numpy(), (words - mask).numpy()
+    paths = {party: tmp_path / f"half-{party}.npz" for party in files}
+    for party, arrays in files.items():
+        np.savez(paths[party], frac_bits=np.int64(16), **arrays)
+    return {party: str(path) for party, path in paths.items()}
+
+
+@pytest.fixture
+def make_shared(halves):
+    def make(**changes):
+        raw = {
+            "job": {"name": "j", "kind": "infer"},
+            "parties": {"north": {}, "south": {}, "dealer": {}, "clinic": {}},
+            "data": {"owner": "clinic", "set": "digits", "rows": [0, 12]},
+            "model": {"layers": LAYERS, "inputs": [64], "halves": halves},
+            "protocol": {"kind": "sealed", "dealer": "dealer", "compute": ["north", "south"]},
+        }
+        if changes.get("data__owner", "clinic") != "clinic":
+            del raw["parties"]["clinic"]
+        for dotted, value in changes.items():
+            table, key = dotted.split("__")
+            raw[table].pop(key, None)
+            if value is not None:
+                raw[table][key] = value
+        return read_record(raw, find_kind(raw, "job.toml").record, source="job.toml")
+
+    return make
+
+
+@pytest.mark.parametrize("protocol", ["sealed", "permuted3", "permuted2"])
+@pytest.mark.parametrize(("owner", "reveal"), [("clinic", "class"), ("north", "output")])
+def test_a_model_that_nobody_has_answers_as_it_would_in_the_clear(
+    make_shared, tmp_path, protocol, owner, reveal
+):
+    job = make_shared(protocol__kind=protocol, protocol__reveal=reveal, data__owner=owner)
+
+    def party(session):
+        place = Place(
+            search=(),
+            launched="threads",
+            report=lambda: Usage().report(name=session.me, role="", progress=session.progress),
+            out=tmp_path,
+        )
+        return infer.take_part(session, job, place)
+
+    meeting = Meeting(parties=tuple(job.parties), job_digest=hashlib.sha256(b"j").digest())
+    parts = run_threads(dict.fromkeys(job.parties, party), meeting)
+    assert [name for name, part in parts.items() if part.files] == [owner]
+    (tmp_path / folder.PREDICTIONS).write_text(parts[owner].files[folder.PREDICTIONS])
+    merged = merge_results(tuple(parts[name].result for name in job.parties))
+    whole = infer.complete(job, merged, tmp_path, ())
+    found = {metric.name: metric for metric in whole.utility}
+    assert found["classes equal to plaintext"].value == 1.0
+    answers = [leak for leak in whole.leakage if leak.kind == "output"]
+    assert [leak.to for leak in answers] == [owner]
+    sent = sum(one.payload_bytes for one in without_setup(whole.metered).traffic)
+    # Every message is metered by who sends and by who receives it.
+    assert sent in (
+        sum(one.payload_bytes for one in whole.forecast.cost.traffic) * times for times in (1, 2)
+    )
+
+
+@pytest.mark.parametrize(("name", "is_shared"), [("predict", True), ("infer-digits", False)])
+def test_every_example_is_a_good_job(name, is_shared):
+    folder_of_jobs = Path(__file__).parents[3] / "examples" / "jobs"
+    job = load_job(folder_of_jobs / f"{name}.toml")
+    assert job.is_shared == is_shared
+    assert all(job.role(party) for party in job.parties)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"protocol__compute": None}, r"protocol\.compute: missing"),
+        ({"protocol__compute": ["north"]}, "names of two parties"),
+        ({"protocol__dealer": "north"}, "another one that deals"),
+        ({"data__owner": "dealer"}, "must not own the rows"),
+        ({"model__owner": "north"}, "without an owner"),
+        ({"model__file": "model.npz"}, "wanted model.halves"),
+    ],
+)
+def test_a_shared_model_with_wrong_parties_is_refused(make_shared, changes, words):
+    with pytest.raises(ConfigError, match=words):
+        make_shared(**changes)
+
+
+def test_a_half_that_is_not_there_is_told_before_anyone_connects(make_shared, halves):
+    job = make_shared(model__halves={"north": halves["north"]})
+    infer.check_inputs(job, ["north"])
+    with pytest.raises(ConfigError, match=r"model\.halves\.south: missing"):
+        infer.check_inputs(job, ["south"])
 
 
 @pytest.mark.parametrize(

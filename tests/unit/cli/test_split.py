@@ -150,6 +150,22 @@ def test_a_cut_inside_the_model_works_with_a_known_set(tmp_path):
     assert run(job)["lab"].result.utility[0].value > 0.7
 
 
+@pytest.mark.parametrize("owners", [["clinic"], ["clinic", "bank"]])
+def test_the_label_owners_part_may_have_a_hidden_layer(tmp_path, owners):
+    parties = {name: {} for name in owners}
+    job = make(
+        tmp_path,
+        parties=parties,
+        data={"set": "iris", "features": owners},
+        model={"hidden": 16},
+        train={"epochs": 12},
+    )
+    assert run(job)["lab"].result.utility[0].value > 0.7
+    with np.load(models_folder(job.out) / "lab.npz") as arrays:
+        shapes = sorted(arrays[name].shape for name in arrays.files)
+    assert shapes[-2:] == [(16,), (16, 8 * len(owners))]
+
+
 @pytest.mark.parametrize("name", ["split", "split-defended"])
 def test_the_examples_are_whole(name):
     job = read_record(read_toml(JOBS / f"{name}.toml"), SplitJob, source=name)
@@ -165,6 +181,7 @@ def test_the_examples_are_whole(name):
         ({"data": {"features": ["clinic", "lab"]}}, "owns labels and features"),
         ({"data": {"labels": "nobody"}}, "data.labels: wanted one of the parties"),
         ({"model": {"kind": "mpl"}}, "did you mean 'mlp'"),
+        ({"model": {"hidden": -1}}, "hidden: wanted at least 0"),
         ({"audit": {"sweep": [1.0]}}, "audit.sweep: wanted split.defend"),
         ({"train": {"epochs": 0}}, "epochs: wanted at least 1"),
         ({"data": {"files": {"lab": "x.csv"}}}, "either 'set' or 'files'"),

@@ -122,6 +122,41 @@ def test_labels_beyond_the_classes_of_the_model_are_refused():
         load_rows(job(model__layers=["dense 4"]), "north", ())
 
 
+@pytest.fixture
+def columns(tmp_path):
+    def make(text):
+        path = tmp_path / "columns.csv"
+        path.write_text(text)
+        owner = {"file": str(path), "id": "id", "label": "y"}
+        other = {"set": "breast-cancer"}
+        return job(
+            data__split="columns",
+            data__labels="north",
+            data__owners={"north": owner, "south": other},
+            model__layers=["dense 2"],
+        )
+
+    return make
+
+
+def test_a_constant_column_is_named_where_owners_have_columns(columns):
+    good = load_rows(columns("id,a,b,y\n1,5,1,0\n2,5.5,2,1\n"), "north", ())
+    good.check_columns("north")
+    with pytest.raises(DataError, match=r"'b' of 'north' are constant over 2 rows"):
+        load_rows(columns("id,a,b,y\n1,5,1,0\n2,6,1,1\n"), "north", ())
+
+
+def test_a_column_that_is_constant_on_the_common_rows_is_named(columns):
+    rows = load_rows(columns("id,a,b,y\n1,5,1,0\n2,6,1,1\n3,7,2,1\n"), "north", ())
+    with pytest.raises(DataError, match=r"'b' of 'north' are constant over 2 rows"):
+        rows.take([0, 1]).check_columns("north")
+
+
+def test_ids_that_a_float_cannot_hold_are_refused(columns):
+    with pytest.raises(DataError, match="larger ones are not exact"):
+        load_rows(columns("id,a,y\n9007199254740993,5,0\n2,6,1\n"), "north", ())
+
+
 def test_ids_are_a_column_that_is_not_a_feature(table):
     source = {**table("id,a,y\n7,1,0\n9,2,1\n"), "id": "id"}
     rows = load_rows(job(data__owners__north=source, model__layers=["dense 2"]), "north", ())

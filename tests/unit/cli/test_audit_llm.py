@@ -1,0 +1,144 @@
+"""Audits of language models from a job file: what is read, attacked, refused and reported."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from llm_models import write_model
+from tacit import report
+from tacit.cli.audit import Effort, audit_job
+from tacit.cli.audit_llm import check_inputs, choose_targets, form_of, run
+from tacit.cli.audit_llm_job import AuditLlmJob, LlmCanaries
+from tacit.cli.commands import Edge
+from tacit.cli.main import run_command
+from tacit.cli.toml import read_record
+from tacit.errors import ConfigError, DataError
+from tacit.llm import open_checkpoint
+
+SILENT = Console(quiet=True)
+TEXTS = ["hello world again", "abcdefghijklmnop", "", "hello world again", "a short"]
+
+
+@pytest.fixture
+def raw(tmp_path):
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
+    return {
+        "job": {"name": "talk", "kind": "audit-llm", "out": str(tmp_path / "out")},
+        "model": {"path": str(write_model(tmp_path / "tiny"))},
+        "texts": {"file": str(tmp_path / "texts.txt"), "prefix": 3, "tokens": 4, "count": 2},
+        "canaries": {"sentence": "my pin is ", "planted": ["ab", "ca"], "alphabet": "abc"},
+        "audit": {"draws": 3, "depths": [1, 2], "noise": [0.0, 9.0]},
+    }
+
+
+def job_of(raw, **tables):
+    for name, table in tables.items():
+        raw = {**raw, name: {**raw.get(name, {}), **table}}
+    return read_record(raw, AuditLlmJob, source="job.toml")
+
+
+def test_texts_canaries_and_hidden_states_are_attacked(raw):
+    result = run(job_of(raw), SILENT, ()).result
+    assert [row[0] for row in result.sheets[0].rows] == [
+        *("extraction of training texts", "canary exposure", "inversion of hidden states"),
+    ]
+    assert {curve.title for curve in result.curves} == {
+        *("Texts extracted", "Tokens recovered by depth", "Noise at a cut after 1 layers"),
+    }
+    named = {metric.name: metric.value for metric in result.utility}
+    assert named["tokens in turn, 2 layers: tokens recovered"] == 1
+    assert result.claims[0].guarantee == "no guarantee"
+    assert "ab" not in [value for row in result.sheets[-1].rows for value in row]
+    assert report.from_json(report.to_json(result), source="test") == result
+
+
+def test_the_same_job_finds_the_same(raw):
+    job = job_of(raw, audit={"noise": []})
+    first, again = (run(job, SILENT, ()).result for _ in range(2))
+    assert first.utility == again.utility
+
+
+def test_a_second_model_brings_the_fifth_ranking(raw, tmp_path):
+    quick = Effort(is_quick=True)
+    alone, _ = audit_job(job_of(raw), SILENT, (), effort=quick)
+    second = job_of(raw, model={"second": str(write_model(tmp_path / "other"))})
+    both, _ = audit_job(second, SILENT, (), effort=quick)
+    assert not any("second model" in metric.name for metric in alone.utility)
+    assert any("second model" in metric.name for metric in both.utility)
+
+
+def test_targets_are_distinct_long_enough_and_of_one_length(raw):
+    job = job_of(raw, texts={"count": 9})
+    corpus = [[1, 2, 3, 4, 5, 6, 7], [1, 2], [1, 2, 3, 4, 5, 6, 7, 8], [9] * 7]
+    assert choose_targets(job, corpus, context=32).tolist() == [[1, 2, 3, 4, 5, 6, 7], [9] * 7]
+    with pytest.raises(DataError, match=r"at least 7 tokens.*the longest of 1 has 2"):
+        choose_targets(job, [[1, 2]], context=32)
+    with pytest.raises(ConfigError, match="make 7, more than the 5"):
+        choose_targets(job, corpus, context=5)
+
+
+def test_a_canary_is_numbered_by_its_characters(raw, tmp_path):
+    tokenizer = open_checkpoint(tmp_path / "tiny").tokenizer()
+    form, numbers = form_of(
+        LlmCanaries(sentence="x", planted=("ab", "ca"), alphabet="abc"), tokenizer
+    )
+    assert numbers == [1, 6]
+    assert form.text(6) == tuple(tokenizer.encode("xca"))
+
+
+class Merging:
+    """A tokenizer that has a token for a space and a letter, and for two letters."""
+
+    def encode(self, text):
+        for number, pair in enumerate((" a", "bb")):
+            text = text.replace(pair, chr(1000 + number))
+        return [ord(one) for one in text]
+
+
+@pytest.mark.parametrize(("sentence", "text"), [("x ", "'a' there"), ("x", "'bb' a character")])
+def test_canaries_that_are_spelled_otherwise_are_refused(sentence, text):
+    canaries = LlmCanaries(sentence=sentence, planted=("bb",), alphabet="ab")
+    with pytest.raises(ConfigError, match=text):
+        form_of(canaries, Merging())
+
+
+@pytest.mark.parametrize(
+    ("tables", "text"),
+    [
+        ({"texts": {"prefix": 0}}, "texts.prefix: wanted at least 1"),
+        ({"canaries": {"planted": ["ab", "a"]}}, "one length"),
+        ({"canaries": {"planted": ["xx"]}}, "out of the characters"),
+        ({"audit": {"draws": 0}}, "draws and beams"),
+        ({"audit": {"noise": [-1.0]}}, "noise: wanted 0 or more"),
+        ({"parties": {"lab": {}}}, "an audit has no parties"),
+    ],
+)
+def test_settings_without_meaning_are_refused(raw, tables, text):
+    with pytest.raises(ConfigError, match=text):
+        job_of(raw, **tables)
+
+
+@pytest.mark.parametrize(
+    ("tables", "text"),
+    [
+        ({"texts": {"file": "nowhere.txt"}}, "texts.file: no such file"),
+        ({"model": {"second": "nowhere"}}, "model.second: no such file or folder"),
+    ],
+)
+def test_files_that_are_not_there_are_named(raw, tables, text):
+    with pytest.raises(DataError, match=text):
+        check_inputs(job_of(raw, **tables), ())
+
+
+def test_the_command_writes_the_page(raw, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.toml").write_text(
+        '[job]\nname = "talk"\nkind = "audit-llm"\n[model]\npath = "tiny"\n'
+        '[texts]\nfile = "texts.txt"\nprefix = 3\ntokens = 4\n'
+    )
+    out = io.StringIO()
+    edge = Edge(out=Console(file=out, width=200), err=Console(quiet=True))
+    assert run_command(["audit", "job.toml", "--quick", "--html", "page.html"], edge) == 0
+    assert "inversion of hidden states" in (tmp_path / "page.html").read_text()
+    assert "Report: page.html" in out.getvalue()
