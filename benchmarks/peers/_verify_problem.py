@@ -1,16 +1,19 @@
 """What the peers of ``benchmarks/verify.py`` share: the problem file, pruning, and answering.
 
 The file is an npz: trees as flat arrays (a node goes left when x < split; feature -1 is a leaf),
-boxes as the least and the largest value of each feature, the class at the center of each box, and
-per row a budget in seconds. A class with one score is 1 when the sum is at least 0.
+boxes as the least and the largest value of each feature, the class and the scores at the center of
+each box, and per row a budget in seconds. A class with one score is 1 when the sum is at least 0.
+
+``PEER PROBLEM QUANTITY [PATIENCE]`` answers ``measure``; no row is begun after PATIENCE seconds.
 """
 
 import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from time import process_time
+from time import monotonic, process_time
 from typing import Any
 
 import numpy as np
@@ -42,19 +45,34 @@ class Problem:
     low: Any
     high: Any
     label: Any
+    scores: Any
     seconds: float
 
-    def sides(self, row: int) -> Iterator[tuple[Any, float]]:
-        """List (leaf weights, base): the class changes when base + weights fall below zero."""
+    def sides(self, row: int) -> list[tuple[Any, float]]:
+        """List (leaf weights, base): the class changes when base + weights fall below zero.
+
+        The class that comes closest at the center of the box is first.
+        """
         label = int(self.label[row])
         if self.value.shape[1] == 1:
-            sign = 1.0 if label == 1 else -1.0
-            yield sign * self.value[:, 0], sign * float(self.base[0])
-            return
-        for rival in range(self.value.shape[1]):
-            if rival != label:
+            return [self._side(label, -1)]
+        rivals = [int(rival) for rival in np.argsort(-self.scores[row]) if rival != label]
+        return [self._side(label, rival) for rival in rivals]
+
+    def _side(self, label: int, rival: int) -> tuple[Any, float]:
+        if (label, rival) not in self._made:
+            if rival < 0:
+                sign = 1.0 if label == 1 else -1.0
+                made = sign * self.value[:, 0], sign * float(self.base[0])
+            else:
                 weight = self.value[:, label] - self.value[:, rival]
-                yield weight, float(self.base[label] - self.base[rival])
+                made = weight, float(self.base[label] - self.base[rival])
+            self._made[label, rival] = made
+        return self._made[label, rival]
+
+    @cached_property
+    def _made(self) -> dict[tuple[int, int], tuple[Any, float]]:
+        return {}
 
     def open_leaves(self, row: int) -> list[list[Leaf]]:
         """List, tree by tree, the leaves that a box can reach."""
@@ -87,9 +105,10 @@ def load(path: Path) -> Problem:
 def serve(name: str, solve: Solve) -> None:
     """Answer ``measure`` with the quantity in argv[2]; rows are solved once and remembered."""
     path, quantity = Path(sys.argv[1]), sys.argv[2]
+    patience = float(sys.argv[3]) if len(sys.argv) > 3 else np.inf
     for line in sys.stdin:
         if line.strip() == "measure":
-            answers = _remember(name, path, solve)
+            answers = _remember(name, path, solve, patience)
             print(json.dumps({"value": summarise(answers, quantity)}), flush=True)
 
 
@@ -116,14 +135,36 @@ def each_side(problem: Problem, row: int, ask: Callable[[Any, float, float], Ans
     return worst, spent
 
 
-def _remember(name: str, path: Path, solve: Solve) -> list[Answer]:
+def that_count(trees: list[list[Leaf]], weight: Any) -> list[list[Leaf]]:
+    """Leave out trees that a side does not ask about: in boosting, those of other classes."""
+    return [leaves for leaves in trees if any(weight[leaf.node] for leaf in leaves)]
+
+
+def _remember(name: str, path: Path, solve: Solve, patience: float) -> list[Answer]:
     memory = path.with_suffix(f".{name}.json")
     if not memory.exists():
         problem = load(path)
         solve(problem, 0)  # what is loaded on first use is not what a row costs
-        found = [solve(problem, row) for row in range(problem.label.size)]
+        end, found, whole = monotonic() + patience, [], []
+        for row in range(problem.label.size):
+            begun = process_time()
+            found.append(solve(problem, row))
+            whole.append(process_time() - begun)
+            if monotonic() > end:
+                break
         memory.write_text(json.dumps(found))
+        memory.with_suffix(".whole").write_text(json.dumps(whole))
     return [(int(verdict), float(seconds)) for verdict, seconds in json.loads(memory.read_text())]
 
 
-__all__ = ["Answer", "Leaf", "Problem", "each_side", "load", "process_time", "serve", "summarise"]
+__all__ = [
+    "Answer",
+    "Leaf",
+    "Problem",
+    "each_side",
+    "load",
+    "process_time",
+    "serve",
+    "summarise",
+    "that_count",
+]

@@ -1,14 +1,14 @@
 """CP-SAT of OR-tools: ``cpsat_peer.py PROBLEM QUANTITY`` answers ``measure``.
 
 One literal per split inside the box, ordered along each feature; one literal per reachable leaf,
-exactly one per tree. Counted is the solver's own time on one worker; making the model is not.
+exactly one per tree. Counted is processor time of the solver, one worker; making the model is not.
 """
 
 import importlib
 from itertools import pairwise
 from typing import Any
 
-from _verify_problem import Answer, Leaf, Problem, each_side, serve
+from _verify_problem import Answer, Leaf, Problem, each_side, process_time, serve, that_count
 
 cp_model: Any = importlib.import_module("ortools.sat.python.cp_model")
 SCALE = 1 << 30
@@ -18,11 +18,13 @@ SCALE = 1 << 30
 def solve(problem: Problem, row: int) -> Answer:
     """Decide one row."""
     trees = problem.open_leaves(row)
-    return each_side(problem, row, lambda *side: _ask(trees, *side))
+    return each_side(
+        problem, row, lambda weight, *side: _ask(that_count(trees, weight), weight, *side)
+    )
 
 
 def _ask(trees: list[list[Leaf]], weight: Any, base: float, seconds: float) -> Answer:
-    model = cp_model.CpModel()
+    model, trees = cp_model.CpModel(), that_count(trees, weight)
     literals = _splits(model, trees)
     total = [round(base * SCALE)]
     for leaves in trees:
@@ -39,9 +41,11 @@ def _ask(trees: list[list[Leaf]], weight: Any, base: float, seconds: float) -> A
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.max_time_in_seconds = seconds
+    begun = process_time()
     status = solver.solve(model)
+    spent = process_time() - begun
     found = {cp_model.INFEASIBLE: 1, cp_model.OPTIMAL: 0, cp_model.FEASIBLE: 0}
-    return found.get(status, -1), float(solver.user_time)
+    return found.get(status, -1), spent
 
 
 def _splits(model: Any, trees: list[list[Leaf]]) -> dict[tuple[int, float], Any]:

@@ -8,7 +8,7 @@ import importlib
 from itertools import pairwise
 from typing import Any
 
-from _verify_problem import Answer, Leaf, Problem, each_side, process_time, serve
+from _verify_problem import Answer, Leaf, Problem, each_side, process_time, serve, that_count
 
 highspy: Any = importlib.import_module("highspy")
 
@@ -16,7 +16,9 @@ highspy: Any = importlib.import_module("highspy")
 def solve(problem: Problem, row: int) -> Answer:
     """Decide one row."""
     trees = problem.open_leaves(row)
-    return each_side(problem, row, lambda *side: _ask(trees, *side))
+    return each_side(
+        problem, row, lambda weight, *side: _ask(that_count(trees, weight), weight, *side)
+    )
 
 
 def _ask(trees: list[list[Leaf]], weight: Any, base: float, seconds: float) -> Answer:
@@ -25,7 +27,7 @@ def _ask(trees: list[list[Leaf]], weight: Any, base: float, seconds: float) -> A
     solver.setOptionValue("threads", 1)
     solver.setOptionValue("time_limit", seconds)
     solver.setOptionValue("objective_target", -1e-9)
-    total = _state(solver, trees, weight)
+    total = _state(solver, that_count(trees, weight), weight)
     solver.addRow(-highspy.kHighsInf, -base, len(total), list(total), list(total.values()))
     for column, cost in total.items():
         solver.changeColCost(column, cost)

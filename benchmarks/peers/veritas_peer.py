@@ -18,20 +18,24 @@ class Ensembles:
     """The ensemble of each side, made once."""
 
     def __init__(self) -> None:
-        self._made: dict[bytes, Any] = {}
+        self._made: dict[int, Any] = {}
 
     def get(self, problem: Problem, weight: Any, base: float) -> Any:
         """Return the ensemble whose largest output says whether a side falls."""
-        key = weight.tobytes()
-        if key not in self._made:
-            self._made[key] = _build(problem, weight, base)
-        return self._made[key]
+        if not self._made:  # all at once: making them is not what a row costs
+            sides = [side for row in range(len(problem.label)) for side in problem.sides(row)]
+            self._made = {id(one[0]): one for one in sides}
+            for key, side in self._made.items():
+                self._made[key] = _build(problem, *side)
+        return self._made[id(weight)]  # the problem keeps its weights
 
 
 def _build(problem: Problem, weight: Any, base: float) -> Any:
     trees = veritas.AddTree(1, veritas.AddTreeType.REGR)
     trees.set_base_score(0, -base)
     for root in problem.roots:
+        if not weight[_nodes(problem, int(root))].any():
+            continue  # boosting: a tree of a class that this side does not ask about
         tree = trees.add_tree()
         todo = [(tree.root(), int(root))]
         while todo:
@@ -45,6 +49,16 @@ def _build(problem: Problem, weight: Any, base: float) -> Any:
                 (tree.right(at), int(problem.right[node])),
             ]
     return trees
+
+
+def _nodes(problem: Problem, root: int) -> list[int]:
+    found, todo = [], [root]
+    while todo:
+        node = todo.pop()
+        found.append(node)
+        if problem.feature[node] >= 0:
+            todo += [int(problem.left[node]), int(problem.right[node])]
+    return found
 
 
 def solve(problem: Problem, row: int, ensembles: Ensembles) -> Answer:

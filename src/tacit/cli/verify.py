@@ -97,7 +97,7 @@ class Answers:
     labels: np.ndarray | None
     verdicts: tuple[Verdict, ...]
     times_ms: tuple[float, ...]
-    """Processor time; without the first row's, if there are others: it may have compiled."""
+    """Processor time; the search was compiled, or loaded from disk, before."""
     usage: Usage
     progress: Progress
 
@@ -133,7 +133,7 @@ def answer(question: Question, console: Console) -> Findings:
     labels = data.labels[: question.rows] if data.is_labelled else None
     with progress.stage("verify"):
         timed = list(_ask(question, ensemble, x, console))
-    verdicts, times = [one.verdict for one in timed], _times(timed)
+    verdicts, times = [one.verdict for one in timed], [1e3 * one.seconds for one in timed]
     sizes = []
     if question.beside:
         sizes.append(_size(question.model, ensemble, timed, labels))
@@ -173,6 +173,9 @@ def _ask(
     budget = Budget(seconds=question.seconds)
     inquiry = Inquiry(question.eps, rho=question.rho, budget=budget)
     if question.ray is None:
+        # A rehearsal: compiling is not what a row costs.
+        briefly = Inquiry(question.eps, rho=question.rho, budget=Budget(nodes=1))
+        list(verify_each(ensemble, rows[:1], briefly))
         answers = verify_each(ensemble, rows, inquiry, workers=question.workers)
     else:
         answers = verify_on_ray(ensemble, rows, inquiry, address=question.ray)
@@ -180,15 +183,10 @@ def _ask(
     yield from track(answers, "verifying", total=len(rows), console=console, disable=hidden)
 
 
-def _times(timed: Sequence[Timed]) -> list[float]:
-    times = [1e3 * one.seconds for one in timed]
-    return times[1:] or times
-
-
 def _size(
     path: Path, ensemble: Ensemble, timed: Sequence[Timed], labels: np.ndarray | None
 ) -> Size:
-    median, p95 = np.quantile(_times(timed), [0.5, 0.95]).tolist()
+    median, p95 = np.quantile([1e3 * one.seconds for one in timed], [0.5, 0.95]).tolist()
     return Size(
         name=path.name,
         trees=ensemble.n_trees,
@@ -218,6 +216,8 @@ def _groups(
     ensemble: Ensemble, verdicts: Sequence[Verdict], labels: np.ndarray | None
 ) -> tuple[Tally, ...]:
     predicted = np.array([one.prediction for one in verdicts])
+    if ensemble.task == "regress":
+        labels = None  # an output is near its target, not right
     everything = np.ones(len(verdicts), bool)
     found = [_count("all", verdicts, everything, predicted, labels)]
     if labels is not None and ensemble.n_classes > 1:
@@ -262,7 +262,9 @@ def check_claim(findings: Findings, claim: float) -> None:
     """Raise ClaimError if less is verified than was claimed."""
     share = findings.verified_share
     if share is None:
-        raise ConfigError("--claim is about accuracy, which needs labels: give --label")
+        raise ConfigError(
+            "--claim is about the accuracy of a classifier, which needs labels: give --label"
+        )
     if share < claim:
         raise ClaimError(
             f"claimed a verified robust accuracy of at least {claim:.2%}, found {share:.2%}"

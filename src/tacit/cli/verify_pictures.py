@@ -1,14 +1,14 @@
 """Pictures of what was verified: inputs beside those that change the answer, and heat maps."""
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.cli.verify import Answers
 from tacit.result import Picture
-from tacit.verify import Counterexample, Importance
+from tacit.verify import Counterexample, Importance, RobustSet
 
 Bytes = NDArray[np.uint8]
 
@@ -31,6 +31,28 @@ def draw_attacks(answers: Answers) -> tuple[Picture, ...]:
         picture
         for number, verdict in fragile[:MOST_PAIRS]
         for picture in _draw_pair(number, verdict, answers.shape, low, spread)
+    )
+
+
+def draw_sets(
+    answers: Answers, classes: Sequence[int], sets: Sequence[RobustSet | None]
+) -> tuple[Picture, ...]:
+    """Draw inputs with the pixels of their robust feature sets in red."""
+    if answers.shape is None:
+        return ()
+    held = [(number, one) for number, one in enumerate(sets) if one is not None]
+    low, spread = float(answers.rows.min()), float(np.ptp(answers.rows)) or 1.0
+    height, width = answers.shape
+    return tuple(
+        Picture(
+            title="Robust feature sets: the pixels in red hold the class",
+            caption=f"row {number}, class {classes[number]}: {len(one.features)} pixels",
+            width=width,
+            height=height,
+            mode="rgb",
+            pixels=_encode(_mark((answers.rows[number] - low) / spread, one.features)),
+        )
+        for number, one in held[:MOST_PAIRS]
     )
 
 
@@ -80,6 +102,16 @@ def _draw_pair(
 
 def _gray(values: np.ndarray) -> Bytes:
     return _to_bytes(255 * np.clip(values, 0, 1))
+
+
+def _mark(values: np.ndarray, features: Sequence[int]) -> Bytes:
+    """Colour an image: gray, and red where a feature is marked, brighter where the image is."""
+    colours = np.repeat(_gray(values)[:, None], 3, axis=1)
+    marked = colours[list(features)]
+    marked[:, 0] = 128 + marked[:, 0] // 2
+    marked[:, 1:] //= 2
+    colours[list(features)] = marked
+    return colours
 
 
 def _signed(values: np.ndarray) -> Bytes:

@@ -11,7 +11,7 @@ from rich.progress import track
 
 from tacit import __version__
 from tacit.cli.verify import Answers, Findings, Question, Size, Tally
-from tacit.cli.verify_pictures import draw_attacks, draw_importance
+from tacit.cli.verify_pictures import draw_attacks, draw_importance, draw_sets
 from tacit.report import write
 from tacit.result import Claim, Cost, Curve, Metric, Picture, Result, Sheet
 from tacit.verify import (
@@ -57,8 +57,7 @@ def make_result(question: Question, findings: Findings, console: Console) -> Res
         sheets=(*_sheets(findings), *explained[1]),
         notes=(
             "Robustness around these rows says nothing about other rows, nor about privacy.",
-            "Times are processor time of one row's search, without the first row, which may have "
-            "compiled it.",
+            "Times are processor time per row; the search was compiled before.",
         ),
     )
 
@@ -137,6 +136,8 @@ def _size_curves(sizes: Sequence[Size]) -> Iterator[Curve]:
                 y_label=y_label,
                 name=f"depth {depth}",
                 points=tuple((float(one.trees), read(one)) for one in same),
+                # A line through one point cannot be seen.
+                style="line" if len(same) > 1 else "dots",
             )
 
 
@@ -245,7 +246,8 @@ def _explain(
     sheets = [_set_sheet(answers, classes, sets)]
     if answers.shape is None:
         sheets.append(_importance_sheet(answers, found.share, found.robust))
-    return draw_importance(answers.shape, found), tuple(sheets)
+    drawn = *draw_sets(answers, classes, sets), *draw_importance(answers.shape, found)
+    return drawn, tuple(sheets)
 
 
 def _domain(answers: Answers) -> Domain:

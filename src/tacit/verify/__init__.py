@@ -16,6 +16,7 @@ from tacit.verify.features import (
 from tacit.verify.forest import from_sklearn
 from tacit.verify.lgbm import from_lightgbm
 from tacit.verify.limits import Limits, Sum, quantile_radii
+from tacit.verify.margin import Margin, margin
 from tacit.verify.minimum import SmallestSet, smallest_features
 from tacit.verify.models import import_ensemble, load_ensemble
 from tacit.verify.proof import Proof, dump_proof, load_proof
@@ -24,13 +25,14 @@ from tacit.verify.search import (
     Budget,
     Certificate,
     Counterexample,
+    Timed,
     Unknown,
     Verdict,
     verify,
     verify_box,
 )
 from tacit.verify.smt import verify_smt
-from tacit.verify.spread import Inquiry, Timed, verify_each, verify_many, verify_on_ray
+from tacit.verify.spread import Inquiry, verify_each, verify_many, verify_on_ray
 from tacit.verify.stored import save_ensemble
 from tacit.verify.within import verify_within
 from tacit.verify.xgb import from_xgboost
@@ -50,6 +52,7 @@ __all__ = [
     "Importance",
     "Inquiry",
     "Limits",
+    "Margin",
     "Proof",
     "RobustScorer",
     "RobustSet",
@@ -70,6 +73,7 @@ __all__ = [
     "importance",
     "load_ensemble",
     "load_proof",
+    "margin",
     "prove",
     "quantile_radii",
     "robust_features",

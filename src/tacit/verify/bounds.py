@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tacit.verify.jit import compiled
+from tacit.verify.segments import make_segments
 
 
 class Task(NamedTuple):
@@ -33,8 +34,9 @@ class Work(NamedTuple):
     high: Any
     least: Any  # (open trees): least possible leaf, as a place in `order`
     cost: Any  # (ranks): the profile of every feature
+    cut: Any  # the segments of every slot
     profile: Any  # one row of ranks per slot
-    profile_start: Any
+    part: Any  # (segments): the profile, as one tree sees it; -1 outside of the box
     is_stale: Any  # (open trees): a feature of it has changed since it was last looked at
     is_reset: Any  # (1): no profile has been added up yet
     is_blurred: Any  # (1): a point was too close to a tie to be judged
@@ -51,17 +53,15 @@ class Work(NamedTuple):
 def make_work(r: Any, n_scores: int) -> Any:
     """Allocate the scratch arrays for a problem."""
     n_features, n_open = r.feature_id.size, r.tree_id.size
-    profile_start = np.zeros(r.slot_feature.size + 1, np.int64)
-    for s in range(r.slot_feature.size):
-        f = r.slot_feature[s]
-        profile_start[s + 1] = profile_start[s] + r.rank_start[f + 1] - r.rank_start[f]
+    cut = make_segments(r)
     return Work(
         np.zeros(n_features, np.int32),
         np.zeros(n_features, np.int32),
         np.zeros(n_open, np.int32),
         np.zeros(r.rank_low.size, np.int64),
-        np.zeros(profile_start[-1], np.int64),
-        profile_start,
+        cut,
+        np.zeros(cut.row_start[-1], np.int64),
+        np.zeros(cut.first.size, np.int64),
         np.ones(n_open, np.bool_),
         np.ones(1, np.bool_),
         np.zeros(1, np.bool_),
@@ -119,13 +119,13 @@ def mark_stale(r: Any, w: Any, f: int) -> None:
 @compiled
 def _profile_tree(r: Any, task: Any, w: Any, t: int, gap: int) -> bool:
     """Fill the profiles of one tree, cut off at the gap; say whether a second leaf is below it."""
-    left = 0
+    cut, part, left = w.cut, w.part, 0
     for s in range(r.slot_start[t], r.slot_start[t + 1]):
         f = r.slot_feature[s]
-        start = w.profile_start[s]
-        for rank in range(w.low[f], w.high[f] + 1):
-            w.profile[start + rank] = gap
-        left += w.high[f] - w.low[f] + 1
+        for k in range(cut.start[s], cut.start[s + 1]):
+            is_inside = cut.first[k] <= w.high[f] and cut.last[k] >= w.low[f]
+            part[k] = gap if is_inside else -1
+            left += is_inside
     least = task.value[task.order[w.least[t]]]
     viable = 0
     for at in range(w.least[t], r.leaf_start[t + 1]):
@@ -136,19 +136,17 @@ def _profile_tree(r: Any, task: Any, w: Any, t: int, gap: int) -> bool:
         if not is_open(r, leaf, w.low, w.high):
             continue
         viable += 1
-        c, last = r.con_start[leaf], r.con_start[leaf + 1]
         for s in range(r.slot_start[t], r.slot_start[t + 1]):
-            f = r.slot_feature[s]
-            first, end = w.low[f], w.high[f]
-            for k in range(c, last):
-                if r.con_slot[k] == s:
-                    first, end = max(first, r.con_low[k]), min(end, r.con_high[k])
-                    break
-            start = w.profile_start[s]
-            for rank in range(first, end + 1):
-                if w.profile[start + rank] == gap:
-                    w.profile[start + rank] = extra
+            pair = cut.pair_start[s] + leaf - r.leaf_start[t]
+            for k in range(cut.pair_first[pair], cut.pair_last[pair] + 1):
+                if part[k] == gap:
+                    part[k] = extra
                     left -= 1
+    for s in range(r.slot_start[t], r.slot_start[t + 1]):
+        f, start = r.slot_feature[s], cut.row_start[s]
+        for k in range(cut.start[s], cut.start[s + 1]):
+            for rank in range(max(cut.first[k], w.low[f]), min(cut.last[k], w.high[f]) + 1):
+                w.profile[start + rank] = part[k]
     return viable > 1
 
 
@@ -156,7 +154,7 @@ def _profile_tree(r: Any, task: Any, w: Any, t: int, gap: int) -> bool:
 def _add_profiles(r: Any, w: Any, t: int, sign: int) -> None:
     for s in range(r.slot_start[t], r.slot_start[t + 1]):
         f = r.slot_feature[s]
-        to, start = r.rank_start[f], w.profile_start[s]
+        to, start = r.rank_start[f], w.cut.row_start[s]
         for rank in range(w.low[f], w.high[f] + 1):
             w.cost[to + rank] += sign * w.profile[start + rank]
 
@@ -214,7 +212,7 @@ def share(r: Any, w: Any, gap: int) -> Any:
             for i in range(r.slots_of_start[f], r.slots_of_start[f + 1]):
                 s = r.slots_of[i]
                 if w.owner[r.slot_tree[s]] < 0:
-                    cost += w.profile[w.profile_start[s] + rank]
+                    cost += w.profile[w.cut.row_start[s] + rank]
             w.owned[start + rank] = min(cost, gap)
             least = min(least, cost)
             if least == 0:

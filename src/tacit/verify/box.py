@@ -46,13 +46,20 @@ def ball(ensemble: Ensemble, x: npt.ArrayLike, eps: npt.ArrayLike, domain: Domai
         eps: one radius, one per feature, or two rows (how far down, how far up). May be infinite.
         domain: the range of each feature; `x` must lie in it.
     """
-    center = _one_row(ensemble, x)
+    rows = balls(ensemble, _one_row(ensemble, x), eps, domain)
+    return Box(rows.center[0], rows.low[0], rows.high[0])
+
+
+def balls(ensemble: Ensemble, rows: npt.ArrayLike, eps: npt.ArrayLike, domain: Domain) -> Box:
+    """Make the boxes of many inputs, as `ball` does; center and ends have one row per input."""
+    center = np.array(check_rows(ensemble, rows), dtype=np.float64, order="C")
     below, above = _radii(ensemble, eps)
-    floor, roof = _wide(domain.low, center.size), _wide(domain.high, center.size)
+    n = ensemble.n_features
+    floor, roof = _wide(domain.low, n), _wide(domain.high, n)
     low, high = np.empty_like(center), np.empty_like(center)
     wrong = _fill(center, below, above, floor, roof, LARGEST[ensemble.input_type], low, high)
     if wrong != FITS:
-        _refuse(ensemble, center, wrong, floor, roof)
+        _refuse(ensemble, center[wrong // n], wrong % n, floor, roof)
     box = Box(center, low, high)
     return box if ensemble.integer is None else _keep_whole(ensemble, ensemble.integer, box)
 
@@ -83,13 +90,15 @@ def to_keys(ensemble: Ensemble, values: Floats) -> Floats:
 def _fill(
     x: Any, below: Any, above: Any, floor: Any, roof: Any, limit: float, low: Any, high: Any
 ) -> Any:
-    """Write the ends of a box; return FITS, or a feature that is outside what it may be."""
+    """Write the ends of boxes; return FITS, or a place that is outside what it may be."""
     largest = np.finfo(np.float64).max
-    for i in range(x.size):
-        if not (abs(x[i]) <= limit and floor[i] <= x[i] <= roof[i]):
-            return i
-        low[i] = max(-_add_down(-x[i], below[i]), floor[i], -largest)
-        high[i] = min(_add_down(x[i], above[i]), roof[i], largest)
+    for row in range(x.shape[0]):
+        for i in range(x.shape[1]):
+            value = x[row, i]
+            if not (abs(value) <= limit and floor[i] <= value <= roof[i]):
+                return row * x.shape[1] + i
+            low[row, i] = max(-_add_down(-value, below[i]), floor[i], -largest)
+            high[row, i] = min(_add_down(value, above[i]), roof[i], largest)
     return FITS
 
 
@@ -123,14 +132,11 @@ def _add_down(x: float, y: float) -> Any:
     return np.nextafter(total, -np.inf) if rest < 0 else total
 
 
-def _one_row(ensemble: Ensemble, x: npt.ArrayLike) -> Floats:
-    rows = x if isinstance(x, np.ndarray) and x.dtype.kind == "f" else check_rows(ensemble, x)
-    if rows.shape == (ensemble.n_features,):
-        return rows.astype(np.float64)
-    rows = check_rows(ensemble, rows)
+def _one_row(ensemble: Ensemble, x: npt.ArrayLike) -> npt.NDArray[Any]:
+    rows = check_rows(ensemble, x)
     if rows.shape[0] != 1:
         raise DataError(f"want one input, got {rows.shape[0]}; use verify_many for several")
-    return np.asarray(rows[0], dtype=np.float64).copy()
+    return rows
 
 
 def _refuse(ensemble: Ensemble, x: Floats, feature: int, floor: Floats, roof: Floats) -> None:
@@ -177,8 +183,8 @@ def _wide(bound: npt.ArrayLike, count: int) -> Floats:
 
 def _keep_whole(ensemble: Ensemble, whole: npt.NDArray[np.bool_], box: Box) -> Box:
     limit = 2.0**24 if ensemble.input_type == "float32" else 2.0**53
-    farthest = np.maximum(np.abs(box.low), np.abs(box.high))[whole]
-    if (box.center[whole] != np.rint(box.center[whole])).any() or (farthest > limit).any():
+    farthest = np.maximum(np.abs(box.low), np.abs(box.high))[:, whole]
+    if (box.center[:, whole] != np.rint(box.center[:, whole])).any() or (farthest > limit).any():
         raise DataError(
             f"whole-numbered features must hold whole numbers and stay within ±{limit:g}; "
             "check the input and give the domain"

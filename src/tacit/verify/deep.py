@@ -14,6 +14,7 @@ from tacit.verify.dual import GONE, make_dual, squeeze
 from tacit.verify.jit import compiled
 from tacit.verify.kernel import CHANGED, TIED, add_leaves, judge
 from tacit.verify.polish import polish
+from tacit.verify.segments import make_segments
 
 POLISH_EVERY = 4
 """Nodes between two attempts to improve a point feature by feature."""
@@ -34,8 +35,14 @@ class Deep(NamedTuple):
 @compiled
 def make_deep(r: Any) -> Any:
     """Start with no experience."""
+    return start_deep(r, make_segments(r))
+
+
+@compiled
+def start_deep(r: Any, cut: Any) -> Any:
+    """Start with no experience, where the segments are known."""
     n_features = r.feature_id.size
-    return Deep(make_dual(r), np.zeros((n_features, 4)), np.zeros(n_features, np.int64))
+    return Deep(make_dual(r, cut), np.zeros((n_features, 4)), np.zeros(n_features, np.int64))
 
 
 @compiled
@@ -61,7 +68,7 @@ def _take_point(r: Any, task: Any, w: Any, pick: Any, low: Any, high: Any) -> An
 
 
 @compiled
-def _count_live(r: Any, deep: Any, low: Any, high: Any) -> None:
+def count_live(r: Any, deep: Any, low: Any, high: Any) -> None:
     """Count, per feature, the leaves of undecided trees that need a part of its ranks."""
     cost, live = deep.dual.cost, deep.live
     for f in range(live.size):
@@ -83,7 +90,7 @@ def _count_live(r: Any, deep: Any, low: Any, high: Any) -> None:
 
 
 @compiled
-def _choose(r: Any, deep: Any, low: Any, high: Any, gap: float) -> Any:
+def choose(r: Any, deep: Any, low: Any, high: Any, gap: float) -> Any:
     """Pick the feature that promises most on both sides, and the rank after which to split."""
     best, chosen = -1.0, -1
     for f in range(low.size):
@@ -168,8 +175,8 @@ def search_deep(
                 return FOUND, stack, trail, 1, visited
             if verdict == TIED:
                 w.is_blurred[0] = True
-        _count_live(r, deep, low, high)
-        f, place = _choose(r, deep, low, high, float(task.barrier - bound))
+        count_live(r, deep, low, high)
+        f, place = choose(r, deep, low, high, float(task.barrier - bound))
         if f < 0:
             continue
         # The side of the best rank goes on top.

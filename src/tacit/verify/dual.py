@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tacit.verify.bounds import is_open
-from tacit.verify.jit import compiled
+from tacit.verify.jit import compiled, inlined
 
 GONE = 1 << 61
 """The cost of a leaf that cannot be reached."""
@@ -28,70 +27,68 @@ LEAST_SHARE = 30
 class Dual(NamedTuple):
     """Messages and what follows from them."""
 
+    cut: Any
     message: Any  # one row of ranks per slot
-    message_start: Any  # (slots + 1)
-    most: Any  # (slots): the largest message within the box
+    most: Any  # (segments): the largest message within the box; -GONE outside of it
+    seg_least: Any  # (segments): the least cost of a leaf, but for the slot's own message
     cost: Any  # (leaves): of a leaf, less the messages; GONE if out of reach
     least: Any  # (open trees): the least cost
-    marginal: Any  # (trees of a feature, ranks): scratch
     total: Any  # (ranks): scratch
+    fair: Any  # (ranks): scratch
     pick: Any  # (features): the rank that costs least
     second: Any  # (features): the rank that costs least but for that one
 
 
 @compiled
-def make_dual(r: Any) -> Any:
+def make_dual(r: Any, cut: Any) -> Any:
     """Start without messages."""
-    n_slots, n_features = r.slot_feature.size, r.feature_id.size
-    start = np.zeros(n_slots + 1, np.int64)
-    for s in range(n_slots):
-        f = r.slot_feature[s]
-        start[s + 1] = start[s] + r.rank_start[f + 1] - r.rank_start[f]
-    widest, busiest = 1, 1
+    n_features, widest = r.feature_id.size, 1
     for f in range(n_features):
         widest = max(widest, r.rank_start[f + 1] - r.rank_start[f])
-        busiest = max(busiest, r.slots_of_start[f + 1] - r.slots_of_start[f])
     return Dual(
-        np.zeros(start[-1], np.int64),
-        start,
-        np.zeros(n_slots, np.int64),
+        cut,
+        np.zeros(cut.row_start[-1], np.int64),
+        np.zeros(cut.first.size, np.int64),
+        np.zeros(cut.first.size, np.int64),
         np.zeros(r.leaf_node.size, np.int64),
         np.zeros(r.tree_id.size, np.int64),
-        np.zeros((busiest, widest), np.int64),
+        np.zeros(widest, np.int64),
         np.zeros(widest, np.int64),
         np.zeros(n_features, np.int32),
         np.zeros(n_features, np.int32),
     )
 
 
+@inlined
+def _most(d: Any, at: int) -> Any:
+    """Find the largest message of the segments that reach a leaf."""
+    most = d.most[d.cut.pair_first[at]]
+    for k in range(d.cut.pair_first[at] + 1, d.cut.pair_last[at] + 1):
+        most = max(most, d.most[k])
+    return most
+
+
 @compiled
 def price(r: Any, task: Any, d: Any, low: Any, high: Any) -> Any:
     """Compute all costs within a box; return the bound."""
-    for s in range(d.most.size):
-        f, start = r.slot_feature[s], d.message_start[s]
-        most = d.message[start + low[f]]
-        for rank in range(low[f] + 1, high[f] + 1):
-            most = max(most, d.message[start + rank])
-        d.most[s] = most
+    for s in range(r.slot_feature.size):
+        f, start = r.slot_feature[s], d.cut.row_start[s]
+        for k in range(d.cut.start[s], d.cut.start[s + 1]):
+            most = -GONE
+            for rank in range(max(d.cut.first[k], low[f]), min(d.cut.last[k], high[f]) + 1):
+                most = max(most, d.message[start + rank])
+            d.most[k] = most
     bound = task.base
     for t in range(r.tree_id.size):
-        paid = 0
-        for s in range(r.slot_start[t], r.slot_start[t + 1]):
-            paid += d.most[s]
-        least = GONE
-        for leaf in range(r.leaf_start[t], r.leaf_start[t + 1]):
-            if not is_open(r, leaf, low, high):
-                d.cost[leaf] = GONE
-                continue
-            cost = task.value[leaf] - paid
-            for c in range(r.con_start[leaf], r.con_start[leaf + 1]):
-                f, s = r.con_feature[c], r.con_slot[c]
-                start = d.message_start[s]
-                first, last = max(low[f], r.con_low[c]), min(high[f], r.con_high[c])
-                most = d.message[start + first]
-                for rank in range(first + 1, last + 1):
-                    most = max(most, d.message[start + rank])
-                cost += d.most[s] - most
+        least, first = GONE, r.leaf_start[t]
+        for leaf in range(first, r.leaf_start[t + 1]):
+            cost = task.value[leaf]
+            for s in range(r.slot_start[t], r.slot_start[t + 1]):
+                paid = _most(d, d.cut.pair_start[s] + leaf - first)
+                if paid == -GONE:
+                    cost = GONE
+                    break
+                cost -= paid
             d.cost[leaf] = cost
             least = min(least, cost)
         d.least[t] = least
@@ -100,69 +97,69 @@ def price(r: Any, task: Any, d: Any, low: Any, high: Any) -> Any:
 
 
 @compiled
+def _collect_costs(r: Any, d: Any, s: int, low: int, high: int) -> Any:
+    """Give a slot its message back and add what each rank costs in its tree to the total."""
+    t, pair = r.slot_tree[s], d.cut.pair_start[s]
+    for k in range(d.cut.start[s], d.cut.start[s + 1]):
+        d.seg_least[k] = GONE
+    for leaf in range(r.leaf_start[t], r.leaf_start[t + 1]):
+        at = pair + leaf - r.leaf_start[t]
+        if d.cost[leaf] == GONE:
+            continue
+        cost = d.cost[leaf] + _most(d, at)
+        d.cost[leaf] = cost
+        for k in range(d.cut.pair_first[at], d.cut.pair_last[at] + 1):
+            d.seg_least[k] = min(d.seg_least[k], cost)
+    for k in range(d.cut.start[s], d.cut.start[s + 1]):
+        least = d.seg_least[k]
+        for rank in range(max(d.cut.first[k], low), min(d.cut.last[k], high) + 1):
+            d.total[rank] += least
+
+
+@compiled
+def _send(r: Any, d: Any, s: int, low: int, high: int) -> Any:
+    """Choose the message of a slot, and take it from the cost of its tree's leaves."""
+    t, pair, start = r.slot_tree[s], d.cut.pair_start[s], d.cut.row_start[s]
+    for k in range(d.cut.start[s], d.cut.start[s + 1]):
+        least, most = d.seg_least[k], -GONE
+        for rank in range(max(d.cut.first[k], low), min(d.cut.last[k], high) + 1):
+            sent = least - d.fair[rank]
+            d.message[start + rank] = sent
+            most = max(most, sent)
+        d.most[k] = most
+    for leaf in range(r.leaf_start[t], r.leaf_start[t + 1]):
+        if d.cost[leaf] != GONE:
+            paid = _most(d, pair + leaf - r.leaf_start[t])
+            d.cost[leaf] = GONE if paid == -GONE else d.cost[leaf] - paid
+
+
+@compiled
 def agree(r: Any, task: Any, d: Any, low: Any, high: Any, f: int, bound: int) -> Any:
     """Choose the messages to one feature anew and cut its ranks off; return the bound.
 
     The bound is the barrier if no rank is left.
     """
-    first_rank, last_rank = low[f], high[f]
-    begin, count = r.slots_of_start[f], r.slots_of_start[f + 1] - r.slots_of_start[f]
-    for rank in range(first_rank, last_rank + 1):
+    begin, end = r.slots_of_start[f], r.slots_of_start[f + 1]
+    for rank in range(low[f], high[f] + 1):
         d.total[rank] = 0
     rest = bound
-    for i in range(count):
-        s = r.slots_of[begin + i]
-        t, start = r.slot_tree[s], d.message_start[s]
-        rest -= d.least[t]
-        for rank in range(first_rank, last_rank + 1):
-            d.marginal[i, rank] = GONE
-        for leaf in range(r.leaf_start[t], r.leaf_start[t + 1]):
-            if d.cost[leaf] == GONE:
-                continue
-            first, last, most = first_rank, last_rank, d.most[s]
-            for c in range(r.con_start[leaf], r.con_start[leaf + 1]):
-                if r.con_slot[c] == s:
-                    first, last = max(first, r.con_low[c]), min(last, r.con_high[c])
-                    most = d.message[start + first]
-                    for rank in range(first + 1, last + 1):
-                        most = max(most, d.message[start + rank])
-                    break
-            cost = d.cost[leaf] + most
-            d.cost[leaf] = cost
-            for rank in range(first, last + 1):
-                if cost < d.marginal[i, rank]:
-                    d.marginal[i, rank] = cost
-        for rank in range(first_rank, last_rank + 1):
-            d.total[rank] += d.marginal[i, rank]
+    for i in range(begin, end):
+        rest -= d.least[r.slot_tree[r.slots_of[i]]]
+        _collect_costs(r, d, r.slots_of[i], low[f], high[f])
     while low[f] <= high[f] and rest + d.total[low[f]] >= task.barrier:
         low[f] += 1
     while low[f] <= high[f] and rest + d.total[high[f]] >= task.barrier:
         high[f] -= 1
     if low[f] > high[f]:
         return task.barrier
-    least = _pick(d, low[f], high[f], f)
-    for i in range(count):
-        s = r.slots_of[begin + i]
-        t, start = r.slot_tree[s], d.message_start[s]
-        most = -GONE
-        for rank in range(low[f], high[f] + 1):
-            d.message[start + rank] = d.marginal[i, rank] - d.total[rank] // count
-            most = max(most, d.message[start + rank])
-        d.most[s] = most
-        for leaf in range(r.leaf_start[t], r.leaf_start[t + 1]):
-            if d.cost[leaf] == GONE:
-                continue
-            paid = most
-            for c in range(r.con_start[leaf], r.con_start[leaf + 1]):
-                if r.con_slot[c] == s:
-                    first, last = max(low[f], r.con_low[c]), min(high[f], r.con_high[c])
-                    paid = -GONE
-                    for rank in range(first, last + 1):
-                        paid = max(paid, d.message[start + rank])
-                    break
-            d.cost[leaf] = GONE if paid == -GONE else d.cost[leaf] - paid
-        d.least[t] = least // count
-    return rest + count * (least // count)
+    count = end - begin
+    each = _pick(d, low[f], high[f], f) // count
+    for rank in range(low[f], high[f] + 1):
+        d.fair[rank] = d.total[rank] // count
+    for i in range(begin, end):
+        _send(r, d, r.slots_of[i], low[f], high[f])
+        d.least[r.slot_tree[r.slots_of[i]]] = each
+    return rest + count * each
 
 
 @compiled

@@ -96,12 +96,7 @@ class Ensemble:
     @property
     def depth(self) -> int:
         """How many questions the longest path asks."""
-        front, depth = self.roots, -1
-        while front.size:
-            front = front[self.feature[front] >= 0]
-            front = np.concatenate([self.left[front], self.right[front]])
-            depth += 1
-        return depth
+        return self.index.trees.depth
 
     @cached_property
     def index(self) -> Index:

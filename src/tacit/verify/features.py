@@ -17,6 +17,10 @@ HASTE = (100, 300)
 """Nodes per question in the rounds before the last."""
 
 
+ON_THE_WAY = 2
+"""How much more a question counts, for the order of features, that the input itself is asked."""
+
+
 @dataclass(frozen=True, eq=False)
 class RobustSet:
     """Features that must stay within eps; all others may take any value of their domain.
@@ -42,14 +46,14 @@ def robust_features(
     """Find a subset-minimal set of features that holds the prediction at x; None if none does.
 
     Bounding the features of the set within eps and leaving all others free over the domain keeps
-    the prediction. Features are freed in blocks, the least used by the trees first; a block that
-    cannot be freed loses the feature that must stay, or is halved. None is also the answer when
-    the budget does not suffice to tell whether the prediction holds with all features bounded.
+    the prediction. Features are freed in blocks, those that the trees ask for least first; a block
+    that cannot be freed loses the feature that must stay, or is halved. None is also the answer
+    when the budget does not suffice to tell whether the prediction holds with all features bounded.
     """
     near, far = (ball(ensemble, x, radius, domain) for radius in (eps, np.inf))
     quest, budget = Quest(ensemble, near, far, rho), PATIENCE if budget is None else budget
     uses = np.bincount(ensemble.feature[ensemble.feature >= 0], minlength=ensemble.n_features)
-    order = np.argsort(uses, kind="stable")
+    order = np.argsort(uses + ON_THE_WAY * quest.count_asked(), kind="stable")
     is_free = ~quest.matters
     if quest.ask(is_free, order, budget)[0] != PROVED:
         return None

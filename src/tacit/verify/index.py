@@ -70,6 +70,12 @@ class Trees(NamedTuple):
     units: npt.NDArray[np.int64]
     packed: npt.NDArray[np.int32]
     """(nodes, 4): feature, the threshold's rank among its feature's cuts, left, right."""
+    up: npt.NDArray[np.int32]
+    """(nodes, 4): parent (-1 for a root), its feature, the first and last cell it sends here."""
+    owner: npt.NDArray[np.int32]
+    """(trees): the only score that a tree adds to, or -1 if it adds to several."""
+    depth: int
+    """How many questions the longest path asks."""
 
 
 class Rule(NamedTuple):
@@ -95,6 +101,8 @@ class Index(NamedTuple):
     askers: npt.NDArray[np.int32]
     """The trees that ask for a feature, one list per feature."""
     asker_start: npt.NDArray[np.int32]
+    asked: npt.NDArray[np.int32]
+    """The features that some tree asks for."""
     slack: int
     """By how many units the library's sum of one score may differ from the sum of units."""
 
@@ -118,6 +126,9 @@ def make_index(forest: Forest) -> Index:
         np.ascontiguousarray(np.where(leaves, forest.value, 0.0)),
         np.ascontiguousarray(units),
         np.stack([forest.feature, rank, forest.left, forest.right], axis=1).astype(np.int32),
+        _look_up(forest, rank),
+        _find_owners(forest, units),
+        _longest_path(forest),
     )
     base_units = np.rint(forest.base * scale).astype(np.int64)
     slack = 0 if is_exact else _bound_rounding(forest, exponent)
@@ -131,6 +142,7 @@ def make_index(forest: Forest) -> Index:
         exponent,
         askers,
         asker_start,
+        np.flatnonzero(np.diff(cut_start)).astype(np.int32),
         slack,
     )
 
@@ -172,6 +184,33 @@ def _list_askers(forest: Forest) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.
     counts = np.bincount(pairs[:, 0], minlength=forest.n_features)
     start = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
     return np.ascontiguousarray(pairs[:, 1], dtype=np.int32), start
+
+
+def _look_up(forest: Forest, rank: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    up = np.zeros((forest.feature.shape[0], 4), dtype=np.int32)
+    up[:, 0] = -1
+    inner = np.flatnonzero(forest.feature >= 0)
+    feature, cell = forest.feature[inner], rank[inner]
+    last = np.full_like(cell, np.iinfo(np.int32).max)
+    up[forest.left[inner]] = np.stack([inner, feature, np.zeros_like(cell), cell], axis=1)
+    up[forest.right[inner]] = np.stack([inner, feature, cell + 1, last], axis=1)
+    return up
+
+
+def _find_owners(forest: Forest, units: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+    is_used = np.zeros((forest.roots.size, units.shape[1]), dtype=bool)
+    np.logical_or.at(is_used, _tree_of_node(forest), units != 0)
+    owner = np.where(is_used.sum(axis=1) <= 1, is_used.argmax(axis=1), -1)
+    return np.ascontiguousarray(owner, dtype=np.int32)
+
+
+def _longest_path(forest: Forest) -> int:
+    front, depth = forest.roots, -1
+    while front.size:
+        front = front[forest.feature[front] >= 0]
+        front = np.concatenate([forest.left[front], forest.right[front]])
+        depth += 1
+    return depth
 
 
 def _largest_sum(forest: Forest) -> float:

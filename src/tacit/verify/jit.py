@@ -17,6 +17,11 @@ except ModuleNotFoundError as missing:
 
 F = TypeVar("F", bound=Callable[..., object])
 
+# Any: only kernels call it. A name, not an address, so that kernels can be kept on disk.
+external_clock: Any = numba.types.ExternalFunction(
+    "clock_gettime", numba.types.int32(numba.types.int32, numba.types.voidptr)
+)
+
 
 def compiled(function: F) -> F:
     """Compile a function to machine code on first use and keep it on disk.
@@ -34,6 +39,13 @@ def compiled(function: F) -> F:
         index._source_stamp = (index._source_stamp, digest_sources())
     except AttributeError:  # another version of Numba keeps its stamp elsewhere
         kernel = numba.njit(nogil=True, fastmath=False)(function)
+    return kernel  # type: ignore[no-any-return]
+
+
+def inlined(function: F) -> F:
+    """Make a function part of every kernel that calls it: for what is called for each leaf."""
+    # Any: as above. Nothing is kept on disk but the kernels that it is part of.
+    kernel: Any = numba.njit(nogil=True, fastmath=False, inline="always")(function)
     return kernel  # type: ignore[no-any-return]
 
 

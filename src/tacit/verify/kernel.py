@@ -33,16 +33,21 @@ def sum_scores(trees: Any, rule: Any, keys: Any, out: Any) -> None:
 def add_leaves(trees: Any, rule: Any, reached: Any, out: Any) -> None:
     """Sum the values of one leaf per tree, in order, in the library's own type."""
     for score in range(out.size):
-        if rule.is_single:
-            single = np.float32(rule.base[score])
-            for tree in range(reached.size):
-                single = np.float32(single + np.float32(trees.value[reached[tree], score]))
-            out[score] = np.float32(single / np.float32(rule.divisor))
-        else:
-            double = rule.base[score]
-            for tree in range(reached.size):
-                double = double + trees.value[reached[tree], score]
-            out[score] = double / rule.divisor
+        out[score] = np.float32(rule.base[score]) if rule.is_single else rule.base[score]
+    # Score by score would wait for each addition; the order within a score is the library's.
+    if rule.is_single:
+        for tree in range(reached.size):
+            for score in range(out.size):
+                single = np.float32(out[score]) + np.float32(trees.value[reached[tree], score])
+                out[score] = np.float32(single)
+        for score in range(out.size):
+            out[score] = np.float32(np.float32(out[score]) / np.float32(rule.divisor))
+    else:
+        for tree in range(reached.size):
+            for score in range(out.size):
+                out[score] += trees.value[reached[tree], score]
+        for score in range(out.size):
+            out[score] /= rule.divisor
 
 
 @compiled

@@ -4,9 +4,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.verify.box import Box, box_cells
-from tacit.verify.branch import FOUND
+from tacit.verify.branch import FOUND, PAUSED
 from tacit.verify.ensemble import Ensemble
-from tacit.verify.search import FIRST_NODES, Budget, search_cells
+from tacit.verify.hold import Hold
+from tacit.verify.search import Budget, search_cells
 from tacit.verify.sides import make_sides
 from tacit.verify.ways import find_others, put_back
 
@@ -15,8 +16,11 @@ Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
 
-FEW_NODES = 4
-"""Nodes of the quick search after a question that it could not answer."""
+MANY_NODES, FEW_NODES = 8, 4
+"""Nodes of the quick search, and after a question that it could not answer."""
+
+EASY_NODES = 4
+"""Nodes beyond which a counterexample was hard to find."""
 
 
 class Quest:
@@ -32,10 +36,22 @@ class Quest:
         self._sides = make_sides(ensemble, ensemble.predict(near.center[None])[0], rho)
         self._ways = np.zeros((16, ensemble.n_features), dtype=bool)
         self._n_ways = 0
-        self._quick = FIRST_NODES
+        self._quick = MANY_NODES
+        self._hold = Hold(ensemble, self._sides, self._home)
         self.count = 0
         self.matters = (self._far[0] < self._near[0]) | (self._far[1] > self._near[1])
         """Features that reach further cells when they are free."""
+
+    def count_asked(self) -> Ints:
+        """Count, per feature, how often the trees ask for it on the way of the input."""
+        packed, nodes = self._ensemble.index.trees.packed, self._ensemble.index.trees.roots
+        counts = np.zeros(self._home.size, dtype=np.int64)
+        while nodes.size:
+            nodes = nodes[packed[nodes, 0] >= 0]
+            feature, rank, left, right = packed[nodes].T
+            counts += np.bincount(feature, minlength=counts.size)
+            nodes = np.where(self._home[feature] <= rank, left, right)
+        return counts
 
     def ask(self, is_free: Bools, order: Ints, budget: Budget) -> tuple[int, Bools]:
         """Decide whether some input changes the prediction: PROVED, FOUND, BLURRED or PAUSED.
@@ -49,21 +65,44 @@ class Quest:
         within = np.flatnonzero(~(known & ~is_free).any(axis=1))
         if within.size:
             return FOUND, known[within[-1]]
-        low, high = (np.where(is_free, *ends) for ends in zip(self._far, self._near, strict=True))
+        outcome, nodes, cells = self._search(is_free, budget)
+        if outcome != FOUND:
+            return outcome, np.zeros_like(is_free)
+        index = self._ensemble.index
+        put_back(index.trees, index.rule, self._sides, cells, *self._near, order)
+        way = self._remember(cells)
+        if nodes > EASY_NODES:
+            self._look_around(cells, is_free, order)
+        return FOUND, way
+
+    def _search(self, is_free: Bools, budget: Budget) -> tuple[int, int, Cells]:
+        """Search quickly, then from what is proved, then for as long as it takes.
+
+        Returns:
+            the outcome, the nodes, and the cells of a counterexample if it is FOUND.
+        """
+        quick = self._quick if budget.nodes is None else min(self._quick, budget.nodes)
+        outcome, nodes, cells = self._search_anew(is_free, Budget(quick, budget.seconds))
+        # Where one question was hard, the next is likely to be.
+        self._quick = FEW_NODES if outcome == PAUSED else MANY_NODES
+        if outcome != PAUSED or nodes == budget.nodes:
+            return outcome, nodes, cells
+        outcome, count, cells = self._hold.widen(*self._box(is_free), budget.nodes)
+        if outcome != PAUSED or count == budget.nodes:
+            return outcome, nodes + count, cells
+        outcome, more, cells = self._search_anew(is_free, budget)
+        return outcome, nodes + count + more, cells
+
+    def _search_anew(self, is_free: Bools, budget: Budget) -> tuple[int, int, Cells]:
+        low, high = self._box(is_free)
         outcome, nodes = search_cells(
             self._ensemble, self._sides, low, high, budget, quick=self._quick
         )
-        # Where one question was hard, the next is likely to be.
-        is_hard = nodes > self._quick
-        self._quick = FEW_NODES if is_hard else FIRST_NODES
-        if outcome != FOUND:
-            return outcome, np.zeros_like(is_free)
-        index, cells = self._ensemble.index, np.clip(self._home, low, high)
-        put_back(index.trees, index.rule, self._sides, cells, *self._near, order)
-        way = self._remember(cells)
-        if nodes > FEW_NODES:
-            self._look_around(cells, is_free, order)
-        return FOUND, way
+        return outcome, nodes, np.clip(self._home, low, high)
+
+    def _box(self, is_free: Bools) -> tuple[Cells, Cells]:
+        low, high = (np.where(is_free, *ends) for ends in zip(self._far, self._near, strict=True))
+        return low, high
 
     def _look_around(self, cells: Cells, is_free: Bools, order: Ints) -> None:
         """Put what was freed last back, and find features that do as well in its place.

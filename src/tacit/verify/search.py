@@ -2,21 +2,25 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import ConfigError, TacitError
 from tacit.verify.bounds import make_work
 from tacit.verify.box import Box, Domain, Floats, ball, box_cells
 from tacit.verify.branch import BLURRED, FOUND, PAUSED, PROVED
-from tacit.verify.deep import first_trail, make_deep, search_deep
+from tacit.verify.deep import first_trail, search_deep, start_deep
 from tacit.verify.ensemble import Ensemble
 from tacit.verify.reach import reach
-from tacit.verify.sides import make_sides
+from tacit.verify.rows import ASKED, Answers, Boxes, Cases, answer, make_answers
+from tacit.verify.sides import state_cases
 from tacit.verify.solve import (
+    CHUNK_NODES,
+    Effort,
     Sides,
     first_stack,
     make_load,
@@ -27,11 +31,17 @@ from tacit.verify.solve import (
 )
 from tacit.verify.witness import place_witness
 
-FIRST_NODES = 8
+FIRST_NODES = 4
 """Nodes of the first, quick attempt; most inputs need one."""
 
-CHUNK_NODES = 50
-"""Nodes between two looks at the clock."""
+DEEP_NODES = 1000
+"""Nodes of the deep search before it is begun anew where it can be interrupted."""
+
+CHUNK_BOXES = 64
+"""Boxes that are handed over at a time."""
+
+SLICE_SECONDS = 0.2
+"""For how long nothing can interrupt."""
 
 ANYWHERE = Domain()
 
@@ -93,6 +103,17 @@ class Unknown:
 Verdict = Certificate | Counterexample | Unknown
 
 
+@dataclass(frozen=True, eq=False)
+class Timed:
+    """A verdict and the processor time that it took."""
+
+    verdict: Verdict
+    seconds: float
+    """From the input to the verdict, in Python."""
+    inside: float
+    """Of it, inside the compiled search."""
+
+
 def verify(
     ensemble: Ensemble,
     x: npt.ArrayLike,
@@ -122,20 +143,117 @@ def verify_box(
     ensemble: Ensemble, box: Box, *, rho: float | None = None, budget: Budget | None = None
 ) -> Verdict:
     """Decide whether some input of a box changes the prediction at its center."""
+    ends = (np.ascontiguousarray(end, np.float64)[None] for end in (box.center, box.low, box.high))
+    return _verify_some(ensemble, Box(*ends), rho, PATIENCE if budget is None else budget)[0][0]
+
+
+def verify_boxes(
+    ensemble: Ensemble, boxes: Box, *, rho: float | None = None, budget: Budget | None = None
+) -> Iterator[Timed]:
+    """Decide box after box; center and ends of `boxes` have one row per box.
+
+    The budget is per box. Time that was spent on no box in particular is shared out evenly.
+    """
     budget = PATIENCE if budget is None else budget
-    prediction = ensemble.predict(box.center[None])[0]
-    sides = make_sides(ensemble, prediction, rho)
-    low, high = box_cells(ensemble, box)
-    outcome, nodes = search_cells(ensemble, sides, low, high, budget)
-    about = (box, float(prediction), rho, nodes)
+    done = 0
+    while done < len(boxes.center):
+        part = slice(done, done + CHUNK_BOXES)
+        begun = time.thread_time()
+        some = Box(boxes.center[part], boxes.low[part], boxes.high[part])
+        verdicts, seconds = _verify_some(ensemble, some, rho, budget)
+        rest = (time.thread_time() - begun - sum(seconds)) / len(verdicts)
+        for verdict, own in zip(verdicts, seconds, strict=True):
+            yield Timed(verdict, own + rest, own)
+        done += len(verdicts)
+
+
+def _verify_some(
+    ensemble: Ensemble, some: Box, rho: float | None, budget: Budget
+) -> tuple[list[Verdict], list[float]]:
+    """Decide the first boxes, as many as a slice of time allows; say how long each took."""
+    predictions, cases, case = state_cases(ensemble, some.center, rho)
+    whole = ensemble.integer
+    whole = np.zeros(ensemble.n_features, dtype=bool) if whole is None else whole
+    boxes = Boxes(some.center, some.low, some.high, case, whole, ensemble.input_type == "float32")
+    out = make_answers(*some.center.shape)
+    effort = make_effort(budget, FIRST_NODES)
+    count, left, found = answer(ensemble.index, cases, boxes, effort, out, SLICE_SECONDS)
+    if left:
+        for i in np.flatnonzero(out.outcome[:count] >= PAUSED):
+            _go_on(ensemble, cases, some, out, int(i), budget)
+    outputs = out.case if predictions is None else predictions
+    changed = [0.0] * count
+    if left or found:
+        changed = _replay(ensemble, cases, some, out, outputs, count)
+    rows = zip(some.center, some.low, some.high, strict=True)
+    fields = (column[:count].tolist() for column in (out.outcome, outputs, out.nodes))
+    verdicts = [
+        _verdict(Box(*row), (float(output), rho, nodes), outcome, x, to)
+        for row, outcome, output, nodes, x, to in zip(rows, *fields, out.x, changed, strict=False)
+    ]
+    return verdicts, out.seconds[:count].tolist()
+
+
+def make_effort(budget: Budget, quick: int) -> Effort:
+    """Say how much of a budget is spent where nothing can interrupt."""
+    most = quick + DEEP_NODES if budget.nodes is None else budget.nodes
+    quick = min(quick, most)
+    seconds = SLICE_SECONDS if budget.seconds is None else min(SLICE_SECONDS, budget.seconds)
+    return Effort(quick, min(DEEP_NODES, most - quick), seconds)
+
+
+def _go_on(
+    ensemble: Ensemble, cases: Cases, some: Box, out: Answers, i: int, budget: Budget
+) -> None:
+    """Ask the library for a class that was untold; search on where the first effort was spent."""
+    begun = time.thread_time()
+    box = Box(some.center[i], some.low[i], some.high[i])
+    decide: Callable[[Ensemble, Sides, Any, Any, Budget], tuple[int, int]] = persist
+    if out.outcome[i] == ASKED:
+        out.case[i], decide = ensemble.predict(box.center[None])[0], search_cells
+    left = _rest(budget, int(out.nodes[i]), float(out.seconds[i]))
+    if left is not None:
+        sides = Sides(*(column[out.case[i]] for column in cases))
+        low, high = box_cells(ensemble, box)
+        outcome, more = decide(ensemble, sides, low, high, left)
+        out.outcome[i], out.nodes[i] = outcome, out.nodes[i] + more
+        if outcome == FOUND:
+            out.x[i] = place_witness(ensemble, box, low, high)
+    out.seconds[i] += time.thread_time() - begun
+
+
+def _replay(
+    ensemble: Ensemble, cases: Cases, some: Box, out: Answers, outputs: Any, count: int
+) -> list[float]:
+    """Predict at every counterexample, in the library's arithmetic; return what is predicted."""
+    changed = np.zeros(count)
+    found = np.flatnonzero(out.outcome[:count] == FOUND)
+    if found.size:
+        x = out.x[found]
+        after = ensemble.predict(x)
+        changed[found] = after
+        if ensemble.task == "regress":
+            case = out.case[found]
+            has_moved = ~((cases.low[case] <= after) & (after <= cases.high[case]))
+        else:
+            has_moved = after != outputs[found]
+        is_inside = ((some.low[found] <= x) & (x <= some.high[found])).all(axis=1)
+        if not (has_moved & is_inside).all():
+            raise TacitError("a counterexample did not replay; this is a bug in the search")
+    return changed.tolist()
+
+
+def _verdict(
+    box: Box, about: tuple[float, float | None, int], outcome: int, x: Floats, changed: float
+) -> Verdict:
     if outcome == PROVED:
-        return Certificate(*about)
+        return Certificate(box, *about)
     if outcome == FOUND:
-        return _replay(ensemble, sides, about, (low, high))
+        return Counterexample(box, *about, x, changed)
     reason = "the budget ran out"
     if outcome == BLURRED:
         reason = "two scores come closer than the library's softmax can be relied on to tell apart"
-    return Unknown(*about, reason)
+    return Unknown(box, *about, reason)
 
 
 def search_cells(
@@ -157,18 +275,26 @@ def search_cells(
         budget: how long to try.
         quick: nodes of the quick search, before the deep one.
     """
-    index = ensemble.index
-    limit = FIRST_NODES if quick is None else quick
-    limit = limit if budget.nodes is None else min(limit, budget.nodes)
-    outcome, nodes = solve(index.trees, index.rule, index.base_units, sides, low, high, limit)
-    if outcome == PAUSED and limit != budget.nodes:
-        left = None if budget.nodes is None else budget.nodes - limit
-        outcome, more = _persist(ensemble, sides, low, high, Budget(left, budget.seconds))
-        nodes += more
+    begun = time.monotonic()
+    effort = make_effort(budget, FIRST_NODES if quick is None else quick)
+    outcome, nodes = solve(ensemble.index, sides, low, high, effort)
+    if outcome == PAUSED:
+        left = _rest(budget, nodes, time.monotonic() - begun)
+        if left is not None:
+            outcome, more = persist(ensemble, sides, low, high, left)
+            nodes += more
     return int(outcome), int(nodes)
 
 
-def _persist(
+def _rest(budget: Budget, nodes: int, seconds: float) -> Budget | None:
+    """Say what is left of a budget, if anything is."""
+    left_nodes = None if budget.nodes is None else budget.nodes - nodes
+    left_seconds = None if budget.seconds is None else budget.seconds - seconds
+    is_spent = any(left is not None and left <= 0 for left in (left_nodes, left_seconds))
+    return None if is_spent else Budget(left_nodes, left_seconds)
+
+
+def persist(
     ensemble: Ensemble, sides: Sides, low: Any, high: Any, budget: Budget
 ) -> tuple[int, int]:
     """Search side by side, deeply and in chunks, watching the clock."""
@@ -180,7 +306,7 @@ def _persist(
     work = make_work(r, ensemble.n_scores)
     worst, visited = PROVED, 0
     for side in order_sides(r, load, sides):
-        task, deep = make_task(r, load, sides, side), make_deep(r)
+        task, deep = make_task(r, load, sides, side), start_deep(r, work.cut)
         stack, trail, top, outcome = first_stack(r), first_trail(), 1, PAUSED
         work.is_blurred[0] = False
         while outcome == PAUSED and visited < most and time.monotonic() < deadline:
@@ -194,15 +320,3 @@ def _persist(
             return outcome, visited
         worst = max(worst, outcome)
     return worst, visited
-
-
-def _replay(
-    ensemble: Ensemble, sides: Sides, about: Sequence[Any], cells: tuple[Any, Any]
-) -> Counterexample:
-    box, prediction, rho, nodes = about
-    x = place_witness(ensemble, box, *cells)
-    changed = float(ensemble.predict(x[None])[0])
-    has_moved = changed != prediction if rho is None else not sides.low <= changed <= sides.high
-    if not (has_moved and ((box.low <= x) & (x <= box.high)).all()):
-        raise TacitError("a counterexample did not replay; this is a bug in the search")
-    return Counterexample(box, prediction, rho, nodes, x, changed)

@@ -4,11 +4,13 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tacit.errors import ConfigError
 from tacit.verify.box import inward
 from tacit.verify.ensemble import Ensemble
 from tacit.verify.index import Index, to_units
+from tacit.verify.rows import UNTOLD, Cases
 from tacit.verify.solve import Sides
 
 FARTHEST = 1 << 60
@@ -35,6 +37,28 @@ def make_sides(ensemble: Ensemble, prediction: Any, rho: float | None) -> Sides:
         ensemble.sides[label] = make(ensemble, label)
     found: Sides = ensemble.sides[label]
     return found
+
+
+def state_cases(
+    ensemble: Ensemble, centers: Any, rho: float | None
+) -> tuple[Any, Cases, npt.NDArray[np.int64]]:
+    """List the sides of many boxes: one case per class, or one per box of a regression.
+
+    Returns:
+        the outputs at the centers of a regression, else None; the cases; the case of each box.
+    """
+    if rho is None and ensemble.task != "regress":
+        if UNTOLD not in ensemble.sides:
+            every = [make_sides(ensemble, label, None) for label in range(ensemble.n_classes)]
+            ensemble.sides[UNTOLD] = _stack(every)
+        return None, ensemble.sides[UNTOLD], np.full(len(centers), UNTOLD, dtype=np.int64)
+    outputs = ensemble.predict(centers)
+    cases = _stack([make_sides(ensemble, output, rho) for output in outputs])
+    return outputs, cases, np.arange(len(centers))
+
+
+def _stack(every: list[Sides]) -> Cases:
+    return Cases(*(np.array(column) for column in zip(*every, strict=True)))
 
 
 def _binary(ensemble: Ensemble, label: int) -> Sides:

@@ -10,9 +10,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tacit.verify.bounds import Task, make_work
-from tacit.verify.branch import FAR, FOUND, PROVED, search
+from tacit.verify.branch import FOUND, PAUSED, PROVED, search
+from tacit.verify.clock import WALL, make_hand, read_clock
+from tacit.verify.deep import first_trail, search_deep, start_deep
+from tacit.verify.descent import slide
+from tacit.verify.glance import bound_sides, look, make_glance, rush, weigh
 from tacit.verify.jit import compiled
 from tacit.verify.reach import reach
+
+CHUNK_NODES = 50
+"""Nodes of the deep search between two looks at the clock."""
 
 
 class Sides(NamedTuple):
@@ -24,6 +31,17 @@ class Sides(NamedTuple):
     label: Any
     low: Any
     high: Any
+
+
+class Effort(NamedTuple):
+    """What a box may cost."""
+
+    quick: int
+    """Nodes of the quick search."""
+    deep: int
+    """Nodes of the deep search, for what the quick one leaves open."""
+    seconds: float
+    """For the deep search, by the wall."""
 
 
 class Load(NamedTuple):
@@ -49,23 +67,13 @@ def make_load(trees: Any, base_units: Any, r: Any) -> Any:
 
 
 @compiled
-def _weigh(row: Any, plus: int, minus: int) -> int:
-    total = 0
-    if plus >= 0:
-        total += row[plus]
-    if minus >= 0:
-        total -= row[minus]
-    return total
-
-
-@compiled
 def quick_bound(r: Any, load: Any, plus: int, minus: int) -> int:
     """Compute the plain bound of a side without sorting anything."""
-    total = _weigh(load.constant, plus, minus)
+    total = weigh(load.constant, plus, minus)
     for t in range(r.tree_id.size):
-        least = _weigh(load.leaf[r.leaf_start[t]], plus, minus)
+        least = weigh(load.leaf[r.leaf_start[t]], plus, minus)
         for leaf in range(r.leaf_start[t] + 1, r.leaf_start[t + 1]):
-            least = min(least, _weigh(load.leaf[leaf], plus, minus))
+            least = min(least, weigh(load.leaf[leaf], plus, minus))
         total += least
     return total
 
@@ -80,14 +88,14 @@ def make_task(r: Any, load: Any, sides: Any, side: int) -> Any:
     for t in range(n_open):
         first = r.leaf_start[t]
         for leaf in range(first, r.leaf_start[t + 1]):
-            value[leaf] = _weigh(load.leaf[leaf], plus, minus)
+            value[leaf] = weigh(load.leaf[leaf], plus, minus)
             at = leaf
             while at > first and value[order[at - 1]] > value[leaf]:
                 order[at] = order[at - 1]
                 at -= 1
             order[at] = leaf
         spread[t] = value[order[first]] - value[order[r.leaf_start[t + 1] - 1]]
-    base = _weigh(load.constant, plus, minus)
+    base = weigh(load.constant, plus, minus)
     tree_order = np.argsort(spread).astype(np.int32)
     barrier = sides.barrier[side]
     return Task(value, order, tree_order, base, barrier, sides.label, sides.low, sides.high)
@@ -125,72 +133,91 @@ def order_sides(r: Any, load: Any, sides: Any) -> Any:
 
 
 @compiled
-def _is_clear(trees: Any, base_units: Any, sides: Any, cell_low: Any, cell_high: Any) -> bool:
-    """Say whether the least leaves within the box already rule out the only side; no means maybe.
-
-    Gives up where much is open: then the bound is hopeless, and what it cost is small. A path that
-    asks for a feature twice is not looked into: some leaves counted are out of reach.
-    """
-    if sides.plus.size > 1:
-        return False
-    packed, units = trees.packed, trees.units
-    plus, minus = sides.plus[0], sides.minus[0]
-    total = _weigh(base_units, plus, minus)
-    left = 2 * trees.roots.size
-    stack = np.empty(64, np.int32)
-    for tree in range(trees.roots.size):
-        least = FAR
-        stack[0], top = trees.roots[tree], 1
-        while top > 0:
-            top -= 1
-            node = stack[top]
-            while packed[node, 0] >= 0:
-                f, rank = packed[node, 0], packed[node, 1]
-                if cell_high[f] <= rank:
-                    node = packed[node, 2]
-                elif cell_low[f] > rank:
-                    node = packed[node, 3]
-                else:
-                    if top == stack.size:
-                        return False
-                    stack[top] = packed[node, 3]
-                    top += 1
-                    node = packed[node, 2]
-            least = min(least, _weigh(units[node], plus, minus))
-            left -= 1
-        total += least
-        if left < 0:
-            return False
-    return total >= sides.barrier[0]  # type: ignore[no-any-return]
-
-
-@compiled
-def solve(
-    trees: Any, rule: Any, base_units: Any, sides: Any, cell_low: Any, cell_high: Any, nodes: int
-) -> Any:
-    """Decide one box within a budget of nodes; a witness narrows cell_low and cell_high in place.
+def solve(index: Any, sides: Any, cell_low: Any, cell_high: Any, effort: Any) -> Any:
+    """Decide one box within an effort; a witness narrows cell_low and cell_high in place.
 
     Returns:
         the worst outcome over the sides and how many nodes were visited.
     """
-    if _is_clear(trees, base_units, sides, cell_low, cell_high):
+    g = make_glance(index.trees, cell_low.size, index.base_units.size, sides.plus.size)
+    for f in range(cell_low.size):
+        g.at[f] = cell_low[f]
+    count = look(index.trees, g, cell_low, cell_high)
+    return solve_open(index, sides, g, count, cell_low, cell_high, effort)
+
+
+@compiled
+def solve_open(
+    index: Any, sides: Any, g: Any, count: int, cell_low: Any, cell_high: Any, effort: Any
+) -> Any:
+    """Decide one box, as `solve` does, from where `look` has left it."""
+    trees, rule, base_units = index.trees, index.rule, index.base_units
+    n_open = bound_sides(trees, base_units, sides, g, count, cell_low, cell_high)
+    if n_open == 0:
         return PROVED, 0
+    open_sides = np.argsort(g.bound - sides.barrier)[:n_open]
+    for side in open_sides:
+        if rush(trees, rule, sides, side, g, count, cell_low, cell_high):
+            return FOUND, 0
+        if slide(index, sides, side, g, cell_low, cell_high):
+            return FOUND, 0
     r = reach(trees, cell_low, cell_high)
     load = make_load(trees, base_units, r)
-    worst, visited = PROVED, 0
-    open_sides = order_sides(r, load, sides)
-    if open_sides.size == 0:
-        return worst, visited
-    work = make_work(r, rule.base.size)
+    work = make_work(r, base_units.size)
+    worst, visited, n_paused = PROVED, 0, 0
     for side in open_sides:
         task = make_task(r, load, sides, side)
         work.is_blurred[0] = False
-        outcome, stack, _, count = search(
-            trees, rule, r, task, work, first_stack(r), 1, nodes - visited
+        outcome, stack, _, spent = search(
+            trees, rule, r, task, work, first_stack(r), 1, effort.quick - visited
         )
-        visited += count
+        visited += spent
+        if outcome == FOUND:
+            witness_cells(r, stack[0], cell_low, cell_high)
+            return outcome, visited
+        if outcome == PAUSED and effort.deep > 0:
+            open_sides[n_paused] = side
+            n_paused += 1
+        else:
+            worst = max(worst, outcome)
+    if n_paused == 0:
+        return worst, visited
+    paused = open_sides[:n_paused]
+    outcome, spent = _dig(trees, rule, r, load, work, sides, paused, cell_low, cell_high, effort)
+    return (outcome if outcome == FOUND else max(worst, outcome)), visited + spent
+
+
+@compiled
+def _dig(
+    trees: Any,
+    rule: Any,
+    r: Any,
+    load: Any,
+    work: Any,
+    sides: Any,
+    paused: Any,
+    cell_low: Any,
+    cell_high: Any,
+    effort: Any,
+) -> Any:
+    """Search deeply on the sides that the quick search has left."""
+    hand = make_hand()
+    deadline = read_clock(WALL, hand) + effort.seconds
+    worst, visited = PROVED, 0
+    for side in paused:
+        task, deep = make_task(r, load, sides, side), start_deep(r, work.cut)
+        stack, trail, top, outcome = first_stack(r), first_trail(), 1, PAUSED
+        work.is_blurred[0] = False
+        while outcome == PAUSED and visited < effort.deep and read_clock(WALL, hand) < deadline:
+            chunk = min(CHUNK_NODES, effort.deep - visited)
+            outcome, stack, trail, top, spent = search_deep(
+                trees, rule, r, task, work, deep, stack, trail, top, chunk
+            )
+            visited += spent
         if outcome == FOUND:
             witness_cells(r, stack[0], cell_low, cell_high)
             return outcome, visited
         worst = max(worst, outcome)
+        if outcome == PAUSED:
+            break
     return worst, visited

@@ -11,24 +11,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tacit.errors import ConfigError
-from tacit.verify.box import Domain, ball
+from tacit.errors import ConfigError, DataError
+from tacit.verify.box import Domain, balls
 from tacit.verify.ensemble import Ensemble, check_rows
-from tacit.verify.search import ANYWHERE, Budget, Verdict, verify_box
+from tacit.verify.search import ANYWHERE, CHUNK_BOXES, Budget, Timed, Verdict, verify_boxes
 from tacit.verify.stored import parse_stored, store_ensemble
 
 CHUNK_ROWS = 16
-"""Rows that a machine of a cluster gets at a time."""
+"""Rows that a thread or a machine of a cluster gets at a time."""
 CHUNKS_PER_CORE = 2
 """Chunks under way, so that no core waits for the next."""
-
-
-@dataclass(frozen=True, eq=False)
-class Timed:
-    """A verdict and the processor time that it took."""
-
-    verdict: Verdict
-    seconds: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,10 +46,13 @@ def verify_each(
     inputs = check_rows(ensemble, rows)
     _ = ensemble.index  # made before the threads start, so that it is made once
     if workers == 1:
-        yield from (_answer(ensemble, row, inquiry) for row in inputs)
+        for some in _cut(inputs, CHUNK_BOXES):
+            yield from _answer(ensemble, some, inquiry)
         return
     with ThreadPoolExecutor(workers) as pool:
-        yield from pool.map(lambda row: _answer(ensemble, row, inquiry), inputs)
+        chunks = _cut(inputs, CHUNK_ROWS)
+        for answers in pool.map(lambda some: list(_answer(ensemble, some, inquiry)), chunks):
+            yield from answers
 
 
 def verify_many(
@@ -101,11 +96,24 @@ def verify_on_ray(
             ray.shutdown()
 
 
-def _answer(ensemble: Ensemble, row: Any, inquiry: Inquiry) -> Timed:
+def _answer(ensemble: Ensemble, rows: Any, inquiry: Inquiry) -> Iterator[Timed]:
     begun = time.thread_time()
-    box = ball(ensemble, row, inquiry.eps, inquiry.domain)
-    verdict = verify_box(ensemble, box, rho=inquiry.rho, budget=inquiry.budget)
-    return Timed(verdict, time.thread_time() - begun)
+    try:
+        boxes = balls(ensemble, rows, inquiry.eps, inquiry.domain)
+    except DataError:
+        if len(rows) == 1:
+            raise
+        # Rows before the one that is refused are answered.
+        for at in range(len(rows)):
+            yield from _answer(ensemble, rows[at : at + 1], inquiry)
+        return
+    share = (time.thread_time() - begun) / len(rows)
+    for one in verify_boxes(ensemble, boxes, rho=inquiry.rho, budget=inquiry.budget):
+        yield Timed(one.verdict, one.seconds + share, one.inside)
+
+
+def _cut(inputs: Any, size: int) -> Iterator[Any]:
+    return (inputs[start : start + size] for start in range(0, len(inputs), size))
 
 
 def _hand_out(ray: Any, model: bytes, inputs: Any, inquiry: Inquiry) -> Iterator[Timed]:
@@ -113,17 +121,16 @@ def _hand_out(ray: Any, model: bytes, inputs: Any, inquiry: Inquiry) -> Iterator
     handle, task = ray.put(model), ray.remote(_answer_chunk)
     under_way: deque[Any] = deque()
     most = CHUNKS_PER_CORE * max(1, int(ray.cluster_resources().get("CPU", 1)))
-    for start in range(0, len(inputs), CHUNK_ROWS):
+    for some in _cut(inputs, CHUNK_ROWS):
         if len(under_way) == most:
             yield from ray.get(under_way.popleft())
-        under_way.append(task.remote(handle, inputs[start : start + CHUNK_ROWS], inquiry))
+        under_way.append(task.remote(handle, some, inquiry))
     while under_way:
         yield from ray.get(under_way.popleft())
 
 
 def _answer_chunk(model: bytes, inputs: Any, inquiry: Inquiry) -> list[Timed]:
-    ensemble = _recall(model)
-    return [_answer(ensemble, row, inquiry) for row in np.array(inputs)]
+    return list(_answer(_recall(model), np.array(inputs), inquiry))
 
 
 @lru_cache(maxsize=2)

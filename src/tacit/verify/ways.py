@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from tacit.verify.glance import weigh
 from tacit.verify.jit import compiled
 from tacit.verify.kernel import CHANGED, add_leaves, judge
 
@@ -11,8 +12,8 @@ MOST_ROUNDS = 3
 
 
 @compiled
-def _changes(trees: Any, rule: Any, sides: Any, cells: Any, reached: Any, scores: Any) -> bool:
-    """Say whether the library predicts something else at these cells."""
+def judge_cells(trees: Any, rule: Any, sides: Any, cells: Any, reached: Any, scores: Any) -> Any:
+    """Say what the library makes of these cells: KEPT, CHANGED or TIED."""
     packed = trees.packed
     for tree in range(trees.roots.size):
         node = trees.roots[tree]
@@ -20,7 +21,15 @@ def _changes(trees: Any, rule: Any, sides: Any, cells: Any, reached: Any, scores
             node = packed[node, 2] if cells[packed[node, 0]] <= packed[node, 1] else packed[node, 3]
         reached[tree] = node
     add_leaves(trees, rule, reached, scores)
-    return judge(rule, scores, sides.label, sides.low, sides.high) == CHANGED
+    return judge(rule, scores, sides.label, sides.low, sides.high)
+
+
+@compiled
+def look(index: Any, sides: Any, cells: Any) -> Any:
+    """Say what the library makes of these cells: KEPT, CHANGED or TIED."""
+    reached = np.empty(index.trees.roots.size, np.int32)
+    scores = np.empty(index.rule.base.size)
+    return judge_cells(index.trees, index.rule, sides, cells, reached, scores)
 
 
 @compiled
@@ -34,22 +43,12 @@ def put_back(
         if low[f] <= was <= high[f]:
             continue
         cells[f] = min(max(was, low[f]), high[f])
-        if not _changes(trees, rule, sides, cells, reached, scores):
+        if judge_cells(trees, rule, sides, cells, reached, scores) != CHANGED:
             cells[f] = was
 
 
 @compiled
-def _weigh(row: Any, plus: int, minus: int) -> int:
-    total = 0
-    if plus >= 0:
-        total += row[plus]
-    if minus >= 0:
-        total -= row[minus]
-    return total
-
-
-@compiled
-def _best_cell(
+def best_cell(
     trees: Any,
     askers: Any,
     plus: int,
@@ -83,7 +82,7 @@ def _best_cell(
                     stack[top, 0], stack[top, 1], stack[top, 2] = packed[node, 3], cell + 1, last
                     top += 1
                     node, last = packed[node, 2], cell
-            value = _weigh(units[node], plus, minus)
+            value = weigh(units[node], plus, minus)
             steps[first - low] += value
             steps[last + 1 - low] -= value
             if top == 0:
@@ -105,12 +104,39 @@ def _nearest_side(trees: Any, base_units: Any, sides: Any, reached: Any) -> int:
     """Find the side whose sum is nearest to its barrier."""
     side, least = 0, np.int64(1) << 62
     for s in range(sides.plus.size):
-        total = _weigh(base_units, sides.plus[s], sides.minus[s]) - sides.barrier[s]
+        total = weigh(base_units, sides.plus[s], sides.minus[s]) - sides.barrier[s]
         for tree in range(reached.size):
-            total += _weigh(trees.units[reached[tree]], sides.plus[s], sides.minus[s])
+            total += weigh(trees.units[reached[tree]], sides.plus[s], sides.minus[s])
         if total < least:
             side, least = s, total
     return side
+
+
+@compiled
+def _scratch(low: Any, high: Any) -> Any:
+    widest = 0
+    for f in range(low.size):
+        widest = max(widest, high[f] - low[f])
+    return np.zeros(widest + 2, np.int64), np.empty((64, 3), np.int32)
+
+
+@compiled
+def descend(index: Any, sides: Any, side: int, cells: Any, low: Any, high: Any, free: Any) -> None:
+    """Move features that are free, one by one, to where the sum of a side is least."""
+    start, plus, minus = index.asker_start, sides.plus[side], sides.minus[side]
+    steps, stack = _scratch(low, high)
+    for _ in range(MOST_ROUNDS):
+        has_moved = False
+        for f in free:
+            askers = index.askers[start[f] : start[f + 1]]
+            cell, gain = best_cell(
+                index.trees, askers, plus, minus, cells, f, low[f], high[f], steps, stack
+            )
+            if gain > 0:
+                cells[f] = cell
+                has_moved = True
+        if not has_moved:
+            break
 
 
 @compiled
@@ -124,33 +150,17 @@ def find_others(
     """
     trees, rule, start = index.trees, index.rule, index.asker_start
     reached, scores = np.empty(trees.roots.size, np.int32), np.empty(rule.base.size)
-    _changes(trees, rule, sides, cells, reached, scores)
+    judge_cells(trees, rule, sides, cells, reached, scores)
     side = _nearest_side(trees, index.base_units, sides, reached)
     plus, minus = sides.plus[side], sides.minus[side]
-    widest = 0
-    for f in range(cells.size):
-        widest = max(widest, high[f] - low[f])
-    steps, stack = np.zeros(widest + 2, np.int64), np.empty((64, 3), np.int32)
-    for _ in range(MOST_ROUNDS):
-        has_moved = False
-        for f in free:
-            askers = index.askers[start[f] : start[f + 1]]
-            cell, gain = _best_cell(
-                trees, askers, plus, minus, cells, f, low[f], high[f], steps, stack
-            )
-            if gain > 0:
-                cells[f] = cell
-                has_moved = True
-        if not has_moved:
-            break
+    descend(index, sides, side, cells, low, high, free)
+    steps, stack = _scratch(low, high)
     found = np.zeros(candidates.size, np.bool_)
     for i in range(candidates.size):
         f = candidates[i]
         askers = index.askers[start[f] : start[f + 1]]
         was = cells[f]
-        cells[f], _ = _best_cell(
-            trees, askers, plus, minus, cells, f, low[f], high[f], steps, stack
-        )
-        found[i] = _changes(trees, rule, sides, cells, reached, scores)
+        cells[f], _ = best_cell(trees, askers, plus, minus, cells, f, low[f], high[f], steps, stack)
+        found[i] = judge_cells(trees, rule, sides, cells, reached, scores) == CHANGED
         cells[f] = was
     return found

@@ -18,14 +18,15 @@ def place_witness(ensemble: Ensemble, box: Box, low: Cells, high: Cells) -> Floa
     index = ensemble.index
     is_single = ensemble.input_type == "float32"
     whole = np.zeros(x.size, dtype=bool) if ensemble.integer is None else ensemble.integer
-    _move(index.cuts, index.cut_start, to_keys(ensemble, x), low, high, is_single, whole, x)
+    move(index.cuts, index.cut_start, to_keys(ensemble, x), low, high, is_single, whole, x)
     return np.clip(x, box.low, box.high)
 
 
 @compiled
-def _move(
+def move(
     cuts: Any, start: Any, keys: Any, low: Any, high: Any, is_single: bool, whole: Any, x: Any
 ) -> None:
+    """Move an input, in place, into the cells of a box."""
     for f in range(x.size):
         size = start[f + 1] - start[f]
         if low[f] > 0 and keys[f] <= cuts[start[f] + low[f] - 1]:

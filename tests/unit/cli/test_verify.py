@@ -48,6 +48,22 @@ def test_rows_are_proved_robust_or_shown_fragile(files):
     assert {group["name"] for group in found["groups"]} == {"all", "class 0", "class 1"}
 
 
+def test_outputs_of_a_regression_are_neither_right_nor_wrong(files):
+    rng, out = np.random.default_rng(4), files / "outputs.json"
+    x = rng.uniform(size=(100, 3)).astype(np.float32)
+    xgboost.XGBRegressor(n_estimators=4, max_depth=2).fit(x, x[:, 0]).save_model(
+        files / "regression.json"
+    )
+    about = files / "regression.json", files / "rows.csv", "--label", "y", "--eps", 0.02
+    code, text = run(*about, "--rho", 0.1, "--out", out)
+    assert code == 0, text
+    every = json.loads(out.read_text())["groups"][0]
+    assert every["right"] is None
+    assert every["verified"] is None
+    assert every["robust"] + every["fragile"] == 40
+    assert run(*about, "--rho", 0.1, "--claim", 0.5)[0] == 2
+
+
 def test_nothing_moves_a_class_by_nothing(files):
     out = files / "still.json"
     code, _ = run(

@@ -83,6 +83,19 @@ def test_importance_draws_one_map_per_class_with_robust_rows(files):
     assert any(sheet.title == "Robust feature sets" for sheet in result.sheets)
 
 
+def test_the_pixels_of_a_robust_set_are_the_ones_that_are_red(files):
+    asked = question(files, importance=20)
+    result = result_of(asked)
+    drawn = [one for one in result.pictures if one.title.startswith("Robust feature sets")]
+    sheet = next(one for one in result.sheets if one.title == "Robust feature sets")
+    assert drawn
+    for picture, line in zip(drawn, sheet.rows, strict=False):
+        pixels = np.frombuffer(base64.b64decode(picture.pixels), np.uint8).reshape(-1, 3)
+        red = np.flatnonzero(pixels[:, 0] > pixels[:, 1].astype(int) + 1)
+        assert picture.caption.startswith(f"row {line[0]}, class {line[1]}")
+        assert ", ".join(f"pixel {f}" for f in red) == line[3]
+
+
 def test_a_table_gets_importance_as_numbers_instead_of_pictures(files):
     result = result_of(question(files, "table.npz", importance=20))
     assert result.pictures == ()

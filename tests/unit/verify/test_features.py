@@ -43,12 +43,23 @@ def check_set(brute, seed, most):
 @given(seed=SEEDS)
 @settings(max_examples=150, deadline=None)
 def test_sets_stay_minimal_when_every_counterexample_is_looked_at_from_all_sides(brute, seed):
-    few = quest.FEW_NODES
+    easy = quest.EASY_NODES
     try:
-        quest.FEW_NODES = -1
+        quest.EASY_NODES = -1
         check_set(brute, seed, most=40)
     finally:
-        quest.FEW_NODES = few
+        quest.EASY_NODES = easy
+
+
+@given(seed=SEEDS)
+@settings(max_examples=150, deadline=None)
+def test_sets_stay_minimal_when_every_question_is_answered_from_what_is_proved(brute, seed):
+    many, few = quest.MANY_NODES, quest.FEW_NODES
+    try:
+        quest.MANY_NODES = quest.FEW_NODES = 1
+        check_set(brute, seed, most=60)
+    finally:
+        quest.MANY_NODES, quest.FEW_NODES = many, few
 
 
 @given(seed=SEEDS)

@@ -12,12 +12,19 @@ from tacit.verify import (
     Counterexample,
     Domain,
     Unknown,
+    branch,
     search,
     verify,
     verify_many,
     with_integers,
 )
+from tacit.verify.bounds import make_work
+from tacit.verify.box import ball, box_cells
+from tacit.verify.branch import BLURRED, FOUND, PROVED
 from tacit.verify.build import Tree, build
+from tacit.verify.reach import reach
+from tacit.verify.sides import make_sides
+from tacit.verify.solve import first_stack, make_load, make_task
 
 SEEDS = st.integers(0, 2**32 - 1)
 WIDE = Domain(-100.0, 100.0)
@@ -82,12 +89,36 @@ def test_many_trees_make_the_search_branch_and_change_nothing(brute, kind, seed)
 @given(seed=SEEDS)
 @settings(max_examples=200, deadline=None)
 def test_the_deep_search_alone_agrees_with_brute_force(brute, kind, most, seed):
-    first = search.FIRST_NODES
-    try:
-        search.FIRST_NODES = 0  # the quick search gives up before its first node
-        check_against_brute_force(brute, seed, kind, most)
-    finally:
-        search.FIRST_NODES = first
+    model, box, rho, sides, low, high = draw_cells(brute, seed, kind, most)
+    outcome, _ = search.persist(model, sides, low, high, Budget())
+    assert outcome == BLURRED or (outcome == PROVED) == brute.is_robust(model, box, rho)
+
+
+@pytest.mark.parametrize("kind", ["binary", "several classes", "regression"])
+@pytest.mark.parametrize("most", [12, 60])
+@given(seed=SEEDS)
+@settings(max_examples=200, deadline=None)
+def test_the_quick_search_alone_agrees_with_brute_force(brute, kind, most, seed):
+    model, box, rho, sides, low, high = draw_cells(brute, seed, kind, most)
+    index = model.index
+    r = reach(index.trees, low, high)
+    load, work = make_load(index.trees, index.base_units, r), make_work(r, model.n_scores)
+    outcomes = set()
+    for side in range(sides.plus.size):
+        work.is_blurred[0] = False
+        task = make_task(r, load, sides, side)
+        told = branch.search(index.trees, index.rule, r, task, work, first_stack(r), 1, 1 << 40)
+        outcomes.add(told[0])
+    if FOUND in outcomes or BLURRED not in outcomes:
+        assert (FOUND not in outcomes) == brute.is_robust(model, box, rho)
+
+
+def draw_cells(brute, seed, kind, most):
+    """Make a question in the form that the searches take."""
+    model, x, eps, rho = draw_question(brute, np.random.default_rng(seed), kind, most)
+    box = ball(model, x, eps, WIDE)
+    sides = make_sides(model, model.predict(box.center[None])[0], rho)
+    return model, box, rho, sides, *box_cells(model, box)
 
 
 @given(seed=SEEDS)
@@ -96,12 +127,10 @@ def test_a_search_that_is_paused_at_every_node_ends_the_same(brute, seed):
     rng = np.random.default_rng(seed)
     model, x, eps, rho = draw_question(brute, rng, "several classes", 40)
     whole = verify(model, x, eps, rho=rho, domain=WIDE)
-    first, chunk = search.FIRST_NODES, search.CHUNK_NODES
-    try:
-        search.FIRST_NODES, search.CHUNK_NODES = 1, 1
+    with pytest.MonkeyPatch.context() as patch:
+        for name, nodes in (("FIRST_NODES", 1), ("DEEP_NODES", 0), ("CHUNK_NODES", 1)):
+            patch.setattr(search, name, nodes)
         parts = verify(model, x, eps, rho=rho, domain=WIDE)
-    finally:
-        search.FIRST_NODES, search.CHUNK_NODES = first, chunk
     assert type(parts) is type(whole)
 
 

@@ -1,0 +1,90 @@
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tacit.verify import hold
+from tacit.verify.box import Box, Domain, ball, box_cells
+from tacit.verify.branch import FOUND, PAUSED, PROVED
+from tacit.verify.hold import Hold
+from tacit.verify.kernel import CHANGED
+from tacit.verify.sides import make_sides
+from tacit.verify.ways import look
+
+SEEDS = st.integers(0, 2**32 - 1)
+WIDE = Domain(-3.0, 3.0)
+
+
+def some_boxes(rng, model, x, count, *, grow):
+    """Draw boxes around x; each holds the one before it if they grow."""
+    low, high = x.copy(), x.copy()
+    for _ in range(count):
+        reach = np.where(rng.random((2, x.size)) < 0.5, rng.uniform(0, 2, (2, x.size)), 0.0)
+        if not grow:
+            low, high = x.copy(), x.copy()
+        low, high = np.maximum(low - reach[0], -3.0), np.minimum(high + reach[1], 3.0)
+        yield Box(x, low.copy(), high.copy())
+
+
+def check_boxes(brute, seed, **kind):
+    rng = np.random.default_rng(seed)
+    grow = bool(rng.integers(2))
+    model = brute.random_ensemble(rng, **kind)
+    x = ball(model, brute.random_input(rng, model.n_features), 0.0, WIDE).center
+    sides = make_sides(model, model.predict(x[None])[0], None)
+    home = box_cells(model, Box(x, x, x))[0]
+    held = Hold(model, sides, home)
+    for box in some_boxes(rng, model, x, 6, grow=grow):
+        low, high = box_cells(model, box)
+        outcome, _, cells = held.widen(low, high, None)
+        assert outcome == (PROVED if brute.is_robust(model, box) else FOUND)
+        if outcome == FOUND:
+            assert ((low <= cells) & (cells <= high)).all()
+            assert look(model.index, sides, cells) == CHANGED
+
+
+@given(seed=SEEDS)
+@settings(max_examples=200, deadline=None)
+def test_what_is_told_from_an_earlier_proof_is_what_brute_force_tells(brute, seed):
+    check_boxes(brute, seed, most=40)
+
+
+@given(seed=SEEDS)
+@settings(max_examples=100, deadline=None)
+def test_every_rival_class_is_ruled_out_from_its_own_cover(brute, seed):
+    check_boxes(brute, seed, most=30, scores=3)
+
+
+@given(seed=SEEDS)
+@settings(max_examples=50, deadline=None)
+def test_sums_that_are_not_exact_are_told_as_by_brute_force(brute, seed):
+    check_boxes(brute, seed, most=20, values=brute.reals)
+
+
+def hard_question(brute):
+    """Find a box that one look does not decide."""
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        model = brute.random_ensemble(rng, most=60)
+        x = brute.random_input(rng, model.n_features)
+        box = ball(model, x, 1.5, WIDE)
+        sides = make_sides(model, model.predict(x[None])[0], None)
+        cells = box_cells(model, box)
+        _, nodes, _ = Hold(model, sides, box_cells(model, Box(x, x, x))[0]).widen(*cells, None)
+        if nodes > 2:
+            return model, sides, cells, box_cells(model, Box(x, x, x))[0]
+    raise AssertionError("every question was easy")
+
+
+def test_a_budget_that_ends_leaves_what_was_proved_as_it_was(brute):
+    model, sides, (low, high), home = hard_question(brute)
+    held = Hold(model, sides, home)
+    assert held.widen(home.copy(), home.copy(), None)[0] == PROVED
+    assert held.widen(low, high, 1)[0] == PAUSED
+    assert held.widen(home.copy(), home.copy(), 1)[0] == PROVED
+    assert held.widen(low, high, None)[0] in (PROVED, FOUND)
+
+
+def test_a_cover_that_would_grow_too_large_is_given_up(brute, monkeypatch):
+    model, sides, (low, high), home = hard_question(brute)
+    monkeypatch.setattr(hold, "MOST_WORDS", 1)
+    assert Hold(model, sides, home).widen(low, high, None)[0] == PAUSED
