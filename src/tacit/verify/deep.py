@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tacit.verify.bounds import is_open
 from tacit.verify.branch import BLURRED, FOUND, PAUSED, PROVED
 from tacit.verify.dual import GONE, make_dual, squeeze
 from tacit.verify.jit import compiled
 from tacit.verify.kernel import CHANGED, TIED, add_leaves, judge
-from tacit.verify.polish import polish
+from tacit.verify.polish import polish, take_point
 from tacit.verify.segments import make_segments
 
 POLISH_EVERY = 4
@@ -49,22 +48,6 @@ def start_deep(r: Any, cut: Any) -> Any:
 def first_trail() -> Any:
     """Make the trail of a stack that holds the whole box: it comes from no split."""
     return np.full((16, 3), -1, np.int64)  # feature, side, bound before the split
-
-
-@compiled
-def _take_point(r: Any, task: Any, w: Any, pick: Any, low: Any, high: Any) -> Any:
-    """Add up the leaves at one rank per feature; narrow low and high to what reaches them."""
-    total = task.base
-    for t in range(r.tree_id.size):
-        leaf = r.leaf_start[t]
-        while not is_open(r, leaf, pick, pick):
-            leaf += 1
-        for c in range(r.con_start[leaf], r.con_start[leaf + 1]):
-            f = r.con_feature[c]
-            low[f], high[f] = max(low[f], r.con_low[c]), min(high[f], r.con_high[c])
-        w.reached[r.tree_id[t]] = r.leaf_node[leaf]
-        total += task.value[leaf]
-    return total
 
 
 @compiled
@@ -162,7 +145,7 @@ def search_deep(
         for f in range(n_features):
             pick[f] = min(max(pick[f], low[f]), high[f])
             first[f], last[f] = low[f], high[f]
-        total = _take_point(r, task, w, pick, first, last)
+        total = take_point(r, task, w, pick, first, last)
         if total >= task.barrier and visited % POLISH_EVERY == 0:
             for f in range(n_features):
                 first[f] = pick[f]

@@ -70,9 +70,8 @@ def _move(r: Any, task: Any, point: Any, f: int, steps: Any) -> bool:
 
 
 @compiled
-def _settle(r: Any, task: Any, w: Any, point: Any, low: Any, high: Any) -> Any:
-    for f in range(point.size):
-        low[f], high[f] = 0, r.rank_start[f + 1] - r.rank_start[f] - 1
+def take_point(r: Any, task: Any, w: Any, point: Any, low: Any, high: Any) -> Any:
+    """Add up the leaves at one rank per feature; narrow low and high to what reaches them."""
     total = task.base
     for t in range(r.tree_id.size):
         leaf = r.leaf_start[t]
@@ -84,3 +83,10 @@ def _settle(r: Any, task: Any, w: Any, point: Any, low: Any, high: Any) -> Any:
         w.reached[r.tree_id[t]] = r.leaf_node[leaf]
         total += task.value[leaf]
     return total
+
+
+@compiled
+def _settle(r: Any, task: Any, w: Any, point: Any, low: Any, high: Any) -> Any:
+    for f in range(point.size):
+        low[f], high[f] = 0, r.rank_start[f + 1] - r.rank_start[f] - 1
+    return take_point(r, task, w, point, low, high)

@@ -9,20 +9,16 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from tacit.cli.kind import Place
-from tacit.cli.split import complete, models_folder, take_part
+from split_jobs import run
+from tacit.cli.split import complete, models_folder
 from tacit.cli.split_advise import advise_job, show_trials
 from tacit.cli.split_command import parse_bytes
 from tacit.cli.split_data import check_inputs, load_part, load_whole
 from tacit.cli.split_job import SplitJob
 from tacit.cli.toml import read_record, read_toml
 from tacit.errors import ConfigError, DataError
-from tacit.party import Meeting, Usage, run_threads
-from tacit.party.progress import Progress
-from tacit.transport import Patience
 
 JOBS = Path(__file__).parents[3] / "examples" / "jobs"
-PATIENCE = Patience(connect_s=10, silence_s=20, heartbeat_s=1, stall_s=40)
 
 
 def make(tmp_path, **changes):
@@ -36,23 +32,6 @@ def make(tmp_path, **changes):
     for key, table in changes.items():
         raw[key] = {**raw.get(key, {}), **table}
     return read_record(raw, SplitJob, source="test")
-
-
-def run(job):
-    def party(session):
-        usage, progress = Usage(), Progress()
-        place = Place(
-            search=(),
-            launched="threads",
-            report=lambda: usage.report(
-                name=session.me, role=job.role(session.me), progress=progress
-            ),
-            out=job.out,
-        )
-        return take_part(session, job, place)
-
-    meeting = Meeting(parties=tuple(job.parties), job_digest=b"j" * 32, patience=PATIENCE)
-    return run_threads(dict.fromkeys(job.parties, party), meeting)
 
 
 def test_a_split_job_trains_serves_and_attacks_itself(tmp_path):

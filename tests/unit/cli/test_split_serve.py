@@ -7,18 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tacit.cli.kind import Place
-from tacit.cli.split import take_part
+from split_jobs import run
 from tacit.cli.split_data import check_inputs, load_part
 from tacit.cli.split_job import ServeTable, SplitJob
 from tacit.cli.split_result import models_folder
 from tacit.cli.toml import read_record
 from tacit.errors import ConfigError, DataError
-from tacit.party import Meeting, Usage, run_threads
-from tacit.party.progress import Progress
-from tacit.transport import Patience
 
-PATIENCE = Patience(connect_s=10, silence_s=20, heartbeat_s=1, stall_s=40)
 OWNERS = ["clinic", "bank"]
 
 
@@ -52,23 +47,6 @@ def make(folder, owners, **changes):
         **changes,
     }
     return read_record(raw, SplitJob, source="test")
-
-
-def run(job):
-    def party(session):
-        usage, progress = Usage(), Progress()
-        place = Place(
-            search=(),
-            launched="threads",
-            report=lambda: usage.report(
-                name=session.me, role=job.role(session.me), progress=progress
-            ),
-            out=job.out,
-        )
-        return take_part(session, job, place)
-
-    meeting = Meeting(parties=tuple(job.parties), job_digest=b"j" * 32, patience=PATIENCE)
-    return run_threads(dict.fromkeys(job.parties, party), meeting)
 
 
 def predictions(part):

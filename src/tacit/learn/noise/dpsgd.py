@@ -102,7 +102,7 @@ def train_dp_sgd(
     wrapped = _per_record(model)
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimiser = torch.optim.SGD(parameters, settings.learning_rate, momentum=settings.momentum)
-    noise = settings.event.event
+    noise = settings.event_for(relation).event
     try:
         for _ in range(settings.steps):
             rows, names = _drawn(_poisson_batch(units, settings.rate, prg), whose)
