@@ -26,6 +26,7 @@ from _mpc_programs import ROLES, Hooks, opened, owner_of, plan_row, work_on
 from _mpc_rows import Row, largest_error, make_operands
 
 from tacit.cli.bench import NotMeasured
+from tacit.cli.memory import keep_freed_memory
 from tacit.crypto import load_identity, make_identity
 from tacit.mpc import compute, serve
 from tacit.party import Meeting, Progress, Session, session_over
@@ -223,5 +224,6 @@ class _Party:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    keep_freed_memory()  # as the parties of the command line do
     with socket.socket(fileno=int(sys.argv[3])) as own_listener:
         _Party(sys.argv[1]).attend(Path(sys.argv[2]), own_listener)

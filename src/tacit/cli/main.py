@@ -17,6 +17,7 @@ from rich.console import Console
 from tacit import __version__
 from tacit.cli.commands import COMMANDS, Edge
 from tacit.cli.failure import BUG, ChildBugError, Failure, describe
+from tacit.cli.memory import keep_freed_memory
 from tacit.cli.screen import say
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
@@ -57,6 +58,7 @@ for _command in COMMANDS:
 
 def entry() -> None:
     """Run the command line of this process and exit."""
+    keep_freed_memory()
     edge = Edge(out=Console(), err=Console(stderr=True))
 
     def stop(number: int, frame: FrameType | None) -> None:

@@ -36,16 +36,18 @@ def cut(words: Tensor, size: int) -> Tensor:
     return octets
 
 
-def uncut(octets: Tensor, size: int) -> Tensor:
-    """Undo `cut`: words whose lowest bytes are right; the rest is meaningless."""
+def uncut(
+    octets: Tensor, size: int, part: slice = slice(None), dtype: torch.dtype = torch.int64
+) -> Tensor:
+    """Undo `cut`, for some of the words: their lowest bytes are right, the rest is meaningless."""
     if size == WORD_BYTES:
-        return octets
-    (_, dtype, part), *higher = _parts(size, len(octets) // size)
-    words = octets[part].view(dtype).to(torch.int64)
-    for at, dtype, part in higher:
+        return octets[part]
+    (_, lane, plane), *higher = _parts(size, len(octets) // size)
+    words = octets[plane].view(lane)[part].to(dtype)
+    for at, lane, plane in higher:
         # Bytes above those read so far come from the next plane, not from a sign.
         words.bitwise_and_((1 << (8 * at)) - 1)
-        words.add_(octets[part].view(dtype).to(torch.int64).bitwise_left_shift_(8 * at))
+        words.bitwise_or_(octets[plane].view(lane)[part].to(dtype).bitwise_left_shift_(8 * at))
     return words
 
 

@@ -174,14 +174,14 @@ def lane_bytes(bits: int) -> int:
 _LANES = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def read_lanes(words: Tensor, bits: int, count: int) -> Tensor:
-    """Read so many numbers modulo 2^bits from packed words; what is above is meaningless."""
+def read_lanes(words: Tensor, bits: int, count: int, part: slice = slice(None)) -> Tensor:
+    """Read some of so many numbers modulo 2^bits; what is above is meaningless."""
     size = lane_bytes(bits)
-    lane = _LANES.get(size)
+    lane = _LANES.get(size) or (torch.int32 if size < 4 else torch.int64)
     if not count:  # an empty tensor may not be viewed as another type
-        return torch.zeros(0, dtype=lane or torch.int64, device=words.device)
+        return torch.zeros(0, dtype=lane, device=words.device)
     octets = words.view(torch.uint8)[: size * count]
-    return uncut(octets, size) if lane is None else octets.view(lane)
+    return octets.view(lane)[part] if size in _LANES else uncut(octets, size, part, lane)
 
 
 def write_lanes(numbers: Tensor, bits: int) -> Tensor:

@@ -65,9 +65,12 @@ class Rescale:
         bit = words >= 0 if first else words < 0
         masked = _packed(bit, len(mask)).bitwise_xor_(mask)
         theirs = channel.exchange_bits(masked, len(words))
-        borrow = self._borrow(bit, masked, theirs, lanes, is_first=first)
+        turns = masked ^ theirs
         for part in _parts(words):
-            words[part] = self._shifted(words[part], borrow[part], is_first=first)
+            own, turned, public = bit[part], _bits(turns, part), _bits(theirs, part)
+            shared = read_lanes(lanes, self.bits, len(words), part)
+            borrow = _borrow(own, turned, public, shared, is_first=first)
+            words[part] = self._shifted(words[part], borrow, is_first=first)
         return Share(words.view(z.spec.shape), self._out(z.spec))
 
     def _shifted(self, words: Tensor, borrow: Tensor, *, is_first: bool) -> Tensor:
@@ -76,33 +79,33 @@ class Rescale:
         shifted = shifted.sub_(1 << (HEADROOM_BITS - self.bits)) if is_first else shifted.neg_()
         return shifted.add_(borrow.to(torch.int64).bitwise_left_shift_(64 - self.bits))
 
-    def _borrow(
-        self, bit: Tensor, mine: Tensor, theirs: Tensor, lanes: Tensor, *, is_first: bool
-    ) -> Tensor:
-        """Give my half of u·v modulo 2^bits, for P0's bit u = e ⊕ α and P1's bit v = f ⊕ β.
 
-        It is u·f + e·(v - f) + αβ, the last with its sign turned where e ⊕ f. P0 adds the first
-        term, P1 the second, and the dealer has shared αβ.
-        """
-        count = len(bit)
-        shared = read_lanes(lanes, self.bits, count)
-        turned, public = (
-            ring.unpack_bits(packed.view(torch.uint8), count).to(shared.dtype)
-            for packed in (mine ^ theirs, theirs)
-        )
-        own = bit.to(shared.dtype)
-        if is_first:
-            own.mul_(public)
-        else:
-            own.sub_(turned ^ public).mul_(public)
-        return own.add_(shared).sub_(shared * turned, alpha=2)
+def _borrow(
+    own: Tensor, turned: Tensor, public: Tensor, shared: Tensor, *, is_first: bool
+) -> Tensor:
+    """Give my half of u·v modulo 2^bits, for P0's bit u = e ⊕ α and P1's bit v = f ⊕ β.
+
+    It is u·f + e·(v - f) + αβ, the last with its sign turned where e ⊕ f. P0 adds the first
+    term, P1 the second, and the dealer has shared αβ.
+    """
+    turns, seen = turned.view(torch.int8), public.view(torch.int8)
+    term = own.view(torch.int8)
+    term = term & seen if is_first else (term - (turns ^ seen)).mul_(seen)
+    sign = 1 - (turns << 1)  # small numbers, as long as they are small
+    return (shared * sign.to(shared.dtype)).add_(term.to(shared.dtype))
 
 
 def _parts(words: Tensor) -> Iterator[slice]:
     """Cut a processor's work into parts that stay in its cache; an accelerator gets all at once."""
     size = len(words) if words.device.type == "cuda" else _PART
     for start in range(0, len(words), max(1, size)):
-        yield slice(start, start + size)
+        yield slice(start, min(start + size, len(words)))
+
+
+def _bits(packed: Tensor, part: slice) -> Tensor:
+    """Unpack a part, which begins with a byte."""
+    octets = packed.view(torch.uint8)[part.start // 8 : -(-part.stop // 8)]
+    return ring.unpack_bits(octets, part.stop - part.start)
 
 
 def _packed(bits: Tensor, words: int) -> Tensor:
