@@ -137,12 +137,21 @@ class Channel:
 
         Of a few bits per row no more is sent than there is; the rest of such words is zero.
         """
-        size = narrow.bits_size(mine.numel(), count)
-        if size == narrow.WORD_BYTES * mine.numel():
-            return self.exchange(mine)
-        self.send(self.other, narrow.cut_bits(mine, count))
-        theirs = self.recv(self.other, (size,), dtype=torch.uint8)
-        return narrow.uncut_bits(theirs, mine.shape, count)
+        self.send_bits(mine, count)
+        return self.recv_bits(mine.shape, count)
+
+    def send_bits(self, mine: Tensor, count: int) -> None:
+        """Send my side of `exchange_bits`; what it does not depend on can be computed meanwhile."""
+        is_whole = narrow.bits_size(mine.numel(), count) == narrow.WORD_BYTES * mine.numel()
+        self.send(self.other, mine if is_whole else narrow.cut_bits(mine, count))
+
+    def recv_bits(self, shape: torch.Size, count: int) -> Tensor:
+        """Get the other side of `exchange_bits`."""
+        size = narrow.bits_size(shape.numel(), count)
+        if size == narrow.WORD_BYTES * shape.numel():
+            return self.recv(self.other, tuple(shape))
+        octets = self.recv(self.other, (size,), dtype=torch.uint8)
+        return narrow.uncut_bits(octets, shape, count)
 
     def exchange(self, mine: Tensor) -> Tensor:
         """Send my words to the other computing party and get its words of the same shape."""

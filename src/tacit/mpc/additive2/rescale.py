@@ -64,20 +64,23 @@ class Rescale:
         words = words + (1 << HEADROOM_BITS) if first else -words
         bit = words >= 0 if first else words < 0
         masked = _packed(bit, len(mask)).bitwise_xor_(mask)
-        theirs = channel.exchange_bits(masked, len(words))
-        turns = masked ^ theirs
+        channel.send_bits(masked, len(words))
+        shared = []  # until theirs is here, all that does not wait for it
         for part in _parts(words):
-            own, turned, public = bit[part], _bits(turns, part), _bits(theirs, part)
-            shared = read_lanes(lanes, self.bits, len(words), part)
-            borrow = _borrow(own, turned, public, shared, is_first=first)
-            words[part] = self._shifted(words[part], borrow, is_first=first)
+            words[part] = self._shifted(words[part], is_first=first)
+            shared.append(read_lanes(lanes, self.bits, len(words), part))
+        theirs = channel.recv_bits(masked.shape, len(words))
+        turns = masked ^ theirs
+        for part, product in zip(_parts(words), shared, strict=True):
+            turned, public = _bits(turns, part), _bits(theirs, part)
+            borrow = _borrow(bit[part], turned, public, product, is_first=first)
+            words[part] += borrow.to(torch.int64).bitwise_left_shift_(64 - self.bits)
         return Share(words.view(z.spec.shape), self._out(z.spec))
 
-    def _shifted(self, words: Tensor, borrow: Tensor, *, is_first: bool) -> Tensor:
-        """Shift my c or r, take back what was added to it, and pay my half of the borrow."""
+    def _shifted(self, words: Tensor, *, is_first: bool) -> Tensor:
+        """Shift my c or r, and take back what was added to it."""
         shifted = ring.shift_right(words, self.bits)
-        shifted = shifted.sub_(1 << (HEADROOM_BITS - self.bits)) if is_first else shifted.neg_()
-        return shifted.add_(borrow.to(torch.int64).bitwise_left_shift_(64 - self.bits))
+        return shifted.sub_(1 << (HEADROOM_BITS - self.bits)) if is_first else shifted.neg_()
 
 
 def _borrow(
