@@ -221,8 +221,11 @@ def _draw_grid(across: Scale, along: Scale, axes: Curve) -> Markup:
             )
         )
     for tick, text in _list_marks(across, axes.x_axis, 4):
-        x = percent(_LEFT + across.place(tick) * _WIDTH)
+        at = across.place(tick)
+        x = percent(_LEFT + at * _WIDTH)
+        # A long number under the end of the axis would be cut off.
+        anchor = "end" if at > 0.94 and len(text) > 5 else "middle"
         marks.append(tag("line", x1=x, x2=x, y1=bottom, y2=bottom + 5, class_="axis"))
-        marks.append(tag("text", text, x=x, y=bottom + 20, text_anchor="middle", class_="tick"))
+        marks.append(tag("text", text, x=x, y=bottom + 20, text_anchor=anchor, class_="tick"))
     marks.append(tag("line", x1=percent(_LEFT), x2=right, y1=bottom, y2=bottom, class_="axis"))
     return concat(marks)
