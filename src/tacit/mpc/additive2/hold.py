@@ -96,10 +96,9 @@ class Hold:
         """
         me: Party = "first" if channel.is_first else "second"
         shares = tuple(half(operand) for operand in operands)
-        mine = _masked(shares, material, clear)
         shapes = [share.spec.shape for share in shares]
-        sent = self._pack(mine)
-        if sent is not None:
+        sent, mine = _masked(shares, material, clear)
+        if len(sent):
             channel.send(channel.other, sent, phase=self.phase)
         wanted = [shape for shape, owner in zip(shapes, self.owners, strict=True) if owner != me]
         received = iter(self._receive(channel, wanted))
@@ -112,12 +111,6 @@ class Hold:
             HeldShare(e, parts[0] if parts else None, x, out)
             for e, parts, x, out in zip(opened, material, clear, outs, strict=True)
         )
-
-    def _pack(self, mine: list[Tensor | None]) -> Tensor | None:
-        flat = [words.reshape(-1) for words in mine if words is not None]
-        if not flat:
-            return None
-        return flat[0] if len(flat) == 1 else torch.cat(flat)
 
     def _receive(self, channel: Channel, shapes: list[tuple[int, ...]]) -> Parts:
         if not shapes:
@@ -132,10 +125,17 @@ def _held(spec: Spec, mask: Mask) -> HeldSpec:
 
 def _masked(
     shares: tuple[Share, ...], material: tuple[Parts, ...], clear: tuple[Tensor | None, ...]
-) -> list[Tensor | None]:
-    """Subtract my part of each mask from my half, or from the secret if it is mine."""
-    return [
-        (share.words if x is None else x) - parts[0] if parts else None
+) -> tuple[Tensor, list[Tensor | None]]:
+    """Subtract my part of each mask from my half, or from the secret if it is mine.
+
+    Returns:
+        What to send, end to end, and where in it each operand lies that I have a mask for.
+    """
+    shapes = tuple(tuple(parts[0].shape) for parts in material if parts)
+    sent = shares[0].words.new_empty(sum(torch.Size(shape).numel() for shape in shapes))
+    places = iter(unpack(sent, shapes))
+    return sent, [
+        torch.sub(share.words if x is None else x, parts[0], out=next(places)) if parts else None
         for share, parts, x in zip(shares, material, clear, strict=True)
     ]
 
