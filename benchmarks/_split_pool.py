@@ -33,6 +33,7 @@ def options(
     parser.add_argument("--seconds", type=float, default=1e9, help="begin nothing after so long")
     parser.add_argument("--quick", action="store_true", help="few rows, one epoch, one seed")
     parser.add_argument("--out", type=Path, help="write all rows as JSON")
+    parser.add_argument("--resume", action="store_true", help="keep the groups that --out has")
     for name, details in (own or {}).items():
         parser.add_argument(name, **details)
     found = parser.parse_args()
@@ -58,10 +59,13 @@ def run_groups(
 
     A group is not begun if one as long as the last of its kind would pass the time limit.
     """
-    began, rows = time.monotonic(), []
-    lasted: dict[str, float] = {}
-    seconds: list[Item] = []
+    began, lasted = time.monotonic(), dict[str, float]()
+    known = json.loads(asked.out.read_text()) if asked.resume and asked.out.exists() else {}
+    rows, seconds = known.get("rows", []), known.get("seconds", [])
+    done = {one["group"] for one in seconds}
     for name, work in groups:
+        if name in done:
+            continue
         now, kind = time.monotonic() - began, name.split()[0]
         if now + lasted.get(kind, 0.0) > asked.seconds:
             print(f"{now:.0f} s: no time for {name}", flush=True)

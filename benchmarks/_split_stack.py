@@ -63,7 +63,7 @@ class Stack:
         if [one.seed for one in wanted] != self._seeds * (len(wanted) // len(self._seeds)):
             raise ValueError("wanted the same seeds in the same order for every compressor")
         device = data.train_x.device
-        self.halves = [_fresh(data, one) for one in wanted]
+        self.halves = [fresh(data, one) for one in wanted]
         self._bottom = _stacked([one.bottom for one in self.halves], device)
         self._top = _stacked([one.top for one in self.halves], device)
         splits = [_split(len(data.train_x), seed) for seed in self._seeds]
@@ -180,7 +180,7 @@ class Stack:
         return right / rows.shape[1]
 
 
-def _fresh(data: Data, wanted: Wanted) -> Halves:
+def fresh(data: Data, wanted: Wanted) -> Halves:
     task = SplitTask(
         feature_owners=("owner",),
         label_owner="labels",

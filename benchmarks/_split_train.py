@@ -17,6 +17,7 @@ MODEL = {
     "fashion": "two-conv",
     "cifar10": "resnet20",
     "cifar10-full": "resnet20",
+    "cifar10-half": "two-conv",
     "newsgroups": "textcnn",
     "yoochoose": "gru4rec",
 }
@@ -40,6 +41,7 @@ RECIPES = {
     "fashion": Recipe(10, 512, 3e-3),
     "cifar10": Recipe(25, 256, 4e-3, at_once=2),
     "cifar10-full": Recipe(16, 512, 4e-3, at_once=2),
+    "cifar10-half": Recipe(20, 128, 2e-3),
     "newsgroups": Recipe(20, 256, 4e-3),
     "yoochoose": Recipe(30, 512, 4e-3),
 }
@@ -97,9 +99,16 @@ def train_all(
         return _train_side_by_side(data, wanted, plan, watch)
     lanes = [_Lane(data, one, plan) for one in wanted]
     for number, lane in enumerate(lanes):
-        lane.train()
-        _show(watch, number, lane)
+        for steps in _shares(plan.total, _LOOKS):
+            lane.train(steps)
+            _show(watch, number, lane)
     return [lane.halves for lane in lanes]
+
+
+def _shares(total: int, parts: int) -> list[int]:
+    """Split a number of steps as evenly as whole numbers allow."""
+    ends = [total * (part + 1) // parts for part in range(parts)]
+    return [end - start for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def _train_side_by_side(
@@ -177,23 +186,26 @@ class _Lane:
         self._rates = plan.peak * (0.5 + 0.5 * torch.cos(math.pi * shares))
         self._at = torch.zeros(1, dtype=torch.int64, device=device)
         self._rate = torch.tensor(plan.peak, device=device)
-        self._is_fast = data.name in ("fashion", "cifar10", "cifar10-full", "newsgroups")
+        self._is_fast = data.name.startswith(("fashion", "cifar10", "newsgroups"))
+        self._is_shifted = data.name in ("cifar10", "cifar10-full")
         if self._is_cuda:
             self._make_recordable()
+        if self._is_fast:
+            self.halves.bottom.to(memory_format=torch.channels_last)
         self._optimiser = torch.optim.AdamW(
             [*self.halves.bottom.parameters(), *self.halves.top.parameters()],
             lr=self._rate if self._is_cuda else plan.peak,
             weight_decay=1e-4,
             capturable=self._is_cuda,
-            fused=self._is_cuda,
+            fused=True,
         )
         self.halves.bottom.train()
         self.halves.top.train()
 
-    def train(self) -> None:
-        """Train as it is, without recording."""
-        for number in range(self._plan.total):
-            self._optimiser.param_groups[0]["lr"] = float(self._rates[number])
+    def train(self, steps: int) -> None:
+        """Take the next steps as they are, without recording."""
+        for _ in range(steps):
+            self._optimiser.param_groups[0]["lr"] = float(self._rates[self._at])
             self._run()
 
     def record(self, stream: torch.cuda.Stream) -> None:
@@ -222,12 +234,10 @@ class _Lane:
         return self.halves
 
     def _make_recordable(self) -> None:
-        """Swap what synchronises with the processor for what does not, and speed up pictures."""
+        """Swap what synchronises with the processor for what does not."""
         for name, part in list(self.halves.bottom.named_modules()):
             if isinstance(part, nn.Embedding):
                 self.halves.bottom.set_submodule(name, _Lookup(part.weight))
-        if self._is_fast:
-            self.halves.bottom.to(memory_format=torch.channels_last)
 
     def _run(self) -> None:
         self._optimiser.zero_grad(set_to_none=True)
@@ -245,15 +255,15 @@ class _Lane:
         self._optimiser.step()
 
     def _bottom(self, x: Tensor) -> Tensor:
-        if self._data.name.startswith("cifar10"):
+        if self._is_shifted:
             x = shift(x, self._generator)
-        if not (self._is_cuda and self._is_fast):
+        if not self._is_fast:
             # cuDNN's recurrent layers cannot be recorded.
             with torch.backends.cudnn.flags(enabled=self._data.name != "yoochoose"):
                 return self.halves.bottom(x)
         if x.dim() == 4:
             x = x.contiguous(memory_format=torch.channels_last)
-        with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+        with torch.autocast(x.device.type, torch.bfloat16, cache_enabled=False):
             return self.halves.bottom(x).float()
 
 

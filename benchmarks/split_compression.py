@@ -9,11 +9,13 @@ Fashion-MNIST, YooChoose by a sample of it.
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent))
+import _split_sessions as sessions
 import torch
 from _split_pool import Item, options, run_groups, seeds, summarise, write
 from _split_stack import BOTTOMS, RECIPES, Stack, Standing
@@ -29,6 +31,7 @@ WIDTHS = {
     "fashion": 128,
     "cifar10": 64,
     "cifar10-full": 64,
+    "cifar10-half": 128,
     "newsgroups": 600,
     "yoochoose": 300,
 }
@@ -37,6 +40,7 @@ COUNTS = {
     "fashion": (1, 2, 4),
     "cifar10": (2, 3, 6),
     "cifar10-full": (2, 3, 6),
+    "cifar10-half": (3, 6, 13),
     "newsgroups": (2, 4, 9),
     "yoochoose": (2, 4, 9),
 }
@@ -44,11 +48,13 @@ COUNTS = {
 of 600 numbers."""
 BITS = (1, 2, 4)
 L1_WEIGHTS = (3e-2, 3e-3, 3e-4)
+SESSIONS = ("yoochoose", True)
+"""What is trained one by one, with what `_split_sessions` saves: sessions on a processor."""
 ALPHAS = (0.02, 0.05, 0.2)
 """Tried besides each task's own where few values are kept."""
 
 
-def settings(task: str) -> list[Cell]:
+def settings(task: str, alphas: Sequence[float] = ()) -> list[Cell]:
     """Return (ratio, name, compressor) for one task; a smaller layer gets at least the bytes."""
     width, alpha = WIDTHS[task], 0.05 if task == "yoochoose" else 0.1
     found: list[Cell] = [("none", "none", Compression())]
@@ -69,13 +75,12 @@ def settings(task: str) -> list[Cell]:
             (f"{bits} bits", "quantise", Compression(kind="quantise", bits=bits)),
             (f"weight {weight}", "l1", Compression(kind="l1", weight=weight, threshold=1e-2)),
         ]
-    if task == "mnist":
-        found += [
-            (f"k={k}", f"alpha={one}", Compression(kind="randtopk", k=k, alpha=one))
-            for k in COUNTS[task][:2]
-            for one in ALPHAS
-        ]
-    return found
+    counts, alphas = (COUNTS[task], alphas) if task != "mnist" else (COUNTS[task][:2], ALPHAS)
+    return found + [
+        (f"k={k}", f"alpha={one}", Compression(kind="randtopk", k=k, alpha=one))
+        for k in counts
+        for one in alphas
+    ]
 
 
 class Stopping:
@@ -91,12 +96,16 @@ class Stopping:
         self.data = replace(data, train_x=data.train_x[left], train_y=data.train_y[left])
         self._held_out = data.train_x[out], data.train_y[out]
         self.best: dict[int, tuple[float, float]] = {}
+        self.best_look: dict[int, int] = {}
+        self._looks: Counter[int] = Counter()
 
     def look(self, number: int, halves: Halves) -> None:
         """Measure a model while it trains."""
+        self._looks[number] += 1
         now = share_right(halves, self.data.name, *self._held_out)
         if now > self.best.get(number, (-1.0, 0.0))[0]:
             self.best[number] = now, accuracy(halves, self.data)
+            self.best_look[number] = self._looks[number]
 
 
 def measure(data: Data, cell: Cell, seed: int, halves: Halves) -> Item:
@@ -168,12 +177,33 @@ def run_stack(
     return rows
 
 
+def train_sessions(
+    asked: Namespace, data: Data, wanted: Wanted, look: Callable[[int, Halves], None]
+) -> Halves:
+    """Train one session model on a processor, and print how its states lie in the end."""
+    recipe = sessions.Recipe(bottom_rate=asked.rates[0], top_rate=asked.rates[1])
+    recipe = replace(recipe, epochs=asked.epochs or recipe.epochs)
+    halves = sessions.train(data, wanted, recipe, lambda halves: look(0, halves))
+    print(sessions.crowding(halves, data.test_x[:2048]), flush=True)
+    return halves
+
+
 def main() -> None:
     """Run all tasks, compressors and seeds, and say which order came out."""
     asked = options(
         __doc__ or "",
         tuple(WIDTHS),
-        {"--eager": {"action": "store_true", "help": "record no steps on the device"}},
+        {
+            "--eager": {"action": "store_true", "help": "record no steps on the device"},
+            "--alphas": {"type": float, "nargs": "+", "default": [], "help": "more to try"},
+            "--ratios": {"nargs": "+", "help": "only these: k=2 and so on"},
+            "--rates": {
+                "type": float,
+                "nargs": 2,
+                "default": (5e-4, 6e-3),
+                "help": "the feature owner's and the label owner's, for sessions on a processor",
+            },
+        },
     )
     began = time.monotonic()
     torch.backends.cudnn.benchmark = True
@@ -181,11 +211,17 @@ def main() -> None:
         task: load(task, asked.data, device=asked.device, rows=asked.rows) for task in asked.tasks
     }
     chosen = {
-        task: [one for one in settings(task) if not asked.only or one[1] in asked.only]
+        task: [
+            one
+            for one in settings(task, asked.alphas)
+            if (not asked.only or one[1] in asked.only)
+            and (not asked.ratios or one[0] in asked.ratios)
+        ]
         for task in loaded
     }
     rows: list[Item] = []
-    stacked = [task for task in loaded if task in BOTTOMS]
+    is_alone = asked.device == "cpu"
+    stacked = [task for task in loaded if task in BOTTOMS and (task, is_alone) != SESSIONS]
     for place, task in enumerate(stacked):
         left = asked.seconds - (time.monotonic() - began)
         cells = [one for one in chosen[task] if one[1] != "l1"]  # whose bytes depend on the values
@@ -197,8 +233,9 @@ def main() -> None:
     def groups() -> Iterator[tuple[str, Callable[[], list[Item]]]]:
         for seed in seeds(asked):
             for task, data in loaded.items():
-                if cells := chosen[task]:
-                    yield f"{task} {seed}", lambda d=data, c=cells, s=seed: group(d, c, s)
+                for cells in _apart(chosen[task], is_alone=is_alone):
+                    of = f" {cells[0][0]} {cells[0][1]}" if is_alone else ""
+                    yield f"{task} {seed}{of}", lambda d=data, c=cells, s=seed: group(d, c, s)
 
     def group(data: Data, cells: list[Cell], seed: int) -> list[Item]:
         wanted = [Wanted(WIDTHS[data.name], seed, compression) for _, _, compression in cells]
@@ -210,14 +247,22 @@ def main() -> None:
                 best = " ".join(f"{100 * right:.1f}" for _, right in stopping.best.values())
                 print(f"{data.name} {seed}: {best}", flush=True)
 
-        trained = train_all(stopping.data, wanted, epochs=asked.epochs, watch=look)
+        if (data.name, is_alone) == SESSIONS:
+            trained = [train_sessions(asked, stopping.data, wanted[0], look)]
+        else:
+            trained = train_all(stopping.data, wanted, epochs=asked.epochs, watch=look)
         return [
-            {**measure(data, cell, seed, halves), "accuracy": stopping.best[number][1]}
+            {
+                **measure(data, cell, seed, halves),
+                "accuracy": stopping.best[number][1],
+                "best_look": stopping.best_look[number],
+            }
             for number, (cell, halves) in enumerate(zip(cells, trained, strict=True))
         ]
 
     rows += run_groups(groups(), asked, _report)
-    write(asked, {"rows": rows, **_report(rows)})
+    if stacked:
+        write(asked, {"rows": rows, **_report(rows)})
     for one in _report(rows)["summary"]:
         print(
             f"{one['task']:11} {one['ratio']:6} {one['name']:15} k={one['k']!s:4} "
@@ -225,6 +270,11 @@ def main() -> None:
             f"serving {one['serving_percent']:6.2f} %  training {one['training_percent']:6.2f} %"
         )
     print("\n".join(_report(rows)["verdicts"]))
+
+
+def _apart(cells: list[Cell], *, is_alone: bool) -> list[list[Cell]]:
+    """Group what is trained before the file is written: side by side on a device, else alone."""
+    return [[one] for one in cells] if is_alone else [cells] if cells else []
 
 
 def _report(rows: list[Item]) -> Item:
@@ -253,14 +303,15 @@ def _verdicts(rows: list[Item], table: list[Item]) -> list[str]:
                 }
                 for name in (better, worse)
             )
-            mean, low, high = mean_interval([100 * (first[seed] - second[seed]) for seed in first])
+            pairs = [(one, second[seed]) for seed, one in first.items() if seed in second]
+            mean, low, high = mean_interval([100 * (one - other) for one, other in pairs])
             fewer = (
                 place[task, ratio, worse]["training_percent"]
                 / place[task, ratio, better]["training_percent"]
             )
             found.append(
                 f"{task} {ratio}: {better} - {worse} {mean:+.2f} ± {(high - low) / 2:.2f} points, "
-                f"{len(first)} seeds, {fewer:.2f} times fewer bytes"
+                f"{len(pairs)} seeds, {fewer:.2f} times fewer bytes"
             )
     return found
 

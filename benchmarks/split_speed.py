@@ -5,11 +5,13 @@ Two processes with TLS links on this machine, one thread each; the round-trip ti
 links that hold every frame back. Rows are random: only the speed is looked at. Every repeat
 measures one process and then every setting; what counts is the median of the repeats' ratios. On
 a machine with other things to do the figures mean nothing: two processes get more of it than one.
+With --accuracy FOLDER the MLP learns MNIST instead, with one batch in flight and with more.
 """
 
 import argparse
 import json
 import multiprocessing
+import socket
 import statistics
 import sys
 import tempfile
@@ -19,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _split_bare import Wire, train_bottom, train_top
+from _split_tasks import Data, load
 from torch import Tensor, nn
 
 from tacit.crypto import Identity, load_identity, make_identity
@@ -33,7 +37,7 @@ from tacit.learn.split import (
     make_model,
 )
 from tacit.learn.split.task import make_optimiser
-from tacit.party import Meeting, Progress, session_over
+from tacit.party import Meeting, Progress, run_threads, session_over
 from tacit.transport import Credentials, Meter, Peer, Shaped, listen, mesh
 
 NAMES = ("clinic", "lab")
@@ -50,6 +54,8 @@ Setting = dict[str, Any]
 def main() -> None:
     """Measure every setting in every repeat, and print the medians of the ratios."""
     asked = _options()
+    if asked.accuracy is not None:
+        return _compare_accuracy(asked)
     rows: list[Setting] = []
     for model in asked.models:
         for repeat in range(asked.repeats):
@@ -69,6 +75,40 @@ def main() -> None:
             f"{100 * line['share']:6.1f} % of one process ({100 * line['least']:.1f} to "
             f"{100 * line['most']:.1f}, {line['repeats']} repeats)"
         )
+
+
+def _compare_accuracy(asked: argparse.Namespace) -> None:
+    """Print what the MLP gets right with gradients of weights that are 0, 1 and 3 steps old."""
+    data = load("mnist", asked.accuracy, device=asked.device)
+    for flight in (1, 2, 4):
+        shares = [100 * _learn(flight, seed, data, asked) for seed in range(asked.repeats)]
+        spread = statistics.stdev(shares) if len(shares) > 1 else float("nan")
+        print(
+            f"{flight} in flight: {statistics.mean(shares):.2f} % of the test rows right, "
+            f"deviation {spread:.2f}, {len(shares)} seeds, {Pace().epochs} epochs",
+            flush=True,
+        )
+
+
+def _learn(flight: int, seed: int, data: Data, asked: argparse.Namespace) -> float:
+    torch.manual_seed(seed)
+    whole = make_model("mlp", shape=data.shape, classes=data.classes, width=128).to(asked.device)
+    bottom, top = cut(whole, "cut")
+    task = SplitTask(
+        feature_owners=("clinic",),
+        label_owner="lab",
+        classes=data.classes,
+        pace=Pace(batch_rows=asked.batch, in_flight=flight),
+    )
+    programs = {
+        "clinic": lambda session: BottomTrainer(session, task, Flat(bottom), data.train_x).run(),
+        "lab": lambda session: TopTrainer(
+            session, task, top, data.train_y, widths={"clinic": 128}
+        ).run(),
+    }
+    run_threads(programs, Meeting(parties=NAMES, job_digest=b"s" * 32))
+    with torch.no_grad():
+        return float((whole.eval()(data.test_x).argmax(1) == data.test_y).float().mean())
 
 
 def _summarise(rows: list[Setting]) -> list[Setting]:
@@ -100,10 +140,12 @@ def _write(asked: argparse.Namespace, rows: list[Setting]) -> None:
 
 def _settings(model: str, quick: bool) -> list[Setting]:
     def setting(name: str, rtt_ms: float, **how: Any) -> Setting:
-        return {"name": name, "rtt_ms": rtt_ms, "k": None, "micro": 1, "flight": 1, **how}
+        plain = {"k": None, "micro": 1, "flight": 1, "bare": False}
+        return {"name": name, "rtt_ms": rtt_ms, **plain, **how}
 
     found = [
         setting("loopback", 0.0),
+        setting("loopback, bare exchange", 0.0, bare=True),
         setting("loopback, 2 micro-batches", 0.0, micro=2),
         setting("loopback, 2 in flight", 0.0, flight=2),
         setting("loopback, 4 in flight", 0.0, flight=4),
@@ -213,6 +255,14 @@ def _party(
     identities = {name: load_identity(Path(folder) / name, name) for name in NAMES}
     (x, y), whole, task = _rows(model, asked), _whole(model, asked), _task(setting, asked)
     bottom, top = cut(whole, "cut")
+    if setting["bare"]:
+        wire = _bare_wire(me, identities[me], port)
+        if me == "clinic":
+            answers.put(train_bottom(wire, Flat(bottom), x, batch=asked.batch))
+        else:
+            width = MODELS[model][1]
+            answers.put(train_top(wire, top, y, batch=asked.batch, width=width))
+        return
     progress, meter = Progress(), Meter(me)
     with ExitStack() as stack:
         listener, where = None, None
@@ -232,6 +282,15 @@ def _party(
             session.finish()
     span = next(span for span in progress.spans() if span.name == "train")
     answers.put(span.end_s - span.start_s)
+
+
+def _bare_wire(me: str, identity: Identity, port: Any) -> Wire:
+    if me == NAMES[0]:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port.put(listener.getsockname()[1])
+            return Wire(listener.accept()[0], identity, is_server=True)
+    where = ("127.0.0.1", port.get(timeout=60))
+    return Wire(socket.create_connection(where), identity, is_server=False)
 
 
 def _connect(
@@ -264,6 +323,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--only", nargs="+", help="only the settings of these names")
     parser.add_argument("--quick", action="store_true", help="two settings, few steps, once")
+    parser.add_argument("--accuracy", type=Path, help="folder of public sets; MNIST is learned")
     parser.add_argument("--out", type=Path)
     found = parser.parse_args()
     if found.quick:

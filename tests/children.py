@@ -10,21 +10,23 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tacit.cli.main", "tacit.cli.member", "sklearn.linear_model"])
 
 
-def run_party(arguments, log, die_at):
-    """Run one `tacit` command in this process; die without a word at the given link operation."""
+def run_party(arguments, log, die_at, freeze_at):
+    """Run one `tacit` command in this process; die or freeze at the given link operation."""
     with Path(log).open("w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     if die_at is not None:
-        die_after(die_at)
+        signal_after(die_at, signal.SIGKILL)
+    if freeze_at is not None:
+        signal_after(freeze_at, signal.SIGSTOP)
     from tacit.cli.main import entry
 
     sys.argv = ["tacit", *arguments]
     entry()
 
 
-def die_after(operations):
-    """Arrange for SIGKILL at the n-th message that this process sends or waits for."""
+def signal_after(operations, number):
+    """Arrange for a signal at the n-th message that this process sends or waits for."""
     from tacit.transport.line import Line
 
     left = [operations]
@@ -32,18 +34,18 @@ def die_after(operations):
     def counted(method):
         def call(*arguments, **named):
             if left[0] <= 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), number)
             left[0] -= 1
             return method(*arguments, **named)
 
         return call
 
     if operations < 0:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), number)
     Line.put, Line.take = counted(Line.put), counted(Line.take)
 
 
-def start(arguments, log, *, die_at=None):
-    process = CONTEXT.Process(target=run_party, args=(arguments, str(log), die_at))
+def start(arguments, log, *, die_at=None, freeze_at=None):
+    process = CONTEXT.Process(target=run_party, args=(arguments, str(log), die_at, freeze_at))
     process.start()
     return process

@@ -4,14 +4,16 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-# The suite shares its cores: how long an example takes says nothing about the code.
-settings.register_profile(
-    "tacit",
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    derandomize=False,
-    print_blob=True,
-)
+# The suite shares its cores: how long an example takes says nothing about the code. Its examples
+# are the same in every run; `pytest --hypothesis-profile=search` looks for others.
+for name, is_fixed in (("tacit", True), ("search", False)):
+    settings.register_profile(
+        name,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        derandomize=is_fixed,
+        print_blob=True,
+    )
 settings.load_profile("tacit")
 
 

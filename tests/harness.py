@@ -26,7 +26,7 @@ from tacit.transport import Frame, Link, Patience
 
 ALICE, BOB, CAROL = PARTIES = ("alice", "bob", "carol")
 ROLES = Roles(ALICE, BOB, CAROL)
-PATIENCE = Patience(connect_s=10, silence_s=10, heartbeat_s=1, stall_s=20)
+PATIENCE = Patience(connect_s=60, silence_s=60, heartbeat_s=1, stall_s=200)
 MEETING = Meeting(parties=PARTIES, job_digest=b"j" * 32, patience=PATIENCE)
 
 Program = Callable[[Any], Any]

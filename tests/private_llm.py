@@ -26,7 +26,7 @@ from tacit.result import Cost, Leak
 from tacit.transport import Link, Patience
 
 PARTIES = ("owner", "user", "dealer")
-PATIENCE = Patience(connect_s=10, silence_s=10, heartbeat_s=1, stall_s=30)
+PATIENCE = Patience(connect_s=60, silence_s=60, heartbeat_s=1, stall_s=200)
 MEETING = Meeting(parties=PARTIES, job_digest=b"l" * 32, patience=PATIENCE)
 
 FAMILIES: dict[str, dict[str, Any]] = {

@@ -13,7 +13,7 @@ import tacit
 from tacit.crypto import load_identity
 from tacit.learn.private import Crew
 from tacit.party import Meeting, Progress, joined
-from tacit.transport import Peer
+from tacit.transport import Patience, Peer
 
 CREW = Crew(client="hospital", server="lab", dealer="notary")
 
@@ -39,7 +39,11 @@ def main(me, folder, descriptor, protocol):
     private = tacit.secure(network(0 if me == "lab" else 1), protocol=protocol, crew=CREW)
     with joined(
         me,
-        Meeting(parties=CREW.parties, job_digest=b"secured".ljust(32)),
+        Meeting(
+            parties=CREW.parties,
+            job_digest=b"secured".ljust(32),
+            patience=Patience(connect_s=120, silence_s=60),
+        ),
         peers=peers,
         identity=load_identity(folder, me),
         listener=socket.socket(fileno=descriptor),

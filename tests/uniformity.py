@@ -1,15 +1,15 @@
 """Does a set of words (or bytes) look uniform? Balance of bits, frequencies of bytes, pairs."""
 
+from functools import lru_cache
 from itertools import combinations
 
 import torch
+from scipy.stats import binom
 from torch import Tensor
 
-# Chance that one of these tests calls truly uniform words non-uniform: 64 bits per message at 7
-# standard deviations (2.6e-12 each) and 8 bytes at a chi-square of 255 + 7·sqrt(510) + 60 (below
-# 1e-11 each): under 1e-9 per message, and a test looks at fewer than a thousand messages.
-_DEVIATIONS = 7.0
-_CHI_SQUARE = 255 + 7 * 510**0.5 + 60
+# Chance that truly uniform words are called non-uniform because of one bit, or of one byte. A test
+# run looks at ten thousand columns of at most 64 bits and 8 bytes each: below 1e-9 in all.
+_CHANCE = 1e-16
 
 
 def complaints(words: Tensor) -> list[str]:
@@ -34,18 +34,25 @@ def related(messages: list[tuple[str, Tensor]]) -> list[str]:
 
 
 def _bits(words: Tensor) -> list[str]:
-    count = len(words)
     width = 8 * words.element_size()
-    ones = torch.stack([((words >> bit) & 1).sum() for bit in range(width)]).double()
-    off = (ones - count / 2).abs() / (count**0.5 / 2)
-    return ["a bit is not balanced"] if bool((off > _DEVIATIONS).any()) else []
+    ones = torch.stack([((words >> bit) & 1).sum() for bit in range(width)])
+    off = (ones - len(words) / 2).abs()
+    return ["a bit is not balanced"] if bool((off > _most_off(len(words))).any()) else []
+
+
+@lru_cache
+def _most_off(count: int) -> float:
+    return float(binom.isf(_CHANCE / 2, count, 0.5)) - count / 2
 
 
 def _bytes(words: Tensor) -> list[str]:
     expected = len(words) / 256
+    # Chi-square with 255 degrees of freedom exceeds 530 with a chance below _CHANCE. Few words
+    # have a longer tail, which a Chernoff bound over the multinomial puts below this hyperbola.
+    most = 530 + 35_000 / max(len(words), 1)
     for position in range(words.element_size()):
         octets = (words >> (8 * position)) & 255
         counts = torch.bincount(octets.long(), minlength=256).double()
-        if float(((counts - expected) ** 2 / expected).sum()) > _CHI_SQUARE:
+        if float(((counts - expected) ** 2 / expected).sum()) > most:
             return ["bytes are not equally frequent"]
     return []

@@ -99,8 +99,9 @@ def test_the_mean_is_that_of_the_survivors(name, kind):
     found = stage.run()
     assert found.survivors == (0, 1, 3, 4, 5)
     wanted = np.mean([stage.offers[i].values for i in found.survivors], axis=0)
-    # The shuffle model's randomiser keeps a variance of order d / n however large ε is.
-    assert np.allclose(found.mean, wanted, atol=2.0 if kind == "shuffle" else 0.05)
+    # The shuffle model's randomiser keeps a variance of order d / n however large ε is. Both
+    # bounds are eight deviations of the noise or more.
+    assert np.allclose(found.mean, wanted, atol=2.0 if kind == "shuffle" else 0.08)
 
 
 class Weighed:

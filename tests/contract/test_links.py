@@ -41,7 +41,7 @@ from tacit.transport import (
     mesh,
 )
 
-QUICK = Patience(connect_s=10, silence_s=5, heartbeat_s=0.1, stall_s=20)
+QUICK = Patience(connect_s=60, silence_s=60, heartbeat_s=0.1, stall_s=200)
 MB = 1 << 20
 
 
@@ -190,9 +190,9 @@ def test_two_threads_can_wait_on_two_channels(ends):
         one, two = (pool.submit(ends.bob.recv, tag) for tag in ("one/x", "two/x"))
         time.sleep(0.05)
         ends.ann.send("two/x", frame_bytes(b"2"))
-        assert text(two.result(10)) == b"2"
+        assert text(two.result(200)) == b"2"
         ends.ann.send("one/x", frame_bytes(b"1"))
-        assert text(one.result(10)) == b"1"
+        assert text(one.result(200)) == b"1"
 
 
 def test_many_threads_can_send_at_once(ends):
@@ -246,7 +246,7 @@ def test_a_full_queue_makes_the_sender_wait_and_not_fail(kind, credentials):
     with ThreadPoolExecutor(1) as pool:
         sending = pool.submit(send_all)
         assert sum(ends.bob.recv(f"x/{i}").data.nbytes for i in range(40)) == 40 * MB
-        sending.result(10)
+        sending.result(200)
     ends.ann.close()
     ends.bob.close()
 
@@ -260,7 +260,7 @@ def test_frames_that_nobody_asks_for_are_bounded(kind, credentials):
         with pytest.raises(LinkError, match="nobody asked for"):  # noqa: PT012
             for i in range(4):
                 ends.ann.send(f"other/{i}", frame_bytes(bytes(MB)))
-            waiting.result(10)
+            waiting.result(200)
     ends.bob.close()
     ends.ann.close(failure=("ann", "over"))
 
@@ -314,7 +314,7 @@ def test_a_waiting_receiver_learns_of_the_goodbye(ends):
         time.sleep(0.05)
         ends.ann.close()
         with pytest.raises(LinkClosed, match="finished before sending 'x/1'"):
-            waiting.result(10)
+            waiting.result(200)
 
 
 def test_a_failure_names_the_party_that_failed_not_the_messenger(ends):
@@ -373,14 +373,16 @@ def test_closing_ends_a_wait_in_another_thread(ends):
         time.sleep(0.05)
         ends.bob.close()
         with pytest.raises(LinkClosed):
-            waiting.result(10)
+            waiting.result(200)
 
 
 @pytest.mark.parametrize("kind", LINKS)
 def test_a_lively_peer_that_does_not_send_times_out(kind, credentials):
-    patience = Patience(silence_s=0.6, heartbeat_s=0.05, stall_s=1.0)
+    # Heart-beats must come in time on a busy machine too; between threads there is no silence.
+    stall_s = 0.5 if kind.startswith("memory") else 4
+    patience = Patience(silence_s=3, heartbeat_s=0.05, stall_s=stall_s)
     ends = make_ends(kind, credentials, patience=patience)
-    with pytest.raises(LinkTimeout, match="alive but did not send 'x/1' within 1 s"):
+    with pytest.raises(LinkTimeout, match=f"alive but did not send 'x/1' within {stall_s:g} s"):
         ends.bob.recv("x/1")
     ends.ann.close()
     ends.bob.close()

@@ -34,10 +34,10 @@ reveal = "{reveal}"
 frac_bits = 20
 
 [network]
-connect_s = 6
-silence_s = 4
+connect_s = {connect_s}
+silence_s = {silence_s}
 heartbeat_s = 0.5
-stall_s = 10
+stall_s = 100
 """
 
 NAMES = ("hospital", "lab", "dealer")
@@ -53,9 +53,20 @@ def free_ports(count):
 
 @pytest.fixture
 def make_job(tmp_path):
-    """Write a job with keys and addresses for three parties; returns its path."""
+    """Write a job with keys and addresses for three parties; returns its path.
 
-    def make(name="job", *, hosts=("127.0.0.1",) * 3, protocol="sealed", reveal="class"):
+    Its patience is that of a busy machine; a test that waits for the end of it asks for less.
+    """
+
+    def make(
+        name="job",
+        *,
+        hosts=("127.0.0.1",) * 3,
+        protocol="sealed",
+        reveal="class",
+        connect_s=60,
+        silence_s=40,
+    ):
         folder = tmp_path / name
         folder.mkdir()
         parties = ""
@@ -65,7 +76,14 @@ def make_job(tmp_path):
             parties += f'key = "{identity.fingerprint}"\n'
         path = folder / "job.toml"
         path.write_text(
-            JOB.format(out=folder / "out", parties=parties, protocol=protocol, reveal=reveal)
+            JOB.format(
+                out=folder / "out",
+                parties=parties,
+                protocol=protocol,
+                reveal=reveal,
+                connect_s=connect_s,
+                silence_s=silence_s,
+            )
         )
         return path
 

@@ -34,7 +34,7 @@ def start(folder, *arguments):
 
 
 def finish(process):
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=240)
     return process.returncode, out, err
 
 
@@ -180,7 +180,7 @@ def children(process):
 def running(tmp_path):
     """Start a job, and give it with its parties as soon as all of them are there."""
     process = start(tmp_path, "run", JOBS / "predict-breast-cancer.toml")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 200
     while len(children(process)) < 3:
         if process.poll() is not None or time.monotonic() > deadline:
             pytest.fail(f"the job did not start: {finish(process)}")
@@ -219,10 +219,12 @@ def test_a_stopped_job_leaves_neither_files_nor_processes(running, tmp_path):
     assert not any(Path(f"/proc/{one}").exists() for one in parties.values())
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def free_ports(count):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
 
 
 def test_three_parties_started_apart_give_their_own_results(tmp_path):
@@ -233,9 +235,10 @@ def test_three_parties_started_apart_give_their_own_results(tmp_path):
         code, lines[name], err = finish(start(tmp_path / name, "keys", name))
         assert code == 0, err
     text = (JOBS / "predict-breast-cancer.toml").read_text()
-    for name, line in lines.items():
-        address = f'address = "127.0.0.1:{free_port()}"\n' if name != "lab" else ""
+    for (name, line), port in zip(lines.items(), free_ports(3), strict=True):
+        address = f'address = "127.0.0.1:{port}"\n' if name != "lab" else ""
         text = text.replace(f"[parties.{name}]\n", line + address)
+    text += "\n[network]\nconnect_s = 100\n"
     processes = {}
     for name in lines:
         (tmp_path / name / "job.toml").write_text(text)
@@ -255,5 +258,5 @@ def test_a_reader_that_goes_away_is_no_error_to_speak_of(tmp_path):
     process.stdout.close()
     err = process.stderr.read()
     process.stderr.close()
-    assert process.wait(60) == 128 + signal.SIGPIPE
+    assert process.wait(240) == 128 + signal.SIGPIPE
     assert err == ""

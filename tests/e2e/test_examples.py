@@ -20,7 +20,7 @@ def run(name):
         capture_output=True,
         text=True,
         env=ENVIRONMENT,
-        timeout=120,
+        timeout=240,
     )
     return dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
 

@@ -41,7 +41,7 @@ def test_three_processes_compute_a_module_of_which_only_the_lab_has_the_weights(
             )
             for name, door in doors.items()
         ]
-        codes = [child.wait(timeout=180) for child in children]
+        codes = [child.wait(timeout=240) for child in children]
     assert codes == [0, 0, 0]
     with torch.no_grad():
         wanted = network(0)(rows()).numpy()

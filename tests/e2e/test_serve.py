@@ -121,13 +121,13 @@ class Running:
 
     def wait_until_open(self):
         for _ in range(3):
-            assert self._ready.acquire(timeout=30)
+            assert self._ready.acquire(timeout=200)
         assert self.errors == []
 
     def end(self):
         self.stop.set()
         for thread in self._threads:
-            thread.join(30)
+            thread.join(200)
             assert not thread.is_alive()
         assert self.errors == []
         return self.results
@@ -146,7 +146,7 @@ def test_a_service_on_one_machine_answers_its_clients_and_says_what_it_did(job, 
     for thread in clients:
         thread.start()
     for thread in clients:
-        thread.join(60)
+        thread.join(200)
     (result,) = running.end()
     for name in ("ann", "ben"):
         assert torch.equal(replies[name], plain(job, rows))

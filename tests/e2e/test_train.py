@@ -54,7 +54,14 @@ def test_a_training_ends_with_a_model_for_who_may_have_it(job, tmp_path):
     assert not list(tmp_path.glob(".out-*.state"))
 
 
+def have_checkpoints(folder):
+    """Say whether both computing parties have written one: neither can go on alone."""
+    return all(any(folder.glob(f".out-{name}.state/step-*.npz")) for name in ("north", "south"))
+
+
 def test_a_training_that_was_killed_goes_on_where_it_was(job, tmp_path):
+    # Long enough to be killed well before its end.
+    job.write_text(job.read_text().replace("epochs = 3", "epochs = 10"))
     process = subprocess.Popen(
         [*TACIT, "run", str(job)],
         env=ENVIRONMENT,
@@ -64,7 +71,7 @@ def test_a_training_that_was_killed_goes_on_where_it_was(job, tmp_path):
     )
     try:
         deadline = time.monotonic() + 200
-        while not list(tmp_path.glob(".out-*.state/step-*.npz")):
+        while not have_checkpoints(tmp_path):
             assert time.monotonic() < deadline
             assert process.poll() is None, process.communicate()
             time.sleep(0.02)

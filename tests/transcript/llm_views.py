@@ -354,7 +354,8 @@ def _check_orders(form, shown, again):
             assert alike(mine, theirs), name
             count(name, torch.equal(mine.argsort(stable=True), theirs.argsort(stable=True)))
     for name, times in total.items():
-        assert still[name] < max(0.8 * times, 3), f"{name}: one order"
+        # Two places are the fewest there are: 60 of 66 fair coins are alike once in 10^11 times.
+        assert still[name] < max(0.9 * times, 3), f"{name}: one order"
 
 
 def _segments(one, other, rows):

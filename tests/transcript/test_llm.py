@@ -76,7 +76,7 @@ def test_the_user_can_read_one_entry_of_a_table():
     tables = [words for tag, words in received if tag.startswith("id0")]
     for table in tables:
         in_range = int(((table >= 0) & (table < 40)).sum())
-        assert in_range <= 2  # the one that is read, and one by a chance below 1e-5
+        assert in_range <= 3  # the one that is read; a third other by a chance below 1e-12
 
 
 def test_the_stand_in_for_a_known_generator_gives_zeros():

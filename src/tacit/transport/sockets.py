@@ -9,6 +9,13 @@ from time import monotonic
 from tacit.transport.lane import TICK_S
 
 SPIN_S = 80e-6
+"""How long a wait begins awake."""
+LONGEST_SPIN_S = 2e-3
+"""How long a wait stays awake where the last ones were as short."""
+RECORD_S = 30e-6
+"""How long the next record of a payload is waited for awake: a peer on this machine is as fast."""
+CROWDED_S = 300e-6
+"""How long a yield takes only if others need the processor: less than the turn of one of them."""
 MAX_SKIPS = 64
 
 _TRY_AGAIN = (BlockingIOError, TimeoutError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -44,39 +51,63 @@ class SocketSource:
     """Reads from a socket, one tick at a time."""
 
     def __init__(self, sock: socket.socket) -> None:
-        sock.settimeout(TICK_S)
+        sock.settimeout(0)
         self._sock = sock
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
         self._read_into = sock.recv_into
         self._pending = sock.pending if isinstance(sock, ssl.SSLSocket) else int
-        self._skips = 0  # waits left until spinning is tried again
+        self._awake_s = SPIN_S
+        self._skips = 0  # waits left until staying awake is tried again
         self._penalty = 1
 
     def wait(self) -> bool:
         """Wait up to one tick for bytes, awake at first if that has paid off lately.
 
         Waking a sleeping process can cost more than a whole ping-pong between two that are
-        awake. Where others need the processor, yielding takes too long and we stop trying.
+        awake, and what it does next is slow, because the processor has forgotten it. Where others
+        need the processor, yielding takes too long and we stop trying.
         """
         if self._pending():
             return True
-        poll = self._poll.poll
         if self._skips:
             self._skips -= 1
-            return bool(poll(TICK_S * 1000))
-        limit = monotonic() + SPIN_S
-        while monotonic() < limit:
-            if poll(0):
-                self._penalty = 1
-                return True
-            os.sched_yield()
-        self._skips = self._penalty
+            return bool(self._poll.poll(TICK_S * 1000))
+        begun = monotonic()
+        is_contested, is_ready = self._stay_awake(self._awake_s)
+        if is_ready:
+            self._penalty = 1
+            return True
+        is_ready = bool(self._poll.poll(TICK_S * 1000))
+        waited_s = monotonic() - begun
+        if waited_s < LONGEST_SPIN_S and not is_contested:
+            self._awake_s = min(2 * waited_s, LONGEST_SPIN_S)
+            return is_ready
+        self._awake_s, self._skips = SPIN_S, self._penalty
         self._penalty = min(2 * self._penalty, MAX_SKIPS)
-        return bool(poll(TICK_S * 1000))
+        return is_ready
+
+    def _stay_awake(self, most_s: float) -> tuple[bool, bool]:
+        """Wait without sleeping; return if others need the processor, and if bytes came."""
+        poll, now = self._poll.poll, monotonic()
+        limit = now + most_s
+        while now < limit:
+            if poll(0):
+                return False, True
+            os.sched_yield()
+            before, now = now, monotonic()
+            if now - before > CROWDED_S:
+                return True, False
+        return False, False
 
     def read_into(self, buffer: memoryview) -> int | None:
         """Read some bytes; None if none came within one tick, 0 at the end."""
+        try:
+            return self._read_into(buffer)
+        except _TRY_AGAIN:
+            pass
+        if not (self._stay_awake(RECORD_S)[1] or self._poll.poll(TICK_S * 1000)):
+            return None
         try:
             return self._read_into(buffer)
         except _TRY_AGAIN:

@@ -134,7 +134,8 @@ def test_one_that_failed_by_itself_is_not_started_again_and_the_block_can_see_it
     assert restarts == []
 
 
-def test_those_who_wait_for_another_meeting_are_ended_with_the_block(child):
+def test_those_who_wait_for_another_meeting_are_ended_with_the_block(child, monkeypatch):
+    monkeypatch.setattr("tacit.cli.companions.GRACE_S", 60.0)
     pids = []
 
     def block(others):

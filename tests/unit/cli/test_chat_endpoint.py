@@ -73,7 +73,7 @@ def served(voice, errors=()):
 
 
 def ask(port, method="POST", path="/v1/chat/completions", body=ASK, **headers):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=200)
     content = json.dumps(body) if isinstance(body, dict) else body
     connection.request(method, path, content, {"Content-Type": "application/json", **headers})
     response = connection.getresponse()
@@ -170,7 +170,7 @@ def test_a_party_that_fails_ends_the_server_and_the_program_hears_why(is_streame
     gone = LinkClosed("dealer", "it went away")
     with served(Script("hel", gone), (LinkClosed,)) as (port, seen, thread):
         status, text = ask(port, body={**ASK, "stream": is_streamed})
-        thread.join(30)
+        thread.join(200)
     assert status == (200 if is_streamed else 502)
     assert "party 'dealer' failed: it went away" in text
     assert seen == [gone]

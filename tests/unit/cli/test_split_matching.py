@@ -3,19 +3,14 @@
 import numpy as np
 import pytest
 
-from tacit.cli.kind import Place
-from tacit.cli.split import take_part
+from split_jobs import run
 from tacit.cli.split_data import load_own
 from tacit.cli.split_job import SplitJob
 from tacit.cli.toml import read_record
 from tacit.errors import ConfigError, DataError, TacitError
 from tacit.learn.split.forecast import MATCHED_AT_ONCE
 from tacit.learn.vertical import align
-from tacit.party import Meeting, Usage, run_threads
-from tacit.party.progress import Progress
-from tacit.transport import Patience
 
-PATIENCE = Patience(connect_s=10, silence_s=20, heartbeat_s=1, stall_s=40)
 LABELS = {name: name % 2 for name in range(1000)}
 
 
@@ -59,21 +54,6 @@ def make(tmp_path, tables, **data):
         "train": {"epochs": 12, "batch_rows": 10, "learning_rate": 0.01},
     }
     return read_record(raw, SplitJob, source="test")
-
-
-def run(job):
-    def party(session):
-        usage = Usage()
-        place = Place(
-            search=(),
-            launched="threads",
-            report=lambda: usage.report(name=session.me, role="", progress=Progress()),
-            out=job.out,
-        )
-        return take_part(session, job, place)
-
-    meeting = Meeting(parties=tuple(job.parties), job_digest=b"j" * 32, patience=PATIENCE)
-    return run_threads(dict.fromkeys(job.parties, party), meeting)
 
 
 def online(cost, name):

@@ -27,7 +27,7 @@ except ConfigError as error:
 
 def test_without_the_extra_our_own_accountant_works_and_the_others_say_what_to_install():
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=240
     )
     first, second = done.stdout.splitlines()
     assert first == "4.377"
@@ -37,7 +37,7 @@ def test_without_the_extra_our_own_accountant_works_and_the_others_say_what_to_i
 def test_the_library_is_not_loaded_before_it_is_asked():
     program = "import sys, tacit.dp; print('dp_accounting' in sys.modules)"
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=240
     )
     assert done.stdout.strip() == "False"
 

@@ -93,15 +93,17 @@ def test_what_was_read_is_not_read_again(kind):
 
 
 class Slow:
-    """A client whose tokens take their time."""
+    """A client whose tokens come when somebody has been told that they are waited for."""
 
-    def __init__(self, inner):
-        self._inner = inner
+    def __init__(self, inner, waits):
+        self._inner, self._waits = inner, waits
         self.session, self.architecture = inner.session, inner.architecture
 
     def generate(self, *arguments, **named):
         for token in self._inner.generate(*arguments, **named):
-            time.sleep(1.3)
+            limit = time.monotonic() + 100
+            while not self._waits and time.monotonic() < limit:
+                time.sleep(0.01)
             yield token
 
     def leave(self):
@@ -112,7 +114,7 @@ def test_a_slow_token_is_waited_for_and_told_of():
     model, waits = make_model(LLAMA), []
 
     def talk(voice):
-        voice._client = Slow(voice._client)
+        voice._client = Slow(voice._client, waits)
         return say(voice, [1, 2], 1)
 
     assert as_user("floating", model, talk, waits) == say(PlainVoice(model), [1, 2], 1)

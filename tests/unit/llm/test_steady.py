@@ -103,7 +103,7 @@ def world():
     yield make
     for one in made:
         for thread in one.threads:
-            thread.join(30)
+            thread.join(200)
             assert not thread.is_alive()
 
 

@@ -134,7 +134,7 @@ def test_a_dealer_stays_a_bounded_amount_ahead_of_the_step_it_waits_in():
     thread.join(0.2)
     assert thread.is_alive(), "more than the allowance is dealt ahead"
     pace.reach(5)
-    thread.join(5)
+    thread.join(200)
     assert admitted == [True]
 
 

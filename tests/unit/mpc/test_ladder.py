@@ -23,7 +23,7 @@ class Pipe:
 
     def exchange_bits(self, mine, count):
         self._outgoing.put(mine.clone())
-        return self._incoming.get(timeout=20)
+        return self._incoming.get(timeout=200)
 
 
 def answers(ladder, x, thresholds):

@@ -28,7 +28,7 @@ def child(name, code):
     return Child(name, [sys.executable, "-c", PREAMBLE.format(path=SOURCE) + code], listener)
 
 
-def run(*children, grace_s=1.0, on_event=lambda name, event: None, on_stop=lambda: None):
+def run(*children, grace_s=200.0, on_event=lambda name, event: None, on_stop=lambda: None):
     ended = supervise(children, on_event=on_event, on_stop=on_stop, grace_s=grace_s)
     return {one.name: one for one in ended}
 
@@ -135,7 +135,7 @@ def test_a_child_ends_when_its_parent_dies():
         child_id = int(parent.stdout.readline())
         assert is_running(child_id)
         parent.kill()
-    for _ in range(100):
+    for _ in range(1000):
         if not is_running(child_id):
             return
         time.sleep(0.1)

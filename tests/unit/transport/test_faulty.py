@@ -7,7 +7,7 @@ from tacit.errors import ConfigError, FrameError, LinkClosed, LinkError
 from tacit.transport import Fault, Meter, Patience, faulty_pair, frame_bytes
 from tacit.transport.head import HEADER
 
-PATIENCE = Patience(silence_s=5, heartbeat_s=0.1, stall_s=10)
+PATIENCE = Patience(silence_s=60, heartbeat_s=0.1, stall_s=200)
 
 
 def run(*faults: Fault, frames: int = 5, size: int = 100) -> list[bytes]:
@@ -30,7 +30,7 @@ def run(*faults: Fault, frames: int = 5, size: int = 100) -> list[bytes]:
         try:
             return [bytes(bob.recv("x/x").data[:1]) for _ in range(frames)]
         finally:
-            assert isinstance(sending.exception(10), LinkError | None)
+            assert isinstance(sending.exception(200), LinkError | None)
             bob.close()
             ann.close()
 

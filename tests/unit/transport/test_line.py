@@ -39,12 +39,12 @@ def test_a_packet_wakes_the_thread_that_waits_for_it_and_no_other():
 
         waiter.woken.notify = notify
     ann.send("c/1", frame_bytes(b"c"))
-    threads[2].join(5)
+    threads[2].join(200)
     assert (taken, woken) == ([b"c"], ["c"])
     for channel in ("a", "d", "b"):
         ann.send(f"{channel}/1", frame_bytes(channel.encode()))
     for thread in threads:
-        thread.join(5)
+        thread.join(200)
     assert sorted(taken) == [b"a", b"b", b"c", b"d"]
     ann.close()
     bob.close()
@@ -58,7 +58,7 @@ def test_every_thread_gets_its_packet_whoever_reads():
         for channel in reversed(CHANNELS):
             ann.send(f"{channel}/1", frame_bytes(channel.encode()))
         for thread in threads:
-            thread.join(5)
+            thread.join(200)
         assert sorted(taken) == [b"a", b"b", b"c", b"d"]
     ann.close()
     bob.close()

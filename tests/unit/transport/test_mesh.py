@@ -3,6 +3,7 @@ import logging
 import socket
 import ssl
 import threading
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,8 +21,9 @@ from tacit.errors import (
 from tacit.transport import Credentials, Meter, Patience, Peer, fingerprint, frame_bytes, listen
 from tacit.transport import mesh as make_mesh
 
-PATIENCE = Patience(connect_s=8, silence_s=5, heartbeat_s=0.2, stall_s=20)
-SHORT = Patience(connect_s=0.5, silence_s=5, heartbeat_s=0.2, stall_s=20)
+PATIENCE = Patience(connect_s=60, silence_s=60, heartbeat_s=0.2, stall_s=200)
+END_S = 200
+"""How long a test waits for what must come."""
 
 
 def print_of(credentials: Credentials) -> str:
@@ -49,6 +51,45 @@ def pool():
 def listener():
     with listen("127.0.0.1", 0) as made:
         yield made
+
+
+class Clock:
+    """What a meeting takes for the time: it passes when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr("tacit.transport.meeting.monotonic", made)
+    return made
+
+
+def wait_until(is_true) -> None:
+    """Wait for what another thread is about to do."""
+    limit = time.monotonic() + END_S
+    while not is_true():
+        assert time.monotonic() < limit
+        time.sleep(0.005)
+
+
+def wait_for_note(caplog, words: str) -> None:
+    """Wait until a party has noted what a stranger did."""
+    wait_until(lambda: any(words in record.getMessage() for record in list(caplog.records)))
+
+
+def wait_for_heartbeat(link) -> None:
+    """Wait until the other end has its link too."""
+    before = link._intake.last_heard
+    wait_until(lambda: link._intake.last_heard > before)
 
 
 def close_all(*meshes) -> None:
@@ -89,7 +130,7 @@ def test_three_parties_find_each_other_in_any_order(pool, keys):
         me: pool.submit(mesh, me, {n: peers[n] for n in names if n != me}, keys[me], listeners[me])
         for me in ("cat", "ann", "bob")
     }
-    meshes = {me: future.result(20) for me, future in joining.items()}
+    meshes = {me: future.result(END_S) for me, future in joining.items()}
     for me in names:
         for other in meshes[me]:
             meshes[me][other].send("hi/1", frame_bytes(f"{me} to {other}".encode()))
@@ -106,7 +147,7 @@ def test_a_party_without_an_address_dials_even_if_it_sorts_first(pool, listener,
         mesh, "ann", {"bob": Peer(listener.getsockname(), print_of(keys["bob"]))}, keys["ann"]
     )
     bob = mesh("bob", {"ann": Peer(None, print_of(keys["ann"]))}, keys["bob"], listener)
-    close_all(ann.result(10), bob)
+    close_all(ann.result(END_S), bob)
 
 
 def test_the_dialler_waits_for_a_peer_that_is_not_up_yet(pool, keys):
@@ -116,25 +157,27 @@ def test_the_dialler_waits_for_a_peer_that_is_not_up_yet(pool, keys):
     threading.Event().wait(0.2)
     with listen(*address) as listener:
         ann = mesh("ann", {"bob": Peer(None, print_of(keys["bob"]))}, keys["ann"], listener)
-        close_all(ann, bob.result(10))
+        close_all(ann, bob.result(END_S))
 
 
 def test_links_are_tls_1_3(pool, listener, keys):
-    ann, bob = (future.result(10) for future in start_pair(pool, listener, keys))
+    ann, bob = (future.result(END_S) for future in start_pair(pool, listener, keys))
     lanes = bob["ann"]._outlet._sink._sock, bob["ann"]._intake._source._sock
     assert [lane.version() for lane in lanes] == ["TLSv1.3", "TLSv1.3"]
     close_all(ann, bob)
 
 
 def test_a_wrong_key_of_the_dialler_is_told_on_both_ends(
-    pool, listener, keys, make_credentials, caplog
+    pool, listener, keys, make_credentials, caplog, clock
 ):
     impostor = make_credentials("impostor")
-    ann = start_ann(pool, listener, keys, patience=SHORT)
+    ann = start_ann(pool, listener, keys)
     with pytest.raises(HandshakeError) as at_bob:
         mesh("bob", to_ann(listener, keys), impostor)
+    wait_for_note(caplog, "called itself 'bob'")
+    clock.advance(100)
     with pytest.raises(LinkTimeout) as at_ann:
-        ann.result(20)
+        ann.result(END_S)
     assert (at_bob.value.party, at_ann.value.party) == ("ann", "bob")
     hint = (
         f"a connection that called itself 'bob' showed the key {print_of(impostor)} instead of"
@@ -155,7 +198,7 @@ def test_a_stranger_that_claims_a_name_does_not_keep_its_owner_out(
         mesh("bob", to_ann(listener, keys), make_credentials("impostor"))
     threading.Event().wait(1.3)
     bob = mesh("bob", to_ann(listener, keys), keys["bob"])
-    close_all(ann.result(10), bob)
+    close_all(ann.result(END_S), bob)
 
 
 @pytest.mark.parametrize("leaves_by", ["hanging up", "sending garbage", "resetting"])
@@ -171,16 +214,16 @@ def test_a_certificate_shown_and_not_proved_does_not_keep_its_owner_out(
             mallory.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     threading.Event().wait(1.3)
     bob = mesh("bob", to_ann(listener, keys), keys["bob"])
-    close_all(ann.result(10), bob)
+    close_all(ann.result(END_S), bob)
 
 
 def test_a_wrong_key_of_the_listener_is_told_on_both_ends(pool, listener, keys):
     wanted = print_of(keys["cat"])
     ann, bob = start_pair(pool, listener, keys, bob_pins=wanted)
     with pytest.raises(HandshakeError) as at_bob:
-        bob.result(20)
+        bob.result(END_S)
     with pytest.raises(HandshakeError) as at_ann:
-        ann.result(20)
+        ann.result(END_S)
     assert (at_bob.value.party, at_ann.value.party) == ("ann", "bob")
     for error in (at_bob, at_ann):
         assert print_of(keys["ann"]) in error.value.reason
@@ -188,17 +231,24 @@ def test_a_wrong_key_of_the_listener_is_told_on_both_ends(pool, listener, keys):
 
 
 @pytest.mark.parametrize("who", ["ann", "bob"])
-def test_an_expired_certificate_is_told_on_both_ends(pool, listener, keys, make_credentials, who):
-    old = {**keys, who: make_credentials(who, days=-1)}
-    failures = []
-    for future in start_pair(pool, listener, old, patience=SHORT):
-        with pytest.raises(LinkError) as caught:
-            future.result(20)
-        failures.append(caught.value.reason)
-    assert all("expired" in reason and "tacit keys" in reason for reason in failures)
+def test_an_expired_certificate_is_told_on_both_ends(
+    pool, listener, keys, make_credentials, who, caplog, clock
+):
+    ann, bob = start_pair(pool, listener, {**keys, who: make_credentials(who, days=-1)})
+    with pytest.raises(LinkError) as at_bob:
+        bob.result(END_S)
+    wait_for_note(caplog, "expired")
+    clock.advance(100)
+    with pytest.raises(LinkTimeout) as at_ann:
+        ann.result(END_S)
+    for error in (at_bob, at_ann):
+        assert "expired" in error.value.reason
+        assert "tacit keys" in error.value.reason
 
 
-def test_a_certificate_without_its_key_does_not_get_in(pool, listener, keys, make_credentials):
+def test_a_certificate_without_its_key_does_not_get_in(
+    pool, listener, keys, make_credentials, caplog, clock
+):
     # Mallory shows bob's certificate, which is public, and holds another key.
     def mallory() -> None:
         other = make_credentials("mallory")
@@ -213,12 +263,14 @@ def test_a_certificate_without_its_key_does_not_get_in(pool, listener, keys, mak
                 tls.sendall(bytes(640))
                 tls.recv(1)
 
-    ann = start_ann(pool, listener, keys, patience=SHORT)
+    ann = start_ann(pool, listener, keys)
     mallory()
+    wait_for_note(caplog, "without proving its key")
+    clock.advance(100)
     with pytest.raises(
         LinkTimeout, match=r"certificate of 'bob' without proving its key.*not accepted"
     ):
-        ann.result(10)
+        ann.result(END_S)
 
 
 def test_strangers_are_ignored_and_remembered(pool, listener, keys, make_credentials):
@@ -229,7 +281,7 @@ def test_strangers_are_ignored_and_remembered(pool, listener, keys, make_credent
     socks[2].close()
     stranger = make_credentials("stranger")
     with pytest.raises(HandshakeError, match="expects no such party"):
-        pool.submit(start_ann_and_call_as_stranger, pool, listener, keys, stranger).result(20)
+        pool.submit(start_ann_and_call_as_stranger, pool, listener, keys, stranger).result(END_S)
     for sock in socks:
         sock.close()
 
@@ -243,29 +295,37 @@ def start_ann_and_call_as_stranger(pool, listener, keys, stranger):
         mesh("zoe", {"ann": Peer(address, print_of(keys["ann"]))}, stranger)
     finally:
         bob = mesh("bob", {"ann": Peer(address, print_of(keys["ann"]))}, keys["bob"])
-        close_all(ann.result(10), bob)
+        close_all(ann.result(END_S), bob)
 
 
-def test_a_missing_party_is_named_with_who_was_refused_meanwhile(listener, keys):
+def test_a_missing_party_is_named_with_who_was_refused_meanwhile(
+    pool, listener, keys, caplog, clock
+):
+    ann = start_ann(pool, listener, keys)
     with socket.create_connection(listener.getsockname()) as scanner:
         scanner.sendall(b"SSH-2.0-scanner\r\n" * 10)
-        with pytest.raises(LinkTimeout) as caught:
-            mesh("ann", {"bob": Peer(None, print_of(keys["bob"]))}, keys["ann"], listener, SHORT)
+        wait_for_note(caplog, "SSH-2.")
+    clock.advance(100)
+    with pytest.raises(LinkTimeout) as caught:
+        ann.result(END_S)
     assert caught.value.party == "bob"
-    assert "no connection from 'bob' within 0.5 s; is it running" in caught.value.reason
+    assert "no connection from 'bob' within 60 s; is it running" in caught.value.reason
     assert "SSH-2." in caught.value.reason
 
 
 @pytest.mark.parametrize("shows_bob", [False, True])
-def test_silent_connections_do_not_keep_the_others_out(pool, listener, keys, shows_bob):
-    patience = Patience(connect_s=4)
+def test_silent_connections_do_not_keep_the_others_out(
+    pool, listener, keys, shows_bob, monkeypatch
+):
+    # They are not given up before the others are in.
+    monkeypatch.setattr("tacit.transport.dial.PREAMBLE_S", 1000.0)
+    monkeypatch.setattr("tacit.transport.dial.GREETING_S", 1000.0)
     with contextlib.ExitStack() as idle:
         for _ in range(100):
             sock = idle.enter_context(socket.create_connection(listener.getsockname()))
             if shows_bob:
                 show_certificate(sock, keys["bob"])
-        pair = start_pair(pool, listener, keys, patience=patience)
-        ann, bob = (future.result(10) for future in pair)
+        ann, bob = (future.result(END_S) for future in start_pair(pool, listener, keys))
         close_all(ann, bob)
 
 
@@ -287,17 +347,19 @@ def test_a_flood_of_silent_connections_never_gets_a_party_blamed(listener, keys)
 def test_nobody_at_the_address_is_an_error_that_says_so(keys):
     with listen("127.0.0.1", 0) as probe:
         host, port = probe.getsockname()
+    peers, patience = {"ann": Peer((host, port), print_of(keys["ann"]))}, Patience(connect_s=0.5)
     with pytest.raises(LinkTimeout, match=f"no connection to 'ann' at {host}:{port} within 0.5 s"):
-        mesh("bob", {"ann": Peer((host, port), print_of(keys["ann"]))}, keys["bob"], None, SHORT)
+        mesh("bob", peers, keys["bob"], None, patience)
 
 
-def test_those_already_connected_learn_who_is_missing(pool, listener, keys):
+def test_those_already_connected_learn_who_is_missing(pool, listener, keys, clock):
     peers = {name: Peer(None, print_of(keys[name])) for name in ("bob", "cat")}
-    ann = pool.submit(mesh, "ann", peers, keys["ann"], listener, Patience(connect_s=1.5))
-    to_ann = {"ann": Peer(listener.getsockname(), print_of(keys["ann"]))}
-    bob = mesh("bob", to_ann, keys["bob"])
+    ann = pool.submit(mesh, "ann", peers, keys["ann"], listener)
+    bob = mesh("bob", to_ann(listener, keys), keys["bob"])
+    wait_for_heartbeat(bob["ann"])
+    clock.advance(100)
     with pytest.raises(LinkTimeout, match="'cat'"):
-        ann.result(10)
+        ann.result(END_S)
     with pytest.raises(PartyError) as caught:
         bob["ann"].recv("x/1")
     assert caught.value.party == "cat"
@@ -310,7 +372,10 @@ def wait_for_nobody(pool, listener, keys) -> Future:
     return pool.submit(mesh, "ann", peers, keys["ann"], listener, Patience(connect_s=60))
 
 
-def test_a_failure_of_a_connected_party_ends_the_wait_for_the_others(pool, listener, keys):
+def test_a_failure_of_a_connected_party_ends_the_wait_for_the_others(
+    pool, listener, keys, monkeypatch
+):
+    monkeypatch.setattr("tacit.transport.meeting.FAREWELL_S", 60.0)
     ann = wait_for_nobody(pool, listener, keys)
     with listen("127.0.0.1", 0) as at_cat:
         wrong = Peer(at_cat.getsockname(), print_of(keys["bob"])[:-8] + "00000000")
@@ -320,9 +385,9 @@ def test_a_failure_of_a_connected_party_ends_the_wait_for_the_others(pool, liste
         with pytest.raises(HandshakeError) as at_bob:
             mesh("bob", {**to_ann(listener, keys), "cat": wrong}, keys["bob"])
         with pytest.raises(PartyError) as at_ann:
-            ann.result(10)
+            ann.result(END_S)
         with pytest.raises(HandshakeError) as at_cat_itself:
-            cat.result(10)
+            cat.result(END_S)
     assert (at_ann.value.party, at_ann.value.reason) == ("cat", at_bob.value.reason)
     assert at_cat_itself.value.party == "bob"
 
@@ -331,18 +396,20 @@ def test_a_connected_party_that_dies_ends_the_wait_for_the_others(pool, listener
     ann = wait_for_nobody(pool, listener, keys)
     mesh("bob", to_ann(listener, keys), keys["bob"])["ann"].kill()
     with pytest.raises(LinkClosed) as caught:
-        ann.result(10)
+        ann.result(END_S)
     assert caught.value.party == "bob"
 
 
-def test_a_party_that_dials_again_at_once_replaces_its_broken_link(pool, listener, keys):
+def test_a_party_that_dials_again_at_once_replaces_its_broken_link(pool, listener, keys, clock):
     peers = {name: Peer(None, print_of(keys[name])) for name in ("bob", "cat")}
     ann = pool.submit(mesh, "ann", peers, keys["ann"], listener)
     mesh("bob", to_ann(listener, keys), keys["bob"])["ann"].kill()
     bob = mesh("bob", to_ann(listener, keys), keys["bob"])
-    threading.Event().wait(1.3)
+    wait_for_heartbeat(bob["ann"])
+    clock.advance(1.3)  # longer than a broken link is waited for
+    threading.Event().wait(0.2)
     cat = mesh("cat", to_ann(listener, keys), keys["cat"])
-    links = ann.result(10)
+    links = ann.result(END_S)
     bob["ann"].send("x/1", frame_bytes(b"again"))
     assert bytes(links["bob"].recv("x/1").data) == b"again"
     close_all(links, bob, cat)
@@ -356,7 +423,7 @@ def test_what_a_party_sends_before_all_have_come_is_kept(pool, listener, keys):
     close_all(bob)
     threading.Event().wait(0.2)
     cat = mesh("cat", to_ann(listener, keys), keys["cat"])
-    links = ann.result(10)
+    links = ann.result(END_S)
     assert bytes(links["bob"].recv("x/1").data) == b"early"
     close_all(links, cat)
 
@@ -369,7 +436,7 @@ def test_another_name_for_the_same_key_is_a_difference_of_job_files(pool, listen
     with pytest.raises(HandshakeError, match="job files differ"):
         mesh("robert", {"ann": Peer(address, print_of(keys["ann"]))}, keys["bob"])
     with pytest.raises(HandshakeError, match="job files differ"):
-        ann.result(20)
+        ann.result(END_S)
 
 
 def test_a_port_in_use_says_so(listener):
@@ -422,9 +489,10 @@ def test_a_flipped_bit_on_the_wire_breaks_the_link_with_a_name(pool, listener, k
             mesh, "bob", {"ann": Peer(front.getsockname(), print_of(keys["ann"]))}, keys["bob"]
         )
         flip = threading.Event()
-        for _ in range(2):
-            start_proxy(front, listener.getsockname(), flip)
-        ann, bob = ann.result(10), bob.result(10)
+        threading.Thread(
+            target=pass_all_on, args=(front, listener.getsockname(), flip), daemon=True
+        ).start()
+        ann, bob = ann.result(END_S), bob.result(END_S)
         bob["ann"].send("x/1", frame_bytes(bytes(1000)))
         ann["bob"].recv("x/1")
         flip.set()
@@ -435,10 +503,18 @@ def test_a_flipped_bit_on_the_wire_breaks_the_link_with_a_name(pool, listener, k
         close_all(ann, bob)
 
 
-def start_proxy(front: socket.socket, target: tuple[str, int], flip: threading.Event) -> None:
+def pass_all_on(front: socket.socket, target: tuple[str, int], flip: threading.Event) -> None:
+    """Pass every connection on until the door is closed."""
+    front.settimeout(0.05)
+    while front.fileno() >= 0:
+        with contextlib.suppress(OSError):
+            near, _ = front.accept()
+            near.settimeout(None)
+            start_proxy(near, socket.create_connection(target), flip)
+
+
+def start_proxy(near: socket.socket, far: socket.socket, flip: threading.Event) -> None:
     """Pass one connection on, inverting one bit of every piece while ``flip`` is set."""
-    near, _ = front.accept()
-    far = socket.create_connection(target)
 
     def pump(source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -461,8 +537,11 @@ def start_proxy(front: socket.socket, target: tuple[str, int], flip: threading.E
 
 
 def test_garbage_inside_tls_gives_only_link_errors(pool, listener, keys):
+    # The garbage must not be written while a heart-beat is.
+    patience = Patience(connect_s=60, silence_s=240, heartbeat_s=120)
     for i in range(10):
-        ann, bob = (future.result(10) for future in start_pair(pool, listener, keys))
+        pair = start_pair(pool, listener, keys, patience=patience)
+        ann, bob = (future.result(END_S) for future in pair)
         sink = bob["ann"]._outlet._sink
         sink.send(bytes([i]) * 500)
         with pytest.raises(LinkError) as caught:

@@ -297,12 +297,15 @@ class FlowerCarrier:
         ]
         waiting = set(self._grid.push_messages(messages))
         deadline = time.monotonic() + self._timeout_s
-        while waiting and time.monotonic() < deadline:
+        is_over = False
+        while waiting and not is_over:
+            is_over = time.monotonic() > deadline  # and then a last look: what is there counts
             for reply in self._grid.pull_messages(list(waiting)):
                 waiting.discard(reply.metadata.reply_to_message_id)
                 if reply.has_content() and RECORD in reply.content.config_records:
                     yield reply.metadata.src_node_id, dict(reply.content.config_records[RECORD])
-            time.sleep(_POLL_S)
+            if waiting and not is_over:
+                time.sleep(_POLL_S)
 
 
 def check_policy(policy: Policy) -> None:

@@ -131,6 +131,9 @@ class Desk:
         question = _Question(ring.from_bytes(frame.data, frame.dtype, frame.shape))
         with self._lock:
             self._open[ticket] = question
+            is_served = self._links.get(link.peer) is link and not self._is_closed
+        if not is_served:  # who gave up what was open did not see this one
+            question.answer.cancel()
         self._report(ticket, frame.shape[0])
         try:
             reply = question.answer.result(self._answer_s)

@@ -155,12 +155,13 @@ class PredictionServer:
         if not total:
             return
         answers = self._compute(asked, self._task.padded(total))
+        # Before the answers leave: who has one may ask at once how many there were.
+        self.tally.questions += len(asked)
+        self.tally.rows += total
         at = 0
         for ticket, rows in asked:
             self.desk.answer(ticket, answers[at : at + rows].clone())
             at += rows
-        self.tally.questions += len(asked)
-        self.tally.rows += total
 
     def _compute(self, asked: list[Item], padded: int) -> Tensor:
         task = self._task

@@ -3,6 +3,7 @@
 import copy
 import os
 from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from tacit.learn.split.exchange import (
     send_bytes,
     share_order,
 )
+from tacit.learn.split.selection import Draws
 from tacit.learn.split.task import SplitTask, Step, make_optimiser, steps, steps_per_epoch
 from tacit.party import Session
 from tacit.result import Leak
@@ -37,6 +39,18 @@ class _Sent:
     h: Tensor
     kept: Kept
     share: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """What of a micro-batch can be made ready before the weights are."""
+
+    label: str
+    rows: Tensor
+    inputs: Tensor
+    prg: Prg | None
+    coins: torch.Generator | None
+    draws: Draws | None
 
 
 @dataclass(eq=False)
@@ -97,8 +111,12 @@ class BottomTrainer:
         self._replicas = [(one, learned(one)) for one in replicas]
         total = steps_per_epoch(len(self.features), task.pace) * task.pace.epochs
         with session.progress.stage("train", total) as advance:
-            for step in steps(len(self.features), task.pace, order=order, start=start):
-                under_way.append(self._launch(step))
+            ahead = self._prepare(steps(len(self.features), task.pace, order=order, start=start))
+            following = next(ahead, None)
+            while following is not None:
+                step, parts = following
+                under_way.append(self._launch(step, parts))
+                following = next(ahead, None)  # while the cut layer travels
                 room = 0 if step.is_pause else task.pace.in_flight - 1
                 while len(under_way) > room:
                     self._settle(under_way.popleft())
@@ -107,7 +125,22 @@ class BottomTrainer:
                 advance(step.number + 1)
         self._record()
 
-    def _launch(self, step: Step) -> _Batch:
+    def _prepare(self, todo: Iterator[Step]) -> Iterator[tuple[Step, list[_Part]]]:
+        """Yield every step with its parts made ready."""
+        for step in todo:
+            numbered = enumerate(step.parts)
+            yield step, [self._part(f"{step.number}.{n}", rows) for n, rows in numbered]
+
+    def _part(self, label: str, rows: Tensor) -> _Part:
+        device = self.features.device
+        inputs = self.features.index_select(0, rows.to(device))
+        if not (self._is_noisy or self.codec.draws_forward):
+            return _Part(label, rows, inputs, None, None, None)
+        prg = Prg(self._key).fork(f"forward/{label}")
+        coins = _coins(prg, device)
+        return _Part(label, rows, inputs, prg, coins, self.codec.draw(len(rows), coins, device))
+
+    def _launch(self, step: Step, parts: Sequence[_Part]) -> _Batch:
         """Send a batch's cut layer, part by part."""
         # The replica's last batch was settled: no more than `in_flight` are under way.
         module, weights = self._replicas[step.number % len(self._replicas)]
@@ -115,27 +148,25 @@ class BottomTrainer:
             with torch.no_grad():
                 torch._foreach_copy_(weights, self._weights)
         batch = _Batch(weights)
-        for number, rows in enumerate(step.parts):
-            tag = f"forward/{step.number}.{number}"
-            h: Tensor = module(self.features[rows])
-            kept = self._send(tag, h, rows)
-            back = f"backward/{step.number}.{number}"
-            batch.parts.append(_Sent(back, h, kept, len(rows) / step.rows))
+        for part in parts:
+            h: Tensor = module(part.inputs)
+            kept = self._send(part, h)
+            batch.parts.append(_Sent(f"backward/{part.label}", h, kept, len(h) / step.rows))
         return batch
 
-    def _send(self, tag: str, h: Tensor, rows: Tensor) -> Kept:
-        blurred, coins = h.detach(), None
-        if self._is_noisy or self.codec.draws_forward:  # a generator costs as much as a message
-            prg = Prg(self._key).fork(tag)
-            blurred = blur_activations(self.task.defences, blurred, prg)
-            coins = _coins(prg, h.device)
+    def _send(self, part: _Part, h: Tensor) -> Kept:
+        blurred, rows = h.detach(), part.rows
+        if part.prg is not None:
+            blurred = blur_activations(self.task.defences, blurred, part.prg)
         if self._memory is not None:
             blurred = blurred + self._memory[rows].to(h.device)
-        data, kept = self.codec.pack(blurred, is_training=True, generator=coins)
+        data, kept = self.codec.pack(
+            blurred, is_training=True, generator=part.coins, draws=part.draws
+        )
         if self._memory is not None:
             seen, _ = self.codec.unpack(data, len(rows), is_training=True)
             self._memory[rows] = blurred.cpu() - seen
-        send_bytes(self.session, self.task.label_owner, tag, data)
+        send_bytes(self.session, self.task.label_owner, f"forward/{part.label}", data)
         self._values_sent += len(rows) * (self.codec.training.count or self.width)
         return kept
 

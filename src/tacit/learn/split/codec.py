@@ -18,6 +18,7 @@ from tacit.learn.split.packing import (
     unpack_subsets,
 )
 from tacit.learn.split.selection import (
+    Draws,
     Everything,
     First,
     RandomisedLargest,
@@ -51,10 +52,29 @@ class Codec:
     ranks_subsets: bool = False
     l1_weight: float = 0.0
 
+    def draw(
+        self, rows: int, generator: torch.Generator | None, device: torch.device
+    ) -> Draws | None:
+        """Draw for a batch of training what does not depend on its values, while there is time."""
+        if not isinstance(self.training, RandomisedLargest):
+            return None
+        return self.training.draw(torch.Size((rows, self.width)), generator, device)
+
     def pack(
-        self, h: Tensor, *, is_training: bool, generator: torch.Generator | None = None
+        self,
+        h: Tensor,
+        *,
+        is_training: bool,
+        generator: torch.Generator | None = None,
+        draws: Draws | None = None,
     ) -> tuple[Tensor, Kept]:
         """Return the bytes of one batch (rows, width), and what of it they carry.
+
+        Args:
+            h: the batch.
+            is_training: whether the choice of values is that of training.
+            generator: draws what is random, on the device of `h`.
+            draws: what `draw` drew from it for this batch, if it was called.
 
         Raises:
             DataError: an empty batch, another width, or values that are not finite.
@@ -62,11 +82,14 @@ class Codec:
         h = h.detach()
         _check_batch(h, self.width)
         choose = self._choose(is_training)
-        kept = choose(h, generator)
+        if draws is not None and isinstance(choose, RandomisedLargest):
+            kept: Kept = choose.pick(h, draws)
+        else:
+            kept = choose(h, generator)
         values = h.reshape(-1) if kept is None else h[kept]
-        return torch.cat(
-            [*self._pack_positions(kept, choose), self.forward.write(values, generator)]
-        ), kept
+        positions = self._pack_positions(kept, choose)
+        written = self.forward.write(values, generator)
+        return torch.cat([*positions, written]) if positions else written, kept
 
     def unpack(self, data: Tensor, rows: int, *, is_training: bool) -> tuple[Tensor, Kept]:
         """Return the batch that the bytes stand for, zero where nothing was sent.
@@ -80,7 +103,7 @@ class Codec:
         wanted = used + self.forward.bytes_of(count)
         if data.numel() != wanted:
             raise DataError(f"wanted {wanted} bytes for {rows} rows, got {data.numel()}")
-        values = self.forward.read(data[used:].contiguous(), count)
+        values = self.forward.read(data[used:] if used else data, count)
         h = _scatter(values, kept, rows, self.width)
         _check_batch(h, self.width)
         return h, kept

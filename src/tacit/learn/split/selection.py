@@ -68,6 +68,23 @@ class Largest:
         return mask_of(h.abs().topk(self.k, dim=1).indices, h.shape[1])
 
 
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """What randomised Top-k draws for a batch, which does not depend on the values.
+
+    Attributes:
+        order: of the top k (rows, k).
+        changed: the rows that keep some of the others, or None for all rows.
+        is_other: which of their k places the others take (changed, k).
+        keys: those of the others with the largest are kept (changed, width).
+    """
+
+    order: Tensor
+    changed: Tensor | None
+    is_other: Tensor
+    keys: Tensor
+
+
 @dataclass(frozen=True)
 class RandomisedLargest:
     """Keep k values drawn one by one: of the top k with probability 1 − alpha (eq. 3-19).
@@ -85,35 +102,45 @@ class RandomisedLargest:
         return self.k
 
     def __call__(self, h: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Return the mask of one drawing per row.
+        """Return the mask of one drawing per row."""
+        return self.pick(h, self.draw(h.shape, generator, h.device))
+
+    def draw(
+        self, shape: torch.Size, generator: torch.Generator | None, device: torch.device
+    ) -> Draws:
+        """Draw what can be drawn before the values are there.
 
         The draws need not be made one after the other: how many fall on the others is binomial,
         cut off where those are used up, and within each of the two groups every subset of the
         drawn size is equally likely.
         """
-        rows, width = h.shape
-        coins = torch.rand((rows, self.k), generator=generator, device=h.device) < self.alpha
+        rows, width = shape
+        coins = torch.rand((rows, self.k), generator=generator, device=device) < self.alpha
         others = coins.sum(1).clamp_(max=width - self.k)  # (rows,)
-        top = h.abs().topk(self.k, dim=1).indices
-        order = torch.rand((rows, self.k), generator=generator, device=h.device).argsort(1)
-        rank = torch.arange(self.k, device=h.device)
-        mask = torch.zeros((rows, width), dtype=torch.bool, device=h.device)
-        mask.scatter_(1, top.gather(1, order), rank < (self.k - others)[:, None])
-        if h.is_cuda:  # to pick rows out would make the processor wait for the device
-            return mask | self._outside(top, others, width, generator)
-        changed = others.nonzero()[:, 0]
-        mask[changed] |= self._outside(top[changed], others[changed], width, generator)
-        return mask
+        order = torch.rand((rows, self.k), generator=generator, device=device).argsort(1)
+        changed = None
+        if device.type != "cuda":  # to pick rows out would make the processor wait for the device
+            changed = others.nonzero()[:, 0]
+            others = others[changed]
+        is_other = torch.arange(self.k, device=device) >= self.k - others[:, None]
+        keys = torch.rand((len(others), width), generator=generator, device=device)
+        return Draws(order, changed, is_other, keys)
 
-    def _outside(
-        self, top: Tensor, others: Tensor, width: int, generator: torch.Generator | None
-    ) -> Tensor:
-        """Mask `others` uniform columns of every row that are not among its top k."""
-        keys = torch.rand((len(top), width), generator=generator, device=top.device)
-        drawn = keys.scatter_(1, top, -1.0).topk(self.k, dim=1).indices
-        is_kept = torch.arange(self.k, device=top.device) < others[:, None]
-        found = torch.zeros((len(top), width), dtype=torch.bool, device=top.device)
-        return found.scatter_(1, drawn, is_kept)
+    def pick(self, h: Tensor, draws: Draws) -> Tensor:
+        """Return the mask that the draws make of the values."""
+        top = h.abs().topk(self.k, dim=1).indices
+        columns = top.gather(1, draws.order)
+        if draws.changed is None:
+            columns = self._replace(columns, top, draws)
+        elif len(draws.changed):
+            some = draws.changed
+            columns[some] = self._replace(columns[some], top[some], draws)
+        return mask_of(columns, h.shape[1])
+
+    def _replace(self, columns: Tensor, top: Tensor, draws: Draws) -> Tensor:
+        """Put uniform columns that are not among the top k in the places of the others."""
+        drawn = draws.keys.scatter(1, top, -1.0).topk(self.k, dim=1).indices
+        return torch.where(draws.is_other, drawn.flip(1), columns)
 
 
 @dataclass(frozen=True)

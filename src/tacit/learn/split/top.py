@@ -74,6 +74,7 @@ class TopTrainer:
         self._folder = folder
         self._on_gradient = on_gradient
         self._optimiser = make_optimiser(top, task.pace)
+        self._device = next((p.device for p in top.parameters()), torch.device("cpu"))
         self._is_noisy = any(one.kind.startswith("gradient-") for one in task.defences)
         self._key, self._order_key = os.urandom(KEY_BYTES), os.urandom(KEY_BYTES)
         self._tally = torch.zeros(3, dtype=torch.float64)  # loss, right, rows of this epoch
@@ -105,11 +106,11 @@ class TopTrainer:
     def _take(self, step: Step, targets: Tensor) -> None:
         """Work through a batch as its parts come in, and step once."""
         self._optimiser.zero_grad(set_to_none=True)
-        for number, rows in enumerate(step.parts):
+        wanted = [targets[rows].to(self._device) for rows in step.parts]
+        for number, (rows, y) in enumerate(zip(step.parts, wanted, strict=True)):
             name = f"{step.number}.{number}"
             cuts = self._receive(f"forward/{name}", len(rows))
             h = [seen.requires_grad_() for seen, _ in cuts]
-            y = targets[rows].to(h[0].device)
             loss, logits = self._score(h, y, step, share=len(rows) / step.rows)
             for owner, seen, (_, kept) in zip(self.task.feature_owners, h, cuts, strict=True):
                 gradient = self._send_back(owner, f"backward/{name}", seen, kept)
@@ -119,28 +120,28 @@ class TopTrainer:
         self._optimiser.step()
 
     def _receive(self, tag: str, rows: int) -> list[tuple[Tensor, Kept]]:
-        device = next((p.device for p in self.top.parameters()), torch.device("cpu"))
         found = []
         for owner in self.task.feature_owners:
             seen, kept = receive_cut(self.session, self.codecs[owner], owner, tag, rows)
-            found.append((seen.to(device), kept))
+            found.append((seen.to(self._device), kept))
         return found
 
     def _score(
         self, h: Sequence[Tensor], y: Tensor, step: Step, *, share: float
     ) -> tuple[Tensor, Tensor]:
         """Work out the loss and all gradients; return the loss of the task, and the logits."""
-        logits: Tensor = self.top(torch.cat(list(h), 1))
+        logits: Tensor = self.top(h[0] if len(h) == 1 else torch.cat(list(h), 1))
         loss = nn.functional.cross_entropy(logits, y)
         total = loss
-        for one in h:
+        for one in h if self.task.defences else ():
             total = total + defence_loss(self.task.defences, one, y, step.number)
-        (share * total).backward()  # type: ignore[no-untyped-call]
-        return loss.detach(), logits.detach()
+        total = total if share == 1 else share * total
+        total.backward()  # type: ignore[no-untyped-call]
+        return loss, logits
 
     def _count(self, loss: Tensor, logits: Tensor, y: Tensor) -> None:
-        right = (logits.argmax(1) == y).sum()
-        self._tally += torch.tensor([float(loss) * len(y), float(right), float(len(y))])
+        right = (logits.detach().argmax(1) == y).sum()
+        self._tally += torch.tensor([float(loss.detach()) * len(y), float(right), float(len(y))])
 
     def _send_back(self, owner: str, tag: str, seen: Tensor, kept: Kept) -> Tensor:
         gradient = torch.zeros_like(seen) if seen.grad is None else seen.grad

@@ -6,7 +6,6 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from tacit import ring
 from tacit.errors import DataError
 from tacit.learn.split.packing import pack_numbers, packed_bytes, unpack_numbers
 
@@ -43,12 +42,13 @@ class Exact:
 
     def write(self, values: Tensor, generator: torch.Generator | None) -> Tensor:
         """Return the bytes of the values."""
-        data = ring.to_bytes(values.to(torch.float32))
-        return ring.from_bytes(data, "u8", (data.nbytes,))
+        return values.detach().to("cpu", torch.float32).contiguous().view(torch.uint8)
 
     def read(self, data: Tensor, count: int) -> Tensor:
         """Return the values."""
-        return ring.from_bytes(ring.to_bytes(data), "f32", (count,))
+        if data.storage_offset() % 4:
+            data = data.clone()  # torch views bytes as floats only where floats may lie
+        return data.view(torch.float32)
 
     def rounded(self, values: Tensor, generator: torch.Generator | None) -> Tensor:
         """Return the values themselves."""

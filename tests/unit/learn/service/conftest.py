@@ -17,7 +17,7 @@ from tacit.party import run_threads
 from tacit.transport import Limits, Meter, Patience, memory_pair
 
 CLIENTS = tuple(f"client-{number}" for number in range(8))
-PATIENCE = Patience(connect_s=10, silence_s=10, heartbeat_s=1, stall_s=60)
+PATIENCE = Patience(connect_s=60, silence_s=60, heartbeat_s=1, stall_s=200)
 
 
 @dataclass
@@ -95,7 +95,7 @@ def serving():
                 return deal_predictions(session, task)
             server = PredictionServer(session, task, halves[session.me], **how)
             service.servers[session.me] = server
-            ready.wait(10)
+            ready.wait(200)
             return server.run(stop)
 
         def run():
@@ -106,13 +106,13 @@ def serving():
 
         thread = threading.Thread(target=run)
         thread.start()
-        ready.wait(10)
+        ready.wait(200)
         service.ends = ends
         try:
             yield service
         finally:
             stop.set()
-            thread.join(30)
+            thread.join(200)
             assert not thread.is_alive()
         if "error" in ends:
             raise ends["error"]

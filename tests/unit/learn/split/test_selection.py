@@ -6,7 +6,14 @@ from itertools import permutations
 import pytest
 import torch
 
-from tacit.learn.split.selection import Above, First, Largest, RandomisedLargest, columns_of
+from tacit.learn.split.selection import (
+    Above,
+    Draws,
+    First,
+    Largest,
+    RandomisedLargest,
+    columns_of,
+)
 
 H = torch.tensor([0.1, -5.0, 3.0, 0.2, 4.0])
 
@@ -41,6 +48,30 @@ def test_subsets_appear_as_often_as_drawing_one_by_one_makes_them(k, alpha):
     # At most ten subsets: 40 is passed with a probability below 1e-5, and the seed is fixed.
     assert chi2 < 40
     assert set(seen) <= {s for s, p in wanted.items() if p > 0}
+
+
+@pytest.mark.parametrize(("k", "alpha"), [(1, 0.1), (3, 0.5), (5, 1.0), (3, 0.0)])
+def test_what_is_drawn_ahead_is_what_is_drawn_at_once(k, alpha):
+    h = torch.randn(60, 5, generator=torch.Generator().manual_seed(3))
+    early, late = (torch.Generator().manual_seed(4) for _ in range(2))
+    choose = RandomisedLargest(k, alpha)
+    draws = choose.draw(h.shape, early, h.device)
+    assert torch.equal(choose.pick(h, draws), choose(h, late))
+    assert torch.equal(early.get_state(), late.get_state())
+
+
+def test_draws_for_all_rows_change_those_that_keep_others_and_no_more():
+    """On a device all rows are drawn for; given the same keys the choice is the same."""
+    h = torch.randn(60, 8, generator=torch.Generator().manual_seed(5))
+    choose = RandomisedLargest(3, 0.3)
+    draws = choose.draw(h.shape, torch.Generator().manual_seed(6), h.device)
+    is_other = torch.zeros(60, 3, dtype=torch.bool)
+    is_other[draws.changed] = draws.is_other
+    keys = torch.rand(60, 8, generator=torch.Generator().manual_seed(7))
+    keys[draws.changed] = draws.keys
+    everywhere = Draws(draws.order, None, is_other, keys)
+    assert 0 < len(draws.changed) < 60
+    assert torch.equal(choose.pick(h, everywhere), choose.pick(h, draws))
 
 
 def test_without_randomness_it_is_top_k():

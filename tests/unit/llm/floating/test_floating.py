@@ -103,8 +103,12 @@ def hot_rows(received, count):
 
 
 def test_averaging_repeated_prompts_gives_the_owner_the_text():
-    """The attack of PermLLM's section 6.4.2: noise of n looks shrinks by √n."""
-    model, ids, looks = tiny("llama", layers=1), [3, 17, 17, 30, 8, 25, 1, 39], 64
+    """The attack of PermLLM's section 6.4.2: noise of n looks shrinks by √n.
+
+    Seven deviations of the error of 1,280 numbers, and of a number among 40: all below 1e-9.
+    """
+    model, looks = tiny("llama", layers=1), 128
+    ids = [3, 17, 17, 30, 8, 25, 1, 39] * 4
 
     def talk(client):
         for _ in range(looks):
@@ -124,7 +128,7 @@ def test_averaging_repeated_prompts_gives_the_owner_the_text():
 
 
 def test_averaging_repeated_prompts_gives_the_user_values_in_their_own_order():
-    model, ids, looks = tiny("llama", layers=1, seed=2), [3, 17, 30], 64
+    model, ids, looks = tiny("llama", layers=1, seed=2), [3, 17, 30] * 3, 64
     seen, original = [], AskingHands.product
 
     def listening(hands, label, equation, x, y):
@@ -144,7 +148,7 @@ def test_averaging_repeated_prompts_gives_the_user_values_in_their_own_order():
     with mock.patch.object(AskingHands, "product", listening):
         as_user(model, talk, ratio=4.0, vault=vault)
     rows = Rows()
-    order = Pass(conversation=0, past=0, rows=3, prompt=0, is_scored=True)
+    order = Pass(conversation=0, past=0, rows=len(ids), prompt=0, is_scored=True)
     x = vault.weights["embed.weight"][torch.tensor(ids)]
     run_pass(Measuring(vault.weights), model.architecture, order, Wire(x, 0.0), rows)
     values = rows.values[0].share
