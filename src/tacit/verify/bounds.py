@@ -60,7 +60,7 @@ def make_work(r: Any, n_scores: int) -> Any:
         np.zeros(n_open, np.int32),
         np.zeros(r.rank_low.size, np.int64),
         cut,
-        np.zeros(cut.row_start[-1], np.int64),
+        np.empty(cut.row_start[-1], np.int64),
         np.zeros(cut.first.size, np.int64),
         np.ones(n_open, np.bool_),
         np.ones(1, np.bool_),

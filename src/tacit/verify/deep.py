@@ -1,26 +1,32 @@
-"""Compiled: branch and bound with the bound of `dual`, for what the quick search leaves open.
+"""Compiled: branch and bound with the bound of `accord`, for what the quick search leaves open.
 
-A node costs several times as much as in the quick search, and there are far fewer of them. The
-feature to split is the one whose earlier splits raised the bound most on both sides.
+Nodes are cheap: one or two rounds of messages, which go on from those of the node above. The
+feature to split is the one whose earlier splits raised the bound most on both sides; its ranks are
+halved.
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tacit.verify.accord import make_accord, recall, remember, squeeze
 from tacit.verify.branch import BLURRED, FOUND, PAUSED, PROVED
-from tacit.verify.dual import GONE, make_dual, squeeze
+from tacit.verify.dual import GONE, make_dual
 from tacit.verify.jit import compiled
 from tacit.verify.kernel import CHANGED, TIED, add_leaves, judge
 from tacit.verify.polish import polish, take_point
 from tacit.verify.segments import make_segments
 
-POLISH_EVERY = 4
-"""Nodes between two attempts to improve a point feature by feature."""
+POLISH_EVERY, POLISH_WIDE = 4, 12
+"""Nodes between two attempts to improve a point feature by feature; where that costs more."""
 SLIGHT = 0.001
 """The part of the gap that a split gains at least, for the choice of splits."""
 EXPECTED = 0.02
 """The part of the gap that a split is expected to gain, per tree, before one was tried."""
+TRAIL = 3
+"""Words of a trail before the messages: feature, side, bound before the split."""
+MANY_RANKS = 12
+"""Ranks per feature, on average, from which on the deep search comes first."""
 
 
 class Deep(NamedTuple):
@@ -33,21 +39,28 @@ class Deep(NamedTuple):
 
 @compiled
 def make_deep(r: Any) -> Any:
-    """Start with no experience."""
-    return start_deep(r, make_segments(r))
+    """Start with no experience, and with messages that can be carried to another box."""
+    n_features, cut = r.feature_id.size, make_segments(r)
+    return Deep(make_dual(r, cut), np.zeros((n_features, 4)), np.zeros(n_features, np.int64))
 
 
 @compiled
 def start_deep(r: Any, cut: Any) -> Any:
-    """Start with no experience, where the segments are known."""
+    """Start with no experience, where the segments are known, for `search_deep`."""
     n_features = r.feature_id.size
-    return Deep(make_dual(r, cut), np.zeros((n_features, 4)), np.zeros(n_features, np.int64))
+    return Deep(make_accord(r, cut), np.zeros((n_features, 4)), np.zeros(0, np.int64))
 
 
 @compiled
 def first_trail() -> Any:
     """Make the trail of a stack that holds the whole box: it comes from no split."""
-    return np.full((16, 3), -1, np.int64)  # feature, side, bound before the split
+    return np.full((16, TRAIL), -1, np.int64)
+
+
+@compiled
+def is_wide(r: Any) -> Any:
+    """Say whether features have so many ranks that the quick search is not the quicker one."""
+    return r.rank_low.size > MANY_RANKS * r.feature_id.size
 
 
 @compiled
@@ -73,19 +86,40 @@ def count_live(r: Any, deep: Any, low: Any, high: Any) -> None:
 
 
 @compiled
+def _is_live(r: Any, a: Any, f: int, low: int, high: int) -> bool:
+    """Say whether some leaf that is open needs a part of a feature's ranks."""
+    for i in range(r.slots_of_start[f], r.slots_of_start[f + 1]):
+        s = r.slots_of[i]
+        t = r.slot_tree[s]
+        for at in range(r.leaf_start[t], r.leaf_start[t] + a.count[t]):
+            leaf = a.alive[at]
+            pair = a.cut.pair_start[s] + leaf - r.leaf_start[t]
+            first, last = a.cut.first[a.cut.pair_first[pair]], a.cut.last[a.cut.pair_last[pair]]
+            if a.cost[leaf] != GONE and (first > low or last < high):
+                return True
+    return False
+
+
+@compiled
+def _promise(r: Any, deep: Any, f: int, gap: float) -> Any:
+    """Say what a split of a feature promises, on both sides together."""
+    trees = r.slots_of_start[f + 1] - r.slots_of_start[f]
+    below, above = EXPECTED * gap * trees, EXPECTED * gap * trees
+    if deep.gains[f, 1] > 0:
+        below = deep.gains[f, 0] / deep.gains[f, 1]
+    if deep.gains[f, 3] > 0:
+        above = deep.gains[f, 2] / deep.gains[f, 3]
+    return max(below, SLIGHT * gap) * max(above, SLIGHT * gap)
+
+
+@compiled
 def choose(r: Any, deep: Any, low: Any, high: Any, gap: float) -> Any:
     """Pick the feature that promises most on both sides, and the rank after which to split."""
     best, chosen = -1.0, -1
     for f in range(low.size):
         if low[f] == high[f] or deep.live[f] == 0:
             continue
-        trees = r.slots_of_start[f + 1] - r.slots_of_start[f]
-        below, above = EXPECTED * gap * trees, EXPECTED * gap * trees
-        if deep.gains[f, 1] > 0:
-            below = deep.gains[f, 0] / deep.gains[f, 1]
-        if deep.gains[f, 3] > 0:
-            above = deep.gains[f, 2] / deep.gains[f, 3]
-        score = max(below, SLIGHT * gap) * max(above, SLIGHT * gap)
+        score = _promise(r, deep, f, gap)
         if score > best:
             best, chosen = score, f
     if chosen < 0:
@@ -97,16 +131,49 @@ def choose(r: Any, deep: Any, low: Any, high: Any, gap: float) -> Any:
 
 
 @compiled
-def _push(stack: Any, trail: Any, top: int, low: Any, high: Any) -> Any:
-    """Write a box on top of the stack, which may have to grow."""
+def choose_half(r: Any, deep: Any, low: Any, high: Any, gap: float) -> Any:
+    """Pick the feature that promises most on both sides, and the middle of its ranks."""
+    best, chosen = -1.0, -1
+    for f in range(low.size):
+        if low[f] == high[f]:
+            continue
+        score = _promise(r, deep, f, gap)
+        if score > best and _is_live(r, deep.dual, f, low[f], high[f]):
+            best, chosen = score, f
+    if chosen < 0:
+        return -1, -1
+    return chosen, (low[chosen] + high[chosen] - 1) // 2
+
+
+@compiled
+def _widen(stack: Any, trail: Any, a: Any) -> Any:
+    """Make room in every row for how many leaves are alive, and for messages to go on from.
+
+    Of a stack that has no such room only the first row is in use.
+    """
+    n_rows, n_ends = stack.shape
+    wider = np.empty((n_rows, n_ends + a.count.size), np.int32)
+    longer = np.empty((n_rows, TRAIL + a.toll.size + a.fare.shape[1]), np.int64)
+    wider[0, :n_ends], wider[0, n_ends:] = stack[0], a.count
+    longer[0, :TRAIL] = trail[0]
+    remember(a, longer[0, TRAIL:])
+    return wider, longer
+
+
+@compiled
+def _push(stack: Any, trail: Any, top: int, low: Any, high: Any, a: Any) -> Any:
+    """Write a box on top of the stack, which may have to grow, and messages to go on from."""
     if top == stack.shape[0]:
         wider = np.empty((2 * top, stack.shape[1]), np.int32)
         wider[:top] = stack
-        longer = np.empty((2 * top, 3), np.int64)
+        longer = np.empty((2 * top, trail.shape[1]), np.int64)
         longer[:top] = trail
         stack, trail = wider, longer
     for f in range(low.size):
         stack[top, f], stack[top, low.size + f] = low[f], high[f]
+    for t in range(a.count.size):
+        stack[top, 2 * low.size + t] = a.count[t]
+    remember(a, trail[top, TRAIL:])
     return stack, trail
 
 
@@ -127,7 +194,10 @@ def search_deep(
     n_features, visited = r.feature_id.size, 0
     low, high = np.empty(n_features, np.int32), np.empty(n_features, np.int32)
     first, last = low.copy(), high.copy()
-    pick = deep.dual.pick
+    a, pick = deep.dual, deep.dual.pick
+    every = POLISH_WIDE if is_wide(r) else POLISH_EVERY
+    if stack.shape[1] == 2 * n_features:
+        stack, trail = _widen(stack, trail, a)
     while top > 0:
         if visited == nodes:
             return PAUSED, stack, trail, top, visited
@@ -135,7 +205,10 @@ def search_deep(
         top -= 1
         for f in range(n_features):
             low[f], high[f] = stack[top, f], stack[top, n_features + f]
-        bound = min(squeeze(r, task, deep.dual, low, high), task.barrier)
+        for t in range(a.count.size):
+            a.count[t] = stack[top, 2 * n_features + t]
+        recall(r, a, trail[top, TRAIL:])
+        bound = min(squeeze(r, task, a, low, high), task.barrier)
         if trail[top, 0] >= 0:
             f, side = trail[top, 0], 2 * trail[top, 1]
             deep.gains[f, side] += bound - trail[top, 2]
@@ -146,7 +219,7 @@ def search_deep(
             pick[f] = min(max(pick[f], low[f]), high[f])
             first[f], last[f] = low[f], high[f]
         total = take_point(r, task, w, pick, first, last)
-        if total >= task.barrier and visited % POLISH_EVERY == 0:
+        if total >= task.barrier and visited % every == POLISH_EVERY % every:
             for f in range(n_features):
                 first[f] = pick[f]
             total = polish(r, task, w, first, last)
@@ -154,18 +227,17 @@ def search_deep(
             add_leaves(trees, rule, w.reached, w.scores)
             verdict = judge(rule, w.scores, task.label, task.low, task.high)
             if verdict == CHANGED:
-                stack, trail = _push(stack, trail, 0, first, last)
+                stack, trail = _push(stack, trail, 0, first, last, a)
                 return FOUND, stack, trail, 1, visited
             if verdict == TIED:
                 w.is_blurred[0] = True
-        count_live(r, deep, low, high)
-        f, place = choose(r, deep, low, high, float(task.barrier - bound))
+        f, place = choose_half(r, deep, low, high, float(task.barrier - bound))
         if f < 0:
             continue
         # The side of the best rank goes on top.
         is_below = pick[f] <= place
         for side in (int(is_below), int(not is_below)):
-            stack, trail = _push(stack, trail, top, low, high)
+            stack, trail = _push(stack, trail, top, low, high, a)
             if side == 1:
                 stack[top, f] = place + 1
             else:

@@ -22,15 +22,17 @@ MOST_FEATURES, MOST_PAIRS = 16, 1000
 def slide(index: Any, sides: Any, side: int, g: Any, cell_low: Any, cell_high: Any) -> bool:
     """Attack a side from where `rush` got stuck; if it falls, narrow the cells to a point."""
     trees, start = index.trees, index.asker_start
-    features, pairs, widest = 0, 0, 0
+    free = g.free[: g.free[g.at.size]]
+    if free.size > MOST_FEATURES:
+        return False
+    pairs, widest = 0, 0
+    for f in free:
+        pairs += start[f + 1] - start[f]
+        widest = max(widest, cell_high[f] - cell_low[f])
+    if pairs > MOST_PAIRS:
+        return False
     for f in index.asked:
         g.point[f] = min(max(g.at[f], g.low[f]), g.high[f])
-        if cell_low[f] < cell_high[f]:
-            features += 1
-            pairs += start[f + 1] - start[f]
-            widest = max(widest, cell_high[f] - cell_low[f])
-    if features > MOST_FEATURES or pairs > MOST_PAIRS:
-        return False
     plus, minus = sides.plus[side], sides.minus[side]
     steps, stack = np.zeros(widest + 2, np.int64), np.empty((trees.depth + 1, 3), np.int32)
     judge_cells(trees, index.rule, sides, g.point, g.taken, g.scores)
@@ -39,9 +41,7 @@ def slide(index: Any, sides: Any, side: int, g: Any, cell_low: Any, cell_high: A
         total += weigh(trees.units[leaf], plus, minus)
     for _ in range(MOST_ROUNDS):
         before = total
-        for f in index.asked:
-            if cell_low[f] == cell_high[f]:
-                continue
+        for f in free:
             askers = index.askers[start[f] : start[f + 1]]
             g.point[f], gain = best_cell(
                 trees, askers, plus, minus, g.point, f, cell_low[f], cell_high[f], steps, stack
@@ -51,7 +51,7 @@ def slide(index: Any, sides: Any, side: int, g: Any, cell_low: Any, cell_high: A
                 continue
             verdict = judge_cells(trees, index.rule, sides, g.point, g.taken, g.scores)
             if verdict == CHANGED:
-                for h in index.asked:
+                for h in free:
                     cell_low[h], cell_high[h] = g.point[h], g.point[h]
                 return True
         # What is missing is more than the last round has brought: the next brings less.

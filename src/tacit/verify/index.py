@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import DataError
+from tacit.verify.paths import Paths, lay_paths
 
 BINARY, ARGMAX, REGRESS = 0, 1, 2
 DIGITS = {"float32": 24, "float64": 53}
@@ -70,10 +71,6 @@ class Trees(NamedTuple):
     units: npt.NDArray[np.int64]
     packed: npt.NDArray[np.int32]
     """(nodes, 4): feature, the threshold's rank among its feature's cuts, left, right."""
-    up: npt.NDArray[np.int32]
-    """(nodes, 4): parent (-1 for a root), its feature, the first and last cell it sends here."""
-    owner: npt.NDArray[np.int32]
-    """(trees): the only score that a tree adds to, or -1 if it adds to several."""
     depth: int
     """How many questions the longest path asks."""
 
@@ -93,6 +90,7 @@ class Index(NamedTuple):
     """Everything that is computed once per ensemble."""
 
     trees: Trees
+    paths: Paths
     rule: Rule
     cuts: npt.NDArray[np.float64]
     cut_start: npt.NDArray[np.int32]
@@ -126,8 +124,6 @@ def make_index(forest: Forest) -> Index:
         np.ascontiguousarray(np.where(leaves, forest.value, 0.0)),
         np.ascontiguousarray(units),
         np.stack([forest.feature, rank, forest.left, forest.right], axis=1).astype(np.int32),
-        _look_up(forest, rank),
-        _find_owners(forest, units),
         _longest_path(forest),
     )
     base_units = np.rint(forest.base * scale).astype(np.int64)
@@ -135,6 +131,7 @@ def make_index(forest: Forest) -> Index:
     askers, asker_start = _list_askers(forest)
     return Index(
         trees,
+        lay_paths(trees, _find_owners(forest, units)),
         make_rule(forest),
         cuts,
         cut_start,
@@ -186,20 +183,12 @@ def _list_askers(forest: Forest) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.
     return np.ascontiguousarray(pairs[:, 1], dtype=np.int32), start
 
 
-def _look_up(forest: Forest, rank: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    up = np.zeros((forest.feature.shape[0], 4), dtype=np.int32)
-    up[:, 0] = -1
-    inner = np.flatnonzero(forest.feature >= 0)
-    feature, cell = forest.feature[inner], rank[inner]
-    last = np.full_like(cell, np.iinfo(np.int32).max)
-    up[forest.left[inner]] = np.stack([inner, feature, np.zeros_like(cell), cell], axis=1)
-    up[forest.right[inner]] = np.stack([inner, feature, cell + 1, last], axis=1)
-    return up
-
-
 def _find_owners(forest: Forest, units: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
     is_used = np.zeros((forest.roots.size, units.shape[1]), dtype=bool)
-    np.logical_or.at(is_used, _tree_of_node(forest), units != 0)
+    leaves = (forest.feature < 0)[:, None]
+    # A value may be less than a unit: only what the library adds can be left out.
+    pays = (units != 0) | (leaves & (forest.value != 0.0))
+    np.logical_or.at(is_used, _tree_of_node(forest), pays)
     owner = np.where(is_used.sum(axis=1) <= 1, is_used.argmax(axis=1), -1)
     return np.ascontiguousarray(owner, dtype=np.int32)
 

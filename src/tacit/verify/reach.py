@@ -44,7 +44,13 @@ class Reach(NamedTuple):
 @compiled
 def reach(trees: Any, cell_low: Any, cell_high: Any) -> Any:
     """Reduce the ensemble to what a box of cells leaves open."""
-    found = collect(trees, cell_low, cell_high)
+    return reach_open(trees, np.full(trees.roots.size, -1, np.int32), cell_low, cell_high)
+
+
+@compiled
+def reach_open(trees: Any, known: Any, cell_low: Any, cell_high: Any) -> Any:
+    """Reduce the ensemble as `reach` does, where the leaves of some trees are known already."""
+    found = collect(trees, known, cell_low, cell_high)
     local, feature_id = _number_features(found, cell_low.size)
     place, wide_start, rank_start, rank_low, rank_high = _number_ranks(
         found, local, feature_id, cell_low, cell_high

@@ -6,12 +6,11 @@ import numpy as np
 
 from tacit.verify.branch import FOUND, PAUSED
 from tacit.verify.clock import PROCESSOR, WALL, make_hand, read_clock
-from tacit.verify.glance import look, make_glance
+from tacit.verify.glance import ONE, look, make_glance, tally
 from tacit.verify.index import BINARY
 from tacit.verify.jit import compiled, inlined
-from tacit.verify.kernel import add_leaves
 from tacit.verify.solve import Sides, solve_open
-from tacit.verify.witness import move
+from tacit.verify.witness import move_one
 
 UNTOLD = -1
 """The class at a center that only the library's own softmax can tell."""
@@ -69,19 +68,19 @@ def answer(index: Any, cases: Any, boxes: Any, effort: Any, out: Any, seconds: f
     Returns:
         how many were begun, how many of them are not decided, and how many were FOUND.
     """
-    trees, rule, n_features = index.trees, index.rule, boxes.center.shape[1]
-    g = make_glance(trees, n_features, index.base_units.size, cases.plus.shape[1])
+    rule, n_features = index.rule, boxes.center.shape[1]
+    g = make_glance(index, cases.plus.shape[1])
     cell_low, cell_high = np.zeros(n_features, np.int32), np.zeros(n_features, np.int32)
     hand = make_hand()
     end = read_clock(WALL, hand) + seconds
     then = read_clock(PROCESSOR, hand)
     left, found = 0, 0
     for i in range(boxes.center.shape[0]):
-        is_told = _locate(index, boxes, i, g.at, cell_low, cell_high)
-        count = look(trees, g, cell_low, cell_high)
+        is_told = _locate(index, boxes, i, g, cell_low, cell_high)
+        count = look(index.paths, g, cell_low, cell_high)
+        tally(index, g, g.reached)
         case = boxes.case[i]
         if case == UNTOLD and is_told:
-            add_leaves(trees, rule, g.reached, g.scores)
             case = _classify(rule, g.scores)
         out.case[i], out.nodes[i], out.outcome[i] = case, 0, ASKED
         if case != UNTOLD:
@@ -90,7 +89,7 @@ def answer(index: Any, cases: Any, boxes: Any, effort: Any, out: Any, seconds: f
                 index, sides, g, count, cell_low, cell_high, effort
             )
             if out.outcome[i] == FOUND:
-                _place(index, boxes, i, cell_low, cell_high, out.x)
+                _place(index, boxes, i, g, cell_low, cell_high, out.x)
         left += out.outcome[i] >= PAUSED
         found += out.outcome[i] == FOUND
         now = read_clock(PROCESSOR, hand)
@@ -101,7 +100,7 @@ def answer(index: Any, cases: Any, boxes: Any, effort: Any, out: Any, seconds: f
     return boxes.center.shape[0], left, found
 
 
-@compiled
+@inlined
 def _pick(cases: Any, case: int) -> Any:
     return Sides(
         cases.plus[case],
@@ -113,7 +112,7 @@ def _pick(cases: Any, case: int) -> Any:
     )
 
 
-@compiled
+@inlined
 def _classify(rule: Any, scores: Any) -> int:
     """Name the class that scores lead to, or UNTOLD if two are too close for that."""
     if rule.kind == BINARY:
@@ -137,57 +136,51 @@ def _key(value: float, is_single: bool) -> float:
     return min(max(np.float64(np.float32(value)), -largest), largest)
 
 
-@compiled
-def _locate(index: Any, boxes: Any, i: int, at: Any, cell_low: Any, cell_high: Any) -> bool:
+@inlined
+def _locate(index: Any, boxes: Any, i: int, g: Any, cell_low: Any, cell_high: Any) -> bool:
     """Find the cells of a box and of its center; say whether the center is a number throughout."""
-    cuts, start, is_single = index.cuts, index.cut_start, boxes.is_single
-    is_number = True
+    cuts, start, is_single, at = index.cuts, index.cut_start, boxes.is_single, g.at
+    is_number, count = True, 0
     for f in index.asked:
-        first, last, center = start[f], start[f + 1], boxes.center[i, f]
+        first, size = np.uint64(start[f]), np.uint64(start[f + 1] - start[f])
+        center = boxes.center[i, f]
         is_number &= center == center
         low, high = _key(boxes.low[i, f], is_single), _key(boxes.high[i, f], is_single)
         center = _key(center, is_single)
-        cell = _count_below(cuts, first, last, low)
-        cell_low[f] = cell
-        at[f] = cell if low <= center else _count_below(cuts, first, last, center)
-        while first + cell < last and cuts[first + cell] < high:
-            cell += 1
-        cell_high[f] = cell
-        while first + at[f] < last and cuts[first + at[f]] < center:
-            at[f] += 1
+        # Three searches at a time, without a branch that depends on the row.
+        below, inside, above = first, first, first
+        while size > 1:
+            half = size >> ONE
+            below += half * np.uint64(cuts[below + half - ONE] < low)
+            inside += half * np.uint64(cuts[inside + half - ONE] < center)
+            above += half * np.uint64(cuts[above + half - ONE] < high)
+            size -= half
+        below += np.uint64(cuts[below] < low)
+        inside += np.uint64(cuts[inside] < center)
+        above += np.uint64(cuts[above] < high)
+        cell_low[f], at[f], cell_high[f] = below - first, inside - first, above - first
+        g.free[count] = f
+        count += (below < above) | (inside != below)
+    g.free[at.size] = count
     return is_number
 
 
 @inlined
-def _count_below(cuts: Any, first: int, last: int, key: float) -> int:
-    """Count the cuts of a feature that lie below a key."""
-    low, high = first, last
-    while low < high:
-        middle = (low + high) >> 1
-        if cuts[middle] < key:
-            low = middle + 1
-        else:
-            high = middle
-    return low - first
-
-
-@compiled
-def _place(index: Any, boxes: Any, i: int, cell_low: Any, cell_high: Any, x: Any) -> None:
+def _place(index: Any, boxes: Any, i: int, g: Any, cell_low: Any, cell_high: Any, x: Any) -> None:
     """Write the counterexample: the center, moved as little as possible into its cells."""
-    n_features = cell_low.size
-    keys = np.empty(n_features, np.float64)
-    for f in range(n_features):
-        x[i, f] = boxes.center[i, f]
-        keys[f] = _key(x[i, f], boxes.is_single)
-    move(
-        index.cuts,
-        index.cut_start,
-        keys,
-        cell_low,
-        cell_high,
-        boxes.is_single,
-        boxes.is_whole,
-        x[i],
-    )
-    for f in range(n_features):
-        x[i, f] = min(max(x[i, f], boxes.low[i, f]), boxes.high[i, f])
+    for f in range(cell_low.size):
+        x[i, f] = min(max(boxes.center[i, f], boxes.low[i, f]), boxes.high[i, f])
+    for k in range(g.free[cell_low.size]):
+        f = g.free[k]
+        key = _key(boxes.center[i, f], boxes.is_single)
+        cuts = index.cuts[index.cut_start[f] : index.cut_start[f + 1]]
+        to = move_one(
+            cuts,
+            boxes.center[i, f],
+            key,
+            cell_low[f],
+            cell_high[f],
+            boxes.is_single,
+            boxes.is_whole[f],
+        )
+        x[i, f] = min(max(to, boxes.low[i, f]), boxes.high[i, f])

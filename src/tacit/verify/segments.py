@@ -32,46 +32,71 @@ def make_segments(r: Any) -> Any:
         f, t = r.slot_feature[s], r.slot_tree[s]
         row_start[s + 1] = row_start[s] + r.rank_start[f + 1] - r.rank_start[f]
         pair_start[s + 1] = pair_start[s] + r.leaf_start[t + 1] - r.leaf_start[t]
-    start, first, last, place = _cut(r, row_start)
-    pair_first, pair_last = _pair_up(r, row_start, start, pair_start, place)
+    start, first, last = _cut(r, row_start)
+    pair_first, pair_last = _pair_up(r, start, first, last, pair_start)
     return Segments(row_start, start, first, last, pair_start, pair_first, pair_last)
 
 
 @compiled
-def _cut(r: Any, start: Any) -> Any:
+def _cut(r: Any, row_start: Any) -> Any:
+    """Sort the first ranks of each slot's segments into place, and number the segments."""
     n_slots = r.slot_feature.size
-    place = np.zeros(start[-1], np.int32)  # 1 where a segment begins, then the segment of a rank
-    for c in range(r.con_slot.size):
-        at = start[r.con_slot[c]]
-        place[at + r.con_low[c]] = 1
-        if at + r.con_high[c] + 1 < start[r.con_slot[c] + 1]:
-            place[at + r.con_high[c] + 1] = 1
-    seg_start = np.zeros(n_slots + 1, np.int32)
-    seg_first, seg_last = np.empty(start[-1], np.int32), np.empty(start[-1], np.int32)
-    size = 0
+    room = np.zeros(n_slots + 1, np.int64)
+    for s in r.con_slot:
+        room[s + 1] += 2
     for s in range(n_slots):
-        for at in range(start[s], start[s + 1]):
-            if at == start[s] or place[at] == 1:
-                seg_first[size] = at - start[s]
-                size += 1
-            seg_last[size - 1] = at - start[s]
-            place[at] = size - 1
-        seg_start[s + 1] = size
-    return seg_start, seg_first[:size].copy(), seg_last[:size].copy(), place
+        room[s + 1] += room[s] + 1
+    begins, count = np.empty(room[-1], np.int32), np.ones(n_slots, np.int32)
+    for s in range(n_slots):
+        begins[room[s]] = 0
+    for c in range(r.con_slot.size):
+        s = r.con_slot[c]
+        _insert(begins, room[s], count, s, r.con_low[c])
+        if r.con_high[c] + 1 < row_start[s + 1] - row_start[s]:
+            _insert(begins, room[s], count, s, r.con_high[c] + 1)
+    start = np.zeros(n_slots + 1, np.int32)
+    for s in range(n_slots):
+        start[s + 1] = start[s] + count[s]
+    first, last = np.empty(start[-1], np.int32), np.empty(start[-1], np.int32)
+    for s in range(n_slots):
+        for i in range(count[s]):
+            first[start[s] + i] = begins[room[s] + i]
+            if i > 0:
+                last[start[s] + i - 1] = begins[room[s] + i] - 1
+        last[start[s + 1] - 1] = row_start[s + 1] - row_start[s] - 1
+    return start, first, last
 
 
 @compiled
-def _pair_up(r: Any, start: Any, seg_start: Any, pair_start: Any, place: Any) -> Any:
+def _insert(begins: Any, at: int, count: Any, s: int, rank: int) -> None:
+    """Put a rank into the sorted list of a slot, unless it is there."""
+    i = at + count[s]
+    while begins[i - 1] > rank:
+        i -= 1
+    if begins[i - 1] == rank:
+        return
+    for j in range(at + count[s], i, -1):
+        begins[j] = begins[j - 1]
+    begins[i] = rank
+    count[s] += 1
+
+
+@compiled
+def _pair_up(r: Any, start: Any, seg_first: Any, seg_last: Any, pair_start: Any) -> Any:
     """Find the segments of each slot that reach each leaf of its tree."""
     first, last = np.empty(pair_start[-1], np.int32), np.empty(pair_start[-1], np.int32)
     for s in range(r.slot_feature.size):
         for at in range(pair_start[s], pair_start[s + 1]):
-            first[at], last[at] = seg_start[s], seg_start[s + 1] - 1
+            first[at], last[at] = start[s], start[s + 1] - 1
     for t in range(r.tree_id.size):
         for leaf in range(r.leaf_start[t], r.leaf_start[t + 1]):
             for c in range(r.con_start[leaf], r.con_start[leaf + 1]):
                 s = r.con_slot[c]
-                at = pair_start[s] + leaf - r.leaf_start[t]
-                first[at] = place[start[s] + r.con_low[c]]
-                last[at] = place[start[s] + r.con_high[c]]
+                at, k = pair_start[s] + leaf - r.leaf_start[t], start[s]
+                while seg_first[k] < r.con_low[c]:
+                    k += 1
+                first[at] = k
+                while seg_last[k] < r.con_high[c]:
+                    k += 1
+                last[at] = k
     return first, last

@@ -12,11 +12,13 @@ import numpy as np
 from tacit.verify.bounds import Task, make_work
 from tacit.verify.branch import FOUND, PAUSED, PROVED, search
 from tacit.verify.clock import WALL, make_hand, read_clock
-from tacit.verify.deep import first_trail, search_deep, start_deep
-from tacit.verify.descent import slide
-from tacit.verify.glance import bound_sides, look, make_glance, rush, weigh
-from tacit.verify.jit import compiled
-from tacit.verify.reach import reach
+from tacit.verify.crowd import crowd_sides
+from tacit.verify.deep import first_trail, is_wide, search_deep, start_deep
+from tacit.verify.glance import SOME_FELL, look, make_glance, tally, weigh
+from tacit.verify.index import Rule, Trees
+from tacit.verify.jit import compiled, inlined
+from tacit.verify.pull import pull_sides
+from tacit.verify.reach import reach_open
 
 CHUNK_NODES = 50
 """Nodes of the deep search between two looks at the clock."""
@@ -49,6 +51,16 @@ class Load(NamedTuple):
 
     leaf: Any  # (leaves, scores)
     constant: Any  # (scores)
+
+
+class Ground(NamedTuple):
+    """What a search stands on."""
+
+    trees: Any
+    rule: Any
+    r: Any
+    load: Any
+    work: Any
 
 
 @compiled
@@ -139,34 +151,148 @@ def solve(index: Any, sides: Any, cell_low: Any, cell_high: Any, effort: Any) ->
     Returns:
         the worst outcome over the sides and how many nodes were visited.
     """
-    g = make_glance(index.trees, cell_low.size, index.base_units.size, sides.plus.size)
+    g = make_glance(index, sides.plus.size)
+    count = 0
     for f in range(cell_low.size):
-        g.at[f] = cell_low[f]
-    count = look(index.trees, g, cell_low, cell_high)
+        g.at[f], g.free[count] = cell_low[f], f
+        count += cell_low[f] < cell_high[f]
+    g.free[cell_low.size] = count
+    count = look(index.paths, g, cell_low, cell_high)
+    tally(index, g, g.reached)
     return solve_open(index, sides, g, count, cell_low, cell_high, effort)
 
 
-@compiled
+@inlined
 def solve_open(
     index: Any, sides: Any, g: Any, count: int, cell_low: Any, cell_high: Any, effort: Any
 ) -> Any:
     """Decide one box, as `solve` does, from where `look` has left it."""
-    trees, rule, base_units = index.trees, index.rule, index.base_units
-    n_open = bound_sides(trees, base_units, sides, g, count, cell_low, cell_high)
+    if index.paths.ends.size == 0:
+        n_open = crowd_sides(index, sides, g, count, cell_low, cell_high)
+    else:
+        n_open = pull_sides(index, sides, g, cell_low, cell_high)
     if n_open == 0:
         return PROVED, 0
-    open_sides = np.argsort(g.bound - sides.barrier)[:n_open]
-    for side in open_sides:
-        if rush(trees, rule, sides, side, g, count, cell_low, cell_high):
-            return FOUND, 0
-        if slide(index, sides, side, g, cell_low, cell_high):
-            return FOUND, 0
-    r = reach(trees, cell_low, cell_high)
-    load = make_load(trees, base_units, r)
-    work = make_work(r, base_units.size)
+    if n_open == SOME_FELL:
+        return FOUND, 0
+    if index.paths.group_start.size == 2:
+        ground = _make_ground(index, g, cell_low, cell_high)
+        return _search_sides(ground, sides, g.order[:n_open], cell_low, cell_high, effort)
+    return _search_pairs(index, sides, g, g.order[:n_open], cell_low, cell_high, effort)
+
+
+@inlined
+def _make_ground(index: Any, g: Any, cell_low: Any, cell_high: Any) -> Any:
+    """Make the problem that a box leaves, from what `look` has found."""
+    known = np.full(g.reached.size, -1, np.int32)
+    for tree in range(known.size):
+        if g.pending_start[tree] == g.pending_start[tree + 1]:
+            known[tree] = g.reached[tree]
+    r = reach_open(index.trees, known, cell_low, cell_high)
+    load = make_load(index.trees, index.base_units, r)
+    return Ground(index.trees, index.rule, r, load, make_work(r, index.base_units.size))
+
+
+@compiled
+def _make_pair_ground(
+    index: Any, sides: Any, side: int, g: Any, cell_low: Any, cell_high: Any
+) -> Any:
+    """Make the problem of one side in boosting: the trees of two classes, as if there were no more.
+
+    Where the rival is ahead the prediction changes, whatever the other classes score.
+    """
+    paths, all_trees, rule = index.paths, index.trees, index.rule
+    start, order, size = paths.group_start, paths.order, 0
+    base, pair = np.full(rule.base.size, -np.inf), (sides.plus[side], sides.minus[side])
+    for group in pair:
+        base[group] = rule.base[group]
+        size += start[group + 1] - start[group]
+    roots, known = np.empty(size, np.int32), np.full(size, -1, np.int32)
+    size = 0
+    for group in pair:
+        for at in range(start[group], start[group + 1]):
+            roots[size] = all_trees.roots[order[at]]
+            if g.pending_start[at] == g.pending_start[at + 1]:
+                known[size] = g.reached[at]
+            size += 1
+    trees = Trees(
+        roots,
+        all_trees.feature,
+        all_trees.threshold,
+        all_trees.left,
+        all_trees.right,
+        all_trees.missing_left,
+        all_trees.value,
+        all_trees.units,
+        all_trees.packed,
+        all_trees.depth,
+    )
+    r = reach_open(trees, known, cell_low, cell_high)
+    load = make_load(trees, index.base_units, r)
+    alone = Rule(rule.kind, rule.is_single, rule.divisor, rule.cutoff, rule.guard, base)
+    return Ground(trees, alone, r, load, make_work(r, base.size))
+
+
+@inlined
+def _search_sides(
+    ground: Any, sides: Any, left: Any, cell_low: Any, cell_high: Any, effort: Any
+) -> Any:
+    """Search on sides that ask about the same trees: quickly on all of them, then deeply."""
+    if effort.deep > 0 and is_wide(ground.r):
+        return _dig(ground, sides, left, cell_low, cell_high, effort)
+    outcome, visited, n_paused = _try_quickly(ground, sides, left, cell_low, cell_high, effort)
+    if outcome == FOUND or n_paused == 0:
+        return outcome, visited
+    deeper, spent = _dig(ground, sides, left[:n_paused], cell_low, cell_high, effort)
+    return (deeper if deeper == FOUND else max(outcome, deeper)), visited + spent
+
+
+@inlined
+def _search_pairs(
+    index: Any, sides: Any, g: Any, left: Any, cell_low: Any, cell_high: Any, effort: Any
+) -> Any:
+    """Search side by side, each among the trees of its two classes."""
+    hand = make_hand()
+    deadline = read_clock(WALL, hand) + effort.seconds
     worst, visited, n_paused = PROVED, 0, 0
-    for side in open_sides:
-        task = make_task(r, load, sides, side)
+    for i in range(left.size):
+        ground = _make_pair_ground(index, sides, left[i], g, cell_low, cell_high)
+        rest = Effort(effort.quick - visited, effort.deep, effort.seconds)
+        one = left[i : i + 1]
+        outcome, spent, paused = _try_quickly(ground, sides, one, cell_low, cell_high, rest)
+        visited += spent
+        if outcome == FOUND:
+            return outcome, visited
+        worst = max(worst, outcome)
+        left[n_paused] = left[i]
+        n_paused += paused
+    before = visited
+    for i in range(n_paused):
+        ground = _make_pair_ground(index, sides, left[i], g, cell_low, cell_high)
+        seconds = deadline - read_clock(WALL, hand)
+        rest = Effort(0, effort.deep - (visited - before), seconds)
+        outcome, spent = _dig(ground, sides, left[i : i + 1], cell_low, cell_high, rest)
+        visited += spent
+        if outcome == FOUND:
+            return outcome, visited
+        worst = max(worst, outcome)
+        if outcome == PAUSED:
+            break
+    return worst, visited
+
+
+@inlined
+def _try_quickly(
+    ground: Any, sides: Any, left: Any, cell_low: Any, cell_high: Any, effort: Any
+) -> Any:
+    """Search quickly; return the worst outcome, the nodes and how many sides are to be dug into.
+
+    Those are brought to the front of `left`, and do not count for the outcome.
+    """
+    trees, rule, r, work = ground.trees, ground.rule, ground.r, ground.work
+    worst, visited, n_paused = PROVED, 0, 0
+    for side in left:
+        task = make_task(r, ground.load, sides, side)
         work.is_blurred[0] = False
         outcome, stack, _, spent = search(
             trees, rule, r, task, work, first_stack(r), 1, effort.quick - visited
@@ -174,38 +300,24 @@ def solve_open(
         visited += spent
         if outcome == FOUND:
             witness_cells(r, stack[0], cell_low, cell_high)
-            return outcome, visited
+            return outcome, visited, 0
         if outcome == PAUSED and effort.deep > 0:
-            open_sides[n_paused] = side
+            left[n_paused] = side
             n_paused += 1
         else:
             worst = max(worst, outcome)
-    if n_paused == 0:
-        return worst, visited
-    paused = open_sides[:n_paused]
-    outcome, spent = _dig(trees, rule, r, load, work, sides, paused, cell_low, cell_high, effort)
-    return (outcome if outcome == FOUND else max(worst, outcome)), visited + spent
+    return worst, visited, n_paused
 
 
 @compiled
-def _dig(
-    trees: Any,
-    rule: Any,
-    r: Any,
-    load: Any,
-    work: Any,
-    sides: Any,
-    paused: Any,
-    cell_low: Any,
-    cell_high: Any,
-    effort: Any,
-) -> Any:
+def _dig(ground: Any, sides: Any, paused: Any, cell_low: Any, cell_high: Any, effort: Any) -> Any:
     """Search deeply on the sides that the quick search has left."""
+    trees, rule, r, work = ground.trees, ground.rule, ground.r, ground.work
     hand = make_hand()
     deadline = read_clock(WALL, hand) + effort.seconds
     worst, visited = PROVED, 0
     for side in paused:
-        task, deep = make_task(r, load, sides, side), start_deep(r, work.cut)
+        task, deep = make_task(r, ground.load, sides, side), start_deep(r, work.cut)
         stack, trail, top, outcome = first_stack(r), first_trail(), 1, PAUSED
         work.is_blurred[0] = False
         while outcome == PAUSED and visited < effort.deep and read_clock(WALL, hand) < deadline:

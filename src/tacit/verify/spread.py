@@ -1,5 +1,6 @@
 """Many rows at once: on the cores of this machine, or on the machines of a Ray cluster."""
 
+import socket
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -21,6 +22,8 @@ CHUNK_ROWS = 16
 """Rows that a thread or a machine of a cluster gets at a time."""
 CHUNKS_PER_CORE = 2
 """Chunks under way, so that no core waits for the next."""
+PATIENCE_S = 5.0
+"""For how long a cluster that is named by host and port may take to open the door."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,6 +143,7 @@ def _recall(model: bytes) -> Ensemble:
 
 
 def _join(ray: Any, address: str) -> None:
+    _check_reachable(address)
     try:
         ray.init(address=address, include_dashboard=False, log_to_driver=False)
     except ConnectionError as missing:
@@ -147,6 +151,20 @@ def _join(ray: Any, address: str) -> None:
             f"there is no Ray cluster at {address!r}; start one with `ray start --head`, "
             "or use the address local"
         ) from missing
+
+
+def _check_reachable(address: str) -> None:
+    """Knock before Ray does: it would go on knocking for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host:
+        return  # "local", or "auto": Ray knows where
+    try:
+        socket.create_connection((host, int(port)), timeout=PATIENCE_S).close()
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"there is no Ray cluster at {address!r}: {error}; start one with "
+            "`ray start --head`, or use the address local"
+        ) from error
 
 
 def _import_ray() -> Any:

@@ -19,8 +19,15 @@ class Found(NamedTuple):
 
 
 @compiled
-def collect(trees: Any, cell_low: Any, cell_high: Any) -> Any:
-    """List the leaves that a box of cells can reach, with their constraints in cells."""
+def collect(trees: Any, known: Any, cell_low: Any, cell_high: Any) -> Any:
+    """List the leaves that a box of cells can reach, with their constraints in cells.
+
+    Args:
+        trees: the trees.
+        known: the leaf of each tree of which it is known that the box reaches no other, else -1.
+        cell_low: the box.
+        cell_high: its other end.
+    """
     packed = trees.packed
     low, high = cell_low.copy(), cell_high.copy()  # the intervals on the way to the current node
     leaf_start = np.zeros(trees.roots.size + 1, np.int32)
@@ -31,6 +38,13 @@ def collect(trees: Any, cell_low: Any, cell_high: Any) -> Any:
     path = np.empty((64, 3), np.int32)  # features narrowed so far, and their intervals before
     leaves, n_cons = 0, 0
     for tree in range(trees.roots.size):
+        if leaves + 1 >= leaf_node.size:
+            leaf_node, con_start = _longer(leaf_node), _longer(con_start)
+        if known[tree] >= 0:
+            leaf_node[leaves] = known[tree]
+            leaves += 1
+            con_start[leaves], leaf_start[tree + 1] = n_cons, leaves
+            continue
         _put(stack, 0, trees.roots[tree], 0, -1, 0, 0)
         top, depth = 1, 0
         while top > 0:

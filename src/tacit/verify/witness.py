@@ -28,11 +28,20 @@ def move(
 ) -> None:
     """Move an input, in place, into the cells of a box."""
     for f in range(x.size):
-        size = start[f + 1] - start[f]
-        if low[f] > 0 and keys[f] <= cuts[start[f] + low[f] - 1]:
-            x[f] = above(cuts[start[f] + low[f] - 1], is_single, whole[f])
-        elif high[f] < size and keys[f] > cuts[start[f] + high[f]]:
-            x[f] = at_most(cuts[start[f] + high[f]], is_single, whole[f])
+        part = cuts[start[f] : start[f + 1]]
+        x[f] = move_one(part, x[f], keys[f], low[f], high[f], is_single, whole[f])
+
+
+@compiled
+def move_one(
+    cuts: Any, x: float, key: float, low: int, high: int, is_single: bool, is_whole: bool
+) -> Any:
+    """Move one feature, of which these are the cuts, into some of its cells."""
+    if low > 0 and key <= cuts[low - 1]:
+        return above(cuts[low - 1], is_single, is_whole)
+    if high < cuts.size and key > cuts[high]:
+        return at_most(cuts[high], is_single, is_whole)
+    return x
 
 
 @compiled

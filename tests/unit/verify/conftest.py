@@ -101,6 +101,29 @@ def random_ensemble(
     )
 
 
+def random_boosted(rng, *, scores, most=6, sum_type="float64", **rule):
+    """Make an ensemble in which each tree adds to one class only."""
+    n_features = int(rng.integers(1, 5))
+
+    def grow(label):
+        def values(rng, scores):
+            return np.eye(scores)[label] * np.float32(rng.normal())
+
+        depth = int(rng.integers(0, 4))
+        return random_tree(rng, n_features=n_features, depth=depth, scores=scores, values=values)
+
+    trees = [grow(int(rng.integers(scores))) for _ in range(int(rng.integers(1, most)))]
+    return build(
+        trees,
+        base=reals(rng, scores),
+        n_features=n_features,
+        task="classify",
+        input_type=sum_type,
+        sum_type=sum_type,
+        **rule,
+    )
+
+
 def all_points(ensemble, box):
     """List one input per cell of the box."""
     axes = []

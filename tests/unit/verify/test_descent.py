@@ -24,8 +24,10 @@ def attack(brute, seed, scores):
     box = ball(model, x, rng.uniform(0.1, 2.5), Domain(-3.0, 3.0))
     sides = make_sides(model, model.predict(box.center[None])[0], None)
     low, high = box_cells(model, box)
-    g = make_glance(model.index.trees, low.size, scores, sides.plus.size)
-    look(model.index.trees, g, low, high)
+    g = make_glance(model.index, sides.plus.size)
+    free = np.flatnonzero(low < high)
+    g.free[: free.size], g.free[-1] = free, free.size
+    look(model.index.paths, g, low, high)
     for side in range(sides.plus.size):
         g.at[:], g.low[:], g.high[:] = low, low, high
         before = low.copy(), high.copy()

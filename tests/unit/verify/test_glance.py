@@ -1,4 +1,4 @@
-"""What a walk through the trees says, against the leaves that a box reaches."""
+"""What one walk through the trees says, against the leaves that a box reaches."""
 
 import numpy as np
 import pytest
@@ -8,76 +8,58 @@ from hypothesis import strategies as st
 pytest.importorskip("numba", reason="tacit[verify] is not installed")
 
 from tacit.verify.box import Domain, ball, box_cells
-from tacit.verify.glance import bound_sides, look, make_glance, rush
-from tacit.verify.reach import reach
-from tacit.verify.sides import make_sides
-from tacit.verify.solve import make_load, quick_bound
-from tacit.verify.witness import place_witness
+from tacit.verify.glance import look, make_glance, tally
+from tacit.verify.kernel import add_leaves
+from tacit.verify.reach import reach, reach_open
 
 SEEDS = st.integers(0, 2**32 - 1)
 DOMAIN = Domain(-3.0, 3.0)
+KINDS = ["one", "two", "several", "boosted", "boosted float32"]
 
 
-def draw(brute, seed, scores):
-    """Make a model, a box, its cells, and what could change the class at its center."""
+def draw(brute, seed, kind):
+    """Make a model and look at a box: the model, its cells and what was seen."""
     rng = np.random.default_rng(seed)
-    model = brute.random_ensemble(rng, scores=scores, most=30, values=brute.reals)
+    if kind.startswith("boosted"):
+        sum_type = "float32" if kind.endswith("32") else "float64"
+        model = brute.random_boosted(rng, scores=3, most=30, sum_type=sum_type)
+    else:
+        scores = 1 + ["one", "two", "several"].index(kind)
+        model = brute.random_ensemble(rng, scores=scores, most=30, values=brute.reals)
     box = ball(model, brute.random_input(rng, model.n_features), rng.uniform(0.1, 2.5), DOMAIN)
-    sides = make_sides(model, model.predict(box.center[None])[0], None)
-    return model, box, sides, *box_cells(model, box)
-
-
-def glance_at(model, sides, low, high):
-    trees = model.index.trees
-    g = make_glance(trees, low.size, model.n_scores, sides.plus.size)
+    low, high = box_cells(model, box)
+    g = make_glance(model.index, 2)
     g.at[:] = low
-    count = look(trees, g, low, high)
-    bound_sides(trees, model.index.base_units, sides, g, count, low, high)
-    return g, count
+    return model, low, high, g, look(model.index.paths, g, low, high)
 
 
-@pytest.mark.parametrize("scores", [1, 3])
+@pytest.mark.parametrize("kind", KINDS)
 @given(seed=SEEDS)
-@settings(max_examples=100, deadline=None)
-def test_the_bound_is_that_of_the_leaves_in_reach(brute, scores, seed):
-    model, _, sides, low, high = draw(brute, seed, scores)
-    g, _ = glance_at(model, sides, low, high)
-    r = reach(model.index.trees, low, high)
-    load = make_load(model.index.trees, model.index.base_units, r)
-    has_dead_leaves = asks_twice(model)
-    for side in range(sides.plus.size):
-        exact = quick_bound(r, load, sides.plus[side], sides.minus[side])
-        assert g.bound[side] <= exact
-        assert has_dead_leaves or g.bound[side] == exact
+@settings(max_examples=60, deadline=None)
+def test_trees_that_are_decided_reach_one_leaf_and_the_others_are_listed(brute, kind, seed):
+    model, low, high, g, count = draw(brute, seed, kind)
+    trees, order = model.index.trees, model.index.paths.order
+    r = reach(trees, low, high)
+    undecided = set(order[g.undecided[:count]].tolist())
+    for at, tree in enumerate(order):
+        if tree not in undecided:
+            assert r.fixed_leaf[tree] == g.reached[at]
+    assert set(r.tree_id.tolist()) <= undecided
+    known = np.full(order.size, -1, np.int32)
+    known[order] = g.reached
+    known[list(undecided)] = -1
+    for one, other in zip(r, reach_open(trees, known, low, high), strict=True):
+        assert (one == other).all()
 
 
-def asks_twice(model):
-    """Say whether some path asks for a feature twice, so that a leaf may be out of all reach."""
-    todo = [(int(root), ()) for root in model.roots]
-    while todo:
-        node, asked = todo.pop()
-        if model.feature[node] < 0:
-            continue
-        if model.feature[node] in asked:
-            return True
-        path = (*asked, model.feature[node])
-        todo += [(int(model.left[node]), path), (int(model.right[node]), path)]
-    return False
-
-
-@pytest.mark.parametrize("scores", [1, 3])
+@pytest.mark.parametrize("kind", KINDS)
 @given(seed=SEEDS)
-@settings(max_examples=150, deadline=None)
-def test_an_attack_that_succeeds_replays_and_one_that_fails_changes_nothing(brute, scores, seed):
-    model, box, sides, low, high = draw(brute, seed, scores)
-    g, count = glance_at(model, sides, low, high)
-    trees, rule = model.index.trees, model.index.rule
-    for side in range(sides.plus.size):
-        before = low.copy(), high.copy()
-        if rush(trees, rule, sides, side, g, count, low, high):
-            x = place_witness(model, box, low, high)
-            assert ((box.low <= x) & (x <= box.high)).all()
-            assert model.predict(x[None])[0] != sides.label
-            return
-        assert (low == before[0]).all()
-        assert (high == before[1]).all()
+@settings(max_examples=60, deadline=None)
+def test_scores_are_the_sums_of_the_library(brute, kind, seed):
+    model, _, _, g, _ = draw(brute, seed, kind)
+    index = model.index
+    tally(index, g, g.reached)
+    leaves, want = np.empty_like(g.reached), np.empty(model.n_scores)
+    leaves[index.paths.order] = g.reached
+    add_leaves(index.trees, index.rule, leaves, want)
+    assert (g.scores == want).all()

@@ -1,4 +1,6 @@
+import socket
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -62,6 +64,25 @@ def test_without_ray_the_message_says_what_to_install(asked, monkeypatch):
     model, rows, inquiry = asked
     with pytest.raises(ConfigError, match=r"tacit\[fl\]"):
         next(verify_on_ray(model, rows, inquiry))
+
+
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_an_address_where_nobody_answers_is_refused_before_ray_is_asked(asked, monkeypatch, scheme):
+    # This Ray cannot do more than say that it is idle: joining would be another error.
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))
+    with socket.socket() as taken:  # bound, but not listening
+        taken.bind(("127.0.0.1", 0))
+        address = f"{scheme}127.0.0.1:{taken.getsockname()[1]}"
+        model, rows, inquiry = asked
+        with pytest.raises(ConfigError, match="no Ray cluster at"):
+            next(verify_on_ray(model, rows, inquiry, address=address))
+
+
+def test_an_address_without_a_port_that_is_a_number_is_refused(asked, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))
+    model, rows, inquiry = asked
+    with pytest.raises(ConfigError, match="no Ray cluster at 'head:ray'"):
+        next(verify_on_ray(model, rows, inquiry, address="head:ray"))
 
 
 def test_no_workers_are_refused(asked):
