@@ -13,10 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tacit.verify.dual import GONE
 from tacit.verify.jit import compiled, inlined
-
-GONE = 1 << 61
-"""The cost of a leaf that cannot be reached."""
 
 MOST_SWEEPS = 15
 LEAST_SHARE = 5
@@ -38,7 +36,6 @@ class Accord(NamedTuple):
     count: Any  # (open trees): how many those are
     total: Any  # (widest + 1): scratch
     pick: Any  # (features): the rank that costs least
-    second: Any  # (features): the rank that costs least but for that one
 
 
 @compiled
@@ -63,7 +60,6 @@ def make_accord(r: Any, cut: Any) -> Any:
         np.arange(r.leaf_node.size).astype(np.int32),
         (r.leaf_start[1:] - r.leaf_start[:-1]).astype(np.int32),
         np.zeros(widest + 1, np.int64),
-        np.zeros(n_features, np.int32),
         np.zeros(n_features, np.int32),
     )
 
@@ -233,7 +229,7 @@ def agree(r: Any, task: Any, a: Any, low: Any, high: Any, f: int, bound: int) ->
         high[f] -= 1
     if low[f] > high[f]:
         return task.barrier
-    _pick(a, low[f], high[f], f)
+    a.pick[f] = low[f] + np.argmin(a.total[low[f] : high[f] + 1])
     each = _least_fare(a, start + low[f], start + high[f])
     for i in range(begin, end):
         _send(r, a, r.slots_of[i], start, low[f], high[f])
@@ -242,26 +238,10 @@ def agree(r: Any, task: Any, a: Any, low: Any, high: Any, f: int, bound: int) ->
 
 
 @compiled
-def _pick(a: Any, low: int, high: int, f: int) -> Any:
-    """Note the two ranks of a feature that cost least; return the least cost."""
-    best, second = low, low
-    least, next_least = a.total[low], GONE
-    for rank in range(low + 1, high + 1):
-        cost = a.total[rank]
-        if cost < least:
-            second, next_least = best, least
-            best, least = rank, cost
-        elif cost < next_least:
-            second, next_least = rank, cost
-    a.pick[f], a.second[f] = best, second
-    return least
-
-
-@compiled
 def squeeze(r: Any, task: Any, a: Any, low: Any, high: Any) -> Any:
     """Raise the bound of a box for as long as that pays; return it. Narrows low and high."""
     for f in range(low.size):
-        a.pick[f], a.second[f] = low[f], low[f]
+        a.pick[f] = low[f]
     bound = price(r, task, a, low, high)
     for sweep in range(MOST_SWEEPS):
         before = bound
