@@ -1,4 +1,4 @@
-"""The least that two processes can do: the same arithmetic, the same bytes over TLS, nothing else.
+"""A plain loop of two processes: the same arithmetic, the same bytes over TLS, nothing else.
 
 No frames, no checks, no meter, no defences, one model: what a split step costs before anyone has
 made a library of it. Waits are spent awake, and rows are gathered while the peer works.

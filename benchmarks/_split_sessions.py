@@ -30,13 +30,14 @@ class Recipe:
     batch: int = 128
     bottom_rate: float = 5e-4
     top_rate: float = 6e-3
+    dropout: float = 0.25
 
 
 def train(data: Data, wanted: Wanted, recipe: Recipe, look: Callable[[Halves], None]) -> Halves:
     """Train one model with Adam, rates falling as a cosine; it is shown after every epoch."""
     whole = fresh(data, wanted)
     halves = Halves(
-        bottom=_Bottom(whole.bottom),
+        bottom=_Bottom(whole.bottom, recipe.dropout),
         top=_Top(whole.top, wanted.compression.k),
         codec=whole.codec,
     )
@@ -90,8 +91,9 @@ def crowding(halves: Halves, x: Tensor) -> dict[str, float]:
 class _Bottom(nn.Module):
     """The library's recurrent bottom; rows are padded with 0 on the left."""
 
-    def __init__(self, whole: nn.Module) -> None:
+    def __init__(self, whole: nn.Module, dropout: float) -> None:
         super().__init__()
+        self.thin = nn.Dropout(dropout)
         (self.embed,) = (part for part in whole.modules() if isinstance(part, nn.Embedding))
         (self.recur,) = (part for part in whole.modules() if isinstance(part, nn.GRU))
 
@@ -106,7 +108,7 @@ class _Bottom(nn.Module):
         idle = torch.cat([torch.zeros_like(idle[0, :1]), idle[0]])  # the state after so many pads
         places = (pads[:, None] + torch.arange(length)).clamp(max=length - 1)
         moved = pack_padded_sequence(
-            self.embed(items.gather(1, places)), length - pads, batch_first=True
+            self.thin(self.embed(items.gather(1, places))), length - pads, batch_first=True
         )
         _, last = self.recur(moved, idle[pads][None])
         return last[0][order.argsort()]

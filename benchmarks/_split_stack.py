@@ -1,5 +1,6 @@
 """Many small models of one task as one stack: a step of all of them is a few large kernels."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,20 +21,43 @@ HITS = 20
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a stack is trained: rows per step, epochs at most, looks per epoch."""
+    """How a stack is trained; all of its models alike.
+
+    Attributes:
+        batch: rows per step.
+        epochs: at most.
+        looks: per epoch.
+        rate: the largest learning rate of the feature owner's part.
+        label_rate: of the label owner's part, if it is not the same.
+        is_falling: whether both fall as a cosine; else they stay.
+        dropout: share of a session's embedded numbers that a step does not see.
+        is_bent: whether logits pass an ELU, as GRU4Rec's often do; then nothing is known of how
+            common the items are at the start.
+        at_once: steps in a recording.
+    """
 
     batch: int
     epochs: int
     looks: float
     rate: float = 1e-3
+    label_rate: float | None = None
+    is_falling: bool = False
+    dropout: float = 0.0
+    is_bent: bool = False
     at_once: int = 4
+
+    def shares(self, steps: int) -> Tensor:
+        """Return for every step the share of the largest rate."""
+        if not self.is_falling:
+            return torch.ones(steps)
+        return 0.5 + 0.5 * torch.cos(math.pi * torch.arange(steps) / steps)
 
 
 RECIPES = {
     "mnist": Recipe(128, 30, 1),
     "fashion": Recipe(128, 30, 1),
     "newsgroups": Recipe(64, 40, 1),
-    "yoochoose": Recipe(64, 60, 0.5),
+    "yoochoose": Recipe(128, 30, 1),
 }
 
 
@@ -66,6 +90,8 @@ class Stack:
         self.halves = [fresh(data, one) for one in wanted]
         self._bottom = _stacked([one.bottom for one in self.halves], device)
         self._top = _stacked([one.top for one in self.halves], device)
+        if recipe.is_bent:
+            self._top["top.head.bias"].data.zero_()
         splits = [_split(len(data.train_x), seed) for seed in self._seeds]
         self._out = torch.stack([out for out, _ in splits]).to(device)  # (seeds, held out)
         self._per_epoch = len(splits[0][1]) // recipe.batch
@@ -78,9 +104,15 @@ class Stack:
         ).to(device)  # (steps, seeds, batch)
         self._at = torch.zeros(1, dtype=torch.int64, device=device)
         self._generator = torch.Generator(device).manual_seed(self._seeds[0])
+        self._shares = recipe.shares(len(self._order)).to(device)
+        label_rate = recipe.rate if recipe.label_rate is None else recipe.label_rate
+        self._peaks = torch.tensor([recipe.rate, label_rate], device=device)
+        self._rates = [one.clone() for one in self._peaks]
         self._optimiser = torch.optim.Adam(
-            [*self._bottom.values(), *self._top.values()],
-            lr=recipe.rate,
+            [
+                {"params": list(part.values()), "lr": rate}
+                for part, rate in zip((self._bottom, self._top), self._rates, strict=True)
+            ],
             capturable=device.type == "cuda",
             fused=True,
         )
@@ -135,6 +167,9 @@ class Stack:
     def _step(self) -> None:
         self._optimiser.zero_grad(set_to_none=True)
         rows = self._order.index_select(0, self._at)[0].long()  # (seeds, batch)
+        share = self._shares.index_select(0, self._at)[0]
+        for rate, peak in zip(self._rates, self._peaks, strict=True):
+            rate.copy_(peak * share)
         self._at.add_(1)
         logits = self._logits(self._spread(self._data.train_x[rows]), is_training=True)
         y = self._spread(self._data.train_y[rows])
@@ -146,7 +181,8 @@ class Stack:
 
     def _logits(self, x: Tensor, *, is_training: bool) -> Tensor:
         """Return (models, rows, classes) for (models, rows, …)."""
-        h = BOTTOMS[self._data.name](self._bottom, x)
+        dropped = self._recipe.dropout if is_training else 0.0
+        h = BOTTOMS[self._data.name](self._bottom, x, _Thinner(dropped, self._generator))
         seeds = len(self._seeds)
         sent = [
             self.halves[at].codec.apply(
@@ -154,7 +190,8 @@ class Stack:
             )
             for at in range(0, len(h), seeds)
         ]
-        return _linear(self._top, "top.head", torch.cat(sent))
+        logits = _linear(self._top, "top.head", torch.cat(sent))
+        return nn.functional.elu(logits) if self._recipe.is_bent else logits
 
     def _spread(self, x: Tensor) -> Tensor:
         """Repeat what is there for every seed for every compressor."""
@@ -218,12 +255,26 @@ def _hits(task: str, logits: Tensor, y: Tensor) -> Tensor:
     return (logits.topk(HITS, dim=-1).indices == y[..., None]).any(-1)
 
 
-def _mlp(weights: Weights, x: Tensor) -> Tensor:
+@dataclass(frozen=True)
+class _Thinner:
+    """Drops a share of the numbers, and makes up for them with the others."""
+
+    share: float
+    generator: torch.Generator
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if not self.share:
+            return x
+        kept = torch.rand(x.shape, generator=self.generator, device=x.device) >= self.share
+        return x * kept / (1 - self.share)
+
+
+def _mlp(weights: Weights, x: Tensor, thin: _Thinner) -> Tensor:
     first = nn.functional.leaky_relu(_linear(weights, "bottom.first", x.flatten(2)))
     return nn.functional.leaky_relu(_linear(weights, "bottom.second", first))
 
 
-def _textcnn(weights: Weights, tokens: Tensor) -> Tensor:
+def _textcnn(weights: Weights, tokens: Tensor, thin: _Thinner) -> Tensor:
     """Take all windows as one of the widest, with zeros where a narrower one sees nothing."""
     sizes, count = (3, 4, 5), tokens.shape[2]
     x = _embed(weights["bottom.embed.weight"], tokens)
@@ -245,8 +296,8 @@ def _textcnn(weights: Weights, tokens: Tensor) -> Tensor:
     return nn.functional.relu(torch.cat(best, 2).float() + biases[:, None])
 
 
-def _gru4rec(weights: Weights, items: Tensor) -> Tensor:
-    x = _embed(weights["bottom.embed.weight"], items)
+def _gru4rec(weights: Weights, items: Tensor, thin: _Thinner) -> Tensor:
+    x = thin(_embed(weights["bottom.embed.weight"], items))
     inputs = _affine(x.flatten(1, 2), weights, "bottom.recur", "ih_l0").view(*items.shape, -1)
     h = x.new_zeros(*items.shape[:2], inputs.shape[-1] // 3)
     for at in range(items.shape[2]):
@@ -276,7 +327,7 @@ def _affine(x: Tensor, weights: Weights, layer: str, kind: str) -> Tensor:
     return torch.baddbmm(bias[:, None], x, matrix.transpose(1, 2))
 
 
-BOTTOMS: dict[str, Callable[[Weights, Tensor], Tensor]] = {
+BOTTOMS: dict[str, Callable[[Weights, Tensor, _Thinner], Tensor]] = {
     "mnist": _mlp,
     "newsgroups": _textcnn,
     "yoochoose": _gru4rec,

@@ -19,7 +19,7 @@ import _split_sessions as sessions
 import torch
 from _split_pool import Item, options, run_groups, seeds, summarise, write
 from _split_stack import BOTTOMS, RECIPES, Stack, Standing
-from _split_tasks import Data, load
+from _split_tasks import TASKS, Data, load
 from _split_train import Wanted, accuracy, share_right, train_all
 
 from tacit.audit import mean_interval
@@ -32,6 +32,7 @@ WIDTHS = {
     "cifar10": 64,
     "cifar10-full": 64,
     "cifar10-half": 128,
+    "cifar10-wide": 128,
     "newsgroups": 600,
     "yoochoose": 300,
 }
@@ -41,6 +42,7 @@ COUNTS = {
     "cifar10": (2, 3, 6),
     "cifar10-full": (2, 3, 6),
     "cifar10-half": (3, 6, 13),
+    "cifar10-wide": (3, 6, 13),
     "newsgroups": (2, 4, 9),
     "yoochoose": (2, 4, 9),
 }
@@ -144,6 +146,17 @@ def run_stack(
     wanted = [Wanted(WIDTHS[data.name], seed, cell[2]) for cell in cells for seed in seeds(asked)]
     places = [(cell, seed) for cell in cells for seed in seeds(asked)]
     recipe = RECIPES[data.name]
+    if data.name == "yoochoose":
+        recipe = replace(
+            recipe,
+            batch=asked.batch,
+            looks=1,
+            rate=asked.rates[0],
+            label_rate=asked.rates[1],
+            is_falling=True,
+            dropout=asked.dropout,
+            is_bent=asked.elu,
+        )
     recipe = replace(
         recipe,
         epochs=asked.epochs or recipe.epochs,
@@ -166,7 +179,7 @@ def run_stack(
             for number, (cell, seed) in enumerate(places)
         ]
         every = known + rows
-        write(asked, {"rows": every, **_report(every), "seconds": time.monotonic() - began})
+        write(asked, {"rows": every, **report(every), "seconds": time.monotonic() - began})
         shown = " ".join(f"{100 * one:.1f}" for one in now.accuracy[:: asked.seeds])
         print(f"{time.monotonic() - began:.0f} s, epoch {now.epochs:.1f}: {shown}", flush=True)
 
@@ -181,7 +194,12 @@ def train_sessions(
     asked: Namespace, data: Data, wanted: Wanted, look: Callable[[int, Halves], None]
 ) -> Halves:
     """Train one session model on a processor, and print how its states lie in the end."""
-    recipe = sessions.Recipe(bottom_rate=asked.rates[0], top_rate=asked.rates[1])
+    recipe = sessions.Recipe(
+        batch=asked.batch,
+        bottom_rate=asked.rates[0],
+        top_rate=asked.rates[1],
+        dropout=asked.dropout,
+    )
     recipe = replace(recipe, epochs=asked.epochs or recipe.epochs)
     halves = sessions.train(data, wanted, recipe, lambda halves: look(0, halves))
     print(sessions.crowding(halves, data.test_x[:2048]), flush=True)
@@ -192,7 +210,7 @@ def main() -> None:
     """Run all tasks, compressors and seeds, and say which order came out."""
     asked = options(
         __doc__ or "",
-        tuple(WIDTHS),
+        tuple(task for task in WIDTHS if task in TASKS),
         {
             "--eager": {"action": "store_true", "help": "record no steps on the device"},
             "--alphas": {"type": float, "nargs": "+", "default": [], "help": "more to try"},
@@ -201,8 +219,11 @@ def main() -> None:
                 "type": float,
                 "nargs": 2,
                 "default": (5e-4, 6e-3),
-                "help": "the feature owner's and the label owner's, for sessions on a processor",
+                "help": "the feature owner's and the label owner's, for sessions",
             },
+            "--batch": {"type": int, "default": 128, "help": "rows of a step, for sessions"},
+            "--elu": {"action": "store_true", "help": "bend the logits, for sessions on a device"},
+            "--dropout": {"type": float, "default": 0.25, "help": "of items, for sessions"},
         },
     )
     began = time.monotonic()
@@ -260,16 +281,16 @@ def main() -> None:
             for number, (cell, halves) in enumerate(zip(cells, trained, strict=True))
         ]
 
-    rows += run_groups(groups(), asked, _report)
+    rows += run_groups(groups(), asked, report)
     if stacked:
-        write(asked, {"rows": rows, **_report(rows)})
-    for one in _report(rows)["summary"]:
+        write(asked, {"rows": rows, **report(rows)})
+    for one in report(rows)["summary"]:
         print(
             f"{one['task']:11} {one['ratio']:6} {one['name']:15} k={one['k']!s:4} "
             f"{100 * one['accuracy']:6.2f} ± {100 * one['accuracy_half']:.2f} %   "
             f"serving {one['serving_percent']:6.2f} %  training {one['training_percent']:6.2f} %"
         )
-    print("\n".join(_report(rows)["verdicts"]))
+    print("\n".join(report(rows)["verdicts"]))
 
 
 def _apart(cells: list[Cell], *, is_alone: bool) -> list[list[Cell]]:
@@ -277,7 +298,8 @@ def _apart(cells: list[Cell], *, is_alone: bool) -> list[list[Cell]]:
     return [[one] for one in cells] if is_alone else [cells] if cells else []
 
 
-def _report(rows: list[Item]) -> Item:
+def report(rows: list[Item]) -> Item:
+    """Return means with intervals, and which order came out."""
     keys = ("accuracy", "serving_percent", "training_percent")
     table = summarise(rows, keys, ("task", "ratio", "name", "k"))
     return {"summary": table, "verdicts": _verdicts(rows, table)}

@@ -82,8 +82,8 @@ STRENGTHS: dict[str, dict[str, tuple[float, ...]]] = {
         "label-dp": (0.01, 0.04, 0.16),
     },
     "fashion": {
-        "potential-energy": (0.25,),
-        "energy+correlation": (0.003, 0.01, 0.03, 0.0625, 0.25),
+        "potential-energy": (0.001, 0.003, 0.01, 0.25),
+        "energy+correlation": (0.0003, 0.001, 0.003, 0.005, 0.01, 0.03, 0.0625, 0.25),
         "distance-correlation": (1.0, 4.0, 16.0),
         "label-dp": (0.01, 0.16),
     },
@@ -100,7 +100,15 @@ STRENGTHS: dict[str, dict[str, tuple[float, ...]]] = {
     },
 }
 """Weights, and for label privacy the share of labels that are flipped."""
-_LESS = ((0.005, 0.03), (0.02, 0.1), (0.05, 0.5), (math.inf, 1.0))
+_LESS = (
+    (0.0005, 0.003),
+    (0.002, 0.01),
+    (0.004, 0.03),
+    (0.008, 0.05),
+    (0.02, 0.1),
+    (0.05, 0.5),
+    (math.inf, 1.0),
+)
 """Below which weight of the energy how much correlation is added to it."""
 AVERAGED = ", averaged"
 

@@ -112,9 +112,7 @@ class StreamIntake:
             kept = self._buffer[self._start : self._end]
             self._buffer[: len(kept)] = kept
             self._start, self._end = 0, len(kept)
-        if not self._source.wait():
-            return None
-        count = self._source.read_into(self._view[self._end :])
+        count = self._source.read_first(self._view[self._end :])
         if count:
             self._end += count
         return count

@@ -84,8 +84,8 @@ class ByteSink(Protocol):
 class ByteSource(Protocol):
     """Where encoded bytes come from."""
 
-    def wait(self) -> bool:
-        """Wait up to one tick for bytes and return whether some are there."""
+    def read_first(self, buffer: memoryview) -> int | None:
+        """Read as ``read_into`` does, where the wait may be long."""
         ...
 
     def read_into(self, buffer: memoryview) -> int | None:

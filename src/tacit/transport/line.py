@@ -165,13 +165,14 @@ class Line:
 
     def _await_turn(self, tag: str, channel: str) -> Packet | None:
         """Wait, holding the lock, for a packet or (None) for the turn to read."""
-        begun, waiter = monotonic(), _Waiter(self._lock, channel)
+        begun, waiter = monotonic(), None
         while True:
             if not self._is_reading:
                 if self._failure or self._has_ended or self._is_closed:
                     raise self._reason(f"sending {tag!r}")
                 self._is_reading = True
                 return None
+            waiter = waiter or _Waiter(self._lock, channel)
             self._waiters.append(waiter)
             waiter.woken.wait(TICK_S)
             self._waiters.remove(waiter)

@@ -61,54 +61,57 @@ class SocketSource:
         self._skips = 0  # waits left until staying awake is tried again
         self._penalty = 1
 
-    def wait(self) -> bool:
-        """Wait up to one tick for bytes, awake at first if that has paid off lately.
+    def read_first(self, buffer: memoryview) -> int | None:
+        """Wait up to one tick for bytes, awake at first if that has paid off lately, and read them.
 
         Waking a sleeping process can cost more than a whole ping-pong between two that are
         awake, and what it does next is slow, because the processor has forgotten it. Where others
         need the processor, yielding takes too long and we stop trying.
         """
-        if self._pending():
-            return True
         if self._skips:
             self._skips -= 1
-            return bool(self._poll.poll(TICK_S * 1000))
+            return self._read_asleep(buffer)
         begun = monotonic()
-        is_contested, is_ready = self._stay_awake(self._awake_s)
-        if is_ready:
+        is_contested, count = self._read_awake(buffer, self._awake_s)
+        if count is not None:
             self._penalty = 1
-            return True
-        is_ready = bool(self._poll.poll(TICK_S * 1000))
+            return count
+        count = self._read_asleep(buffer)
         waited_s = monotonic() - begun
         if waited_s < LONGEST_SPIN_S and not is_contested:
             self._awake_s = min(2 * waited_s, LONGEST_SPIN_S)
-            return is_ready
+            return count
         self._awake_s, self._skips = SPIN_S, self._penalty
         self._penalty = min(2 * self._penalty, MAX_SKIPS)
-        return is_ready
-
-    def _stay_awake(self, most_s: float) -> tuple[bool, bool]:
-        """Wait without sleeping; return if others need the processor, and if bytes came."""
-        poll, now = self._poll.poll, monotonic()
-        limit = now + most_s
-        while now < limit:
-            if poll(0):
-                return False, True
-            os.sched_yield()
-            before, now = now, monotonic()
-            if now - before > CROWDED_S:
-                return True, False
-        return False, False
+        return count
 
     def read_into(self, buffer: memoryview) -> int | None:
         """Read some bytes; None if none came within one tick, 0 at the end."""
+        count = self._read_awake(buffer, RECORD_S)[1]
+        return self._read_asleep(buffer) if count is None else count
+
+    def _read_awake(self, buffer: memoryview, most_s: float) -> tuple[bool, int | None]:
+        """Read without sleeping; return if others need the processor, and how many bytes came."""
+        read_into, limit, before = self._read_into, 0.0, 0.0
+        while True:
+            try:  # to ask first would take a call more when the bytes are there
+                return False, read_into(buffer)
+            except _TRY_AGAIN:
+                pass
+            now = monotonic()
+            if now - (before or now) > CROWDED_S:
+                return True, None
+            limit = limit or now + most_s
+            if now >= limit:
+                return False, None
+            before = now
+            os.sched_yield()
+
+    def _read_asleep(self, buffer: memoryview) -> int | None:
+        """Read what comes within one tick."""
         try:
-            return self._read_into(buffer)
-        except _TRY_AGAIN:
-            pass
-        if not (self._stay_awake(RECORD_S)[1] or self._poll.poll(TICK_S * 1000)):
-            return None
-        try:
+            if not self._pending() and not self._poll.poll(TICK_S * 1000):
+                return None
             return self._read_into(buffer)
         except _TRY_AGAIN:
             return None

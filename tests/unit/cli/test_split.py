@@ -18,6 +18,7 @@ from tacit.cli.split_job import SplitJob
 from tacit.cli.toml import read_record, read_toml
 from tacit.errors import ConfigError, DataError
 
+RATE = {"label_learning_rate": 0.06}
 JOBS = Path(__file__).parents[3] / "examples" / "jobs"
 
 
@@ -172,11 +173,17 @@ def test_the_examples_are_whole(name):
             },
             "several feature owners",
         ),
+        ({"train": {"label_learning_rate": -1.0}}, "label_learning_rate: wanted above 0, got -1"),
     ],
 )
 def test_a_file_that_makes_no_sense_is_refused_by_key(tmp_path, changes, message):
     with pytest.raises(ConfigError, match=message):
         make(tmp_path, **changes)
+
+
+def test_the_label_owner_may_learn_at_a_rate_of_its_own(tmp_path):
+    paces = [make(tmp_path, train=extra).task(3).pace for extra in ({}, RATE)]
+    assert [(pace.learning_rate, pace.top_rate) for pace in paces] == [(0.01, 0.01), (0.01, 0.06)]
 
 
 @pytest.mark.parametrize(

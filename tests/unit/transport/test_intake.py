@@ -25,8 +25,8 @@ class Bytes:
         self.data = memoryview(data)
         self.step = step
 
-    def wait(self) -> bool:
-        return True
+    def read_first(self, buffer: memoryview) -> int:
+        return self.read_into(buffer)
 
     def read_into(self, buffer: memoryview) -> int:
         count = min(self.step, len(buffer), len(self.data))

@@ -19,34 +19,27 @@ from tacit.learn.split.defend import blur_activations
 from tacit.learn.split.exchange import (
     common_step,
     introduce,
+    name_part,
     receive_bytes,
     refuse,
     send_bytes,
     share_order,
 )
 from tacit.learn.split.selection import Draws
+from tacit.learn.split.stepping import Stepper
 from tacit.learn.split.task import SplitTask, Step, make_optimiser, steps, steps_per_epoch
 from tacit.party import Session
 from tacit.result import Leak
 from tacit.ring import KEY_BYTES, Prg
 
 
-@dataclass(eq=False)
-class _Sent:
-    """A micro-batch whose gradient has not come back yet."""
-
-    tag: str
-    h: Tensor
-    kept: Kept
-    share: float
-
-
 @dataclass(frozen=True, eq=False)
 class _Part:
     """What of a micro-batch can be made ready before the weights are."""
 
-    label: str
+    name: str  # in tags
     rows: Tensor
+    count: int
     inputs: Tensor
     prg: Prg | None
     coins: torch.Generator | None
@@ -54,10 +47,20 @@ class _Part:
 
 
 @dataclass(eq=False)
+class _Sent:
+    """A micro-batch whose gradient has not come back yet."""
+
+    part: _Part
+    h: Tensor
+    kept: Kept
+
+
+@dataclass(eq=False)
 class _Batch:
-    """A batch under way: the weights it was computed with, and its parts."""
+    """A batch under way: the weights it was computed with, its rows, and its parts."""
 
     weights: list[Tensor]
+    rows: int
     parts: list[_Sent] = field(default_factory=list)
 
 
@@ -86,6 +89,7 @@ class BottomTrainer:
         self.codec: Codec = make_codec(task.compression, self.width)
         self._folder = folder
         self._optimiser = make_optimiser(bottom, task.pace)
+        self._stepper = Stepper(self._optimiser)
         self._weights = learned(bottom)
         self._replicas = [(bottom, self._weights)]
         self._key = os.urandom(KEY_BYTES)
@@ -108,7 +112,8 @@ class BottomTrainer:
         under_way: deque[_Batch] = deque()
         self.bottom.train()
         replicas = replicate(self.bottom, task.pace.in_flight)
-        self._replicas = [(one, learned(one)) for one in replicas]
+        if len(replicas) > 1:
+            self._replicas = [(one, learned(one)) for one in replicas]
         total = steps_per_epoch(len(self.features), task.pace) * task.pace.epochs
         with session.progress.stage("train", total) as advance:
             ahead = self._prepare(steps(len(self.features), task.pace, order=order, start=start))
@@ -128,17 +133,17 @@ class BottomTrainer:
     def _prepare(self, todo: Iterator[Step]) -> Iterator[tuple[Step, list[_Part]]]:
         """Yield every step with its parts made ready."""
         for step in todo:
-            numbered = enumerate(step.parts)
-            yield step, [self._part(f"{step.number}.{n}", rows) for n, rows in numbered]
+            yield step, [self._part(step.number, n, rows) for n, rows in enumerate(step.parts)]
 
-    def _part(self, label: str, rows: Tensor) -> _Part:
-        device = self.features.device
+    def _part(self, step: int, number: int, rows: Tensor) -> _Part:
+        device, name, count = self.features.device, name_part(step, number), len(rows)
         inputs = self.features.index_select(0, rows.to(device))
         if not (self._is_noisy or self.codec.draws_forward):
-            return _Part(label, rows, inputs, None, None, None)
-        prg = Prg(self._key).fork(f"forward/{label}")
+            return _Part(name, rows, count, inputs, None, None, None)
+        prg = Prg(self._key).fork(f"forward/{step}.{number}")
         coins = _coins(prg, device)
-        return _Part(label, rows, inputs, prg, coins, self.codec.draw(len(rows), coins, device))
+        draws = self.codec.draw(count, coins, device)
+        return _Part(name, rows, count, inputs, prg, coins, draws)
 
     def _launch(self, step: Step, parts: Sequence[_Part]) -> _Batch:
         """Send a batch's cut layer, part by part."""
@@ -147,11 +152,10 @@ class BottomTrainer:
         if module is not self.bottom:
             with torch.no_grad():
                 torch._foreach_copy_(weights, self._weights)
-        batch = _Batch(weights)
+        batch = _Batch(weights, step.rows)
         for part in parts:
             h: Tensor = module(part.inputs)
-            kept = self._send(part, h)
-            batch.parts.append(_Sent(f"backward/{part.label}", h, kept, len(h) / step.rows))
+            batch.parts.append(_Sent(part, h, self._send(part, h)))
         return batch
 
     def _send(self, part: _Part, h: Tensor) -> Kept:
@@ -164,36 +168,39 @@ class BottomTrainer:
             blurred, is_training=True, generator=part.coins, draws=part.draws
         )
         if self._memory is not None:
-            seen, _ = self.codec.unpack(data, len(rows), is_training=True)
+            seen, _ = self.codec.unpack(data, part.count, is_training=True)
             self._memory[rows] = blurred.cpu() - seen
-        send_bytes(self.session, self.task.label_owner, f"forward/{part.label}", data)
-        self._values_sent += len(rows) * (self.codec.training.count or self.width)
+        send_bytes(self.session, self.task.label_owner, f"forward/{part.name}", data)
+        self._values_sent += part.count * (self.codec.training.count or self.width)
         return kept
 
     def _settle(self, batch: _Batch) -> None:
         """Take the gradient of a batch that was sent and apply it to the newest weights."""
-        totals: list[Tensor | None] = [None] * len(self._weights)
-        for part in batch.parts:
-            gradient = self._receive(part)
-            outputs = [part.h]
-            seeds = [gradient.to(part.h.device)]
-            if self.codec.l1_weight:
-                outputs.append(part.share * self.codec.penalty(part.h))
-                seeds.append(torch.ones_like(outputs[1]))
-            found = torch.autograd.grad(outputs, batch.weights, seeds, allow_unused=True)
-            totals = [_sum(one, two) for one, two in zip(totals, found, strict=True)]
-        for parameter, total in zip(self._weights, totals, strict=True):
-            parameter.grad = total
-        self._optimiser.step()
+        for one in batch.weights:
+            one.grad = None
+        for sent in batch.parts:
+            self._work_back(sent, sent.part.count / batch.rows)
+        if batch.weights is not self._weights:
+            for ours, theirs in zip(self._weights, batch.weights, strict=True):
+                ours.grad, theirs.grad = theirs.grad, None
+        self._stepper.step()
 
-    def _receive(self, part: _Sent) -> Tensor:
-        rows, peer = len(part.h), self.task.label_owner
+    def _work_back(self, sent: _Sent, share: float) -> None:
+        """Add the gradients of a part, once the one at the cut has come, to those of the others."""
+        if not self.codec.l1_weight:
+            torch.autograd.backward(sent.h, self._receive(sent))
+            return
+        penalty = share * self.codec.penalty(sent.h)
+        torch.autograd.backward([sent.h, penalty], [self._receive(sent), torch.ones_like(penalty)])
+
+    def _receive(self, sent: _Sent) -> Tensor:
+        rows, peer, tag = sent.part.count, self.task.label_owner, f"backward/{sent.part.name}"
         size = self.codec.backward_bytes(rows)
-        data = receive_bytes(self.session, peer, part.tag, size=size, most=size)
+        data = receive_bytes(self.session, peer, tag, size=size, most=size)
         try:
-            return self.codec.unpack_gradient(data, part.kept, rows)
+            return self.codec.unpack_gradient(data, sent.kept, rows).to(sent.h.device)
         except DataError as error:
-            raise refuse(peer, part.tag, error) from error
+            raise refuse(peer, tag, error) from error
 
     def _save(self, step: int) -> None:
         if self._folder is None:
@@ -252,12 +259,8 @@ def learned(module: nn.Module) -> list[Tensor]:
     return [p for p in module.parameters() if p.requires_grad]
 
 
-def _sum(one: Tensor | None, two: Tensor | None) -> Tensor | None:
-    return two if one is None else one if two is None else one + two
-
-
 def _coins(prg: Prg, device: torch.device) -> torch.Generator:
     """Return a generator for choices that hide nothing, at the place where they are made."""
     generator = torch.Generator(device=device)
-    generator.manual_seed(int(prg.fork("choices").below(2**62, 1)))
+    generator.manual_seed(int.from_bytes(prg.fork("choices").bytes(7), "little"))
     return generator

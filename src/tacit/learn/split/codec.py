@@ -21,15 +21,16 @@ from tacit.learn.split.selection import (
     Draws,
     Everything,
     First,
+    Largest,
     RandomisedLargest,
     Selection,
-    columns_of,
     mask_of,
 )
 from tacit.learn.split.values import Unbiased, ValueCode
 
 Kept = Tensor | None
-"""Which values a message carried: a mask (rows, width), or None for all of them."""
+"""Which values a message carried: of every row the same number, as ascending columns (rows, k) of
+int64; else a mask (rows, width); None for all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,13 +83,9 @@ class Codec:
         h = h.detach()
         _check_batch(h, self.width)
         choose = self._choose(is_training)
-        if draws is not None and isinstance(choose, RandomisedLargest):
-            kept: Kept = choose.pick(h, draws)
-        else:
-            kept = choose(h, generator)
-        values = h.reshape(-1) if kept is None else h[kept]
+        kept = _keep(h, choose, generator, draws)
+        written = self.forward.write(_take(h, kept), generator)
         positions = self._pack_positions(kept, choose)
-        written = self.forward.write(values, generator)
         return torch.cat([*positions, written]) if positions else written, kept
 
     def unpack(self, data: Tensor, rows: int, *, is_training: bool) -> tuple[Tensor, Kept]:
@@ -99,21 +96,21 @@ class Codec:
         """
         choose = self._choose(is_training)
         kept, used = self._unpack_positions(data, rows, choose)
-        count = rows * self.width if kept is None else int(kept.sum())
+        count = _count(kept, rows * self.width)
         wanted = used + self.forward.bytes_of(count)
         if data.numel() != wanted:
             raise DataError(f"wanted {wanted} bytes for {rows} rows, got {data.numel()}")
         values = self.forward.read(data[used:] if used else data, count)
-        h = _scatter(values, kept, rows, self.width)
-        _check_batch(h, self.width)
+        h = _put(values, kept, rows, self.width)
+        if not is_finite(values):
+            raise _not_finite(h)
         return h, kept
 
     def pack_gradient(
         self, gradient: Tensor, kept: Kept, *, generator: torch.Generator | None = None
     ) -> Tensor:
         """Return the bytes of the gradient at the kept values."""
-        values = gradient.reshape(-1) if kept is None else gradient[kept]
-        return self.backward.write(values, generator)
+        return self.backward.write(_take(gradient, kept), generator)
 
     def unpack_gradient(self, data: Tensor, kept: Kept, rows: int) -> Tensor:
         """Return the gradient (rows, width), zero where nothing was kept.
@@ -121,14 +118,18 @@ class Codec:
         Raises:
             DataError: the bytes are too few or too many, or a value is not finite.
         """
-        count = rows * self.width if kept is None else int(kept.sum())
+        count = _count(kept, rows * self.width)
         if data.numel() != self.backward.bytes_of(count):
             wanted = self.backward.bytes_of(count)
             raise DataError(f"wanted {wanted} bytes of gradient, got {data.numel()}")
         values = self.backward.read(data, count)
         if not is_finite(values):
             raise DataError("a gradient holds values that are not finite")
-        return _scatter(values, kept, rows, self.width)
+        return _put(values, kept, rows, self.width)
+
+    def only(self, gradient: Tensor, kept: Kept) -> Tensor:
+        """Return a gradient with zeros where nothing was kept."""
+        return gradient if kept is None else gradient * as_mask(kept, self.width)
 
     def apply(
         self, h: Tensor, *, is_training: bool, generator: torch.Generator | None = None
@@ -185,19 +186,18 @@ class Codec:
         if choose.count is None:
             counts = pack_numbers(kept.sum(1), bits_below(self.width + 1))
             return [counts, pack_numbers(kept.nonzero()[:, 1], bits_below(self.width))]
-        columns = columns_of(kept, choose.count)
         if self.ranks_subsets:
-            return [pack_subsets(columns, self.width)]
-        return [pack_numbers(columns, bits_below(self.width))]
+            return [pack_subsets(kept, self.width)]
+        return [pack_numbers(kept, bits_below(self.width))]
 
     def _unpack_positions(self, data: Tensor, rows: int, choose: Selection) -> tuple[Kept, int]:
-        """Return the mask that a message begins with, and how many bytes of it that took."""
+        """Return what a message says that it carries, and how many bytes of it that took."""
         if rows < 1:
             raise DataError(f"a batch has at least one row, got {rows}")
         if isinstance(choose, Everything):
             return None, 0
         if isinstance(choose, First):
-            return choose(torch.empty(rows, self.width), None), 0
+            return choose.columns(rows, data.device), 0
         if choose.count is None:
             return self._unpack_uneven(data, rows)
         used = self._position_bytes(rows, choose)
@@ -206,7 +206,8 @@ class Codec:
         else:
             bits = bits_below(self.width)
             columns = unpack_numbers(data[:used], rows * choose.count, bits).view(rows, -1)
-        return self._checked_mask(columns), used
+        _check_columns(columns, self.width)
+        return columns, used
 
     def _unpack_uneven(self, data: Tensor, rows: int) -> tuple[Tensor, int]:
         head = packed_bytes(rows, bits_below(self.width + 1))
@@ -223,12 +224,6 @@ class Codec:
         if int(mask.sum()) != total:
             raise DataError("a row names the same column twice")
         return mask, used
-
-    def _checked_mask(self, columns: Tensor) -> Tensor:
-        ascends = bool((columns[:, 1:] > columns[:, :-1]).all())
-        if not ascends or int(columns.max()) >= self.width:
-            raise DataError(f"columns must ascend and lie below {self.width}")
-        return mask_of(columns, self.width)
 
 
 class _AsSent(torch.autograd.Function):
@@ -259,23 +254,66 @@ def _fill(values: Tensor, kept: Tensor) -> Tensor:
     return torch.where(kept, values, some)
 
 
-def _scatter(values: Tensor, kept: Kept, rows: int, width: int) -> Tensor:
+def as_mask(kept: Tensor, width: int) -> Tensor:
+    """Return what was kept as a mask (rows, width)."""
+    return kept if kept.dtype == torch.bool else mask_of(kept, width)
+
+
+def _keep(
+    h: Tensor, choose: Selection, generator: torch.Generator | None, draws: Draws | None
+) -> Kept:
+    if isinstance(choose, RandomisedLargest):
+        return choose.pick(h, draws or choose.draw(h.shape, generator, h.device))
+    if isinstance(choose, Largest):
+        return choose.columns(h)
+    return choose.columns(len(h), h.device) if isinstance(choose, First) else choose(h, generator)
+
+
+def _count(kept: Kept, everything: int) -> int:
+    if kept is None:
+        return everything
+    return int(kept.sum()) if kept.dtype == torch.bool else kept.numel()
+
+
+def _take(values: Tensor, kept: Kept) -> Tensor:
+    """Return the kept ones of values (rows, width), row by row."""
+    if kept is None:
+        return values.reshape(-1)
+    return values[kept] if kept.dtype == torch.bool else values.gather(1, kept).view(-1)
+
+
+def _put(values: Tensor, kept: Kept, rows: int, width: int) -> Tensor:
+    """Undo `_take`, with zeros elsewhere."""
     if kept is None:
         return values.view(rows, width)
-    return torch.zeros(rows, width, device=kept.device).masked_scatter(kept, values.to(kept.device))
+    zeros, values = torch.zeros(rows, width, device=kept.device), values.to(kept.device)
+    if kept.dtype == torch.bool:
+        return zeros.masked_scatter_(kept, values)
+    return zeros.scatter_(1, kept, values.view(kept.shape))
 
 
 def is_finite(values: Tensor) -> bool:
     """Tell whether all values are finite; a finite sum says so in a third of the time."""
-    return isfinite(float(values.sum())) or bool(torch.isfinite(values).all())
+    return isfinite(values.sum().item()) or bool(torch.isfinite(values).all())
 
 
 def _check_batch(h: Tensor, width: int) -> None:
     if h.dim() != 2 or h.shape[0] < 1 or h.shape[1] != width:
         raise DataError(f"wanted a batch of at least one row of {width} values, got {h.shape}")
     if not is_finite(h):
-        bad = int((~torch.isfinite(h)).any(1).sum())
-        raise DataError(
-            f"the cut layer holds values that are not finite, in {bad} of {len(h)} rows; "
-            "lower the learning rate or look at the inputs"
-        )
+        raise _not_finite(h)
+
+
+def _not_finite(h: Tensor) -> DataError:
+    bad = int((~torch.isfinite(h)).any(1).sum())
+    return DataError(
+        f"the cut layer holds values that are not finite, in {bad} of {len(h)} rows; "
+        "lower the learning rate or look at the inputs"
+    )
+
+
+def _check_columns(columns: Tensor, width: int) -> None:
+    """Refuse columns that do not ascend, or of which the last is not one of `width`."""
+    some, is_power = columns.numpy(), width & (width - 1) == 0  # then no number can be larger
+    if not ((some[:, 1:] > some[:, :-1]).all() and (is_power or some[:, -1].max() < width)):
+        raise DataError(f"columns must ascend and lie below {width}")

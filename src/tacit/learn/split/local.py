@@ -80,7 +80,10 @@ def fit_locally(task: SplitTask, halves: Halves, x: Tensor, y: Tensor, *, seed: 
     key = seed.to_bytes(KEY_BYTES, "little")
     prg, generator = Prg(key), torch.Generator(device=x.device).manual_seed(seed)
     targets = hide_labels(task.defences, y, task.classes, prg.fork("labels"))
-    optimisers = [make_optimiser(part, task.pace) for part in (halves.bottom, halves.top)]
+    optimisers = [
+        make_optimiser(halves.bottom, task.pace),
+        make_optimiser(halves.top, task.pace, rate=task.pace.top_rate),
+    ]
     halves.bottom.train()
     halves.top.train()
     losses: list[float] = []

@@ -3,8 +3,13 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+_FEW = 16
+"""Up to so many of the largest are looked for one by one."""
 
 
 class Selection(Protocol):
@@ -49,7 +54,11 @@ class First:
 
     def __call__(self, h: Tensor, generator: torch.Generator | None) -> Tensor:
         """Return the mask of the first k columns."""
-        return (torch.arange(h.shape[1], device=h.device) < self.k).expand(h.shape)
+        return mask_of(self.columns(len(h), h.device), h.shape[1])
+
+    def columns(self, rows: int, device: torch.device) -> Tensor:
+        """Return the first k columns, for every row (rows, k)."""
+        return torch.arange(self.k, device=device).expand(rows, self.k)
 
 
 @dataclass(frozen=True)
@@ -65,7 +74,15 @@ class Largest:
 
     def __call__(self, h: Tensor, generator: torch.Generator | None) -> Tensor:
         """Return the mask of the top k."""
-        return mask_of(h.abs().topk(self.k, dim=1).indices, h.shape[1])
+        return mask_of(self.columns(h), h.shape[1])
+
+    def columns(self, h: Tensor) -> Tensor:
+        """Return the columns of the top k, ascending (rows, k)."""
+        if h.device.type != "cpu":
+            return h.abs().topk(self.k, dim=1).indices.sort(1).values
+        found = _largest(h.detach().abs().float().contiguous().numpy(), self.k)
+        found.sort(1)
+        return torch.from_numpy(found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,16 +90,16 @@ class Draws:
     """What randomised Top-k draws for a batch, which does not depend on the values.
 
     Attributes:
-        order: of the top k (rows, k).
-        changed: the rows that keep some of the others, or None for all rows.
-        is_other: which of their k places the others take (changed, k).
-        keys: those of the others with the largest are kept (changed, width).
+        rows: on a processor, the rows of the places that go to one of the others (places,); on
+            a device None.
+        places: those places among the k, in the order of the top k's columns (places,); on a
+            device a mask of them (rows, k).
+        ranks: to which of the others they go, counted from the left; shaped like `places`.
     """
 
-    order: Tensor
-    changed: Tensor | None
-    is_other: Tensor
-    keys: Tensor
+    rows: Tensor | None
+    places: Tensor
+    ranks: Tensor
 
 
 @dataclass(frozen=True)
@@ -103,7 +120,7 @@ class RandomisedLargest:
 
     def __call__(self, h: Tensor, generator: torch.Generator | None) -> Tensor:
         """Return the mask of one drawing per row."""
-        return self.pick(h, self.draw(h.shape, generator, h.device))
+        return mask_of(self.pick(h, self.draw(h.shape, generator, h.device)), h.shape[1])
 
     def draw(
         self, shape: torch.Size, generator: torch.Generator | None, device: torch.device
@@ -114,33 +131,52 @@ class RandomisedLargest:
         cut off where those are used up, and within each of the two groups every subset of the
         drawn size is equally likely.
         """
-        rows, width = shape
-        coins = torch.rand((rows, self.k), generator=generator, device=device) < self.alpha
-        others = coins.sum(1).clamp_(max=width - self.k)  # (rows,)
-        order = torch.rand((rows, self.k), generator=generator, device=device).argsort(1)
-        changed = None
-        if device.type != "cuda":  # to pick rows out would make the processor wait for the device
-            changed = others.nonzero()[:, 0]
-            others = others[changed]
-        is_other = torch.arange(self.k, device=device) >= self.k - others[:, None]
-        keys = torch.rand((len(others), width), generator=generator, device=device)
-        return Draws(order, changed, is_other, keys)
+        if device.type == "cpu":
+            return self.draw_here(shape, generator)
+        return self.draw_there(shape, generator, device)
 
     def pick(self, h: Tensor, draws: Draws) -> Tensor:
-        """Return the mask that the draws make of the values."""
-        top = h.abs().topk(self.k, dim=1).indices
-        columns = top.gather(1, draws.order)
-        if draws.changed is None:
-            columns = self._replace(columns, top, draws)
-        elif len(draws.changed):
-            some = draws.changed
-            columns[some] = self._replace(columns[some], top[some], draws)
-        return mask_of(columns, h.shape[1])
+        """Return the columns that the draws make of the values, ascending (rows, k).
 
-    def _replace(self, columns: Tensor, top: Tensor, draws: Draws) -> Tensor:
-        """Put uniform columns that are not among the top k in the places of the others."""
-        drawn = draws.keys.scatter(1, top, -1.0).topk(self.k, dim=1).indices
-        return torch.where(draws.is_other, drawn.flip(1), columns)
+        Of the columns that are not in the top k, that of rank r has those of the top k to its
+        left for which top[j] - j <= r.
+        """
+        top = Largest(self.k).columns(h)
+        if draws.rows is None:
+            steps = top - torch.arange(self.k, device=h.device)
+            passed = (steps.T[:, :, None] <= draws.ranks).sum(0)
+            return torch.where(draws.places, draws.ranks + passed, top).sort(1).values
+        if len(draws.ranks):
+            columns, rows, ranks = top.numpy(), draws.rows.numpy(), draws.ranks.numpy()
+            steps_here = columns[rows] - np.arange(self.k)
+            columns[rows, draws.places.numpy()] = ranks + (steps_here <= ranks[:, None]).sum(1)
+            columns.sort(1)
+        return top
+
+    def draw_here(self, shape: torch.Size, generator: torch.Generator | None) -> Draws:
+        """Draw on a processor, the others only for rows that keep some of them."""
+        (rows, width), k = shape, self.k
+        coins = torch.rand((rows, 2 * k), generator=generator).numpy()
+        others = np.minimum((coins[:, :k] < self.alpha).sum(1), width - k)
+        changed = others.nonzero()[0]
+        order = coins[changed, k:].argsort(1)
+        row, place = (order < others[changed, None]).nonzero()
+        keys = torch.rand((len(changed), width - k), generator=generator).numpy()
+        ranks = _largest(keys, min(k, width - k))[row, order[row, place]]
+        return Draws(*(torch.from_numpy(one) for one in (changed[row], place, ranks)))
+
+    def draw_there(
+        self, shape: torch.Size, generator: torch.Generator | None, device: torch.device
+    ) -> Draws:
+        """Draw on a device, for all rows: to pick some out would make the processor wait for it."""
+        (rows, width), k = shape, self.k
+        coins = torch.rand((rows, k), generator=generator, device=device) < self.alpha
+        order = torch.rand((rows, k), generator=generator, device=device).argsort(1)
+        keys = torch.rand((rows, width - k), generator=generator, device=device)
+        others = coins.sum(1, keepdim=True).clamp_(max=width - k)  # (rows, 1)
+        ranks = keys.topk(min(k, width - k), dim=1).indices
+        padded = torch.nn.functional.pad(ranks, (0, max(2 * k - width, 0)))
+        return Draws(None, order < others, padded.gather(1, order))
 
 
 @dataclass(frozen=True)
@@ -159,12 +195,25 @@ class Above:
         return h.abs() > self.threshold
 
 
+def _largest(values: NDArray[np.float32], k: int) -> NDArray[np.int64]:
+    """Return the columns of every row's k largest, largest first; values ≥ 0 are used up.
+
+    A few passes for one maximum each take a fifth of the time of torch's `topk`, whose branches
+    the processor cannot foresee.
+    """
+    rows, width = values.shape
+    if k > _FEW:
+        return torch.from_numpy(values).topk(k, dim=1).indices.numpy()
+    found, flat = np.empty((k, rows), np.int64), values.reshape(-1)
+    first = width * np.arange(rows)
+    for place in range(k):
+        if place:
+            flat[first + found[place - 1]] = -1.0
+        values.argmax(1, out=found[place])
+    return np.ascontiguousarray(found.T)
+
+
 def mask_of(columns: Tensor, width: int) -> Tensor:
     """Turn (rows, k) columns into a mask (rows, width)."""
     mask = torch.zeros((columns.shape[0], width), dtype=torch.bool, device=columns.device)
     return mask.scatter_(1, columns, True)
-
-
-def columns_of(mask: Tensor, k: int) -> Tensor:
-    """Turn a mask with k ones in every row into ascending columns (rows, k)."""
-    return mask.nonzero()[:, 1].view(mask.shape[0], k)

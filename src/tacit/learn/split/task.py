@@ -30,7 +30,9 @@ class Pace:
             one part, but for batch norm and pairwise losses, which see one part at a time.
         in_flight: batches under way at once. With s of them the gradient of a batch is taken at
             weights that are s − 1 steps old, and applied to the newest.
-        learning_rate: of both sides.
+        learning_rate: of both sides, or of the feature owners alone.
+        label_learning_rate: of the label owner, if it is not the same. A compressed cut layer wants
+            it larger: a row moves few columns of the label owner's matrix.
         optimiser: "sgd" with momentum 0.9, or "adam".
         weight_decay: of both sides.
         checkpoint_every: steps between checkpoints; 0 for the end of every epoch.
@@ -41,6 +43,7 @@ class Pace:
     micro_batches: int = 1
     in_flight: int = 1
     learning_rate: float = 1e-3
+    label_learning_rate: float | None = None
     optimiser: Optimiser = "adam"
     weight_decay: float = 0.0
     checkpoint_every: int = 0
@@ -53,10 +56,18 @@ class Pace:
             raise ConfigError(
                 f"micro_batches: cannot cut {self.batch_rows} rows into {self.micro_batches} parts"
             )
-        if not 0 < self.learning_rate < float("inf"):
-            raise ConfigError(f"learning_rate: wanted above 0, got {self.learning_rate}")
+        for name in ("learning_rate", "label_learning_rate"):
+            rate = getattr(self, name)
+            if rate is not None and not 0 < rate < float("inf"):
+                raise ConfigError(f"{name}: wanted above 0, got {rate}")
         if self.weight_decay < 0 or self.checkpoint_every < 0:
             raise ConfigError("weight_decay and checkpoint_every: wanted at least 0")
+
+    @property
+    def top_rate(self) -> float:
+        """Return the label owner's learning rate."""
+        own = self.label_learning_rate
+        return self.learning_rate if own is None else own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,18 +148,25 @@ def steps(rows: int, pace: Pace, *, order: Prg, start: int = 0) -> Iterator[Step
             )
 
 
-def make_optimiser(module: nn.Module, pace: Pace) -> torch.optim.Optimizer:
-    """Make the optimiser of one side; a side without parameters gets one that does nothing."""
+def make_optimiser(
+    module: nn.Module, pace: Pace, *, rate: float | None = None
+) -> torch.optim.Optimizer:
+    """Make the optimiser of one side; a side without parameters gets one that does nothing.
+
+    Args:
+        module: that side of the model.
+        pace: says which optimiser, and how fast.
+        rate: of this side, if it is not `pace.learning_rate`.
+    """
+    rate = pace.learning_rate if rate is None else rate
     weights = [p for p in module.parameters() if p.requires_grad]
     if not weights:
         weights = [nn.Parameter(torch.zeros(()))]
     if pace.optimiser == "adam":
         return torch.optim.Adam(
             weights,
-            lr=pace.learning_rate,
+            lr=rate,
             weight_decay=pace.weight_decay,
             fused=all(p.is_floating_point() and p.device.type in _FUSED_ON for p in weights),
         )
-    return torch.optim.SGD(
-        weights, lr=pace.learning_rate, momentum=0.9, weight_decay=pace.weight_decay
-    )
+    return torch.optim.SGD(weights, lr=rate, momentum=0.9, weight_decay=pace.weight_decay)

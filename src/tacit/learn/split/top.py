@@ -1,7 +1,7 @@
 """The label owner's side: finish the model, work out the loss, send the gradient back."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,15 +12,18 @@ from tacit.errors import DataError, DisagreementError
 from tacit.learn.split import checkpoint
 from tacit.learn.split.codec import Codec, Kept, is_finite
 from tacit.learn.split.compress import make_codec
-from tacit.learn.split.defend import blur_gradient, defence_loss, hide_labels
+from tacit.learn.split.defend import blur_gradient, hide_labels
 from tacit.learn.split.exchange import (
     common_step,
     introduce,
+    name_part,
     receive_bytes,
     refuse,
     send_bytes,
     share_order,
 )
+from tacit.learn.split.scoring import Score, Scored, make_scorer
+from tacit.learn.split.stepping import Stepper
 from tacit.learn.split.task import SplitTask, Step, make_optimiser, steps, steps_per_epoch
 from tacit.party import Session
 from tacit.ring import KEY_BYTES, Prg
@@ -73,7 +76,9 @@ class TopTrainer:
         self.start = 0
         self._folder = folder
         self._on_gradient = on_gradient
-        self._optimiser = make_optimiser(top, task.pace)
+        self._optimiser = make_optimiser(top, task.pace, rate=task.pace.top_rate)
+        self._stepper = Stepper(self._optimiser)
+        self._scorer = make_scorer(top, task.defences)
         self._device = next((p.device for p in top.parameters()), torch.device("cpu"))
         self._is_noisy = any(one.kind.startswith("gradient-") for one in task.defences)
         self._key, self._order_key = os.urandom(KEY_BYTES), os.urandom(KEY_BYTES)
@@ -106,18 +111,28 @@ class TopTrainer:
     def _take(self, step: Step, targets: Tensor) -> None:
         """Work through a batch as its parts come in, and step once."""
         self._optimiser.zero_grad(set_to_none=True)
-        wanted = [targets[rows].to(self._device) for rows in step.parts]
-        for number, (rows, y) in enumerate(zip(step.parts, wanted, strict=True)):
-            name = f"{step.number}.{number}"
-            cuts = self._receive(f"forward/{name}", len(rows))
-            h = [seen.requires_grad_() for seen, _ in cuts]
-            loss, logits = self._score(h, y, step, share=len(rows) / step.rows)
-            for owner, seen, (_, kept) in zip(self.task.feature_owners, h, cuts, strict=True):
-                gradient = self._send_back(owner, f"backward/{name}", seen, kept)
-                if self._on_gradient is not None:
-                    self._on_gradient(owner, rows, gradient)
-            self._count(loss, logits, y)  # while the gradient travels
-        self._optimiser.step()
+        classes = [targets[rows].to(self._device) for rows in step.parts]
+        expected = [self._scorer.expect(y, len(y) / step.rows) for y in classes]
+        scored = [self._answer(step, number, score) for number, score in enumerate(expected)]
+        for y, found in zip(classes, scored, strict=True):  # while the gradients travel
+            found.finish()
+            self._count(found.logits, y)
+        self._stepper.step()
+
+    def _answer(self, step: Step, number: int, score: Score) -> Scored:
+        """Take in a part of a batch and send its gradients back."""
+        name, rows = name_part(step.number, number), step.parts[number]
+        cuts = self._receive(f"forward/{name}", len(rows))
+        scored = score([seen for seen, _ in cuts], step.number)
+        for owner, slope, (_, kept) in zip(
+            self.task.feature_owners, scored.slopes, cuts, strict=True
+        ):
+            draws = f"{owner} backward/{step.number}.{number}"
+            gradient = self._send_back(owner, f"backward/{name}", slope, kept, draws=draws)
+            if self._on_gradient is not None:
+                shown = self.codecs[owner].only(gradient, kept)
+                self._on_gradient(owner, rows, shown)
+        return scored
 
     def _receive(self, tag: str, rows: int) -> list[tuple[Tensor, Kept]]:
         found = []
@@ -126,41 +141,26 @@ class TopTrainer:
             found.append((seen.to(self._device), kept))
         return found
 
-    def _score(
-        self, h: Sequence[Tensor], y: Tensor, step: Step, *, share: float
-    ) -> tuple[Tensor, Tensor]:
-        """Work out the loss and all gradients; return the loss of the task, and the logits."""
-        logits: Tensor = self.top(h[0] if len(h) == 1 else torch.cat(list(h), 1))
-        loss = nn.functional.cross_entropy(logits, y)
-        total = loss
-        for one in h if self.task.defences else ():
-            total = total + defence_loss(self.task.defences, one, y, step.number)
-        total = total if share == 1 else share * total
-        total.backward()  # type: ignore[no-untyped-call]
-        return loss, logits
+    def _count(self, logits: Tensor, y: Tensor) -> None:
+        loss = float(nn.functional.cross_entropy(logits, y))
+        right = float((logits.argmax(1) == y).sum())
+        self._tally += torch.tensor([loss * len(y), right, float(len(y))])
 
-    def _count(self, loss: Tensor, logits: Tensor, y: Tensor) -> None:
-        right = (logits.detach().argmax(1) == y).sum()
-        self._tally += torch.tensor([float(loss.detach()) * len(y), float(right), float(len(y))])
-
-    def _send_back(self, owner: str, tag: str, seen: Tensor, kept: Kept) -> Tensor:
-        gradient = torch.zeros_like(seen) if seen.grad is None else seen.grad
+    def _send_back(
+        self, owner: str, tag: str, gradient: Tensor, kept: Kept, *, draws: str
+    ) -> Tensor:
+        """Send an owner its gradient; `draws` names the random choices that it takes."""
         coins = None
         if self._is_noisy or self.codecs[owner].draws_backward:
-            prg = Prg(self._key).fork(f"{owner} {tag}")
+            prg = Prg(self._key).fork(draws)
             gradient = blur_gradient(self.task.defences, gradient, prg)
             coins = torch.Generator().manual_seed(int(prg.fork("choices").below(2**62, 1)))
         gradient = gradient.cpu()
         if not is_finite(gradient):
             raise DataError("the gradient is not finite; lower the learning rate")
-        send_bytes(
-            self.session,
-            owner,
-            tag,
-            self.codecs[owner].pack_gradient(gradient, kept, generator=coins),
-        )
-
-        return gradient if kept is None else gradient * kept
+        packed = self.codecs[owner].pack_gradient(gradient, kept, generator=coins)
+        send_bytes(self.session, owner, tag, packed)
+        return gradient
 
     def _close_epoch(self) -> None:
         loss, right, rows = self._tally.tolist()

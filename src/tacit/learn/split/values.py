@@ -42,7 +42,9 @@ class Exact:
 
     def write(self, values: Tensor, generator: torch.Generator | None) -> Tensor:
         """Return the bytes of the values."""
-        return values.detach().to("cpu", torch.float32).contiguous().view(torch.uint8)
+        if values.dtype != torch.float32 or not values.is_cpu or values.requires_grad:
+            values = values.detach().to("cpu", torch.float32)
+        return values.contiguous().view(torch.uint8)
 
     def read(self, data: Tensor, count: int) -> Tensor:
         """Return the values."""

@@ -12,7 +12,7 @@ from tacit.learn.split.selection import (
     First,
     Largest,
     RandomisedLargest,
-    columns_of,
+    mask_of,
 )
 
 H = torch.tensor([0.1, -5.0, 3.0, 0.2, 4.0])
@@ -38,10 +38,19 @@ def exact(h, k, alpha):
     return found
 
 
-@pytest.mark.parametrize(("k", "alpha"), [(2, 0.1), (2, 0.5), (3, 0.3), (3, 0.9), (1, 0.2)])
-def test_subsets_appear_as_often_as_drawing_one_by_one_makes_them(k, alpha):
+def draw_as_on_a_device(k, alpha, rows):
+    choose, h = RandomisedLargest(k, alpha), H.expand(rows, -1)
+    draws = choose.draw_there(h.shape, torch.Generator().manual_seed(0), h.device)
+    return mask_of(choose.pick(h, draws), len(H))
+
+
+@pytest.mark.parametrize("make", [draw, draw_as_on_a_device])
+@pytest.mark.parametrize(
+    ("k", "alpha"), [(2, 0.1), (2, 0.5), (3, 0.3), (3, 0.9), (1, 0.2), (5, 0.5)]
+)
+def test_subsets_appear_as_often_as_drawing_one_by_one_makes_them(k, alpha, make):
     rows = 40_000
-    columns = columns_of(draw(k, alpha, rows), k).tolist()
+    columns = make(k, alpha, rows).nonzero()[:, 1].view(rows, k).tolist()
     seen, wanted = Counter(map(frozenset, columns)), exact(H, k, alpha)
     assert sum(wanted.values()) == pytest.approx(1)
     chi2 = sum((seen[s] - rows * p) ** 2 / (rows * p) for s, p in wanted.items() if p > 0)
@@ -56,22 +65,32 @@ def test_what_is_drawn_ahead_is_what_is_drawn_at_once(k, alpha):
     early, late = (torch.Generator().manual_seed(4) for _ in range(2))
     choose = RandomisedLargest(k, alpha)
     draws = choose.draw(h.shape, early, h.device)
-    assert torch.equal(choose.pick(h, draws), choose(h, late))
+    assert torch.equal(mask_of(choose.pick(h, draws), 5), choose(h, late))
     assert torch.equal(early.get_state(), late.get_state())
 
 
 def test_draws_for_all_rows_change_those_that_keep_others_and_no_more():
-    """On a device all rows are drawn for; given the same keys the choice is the same."""
+    """On a device all rows are drawn for; what is drawn for places that stay changes nothing."""
     h = torch.randn(60, 8, generator=torch.Generator().manual_seed(5))
     choose = RandomisedLargest(3, 0.3)
     draws = choose.draw(h.shape, torch.Generator().manual_seed(6), h.device)
-    is_other = torch.zeros(60, 3, dtype=torch.bool)
-    is_other[draws.changed] = draws.is_other
-    keys = torch.rand(60, 8, generator=torch.Generator().manual_seed(7))
-    keys[draws.changed] = draws.keys
-    everywhere = Draws(draws.order, None, is_other, keys)
-    assert 0 < len(draws.changed) < 60
-    assert torch.equal(choose.pick(h, everywhere), choose.pick(h, draws))
+    places = torch.zeros((60, 3), dtype=torch.bool)
+    places[draws.rows, draws.places] = True
+    ranks = torch.randint(0, 5, (60, 3), generator=torch.Generator().manual_seed(7))
+    ranks[draws.rows, draws.places] = draws.ranks
+    picked, top = choose.pick(h, draws), Largest(3).columns(h)
+    assert torch.equal(choose.pick(h, Draws(None, places, ranks)), picked)
+    assert torch.equal((picked == top).all(1), ~places.any(1))
+    assert 0 < int(places.any(1).sum()) < 60
+
+
+def test_columns_ascend_whatever_was_drawn():
+    h = torch.randn(500, 9, generator=torch.Generator().manual_seed(8))
+    for k in range(1, 10):
+        choose = RandomisedLargest(k, 0.5)
+        columns = choose.pick(h, choose.draw(h.shape, torch.Generator().manual_seed(9), h.device))
+        assert (columns[:, 1:] > columns[:, :-1]).all()
+        assert 0 <= int(columns.min()) <= int(columns.max()) < 9
 
 
 def test_without_randomness_it_is_top_k():

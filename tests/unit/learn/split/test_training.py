@@ -146,6 +146,7 @@ def test_a_resumed_training_ends_in_the_same_bits(tmp_path, changes, forgetful):
         defences=(Defence(kind="label-dp", epsilon=2.0), Defence(kind="gradient-noise", scale=0.1)),
         optimiser="adam",
         learning_rate=0.01,
+        label_learning_rate=0.04,
         checkpoint_every=2,
         **changes,
     )
@@ -222,6 +223,37 @@ def test_another_task_is_found_by_its_hash():
         run_split(task, tasks={"clinic": other})
 
 
+def test_another_rate_of_the_label_owner_is_another_task():
+    task = make_task()
+    other = replace(task, pace=replace(task.pace, label_learning_rate=0.2))
+    with pytest.raises(DisagreementError, match="another split task"):
+        run_split(task, tasks={"clinic": other})
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_each_side_steps_at_its_own_rate(is_local):
+    """Without momentum a step is the rate times the gradient, which is the same for all rates."""
+    moves = []
+    for rates in ({}, {"learning_rate": 0.2}, {"label_learning_rate": 0.3}):
+        pace = {"epochs": 1, "batch_rows": 60, **rates}
+        moves.append(first_step(make_task(**pace), is_local=is_local))
+    (bottom, top), faster_bottom, faster_top = moves
+    torch.testing.assert_close(faster_bottom, (2 * bottom, 2 * top))
+    torch.testing.assert_close(faster_top, (bottom, 3 * top))
+
+
+def first_step(task, *, is_local):
+    """Return how far the first weights of both sides go in a training of one step."""
+    bottom, top = make_bottom(), make_top()
+    before = bottom[0].weight.detach().clone(), top.weight.detach().clone()
+    if is_local:
+        halves = Halves(bottom=bottom, top=top, codec=make_codec(task.compression, WIDTH))
+        fit_locally(task, halves, *rows(), seed=0)
+    else:
+        run_split(task, bottoms={"clinic": bottom}, top=top)
+    return bottom[0].weight.detach() - before[0], top.weight.detach() - before[1]
+
+
 def test_another_number_of_rows_is_named():
     with pytest.raises(DisagreementError, match="rows, we have"):
         run_split(make_task(), y=rows(42)[1])
@@ -264,6 +296,8 @@ def test_a_batch_with_a_single_member_of_a_class_trains():
         ({"epochs": 0}, "epochs: wanted at least 1"),
         ({"batch_rows": 4, "micro_batches": 5}, "cannot cut 4 rows into 5"),
         ({"learning_rate": 0.0}, "learning_rate"),
+        ({"label_learning_rate": 0.0}, "label_learning_rate: wanted above 0, got 0.0"),
+        ({"label_learning_rate": math.inf}, "label_learning_rate: wanted above 0, got inf"),
     ],
 )
 def test_a_pace_that_makes_no_sense_is_refused(settings, message):
