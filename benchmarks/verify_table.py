@@ -86,7 +86,7 @@ def _read_arguments() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=100)
     parser.add_argument("--workers", type=int, default=1, help="cells at a time")
     parser.add_argument("--patience", type=float, default=1.0, help="times the usual, per peer")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="for all cells")
+    parser.add_argument("--seconds", type=float, default=86400.0, help="for all cells")
     parser.add_argument("--models", type=Path, help="a folder of saved models")
     parser.add_argument("--save", type=Path, help="train, write the models there, and stop")
     parser.add_argument("--python", type=Path, help="one interpreter for all peers")

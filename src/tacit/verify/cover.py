@@ -1,9 +1,8 @@
 """Compiled: boxes that cover what is proved, each kept with the messages that close it.
 
-Freeing one more feature makes the proved box a little larger. Nearly always every box of the cover
-stays closed when it is stretched along, with the messages that closed it before: that is one look
-at the leaves (`price`) instead of a search. Only boxes that open again are searched, and their
-parts take their place in the cover.
+Freeing one more feature makes the proved box a little larger. Nearly always every box of the cover,
+stretched along, is closed at once by messages that go on from those that closed it before. Only
+boxes that stay open are searched, and their parts take their place in the cover.
 """
 
 from typing import Any, NamedTuple
@@ -17,9 +16,8 @@ from tacit.verify.jit import compiled
 from tacit.verify.kernel import CHANGED, TIED
 from tacit.verify.plunge import plunge, try_point
 
-DESCEND_EVERY = 4
-"""Nodes between two attempts to improve a point feature by feature."""
-
+WALK_EVERY, PLUNGE_EVERY = 4, 16
+"""Nodes between two walks, and between two plunges, but for the first."""
 
 FEW_ROWS = 4
 """Rows that a table has room for at first."""
@@ -180,8 +178,9 @@ def _look_for(ground: Any, low: Any, high: Any, visited: int, cells: Any) -> Any
     d = ground.deep.dual
     for g in range(low.size):
         d.pick[g] = min(max(d.pick[g], low[g]), high[g])
-    verdict = try_point(ground, d.pick, cells, visited % DESCEND_EVERY == 1)
-    if verdict == CHANGED or visited & (visited - 1) != 0:
+    verdict = try_point(ground, d.pick, cells, visited % WALK_EVERY == 1)
+    is_due = visited in (1, WALK_EVERY) or visited % PLUNGE_EVERY == 0
+    if verdict == CHANGED or not is_due:
         return verdict
     second = _dive(ground, low, high, cells)
     return second if second == CHANGED else max(verdict, second)

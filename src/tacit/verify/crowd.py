@@ -30,7 +30,8 @@ def crowd_sides(index: Any, sides: Any, g: Any, count: int, cell_low: Any, cell_
         g.order[at] = side
         if rush_crowd(index, sides, side, g, count, cell_low, cell_high):
             return SOME_FELL
-        if slide(index, sides, side, g, cell_low, cell_high):
+        gap = g.bound[side] - sides.barrier[side]
+        if slide(index, sides, side, g, gap, cell_low, cell_high):
             return SOME_FELL
     return n_open
 

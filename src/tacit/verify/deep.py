@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tacit.verify.accord import make_accord, recall, remember, squeeze
+from tacit.verify.bounds import Task
 from tacit.verify.branch import BLURRED, FOUND, PAUSED, PROVED
 from tacit.verify.dual import GONE, make_dual
 from tacit.verify.jit import compiled
@@ -178,6 +179,67 @@ def _push(stack: Any, trail: Any, top: int, low: Any, high: Any, a: Any) -> Any:
 
 
 @compiled
+def _enter(r: Any, task: Any, deep: Any, stack: Any, trail: Any, top: int, ends: Any) -> int:
+    """Go to a box of the stack and squeeze it; return its bound, the barrier at most."""
+    (low, high), a = ends, deep.dual
+    n_features = low.size
+    for f in range(n_features):
+        low[f], high[f] = stack[top, f], stack[top, n_features + f]
+    for t in range(a.count.size):
+        a.count[t] = stack[top, 2 * n_features + t]
+    recall(r, a, trail[top, TRAIL:])
+    bound = min(squeeze(r, task, a, low, high), task.barrier)
+    if trail[top, 0] >= 0:
+        f, side = trail[top, 0], 2 * trail[top, 1]
+        deep.gains[f, side] += bound - trail[top, 2]
+        deep.gains[f, side + 1] += 1
+    return bound  # type: ignore[no-any-return]
+
+
+@compiled
+def _aim(r: Any, task: Any, w: Any, pick: Any, ends: Any, point: Any, is_polished: bool) -> int:
+    """Go to the best ranks of a box; return the sum there. The point becomes what reaches it."""
+    (low, high), (first, last) = ends, point
+    for f in range(low.size):
+        pick[f] = min(max(pick[f], low[f]), high[f])
+        first[f], last[f] = low[f], high[f]
+    total = take_point(r, task, w, pick, first, last)
+    if total >= task.barrier and is_polished:
+        for f in range(low.size):
+            first[f] = pick[f]
+        total = polish(r, task, w, first, last)
+    return total  # type: ignore[no-any-return]
+
+
+@compiled
+def _halve(
+    r: Any, task: Any, deep: Any, stack: Any, trail: Any, top: int, ends: Any, bound: int
+) -> Any:
+    """Put the halves of a box on the stack, if it can be split; return the stack."""
+    low, high = ends
+    f, place = choose_half(r, deep, low, high, float(task.barrier - bound))
+    if f < 0:
+        return stack, trail, top
+    # The side of the best rank goes on top.
+    is_below = deep.dual.pick[f] <= place
+    for side in (int(is_below), int(not is_below)):
+        stack, trail = _push(stack, trail, top, low, high, deep.dual)
+        if side == 1:
+            stack[top, f] = place + 1
+        else:
+            stack[top, low.size + f] = place
+        trail[top, 0], trail[top, 1], trail[top, 2] = f, side, bound
+        top += 1
+    return stack, trail, top
+
+
+@compiled
+def _make_ends(r: Any) -> Any:
+    n_features = r.feature_id.size
+    return np.empty(n_features, np.int32), np.empty(n_features, np.int32)
+
+
+@compiled
 def search_deep(
     trees: Any,
     rule: Any,
@@ -191,57 +253,94 @@ def search_deep(
     nodes: int,
 ) -> Any:
     """Explore at most `nodes` nodes, as `search` does; the trail goes with the stack."""
-    n_features, visited = r.feature_id.size, 0
-    low, high = np.empty(n_features, np.int32), np.empty(n_features, np.int32)
-    first, last = low.copy(), high.copy()
-    a, pick = deep.dual, deep.dual.pick
+    visited, a, ends, point = 0, deep.dual, _make_ends(r), _make_ends(r)
     every = POLISH_WIDE if is_wide(r) else POLISH_EVERY
-    if stack.shape[1] == 2 * n_features:
+    if stack.shape[1] == 2 * r.feature_id.size:
         stack, trail = _widen(stack, trail, a)
     while top > 0:
         if visited == nodes:
             return PAUSED, stack, trail, top, visited
         visited += 1
         top -= 1
-        for f in range(n_features):
-            low[f], high[f] = stack[top, f], stack[top, n_features + f]
-        for t in range(a.count.size):
-            a.count[t] = stack[top, 2 * n_features + t]
-        recall(r, a, trail[top, TRAIL:])
-        bound = min(squeeze(r, task, a, low, high), task.barrier)
-        if trail[top, 0] >= 0:
-            f, side = trail[top, 0], 2 * trail[top, 1]
-            deep.gains[f, side] += bound - trail[top, 2]
-            deep.gains[f, side + 1] += 1
+        bound = _enter(r, task, deep, stack, trail, top, ends)
         if bound == task.barrier:
             continue
-        for f in range(n_features):
-            pick[f] = min(max(pick[f], low[f]), high[f])
-            first[f], last[f] = low[f], high[f]
-        total = take_point(r, task, w, pick, first, last)
-        if total >= task.barrier and visited % every == POLISH_EVERY % every:
-            for f in range(n_features):
-                first[f] = pick[f]
-            total = polish(r, task, w, first, last)
-        if total < task.barrier:
+        is_polished = visited % every == POLISH_EVERY % every
+        if _aim(r, task, w, a.pick, ends, point, is_polished) < task.barrier:
             add_leaves(trees, rule, w.reached, w.scores)
             verdict = judge(rule, w.scores, task.label, task.low, task.high)
             if verdict == CHANGED:
-                stack, trail = _push(stack, trail, 0, first, last, a)
+                stack, trail = _push(stack, trail, 0, point[0], point[1], a)
                 return FOUND, stack, trail, 1, visited
             if verdict == TIED:
                 w.is_blurred[0] = True
-        f, place = choose_half(r, deep, low, high, float(task.barrier - bound))
-        if f < 0:
-            continue
-        # The side of the best rank goes on top.
-        is_below = pick[f] <= place
-        for side in (int(is_below), int(not is_below)):
-            stack, trail = _push(stack, trail, top, low, high, a)
-            if side == 1:
-                stack[top, f] = place + 1
-            else:
-                stack[top, n_features + f] = place
-            trail[top, 0], trail[top, 1], trail[top, 2] = f, side, bound
-            top += 1
+        stack, trail, top = _halve(r, task, deep, stack, trail, top, ends, bound)
     return (BLURRED if w.is_blurred[0] else PROVED), stack, trail, 0, visited
+
+
+@compiled
+def lower_deep(
+    r: Any,
+    task: Any,
+    w: Any,
+    deep: Any,
+    stack: Any,
+    trail: Any,
+    top: int,
+    floor: int,
+    best: Any,
+    nodes: int,
+) -> Any:
+    """Look for sums below the barrier, which each of them lowers, in at most `nodes` nodes.
+
+    Args:
+        r: the problem.
+        task: where the barrier stands at first.
+        w: scratch.
+        deep: what was learned so far.
+        stack: boxes that are open.
+        trail: goes with the stack.
+        top: how many are open.
+        floor: a sum below it ends the search.
+        best: becomes the ranks, first and last, that reach the last sum found.
+        nodes: how many boxes to look at.
+
+    Returns:
+        the stack, its trail and height, the barrier, and how many nodes were visited. No sum
+        outside of the boxes on the stack is below the barrier.
+    """
+    visited, a, ends, point = 0, deep.dual, _make_ends(r), _make_ends(r)
+    n_features = r.feature_id.size
+    every = POLISH_WIDE if is_wide(r) else POLISH_EVERY
+    if stack.shape[1] == 2 * n_features:
+        stack, trail = _widen(stack, trail, a)
+    while top > 0 and visited < nodes:
+        visited += 1
+        top -= 1
+        bound = _enter(r, task, deep, stack, trail, top, ends)
+        if bound == task.barrier:
+            continue
+        is_polished = visited % every == POLISH_EVERY % every
+        total = _aim(r, task, w, a.pick, ends, point, is_polished)
+        if total < task.barrier:
+            task = _lower_barrier(task, total)
+            best[:n_features], best[n_features:] = point
+        if bound < task.barrier:
+            stack, trail, top = _halve(r, task, deep, stack, trail, top, ends, bound)
+        if task.barrier < floor:
+            break
+    return stack, trail, top, task.barrier, visited
+
+
+@compiled
+def _lower_barrier(task: Any, barrier: int) -> Any:
+    return Task(
+        task.value,
+        task.order,
+        task.tree_order,
+        task.base,
+        barrier,
+        task.label,
+        task.low,
+        task.high,
+    )

@@ -60,10 +60,11 @@ def make_dual(r: Any, cut: Any) -> Any:
 
 
 @inlined
-def _most(d: Any, at: int) -> Any:
+def _most(d: Any, at: Any) -> Any:
     """Find the largest message of the segments that reach a leaf."""
-    most = d.most[d.cut.pair_first[at]]
-    for k in range(d.cut.pair_first[at] + 1, d.cut.pair_last[at] + 1):
+    first, last = np.uintp(d.cut.pair_first[np.uintp(at)]), np.uintp(d.cut.pair_last[np.uintp(at)])
+    most = d.most[first]
+    for k in range(first + np.uintp(1), last + np.uintp(1)):
         most = max(most, d.most[k])
     return most
 
@@ -99,18 +100,25 @@ def price(r: Any, task: Any, d: Any, low: Any, high: Any) -> Any:
 @compiled
 def _collect_costs(r: Any, d: Any, s: int, low: int, high: int) -> Any:
     """Give a slot its message back and add what each rank costs in its tree to the total."""
-    t, pair = r.slot_tree[s], d.cut.pair_start[s]
-    for k in range(d.cut.start[s], d.cut.start[s + 1]):
+    t = r.slot_tree[s]
+    begin, end = np.uintp(d.cut.start[s]), np.uintp(d.cut.start[s + 1])
+    first, last = np.uintp(r.leaf_start[t]), np.uintp(r.leaf_start[t + 1])
+    shift = np.uintp(d.cut.pair_start[s]) - first
+    for k in range(begin, end):
         d.seg_least[k] = GONE
-    for leaf in range(r.leaf_start[t], r.leaf_start[t + 1]):
-        at = pair + leaf - r.leaf_start[t]
-        if d.cost[leaf] == GONE:
+    for leaf in range(first, last):
+        cost = d.cost[leaf]
+        if cost == GONE:
             continue
-        cost = d.cost[leaf] + _most(d, at)
+        a, b = np.uintp(d.cut.pair_first[leaf + shift]), np.uintp(d.cut.pair_last[leaf + shift])
+        most = d.most[a]
+        for k in range(a + np.uintp(1), b + np.uintp(1)):
+            most = max(most, d.most[k])
+        cost += most
         d.cost[leaf] = cost
-        for k in range(d.cut.pair_first[at], d.cut.pair_last[at] + 1):
+        for k in range(a, b + np.uintp(1)):
             d.seg_least[k] = min(d.seg_least[k], cost)
-    for k in range(d.cut.start[s], d.cut.start[s + 1]):
+    for k in range(begin, end):
         least = d.seg_least[k]
         for rank in range(max(d.cut.first[k], low), min(d.cut.last[k], high) + 1):
             d.total[rank] += least
@@ -119,7 +127,7 @@ def _collect_costs(r: Any, d: Any, s: int, low: int, high: int) -> Any:
 @compiled
 def _send(r: Any, d: Any, s: int, low: int, high: int) -> Any:
     """Choose the message of a slot, and take it from the cost of its tree's leaves."""
-    t, pair, start = r.slot_tree[s], d.cut.pair_start[s], d.cut.row_start[s]
+    t, start = r.slot_tree[s], d.cut.row_start[s]
     for k in range(d.cut.start[s], d.cut.start[s + 1]):
         least, most = d.seg_least[k], -GONE
         for rank in range(max(d.cut.first[k], low), min(d.cut.last[k], high) + 1):
@@ -127,10 +135,13 @@ def _send(r: Any, d: Any, s: int, low: int, high: int) -> Any:
             d.message[start + rank] = sent
             most = max(most, sent)
         d.most[k] = most
-    for leaf in range(r.leaf_start[t], r.leaf_start[t + 1]):
-        if d.cost[leaf] != GONE:
-            paid = _most(d, pair + leaf - r.leaf_start[t])
-            d.cost[leaf] = GONE if paid == -GONE else d.cost[leaf] - paid
+    first, last = np.uintp(r.leaf_start[t]), np.uintp(r.leaf_start[t + 1])
+    shift = np.uintp(d.cut.pair_start[s]) - first
+    for leaf in range(first, last):
+        cost = d.cost[leaf]
+        if cost != GONE:
+            paid = _most(d, leaf + shift)
+            d.cost[leaf] = GONE if paid == -GONE else cost - paid
 
 
 @compiled

@@ -13,8 +13,8 @@ from tacit.verify.ensemble import Ensemble, check_rows
 from tacit.verify.quest import Bools, Ints, Quest
 from tacit.verify.search import ANYWHERE, PATIENCE, Budget
 
-HASTE = (100, 300)
-"""Nodes per question in the rounds before the last."""
+HASTE = (5, 40)
+"""Nodes per question and side in the rounds before the last."""
 
 
 ON_THE_WAY = 2
@@ -60,7 +60,8 @@ def robust_features(
     open_features = order[quest.matters[order]]
     for nodes in HASTE:
         # What is hard to tell now may be easy to tell when others are free, or free with it.
-        hurried = Budget(nodes=min(nodes, budget.nodes or nodes), seconds=budget.seconds)
+        most = nodes * quest.n_sides
+        hurried = Budget(nodes=min(most, budget.nodes or most), seconds=budget.seconds)
         is_free, open_features = _free(quest, is_free, open_features, hurried)
     is_free, open_features = _free(quest, is_free, open_features, budget)
     kept = tuple(np.flatnonzero(~is_free).tolist())

@@ -71,6 +71,8 @@ class Trees(NamedTuple):
     units: npt.NDArray[np.int64]
     packed: npt.NDArray[np.int32]
     """(nodes, 4): feature, the threshold's rank among its feature's cuts, left, right."""
+    walk: npt.NDArray[np.uint32]
+    """The same as `Paths` lays it out: a place is four times a node."""
     depth: int
     """How many questions the longest path asks."""
 
@@ -124,14 +126,16 @@ def make_index(forest: Forest) -> Index:
         np.ascontiguousarray(np.where(leaves, forest.value, 0.0)),
         np.ascontiguousarray(units),
         np.stack([forest.feature, rank, forest.left, forest.right], axis=1).astype(np.int32),
+        np.zeros(0, np.uint32),
         _longest_path(forest),
     )
+    paths = lay_paths(trees, _find_owners(forest, units))
     base_units = np.rint(forest.base * scale).astype(np.int64)
     slack = 0 if is_exact else _bound_rounding(forest, exponent)
     askers, asker_start = _list_askers(forest)
     return Index(
-        trees,
-        lay_paths(trees, _find_owners(forest, units)),
+        trees._replace(walk=paths.walk),
+        paths,
         make_rule(forest),
         cuts,
         cut_start,

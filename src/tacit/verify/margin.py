@@ -1,7 +1,5 @@
 """How near a class comes to changing within a box: bounds that tighten until the budget ends."""
 
-import math
-import time
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -14,16 +12,24 @@ from tacit.verify.bounds import make_work
 from tacit.verify.box import Box, Domain, Floats, ball, box_cells
 from tacit.verify.deep import first_trail, make_deep
 from tacit.verify.ensemble import Ensemble
+from tacit.verify.index import Index
+from tacit.verify.joint import start_joint
 from tacit.verify.least import Least, lower
+from tacit.verify.parts import isolate, label_parts, settle_others
 from tacit.verify.polish import polish
-from tacit.verify.reach import reach
+from tacit.verify.purse import Purse
+from tacit.verify.reach import reach_open
 from tacit.verify.search import ANYWHERE, PATIENCE, Budget
 from tacit.verify.sides import make_sides
-from tacit.verify.solve import first_stack, make_load, make_task, quick_bound, witness_cells
+from tacit.verify.solve import (
+    Sides,
+    first_stack,
+    make_load,
+    make_task,
+    quick_bound,
+    witness_cells,
+)
 from tacit.verify.witness import place_witness
-
-CHUNK_NODES = 50
-"""Nodes between two looks at the clock."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +74,7 @@ def margin(
         raise ConfigError("a margin is that of a class; this is a regression")
     box, budget = ball(ensemble, x, eps, domain), PATIENCE if budget is None else budget
     label = int(ensemble.predict(box.center[None])[0])
-    cells, spent = box_cells(ensemble, box), _Purse(budget)
+    cells, spent = box_cells(ensemble, box), Purse(budget.nodes, budget.seconds)
     found = [
         _one_side(ensemble, label, side, cells, spent)
         for side in range(make_sides(ensemble, label, None).plus.size)
@@ -81,19 +87,6 @@ def margin(
     return Margin(box, float(label), min(low, high), high, points[best], is_exact, spent.nodes)
 
 
-class _Purse:
-    """What is left of a budget."""
-
-    def __init__(self, budget: Budget) -> None:
-        self.nodes = 0
-        self._most = math.inf if budget.nodes is None else budget.nodes
-        self._end = math.inf if budget.seconds is None else time.monotonic() + budget.seconds
-
-    def take(self) -> int:
-        """Return how many nodes may be visited until the next look at the clock."""
-        return int(min(CHUNK_NODES, self._most - self.nodes)) * (time.monotonic() < self._end)
-
-
 @dataclass(frozen=True, eq=False)
 class _Side:
     low: float
@@ -102,26 +95,41 @@ class _Side:
 
 
 def _one_side(
-    ensemble: Ensemble, label: int, side: int, cells: tuple[Any, Any], spent: _Purse
+    ensemble: Ensemble, label: int, side: int, cells: tuple[Any, Any], spent: Purse
 ) -> _Side:
-    """Bound the lead over one rival."""
+    """Bound the lead over one rival: what the parts of the ensemble add to it, one by one."""
     index, sides = ensemble.index, make_sides(ensemble, label, None)
-    r = reach(index.trees, *cells)
+    r = reach_open(index.trees, settle_others(index, sides, side), *cells)
+    number, count, n_shared = label_parts(r)
+    parts, total = [r], 0
+    if n_shared > 1:
+        total, leaves, _ = start_joint(index, sides, side, r)
+        parts = [isolate(index.trees, r, number, i, leaves, cells) for i in range(count)]
+    least, is_done = int(total), True
+    low, high = (end.copy() for end in cells)
+    for part in parts:
+        bound, state = _one_part(index, sides, side, part, spent)
+        least += bound - int(total)  # in every part, the rest adds what it adds to the total
+        is_done &= state.top == 0
+        witness_cells(part, state.point, low, high)
+    return _Side(_to_lead(ensemble, label, least), (low, high), is_done)
+
+
+def _one_part(index: Index, sides: Sides, side: int, r: Any, spent: Purse) -> tuple[int, Least]:
+    """Search for the least sum of a problem; return a bound, and where the search stands."""
     load = make_load(index.trees, index.base_units, r)
     task, deep = make_task(r, load, sides, side), make_deep(r)
-    work, stack = make_work(r, ensemble.n_scores), first_stack(r)
+    work, stack = make_work(r, index.base_units.size), first_stack(r)
     point = stack[0].copy()
     best = polish(r, task, work, *np.split(point, 2))  # narrows the point
     state = Least(stack, first_trail(), 1, best, point)
     while state.top > 0 and (chunk := spent.take()) > 0:
         state, count = lower(r, task, work, deep, state, chunk)
         spent.nodes += count
-    least = min([state.best, *state.trail[: state.top, 2].tolist()])
+    bound = min([state.best, *state.trail[: state.top, 2].tolist()])
     if state.top and state.trail[0, 0] < 0:  # not begun
-        least = quick_bound(r, load, sides.plus[side], sides.minus[side])
-    low, high = (end.copy() for end in cells)
-    witness_cells(r, state.point, low, high)
-    return _Side(_to_lead(ensemble, label, least), (low, high), state.top == 0)
+        bound = quick_bound(r, load, sides.plus[side], sides.minus[side])
+    return int(bound), state
 
 
 def _to_lead(ensemble: Ensemble, label: int, units: int) -> float:

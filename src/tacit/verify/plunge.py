@@ -7,10 +7,14 @@ import numpy as np
 from tacit.verify.dual import agree, price
 from tacit.verify.jit import compiled
 from tacit.verify.kernel import CHANGED, KEPT
-from tacit.verify.ways import descend, look
+from tacit.verify.stroll import begin, step
+from tacit.verify.ways import look
 
-DESCEND_EVERY = 8
-"""Steps of a plunge between two attempts to improve its point feature by feature."""
+WALK_EVERY = 8
+"""Steps of a plunge between two walks from its point."""
+
+STEPS = 30
+"""Steps of a walk."""
 
 
 class Ground(NamedTuple):
@@ -18,36 +22,62 @@ class Ground(NamedTuple):
 
     index: Any
     sides: Any
-    side: Any
     r: Any
     task: Any
     deep: Any
+    stroll: Any
     low: Any  # (all features): the box of cells
     high: Any
     home: Any  # (all features): the cells of the input
 
 
 @compiled
-def try_point(ground: Any, pick: Any, cells: Any, is_thorough: bool) -> Any:
-    """Look at the point of one rank per feature, and at what it becomes feature by feature.
-
-    Returns:
-        CHANGED if one of the two, which `cells` then holds, changes the prediction in the
-        library's arithmetic; else TIED or KEPT.
-    """
+def write_cells(ground: Any, point: Any, cells: Any) -> None:
+    """Write a point of one rank per feature as cells, those nearest to the input."""
     r, low, high = ground.r, ground.low, ground.high
     for f in range(cells.size):
         cells[f] = min(max(ground.home[f], low[f]), high[f])
-    for g in range(pick.size):
-        f, at = r.feature_id[g], r.rank_start[g] + pick[g]
+    for g in range(point.size):
+        f, at = r.feature_id[g], r.rank_start[g] + point[g]
         first, last = max(r.rank_low[at], low[f]), min(r.rank_high[at], high[f])
         cells[f] = min(max(cells[f], first), last)
-    verdict = look(ground.index, ground.sides, cells)
-    if verdict == CHANGED or not is_thorough:
-        return verdict
-    descend(ground.index, ground.sides, ground.side, cells, low, high, r.feature_id)
-    second = look(ground.index, ground.sides, cells)
-    return second if second == CHANGED else max(verdict, second)
+
+
+@compiled
+def walk(ground: Any, cells: Any, steps: int) -> Any:
+    """Walk on until the prediction changes in the library's arithmetic.
+
+    Returns:
+        CHANGED if it does, at what `cells` then holds; else TIED or KEPT.
+    """
+    r, task, s = ground.r, ground.task, ground.stroll
+    best, worst = s.total[0], KEPT
+    for k in range(steps + 1):
+        best = min(best, s.total[0])
+        if s.total[0] < task.barrier:
+            write_cells(ground, s.point, cells)
+            verdict = look(ground.index, ground.sides, cells)
+            worst = max(worst, verdict)
+            if verdict == CHANGED:
+                return verdict
+        if k == steps or not step(r, task, s, s.far, s.far_rank, best):
+            break
+    return worst
+
+
+@compiled
+def try_point(ground: Any, pick: Any, cells: Any, is_thorough: bool) -> Any:
+    """Look at the point of one rank per feature, and at what a walk from it comes to.
+
+    Returns:
+        CHANGED if one of them, which `cells` then holds, changes the prediction in the
+        library's arithmetic; else TIED or KEPT.
+    """
+    if is_thorough:
+        begin(ground.r, ground.task, ground.stroll, pick)
+        return walk(ground, cells, STEPS)
+    write_cells(ground, pick, cells)
+    return look(ground.index, ground.sides, cells)
 
 
 @compiled
@@ -76,7 +106,7 @@ def plunge(ground: Any, low: Any, high: Any, cells: Any) -> Any:
                     n_open += 1
             d.pick[f] = min(max(d.pick[f], low[f]), high[f])
         if bound < task.barrier:
-            is_thorough = n_open == 0 or step % DESCEND_EVERY == 0
+            is_thorough = n_open == 0 or step % WALK_EVERY == 0
             verdict = try_point(ground, d.pick, cells, is_thorough)
             worst = max(worst, verdict)
             if verdict == CHANGED or n_open == 0:

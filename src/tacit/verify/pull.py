@@ -62,7 +62,7 @@ def pull_sides(index: Any, sides: Any, g: Any, cell_low: Any, cell_high: Any) ->
                 continue
         if rush(index, sides, side, g, head + tail - barrier, cell_low, cell_high):
             return SOME_FELL
-        if slide(index, sides, side, g, cell_low, cell_high):
+        if slide(index, sides, side, g, head + tail - barrier, cell_low, cell_high):
             return SOME_FELL
         g.order[n_open] = side
         n_open += 1

@@ -19,9 +19,6 @@ Ints = npt.NDArray[np.int64]
 MANY_NODES, FEW_NODES = 8, 4
 """Nodes of the quick search, and after a question that it could not answer."""
 
-EASY_NODES = 4
-"""Nodes beyond which a counterexample was hard to find."""
-
 
 class Quest:
     """One input, the ways known to change its prediction, and how much was asked.
@@ -39,6 +36,7 @@ class Quest:
         self._quick = MANY_NODES
         self._hold = Hold(ensemble, self._sides, self._home)
         self.count = 0
+        self.n_sides = self._sides.plus.size
         self.matters = (self._far[0] < self._near[0]) | (self._far[1] > self._near[1])
         """Features that reach further cells when they are free."""
 
@@ -65,33 +63,41 @@ class Quest:
         within = np.flatnonzero(~(known & ~is_free).any(axis=1))
         if within.size:
             return FOUND, known[within[-1]]
-        outcome, nodes, cells = self._search(is_free, budget)
+        was_free = is_free.copy()
+        was_free[order] = False
+        outcome, near_miss, cells = self._search(is_free, was_free, budget)
         if outcome != FOUND:
             return outcome, np.zeros_like(is_free)
         index = self._ensemble.index
         put_back(index.trees, index.rule, self._sides, cells, *self._near, order)
         way = self._remember(cells)
-        if nodes > EASY_NODES:
-            self._look_around(cells, is_free, order)
+        if near_miss is not None:
+            self._look_around(near_miss, was_free)
         return FOUND, way
 
-    def _search(self, is_free: Bools, budget: Budget) -> tuple[int, int, Cells]:
+    def _search(
+        self, is_free: Bools, was_free: Bools, budget: Budget
+    ) -> tuple[int, Cells | None, Cells]:
         """Search quickly, then from what is proved, then for as long as it takes.
 
         Returns:
-            the outcome, the nodes, and the cells of a counterexample if it is FOUND.
+            the outcome; cells close to the barrier where only `was_free` is free, if there are
+            any; the cells of a counterexample if it is FOUND.
         """
-        quick = self._quick if budget.nodes is None else min(self._quick, budget.nodes)
-        outcome, nodes, cells = self._search_anew(is_free, Budget(quick, budget.seconds))
-        # Where one question was hard, the next is likely to be.
-        self._quick = FEW_NODES if outcome == PAUSED else MANY_NODES
-        if outcome != PAUSED or nodes == budget.nodes:
-            return outcome, nodes, cells
-        outcome, count, cells = self._hold.widen(*self._box(is_free), budget.nodes)
-        if outcome != PAUSED or count == budget.nodes:
-            return outcome, nodes + count, cells
-        outcome, more, cells = self._search_anew(is_free, budget)
-        return outcome, nodes + count + more, cells
+        if self._hold.is_empty:
+            quick = self._quick if budget.nodes is None else min(self._quick, budget.nodes)
+            outcome, nodes, cells = self._search_anew(is_free, Budget(quick, budget.seconds))
+            # Where one question was hard, the next is likely to be.
+            self._quick = FEW_NODES if outcome == PAUSED else MANY_NODES
+            if outcome != PAUSED or nodes == budget.nodes:
+                return outcome, None, cells
+        box, inside = self._box(is_free), self._box(was_free)
+        outcome, nodes, cells = self._hold.widen(*box, budget.nodes, inside=inside)
+        if outcome == FOUND:
+            return outcome, self._hold.near_miss, cells
+        if outcome == PAUSED and nodes != budget.nodes:
+            outcome, _, cells = self._search_anew(is_free, budget)
+        return outcome, None, cells
 
     def _search_anew(self, is_free: Bools, budget: Budget) -> tuple[int, int, Cells]:
         low, high = self._box(is_free)
@@ -104,20 +110,12 @@ class Quest:
         low, high = (np.where(is_free, *ends) for ends in zip(self._far, self._near, strict=True))
         return low, high
 
-    def _look_around(self, cells: Cells, is_free: Bools, order: Ints) -> None:
-        """Put what was freed last back, and find features that do as well in its place.
-
-        What was hard to find stands close to the barrier, where one more feature often decides.
-        """
-        cells[order] = np.clip(cells, *self._near)[order]
-        was_bound = ~is_free
-        was_bound[order] = True
-        needed = self._ways[: self._n_ways] & was_bound
+    def _look_around(self, cells: Cells, was_free: Bools) -> None:
+        """Find every feature that changes the prediction when it alone moves as well."""
+        needed = self._ways[: self._n_ways] & ~was_free
         is_known = needed[needed.sum(axis=1) == 1].any(axis=0)
-        free = np.flatnonzero(self.matters & ~was_bound)
-        candidates = np.flatnonzero(self.matters & was_bound & ~is_known)
-        index = self._ensemble.index
-        found = find_others(index, self._sides, cells, *self._far, free, candidates)
+        candidates = np.flatnonzero(self.matters & ~was_free & ~is_known)
+        found = find_others(self._ensemble.index, self._sides, cells, *self._far, candidates)
         base = self._moved(cells)
         for f in candidates[found]:
             base[f] = True

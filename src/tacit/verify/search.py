@@ -1,6 +1,5 @@
 """Exact verification: a certificate, a counterexample, or — after the budget — neither."""
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,16 +14,20 @@ from tacit.verify.box import Box, Domain, Floats, ball, box_cells
 from tacit.verify.branch import BLURRED, FOUND, PAUSED, PROVED
 from tacit.verify.deep import first_trail, search_deep, start_deep
 from tacit.verify.ensemble import Ensemble
+from tacit.verify.index import Index
+from tacit.verify.joint import UNSURE, search_parts
+from tacit.verify.parts import hull_cells
+from tacit.verify.purse import CHUNK_NODES, Purse
 from tacit.verify.reach import reach
 from tacit.verify.rows import ASKED, Answers, Boxes, Cases, answer, make_answers
 from tacit.verify.sides import state_cases
 from tacit.verify.solve import (
-    CHUNK_NODES,
     Effort,
+    Ground,
     Sides,
     first_stack,
     make_load,
-    make_task,
+    make_unsorted,
     order_sides,
     solve,
     witness_cells,
@@ -37,7 +40,10 @@ FIRST_NODES = 4
 DEEP_NODES = 1000
 """Nodes of the deep search before it is begun anew where it can be interrupted."""
 
-CHUNK_BOXES = 64
+FEW_NODES = 8
+"""Nodes of all trees together, where the search can be interrupted, before parts are searched."""
+
+CHUNK_BOXES = 256
 """Boxes that are handed over at a time."""
 
 SLICE_SECONDS = 0.2
@@ -298,25 +304,42 @@ def persist(
     ensemble: Ensemble, sides: Sides, low: Any, high: Any, budget: Budget
 ) -> tuple[int, int]:
     """Search side by side, deeply and in chunks, watching the clock."""
-    index = ensemble.index
-    deadline = math.inf if budget.seconds is None else time.monotonic() + budget.seconds
-    most = math.inf if budget.nodes is None else budget.nodes
+    index, purse = ensemble.index, Purse(budget.nodes, budget.seconds)
     r = reach(index.trees, low, high)
     load = make_load(index.trees, index.base_units, r)
-    work = make_work(r, ensemble.n_scores)
-    worst, visited = PROVED, 0
+    ground = Ground(index.trees, index.rule, r, load, make_work(r, ensemble.n_scores))
+    worst = PROVED
     for side in order_sides(r, load, sides):
-        task, deep = make_task(r, load, sides, side), start_deep(r, work.cut)
-        stack, trail, top, outcome = first_stack(r), first_trail(), 1, PAUSED
-        work.is_blurred[0] = False
-        while outcome == PAUSED and visited < most and time.monotonic() < deadline:
-            chunk = int(min(CHUNK_NODES, most - visited))
-            outcome, stack, trail, top, count = search_deep(
-                index.trees, index.rule, r, task, work, deep, stack, trail, top, chunk
-            )
-            visited += count
+        outcome = _persist_side(index, ground, sides, side, (low, high), purse)
         if outcome == FOUND:
-            witness_cells(r, stack[0], low, high)
-            return outcome, visited
+            return FOUND, purse.nodes
         worst = max(worst, outcome)
-    return worst, visited
+    return worst, purse.nodes
+
+
+def _persist_side(
+    index: Index, ground: Ground, sides: Sides, side: int, cells: tuple[Any, Any], purse: Purse
+) -> int:
+    """Search on one side: all trees together at first, then their parts, if they have several."""
+    trees, rule, r, load, work = ground
+    task, deep = make_unsorted(r, load, sides, side), start_deep(r, work.cut)
+    stack, trail, top, outcome = first_stack(r), first_trail(), 1, PAUSED
+    work.is_blurred[0], most = False, FEW_NODES
+    while outcome == PAUSED and (chunk := purse.take(most)) > 0:
+        outcome, stack, trail, top, count = search_deep(
+            trees, rule, r, task, work, deep, stack, trail, top, chunk
+        )
+        purse.nodes += count
+        if outcome != PAUSED or most == CHUNK_NODES:
+            continue
+        most, hull = CHUNK_NODES, (cells[0].copy(), cells[1].copy())
+        hull_cells(r, stack, top, *hull)
+        told = search_parts(index, sides, side, *hull, purse)
+        if told == FOUND:
+            cells[0][:], cells[1][:] = hull
+        if told != UNSURE:
+            # Outside of the hull, a point may have been too close to a tie to be judged.
+            return BLURRED if told == PROVED and work.is_blurred[0] else told
+    if outcome == FOUND:
+        witness_cells(r, stack[0], *cells)
+    return int(outcome)

@@ -43,17 +43,16 @@ def _cut(r: Any, row_start: Any) -> Any:
     n_slots = r.slot_feature.size
     room = np.zeros(n_slots + 1, np.int64)
     for s in r.con_slot:
-        room[s + 1] += 2
+        room[s + 1] += 1
     for s in range(n_slots):
         room[s + 1] += room[s] + 1
     begins, count = np.empty(room[-1], np.int32), np.ones(n_slots, np.int32)
     for s in range(n_slots):
         begins[room[s]] = 0
     for c in range(r.con_slot.size):
-        s = r.con_slot[c]
-        _insert(begins, room[s], count, s, r.con_low[c])
-        if r.con_high[c] + 1 < row_start[s + 1] - row_start[s]:
-            _insert(begins, room[s], count, s, r.con_high[c] + 1)
+        # Where a leaf of a tree ends another one begins.
+        if r.con_low[c] > 0:
+            _insert(begins, room[r.con_slot[c]], count, r.con_slot[c], r.con_low[c])
     start = np.zeros(n_slots + 1, np.int32)
     for s in range(n_slots):
         start[s + 1] = start[s] + count[s]

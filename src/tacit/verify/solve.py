@@ -17,11 +17,13 @@ from tacit.verify.deep import first_trail, is_wide, search_deep, start_deep
 from tacit.verify.glance import SOME_FELL, look, make_glance, tally, weigh
 from tacit.verify.index import Rule, Trees
 from tacit.verify.jit import compiled, inlined
+from tacit.verify.parts import are_apart
 from tacit.verify.pull import pull_sides
+from tacit.verify.purse import CHUNK_NODES
 from tacit.verify.reach import reach_open
 
-CHUNK_NODES = 50
-"""Nodes of the deep search between two looks at the clock."""
+MANY_NODES = 24
+"""Nodes of the deep search before it is asked whether trees fall into parts."""
 
 
 class Sides(NamedTuple):
@@ -91,26 +93,34 @@ def quick_bound(r: Any, load: Any, plus: int, minus: int) -> int:
 
 
 @compiled
+def make_unsorted(r: Any, load: Any, sides: Any, side: int) -> Any:
+    """Weigh the leaves for one side: all that the deep search asks for."""
+    n_leaves, plus, minus = r.leaf_node.size, sides.plus[side], sides.minus[side]
+    value, none = np.empty(n_leaves, np.int64), np.empty(0, np.int32)
+    for leaf in range(n_leaves):
+        value[leaf] = weigh(load.leaf[leaf], plus, minus)
+    base, barrier = weigh(load.constant, plus, minus), sides.barrier[side]
+    return Task(value, none, none, base, barrier, sides.label, sides.low, sides.high)
+
+
+@compiled
 def make_task(r: Any, load: Any, sides: Any, side: int) -> Any:
     """Weigh the leaves for one side and sort them within each tree."""
     n_leaves, n_open = r.leaf_node.size, r.tree_id.size
-    value, order = np.empty(n_leaves, np.int64), np.empty(n_leaves, np.int32)
+    task = make_unsorted(r, load, sides, side)
+    value, order = task.value, np.empty(n_leaves, np.int32)
     spread = np.empty(n_open, np.int64)
-    plus, minus = sides.plus[side], sides.minus[side]
     for t in range(n_open):
         first = r.leaf_start[t]
         for leaf in range(first, r.leaf_start[t + 1]):
-            value[leaf] = weigh(load.leaf[leaf], plus, minus)
             at = leaf
             while at > first and value[order[at - 1]] > value[leaf]:
                 order[at] = order[at - 1]
                 at -= 1
             order[at] = leaf
         spread[t] = value[order[first]] - value[order[r.leaf_start[t + 1] - 1]]
-    base = weigh(load.constant, plus, minus)
     tree_order = np.argsort(spread).astype(np.int32)
-    barrier = sides.barrier[side]
-    return Task(value, order, tree_order, base, barrier, sides.label, sides.low, sides.high)
+    return Task(value, order, tree_order, task.base, task.barrier, task.label, task.low, task.high)
 
 
 @compiled
@@ -225,6 +235,7 @@ def _make_pair_ground(
         all_trees.value,
         all_trees.units,
         all_trees.packed,
+        all_trees.walk,
         all_trees.depth,
     )
     r = reach_open(trees, known, cell_low, cell_high)
@@ -317,15 +328,28 @@ def _dig(ground: Any, sides: Any, paused: Any, cell_low: Any, cell_high: Any, ef
     deadline = read_clock(WALL, hand) + effort.seconds
     worst, visited = PROVED, 0
     for side in paused:
-        task, deep = make_task(r, ground.load, sides, side), start_deep(r, work.cut)
+        task, deep = make_unsorted(r, ground.load, sides, side), start_deep(r, work.cut)
         stack, trail, top, outcome = first_stack(r), first_trail(), 1, PAUSED
-        work.is_blurred[0] = False
+        work.is_blurred[0], chunk = False, MANY_NODES
         while outcome == PAUSED and visited < effort.deep and read_clock(WALL, hand) < deadline:
-            chunk = min(CHUNK_NODES, effort.deep - visited)
             outcome, stack, trail, top, spent = search_deep(
-                trees, rule, r, task, work, deep, stack, trail, top, chunk
+                trees,
+                rule,
+                r,
+                task,
+                work,
+                deep,
+                stack,
+                trail,
+                top,
+                min(chunk, effort.deep - visited),
             )
             visited += spent
+            if outcome != PAUSED or chunk == CHUNK_NODES:
+                continue
+            chunk = CHUNK_NODES
+            if are_apart(trees, r, stack, top, cell_low, cell_high):
+                return PAUSED, visited  # parts are searched where the search can be interrupted
         if outcome == FOUND:
             witness_cells(r, stack[0], cell_low, cell_high)
             return outcome, visited

@@ -4,18 +4,31 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tacit.verify.jit import compiled
+from tacit.verify.jit import compiled, inlined
+from tacit.verify.paths import END
+
+STEP, CON = np.uint64(4), np.uint64(4)
+"""Words of a step on the way to a leaf, and of a constraint."""
+ONE, TWO, THREE = np.uint64(1), np.uint64(2), np.uint64(3)
+"""Unsigned, as are places: an index that cannot be negative saves the question whether it is."""
 
 
 class Found(NamedTuple):
-    """Reachable leaves, tree by tree, each with the features it constrains inside the box."""
+    """Trees with several reachable leaves, each leaf with what it constrains inside the box.
 
-    leaf_start: Any  # (trees + 1)
+    Features are counted anew, in the order in which they are met; a slot is a (tree, feature) pair.
+    """
+
+    fixed_leaf: Any  # (trees): the only leaf that the box reaches, else -1
+    tree_id: Any  # (open trees)
+    leaf_start: Any  # (open trees + 1)
     leaf_node: Any
     con_start: Any  # (leaves + 1)
-    con_feature: Any
-    con_low: Any  # cells
-    con_high: Any
+    cons: Any  # four words each: feature, first cell, last cell, slot
+    slot_start: Any  # (open trees + 1)
+    slot_feature: Any
+    slot_tree: Any
+    feature_id: Any  # (open features): place in the ensemble
 
 
 @compiled
@@ -28,90 +41,103 @@ def collect(trees: Any, known: Any, cell_low: Any, cell_high: Any) -> Any:
         cell_low: the box.
         cell_high: its other end.
     """
-    packed = trees.packed
+    walk, n_trees, n_features = trees.walk, trees.roots.size, cell_low.size
     low, high = cell_low.copy(), cell_high.copy()  # the intervals on the way to the current node
-    leaf_start = np.zeros(trees.roots.size + 1, np.int32)
+    fixed_leaf, tree_id = known.copy(), np.empty(n_trees, np.int32)
+    leaf_start, slot_start = np.zeros(n_trees + 1, np.int32), np.zeros(n_trees + 1, np.int32)
     leaf_node, con_start = np.empty(1024, np.int32), np.zeros(1025, np.int32)
-    cons = np.empty((4096, 3), np.int32)  # feature, low, high
-    stamp = np.full(cell_low.size, -1, np.int32)
-    stack = np.empty((64, 5), np.int32)  # node, depth, and the feature and interval of the step
-    path = np.empty((64, 3), np.int32)  # features narrowed so far, and their intervals before
-    leaves, n_cons = 0, 0
-    for tree in range(trees.roots.size):
-        if leaves + 1 >= leaf_node.size:
-            leaf_node, con_start = _longer(leaf_node), _longer(con_start)
+    cons = np.empty(8192, np.int32)
+    slot_feature, slot_tree = np.empty(512, np.int32), np.empty(512, np.int32)
+    feature_id, local = np.empty(n_features, np.int32), np.full(n_features, -1, np.int32)
+    latest, stamp = np.full(n_features, -1, np.int32), np.full(n_features, -1, np.int32)
+    # Every open question on the way gives a step: its feature, the interval before, the slot.
+    # What lies to the right of it waits: node, number of the step, first cell.
+    room = np.uint64(trees.depth + 2)
+    path, stack = np.empty(STEP * room, np.int32), np.empty(THREE * room, np.int32)
+    n_open, leaves, n_cons, n_slots, n_local = 0, 0, np.uint64(0), 0, 0
+    for tree in range(n_trees):
         if known[tree] >= 0:
-            leaf_node[leaves] = known[tree]
-            leaves += 1
-            con_start[leaves], leaf_start[tree + 1] = n_cons, leaves
             continue
-        _put(stack, 0, trees.roots[tree], 0, -1, 0, 0)
-        top, depth = 1, 0
-        while top > 0:
-            top -= 1
-            node, f = stack[top, 0], stack[top, 2]
-            depth = _step_back(path, depth, max(stack[top, 1] - 1, 0), low, high)
-            if f >= 0:
-                depth = _narrow(path, depth, f, stack[top, 3], stack[top, 4], low, high)
-            while packed[node, 0] >= 0:
-                f, rank = packed[node, 0], packed[node, 1]
+        first_leaf, first_slot = leaves, n_slots
+        node, top, depth = np.uint64(trees.roots[tree]) << TWO, np.uint64(0), np.uint64(0)
+        while True:
+            while walk[node + ONE] != END:
+                f, rank = np.uint64(walk[node]), np.int32(walk[node + ONE])
                 if high[f] <= rank:
-                    node = packed[node, 2]
+                    node = np.uint64(walk[node + TWO])
                 elif low[f] > rank:
-                    node = packed[node, 3]
+                    node = np.uint64(walk[node + THREE])
                 else:
-                    if top >= stack.shape[0] or depth + 2 >= path.shape[0]:
-                        stack, path = _taller(stack), _taller(path)
-                    _put(stack, top, packed[node, 3], depth + 1, f, rank + 1, high[f])
-                    top += 1
-                    depth = _narrow(path, depth, f, low[f], rank, low, high)
-                    node = packed[node, 2]
+                    if latest[f] < first_slot:
+                        if local[f] < 0:
+                            local[f], feature_id[n_local] = n_local, f
+                            n_local += 1
+                        if n_slots == slot_feature.size:
+                            slot_feature, slot_tree = _longer(slot_feature), _longer(slot_tree)
+                        latest[f] = n_slots
+                        slot_feature[n_slots], slot_tree[n_slots] = local[f], n_open
+                        n_slots += 1
+                    _put(stack, THREE * top, walk[node + THREE], depth, rank + 1)
+                    _put(path, STEP * depth, f, low[f], high[f])
+                    path[STEP * depth + THREE] = latest[f]
+                    top, depth, high[f] = top + ONE, depth + ONE, rank
+                    node = np.uint64(walk[node + TWO])
             if leaves + 1 >= leaf_node.size:
                 leaf_node, con_start = _longer(leaf_node), _longer(con_start)
-            while n_cons + depth > cons.shape[0]:
-                cons = _taller(cons)
-            leaf_node[leaves] = node
+            while CON * (n_cons + depth) > np.uint64(cons.size):
+                cons = _longer(cons)
+            leaf_node[leaves] = node >> TWO
             for step in range(depth):
-                f = path[step, 0]
-                if stamp[f] != leaves and (low[f] > cell_low[f] or high[f] < cell_high[f]):
-                    cons[n_cons, 0], cons[n_cons, 1], cons[n_cons, 2] = f, low[f], high[f]
-                    n_cons += 1
-                stamp[f] = leaves
+                f = np.uint64(path[STEP * step])
+                if stamp[f] != leaves:
+                    stamp[f] = leaves
+                    _put(cons, CON * n_cons, local[f], low[f], high[f])
+                    cons[CON * n_cons + THREE] = path[STEP * step + THREE]
+                    n_cons += ONE
             leaves += 1
             con_start[leaves] = n_cons
-        _step_back(path, depth, 0, low, high)
-        leaf_start[tree + 1] = leaves
+            if top == 0:
+                break
+            top -= ONE
+            node, to = np.uint64(stack[THREE * top]), np.uint64(stack[THREE * top + ONE])
+            depth = _step_back(path, depth, to, low, high)
+            low[np.uint64(path[STEP * to])] = stack[THREE * top + TWO]
+            depth += ONE
+        _step_back(path, depth, np.uint64(0), low, high)
+        if leaves == first_leaf + 1:
+            fixed_leaf[tree] = leaf_node[first_leaf]
+            leaves = first_leaf
+            continue
+        tree_id[n_open] = tree
+        n_open += 1
+        leaf_start[n_open], slot_start[n_open] = leaves, n_slots
     return Found(
-        leaf_start,
+        fixed_leaf,
+        tree_id[:n_open],
+        leaf_start[: n_open + 1],
         leaf_node[:leaves],
         con_start[: leaves + 1],
-        cons[:n_cons, 0].copy(),
-        cons[:n_cons, 1].copy(),
-        cons[:n_cons, 2].copy(),
+        cons[: 4 * int(n_cons)],
+        slot_start[: n_open + 1],
+        slot_feature[:n_slots],
+        slot_tree[:n_slots],
+        feature_id[:n_local],
     )
 
 
-@compiled
-def _put(stack: Any, top: int, node: int, depth: int, f: int, low: int, high: int) -> None:
-    stack[top, 0], stack[top, 1], stack[top, 2] = node, depth, f
-    stack[top, 3], stack[top, 4] = low, high
+@inlined
+def _put(words: Any, at: Any, first: Any, second: Any, third: Any) -> None:
+    words[at], words[at + ONE], words[at + TWO] = first, second, third
 
 
-@compiled
-def _narrow(path: Any, depth: int, f: int, to_low: int, to_high: int, low: Any, high: Any) -> int:
-    """Give a feature a smaller interval and remember the one it had."""
-    path[depth, 0], path[depth, 1], path[depth, 2] = f, low[f], high[f]
-    low[f], high[f] = to_low, to_high
-    return depth + 1
-
-
-@compiled
-def _step_back(path: Any, depth: int, to: int, low: Any, high: Any) -> int:
+@inlined
+def _step_back(path: Any, depth: Any, to: Any, low: Any, high: Any) -> Any:
     """Restore the intervals of a shorter path."""
     while depth > to:
-        depth -= 1
-        low[path[depth, 0]], high[path[depth, 0]] = path[depth, 1], path[depth, 2]
-    return to
+        depth -= ONE
+        f = np.uint64(path[STEP * depth])
+        low[f], high[f] = path[STEP * depth + ONE], path[STEP * depth + TWO]
+    return depth
 
 
 @compiled
@@ -120,12 +146,3 @@ def _longer(array: Any) -> Any:
     for i in range(array.size):
         wider[i] = array[i]
     return wider
-
-
-@compiled
-def _taller(table: Any) -> Any:
-    higher = np.empty((2 * table.shape[0], table.shape[1]), np.int32)
-    for row in range(table.shape[0]):
-        for column in range(table.shape[1]):
-            higher[row, column] = table[row, column]
-    return higher

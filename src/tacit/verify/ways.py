@@ -4,22 +4,22 @@ from typing import Any
 
 import numpy as np
 
-from tacit.verify.glance import weigh
-from tacit.verify.jit import compiled
+from tacit.verify.glance import ONE, THREE, TWO, weigh
+from tacit.verify.jit import compiled, inlined
 from tacit.verify.kernel import CHANGED, add_leaves, judge
-
-MOST_ROUNDS = 3
+from tacit.verify.paths import END
 
 
 @compiled
 def judge_cells(trees: Any, rule: Any, sides: Any, cells: Any, reached: Any, scores: Any) -> Any:
     """Say what the library makes of these cells: KEPT, CHANGED or TIED."""
-    packed = trees.packed
+    walk = trees.walk
     for tree in range(trees.roots.size):
-        node = trees.roots[tree]
-        while packed[node, 0] >= 0:
-            node = packed[node, 2] if cells[packed[node, 0]] <= packed[node, 1] else packed[node, 3]
-        reached[tree] = node
+        node = np.uint64(trees.roots[tree]) << TWO
+        while walk[node + ONE] != END:
+            goes_right = np.uint64(cells[np.uint64(walk[node])] > walk[node + ONE])
+            node = np.uint64(walk[node + TWO + goes_right])
+        reached[tree] = node >> TWO
     add_leaves(trees, rule, reached, scores)
     return judge(rule, scores, sides.label, sides.low, sides.high)
 
@@ -47,6 +47,11 @@ def put_back(
             cells[f] = was
 
 
+@inlined
+def _rank(walk: Any, node: Any) -> Any:
+    return np.int32(walk[node + ONE])
+
+
 @compiled
 def best_cell(
     trees: Any,
@@ -64,31 +69,31 @@ def best_cell(
 
     With all other features held, the sum is a step function of this one.
     """
-    packed, units = trees.packed, trees.units
+    walk, units = trees.walk, trees.units
     for k in range(high - low + 2):
         steps[k] = 0
     for tree in askers:
-        node, first, last, top = trees.roots[tree], low, high, 0
+        node, first, last, top = np.uint64(trees.roots[tree]) << TWO, low, high, 0
         while True:
-            while packed[node, 0] >= 0 and top < stack.shape[0]:
-                f, cell = packed[node, 0], packed[node, 1]
+            while walk[node + ONE] != END and top < stack.shape[0]:
+                f, rank = np.uint64(walk[node]), _rank(walk, node)
                 if f != own:
-                    node = packed[node, 2] if cells[f] <= cell else packed[node, 3]
-                elif last <= cell:
-                    node = packed[node, 2]
-                elif first > cell:
-                    node = packed[node, 3]
+                    node = np.uint64(walk[node + TWO + np.uint64(cells[f] > rank)])
+                elif last <= rank:
+                    node = np.uint64(walk[node + TWO])
+                elif first > rank:
+                    node = np.uint64(walk[node + THREE])
                 else:
-                    stack[top, 0], stack[top, 1], stack[top, 2] = packed[node, 3], cell + 1, last
+                    stack[top, 0], stack[top, 1], stack[top, 2] = walk[node + THREE], rank + 1, last
                     top += 1
-                    node, last = packed[node, 2], cell
-            value = weigh(units[node], plus, minus)
+                    node, last = np.uint64(walk[node + TWO]), rank
+            value = weigh(units[node >> TWO], plus, minus)
             steps[first - low] += value
             steps[last + 1 - low] -= value
             if top == 0:
                 break
             top -= 1
-            node, first, last = stack[top, 0], stack[top, 1], stack[top, 2]
+            node, first, last = np.uint64(stack[top, 0]), stack[top, 1], stack[top, 2]
     height, here, best, lowest = np.int64(0), np.int64(0), low, np.int64(1) << 62
     for cell in range(low, high + 1):
         height += steps[cell - low]
@@ -100,8 +105,8 @@ def best_cell(
 
 
 @compiled
-def _nearest_side(trees: Any, base_units: Any, sides: Any, reached: Any) -> int:
-    """Find the side whose sum is nearest to its barrier."""
+def _nearest_side(trees: Any, base_units: Any, sides: Any, reached: Any) -> Any:
+    """Find the side whose sum is nearest to its barrier, and how far above it that is."""
     side, least = 0, np.int64(1) << 62
     for s in range(sides.plus.size):
         total = weigh(base_units, sides.plus[s], sides.minus[s]) - sides.barrier[s]
@@ -109,7 +114,7 @@ def _nearest_side(trees: Any, base_units: Any, sides: Any, reached: Any) -> int:
             total += weigh(trees.units[reached[tree]], sides.plus[s], sides.minus[s])
         if total < least:
             side, least = s, total
-    return side
+    return side, least
 
 
 @compiled
@@ -121,46 +126,25 @@ def _scratch(low: Any, high: Any) -> Any:
 
 
 @compiled
-def descend(index: Any, sides: Any, side: int, cells: Any, low: Any, high: Any, free: Any) -> None:
-    """Move features that are free, one by one, to where the sum of a side is least."""
-    start, plus, minus = index.asker_start, sides.plus[side], sides.minus[side]
-    steps, stack = _scratch(low, high)
-    for _ in range(MOST_ROUNDS):
-        has_moved = False
-        for f in free:
-            askers = index.askers[start[f] : start[f + 1]]
-            cell, gain = best_cell(
-                index.trees, askers, plus, minus, cells, f, low[f], high[f], steps, stack
-            )
-            if gain > 0:
-                cells[f] = cell
-                has_moved = True
-        if not has_moved:
-            break
-
-
-@compiled
-def find_others(
-    index: Any, sides: Any, cells: Any, low: Any, high: Any, free: Any, candidates: Any
-) -> Any:
+def find_others(index: Any, sides: Any, cells: Any, low: Any, high: Any, candidates: Any) -> Any:
     """Find candidates each of which, moved alone from these cells, changes the prediction.
 
-    Before, features that are free are moved, one by one, so that little is missing. Whether the
-    prediction changes is told by the library's arithmetic.
+    Whether it does is told by the library's arithmetic.
     """
     trees, rule, start = index.trees, index.rule, index.asker_start
     reached, scores = np.empty(trees.roots.size, np.int32), np.empty(rule.base.size)
     judge_cells(trees, rule, sides, cells, reached, scores)
-    side = _nearest_side(trees, index.base_units, sides, reached)
+    side, missing = _nearest_side(trees, index.base_units, sides, reached)
     plus, minus = sides.plus[side], sides.minus[side]
-    descend(index, sides, side, cells, low, high, free)
     steps, stack = _scratch(low, high)
     found = np.zeros(candidates.size, np.bool_)
     for i in range(candidates.size):
         f = candidates[i]
         askers = index.askers[start[f] : start[f + 1]]
-        was = cells[f]
-        cells[f], _ = best_cell(trees, askers, plus, minus, cells, f, low[f], high[f], steps, stack)
+        cell, gain = best_cell(trees, askers, plus, minus, cells, f, low[f], high[f], steps, stack)
+        if gain <= missing:
+            continue
+        was, cells[f] = cells[f], cell
         found[i] = judge_cells(trees, rule, sides, cells, reached, scores) == CHANGED
         cells[f] = was
     return found

@@ -31,7 +31,7 @@ def attack(brute, seed, scores):
     for side in range(sides.plus.size):
         g.at[:], g.low[:], g.high[:] = low, low, high
         before = low.copy(), high.copy()
-        if slide(model.index, sides, side, g, low, high):
+        if slide(model.index, sides, side, g, -(1 << 50), low, high):
             return model, box, place_witness(model, box, low, high)
         assert (low == before[0]).all()
         assert (high == before[1]).all()

@@ -26,29 +26,50 @@ def test_a_robust_set_holds_the_prediction_and_none_of_it_can_be_freed(brute, se
     check_set(brute, seed, most=12)
 
 
-def check_set(brute, seed, most):
+def check_set(brute, seed, most, eps=0.3, **kind):
     rng = np.random.default_rng(seed)
-    model = brute.random_ensemble(rng, scores=int(rng.integers(1, 4)), most=most)
+    model = brute.random_ensemble(rng, scores=int(rng.integers(1, 4)), most=most, **kind)
     x = brute.random_input(rng, model.n_features)
-    found = robust_features(model, x, 0.3, domain=WIDE)
+    found = robust_features(model, x, eps, domain=WIDE)
     if found is None:
-        assert not holds(brute, model, x, 0.3, range(model.n_features))
+        assert not holds(brute, model, x, eps, range(model.n_features))
         return
     assert found.is_minimal
-    assert holds(brute, model, x, 0.3, found.features)
+    assert holds(brute, model, x, eps, found.features)
     for feature in found.features:
-        assert not holds(brute, model, x, 0.3, set(found.features) - {feature})
+        assert not holds(brute, model, x, eps, set(found.features) - {feature})
+
+
+@given(seed=SEEDS, eps=st.sampled_from([0.0, 0.5, 1.0, 6.0, 100.0]))
+@settings(max_examples=150, deadline=None)
+def test_sets_are_minimal_whether_nothing_or_everything_lies_within_eps(brute, seed, eps):
+    check_set(brute, seed, most=25, eps=eps)
 
 
 @given(seed=SEEDS)
-@settings(max_examples=150, deadline=None)
-def test_sets_stay_minimal_when_every_counterexample_is_looked_at_from_all_sides(brute, seed):
-    easy = quest.EASY_NODES
-    try:
-        quest.EASY_NODES = -1
-        check_set(brute, seed, most=40)
-    finally:
-        quest.EASY_NODES = easy
+@settings(max_examples=100, deadline=None)
+def test_sets_are_minimal_where_no_sum_is_exact(brute, seed):
+    check_set(brute, seed, most=25, values=brute.reals)
+
+
+def test_with_nothing_within_eps_a_set_always_exists(brute):
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        model = brute.random_ensemble(rng, most=12)
+        x = brute.random_input(rng, model.n_features)
+        assert robust_features(model, x, 0.0, domain=WIDE) is not None
+
+
+def test_where_eps_is_as_wide_as_the_domain_the_set_is_empty_or_there_is_none(brute):
+    rng = np.random.default_rng(5)
+    empty = 0
+    for _ in range(50):
+        model = brute.random_ensemble(rng, most=4)
+        x = brute.random_input(rng, model.n_features)
+        found = robust_features(model, x, 6.0, domain=WIDE)
+        assert found is None or found.features == ()
+        empty += found is not None
+    assert 0 < empty < 50
 
 
 @given(seed=SEEDS)

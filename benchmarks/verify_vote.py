@@ -1,0 +1,125 @@
+"""The cells of `verify_table.py` beside VoTE, and beside one plain prediction.
+
+Both solvers are counted inside compiled code, on the same rows and one thread. The last column is
+what no verifier of a row can stay below: processor time of one walk through all trees at the row
+itself, with its thresholds as they are, in compiled code; of several passes over all rows the
+fastest counts, and of the rows the median. VoTE begins no row after its patience.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+
+from tacit.verify import Budget, Ensemble, Inquiry, verify_each
+from tacit.verify.box import to_keys
+from tacit.verify.clock import PROCESSOR, make_hand, read_clock
+from tacit.verify.kernel import sum_scores
+
+sys.path.append(str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parent / "peers"))
+from _verify_models import warm_up
+from _verify_problem import load as load_problem
+from verify import EPS, MEANING, SPECS, write_problem
+from verify_table import load
+from vote_peer import PREFIX, Vote
+
+PASSES = 20
+
+
+def main() -> None:
+    """Measure the models that were chosen; write and print each cell as it is done."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", type=int, nargs="+", default=list(range(len(SPECS))))
+    parser.add_argument("--rows", type=int, default=100)
+    parser.add_argument("--row-seconds", type=float, default=1.0, help="VoTE's, per row")
+    parser.add_argument("--patience", type=float, default=5.0, help="VoTE's, per cell")
+    parser.add_argument("--models", type=Path, help="a folder of saved models")
+    parser.add_argument("--quick", action="store_true", help="one model, 5 rows")
+    parser.add_argument("--out", type=Path, default=Path("verify_vote.json"))
+    chosen = parser.parse_args()
+    if chosen.quick:
+        chosen.only, chosen.rows = [6], 5
+    found: dict[str, Any] = {}
+    for number in chosen.only:
+        ensemble, rows = load(chosen.models, number)
+        rows = rows[: chosen.rows]
+        warm_up(ensemble, rows[0])
+        floor = 1e3 * time_prediction(ensemble, rows)
+        for eps in EPS["mnist" if "mnist" in SPECS[number].data else "tabular"]:
+            name = f"{SPECS[number].title}, {eps:g}"
+            found[name] = measure(ensemble, rows, eps, chosen) | {"prediction": floor}
+            chosen.out.write_text(json.dumps(found, indent=1))
+            print(show(name, found[name]), flush=True)
+
+
+def measure(
+    ensemble: Ensemble, rows: np.ndarray, eps: float, chosen: argparse.Namespace
+) -> dict[str, Any]:
+    """Let both decide the rows of one cell; times in milliseconds."""
+    vote, theirs = Vote(PREFIX), []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "problem.npz"
+        write_problem(path, ensemble, rows, eps)
+        problem = replace(load_problem(path), seconds=chosen.row_seconds)
+    vote.solve(problem, 0)
+    end = time.monotonic() + chosen.patience
+    for row in range(len(rows)):
+        theirs.append(vote.solve(problem, row))
+        if time.monotonic() > end:
+            break
+    inquiry = Inquiry(eps, budget=Budget(seconds=10.0))
+    list(verify_each(ensemble, rows[:1], inquiry))  # as VoTE was asked once before, too
+    ours = [one for _ in range(2) for one in verify_each(ensemble, rows[: len(theirs)], inquiry)]
+    verdicts = [MEANING[type(one.verdict)] for one in ours]
+    pairs = list(zip(verdicts, theirs, strict=False))
+    return {
+        "rows": len(theirs),
+        "ours": _quantiles([one.inside for one in ours]),
+        "whole": _quantiles([one.seconds for one in ours]),
+        "vote": _quantiles([seconds for _, seconds in theirs]),
+        "vote open": sum(verdict < 0 for verdict, _ in theirs),
+        "unlike ours": sum(our >= 0 and one[0] >= 0 and our != one[0] for our, one in pairs),
+    }
+
+
+def _quantiles(seconds: list[float]) -> list[float]:
+    return np.quantile(1e3 * np.array(seconds), [0.5, 0.95, 1.0]).tolist()
+
+
+def time_prediction(ensemble: Ensemble, rows: np.ndarray) -> float:
+    """Return the seconds of one prediction: the median over rows of each row's fastest."""
+    keys = np.ascontiguousarray(to_keys(ensemble, rows.astype(np.float64)))
+    index, seconds = ensemble.index, np.full((PASSES + 1, len(keys)), np.inf)
+    for one in seconds:
+        _predict_each(index.trees, index.rule, keys, np.empty((1, ensemble.n_scores)), one)
+    return float(np.median(seconds[1:].min(axis=0)))
+
+
+@numba.njit
+def _predict_each(trees: Any, rule: Any, keys: Any, out: Any, seconds: Any) -> None:
+    hand = make_hand()
+    then = read_clock(PROCESSOR, hand)
+    for row in range(keys.shape[0]):
+        sum_scores(trees, rule, keys[row : row + 1], out)
+        now = read_clock(PROCESSOR, hand)
+        seconds[row] = now - then
+        then = now
+
+
+def show(name: str, cell: dict[str, Any]) -> str:
+    """Write a cell as a line of the table."""
+    pairs = (f"{cell[who][0]:.2g} / {cell[who][1]:.2g}" for who in ("ours", "vote"))
+    told = (name, str(cell["rows"]), *pairs, str(cell["vote open"]), f"{cell['prediction']:.2g}")
+    return f"| {' | '.join(told)} | ratio {cell['ours'][1] / cell['vote'][1]:.3f}"
+
+
+if __name__ == "__main__":
+    main()
