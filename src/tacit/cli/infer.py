@@ -14,6 +14,7 @@ from tacit.cli.infer_job import InferJob
 from tacit.cli.kind import Part, Place
 from tacit.errors import ConfigError, DataError
 from tacit.learn import Dataset, load_dataset, load_file
+from tacit.learn.arrays import open_arrays
 from tacit.learn.private import Answer, secure
 from tacit.learn.private.summary import wilson
 from tacit.learn.service import answer_once, load_half
@@ -135,7 +136,7 @@ def load_weights(module: nn.Module, job: InferJob) -> None:
     if job.model.file is None:
         raise ConfigError("the job names no model; wanted model.file")
     try:
-        with np.load(job.model.file, allow_pickle=False) as arrays:
+        with open_arrays(job.model.file) as arrays:
             tensors = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
         found = {name.replace("/", "."): tensor for name, tensor in tensors.items()}
         module.load_state_dict(found)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tacit.errors import DataError
+from tacit.learn.arrays import open_arrays
 from tacit.learn.dataset import NO_LABELS, Dataset, Floats, Labels
 
 try:
@@ -69,10 +70,7 @@ def load_csv(path: Path, *, label: str | None) -> Dataset:
 def read_npz(path: Path) -> dict[str, np.ndarray[Any, Any]]:  # any shape and dtype, checked later
     """Read all arrays of an npz file, without running any code in it."""
     try:
-        archive = np.load(path, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise ValueError("a single array without a name")
-        with archive:
+        with open_arrays(path) as archive:
             return {name: archive[name] for name in archive.files}
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error

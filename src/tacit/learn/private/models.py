@@ -11,6 +11,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from tacit.errors import DataError
+from tacit.learn.arrays import open_arrays
 from tacit.learn.dataset import Dataset
 from tacit.learn.private.predict import as_weights
 
@@ -53,7 +54,7 @@ def load_logistic(path: Path) -> dict[str, Tensor]:
     """Read ``weight`` (features) and ``bias`` from an .npz file, for features divided by scale."""
     try:
         # Opened here, because numpy leaves the file open when it is no archive.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        with path.open("rb") as file, open_arrays(file) as arrays:
             weight, bias = (torch.from_numpy(arrays[name]) for name in ("weight", "bias"))
     except FileNotFoundError as error:
         raise DataError(f"model file {path} does not exist") from error

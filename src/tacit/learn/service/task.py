@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError, DataError
+from tacit.learn.arrays import open_arrays
 from tacit.learn.training import Model
 from tacit.mpc import Plan, Roles, Share, Shelf, find_protocol, make_plan
 from tacit.mpc.ops import ProtocolOps
@@ -151,7 +151,7 @@ def load_half(path: Path, *, frac_bits: int) -> dict[str, Tensor]:
         DataError: it cannot be read, or has another precision.
     """
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with open_arrays(path) as arrays:
             words = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
     except (OSError, ValueError) as error:
         raise DataError(f"cannot read a half of a model from {path}: {error}") from error

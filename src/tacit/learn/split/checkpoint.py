@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import DataError
+from tacit.learn.arrays import open_arrays
 
 _KEPT = 2
 """Checkpoints kept: a party that dies while writing one still has what the others have."""
@@ -60,7 +61,7 @@ def load(folder: Path, step: int) -> Saved:
     """
     path = _path(folder, step)
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with open_arrays(path) as arrays:
             meta = json.loads(bytes(arrays[_META]))
             tensors = {
                 name: torch.from_numpy(arrays[name]) for name in arrays.files if name != _META
@@ -84,7 +85,7 @@ def load_weights(path: Path, module: nn.Module) -> None:
         DataError: it is not such a file, or of another model.
     """
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with open_arrays(path) as arrays:
             found = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
         module.load_state_dict(found)
     except (OSError, ValueError, EOFError, RuntimeError) as error:

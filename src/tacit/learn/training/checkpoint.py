@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import DataError, InputError
+from tacit.learn.arrays import open_arrays
 from tacit.ring import KEY_BYTES
 
 _KEYS = "keys.json"
@@ -134,7 +135,7 @@ class StateFolder:
         digest, payload = raw[:32], raw[32:]
         if hashlib.sha256(self.binding.encode() + payload).digest() != digest:
             raise DataError(f"{file} is damaged; remove {self.path} to start anew")
-        with np.load(io.BytesIO(payload), allow_pickle=False) as arrays:
+        with open_arrays(io.BytesIO(payload)) as arrays:
             halves = {
                 name.removeprefix("half "): torch.from_numpy(arrays[name])
                 for name in arrays.files

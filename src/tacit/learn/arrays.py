@@ -1,0 +1,30 @@
+"""Files of arrays, read by one thread at a time."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.lib.npyio import NpzFile
+
+_ONE_READER = threading.Lock()
+"""Parties may be threads of one process, and open their files at the same time. NumPy parses the
+head of every array with `ast`, whose parser in Python 3.11 counts its depth for all threads
+together: we have seen it fail with a SystemError when two of them read at once."""
+
+
+@contextmanager
+def open_arrays(source: Path | IO[bytes]) -> Iterator[NpzFile]:
+    """Open an npz file of plain arrays; other threads wait until it is closed.
+
+    Raises:
+        ValueError: it holds objects, or one array without a name.
+    """
+    with _ONE_READER:
+        found = np.load(source, allow_pickle=False)
+        if not isinstance(found, NpzFile):
+            raise ValueError("a single array without a name")
+        with found:
+            yield found
