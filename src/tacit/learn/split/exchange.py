@@ -2,15 +2,16 @@
 
 import hashlib
 from collections.abc import Iterable
+from math import prod
 
 import torch
 from torch import Tensor
 
+from tacit import ring
 from tacit.errors import DisagreementError, FrameError, LinkError
 from tacit.learn.split.task import SplitTask
 from tacit.party import Session
 from tacit.ring import KEY_BYTES, Prg
-from tacit.transport import Frame
 
 NO_STEP = -1
 _NAMES = 64
@@ -75,22 +76,21 @@ def name_part(step: int, number: int) -> str:
 
 def send_bytes(session: Session, to: str, tag: str, data: Tensor) -> None:
     """Send packed bytes."""
-    flat = data.contiguous().numpy().data
-    session.links[to].send(tag, Frame("u8", (flat.nbytes,), flat))
+    session.send(to, tag, data.contiguous())
 
 
 def receive_bytes(
     session: Session, sender: str, tag: str, *, size: int | None, most: int
 ) -> Tensor:
     """Receive packed bytes: exactly `size`, or, where that depends on the values, up to `most`."""
+    if size is not None:
+        return session.recv(sender, tag, (size,), dtype=torch.uint8)
     frame = session.links[sender].recv(tag)
-    least, most = (0, most) if size is None else (size, size)
-    if frame.dtype != "u8" or len(frame.shape) != 1 or not least <= frame.shape[0] <= most:
-        wanted = f"u8 of up to {most}" if size is None else f"u8{(size,)}"
-        raise FrameError(sender, f"{tag}: wanted {wanted}, got {frame.dtype}{frame.shape}")
-    if not frame.shape[0]:
-        return torch.empty(0, dtype=torch.uint8)
-    return torch.frombuffer(frame.data, dtype=torch.uint8)
+    if frame.dtype != "u8" or len(frame.shape) != 1 or prod(frame.shape) > most:
+        raise FrameError(
+            sender, f"{tag}: wanted u8 of up to {most}, got {frame.dtype}{frame.shape}"
+        )
+    return ring.from_bytes(frame.data, frame.dtype, frame.shape)
 
 
 def refuse(sender: str, tag: str, error: Exception) -> LinkError:
