@@ -5,6 +5,7 @@ handshake, so both sides show theirs first; each then demands, inside TLS, proof
 exactly the certificate that it was shown, and accepts the peer only if that one is pinned.
 """
 
+import errno
 import hashlib
 import socket
 import ssl
@@ -12,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 from tacit.errors import IdentityError
 from tacit.transport.hello import MAX_CERTIFICATE_BYTES, GreetingError
@@ -99,8 +101,27 @@ def secure(
     return tls
 
 
+class _LaneSocket(ssl.SSLSocket):
+    """A TLS connection that does not stay open when its peer is gone before it began.
+
+    ``wrap_socket`` takes the connection over and asks who is at the other end. Where nobody is
+    any more it raises, and in some versions of Python leaves the connection open and out of reach.
+    """
+
+    def getpeername(self) -> Any:
+        """Return the address of the peer; close and raise ConnectionResetError if it is gone."""
+        try:
+            return super().getpeername()
+        except OSError as error:
+            self.close()
+            raise ConnectionResetError(
+                errno.ECONNRESET, "it hung up before the handshake"
+            ) from error
+
+
 def _context(theirs: bytes, credentials: Credentials, *, is_dialer: bool) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT if is_dialer else ssl.PROTOCOL_TLS_SERVER)
+    context.sslsocket_class = _LaneSocket
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False  # the fingerprint says more than a name
     context.verify_mode = ssl.CERT_REQUIRED
