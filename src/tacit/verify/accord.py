@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tacit.verify.dual import GONE
-from tacit.verify.jit import compiled, inlined
+from tacit.verify.jit import bare, compiled, inlined
 
 MOST_SWEEPS = 15
 LEAST_SHARE = 5
@@ -81,7 +81,7 @@ def _least_fare(a: Any, first: int, last: int) -> Any:
     return min(a.fare[level, first], a.fare[level, last + 1 - (1 << level)])
 
 
-@compiled
+@bare
 def _price_slot(a: Any, s: int, start: int, low: int, high: int) -> None:
     """Find the largest message of every segment of a slot within the box."""
     for k in range(a.cut.start[s], a.cut.start[s + 1]):
@@ -92,7 +92,7 @@ def _price_slot(a: Any, s: int, start: int, low: int, high: int) -> None:
         a.most[k] = a.toll[k] - _least_fare(a, start + first, start + last)
 
 
-@compiled
+@bare
 def price(r: Any, task: Any, a: Any, low: Any, high: Any) -> Any:
     """Compute all costs within a box; return the bound.
 
@@ -127,7 +127,7 @@ def price(r: Any, task: Any, a: Any, low: Any, high: Any) -> Any:
     return bound
 
 
-@compiled
+@bare
 def _collect_costs(r: Any, a: Any, s: int) -> None:
     """Give a slot its message back and add what its segments cost to the steps of the total."""
     t, pair = r.slot_tree[s], a.cut.pair_start[s] - r.leaf_start[r.slot_tree[s]]
@@ -151,7 +151,7 @@ def _collect_costs(r: Any, a: Any, s: int) -> None:
         a.total[a.cut.last[k] + 1] -= a.toll[k]
 
 
-@compiled
+@bare
 def _send(r: Any, a: Any, s: int, start: int, low: int, high: int) -> None:
     """Take the new message of a slot from the cost of its tree's leaves."""
     t, pair = r.slot_tree[s], a.cut.pair_start[s] - r.leaf_start[r.slot_tree[s]]
@@ -163,7 +163,7 @@ def _send(r: Any, a: Any, s: int, start: int, low: int, high: int) -> None:
             a.cost[leaf] = GONE if paid == -GONE else a.cost[leaf] - paid
 
 
-@compiled
+@bare
 def _add_up(a: Any, start: int, width: int, count: int) -> None:
     """Make the steps a total per rank, and a fare of each total."""
     total, part = 0, 1.0 / count
@@ -177,7 +177,7 @@ def _add_up(a: Any, start: int, width: int, count: int) -> None:
     _layer(a, start, width)
 
 
-@compiled
+@bare
 def recall(r: Any, a: Any, memory: Any) -> None:
     """Go back to messages that were remembered."""
     n_segments = a.toll.size
@@ -189,7 +189,7 @@ def recall(r: Any, a: Any, memory: Any) -> None:
         _layer(a, r.rank_start[f], r.rank_start[f + 1] - r.rank_start[f])
 
 
-@compiled
+@bare
 def remember(a: Any, memory: Any) -> None:
     """Write the messages down."""
     n_segments = a.toll.size
@@ -199,7 +199,7 @@ def remember(a: Any, memory: Any) -> None:
         memory[n_segments + at] = a.fare[0, at]
 
 
-@compiled
+@bare
 def _layer(a: Any, start: int, width: int) -> None:
     """Fill the table of least fares of a feature."""
     for level in range(1, a.level[width] + 1):
@@ -208,7 +208,7 @@ def _layer(a: Any, start: int, width: int) -> None:
             a.fare[level, at] = min(a.fare[level - 1, at], a.fare[level - 1, at + half])
 
 
-@compiled
+@bare
 def agree(r: Any, task: Any, a: Any, low: Any, high: Any, f: int, bound: int) -> Any:
     """Choose the messages to one feature anew and cut its ranks off; return the bound.
 
@@ -237,7 +237,7 @@ def agree(r: Any, task: Any, a: Any, low: Any, high: Any, f: int, bound: int) ->
     return rest + (end - begin) * each
 
 
-@compiled
+@bare
 def squeeze(r: Any, task: Any, a: Any, low: Any, high: Any) -> Any:
     """Raise the bound of a box for as long as that pays; return it. Narrows low and high."""
     for f in range(low.size):

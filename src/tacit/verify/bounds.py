@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tacit.verify.jit import compiled
+from tacit.verify.jit import bare, compiled
 from tacit.verify.segments import make_segments
 
 
@@ -75,7 +75,7 @@ def make_work(r: Any, n_scores: int) -> Any:
     )
 
 
-@compiled
+@bare
 def reset(w: Any) -> None:
     """Forget everything that was computed for another node."""
     for t in range(w.is_stale.size):
@@ -85,7 +85,7 @@ def reset(w: Any) -> None:
         w.cost[at] = 0
 
 
-@compiled
+@bare
 def is_open(r: Any, leaf: int, low: Any, high: Any) -> bool:
     """Say whether a leaf can be reached from an interval of ranks per feature."""
     for c in range(r.con_start[leaf], r.con_start[leaf + 1]):
@@ -95,7 +95,7 @@ def is_open(r: Any, leaf: int, low: Any, high: Any) -> bool:
     return True
 
 
-@compiled
+@bare
 def plain_bound(r: Any, task: Any, w: Any) -> Any:
     """Add up the least possible leaf of every tree and remember where it is."""
     total = task.base
@@ -109,14 +109,14 @@ def plain_bound(r: Any, task: Any, w: Any) -> Any:
     return total
 
 
-@compiled
+@bare
 def mark_stale(r: Any, w: Any, f: int) -> None:
     """Note that the interval of a feature has changed."""
     for i in range(r.slots_of_start[f], r.slots_of_start[f + 1]):
         w.is_stale[r.slot_tree[r.slots_of[i]]] = True
 
 
-@compiled
+@bare
 def _profile_tree(r: Any, task: Any, w: Any, t: int, gap: int) -> bool:
     """Fill the profiles of one tree, cut off at the gap; say whether a second leaf is below it."""
     cut, part, left = w.cut, w.part, 0
@@ -150,7 +150,7 @@ def _profile_tree(r: Any, task: Any, w: Any, t: int, gap: int) -> bool:
     return viable > 1
 
 
-@compiled
+@bare
 def _add_profiles(r: Any, w: Any, t: int, sign: int) -> None:
     for s in range(r.slot_start[t], r.slot_start[t + 1]):
         f = r.slot_feature[s]
@@ -159,7 +159,7 @@ def _add_profiles(r: Any, w: Any, t: int, sign: int) -> None:
             w.cost[to + rank] += sign * w.profile[start + rank]
 
 
-@compiled
+@bare
 def refresh(r: Any, task: Any, w: Any, gap: int) -> None:
     """Bring the profiles of stale trees, and the costs and gains of features, up to date."""
     for t in range(r.tree_id.size):
@@ -178,7 +178,7 @@ def refresh(r: Any, task: Any, w: Any, gap: int) -> None:
         w.gain[f] = least
 
 
-@compiled
+@bare
 def _trim(r: Any, w: Any, f: int, gap: int) -> bool:
     start = r.rank_start[f]
     changed = False
@@ -230,7 +230,7 @@ def share(r: Any, w: Any, gap: int) -> Any:
     return total
 
 
-@compiled
+@bare
 def _trim_shared(r: Any, w: Any, total: int, gap: int) -> bool:
     """Cut off ranks that the shared bound rules out."""
     changed = False

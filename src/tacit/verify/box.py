@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tacit.errors import ConfigError, DataError
 from tacit.verify.ensemble import Ensemble, check_rows
-from tacit.verify.jit import compiled
+from tacit.verify.jit import bare
 
 Floats = npt.NDArray[np.float64]
 LARGEST = {kind: float(np.finfo(kind).max) for kind in ("float32", "float64")}
@@ -86,7 +86,7 @@ def to_keys(ensemble: Ensemble, values: Floats) -> Floats:
     return np.asarray(np.clip(keys, -largest, largest), dtype=np.float64)
 
 
-@compiled
+@bare
 def _fill(
     x: Any, below: Any, above: Any, floor: Any, roof: Any, limit: float, low: Any, high: Any
 ) -> Any:
@@ -102,7 +102,7 @@ def _fill(
     return FITS
 
 
-@compiled
+@bare
 def _fill_cells(
     cuts: Any, start: Any, low: Any, high: Any, is_single: bool, cell_low: Any, cell_high: Any
 ) -> None:
@@ -122,7 +122,7 @@ def _fill_cells(
             cell_high[f] = cell
 
 
-@compiled
+@bare
 def _add_down(x: float, y: float) -> Any:
     """Compute x + y rounded towards minus infinity."""
     total = x + y

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tacit.verify.bounds import is_open, mark_stale, plain_bound, refresh, reset, share, tighten
-from tacit.verify.jit import compiled
+from tacit.verify.jit import bare, compiled
 from tacit.verify.kernel import CHANGED, TIED, add_leaves, judge
 from tacit.verify.polish import polish
 
@@ -21,7 +21,7 @@ FAR = 1 << 61
 PROVED, FOUND, BLURRED, PAUSED = 0, 1, 2, 3
 
 
-@compiled
+@bare
 def dive(r: Any, task: Any, w: Any, low: Any, high: Any) -> Any:
     """Give each tree in turn its least leaf that is still possible; narrows low and high."""
     total = task.base
@@ -38,7 +38,7 @@ def dive(r: Any, task: Any, w: Any, low: Any, high: Any) -> Any:
     return total
 
 
-@compiled
+@bare
 def choose_split(r: Any, task: Any, w: Any, gap: int) -> Any:
     """Pick the feature and the rank after which to split."""
     best, best_f, best_s = 0.0, -1, -1
@@ -69,7 +69,7 @@ def choose_split(r: Any, task: Any, w: Any, gap: int) -> Any:
     return _separate(r, task, w, gap)
 
 
-@compiled
+@bare
 def _separate(r: Any, task: Any, w: Any, gap: int) -> Any:
     """Split between the two least leaves of some tree that has two."""
     for t in task.tree_order:

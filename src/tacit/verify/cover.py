@@ -12,7 +12,7 @@ import numpy as np
 from tacit.verify.branch import BLURRED, FOUND, PAUSED, PROVED
 from tacit.verify.deep import choose, count_live
 from tacit.verify.dual import price, squeeze
-from tacit.verify.jit import compiled
+from tacit.verify.jit import bare, compiled
 from tacit.verify.kernel import CHANGED, TIED
 from tacit.verify.plunge import plunge, try_point
 
@@ -81,7 +81,7 @@ def trace(old: Any, new: Any, n_trees: int, n_features: int) -> Any:
     return source
 
 
-@compiled
+@bare
 def _rank_of(r: Any, g: int, cell: int, rank: int) -> int:
     """Find the rank of a cell, from a lower rank on; cells beyond the box count as its last."""
     first, last = r.rank_start[g], r.rank_start[g + 1] - 1

@@ -13,7 +13,7 @@ from tacit.verify.accord import make_accord, recall, remember, squeeze
 from tacit.verify.bounds import Task
 from tacit.verify.branch import BLURRED, FOUND, PAUSED, PROVED
 from tacit.verify.dual import GONE, make_dual
-from tacit.verify.jit import compiled
+from tacit.verify.jit import bare, compiled
 from tacit.verify.kernel import CHANGED, TIED, add_leaves, judge
 from tacit.verify.polish import polish, take_point
 from tacit.verify.segments import make_segments
@@ -58,13 +58,13 @@ def first_trail() -> Any:
     return np.full((16, TRAIL), -1, np.int64)
 
 
-@compiled
+@bare
 def is_wide(r: Any) -> Any:
     """Say whether features have so many ranks that the quick search is not the quicker one."""
     return r.rank_low.size > MANY_RANKS * r.feature_id.size
 
 
-@compiled
+@bare
 def count_live(r: Any, deep: Any, low: Any, high: Any) -> None:
     """Count, per feature, the leaves of undecided trees that need a part of its ranks."""
     cost, live = deep.dual.cost, deep.live
@@ -86,7 +86,7 @@ def count_live(r: Any, deep: Any, low: Any, high: Any) -> None:
                     live[f] += 1
 
 
-@compiled
+@bare
 def _is_live(r: Any, a: Any, f: int, low: int, high: int) -> bool:
     """Say whether some leaf that is open needs a part of a feature's ranks."""
     for i in range(r.slots_of_start[f], r.slots_of_start[f + 1]):
@@ -101,7 +101,7 @@ def _is_live(r: Any, a: Any, f: int, low: int, high: int) -> bool:
     return False
 
 
-@compiled
+@bare
 def _promise(r: Any, deep: Any, f: int, gap: float) -> Any:
     """Say what a split of a feature promises, on both sides together."""
     trees = r.slots_of_start[f + 1] - r.slots_of_start[f]
@@ -113,7 +113,7 @@ def _promise(r: Any, deep: Any, f: int, gap: float) -> Any:
     return max(below, SLIGHT * gap) * max(above, SLIGHT * gap)
 
 
-@compiled
+@bare
 def choose(r: Any, deep: Any, low: Any, high: Any, gap: float) -> Any:
     """Pick the feature that promises most on both sides, and the rank after which to split."""
     best, chosen = -1.0, -1
@@ -131,7 +131,7 @@ def choose(r: Any, deep: Any, low: Any, high: Any, gap: float) -> Any:
     return chosen, min(max(place, low[chosen]), high[chosen] - 1)
 
 
-@compiled
+@bare
 def choose_half(r: Any, deep: Any, low: Any, high: Any, gap: float) -> Any:
     """Pick the feature that promises most on both sides, and the middle of its ranks."""
     best, chosen = -1.0, -1
@@ -178,7 +178,7 @@ def _push(stack: Any, trail: Any, top: int, low: Any, high: Any, a: Any) -> Any:
     return stack, trail
 
 
-@compiled
+@bare
 def _enter(r: Any, task: Any, deep: Any, stack: Any, trail: Any, top: int, ends: Any) -> int:
     """Go to a box of the stack and squeeze it; return its bound, the barrier at most."""
     (low, high), a = ends, deep.dual

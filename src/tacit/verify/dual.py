@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tacit.verify.jit import compiled, inlined
+from tacit.verify.jit import bare, compiled, inlined
 
 GONE = 1 << 61
 """The cost of a leaf that cannot be reached."""
@@ -69,7 +69,7 @@ def _most(d: Any, at: Any) -> Any:
     return most
 
 
-@compiled
+@bare
 def price(r: Any, task: Any, d: Any, low: Any, high: Any) -> Any:
     """Compute all costs within a box; return the bound."""
     for s in range(r.slot_feature.size):
@@ -97,7 +97,7 @@ def price(r: Any, task: Any, d: Any, low: Any, high: Any) -> Any:
     return bound
 
 
-@compiled
+@bare
 def _collect_costs(r: Any, d: Any, s: int, low: int, high: int) -> Any:
     """Give a slot its message back and add what each rank costs in its tree to the total."""
     t = r.slot_tree[s]
@@ -124,7 +124,7 @@ def _collect_costs(r: Any, d: Any, s: int, low: int, high: int) -> Any:
             d.total[rank] += least
 
 
-@compiled
+@bare
 def _send(r: Any, d: Any, s: int, low: int, high: int) -> Any:
     """Choose the message of a slot, and take it from the cost of its tree's leaves."""
     t, start = r.slot_tree[s], d.cut.row_start[s]
@@ -144,7 +144,7 @@ def _send(r: Any, d: Any, s: int, low: int, high: int) -> Any:
             d.cost[leaf] = GONE if paid == -GONE else cost - paid
 
 
-@compiled
+@bare
 def agree(r: Any, task: Any, d: Any, low: Any, high: Any, f: int, bound: int) -> Any:
     """Choose the messages to one feature anew and cut its ranks off; return the bound.
 
@@ -189,7 +189,7 @@ def _pick(d: Any, low: int, high: int, f: int) -> Any:
     return least
 
 
-@compiled
+@bare
 def squeeze(r: Any, task: Any, d: Any, low: Any, high: Any) -> Any:
     """Raise the bound of a box as long as it rises; return it. Narrows low and high."""
     for f in range(low.size):

@@ -11,6 +11,7 @@ import numpy as np
 from tacit.verify.jit import compiled, inlined
 from tacit.verify.kernel import add_leaves
 from tacit.verify.paths import END
+from tacit.verify.room import count_longs, count_words
 
 FAR = 1 << 61
 """A weight beyond every sum of units."""
@@ -35,16 +36,33 @@ class Glance(NamedTuple):
     undecided: Any  # (trees): those that reach several leaves come first
     open_start: Any  # (groups + 1): where those of a group begin
     pending: Any  # (ways): places that the box can reach beside the center's path
-    pending_start: Any  # (trees + 1)
+    pending_start: Any  # (trees): where those of an undecided tree begin; tree after tree
+    pending_end: Any  # (trees)
     least: Any  # (trees): the least pull of an undecided tree
     leaf: Any  # (trees): the place of the leaf that has it
     loss: Any  # (trees): by how much the attack hopes to lower a tree
-    weight: Any  # (trees, sides): the least weight of an undecided tree, where leaves pull several
+    weight: Any  # (trees, scores): by how much an undecided tree lowers a class against another
     fixed: Any  # (scores): units of everything that is decided
     bound: Any  # (sides): the plain bound
     order: Any  # (sides): the most endangered first
     stack: Any  # (ways): places still to be seen
     scores: Any
+    least_leaf: Any  # (trees, scores): the leaf that does it
+    promise: Any  # (trees): those that the attack hopes to lower most come first
+    ways: Any  # (ways): as `pending`, beside the path of the attack's point
+    way_start: Any  # (trees)
+    way_end: Any  # (trees)
+    change: Any  # (ways): what one way alone would change
+    vote: Any  # (2 * features): what it would change to sink, and to rise; zeros between attacks
+    sums: Any  # (scores): units of the leaves at the center; in one group, all in the first
+    key_low: Any  # (features): the ends of the box, as the library rounds them
+    key_at: Any
+    key_high: Any
+    few: Any  # (3, features): the same of features with few cuts, one beside the other
+    counts: Any  # (3, features): their cells
+    is_fine: Any  # (1): the least leaves of the only side are known already
+    words: Any  # room for what descents and cuts make of it
+    longs: Any
 
 
 @compiled
@@ -63,47 +81,93 @@ def make_glance(index: Any, n_sides: int) -> Any:
         np.zeros(n_trees, np.int32),
         np.zeros(n_trees + 1, np.int32),
         np.zeros(index.paths.group_start.size, np.int64),
-        np.zeros(n_trees * depth + 1, np.uint32),
-        np.zeros(n_trees + 1, np.int64),
+        np.zeros(n_trees * depth, np.uint32),
+        np.zeros(n_trees, np.int64),
+        np.zeros(n_trees, np.int64),
         np.zeros(n_trees, np.int64),
         np.zeros(n_trees, np.uint32),
         np.zeros(n_trees, np.int64),
-        np.zeros((n_weights, n_sides), np.int64),
+        np.zeros((n_weights, n_scores), np.int64),
         np.zeros(n_scores, np.int64),
         np.zeros(n_sides, np.int64),
         np.zeros(n_sides, np.int64),
         np.zeros(2 * depth, np.uint32),
         np.zeros(n_scores, np.float64),
+        np.zeros((n_weights, n_scores), np.uint32),
+        np.zeros(n_weights, np.int32),
+        np.zeros(n_weights * depth, np.uint32),
+        np.zeros(n_weights, np.int64),
+        np.zeros(n_weights, np.int64),
+        np.zeros(n_weights * depth, np.int64),
+        np.zeros(2 * n_features, np.int64),
+        np.zeros(n_scores, np.int64),
+        np.zeros(n_features, np.float64),
+        np.zeros(n_features, np.float64),
+        np.zeros(n_features, np.float64),
+        np.zeros((3, n_features), np.float32),
+        np.zeros((3, n_features), np.int32),
+        np.zeros(1, np.bool_),
+        np.empty(count_words(index), np.int32),
+        np.empty(count_longs(index), np.int64),
     )
 
 
 @inlined
 def look(paths: Any, g: Any, cell_low: Any, cell_high: Any) -> int:
-    """Find the leaf of each tree at the center; return how many trees are undecided in the box."""
+    """Find the leaf of each tree at the center; return how many trees are undecided in the box.
+
+    `stride` does the same, faster, where a box has floats and its center lies inside.
+    """
     walk, at, pending = paths.walk, g.at, g.pending
     count, ways = 0, np.uint64(0)
-    for group in range(g.open_start.size - 1):
-        g.open_start[group] = count
-        for tree in range(paths.group_start[group], paths.group_start[group + 1]):
-            node, before = np.uint64(paths.entry[tree]), ways
-            while walk[node + ONE] != END:
-                f, rank = np.uint64(walk[node]), walk[node + ONE]
-                goes_right = at[f] > rank
-                to = np.uint64(goes_right)
-                # Written in any case and counted only if the box goes there: no branch to mistake.
-                # The center may lie outside of the box, so both ends are asked.
-                pending[ways] = walk[node + THREE - to]
-                is_open = (goes_right & (cell_low[f] <= rank)) | (
-                    ~goes_right & (cell_high[f] > rank)
-                )
-                ways += np.uint64(is_open)
-                node = np.uint64(walk[node + TWO + to])
-            g.reached[tree] = node >> TWO
-            g.pending_start[tree + 1] = ways
-            g.undecided[count] = tree
-            count += int(ways > before)
-    g.open_start[g.open_start.size - 1] = count
+    for tree in range(g.reached.size):
+        node, before = np.uint64(paths.entry[tree]), ways
+        while walk[node + ONE] != END:
+            f, rank = np.uint64(walk[node]), walk[node + ONE]
+            goes_right = at[f] > rank
+            to = np.uint64(goes_right)
+            # Written in any case and counted only if the box goes there: no branch to mistake.
+            # The center may lie outside of the box, so both ends are asked.
+            pending[ways] = walk[node + THREE - to]
+            is_open = (goes_right & (cell_low[f] <= rank)) | (~goes_right & (cell_high[f] > rank))
+            ways += np.uint64(is_open)
+            node = np.uint64(walk[node + TWO + to])
+        g.reached[tree] = node >> TWO
+        g.undecided[count], g.pending_start[tree], g.pending_end[tree] = tree, before, ways
+        count += int(ways > before)
+    mark_groups(paths, g, count)
     return count
+
+
+@inlined
+def mark_groups(paths: Any, g: Any, count: int) -> None:
+    """Note where the undecided trees of each group begin."""
+    at = 0
+    for group in range(g.open_start.size - 1):
+        g.open_start[group] = at
+        while at < count and g.undecided[at] < paths.group_start[group + 1]:
+            at += 1
+    g.open_start[g.open_start.size - 1] = count
+
+
+@inlined
+def sum_center(index: Any, g: Any) -> None:
+    """Sum the units of the leaves at the center, without what is constant."""
+    paths, sums = index.paths, g.sums
+    for score in range(sums.size):
+        sums[score] = 0
+    if paths.ends.size == 0:
+        units = index.trees.units
+        for tree in range(g.reached.size):
+            node = np.uint64(g.reached[tree])
+            for score in range(sums.size):
+                sums[score] += units[node, score]
+        return
+    for group in range(g.open_start.size - 1):
+        total = 0
+        for tree in range(paths.group_start[group], paths.group_start[group + 1]):
+            total += paths.ends[np.uint64(g.reached[tree]) << ONE]
+        sums[group] = total
 
 
 @inlined

@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import DataError
+from tacit.verify.lanes import Lanes, Planes, lay_lanes, lay_planes
+from tacit.verify.lure import lay_lures
 from tacit.verify.paths import Paths, lay_paths
 
 BINARY, ARGMAX, REGRESS = 0, 1, 2
@@ -48,6 +50,8 @@ class Forest(Protocol):
     def n_features(self) -> int: ...  # noqa: D102
     @property
     def task(self) -> str: ...  # noqa: D102
+    @property
+    def input_type(self) -> str: ...  # noqa: D102
     @property
     def sum_type(self) -> str: ...  # noqa: D102
     @property
@@ -105,6 +109,10 @@ class Index(NamedTuple):
     """The features that some tree asks for."""
     slack: int
     """By how many units the library's sum of one score may differ from the sum of units."""
+    lanes: Lanes
+    planes: Planes
+    lure: npt.NDArray[np.int32]
+    """Per side, or pair of groups, and feature: the cell to which an attack is drawn first."""
 
 
 def make_index(forest: Forest) -> Index:
@@ -133,6 +141,7 @@ def make_index(forest: Forest) -> Index:
     base_units = np.rint(forest.base * scale).astype(np.int64)
     slack = 0 if is_exact else _bound_rounding(forest, exponent)
     askers, asker_start = _list_askers(forest)
+    asked = np.flatnonzero(np.diff(cut_start)).astype(np.int32)
     return Index(
         trees._replace(walk=paths.walk),
         paths,
@@ -143,8 +152,11 @@ def make_index(forest: Forest) -> Index:
         exponent,
         askers,
         asker_start,
-        np.flatnonzero(np.diff(cut_start)).astype(np.int32),
+        asked,
         slack,
+        lay_lanes(trees, paths.order, paths.group_start),
+        lay_planes(cuts, cut_start, asked, is_single=forest.input_type == "float32"),
+        lay_lures(trees.packed, paths, cut_start),
     )
 
 

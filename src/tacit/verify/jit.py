@@ -29,8 +29,30 @@ def compiled(function: F) -> F:
     The kernel releases the interpreter lock, so samples can be verified on several threads.
     Floating-point operations are neither reordered nor fused: predictions must be bit-equal.
     """
+    return _compile(function)
+
+
+def bare(function: F) -> F:
+    """Compile a function that allocates nothing, without counting who holds its arrays.
+
+    Counting takes longer than some kernels: each array of each tuple is counted at every call. The
+    caller holds the arrays for as long as the kernel runs.
+    """
+    return _compile(function, _nrt=False)
+
+
+def inlined(function: F) -> F:
+    """Make a function part of every kernel that calls it: for what is called for each leaf."""
+    # Any: as below. Nothing is kept on disk but the kernels that it is part of.
+    kernel: Any = numba.njit(nogil=True, fastmath=False, inline="always")(function)
+    return kernel  # type: ignore[no-any-return]
+
+
+def _compile(function: F, **options: bool) -> F:
+    # Any: Numba's types do not know all options.
+    make: Any = numba.njit(nogil=True, fastmath=False, **options)  # type: ignore[call-overload]
     # Any: the compiled function is called exactly like the one it was made from.
-    kernel: Any = numba.njit(nogil=True, fastmath=False)(function)
+    kernel: Any = make(function)
     kernel.enable_caching()
     try:
         index = kernel._cache._cache_file
@@ -38,14 +60,7 @@ def compiled(function: F) -> F:
         # kernels it calls, from other files: an old one would go on proving what it proved.
         index._source_stamp = (index._source_stamp, digest_sources())
     except AttributeError:  # another version of Numba keeps its stamp elsewhere
-        kernel = numba.njit(nogil=True, fastmath=False)(function)
-    return kernel  # type: ignore[no-any-return]
-
-
-def inlined(function: F) -> F:
-    """Make a function part of every kernel that calls it: for what is called for each leaf."""
-    # Any: as above. Nothing is kept on disk but the kernels that it is part of.
-    kernel: Any = numba.njit(nogil=True, fastmath=False, inline="always")(function)
+        kernel = make(function)
     return kernel  # type: ignore[no-any-return]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from tacit.verify.index import BINARY, REGRESS
-from tacit.verify.jit import compiled
+from tacit.verify.jit import bare, compiled
 
 KEPT, CHANGED, TIED = 0, 1, 2
 """A decision is kept, changed, or too close to a tie for the library's softmax to be predicted."""
@@ -29,7 +29,7 @@ def sum_scores(trees: Any, rule: Any, keys: Any, out: Any) -> None:
         add_leaves(trees, rule, reached, out[row])
 
 
-@compiled
+@bare
 def add_leaves(trees: Any, rule: Any, reached: Any, out: Any) -> None:
     """Sum the values of one leaf per tree, in order, in the library's own type."""
     for score in range(out.size):
@@ -50,7 +50,7 @@ def add_leaves(trees: Any, rule: Any, reached: Any, out: Any) -> None:
             out[score] /= rule.divisor
 
 
-@compiled
+@bare
 def judge(rule: Any, scores: Any, label: int, low: float, high: float) -> int:
     """Say whether scores keep the label (or, for a regression, stay within low and high)."""
     if rule.kind == REGRESS:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit.verify.jit import compiled
+from tacit.verify.jit import bare, compiled
 from tacit.verify.reach import reach, reach_open
 
 
@@ -40,7 +40,7 @@ def label_parts(r: Any) -> Any:
     return label, count + (lonely > 0), count
 
 
-@compiled
+@bare
 def _find(root: Any, f: int) -> int:
     while root[f] != f:
         root[f] = root[root[f]]
@@ -56,7 +56,7 @@ def are_apart(trees: Any, r: Any, stack: Any, top: int, cell_low: Any, cell_high
     return label_parts(reach(trees, low, high))[2] > 1  # type: ignore[no-any-return]
 
 
-@compiled
+@bare
 def hull_cells(r: Any, stack: Any, top: int, cell_low: Any, cell_high: Any) -> None:
     """Narrow cells to the least box around those on a stack."""
     n_features = r.feature_id.size

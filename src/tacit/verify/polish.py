@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tacit.verify.bounds import is_open
-from tacit.verify.jit import compiled
+from tacit.verify.jit import bare, compiled
 
 MOST_ROUNDS = 8
 
@@ -69,7 +69,7 @@ def _move(r: Any, task: Any, point: Any, f: int, steps: Any) -> bool:
     return False
 
 
-@compiled
+@bare
 def take_point(r: Any, task: Any, w: Any, point: Any, low: Any, high: Any) -> Any:
     """Add up the leaves at one rank per feature; narrow low and high to what reaches them."""
     total = task.base

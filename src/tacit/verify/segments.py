@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tacit.verify.jit import compiled
+from tacit.verify.jit import bare, compiled
 
 
 class Segments(NamedTuple):
@@ -66,7 +66,7 @@ def _cut(r: Any, row_start: Any) -> Any:
     return start, first, last
 
 
-@compiled
+@bare
 def _insert(begins: Any, at: int, count: Any, s: int, rank: int) -> None:
     """Put a rank into the sorted list of a slot, unless it is there."""
     i = at + count[s]

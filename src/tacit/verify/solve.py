@@ -14,10 +14,12 @@ from tacit.verify.branch import FOUND, PAUSED, PROVED, search
 from tacit.verify.clock import WALL, make_hand, read_clock
 from tacit.verify.crowd import crowd_sides
 from tacit.verify.deep import first_trail, is_wide, search_deep, start_deep
-from tacit.verify.glance import SOME_FELL, look, make_glance, tally, weigh
+from tacit.verify.glance import SOME_FELL, look, make_glance, sum_center, weigh
+from tacit.verify.halves import halve_sides
 from tacit.verify.index import Rule, Trees
-from tacit.verify.jit import compiled, inlined
+from tacit.verify.jit import bare, compiled, inlined
 from tacit.verify.parts import are_apart
+from tacit.verify.press import press_sides
 from tacit.verify.pull import pull_sides
 from tacit.verify.purse import CHUNK_NODES
 from tacit.verify.reach import reach_open
@@ -80,7 +82,7 @@ def make_load(trees: Any, base_units: Any, r: Any) -> Any:
     return Load(leaf, constant)
 
 
-@compiled
+@bare
 def quick_bound(r: Any, load: Any, plus: int, minus: int) -> int:
     """Compute the plain bound of a side without sorting anything."""
     total = weigh(load.constant, plus, minus)
@@ -133,7 +135,7 @@ def first_stack(r: Any) -> Any:
     return stack
 
 
-@compiled
+@bare
 def witness_cells(r: Any, row: Any, cell_low: Any, cell_high: Any) -> None:
     """Narrow a box of cells to the ranks that a row of the stack holds."""
     n_features = r.feature_id.size
@@ -168,7 +170,7 @@ def solve(index: Any, sides: Any, cell_low: Any, cell_high: Any, effort: Any) ->
         count += cell_low[f] < cell_high[f]
     g.free[cell_low.size] = count
     count = look(index.paths, g, cell_low, cell_high)
-    tally(index, g, g.reached)
+    sum_center(index, g)
     return solve_open(index, sides, g, count, cell_low, cell_high, effort)
 
 
@@ -181,11 +183,18 @@ def solve_open(
         n_open = crowd_sides(index, sides, g, count, cell_low, cell_high)
     else:
         n_open = pull_sides(index, sides, g, cell_low, cell_high)
+        if n_open > 0:
+            n_open = press_sides(index, sides, g, n_open, cell_low, cell_high)
     if n_open == 0:
         return PROVED, 0
     if n_open == SOME_FELL:
         return FOUND, 0
     if index.paths.group_start.size == 2:
+        if index.paths.ends.size > 0:
+            most = effort.quick + effort.deep
+            n_open = halve_sides(index, sides, g, n_open, cell_low, cell_high, most)
+            if n_open == 0:
+                return PROVED, 0
         ground = _make_ground(index, g, cell_low, cell_high)
         return _search_sides(ground, sides, g.order[:n_open], cell_low, cell_high, effort)
     return _search_pairs(index, sides, g, g.order[:n_open], cell_low, cell_high, effort)
@@ -196,7 +205,7 @@ def _make_ground(index: Any, g: Any, cell_low: Any, cell_high: Any) -> Any:
     """Make the problem that a box leaves, from what `look` has found."""
     known = np.full(g.reached.size, -1, np.int32)
     for tree in range(known.size):
-        if g.pending_start[tree] == g.pending_start[tree + 1]:
+        if g.pending_start[tree] == g.pending_end[tree]:
             known[tree] = g.reached[tree]
     r = reach_open(index.trees, known, cell_low, cell_high)
     load = make_load(index.trees, index.base_units, r)
@@ -222,7 +231,7 @@ def _make_pair_ground(
     for group in pair:
         for at in range(start[group], start[group + 1]):
             roots[size] = all_trees.roots[order[at]]
-            if g.pending_start[at] == g.pending_start[at + 1]:
+            if g.pending_start[at] == g.pending_end[at]:
                 known[size] = g.reached[at]
             size += 1
     trees = Trees(

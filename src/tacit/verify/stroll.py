@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tacit.verify.jit import compiled
+from tacit.verify.jit import bare, compiled
 
 NOWHERE = 1 << 60
 """The change of a step that leads nowhere."""
@@ -71,7 +71,7 @@ def make_stroll(r: Any, cell_low: Any, cell_high: Any) -> Any:
     )
 
 
-@compiled
+@bare
 def begin(r: Any, task: Any, s: Any, point: Any) -> None:
     """Begin a walk."""
     for f in range(point.size):
@@ -86,7 +86,7 @@ def begin(r: Any, task: Any, s: Any, point: Any) -> None:
     _refresh(r, s)
 
 
-@compiled
+@bare
 def _enter(r: Any, task: Any, s: Any, t: int) -> None:
     """Find the leaf of a tree, and add it to the sum."""
     for leaf in range(r.leaf_start[t], r.leaf_start[t + 1]):
@@ -102,7 +102,7 @@ def _enter(r: Any, task: Any, s: Any, t: int) -> None:
             return
 
 
-@compiled
+@bare
 def _count(r: Any, task: Any, s: Any, t: int, sign: int) -> None:
     """Add what single steps change in one tree to the table, or take it away."""
     here, n = task.value[s.reached[t]], s.is_stale.size
@@ -126,7 +126,7 @@ def _count(r: Any, task: Any, s: Any, t: int, sign: int) -> None:
             s.stale[n] += 1
 
 
-@compiled
+@bare
 def _refresh(r: Any, s: Any) -> None:
     """Find the least change again where the table has changed."""
     n = s.is_stale.size
@@ -161,7 +161,7 @@ def move(r: Any, task: Any, s: Any, f: int, rank: int) -> None:
     _refresh(r, s)
 
 
-@compiled
+@bare
 def step(r: Any, task: Any, s: Any, change: Any, rank: Any, best: int) -> bool:
     """Take the step that changes least; what rests moves only to get lower than ever.
 
@@ -186,7 +186,7 @@ def step(r: Any, task: Any, s: Any, change: Any, rank: Any, best: int) -> bool:
     return True
 
 
-@compiled
+@bare
 def leave(r: Any, task: Any, s: Any, f: int) -> None:
     """Move a feature out of the smaller box, where that changes least, and let it rest for good."""
     change, least, best = 0, NOWHERE, -1

@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 
 from tacit.verify.glance import ONE, THREE, TWO, weigh
-from tacit.verify.jit import compiled, inlined
+from tacit.verify.jit import bare, compiled, inlined
 from tacit.verify.kernel import CHANGED, add_leaves, judge
 from tacit.verify.paths import END
 
 
-@compiled
+@bare
 def judge_cells(trees: Any, rule: Any, sides: Any, cells: Any, reached: Any, scores: Any) -> Any:
     """Say what the library makes of these cells: KEPT, CHANGED or TIED."""
     walk = trees.walk
@@ -52,7 +52,7 @@ def _rank(walk: Any, node: Any) -> Any:
     return np.int32(walk[node + ONE])
 
 
-@compiled
+@bare
 def best_cell(
     trees: Any,
     askers: Any,
@@ -104,7 +104,7 @@ def best_cell(
     return best, here - lowest
 
 
-@compiled
+@bare
 def _nearest_side(trees: Any, base_units: Any, sides: Any, reached: Any) -> Any:
     """Find the side whose sum is nearest to its barrier, and how far above it that is."""
     side, least = 0, np.int64(1) << 62

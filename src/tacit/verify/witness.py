@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from tacit.verify.box import Box, Floats, to_keys
 from tacit.verify.ensemble import Ensemble
-from tacit.verify.jit import compiled
+from tacit.verify.jit import bare
 
 Cells = npt.NDArray[np.int32]
 
@@ -22,7 +22,7 @@ def place_witness(ensemble: Ensemble, box: Box, low: Cells, high: Cells) -> Floa
     return np.clip(x, box.low, box.high)
 
 
-@compiled
+@bare
 def move(
     cuts: Any, start: Any, keys: Any, low: Any, high: Any, is_single: bool, whole: Any, x: Any
 ) -> None:
@@ -32,7 +32,7 @@ def move(
         x[f] = move_one(part, x[f], keys[f], low[f], high[f], is_single, whole[f])
 
 
-@compiled
+@bare
 def move_one(
     cuts: Any, x: float, key: float, low: int, high: int, is_single: bool, is_whole: bool
 ) -> Any:
@@ -44,7 +44,7 @@ def move_one(
     return x
 
 
-@compiled
+@bare
 def above(cut: float, is_single: bool, is_whole: bool) -> Any:
     """Find the least input whose key exceeds a cut."""
     if is_whole:
@@ -56,7 +56,7 @@ def above(cut: float, is_single: bool, is_whole: bool) -> Any:
     return middle if np.float32(middle) == upper else np.nextafter(middle, np.inf)
 
 
-@compiled
+@bare
 def at_most(cut: float, is_single: bool, is_whole: bool) -> Any:
     """Find the greatest input whose key does not exceed a cut."""
     if is_whole:

@@ -9,7 +9,7 @@ pytest.importorskip("numba", reason="tacit[verify] is not installed")
 
 from tacit.verify import Budget, Certificate, Counterexample, Domain, Unknown, verify, verify_box
 from tacit.verify.box import Box, ball, box_cells
-from tacit.verify.glance import SOME_FELL, look, make_glance, tally
+from tacit.verify.glance import SOME_FELL, look, make_glance, sum_center
 from tacit.verify.pull import pull_sides
 from tacit.verify.sides import make_sides
 from tacit.verify.witness import place_witness
@@ -48,7 +48,7 @@ def test_a_side_that_falls_replays_and_what_is_closed_is_robust(brute, name, see
     free = np.flatnonzero(low < high)
     g.free[: free.size], g.free[-1] = free, free.size
     look(model.index.paths, g, low, high)
-    tally(model.index, g, g.reached)
+    sum_center(model.index, g)
     left = pull_sides(model.index, sides, g, low, high)
     if left == SOME_FELL:
         x = place_witness(model, box, low, high)
@@ -91,7 +91,7 @@ def test_attacks_alone_find_most_counterexamples_of_small_models(brute):
         free = np.flatnonzero(low < high)
         g.free[: free.size], g.free[-1] = free, free.size
         look(model.index.paths, g, low, high)
-        tally(model.index, g, g.reached)
+        sum_center(model.index, g)
         found.append(pull_sides(model.index, sides, g, low, high) == SOME_FELL)
     assert np.mean(found) > 0.8
 
