@@ -1,9 +1,9 @@
 """The cells of `verify_table.py` beside VoTE, and beside one plain prediction.
 
 Both solvers are counted inside compiled code, on the same rows and one thread. The last column is
-what no verifier of a row can stay below: processor time of one walk through all trees at the row
-itself, with its thresholds as they are, in compiled code; of several passes over all rows the
-fastest counts, and of the rows the median. VoTE begins no row after its patience.
+processor time of one plain prediction: a walk through all trees at the row itself, one after the
+other, by their thresholds, in compiled code; of several passes over all rows the fastest counts,
+and of the rows the median. VoTE begins no row after its patience.
 """
 
 import argparse

@@ -13,14 +13,10 @@ from typing import Any
 import numpy as np
 
 from tacit.verify.glance import ONE, THREE, TWO
-from tacit.verify.jit import compiled, inlined
+from tacit.verify.jit import inlined
 
 WIDE = 4
 """How many features count."""
-LISTS = 6
-"""Room for so many copies of all leaves."""
-LEVELS = 64
-"""Boxes that wait at a time: no more than bits in four fields, and one."""
 
 FIELD, FIELDS = np.uint64(0x7FFF), np.uint64(0x7FFF7FFF7FFF7FFF)
 TOPS = np.uint64(0x8000800080008000)
@@ -33,21 +29,21 @@ CLOSED, CUT, STUCK, SPLIT_LOWER, SPLIT_UPPER = 0, 1, 2, 3, 4
 """What is done with a part; of two halves, the one that promises less comes first."""
 
 
-@compiled
-def close(leaves: Any, count: Any, gap: int, widths: Any, most: int) -> bool:
+@inlined
+def close(slate: Any, count: Any, gap: int, widths: Any, most: int) -> bool:
     """Say whether the excesses add up to the gap wherever in a box; False may mean unknown.
 
     Args:
-        leaves: three words each, tree by tree: by how many cells a leaf starts above the box, by
-            how many it ends below it, and its excess, with a mark on every other tree.
+        slate: with the leaves, three words each, tree by tree: by how many cells a leaf starts
+            above the box, by how many it ends below it, and its excess, with a mark on every
+            other tree.
         count: how many words.
         gap: what the sum of excesses must reach.
         widths: how many cells beyond the first the box holds, field by field.
         most: how many parts to look at.
     """
-    room = np.empty(LISTS * np.int64(count), np.uint64)
-    goal = _scale(leaves, count, gap, room)
-    waiting, top, parts = np.empty(5 * LEVELS, np.uint64), ENTRY, 0
+    room, waiting, top, parts = slate.room, slate.waiting, ENTRY, 0
+    goal = _scale(slate.leaves, count, gap, room)
     _wait(waiting, NONE, widths, widths, (NONE, count, NONE))
     while top > 0:
         top -= ENTRY

@@ -12,6 +12,7 @@ from tacit.verify.jit import compiled, inlined
 from tacit.verify.kernel import add_leaves
 from tacit.verify.paths import END
 from tacit.verify.room import count_longs, count_words
+from tacit.verify.slate import count_slate
 
 FAR = 1 << 61
 """A weight beyond every sum of units."""
@@ -63,6 +64,7 @@ class Glance(NamedTuple):
     is_fine: Any  # (1): the least leaves of the only side are known already
     words: Any  # room for what descents and cuts make of it
     longs: Any
+    slate: Any  # room for what halving makes of it
 
 
 @compiled
@@ -109,6 +111,7 @@ def make_glance(index: Any, n_sides: int) -> Any:
         np.zeros(1, np.bool_),
         np.empty(count_words(index), np.int32),
         np.empty(count_longs(index), np.int64),
+        np.empty(count_slate(index), np.uint64),
     )
 
 

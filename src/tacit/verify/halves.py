@@ -11,12 +11,13 @@ import numpy as np
 
 from tacit.verify.fields import BITS, FIELD, MARK, NONE, WIDE, close, put
 from tacit.verify.glance import FAR, ONE, THREE, TWO, weigh
-from tacit.verify.jit import compiled, inlined
+from tacit.verify.jit import inlined
 from tacit.verify.paths import END
+from tacit.verify.slate import lay_slate
 
 MOST_FREE = 32
 """Features that a box may leave free."""
-MOST_PARTS, FEW_PARTS, MOST_LEAVES = 384, 24, 1024
+MOST_PARTS, FEW_PARTS = 384, 24
 CARD = np.uint64(8)
 FIRST, FINAL, FIRST_EVER, FINAL_EVER, MASK, PLACE = (np.uint64(word) for word in range(6))
 """Words of a feature's card."""
@@ -50,64 +51,36 @@ def halve_side(
     if n_free > MOST_FREE:
         return False
     plus, minus = sides.plus[side], sides.minus[side]
-    # Arrays by themselves: to pass a tuple takes time for every array in it.
-    return _prove(
-        paths.walk,
-        paths.ends,
-        paths.entry,
-        index.trees.depth,
-        g.reached,
-        g.undecided[: g.open_start[1]],
-        g.free[:n_free],
-        cell_low,
-        cell_high,
-        np.uint64(plus != 0),
-        sides.barrier[side] - weigh(index.base_units, plus, minus),
-        most,
-    )
-
-
-@compiled
-def _prove(
-    walk: Any,
-    ends: Any,
-    entry: Any,
-    depth: int,
-    reached: Any,
-    undecided: Any,
-    free: Any,
-    cell_low: Any,
-    cell_high: Any,
-    column: Any,
-    barrier: int,
-    most: int,
-) -> bool:
-    card, chosen, widths = _choose(free, cell_low, cell_high)
-    for tree in range(reached.size):
-        barrier -= ends[(np.uint64(reached[tree]) << ONE) + column]
+    column, barrier = np.uint64(plus != 0), sides.barrier[side]
+    barrier -= weigh(index.base_units, plus, minus)
+    undecided = g.undecided[: g.open_start[1]]
+    barrier -= g.sums[0] if column == 0 else -g.sums[0]
     for k in range(undecided.size):
-        barrier += ends[(np.uint64(reached[undecided[k]]) << ONE) + column]
-    leaves, count, least = _list_leaves(walk, ends, entry, depth, undecided, card, chosen, column)
+        barrier += paths.ends[(np.uint64(g.reached[undecided[k]]) << ONE) + column]
+    slate = lay_slate(index, g.slate)
+    chosen, widths = _choose(slate, g.free[:n_free], cell_low, cell_high)
+    count, least = _list_leaves(paths, undecided, slate, chosen, column)
     gap = barrier - least
-    return count > 0 and (gap <= 0 or close(leaves, count, gap, widths, most))
+    return count > 0 and (gap <= 0 or close(slate, count, gap, widths, most))
 
 
 @inlined
-def _choose(free: Any, cell_low: Any, cell_high: Any) -> Any:
+def _choose(slate: Any, free: Any, cell_low: Any, cell_high: Any) -> Any:
     """Choose the features of which the box holds most cells; write down what is known of all.
 
+    Eight words for each feature: its cells within the box, first and last, as they are on the way
+    to the current leaf and at first, the mask and the place of its field, if it has one.
+
     Returns:
-        eight words for each feature: its cells within the box, first and last, as they are on the
-        way to the current leaf and at first, the mask and the place of its field, if it has one;
-        the words' places for those that are chosen; and how many cells beyond the first the box
+        the words' places for features that are chosen; and how many cells beyond the first the box
         holds, field by field.
     """
-    chosen, count = np.empty(WIDE, np.uint64), 0
-    card = np.zeros(8 * cell_low.size, np.uint64)
+    card, chosen, count = slate.card, slate.chosen, 0
     for f in range(cell_low.size):
         at = CARD * np.uint64(f)
         card[at + FIRST], card[at + FIRST_EVER] = cell_low[f], cell_low[f]
         card[at + FINAL], card[at + FINAL_EVER] = cell_high[f], cell_high[f]
+        card[at + MASK], card[at + PLACE] = NONE, NONE
     for f in free:
         width, to = cell_high[f] - cell_low[f], count
         if width >= FIELD:
@@ -124,7 +97,7 @@ def _choose(free: Any, cell_low: Any, cell_high: Any) -> Any:
         at, by = chosen[s], BITS * np.uint64(s)
         card[at + MASK], card[at + PLACE] = FIELD << by, by
         widths |= _width(card, at) << by
-    return card, chosen[:count], widths
+    return chosen[:count], widths
 
 
 @inlined
@@ -133,24 +106,17 @@ def _width(card: Any, at: Any) -> Any:
 
 
 @inlined
-def _list_leaves(
-    walk: Any,
-    ends: Any,
-    entry: Any,
-    depth: int,
-    undecided: Any,
-    card: Any,
-    chosen: Any,
-    column: Any,
-) -> Any:
+def _list_leaves(paths: Any, undecided: Any, slate: Any, chosen: Any, column: Any) -> Any:
     """List the leaves that a box can reach.
 
+    Three words for each leaf: by how many cells it starts above the box and by how many it ends
+    below it, and what it pulls beyond the least leaf of its tree, with a mark on every other tree.
+
     Returns:
-        three words for each leaf: by how many cells it starts above the box and by how many it
-        ends below it, and what it pulls beyond the least leaf of its tree, with a mark on every
-        other tree; how many words there are, 0 if too many; and what the least leaves pull.
+        how many words there are, 0 if too many; and what the least leaves pull.
     """
-    leaves, stack = np.empty(3 * MOST_LEAVES, np.uint64), np.empty(3 * depth + 3, np.uint64)
+    walk, ends, entry = paths.walk, paths.ends, paths.entry
+    card, leaves, stack = slate.card, slate.leaves, slate.stack
     n, total = NONE, 0
     for k in range(undecided.size):
         node, top = np.uint64(entry[undecided[k]]), NONE
@@ -174,7 +140,7 @@ def _list_leaves(
                     card[at + FINAL] = rank
                     below = put(below, (card[at + FINAL_EVER] - rank) << by, field)
             if n == np.uint64(leaves.size):
-                return leaves, NONE, 0
+                return NONE, 0
             pull = ends[(node >> ONE) + column]
             least = min(least, pull)
             leaves[n], leaves[n + ONE], leaves[n + TWO] = above, below, np.uint64(pull)
@@ -194,4 +160,4 @@ def _list_leaves(
         total += least
         for word in range(first + TWO, n, THREE):
             leaves[word] = (leaves[word] - np.uint64(least)) | (np.uint64(k & 1) << MARK)
-    return leaves, n, total
+    return n, total

@@ -7,14 +7,43 @@ is closed first.
 
 from typing import Any
 
+from tacit.verify.crowd import crowd_sides
 from tacit.verify.cuts import cut_box
 from tacit.verify.descent import slide
 from tacit.verify.glance import SOME_FELL
-from tacit.verify.halves import FEW_PARTS, MOST_FREE, halve_side
-from tacit.verify.jit import inlined
+from tacit.verify.halves import FEW_PARTS, MOST_FREE, halve_side, halve_sides
+from tacit.verify.jit import bare, inlined
 from tacit.verify.leaf import pair
-from tacit.verify.pull import CUT, LATE, PLAN_BITS, RUSH, refine_side
+from tacit.verify.pull import CUT, LATE, PLAN_BITS, RUSH, pull_sides, refine_side
 from tacit.verify.rush import rush
+
+
+@bare
+def try_sides(
+    index: Any, sides: Any, g: Any, count: int, cell_low: Any, cell_high: Any, most: int
+) -> int:
+    """Try everything about a box that needs no problem to be built.
+
+    Args:
+        index: the model.
+        sides: what could change.
+        g: what `look` has found out.
+        count: how many trees are undecided.
+        cell_low: the first cell of each feature.
+        cell_high: the last.
+        most: into how many parts the box may be cut.
+
+    Returns:
+        how many sides stay open, first in `g.order`; or SOME_FELL, and the cells are narrowed.
+    """
+    if index.paths.ends.size == 0:
+        return crowd_sides(index, sides, g, count, cell_low, cell_high)
+    n_open = pull_sides(index, sides, g, cell_low, cell_high)
+    if n_open > 0:
+        n_open = press_sides(index, sides, g, n_open, cell_low, cell_high)
+    if n_open > 0 and index.paths.group_start.size == 2:
+        n_open = halve_sides(index, sides, g, n_open, cell_low, cell_high, most)
+    return n_open
 
 
 @inlined

@@ -6,11 +6,12 @@ import numpy as np
 
 from tacit.verify.branch import FOUND, PAUSED, PROVED
 from tacit.verify.clock import PROCESSOR, WALL, make_hand, read_clock
-from tacit.verify.glance import look, make_glance, mark_groups, sum_center, tally, weigh
+from tacit.verify.glance import SOME_FELL, look, make_glance, mark_groups, sum_center, tally, weigh
 from tacit.verify.index import BINARY
 from tacit.verify.jit import bare, compiled, inlined
+from tacit.verify.press import try_sides
 from tacit.verify.pull import hold_finely, hold_roughly
-from tacit.verify.solve import Sides, solve_open
+from tacit.verify.solve import Sides, search_open
 from tacit.verify.stride import hold_keys, locate, round_key, stride
 from tacit.verify.witness import move_one
 
@@ -20,7 +21,6 @@ ASKED = 4
 """An outcome beside those of the search: the class at the center is untold."""
 
 
-SETTLED = -1
 LONG = 2e-5
 """Seconds by the wall, from which on processor time is read, too: that takes half a microsecond."""
 
@@ -81,13 +81,13 @@ def answer(index: Any, cases: Any, boxes: Any, effort: Any, out: Any, seconds: f
     hand = make_hand()
     then, before = read_clock(WALL, hand), read_clock(PROCESSOR, hand)
     end = then + seconds
-    left, found, told = 0, 0, 0.0
+    left, found, told, most = 0, 0, 0.0, effort.quick + effort.deep
     for i in range(boxes.center.shape[0]):
-        count = _begin(index, cases, boxes, i, g, cell_low, cell_high, out)
-        if count >= 0:
+        n_open = _begin(index, cases, boxes, i, g, cell_low, cell_high, out, most)
+        if n_open > 0:
             sides = _pick(cases, out.case[i])
-            out.outcome[i], out.nodes[i] = solve_open(
-                index, sides, g, count, cell_low, cell_high, effort
+            out.outcome[i], out.nodes[i] = search_open(
+                index, sides, g, n_open, cell_low, cell_high, effort
             )
             if out.outcome[i] == FOUND:
                 _place(index, boxes, i, g, cell_low, cell_high, out.x)
@@ -109,13 +109,17 @@ def answer(index: Any, cases: Any, boxes: Any, effort: Any, out: Any, seconds: f
 
 @bare
 def _begin(
-    index: Any, cases: Any, boxes: Any, i: int, g: Any, cell_low: Any, cell_high: Any, out: Any
-) -> Any:
-    """Walk through the trees once, and decide the box if that is enough.
-
-    Returns:
-        how many trees are undecided; SETTLED if the box is decided, or cannot be.
-    """
+    index: Any,
+    cases: Any,
+    boxes: Any,
+    i: int,
+    g: Any,
+    cell_low: Any,
+    cell_high: Any,
+    out: Any,
+    most: int,
+) -> int:
+    """Decide a box by all that needs no problem to be built; return how many sides stay open."""
     out.case[i], out.nodes[i], out.outcome[i], g.is_fine[0] = boxes.case[i], 0, ASKED, False
     is_inside = hold_keys(index, boxes, i, g)
     if is_inside:
@@ -128,18 +132,21 @@ def _begin(
     if out.case[i] == UNTOLD and (is_inside or _is_number(index, boxes.center[i])):
         out.case[i] = _tell(index, cases, g)
     if out.case[i] == UNTOLD:
-        return SETTLED
-    if _holds(index, _pick(cases, out.case[i]), g, count):
-        out.outcome[i] = PROVED
-        return SETTLED
+        return 0
+    out.outcome[i], sides = PROVED, _pick(cases, out.case[i])
+    if _holds(index, sides, g, count):
+        return 0
     if is_inside:
         # Cells of many features take longer to find than least leaves.
         is_slow = index.paths.ends.size > 0 and index.planes.size.size > 0
-        if is_slow and hold_finely(index, _pick(cases, out.case[i]), g):
-            out.outcome[i] = PROVED
-            return SETTLED
+        if is_slow and hold_finely(index, sides, g):
+            return 0
         locate(index, g, cell_low, cell_high)
-    return count
+    n_open = try_sides(index, sides, g, count, cell_low, cell_high, most)
+    if n_open == SOME_FELL:
+        out.outcome[i] = FOUND
+        _place(index, boxes, i, g, cell_low, cell_high, out.x)
+    return max(n_open, 0)
 
 
 @inlined

@@ -12,15 +12,12 @@ import numpy as np
 from tacit.verify.bounds import Task, make_work
 from tacit.verify.branch import FOUND, PAUSED, PROVED, search
 from tacit.verify.clock import WALL, make_hand, read_clock
-from tacit.verify.crowd import crowd_sides
 from tacit.verify.deep import first_trail, is_wide, search_deep, start_deep
 from tacit.verify.glance import SOME_FELL, look, make_glance, sum_center, weigh
-from tacit.verify.halves import halve_sides
 from tacit.verify.index import Rule, Trees
 from tacit.verify.jit import bare, compiled, inlined
 from tacit.verify.parts import are_apart
-from tacit.verify.press import press_sides
-from tacit.verify.pull import pull_sides
+from tacit.verify.press import try_sides
 from tacit.verify.purse import CHUNK_NODES
 from tacit.verify.reach import reach_open
 
@@ -179,22 +176,21 @@ def solve_open(
     index: Any, sides: Any, g: Any, count: int, cell_low: Any, cell_high: Any, effort: Any
 ) -> Any:
     """Decide one box, as `solve` does, from where `look` has left it."""
-    if index.paths.ends.size == 0:
-        n_open = crowd_sides(index, sides, g, count, cell_low, cell_high)
-    else:
-        n_open = pull_sides(index, sides, g, cell_low, cell_high)
-        if n_open > 0:
-            n_open = press_sides(index, sides, g, n_open, cell_low, cell_high)
+    most = effort.quick + effort.deep
+    n_open = try_sides(index, sides, g, count, cell_low, cell_high, most)
     if n_open == 0:
         return PROVED, 0
     if n_open == SOME_FELL:
         return FOUND, 0
+    return search_open(index, sides, g, n_open, cell_low, cell_high, effort)
+
+
+@inlined
+def search_open(
+    index: Any, sides: Any, g: Any, n_open: int, cell_low: Any, cell_high: Any, effort: Any
+) -> Any:
+    """Build a problem of the sides that are first in `g.order`, and search."""
     if index.paths.group_start.size == 2:
-        if index.paths.ends.size > 0:
-            most = effort.quick + effort.deep
-            n_open = halve_sides(index, sides, g, n_open, cell_low, cell_high, most)
-            if n_open == 0:
-                return PROVED, 0
         ground = _make_ground(index, g, cell_low, cell_high)
         return _search_sides(ground, sides, g.order[:n_open], cell_low, cell_high, effort)
     return _search_pairs(index, sides, g, g.order[:n_open], cell_low, cell_high, effort)

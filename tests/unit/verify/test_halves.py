@@ -12,7 +12,7 @@ pytest.importorskip("numba", reason="tacit[verify] is not installed")
 
 from tacit.verify.box import Box, box_cells
 from tacit.verify.build import build
-from tacit.verify.glance import look, make_glance
+from tacit.verify.glance import look, make_glance, sum_center
 from tacit.verify.halves import MOST_FREE, MOST_PARTS, halve_side
 from tacit.verify.sides import make_sides
 
@@ -56,6 +56,7 @@ def is_closed(model, box, most=MOST_PARTS):
     free = np.flatnonzero(low < high)
     g.free[: free.size], g.free[-1] = free, free.size
     look(model.index.paths, g, low, high)
+    sum_center(model.index, g)
     return bool(halve_side(model.index, sides, 0, g, low, high, most))
 
 
