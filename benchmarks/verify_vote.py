@@ -1,9 +1,10 @@
 """The cells of `verify_table.py` beside VoTE, and beside one plain prediction.
 
-Both solvers are counted inside compiled code, on the same rows and one thread. The last column is
-processor time of one plain prediction: a walk through all trees at the row itself, one after the
-other, by their thresholds, in compiled code; of several passes over all rows the fastest counts,
-and of the rows the median. VoTE begins no row after its patience.
+Ours is counted inside the compiled call, VoTE around one call of its search from Python, on the
+same rows and one thread. The last column is processor time of one plain prediction: a walk through
+all trees at the row itself, one after the other, by their thresholds, in compiled code; of several
+passes over all rows the fastest counts, and of the rows the median. VoTE begins no row after its
+patience.
 """
 
 import argparse

@@ -9,9 +9,12 @@ pytest.importorskip("numba", reason="tacit[verify] is not installed")
 
 from tacit.verify import Budget, Certificate, Counterexample, Domain, Unknown, verify, verify_box
 from tacit.verify.box import Box, ball, box_cells
-from tacit.verify.glance import SOME_FELL, look, make_glance, sum_center
-from tacit.verify.pull import pull_sides
+from tacit.verify.glance import FAR, SOME_FELL, look, make_glance, mark_groups, sum_center
+from tacit.verify.leaf import pair
+from tacit.verify.pull import _bound, _bound_roughly, hold_finely, hold_roughly, pull_sides
+from tacit.verify.rows import Boxes
 from tacit.verify.sides import make_sides
+from tacit.verify.stride import hold_keys, stride
 from tacit.verify.witness import place_witness
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -106,3 +109,40 @@ def test_a_box_beside_its_center_is_decided_like_brute_force_says(brute, name, s
     told = verify_box(model, Box(box.center, *ends))
     if not isinstance(told, Unknown):
         assert isinstance(told, Certificate) == brute.is_robust(model, told.box)
+
+
+@pytest.mark.parametrize("name", ["one score", "one score, float32", "two scores"])
+@given(seed=SEEDS)
+@settings(max_examples=100, deadline=None)
+def test_least_leaves_found_by_thresholds_are_those_found_by_cells(brute, name, seed):
+    model, box = draw(brute, seed, name, 20)
+    # Ends that lie on thresholds.
+    box = ball(model, box.center, np.random.default_rng(seed).choice([0.5, 1.0, 1.5]), DOMAIN)
+    index, sides = model.index, make_sides(model, model.predict(box.center[None])[0], None)
+    g, slow = make_glance(index, 1), make_glance(index, 1)
+    rows = (end[None] for end in (box.center, box.low, box.high))
+    whole, is_single = np.zeros(model.n_features, dtype=bool), model.input_type == "float32"
+    hold_keys(index, Boxes(*rows, np.zeros(1, np.int64), whole, is_single), 0, g)
+    mark_groups(index.paths, g, stride(index.lanes, g))
+    sum_center(index, g)
+    if hold_roughly(index, sides, g) or hold_finely(index, sides, g):
+        assert brute.is_robust(model, box)
+        return
+    low, high = box_cells(model, box)
+    slow.at[:] = box_cells(model, Box(box.center, box.center, box.center))[0]
+    count = look(index.paths, slow, low, high)
+    sum_center(index, slow)
+    _, _, column = pair(index.paths, sides, 0)
+    rough = _bound_roughly(index.paths, slow, 0, column)
+    bound = _bound(index.paths, slow, 0, column, low, high, rough, FAR)
+    if g.is_fine[0]:
+        some = slow.undecided[:count]
+        assert (g.least[some] == slow.least[some]).all()
+        assert g.bound[0] - bound == _offset(index, sides)
+
+
+def _offset(index, sides):
+    """Return what stands between a bound and the gap: the barrier, less what is constant."""
+    plus, minus = sides.plus[0], sides.minus[0]
+    base = sum(sign * index.base_units[at] for at, sign in ((plus, 1), (minus, -1)) if at >= 0)
+    return base - sides.barrier[0]
