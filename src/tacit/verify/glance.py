@@ -10,6 +10,7 @@ import numpy as np
 
 from tacit.verify.jit import compiled, inlined
 from tacit.verify.kernel import add_leaves
+from tacit.verify.lanes import WIDTH
 from tacit.verify.paths import END
 from tacit.verify.room import count_longs, count_words
 from tacit.verify.slate import count_slate
@@ -19,6 +20,9 @@ FAR = 1 << 61
 
 SOME_FELL = -1
 """In place of how many sides are open: one of them fell."""
+
+HELD, FELL, OPEN = 0, 1, 2
+"""What became of one side."""
 
 ONE, TWO, THREE = np.uint64(1), np.uint64(2), np.uint64(3)
 """Unsigned, as are places: a place plus a signed number would be a float."""
@@ -59,8 +63,8 @@ class Glance(NamedTuple):
     key_low: Any  # (features): the ends of the box, as the library rounds them
     key_at: Any
     key_high: Any
-    few: Any  # (3, features): the same of features with few cuts, one beside the other
-    counts: Any  # (3, features): their cells
+    few: Any  # (3, features, and some to spare): the same of those with few cuts, side by side
+    counts: Any  # (3, features, and some to spare): their cells
     is_fine: Any  # (1): the least leaves of the only side are known already
     words: Any  # room for what descents and cuts make of it
     longs: Any
@@ -106,8 +110,8 @@ def make_glance(index: Any, n_sides: int) -> Any:
         np.zeros(n_features, np.float64),
         np.zeros(n_features, np.float64),
         np.zeros(n_features, np.float64),
-        np.zeros((3, n_features), np.float32),
-        np.zeros((3, n_features), np.int32),
+        np.zeros((3, n_features + WIDTH), np.float32),
+        np.zeros((3, n_features + WIDTH), np.int32),
         np.zeros(1, np.bool_),
         np.empty(count_words(index), np.int32),
         np.empty(count_longs(index), np.int64),
@@ -116,13 +120,13 @@ def make_glance(index: Any, n_sides: int) -> Any:
 
 
 @inlined
-def look(paths: Any, g: Any, cell_low: Any, cell_high: Any) -> int:
+def look(paths: Any, g: Any, cell_low: Any, cell_high: Any) -> Any:
     """Find the leaf of each tree at the center; return how many trees are undecided in the box.
 
     `stride` does the same, faster, where a box has floats and its center lies inside.
     """
     walk, at, pending = paths.walk, g.at, g.pending
-    count, ways = 0, np.uint64(0)
+    count, ways = np.int64(0), np.uint64(0)
     for tree in range(g.reached.size):
         node, before = np.uint64(paths.entry[tree]), ways
         while walk[node + ONE] != END:
@@ -137,13 +141,13 @@ def look(paths: Any, g: Any, cell_low: Any, cell_high: Any) -> int:
             node = np.uint64(walk[node + TWO + to])
         g.reached[tree] = node >> TWO
         g.undecided[count], g.pending_start[tree], g.pending_end[tree] = tree, before, ways
-        count += int(ways > before)
+        count += np.int64(ways > before)
     mark_groups(paths, g, count)
     return count
 
 
 @inlined
-def mark_groups(paths: Any, g: Any, count: int) -> None:
+def mark_groups(paths: Any, g: Any, count: Any) -> None:
     """Note where the undecided trees of each group begin."""
     at = 0
     for group in range(g.open_start.size - 1):

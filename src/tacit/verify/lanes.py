@@ -10,13 +10,13 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-WIDTH = 4
+WIDTH = 8
 """Trees that are walked at a time."""
 FEATURE_BITS = 32
 MANY_CUTS = 64
 """Cuts of a feature, from which on its cell is searched for instead of counted."""
-FEW_FEATURES = 64
-"""Features, below which all of their cells are searched for."""
+FEW_FEATURES, LEAST_FEATURES = 64, 16
+"""Features that count as few; and those below which all of their cells are searched for."""
 
 
 class Nodes(Protocol):
@@ -63,7 +63,7 @@ class Planes(NamedTuple):
     """How many of them are searched for."""
     cut: npt.NDArray[np.float32]
     size: npt.NDArray[np.int64]
-    """How many features have a first cut, a second cut, …"""
+    """How many features have a first cut, a second cut, …; filled up to a multiple of `WIDTH`."""
 
 
 def lay_lanes(
@@ -117,13 +117,17 @@ def lay_planes(
     counts = np.diff(cut_start)[asked]
     order = np.argsort(-counts, kind="stable")
     feature, counts = asked[order], counts[order]
-    has_planes = is_single and asked.size > FEW_FEATURES
+    has_planes = is_single and asked.size >= LEAST_FEATURES
     searched = int((counts > MANY_CUTS).sum()) if has_planes else asked.size
     first, few = cut_start[feature[searched:]], counts[searched:]
     size = [int((few > rank).sum()) for rank in range(int(few.max(initial=0)))]
-    planes = [cuts[first[:count] + rank] for rank, count in enumerate(size)]
+    planes = [
+        np.append(cuts[first[:count] + rank], np.full(-count % WIDTH, np.inf))
+        for rank, count in enumerate(size)
+    ]
     cut = _round_down(np.concatenate([np.zeros(0), *planes]))
-    return Planes(feature.astype(np.int32), searched, cut, np.array(size, dtype=np.int64))
+    filled = np.array([plane.size for plane in planes], dtype=np.int64)
+    return Planes(feature.astype(np.int32), searched, cut, filled)
 
 
 def _round_down(cuts: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:

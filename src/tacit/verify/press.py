@@ -7,18 +7,23 @@ is closed first.
 
 from typing import Any
 
+import numpy as np
+
 from tacit.verify.crowd import crowd_sides
 from tacit.verify.cuts import cut_box
 from tacit.verify.descent import slide
-from tacit.verify.glance import SOME_FELL
-from tacit.verify.halves import FEW_PARTS, MOST_FREE, halve_side, halve_sides
-from tacit.verify.jit import bare, inlined
+from tacit.verify.glance import FELL, HELD, OPEN, SOME_FELL
+from tacit.verify.halves import FEW_PARTS, MOST_FREE, MOST_PARTS, halve_side, halve_sides
+from tacit.verify.jit import inlined
 from tacit.verify.leaf import pair
-from tacit.verify.pull import CUT, LATE, PLAN_BITS, RUSH, pull_sides, refine_side
+from tacit.verify.pull import CUT, LATE, PLAN_BITS, RUSH, pull_sides, refine_side, tug_side
 from tacit.verify.rush import rush
 
+FEW_FREE = 10
+"""Free features, up to which a box is halved before any long attack."""
 
-@bare
+
+@inlined
 def try_sides(
     index: Any, sides: Any, g: Any, count: int, cell_low: Any, cell_high: Any, most: int
 ) -> int:
@@ -38,11 +43,34 @@ def try_sides(
     """
     if index.paths.ends.size == 0:
         return crowd_sides(index, sides, g, count, cell_low, cell_high)
+    if index.paths.group_start.size == 2 and g.free[g.at.size] <= FEW_FREE:
+        return _halve_first(index, sides, g, cell_low, cell_high, most)
     n_open = pull_sides(index, sides, g, cell_low, cell_high)
     if n_open > 0:
         n_open = press_sides(index, sides, g, n_open, cell_low, cell_high)
     if n_open > 0 and index.paths.group_start.size == 2:
         n_open = halve_sides(index, sides, g, n_open, cell_low, cell_high, most)
+    return n_open
+
+
+@inlined
+def _halve_first(index: Any, sides: Any, g: Any, cell_low: Any, cell_high: Any, most: int) -> int:
+    """Try everything where few features are free: halving decides nearly all of that."""
+    n_open, parts = 0, min(max(most, FEW_PARTS), MOST_PARTS)
+    for side in range(sides.plus.size):
+        outcome = tug_side(index, sides, side, g, cell_low, cell_high)
+        if outcome == OPEN:
+            outcome = halve_side(index, sides, side, g, cell_low, cell_high, parts)
+        if outcome == OPEN:
+            gap = refine_side(index, sides, side, g, cell_low, cell_high)
+            is_down = rush(index, sides, side, g, gap, cell_low, cell_high)
+            # From where that got stuck, a descent finds some that it misses elsewhere.
+            is_down = is_down or slide(index, sides, side, g, gap, cell_low, cell_high)
+            outcome = FELL if is_down else OPEN
+        if outcome == FELL:
+            return SOME_FELL
+        g.order[n_open] = side
+        n_open += outcome == OPEN
     return n_open
 
 
@@ -67,7 +95,12 @@ def press_sides(index: Any, sides: Any, g: Any, n_open: int, cell_low: Any, cell
                 # The other side has asked about the same trees since.
                 refine_side(index, sides, side, g, cell_low, cell_high)
             is_cut = (is_late == 1) & ((plan & CUT) != 0)
-            if is_cut and _close(index, sides, side, g, gap, cell_low, cell_high):
+            closing = OPEN
+            if is_cut:
+                closing = _close(index, sides, side, g, gap, cell_low, cell_high)
+            if closing == FELL:
+                return SOME_FELL
+            if closing == HELD:
                 continue
             is_due = ((plan & RUSH) != 0) & (((plan & LATE) != 0) == is_late)
             if is_due and rush(index, sides, side, g, gap, cell_low, cell_high):
@@ -85,9 +118,10 @@ def press_sides(index: Any, sides: Any, g: Any, n_open: int, cell_low: Any, cell
 @inlined
 def _close(
     index: Any, sides: Any, side: int, g: Any, gap: int, cell_low: Any, cell_high: Any
-) -> bool:
-    """Try to prove a side by cutting its box; few free features are halved all at once."""
+) -> int:
+    """Try to decide a side by cutting its box; few free features are halved all at once."""
     if index.paths.group_start.size == 2 and g.free[g.at.size] <= MOST_FREE:
-        return halve_side(index, sides, side, g, cell_low, cell_high, FEW_PARTS)
+        return halve_side(index, sides, side, g, cell_low, cell_high, np.int64(FEW_PARTS))
     first, second, column = pair(index.paths, sides, side)
-    return cut_box(index, g, first, second, column, gap, cell_low, cell_high)
+    is_closed = cut_box(index, g, first, second, column, gap, cell_low, cell_high)
+    return HELD if is_closed else OPEN

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tacit.verify.descent import can_slide, slide_on
-from tacit.verify.glance import FAR, ONE, SOME_FELL, TWO, weigh
+from tacit.verify.glance import FAR, FELL, HELD, ONE, OPEN, SOME_FELL, TWO, weigh
 from tacit.verify.jit import bare, inlined
 from tacit.verify.leaf import NOBODY, descend, descend_by_keys, end_of, pair
 from tacit.verify.rush import FALLEN, lunge
@@ -19,11 +19,11 @@ from tacit.verify.rush import FALLEN, lunge
 WEAK, FEEBLE = 0.5, 0.6
 """A side that must lose less than this part of all that it could lose is attacked at once; and
 then by a descent as well."""
+FIRM = 0.53
+"""A side of few features that must lose more than this part may be closed by its least leaves."""
 LEAST_PART, DOUBTFUL, HOPELESS = 0.6, 1.1, 1.25
 """Beyond the first, cutting may close a side. With what the lunge has left, it is tried before
 the greedy attack beyond the second, and instead of it beyond the third."""
-FEW_FREE, FAR_PART = 10, 0.556
-"""With so few free features, a side that must lose more than this part is cut before any attack."""
 RUSH, CUT, LATE, PLAN_BITS = 1, 2, 4, 3
 """What else to do about a side that stays open, and whether the greedy attack comes late."""
 
@@ -57,8 +57,6 @@ def pull_sides(index: Any, sides: Any, g: Any, cell_low: Any, cell_high: Any) ->
         for turn in range(2):
             # What is weak is attacked before it is bounded any better.
             if is_weak == (turn == 0):
-                if second == NOBODY and _is_far(g, excess, head - barrier):
-                    continue
                 there = lunge(index, sides, g, first, second, column, excess, cell_low, cell_high)
                 if there == FALLEN:
                     return SOME_FELL
@@ -80,20 +78,17 @@ def pull_sides(index: Any, sides: Any, g: Any, cell_low: Any, cell_high: Any) ->
         if gap >= 0:
             continue
         # A gap is less than 2^47; what to do about it stands below it.
-        is_far = second == NOBODY and _is_far(g, excess, gap)
-        g.bound[side] = (gap << PLAN_BITS) | _plan(excess, there, gap, is_far)
+        g.bound[side] = (gap << PLAN_BITS) | _plan(excess, there, gap)
         g.order[n_open] = side
         n_open += 1
     return n_open
 
 
 @inlined
-def _plan(excess: int, there: int, gap: int, is_far: bool) -> int:
+def _plan(excess: int, there: int, gap: int) -> int:
     """Decide what else to do about an open side: RUSH, CUT, both, or first CUT and then RUSH."""
     # How much of all that it could lose it must lose, and what the lunge has left of that.
     part, left = excess / max(excess - gap, 1), there / max(excess, 1)
-    if is_far:
-        return RUSH | CUT | LATE
     plan = RUSH
     if part > LEAST_PART:
         plan |= CUT
@@ -104,21 +99,38 @@ def _plan(excess: int, there: int, gap: int, is_far: bool) -> int:
     return plan
 
 
-@inlined
-def _is_far(g: Any, excess: int, gap: int) -> bool:
-    """Say whether few features are free and a side must lose most of what it could lose.
-
-    Then an attack is likely to fail, and what is to be proved likely to take few parts.
-    """
-    return g.free[g.at.size] <= FEW_FREE and excess > FAR_PART * (excess - gap)
-
-
 @bare
-def refine_side(index: Any, sides: Any, side: int, g: Any, cell_low: Any, cell_high: Any) -> None:
-    """Find the least leaves of a side again, after another side has asked about the same trees."""
+def refine_side(index: Any, sides: Any, side: int, g: Any, cell_low: Any, cell_high: Any) -> int:
+    """Find the least leaves of the side of one group; return what they exceed the barrier by."""
     first, _, column = pair(index.paths, sides, side)
-    _bound_roughly(index.paths, g, first, column)
-    _bound(index.paths, g, first, column, cell_low, cell_high, 0, FAR)
+    total = _bound_roughly(index.paths, g, first, column)
+    total = _bound(index.paths, g, first, column, cell_low, cell_high, total, FAR)
+    base = weigh(index.base_units, sides.plus[side], sides.minus[side])
+    return total + base - sides.barrier[side]  # type: ignore[no-any-return]
+
+
+@inlined
+def tug_side(index: Any, sides: Any, side: int, g: Any, cell_low: Any, cell_high: Any) -> int:
+    """Bound the side of one group; then attack what is weak, and bound better what is not.
+
+    Returns:
+        HELD; or FELL, and the cells are narrowed; or OPEN.
+    """
+    paths = index.paths
+    first, second, column = pair(paths, sides, side)
+    barrier = sides.barrier[side] - weigh(index.base_units, sides.plus[side], sides.minus[side])
+    # The only side was bounded before.
+    bound = g.bound[0] + barrier
+    if sides.plus.size > 1:
+        bound = _bound_roughly(paths, g, first, column)
+    loss = _spare(paths, g, first, column)
+    excess = bound - barrier + loss
+    if bound < barrier and excess < WEAK * loss:
+        there = lunge(index, sides, g, first, second, column, excess, cell_low, cell_high)
+        return FELL if there == FALLEN else OPEN
+    if bound < barrier and excess > FIRM * loss:
+        bound = _bound(paths, g, first, column, cell_low, cell_high, bound, barrier)
+    return HELD if bound >= barrier else OPEN
 
 
 @inlined

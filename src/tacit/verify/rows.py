@@ -9,20 +9,30 @@ from tacit.verify.clock import PROCESSOR, WALL, make_hand, read_clock
 from tacit.verify.glance import SOME_FELL, look, make_glance, mark_groups, sum_center, tally, weigh
 from tacit.verify.index import BINARY
 from tacit.verify.jit import bare, compiled, inlined
+from tacit.verify.lanes import FEW_FEATURES
 from tacit.verify.press import try_sides
 from tacit.verify.pull import hold_finely, hold_roughly
 from tacit.verify.solve import Sides, search_open
-from tacit.verify.stride import hold_keys, locate, round_key, stride
+from tacit.verify.stride import hold_keys, is_summed, locate, round_key, stride
 from tacit.verify.witness import move_one
 
 UNTOLD = -1
 """The class at a center that only the library's own softmax can tell."""
-ASKED = 4
-"""An outcome beside those of the search: the class at the center is untold."""
+ASKED, BEGUN = 4, 5
+"""Outcomes beside those of the search: the class at the center is untold; a search is to come."""
 
 
 LONG = 2e-5
 """Seconds by the wall, from which on processor time is read, too: that takes half a microsecond."""
+
+
+MANY, SMALL = 16, 1 << 14
+"""Boxes that make it worth to fetch a model as a whole, and the largest array that is."""
+THEN, BEFORE, TOLD, END = 0, 1, 2, 3
+"""What is kept of clocks: by the wall, when the current box began; processor time at its last
+reading, and what was told of boxes since; by the wall, when to stop."""
+LINE, PAGE = 64, 4096
+"""Bytes that memory is fetched by, and made by."""
 
 
 class Cases(NamedTuple):
@@ -72,42 +82,113 @@ def make_answers(count: int, n_features: int) -> Answers:
 def answer(index: Any, cases: Any, boxes: Any, effort: Any, out: Any, seconds: float) -> Any:
     """Decide boxes one after another, until the seconds are over.
 
+    What is made for all of them counts as time of the first.
+
     Returns:
         how many were begun, how many of them are not decided, and how many were FOUND.
     """
-    n_features = boxes.center.shape[1]
+    hand, watch = make_hand(), np.zeros(4)
+    watch[THEN], watch[BEFORE] = read_clock(WALL, hand), read_clock(PROCESSOR, hand)
+    watch[END] = watch[THEN] + seconds
+    n_boxes, n_features = boxes.center.shape
     g = make_glance(index, cases.plus.shape[1])
     cell_low, cell_high = np.zeros(n_features, np.int32), np.zeros(n_features, np.int32)
-    hand = make_hand()
-    then, before = read_clock(WALL, hand), read_clock(PROCESSOR, hand)
-    end = then + seconds
-    left, found, told, most = 0, 0, 0.0, effort.quick + effort.deep
-    for i in range(boxes.center.shape[0]):
-        n_open = _begin(index, cases, boxes, i, g, cell_low, cell_high, out, most)
-        if n_open > 0:
-            sides = _pick(cases, out.case[i])
+    if n_boxes >= MANY:
+        _fetch(index, g)
+    # A plain 0 would be a type of its own, and all kernels be compiled for it as well.
+    i, most = np.int64(0), effort.quick + effort.deep
+    while i < n_boxes and watch[THEN] <= watch[END]:
+        i = _begin_each(index, cases, boxes, i, g, cell_low, cell_high, out, most, hand, watch)
+        if i < n_boxes and out.outcome[i] == BEGUN:
+            sides, n_open = _pick(cases, out.case[i]), out.nodes[i]
             out.outcome[i], out.nodes[i] = search_open(
                 index, sides, g, n_open, cell_low, cell_high, effort
             )
             if out.outcome[i] == FOUND:
                 _place(index, boxes, i, g, cell_low, cell_high, out.x)
-        left += out.outcome[i] >= PAUSED
-        found += out.outcome[i] == FOUND
-        now = read_clock(WALL, hand)
-        out.seconds[i] = now - then
-        told += now - then
-        if now - then > LONG:
-            # What was told of short boxes since the last reading is theirs.
-            spent = read_clock(PROCESSOR, hand) - before
-            out.seconds[i] = min(now - then, max(spent - (told - (now - then)), 0.0))
-            before, told, now = before + spent, 0.0, read_clock(WALL, hand)
-        then = now
-        if now > end:
-            return i + 1, left, found
-    return boxes.center.shape[0], left, found
+            _stop_watch(hand, watch, out.seconds, i)
+            i += 1
+    left, found = 0, 0
+    for k in range(i):
+        left += out.outcome[k] >= PAUSED
+        found += out.outcome[k] == FOUND
+    return i, left, found
+
+
+@inlined
+def _stop_watch(hand: Any, watch: Any, seconds: Any, i: Any) -> None:
+    """Write down how long a box took, and begin to count for the next."""
+    now = read_clock(WALL, hand)
+    took = now - watch[THEN]
+    seconds[i] = took
+    watch[TOLD] += took
+    if took > LONG:
+        # What was told of short boxes since the last reading is theirs.
+        spent = read_clock(PROCESSOR, hand) - watch[BEFORE]
+        seconds[i] = min(took, max(spent - (watch[TOLD] - took), 0.0))
+        watch[BEFORE] += spent
+        watch[TOLD], now = 0.0, read_clock(WALL, hand)
+    watch[THEN] = now
 
 
 @bare
+def _begin_each(
+    index: Any,
+    cases: Any,
+    boxes: Any,
+    i: Any,
+    g: Any,
+    cell_low: Any,
+    cell_high: Any,
+    out: Any,
+    most: int,
+    hand: Any,
+    watch: Any,
+) -> Any:
+    """Decide boxes from one on, until one of them needs a problem to be built, or time is over.
+
+    In one kernel: handing it all its arrays takes as long as a fifth of a short box.
+
+    Returns:
+        the box that was begun only, with how many sides of it stay open as its nodes; or the first
+        that was not begun.
+    """
+    while i < boxes.center.shape[0] and watch[THEN] <= watch[END]:
+        n_open = _begin(index, cases, boxes, i, g, cell_low, cell_high, out, most)
+        if n_open > 0:
+            out.outcome[i], out.nodes[i] = BEGUN, n_open
+            return i
+        _stop_watch(hand, watch, out.seconds, i)
+        i += 1
+    return i
+
+
+@bare
+def _fetch(index: Any, g: Any) -> None:
+    """Read a small model from end to end, and touch the room to work in.
+
+    Rows would fetch it from far memory piece by piece, and the first dozens wait for that.
+    """
+    total = _read(index.lanes.turn, LINE // 8) + _read(index.paths.ends, LINE // 8)
+    total += _read(index.lanes.node, LINE // 4) + _read(index.paths.walk, LINE // 4)
+    for at in range(0, min(g.slate.size, 2 * SMALL), PAGE // 8):
+        g.slate[at] = 0
+    for at in range(0, min(g.longs.size, 2 * SMALL), PAGE // 8):
+        g.longs[at] = 0
+    # Kept somewhere, or the compiler would leave all this reading out.
+    g.slate[0] = total
+
+
+@inlined
+def _read(array: Any, step: int) -> Any:
+    """Read every so many numbers of an array, if it is small."""
+    total = np.uint64(0)
+    for at in range(0, array.size if array.size <= SMALL else 0, step):
+        total += np.uint64(array[at])
+    return total
+
+
+@inlined
 def _begin(
     index: Any,
     cases: Any,
@@ -123,12 +204,13 @@ def _begin(
     out.case[i], out.nodes[i], out.outcome[i], g.is_fine[0] = boxes.case[i], 0, ASKED, False
     is_inside = hold_keys(index, boxes, i, g)
     if is_inside:
-        count = stride(index.lanes, g)
+        count = stride(index, g)
         mark_groups(index.paths, g, count)
     else:
         locate(index, g, cell_low, cell_high)
         count = look(index.paths, g, cell_low, cell_high)
-    sum_center(index, g)
+    if not (is_inside and is_summed(index)):
+        sum_center(index, g)
     if out.case[i] == UNTOLD and (is_inside or _is_number(index, boxes.center[i])):
         out.case[i] = _tell(index, cases, g)
     if out.case[i] == UNTOLD:
@@ -138,7 +220,7 @@ def _begin(
         return 0
     if is_inside:
         # Cells of many features take longer to find than least leaves.
-        is_slow = index.paths.ends.size > 0 and index.planes.size.size > 0
+        is_slow = index.paths.ends.size > 0 and index.asked.size > FEW_FEATURES
         if is_slow and hold_finely(index, sides, g):
             return 0
         locate(index, g, cell_low, cell_high)
@@ -223,8 +305,8 @@ def _classify(rule: Any, scores: Any) -> int:
     return best
 
 
-@bare
-def _place(index: Any, boxes: Any, i: int, g: Any, cell_low: Any, cell_high: Any, x: Any) -> None:
+@inlined
+def _place(index: Any, boxes: Any, i: Any, g: Any, cell_low: Any, cell_high: Any, x: Any) -> None:
     """Write the counterexample: the center, moved as little as possible into its cells."""
     for f in range(cell_low.size):
         x[i, f] = min(max(boxes.center[i, f], boxes.low[i, f]), boxes.high[i, f])

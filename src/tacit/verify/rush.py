@@ -39,12 +39,35 @@ def lunge(
     row = column if second == NOBODY else first * (index.paths.group_start.size - 1) + second
     if index.lure.shape[0] == 0:
         return excess
-    point, lure = g.point, index.lure[row]
+    aim(index, g, row, cell_low, cell_high)
+    return probe(index, sides, g, first, second, column, excess, cell_low, cell_high)
+
+
+@inlined
+def aim(index: Any, g: Any, row: Any, cell_low: Any, cell_high: Any) -> None:
+    """Go to the point of the box where the ensemble leads on average."""
+    point, has_lure = g.point, index.lure.shape[0] > 0
     for f in range(g.at.size):
         point[f] = g.at[f]
     for i in range(g.free[g.at.size]):
         own = np.uint64(g.free[i])
-        point[own] = min(max(lure[own], cell_low[own]), cell_high[own])
+        to = index.lure[row][own] if has_lure else point[own]
+        point[own] = min(max(to, cell_low[own]), cell_high[own])
+
+
+@inlined
+def probe(
+    index: Any,
+    sides: Any,
+    g: Any,
+    first: int,
+    second: int,
+    column: Any,
+    excess: int,
+    cell_low: Any,
+    cell_high: Any,
+) -> int:
+    """Ask about the point; if a side falls there, narrow the cells to it. Returns as `lunge`."""
     for group in (first, second):
         if group != NOBODY:
             for tree in range(index.paths.group_start[group], index.paths.group_start[group + 1]):
@@ -151,13 +174,15 @@ def _take(paths: Any, g: Any, tree: int, to: Any) -> int:
 
 
 @inlined
-def _ask(index: Any, sides: Any, g: Any, first: int, second: int, column: int, excess: int) -> int:
+def _ask(index: Any, sides: Any, g: Any, first: int, second: int, column: Any, excess: int) -> int:
     """Find the leaves at the point; return their sum above the barrier, or FALLEN."""
     excess += _move(index.paths, g, first, column)
     if second != NOBODY:
         excess += _move(index.paths, g, second, 1)
     if excess >= 0:
         return excess
+    if excess < -_doubt(index, sides):
+        return FALLEN
     if second == NOBODY:
         tally(index, g, g.taken)
     else:
@@ -171,6 +196,18 @@ def _ask(index: Any, sides: Any, g: Any, first: int, second: int, column: int, e
 
 
 @inlined
+def _doubt(index: Any, sides: Any) -> int:
+    """Return how far below the barrier a sum leaves no doubt that the decision has changed.
+
+    A barrier lies above what decides by as much as rounding can take; twice as far below it, and
+    rounding can bring nothing back.
+    """
+    if index.base_units.size == 1:
+        return 2 * index.slack + 2  # type: ignore[no-any-return]
+    return 2 * sides.barrier[0] + 4  # type: ignore[no-any-return]
+
+
+@inlined
 def _move(paths: Any, g: Any, group: int, column: int) -> int:
     """Find the leaves of a group at the point; return what changes against the center."""
     walk, ends, point, to = paths.walk, paths.ends, g.point, np.uint64(column)
@@ -178,7 +215,9 @@ def _move(paths: Any, g: Any, group: int, column: int) -> int:
     spot, going = g.words[: g.taken.size], g.words[g.taken.size :]
     n_going = np.uint64(0)
     for at in range(first, last):
-        spot[at] = paths.entry[np.uint64(g.undecided[at])]
+        # Above the first way that is open, the whole box goes one way.
+        way = np.uint64(g.pending[np.uint64(g.pending_start[np.uint64(g.undecided[at])])])
+        spot[at] = paths.rise[way]
         going[n_going] = at
         n_going += ONE
     # One question of every tree at a time: none has to wait for the one before.

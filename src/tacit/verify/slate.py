@@ -4,9 +4,12 @@ from typing import Any, NamedTuple
 
 from tacit.verify.jit import compiled, inlined
 
-MOST_LEAVES = 1024
-LISTS = 6
-"""Room for so many copies of all leaves."""
+MOST_LEAVES, MOST_NODES = 1024, 6144
+"""Leaves that are listed, and nodes that are looked at for that."""
+MOST_ROWS = 256
+"""Leaves of one tree."""
+MOST_SLOTS = MOST_LEAVES + 7 * MOST_ROWS
+"""Places for leaves in rows, each filled up to whole lanes of 8."""
 LEVELS = 64
 """Boxes that wait at a time: no more than bits in four fields, and one."""
 
@@ -14,34 +17,62 @@ LEVELS = 64
 class Slate(NamedTuple):
     """What is known of features, leaves and boxes; all unsigned."""
 
-    card: Any  # (features, 8 words)
-    chosen: Any  # (4): where the words of the widest features begin
-    stack: Any  # (ways, 3 words)
+    card: Any  # (features, 4 words)
+    chosen: Any  # (4): where the cards of the widest features begin
+    count: Any  # (trees): how many leaves an undecided tree has
+    rank: Any  # (trees): its place in a row; those with most leaves come first
+    below: Any  # (trees, and some to spare): its least leaf in lower halves
+    above: Any  # and in upper halves
+    greatest: Any  # and its greatest
+    lanes: Any  # (rows, and one): how long a row is
+    start: Any  # (rows, and one): where it begins
     leaves: Any  # (leaves, 3 words)
-    room: Any  # lists of leaves, as long as fit
-    waiting: Any  # (boxes, 5 words)
+    queue: Any  # (nodes, 3 words)
+    low: Any  # (slots): leaves in rows; these three stand where nodes have waited
+    high: Any
+    excess: Any
+    waiting: Any  # (boxes, 2 words)
 
 
 @compiled
 def count_slate(index: Any) -> Any:
     """Count the words."""
-    n_features, depth = index.cut_start.size - 1, index.trees.depth
-    return 8 * n_features + 4 + 3 * depth + 3 + 3 * MOST_LEAVES * (1 + LISTS) + 5 * LEVELS
+    n_features, n_trees = index.cut_start.size - 1, index.trees.roots.size + 8
+    small = 4 * n_features + 4 + 5 * n_trees + 2 * (MOST_ROWS + 1)
+    return small + 3 * MOST_LEAVES + 3 * MOST_NODES + 2 * LEVELS
 
 
 @inlined
 def lay_slate(index: Any, words: Any) -> Any:
     """Lay the words out."""
-    chosen = 8 * (index.cut_start.size - 1)
-    stack = chosen + 4
-    leaves = stack + 3 * index.trees.depth + 3
-    room = leaves + 3 * MOST_LEAVES
-    waiting = room + 3 * MOST_LEAVES * LISTS
+    n_trees = index.trees.roots.size + 8
+    chosen = 4 * (index.cut_start.size - 1)
+    count = chosen + 4
+    rank = count + n_trees
+    below = rank + n_trees
+    above = below + n_trees
+    greatest = above + n_trees
+    lanes = greatest + n_trees
+    start = lanes + MOST_ROWS + 1
+    leaves = start + MOST_ROWS + 1
+    low = leaves + 3 * MOST_LEAVES
+    high = low + MOST_SLOTS
+    excess = high + MOST_SLOTS
+    waiting = low + 3 * MOST_NODES
     return Slate(
         words[:chosen],
-        words[chosen:stack],
-        words[stack:leaves],
-        words[leaves:room],
-        words[room:waiting],
+        words[chosen:count],
+        words[count:rank],
+        words[rank:below],
+        words[below:above],
+        words[above:greatest],
+        words[greatest:lanes],
+        words[lanes:start],
+        words[start:leaves],
+        words[leaves:low],
+        words[low:waiting],
+        words[low:high],
+        words[high:excess],
+        words[excess : excess + MOST_SLOTS],
         words[waiting:],
     )

@@ -10,9 +10,10 @@ import numpy as np
 
 from tacit.verify.glance import ONE, THREE, TWO
 from tacit.verify.jit import inlined
-from tacit.verify.lanes import FEATURE_BITS, WIDTH
+from tacit.verify.lanes import FEATURE_BITS, FEW_FEATURES, WIDTH
 
 FEATURE, BITS = np.uint64((1 << FEATURE_BITS) - 1), np.uint64(FEATURE_BITS)
+FOUR, FIVE, SIX, SEVEN = np.uint64(4), np.uint64(5), np.uint64(6), np.uint64(7)
 SPARSE = 4
 """How many features there are at least for each that is asked for, when only those are rounded."""
 
@@ -58,72 +59,150 @@ def hold_keys(index: Any, boxes: Any, i: int, g: Any) -> bool:
 
 
 @inlined
-def stride(lanes: Any, g: Any) -> Any:
+def stride(index: Any, g: Any) -> Any:
     """Find the leaf of each tree at a center in the box, and the ways that are open beside it.
+
+    Where all trees pull one number, what they pull at the center is summed as well.
 
     Returns:
         how many trees are undecided, as `look` does.
     """
-    entry, steps, blocks = lanes.entry, lanes.steps, lanes.entry.size // WIDTH
-    room, count = np.uint64(g.pending.size // entry.size), np.uint64(0)
-    for block in range(blocks):
-        at = np.uint64(WIDTH * block)
-        a, b, c, d = entry[at], entry[at + ONE], entry[at + TWO], entry[at + THREE]
-        way_a = at * room
-        way_b = way_a + room
-        way_c = way_b + room
-        way_d = way_c + room
-        for _ in range(steps[block]):
-            a, way_a = _step(lanes, g, a, way_a)
-            b, way_b = _step(lanes, g, b, way_b)
-            c, way_c = _step(lanes, g, c, way_c)
-            d, way_d = _step(lanes, g, d, way_d)
-        count = _arrive(lanes, g, at, a, way_a, room, count)
-        count = _arrive(lanes, g, at + ONE, b, way_b, room, count)
-        count = _arrive(lanes, g, at + TWO, c, way_c, room, count)
-        count = _arrive(lanes, g, at + THREE, d, way_d, room, count)
-    for rest in range(WIDTH * blocks, entry.size):
-        at = np.uint64(rest)
-        a, way_a = entry[at], at * room
-        for _ in range(steps[rest - (WIDTH - 1) * blocks]):
-            a, way_a = _step(lanes, g, a, way_a)
-        count = _arrive(lanes, g, at, a, way_a, room, count)
-    _list_ways(lanes, g, np.int64(count))
-    return np.int64(count)
+    if index.asked.size <= FEW_FEATURES:
+        count = _walk_near(index, g, _reach(index.asked, g))
+    else:
+        count = _walk_all(index, g, 0.0)
+    return _list_ways(index.lanes, g, count)
 
 
 @inlined
-def _step(lanes: Any, g: Any, place: Any, way: Any) -> Any:
-    """Go from a node to its child; note the other one if the box goes there, too."""
+def is_summed(index: Any) -> bool:
+    """Say whether `stride` has summed what the trees pull at the center."""
+    return (index.paths.ends.size > 0) & (index.paths.group_start.size == 2)  # type: ignore[no-any-return]
+
+
+@inlined
+def _reach(asked: Any, g: Any) -> float:
+    """Find how far the box reaches from its center, in whatever feature."""
+    most = 0.0
+    for f in asked:
+        above, below = g.key_high[f] - g.key_at[f], g.key_at[f] - g.key_low[f]
+        # The difference of two infinities compares as less, and matters for no threshold.
+        most = above if above > most else most
+        most = below if below > most else most
+    return most
+
+
+@inlined
+def _step(lanes: Any, g: Any, place: Any, way: Any, reach: float) -> Any:
+    """Go from a node to its child; note the node if the box goes to the other one, too."""
     limit, word = lanes.limit[place], lanes.turn[place + ONE]
-    f, left = word & FEATURE, word >> BITS
-    to = left + (np.uint64(g.key_at[f] > limit) << ONE)
+    f = word & FEATURE
     # Written in any case and counted only if the box goes there: no branch to mistake.
-    g.pending[way] = left + left + TWO - to
+    g.pending[way] = place
+    to = (word >> BITS) + (np.uint64(g.key_at[f] > limit) << ONE)
     return to, way + (np.uint64(g.key_low[f] > limit) ^ np.uint64(g.key_high[f] > limit))
 
 
 @inlined
-def _arrive(lanes: Any, g: Any, at: Any, place: Any, way: Any, room: Any, count: Any) -> Any:
-    """Note the leaf of a tree, and where its open ways lie if there are any."""
-    tree = lanes.tree[at]
-    g.reached[tree] = lanes.node[place >> ONE]
-    g.undecided[count], g.pending_start[tree], g.pending_end[tree] = tree, at * room, way
-    return count + np.uint64(way > at * room)
+def _step_near(lanes: Any, g: Any, place: Any, way: Any, reach: float) -> Any:
+    """Go from a node to its child; note the node if its threshold is near: quicker to tell.
+
+    Differences are rounded, but not in another order than they have.
+    """
+    limit, word = lanes.limit[place], lanes.turn[place + ONE]
+    key = g.key_at[word & FEATURE]
+    g.pending[way] = place
+    to = (word >> BITS) + (np.uint64(key > limit) << ONE)
+    return to, way + np.uint64(abs(key - limit) <= reach)
+
+
+def _make_walk(step: Any) -> Any:
+    """Make a walk from the step that it takes, several trees at a time."""
+
+    @inlined
+    def walk(index: Any, g: Any, reach: float) -> Any:
+        lanes = index.lanes
+        entry, steps, blocks = lanes.entry, lanes.steps, lanes.entry.size // WIDTH
+        room, count, total = np.uint64(g.pending.size // entry.size), np.uint64(0), 0
+        for block in range(blocks):
+            at = np.uint64(WIDTH * block)
+            a, b, c, d = entry[at], entry[at + ONE], entry[at + TWO], entry[at + THREE]
+            e, f, h, i = entry[at + FOUR], entry[at + FIVE], entry[at + SIX], entry[at + SEVEN]
+            way_a = at * room
+            way_b = way_a + room
+            way_c = way_b + room
+            way_d = way_c + room
+            way_e = way_d + room
+            way_f = way_e + room
+            way_h = way_f + room
+            way_i = way_h + room
+            for _ in range(steps[block]):
+                a, way_a = step(lanes, g, a, way_a, reach)
+                b, way_b = step(lanes, g, b, way_b, reach)
+                c, way_c = step(lanes, g, c, way_c, reach)
+                d, way_d = step(lanes, g, d, way_d, reach)
+                e, way_e = step(lanes, g, e, way_e, reach)
+                f, way_f = step(lanes, g, f, way_f, reach)
+                h, way_h = step(lanes, g, h, way_h, reach)
+                i, way_i = step(lanes, g, i, way_i, reach)
+            count, total = _arrive(index, g, at, a, way_a, room, count, total)
+            count, total = _arrive(index, g, at + ONE, b, way_b, room, count, total)
+            count, total = _arrive(index, g, at + TWO, c, way_c, room, count, total)
+            count, total = _arrive(index, g, at + THREE, d, way_d, room, count, total)
+            count, total = _arrive(index, g, at + FOUR, e, way_e, room, count, total)
+            count, total = _arrive(index, g, at + FIVE, f, way_f, room, count, total)
+            count, total = _arrive(index, g, at + SIX, h, way_h, room, count, total)
+            count, total = _arrive(index, g, at + SEVEN, i, way_i, room, count, total)
+        for rest in range(WIDTH * blocks, entry.size):
+            at = np.uint64(rest)
+            a, way_a = entry[at], at * room
+            for _ in range(steps[rest - (WIDTH - 1) * blocks]):
+                a, way_a = step(lanes, g, a, way_a, reach)
+            count, total = _arrive(index, g, at, a, way_a, room, count, total)
+        if is_summed(index):
+            g.sums[0] = total
+            for score in range(1, g.sums.size):
+                g.sums[score] = 0
+        return np.int64(count)
+
+    return walk
+
+
+_walk_all, _walk_near = _make_walk(_step), _make_walk(_step_near)
 
 
 @inlined
-def _list_ways(lanes: Any, g: Any, count: Any) -> None:
-    """Put open ways together, named by the places that `Paths` uses."""
-    ways = np.uint64(0)
+def _arrive(
+    index: Any, g: Any, at: Any, place: Any, way: Any, room: Any, count: Any, total: int
+) -> Any:
+    """Note the leaf of a tree, and where its open ways lie if there are any; add what it pulls."""
+    tree, node = index.lanes.tree[at], index.lanes.node[place >> ONE]
+    g.reached[tree] = node
+    g.undecided[count], g.pending_start[tree], g.pending_end[tree] = tree, at * room, way
+    if index.paths.ends.size > 0:
+        total += index.paths.ends[np.uint64(node) << ONE]
+    return count + np.uint64(way > at * room), total
+
+
+@inlined
+def _list_ways(lanes: Any, g: Any, count: Any) -> Any:
+    """Put open ways together, named by the places that `Paths` uses; return of how many trees."""
+    ways, undecided = np.uint64(0), np.int64(0)
     for k in range(count):
         tree = np.uint64(g.undecided[k])
-        first, last = g.pending_start[tree], g.pending_end[tree]
+        first, last, before = g.pending_start[tree], g.pending_end[tree], ways
         g.pending_start[tree] = ways
         for way in range(first, last):
-            g.pending[ways] = lanes.node[np.uint64(g.pending[way]) >> ONE] << TWO
-            ways += ONE
+            place = np.uint64(g.pending[way])
+            limit, word = lanes.limit[place], lanes.turn[place + ONE]
+            f = word & FEATURE
+            other = (word >> BITS) + (np.uint64(g.key_at[f] <= limit) << ONE)
+            g.pending[ways] = lanes.node[other >> ONE] << TWO
+            ways += np.uint64(g.key_low[f] > limit) ^ np.uint64(g.key_high[f] > limit)
         g.pending_end[tree] = ways
+        g.undecided[undecided] = tree
+        undecided += np.int64(ways > before)
+    return undecided
 
 
 @inlined
@@ -168,6 +247,7 @@ def _count_cells(planes: Any, g: Any, cell_low: Any, cell_high: Any) -> None:
     for k in range(feature.size):
         f = np.uint64(feature[k])
         g.few[0, k], g.few[1, k], g.few[2, k] = g.key_low[f], g.key_at[f], g.key_high[f]
+    for k in range(planes.size[0] if planes.size.size > 0 else 0):
         g.counts[0, k], g.counts[1, k], g.counts[2, k] = 0, 0, 0
     for end in range(3):
         keys, counts, first = g.few[end], g.counts[end], 0

@@ -123,7 +123,7 @@ def test_least_leaves_found_by_thresholds_are_those_found_by_cells(brute, name, 
     rows = (end[None] for end in (box.center, box.low, box.high))
     whole, is_single = np.zeros(model.n_features, dtype=bool), model.input_type == "float32"
     hold_keys(index, Boxes(*rows, np.zeros(1, np.int64), whole, is_single), 0, g)
-    mark_groups(index.paths, g, stride(index.lanes, g))
+    mark_groups(index.paths, g, stride(index, g))
     sum_center(index, g)
     if hold_roughly(index, sides, g) or hold_finely(index, sides, g):
         assert brute.is_robust(model, box)

@@ -9,10 +9,10 @@ pytest.importorskip("numba", reason="tacit[verify] is not installed")
 
 from tacit.verify import lanes
 from tacit.verify.box import Box, Domain, ball, box_cells
-from tacit.verify.glance import look, make_glance, mark_groups
+from tacit.verify.glance import look, make_glance, mark_groups, sum_center
 from tacit.verify.lanes import lay_planes
 from tacit.verify.rows import Boxes
-from tacit.verify.stride import hold_keys, locate, stride
+from tacit.verify.stride import hold_keys, is_summed, locate, stride
 
 SEEDS = st.integers(0, 2**32 - 1)
 DOMAIN = Domain(-3.0, 3.0)
@@ -54,11 +54,42 @@ def test_a_walk_by_thresholds_sees_what_a_walk_by_cells_sees(brute, kind, seed):
     slow.at[:] = box_cells(model, Box(box.center, box.center, box.center))[0]
     count = look(index.paths, slow, low, high)
     assert hold_keys(index, state(model, box), 0, fast)
-    assert stride(index.lanes, fast) == count
-    mark_groups(index.paths, fast, count)
+    sum_center(index, slow)
+    # Many features are walked by another step: with more of them that no tree asks for.
+    asked = np.concatenate([index.asked, np.zeros(lanes.FEW_FEATURES, np.int32)])
+    for other in (index, index._replace(asked=asked)):
+        assert stride(other, fast) == count
+        mark_groups(index.paths, fast, count)
+        assert (fast.reached == slow.reached).all()
+        assert set(fast.undecided[:count]) == set(slow.undecided[:count])
+        assert (fast.open_start == slow.open_start).all()
+        assert not is_summed(index) or (fast.sums == slow.sums).all()
+        for tree in slow.undecided[:count]:
+            ways = [
+                set(g.pending[g.pending_start[tree] : g.pending_end[tree]]) for g in (slow, fast)
+            ]
+            assert ways[0] == ways[1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(seed=SEEDS)
+@settings(max_examples=60, deadline=None)
+def test_a_walk_sees_the_ways_of_a_box_without_end(brute, kind, seed):
+    model, box = draw(brute, seed, kind)
+    rng = np.random.default_rng(seed)
+    low, high = (
+        np.where(rng.random(end.size) < 0.5, end, far)
+        for end, far in ((box.low, -np.inf), (box.high, np.inf))
+    )
+    center = np.where(rng.random(low.size) < 0.2, high, box.center)
+    box = Box(center, low, high)
+    index, (low, high) = model.index, box_cells(model, box)
+    slow, fast = make_glance(index, 1), make_glance(index, 1)
+    slow.at[:] = box_cells(model, Box(center, center, center))[0]
+    count = look(index.paths, slow, low, high)
+    assert hold_keys(index, state(model, box), 0, fast)
+    assert stride(index, fast) == count
     assert (fast.reached == slow.reached).all()
-    assert set(fast.undecided[:count]) == set(slow.undecided[:count])
-    assert (fast.open_start == slow.open_start).all()
     for tree in slow.undecided[:count]:
         ways = [set(g.pending[g.pending_start[tree] : g.pending_end[tree]]) for g in (slow, fast)]
         assert ways[0] == ways[1]
@@ -71,7 +102,7 @@ def test_cells_are_the_same_counted_or_searched_for(brute, most, seed):
     model, box = draw(brute, seed, "several scores, float32")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lanes, "MANY_CUTS", most)
-        patch.setattr(lanes, "FEW_FEATURES", 0)
+        patch.setattr(lanes, "LEAST_FEATURES", 0)
         cuts = model.index.cuts, model.index.cut_start
         planes = lay_planes(*cuts, model.index.asked, is_single=True)
     index = model.index._replace(planes=planes)
@@ -91,7 +122,7 @@ def test_cuts_between_two_float32_numbers_are_counted_as_they_are_searched_for()
     near = np.float32(cuts).astype(np.float64)
     keys = np.concatenate([near, np.nextafter(np.float32(cuts), np.float32(9.0))])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lanes, "FEW_FEATURES", 0)
+        patch.setattr(lanes, "LEAST_FEATURES", 0)
         planes = lay_planes(cuts, np.array([0, 40]), np.array([0]), is_single=True)
     assert planes.searched == 0
     for key in keys:
