@@ -19,8 +19,9 @@ from tacit.verify.rush import FALLEN, lunge
 WEAK, FEEBLE = 0.5, 0.6
 """A side that must lose less than this part of all that it could lose is attacked at once; and
 then by a descent as well."""
-FIRM = 0.53
-"""A side of few features that must lose more than this part may be closed by its least leaves."""
+FRAIL, FIRM = 0.25, 0.53
+"""Of few free features, a side that must lose less than the first part is attacked by a descent at
+once; one that must lose more than the second may be closed by its least leaves."""
 LEAST_PART, DOUBTFUL, HOPELESS = 0.6, 1.1, 1.25
 """Beyond the first, cutting may close a side. With what the lunge has left, it is tried before
 the greedy attack beyond the second, and instead of it beyond the third."""
@@ -127,7 +128,10 @@ def tug_side(index: Any, sides: Any, side: int, g: Any, cell_low: Any, cell_high
     excess = bound - barrier + loss
     if bound < barrier and excess < WEAK * loss:
         there = lunge(index, sides, g, first, second, column, excess, cell_low, cell_high)
-        return FELL if there == FALLEN else OPEN
+        is_down = there == FALLEN
+        if not is_down and excess < FRAIL * loss:
+            is_down = slide_on(index, sides, side, g, there, cell_low, cell_high)
+        return FELL if is_down else OPEN
     if bound < barrier and excess > FIRM * loss:
         bound = _bound(paths, g, first, column, cell_low, cell_high, bound, barrier)
     return HELD if bound >= barrier else OPEN
