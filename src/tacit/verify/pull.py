@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit.verify.descent import can_slide, slide_on
+from tacit.verify.descent import can_slide, slide_apart, slide_on
 from tacit.verify.glance import FAR, FELL, HELD, ONE, OPEN, SOME_FELL, TWO, weigh
 from tacit.verify.jit import bare, inlined
 from tacit.verify.leaf import NOBODY, descend, descend_by_keys, end_of, pair
@@ -130,7 +130,7 @@ def tug_side(index: Any, sides: Any, side: int, g: Any, cell_low: Any, cell_high
         there = lunge(index, sides, g, first, second, column, excess, cell_low, cell_high)
         is_down = there == FALLEN
         if not is_down and excess < FRAIL * loss:
-            is_down = slide_on(index, sides, side, g, there, cell_low, cell_high)
+            is_down = slide_apart(index, sides, side, g, there, cell_low, cell_high)
         return FELL if is_down else OPEN
     if bound < barrier and excess > FIRM * loss:
         bound = _bound(paths, g, first, column, cell_low, cell_high, bound, barrier)
