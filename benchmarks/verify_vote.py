@@ -83,6 +83,8 @@ def measure(
         "ours": _quantiles([[one.inside for one in row] for row in ours]),
         "whole": _quantiles([[one.seconds for one in row] for row in ours]),
         "vote": _quantiles([[seconds for _, seconds in row] for row in theirs]),
+        "ours, each time": _quantiles([[one.inside for row in ours for one in row]]),
+        "vote, each time": _quantiles([[seconds for row in theirs for _, seconds in row]]),
         "vote open": sum(verdict < 0 for _, verdict in pairs),
         "unlike ours": sum(our >= 0 and their >= 0 and our != their for our, their in pairs),
     }

@@ -66,6 +66,7 @@ class Glance(NamedTuple):
     few: Any  # (3, features, and some to spare): the same of those with few cuts, side by side
     counts: Any  # (3, features, and some to spare): their cells
     is_fine: Any  # (1): the least leaves of the only side are known already
+    is_rough: Any  # (1): or at least its rough bound is
     words: Any  # room for what descents and cuts make of it
     longs: Any
     slate: Any  # room for what halving makes of it
@@ -112,6 +113,7 @@ def make_glance(index: Any, n_sides: int) -> Any:
         np.zeros(n_features, np.float64),
         np.zeros((3, n_features + WIDTH), np.float32),
         np.zeros((3, n_features + WIDTH), np.int32),
+        np.zeros(1, np.bool_),
         np.zeros(1, np.bool_),
         np.empty(count_words(index), np.int32),
         np.empty(count_longs(index), np.int64),

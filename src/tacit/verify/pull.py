@@ -120,9 +120,8 @@ def tug_side(index: Any, sides: Any, side: int, g: Any, cell_low: Any, cell_high
     paths = index.paths
     first, second, column = pair(paths, sides, side)
     barrier = sides.barrier[side] - weigh(index.base_units, sides.plus[side], sides.minus[side])
-    # The only side was bounded before.
     bound = g.bound[0] + barrier
-    if sides.plus.size > 1:
+    if not g.is_rough[0]:
         bound = _bound_roughly(paths, g, first, column)
     loss = _spare(paths, g, first, column)
     excess = bound - barrier + loss
@@ -148,7 +147,7 @@ def hold_roughly(index: Any, sides: Any, g: Any) -> bool:
             head = _bound_roughly(paths, g, first, column)
         tail = 0 if second == NOBODY else _bound_roughly(paths, g, second, 1)
         if head + tail < barrier:
-            g.bound[side] = head + tail - barrier
+            g.bound[side], g.is_rough[0] = head + tail - barrier, sides.plus.size == 1
             return False
     return True
 

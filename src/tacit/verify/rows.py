@@ -201,7 +201,8 @@ def _begin(
     most: int,
 ) -> int:
     """Decide a box by all that needs no problem to be built; return how many sides stay open."""
-    out.case[i], out.nodes[i], out.outcome[i], g.is_fine[0] = boxes.case[i], 0, ASKED, False
+    out.case[i], out.nodes[i], out.outcome[i] = boxes.case[i], 0, ASKED
+    g.is_fine[0], g.is_rough[0] = False, False
     is_inside = hold_keys(index, boxes, i, g)
     if is_inside:
         count = stride(index, g)
