@@ -1,5 +1,7 @@
 """The search against brute force, and what it refuses."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -136,9 +138,10 @@ def test_a_search_that_is_paused_at_every_node_ends_the_same(brute, seed):
 
 def test_a_budget_of_one_node_leaves_hard_questions_open(brute):
     kinds = set()
-    for seed in range(60):
+    # Halving decides most that pull one number, with no node; of several classes one is hard.
+    for kind, seed in product(("binary", "several classes"), range(60)):
         rng = np.random.default_rng(seed)
-        model, x, eps, _ = draw_question(brute, rng, "binary", 60)
+        model, x, eps, _ = draw_question(brute, rng, kind, 60)
         answer = verify(model, x, eps, domain=WIDE, budget=Budget(nodes=1))
         if isinstance(answer, Unknown):
             assert answer.reason == "the budget ran out"
