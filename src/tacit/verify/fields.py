@@ -15,12 +15,10 @@ import numpy as np
 
 from tacit.verify.glance import ONE, TWO
 from tacit.verify.jit import inlined
+from tacit.verify.slate import LANE
 
 WIDE = 4
 """How many features count."""
-
-LANE = 8
-"""Leaves that are looked at by one instruction; rows of leaves are filled up to whole lanes."""
 
 FIELD, FIELDS = np.uint64(0x7FFF), np.uint64(0x7FFF7FFF7FFF7FFF)
 TOPS = np.uint64(0x8000800080008000)
@@ -29,8 +27,9 @@ UNITS, EVEN = np.uint64(0x0001000100010001), np.uint64(0x0000FFFF0000FFFF)
 BITS, LAST, WORD = np.uint64(16), np.uint64(15), np.uint64(0xFFFFFFFF)
 NONE = np.uint64(0)
 
-CLOSED, CUT, STUCK, SPLIT_LOWER, SPLIT_UPPER = 0, 1, 2, 3, 4
-"""What is done with a part; of two halves, the one that promises less comes first."""
+CLOSED, CUT, STUCK, SPLIT_LOWER, SPLIT_UPPER, SPENT = 0, 1, 2, 3, 4, 5
+"""What is done with a part; of two halves, the one that promises less comes first. SPENT is said
+of a box only: there would be too many parts."""
 
 
 @inlined
@@ -46,8 +45,8 @@ def close(slate: Any, n_rows: int, goal: Any, widths: Any, most: int) -> Any:
         most: how many parts to look at.
 
     Returns:
-        CLOSED if they do; STUCK if they do not in a part that is no further narrowed; SPLIT_LOWER
-        if there would be too many parts; and the limits of the last part.
+        CLOSED if they do; STUCK if they do not in a part that is no further narrowed; SPENT; and
+        the limits of the last part.
     """
     waiting, top, parts, ceiling, floor = slate.waiting, TWO, 0, widths, widths
     waiting[0], waiting[1] = widths, widths
@@ -57,7 +56,7 @@ def close(slate: Any, n_rows: int, goal: Any, widths: Any, most: int) -> Any:
         while True:
             parts += 1
             if parts > most:
-                return SPLIT_LOWER, ceiling, floor
+                return SPENT, ceiling, floor
             lower, upper = _halve(ceiling, floor, widths)
             limits = (ceiling, floor, lower, upper)
             sums, highest = _add_up(slate, n_rows, limits)

@@ -15,7 +15,6 @@ from tacit.verify.fields import (
     CLOSED,
     FIELD,
     FIELDS,
-    LANE,
     NONE,
     STUCK,
     UNITS,
@@ -28,7 +27,7 @@ from tacit.verify.jit import bare, inlined
 from tacit.verify.leaf import NOBODY
 from tacit.verify.paths import END
 from tacit.verify.rush import FALLEN, aim, probe
-from tacit.verify.slate import MOST_LEAVES, MOST_ROWS, lay_slate
+from tacit.verify.slate import LANE, MOST_LEAVES, MOST_ROWS, lay_slate
 
 MOST_FREE = 32
 """Features that a box may leave free."""

@@ -4,12 +4,14 @@ from typing import Any, NamedTuple
 
 from tacit.verify.jit import compiled, inlined
 
+LANE = 8
+"""Leaves that are looked at by one instruction; rows of leaves are filled up to whole lanes."""
 MOST_LEAVES, MOST_NODES = 1024, 6144
 """Leaves that are listed, and nodes that are looked at for that."""
 MOST_ROWS = 256
 """Leaves of one tree."""
-MOST_SLOTS = MOST_LEAVES + 7 * MOST_ROWS
-"""Places for leaves in rows, each filled up to whole lanes of 8."""
+MOST_SLOTS = MOST_LEAVES + (LANE - 1) * MOST_ROWS
+"""Places for leaves in rows, each filled up to whole lanes."""
 LEVELS = 64
 """Boxes that wait at a time: no more than bits in four fields, and one."""
 
@@ -37,7 +39,7 @@ class Slate(NamedTuple):
 @compiled
 def count_slate(index: Any) -> Any:
     """Count the words."""
-    n_features, n_trees = index.cut_start.size - 1, index.trees.roots.size + 8
+    n_features, n_trees = index.cut_start.size - 1, index.trees.roots.size + LANE
     small = 4 * n_features + 4 + 5 * n_trees + 2 * (MOST_ROWS + 1)
     return small + 3 * MOST_LEAVES + 3 * MOST_NODES + 2 * LEVELS
 
@@ -45,7 +47,7 @@ def count_slate(index: Any) -> Any:
 @inlined
 def lay_slate(index: Any, words: Any) -> Any:
     """Lay the words out."""
-    n_trees = index.trees.roots.size + 8
+    n_trees = index.trees.roots.size + LANE
     chosen = 4 * (index.cut_start.size - 1)
     count = chosen + 4
     rank = count + n_trees
