@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-pytest.importorskip("numba", reason="tacit[verify] is not installed")
-pytest.importorskip("z3", reason="tacit[verify] is not installed")
+pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
+pytest.importorskip("z3", reason="tacit-ml[verify] is not installed")
 
 from sklearn.ensemble import GradientBoostingRegressor, RandomForestClassifier
 

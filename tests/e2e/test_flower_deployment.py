@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-pytest.importorskip("flwr", reason="Flower is not installed: pip install 'tacit[fl]'")
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'tacit-ml[fl]'")
 
 # Every message starts a process of Flower's, which takes seconds: minutes for a masked round.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

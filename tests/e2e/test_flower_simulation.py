@@ -7,8 +7,8 @@ import textwrap
 
 import pytest
 
-pytest.importorskip("flwr", reason="Flower is not installed: pip install 'tacit[fl]'")
-pytest.importorskip("ray", reason="Ray is not installed: pip install 'tacit[fl]'")
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'tacit-ml[fl]'")
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'tacit-ml[fl]'")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 

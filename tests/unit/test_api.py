@@ -30,7 +30,7 @@ def test_the_package_itself_exports_its_version_and_the_way_to_make_a_model_priv
     assert tacit.__all__ == ["__version__", "secure"]
 
 
-pytest.importorskip("numba", reason="tacit[verify] is not installed")
+pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
 
 @pytest.mark.parametrize("room", ROOMS)

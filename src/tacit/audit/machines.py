@@ -97,6 +97,6 @@ def _load_ray() -> Any:
         import ray
     except ModuleNotFoundError:
         raise ConfigError(
-            "shadow models on several machines need Ray; run: pip install 'tacit[fl]'"
+            "shadow models on several machines need Ray; run: pip install 'tacit-ml[fl]'"
         ) from None
     return ray

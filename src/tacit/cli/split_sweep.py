@@ -85,7 +85,7 @@ def sweep_on_ray(trial: Trial, strengths: Sequence[float], *, address: str) -> l
     try:
         import ray
     except ImportError as error:
-        raise ConfigError("audit.ray: Ray is not installed; pip install 'tacit[fl]'") from error
+        raise ConfigError("audit.ray: Ray is not installed; pip install 'tacit-ml[fl]'") from error
     is_ours = not ray.is_initialized()
     if is_ours:
         _connect(ray, address)

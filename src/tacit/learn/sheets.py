@@ -87,7 +87,7 @@ def _cut_tiles(path: Path, count: int, side: int) -> NDArray[np.uint8]:
         image: Any = importlib.import_module("PIL.Image")  # optional, so its types may be missing
     except ModuleNotFoundError:
         raise DataError(
-            f"{path} is a sheet of pictures, which needs Pillow: pip install 'tacit[images]'"
+            f"{path} is a sheet of pictures, which needs Pillow: pip install 'tacit-ml[images]'"
         ) from None
     try:
         with image.open(path) as picture:

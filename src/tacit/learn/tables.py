@@ -85,7 +85,7 @@ def read_parquet(path: Path) -> dict[str, Any]:  # pyarrow brings no types
         DataError: not such a file, or pyarrow is not installed.
     """
     if parquet is None:
-        raise DataError(f"{path}: parquet files need pyarrow; run: pip install tacit[tables]")
+        raise DataError(f"{path}: parquet files need pyarrow; run: pip install 'tacit-ml[tables]'")
     try:
         with path.open("rb") as stream:
             table = parquet.read_table(stream)

@@ -1,4 +1,4 @@
-"""Libraries of the extra ``tacit[llm]``, imported when they are needed."""
+"""Libraries of the extra ``tacit-ml[llm]``, imported when they are needed."""
 
 import importlib
 from typing import Any
@@ -16,5 +16,5 @@ def extra(module: str) -> Any:  # a module of a library without types
         return importlib.import_module(module)
     except ModuleNotFoundError as missing:
         raise ConfigError(
-            f"language models need {missing.name}; install it with: pip install 'tacit[llm]'"
+            f"language models need {missing.name}; install it with: pip install 'tacit-ml[llm]'"
         ) from missing

@@ -12,7 +12,7 @@ try:
     import numba
 except ModuleNotFoundError as missing:
     raise ConfigError(
-        "tacit.verify needs Numba; install it with: pip install 'tacit[verify]'"
+        "tacit.verify needs Numba; install it with: pip install 'tacit-ml[verify]'"
     ) from missing
 
 F = TypeVar("F", bound=Callable[..., object])

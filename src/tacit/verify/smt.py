@@ -39,7 +39,7 @@ def verify_smt(
 ) -> Verdict:
     """Answer the question of `verify` with Z3; the budget's seconds apply to each side."""
     if z3 is None:
-        raise ConfigError("verify_smt needs Z3; install it with: pip install 'tacit[verify]'")
+        raise ConfigError("verify_smt needs Z3; install it with: pip install 'tacit-ml[verify]'")
     box = ball(ensemble, x, eps, domain)
     prediction = ensemble.predict(box.center[None])[0]
     about = (box, float(prediction), rho, 0)

@@ -172,6 +172,6 @@ def _import_ray() -> Any:
         import ray
     except ModuleNotFoundError as missing:
         raise ConfigError(
-            "a Ray cluster needs Ray; install it with: pip install 'tacit[fl]'"
+            "a Ray cluster needs Ray; install it with: pip install 'tacit-ml[fl]'"
         ) from missing
     return ray

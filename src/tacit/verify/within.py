@@ -68,7 +68,7 @@ def verify_within(
     if isinstance(first, Counterexample) and are_kept(limits, box.center, first.x):
         return first
     if z3 is None:
-        raise ConfigError("limits need Z3; install it with: pip install 'tacit[verify]'")
+        raise ConfigError("limits need Z3; install it with: pip install 'tacit-ml[verify]'")
     return _ask_z3(ensemble, box, limits, first, budget or Budget())
 
 

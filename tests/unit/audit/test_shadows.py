@@ -206,7 +206,7 @@ def test_a_missing_cluster_or_a_missing_ray_is_said_in_words(monkeypatch):
         with pytest.raises(ConfigError, match=f"no Ray cluster at '{nowhere}'"):
             train_shadows(TRAINER, X, Y, coins, seed=0, fleet=Fleet(ray=nowhere))
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ConfigError, match=r"tacit\[fl\]"):
+    with pytest.raises(ConfigError, match=r"tacit-ml\[fl\]"):
         train_shadows(TRAINER, X, Y, coins, seed=0, fleet=Fleet(ray="local"))
 
 

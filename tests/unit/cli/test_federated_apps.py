@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-pytest.importorskip("flwr", reason="Flower is not installed: pip install 'tacit[fl]'")
-pytest.importorskip("ray", reason="Ray is not installed: pip install 'tacit[fl]'")
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'tacit-ml[fl]'")
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'tacit-ml[fl]'")
 
 from flwr.app import Context, RecordDict
 from flwr.supercore.task_identity import TaskIdentity

@@ -50,7 +50,7 @@ def test_the_frontier_has_one_point_for_each_strength_beside_the_base_line(tmp_p
 
 def test_a_missing_ray_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ConfigError, match=r"pip install 'tacit\[fl\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'tacit-ml\[fl\]'"):
         sweep_on_ray(half, [0.5], address="local")
 
 

@@ -8,7 +8,7 @@ from tacit.cli.commands import Edge
 from tacit.cli.main import run_command
 
 xgboost = pytest.importorskip("xgboost", reason="xgboost is not installed")
-pytest.importorskip("numba", reason="tacit[verify] is not installed")
+pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
 
 @pytest.fixture(scope="module")

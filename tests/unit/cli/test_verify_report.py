@@ -9,7 +9,7 @@ from tacit.cli.commands import Edge
 from tacit.errors import ConfigError
 
 pytest.importorskip("xgboost", reason="xgboost is not installed")
-pytest.importorskip("numba", reason="tacit[verify] is not installed")
+pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
 import xgboost
 

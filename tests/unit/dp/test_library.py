@@ -31,7 +31,7 @@ def test_without_the_extra_our_own_accountant_works_and_the_others_say_what_to_i
     )
     first, second = done.stdout.splitlines()
     assert first == "4.377"
-    assert "pip install 'tacit[dp]'" in second
+    assert "pip install 'tacit-ml[dp]'" in second
 
 
 def test_the_library_is_not_loaded_before_it_is_asked():

@@ -18,7 +18,7 @@ from tacit.dp import (
 )
 from tacit.errors import ClaimError
 
-pytest.importorskip("dp_accounting", reason="pip install 'tacit[dp]'")
+pytest.importorskip("dp_accounting", reason="pip install 'tacit-ml[dp]'")
 
 EVENTS = {
     "gaussian": Gaussian(sigma=2.0, l2_sensitivity=1.0, relation=REPLACE_CLIENT),

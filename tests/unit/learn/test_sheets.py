@@ -57,7 +57,7 @@ def test_sheets_without_pillow_say_what_to_install(tmp_path, monkeypatch):
     np.savez(folder / "labels.npz", **LABELS)
     monkeypatch.setitem(sys.modules, "PIL", None)
     monkeypatch.delitem(sys.modules, "PIL.Image", raising=False)
-    with pytest.raises(DataError, match=r"pip install 'tacit\[images\]'"):
+    with pytest.raises(DataError, match=r"pip install 'tacit-ml\[images\]'"):
         load("cifar10", [tmp_path])
 
 

@@ -178,5 +178,5 @@ def test_parquet_values_that_are_no_numbers_are_refused(tmp_path, columns, reaso
 
 def test_without_pyarrow_the_message_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "parquet", None)
-    with pytest.raises(DataError, match=r"pip install tacit\[tables\]"):
+    with pytest.raises(DataError, match=r"pip install 'tacit-ml\[tables\]'"):
         load_file(tmp_path / "own.parquet", label=None)

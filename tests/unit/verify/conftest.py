@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("numba", reason="tacit[verify] is not installed")
+pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
 from tacit.verify.build import Tree, build
 

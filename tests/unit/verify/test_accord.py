@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("numba", reason="tacit[verify] is not installed")
+pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
 from tacit.verify.accord import make_accord, price, recall, remember, squeeze
 from tacit.verify.bounds import is_open

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-pytest.importorskip("numba", reason="tacit[verify] is not installed")
+pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
 from tacit.verify import Certificate, Counterexample, Domain, verify
 from tacit.verify.box import ball, box_cells

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("numba", reason="tacit[verify] is not installed")
+pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
 from tacit.verify.box import Box, box_cells
 from tacit.verify.build import Tree, build

@@ -4,7 +4,7 @@ import pkgutil
 import numpy as np
 import pytest
 
-pytest.importorskip("numba", reason="tacit[verify] is not installed")
+pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
 from numba.core.errors import NumbaError
 

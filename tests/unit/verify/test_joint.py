@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("numba", reason="tacit[verify] is not installed")
+pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
 from tacit.verify import Budget, Certificate, Domain, Unknown, margin, verify
 from tacit.verify import search as searching

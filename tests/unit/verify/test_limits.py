@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-pytest.importorskip("numba", reason="tacit[verify] is not installed")
+pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
 from tacit.errors import ConfigError
 from tacit.verify import Limits, Sum, quantile_radii

@@ -5,7 +5,7 @@ from time import thread_time
 import numpy as np
 import pytest
 
-pytest.importorskip("numba", reason="tacit[verify] is not installed")
+pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
 from tacit.verify import Budget, Domain, Inquiry, Unknown, search, verify, verify_each
 from tacit.verify.rows import ASKED, UNTOLD, Boxes, answer, make_answers

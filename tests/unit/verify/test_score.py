@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-pytest.importorskip("numba", reason="tacit[verify] is not installed")
+pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.model_selection import GridSearchCV

@@ -62,7 +62,7 @@ def test_a_ray_cluster_answers_like_this_machine(asked):
 def test_without_ray_the_message_says_what_to_install(asked, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     model, rows, inquiry = asked
-    with pytest.raises(ConfigError, match=r"tacit\[fl\]"):
+    with pytest.raises(ConfigError, match=r"tacit-ml\[fl\]"):
         next(verify_on_ray(model, rows, inquiry))
 
 

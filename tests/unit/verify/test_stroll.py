@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-pytest.importorskip("numba", reason="tacit[verify] is not installed")
+pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
 from tacit.verify.bounds import make_work
 from tacit.verify.box import Domain, ball, box_cells

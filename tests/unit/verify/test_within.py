@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("numba", reason="tacit[verify] is not installed")
-pytest.importorskip("z3", reason="tacit[verify] is not installed")
+pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
+pytest.importorskip("z3", reason="tacit-ml[verify] is not installed")
 
 from tacit.errors import ConfigError, DataError
 from tacit.verify import (

@@ -11,7 +11,7 @@ from tacit.errors import ConfigError
 try:
     from flwr.app import Array, ArrayRecord
 except ImportError as error:
-    raise ConfigError(f"Flower is not installed: pip install 'tacit[fl]' ({error})") from error
+    raise ConfigError(f"Flower is not installed: pip install 'tacit-ml[fl]' ({error})") from error
 
 Flat = NDArray[np.float32]
 

@@ -39,7 +39,7 @@ try:
     from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
     from flwr.serverapp import Grid
 except ImportError as error:
-    raise ConfigError(f"Flower is not installed: pip install 'tacit[fl]' ({error})") from error
+    raise ConfigError(f"Flower is not installed: pip install 'tacit-ml[fl]' ({error})") from error
 
 __all__ = ["App", "FlowerCarrier", "check_policy", "flat_arrays", "guard", "named_arrays"]
 

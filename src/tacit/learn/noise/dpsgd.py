@@ -128,7 +128,7 @@ def _per_record(model: nn.Module) -> Any:
         from opacus import GradSampleModule
         from opacus.validators import ModuleValidator
     except ModuleNotFoundError:
-        raise ConfigError("DP-SGD needs Opacus; run: pip install 'tacit[dp]'") from None
+        raise ConfigError("DP-SGD needs Opacus; run: pip install 'tacit-ml[dp]'") from None
     problems = ModuleValidator.validate(model, strict=False)
     if problems:
         raise ConfigError(f"the model has no per-record gradients: {problems[0]}")

@@ -141,5 +141,5 @@ def pieces(vocab: int) -> int:
 
 def _library() -> Any:  # it has no types
     if tenseal is None:
-        raise ConfigError("naming tokens by BFV needs TenSEAL: pip install 'tacit[he]'")
+        raise ConfigError("naming tokens by BFV needs TenSEAL: pip install 'tacit-ml[he]'")
     return tenseal

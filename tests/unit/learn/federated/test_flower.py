@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("flwr", reason="Flower is not installed: pip install 'tacit[fl]'")
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'tacit-ml[fl]'")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp

@@ -3,7 +3,7 @@ from unittest import mock
 import pytest
 import torch
 
-pytest.importorskip("tenseal", reason="tacit[he] is not installed")
+pytest.importorskip("tenseal", reason="tacit-ml[he] is not installed")
 
 import tenseal
 
