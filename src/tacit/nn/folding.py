@@ -6,7 +6,7 @@ from math import sqrt
 import torch
 from torch import Tensor, nn
 
-from tacit.nn.running import key_of
+from tacit.nn.running import key_of, row_gain
 
 
 def fold_weights(layers: Mapping[str, nn.Module], weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -17,6 +17,25 @@ def fold_weights(layers: Mapping[str, nn.Module], weights: dict[str, Tensor]) ->
         if isinstance(layer, nn.MultiheadAttention):
             _fold_attention(name, layer, weights)
     return weights
+
+
+def gains_of(layers: Mapping[str, nn.Module], weights: Mapping[str, Tensor]) -> dict[str, float]:
+    """Say of every matrix how much larger than its input a product with it can be."""
+    turned = {
+        key_of(name, "weight"): layer.groups
+        for name, layer in layers.items()
+        if isinstance(layer, nn.ConvTranspose1d | nn.ConvTranspose2d)
+    }
+    return {
+        name: row_gain(_outputs_first(value, turned[name]) if name in turned else value)
+        for name, value in weights.items()
+        if value.dim() > 1
+    }
+
+
+def _outputs_first(weight: Tensor, groups: int) -> Tensor:
+    """Turn the weights of a transposed convolution, (inputs, outputs / groups, …), round."""
+    return weight.reshape(groups, -1, *weight.shape[1:]).transpose(1, 2).flatten(0, 1)
 
 
 def _fold_norm(
