@@ -7,6 +7,8 @@ zero is never a substitute.
 from dataclasses import dataclass
 from typing import Literal
 
+from tacit.notebook import lines, table
+
 Phase = Literal["setup", "offline", "online"]
 PHASES: tuple[Phase, ...] = ("setup", "offline", "online")
 
@@ -179,3 +181,30 @@ class Result:
     sheets: tuple[Sheet, ...] = ()
     notes: tuple[str, ...] = ()
     schema: int = SCHEMA
+
+    def headline(self) -> list[tuple[str, ...]]:
+        """List what matters most, as words: measures, cost, who was shown what, and promises."""
+        sent = {
+            phase: [one.payload_bytes for one in self.metered.traffic if one.phase == phase]
+            for phase in ("offline", "online")
+        }
+        rows = [("protocol", self.protocol), *map(_measured, self.utility)]
+        rounds = {"offline": self.metered.offline_rounds, "online": self.metered.online_rounds}
+        for phase, count in rounds.items():
+            word = "round" if count == 1 else "rounds"
+            rows.append((phase, f"{count:,} {word}, {sum(sent[phase]):,} bytes"))
+        rows += [(f"shown to {one.to}", f"{one.what} ({one.elements})") for one in self.leakage]
+        rows += [("promise", f"{one.subject}: {one.guarantee}") for one in self.claims]
+        return [*rows, *(("note", note) for note in self.notes)]
+
+    def __str__(self) -> str:
+        return lines(f"{self.kind}: {self.name}", self.headline())
+
+    def _repr_html_(self) -> str:
+        return table(f"{self.kind}: {self.name}", self.headline())
+
+
+def _measured(one: Metric) -> tuple[str, str]:
+    value = "not measured" if one.value is None else f"{one.value:.4g} {one.unit}".rstrip()
+    between = "" if one.low is None or one.high is None else f" ({one.low:.4g} to {one.high:.4g})"
+    return one.name, value + between + (f", n = {one.samples:,}" if one.samples else "")

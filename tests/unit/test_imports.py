@@ -8,7 +8,7 @@ import pytest
 import tacit
 
 PACKAGE = Path(tacit.__file__).parent
-LEAVES = {"errors", "result"}
+LEAVES = {"errors", "notebook", "result"}
 
 MAY_IMPORT = {
     "errors": set(),

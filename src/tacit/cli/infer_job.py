@@ -129,7 +129,7 @@ class InferJob(Job):
             frac_bits=self.ring.frac_bits,
             feature_bound=self.data.bound,
             weight_bound=model.bound,
-        )
+        ).fitted()
 
     def role(self, party: str) -> str:
         """Say in words what a party does."""

@@ -150,7 +150,7 @@ class ServeJob(Job):
             feature_bound=self.service.bound,
             weight_bound=self.model.bound,
             sizes=self.service.sizes,
-        )
+        ).fitted()
 
     def door(self, server: str) -> tuple[str, int]:
         """Return where a server's clients knock."""

@@ -19,6 +19,7 @@ from tacit.cli.kind import Part, Place
 from tacit.cli.train_data import Rows, load_rows
 from tacit.cli.train_job import TrainJob
 from tacit.errors import ConfigError, DataError
+from tacit.learn.capping import note_of
 from tacit.learn.training import (
     Holding,
     StateFolder,
@@ -180,7 +181,14 @@ def _summarise(
         claims=(*find_protocol(task.protocol).claims, *_claims(task)),
         utility=utility,
         curves=_curves(shown, "private"),
-        notes=(again,) if trained.resumed_at else (),
+        notes=tuple(
+            note
+            for note, is_so in (
+                (again, trained.resumed_at > 0),
+                (note_of(trained.cap or 0.0, "model.cap"), trained.cap is not None),
+            )
+            if is_so
+        ),
     )
 
 

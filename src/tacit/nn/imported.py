@@ -23,7 +23,7 @@ from tacit.nn.running import Constant, Running, is_tensor
 from tacit.nn.table import LAYERS, check_call, check_options
 
 T = TypeVar("T")
-
+_SILENT = frozenset({"getattr", "getitem", "size"})
 
 TRACING = threading.RLock()
 """Held while a module is traced: torch changes what it is to call a module, in all threads.
@@ -62,6 +62,16 @@ class Imported:
                 return answer
             values[node] = x if node.op == "placeholder" else self._step(run, node, values)
         raise InputError("the module returns nothing")
+
+    def steps(self) -> list[tuple[str, ...]]:
+        """List what is done, in order: the place, the layer or function; no value is shown."""
+        found: list[tuple[str, ...]] = []
+        for node in self.graph.nodes:
+            if node.op == "call_module":
+                found.append((str(node.target) or "the module", str(self.layers[str(node.target)])))
+            elif node.op.startswith("call") and _call_name(node) not in _SILENT:
+                found.append((node.name, _call_name(node)))
+        return found
 
     def _answer(self, node: fx.Node, values: dict[fx.Node, Any]) -> Any:
         if not isinstance(node.args[0], fx.Node) or not is_tensor(values[node.args[0]]):

@@ -13,12 +13,15 @@ from torch import Tensor
 from tacit import __version__, ring
 from tacit.crypto import derive
 from tacit.errors import DisagreementError, RangeError
+from tacit.learn.capping import with_room
 from tacit.learn.training.checkpoint import Checkpoint, StateFolder
 from tacit.learn.training.programs import Programs, initial_state, state_bounds
 from tacit.learn.training.task import TrainTask
 from tacit.mpc import Plan, Share, compute, find_protocol, make_plan, serve
 from tacit.mpc.share import AnyShare, Spec
 from tacit.party import Progress, Session
+
+CAP = "cap= of make_model and TrainTask (model.cap in a job file)"
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ class Trained:
         shown: step, mean loss and share of right answers at every look, for those it is shown to.
         runs: the plans as they were run, and how often in a row.
         resumed_at: the step at which an earlier run was taken up; 0 for a fresh start.
+        cap: where hidden values and gradients saturated; None for nowhere.
     """
 
     halves: Mapping[str, Tensor]
@@ -47,6 +51,7 @@ class Trained:
     shown: tuple[tuple[int, float, float], ...]
     runs: tuple[tuple[Plan, int], ...]
     resumed_at: int
+    cap: float | None = None
 
 
 def train(
@@ -69,7 +74,8 @@ def train(
     Guarantee: that of the protocol; beyond it, what `Programs` opens: at every look the loss and
         the number of right answers to ``task.show_to`` and one bit to both computing parties.
     """
-    plans = _Plans(task)
+    plans = _fitting_plans(task)
+    task = plans.task
     session.agree("plans", plans.digest())
     inputs = {f"rows of {session.me}": rows, f"labels of {session.me}": labels}
     mine = {name: value for name, value in inputs.items() if value is not None}
@@ -89,6 +95,7 @@ def train(
         shown=tuple(worker.shown),
         runs=tuple(plans.runs),
         resumed_at=start,
+        cap=task.cap,
     )
 
 
@@ -230,6 +237,19 @@ class _Plans:
         if self.task.give_to:
             plans.append(self.get("give", counted=False))
         return hashlib.sha256(b"".join(plan.digest() for plan in plans)).digest()
+
+
+def _fitting_plans(task: TrainTask) -> _Plans:
+    """Plan, with a cap on hidden values and gradients where they do not fit without."""
+
+    def attempt(cap: float | None) -> _Plans:
+        # A cap that was chosen for one of the two is left as it is.
+        plans = _Plans(task if cap == chosen else task.capped(cap))
+        plans.digest()
+        return plans
+
+    chosen = task.cap if task.model.imported.cap is None else task.model.imported.cap
+    return with_room(attempt, cap=chosen, keyword=CAP)
 
 
 class _Worker:

@@ -37,6 +37,10 @@ class Model:
     widest: int
     initial: Mapping[str, Tensor]
 
+    def capped(self, cap: float | None) -> "Model":
+        """Return the model with hidden values that saturate elsewhere."""
+        return replace(self, imported=replace(self.imported, cap=cap))
+
     def __call__(self, ops: Ops[T], weights: Mapping[str, T], x: T) -> T:
         """Run the model over any interpreter."""
         return self.imported(ops, weights, x)

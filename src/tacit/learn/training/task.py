@@ -1,7 +1,7 @@
 """What is trained, by whom, and what may be shown."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import cos, pi
 from typing import Literal
 
@@ -101,6 +101,10 @@ class TrainTask:
             )
         if self.class_weights is not None and len(self.class_weights) != self.classes:
             raise ConfigError(f"wanted {self.classes} class weights, got {len(self.class_weights)}")
+
+    def capped(self, cap: float | None) -> "TrainTask":
+        """Return the task with hidden values and gradients that saturate elsewhere."""
+        return replace(self, cap=cap, model=self.model.capped(cap))
 
     @property
     def rows(self) -> int:

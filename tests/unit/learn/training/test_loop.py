@@ -377,3 +377,23 @@ def test_rows_kept_for_measuring_are_never_trained_on(make_task):
 def test_layers_that_do_not_fit_are_named(make_task, layers, words):
     with pytest.raises(ConfigError, match=words):
         make_task(layers=layers)
+
+
+TEN = (*("dense 12", "relu") * 9, "dense 10")
+
+
+@pytest.mark.parametrize("protocol", ["sealed", "permuted3"])
+def test_a_network_of_ten_layers_trains_with_defaults(make_task, run_training, digits, protocol):
+    task = make_task(layers=TEN, protocol=protocol)
+    done = run_training(task, halved(digits))
+    cap = done[ROLES.second].cap
+    assert cap is not None
+    weights, shown = trained_plain(task.capped(cap), *digits)
+    for name, value in weights.items():
+        assert (done[ROLES.second].weights[name] - value).abs().max() < 5e-3
+    assert done[ROLES.first].shown[-1][1] == pytest.approx(shown[-1][1], abs=0.02)
+
+
+def test_a_training_that_no_cap_helps_is_refused_with_what_to_do(make_task, run_training, digits):
+    with pytest.raises(RangeError, match=r"need more.*cap= of make_model and TrainTask"):
+        run_training(make_task(layers=TEN, frac_bits=28), halved(digits))
