@@ -42,10 +42,10 @@ def test_a_training_ends_with_a_model_for_who_may_have_it(job, tmp_path):
     assert abs(accuracy["value"] - accuracy["reference"]) <= 0.04
     files = {path.name for path in (tmp_path / "out").iterdir()}
     assert files == {
-        *("result.json", "report.html", "model.npz"),
+        *("result.json", "report.html", "model.safetensors"),
         *("half-north.npz", "half-south.npz"),
     }
-    with np.load(tmp_path / "out" / "model.npz") as model:
+    with np.load(tmp_path / "out" / "model.safetensors") as model:
         opened = {name: model[name] for name in model.files}
     halves = [np.load(tmp_path / "out" / f"half-{name}.npz") for name in ("north", "south")]
     for name, value in opened.items():

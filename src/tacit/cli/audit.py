@@ -16,6 +16,7 @@ from tacit.cli.audit_llm_job import AuditLlmJob
 from tacit.cli.audit_pictures import show_classes
 from tacit.cli.audit_sides import Target, no_claim
 from tacit.cli.audit_target import make_target, trainer_of
+from tacit.cli.code import split_code
 from tacit.cli.config import Job
 from tacit.cli.kind import Part
 from tacit.cli.screen import say
@@ -32,7 +33,7 @@ def check_inputs(job: AuditJob, parties: Sequence[str]) -> None:
     named = {
         "data.file": job.data.file,
         "model.file": job.model.file,
-        "model.code": job.model.code,
+        "model.code": None if job.model.code is None else split_code(job.model.code)[0],
     }
     for key, path in named.items():
         if path is not None and not path.is_file():

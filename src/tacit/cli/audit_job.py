@@ -55,10 +55,11 @@ class AuditModel:
     Attributes:
         name: a model of the table.
         dropout: while training.
-        file: weights by name, .safetensors or .npz, trained on the part that is not tested on;
-            without it the target is trained here as [train] says.
-        code: a Python file of one's own instead of `name`: its function make() returns an
-            untrained torch module with a logit per class, or a scikit-learn classifier. It is run.
+        file: weights by name, .safetensors, .pt or .npz, trained on the part that is not tested
+            on; without it the target is trained here as [train] says.
+        code: a Python file of one's own instead of `name`, as file.py:function: the function
+            (make_model() or make() if none is named) returns an untrained torch module with a
+            logit per class, or a scikit-learn classifier. It is run.
     """
 
     name: ModelName = "mlp"

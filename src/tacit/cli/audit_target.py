@@ -6,20 +6,18 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
-import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file as load_safetensors
 from torch import Tensor, nn
 
 from tacit.audit import Classifier, TorchClassifier, TorchTrainer
 from tacit.audit.target import code_of, code_of_module, fresh
 from tacit.cli.audit_job import AuditJob
-from tacit.cli.audit_own import MAKE, OwnModel, OwnTrainer
+from tacit.cli.audit_own import OwnTrainer
 from tacit.cli.audit_pictures import rebuild_rows
 from tacit.cli.audit_sides import SPLIT_SEED, Side, Target, prg_of
 from tacit.cli.audit_split import split_target
 from tacit.cli.audit_train import train_target
+from tacit.cli.code import OwnModel
 from tacit.cli.config import Job
 from tacit.cli.federated import judge_of
 from tacit.cli.federated_data import LARGEST_WEIGHT, Shards, load_shards
@@ -37,6 +35,7 @@ from tacit.learn.federated import (
 )
 from tacit.learn.noise import DpSgd, train_dp_sgd
 from tacit.learn.partition import data_generator, divide
+from tacit.learn.weights import load_weights
 from tacit.ring import KEY_BYTES, Prg
 
 
@@ -180,8 +179,8 @@ def trainer_of(
 def _check_estimator(job: AuditJob, found: Any) -> None:
     if not hasattr(found, "predict_proba") or not hasattr(found, "get_params"):
         raise ConfigError(
-            f"model.code: wanted {MAKE}() to return a torch module or a scikit-learn classifier "
-            f"with predict_proba, got {type(found).__name__}"
+            "model.code: wanted a function that returns a torch module or a scikit-learn "
+            f"classifier with predict_proba, got {type(found).__name__}"
         )
     if job.privacy is not None or job.model.file is not None:
         raise ConfigError(
@@ -215,19 +214,8 @@ def load_module(build: Callable[[], nn.Module], path: Path) -> nn.Module:
     Raises:
         DataError: not such a file, or weights that do not fit the model.
     """
-    try:
-        if path.suffix == ".safetensors":
-            weights = load_safetensors(path)
-        else:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-                weights = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
-        module = fresh(build, 0)
-        module.load_state_dict(weights)
-    except (OSError, ValueError, SafetensorError) as error:
-        raise DataError(f"{path}: wanted weights as .safetensors or .npz: {error}") from error
-    except RuntimeError as error:
-        first = str(error).splitlines()[-1].strip()
-        raise DataError(f"{path}: the weights do not fit {build!r}: {first}") from error
+    module = fresh(build, 0)
+    load_weights(module, path)
     return module
 
 

@@ -7,11 +7,18 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import torch
 from rich.console import Console
 
 from tacit import __version__
 from tacit.audit import proportion
-from tacit.cli.federated_data import LARGEST_WEIGHT, Shards, load_shards, make_learner
+from tacit.cli.federated_data import (
+    LARGEST_WEIGHT,
+    Shards,
+    load_shards,
+    make_learner,
+    make_model,
+)
 from tacit.cli.federated_job import FederatedJob
 from tacit.cli.kind import Part
 from tacit.cli.screen import say
@@ -26,13 +33,14 @@ from tacit.learn.federated import (
     run_course,
 )
 from tacit.learn.federated.course import Judge, OnRound
+from tacit.learn.weights import to_safetensors, unflatten
 from tacit.party import Progress, Usage
 from tacit.result import Claim, Cost, Curve, Leak, Metric, PartyReport, Result, Sheet, Traffic
 from tacit.ring import Prg
 
 LEDGER = "ledger.json"
 ROUNDS = "rounds.json"
-WEIGHTS = "weights.f32"
+WEIGHTS = "weights.safetensors"
 _USUAL_PARAMETERS = 10_000
 _FEWEST_PARAMETERS = 10
 _MOST_NOTES = 20
@@ -83,7 +91,7 @@ def run(job: FederatedJob, console: Console, search: Sequence[Path]) -> Part:
         sheets=_sheets(outcome),
         notes=_notes(outcome),
     )
-    return Part(result=result, files=files_of(outcome))
+    return Part(result=result, files=files_of(job, shards, outcome))
 
 
 def describe(claim: Claim) -> str:
@@ -330,10 +338,12 @@ def _notes(outcome: Outcome) -> tuple[str, ...]:
     return (*shown[:_MOST_NOTES], *([f"and {rest} more like these"] if rest > 0 else []))
 
 
-def files_of(outcome: Outcome) -> dict[str, str | bytes]:
-    """Return the files of a run: ledger, rounds, and the weights as little-endian floats."""
+def files_of(job: FederatedJob, shards: Shards, outcome: Outcome) -> dict[str, str | bytes]:
+    """Return the files of a run: ledger, rounds, and weights that load back into the model."""
+    weights = unflatten(make_model(job, shards), torch.from_numpy(outcome.weights).float())
+    about = {"tacit": __version__, "job": job.job.name, "scale": shards.scale}
     return {
         ROUNDS: json.dumps([asdict(report) for report in outcome.rounds], indent=1),
         LEDGER: json.dumps(ledger_to_record(outcome.ledger), indent=1),
-        WEIGHTS: outcome.weights.astype("<f4").tobytes(),
+        WEIGHTS: to_safetensors(weights, about),
     }

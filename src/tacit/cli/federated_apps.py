@@ -176,4 +176,4 @@ def serve(grid: Grid, context: Context) -> None:
     outcome = _serve(job, grid, terms, search, judge_of(job, shards), lambda report: None)
     out = Path(str(context.run_config["out"]))
     out.mkdir(parents=True, exist_ok=True)
-    write_files(files_of(outcome), out)
+    write_files(files_of(job, shards, outcome), out)

@@ -10,15 +10,16 @@ from torch import Tensor, nn
 
 from tacit import ring
 from tacit.cli import folder
+from tacit.cli.code import OwnModel
 from tacit.cli.infer_job import InferJob
 from tacit.cli.kind import Part, Place
 from tacit.errors import ConfigError, DataError
 from tacit.learn import Dataset, load_dataset, load_file
-from tacit.learn.arrays import open_arrays
 from tacit.learn.private import Answer, secure
 from tacit.learn.private.summary import wilson
 from tacit.learn.service import answer_once, load_half
-from tacit.learn.training import parse_layers
+from tacit.learn.weights import load_weights
+from tacit.nn import import_module
 from tacit.party import Session
 from tacit.result import Metric, Result
 
@@ -29,6 +30,8 @@ def check_inputs(job: InferJob, parties: Sequence[str]) -> None:
         if job.data.set is None and job.data.file is None:
             raise ConfigError("data: wanted 'set' or 'file', got neither")
         _check_file(job.data.file, "data.file")
+    if job.model.code is not None:
+        OwnModel.read(job.model.code)
     if job.is_shared:
         _check_halves(job, [name for name in job.holders if name in parties])
     elif job.model.owner in parties:
@@ -72,7 +75,7 @@ def _ask_owner(session: Session, job: InferJob, x: Tensor | None) -> Answer:
     module = _network(job)
     with session.progress.stage("load"):
         if session.me == job.model.owner:
-            load_weights(module, job)
+            load_owned(module, job)
     private = secure(
         module.double(),
         protocol=job.protocol.kind,
@@ -95,7 +98,7 @@ def complete(job: InferJob, result: Result, stage: Path, search: Sequence[Path])
     if job.is_shared:
         _join_halves(module, job)
     else:
-        load_weights(module, job)
+        load_owned(module, job)
     with torch.no_grad():
         plain = module.eval()(x)
     lines = answers.read_text(encoding="utf-8").splitlines()[1:]
@@ -127,34 +130,19 @@ def load_rows(job: InferJob, search: Sequence[Path]) -> tuple[Tensor, "np.ndarra
     return torch.from_numpy(np.ascontiguousarray(features)), labels
 
 
-def load_weights(module: nn.Module, job: InferJob) -> None:
-    """Put the owner's weights into the network.
-
-    Raises:
-        DataError: the file cannot be read, or its arrays are not those of the layers.
-    """
+def load_owned(module: nn.Module, job: InferJob) -> None:
+    """Put the owner's weights into the network."""
     if job.model.file is None:
         raise ConfigError("the job names no model; wanted model.file")
-    try:
-        with open_arrays(job.model.file) as arrays:
-            tensors = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
-        found = {name.replace("/", "."): tensor for name, tensor in tensors.items()}
-        module.load_state_dict(found)
-    except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{job.model.file} does not hold the weights of these layers: {error}"
-        ) from error
+    load_weights(module, job.model.file)
 
 
 def _join_halves(module: nn.Module, job: InferJob) -> None:
     """Put both halves together, as only whoever tries a job with all files can."""
     frac_bits = job.ring.frac_bits
     first, second = (load_half(job.model.halves[name], frac_bits=frac_bits) for name in job.holders)
-    weights = {
-        name.replace("/", "."): ring.decode(first[name] + second[name], frac_bits=frac_bits)
-        for name in first
-    }
-    module.load_state_dict(weights)
+    weights = {name: ring.decode(first[name] + second[name], frac_bits=frac_bits) for name in first}
+    module.load_state_dict(import_module(module).state(weights))
 
 
 def _check_halves(job: InferJob, holders: Sequence[str]) -> None:
@@ -171,7 +159,7 @@ def _classes(scores: Tensor) -> Tensor:
 
 
 def _network(job: InferJob) -> nn.Module:
-    return parse_layers(job.model.layers, job.model.inputs, seed=0)
+    return job.model.module()
 
 
 def _dataset(job: InferJob, search: Sequence[Path]) -> Dataset:

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from torch import nn
+
+from tacit.cli.code import build_network, check_network
 from tacit.cli.config import (
     LOCAL,
     Job,
@@ -18,7 +21,7 @@ from tacit.cli.predict_job import RingTable
 from tacit.cli.toml import Problem, RefusedError
 from tacit.learn.private import Crew
 from tacit.learn.service import ServiceTask
-from tacit.learn.training import make_model, parse_layers
+from tacit.learn.training import make_model
 from tacit.mpc import Roles, find_protocol
 
 
@@ -51,12 +54,15 @@ class InferData:
 class InferModel:
     """[model]: whose network; its layers are public, its weights are not.
 
-    ``file`` holds arrays named as `tacit run` writes them after a training, e.g. ``0/weight``.
-    Without an owner the network is shared: ``halves`` name the files that a training left with
-    the two parties of ``protocol.compute``, and ``bound`` is that of the training.
+    ``layers`` are the network in words; instead ``code``, as file.py:function, makes a torch
+    module and is run by every party. ``file`` holds its weights by name: .safetensors, as
+    `tacit run` writes them after a training, .pt or .npz. Without an owner the network is shared:
+    ``halves`` name the files that a training left with the two parties of ``protocol.compute``,
+    and ``bound`` is that of the training.
     """
 
-    layers: tuple[str, ...]
+    layers: tuple[str, ...] = ()
+    code: Path | None = field(default=None, metadata=LOCAL)
     inputs: tuple[int, ...]
     owner: str | None = None
     file: Path | None = field(default=None, metadata=LOCAL)
@@ -66,6 +72,12 @@ class InferModel:
 
     def __post_init__(self) -> None:
         check_bound(self.bound)
+        if (wrong := check_network(self.layers, self.code)) is not None:
+            raise RefusedError(Problem("layers", wrong))
+
+    def module(self) -> nn.Module:
+        """Build the network, with weights that do not count."""
+        return build_network(self.layers, self.code, self.inputs, seed=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,12 +130,11 @@ class InferJob(Job):
     def shared_task(self) -> ServiceTask:
         """Return what is answered from a shared network."""
         model, (first, second) = self.model, self.holders
-        module = parse_layers(model.layers, model.inputs, seed=0)
         return ServiceTask(
             name=self.job.name,
             roles=Roles(first, second, self.protocol.dealer),
             protocol=self.protocol.kind,
-            model=make_model(module, model.inputs, cap=model.cap),
+            model=make_model(model.module(), model.inputs, cap=model.cap),
             clients=(self.data.owner,),
             reveal="class" if self.protocol.reveal == "class" else "score",
             frac_bits=self.ring.frac_bits,

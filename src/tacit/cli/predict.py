@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit.cli import folder
+from tacit.cli.code import OwnModel
 from tacit.cli.config import Source
 from tacit.cli.kind import Part, Place
 from tacit.cli.predict_job import PredictJob
@@ -18,6 +19,7 @@ from tacit.learn import Dataset, load_dataset, load_file, split_dataset
 from tacit.learn.private import (
     accuracy,
     load_logistic,
+    logistic_of,
     predict,
     predict_plain,
     scaled_features,
@@ -80,10 +82,12 @@ def check_inputs(job: PredictJob, parties: Sequence[str]) -> None:
     if job.model.owner in parties:
         if job.model.train is not None:
             _check_source(job.model.train, "model.train")
+        elif job.model.code is not None:
+            OwnModel.read(job.model.code)
         elif job.model.file is None:
             raise ConfigError(
                 f"{job.model.owner!r} owns the model, but the job names none; "
-                "wanted model.train or model.file"
+                "wanted model.train, model.file or model.code"
             )
         else:
             _check_file(job.model.file, "model.file")
@@ -110,8 +114,11 @@ def load_weights(job: PredictJob, search: Sequence[Path]) -> dict[str, Tensor]:
     """Load or train the model."""
     if job.model.file is not None:
         return load_logistic(job.model.file)
+    if job.model.code is not None:
+        state = OwnModel.read(job.model.code)().state_dict()
+        return logistic_of(state, source=f"model.code: {job.model.code}")
     if job.model.train is None:
-        raise ConfigError("the job names no model; wanted model.train or model.file")
+        raise ConfigError("the job names no model; wanted model.train, model.file or model.code")
     return train_logistic(_load(job, job.model.train, search))
 
 

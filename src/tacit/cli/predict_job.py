@@ -60,18 +60,25 @@ class DataTable:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelTable:
-    """[model]: whose model, and how the owner comes by it."""
+    """[model]: whose model, and how the owner comes by it.
+
+    ``train`` names rows to train on, ``file`` weights (.npz, .safetensors or .pt), ``code``, as
+    file.py:function, makes a trained torch module of one linear layer and is run.
+    """
 
     owner: str
     kind: Literal["logistic"] = "logistic"
     train: Source | None = None
     file: Path | None = field(default=None, metadata=LOCAL)
+    code: Path | None = field(default=None, metadata=LOCAL)
     bound: float = 256.0
 
     def __post_init__(self) -> None:
         check_bound(self.bound)
-        if self.train is not None and self.file is not None:
-            raise RefusedError(Problem("file", "wanted either 'train' or 'file', got both"))
+        named = [key for key in ("train", "file", "code") if getattr(self, key) is not None]
+        if len(named) > 1:
+            text = f"wanted either 'train', 'file' or 'code', got {' and '.join(named)}"
+            raise RefusedError(Problem(named[1], text))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tacit import __version__
 from tacit.cli import folder
+from tacit.cli.code import OwnModel
 from tacit.cli.config import PartyEntry
 from tacit.cli.digest import job_digest
 from tacit.cli.kind import Part, Place
@@ -30,6 +31,7 @@ from tacit.learn.training import (
     train_plain,
 )
 from tacit.learn.vertical import align_rows
+from tacit.learn.weights import to_safetensors
 from tacit.mpc import find_protocol
 from tacit.party import Session
 from tacit.result import Claim, Curve, Metric, Result
@@ -40,6 +42,8 @@ _MOST_DIMENSIONS = 4
 
 def check_inputs(job: TrainJob, parties: Sequence[str]) -> None:
     """Make sure that the owners among these parties say where their data is, and that it is."""
+    if job.model.code is not None:
+        OwnModel.read(job.model.code)
     for name, owner in job.data.owners.items():
         if name not in parties:
             continue
@@ -71,7 +75,7 @@ def take_part(session: Session, job: TrainJob, place: Place) -> Part:
     )
     return Part(
         result=_summarise(session, job, task, trained, place),
-        files=_files(session, task, trained),
+        files=_files(session, job, task, trained, mine),
         settle=None if state is None else state.remove,
     )
 
@@ -144,14 +148,25 @@ def _state_folder(
     return StateFolder(path.with_name(f".{path.name}-{session.me}.state"), binding.hexdigest())
 
 
-def _files(session: Session, task: TrainTask, trained: Trained) -> dict[str, bytes]:
+def _files(
+    session: Session, job: TrainJob, task: TrainTask, trained: Trained, mine: Rows | None
+) -> dict[str, bytes]:
     files = {}
     if trained.halves:
         facts = {"frac_bits": torch.tensor(task.frac_bits)}
         files[folder.half_name(session.me)] = _npz({**trained.halves, **facts})
     if trained.weights:
-        files[folder.MODEL] = _npz(trained.weights)
+        state = {name: _single(one) for name, one in task.model.state(trained.weights).items()}
+        about: dict[str, object] = {"tacit": __version__, "job": job.job.name}
+        if mine is not None and job.data.split == "rows":
+            about["scale"] = mine.scale
+        files[folder.MODEL] = to_safetensors(state, about)
     return files
+
+
+def _single(value: Tensor) -> Tensor:
+    """Bring a weight to the precision of torch modules, which holds all bits of a ring's."""
+    return value.float() if value.is_floating_point() else value
 
 
 def _npz(tensors: Mapping[str, Tensor]) -> bytes:

@@ -2,16 +2,18 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from tacit.cli.code import OwnModel
 from tacit.cli.train_job import OwnerTable, TrainJob
 from tacit.errors import DataError
 from tacit.learn import Dataset, load_dataset, load_file
+from tacit.learn.dataset import scale_of
 
 _LARGEST_ID = 1 << 53
 
@@ -20,20 +22,22 @@ _LARGEST_ID = 1 << 53
 class Rows:
     """One owner's rows: features, labels if it has them, and ids to match rows by.
 
-    ``columns`` names the features of an owner's own file; empty for public sets.
+    ``columns`` names the features of an owner's own file; empty for public sets. ``scale`` is
+    what the features were divided by: one number, or one each.
     """
 
     features: Tensor
     labels: Tensor | None
     ids: tuple[str, ...]
     columns: tuple[str, ...] = ()
+    scale: float | tuple[float, ...] = 1.0
 
     def take(self, chosen: Sequence[int]) -> "Rows":
         """Keep some rows, in the order given."""
         at = torch.tensor(list(chosen), dtype=torch.int64)
         labels = None if self.labels is None else self.labels[at]
         ids = tuple(self.ids[one] for one in chosen)
-        return Rows(features=self.features[at], labels=labels, ids=ids, columns=self.columns)
+        return replace(self, features=self.features[at], labels=labels, ids=ids)
 
     def check_columns(self, owner: str) -> None:
         """Refuse columns of an owner's own that say nothing about its rows.
@@ -88,6 +92,7 @@ def load_rows(job: TrainJob, owner: str, search: Sequence[Path]) -> Rows:
         labels=_one_hot(job, owner, dataset, labels) if wants_labels else None,
         ids=ids,
         columns=() if table.file is None else names,
+        scale=scale_of(dataset),
     )
     if job.data.split == "columns":
         rows.check_columns(owner)
@@ -152,5 +157,11 @@ def _one_hot(job: TrainJob, owner: str, dataset: Dataset, labels: np.ndarray) ->
 def _classes(job: TrainJob) -> int:
     if job.training.loss == "logistic":
         return 2
+    if job.model.code is not None:
+        layers = list(OwnModel.read(job.model.code)().modules())
+        last = next((one for one in reversed(layers) if isinstance(one, nn.Linear)), None)
+        if last is None:
+            raise DataError("model.code: wanted a model that ends in an nn.Linear, a class each")
+        return last.out_features
     words = next(one for one in reversed(job.model.layers) if one.split()[0] == "dense").split()
     return int(words[1])

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Self
 
+from torch import nn
+
+from tacit.cli.code import build_network, check_network
 from tacit.cli.config import (
     LOCAL,
     Job,
@@ -16,7 +19,8 @@ from tacit.cli.config import (
 )
 from tacit.cli.predict_job import RingTable
 from tacit.cli.toml import Problem, RefusedError
-from tacit.learn.training import Holding, Model, Optimiser, TrainTask, make_model, parse_layers
+from tacit.learn.training import Holding, Model, Optimiser, TrainTask, make_model
+from tacit.learn.weights import load_weights
 from tacit.mpc import Roles, find_protocol
 from tacit.mpc.mixing import spell
 
@@ -74,17 +78,28 @@ class TrainData:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainModel:
-    """[model]: the layers, and how large weights and hidden values may be."""
+    """[model]: the network, and how large weights and hidden values may be.
 
-    layers: tuple[str, ...]
+    Attributes:
+        layers: the network in words, or
+        code: as file.py:function, which makes a torch module; it is run.
+        file: weights to start from, which are public; drawn by ``seed`` if there is none.
+        bound: how large a weight may get.
+        cap: where hidden values and gradients saturate.
+        seed: of the weights to start from.
+    """
+
+    layers: tuple[str, ...] = ()
+    code: Path | None = field(default=None, metadata=LOCAL)
+    file: Path | None = field(default=None, metadata=LOCAL)
     bound: float = 4.0
     cap: float | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         check_bound(self.bound)
-        if not self.layers:
-            raise RefusedError(Problem("layers", "wanted at least one layer, got none"))
+        if (wrong := check_network(self.layers, self.code)) is not None:
+            raise RefusedError(Problem("layers", wrong))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,8 +191,15 @@ class TrainJob(Job):
 
     def make_model(self, inputs: tuple[int, ...]) -> Model:
         """Build the model for rows of a shape."""
-        module = parse_layers(self.model.layers, inputs, seed=self.model.seed)
-        return make_model(module, inputs, cap=self.model.cap)
+        return make_model(self.module(inputs), inputs, cap=self.model.cap)
+
+    def module(self, inputs: tuple[int, ...]) -> nn.Module:
+        """Build the torch module for rows of a shape, with weights to start from."""
+        model = self.model
+        module = build_network(model.layers, model.code, inputs, seed=model.seed)
+        if model.file is not None:
+            load_weights(module, model.file)
+        return module
 
     def task(self, holdings: tuple[Holding, ...]) -> TrainTask:
         """Return what is trained, once everyone has said how much data there is."""

@@ -17,7 +17,7 @@ from torch import Tensor, fx, nn
 
 from tacit.errors import InputError, RangeError
 from tacit.nn.calls import CALLS, SHAPES
-from tacit.nn.folding import fold_weights, gains_of
+from tacit.nn.folding import fold_weights, gains_of, unfold_weights
 from tacit.nn.ops import Ops
 from tacit.nn.running import Constant, Running, is_tensor
 from tacit.nn.table import LAYERS, check_call, check_options
@@ -62,6 +62,13 @@ class Imported:
                 return answer
             values[node] = x if node.op == "placeholder" else self._step(run, node, values)
         raise InputError("the module returns nothing")
+
+    def state(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return weights of a run as the ``state_dict`` of the module, which loads them."""
+        state = unfold_weights(self.layers, dict(weights))
+        return {name.replace("/", "."): value for name, value in state.items()} | dict(
+            self.constants
+        )
 
     def steps(self) -> list[tuple[str, ...]]:
         """List what is done, in order: the place, the layer or function; no value is shown."""

@@ -17,11 +17,12 @@ from safetensors.torch import save_file
 
 from tacit import report
 from tacit.audit.target import fresh
+from tacit.cli import folder
 from tacit.cli.audit import Effort, audit_job, check_inputs, run
 from tacit.cli.audit_command import audit
 from tacit.cli.audit_job import AuditJob
-from tacit.cli.audit_own import OwnModel
 from tacit.cli.audit_target import Build, load_module, load_sides, make_target, trainer_of
+from tacit.cli.code import OwnModel
 from tacit.cli.commands import Edge
 from tacit.cli.federated_job import FederatedJob
 from tacit.cli.predict_job import PredictJob
@@ -30,6 +31,7 @@ from tacit.cli.toml import read_record, read_toml
 from tacit.cli.train_job import TrainJob
 from tacit.errors import ClaimError, ConfigError, DataError
 from tacit.learn.training import parse_layers
+from tacit.learn.weights import to_safetensors
 from tacit.ring import KEY_BYTES, Prg
 
 JOBS = Path(__file__).parents[3] / "examples" / "jobs"
@@ -137,13 +139,14 @@ def test_weights_of_a_user_are_loaded_and_wrong_ones_are_named(tmp_path):
     weights = fresh(build, 3).state_dict()
     save_file(weights, tmp_path / "w.safetensors")
     np.savez(tmp_path / "w.npz", **{name: value.numpy() for name, value in weights.items()})
-    for name in ("w.safetensors", "w.npz"):
+    torch.save(weights, tmp_path / "w.pt")
+    for name in ("w.safetensors", "w.npz", "w.pt"):
         loaded = load_module(build, tmp_path / name).state_dict()
         assert all(torch.equal(loaded[key], value) for key, value in weights.items())
-    with pytest.raises(DataError, match="do not fit"):
+    with pytest.raises(DataError, match="does not hold the weights of this model"):
         load_module(Build("mlp", (8, 8), 10), tmp_path / "w.npz")
     (tmp_path / "bad.npz").write_text("no")
-    with pytest.raises(DataError, match="wanted weights"):
+    with pytest.raises(DataError, match="file of weights"):
         load_module(build, tmp_path / "bad.npz")
 
 
@@ -311,8 +314,10 @@ def test_a_model_that_the_job_gave_out_is_attacked_itself(tmp_path):
     assert torch.equal(target.model.module[0].weight, module[0].weight)
     assert (len(target.members[1]), len(target.non_members[1])) == (180, 20)
     np.savez(job.out / "model.npz", wrong=np.zeros(3))
-    with pytest.raises(DataError, match="do not fit"):
+    with pytest.raises(DataError, match="does not hold the weights of this model"):
         make_target(job, ())
+    (job.out / folder.MODEL).write_bytes(to_safetensors(module.state_dict(), {}))
+    assert torch.equal(make_target(job, ()).model.module[0].weight, module[0].weight)
 
 
 def split_raw(tmp_path, **tables):
@@ -394,6 +399,7 @@ def test_a_model_of_ones_own_is_audited_from_its_file(tmp_path, code):
         ("def make(:", "make"),
         ("import nowhere_to_be_found", "nowhere_to_be_found"),
         ("def make():\n    return 3", "got int"),
+        ("def make_model():\n    return 3", "got int"),
     ],
 )
 def test_a_file_that_makes_no_model_is_refused(tmp_path, code, text):
@@ -446,7 +452,7 @@ def test_a_classifier_whose_class_is_ones_own_can_be_sent_to_a_process(tmp_path)
     trainer = trainer_of(make_job(tmp_path, model={"code": str(path)}), (64,), 10)
     packed = ForkingPickler.dumps(trainer)
     path.unlink()
-    del sys.modules["tacit_audited_mine"]  # as in a process that has not run the file
+    del sys.modules["tacit_model_mine"]  # as in a process that has not run the file
     sent = ForkingPickler.loads(packed)
     x, y = torch.eye(64)[:20], torch.arange(20) % 10
     assert sent(x, y, seed=0).log_probs(x).argmax(1).tolist() == y.tolist()

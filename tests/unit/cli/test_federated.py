@@ -7,14 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from rich.console import Console
+from safetensors.torch import load
 
 from tacit.cli.federated import LEDGER, ROUNDS, WEIGHTS, check_inputs, run
+from tacit.cli.federated_data import load_shards, make_model
 from tacit.cli.federated_job import FederatedJob
 from tacit.cli.toml import read_record, read_toml
 from tacit.dp import epsilon, ledger_from_record
 from tacit.errors import ConfigError, DataError
 from tacit.learn import search_path
+from tacit.learn.weights import load_weights, read_facts
 
 FOLDERS = search_path(os.environ.get("TACIT_DATA"), Path(__file__).parents[3], Path.home())
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples" / "jobs").glob("fl-*.toml"))
@@ -57,6 +61,25 @@ def test_a_run_reports_accuracy_cost_and_what_was_shown():
     assert any("sum of the updates" in leak.what for leak in result.leakage)
     assert result.metered.traffic[0].payload_bytes > 0
     assert set(part.files) == {LEDGER, ROUNDS, WEIGHTS}
+
+
+def test_the_weights_load_back_into_the_torch_module_and_say_their_scale(tmp_path):
+    job = make_job()
+    part, _ = run_job(job)
+    shards = load_shards(job.data, job.federated.clients, ())
+    module = make_model(job, shards)
+    module.load_state_dict(load(part.files[WEIGHTS]))  # as anybody would
+    right = (module.eval()(shards.test_features).argmax(1) == shards.test_labels).float().mean()
+    assert float(right) == pytest.approx(part.result.utility[0].value)
+    (tmp_path / WEIGHTS).write_bytes(part.files[WEIGHTS])
+    assert read_facts(tmp_path / WEIGHTS)["scale"] == 16.0  # pixels of digits
+    # What earlier versions wrote is read, too: all parameters in order, as floats.
+    flat = torch.cat([one.detach().reshape(-1) for one in module.parameters()])
+    (tmp_path / "weights.f32").write_bytes(flat.numpy().astype("<f4").tobytes())
+    again = make_model(job, shards)
+    load_weights(again, tmp_path / "weights.f32")
+    for mine, theirs in zip(again.parameters(), module.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
 
 
 def test_the_epsilon_of_the_result_follows_from_its_ledger():
@@ -219,7 +242,7 @@ def test_accuracy_is_shown_against_epsilon_while_it_runs():
 def test_a_stack_is_trained_like_any_model():
     part, _ = run_job(make_job(model={"stack": ["linear", "mlp"]}))
     sizes = (64 * 10 + 10, 64 * 64 + 64 + 64 * 10 + 10, 20 * 10 + 10)
-    assert len(part.files[WEIGHTS]) == 4 * sum(sizes)
+    assert sum(one.numel() for one in load(part.files[WEIGHTS]).values()) == sum(sizes)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """Every layer and function that can be imported, in every form torch has of it, against torch."""
 
+import re
 import warnings
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -383,6 +385,13 @@ def test_a_form_gives_what_torch_gives(shape, make):
     loose = isinstance(module, nn.GELU) or "gelu" in str(model.graph)
     assert got.shape == wanted.shape
     assert (got - wanted).abs().max() < (5e-4 if loose else 1e-6)
+
+
+def test_the_reference_lists_every_layer_and_every_function():
+    page = Path(__file__).parents[3] / "docs" / "reference" / "functions.md"
+    words = set(re.findall(r"`(\w+)`", page.read_text(encoding="utf-8").split("## Layers")[1]))
+    layers = {layer.__name__ for layer in LAYERS} - {"NonDynamicallyQuantizableLinear"}
+    assert not (layers | set(CALLS)) - words
 
 
 def test_every_layer_and_every_function_has_a_form_here():

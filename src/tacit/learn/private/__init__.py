@@ -1,6 +1,12 @@
 """Prediction and training on secret-shared data."""
 
-from tacit.learn.private.models import load_logistic, save_logistic, scaled_features, train_logistic
+from tacit.learn.private.models import (
+    load_logistic,
+    logistic_of,
+    save_logistic,
+    scaled_features,
+    train_logistic,
+)
 from tacit.learn.private.predict import (
     Prediction,
     PredictTask,
@@ -22,6 +28,7 @@ __all__ = [
     "accuracy",
     "claims_of",
     "load_logistic",
+    "logistic_of",
     "merge_results",
     "plan_prediction",
     "predict",

@@ -37,6 +37,10 @@ class Model:
     widest: int
     initial: Mapping[str, Tensor]
 
+    def state(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return trained weights as the module's ``state_dict`` names and shapes them."""
+        return self.imported.state(weights)
+
     def capped(self, cap: float | None) -> "Model":
         """Return the model with hidden values that saturate elsewhere."""
         return replace(self, imported=replace(self.imported, cap=cap))
