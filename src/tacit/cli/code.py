@@ -13,6 +13,7 @@ from torch import nn
 
 from tacit.errors import ConfigError, DataError
 from tacit.learn.training import parse_layers
+from tacit.learn.training.model import as_input
 from tacit.nn.imported import TRACING
 
 MAKERS = ("make_model", "make")
@@ -103,7 +104,7 @@ def build_network(
         module = OwnModel.read(code)().float()
         try:
             with torch.no_grad():
-                module.eval()(torch.zeros(1, *inputs))
+                module.eval()(as_input(module, torch.zeros(1, *inputs)))
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             first = (str(error).splitlines() or [""])[0]
             raise DataError(

@@ -18,6 +18,7 @@ from tacit.learn import Dataset, load_dataset, load_file
 from tacit.learn.private import Answer, secure
 from tacit.learn.private.summary import wilson
 from tacit.learn.service import answer_once, load_half
+from tacit.learn.training.model import as_input
 from tacit.learn.weights import load_weights
 from tacit.nn import import_module
 from tacit.party import Session
@@ -100,7 +101,7 @@ def complete(job: InferJob, result: Result, stage: Path, search: Sequence[Path])
     else:
         load_owned(module, job)
     with torch.no_grad():
-        plain = module.eval()(x)
+        plain = module.eval()(as_input(module, x))
     lines = answers.read_text(encoding="utf-8").splitlines()[1:]
     private = torch.tensor([float(line.split(",")[1]) for line in lines], dtype=torch.float64)
     classes = _classes(plain).double()

@@ -77,7 +77,7 @@ class ModelTable:
         check_bound(self.bound)
         named = [key for key in ("train", "file", "code") if getattr(self, key) is not None]
         if len(named) > 1:
-            text = f"wanted either 'train', 'file' or 'code', got {' and '.join(named)}"
+            text = f"wanted either 'train', 'file' or 'code', got both {' and '.join(named)}"
             raise RefusedError(Problem(named[1], text))
 
 

@@ -24,6 +24,7 @@ from tacit.nn.table import LAYERS, check_call, check_options
 
 T = TypeVar("T")
 _SILENT = frozenset({"getattr", "getitem", "size"})
+_STEPS = frozenset({"argmax"})
 
 TRACING = threading.RLock()
 """Held while a module is traced: torch changes what it is to call a module, in all threads.
@@ -69,6 +70,16 @@ class Imported:
         return {name.replace("/", "."): value for name, value in state.items()} | dict(
             self.constants
         )
+
+    def check_gradients(self) -> None:
+        """Refuse what can be computed but not differentiated.
+
+        Raises:
+            InputError: names it and its place.
+        """
+        for node in self.graph.nodes:
+            if node.op.startswith("call") and _call_name(node) in _STEPS:
+                raise InputError(f"{_place(node)} has no gradient, so nothing can be trained by it")
 
     def steps(self) -> list[tuple[str, ...]]:
         """List what is done, in order: the place, the layer or function; no value is shown."""

@@ -13,15 +13,12 @@ from torch import Tensor
 from tacit import __version__, ring
 from tacit.crypto import derive
 from tacit.errors import DisagreementError, RangeError
-from tacit.learn.capping import with_room
 from tacit.learn.training.checkpoint import Checkpoint, StateFolder
 from tacit.learn.training.programs import Programs, initial_state, state_bounds
 from tacit.learn.training.task import TrainTask
 from tacit.mpc import Plan, Share, compute, find_protocol, make_plan, serve
 from tacit.mpc.share import AnyShare, Spec
 from tacit.party import Progress, Session
-
-CAP = "cap= of make_model and TrainTask (model.cap in a job file)"
 
 
 @dataclass(frozen=True)
@@ -74,7 +71,7 @@ def train(
     Guarantee: that of the protocol; beyond it, what `Programs` opens: at every look the loss and
         the number of right answers to ``task.show_to`` and one bit to both computing parties.
     """
-    plans = _fitting_plans(task)
+    plans = task.planned(_Plans.made)
     task = plans.task
     session.agree("plans", plans.digest())
     inputs = {f"rows of {session.me}": rows, f"labels of {session.me}": labels}
@@ -210,6 +207,13 @@ class _Plans:
         self.programs = Programs(self.task)
         self._made: dict[str, Plan] = {}
 
+    @classmethod
+    def made(cls, task: TrainTask) -> "_Plans":
+        """Make all plans that will be run; RangeError if numbers do not fit."""
+        plans = cls(task)
+        plans.digest()
+        return plans
+
     def get(self, name: str, *, rate: float = 0.0, counted: bool = True) -> Plan:
         """Return a plan; ``rate`` is that of a step."""
         key = f"{name} {rate!r}"
@@ -237,19 +241,6 @@ class _Plans:
         if self.task.give_to:
             plans.append(self.get("give", counted=False))
         return hashlib.sha256(b"".join(plan.digest() for plan in plans)).digest()
-
-
-def _fitting_plans(task: TrainTask) -> _Plans:
-    """Plan, with a cap on hidden values and gradients where they do not fit without."""
-
-    def attempt(cap: float | None) -> _Plans:
-        # A cap that was chosen for one of the two is left as it is.
-        plans = _Plans(task if cap == chosen else task.capped(cap))
-        plans.digest()
-        return plans
-
-    chosen = task.cap if task.model.imported.cap is None else task.model.imported.cap
-    return with_room(attempt, cap=chosen, keyword=CAP)
 
 
 class _Worker:

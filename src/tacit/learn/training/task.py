@@ -1,20 +1,23 @@
 """What is trained, by whom, and what may be shown."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from math import cos, pi
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
 from tacit.errors import ConfigError
+from tacit.learn.capping import with_room
 from tacit.learn.training.model import Model
 from tacit.learn.training.optimise import Optimiser
 from tacit.mpc import Roles, find_protocol
 
+P = TypeVar("P")
 Split = Literal["rows", "columns"]
 Loss = Literal["softmax", "logistic"]
 Schedule = Literal["constant", "cosine", "halving", "linear"]
+CAP = "cap= of make_model and TrainTask (model.cap in a job file)"
 STAGES = 10
 """A linear schedule has so many rates: each is a plan of its own, which takes a second to make."""
 
@@ -101,6 +104,20 @@ class TrainTask:
             )
         if self.class_weights is not None and len(self.class_weights) != self.classes:
             raise ConfigError(f"wanted {self.classes} class weights, got {len(self.class_weights)}")
+
+    def planned(self, plan: Callable[["TrainTask"], P]) -> P:
+        """Plan this task, with a cap on hidden values and gradients if they do not fit without.
+
+        Args:
+            plan: raises RangeError where numbers do not fit.
+        """
+        chosen = self.cap if self.model.imported.cap is None else self.model.imported.cap
+
+        def attempt(cap: float | None) -> P:
+            # A cap that was chosen for one of the two is left as it is.
+            return plan(self if cap == chosen else self.capped(cap))
+
+        return with_room(attempt, cap=chosen, keyword=CAP)
 
     def capped(self, cap: float | None) -> "TrainTask":
         """Return the task with hidden values and gradients that saturate elsewhere."""
