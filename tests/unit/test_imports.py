@@ -8,10 +8,11 @@ import pytest
 import tacit
 
 PACKAGE = Path(tacit.__file__).parent
-LEAVES = {"errors", "result"}
+LEAVES = {"errors", "extras", "result"}
 
 MAY_IMPORT = {
     "errors": set(),
+    "extras": set(),
     "result": set(),
     "ring": set(),
     "crypto": set(),

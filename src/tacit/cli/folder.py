@@ -1,5 +1,10 @@
-"""Result folders: they appear whole, replace only our own, and never half-written."""
+"""Result folders: they appear whole, and what cannot be made again is never written over.
 
+The newest result of a job lies where its job file says. An earlier one that holds more than a page
+and predictions (ledgers, shares, weights, somebody's notes) stays beside it under a number.
+"""
+
+import itertools
 import json
 import os
 import re
@@ -15,8 +20,8 @@ RESULT = "result.json"
 REPORT = "report.html"
 PREDICTIONS = "predictions.csv"
 MODEL = "model.npz"
-OURS = frozenset({RESULT, REPORT, PREDICTIONS, MODEL})
-_HALF = re.compile(r"half-[a-z0-9-]+\.npz")
+_REPLACED = frozenset({RESULT, REPORT, PREDICTIONS})
+"""What the next run makes again. Everything else may be the only copy of something."""
 
 
 def check_target(out: Path) -> None:
@@ -35,6 +40,22 @@ def check_target(out: Path) -> None:
             f"cannot write results to {out}: no permission to write in {above}; "
             "choose another folder with --out"
         )
+
+
+def find_aside(out: Path) -> Path | None:
+    """Tell where the result that is in ``out`` now will stay when a new one comes; None: replaced.
+
+    Raises:
+        InputError: ``out`` cannot be read.
+    """
+    if not out.is_dir():
+        return None
+    with _named(out):
+        names = {entry.name for entry in out.iterdir()}
+    if names <= _REPLACED:
+        return None
+    taken = (out.with_name(f"{out.name}.{number}") for number in itertools.count(1))
+    return next(path for path in taken if not path.exists() and not path.is_symlink())
 
 
 @contextmanager
@@ -109,14 +130,16 @@ def _publish(stage: Path, out: Path) -> None:
         stage.rename(out)
         return
     _check_ours(out)
-    old = stage.with_suffix(".old")
+    aside = find_aside(out)
+    old = aside or stage.with_suffix(".old")
     out.rename(old)
     try:
         stage.rename(out)
     except OSError:
         old.rename(out)
         raise
-    shutil.rmtree(old, ignore_errors=True)
+    if aside is None:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def _sweep(out: Path) -> None:
@@ -151,15 +174,9 @@ def _check_ours(out: Path) -> None:
         raise InputError(f"cannot write results to {out}: it exists and is not a folder")
     with _named(out):
         names = {entry.name for entry in out.iterdir()}
-    strange = sorted(name for name in names - OURS if not _HALF.fullmatch(name))
-    if strange:
-        raise InputError(
-            f"{out} holds something else than a result of tacit ({strange[0]!r}) and is not "
-            "replaced; move that away, or choose another folder with --out"
-        )
     if names and not _is_result(out / RESULT):
         raise InputError(
-            f"{out} holds files but no {RESULT} of tacit and is not replaced; "
+            f"{out} holds {min(names)!r} but no {RESULT} of tacit and is not replaced; "
             "move it away, or choose another folder with --out"
         )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tacit.cli import folder
-from tacit.cli.folder import check_target, staged, write_text
+from tacit.cli.folder import check_target, find_aside, staged, write_text
 from tacit.errors import InputError
 
 RESULT = '{"schema": 1, "version": "0", "parties": []}'
@@ -58,6 +58,31 @@ def test_a_new_result_replaces_the_old_one_whole(tmp_path):
             (stage / extra).write_text("x")
     assert names(tmp_path) == ["out"]
     assert names(tmp_path / "out") == [folder.REPORT, folder.RESULT]
+
+
+@pytest.mark.parametrize(
+    "extra", [folder.MODEL, "half-lab.npz", "ledger.json", "weights.safetensors", "notes.txt"]
+)
+def test_a_result_with_what_cannot_be_made_again_stays_under_a_number(tmp_path, extra):
+    out = tmp_path / "out"
+    for number in range(3):
+        with staged(out) as stage:
+            write_result(stage)
+            (stage / extra).write_text(str(number))
+    assert names(tmp_path) == ["out", "out.1", "out.2"]
+    assert [(tmp_path / name / extra).read_text() for name in names(tmp_path)] == ["2", "0", "1"]
+    assert find_aside(out) == tmp_path / "out.3"
+
+
+def test_nothing_is_put_aside_before_the_new_result_is_whole(tmp_path):
+    out = tmp_path / "out"
+    with staged(out) as stage:
+        write_result(stage)
+        (stage / "ledger.json").write_text("{}")
+    with pytest.raises(KeyboardInterrupt):
+        stop_after("new", out)
+    assert names(tmp_path) == ["out"]
+    assert names(out) == ["ledger.json", folder.RESULT]
 
 
 def gone():
@@ -136,7 +161,6 @@ def test_others_cannot_read_a_result(tmp_path):
 @pytest.mark.parametrize(
     ("files", "word"),
     [
-        ({"notes.txt": "mine", folder.RESULT: RESULT}, "notes.txt"),
         ({folder.PREDICTIONS: "mine"}, "no result.json"),
         ({folder.RESULT: "{}"}, "no result.json"),
         ({folder.RESULT: "not JSON"}, "no result.json"),
@@ -162,7 +186,7 @@ def test_a_folder_that_was_filled_meanwhile_is_not_replaced(tmp_path):
             out.mkdir()
             (out / "diary").write_text("dear")
 
-    with pytest.raises(InputError, match="diary"):
+    with pytest.raises(InputError, match=r"no result\.json"):
         write_while_another_does()
     assert names(out) == ["diary"]
     assert names(tmp_path) == ["out"]
