@@ -41,5 +41,17 @@ def test_a_model_made_private_gives_the_same_under_every_protocol():
     assert printed["permuted2.shows"].startswith("client: the inputs of relu")
 
 
+def test_a_training_with_privacy_keeps_its_budget_and_learns():
+    printed = run("train_with_dp.py")
+    assert 3.9 < float(printed["epsilon"].split()[0]) <= 4.0
+    # Noise is fresh in every run: nine runs had 0.855 to 0.892.
+    assert float(printed["private"]) > 0.75
+    assert float(printed["plain"]) > 0.85
+
+
 def test_no_example_is_forgotten():
-    assert sorted(path.name for path in FOLDER.glob("*.py")) == ["program.py", "secure_model.py"]
+    assert sorted(path.name for path in FOLDER.glob("*.py")) == [
+        "program.py",
+        "secure_model.py",
+        "train_with_dp.py",
+    ]
