@@ -1,4 +1,4 @@
-"""The commands about this host and what lies on it: ``runs`` and ``doctor``."""
+"""The commands about this host and what lies on it: ``examples``, ``runs`` and ``doctor``."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,4 +62,21 @@ def doctor(
         edge.out.print(examine(job=job, me=name))
 
 
-COMMANDS = (runs, doctor)
+@click.command(epilog="\b\nExamples:\n  tacit examples\n  tacit examples fl-digits --to mine.toml")
+@click.argument("name", required=False)
+@click.option("--to", "target", type=_PATH, help="The file to write.  [default: its own name]")
+@click.pass_obj
+def examples(edge: "Edge", name: str | None, target: Path | None) -> None:
+    """List the examples, or copy the one called NAME."""
+    from tacit.cli.examples import copy_example, list_examples, summarise_example
+
+    if name is None:
+        for known, path in list_examples().items():
+            say(edge.out, f"{known:28} {summarise_example(path)}")
+        return
+    path = copy_example(name, target)
+    command = "tacit run" if path.suffix == ".toml" else "python"
+    say(edge.out, f"Written: {path}. Run it with: {command} {path}")
+
+
+COMMANDS = (examples, runs, doctor)

@@ -178,3 +178,21 @@ def test_a_federated_job_runs_twice_and_its_first_ledger_stays(tmp_path, monkeyp
     assert "will stay, as out/wards.1" in said
     assert (tmp_path / "out" / "wards.1" / "ledger.json").read_bytes() == first
     assert "out/wards.1" in tacit_says("runs")[1]
+
+
+def test_every_example_is_listed_and_can_be_copied_but_not_over_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, text, _ = tacit_says("examples")
+    assert code == 0
+    names = [line.split()[0] for line in text.splitlines()]
+    assert "fl-digits.toml" in names
+    assert "program.py" in names
+    assert all(len(line.split(maxsplit=1)[1]) > 20 for line in text.splitlines())
+    code, text, _ = tacit_says("examples", "fl-digits")
+    assert code == 0
+    assert "tacit run fl-digits.toml" in text
+    assert (tmp_path / "fl-digits.toml").read_text().startswith("# Federated")
+    code, _, complaint = tacit_says("examples", "fl-digits")
+    assert code == 2
+    assert "not written over" in complaint
+    assert tacit_says("examples", "nothing")[0] == 2
