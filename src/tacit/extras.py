@@ -30,6 +30,7 @@ EXTRAS = (
         gives="private chat with language models",
         modules=("gguf", "jinja2", "safetensors", "tokenizers"),
     ),
+    Extra(name="sql", gives="tables out of a database", modules=("duckdb",)),
     Extra(name="tables", gives="Parquet files as data", modules=("pyarrow",)),
     Extra(name="verify", gives="exact verification of tree ensembles", modules=("numba", "z3")),
 )
