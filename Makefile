@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench clean
+.PHONY: help demo test check format bench lock clean
 
 help:            ## show this list
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*##/\t/' | expand -t 14
@@ -32,23 +32,39 @@ bench: $(VENV)/.run  ## all benchmarks against our own baselines, quickly
 clean:           ## remove what these commands made
 	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis benchmarks/.peers
 
+lock: $(VENV)/.test ## write locks/ anew: the versions of constraints.txt, with the hash of every file
+	@rm -f locks/*.txt
+	@$(call LOCK,run,pyproject.toml --extra tables --extra verify --group build)
+	@$(call LOCK,test,pyproject.toml --all-extras --group build --group test)
+	@$(call LOCK,check,--group check)
+
+# Every file of a version is listed, so that a lock serves all platforms and Python 3.11 and newer.
+LOCK = { echo "\# Written by \`make lock\`; change constraints.txt and run it again."; \
+  $(BIN)/uv pip compile $(2) --constraints constraints.txt --universal \
+    --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet \
+  | sed -E '/^(torch|triton|nvidia-|cuda-)/,/[^\\]$$/d'; } > locks/$(1).txt
+
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "tacit needs Python 3.11 or newer; say which with: make PYTHON=python3.12 ..." >&2; exit 2; }
 	@echo "making a virtual environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) install --quiet "pip>=25.1" -c constraints.txt
 
-$(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/bin/python
+# What is not in a lock is not installed, and what has another hash is refused. torch and what it
+# brings for an accelerator are exempt: a local build, for processors alone say, has a hash of its own.
+# constraints.txt pins its version, and pip finds it wherever it is told to look.
+$(VENV)/.run: pyproject.toml constraints.txt locks/run.txt | $(VENV)/bin/python
 	@echo "installing tacit and its pinned dependencies (once; torch is large)"
-	@$(PIP) install --quiet -c constraints.txt -e ".[tables,verify]"
+	@$(PIP) install --quiet --require-hashes --no-deps -r locks/run.txt
+	@$(PIP) install --quiet -c constraints.txt torch
+	@$(PIP) install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(VENV)/.test: $(VENV)/.run
+$(VENV)/.test: $(VENV)/.run locks/test.txt
 	@echo "installing every extra and the test tools (once)"
-	@$(PIP) install --quiet -c constraints.txt -e ".[all]" --group test
+	@$(PIP) install --quiet --require-hashes --no-deps -r locks/test.txt
 	@touch $@
 
-$(VENV)/.check: $(VENV)/.test
-	@$(PIP) install --quiet -c constraints.txt --group check
+$(VENV)/.check: $(VENV)/.test locks/check.txt
+	@$(PIP) install --quiet --require-hashes --no-deps -r locks/check.txt
 	@touch $@
