@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
+LOCKED := --require-hashes --no-deps --only-binary :all:
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check format bench lock clean
@@ -33,16 +34,16 @@ clean:           ## remove what these commands made
 	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis benchmarks/.peers
 
 lock: $(VENV)/.test ## write locks/ anew: the versions of constraints.txt, with the hash of every file
-	@rm -f locks/*.txt
 	@$(call LOCK,run,pyproject.toml --extra tables --extra verify --group build)
 	@$(call LOCK,test,pyproject.toml --all-extras --group build --group test)
 	@$(call LOCK,check,--group check)
 
 # Every file of a version is listed, so that a lock serves all platforms and Python 3.11 and newer.
-LOCK = { echo "\# Written by \`make lock\`; change constraints.txt and run it again."; \
-  $(BIN)/uv pip compile $(2) --constraints constraints.txt --universal \
-    --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet \
-  | sed -E '/^(torch|triton|nvidia-|cuda-)/,/[^\\]$$/d'; } > locks/$(1).txt
+LOCK = $(BIN)/uv pip compile $(2) --constraints constraints.txt --universal --python-version 3.11 \
+    --generate-hashes --no-header --no-annotate --quiet --output-file locks/$(1).new \
+  && { echo "\# Written by \`make lock\`; change constraints.txt and run it again."; \
+    sed -E '/^(torch=|triton=|nvidia-|cuda-)/,/[^\\]$$/d' locks/$(1).new; } > locks/$(1).txt \
+  && rm locks/$(1).new
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -50,21 +51,22 @@ $(VENV)/bin/python:
 	@echo "making a virtual environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 
-# What is not in a lock is not installed, and what has another hash is refused. torch and what it
-# brings for an accelerator are exempt: a local build, for processors alone say, has a hash of its own.
-# constraints.txt pins its version, and pip finds it wherever it is told to look.
+# What is not in a lock is not installed, and what has another hash is refused; nothing is built from
+# source, because that would fetch tools that no lock names. torch and what it brings for an accelerator
+# are exempt: a local build, for processors alone say, has a hash of its own. constraints.txt pins its
+# version, and pip finds it wherever it is told to look.
 $(VENV)/.run: pyproject.toml constraints.txt locks/run.txt | $(VENV)/bin/python
 	@echo "installing tacit and its pinned dependencies (once; torch is large)"
-	@$(PIP) install --quiet --require-hashes --no-deps -r locks/run.txt
+	@$(PIP) install --quiet $(LOCKED) -r locks/run.txt
 	@$(PIP) install --quiet -c constraints.txt torch
 	@$(PIP) install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.run locks/test.txt
 	@echo "installing every extra and the test tools (once)"
-	@$(PIP) install --quiet --require-hashes --no-deps -r locks/test.txt
+	@$(PIP) install --quiet $(LOCKED) -r locks/test.txt
 	@touch $@
 
 $(VENV)/.check: $(VENV)/.test locks/check.txt
-	@$(PIP) install --quiet --require-hashes --no-deps -r locks/check.txt
+	@$(PIP) install --quiet $(LOCKED) -r locks/check.txt
 	@touch $@
