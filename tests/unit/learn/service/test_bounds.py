@@ -11,6 +11,7 @@ from tacit.learn.service import (
     PredictionClient,
     PredictionServer,
     answer_once,
+    bounds,
     deal_predictions,
     load_half,
 )
@@ -50,8 +51,9 @@ def test_a_shared_model_with_weights_beyond_its_bound_does_not_answer(
 
 @pytest.mark.parametrize("off", [0, 1])
 def test_a_weight_may_be_as_large_as_its_bound_and_not_by_one_unit_larger(
-    make_service_task, halves_of, rows, off
+    make_service_task, halves_of, rows, monkeypatch, off
 ):
+    monkeypatch.setattr(bounds, "_AT_ONCE", 5)  # 14 weights take three turns
     task = make_service_task(layers=("dense 2",), weight_bound=0.5)
     weights = {name: torch.zeros_like(value).double() for name, value in task.model.initial.items()}
     weights["0/weight"][1, 3] = -0.5 - off * 2.0**-task.frac_bits
