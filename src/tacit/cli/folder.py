@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -97,23 +98,25 @@ def half_name(party: str) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file.
+    """Write a text file that its owner alone can read.
 
     Raises:
         InputError: it cannot be written.
     """
-    with _named(path):
-        path.write_text(text, encoding="utf-8", newline="\n")
+    write_bytes(path, text.encode("utf-8"))
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a binary file.
+    """Write a file that its owner alone can read, whatever the umask and whatever it was before.
 
     Raises:
-        InputError: it cannot be written.
+        InputError: it cannot be written, or is somebody else's.
     """
-    with _named(path):
-        path.write_bytes(content)
+    with _named(path), os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as stream:
+        if stat.S_ISREG(os.fstat(stream.fileno()).st_mode):  # not a pipe or a terminal
+            os.fchmod(stream.fileno(), 0o600)
+            stream.truncate()
+        stream.write(content)
 
 
 @contextmanager

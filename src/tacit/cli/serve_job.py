@@ -70,6 +70,7 @@ class ServiceTable:
     bound: float = 1.0
     scale: float = 1.0
     sizes: tuple[int, ...] = SIZES
+    clip: bool = False
 
     def __post_init__(self) -> None:
         check_bound(self.bound)
@@ -93,6 +94,12 @@ class ServeProtection:
 
     def __post_init__(self) -> None:
         check_protocol(self.kind)
+        if find_protocol(self.kind).second_sees:
+            text = (
+                f"wanted sealed or permuted3, got {self.kind!r}: under it the second server would "
+                "see values that follow from clients' rows, and undo their order if it cheats"
+            )
+            raise RefusedError(Problem("kind", text))
         if len(self.compute) != 2:
             text = f"wanted the names of the two servers, got {list(self.compute)}"
             raise RefusedError(Problem("compute", text))
@@ -150,6 +157,7 @@ class ServeJob(Job):
             feature_bound=self.service.bound,
             weight_bound=self.model.bound,
             sizes=self.service.sizes,
+            clip=self.service.clip,
         )
 
     def door(self, server: str) -> tuple[str, int]:

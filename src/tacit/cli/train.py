@@ -146,7 +146,10 @@ def _state_folder(
 def _files(session: Session, task: TrainTask, trained: Trained) -> dict[str, bytes]:
     files = {}
     if trained.halves:
-        facts = {"frac_bits": torch.tensor(task.frac_bits)}
+        facts = {
+            "frac_bits": torch.tensor(task.frac_bits),
+            "bound": torch.tensor(task.weight_bound, dtype=torch.float64),
+        }
         files[folder.half_name(session.me)] = _npz({**trained.halves, **facts})
     if trained.weights:
         files[folder.MODEL] = _npz(trained.weights)

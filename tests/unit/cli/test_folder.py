@@ -6,8 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from tacit.cli import folder
+from tacit.cli.ask import Reply, write_reply
 from tacit.cli.folder import check_target, find_aside, staged, write_text
 from tacit.errors import InputError
 
@@ -211,3 +213,28 @@ def test_a_folder_without_permission_is_refused_early(tmp_path):
 def test_a_full_disk_is_an_input_error():
     with pytest.raises(InputError, match="No space left"):
         write_text(Path("/dev/full"), "x" * 100_000)
+
+
+@pytest.mark.parametrize("was_there", [False, True])
+def test_a_file_is_for_its_owner_alone_whatever_the_umask(tmp_path, was_there):
+    out = tmp_path / "answers.csv"
+    if was_there:
+        out.write_text("a longer text than the new one")
+        out.chmod(0o644)
+    previous = os.umask(0)
+    try:
+        write_reply(Reply(answers=torch.tensor([3.0]), accuracy=None), out)
+    finally:
+        os.umask(previous)
+    assert out.read_text() == "row,prediction\n1,3\n"
+    assert oct(out.stat().st_mode)[-3:] == "600"
+
+
+def test_what_is_no_file_is_written_to_and_stays_what_it_is(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe, 0o644)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_text(pipe, "hello")
+    assert os.read(reading, 10) == b"hello"
+    os.close(reading)
+    assert oct(pipe.stat().st_mode)[-3:] == "644"
