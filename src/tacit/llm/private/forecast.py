@@ -148,10 +148,10 @@ def told_leaks(seats: Seats) -> tuple[Leak, ...]:
     return tuple(
         Leak(
             to=peer,
-            what="how far the values of the model go, as two powers of two",
+            what="how far the values of the model go, as six powers of two",
             why="both sides must know how many bits a value needs",
             kind="protocol",
-            elements=2,
+            elements=6,
         )
         for peer in (seats.user, seats.dealer)
     )

@@ -123,7 +123,7 @@ class MaskedWeights:
 
 
 def publish_precision(session: Session, precision: Precision) -> None:
-    """Tell everyone how many bits values have, as the owner. Cost: 72 bytes to each, once."""
+    """Tell everyone how many bits values have, as the owner. Cost: 104 bytes to each, once."""
     session.publish(_PRECISION, astuple(precision))
 
 
