@@ -1,0 +1,143 @@
+"""Attacks of a user on the weights under the permuted protocol: they succeed, as the page says.
+
+Each proves a sentence of the page about private models. Where one of them stops working, that
+sentence is out of date.
+"""
+
+from contextlib import ExitStack
+from unittest import mock
+
+import pytest
+import torch
+
+from llm_theft import steal
+from private_llm import speak, tiny
+from tacit.llm.private import Conversation, Precision
+from tacit.llm.private.asking import Asking
+from tacit.llm.private.blueprint import Blueprint
+from tacit.llm.private.narrow import pack
+from tacit.llm.private.weights import fold, matrices
+
+EXACT = 2e-5
+"""Weights have 19 fraction bits here, 2e-6; solving for them costs another digit at most."""
+NEAR = 1e-7
+"""Two sums of shown values agree by chance once in 10^7 times; a match is looked for in 10^5."""
+
+
+@pytest.mark.parametrize(("family", "prompts"), [("llama", 1), ("gpt2", 2)])
+def test_a_user_who_cheats_gets_every_matrix_in_one_or_two_prompts(family, prompts):
+    """To the last bits that the protocol computes with; the owner sees nothing odd."""
+    model = tiny(family, seed=3)
+    a = model.architecture
+    found, rows = steal(model)
+    assert rows == prompts * a.context
+    plan = Blueprint(a, Precision())
+    for matrix in matrices(a):
+        weight, bias, _ = fold(model, matrix, plan)
+        stolen = found[matrix.name].T if matrix.name == "embed" else found[matrix.name]
+        assert float((stolen - weight).abs().max()) < EXACT, matrix.name
+        if bias is not None and not matrix.name.endswith("qkv"):
+            assert float((found[f"{matrix.name} bias"] - bias).abs().max()) < EXACT, matrix.name
+    if a.positions == "learned":
+        assert torch.allclose(found["positions"], model.weights["positions"].double(), atol=EXACT)
+
+
+def watched(model, prompts, prompt=None):
+    """Return what a user sees that reads some prompts: by wire, a list of (rows, width)."""
+    seen, original = {}, Asking._see
+
+    def noting(self, exchange, prepared, run, *, total):
+        values = original(self, exchange, prepared, run, total=total)
+        for one, value in zip(exchange.reveals, values, strict=True):
+            seen.setdefault(f"{exchange.label}.{one.name}", []).append(value)
+        return values
+
+    def talk(client):
+        for ids in prompts:
+            conversation = Conversation(client)
+            conversation.score(ids)
+            conversation.close()
+
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(Asking, "_see", noting))
+        if prompt is not None:
+            stack.enter_context(mock.patch.object(Asking, "prompt", prompt))
+        speak(model, talk)
+    return seen
+
+
+def test_honest_corrections_would_change_nothing_but_the_names_of_the_places():
+    """The user follows the protocol but for rows that are the sum of two tokens instead of one.
+
+    So checking its corrections, by cut and choose for instance, would not keep the embeddings
+    from it: three rows of a token tell which of its values belongs to which of the first token's.
+    One order of places for all of the model is left, and a model with its places in another
+    order is the same model.
+    """
+    model = tiny("llama", seed=3)
+    vocab, width = 40, model.architecture.width
+
+    def summing(user, prepared, ids, seen):
+        hot = -prepared.tape.words("first.hot.mask", len(ids), vocab)
+        hot[torch.arange(2), torch.tensor(ids[:2])] += 1
+        hot[2, torch.tensor(ids[:2])] += 1
+        return pack(hot, user._plan.wide_bytes).reshape(-1)
+
+    prompts = [[0, token, 1] for token in range(1, vocab)]
+    shown = watched(model, prompts, summing)["0.project.x"]
+    first = shown[0][0]
+    found = torch.empty(vocab, width, dtype=torch.float64)
+    found[0] = first
+    for token, (_, other, both) in enumerate(shown, 1):
+        sums = first.view(-1, 1, 1) + other.view(1, -1, 1) - both  # (first, other, both)
+        place = sums.abs().amin(2).argmin(1)
+        found[token] = other[place]
+    true = model.weights["embed"].double()
+    order = (first.view(-1, 1) - true[0]).abs().argmin(1)
+    assert float((found - true[:, order]).abs().max()) < EXACT
+
+
+def aligned(corner, left, upper, cell):
+    """Order three rows like the first, if cell − left − upper + corner is zero place by place."""
+    sums = left.view(-1, 1, 1) + upper.view(1, -1, 1) - cell  # (left, upper, cell)
+    found = [(sums - value).abs().argmin() for value in corner]
+    gaps = torch.stack([(sums - value).abs().min() for value in corner])
+    assert float(gaps.max()) < NEAR
+    places = [torch.unravel_index(one, sums.shape) for one in found]
+    return [
+        torch.stack([row[place[axis]] for place in places])
+        for axis, row in enumerate((left, upper, cell))
+    ]
+
+
+def test_a_user_of_a_gpt2_who_does_nothing_wrong_recovers_what_it_reads_first():
+    """Embeddings, positions, and the first queries, keys and values: from honest prompts alone.
+
+    The stream is a token plus a position, and queries are linear in it. So four rows, of two
+    tokens at two places, add up to zero place by place, and hardly in any other order.
+    """
+    model = tiny("gpt2", seed=3)
+    a, count = model.architecture, 24
+    prompts = [[token] * (8 if token < 2 else 2) for token in range(count)]
+    seen = watched(model, prompts)
+    rows = {}
+    for wire in ("x", "q", "k", "v"):
+        shown = seen[f"0.project.{wire}"]
+        corner, upper = shown[0][0], shown[0][1]  # token 0 at places 0 and 1
+        out = [aligned(corner, one[0], upper, one[1])[0] for one in shown[1:]]
+        rows[wire] = torch.stack([corner, *out])
+    true = model.weights["embed"].double()[:count] + model.weights["positions"][0].double()
+    order = (rows["x"][0].view(-1, 1) - true[0]).abs().argmin(1)
+    assert float((rows["x"] - true[:, order]).abs().max()) < EXACT
+    zero, one = seen["0.project.x"][:2]
+    steps = [
+        aligned(zero[0], one[0], zero[place], one[place])[1] - zero[0] for place in range(1, 8)
+    ]
+    positions = model.weights["positions"].double()
+    wanted = (positions[1:8] - positions[0])[:, order]
+    assert float((torch.stack(steps) - wanted).abs().max()) < EXACT
+    weight = fold(model, matrices(a)[1], Blueprint(a, Precision()))[0]
+    for wire, part in zip("qkv", weight.split(a.width), strict=True):
+        stolen = torch.linalg.lstsq(rows["x"], rows[wire]).solution.T
+        outputs = (rows[wire][0].view(-1, 1) - true[0] @ part.T).abs().argmin(1)
+        assert float((stolen - part[outputs][:, order]).abs().max()) < 1e-3
