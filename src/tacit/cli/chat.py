@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tacit.cli.chat_protocol import ChatProtocol
     from tacit.cli.commands import Edge
     from tacit.cli.conversation import Manner, Partner
-    from tacit.cli.serve_llm import ServingRole
+    from tacit.cli.chat_program import ServingRole
     from tacit.llm.private import Network
 
 _PATH = click.Path(path_type=Path)
@@ -214,14 +214,21 @@ def chat(edge: "Edge", /, path: str | None, plain: bool, **how: Any) -> None:
 @click.option("--model", "path", metavar="MODEL", help=_MODEL_HELP)
 @_KEYS
 @_with_protocol
+@click.option(
+    "--memory",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="GB",
+    help="What conversations of all users may take here; a quarter of it is the most for one of "
+    "four or more.  [default: half of what is free]",
+)
 @click.option("--listen-fd", type=int, hidden=True)
 @click.option("--status-fd", type=int, hidden=True)
 @click.pass_obj
 def serve_llm(edge: "Edge", /, jobs: tuple[Path, ...], role: "ServingRole", **how: Any) -> None:
     """Stay up as the owner or the dealer of the chats in JOBS.
 
-    One file for each user: the users do not meet, and each has a key and ports of its own. When
-    one leaves, the next meeting begins.
+    One file for each user: the users do not meet, and each has a key and ports of its own, masks
+    and limits too. When one leaves or fails, the next meeting begins; the others do not notice.
     """
     edge.is_child = how["status_fd"] is not None
     if edge.is_child:
@@ -240,6 +247,7 @@ def serve_llm(edge: "Edge", /, jobs: tuple[Path, ...], role: "ServingRole", **ho
             keys=how["keys"],
             protocol=protocol,
             note=lambda text: say(edge.err, text, "dim"),
+            memory_bytes=None if how["memory"] is None else int(how["memory"] * 1e9),
         )
         return
     edge.pipe = StatusPipe(how["status_fd"])

@@ -58,6 +58,14 @@ class ChatJob:
                     for name in missing
                 )
             )
+        keys = {self.parties[name].key: name for name in ROLES}
+        for name in ROLES:
+            if keys[self.parties[name].key] != name:
+                text = (
+                    f"is the same as that of {keys[self.parties[name].key]!r}: who is two of the "
+                    "three reads the words or has the weights"
+                )
+                raise RefusedError(Problem(f"parties.{name}.key", text))
 
     def digest(self) -> bytes:
         """Hash what all three must share: everything but the addresses.

@@ -15,6 +15,7 @@ The owner's vault has the precision that fits its model, or another; it tells th
 often the token of each score came before.
 """
 
+from tacit.llm.private.allowance import Account, Allowance
 from tacit.llm.private.client import Ahead, Client, Memory, Naming
 from tacit.llm.private.conversation import Adjust, Choose, Conversation, Token
 from tacit.llm.private.dealer import serve_dealer
@@ -39,8 +40,10 @@ __all__ = [
     "BRIEF",
     "COMPACT",
     "FORMS",
+    "Account",
     "Adjust",
     "Ahead",
+    "Allowance",
     "Choose",
     "Client",
     "Conversation",
