@@ -14,6 +14,7 @@ from tacit.cli.chat_job import ChatJob, load_chat, patient
 from tacit.cli.chat_program import Program, ServingRole, program_of
 from tacit.cli.chat_protocol import ChatProtocol
 from tacit.cli.models import free_memory_bytes
+from tacit.cli.quota import TokenQuota
 from tacit.cli.roster import enrol
 from tacit.crypto import Identity, load_identity
 from tacit.errors import ConfigError, PartyError
@@ -95,6 +96,7 @@ def serve_once(
     keys: Path,
     protocol: ChatProtocol,
     note: Callable[[str], None],
+    quota: int | None = None,
 ) -> None:
     """Take part in one chat from this host, and leave when its user does."""
     job = load_chat(path)
@@ -112,7 +114,8 @@ def serve_once(
             listener=listener,
             connect_s=job.network.connect_s,
         )
-        attend(seat, make(Account()), lambda stage, done, total: note(f"{role}: {stage}"))
+        account = Account(quota=_quota(job, keys, quota))
+        attend(seat, make(account), lambda stage, done, total: note(f"{role}: {stage}"))
 
 
 def serve_child(
@@ -163,6 +166,7 @@ def serve_many(
     keys: Path,
     protocol: ChatProtocol,
     note: Callable[[str], None],
+    quota: int | None = None,
     memory_bytes: int | None = None,
     stop: threading.Event | None = None,
 ) -> None:
@@ -194,7 +198,8 @@ def serve_many(
                 connect_s=_WAIT_S,
                 limits=_link_limits(most),
             )
-            program = make(Account(most=most, pool=pool))
+            account = Account(most=most, pool=pool, quota=_quota(job, keys, quota))
+            program = make(account)
             loops.append(_Loop(seat, program, path.stem, note, stop))
         for loop in loops:
             loop.start()
@@ -202,6 +207,10 @@ def serve_many(
         while not stop.wait(_GLANCE_S):
             for loop in loops:
                 loop.program.sweep()
+
+
+def _quota(job: ChatJob, keys: Path, most: int | None) -> TokenQuota | None:
+    return None if most is None else TokenQuota(keys, job.parties["user"].key or "", most)
 
 
 def _link_limits(most: int) -> Limits:

@@ -224,11 +224,12 @@ def charge(
     """Count the bytes that are kept after a pass, before it begins.
 
     Raises:
-        FrameError: there is no room for them.
+        FrameError: there is no room for them, or the user has had all tokens that it may.
     """
     row = 2 * a.layers * a.kv_heads * a.head_dim * torch.float64.itemsize
     kept = (one.keys[0].share.shape[0] for one in talks.values() if one.keys)
     account.settle(row * (sum(kept) + order.rows), user=user)
+    account.spend(order.rows, user=user)
 
 
 def hot_mask(noise: Noise, order: Pass, a: Architecture, scales: Scales) -> Wire:

@@ -2,7 +2,7 @@
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -15,6 +15,9 @@ from tacit.llm.private.order import Order
 from tacit.party import LARGEST_MESSAGE_BYTES
 
 _WORD_BYTES = 8
+
+Quota = Callable[[int, str], None]
+"""Counts tokens that a user asks for, and refuses them with its name if they are too many."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,12 +43,20 @@ class Allowance:
 class Account:
     """Bytes that one user makes a party keep, out of a pool that may serve others too.
 
-    For threads. Without ``most`` there is no limit of this user's own.
+    For threads. Without ``most`` there is no limit of this user's own. ``quota`` counts the tokens
+    that it has computed, and refuses more than it may have.
     """
 
-    def __init__(self, *, most: int = sys.maxsize, pool: "Account | None" = None) -> None:
+    def __init__(
+        self,
+        *,
+        most: int = sys.maxsize,
+        pool: "Account | None" = None,
+        quota: Quota | None = None,
+    ) -> None:
         self.most = most
         self._pool = pool
+        self._quota = quota
         self._lock = threading.Lock()
         self._used = 0
 
@@ -75,6 +86,15 @@ class Account:
             if self._pool is not None:
                 self._pool.take(nbytes, user=user)
             self._used += nbytes
+
+    def spend(self, tokens: int, *, user: str) -> None:
+        """Count tokens before they are computed.
+
+        Raises:
+            FrameError: the user has had as many as it may.
+        """
+        if self._quota is not None:
+            self._quota(tokens, user)
 
     def give(self, nbytes: int) -> None:
         """Give bytes back."""

@@ -32,7 +32,7 @@ class Asking:
     """One conversation of the user, online.
 
     Guarantee: what it sees of the model is what the ledger lists: activations, scores and norms
-    in fresh secret orders. Against the recovery of weights from them there is no guarantee.
+    in fresh secret orders. None for the weights: who answers otherwise than here can compute them.
     Cost: messages as `Blueprint` lists them.
     """
 

@@ -154,6 +154,7 @@ class _Conversation:
         if len(self._charged) >= most:
             raise FrameError(user, f"made more than {most} orders without using any of them")
         self._vault.charge(nbytes, user=user)
+        self._vault.account.spend(order.rows, user=user)
         with self._changed:
             self._charged[order.number] = nbytes
 

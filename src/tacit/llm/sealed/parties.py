@@ -18,8 +18,10 @@ from tacit.llm.sealed.folded import fold, usual_gain
 from tacit.llm.sealed.halves import Halves
 from tacit.llm.sealed.order import PASS_WORDS, Pass, read_pass
 from tacit.llm.sealed.program import FRAC_BITS, Outcome, Passing, Reveal
+from tacit.llm.sealed.wishes import gumbel
 from tacit.mpc import Plan, Roles, Share, Shelf, compute, find_protocol, make_plan, serve
 from tacit.party import Session
+from tacit.ring import Prg
 
 PROTOCOL = "sealed"
 _PROBE = 32
@@ -130,7 +132,10 @@ class Table:
 
     def deal(self, order: Pass) -> None:
         """Deal for a pass."""
-        serve(self.session, self.plan(order), inputs={}, shelf=self._shelf)
+        inputs = {}
+        if order.is_scored and self.passing.reveal == "sample":
+            inputs = {"noise": gumbel(Prg.from_os(), self.passing.architecture.vocab)}
+        serve(self.session, self.plan(order), inputs=inputs, shelf=self._shelf)
 
     def announce(self, words: Tensor) -> None:
         """Tell the two others about a pass, as the user."""
@@ -169,6 +174,7 @@ def sit_down(
         reveal=reveal,
         owner=seats.owner,
         user=seats.user,
+        dealer=seats.dealer,
     )
     return Table(session, passing, seats)
 
@@ -197,6 +203,7 @@ def _pass_on(table: Table, vault: SealedVault, seats: Seats) -> None:
         # Before, not after: if the pass breaks, rows taken back must not pass for new ones.
         halves.rewind(order.past)
         vault.charge(order, user=seats.user)
+        vault.account.spend(order.rows, user=seats.user)
         outcome = table.compute(order, _read_by(vault, order), halves.shares)
         halves.extend(order.past, outcome.keys, outcome.values)
 
