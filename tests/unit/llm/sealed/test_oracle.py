@@ -95,7 +95,7 @@ def test_the_dealers_noise_counts_at_the_temperature_of_the_user():
     noise[0, SECOND] = 30.0
 
     def ask(client):
-        with mock.patch.object(parties, "gumbel", lambda prg, vocab: noise):
+        with mock.patch.object(parties, "gumbel", return_value=noise):
             return [say(client, SealedMemory(), IDS, 1, temperature=heat)[0] for heat in (0.0, 1.0)]
 
     said, _ = as_user(MODEL, ask, reveal="sample")
