@@ -189,6 +189,13 @@ class Thief:
         return found
 
 
+def untied(some: Tensor, output: Tensor) -> Tensor:
+    """Return all embeddings: the output matrix is them, times weights of the last norm."""
+    largest = some.abs().argmax(0, keepdim=True)
+    factor = output[: len(some)].gather(0, largest) / some.gather(0, largest)
+    return output / factor
+
+
 class _Adding:
     """The user's talk in attention; its last message gets something added."""
 
@@ -220,11 +227,14 @@ def steal(model: LanguageModel) -> tuple[dict[str, Tensor], int]:
             read(client, first)
             positions = loot["positions"] = first.seen["0.project.x"]
             rows += a.context
-        second = Thief(client.plan, tagged=a.vocab, positions=positions)
+        tagged = a.context - a.width  # the rows that are left choose the stream
+        second = Thief(client.plan, tagged=tagged, positions=positions)
         read(client, second)
         loot.update(second.loot())
         if positions is not None:
-            loot["embed"] = loot["embed"] - positions[: a.vocab]
+            loot["embed"] = loot["embed"] - positions[:tagged]
+        if a.tied_output:
+            loot["embed"] = untied(loot["embed"], loot["output"])
         return rows + a.context
 
     return loot, speak(model, talk).value

@@ -88,7 +88,7 @@ def test_an_owner_who_serves_others_chooses_the_protocol():
         (
             ChatProtocol(),
             "the weights, against the user: no guarantee; a user who cheats can compute all of "
-            "them from about 80 tokens, and nobody notices; serve only models whose weights the "
+            "them from about 49 tokens, and nobody notices; serve only models whose weights the "
             "user may have",
         ),
         (ChatProtocol(name="sealed"), "how two scores of its choice compare"),

@@ -9,10 +9,11 @@ from tacit.result import Claim, Leak
 def rows_to_steal(a: Architecture) -> int:
     """Return from how many tokens a user who cheats reads every matrix of a model.
 
-    It is what the attack in the tests takes, which reads one column of every matrix per row. It is
-    no bound: a row could be made to show several.
+    It is what the attack in the tests takes, which reads one column of every matrix per row, and a
+    token's embedding. It is no bound: a row could be made to show several.
     """
-    columns = max(a.vocab, 1 + a.ffn, 1 + a.heads * a.head_dim) + a.width
+    tokens = 1 if a.tied_output else a.vocab  # tied, the others follow from the output matrix
+    columns = max(tokens, 1 + a.ffn, 1 + a.heads * a.head_dim) + a.width
     return columns + (a.context if a.positions == "learned" else 0)
 
 
@@ -22,7 +23,9 @@ def claims(a: Architecture) -> tuple[Claim, ...]:
         Claim(
             subject="the text, against the owner or the dealer",
             guarantee="nothing but lengths and times",
-            assumptions=("the dealer works with nobody else, and AES-128 is sound",),
+            assumptions=(
+                "owner and dealer follow the protocol and do not work together; AES-128 is sound",
+            ),
         ),
         Claim(
             subject="the weights, against the user",

@@ -15,7 +15,9 @@ from private_llm import speak, tiny
 from tacit.llm.private import Conversation, Precision, rows_to_steal
 from tacit.llm.private.asking import Asking
 from tacit.llm.private.blueprint import Blueprint
+from tacit.llm.private.incremental import Incremental
 from tacit.llm.private.narrow import pack
+from tacit.llm.private.ranges import Ranges
 from tacit.llm.private.weights import fold, matrices
 
 EXACT = 2e-5
@@ -24,11 +26,16 @@ NEAR = 1e-7
 """Two sums of shown values agree by chance once in 10^7 times; a match is looked for in 10^5."""
 
 
-@pytest.mark.parametrize(("family", "prompts"), [("llama", 1), ("gpt2", 2)])
-def test_a_user_who_cheats_gets_every_matrix_in_one_or_two_prompts(family, prompts):
+@pytest.mark.parametrize(
+    ("family", "context", "prompts", "tied"),
+    [("llama", 56, 1, False), ("llama", 41, 1, True), ("gpt2", 56, 2, False)],
+)
+def test_a_user_who_cheats_gets_every_matrix_in_one_or_two_prompts(family, context, prompts, tied):
     """To the last bits that the protocol computes with; the owner sees nothing odd."""
-    model = tiny(family, seed=3, context=56)
+    model = tiny(family, seed=3, context=context, tied_output=tied)
     a = model.architecture
+    if tied:
+        model.weights["output.weight"] = model.weights["embed"]
     found, rows = steal(model)
     assert rows == prompts * a.context == rows_to_steal(a)  # what owners are told before they serve
     plan = Blueprint(a, Precision())
@@ -66,13 +73,12 @@ def watched(model, prompts, prompt=None):
     return seen
 
 
-def test_honest_corrections_would_change_nothing_but_the_names_of_the_places():
+def test_honest_corrections_would_not_keep_the_embeddings():
     """The user follows the protocol but for rows that are the sum of two tokens instead of one.
 
-    So checking its corrections, by cut and choose for instance, would not keep the embeddings
-    from it: three rows of a token tell which of its values belongs to which of the first token's.
-    One order of places for all of the model is left, and a model with its places in another
-    order is the same model.
+    Three rows of a token then tell which of its values belongs to which of the first token's. One
+    order of places for all of the model is left, and a model with its places in another order is
+    the same model.
     """
     model = tiny("llama", seed=3)
     vocab, width = 40, model.architecture.width
@@ -89,12 +95,74 @@ def test_honest_corrections_would_change_nothing_but_the_names_of_the_places():
     found = torch.empty(vocab, width, dtype=torch.float64)
     found[0] = first
     for token, (_, other, both) in enumerate(shown, 1):
-        sums = first.view(-1, 1, 1) + other.view(1, -1, 1) - both  # (first, other, both)
-        place = sums.abs().amin(2).argmin(1)
-        found[token] = other[place]
+        found[token] = other[paired(first, other, both)]
     true = model.weights["embed"].double()
     order = (first.view(-1, 1) - true[0]).abs().argmin(1)
     assert float((found - true[:, order]).abs().max()) < EXACT
+
+
+def paired(first, other, both):
+    """Say which place of the second row belongs to each of the first, by a row with their sums."""
+    sums = first.view(-1, 1, 1) + other.view(1, -1, 1) - both  # (first, other, both)
+    return sums.abs().amin(2).argmin(1)
+
+
+def test_honest_corrections_would_not_keep_the_matrices():
+    """The prompt is one token all over, the corrections are honest: chosen answers are enough.
+
+    Where attention answers zero, the same values come back in every row, and their ranks name the
+    places. Unit vectors, and sums of two of them, then read the columns of the feed-forward part,
+    and what is answered for the stream is a tag itself.
+    """
+    model = tiny("llama", seed=3, layers=1)
+    a = model.architecture
+    eye, count = torch.eye(a.width, dtype=torch.float64), 2 * a.width - 1
+    first = torch.cat([eye, eye[1:] + eye[0], eye[:1].expand(a.ffn, -1)])  # rows of h
+    tags = 16.0 * torch.arange(a.width, dtype=torch.float64).expand(count + a.ffn, -1)
+    active = torch.cat([torch.zeros(count, a.ffn), torch.eye(a.ffn)]).double()
+    seen, see, answer = {}, Asking._see, Asking._answer
+
+    def seeing(self, exchange, prepared, run, *, total):
+        values = see(self, exchange, prepared, run, total=total)
+        seen.update({one.name: v for one, v in zip(exchange.reveals, values, strict=True)})
+        return values
+
+    def answering(self, exchange, prepared, run, *values, total):
+        if exchange.label == "0.middle":
+            ranks = seen["x"].argsort(1).argsort(1)
+            values = first.gather(1, ranks), tags.gather(1, ranks)
+        elif exchange.label == "0.act":
+            values = (active.gather(1, seen["gate"].argsort(1).argsort(1)),)
+        answer(self, exchange, prepared, run, *values, total=total)
+
+    def talk(client):
+        conversation = Conversation(client)
+        conversation.score([0] * (count + a.ffn))
+        conversation.close()
+
+    with (
+        mock.patch.object(Asking, "_see", seeing),
+        mock.patch.object(Asking, "_answer", answering),
+        mock.patch.object(Incremental, "_softmax", lambda kernel, seen: torch.zeros_like(seen)),
+        mock.patch.object(Ranges, "check"),
+    ):
+        speak(model, talk)
+    gate, up = seen["gate"], seen["up"]
+    base = gate[0].argsort()
+    places = [base]
+    for i in range(1, a.width):
+        places.append(paired(gate[0][base], gate[i], gate[a.width - 1 + i]))
+    stolen = [
+        torch.stack([rows[i][place] for i, place in enumerate(places)], 1) for rows in (gate, up)
+    ]
+    column = seen["x"].sort(1).values[count:] - tags[count:]
+    plan = Blueprint(a, Precision())
+    weights = {one.name: fold(model, one, plan)[0] for one in matrices(a)}
+    order = model.weights["embed"][0].argsort()
+    units = weights["0.up"][: a.ffn, order[0]].argsort()
+    for half, true in zip(stolen, weights["0.up"].split(a.ffn), strict=True):
+        assert float((half - true[units][:, order]).abs().max()) < EXACT
+    assert float((column.T - weights["0.down"][order][:, units]).abs().max()) < EXACT
 
 
 def aligned(corner, left, upper, cell):
