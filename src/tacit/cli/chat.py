@@ -10,10 +10,10 @@ import click
 from tacit.cli.screen import say
 
 if TYPE_CHECKING:
+    from tacit.cli.chat_program import ServingRole
     from tacit.cli.chat_protocol import ChatProtocol
     from tacit.cli.commands import Edge
     from tacit.cli.conversation import Manner, Partner
-    from tacit.cli.chat_program import ServingRole
     from tacit.llm.private import Network
 
 _PATH = click.Path(path_type=Path)
