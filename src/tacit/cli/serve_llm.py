@@ -173,7 +173,7 @@ def serve_many(
     """Serve the users of several chats at once, one file each, again and again.
 
     What users make us keep stays within ``memory_bytes`` in all, half of what is free if not given.
-    Nothing that happens in a session ends the service.
+    Nothing that happens in a session ends the service; after ``stop`` no other session begins.
 
     Raises:
         TacitError: a file, a key or the model cannot be used.
@@ -202,11 +202,13 @@ def serve_many(
             program = make(account)
             loops.append(_Loop(seat, program, path.stem, note, stop))
         for loop in loops:
-            loop.start()
+            loop.thread.start()
         note(f"{role}: waiting for users of {', '.join(path.stem for path in paths)}")
         while not stop.wait(_GLANCE_S):
             for loop in loops:
                 loop.program.sweep()
+        for loop in loops:
+            loop.thread.join()
 
 
 def _quota(job: ChatJob, keys: Path, most: int | None) -> TokenQuota | None:
@@ -240,10 +242,7 @@ class _Loop:
         self._name = f"{name} ({key[:15]}…)"
         self._note = note
         self._stop = stop
-
-    def start(self) -> None:
-        """Serve in a thread of its own."""
-        threading.Thread(target=self.run, name=f"serve-{self._name}", daemon=True).start()
+        self.thread = threading.Thread(target=self.run, name=f"serve-{name}", daemon=True)
 
     def run(self) -> None:
         """Serve until stopped; whatever a session ends with, the next one may begin."""

@@ -80,8 +80,8 @@ class Account:
             if self._used + nbytes > self.most:
                 raise FrameError(
                     user,
-                    f"wants {nbytes >> 20} MiB besides {self._used >> 20} MiB that are kept for "
-                    f"it; it may have {self.most >> 20} MiB in all",
+                    f"wants {_show(nbytes)} besides {_show(self._used)} that are kept here; "
+                    f"{_show(self.most)} is the most",
                 )
             if self._pool is not None:
                 self._pool.take(nbytes, user=user)
@@ -125,14 +125,21 @@ class Account:
             self.give(nbytes)
 
 
-def material_bytes(plan: Blueprint, order: Order, *, sender: str) -> tuple[int, int]:
+def material_bytes(
+    plan: Blueprint, order: Order, *, sender: str, most: int = sys.maxsize
+) -> tuple[int, int]:
     """Return about what an order takes in memory at its owner, and the largest part of it.
 
     Words are unpacked to 8 bytes when they come, and what is dealt has an order of the same size.
 
     Raises:
-        FrameError: a part of it would not fit into a message.
+        FrameError: a part of it would not fit into a message, or the whole surely not into ``most``
+            bytes.
     """
+    a, room = plan.architecture, min(most // plan.architecture.layers, LARGEST_MESSAGE_BYTES)
+    # From the sizes alone: what says where every weight lies may be too large itself.
+    if a.heads * order.rows * (order.past + order.rows) // 2 > room:
+        raise FrameError(sender, f"ordered {order.rows} rows at once, which is too much here")
     parts = [
         (plan.dealt_head(order), plan.corrected_head(order)),
         (plan.dealt(order, 0), plan.corrected(order)),
@@ -140,7 +147,7 @@ def material_bytes(plan: Blueprint, order: Order, *, sender: str) -> tuple[int, 
     ]
     largest = max(sum_bytes(items) for both in parts for items in both)
     rows = order.rows if order.is_prompt else 1
-    largest = max(largest, rows * plan.architecture.vocab * plan.wide_bytes)
+    largest = max(largest, rows * a.vocab * plan.wide_bytes)
     if largest > LARGEST_MESSAGE_BYTES:
         raise FrameError(
             sender,
@@ -148,10 +155,12 @@ def material_bytes(plan: Blueprint, order: Order, *, sender: str) -> tuple[int, 
             f"and {LARGEST_MESSAGE_BYTES} is the most",
         )
     head, layer, tail = (2 * _words(dealt) + _words(fixed) for dealt, fixed in parts)
-    layers = plan.architecture.layers
-    pads = order.runs * plan.architecture.vocab
-    total = _WORD_BYTES * (head + layers * layer + tail + pads)
+    total = _WORD_BYTES * (head + a.layers * layer + tail + order.runs * a.vocab)
     return total, _WORD_BYTES * max(head, layer, tail)
+
+
+def _show(nbytes: int) -> str:
+    return f"{nbytes / 1e6:.1f} MB"
 
 
 def _words(items: list[Item]) -> int:

@@ -287,7 +287,7 @@ def _serve(
             account.give(dealing.nbytes)
             return
         order = read_order(words[1:], sender=seats.user, architecture=plan.architecture)
-        _, largest = material_bytes(plan, order, sender=seats.user)
+        _, largest = material_bytes(plan, order, sender=seats.user, most=account.most)
         with account.lent(largest, user=seats.user):
             _deal(session, seats, index, dealing, order, plan.architecture.layers)
 

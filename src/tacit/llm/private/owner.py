@@ -150,7 +150,8 @@ class _Conversation:
     def _charge(self, order: Order) -> None:
         """Count an order's material before any of it is taken."""
         user, most = self._seats.user, self._vault.allowance.orders
-        nbytes, _ = material_bytes(self._plan, order, sender=user)
+        most_bytes = self._vault.account.most
+        nbytes, _ = material_bytes(self._plan, order, sender=user, most=most_bytes)
         if len(self._charged) >= most:
             raise FrameError(user, f"made more than {most} orders without using any of them")
         self._vault.charge(nbytes, user=user)
