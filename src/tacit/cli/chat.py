@@ -177,8 +177,8 @@ def chat(edge: "Edge", /, path: str | None, plain: bool, **how: Any) -> None:
     """Chat with a language model.
 
     Starts the model's owner, a dealer and you, the user, on this machine; with --as, one of them.
-    The owner does not learn what you ask, and you do not get the weights; lines under each answer
-    say what each side learned all the same.
+    The owner does not learn what you ask. What you learn of the model depends on --protocol: lines
+    under each answer say what each side learned.
     """
     # The options in `how` differ in type, hence Any; the config classes check them.
     role, job, keys = how.pop("role"), how.pop("job"), how.pop("keys")
