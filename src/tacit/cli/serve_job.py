@@ -120,6 +120,7 @@ class ServeJob(Job):
             *check_parties(self.parties),
             *check_references(self.parties, _named(self)),
             *_check_clients(self),
+            *_check_keys(self),
         ]
         if problems:
             raise RefusedError(*problems)
@@ -249,3 +250,14 @@ def _check_clients(job: ServeJob) -> Iterator[Problem]:
             yield Problem(f"service.doors.{name}", "missing; wanted host:port for its clients")
     for name in set(job.service.doors) - set(job.protocol.compute):
         yield Problem(f"service.doors.{name}", "is not one of the servers of protocol.compute")
+
+
+def _check_keys(job: ServeJob) -> Iterator[Problem]:
+    """Refuse a client that is a party too, or another client: limits hold for each key."""
+    seen = {entry.key: f"parties.{name}.key" for name, entry in job.parties.items() if entry.key}
+    for name, entry in job.clients.items():
+        if entry.key is not None and entry.key in seen:
+            text = f"is the same as {seen[entry.key]}; everyone needs a key of its own"
+            yield Problem(f"clients.{name}.key", text)
+        elif entry.key is not None:
+            seen[entry.key] = f"clients.{name}.key"
