@@ -3,9 +3,12 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
+# What the tutorials use, but for Flower and homomorphic encryption, which are large.
+RUN    := --extra dp --extra images --extra llm --extra sql --extra tables --extra verify
+LOCKED := --require-hashes --no-deps --only-binary :all:
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench clean
+.PHONY: help demo test check format bench lock clean
 
 help:            ## show this list
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*##/\t/' | expand -t 14
@@ -32,23 +35,40 @@ bench: $(VENV)/.run  ## all benchmarks against our own baselines, quickly
 clean:           ## remove what these commands made
 	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis benchmarks/.peers
 
+lock: $(VENV)/.test ## write locks/ anew: the versions of constraints.txt, with the hash of every file
+	@$(call LOCK,run,pyproject.toml $(RUN) --group build)
+	@$(call LOCK,test,pyproject.toml --all-extras --group build --group test)
+	@$(call LOCK,check,--group check)
+
+# Every file of a version is listed, so that a lock serves all platforms and Python 3.11 and newer.
+LOCK = $(BIN)/uv pip compile $(2) --constraints constraints.txt --universal --python-version 3.11 \
+    --generate-hashes --no-header --no-annotate --quiet --output-file locks/$(1).new \
+  && { echo "\# Written by \`make lock\`; change constraints.txt and run it again."; \
+    sed -E '/^(torch=|triton=|nvidia-|cuda-)/,/[^\\]$$/d' locks/$(1).new; } > locks/$(1).txt \
+  && rm locks/$(1).new
+
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "tacit needs Python 3.11 or newer; say which with: make PYTHON=python3.12 ..." >&2; exit 2; }
 	@echo "making a virtual environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) install --quiet "pip>=25.1" -c constraints.txt
 
-$(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/bin/python
+# What is not in a lock is not installed, and what has another hash is refused; nothing is built from
+# source, because that would fetch tools that no lock names. torch and what it brings for an accelerator
+# are exempt: a local build, for processors alone say, has a hash of its own. constraints.txt pins its
+# version, and pip finds it wherever it is told to look.
+$(VENV)/.run: pyproject.toml constraints.txt locks/run.txt | $(VENV)/bin/python
 	@echo "installing tacit and its pinned dependencies (once; torch is large)"
-	@$(PIP) install --quiet -c constraints.txt -e ".[tables,verify]"
+	@$(PIP) install --quiet $(LOCKED) -r locks/run.txt
+	@$(PIP) install --quiet -c constraints.txt torch
+	@$(PIP) install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(VENV)/.test: $(VENV)/.run
+$(VENV)/.test: $(VENV)/.run locks/test.txt
 	@echo "installing every extra and the test tools (once)"
-	@$(PIP) install --quiet -c constraints.txt -e ".[all]" --group test
+	@$(PIP) install --quiet $(LOCKED) -r locks/test.txt
 	@touch $@
 
-$(VENV)/.check: $(VENV)/.test
-	@$(PIP) install --quiet -c constraints.txt --group check
+$(VENV)/.check: $(VENV)/.test locks/check.txt
+	@$(PIP) install --quiet $(LOCKED) -r locks/check.txt
 	@touch $@

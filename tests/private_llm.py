@@ -115,7 +115,9 @@ def speak(
     a = model.architecture
 
     def owner(session: Session) -> None:
-        serve_owner(session, vault or open_vault(model, precision=precision, counts=counts))
+        bfv = client.get("naming") == "bfv"
+        mine = vault or open_vault(model, precision=precision, counts=counts, bfv=bfv)
+        serve_owner(session, mine)
         out.costs["owner"] = session.cost()
 
     def dealer(session: Session) -> None:

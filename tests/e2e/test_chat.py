@@ -101,7 +101,7 @@ def test_a_private_chat_says_what_the_plain_one_says_and_what_was_learned(tmp_pa
 def test_a_penalty_in_a_private_chat_is_that_of_a_plain_one(tmp_path, model):
     how = ("--repetition-penalty", 2, "--temperature", 0.7, "--seed", 5)
     answers = []
-    for mode in (["--plain"], []):
+    for mode in (["--plain"], ["--counts"]):
         code, out, err = finish(start(tmp_path, "chat", *mode, "--model", model, *ASK, *how))
         assert code == 0, err
         answers.append(out.split("\n")[0])
@@ -226,10 +226,10 @@ def free_ports(count):
     return ports
 
 
-def write_job(folder, name="chat"):
+def write_job(folder, name="chat", head='[chat]\nprotocol = "permuted"'):
     """Write a job for three parties with keys under folder/keys-ROLE; the user does not listen."""
     owner, dealer = free_ports(2)
-    lines = ["[network]", "connect_s = 60"]
+    lines = [head, "[network]", "connect_s = 60"]
     for role, port in (("owner", owner), ("user", None), ("dealer", dealer)):
         keys = folder / f"{name}-{role}"
         lines += [f"[parties.{role}]", f'key = "{make_identity(role, keys).fingerprint}"']
@@ -252,18 +252,20 @@ def test_three_parties_with_keys_of_their_own_chat(tmp_path, model):
     code, out, err = finish(be(tmp_path, job, "user", "--model", model, *ASK))
     assert code == 0, err
     assert out.split("\n")[0] == plain_answer(tmp_path, model)
-    assert [finish(one)[0] for one in (owner, dealer)] == [0, 0]
+    (owner_code, _, owner_err), (dealer_code, _, _) = finish(owner), finish(dealer)
+    assert (owner_code, dealer_code) == (0, 0)
+    assert "the weights, against the user: no guarantee; a user who cheats can" in owner_err
 
 
 @pytest.mark.slow
 def test_parties_that_chose_other_protocols_do_not_begin(tmp_path, model):
-    job = write_job(tmp_path)
-    owner = be(tmp_path, job, "owner", "--model", model)
+    job = write_job(tmp_path, head="")
+    owner = be(tmp_path, job, "owner", "--model", model, "--protocol", "permuted")
     dealer = be(tmp_path, job, "dealer")
     user = be(tmp_path, job, "user", "--model", model, "--protocol", "sealed", *ASK)
     code, out, err = finish(user)
     assert code == 4, err
-    assert "another --protocol, --reveal, --noise or --no-counts" in err
+    assert "another --protocol, --reveal, --noise or --counts" in err
     assert out == ""
     assert 0 not in [finish(one)[0] for one in (owner, dealer)]
 

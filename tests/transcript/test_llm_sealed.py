@@ -22,6 +22,7 @@ def overheard(corrupt, *, ids=(7,) * 16, seed=0):
         reveal="token",
         owner=ALICE,
         user=BOB,
+        dealer=CAROL,
     )
     order = Pass(conversation=0, past=0, rows=len(ids), prompt=0, is_scored=True)
     vocab = vault.architecture.vocab

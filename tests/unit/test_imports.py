@@ -8,10 +8,11 @@ import pytest
 import tacit
 
 PACKAGE = Path(tacit.__file__).parent
-LEAVES = {"errors", "notebook", "result"}
+LEAVES = {"errors", "extras", "notebook", "result"}
 
 MAY_IMPORT = {
     "errors": set(),
+    "extras": set(),
     "result": set(),
     "ring": set(),
     "crypto": set(),

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +11,11 @@ import click
 from tacit.cli.screen import say
 
 if TYPE_CHECKING:
+    from tacit.cli.chat_job import Role
+    from tacit.cli.chat_program import ServingRole
     from tacit.cli.chat_protocol import ChatProtocol
     from tacit.cli.commands import Edge
     from tacit.cli.conversation import Manner, Partner
-    from tacit.cli.serve_llm import ServingRole
     from tacit.llm.private import Network
 
 _PATH = click.Path(path_type=Path)
@@ -90,11 +92,10 @@ _PROTOCOL = (
         "--protocol",
         "name",
         type=click.Choice(["permuted", "sealed", "floating"]),
-        default="permuted",
-        show_default=True,
-        help="permuted: fast, the user sees values of the model in secret orders. sealed: slow, "
-        "nothing is shown but the answer. floating: noise instead of masks, no guarantee. The "
-        "same at all parties.",
+        help="permuted: fast, for models whose weights the user may have: who cheats can compute "
+        "them. sealed: slow, nothing is shown but the answer. floating: noise instead of masks, no "
+        "guarantee. The same at all parties; an owner who serves others must choose.  [default: "
+        "that of the job file, or permuted]",
     ),
     click.option(
         "--noise",
@@ -105,16 +106,18 @@ _PROTOCOL = (
     ),
     click.option(
         "--reveal",
-        type=click.Choice(["token", "scores"]),
+        type=click.Choice(["token", "sample", "scores"]),
         default="token",
         show_default=True,
-        help="With --protocol sealed: what the user is shown of each answer.",
+        help="With --protocol sealed: what the user is shown of each answer. token: the best after "
+        "noise of its own. sample: one that the dealer's noise has drawn. scores: all of them. The "
+        "same at all parties.",
     ),
     click.option(
-        "--no-counts",
+        "--counts",
         is_flag=True,
-        help="With --protocol permuted: do not show the user which scores belong to tokens that "
-        "came before; no repetition penalty then. The same at all parties.",
+        help="With --protocol permuted: show the user which scores belong to tokens that came "
+        "before, as a repetition penalty needs it. The same at all parties.",
     ),
     click.option(
         "--precision",
@@ -127,7 +130,22 @@ _PROTOCOL = (
 )
 
 
-_CHOICES = ("name", "noise", "reveal", "no_counts", "precision")
+_QUOTA = click.option(
+    "--quota",
+    type=click.IntRange(min=1),
+    metavar="TOKENS",
+    help="With --as owner: how many tokens one user's key may have read and written, ever; counted "
+    "in a file beside the owner's key.  [default: no limit]",
+)
+
+
+def _check_quota(quota: int | None, role: str | None) -> None:
+    if quota is not None and role != "owner":
+        raise click.UsageError("--quota is for the owner to choose, with --as owner.")
+
+
+_NOTHING = {"name": None, "noise": None, "reveal": "token", "counts": False, "precision": None}
+_CHOICES = tuple(_NOTHING)
 
 
 def _with_protocol(command: Any) -> Any:  # click's decorators take functions and commands alike
@@ -146,6 +164,7 @@ def _with_protocol(command: Any) -> Any:  # click's decorators take functions an
 @click.option("--job", type=_PATH, help="With --as: the file that all three share.")
 @_KEYS
 @_with_protocol
+@_QUOTA
 @click.option(
     "--rtt-ms", type=float, metavar="X", help="With --as user: round-trip time to the owner."
 )
@@ -158,28 +177,32 @@ def chat(edge: "Edge", /, path: str | None, plain: bool, **how: Any) -> None:
     """Chat with a language model.
 
     Starts the model's owner, a dealer and you, the user, on this machine; with --as, one of them.
-    The owner does not learn what you ask, and you do not get the weights; lines under each answer
-    say what each side learned all the same.
+    The owner does not learn what you ask. What you learn of the model depends on --protocol: lines
+    under each answer say what each side learned.
     """
     # The options in `how` differ in type, hence Any; the config classes check them.
     role, job, keys = how.pop("role"), how.pop("job"), how.pop("keys")
-    protocol = _protocol(**{key: how.pop(key) for key in _CHOICES})
+    chosen, quota = {key: how.pop(key) for key in _CHOICES}, how.pop("quota")
     network = how.pop("rtt_ms"), how.pop("mbit")
     where = {"endpoint": how.pop("endpoint"), "prompt": how.pop("prompt")}
     manner = _manner(**how)
     if (role is None) != (job is None):
         raise click.UsageError("--as and --job belong together: give both or neither.")
-    if plain and (role is not None or protocol != type(protocol)()):
+    if plain and (role is not None or chosen != _NOTHING):
         raise click.UsageError(
             "--plain needs no other party: leave out --as, --job, --protocol and its settings."
         )
-    _check_chooser(protocol, role or "owner")
     if plain:
         say(edge.err, "plain chat: no privacy, the model and your words are in one process", "dim")
         _talk(edge, _plain_partner(path), manner, **where)
         return
+    protocol = _protocol([] if job is None else [job], role, **chosen)
+    _check_quota(quota, role)
     if role in ("owner", "dealer"):
         from tacit.cli.serve_llm import serve_once
+
+        if role == "owner":
+            _say_words(edge, protocol, path)
 
         serve_once(
             job,
@@ -187,6 +210,7 @@ def chat(edge: "Edge", /, path: str | None, plain: bool, **how: Any) -> None:
             model=path,
             keys=keys,
             protocol=protocol,
+            quota=quota,
             note=lambda text: say(edge.err, text, "dim"),
         )
         return
@@ -214,14 +238,22 @@ def chat(edge: "Edge", /, path: str | None, plain: bool, **how: Any) -> None:
 @click.option("--model", "path", metavar="MODEL", help=_MODEL_HELP)
 @_KEYS
 @_with_protocol
+@_QUOTA
+@click.option(
+    "--memory",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="GB",
+    help="What conversations of all users may take here; a quarter of it is the most for one of "
+    "four or more.  [default: half of what is free]",
+)
 @click.option("--listen-fd", type=int, hidden=True)
 @click.option("--status-fd", type=int, hidden=True)
 @click.pass_obj
 def serve_llm(edge: "Edge", /, jobs: tuple[Path, ...], role: "ServingRole", **how: Any) -> None:
     """Stay up as the owner or the dealer of the chats in JOBS.
 
-    One file for each user: the users do not meet, and each has a key and ports of its own. When
-    one leaves, the next meeting begins.
+    One file for each user: the users do not meet, and each has a key and ports of its own, masks
+    and limits too. When one leaves or fails, the next meeting begins; the others do not notice.
     """
     edge.is_child = how["status_fd"] is not None
     if edge.is_child:
@@ -230,16 +262,20 @@ def serve_llm(edge: "Edge", /, jobs: tuple[Path, ...], role: "ServingRole", **ho
     from tacit.cli.serve_llm import serve_child, serve_many
     from tacit.party import StatusPipe
 
-    protocol = _protocol(**{key: how[key] for key in _CHOICES})
-    _check_chooser(protocol, role)
+    protocol = _protocol(jobs, role, **{key: how[key] for key in _CHOICES})
+    _check_quota(how["quota"], role)
     if not edge.is_child:
+        if role == "owner":
+            _say_words(edge, protocol, how["path"])
         serve_many(
             jobs,
             role,
             model=how["path"],
             keys=how["keys"],
             protocol=protocol,
+            quota=how["quota"],
             note=lambda text: say(edge.err, text, "dim"),
+            memory_bytes=None if how["memory"] is None else int(how["memory"] * 1e9),
         )
         return
     edge.pipe = StatusPipe(how["status_fd"])
@@ -274,15 +310,25 @@ class _Stages:
         say(self._edge.err, f"{party:7} {text}", "dim")
 
 
-def _protocol(*, no_counts: bool, **chosen: Any) -> "ChatProtocol":  # click's choices
-    from tacit.cli.chat_protocol import ChatProtocol
+def _protocol(
+    jobs: Sequence[Path], role: "Role | None", *, name: Any, precision: Any, **chosen: Any
+) -> "ChatProtocol":  # click's choices
+    from tacit.cli.chat_job import load_chat
+    from tacit.cli.chat_protocol import ChatProtocol, choose_protocol
 
-    return ChatProtocol(counts=not no_counts, **chosen)
-
-
-def _check_chooser(protocol: "ChatProtocol", role: str) -> None:
-    if protocol.precision is not None and role != "owner":
+    if precision is not None and role not in ("owner", None):
         raise click.UsageError(f"--precision is for the owner to choose: leave it out as {role}.")
+    name = choose_protocol(name, [load_chat(job) for job in jobs], role)
+    return ChatProtocol(name=name, precision=precision, **chosen)
+
+
+def _say_words(edge: "Edge", protocol: "ChatProtocol", path: str | None) -> None:
+    """Tell an owner what it promises and risks, before it serves anybody."""
+    from tacit.cli.models import find_model
+    from tacit.llm import open_checkpoint
+
+    for line in protocol.words(open_checkpoint(find_model(path)).architecture):
+        say(edge.err, f"{protocol.name}: {line}", "bold")
 
 
 def _network(rtt_ms: float | None, mbit: float | None) -> "Network | None":

@@ -21,11 +21,16 @@ PrecisionName = Literal["fitted", "wide", "compact", "brief"]
 """How fine the numbers of a permuted chat are; the owner chooses, and tells the others."""
 
 
+ProtocolName = Literal["permuted", "sealed", "floating"]
+"""How a chat is kept private; an owner who serves others must say it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ChatHead:
-    """[chat]: what this chat is called, and how fine its numbers are."""
+    """[chat]: what this chat is called, its protocol, and how fine its numbers are."""
 
     name: str = "chat"
+    protocol: ProtocolName | None = None
     precision: PrecisionName = "fitted"
 
     def __post_init__(self) -> None:
@@ -58,6 +63,14 @@ class ChatJob:
                     for name in missing
                 )
             )
+        keys = {self.parties[name].key: name for name in ROLES}
+        for name in ROLES:
+            if keys[self.parties[name].key] != name:
+                text = (
+                    f"is the same as that of {keys[self.parties[name].key]!r}: who is two of the "
+                    "three reads the words or has the weights"
+                )
+                raise RefusedError(Problem(f"parties.{name}.key", text))
 
     def digest(self) -> bytes:
         """Hash what all three must share: everything but the addresses.
@@ -71,9 +84,10 @@ class ChatJob:
             "keys": {name: self.parties[name].key for name in ROLES},
             "network": asdict(self.network),
             "precision": self.chat.precision,
+            "protocol": self.chat.protocol,
         }
         text = json.dumps(content, sort_keys=True, allow_nan=False)
-        return hashlib.sha256(b"tacit chat 2\n" + text.encode()).digest()
+        return hashlib.sha256(b"tacit chat 3\n" + text.encode()).digest()
 
     def peers(self, me: str) -> dict[str, Peer]:
         """Return the two others, as a party dials them."""

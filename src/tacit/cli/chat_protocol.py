@@ -3,17 +3,16 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from tacit.cli.chat_job import ChatJob, PrecisionName, Role
+from tacit.cli.chat_job import ChatJob, PrecisionName, ProtocolName, Role
 from tacit.errors import ConfigError
-from tacit.llm import Sampling
+from tacit.llm import Architecture, Sampling
 from tacit.llm.floating import CLAIM, check_sampling
-from tacit.llm.private import BRIEF, COMPACT, Precision
-from tacit.llm.sealed import Reveal, check_wish
+from tacit.llm.private import BRIEF, COMPACT, Precision, claims
+from tacit.llm.sealed import Reveal, check_wish, sealed_claims
 from tacit.party import Session
+from tacit.result import Claim
 
-Name = Literal["permuted", "sealed", "floating"]
 _NOISE = 100.0
 _PRECISIONS: dict[PrecisionName, Precision | None] = {
     "fitted": None,  # to the owner's model, when it is read
@@ -35,21 +34,21 @@ class ChatProtocol:
     ``precision`` is the owner's own choice, instead of that of the job file; the others are told.
     """
 
-    name: Name = "permuted"
+    name: ProtocolName = "permuted"
     reveal: Reveal = "token"
     noise: float | None = None
-    counts: bool = True
+    counts: bool = False
     precision: PrecisionName | None = None
 
     def __post_init__(self) -> None:
         if self.precision is not None and self.name != "permuted":
             raise ConfigError("--precision belongs to --protocol permuted")
-        if self.reveal == "scores" and self.name != "sealed":
+        if self.reveal != "token" and self.name != "sealed":
             raise ConfigError("--reveal says what a sealed chat shows: give --protocol sealed too")
         if self.noise is not None and self.name != "floating":
             raise ConfigError("--noise belongs to --protocol floating")
-        if not self.counts and self.name != "permuted":
-            raise ConfigError("--no-counts belongs to --protocol permuted; the others have none")
+        if self.counts and self.name != "permuted":
+            raise ConfigError("--counts belongs to --protocol permuted; the others have none")
 
     @property
     def is_sealed(self) -> bool:
@@ -66,17 +65,29 @@ class ChatProtocol:
         """Say what a user must know before it types, if there is no guarantee at all."""
         if self.name != "floating":
             return None
-        return f"{CLAIM.subject}: {CLAIM.guarantee}; {CLAIM.assumptions[1]}"
+        return _sentence(CLAIM)
+
+    def words(self, architecture: Architecture) -> list[str]:
+        """Say what an owner promises and risks who serves a model like this."""
+        match self.name:
+            case "permuted":
+                found = claims(architecture)
+            case "sealed":
+                found = sealed_claims(self.reveal)
+            case "floating":
+                found = (CLAIM,)
+        return [_sentence(claim) for claim in found]
 
     def check(self, sampling: Sampling) -> None:
         """Refuse a way of choosing tokens that this protocol does not offer."""
         if self.name == "floating":
             check_sampling(sampling)
-        if self.is_sealed and self.reveal == "token":
-            check_wish(sampling)
-        if not self.counts and sampling.needs_places:
+        if self.is_sealed and self.reveal != "scores":
+            check_wish(sampling, self.reveal)
+        if self.name == "permuted" and not self.counts and sampling.needs_places:
             raise ConfigError(
-                "a chat with --no-counts offers no repetition penalty: leave one of them out"
+                "a repetition penalty needs to know which scores belong to tokens that came "
+                "before: leave it out, or have all parties start with --counts"
             )
 
     def bits(self, jobs: Sequence[ChatJob]) -> Precision | None:
@@ -99,11 +110,44 @@ class ChatProtocol:
         """Make sure that all three parties have chosen alike, or stop."""
         text = f"tacit chat protocol {self.name} {self.reveal} {self.ratio} {self.counts}"
         digest = hashlib.sha256(text.encode()).digest()
-        session.agree("--protocol, --reveal, --noise or --no-counts", digest)
+        session.agree("--protocol, --reveal, --noise or --counts", digest)
 
     def arguments(self, role: Role) -> list[str]:
         """Return the options that choose this on a party's command line."""
         noise = [] if self.noise is None else ["--noise", str(self.noise)]
-        counts = [] if self.counts else ["--no-counts"]
+        counts = ["--counts"] if self.counts else []
         fine = ["--precision", self.precision] if self.precision and role == "owner" else []
         return ["--protocol", self.name, "--reveal", self.reveal, *noise, *counts, *fine]
+
+
+def choose_protocol(
+    given: ProtocolName | None, jobs: Sequence[ChatJob], role: Role | None
+) -> ProtocolName:
+    """Return the protocol of a chat: that of the command, or of the job files.
+
+    On one machine, without a role, it is permuted if nothing is said.
+
+    Raises:
+        ConfigError: they contradict each other, or an owner who serves others has not chosen.
+    """
+    found = {job.chat.protocol for job in jobs if job.chat.protocol is not None}
+    if given is not None:
+        found.add(given)
+    if len(found) > 1:
+        raise ConfigError(
+            f"the protocol must be the same in all job files and on the command line, got "
+            f"{', '.join(sorted(found))}"
+        )
+    if found:
+        return found.pop()
+    if role == "owner":
+        raise ConfigError(
+            'an owner who serves others chooses the protocol: write protocol = "sealed" into '
+            "[chat] of the job file, or give --protocol sealed, where the user is shown tokens "
+            'alone; "permuted" is faster, for models whose weights the user may have'
+        )
+    return "permuted"
+
+
+def _sentence(claim: Claim) -> str:
+    return f"{claim.subject}: {claim.guarantee}; {'; '.join(claim.assumptions)}"

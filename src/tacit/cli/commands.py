@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 from rich.console import Console
 
-from tacit.cli import chat, serve_command
+from tacit.cli import chat, host_command, serve_command
 from tacit.cli.audit_command import audit
 from tacit.cli.screen import say
 from tacit.cli.split_command import split
@@ -258,5 +258,6 @@ COMMANDS = (
     *(verify, audit, split),
     *serve_command.COMMANDS,
     *chat.COMMANDS,
+    *host_command.COMMANDS,
     *(bench, completion),
 )

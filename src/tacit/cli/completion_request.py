@@ -24,6 +24,7 @@ _NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "response_format": ({"type": "text"},),
 }
 """What clients send although it changes nothing; with another value it would."""
+_MOST_STOPS = 16
 _IGNORED = {"model", "user", "stream_options", "store", "metadata", "tool_choice"}
 
 
@@ -52,12 +53,11 @@ def read_request(body: object, manner: Manner) -> Request:
         messages = (Message(role="system", content=manner.system), *messages)
     limit = left.pop("max_completion_tokens", None) or left.pop("max_tokens", manner.limit)
     left.pop("max_tokens", None)
-    stop = left.pop("stop", [])
     ask = Ask(
         messages=messages,
         sampling=_sampling(left, manner.sampling),
         limit=_number(limit, "max_tokens", int),
-        stops=tuple(_text(one, "stop") for one in ([stop] if isinstance(stop, str) else stop)),
+        stops=_stops(left.pop("stop", [])),
     )
     is_streamed = left.pop("stream", False)
     if not isinstance(is_streamed, bool):
@@ -79,6 +79,13 @@ def _sampling(left: dict[str, Any], default: Sampling) -> Sampling:
         repetition_penalty=take("repetition_penalty", float),
         seed=None if seed is None else _number(seed, "seed", int),
     )
+
+
+def _stops(raw: object) -> tuple[str, ...]:
+    texts = [raw] if isinstance(raw, str) else raw
+    if not isinstance(texts, list) or len(texts) > _MOST_STOPS:
+        raise InputError(f"stop must be a text or a list of at most {_MOST_STOPS} texts")
+    return tuple(_text(one, "stop") for one in texts)
 
 
 def _messages(raw: object) -> list[Message]:
@@ -119,4 +126,7 @@ def _number(raw: object, key: str, kind: type) -> Any:  # int or float, as asked
     wanted = (int, float) if kind is float else (int,)
     if not isinstance(raw, wanted) or isinstance(raw, bool):
         raise InputError(f"{key} must be a number, got {raw!r}")
-    return kind(raw)
+    try:
+        return kind(raw)
+    except OverflowError as error:
+        raise InputError(f"{key} is too large") from error

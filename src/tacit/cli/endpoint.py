@@ -6,8 +6,9 @@ Host and JSON that a page could only send after asking, which is never granted.
 
 import ipaddress
 import json
+import logging
 import secrets
-import sys
+import socket
 import threading
 import time
 from collections.abc import Generator, Iterator
@@ -20,10 +21,15 @@ from typing import Any
 
 from tacit.cli.completion_request import read_request
 from tacit.cli.conversation import Manner, Partner
-from tacit.errors import ConfigError, InputError, PartyError
+from tacit.errors import ConfigError, InputError, PartyError, TacitError
 from tacit.llm import Ask, Receipt, Spent
 
 _LARGEST_BODY_BYTES = 1 << 20
+_MOST_CONNECTIONS = 64
+"""Programs that are connected at once; each has a thread."""
+_SILENCE_S = 60.0
+"""How long a program may neither send what it began nor take what it asked for."""
+_log = logging.getLogger(__name__)
 
 
 class Endpoint:
@@ -85,22 +91,44 @@ class Endpoint:
         self._server.server_close()
 
 
+Request = socket.socket | tuple[bytes, socket.socket]
+"""A connection, as the standard library's servers have it."""
+
+
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, address: tuple[str, int], endpoint: Endpoint) -> None:
         self.endpoint = endpoint
+        self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
         super().__init__(address, _Handler)
 
+    def process_request(self, request: Request, client_address: object) -> None:
+        """Serve a connection in a thread, if there are not too many already."""
+        if not self._free.acquire(blocking=False):
+            return self.shutdown_request(request)
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread was started
+            self._free.release()
+            raise
+        return None
+
+    def process_request_thread(self, request: Request, client_address: object) -> None:
+        """Serve a connection, and make room for the next."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
     def handle_error(self, request: object, client_address: object) -> None:
-        """End with the failure, instead of printing it and going on."""
-        error = sys.exception()
-        if error is not None and not isinstance(error, ConnectionError):
-            self.endpoint.give_up(error)
+        """Say nothing on the terminal: a program that went away, or sent something odd."""
+        _log.debug("a connection to the endpoint failed", exc_info=True)
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
+    timeout = _SILENCE_S
     protocol_version = "HTTP/1.1"
     server_version = "tacit"
 
@@ -131,9 +159,12 @@ class _Handler(BaseHTTPRequestHandler):
                 (self._stream if request.is_streamed else self._whole)(completion, whole)
         except InputError as error:
             self._refuse(HTTPStatus.BAD_REQUEST, str(error))
-        except PartyError as error:
-            self._refuse(HTTPStatus.BAD_GATEWAY, str(error))
-            self.server.endpoint.give_up(error)
+        except OSError:  # the program is gone, or too slow
+            raise
+        except Exception as error:  # what one program sent must not end the endpoint for others
+            is_party = isinstance(error, PartyError)
+            status = HTTPStatus.BAD_GATEWAY if is_party else HTTPStatus.INTERNAL_SERVER_ERROR
+            self._refuse(status, self._told(error))
 
     def _whole(self, completion: "_Completion", answer: Iterator[str | Receipt]) -> None:
         parts = list(answer)
@@ -152,13 +183,23 @@ class _Handler(BaseHTTPRequestHandler):
             self._event(completion.start())
             for part in answer:
                 self._event(completion.part(part))
-        except PartyError as error:  # too late for another status
-            self._event({"error": {"message": str(error), "type": "api_error"}})
-            self.server.endpoint.give_up(error)
+        except OSError:
+            raise
+        except Exception as error:  # too late for another status
+            self._event({"error": {"message": self._told(error), "type": "api_error"}})
         self.wfile.write(b"data: [DONE]\n\n")
 
+    def _told(self, error: Exception) -> str:
+        """Return what a program hears of an error; without the other parties, nobody can serve."""
+        if isinstance(error, PartyError):
+            self.server.endpoint.give_up(error)
+        if isinstance(error, TacitError):
+            return str(error)
+        _log.warning("a request failed and was answered with an error", exc_info=error)
+        return f"this request cannot be answered ({type(error).__name__})"
+
     def _event(self, content: object) -> None:
-        self.wfile.write(b"data: " + json.dumps(content, ensure_ascii=False).encode() + b"\n\n")
+        self.wfile.write(b"data: " + _written(content) + b"\n\n")
         self.wfile.flush()
 
     def _body(self) -> object:
@@ -171,9 +212,13 @@ class _Handler(BaseHTTPRequestHandler):
         if not 0 < size <= _LARGEST_BODY_BYTES:
             raise InputError(f"wanted a body of 1 to {_LARGEST_BODY_BYTES} bytes, got {size}")
         try:
-            return json.loads(self.rfile.read(size))
+            body: object = json.loads(self.rfile.read(size))
+            json.dumps(body, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise InputError("the body holds half of a surrogate pair, which is no text") from error
         except (ValueError, RecursionError) as error:
             raise InputError(f"the body is not JSON: {error}") from error
+        return body
 
     def _is_allowed(self) -> bool:
         """Refuse a request that was made for another host, as a page in a browser does."""
@@ -189,7 +234,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(status, {"error": {"message": message, "type": kind}})
 
     def _send(self, status: HTTPStatus, content: object) -> None:
-        body = json.dumps(content, ensure_ascii=False).encode()
+        body = _written(content)
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
@@ -251,6 +296,10 @@ def _plain(spent: Spent) -> dict[str, int]:
         "round_trips": spent.round_trips,
         "offline_bytes": spent.offline_bytes,
     }
+
+
+def _written(content: object) -> bytes:
+    return json.dumps(content, ensure_ascii=False).encode(errors="replace")
 
 
 def _is_local(host: str) -> bool:

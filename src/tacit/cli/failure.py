@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 import click
 
 from tacit.errors import ClaimError, InputError, PartyError, TacitError
+from tacit.extras import install_hint
 
 BUG = 1
 _OF_THE_HOST = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EMFILE}
@@ -49,6 +50,11 @@ def describe(error: BaseException) -> Failure:
     if isinstance(error, OSError) and error.errno in _OF_THE_HOST:
         where = f"{error.filename}: " if error.filename else ""
         return Failure(exit_code=InputError.exit_code, message=f"{where}{error.strerror}")
+    if isinstance(error, ModuleNotFoundError) and (hint := install_hint(error.name or "")):
+        return Failure(
+            exit_code=InputError.exit_code,
+            message=f"this needs {error.name}, which is not installed; run: {hint}",
+        )
     return Failure(
         exit_code=BUG,
         message=f"internal error: {type(error).__name__}: {error}",

@@ -1,10 +1,16 @@
-"""Result folders: they appear whole, replace only our own, and never half-written."""
+"""Result folders: they appear whole, and what cannot be made again is never written over.
 
+The newest result of a job lies where its job file says. An earlier one that holds more than a page
+and predictions (ledgers, shares, weights, somebody's notes) stays beside it under a number.
+"""
+
+import itertools
 import json
 import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,8 +22,8 @@ REPORT = "report.html"
 PREDICTIONS = "predictions.csv"
 MODEL = "model.safetensors"
 OLD_MODEL = "model.npz"
-OURS = frozenset({RESULT, REPORT, PREDICTIONS, MODEL, OLD_MODEL})
-_HALF = re.compile(r"half-[a-z0-9-]+\.npz")
+_REPLACED = frozenset({RESULT, REPORT, PREDICTIONS})
+"""What the next run makes again. Everything else may be the only copy of something."""
 
 
 def check_target(out: Path) -> None:
@@ -36,6 +42,22 @@ def check_target(out: Path) -> None:
             f"cannot write results to {out}: no permission to write in {above}; "
             "choose another folder with --out"
         )
+
+
+def find_aside(out: Path) -> Path | None:
+    """Tell where the result that is in ``out`` now will stay when a new one comes; None: replaced.
+
+    Raises:
+        InputError: ``out`` cannot be read.
+    """
+    if not out.is_dir():
+        return None
+    with _named(out):
+        names = {entry.name for entry in out.iterdir()}
+    if names <= _REPLACED:
+        return None
+    taken = (out.with_name(f"{out.name}.{number}") for number in itertools.count(1))
+    return next(path for path in taken if not path.exists() and not path.is_symlink())
 
 
 @contextmanager
@@ -82,23 +104,25 @@ def find_model(out: Path) -> Path | None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file.
+    """Write a text file that its owner alone can read.
 
     Raises:
         InputError: it cannot be written.
     """
-    with _named(path):
-        path.write_text(text, encoding="utf-8", newline="\n")
+    write_bytes(path, text.encode("utf-8"))
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a binary file.
+    """Write a file that its owner alone can read, whatever the umask and whatever it was before.
 
     Raises:
-        InputError: it cannot be written.
+        InputError: it cannot be written, or is somebody else's.
     """
-    with _named(path):
-        path.write_bytes(content)
+    with _named(path), os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as stream:
+        if stat.S_ISREG(os.fstat(stream.fileno()).st_mode):  # not a pipe or a terminal
+            os.fchmod(stream.fileno(), 0o600)
+            stream.truncate()
+        stream.write(content)
 
 
 @contextmanager
@@ -115,14 +139,16 @@ def _publish(stage: Path, out: Path) -> None:
         stage.rename(out)
         return
     _check_ours(out)
-    old = stage.with_suffix(".old")
+    aside = find_aside(out)
+    old = aside or stage.with_suffix(".old")
     out.rename(old)
     try:
         stage.rename(out)
     except OSError:
         old.rename(out)
         raise
-    shutil.rmtree(old, ignore_errors=True)
+    if aside is None:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def _sweep(out: Path) -> None:
@@ -157,15 +183,9 @@ def _check_ours(out: Path) -> None:
         raise InputError(f"cannot write results to {out}: it exists and is not a folder")
     with _named(out):
         names = {entry.name for entry in out.iterdir()}
-    strange = sorted(name for name in names - OURS if not _HALF.fullmatch(name))
-    if strange:
-        raise InputError(
-            f"{out} holds something else than a result of tacit ({strange[0]!r}) and is not "
-            "replaced; move that away, or choose another folder with --out"
-        )
     if names and not _is_result(out / RESULT):
         raise InputError(
-            f"{out} holds files but no {RESULT} of tacit and is not replaced; "
+            f"{out} holds {min(names)!r} but no {RESULT} of tacit and is not replaced; "
             "move it away, or choose another folder with --out"
         )
 

@@ -64,7 +64,7 @@ def _ask_shared(session: Session, job: InferJob, x: Tensor | None) -> Answer:
     """Ask a network of which two parties hold a half each."""
     half = None
     if session.me in job.holders:
-        half = load_half(job.model.halves[session.me], frac_bits=job.ring.frac_bits)
+        half = _load_half(job, session.me)
     answer = answer_once(session, job.shared_task(), client=job.data.owner, half=half, x=x)
     if answer.values is None or job.protocol.reveal == "output":
         return answer
@@ -141,9 +141,14 @@ def load_owned(module: nn.Module, job: InferJob) -> None:
 def _join_halves(module: nn.Module, job: InferJob) -> None:
     """Put both halves together, as only whoever tries a job with all files can."""
     frac_bits = job.ring.frac_bits
-    first, second = (load_half(job.model.halves[name], frac_bits=frac_bits) for name in job.holders)
+    first, second = (_load_half(job, name) for name in job.holders)
     weights = {name: ring.decode(first[name] + second[name], frac_bits=frac_bits) for name in first}
     module.load_state_dict(import_module(module).state(weights))
+
+
+def _load_half(job: InferJob, name: str) -> dict[str, Tensor]:
+    path = job.model.halves[name]
+    return load_half(path, frac_bits=job.ring.frac_bits, bound=job.model.bound)
 
 
 def _check_halves(job: InferJob, holders: Sequence[str]) -> None:

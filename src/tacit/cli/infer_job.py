@@ -186,3 +186,9 @@ def _check_shared(job: InferJob) -> Iterator[Problem]:
         yield Problem(f"model.halves.{name}", "is not one of the parties of protocol.compute")
     if job.model.file is not None:
         yield Problem("model.file", "is of a network with an owner; wanted model.halves")
+    if find_protocol(job.protocol.kind).second_sees and job.data.owner != computing[1]:
+        text = (
+            f"under {job.protocol.kind} the second of protocol.compute sees values that follow "
+            f"from the rows; let it be {job.data.owner!r}, or use sealed or permuted3"
+        )
+        yield Problem("protocol.compute", text)

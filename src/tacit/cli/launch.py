@@ -14,7 +14,7 @@ from tacit.cli.environment import data_folders
 from tacit.cli.failure import End, Failure, find_cause
 from tacit.cli.kind import Part
 from tacit.cli.kinds import kind_of, load_job
-from tacit.cli.member import write_entries, write_files, write_result
+from tacit.cli.member import say_aside, write_entries, write_files, write_result
 from tacit.cli.screen import Board, board
 from tacit.crypto import Identity, load_identity, make_identity
 from tacit.errors import ConfigError, PartyError
@@ -37,6 +37,7 @@ def run_job(path: Path, *, keys: Path, out: Path | None, console: Console) -> tu
     job = load_job(path)
     target = out or job.out
     folder.check_target(target)
+    say_aside(target, console)
     kind = kind_of(job)
     kind.check_inputs(job, list(job.parties))
     if kind.run is not None:

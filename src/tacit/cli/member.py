@@ -17,7 +17,7 @@ from tacit.cli.digest import job_digest
 from tacit.cli.environment import data_folders
 from tacit.cli.kind import Part, Place
 from tacit.cli.kinds import kind_of, load_job
-from tacit.cli.screen import board
+from tacit.cli.screen import board, say
 from tacit.cli.toml import read_record, suggest
 from tacit.crypto import Identity, load_identity
 from tacit.errors import ConfigError
@@ -75,6 +75,7 @@ def run_alone(
     _check_keys(job, path)
     target = out or job.out.with_name(f"{job.out.name}-{me}")
     folder.check_target(target)
+    say_aside(target, console)
     find_part(job)
     kind_of(job).check_inputs(job, [me])
     identity = _own_identity(job, me, keys)
@@ -166,6 +167,13 @@ def write_result(job: Job, result: Result, stage: Path) -> None:
     report.save(result, stage / folder.RESULT)
     if job.report.html:
         report.write(result, stage / folder.REPORT)
+
+
+def say_aside(target: Path, console: Console) -> None:
+    """Say where an earlier result stays that a new one must not write over."""
+    aside = folder.find_aside(target)
+    if aside is not None:
+        say(console, f"The result that is in {target} now will stay, as {aside}.", "dim")
 
 
 def read_entries(path: Path) -> dict[str, PartyEntry]:

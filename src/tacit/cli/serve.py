@@ -152,7 +152,7 @@ def attend(session: Session, post: Post) -> Result:
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         version=__version__,
         parties=parties,
-        forecast=sum_forecasts(tally.runs[size] for size in sorted(tally.runs)),
+        forecast=sum_forecasts((*tally.guards.values(), *tally.runs.values())),
         metered=session.cost(),
         leakage=(*_answered(post, tally), *tally.leaks),
         claims=(*find_protocol(task.protocol).claims, *_claims(task)),
@@ -162,7 +162,7 @@ def attend(session: Session, post: Post) -> Result:
 
 def _serve(session: Session, post: Post) -> Tally:
     job, task, me = post.job, post.task, post.me
-    half = load_half(job.model.halves[me], frac_bits=task.frac_bits)
+    half = load_half(job.model.halves[me], frac_bits=task.frac_bits, bound=task.weight_bound)
     server = PredictionServer(session, task, half)
     files = Credentials(post.identity.certificate_file, post.identity.key_file)
     with listen(*job.door(me)) as door:
@@ -217,7 +217,7 @@ def _check_halves(job: ServeJob, servers: Sequence[str]) -> None:
         path = job.model.halves.get(name)
         if path is None:
             raise ConfigError(f"model.halves.{name}: missing; wanted the file with its half")
-        load_half(path, frac_bits=job.ring.frac_bits)
+        load_half(path, frac_bits=job.ring.frac_bits, bound=job.model.bound)
 
 
 def _peers(job: ServeJob, me: str) -> dict[str, Peer]:

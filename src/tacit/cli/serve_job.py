@@ -75,6 +75,7 @@ class ServiceTable:
     bound: float = 1.0
     scale: float = 1.0
     sizes: tuple[int, ...] = SIZES
+    clip: bool = False
 
     def __post_init__(self) -> None:
         check_bound(self.bound)
@@ -98,6 +99,12 @@ class ServeProtection:
 
     def __post_init__(self) -> None:
         check_protocol(self.kind)
+        if find_protocol(self.kind).second_sees:
+            text = (
+                f"wanted sealed or permuted3, got {self.kind!r}: under it the second server would "
+                "see values that follow from clients' rows, and undo their order if it cheats"
+            )
+            raise RefusedError(Problem("kind", text))
         if len(self.compute) != 2:
             text = f"wanted the names of the two servers, got {list(self.compute)}"
             raise RefusedError(Problem("compute", text))
@@ -118,6 +125,7 @@ class ServeJob(Job):
             *check_parties(self.parties),
             *check_references(self.parties, _named(self)),
             *_check_clients(self),
+            *_check_keys(self),
         ]
         if problems:
             raise RefusedError(*problems)
@@ -155,6 +163,7 @@ class ServeJob(Job):
             feature_bound=self.service.bound,
             weight_bound=self.model.bound,
             sizes=self.service.sizes,
+            clip=self.service.clip,
         ).fitted()
 
     def door(self, server: str) -> tuple[str, int]:
@@ -246,3 +255,14 @@ def _check_clients(job: ServeJob) -> Iterator[Problem]:
             yield Problem(f"service.doors.{name}", "missing; wanted host:port for its clients")
     for name in set(job.service.doors) - set(job.protocol.compute):
         yield Problem(f"service.doors.{name}", "is not one of the servers of protocol.compute")
+
+
+def _check_keys(job: ServeJob) -> Iterator[Problem]:
+    """Refuse a client that is a party too, or another client: limits hold for each key."""
+    seen = {entry.key: f"parties.{name}.key" for name, entry in job.parties.items() if entry.key}
+    for name, entry in job.clients.items():
+        if entry.key is not None and entry.key in seen:
+            text = f"is the same as {seen[entry.key]}; everyone needs a key of its own"
+            yield Problem(f"clients.{name}.key", text)
+        elif entry.key is not None:
+            seen[entry.key] = f"clients.{name}.key"

@@ -1,49 +1,40 @@
 """``tacit serve-llm``: the owner or the dealer of private chats, up for as long as users come."""
 
+import logging
 import os
-import queue
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from functools import partial
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from time import monotonic
 
 from tacit.cli.chat_job import ChatJob, load_chat, patient
+from tacit.cli.chat_program import Program, ServingRole, program_of
 from tacit.cli.chat_protocol import ChatProtocol
-from tacit.cli.models import find_model, free_memory_bytes
+from tacit.cli.models import free_memory_bytes
+from tacit.cli.quota import TokenQuota
+from tacit.cli.roster import enrol
 from tacit.crypto import Identity, load_identity
 from tacit.errors import ConfigError, PartyError
-from tacit.llm import OWNER_BYTES, LanguageModel, announce, hear, open_checkpoint
-from tacit.llm.floating import (
-    FloatingVault,
-    open_floating_vault,
-    serve_floating_dealer,
-    serve_floating_owner,
-)
-from tacit.llm.private import OwnerVault, Precision, open_vault, serve_dealer, serve_owner
-from tacit.llm.sealed import (
-    SEALED_OWNER_BYTES,
-    SealedVault,
-    open_sealed_vault,
-    serve_sealed_dealer,
-    serve_sealed_owner,
-)
-from tacit.party import Listener, Meeting, Progress, Session, StatusPipe, joined, watch_parent
-from tacit.transport import listen
+from tacit.llm.private import Account
+from tacit.party import Listener, Meeting, Progress, StatusPipe, joined, watch_parent
+from tacit.transport import Limits, listen
 
-ServingRole = Literal["owner", "dealer"]
-Program = Callable[[Session], None]
 _WAIT_S = 7 * 86400.0
 """How long a server waits for its next user before it looks at its links again."""
 _CHILD_CONNECT_S = 600.0
 """The others may still be reading a large model."""
 _MEETINGS = 16
 """How often a child meets the others again; its parent ends it long before."""
-_RETRY_S = 1.0
+_RETRY_S, _LONGEST_RETRY_S = 1.0, 16.0
+_SOUND_S = 60.0
+"""A session that lasted so long does not count as another failure in a row."""
 _GLANCE_S = 0.5
+_PARTS = 4
+"""Up to so many users have parts of the memory that do not overlap; more of them overlap."""
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -55,6 +46,7 @@ class ChatSeat:
     identity: Identity
     listener: socket.socket | None
     connect_s: float
+    limits: Limits = field(default_factory=Limits)
 
     def meeting(self) -> Meeting:
         """Return what all three agree on."""
@@ -62,6 +54,7 @@ class ChatSeat:
             parties=("owner", "user", "dealer"),
             job_digest=self.job.digest(),
             patience=patient(self.job, self.connect_s),
+            limits=self.limits,
         )
 
 
@@ -81,38 +74,6 @@ def own_identity(job: ChatJob, me: str, keys: Path) -> Identity:
     return identity
 
 
-def program_of(
-    role: ServingRole, model: str | None, protocol: ChatProtocol, jobs: Sequence[ChatJob]
-) -> Callable[[], Program]:
-    """Return a maker of what a role does in a session; the owner's model is read and checked here.
-
-    Each user gets a program of its own, so that none can ask for a conversation of another.
-    """
-    if role == "dealer":
-        return lambda: partial(_deal, protocol)
-    precision = protocol.bits(jobs)
-    checkpoint = open_checkpoint(find_model(model))
-    checkpoint.tokenizer()
-    needed = SEALED_OWNER_BYTES if protocol.is_sealed else OWNER_BYTES
-    checkpoint.check_memory(free_memory_bytes(), bytes_per_weight=needed)
-    return _owner_program(checkpoint.load(), protocol, precision)
-
-
-def _owner_program(
-    model: LanguageModel, protocol: ChatProtocol, precision: Precision | None
-) -> Callable[[], Program]:
-    match protocol.name:
-        case "sealed":
-            sealed = open_sealed_vault(model, reveal=protocol.reveal)
-            return lambda: partial(_own, protocol, replace(sealed, conversations={}))
-        case "floating":
-            floating = open_floating_vault(model, ratio=protocol.ratio)
-            return lambda: partial(_own, protocol, floating)
-        case "permuted":
-            vault = open_vault(model, precision=precision, counts=protocol.counts)
-            return lambda: partial(_own, protocol, replace(vault, conversations={}))
-
-
 def attend(seat: ChatSeat, program: Program, listener: Listener) -> None:
     """Meet the others once, and serve until the user leaves."""
     with joined(
@@ -123,7 +84,7 @@ def attend(seat: ChatSeat, program: Program, listener: Listener) -> None:
         listener=seat.listener,
         progress=Progress(listener),
     ) as session:
-        program(session)
+        program.serve(session)
         session.finish()
 
 
@@ -135,10 +96,13 @@ def serve_once(
     keys: Path,
     protocol: ChatProtocol,
     note: Callable[[str], None],
+    quota: int | None = None,
 ) -> None:
     """Take part in one chat from this host, and leave when its user does."""
     job = load_chat(path)
     identity = own_identity(job, role, keys)
+    if role == "owner":
+        enrol({path: job}, keys)
     make = program_of(role, model, protocol, [job])
     address = job.own_address(role)
     with ExitStack() as stack:
@@ -150,7 +114,8 @@ def serve_once(
             listener=listener,
             connect_s=job.network.connect_s,
         )
-        attend(seat, make(), lambda stage, done, total: note(f"{role}: {stage}"))
+        account = Account(quota=_quota(job, keys, quota))
+        attend(seat, make(account), lambda stage, done, total: note(f"{role}: {stage}"))
 
 
 def serve_child(
@@ -176,7 +141,9 @@ def serve_child(
             listener=listener,
             connect_s=_CHILD_CONNECT_S,
         )
-        _attend_again(seat, make(), lambda stage, done, total: pipe.send("stage", stage=stage))
+        _attend_again(
+            seat, make(Account()), lambda stage, done, total: pipe.send("stage", stage=stage)
+        )
     pipe.send("done")
 
 
@@ -199,37 +166,67 @@ def serve_many(
     keys: Path,
     protocol: ChatProtocol,
     note: Callable[[str], None],
+    quota: int | None = None,
+    memory_bytes: int | None = None,
+    stop: threading.Event | None = None,
 ) -> None:
     """Serve the users of several chats at once, one file each, again and again.
 
+    What users make us keep stays within ``memory_bytes`` in all, half of what is free if not given.
+    Nothing that happens in a session ends the service; after ``stop`` no other session begins.
+
     Raises:
-        TacitError: something that will not be better the next time, such as a wrong key file.
+        TacitError: a file, a key or the model cannot be used.
     """
     jobs = {path: load_chat(path) for path in paths}
+    identities = {path: own_identity(job, role, keys) for path, job in jobs.items()}
+    if role == "owner":
+        enrol(jobs, keys)
     make = program_of(role, model, protocol, list(jobs.values()))
-    failures: queue.Queue[BaseException] = queue.Queue()
+    total = memory_bytes or free_memory_bytes() // 2
+    most, pool = total // min(len(jobs), _PARTS), Account(most=total)
+    stop = stop or threading.Event()
     with ExitStack() as stack:
+        loops = []
         for path, job in jobs.items():
             address = job.own_address(role)
             seat = ChatSeat(
                 job=job,
                 me=role,
-                identity=own_identity(job, role, keys),
+                identity=identities[path],
                 listener=None if address is None else stack.enter_context(listen(*address)),
                 connect_s=_WAIT_S,
+                limits=_link_limits(most),
             )
-            loop = _Loop(seat, make(), path.stem, note, failures)
-            threading.Thread(target=loop.run, name=f"serve-{path.stem}", daemon=True).start()
+            account = Account(most=most, pool=pool, quota=_quota(job, keys, quota))
+            program = make(account)
+            loops.append(_Loop(seat, program, path.stem, note, stop))
+        for loop in loops:
+            loop.thread.start()
         note(f"{role}: waiting for users of {', '.join(path.stem for path in paths)}")
-        while True:
-            try:
-                raise failures.get(timeout=_GLANCE_S)
-            except queue.Empty:
-                continue
+        while not stop.wait(_GLANCE_S):
+            for loop in loops:
+                loop.program.sweep()
+        for loop in loops:
+            loop.thread.join()
+
+
+def _quota(job: ChatJob, keys: Path, most: int | None) -> TokenQuota | None:
+    return None if most is None else TokenQuota(keys, job.parties["user"].key or "", most)
+
+
+def _link_limits(most: int) -> Limits:
+    """Let a user fill the buffers of its links no further than its memory goes."""
+    usual = Limits()
+    return Limits(
+        queue_bytes=max(1, min(usual.queue_bytes, most)),
+        prefetch_bytes=max(1, min(usual.prefetch_bytes, most)),
+        stash_bytes=max(1, min(usual.stash_bytes, most)),
+    )
 
 
 class _Loop:
-    """One user's chats, one after the other."""
+    """One user's chats, one after the other: a user has one session at a time."""
 
     def __init__(
         self,
@@ -237,55 +234,40 @@ class _Loop:
         program: Program,
         name: str,
         note: Callable[[str], None],
-        failures: "queue.Queue[BaseException]",
+        stop: threading.Event,
     ) -> None:
+        self.program = program
         self._seat = seat
-        self._program = program
-        self._name = name
+        key = seat.job.parties["user"].key or ""
+        self._name = f"{name} ({key[:15]}…)"
         self._note = note
-        self._failures = failures
-        self._pause = threading.Event()
+        self._stop = stop
+        self.thread = threading.Thread(target=self.run, name=f"serve-{name}", daemon=True)
 
     def run(self) -> None:
-        """Serve until something fails that waiting does not mend."""
-        while True:
+        """Serve until stopped; whatever a session ends with, the next one may begin."""
+        pause_s = _RETRY_S
+        while not self._stop.is_set():
+            began = monotonic()
             try:
-                attend(self._seat, self._program, self._listen)
-                self._note(f"{self._name}: the user left")
+                attend(self._seat, self.program, self._listen)
+                self._tell("the user left")
+                pause_s = _RETRY_S
+                continue
             except PartyError as error:
-                self._note(f"{self._name}: {error}; waiting for the next meeting")
-                self._pause.wait(_RETRY_S)
-            except Exception as error:  # whatever it is, the main thread reports it
-                self._failures.put(error)
-                return
+                self._tell(f"{error}; waiting for the next meeting")
+            except Exception as error:  # what a peer sent may have led to anything
+                _log.debug("%s: a session failed", self._name, exc_info=True)
+                self._tell(f"the session failed ({type(error).__name__}: {error}); waiting")
+            if monotonic() - began > _SOUND_S:
+                pause_s = _RETRY_S
+            self._stop.wait(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_RETRY_S)
 
     def _listen(self, stage: str, done: int, total: int) -> None:
         if stage == "agree":
-            self._note(f"{self._name}: a user is here")
+            self._tell("a user is here")
 
-
-def _own(
-    protocol: ChatProtocol, vault: OwnerVault | SealedVault | FloatingVault, session: Session
-) -> None:
-    protocol.agree(session)
-    if isinstance(vault, OwnerVault):
-        announce(session, vault.ring.architecture)
-        serve_owner(session, vault)
-        return
-    announce(session, vault.architecture)
-    if isinstance(vault, SealedVault):
-        serve_sealed_owner(session, vault)
-    else:
-        serve_floating_owner(session, vault)
-
-
-def _deal(protocol: ChatProtocol, session: Session) -> None:
-    protocol.agree(session)
-    architecture = hear(session, "owner")
-    match protocol.name:
-        case "sealed":
-            serve_sealed_dealer(session, architecture, reveal=protocol.reveal)
-        case "floating":
-            serve_floating_dealer(session, architecture, ratio=protocol.ratio)
-        case "permuted":
-            serve_dealer(session, architecture, counts=protocol.counts)
+    def _tell(self, text: str) -> None:
+        with suppress(OSError, ValueError):  # a closed terminal must not end a service
+            self._note(f"{self._name}: {text}")

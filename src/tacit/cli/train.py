@@ -153,7 +153,10 @@ def _files(
 ) -> dict[str, bytes]:
     files = {}
     if trained.halves:
-        facts = {"frac_bits": torch.tensor(task.frac_bits)}
+        facts = {
+            "frac_bits": torch.tensor(task.frac_bits),
+            "bound": torch.tensor(task.weight_bound, dtype=torch.float64),
+        }
         files[folder.half_name(session.me)] = _npz({**trained.halves, **facts})
     if trained.weights:
         state = {name: _single(one) for name, one in task.model.state(trained.weights).items()}

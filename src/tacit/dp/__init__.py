@@ -53,6 +53,7 @@ from tacit.dp.event import (
     unroll,
 )
 from tacit.dp.ledger import Entry, Ledger, epsilon
+from tacit.dp.private import Private, make_private
 from tacit.dp.response import Responder, dummies, estimate_sum, respond
 from tacit.dp.rounding import round_randomly, rounded_bound
 from tacit.dp.second import Second, confirm
@@ -80,6 +81,7 @@ __all__ = [
     "Ledger",
     "Plan",
     "Poisson",
+    "Private",
     "Pure",
     "QuantileClip",
     "Relation",
@@ -114,6 +116,7 @@ __all__ = [
     "least_noise",
     "ledger_from_record",
     "ledger_to_record",
+    "make_private",
     "normal",
     "respond",
     "respond_direction",

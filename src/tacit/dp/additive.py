@@ -19,7 +19,8 @@ from tacit.ring import Prg, discrete_gaussian, discrete_laplace, popcount
 _GAUSSIAN_CELLS = 2.0**24  # cells of the grid per standard deviation
 _LAPLACE_CELLS = 2.0**30  # per scale
 _MOST_CELLS = 2.0**52
-_CHUNK = 1 << 18
+_CHUNK = 1 << 15  # entries at a time: what is made on the way stays in the processor's cache
+_COINS = 1 << 18
 
 
 def add_gaussian(
@@ -35,10 +36,19 @@ def add_gaussian(
     positive("sigma", sigma)
     positive("l2_sensitivity", l2_sensitivity)
     cell = _cell(sigma / _GAUSSIAN_CELLS)
-    noise = torch.round(normal(prg, total.numel()) * (sigma / cell)).view(total.shape)
-    noisy = (_to_grid(total, cell) + noise) * cell
-    grown = l2_sensitivity + cell * math.sqrt(total.numel())
+    noisy = torch.empty(total.numel(), dtype=torch.float64)
+    values = torch.split(total.detach().reshape(-1), _CHUNK)
+    for value, place in zip(values, torch.split(noisy, _CHUNK), strict=True):
+        noise = torch.round(normal(prg, len(value)) * (sigma / cell))
+        torch.mul(_to_grid(value, cell) + noise, cell, out=place)
+    noisy = noisy.view(total.shape)
+    grown = grid_sensitivity(total.numel(), sigma=sigma, l2_sensitivity=l2_sensitivity)
     return noisy, Gaussian(sigma=sigma, l2_sensitivity=grown, relation=relation)
+
+
+def grid_sensitivity(dimension: int, *, sigma: float, l2_sensitivity: float) -> float:
+    """Return the sensitivity after `add_gaussian` has rounded a vector to the noise's grid."""
+    return l2_sensitivity + _cell(sigma / _GAUSSIAN_CELLS) * math.sqrt(dimension)
 
 
 def add_laplace(
@@ -128,11 +138,15 @@ def add_binomial(
 
 def normal(prg: Prg, count: int) -> Tensor:
     """Draw standard normal numbers in float64, by Box and Muller."""
-    pairs = -(-count // 2)
-    uniform = (prg.words((2, pairs)) & (2**53 - 1)).to(torch.float64)
-    radius = torch.sqrt(-2 * torch.log((uniform[0] + 0.5) * 2.0**-53))
-    angle = uniform[1] * (2 * math.pi * 2.0**-53)
-    return torch.cat([radius * torch.cos(angle), radius * torch.sin(angle)])[:count]
+    drawn = torch.empty(count, dtype=torch.float64)
+    for place in torch.split(drawn, _CHUNK):
+        pairs = -(-len(place) // 2)
+        uniform = (prg.words((2, pairs)) & (2**53 - 1)).to(torch.float64)
+        radius = torch.sqrt(-2 * torch.log((uniform[0] + 0.5) * 2.0**-53))
+        angle = uniform[1] * (2 * math.pi * 2.0**-53)
+        place[:pairs] = radius * torch.cos(angle)
+        place[pairs:] = (radius * torch.sin(angle))[: len(place) - pairs]
+    return drawn
 
 
 def _cell(wanted: float) -> float:
@@ -159,7 +173,7 @@ def _heads(prg: Prg, count: int, trials: int) -> Tensor:
     """Count the heads of `trials` fair coins, `count` times."""
     words, rest = divmod(trials, 64)
     heads = torch.zeros(count, dtype=torch.int64)
-    rows = max(1, _CHUNK // (words + 1))
+    rows = max(1, _COINS // (words + 1))
     for at in range(0, count, rows):
         size = min(rows, count - at)
         coins = prg.words((size, words + (rest > 0)))

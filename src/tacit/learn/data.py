@@ -16,8 +16,9 @@ from tacit.learn.catalogue import (
     load_table,
 )
 from tacit.learn.dataset import Dataset, Part, split
+from tacit.learn.described import load_described
 from tacit.learn.sheets import Sheets, load_sheets
-from tacit.learn.tables import load_csv, load_file
+from tacit.learn.tables import load_csv, load_npz, load_parquet
 
 __all__ = [
     "Dataset",
@@ -29,6 +30,26 @@ __all__ = [
     "search_path",
     "split",
 ]
+
+
+def load_file(path: Path, *, label: str | None) -> Dataset:
+    """Load a user's own data by the file's ending: ``.csv``, ``.npz``, ``.parquet`` or ``.toml``.
+
+    A TOML file describes a table of more than numbers; see `tacit.learn.described`.
+
+    Raises:
+        DataError: another ending, or what the loader of that ending refuses.
+    """
+    loaders = {
+        ".csv": load_csv,
+        ".npz": load_npz,
+        ".parquet": load_parquet,
+        ".toml": load_described,
+    }
+    loader = loaders.get(path.suffix.lower())
+    if loader is None:
+        raise DataError(f"{path}: wanted a file ending in {', '.join(loaders)}")
+    return loader(path, label=label)
 
 
 def search_path(environment_value: str | None, start: Path, cache: Path) -> tuple[Path, ...]:

@@ -25,22 +25,6 @@ except ImportError:  # an extra; asking for a parquet file says how to install i
 MOST_CLASSES = 65536
 
 
-def load_file(path: Path, *, label: str | None) -> Dataset:
-    """Load a user's own data by the file's ending: ``.csv``, ``.npz`` or ``.parquet``.
-
-    An npz file holds an array ``features`` of two or three dimensions and, if ``label`` is given,
-    an array of that name with the labels.
-
-    Raises:
-        DataError: another ending, or anything that `load_csv` refuses.
-    """
-    loaders = {".csv": load_csv, ".npz": _load_npz, ".parquet": _load_parquet}
-    loader = loaders.get(path.suffix.lower())
-    if loader is None:
-        raise DataError(f"{path}: wanted a file ending in {', '.join(loaders)}")
-    return loader(path, label=label)
-
-
 def load_csv(path: Path, *, label: str | None) -> Dataset:
     """Load a table of numbers with a line of column names above it.
 
@@ -138,7 +122,12 @@ def _is_number(cell: str) -> bool:
     return "_" not in cell
 
 
-def _load_npz(path: Path, *, label: str | None) -> Dataset:
+def load_npz(path: Path, *, label: str | None) -> Dataset:
+    """Load an array ``features`` of two or three dimensions, and labels by the name given.
+
+    Raises:
+        DataError: the arrays are not there, or anything that `load_csv` refuses.
+    """
     arrays = read_npz(path)
     if "features" not in arrays or (label is not None and label not in arrays):
         wanted = "'features'" if label is None else f"'features' and {label!r}"
@@ -156,7 +145,12 @@ def _load_npz(path: Path, *, label: str | None) -> Dataset:
     return _make(path, features, labels, names)
 
 
-def _load_parquet(path: Path, *, label: str | None) -> Dataset:
+def load_parquet(path: Path, *, label: str | None) -> Dataset:
+    """Load a table of numbers from a Parquet file.
+
+    Raises:
+        DataError: a column holds something else, or anything that `load_csv` refuses.
+    """
     columns = read_parquet(path)
     _check_names(path, list(columns))
     arrays = []

@@ -38,11 +38,11 @@ Enter = Callable[[Session, Architecture, tuple[Any, ...]], SessionVoice]
 """Makes the voice of a new session, out of what was kept from the one before."""
 
 
-def enter_private(*, on_wait: Wait, network: Network | None = None, counts: bool = True) -> Enter:
+def enter_private(*, on_wait: Wait, network: Network | None = None, counts: bool = False) -> Enter:
     """Speak through `tacit.llm.private`; masked weights are kept from session to session.
 
-    ``network`` describes the link to the owner; which messages are sent depends on it. Without
-    ``counts``, which all three must leave out alike, no repetition penalty is offered.
+    ``network`` describes the link to the owner; which messages are sent depends on it. With
+    ``counts``, which all three must ask for alike, a repetition penalty is offered.
     """
     known: MaskedWeights | None = None
 

@@ -234,3 +234,8 @@ class MpcProtocol:
     def shows_values(self) -> bool:
         """Tell whether somebody computes functions on values in the clear."""
         return any("rowwise" in one.kernels for one in self.parts())
+
+    @property
+    def second_sees(self) -> bool:
+        """Tell whether it is the second computing party who does, instead of a helper."""
+        return any("rowwise" in one.kernels and not one.helper_is_online for one in self.parts())

@@ -46,14 +46,16 @@ def prepare_material(
 ) -> dict[str, Path]:
     """Write the material of a plan into one file per computing party.
 
-    Guarantee: as that of `deal`, for whoever runs this in the dealer's place. A file can be read
-    by its owner alone; it must reach its party by a way that nobody else can read or change.
+    Guarantee: as that of `deal`, for whoever runs this in the dealer's place. A file is not
+    encrypted: it can be read by its owner alone, in a folder that only its owner can change, and
+    must reach its party by a way that nobody else can read or change.
     Cost: the first party's file has a few hundred bytes, the second party's the dealer's bytes
     of the plan; memory for one step at a time.
 
     Raises:
         ConfigError: the protocol has its third party online anyway, or the plan builds on an
             earlier run of a session.
+        DataError: the folder cannot be made, or others can change it.
     """
     if find_protocol(plan.protocol).helper_is_online:
         raise ConfigError(
@@ -63,6 +65,7 @@ def prepare_material(
     masks = [one for step in plan.steps for one in step.operands if isinstance(one, HeldSpec)]
     if any(one.mask.run is not None for one in masks):
         raise ConfigError("material cannot be prepared for weights held in an earlier run")
+    _make_private(folder)
     identity = os.urandom(_KEY_BYTES).hex()
     keys = {name: os.urandom(_KEY_BYTES) for name in plan.roles.computing}
     maker = Maker(
@@ -84,6 +87,20 @@ def prepare_material(
 
 def _stream(key: bytes, step: int) -> Prg:
     return Prg(key).fork(f"material {step}")
+
+
+def _make_private(folder: Path) -> None:
+    """Make a folder that its owner alone can read, or see to it that nobody else can change it."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.stat()
+    except OSError as error:
+        raise DataError(f"cannot make {folder}: {error.strerror}") from error
+    if found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise DataError(
+            f"others can put files of their own into {folder}; choose a folder of yours alone, or "
+            f"run: chmod 700 {folder}"
+        )
 
 
 @contextmanager
@@ -154,7 +171,8 @@ def open_material(path: Path, plan: Plan, *, me: str) -> Iterator[FromFile]:
     open it at once, by whatever name, one is refused. What cannot be noticed is a copy of the file.
 
     Raises:
-        DataError: no such file, damaged, used already, of another party or for another plan.
+        DataError: no such file, readable by others, damaged, used already, of another party or for
+            another plan.
     """
     try:
         path = path.resolve()  # the mark stands beside the file itself, not beside a link to it
@@ -162,6 +180,11 @@ def open_material(path: Path, plan: Plan, *, me: str) -> Iterator[FromFile]:
     except OSError as error:
         raise DataError(f"cannot open {path}: {error.strerror}") from error
     with file:
+        if os.fstat(file.fileno()).st_mode & 0o077:
+            raise DataError(
+                f"{path} can be read by others, and whoever has read it can read what it masks: "
+                f"make it anew, or, if you are sure that nobody has, run: chmod 600 {path}"
+            )
         _lock(file, path)
         source = _begin(file, path, plan, me)
         try:

@@ -76,6 +76,8 @@ _TWO_SERVERS = (
     "the dealer does not pool what it knows with a computing party",
     "every party follows the protocol (honest but curious); a cheating party can make the result "
     "wrong or learn more than the declared output, without being noticed",
+    "results are rounded up or down by the computing parties' own random words: one that gets the "
+    "same output again and again can work out digits below its last one",
     "AES-128 in counter mode is a pseudo-random generator; the links are private (TLS 1.3)",
 )
 
@@ -163,6 +165,8 @@ def permuted2(disguise: Disguise) -> MpcProtocol:
                     "and on what it knows already: let the owner of the data be P1, so that what "
                     "is at risk is the model",
                     "the dealer knows the orders; it does not tell P1",
+                    "P1 follows the protocol: one that cheats undoes the orders by tagging what it "
+                    "hands over, sees every value in its place, and is not noticed",
                     *disguise.assumptions(),
                 ),
             ),

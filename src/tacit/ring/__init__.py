@@ -14,6 +14,7 @@ from tacit.ring.bits import (
     to_planes,
     unpack_bits,
 )
+from tacit.ring.check import FixedCheck, is_product
 from tacit.ring.convolution import conv1d, conv2d
 from tacit.ring.fixed import MAX_FRAC_BITS, decode, encode
 from tacit.ring.prg import KEY_BYTES, Prg
@@ -26,6 +27,7 @@ __all__ = [
     "MAX_FRAC_BITS",
     "WIRE_DTYPES",
     "Factor",
+    "FixedCheck",
     "Prg",
     "accumulate",
     "conv1d",
@@ -36,6 +38,7 @@ __all__ = [
     "encode",
     "from_bytes",
     "from_planes",
+    "is_product",
     "less_unsigned",
     "matmul",
     "pack_bits",

@@ -2,14 +2,17 @@
 
 import http.client
 import json
+import socket
 import threading
-from contextlib import contextmanager
+import time
+from contextlib import ExitStack, contextmanager
 
 import pytest
 from tokenizers import Tokenizer as Engine
 from tokenizers import decoders, models
 
 from llm_models import LLAMA
+from tacit.cli import endpoint as endpoint_module
 from tacit.cli.completion_request import read_request
 from tacit.cli.conversation import Manner, Partner
 from tacit.cli.endpoint import Endpoint
@@ -142,6 +145,17 @@ def test_several_programs_get_their_own_answers():
         ({"body": {**ASK, "temprature": 1}}, "temprature is not known"),
         ({"body": {"messages": [{"role": "user", "content": "a" * 99}]}}, "99 tokens"),
         ({"Content-Type": "text/plain"}, "application/json"),
+        ({"body": rb'{"messages": [{"role": "user", "content": "\ud800"}]}'}, "surrogate"),
+        ({"body": rb'{"messages": [{"role": "\udfff", "content": "x"}]}'}, "surrogate"),
+        ({"body": rb'{"\ud800": 1}'}, "surrogate"),
+        ({"body": {**ASK, "stop": 5}}, "stop must be a text"),
+        ({"body": {**ASK, "stop": ["x"] * 99}}, "at most 16 texts"),
+        ({"body": {**ASK, "temperature": 10**400}}, "temperature is too large"),
+        ({"body": {**ASK, "temperature": float("nan")}}, "temperature must be at least 0"),
+        ({"body": b"[" * 100_000}, "not JSON"),
+        ({"body": b'{"n": ' + b"9" * 5000 + b"}"}, "not JSON"),
+        ({"Content-Length": "-5"}, "wanted a body of 1"),
+        ({"Content-Length": str(2**62)}, "wanted a body of 1"),
     ],
 )
 def test_a_wrong_request_is_refused_and_the_next_one_is_answered(change, words):
@@ -150,6 +164,75 @@ def test_a_wrong_request_is_refused_and_the_next_one_is_answered(change, words):
         assert status == 400
         assert words in json.loads(text)["error"]["message"]
         assert ask(port)[0] == 200
+
+
+def test_text_that_is_none_is_said_to_whoever_sent_it_even_in_an_error():
+    # An error that could not be written as JSON ended the endpoint of 0.1.
+    with served(Script("hello")) as (port, _, thread):
+        for path in ("/v1/\udcff", "/v1/%ED%A0%80"):
+            assert raw(port, f"GET {path} HTTP/1.1\r\nHost: localhost:1\r\n\r\n").startswith(
+                "HTTP/1.1 404"
+            )
+        assert thread.is_alive()
+        assert ask(port)[0] == 200
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\xff" * 4096,
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost:1\r\nContent-Length: 50\r\n"
+        b"Content-Type: application/json\r\n\r\n{",
+        b"GET /v1/models HTTP/1.1\r\nHost: localhost:1\r\n" + b"A: b\r\n" * 200 + b"\r\n",
+        b"GET /v1/models HTTP/9.9\r\n\r\n",
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost:1\r\n\r\n",
+    ],
+)
+def test_a_program_that_speaks_no_http_or_leaves_midway_harms_nobody(sent):
+    with served(Script("hello")) as (port, _, thread):
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.sendall(sent)
+            connection.shutdown(socket.SHUT_WR)
+            connection.recv(4096)
+        assert thread.is_alive()
+        assert ask(port)[0] == 200
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_an_error_of_ours_ends_one_request_and_not_the_endpoint(is_streamed, caplog):
+    voice = Script("hel", ZeroDivisionError("a bug"))
+    with served(voice) as (port, _, thread):
+        status, text = ask(port, body={**ASK, "stream": is_streamed})
+        assert status == (200 if is_streamed else 500)
+        assert "this request cannot be answered (ZeroDivisionError)" in text
+        assert thread.is_alive()
+        voice._failure = None
+        assert ask(port)[0] == 200
+
+
+def test_connections_that_stay_make_no_more_threads_than_there_may_be(monkeypatch):
+    monkeypatch.setattr(endpoint_module, "_MOST_CONNECTIONS", 4)
+    before = threading.active_count()
+    with served(Script("hello")) as (port, _, _), ExitStack() as stack:
+        for _ in range(30):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        time.sleep(0.3)
+        assert threading.active_count() - before <= 4 + 1
+        stack.close()
+        for _ in range(200):
+            try:
+                status = ask(port)[0]
+            except (http.client.HTTPException, OSError):  # a place is free when its program is gone
+                time.sleep(0.05)
+                continue
+            break
+        assert status == 200
+
+
+def raw(port, text):
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        connection.sendall(text.encode(errors="surrogateescape"))
+        return connection.recv(4096).decode(errors="replace")
 
 
 def test_a_page_in_a_browser_is_refused():

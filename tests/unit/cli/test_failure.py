@@ -1,10 +1,13 @@
 """Which of several failures is the cause, and what a user is told."""
 
 import errno
+import tomllib
+from pathlib import Path
 
 import click
 import pytest
 
+import tacit
 from tacit.cli.failure import ChildBugError, End, Failure, describe, find_cause
 from tacit.errors import (
     ClaimError,
@@ -15,6 +18,9 @@ from tacit.errors import (
     PartyError,
     TacitError,
 )
+from tacit.extras import EXTRAS
+
+ROOT = Path(tacit.__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -34,6 +40,19 @@ from tacit.errors import (
 )
 def test_every_error_has_its_exit_code(error, code):
     assert describe(error).exit_code == code
+
+
+def test_a_missing_extra_is_one_sentence_with_one_command():
+    failure = describe(ModuleNotFoundError("No module named 'x'", name="safetensors.torch"))
+    assert failure.exit_code == InputError.exit_code
+    assert failure.message.endswith("run: pip install 'tacit-ml[llm]'")
+    assert describe(ModuleNotFoundError("x", name="tacit.nowhere")).exit_code == 1
+
+
+def test_every_extra_of_the_distribution_has_its_modules_listed():
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = set(declared["optional-dependencies"]) - {"all"}
+    assert {extra.name for extra in EXTRAS} == names
 
 
 def test_a_bug_carries_a_traceback_and_input_does_not():

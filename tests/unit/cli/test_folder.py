@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from tacit.cli import folder
-from tacit.cli.folder import check_target, staged, write_text
+from tacit.cli.ask import Reply, write_reply
+from tacit.cli.folder import check_target, find_aside, staged, write_text
 from tacit.errors import InputError
 
 RESULT = '{"schema": 1, "version": "0", "parties": []}'
@@ -58,6 +60,31 @@ def test_a_new_result_replaces_the_old_one_whole(tmp_path):
             (stage / extra).write_text("x")
     assert names(tmp_path) == ["out"]
     assert names(tmp_path / "out") == [folder.REPORT, folder.RESULT]
+
+
+@pytest.mark.parametrize(
+    "extra", [folder.MODEL, "half-lab.npz", "ledger.json", "weights.safetensors", "notes.txt"]
+)
+def test_a_result_with_what_cannot_be_made_again_stays_under_a_number(tmp_path, extra):
+    out = tmp_path / "out"
+    for number in range(3):
+        with staged(out) as stage:
+            write_result(stage)
+            (stage / extra).write_text(str(number))
+    assert names(tmp_path) == ["out", "out.1", "out.2"]
+    assert [(tmp_path / name / extra).read_text() for name in names(tmp_path)] == ["2", "0", "1"]
+    assert find_aside(out) == tmp_path / "out.3"
+
+
+def test_nothing_is_put_aside_before_the_new_result_is_whole(tmp_path):
+    out = tmp_path / "out"
+    with staged(out) as stage:
+        write_result(stage)
+        (stage / "ledger.json").write_text("{}")
+    with pytest.raises(KeyboardInterrupt):
+        stop_after("new", out)
+    assert names(tmp_path) == ["out"]
+    assert names(out) == ["ledger.json", folder.RESULT]
 
 
 def gone():
@@ -136,7 +163,6 @@ def test_others_cannot_read_a_result(tmp_path):
 @pytest.mark.parametrize(
     ("files", "word"),
     [
-        ({"notes.txt": "mine", folder.RESULT: RESULT}, "notes.txt"),
         ({folder.PREDICTIONS: "mine"}, "no result.json"),
         ({folder.RESULT: "{}"}, "no result.json"),
         ({folder.RESULT: "not JSON"}, "no result.json"),
@@ -162,7 +188,7 @@ def test_a_folder_that_was_filled_meanwhile_is_not_replaced(tmp_path):
             out.mkdir()
             (out / "diary").write_text("dear")
 
-    with pytest.raises(InputError, match="diary"):
+    with pytest.raises(InputError, match=r"no result\.json"):
         write_while_another_does()
     assert names(out) == ["diary"]
     assert names(tmp_path) == ["out"]
@@ -187,3 +213,28 @@ def test_a_folder_without_permission_is_refused_early(tmp_path):
 def test_a_full_disk_is_an_input_error():
     with pytest.raises(InputError, match="No space left"):
         write_text(Path("/dev/full"), "x" * 100_000)
+
+
+@pytest.mark.parametrize("was_there", [False, True])
+def test_a_file_is_for_its_owner_alone_whatever_the_umask(tmp_path, was_there):
+    out = tmp_path / "answers.csv"
+    if was_there:
+        out.write_text("a longer text than the new one")
+        out.chmod(0o644)
+    previous = os.umask(0)
+    try:
+        write_reply(Reply(answers=torch.tensor([3.0]), accuracy=None), out)
+    finally:
+        os.umask(previous)
+    assert out.read_text() == "row,prediction\n1,3\n"
+    assert oct(out.stat().st_mode)[-3:] == "600"
+
+
+def test_what_is_no_file_is_written_to_and_stays_what_it_is(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe, 0o644)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_text(pipe, "hello")
+    assert os.read(reading, 10) == b"hello"
+    os.close(reading)
+    assert oct(pipe.stat().st_mode)[-3:] == "644"

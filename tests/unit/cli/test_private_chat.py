@@ -4,13 +4,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from private_llm import MEETING
+from llm_models import LLAMA
+from private_llm import MEETING, answering, speak, tiny
+from sealed_chat import as_user, say
 from tacit.cli.chat_job import ChatHead
-from tacit.cli.chat_protocol import ChatProtocol
+from tacit.cli.chat_protocol import ChatProtocol, choose_protocol
 from tacit.cli.private_chat import _waiting
-from tacit.errors import ConfigError, DisagreementError
+from tacit.cli.quota import TokenQuota
+from tacit.errors import ConfigError, DisagreementError, FrameError
 from tacit.llm import Sampling
-from tacit.llm.private import BRIEF, Precision
+from tacit.llm.private import BRIEF, Account, Precision, open_vault
+from tacit.llm.sealed import SealedMemory, open_sealed_vault
 from tacit.party import run_threads
 
 
@@ -54,15 +58,83 @@ def test_three_that_chose_otherwise_do_not(other):
         agreeing(chosen, ChatProtocol(**other), chosen)
 
 
-def test_an_owner_can_refuse_to_show_counts():
-    quiet = ChatProtocol(counts=False)
-    agreeing(quiet, quiet, quiet)
-    with pytest.raises(DisagreementError, match="--no-counts"):
-        agreeing(quiet, ChatProtocol(), quiet)
-    assert quiet.arguments("owner")[-1] == "--no-counts"
-    quiet.check(Sampling(temperature=0.5))
-    with pytest.raises(ConfigError, match="--no-counts offers no repetition penalty"):
-        quiet.check(Sampling(repetition_penalty=1.2))
+def test_counts_are_shown_only_if_all_three_ask_for_them():
+    counting = ChatProtocol(counts=True)
+    agreeing(counting, counting, counting)
+    with pytest.raises(DisagreementError, match="--counts"):
+        agreeing(ChatProtocol(), counting, ChatProtocol())
+    assert counting.arguments("owner")[-1] == "--counts"
+    counting.check(Sampling(repetition_penalty=1.2))
+    ChatProtocol().check(Sampling(temperature=0.5))
+    with pytest.raises(ConfigError, match="all parties start with --counts"):
+        ChatProtocol().check(Sampling(repetition_penalty=1.2))
+
+
+def test_an_owner_who_serves_others_chooses_the_protocol():
+    silent, sealed = (SimpleNamespace(chat=ChatHead(protocol=name)) for name in (None, "sealed"))
+    with pytest.raises(ConfigError, match="an owner who serves others chooses the protocol"):
+        choose_protocol(None, [silent], "owner")
+    assert choose_protocol(None, [silent], "user") == "permuted"
+    assert choose_protocol(None, [], None) == "permuted"
+    assert choose_protocol(None, [silent, sealed], "owner") == "sealed"
+    assert choose_protocol("permuted", [silent], "owner") == "permuted"
+    with pytest.raises(ConfigError, match=r"must be the same .* permuted, sealed"):
+        choose_protocol("permuted", [sealed], "owner")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "words"),
+    [
+        (
+            ChatProtocol(),
+            "the weights, against the user: no guarantee; a user who cheats can compute all of "
+            "them from about 49 tokens, and nobody notices; serve only models whose weights the "
+            "user may have",
+        ),
+        (ChatProtocol(name="sealed"), "how two scores of its choice compare"),
+        (ChatProtocol(name="sealed", reveal="sample"), "drawn with the dealer's noise"),
+        (ChatProtocol(name="sealed", reveal="scores"), "shown are all scores"),
+        (ChatProtocol(name="floating"), "no guarantee"),
+    ],
+)
+def test_an_owner_is_told_what_it_promises_and_risks(protocol, words):
+    assert words in "\n".join(protocol.words(LLAMA))
+
+
+def test_a_key_gets_no_more_tokens_than_its_quota_even_after_a_restart(tmp_path):
+    TokenQuota(tmp_path, "alice", 100)(60, "user")
+    again, other = TokenQuota(tmp_path, "alice", 100), TokenQuota(tmp_path, "bob", 100)
+    with pytest.raises(FrameError, match="asks for 41 tokens, and 40 are left of the 100"):
+        again(41, "user")
+    other(100, "user")
+    again(40, "user")
+    with pytest.raises(FrameError, match="0 are left"):
+        again(1, "user")
+
+
+@pytest.mark.parametrize("name", ["permuted", "sealed"])
+def test_an_owner_counts_the_tokens_of_its_user_before_it_computes_them(name):
+    model, counted = tiny("llama", layers=1, seed=2, vocab=12), []
+    asking = {
+        "permuted": lambda model, account: speak(
+            model, answering([1, 5, 7], 8), vault=open_vault(model).for_user(account)
+        ),
+        "sealed": lambda model, account: as_user(
+            model,
+            lambda client: say(client, SealedMemory(), [1, 5, 7], 8),
+            vault=open_sealed_vault(model).for_user(account),
+        ),
+    }
+
+    def quota(tokens, user):
+        counted.append(tokens)
+        if sum(counted) > 5:
+            raise FrameError(user, "no more")
+
+    account = Account(quota=quota)
+    with pytest.raises(FrameError, match="no more"):
+        asking[name](model, account)
+    assert counted[0] == 3
 
 
 def test_options_survive_the_way_to_a_child():
@@ -104,4 +176,6 @@ def test_settings_of_another_protocol_are_refused():
     with pytest.raises(ConfigError, match="--protocol floating"):
         ChatProtocol(name="sealed", noise=3.0)
     with pytest.raises(ConfigError, match="--protocol permuted"):
-        ChatProtocol(name="sealed", counts=False)
+        ChatProtocol(name="sealed", counts=True)
+    with pytest.raises(ConfigError, match="--protocol sealed"):
+        ChatProtocol(reveal="sample")

@@ -2,6 +2,7 @@
 
 import threading
 from contextlib import contextmanager
+from functools import partial
 from itertools import combinations
 
 import pytest
@@ -26,7 +27,7 @@ KINDS = {
         lambda model: open_vault(model, counts=True),
         serve_owner,
         lambda session, a: serve_dealer(session, a, counts=True),
-        enter_private,
+        partial(enter_private, counts=True),
     ),
     "sealed": (open_sealed_vault, serve_sealed_owner, serve_sealed_dealer, enter_sealed),
     "floating": (

@@ -109,7 +109,7 @@ def test_it_says_what_was_sent_and_who_learned_what():
     learned = {(leak.to, leak.kind) for leak in spent.leaks}
     sizes = {("owner", "size"), ("dealer", "size")}
     assert learned == {("user", "protocol"), ("dealer", "protocol")} | sizes
-    told = [leak.to for leak in spent.leaks if "two powers of two" in leak.what]
+    told = [leak.to for leak in spent.leaks if "six powers of two" in leak.what]
     assert told == ["user", "dealer"]
     assert nothing.payload_bytes == nothing.round_trips == 0
     assert nothing.leaks == ()

@@ -180,3 +180,21 @@ def test_two_preparations_of_one_plan_share_nothing(tmp_path):
     left, right = (path.read_bytes()[-400:] for path in (one, two))
     # 400 uniform bytes agree in 16 places or more with chance below 1e-10.
     assert sum(a == b for a, b in zip(left, right, strict=True)) < 16
+
+
+def test_material_lies_where_nobody_else_can_read_or_change_it(tmp_path):
+    plan = planned()
+    previous = os.umask(0)
+    try:
+        files = prepare_material(plan, tmp_path / "new")
+    finally:
+        os.umask(previous)
+    assert oct((tmp_path / "new").stat().st_mode)[-3:] == "700"
+    assert {oct(path.stat().st_mode)[-3:] for path in files.values()} == {"600"}
+    files[BOB].chmod(0o640)
+    with pytest.raises(DataError, match="read by others"), open_material(files[BOB], plan, me=BOB):
+        pass
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(DataError, match="others can put files"):
+        prepare_material(plan, tmp_path / "open")

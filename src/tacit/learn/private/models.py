@@ -6,8 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from sklearn.linear_model import LogisticRegression
-from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from tacit.errors import DataError
@@ -42,6 +40,10 @@ def train_logistic(dataset: Dataset) -> dict[str, Tensor]:
             f"{dataset.name}: logistic regression wants the labels 0 and 1, "
             f"got {sorted(set(dataset.labels.tolist()))[:10]}"
         )
+    # Imported by who trains: it takes a second, and the other parties need it for nothing.
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import StandardScaler
+
     x = scaled_features(dataset).numpy()
     scaler = StandardScaler().fit(x)
     model = LogisticRegression(max_iter=1000).fit(scaler.transform(x), dataset.labels)

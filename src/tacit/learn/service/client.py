@@ -26,6 +26,7 @@ class PredictionClient:
     """
 
     def __init__(self, me: str, task: ServiceTask, links: Mapping[str, Link]) -> None:
+        task.refuse_sight()
         self._me = me
         self._task = task
         self._links = [links[name] for name in task.roles.computing]

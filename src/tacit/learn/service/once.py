@@ -11,10 +11,12 @@ from tacit import __version__
 from tacit.errors import DataError, DisagreementError
 from tacit.learn.private import Answer
 from tacit.learn.private.facts import share_input_facts
+from tacit.learn.service.bounds import check_weights
 from tacit.learn.service.task import ServiceTask
-from tacit.mpc import Plan, compute, find_protocol, make_plan, serve
+from tacit.learn.training import sum_forecasts
+from tacit.mpc import compute, find_protocol, make_plan, serve
 from tacit.party import Session, Usage
-from tacit.result import Claim, Result
+from tacit.result import Claim, Forecast, Result
 
 
 def answer_once(
@@ -41,8 +43,11 @@ def answer_once(
     Raises:
         DataError: rows or weights are missing or of another shape, or not finite.
         DisagreementError: the client announced rows that the model does not take.
+        RangeError: a weight is beyond the bound of the task.
+        ConfigError: somebody else than the client would see what follows from its rows.
     """
     usage = Usage()
+    task.refuse_sight(client)
     if session.me == client:
         x = _checked(task, x)
     shape, _ = share_input_facts(session, client, x, bound=task.feature_bound)
@@ -52,14 +57,18 @@ def answer_once(
     protocol = find_protocol(task.protocol)
     plan = make_plan(program, protocol, task.roles, frac_bits=task.frac_bits)
     mine = {} if x is None or session.me != client else {"x": x}
-    if session.me in task.roles.computing:
-        if half is None:
-            raise DataError(f"{session.me!r} computes and must give its half of the model")
+    is_computing = session.me in task.roles.computing
+    if is_computing and half is None:
+        raise DataError(f"{session.me!r} computes and must give its half of the model")
+    checked = check_weights(session, task, half if is_computing else None)
+    if is_computing and half is not None:
         values = compute(session, plan, program, inputs=mine, kept=task.half_of(half))
     else:
         opened = serve(session, plan, inputs=mine)
         values = opened[0] if opened else None
-    return Answer(values=values, plan=plan, result=_report(session, task, client, plan, usage))
+    forecast = sum_forecasts(((checked, 1), (plan, 1)))
+    result = _report(session, task, client, forecast, usage)
+    return Answer(values=values, plan=plan, result=result)
 
 
 def _checked(task: ServiceTask, x: Tensor | None) -> Tensor:
@@ -88,7 +97,9 @@ def _program(
     return program
 
 
-def _report(session: Session, task: ServiceTask, client: str, plan: Plan, usage: Usage) -> Result:
+def _report(
+    session: Session, task: ServiceTask, client: str, forecast: Forecast, usage: Usage
+) -> Result:
     roles = dict.fromkeys(task.roles.computing, "holds a half of the model")
     role = roles.get(session.me, "dealer" if session.me == task.roles.dealer else "data owner")
     model = Claim(
@@ -104,7 +115,7 @@ def _report(session: Session, task: ServiceTask, client: str, plan: Plan, usage:
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         version=__version__,
         parties=(usage.report(name=session.me, role=role, progress=session.progress),),
-        forecast=plan.forecast(),
+        forecast=forecast,
         metered=session.cost(),
         leakage=session.ledger.entries(),
         claims=(*find_protocol(task.protocol).claims, model),

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import FrameError, PartyError
+from tacit.learn.service.bounds import check_weights, clip_plan, clip_rows
 from tacit.learn.service.desk import ANSWER_S, Desk, Ticket
 from tacit.learn.service.order import Item, Order
 from tacit.learn.service.task import ServiceTask
@@ -28,11 +29,16 @@ _END = -1
 
 @dataclass(eq=False)
 class Tally:
-    """What a server or dealer has done so far; its size does not grow with the number of runs."""
+    """What a server or dealer has done so far; its size does not grow with the number of runs.
+
+    ``runs`` has a plan for every size of a batch, and under 0 that of holding the weights;
+    ``guards`` those that clip a batch, and under 0 the one that checked the weights.
+    """
 
     questions: int = 0
     rows: int = 0
     runs: dict[int, tuple[Plan, int]] = field(default_factory=dict)
+    guards: dict[int, tuple[Plan, int]] = field(default_factory=dict)
     leaks: tuple[Leak, ...] = ()
 
 
@@ -55,8 +61,10 @@ class PredictionServer:
         *,
         answer_s: float = ANSWER_S,
     ) -> None:
+        task.refuse_sight()
         self._session = session
         self._task = task
+        self._half = half
         self._weights = task.half_of(half)
         self._plans = _Plans(task)
         self._order = Order()
@@ -74,14 +82,8 @@ class PredictionServer:
 
     def run(self, stop: threading.Event) -> Tally:
         """Answer until the first server is stopped, or somebody fails; returns what was done."""
-        self._session.agree("service", self._task.digest())
-        # Masks of another service of this session must not come again.
-        self._number = self._session.begin_run()
-        self._plans.fill(first_run=self._number + 1)
-        self._session.agree("plans", self._plans.digest())
-        self._run(0, self._task.hold, {})
-        self.tally.runs[0] = (self._plans.get(0), 1)
         try:
+            self._prepare()
             if self._is_first:
                 self._lead(stop)
             else:
@@ -89,6 +91,17 @@ class PredictionServer:
         finally:
             self.desk.close()
         return self.tally
+
+    def _prepare(self) -> None:
+        """Agree on everything, check the weights, and open them under masks."""
+        self._session.agree("service", self._task.digest())
+        _check(self._session, self._task, self._half, self.tally)
+        # Masks of another service of this session must not come again.
+        self._number = self._session.begin_run()
+        self._plans.fill(first_run=self._number + 1)
+        self._session.agree("plans", self._plans.digest())
+        self._run(0, self._task.hold, {})
+        self.tally.runs[0] = (self._plans.get(0), 1)
 
     def _reported(self, ticket: Ticket, rows: int) -> None:
         """Note a half of mine: the first server keeps the list, the second tells it."""
@@ -174,13 +187,25 @@ class PredictionServer:
                 x[at : at + rows] = words
             at += rows
         spec = Spec.of(shape=tuple(x.shape), frac_bits=task.frac_bits, bound=task.feature_bound)
-        kept = {"x": Share(x, spec)}
+        kept = {"x": self._clipped(Share(x, spec), padded)}
         share, ledger = self._run(padded, partial(task.answer, rows=padded), kept)
         turn = _count(self.tally, self._plans, padded, ledger)
         assert isinstance(share, Share)  # noqa: S101 - a service answers with numbers
         mask = self._session.shared(self._other).fork(f"answers {self._number}.{turn}")
         words = mask.words(tuple(share.words.shape))
         return share.words + words if self._is_first else share.words - words
+
+    def _clipped(self, x: Share, rows: int) -> Share:
+        """Bring the rows within their bound, if the service does that itself."""
+        plan = self._plans.clips.get(rows)
+        if plan is None:
+            return x
+        program = partial(clip_rows, task=self._task, rows=rows)
+        quiet = replace(self._session, progress=Progress())
+        share = compute(quiet, plan, program, inputs={}, kept={"x": x}, is_agreed=True)
+        _count_guard(self.tally, plan, rows)
+        assert isinstance(share, Share)  # noqa: S101 - clipped numbers are numbers
+        return Share(share.words, x.spec)
 
     def _run(
         self, rows: int, program: Callable[[SecretOps], R], kept: Mapping[str, Share]
@@ -201,8 +226,10 @@ class PredictionServer:
 
 def deal_predictions(session: Session, task: ServiceTask) -> Tally:
     """Deal and help as the third party, until the first server ends the service."""
+    task.refuse_sight()
     plans, tally = _Plans(task), Tally()
     session.agree("service", task.digest())
+    _check(session, task, None, tally)
     plans.fill(first_run=session.begin_run() + 1)
     session.agree("plans", plans.digest())
     serve(session, plans.get(0), inputs={}, shelf=plans.shelf, is_agreed=True)
@@ -215,6 +242,9 @@ def deal_predictions(session: Session, task: ServiceTask) -> Tally:
             raise FrameError(task.roles.first, f"it announced a batch of {rows} rows")
         ledger = Ledger()
         own = replace(session, ledger=ledger, progress=Progress())
+        if task.clip:
+            serve(own, plans.clips[rows], inputs={}, is_agreed=True)
+            _count_guard(tally, plans.clips[rows], rows)
         serve(own, plans.get(rows), inputs={}, shelf=plans.shelf, is_agreed=True)
         _count(tally, plans, rows, ledger)
         tally.rows += rows
@@ -227,6 +257,7 @@ class _Plans:
         self._task = task
         self.shelf = Shelf()
         self._made = {0: task.plan(0, self.shelf)}
+        self.clips = {size: clip_plan(task, size) for size in task.sizes if task.clip}
 
     def fill(self, *, first_run: int) -> None:
         """Plan batches as they will be once the weights are held, which is the run of this number.
@@ -244,7 +275,23 @@ class _Plans:
 
     def digest(self) -> bytes:
         """Hash everything that will be done."""
-        return hashlib.sha256(b"".join(plan.digest() for plan in self._made.values())).digest()
+        plans = (*self._made.values(), *self.clips.values())
+        return hashlib.sha256(b"".join(plan.digest() for plan in plans)).digest()
+
+
+def _check(
+    session: Session, task: ServiceTask, half: Mapping[str, Tensor] | None, tally: Tally
+) -> None:
+    """Compare the weights with their bound, and note what was opened."""
+    ledger = Ledger()
+    quiet = replace(session, ledger=ledger, progress=Progress())
+    tally.guards[0] = (check_weights(quiet, task, half), 1)
+    tally.leaks = merge((*tally.leaks, *ledger.entries()))
+
+
+def _count_guard(tally: Tally, plan: Plan, rows: int) -> None:
+    _, times = tally.guards.get(rows, (plan, 0))
+    tally.guards[rows] = (plan, times + 1)
 
 
 def _count(tally: Tally, plans: _Plans, rows: int, ledger: Ledger) -> int:

@@ -39,6 +39,8 @@ class ServiceTask:
         feature_bound: the largest size of a feature.
         weight_bound: the largest size of a weight.
         sizes: to how many rows a batch may be filled up, ascending.
+        clip: whether the servers clip features on shares to their bound. Clients check their own
+            rows; this is for a service whose clients might not.
     """
 
     name: str
@@ -51,6 +53,7 @@ class ServiceTask:
     feature_bound: float = 1.0
     weight_bound: float = 4.0
     sizes: tuple[int, ...] = SIZES
+    clip: bool = False
 
     def __post_init__(self) -> None:
         find_protocol(self.protocol)
@@ -60,6 +63,22 @@ class ServiceTask:
             )
         if not self.sizes or self.sizes[0] < 1 or list(self.sizes) != sorted(set(self.sizes)):
             raise ConfigError(f"wanted sizes of batches in ascending order, got {self.sizes}")
+
+    def refuse_sight(self, client: str | None = None) -> None:
+        """Refuse a protocol under which a party that computes would see another's rows.
+
+        Args:
+            client: whose rows they are, if it takes part in the session itself.
+
+        Raises:
+            ConfigError: the second server would see what follows from the rows of others.
+        """
+        if find_protocol(self.protocol).second_sees and client != self.roles.second:
+            raise ConfigError(
+                f"under {self.protocol} the second computing party, {self.roles.second!r}, sees "
+                "values that follow from the rows, and undoes their order if it cheats; that must "
+                "be the owner of the rows, which is no server: use sealed or permuted3"
+            )
 
     @property
     def most_rows(self) -> int:
@@ -131,6 +150,7 @@ class ServiceTask:
             self.frac_bits,
             self.feature_bound,
             self.sizes,
+            self.clip,
         )
         return hashlib.sha256(repr(facts).encode()).digest()
 
@@ -155,11 +175,16 @@ class ServiceTask:
         return found
 
 
-def load_half(path: Path, *, frac_bits: int) -> dict[str, Tensor]:
+def load_half(path: Path, *, frac_bits: int, bound: float) -> dict[str, Tensor]:
     """Read one party's half of a model, as a training has left it.
 
+    Args:
+        path: the file.
+        frac_bits: the precision that the job states.
+        bound: the largest size of a weight that the job states.
+
     Raises:
-        DataError: it cannot be read, or has another precision.
+        DataError: it cannot be read, or has another precision or a larger bound.
     """
     try:
         with open_arrays(path) as arrays:
@@ -172,5 +197,11 @@ def load_half(path: Path, *, frac_bits: int) -> dict[str, Tensor]:
         raise DataError(
             f"{path} was written with {found} fraction bits, the job says {frac_bits}; set "
             "ring.frac_bits to that of the training"
+        )
+    trained = words.pop("bound", None)
+    if trained is not None and float(trained) > bound:
+        raise DataError(
+            f"{path} was trained with weights of up to ±{float(trained):g}, the job says "
+            f"±{bound:g}; set model.bound to that of the training"
         )
     return words

@@ -1,13 +1,10 @@
 """Checkpoints: each party keeps its own halves on its own disk, so that a stopped job goes on.
 
-A party's folder holds the keys of the generators it shares with the others (a resumed run must
-draw the same masks, or its halves would differ from those of a run that was never stopped) and
-its halves after the last two looks. Nothing in it says anything about the data without the
-folder of the other computing party.
-
-Steps after the last checkpoint are done again under the masks they had. That shows nothing new only
-if everything that is masked is the same to the bit, so a folder names the work it was begun for and
-is refused for any other.
+A computing party's folder holds its halves after the last two looks, which say nothing about the
+data without the folder of the other one. No key and no mask is kept: whoever goes on draws
+fresh masks, and masks its halves anew. So steps that are done again, after a crash or because a
+party wants them done again with other rows, show uniform words that have nothing to do with those
+of the first time.
 """
 
 import hashlib
@@ -25,17 +22,22 @@ from torch import Tensor
 
 from tacit.errors import DataError, InputError
 from tacit.learn.arrays import open_arrays
-from tacit.ring import KEY_BYTES
 
-_KEYS = "keys.json"
-_KEEP = 2
+KEEP = 2
+"""A party can be one look ahead of the other, so the last but one is what both have."""
+_START = "start.json"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Checkpoint:
-    """One party's halves after a number of steps, and what was shown until then."""
+    """One party's halves after a number of steps, and what was shown until then.
+
+    ``attempt`` is a random number that both computing parties drew when they last (re)started:
+    halves of different attempts do not add up to anything.
+    """
 
     step: int
+    attempt: int
     halves: Mapping[str, Tensor]
     shown: tuple[tuple[int, float, float], ...]
 
@@ -46,32 +48,30 @@ class StateFolder:
 
     Attributes:
         path: where it is; readable by its owner alone.
-        binding: a hash of everything a resumed run must have in common with the first: the job
-            and this party's own data. Masks are drawn again, so other data under the same masks
-            would betray the difference.
+        binding: a hash of what a resumed run must have in common with the first: the job and
+            this party's own data. A training that goes on with other data would be neither of both.
     """
 
     path: Path
     binding: str
 
-    def load_keys(self, work: str) -> dict[str, bytes] | None:
-        """Return the keys shared with each peer, or None if nothing was started here.
+    def is_begun(self, work: str) -> bool:
+        """Tell whether this training was begun here.
 
         Args:
-            work: a hash of what will be done under the masks that these keys give.
+            work: a hash of what will be done.
 
         Raises:
             InputError: the folder belongs to another job, to other data or to other work.
             DataError: it is damaged.
         """
-        file = self.path / _KEYS
+        file = self.path / _START
         if not file.exists():
-            return None
+            return False
         try:
             raw = json.loads(file.read_text(encoding="utf-8"))
-            keys = {peer: bytes.fromhex(key) for peer, key in raw["keys"].items()}
-            binding, begun = raw["binding"], raw.get("work")
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            binding, begun = raw["binding"], raw["work"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{file} is damaged; remove {self.path} to start anew") from error
         if binding != self.binding:
             raise InputError(
@@ -81,17 +81,12 @@ class StateFolder:
         if begun != work:
             raise InputError(
                 f"{self.path} was begun with other steps, weights, rows or another version of "
-                "tacit; to go on under the same masks would betray the difference; remove the "
-                "folders of all parties to start anew"
+                "tacit; remove the folders of all parties to start anew"
             )
-        if any(len(key) != KEY_BYTES for key in keys.values()):
-            raise DataError(f"{file} is damaged; remove {self.path} to start anew")
-        return keys
+        return True
 
-    def save_keys(self, keys: Mapping[str, bytes], work: str) -> None:
+    def begin(self, work: str) -> None:
         """Begin the folder."""
-        shown = {peer: key.hex() for peer, key in keys.items()}
-        text = json.dumps({"binding": self.binding, "work": work, "keys": shown})
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -100,9 +95,17 @@ class StateFolder:
         if found.st_uid != os.getuid() or found.st_mode & 0o022:
             raise InputError(
                 f"{self.path} was there before and others can write to it; remove it: whoever put "
-                "it there could read the keys"
+                "it there could put other halves in it"
             )
-        self._write(_KEYS, text.encode())
+        self._write(_START, json.dumps({"binding": self.binding, "work": work}).encode())
+
+    def attempts(self) -> dict[int, int]:
+        """Return the steps after which there is a checkpoint, and the attempt that wrote each.
+
+        Raises:
+            DataError: one is damaged.
+        """
+        return {step: self.load(step).attempt for step in self.steps()}
 
     def steps(self) -> list[int]:
         """List the steps after which there is a checkpoint."""
@@ -113,12 +116,12 @@ class StateFolder:
         arrays = {f"half {name}": half.cpu().numpy() for name, half in checkpoint.halves.items()}
         shown = np.array(checkpoint.shown, dtype=np.float64).reshape(-1, 3)
         content = io.BytesIO()
-        arrays["shown"] = shown
+        arrays |= {"shown": shown, "attempt": np.array(checkpoint.attempt, dtype=np.int64)}
         np.savez(content, allow_pickle=False, **arrays)
         payload = content.getvalue()
         digest = hashlib.sha256(self.binding.encode() + payload).digest()
         self._write(f"step-{checkpoint.step}.npz", digest + payload)
-        for step in self.steps()[:-_KEEP]:
+        for step in self.steps()[:-KEEP]:
             (self.path / f"step-{step}.npz").unlink(missing_ok=True)
 
     def load(self, step: int) -> Checkpoint:
@@ -144,7 +147,8 @@ class StateFolder:
             shown = tuple(
                 (int(at), float(loss), float(right)) for at, loss, right in arrays["shown"]
             )
-        return Checkpoint(step=step, halves=halves, shown=shown)
+            attempt = int(arrays["attempt"])
+        return Checkpoint(step=step, attempt=attempt, halves=halves, shown=shown)
 
     def remove(self) -> None:
         """Remove everything, when a training has come to its end."""

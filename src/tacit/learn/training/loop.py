@@ -4,21 +4,21 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import count
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from tacit import __version__, ring
-from tacit.crypto import derive
 from tacit.errors import DisagreementError, RangeError
-from tacit.learn.training.checkpoint import Checkpoint, StateFolder
+from tacit.learn.training.checkpoint import KEEP, Checkpoint, StateFolder
 from tacit.learn.training.programs import Programs, initial_state, state_bounds
 from tacit.learn.training.task import TrainTask
 from tacit.mpc import Plan, Share, compute, find_protocol, make_plan, serve
 from tacit.mpc.share import AnyShare, Spec
 from tacit.party import Progress, Session
+
+_LARGEST_ATTEMPT = (1 << 62) - 1
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,8 @@ def train(
 
     Guarantee: that of the protocol; beyond it, what `Programs` opens: at every look the loss and
         the number of right answers to ``task.show_to`` and one bit to both computing parties.
+        A training that is taken up again has fresh masks and fresh halves of the same weights; the
+        looks after its last checkpoint are opened again.
     """
     plans = task.planned(_Plans.made)
     task = plans.task
@@ -77,11 +79,11 @@ def train(
     inputs = {f"rows of {session.me}": rows, f"labels of {session.me}": labels}
     mine = {name: value for name, value in inputs.items() if value is not None}
     work = "" if folder is None else _work(task, plans, mine)
-    start, session = _resume(session, folder, work)
+    start = _resume(session, task, folder, work)
     worker = _Worker(session, task, plans, mine)
     worker.share()
     checkpoint = None
-    if start and session.me in task.roles.computing and folder is not None:
+    if start and worker.is_computing and folder is not None:
         checkpoint = folder.load(start)
     worker.begin(checkpoint)
     _walk(worker, task, start, folder)
@@ -118,7 +120,6 @@ def _walk(
     with worker.progress.stage("train", total) as advance:
         for action in actions(task):
             if action.step <= start:
-                worker.skip()
                 continue
             if not action.is_look:
                 worker.step(action)
@@ -134,11 +135,8 @@ def _walk(
 
 
 def _work(task: TrainTask, plans: "_Plans", mine: Mapping[str, Tensor]) -> str:
-    """Hash all that decides which values are masked: a step done again must mask the same ones."""
+    """Hash all that decides what is trained: halves of one training are of no use to another."""
     content = hashlib.sha256(f"tacit training {__version__}\n".encode() + plans.digest())
-    if find_protocol(task.protocol).shows_values:
-        # Somebody computes in floating point, whose last digits are those of a library and a chip.
-        content.update(f"{torch.__version__} {torch.backends.cpu.get_cpu_capability()}".encode())
     for name, value in {**task.model.initial, **mine}.items():
         content.update(f"\n{name} {tuple(value.shape)}\n".encode())
         content.update(value.detach().double().contiguous().numpy().tobytes())
@@ -147,53 +145,39 @@ def _work(task: TrainTask, plans: "_Plans", mine: Mapping[str, Tensor]) -> str:
     return content.hexdigest()
 
 
-def _resume(session: Session, folder: StateFolder | None, work: str) -> tuple[int, Session]:
-    """Find the last step that everyone can go on from, and the generators to go on with."""
-    keys = None if folder is None else folder.load_keys(work)
-    last = 0 if keys is None or folder is None else max(folder.steps(), default=0)
-    session.publish("training", (int(keys is not None), last))
-    said = {peer: session.learn(peer, "training", 2) for peer in session.peers}
-    begun = {session.me: keys is not None, **{peer: bool(one[0]) for peer, one in said.items()}}
-    if len(set(begun.values())) > 1:
-        without = next(name for name, has_begun in begun.items() if not has_begun)
+def _resume(session: Session, task: TrainTask, folder: StateFolder | None, work: str) -> int:
+    """Find the last step of which both computing parties have halves that belong together."""
+    has_begun = folder is not None and folder.is_begun(work)
+    mine = folder.attempts() if has_begun and folder is not None else {}
+    flat = [number for pair in sorted(mine.items())[-KEEP:] for number in pair]
+    facts = (int(has_begun), *flat, *(0,) * (2 * KEEP - len(flat)))
+    session.publish("training", facts)
+    said = {peer: session.learn(peer, "training", len(facts)) for peer in session.peers}
+    said[session.me] = facts
+    kept = [_pairs(said[name][1:]) for name in task.roles.computing]
+    without = [name for name in session.parties if not said[name][0]]
+    if without and any(kept):
         raise DisagreementError(
-            without,
+            without[0],
             "has no checkpoints of this job while others have; give it its folder back, or remove "
             "the folders of all parties to start anew",
         )
-    number = session.begin_run()  # a second training in this session must not draw these masks
-    if keys is None:
-        keys = {
-            peer: session.shared(peer).fork(f"training {number}").bytes(ring.KEY_BYTES)
-            for peer in session.peers
-        }
-        if folder is not None:
-            folder.save_keys(keys, work)
-    _compare_keys(session, keys)
-    # A party that only deals has no checkpoints; it can go on from anywhere.
-    steps = [step for step in (last, *(one[1] for one in said.values())) if step]
-    computing = sum(bool(step) for step in (last, *(one[1] for one in said.values())))
-    start = min(steps) if computing >= 2 else 0
-    generators = {peer: ring.Prg(key) for peer, key in keys.items()}
-    return start, replace(session, generators=generators, _runs=count())
+    common = kept[0] & kept[1]
+    # Nobody takes a second checkpoint before the other has the first.
+    if not common and all(len(one) == KEEP for one in kept):
+        raise DisagreementError(
+            task.roles.first if session.me == task.roles.second else task.roles.second,
+            "has checkpoints of another start of this job; remove the folders of all parties to "
+            "start anew",
+        )
+    if folder is not None and not has_begun:
+        folder.begin(work)
+    return max((step for step, _ in common), default=0)
 
 
-def _compare_keys(session: Session, keys: Mapping[str, bytes]) -> None:
-    """Make sure that I have the same key as each peer: folders of two starts do not go together."""
-    if missing := [peer for peer in session.peers if peer not in keys]:
-        raise DisagreementError(missing[0], "has no part in what was begun here")
-    for peer in session.peers:
-        octets = bytearray(derive(keys[peer], context=b"tacit training key"))
-        mine = torch.frombuffer(octets, dtype=torch.uint8)
-        session.send(peer, "setup/training key", mine, phase="setup")
-    for peer in session.peers:
-        theirs = session.recv(peer, "setup/training key", (32,), dtype=torch.uint8)
-        if bytes(theirs.tolist()) != derive(keys[peer], context=b"tacit training key"):
-            raise DisagreementError(
-                peer,
-                "has checkpoints of another start of this job; remove the folders of all parties "
-                "to start anew",
-            )
+def _pairs(numbers: tuple[int, ...]) -> set[tuple[int, int]]:
+    """Read steps and attempts; a step of zero fills up."""
+    return {pair for pair in zip(numbers[::2], numbers[1::2], strict=True) if pair[0] > 0}
 
 
 @dataclass(eq=False)
@@ -257,6 +241,7 @@ class _Worker:
         self._inputs = inputs
         self._data: dict[str, Share] = {}
         self._halves: dict[str, Share] = {}
+        self._attempt = 0
         self.shown: list[tuple[int, float, float]] = []
 
     @property
@@ -274,26 +259,28 @@ class _Worker:
         self._data = _numbers(shares)
 
     def begin(self, checkpoint: Checkpoint | None) -> None:
-        """Start from the public initial weights, or from a checkpoint."""
+        """Start from the public initial weights, or from a checkpoint, with fresh halves."""
+        number = self._session.begin_run()  # of another training of this session: other masks
         if not self.is_computing:
             return
+        first, second = self._task.roles.computing
+        is_first = self._session.me == first
+        common = self._session.shared(second if is_first else first).fork(f"training {number}")
+        self._attempt = int(common.words((1,))) & _LARGEST_ATTEMPT
         starts = {**self._task.model.initial, **initial_state(self._task)}
         bounds = state_bounds(self._task)
         for name, value in starts.items():
             bound = bounds.get(name, self._task.weight_bound)
             spec = Spec.of(shape=tuple(value.shape), frac_bits=self._task.frac_bits, bound=bound)
             words = ring.encode(value.double(), frac_bits=self._task.frac_bits)
-            if self._session.me != self._task.roles.first:
+            if not is_first:
                 words = torch.zeros_like(words)
             if checkpoint is not None:
                 words = checkpoint.halves[name]
-            self._halves[name] = Share(words, spec)
+            mask = common.words(spec.shape)
+            self._halves[name] = Share(words + mask if is_first else words - mask, spec)
         if checkpoint is not None:
             self.shown = list(checkpoint.shown)
-
-    def skip(self) -> None:
-        """Pass over a run that an earlier start has done; masks are numbered by run."""
-        self._session.begin_run()
 
     def step(self, action: Action) -> None:
         """Take one step."""
@@ -350,7 +337,7 @@ class _Worker:
     def checkpoint(self, step: int) -> Checkpoint:
         """Return what is needed to go on from here."""
         halves = {name: share.words for name, share in self._halves.items()}
-        return Checkpoint(step=step, halves=halves, shown=tuple(self.shown))
+        return Checkpoint(step=step, attempt=self._attempt, halves=halves, shown=tuple(self.shown))
 
     def weight_halves(self) -> dict[str, Tensor]:
         """Return my half of every weight."""

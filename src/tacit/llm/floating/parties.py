@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from tacit.llm.floating.hands import LARGEST, DealerHands, Mail, OwnerHands, Sca
 from tacit.llm.floating.noise import Noise, to_grid
 from tacit.llm.floating.program import Rows, Wire, run_pass
 from tacit.llm.floating.sizes import learn, measure, name_of, publish, size_names
+from tacit.llm.private.allowance import Account
 from tacit.llm.private.seats import Seats
 from tacit.llm.private.setup import recv_key, send_key
 from tacit.llm.private.tape import Tape
@@ -42,12 +43,22 @@ _MOST = 16
 
 @dataclass(frozen=True, eq=False)
 class FloatingVault:
-    """What the owner keeps: its folded weights, their usual sizes, and the key of their noise."""
+    """What the owner keeps for one user: folded weights, usual sizes, the key of their noise."""
 
     architecture: Architecture
     weights: Mapping[str, Tensor]
     scales: Scales
     key: bytes = field(default_factory=lambda: Prg.from_os().bytes(KEY_BYTES))
+    account: Account = field(default_factory=Account)
+
+    def for_user(self, account: Account | None = None) -> "FloatingVault":
+        """Return a vault of the same model for another user, with a key of its own."""
+        return replace(self, key=Prg.from_os().bytes(KEY_BYTES), account=account or Account())
+
+    def sweep(self) -> None:
+        """Do nothing: a session leaves nothing behind."""
+
+    forget = sweep
 
 
 def open_floating_vault(model: LanguageModel, *, ratio: float = 100.0) -> FloatingVault:
@@ -120,8 +131,12 @@ def serve_floating_owner(
         words = to_grid(masked, vault.scales.outer(f"{name}.weight")).view(torch.int64)
         session.send(seats.user, f"setup/float {name}", words, phase="setup")
     talks: dict[int, Rows] = {}
-    while (order := _hear(session, seats, a)) is not None:
-        _own_pass(session, seats, vault, order, talks)
+    try:
+        while (order := _hear(session, seats, a)) is not None:
+            charge(vault.account, talks, order, a, seats.user)
+            _own_pass(session, seats, vault, order, talks)
+    finally:
+        vault.account.clear()
 
 
 def _own_pass(
@@ -156,34 +171,65 @@ def serve_floating_dealer(
     *,
     ratio: float = 100.0,
     seats: Seats | None = None,
+    account: Account | None = None,
 ) -> None:
     """Deal for a user's passes until it leaves.
 
     Guarantee: the dealer learns how many tokens are read and written, when, and usual sizes.
     """
-    seats, a = seats or Seats(), architecture
+    seats, a, account = seats or Seats(), architecture, account or Account()
     check_ratio(ratio)
     agree(session, a, ratio)
     scales = hear_scales(session, seats, a, ratio)
     key = recv_key(session, seats.owner, KEY)
     masks = {name: draw_mask(key, name, shape, scales) for name, shape in matrices(a).items()}
     talks: dict[int, Rows] = {}
-    while (order := _hear(session, seats, a)) is not None:
-        run = session.begin_run()
-        user, own = (noise_with(session, peer, run) for peer in (seats.user, seats.owner))
-        hands = DealerHands(
-            Mail(session, run),
-            seats.owner,
-            user=user,
-            owner_noise=own,
-            scales=scales,
-            masks=masks,
-        )
-        x = hands.linear("embed", hot_mask(user, order, a, scales))
-        run_pass(hands, a, order, x, find_rows(talks, order, seats.user))
-        if order.is_scored:
-            pad = deal_pads(user.tape, own.tape, 1, a.vocab)
-            session.send(seats.user, f"{NAME}/pad {run}", pad, phase="offline")
+    try:
+        while (order := _hear(session, seats, a)) is not None:
+            charge(account, talks, order, a, seats.user)
+            _deal_pass(session, seats, a, scales, masks, order, talks)
+    finally:
+        account.clear()
+
+
+def _deal_pass(
+    session: Session,
+    seats: Seats,
+    a: Architecture,
+    scales: Scales,
+    masks: Mapping[str, Tensor],
+    order: Pass,
+    talks: dict[int, Rows],
+) -> None:
+    run = session.begin_run()
+    user, own = (noise_with(session, peer, run) for peer in (seats.user, seats.owner))
+    hands = DealerHands(
+        Mail(session, run),
+        seats.owner,
+        user=user,
+        owner_noise=own,
+        scales=scales,
+        masks=masks,
+    )
+    x = hands.linear("embed", hot_mask(user, order, a, scales))
+    run_pass(hands, a, order, x, find_rows(talks, order, seats.user))
+    if order.is_scored:
+        pad = deal_pads(user.tape, own.tape, 1, a.vocab)
+        session.send(seats.user, f"{NAME}/pad {run}", pad, phase="offline")
+
+
+def charge(
+    account: Account, talks: Mapping[int, Rows], order: Pass, a: Architecture, user: str
+) -> None:
+    """Count the bytes that are kept after a pass, before it begins.
+
+    Raises:
+        FrameError: there is no room for them, or the user has had all tokens that it may.
+    """
+    row = 2 * a.layers * a.kv_heads * a.head_dim * torch.float64.itemsize
+    kept = (one.keys[0].share.shape[0] for one in talks.values() if one.keys)
+    account.settle(row * (sum(kept) + order.rows), user=user)
+    account.spend(order.rows, user=user)
 
 
 def hot_mask(noise: Noise, order: Pass, a: Architecture, scales: Scales) -> Wire:

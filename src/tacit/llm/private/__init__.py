@@ -9,12 +9,17 @@ Three parties of one `tacit.party.Session`, seated by `Seats`:
             for token in talk.generate(ids, choose, limit=64, on_wait=...): ...
             talk.close(); client.close()
 
+There is no guarantee for the weights against the user (`claims`): it is for models whose weights
+the user may have.
+
 The owner's vault has the precision that fits its model, or another; it tells the others.
 `choose(scores) -> place` is the user's sampling on scores in an order that it does not know. With
 `counts=True` at all three, `adjust(scores, counts) -> scores` may change them first: counts say how
 often the token of each score came before.
 """
 
+from tacit.llm.private.allowance import Account, Allowance
+from tacit.llm.private.claims import claims, rows_to_steal
 from tacit.llm.private.client import Ahead, Client, Memory, Naming
 from tacit.llm.private.conversation import Adjust, Choose, Conversation, Token
 from tacit.llm.private.dealer import serve_dealer
@@ -39,8 +44,10 @@ __all__ = [
     "BRIEF",
     "COMPACT",
     "FORMS",
+    "Account",
     "Adjust",
     "Ahead",
+    "Allowance",
     "Choose",
     "Client",
     "Conversation",
@@ -58,12 +65,14 @@ __all__ = [
     "Seats",
     "Token",
     "choose_form",
+    "claims",
     "fit_precision",
     "layer_messages",
     "leaks",
     "offline_cost",
     "open_vault",
     "pass_cost",
+    "rows_to_steal",
     "serve_dealer",
     "serve_owner",
 ]

@@ -1,7 +1,6 @@
 """The user's online work: sees permuted values, computes what is not linear, answers."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -9,7 +8,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from tacit import ring
-from tacit.errors import RangeError
 from tacit.llm.private.blueprint import Blueprint
 from tacit.llm.private.exchange import Exchange
 from tacit.llm.private.masks import first_tally
@@ -18,18 +16,9 @@ from tacit.llm.private.parcel import Channel
 from tacit.llm.private.prepare import Prepared
 from tacit.llm.private.quick import is_quick
 from tacit.llm.private.quick_asking import QuickAsking
+from tacit.llm.private.ranges import Ranges
 from tacit.llm.private.resent import Resent
 from tacit.llm.private.shelf import Shelf
-
-
-@dataclass(frozen=True, eq=False)
-class _Range:
-    """How far the words of a wire went, and how far they may."""
-
-    ends: tuple[Tensor, Tensor]
-    nbytes: int
-    frac_bits: int
-    wire: str
 
 
 class Shown(NamedTuple):
@@ -43,7 +32,7 @@ class Asking:
     """One conversation of the user, online.
 
     Guarantee: what it sees of the model is what the ledger lists: activations, scores and norms
-    in fresh secret orders. Against the recovery of weights from them there is no guarantee.
+    in fresh secret orders. None for the weights: who answers otherwise than here can compute them.
     Cost: messages as `Blueprint` lists them.
     """
 
@@ -52,7 +41,7 @@ class Asking:
         self._talk = talk
         self._cached = cached
         self._posted = posted
-        self._noted: list[_Range] = []
+        self._ranges = Ranges(plan)
         self._quick: QuickAsking | None = None
         if is_quick(plan):
             self._quick = QuickAsking(plan, talk, cached, posted, self._active, self._attend)
@@ -89,9 +78,9 @@ class Asking:
             for layer in range(self._plan.architecture.layers):
                 self._layer(prepared, run, layer)
         scores, *counts = self._score(prepared, run)
-        self._check_ranges()
-        for peak, most in quick.peaks() if quick is not None else ():
-            _check_range(most, peak.nbytes, peak.frac_bits, peak.wire)
+        if quick is not None:
+            quick.note(self._ranges)
+        self._ranges.check()
         return Shown(scores.cpu(), counts[0].cpu() if counts else None)
 
     def _layer(self, prepared: Prepared, run: int, layer: int) -> None:
@@ -110,8 +99,11 @@ class Asking:
         shown = self._talk.recv_bytes(rows.stop - rows.start, exchange.shown_bytes)
         out = []
         for reveal, words in zip(exchange.reveals, exchange.see(veil, shown), strict=True):
-            self._note(words, reveal.nbytes, reveal.seen_bits, f"{exchange.label}.{reveal.name}")
+            wire = f"{exchange.label}.{reveal.name}"
+            self._ranges.note_words(words, reveal.nbytes, reveal.seen_bits, wire)
             out.append(ring.decode(words, frac_bits=reveal.seen_bits))
+            if wire in self._ranges.streams:
+                self._ranges.note_stream(out[-1], wire)
         return out
 
     def _answer(
@@ -159,7 +151,7 @@ class Asking:
             )
             self._posted.put(layer, posted, keys, values)
         words = self._plan.words
-        self._note(seen, words.seen_bytes, words.seen_bits, f"{layer}.scores")
+        self._ranges.note_words(seen, words.seen_bytes, words.seen_bits, f"{layer}.scores")
 
     def _middle(self, prepared: Prepared, run: int, layer: int) -> None:
         exchange, total = self._plan.middle(layer), prepared.order.rows
@@ -201,29 +193,6 @@ class Asking:
         x, scores, *counts = self._see(plan.score(), prepared, run, total=total)
         _, sigma = self._norm(x)
         return [scores / sigma, *counts]
-
-    def _note(self, words: Tensor, nbytes: int, frac_bits: int, wire: str) -> None:
-        """Note the range of a wire; a device is asked for all of them at once, at the end."""
-        low, high = torch.aminmax(words)
-        self._noted.append(_Range((low, high), nbytes, frac_bits, wire))
-
-    def _check_ranges(self) -> None:
-        """Refuse values so near the edge of the ring that others may have gone over it."""
-        noted, self._noted = self._noted, []
-        if not noted:
-            return
-        ends = torch.stack([end for one in noted for end in one.ends]).view(-1, 2).tolist()
-        for one, (low, high) in zip(noted, ends, strict=True):
-            _check_range(max(-low, high), one.nbytes, one.frac_bits, one.wire)
-
-
-def _check_range(most: int, nbytes: int, frac_bits: int, wire: str) -> None:
-    if most >= 1 << (8 * nbytes - 3):
-        raise RangeError(
-            f"a value on wire {wire} comes near 2^{8 * nbytes - 1 - frac_bits}, where words of "
-            f"{nbytes} bytes with {frac_bits} fraction bits end; use a Precision with fewer bits "
-            "or a wider span"
-        )
 
 
 def _rows(prepared: Prepared, run: int, total: int) -> slice:

@@ -17,7 +17,6 @@ from tacit.llm.private.order import Order
 from tacit.llm.private.precision import (
     OUT_SPARE,
     QUERY_SPARE,
-    SCORE_SPAN,
     Precision,
     Words,
 )
@@ -84,8 +83,7 @@ class Blueprint:
     def wide_bytes(self) -> int:
         """Return the bytes of a word on wires that lead to no product of two activations.
 
-        The stream is never read with more than the bits of the wires behind it, so its own
-        words, and those of all that is added to it, need no more either.
+        The stream is never read with more than the bits of the wires behind it.
         """
         p = self.precision
         if self.is_lean:
@@ -97,11 +95,15 @@ class Blueprint:
     def is_lean(self) -> bool:
         """Say whether the owner computes queries, keys and values from the norm's output.
 
-        Then the user does not see them, and does not cut them down: both parties drop the low
-        bits of their shares. Without that, the owner computes them from the stream, and the user
-        divides them by σ.
+        Then the user does not see them, and both parties drop the low bits of their shares.
+        Without that, the owner computes them from the stream, and the user divides them by σ.
         """
         return self.architecture.norm == "layer" and self.precision.is_lean
+
+    @cached_property
+    def is_certain(self) -> bool:
+        """Say whether the user can tell from what it sees that no value has wrapped."""
+        return self.precision.gain > 0 and not self.is_lean
 
     @cached_property
     def middle_bits(self) -> int:
@@ -131,7 +133,7 @@ class Blueprint:
         """Return the bytes of a word of queries and keys before they are turned."""
         if self.is_lean:
             return WORD_BYTES
-        return -(-(self.words.score_bits + SCORE_SPAN + self.turn_drop) // 8)
+        return -(-(self.words.score_bits + self.words.span + self.turn_drop) // 8)
 
     @cached_property
     def skip_bytes(self) -> int:
@@ -170,6 +172,11 @@ class Blueprint:
         drop = max(0, frac_bits + span - 8 * nbytes)
         return Reveal(name, width, order, frac_bits, nbytes, drop)
 
+    def _stream(self, look: int) -> Reveal:
+        """Show the stream where a layer starts, or behind the last."""
+        a, p = self.architecture, self.precision
+        return self._reveal("x", a.width, "x", p.stream, look, span=p.stream_span)
+
     def _raw_look(self, layer: int) -> int:
         """Return the bits to show of a wire before the user divides it by the norm.
 
@@ -187,7 +194,7 @@ class Blueprint:
         a, p = self.architecture, self.precision
         look, keys = self._raw_look(layer), self.query_bytes
         if self.is_lean:
-            stream = self._reveal("x", a.width, "x", p.stream, look)
+            stream = self._stream(look)
             answer = Answer("h", a.width, "x", p.activation, keys)
             return Exchange(f"{layer}.project", (stream,), (answer,))
         parts = [
@@ -197,9 +204,9 @@ class Blueprint:
         ]
         answers = [Answer(name, width, name, p.query, nbytes) for name, width, nbytes in parts]
         if a.skips_from_norm:  # it goes no further than the next look
-            answers.append(Answer("h", a.width, "x", p.activation, p.narrow_bytes))
+            answers.append(Answer("h", a.width, "x", p.activation, p.word_bytes(p.stream)))
         reveals = [self._reveal(name, width, name, p.raw, look) for name, width, _ in parts]
-        stream = self._reveal("x", a.width, "x", p.stream, look)
+        stream = self._stream(look)
         return Exchange(f"{layer}.project", (stream, *reveals), tuple(answers))
 
     def middle(self, layer: int) -> Exchange:
@@ -272,7 +279,7 @@ class Blueprint:
         if self.is_raw_output:
             return None
         a, p = self.architecture, self.precision
-        reveal = self._reveal("x", a.width, "x", p.stream, p.raw_look)
+        reveal = self._stream(p.raw_look)
         answer = Answer("h", a.width, "x", p.activation, p.narrow_bytes)
         return Exchange("last", (reveal,), (answer,))
 
@@ -283,7 +290,7 @@ class Blueprint:
         span = p.reach if self.is_raw_output else p.span
         reveals = [self._reveal("scores", a.vocab, "vocab", self.output_bits, look, span=span)]
         if self.is_raw_output:
-            reveals.insert(0, self._reveal("x", a.width, "x", p.stream, look))
+            reveals.insert(0, self._stream(look))
         if self.counts:
             reveals.append(Reveal("counts", a.vocab, "vocab", 0, self.count_bytes))
         return Exchange("out", tuple(reveals), ())
@@ -334,7 +341,8 @@ class Blueprint:
         """List what the user sends to the owner for a layer: (W − U)·r − w of every matrix."""
         a, rows, wide = self.architecture, order.rows, self.wide_bytes
         branches = 2 if a.has_gate else 1
-        skips = [Item((rows, a.width), n) for n in (self.precision.narrow_bytes, wide)]
+        skip_bytes = self.precision.word_bytes(self.precision.stream), wide
+        skips = [Item((rows, a.width), n) for n in skip_bytes]
         return [
             Item((rows, self.inner + 2 * self.kv), self.query_bytes if self.is_lean else wide),
             Item((rows, a.width), wide),

@@ -8,7 +8,8 @@ import torch
 from tacit.errors import ConfigError
 from tacit.llm.architecture import Architecture
 from tacit.llm.private.blueprint import Blueprint
-from tacit.llm.private.forecast import Network, told_leaks
+from tacit.llm.private.claims import told_leaks
+from tacit.llm.private.forecast import Network
 from tacit.llm.private.order import Form, Order
 from tacit.llm.private.precision import Precision
 from tacit.llm.private.seats import Seats, channel
@@ -129,7 +130,7 @@ class Client:
 
     def record(self, seen: tuple[Leak, ...]) -> None:
         """Write down what a pass showed, and once what was told before the first one."""
-        told = () if self._is_noted else told_leaks(self.seats)
+        told = () if self._is_noted else told_leaks(self.plan.architecture, self.seats)
         self._is_noted = True
         self.session.ledger.record(*seen, *told)
 

@@ -100,7 +100,10 @@ class Conversation:
             ConfigError: scores are to be adjusted, and this session does not show counts.
         """
         if adjust is not None and not self._plan.counts:
-            raise ConfigError("this session does not show which tokens came before: ask for counts")
+            raise ConfigError(
+                "this session does not show which tokens came before, which a repetition penalty "
+                "needs: leave it out, or ask for counts (--counts) at every party"
+            )
 
         def pick(shown: Shown) -> int:
             scores, counts = shown

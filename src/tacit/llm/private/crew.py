@@ -41,8 +41,13 @@ class Crew:
         thread = threading.Thread(
             target=self._watched, args=(work,), name=f"tacit-{name}", daemon=True
         )
-        self._threads.append(thread)
         thread.start()
+        self._threads = [*self._alive(), thread]
+
+    @property
+    def running(self) -> int:
+        """Return how many threads have not ended."""
+        return len(self._alive())
 
     @property
     def error(self) -> BaseException | None:
@@ -65,6 +70,9 @@ class Crew:
             thread.join()
         if self.error is not None and self.error is not error:
             raise self.error
+
+    def _alive(self) -> list[threading.Thread]:
+        return [thread for thread in self._threads if thread.is_alive()]
 
     def _watched(self, work: Callable[[], None]) -> None:
         try:

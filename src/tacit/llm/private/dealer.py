@@ -6,7 +6,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from tacit.errors import FrameError
 from tacit.llm.architecture import Architecture
+from tacit.llm.private.allowance import Account, Allowance, material_bytes
 from tacit.llm.private.blueprint import Blueprint
 from tacit.llm.private.crew import Crew, step_back
 from tacit.llm.private.masks import (
@@ -32,7 +34,7 @@ from tacit.llm.private.setup import (
     recv_key,
     take_masks,
 )
-from tacit.llm.private.shelf import Shelf
+from tacit.llm.private.shelf import Charge, Shelf
 from tacit.llm.private.tape import Tape
 from tacit.llm.private.transfer import deal_pads
 from tacit.llm.private.weights import Weights
@@ -55,16 +57,23 @@ class Dealing:
         *,
         user: Prg,
         owner: Prg,
+        charge: Charge | None = None,
     ) -> None:
         self._plan = plan
         self._weights = masks
         self._user = user
         self._owner = owner
-        layers, heads = plan.architecture.layers, plan.heads
-        self._cached = Shelf(layers, heads, plan.device)
-        self._posted = Shelf(layers, heads, plan.device)
+        shelf = partial(Shelf, plan.architecture.layers, plan.heads, plan.device)
+        self._cached, self._posted = (
+            shelf() if charge is None else shelf(charge=charge) for _ in range(2)
+        )
         self._before: Tensor | None = None
         self._counted: Tensor | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Return how much memory the masks of the cache take."""
+        return self._cached.nbytes + self._posted.nbytes
 
     def deal(self, order: Order) -> Iterator[tuple[list[Tensor], list[Item]]]:
         """Yield the parcels of an order: in front of the layers, one for each, and behind."""
@@ -204,38 +213,52 @@ def serve_dealer(
     device: torch.device | str = "cpu",
     known: DealerMasks | None = None,
     counts: bool = False,
+    allowance: Allowance | None = None,
+    account: Account | None = None,
 ) -> None:
     """Deal for every conversation of a session until the user leaves.
 
-    Without a precision, that of the owner.
+    Without a precision, that of the owner. The account is this user's alone.
 
     Guarantee: the dealer receives keys and sizes, and nothing that depends on a text or a weight.
     Cost: offline only; see `tacit.llm.private.forecast`.
     """
-    seats = seats or Seats()
+    seats, account = seats or Seats(), account or Account()
     told = learn_precision(session, seats.owner)
     precision = precision or told
     agree_on(session, architecture, precision, counts=counts)
     masks = take_masks(session, seats, architecture, known, device)
     plan = Blueprint(architecture, precision, masks.device, counts)
-    with Crew(session) as crew:
-        while True:
-            words = session.recv(seats.user, "llm/open", (3,))
-            # The owner hears of it from here: on its link with the user, a thread that waits for
-            # such a word would be woken by every message of a pass.
-            session.send(seats.owner, "llm/open", words, phase="setup")
-            index, _, kept = (int(word) for word in words)
-            if index < 0:
-                return
-            keys = [
-                recv_key(session, peer, f"{channel('key', index)}/{seat}")
-                for peer, seat in ((seats.user, "user"), (seats.owner, "owner"))
-            ]
-            dealing = Dealing(plan, masks, user=Prg(keys[0]), owner=Prg(keys[1]))
-            _recall(session, seats, index, kept, dealing, architecture)
-            crew.start(
-                partial(_serve, session, seats, index, dealing, architecture), f"deal-{index}"
-            )
+    most = (allowance or Allowance()).conversations
+    try:
+        with Crew(session) as crew:
+            while (opened := _open(session, seats, plan, masks, account)) is not None:
+                if crew.running >= most:
+                    raise FrameError(seats.user, f"has more than {most} conversations open at once")
+                crew.start(partial(_serve, session, seats, *opened, plan, account), "deal")
+    finally:
+        account.clear()
+
+
+def _open(
+    session: Session, seats: Seats, plan: Blueprint, masks: Weights, account: Account
+) -> tuple[int, Dealing] | None:
+    """Hear of a conversation, and take up what happened in it before; None if the user leaves."""
+    words = session.recv(seats.user, "llm/open", (3,))
+    # The owner hears of it from here: on its link with the user, a thread that waits for
+    # such a word would be woken by every message of a pass.
+    session.send(seats.owner, "llm/open", words, phase="setup")
+    index, _, kept = (int(word) for word in words)
+    if index < 0:
+        return None
+    keys = [
+        recv_key(session, peer, f"{channel('key', index)}/{seat}")
+        for peer, seat in ((seats.user, "user"), (seats.owner, "owner"))
+    ]
+    charge = partial(account.take, user=seats.user)
+    dealing = Dealing(plan, masks, user=Prg(keys[0]), owner=Prg(keys[1]), charge=charge)
+    _recall(session, seats, index, kept, dealing, plan.architecture)
+    return index, dealing
 
 
 def _recall(
@@ -246,22 +269,37 @@ def _recall(
         return
     tag = f"{channel('ctl', index)}/past"
     for words in session.recv(seats.user, tag, (kept, ORDER_WORDS + 1)):
-        dealing.recall(read_order(words[1:], sender=seats.user, architecture=a), int(words[0]))
+        order = read_order(words[1:], sender=seats.user, architecture=a)
+        if not 0 <= int(words[0]) <= order.runs:
+            raise FrameError(seats.user, f"says that {int(words[0])} runs of an order were made")
+        dealing.recall(order, int(words[0]))
 
 
-def _serve(session: Session, seats: Seats, index: int, dealing: Dealing, a: Architecture) -> None:
+def _serve(
+    session: Session, seats: Seats, index: int, dealing: Dealing, plan: Blueprint, account: Account
+) -> None:
     step_back()
+    tag = f"{channel('ctl', index)}/order"
     while True:
-        tag = f"{channel('ctl', index)}/order"
         words = session.recv(seats.user, tag, (1 + ORDER_WORDS,))
         session.send(seats.owner, tag, words, phase="offline")
         if int(words[0]):
+            account.give(dealing.nbytes)
             return
-        order = read_order(words[1:], sender=seats.user, architecture=a)
-        parts = ["head", *map(str, range(a.layers)), "tail"]
-        for part, (tensors, items) in zip(parts, dealing.deal(order), strict=True):
-            if items:
-                tag = f"{channel('deal', index)}/{order.number}.{part}"
-                send_parcel(session, seats.owner, tag, tensors, items)
-        tag = f"{channel('pad', index)}/{order.number}"
-        session.send(seats.user, tag, dealing.pads(order), phase="offline")
+        order = read_order(words[1:], sender=seats.user, architecture=plan.architecture)
+        _, largest = material_bytes(plan, order, sender=seats.user, most=account.most)
+        with account.lent(largest, user=seats.user):
+            _deal(session, seats, index, dealing, order, plan.architecture.layers)
+
+
+def _deal(
+    session: Session, seats: Seats, index: int, dealing: Dealing, order: Order, layers: int
+) -> None:
+    """Send the material of an order to the owner, part by part, and its pads to the user."""
+    parts = ["head", *map(str, range(layers)), "tail"]
+    for part, (tensors, items) in zip(parts, dealing.deal(order), strict=True):
+        if items:
+            tag = f"{channel('deal', index)}/{order.number}.{part}"
+            send_parcel(session, seats.owner, tag, tensors, items)
+    tag = f"{channel('pad', index)}/{order.number}"
+    session.send(seats.user, tag, dealing.pads(order), phase="offline")

@@ -201,9 +201,10 @@ class Look:
 
 @dataclass(frozen=True)
 class Span:
-    """Neighbouring wires with words of one length: they are packed together."""
+    """Neighbouring wires with words of one length and scale: they are packed together."""
 
     nbytes: int
+    seen_bits: int
     is_cut: bool
     widths: list[int]
 
@@ -220,11 +221,12 @@ def spans(wires: Wires) -> list[Span]:
     """Group neighbouring wires that are packed together."""
     out: list[Span] = []
     for one in wires:
-        is_cut = isinstance(one, Reveal) and one.drop > 0
-        if out and (out[-1].nbytes, out[-1].is_cut) == (one.nbytes, is_cut):
-            out[-1].widths.append(one.width)
+        bits, is_cut = (one.seen_bits, one.drop > 0) if isinstance(one, Reveal) else (0, False)
+        last = out[-1] if out else None
+        if last and (last.nbytes, last.seen_bits, last.is_cut) == (one.nbytes, bits, is_cut):
+            last.widths.append(one.width)
         else:
-            out.append(Span(one.nbytes, is_cut, [one.width]))
+            out.append(Span(one.nbytes, bits, is_cut, [one.width]))
     return out
 
 

@@ -1,13 +1,13 @@
 """A precision for one model: as many bits as words have room for behind what its values reach."""
 
 import math
+from dataclasses import replace
 
 from tacit.errors import RangeError
 from tacit.llm.architecture import Architecture, LanguageModel
 from tacit.llm.plain import streams
-from tacit.llm.private.blueprint import Blueprint
+from tacit.llm.private.bounds import bound_model
 from tacit.llm.private.precision import LEAST_REACH, WORD_BITS, Precision
-from tacit.llm.private.weights import fold, matrices
 
 _ENDS = 4
 """Tokens at either end of the vocabulary, where special ones are: a text begins with each once.
@@ -17,38 +17,49 @@ The first token of a text is where streams are largest in many models.
 _FOLLOWING, _LONG = 7, 32
 _MARGIN = 2.0
 """How much further a value may go than was measured, at least, before it is refused."""
-_MOST = 26
+_MOST, _FURTHEST = 26, 60
 _SCALED = 16
 """Fraction bits of queries and of attention weights, at most: more would not be seen."""
 
 
 def fit_precision(model: LanguageModel) -> Precision:
-    """Measure how far the values of a model go, and give the rest of a word to fractions.
+    """Find how far the values of a model can go, and give the rest of a word to fractions.
 
-    The texts are the same for every model of a size. What goes beyond twice the largest value
-    seen may be refused when it comes, by name; it is never wrapped unnoticed.
+    What is behind a norm, and the stream where a layer starts, have room for all that the weights
+    allow: no text exceeds it. Behind attention, and for products with the stream before its norm,
+    that would leave too few bits. There words have room for twice what was measured on texts that
+    are the same for every model of a size; and whether a row is within that follows from the
+    stream, which the user sees: what is not is refused, by name.
 
-    Guarantee: none for the model: whoever is told the precision learns two powers of two above
-    its largest values.
-    Cost: a hundred tokens in the clear.
+    Guarantee: with a `gain` in what is returned, nothing is wrapped unnoticed. None for the model:
+    whoever is told the precision learns powers of two above its values.
+    Cost: a hundred tokens in the clear, and each weight read a few times.
 
     Raises:
         RangeError: values are so large that too few bits are left.
     """
-    stream, raw = 0.0, 0.0
-    a = model.architecture
-    plan = Blueprint(a, Precision())
-    last = ["output"] if plan.is_raw_output else []
-    readers = [*(f"{layer}.qkv" for layer in range(a.layers)), *last]
-    weights = {
-        one.name: fold(model, one, plan)[0].float() for one in matrices(a) if one.name in readers
-    }
-    for ids in _texts(a):
+    exact = bound_model(model)
+    stream, length, last = 0.0, exact.embedded / _MARGIN, 0.0
+    for ids in _texts(model.architecture):
         found = streams(model, ids)
         stream = max(stream, *(float(x.abs().max()) for x in found))
-        for name, x in zip(readers, found, strict=False):
-            raw = max(raw, float((x @ weights[name].t()).abs().max()))
-    return fit_reach(max(_bits(stream), _bits(raw)), _bits(raw))
+        *lengths, end = (float(x.double().norm(dim=1).max()) for x in found)
+        length, last = max(length, *lengths), max(last, end)
+    gain, output_gain = _exponent(exact.readers), _exponent(exact.output_readers)
+    raw = _bits(_MARGIN * max(2.0**gain * length, 2.0**output_gain * last))
+    reach = _bits(max(_MARGIN * stream, exact.attended)) + 1  # for their sum
+    fitted = fit_reach(max(reach, raw), raw)
+    far = _bits(exact.stream, most=_FURTHEST)
+    if fitted.stream + far > WORD_BITS:
+        return fitted
+    return replace(
+        fitted,
+        span=max(fitted.span, _bits(exact.normed)),
+        score=max(fitted.score, _bits(exact.scores)),
+        far=far,
+        gain=gain,
+        output_gain=output_gain,
+    )
 
 
 def fit_reach(reach: int, raw: int) -> Precision:
@@ -84,17 +95,23 @@ def _texts(a: Architecture) -> list[list[int]]:
     return [spread, *([end, *spread[1 : 1 + _FOLLOWING]] for end in ends)]
 
 
-def _bits(size: float) -> int:
-    """Return the bits in front of the point, sign included, of words that hold a value safely.
+def _exponent(size: float) -> int:
+    """Return a power of two above a size, 1 at least."""
+    return max(1, math.ceil(math.log2(max(size, 1.0))))
 
-    A value is refused above a quarter of the range.
+
+def _bits(size: float, *, most: int = _MOST) -> int:
+    """Return the bits in front of the point, sign included, of words that hold a value.
+
+    Raises:
+        RangeError: there are not so many.
     """
     if not math.isfinite(size):
         raise RangeError(f"the values of this model are not finite: {size}")
-    bits = max(LEAST_REACH, math.ceil(math.log2(max(_MARGIN * size, 1.0))) + 3)
-    if bits > _MOST:
+    bits = max(LEAST_REACH, math.floor(math.log2(max(size, 1.0))) + 2)
+    if bits > most:
         raise RangeError(
             f"values of this model reach {size:.3g}, which leaves too few bits of a word for "
-            f"fractions; at most {2 ** (_MOST - 3) / _MARGIN:.3g} can be served"
+            f"fractions; at most {2.0 ** (most - 1):.3g} can be served"
         )
     return bits

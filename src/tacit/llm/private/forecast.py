@@ -143,20 +143,6 @@ def choose_form(plan: Blueprint, network: Network, *, past: int, rows: int, post
     return min(FORMS, key=seconds)
 
 
-def told_leaks(seats: Seats) -> tuple[Leak, ...]:
-    """List what the owner tells of its model before the first text, besides its shape."""
-    return tuple(
-        Leak(
-            to=peer,
-            what="how far the values of the model go, as two powers of two",
-            why="both sides must know how many bits a value needs",
-            kind="protocol",
-            elements=2,
-        )
-        for peer in (seats.user, seats.dealer)
-    )
-
-
 def leaks(plan: Blueprint, order: Order, run: int, seats: Seats) -> tuple[Leak, ...]:
     """List what one run shows to whom."""
     a = plan.architecture

@@ -2,11 +2,13 @@
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from tacit.errors import DisagreementError, FrameError
+from tacit.llm.private.allowance import material_bytes
 from tacit.llm.private.crew import Crew, step_back
 from tacit.llm.private.homomorphic import Names, pieces
 from tacit.llm.private.narrow import Item
@@ -42,30 +44,52 @@ def serve_owner(session: Session, vault: OwnerVault, *, seats: Seats | None = No
     agree_on(session, vault.ring.architecture, vault.ring.precision, counts=vault.counts)
     with session.progress.stage("mask weights"):
         give_weights(session, seats, vault)
-    with Crew(session) as crew:
-        while True:
-            words = session.recv(seats.dealer, "llm/open", (3,))
-            index, number, kept = (int(word) for word in words)
-            if index < 0:
-                return
-            memory = _keep(vault, seats, number, is_kept=kept > 0)
-            one = _Conversation(session, seats, vault, index, memory)
-            crew.start(one.stock, f"stock-{index}")
-            crew.start(one.serve, f"serve-{index}")
+    opened: list[_Conversation] = []
+    vault.begin()
+    try:
+        with Crew(session) as crew:
+            _serve_all(session, seats, vault, crew, opened)
+    finally:
+        vault.end()
+        for one in opened:
+            one.release()
+
+
+def _serve_all(
+    session: Session, seats: Seats, vault: OwnerVault, crew: Crew, opened: "list[_Conversation]"
+) -> None:
+    """Start a conversation whenever the user opens one, until it leaves."""
+    while True:
+        words = session.recv(seats.dealer, "llm/open", (3,))
+        index, number, kept = (int(word) for word in words)
+        if index < 0:
+            return
+        opened[:] = [one for one in opened if not one.release_if_over()]
+        most = vault.allowance.conversations
+        if len(opened) >= most or crew.running > 2 * most:
+            raise FrameError(seats.user, f"has more than {most} conversations open at once")
+        memory = _keep(vault, seats, number, is_kept=kept > 0)
+        one = _Conversation(session, seats, vault, index, memory)
+        opened.append(one)
+        crew.start(one.stock, f"stock-{index}")
+        crew.start(one.serve, f"serve-{index}")
 
 
 def _keep(vault: OwnerVault, seats: Seats, number: int, *, is_kept: bool) -> Kept:
     """Find a conversation that goes on, or begin to keep a new one."""
+    known = vault.conversations.get(number)
     if is_kept:
-        if number not in vault.conversations:
+        if known is None:
             raise DisagreementError(
                 seats.user, "asks for a conversation that is not kept here; it has to begin anew"
             )
-        kept = vault.conversations[number]
-        vault.keep(number, kept)
-        return kept
+        vault.keep(number, known)
+        return known
+    if known is not None:
+        raise FrameError(seats.user, "gave a new conversation the name of another")
     plan = vault.plan
-    shelf = Shelf(plan.architecture.layers, plan.heads, plan.device)
+    charge = partial(vault.charge, user=seats.user)
+    shelf = Shelf(plan.architecture.layers, plan.heads, plan.device, charge=charge)
     kept = Kept(Prg.from_os().bytes(KEY_BYTES), shelf)
     vault.keep(number, kept)
     return kept
@@ -89,7 +113,9 @@ class _Conversation:
         )
         self._changed = threading.Condition()
         self._stocks: dict[int, Stock] = {}
+        self._charged: dict[int, int] = {}
         self._is_over = False
+        self._is_closed = False
         self._names: Names | None = None
 
     def stock(self) -> None:
@@ -110,6 +136,7 @@ class _Conversation:
                 return
             order = read_order(words[1:], sender=user, architecture=self._plan.architecture)
             self._kept.take_order(order.number, holder=self._holder, user=user)
+            self._charge(order)
             stock = self._receive(order)
             self._serving.make_ready(stock)
             with self._changed:
@@ -120,14 +147,49 @@ class _Conversation:
                 user, f"{channel('ready', self._index)}/{order.number}", ready, phase="offline"
             )
 
+    def _charge(self, order: Order) -> None:
+        """Count an order's material before any of it is taken."""
+        user, most = self._seats.user, self._vault.allowance.orders
+        most_bytes = self._vault.account.most
+        nbytes, _ = material_bytes(self._plan, order, sender=user, most=most_bytes)
+        if len(self._charged) >= most:
+            raise FrameError(user, f"made more than {most} orders without using any of them")
+        self._vault.charge(nbytes, user=user)
+        self._vault.account.spend(order.rows, user=user)
+        with self._changed:
+            self._charged[order.number] = nbytes
+
+    def release_if_over(self) -> bool:
+        """Give the memory of material back if the conversation has ended; say whether it has."""
+        with self._changed:
+            is_over = self._is_over and self._is_closed
+        if is_over:
+            self.release()
+        return is_over
+
+    def release(self) -> None:
+        """Give the memory of material back: no thread uses it any more."""
+        with self._changed:
+            self._vault.account.give(sum(self._charged.values()))
+            self._charged.clear()
+            self._stocks.clear()
+
     def serve(self) -> None:
         """Run passes until the user closes the conversation."""
+        try:
+            self._serve()
+        finally:
+            with self._changed:
+                self._is_closed = True
+
+    def _serve(self) -> None:
         previous: tuple[Stock, int] | None = None
         turns = Turns(self._seats.user)
         while True:
             op, number, run, shift, hot, tally = self._command(turns)
             if op == CLOSE:
-                self._kept.is_open = False
+                if self._holder == self._kept.holder:
+                    self._kept.is_open = False
                 return
             if op != RUN and previous is not None:
                 self._talk.after_send = self._namer(*previous, shift)
@@ -171,11 +233,14 @@ class _Conversation:
                 raise DisagreementError(self._seats.user, f"runs order {number}, never ordered")
             for old in [one for one in self._stocks if one < number]:
                 del self._stocks[old]
+                self._vault.account.give(self._charged.pop(old))
             return self._stocks[number]
 
     def _namer(self, stock: Stock, run: int, shift: int) -> Callable[[], None]:
         """Return what sends the padded order of a run, once something more urgent has left."""
         order = stock.names[stock.order.scores - stock.order.runs + run]
+        if shift == BY_BFV and not self._vault.bfv:
+            raise FrameError(self._seats.user, "asks for names by BFV, which is not offered here")
 
         def send() -> None:
             if shift == BY_BFV:

@@ -5,9 +5,6 @@ from dataclasses import dataclass, fields
 from tacit.errors import ConfigError
 
 WORD_BITS = 64
-SCORE_SPAN = 12
-"""Bits in front of the point of attention scores: even a small model reaches 128 and more."""
-
 LEAST_REACH = 10
 """Bits in front of the point, sign included, that any wire before a norm must have."""
 
@@ -17,6 +14,9 @@ QUERY_SPARE, OUT_SPARE = 2, 3
 TURN_DROP, TURNED = 8, 18
 """What turned queries and keys lose, where the user had them back with few bits; what they keep at
 most: their product fits 6 bytes."""
+
+_WIDE_SCORES = 16
+"""Bits in front of the point of scores from which on turned queries and keys keep fewer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +38,11 @@ class Precision:
         reach: the same for the stream, and, as far as a word has room, for products with it before
             it is normalised. Many models have a first token whose stream reaches tens of thousands.
         look: what the user sees at least of a normalised wire; the bits below need not travel.
+        score: bits in front of the point, sign included, of attention scores.
+        far: the same of the stream where a layer starts, if no text can exceed that; 0: ``reach``.
+        gain: rows of the matrices that read the stream are at most 2^gain long. With it nothing
+            wraps unnoticed; 0: not known, and see `tacit.llm.private.ranges`.
+        output_gain: the same for the matrix that gives the scores of tokens.
     """
 
     activation: int = 13
@@ -49,20 +54,27 @@ class Precision:
     span: int = 12
     reach: int = 18
     look: int = 20
+    score: int = 12
+    far: int = 0
+    gain: int = 0
+    output_gain: int = 0
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            if not 4 <= getattr(self, field.name) <= 32:
+            least = 0 if field.name in ("far", "gain", "output_gain") else 4
+            if not least <= getattr(self, field.name) <= 32:
                 raise ConfigError(
-                    f"{field.name} must be between 4 and 32 bits, got {getattr(self, field.name)}"
+                    f"{field.name} must be between {least} and 32 bits, got "
+                    f"{getattr(self, field.name)}"
                 )
-        turned = 2 * self.scores_kept + SCORE_SPAN + self.turn_drop
+        turned = 2 * self.scores_kept + self.score + self.turn_drop
         if turned > WORD_BITS:
             raise ConfigError(
                 f"turned queries and keys would need {turned} bits, and words have {WORD_BITS}; "
                 "use fewer bits for queries or rotations"
             )
-        for name, room in (("raw", LEAST_REACH), ("middle", self.reach)):
+        rooms = (("raw", LEAST_REACH), ("middle", self.reach), ("stream", self.stream_span))
+        for name, room in rooms:
             if getattr(self, name) > WORD_BITS - room:
                 raise ConfigError(
                     f"{name} wires would have {getattr(self, name)} fraction bits, and {room} in "
@@ -75,6 +87,11 @@ class Precision:
     def stream(self) -> int:
         """Return the bits of the residual stream where a layer starts."""
         return self.activation + self.weight
+
+    @property
+    def stream_span(self) -> int:
+        """Return the bits in front of the point of the residual stream where a layer starts."""
+        return self.far or self.reach
 
     @property
     def raw(self) -> int:
@@ -100,7 +117,8 @@ class Precision:
     def turn_drop(self) -> int:
         """Return how many low bits turned queries and keys lose, where they came with few."""
         turned = self.query + self.rotation
-        return max(0, min(TURN_DROP, self.rotation - QUERY_SPARE), turned - TURNED)
+        kept = TURNED - max(0, self.score - _WIDE_SCORES)
+        return max(0, min(TURN_DROP, self.rotation - QUERY_SPARE), turned - kept)
 
     @property
     def scores_kept(self) -> int:
@@ -119,7 +137,7 @@ class Precision:
         Dropping low bits of both shares takes room at the top: the ring shrinks with them.
         """
         kept = self.query + QUERY_SPARE
-        turned = SCORE_SPAN + kept + self.stream + self.rotation
+        turned = self.score + kept + self.stream + self.rotation
         wide = 8 * self.word_bytes(max(self.stream, self.lean_middle))
         valued = wide + (self.attention - OUT_SPARE) + (self.stream - self.query)
         is_less = self.attention >= OUT_SPARE and self.stream >= self.query
@@ -137,15 +155,16 @@ class Precision:
     @property
     def narrow_bytes(self) -> int:
         """Return the bytes of a word on wires that only feed an activation."""
-        return self.word_bytes(self.stream)
+        return min(WORD_BITS, self.stream + self.span + 7) // 8
 
     def words(self, score_bits: int, value_bytes: int) -> "Words":
         """Return the words of attention, given the bits of its scores."""
         return Words(
             score_bits=score_bits,
             weight_bits=self.attention,
-            key_bytes=-(-(score_bits + SCORE_SPAN) // 8),
-            seen_bytes=-(-(min(self.look, score_bits) + SCORE_SPAN) // 8),
+            span=self.score,
+            key_bytes=-(-(score_bits + self.score) // 8),
+            seen_bytes=-(-(min(self.look, score_bits) + self.score) // 8),
             value_bytes=value_bytes,
         )
 
@@ -157,6 +176,7 @@ class Words:
     Attributes:
         score_bits: fraction bits of the product of a query and a key.
         weight_bits: fraction bits of attention weights.
+        span: bits in front of the point of scores.
         key_bytes: bytes of a word of queries and keys.
         seen_bytes: bytes of a word of the scores that the user sees.
         value_bytes: bytes of a word of values, weights and what they give.
@@ -164,6 +184,7 @@ class Words:
 
     score_bits: int
     weight_bits: int
+    span: int
     key_bytes: int
     seen_bytes: int
     value_bytes: int
@@ -171,7 +192,7 @@ class Words:
     @property
     def drop(self) -> int:
         """Return how many low bits all shares of the scores lose; softmax ignores what all lose."""
-        return max(0, self.score_bits + SCORE_SPAN - 8 * self.seen_bytes)
+        return max(0, self.score_bits + self.span - 8 * self.seen_bytes)
 
     @property
     def seen_bits(self) -> int:

@@ -14,6 +14,7 @@ from tacit.llm.private.playback import Live, Mute, Record, Size, Wire
 from tacit.llm.private.prepare import Prepared
 from tacit.llm.private.quick import Heading, Slot, blocks, power, slots
 from tacit.llm.private.quick_masks import QuickMasks
+from tacit.llm.private.ranges import Ranges
 from tacit.llm.private.shelf import Shelf
 
 Active = Callable[[list[Tensor]], Tensor]
@@ -69,6 +70,8 @@ class QuickAsking:
         self._eps = torch.tensor([a.norm_eps], dtype=torch.float64, device=device)
         self._peaks = torch.zeros(a.layers * 8, dtype=torch.int64, device=device)
         self._marks = self._peaks.unbind(0)
+        self._stats = torch.zeros(a.layers * 8, 2, dtype=torch.float64, device=device)
+        self._first = 0  # of the marks of the exchange that was seen last
         self._noted: list[Peak] = []
         self._stages: dict[tuple[int, bool], _Stage] = {}
         self._shown_bytes = max(one.shown_bytes for one in exchanges)
@@ -95,9 +98,15 @@ class QuickAsking:
             self._peaks.zero_()
         stage.record.play(self._talk, past + 1)
 
-    def peaks(self) -> list[tuple[Peak, int]]:
-        """Return how far every wire of the last run went."""
-        return list(zip(self._noted, self._peaks[: len(self._noted)].tolist(), strict=True))
+    def note(self, ranges: Ranges) -> None:
+        """Note how far every wire of the last run went."""
+        width = self._plan.architecture.width
+        for number, (peak, most) in enumerate(zip(self._noted, self._marks, strict=False)):
+            ranges.note_words(most.view(1), peak.nbytes, peak.frac_bits, peak.wire)
+            if peak.wire in ranges.streams:
+                mean, sigma = self._stats[number]
+                length = (width * (sigma.square() + mean.square())).sqrt()
+                ranges.note_row(most.double() * 2.0**-peak.frac_bits, length, peak.wire)
 
     def _stage(self, masks: QuickMasks) -> _Stage:
         """Find the memory for a run, or make it; other memory is let go."""
@@ -162,6 +171,7 @@ class QuickAsking:
 
     def _see(self, wire: Wire, exchange: Exchange, parts: dict[str, Tensor], key: str) -> Tensor:
         """Receive what is shown, as doubles laid end to end."""
+        self._first = len(self._noted)
         octets = wire.recv(Size(exchange.shown_bytes, is_row=True))
         veil, wires = parts[f"{key}.veil"], iter(exchange.reveals)
         out = torch.empty(len(veil), dtype=torch.float64, device=octets.device)
@@ -191,9 +201,9 @@ class QuickAsking:
         return mark
 
     def _spread(self, seen: Tensor) -> Tensor:
-        """Return mean and σ of the stream, which lies first."""
+        """Return mean and σ of the stream, which lies first in what was seen last."""
         a = self._plan.architecture
-        stats = torch.empty(2, dtype=torch.float64, device=seen.device)
+        stats = self._stats[self._first]
         kernels.spread[(1,)](
             seen, self._eps, stats, a.width, IS_LAYER=a.norm == "layer", WHOLE=power(a.width)
         )

@@ -3,13 +3,15 @@
 import hashlib
 import threading
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field, fields
+from dataclasses import astuple, dataclass, field, fields, replace
+from time import monotonic
 
 import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError, FrameError
 from tacit.llm.architecture import Architecture, LanguageModel
+from tacit.llm.private.allowance import Account, Allowance
 from tacit.llm.private.blueprint import Blueprint
 from tacit.llm.private.fitting import fit_precision
 from tacit.llm.private.precision import Precision
@@ -57,9 +59,12 @@ class Kept:
 
 @dataclass(eq=False)
 class OwnerVault:
-    """What the owner keeps between sessions: its encoded model, its mask key, its caches.
+    """What the owner keeps for one user between sessions: encoded model, mask key, caches.
 
-    Of the conversations that are not open, the ``most_closed`` that were used last are kept.
+    Of the conversations that are not open, the ``most_closed`` that were used last are kept, fewer
+    if the user's account has no room for them. A vault serves one session at a time, and one user:
+    `for_user` makes the next one. Only with ``bfv`` may the user have tokens named by encryption,
+    for then a library outside of Python reads what it sent.
     """
 
     ring: RingModel
@@ -68,6 +73,11 @@ class OwnerVault:
     conversations: dict[int, Kept] = field(default_factory=dict)
     most_closed: int = 16
     counts: bool = False
+    bfv: bool = False
+    allowance: Allowance = field(default_factory=Allowance)
+    account: Account = field(default_factory=Account)
+    left_at: float | None = None
+    lock: threading.RLock = field(default_factory=threading.RLock)
 
     @property
     def plan(self) -> Blueprint:
@@ -75,14 +85,72 @@ class OwnerVault:
         ring = self.ring
         return Blueprint(ring.architecture, ring.precision, self.weights.device, self.counts)
 
+    def for_user(self, account: Account | None = None) -> "OwnerVault":
+        """Return a vault of the same model for another user, with nothing in common but the model.
+
+        Guarantee: its mask key is drawn anew, so the key that one user's dealer knows says nothing
+        about the masks of another user's weights.
+        """
+        return replace(
+            self,
+            key=Prg.from_os().bytes(KEY_BYTES),
+            conversations={},
+            account=account or Account(),
+            left_at=None,
+            lock=threading.RLock(),
+        )
+
     def keep(self, number: int, kept: Kept) -> None:
         """Open a conversation, new or kept, and forget those that were closed longest ago."""
-        self.conversations.pop(number, None)
-        kept.is_open = True
-        self.conversations[number] = kept
-        closed = [old for old, one in self.conversations.items() if not one.is_open]
-        for old in closed[: max(0, len(closed) - self.most_closed)]:
-            del self.conversations[old]
+        with self.lock:
+            self.conversations.pop(number, None)
+            kept.is_open = True
+            self.conversations[number] = kept
+            closed = self._closed()
+            for old in closed[: max(0, len(closed) - self.most_closed)]:
+                self._drop(old)
+
+    def charge(self, nbytes: int, *, user: str) -> None:
+        """Count bytes of this user; what it has closed makes room.
+
+        Raises:
+            FrameError: there is no room.
+        """
+        with self.lock:
+            for old in self._closed():
+                if self.account.fits(nbytes):
+                    break
+                self._drop(old)
+            self.account.take(nbytes, user=user)
+
+    def begin(self) -> None:
+        """Note that a session begins."""
+        self.left_at = None
+
+    def end(self) -> None:
+        """Note that a session has ended, in whatever way: none of its conversations is open."""
+        with self.lock:
+            self.left_at = monotonic()
+            for kept in self.conversations.values():
+                kept.is_open = False
+
+    def sweep(self) -> None:
+        """Forget the conversations of a session that ended too long ago to be taken up again."""
+        with self.lock:
+            if self.left_at is not None and monotonic() - self.left_at > self.allowance.keep_s:
+                self.forget()
+
+    def forget(self) -> None:
+        """Forget all conversations that are not open."""
+        with self.lock:
+            for old in self._closed():
+                self._drop(old)
+
+    def _closed(self) -> list[int]:
+        return [number for number, one in self.conversations.items() if not one.is_open]
+
+    def _drop(self, number: int) -> None:
+        self.account.give(self.conversations.pop(number).cached.nbytes)
 
     def fingerprint(self) -> bytes:
         """Name this masking: the user asks for the masked weights only if they are new to it."""
@@ -95,14 +163,16 @@ def open_vault(
     precision: Precision | None = None,
     device: torch.device | str = "cpu",
     counts: bool = False,
+    bfv: bool = False,
 ) -> OwnerVault:
     """Encode a model for private use, with a fresh mask key from the operating system.
 
     Without a precision, the finest that the model's values leave room for; users and the dealer
     are told. With ``counts`` users are shown which scores belong to tokens that came before, which
-    a repetition penalty needs.
+    a repetition penalty needs. With ``bfv`` users may have tokens named by encryption. The vault is
+    for one user; `OwnerVault.for_user` makes another without encoding the model again.
 
-    Guarantee: the key leaves the owner only towards the dealer.
+    Guarantee: the key leaves the owner only towards the dealer of that user.
     Cost: 8 bytes of memory per weight on a CPU.
     """
     ring = encode_model(model, precision or fit_precision(model))
@@ -111,6 +181,7 @@ def open_vault(
         key=Prg.from_os().bytes(KEY_BYTES),
         weights=Weights(ring.words, device),
         counts=counts,
+        bfv=bfv,
     )
 
 
@@ -123,7 +194,7 @@ class MaskedWeights:
 
 
 def publish_precision(session: Session, precision: Precision) -> None:
-    """Tell everyone how many bits values have, as the owner. Cost: 72 bytes to each, once."""
+    """Tell everyone how many bits values have, as the owner. Cost: 104 bytes to each, once."""
     session.publish(_PRECISION, astuple(precision))
 
 

@@ -4,6 +4,7 @@ The same three parties as in `tacit.llm.private`, on `tacit.mpc`'s sealed protoc
 and with approximated functions; for owners and users who accept no permuted values.
 """
 
+from tacit.llm.sealed.claims import sealed_claims
 from tacit.llm.sealed.order import Pass
 from tacit.llm.sealed.parties import (
     SEALED_DEALER_BYTES,
@@ -29,6 +30,7 @@ __all__ = [
     "SealedVault",
     "check_wish",
     "open_sealed_vault",
+    "sealed_claims",
     "serve_sealed_dealer",
     "serve_sealed_owner",
 ]

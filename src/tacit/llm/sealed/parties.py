@@ -2,7 +2,8 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from time import monotonic
 
 import torch
 from torch import Tensor
@@ -10,14 +11,17 @@ from torch import Tensor
 from tacit.errors import DisagreementError
 from tacit.llm.architecture import Architecture, LanguageModel
 from tacit.llm.plain import streams
+from tacit.llm.private.allowance import Account, Allowance
 from tacit.llm.private.seats import Seats
 from tacit.llm.sealed.bounds import learn, measure, publish
 from tacit.llm.sealed.folded import fold, usual_gain
 from tacit.llm.sealed.halves import Halves
 from tacit.llm.sealed.order import PASS_WORDS, Pass, read_pass
 from tacit.llm.sealed.program import FRAC_BITS, Outcome, Passing, Reveal
+from tacit.llm.sealed.wishes import gumbel
 from tacit.mpc import Plan, Roles, Share, Shelf, compute, find_protocol, make_plan, serve
 from tacit.party import Session
+from tacit.ring import Prg
 
 PROTOCOL = "sealed"
 _PROBE = 32
@@ -29,9 +33,10 @@ _NEXT = "llm/pass"
 
 @dataclass(eq=False)
 class SealedVault:
-    """What the owner keeps between sessions: its folded weights, bounds and conversations.
+    """What the owner keeps for one user between sessions: folded weights, bounds, conversations.
 
-    Of the conversations the ``most`` that were used last are kept.
+    Of the conversations the ``most`` that were used last are kept, fewer if the user's account has
+    no room for them.
     """
 
     architecture: Architecture
@@ -41,6 +46,13 @@ class SealedVault:
     reveal: Reveal = "token"
     conversations: dict[int, Halves] = field(default_factory=dict)
     most: int = 16
+    allowance: Allowance = field(default_factory=Allowance)
+    account: Account = field(default_factory=Account)
+    left_at: float | None = None
+
+    def for_user(self, account: Account | None = None) -> "SealedVault":
+        """Return a vault of the same model for another user."""
+        return replace(self, conversations={}, account=account or Account(), left_at=None)
 
     def find(self, number: int) -> Halves:
         """Return a conversation, or begin it; the one used longest ago makes room."""
@@ -49,6 +61,32 @@ class SealedVault:
         while len(self.conversations) > self.most:
             del self.conversations[next(iter(self.conversations))]
         return found
+
+    def charge(self, order: Pass, *, user: str) -> None:
+        """Count the bytes that are kept after a pass; conversations used longest ago make room.
+
+        Raises:
+            FrameError: there is no room.
+        """
+        a = self.architecture
+        row = 2 * a.layers * a.kv_heads * a.head_dim * torch.int64.itemsize
+        while True:
+            rows = sum(one.length for one in self.conversations.values()) + order.rows
+            is_alone = len(self.conversations) < 2
+            if is_alone or self.account.fits(row * rows - self.account.used):
+                break
+            del self.conversations[next(iter(self.conversations))]
+        self.account.settle(row * rows, user=user)
+
+    def sweep(self) -> None:
+        """Forget the conversations of a session that ended too long ago to be taken up again."""
+        if self.left_at is not None and monotonic() - self.left_at > self.allowance.keep_s:
+            self.forget()
+
+    def forget(self) -> None:
+        """Forget all conversations."""
+        self.conversations.clear()
+        self.account.clear()
 
 
 def open_sealed_vault(model: LanguageModel, *, reveal: Reveal = "token") -> SealedVault:
@@ -94,7 +132,10 @@ class Table:
 
     def deal(self, order: Pass) -> None:
         """Deal for a pass."""
-        serve(self.session, self.plan(order), inputs={}, shelf=self._shelf)
+        inputs = {}
+        if order.is_scored and self.passing.reveal == "sample":
+            inputs = {"noise": gumbel(Prg.from_os(), self.passing.architecture.vocab)}
+        serve(self.session, self.plan(order), inputs=inputs, shelf=self._shelf)
 
     def announce(self, words: Tensor) -> None:
         """Tell the two others about a pass, as the user."""
@@ -133,6 +174,7 @@ def sit_down(
         reveal=reveal,
         owner=seats.owner,
         user=seats.user,
+        dealer=seats.dealer,
     )
     return Table(session, passing, seats)
 
@@ -144,6 +186,14 @@ def serve_sealed_owner(session: Session, vault: SealedVault, *, seats: Seats | N
     """
     seats = seats or Seats()
     table = sit_down(session, vault.architecture, reveal=vault.reveal, seats=seats, vault=vault)
+    vault.left_at = None
+    try:
+        _pass_on(table, vault, seats)
+    finally:
+        vault.left_at = monotonic()
+
+
+def _pass_on(table: Table, vault: SealedVault, seats: Seats) -> None:
     while (order := table.hear()) is not None:
         halves = vault.find(order.conversation)
         if order.past > halves.length:
@@ -152,6 +202,8 @@ def serve_sealed_owner(session: Session, vault: SealedVault, *, seats: Seats | N
             )
         # Before, not after: if the pass breaks, rows taken back must not pass for new ones.
         halves.rewind(order.past)
+        vault.charge(order, user=seats.user)
+        vault.account.spend(order.rows, user=seats.user)
         outcome = table.compute(order, _read_by(vault, order), halves.shares)
         halves.extend(order.past, outcome.keys, outcome.values)
 

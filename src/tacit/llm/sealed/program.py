@@ -16,13 +16,16 @@ from tacit.mpc.ops import ProtocolOps
 
 V = TypeVar("V")
 
-Reveal = Literal["token", "scores"]
-"""What the user is shown of the model's answer: the token that is chosen, or all scores."""
+Reveal = Literal["token", "sample", "scores"]
+"""What the user is shown of the model's answer: the token that is best after the user's own noise
+and slopes, one that the dealer's noise has drawn, or all scores."""
 
 FRAC_BITS = 16
 STREAM_BOUND = 2.0**10
 """Beyond this a stream saturates before it is normalised; larger squares would not fit a word."""
 NOISE_BOUND = 64.0
+HOTTEST = 2.0
+"""The highest temperature; noise is at most 64 with it."""
 PENALTY_BOUND = 8.0
 
 
@@ -45,6 +48,7 @@ class Passing:
     reveal: Reveal
     owner: str
     user: str
+    dealer: str
 
     def run(self, ops: ProtocolOps[V], order: Pass) -> Outcome[V]:
         """Compute one pass, on shapes or on halves.
@@ -172,7 +176,8 @@ class Passing:
             return ops.open(
                 scores, to=(self.user,), what="scores of every token", why="it chooses the next"
             )
-        best = ops.argmax(self._adjusted(ops, scores), dim=-1)
+        choose = self._drawn if self.reveal == "sample" else self._adjusted
+        best = ops.argmax(choose(ops, scores), dim=-1)
         return ops.open(best, to=(self.user,), what="the next token", why="it is the answer")
 
     def _adjusted(self, ops: ProtocolOps[V], scores: V) -> V:
@@ -187,6 +192,13 @@ class Passing:
         both = ops.concatenate((scores, ops.relu(scores)), dim=0)
         scaled = ops.reshape(ops.sum(ops.mul(both, slopes), dim=0), (1, vocab))
         return ops.settle(ops.add(scaled, noise))
+
+    def _drawn(self, ops: ProtocolOps[V], scores: V) -> V:
+        """Add the dealer's noise at the user's temperature, and nothing else of the user's."""
+        shape, bound = (1, self.architecture.vocab), NOISE_BOUND / HOTTEST
+        noise = ops.input("noise", owner=self.dealer, shape=shape, bound=bound)
+        heat = ops.input("temperature", owner=self.user, shape=(1, 1), bound=HOTTEST)
+        return ops.settle(ops.add(scores, ops.mul(noise, heat)))
 
     def _skip(self, ops: ProtocolOps[V], w: Mapping[str, V], name: str, x: V, h: V) -> V:
         if not self.architecture.skips_from_norm:

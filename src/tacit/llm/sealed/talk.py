@@ -3,6 +3,7 @@
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from tacit.errors import DataError
@@ -39,7 +40,8 @@ class SealedClient:
 
     Guarantee: that of `tacit.mpc`'s sealed protocol: the owner and the dealer learn lengths and
     times; the user learns the bounds of the model's values and the tokens that are chosen (or, if
-    the owner agrees to that, the scores).
+    the owner agrees to that, the scores). With its own noise (``token``) it may choose what a
+    token compares; with the dealer's (``sample``) it gets samples, if it follows the protocol.
     """
 
     def __init__(
@@ -64,8 +66,8 @@ class SealedClient:
             DataError: an id is not in the vocabulary, or the text does not fit the context.
             ConfigError: the tokens cannot be chosen like that; says why.
         """
-        if self.reveal == "token":
-            check_wish(sampling)
+        if self.reveal != "scores":
+            check_wish(sampling, self.reveal)
         self._check(memory, ids, limit)
         self._note_bounds()
         choose = self._chooser(sampling)
@@ -116,6 +118,8 @@ class SealedClient:
     def _chooser(self, sampling: Sampling) -> "_Choose":
         if self.reveal == "scores":
             return _ByScores(sampling)
+        if self.reveal == "sample":
+            return _BySample(sampling, self.architecture.vocab)
         return _ByToken(sampling, self.architecture.vocab)
 
     def _check(self, memory: SealedMemory, ids: Sequence[int], limit: int) -> None:
@@ -147,6 +151,17 @@ class SealedClient:
             )
 
     def _note_sizes(self, order: Pass) -> None:
+        if order.is_scored and self.reveal == "token":
+            self.session.ledger.record(
+                Leak(
+                    to=self.seats.user,
+                    what="how two scores that it chooses compare, if it hands in noise or slopes "
+                    "for that: each token can be such an answer",
+                    why="noise and slopes are the user's own",
+                    kind="protocol",
+                    elements=1,
+                )
+            )
         for peer in (self.seats.owner, self.seats.dealer):
             self.session.ledger.record(
                 Leak(
@@ -183,10 +198,27 @@ class _ByToken:
         return wish(self._sampling, self._prg, earlier=set(said), vocab=self._vocab)
 
     def token(self, shown: Tensor, said: Sequence[int]) -> int:
-        token = round(float(shown[0]))
-        if not 0 <= token < self._vocab:
-            raise DataError("the owner's answer is not the name of a token")
-        return token
+        return _token(shown, self._vocab)
 
 
-_Choose = _ByScores | _ByToken
+class _BySample:
+    """Have the token drawn with the dealer's noise."""
+
+    def __init__(self, sampling: Sampling, vocab: int) -> None:
+        self._heat, self._vocab = sampling.temperature, vocab
+
+    def inputs(self, said: Sequence[int]) -> dict[str, Tensor]:
+        return {"temperature": torch.full((1, 1), self._heat, dtype=torch.float64)}
+
+    def token(self, shown: Tensor, said: Sequence[int]) -> int:
+        return _token(shown, self._vocab)
+
+
+def _token(shown: Tensor, vocab: int) -> int:
+    token = round(float(shown[0]))
+    if not 0 <= token < vocab:
+        raise DataError("the owner's answer is not the name of a token")
+    return token
+
+
+_Choose = _ByScores | _ByToken | _BySample

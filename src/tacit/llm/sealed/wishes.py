@@ -8,15 +8,14 @@ from torch import Tensor
 
 from tacit.errors import ConfigError
 from tacit.llm.sampling import Sampling
-from tacit.llm.sealed.program import NOISE_BOUND, PENALTY_BOUND
+from tacit.llm.sealed.program import HOTTEST, NOISE_BOUND, PENALTY_BOUND, Reveal
 from tacit.ring import Prg
 
-_HOTTEST = 2.0
 _FRACTION_BITS = 53
 
 
-def check_wish(sampling: Sampling) -> None:
-    """Refuse what cannot be done without seeing the scores.
+def check_wish(sampling: Sampling, reveal: Reveal = "token") -> None:
+    """Refuse what cannot be done without seeing the scores, or with the dealer's noise.
 
     Raises:
         ConfigError: says which setting, and what to do.
@@ -26,10 +25,15 @@ def check_wish(sampling: Sampling) -> None:
             "top_k and top_p need the scores of all tokens, and this chat shows the user the "
             "chosen token alone; leave them out, or have all parties start with --reveal scores"
         )
-    if sampling.temperature > _HOTTEST:
+    if sampling.temperature > HOTTEST:
         raise ConfigError(
-            f"a sealed chat draws at temperatures of at most {_HOTTEST:g}, got "
+            f"a sealed chat draws at temperatures of at most {HOTTEST:g}, got "
             f"{sampling.temperature:g}"
+        )
+    if reveal == "sample" and (sampling.needs_places or sampling.seed is not None):
+        raise ConfigError(
+            "with --reveal sample the dealer draws: there is no repetition penalty and no seed; "
+            "leave them out, or have all parties start with --reveal token"
         )
     if not 1 / PENALTY_BOUND <= sampling.repetition_penalty <= PENALTY_BOUND:
         raise ConfigError(
@@ -51,15 +55,16 @@ def wish(
         index, penalty = torch.tensor(sorted(set(earlier))), sampling.repetition_penalty
         slopes[0, index] = penalty
         slopes[1, index] = 1 / penalty - penalty
-    return {"slopes": slopes, "noise": _noise(sampling.temperature, prg, vocab)}
+    noise = torch.zeros(1, vocab, dtype=torch.float64)
+    if sampling.temperature:
+        noise = sampling.temperature * gumbel(prg, vocab)
+    return {"slopes": slopes, "noise": noise}
 
 
-def _noise(temperature: float, prg: Prg, vocab: int) -> Tensor:
-    """Draw Gumbel noise; its tail beyond 32 (a chance of 1e-14) is cut off."""
-    if temperature == 0:
-        return torch.zeros(1, vocab, dtype=torch.float64)
+def gumbel(prg: Prg, vocab: int) -> Tensor:
+    """Draw Gumbel noise, (1, vocab); its tail beyond 32 (a chance of 1e-14) is cut off."""
     marks = prg.below((1 << _FRACTION_BITS) - 1, vocab).double().add_(1.0)
     uniform = marks * math.ldexp(1.0, -_FRACTION_BITS)
     noise = -torch.log(-torch.log(uniform))
-    most = NOISE_BOUND / _HOTTEST
-    return (temperature * noise.clamp(-most, most)).unsqueeze(0)
+    most = NOISE_BOUND / HOTTEST
+    return noise.clamp(-most, most).unsqueeze(0)

@@ -1,6 +1,5 @@
 """Private training against the same training in the clear; stopping and going on."""
 
-import shutil
 from dataclasses import replace
 
 import pytest
@@ -9,15 +8,11 @@ import torch
 from harness import ROLES
 from tacit.errors import (
     ConfigError,
-    DataError,
-    DisagreementError,
-    InputError,
     RangeError,
 )
 from tacit.learn.training import (
     Holding,
     Optimiser,
-    StateFolder,
     optimise,
     programs,
     sum_forecasts,
@@ -207,88 +202,6 @@ def test_a_logistic_model_trains_with_weights_of_classes(make_task, run_training
     assert abs(ends[ROLES.first].shown[-1][2] - shown[-1][2]) <= 1 / task.test_rows
 
 
-class StoppedError(Exception):
-    """Stands for a kill."""
-
-
-def folders(path, binding="b"):
-    names = (*ROLES.computing, ROLES.dealer)
-    return {name: StateFolder(path / name, binding) for name in names}
-
-
-@pytest.mark.parametrize(
-    ("protocol", "kind"), [("sealed", "sgd"), ("permuted3", "adam"), (MIXED, "momentum")]
-)
-def test_a_training_that_was_stopped_ends_with_the_same_halves(
-    make_task, run_training, digits, tmp_path, monkeypatch, protocol, kind
-):
-    optimiser = Optimiser(kind=kind)
-    task = make_task(protocol=protocol, epochs=2, give_to=(), optimiser=optimiser, rate=0.05)
-    kept = folders(tmp_path)
-    save = StateFolder.save
-
-    def dying(self, checkpoint):
-        save(self, checkpoint)
-        # Bob dies after writing, alice before: they are one checkpoint apart.
-        if checkpoint.step == 4 and self.path.name == ROLES.second:
-            raise StoppedError
-
-    monkeypatch.setattr(StateFolder, "save", dying)
-    with pytest.raises(StoppedError):
-        run_training(task, halved(digits), folders=kept)
-    monkeypatch.setattr(StateFolder, "save", save)
-    resumed = run_training(task, halved(digits), folders=kept)
-    assert resumed[ROLES.first].resumed_at in (2, 4)
-
-    whole = folders(tmp_path / "whole")
-    for name, folder in whole.items():
-        folder.path.mkdir(parents=True)
-        shutil.copy(kept[name].path / "keys.json", folder.path)
-    unbroken = run_training(task, halved(digits), folders=whole)
-    assert unbroken[ROLES.first].resumed_at == 0
-    for name in ROLES.computing:
-        for weight, half in unbroken[name].halves.items():
-            assert torch.equal(half, resumed[name].halves[weight])
-    assert resumed[ROLES.first].shown == unbroken[ROLES.first].shown
-
-
-def test_a_party_without_its_checkpoints_is_named(make_task, run_training, digits, tmp_path):
-    task = make_task()
-    kept = folders(tmp_path)
-    run_training(task, halved(digits), folders=kept)
-    (tmp_path / ROLES.second / "keys.json").unlink()
-    with pytest.raises(DisagreementError, match="bob"):
-        run_training(task, halved(digits), folders=kept)
-
-
-def test_checkpoints_of_other_data_are_not_used(make_task, run_training, digits, tmp_path):
-    run_training(make_task(), halved(digits), folders=folders(tmp_path))
-    with pytest.raises(InputError, match="other data"):
-        folders(tmp_path, "another")[ROLES.first].load_keys("w")
-
-
-@pytest.mark.parametrize("change", ["weights", "rows", "order", "rate"])
-def test_masks_are_never_drawn_again_for_other_values(
-    make_task, run_training, digits, tmp_path, change
-):
-    rows, labels = digits
-    task, kept = make_task(), folders(tmp_path)
-    run_training(task, halved(digits), folders=kept)
-    if change == "weights":
-        name, first = next(iter(task.model.initial.items()))
-        model = replace(task.model, initial={**task.model.initial, name: first + 2.0**-10})
-        task = replace(task, model=model)
-    elif change == "rows":
-        rows = rows.clone()
-        rows[0, 0] += 2.0**-10
-    elif change == "order":
-        task = replace(task, seed=task.seed + 1)
-    else:
-        task = replace(task, rate=task.rate / 2)
-    with pytest.raises(InputError, match="betray"):
-        run_training(task, halved((rows, labels)), folders=kept)
-
-
 def test_two_trainings_of_one_session_share_no_masks(make_task, run_training, digits):
     task, inputs = make_task(epochs=1, give_to=()), halved(digits)
 
@@ -299,38 +212,6 @@ def test_two_trainings_of_one_session_share_no_masks(make_task, run_training, di
     first, second = run_training(task, inputs, patch=party)[ROLES.first]
     for name, half in first.items():
         assert not (half == second[name]).any()
-
-
-def test_folders_of_two_starts_do_not_go_together(make_task, run_training, digits, tmp_path):
-    one, two = folders(tmp_path / "one"), folders(tmp_path / "two")
-    for kept in (one, two):
-        run_training(make_task(), halved(digits), folders=kept)
-    with pytest.raises(DisagreementError, match="another start"):
-        run_training(make_task(), halved(digits), folders={**one, ROLES.second: two[ROLES.second]})
-
-
-def test_keys_are_not_written_where_others_could_read_them(tmp_path):
-    folder = StateFolder(tmp_path / "state", "b")
-    folder.path.mkdir()
-    folder.path.chmod(0o777)
-    with pytest.raises(InputError, match="others can write"):
-        folder.save_keys({"bob": bytes(16)}, "w")
-    folder.path.chmod(0o700)
-    (folder.path / ".keys.json.part").symlink_to(tmp_path / "elsewhere")
-    folder.save_keys({"bob": bytes(16)}, "w")
-    assert not (tmp_path / "elsewhere").exists()
-    assert folder.load_keys("w") == {"bob": bytes(16)}
-
-
-def test_a_damaged_checkpoint_is_refused(make_task, run_training, digits, tmp_path):
-    kept = folders(tmp_path)
-    run_training(make_task(), halved(digits), folders=kept)
-    step = kept[ROLES.first].steps()[-1]
-    file = kept[ROLES.first].path / f"step-{step}.npz"
-    file.write_bytes(file.read_bytes()[:-3] + b"xyz")
-    with pytest.raises(DataError, match="damaged"):
-        kept[ROLES.first].load(step)
-    assert oct(file.stat().st_mode)[-3:] == "600"
 
 
 def test_weights_that_grow_beyond_their_bound_stop_the_training(make_task, run_training, digits):

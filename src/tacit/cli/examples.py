@@ -1,0 +1,61 @@
+"""``tacit examples``: the jobs and programs that come along, to copy and change."""
+
+from pathlib import Path
+
+import tacit
+from tacit.errors import ConfigError, InputError
+
+
+def list_examples() -> dict[str, Path]:
+    """Return the examples by name: job files first, then programs.
+
+    Raises:
+        ConfigError: they are not where an installation or a checkout has them.
+    """
+    package = Path(tacit.__file__).parent
+    # A wheel brings them inside the package; a checkout has them beside the sources.
+    found = next(
+        (top for top in (package / "examples", package.parents[1] / "examples") if top.is_dir()),
+        None,
+    )
+    if found is None:
+        raise ConfigError(f"no examples beside {package}; install tacit-ml again")
+    files = [*sorted((found / "jobs").glob("*.toml")), *sorted(found.glob("*.py"))]
+    return {file.name: file for file in files}
+
+
+def summarise_example(path: Path) -> str:
+    """Return the first sentence of an example's own words."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    words: list[str] = []
+    for line in lines:
+        text = line.strip().strip('#"').strip()
+        if not text or not (words or line.startswith(("#", '"'))):
+            break
+        words.append(text)
+        if text.endswith((".", ":")) or ". " in text:
+            break
+    sentence = " ".join(words)
+    return sentence.partition(". ")[0].rstrip(".:")
+
+
+def copy_example(name: str, target: Path | None) -> Path:
+    """Copy an example; nothing is written over.
+
+    Raises:
+        ConfigError: there is no such example.
+        InputError: there is a file of that name already, or it cannot be written.
+    """
+    known = list_examples()
+    source = known.get(name) or known.get(f"{name}.toml") or known.get(f"{name}.py")
+    if source is None:
+        raise ConfigError(f"no example {name!r}; there are: {', '.join(known)}")
+    path = target or Path(source.name)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(source.read_text(encoding="utf-8"))
+    except FileExistsError:
+        raise InputError(f"{path} exists and is not written over; give another with --to") from None
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+    return path

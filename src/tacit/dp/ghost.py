@@ -1,0 +1,205 @@
+"""Watching a model's layers, so that a batch's gradients can be clipped record by record."""
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from tacit.dp.terms import RULES, Term, bound_norms, find_terms, join_terms, least_factor
+from tacit.errors import ConfigError
+
+_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class _Use:
+    """One call of a layer: what went in, where its gradient will come back, and its version.
+
+    An edge of the graph, not the output: an in-place function behind the layer would change that.
+    """
+
+    layer: nn.Module
+    x: Tensor
+    version: int
+    edge: GradientEdge
+
+
+@final
+class Ghost:
+    """Clips gradients of single records without making them.
+
+    Guarantee: what one record adds to `clipped_sum` has a norm of at most `clip`, up to the
+    rounding of sums in the model's precision, if the loss of a record depends on that record alone.
+    The first batch of two or more is checked for that, and for parameters that are used outside of
+    their layers.
+    Cost: a backward pass without weights, and one product per layer; memory for what comes back to
+    the layers' outputs.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.parameters = _find_parameters(model)
+        self._names = {id(parameter): name for name, parameter in self.parameters.items()}
+        self._uses: list[_Use] = []
+        self._is_checked = False
+        self._dtype = torch.float32
+        for parameter in self.parameters.values():
+            self._dtype = torch.promote_types(self._dtype, parameter.dtype)
+        self._hooks = [
+            layer.register_forward_hook(self._watch)
+            for layer in model.modules()
+            if type(layer) in RULES and any(p.requires_grad for p in layer.parameters())
+        ]
+
+    def forget(self) -> None:
+        """Drop what was seen of a batch that is not trained on."""
+        self._uses.clear()
+
+    def remove(self) -> None:
+        """Take the hooks off the model."""
+        for hook in self._hooks:
+            hook.remove()
+        self.forget()
+
+    def clipped_sum(self, losses: Tensor, clip: float) -> dict[str, Tensor]:
+        """Return the sum of the records' gradients by parameter, each clipped to `clip` in all.
+
+        A record whose gradient is not finite adds nothing.
+        """
+        uses, self._uses = self._uses, []
+        needs_check = not self._is_checked and len(losses) > 1
+        back = torch.autograd.grad(
+            losses.sum(), [use.edge for use in uses], retain_graph=needs_check, allow_unused=True
+        )
+        # A pass that these losses do not come from, a look at other rows, say, has no gradients.
+        seen = [(use, g) for use, g in zip(uses, back, strict=True) if g is not None]
+        _check_uses([use for use, _ in seen], len(losses))
+        terms = self._terms(seen, len(losses))
+        if needs_check:
+            _check_alone(losses, [use.edge for use, _ in seen])
+            self._is_checked = self._check_complete(terms, losses)
+        factors = least_factor(bound_norms(terms), clip)
+        return {name: _total(found, factors) for name, found in terms.items()}
+
+    def _watch(self, layer: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+        # Layers of the table take one tensor and return one; what else goes in is not watched.
+        if torch.is_grad_enabled() and output.requires_grad:
+            x: Tensor = inputs[0]
+            self._uses.append(_Use(layer, x, x._version, get_gradient_edge(output)))
+
+    def _terms(self, seen: list[tuple[_Use, Tensor]], records: int) -> dict[str, list[Term]]:
+        is_good = _finite_records([(use.x, g) for use, g in seen], records)
+        by_use: dict[tuple[int, str], list[Term]] = {}
+        for use, g in seen:
+            found = find_terms(
+                use.layer, _masked(use.x, is_good), _masked(g, is_good), dtype=self._dtype
+            )
+            for name, term in found.items():
+                parameter = getattr(use.layer, name, None)
+                if parameter is not None and parameter.requires_grad:
+                    by_use.setdefault((id(use.layer), self._names[id(parameter)]), []).append(term)
+        terms: dict[str, list[Term]] = {}
+        for (_, name), found_terms in by_use.items():
+            terms.setdefault(name, []).extend(join_terms(found_terms))
+        if not terms:
+            raise ConfigError("the losses do not depend on any layer that is trained")
+        return terms
+
+    def _check_complete(self, terms: dict[str, list[Term]], losses: Tensor) -> bool:
+        """Compare the sum of all records with what autograd says; False if that is not finite."""
+        wanted = torch.autograd.grad(
+            losses.sum(), list(self.parameters.values()), allow_unused=True
+        )
+        is_finite = True
+        for (name, parameter), true in zip(self.parameters.items(), wanted, strict=True):
+            ones = torch.ones(len(losses), dtype=self._dtype, device=parameter.device)
+            found = _total(terms[name], ones) if name in terms else torch.zeros_like(parameter)
+            expected = torch.zeros_like(parameter) if true is None else true
+            if not bool(torch.isfinite(expected).all()):
+                is_finite = False
+                continue
+            size = expected.norm() + found.norm() + 1e-12
+            if bool((found - expected).norm() > _TOLERANCE * size):
+                raise ConfigError(
+                    f"{name} is used outside of its layer, where gradients of single records are "
+                    "not known; call the layer itself, or freeze the parameter"
+                )
+        return is_finite
+
+
+def _find_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """List what is trained, once each; refuse layers without per-record gradients by name."""
+    for path, layer in model.named_modules():
+        own = [p for p in layer.parameters(recurse=False) if p.requires_grad]
+        problem = _problem(layer, bool(own))
+        if problem:
+            raise ConfigError(f"{path or 'the model'} ({type(layer).__name__}): {problem}")
+    found = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    if not found:
+        raise ConfigError("the model has no parameter that is trained")
+    return found
+
+
+def _problem(layer: nn.Module, has_own: bool) -> str:
+    if isinstance(layer, nn.modules.batchnorm._NormBase) and (
+        layer.track_running_stats or isinstance(layer, nn.modules.batchnorm._BatchNorm)
+    ):
+        return "mixes or stores what records have in common; put nn.GroupNorm in its place"
+    if isinstance(layer, nn.Embedding) and (
+        layer.max_norm is not None or layer.scale_grad_by_freq or layer.sparse
+    ):
+        return "max_norm, scale_grad_by_freq and sparse are not known per record"
+    if has_own and type(layer) not in RULES:
+        known = ", ".join(sorted(kind.__name__ for kind in RULES))
+        return f"no per-record gradients of its parameters; known are {known}; or freeze them"
+    return ""
+
+
+def _check_uses(uses: list[_Use], records: int) -> None:
+    for use in uses:
+        if use.x.ndim == 0 or len(use.x) != records:
+            raise ConfigError(
+                f"{type(use.layer).__name__} got {tuple(use.x.shape)} for {records} records; "
+                "records must come first in what every trained layer takes"
+            )
+        if use.x._version != use.version:
+            raise ConfigError(
+                f"what {type(use.layer).__name__} took was changed in place afterwards; write the "
+                "model without that"
+            )
+
+
+def _check_alone(losses: Tensor, edges: list[GradientEdge]) -> None:
+    """Make sure that the loss of the first record depends on no other record."""
+    back = torch.autograd.grad(losses[0], edges, retain_graph=True, allow_unused=True)
+    # 0 · NaN is NaN: a broken record is no sign of dependence.
+    if any(g is not None and bool((g[1:].nan_to_num(nan=0.0) != 0).any()) for g in back):
+        raise ConfigError(
+            "the loss of one record depends on other records (a normalisation or a loss over the "
+            "batch?); clipping would not bound what one record does"
+        )
+
+
+def _finite_records(pairs: list[tuple[Tensor, Tensor]], records: int) -> Tensor:
+    is_good = torch.ones(records, dtype=torch.bool, device=pairs[0][1].device if pairs else None)
+    for pair in pairs:
+        for values in pair:
+            if values.is_floating_point():
+                is_good &= torch.isfinite(values).flatten(1).all(1)
+    return is_good
+
+
+def _masked(values: Tensor, is_good: Tensor) -> Tensor:
+    """Put zeros in the rows of records that are not finite: 0 · NaN is not 0."""
+    if not values.is_floating_point() or bool(is_good.all()):
+        return values
+    shaped = is_good.view(-1, *[1] * (values.ndim - 1))
+    return torch.where(shaped, values, torch.zeros_like(values))
+
+
+def _total(terms: list[Term], factors: Tensor) -> Tensor:
+    first, *rest = (term.total(factors) for term in terms)
+    for other in rest:
+        first = first + other
+    return first

@@ -1,0 +1,277 @@
+"""`make_private`: DP-SGD for any torch model, optimiser and loader."""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader, IterableDataset
+
+from tacit.dp.additive import add_gaussian, grid_sensitivity
+from tacit.dp.calibrate import Target, least_noise
+from tacit.dp.check import positive, target_delta
+from tacit.dp.event import ADD_REMOVE_RECORD, Event, Gaussian, Poisson, Repeated
+from tacit.dp.ghost import Ghost
+from tacit.dp.ledger import Ledger, epsilon
+from tacit.errors import ConfigError
+from tacit.result import Claim
+from tacit.ring import Prg
+
+_ACCOUNTANT = "fourier"  # our own: needs no extra
+
+
+def make_private(
+    model: nn.Module,
+    optimizer: Optimizer,
+    loader: DataLoader[Any],
+    *,
+    epsilon: float,
+    delta: float,
+    epochs: int,
+    clip: float = 1.0,
+    at_once: int | None = None,
+    prg: Prg | None = None,
+) -> "Private":
+    """Make a training differentially private: noise for (ε, δ) is computed before the first batch.
+
+    The training loop stays the user's own. It takes batches from ``private.loader`` and hands the
+    loss of every record to ``private.step``, which stands for ``backward`` and ``optimizer.step``::
+
+        private = make_private(model, optimizer, loader, epsilon=2, delta=1e-5, epochs=5)
+        for _ in range(5):
+            for x, y in private.loader:
+                private.step(F.cross_entropy(model(x), y, reduction="none"))
+        print(private.claim)
+
+    Guarantee: for adding or removing one record, towards whoever sees the model after any number of
+    steps, (ε, δ) as ``private.claim`` says; the number of records is taken as public. The code runs
+    with its owner: against somebody who changes it there is no claim.
+    Cost: `Ghost`'s, and 16 bytes of the generator per parameter and step.
+
+    Args:
+        model: layers of `tacit.dp.terms.RULES`, records first; others must be frozen.
+        optimizer: of the model's parameters; any that takes one gradient per step.
+        loader: its data set, batch size (the expected one) and collation are used; batches are
+            drawn anew, every record by a coin of its own.
+        epsilon: that the whole training may spend.
+        delta: below one in the number of records.
+        epochs: passes that are planned; the loader refuses more.
+        clip: largest norm of a record's gradient.
+        at_once: most records that the model is given at a time; all of a batch if not given.
+        prg: where batches and noise come from; the operating system if not given.
+
+    Raises:
+        ConfigError: the model has layers without per-record gradients, or ε cannot be met.
+    """
+    records, rate = _sizes(loader)
+    target_delta(delta)
+    if delta >= 1 / records:
+        raise ConfigError(
+            f"delta must be below 1 / {records}, one in the number of records, got {delta:g}: a "
+            "mechanism that shows a whole record now and then would meet it"
+        )
+    if epochs < 1:
+        raise ConfigError(f"epochs must be at least 1, got {epochs}")
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ConfigError("LBFGS asks for several gradients in a step; take another optimizer")
+    steps = epochs * math.ceil(1 / rate)
+    positive("clip", clip)
+
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    _check_optimizer(optimizer, trained)
+    numbers = sum(parameter.numel() for parameter in trained)
+
+    def plan(multiplier: float) -> list[Event]:
+        sigma = multiplier * clip
+        grown = grid_sensitivity(numbers, sigma=sigma, l2_sensitivity=clip)
+        noise = Gaussian(sigma=sigma, l2_sensitivity=grown, relation=ADD_REMOVE_RECORD)
+        return [Repeated(event=Poisson(event=noise, rate=rate, is_hidden=True), count=steps)]
+
+    multiplier = least_noise(plan, Target(epsilon=epsilon, delta=delta, accountant=_ACCOUNTANT))
+    batches = PrivateLoader(
+        loader, rate=rate, steps=steps, at_once=at_once, prg=prg or Prg.from_os()
+    )
+    return Private(Ghost(model), optimizer, batches, noise=(multiplier, clip), delta=delta)
+
+
+@final
+class PrivateLoader:
+    """Batches in which every record stands by a coin of its own; a pass is ⌈1 / rate⌉ of them."""
+
+    def __init__(
+        self, loader: DataLoader[Any], *, rate: float, steps: int, at_once: int | None, prg: Prg
+    ) -> None:
+        if at_once is not None and at_once < 1:
+            raise ConfigError(f"at_once must be at least 1, got {at_once}")
+        self.prg = prg
+        self.rate = rate
+        self.records = len(loader.dataset)  # type: ignore[arg-type]
+        self.steps_left = steps
+        self.expected: tuple[int, bool] | None = None
+        """How many records the next `step` speaks for, and whether they complete a batch."""
+        self.on_empty: Callable[[], None] = lambda: None
+        self._loader = loader
+        self._at_once = at_once or self.records
+
+    def __len__(self) -> int:
+        return math.ceil(1 / self.rate)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the batches of one pass, in parts if they are larger than the model may take."""
+        if self.steps_left == 0:
+            raise ConfigError(
+                "the planned epochs are over, and ε with them; plan more of them, or a larger ε, "
+                "in a new make_private for a new model"
+            )
+        count = min(len(self), self.steps_left)
+        schedule = [self._parts() for _ in range(count)]
+        parts = iter(self._collated([part for batch in schedule for part in batch]))
+        self._take()
+        for batch in schedule:
+            if not batch:
+                self.on_empty()  # an empty batch is a step of noise alone
+            for number, part in enumerate(batch, start=1):
+                self.expected = (len(part), number == len(batch))
+                yield next(parts)
+                self._take()
+
+    def _take(self) -> None:
+        """Refuse a loop that leaves a batch out: which ones it does may depend on the records."""
+        if self.expected is not None:
+            raise ConfigError("private.step(losses) must be called once for every batch")
+
+    def _parts(self) -> list[list[int]]:
+        """Draw a batch and cut it into what the model may take at a time."""
+        coins = self.prg.below(2**53, self.records) < round(self.rate * 2**53)
+        drawn: list[int] = torch.nonzero(coins).view(-1).tolist()
+        return [drawn[at : at + self._at_once] for at in range(0, len(drawn), self._at_once)]
+
+    def _collated(self, parts: list[list[int]]) -> DataLoader[Any]:
+        given = self._loader
+        return DataLoader(
+            given.dataset,
+            batch_sampler=parts,
+            collate_fn=given.collate_fn,
+            num_workers=given.num_workers,
+            pin_memory=given.pin_memory,
+            worker_init_fn=given.worker_init_fn,
+            multiprocessing_context=given.multiprocessing_context,
+        )
+
+
+@final
+class Private:
+    """A training with a privacy budget; see `make_private`."""
+
+    def __init__(
+        self,
+        ghost: Ghost,
+        optimizer: Optimizer,
+        loader: PrivateLoader,
+        *,
+        noise: tuple[float, float],
+        delta: float,
+    ) -> None:
+        self.loader = loader
+        self.ledger = Ledger()
+        self.multiplier, self.clip = noise
+        self._ghost = ghost
+        self._optimizer = optimizer
+        self._delta = delta
+        self._sum: dict[str, Tensor] = {}
+        self._is_stepping = False
+        loader.on_empty = self._finish
+        optimizer.register_step_pre_hook(self._refuse_others)
+
+    @property
+    def claim(self) -> Claim:
+        """What the steps so far have spent, from the ledger."""
+        return epsilon(self.ledger, delta=self._delta, accountant=_ACCOUNTANT)
+
+    def step(self, losses: Tensor) -> None:
+        """Train on a batch of the loader, given the loss of each of its records.
+
+        Raises:
+            ConfigError: the losses are not one per record, records are mixed, or the batch is not
+                the loader's last one.
+        """
+        if self.loader.expected is None:
+            raise ConfigError("take a batch from private.loader before every private.step")
+        records, is_last = self.loader.expected
+        if losses.shape != (records,):
+            raise ConfigError(
+                f"wanted {records} losses, one per record (reduction='none', and a sum or mean "
+                f"over a record's own tokens), got the shape {tuple(losses.shape)}"
+            )
+        found = self._ghost.clipped_sum(losses, self.clip)
+        for name, value in found.items():
+            self._sum[name] = self._sum[name] + value if name in self._sum else value
+        self.loader.expected = None
+        if is_last:
+            self._finish()
+
+    def remove(self) -> None:
+        """Take the hooks off the model, when the training is over."""
+        self._ghost.remove()
+
+    def _finish(self) -> None:
+        """Add noise to the sum of the batch, write the event down, and let the optimiser step."""
+        parameters = self._ghost.parameters
+        flat = torch.cat(
+            [
+                self._sum.get(name, torch.zeros_like(p)).detach().flatten().double().cpu()
+                for name, p in parameters.items()
+            ]
+        )
+        self._sum = {}
+        noisy, event = add_gaussian(
+            flat,
+            sigma=self.multiplier * self.clip,
+            l2_sensitivity=self.clip,
+            relation=ADD_REMOVE_RECORD,
+            prg=self.loader.prg,
+        )
+        # Written down before anybody can see the model that comes out.
+        self.ledger.record(Poisson(event=event, rate=self.loader.rate, is_hidden=True))
+        self.loader.steps_left -= 1
+        mean = noisy.div_(self.loader.rate * self.loader.records)
+        pieces = torch.split(mean, [p.numel() for p in parameters.values()])
+        for parameter, piece in zip(parameters.values(), pieces, strict=True):
+            parameter.grad = piece.view_as(parameter).to(parameter)
+        self._is_stepping = True
+        try:
+            self._optimizer.step()
+        finally:
+            self._is_stepping = False
+        self._optimizer.zero_grad(set_to_none=True)
+
+    def _refuse_others(self, *_: object) -> None:
+        """Keep a loop from stepping with gradients that were neither clipped nor noised."""
+        if not self._is_stepping:
+            raise ConfigError(
+                "this optimizer belongs to a private training: call private.step(losses) in place "
+                "of loss.backward() and optimizer.step()"
+            )
+
+
+def _sizes(loader: DataLoader[Any]) -> tuple[int, float]:
+    if isinstance(loader.dataset, IterableDataset):
+        raise ConfigError(
+            "records are drawn by coins: the data set must have a length, not a stream"
+        )
+    records = len(loader.dataset)  # type: ignore[arg-type]
+    if loader.batch_size is None or records < 1:
+        raise ConfigError("the loader must have records and a batch_size, the expected one")
+    return records, min(1.0, loader.batch_size / records)
+
+
+def _check_optimizer(optimizer: Optimizer, trained: list[nn.Parameter]) -> None:
+    held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
+    wanted = {id(p) for p in trained}
+    if held != wanted:
+        raise ConfigError(
+            f"the optimizer must hold exactly what the model trains, {len(wanted)} parameters, "
+            f"got {len(held)}, of which {len(held & wanted)} are the model's"
+        )

@@ -1,0 +1,214 @@
+"""Per-record gradients that are never formed: their norms, and their weighted sum.
+
+A layer's gradient for record i is a sum of outer products of what went in and what came back,
+Σ_t g_t ⊗ a_t. Its norm follows from two small Gram matrices (Goodfellow 2015, "ghost" norms, Li et
+al. 2022), and the sum over records, each with a factor of its own, is one product of matrices
+(book-keeping, Bu et al. 2022).
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+_MARGIN = 2.0**-16
+"""Added to squared norms, in units of (Σ_t |a_t||g_t|)²: more than float32 loses in the sums."""
+_AT_ONCE = 1 << 24  # numbers that a step of a norm may hold
+
+
+class Term(Protocol):
+    """What one use of a parameter adds to its gradient, for every record of a batch."""
+
+    def norms(self) -> Tensor:
+        """Return an upper bound of every record's norm; tight up to rounding."""
+        ...
+
+    def total(self, factors: Tensor) -> Tensor:
+        """Return the sum of the records' gradients, each times its factor."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Outer:
+    """Σ_t g_t ⊗ a_t of dense layers and convolutions, in groups."""
+
+    a: Tensor  # (records, groups, positions, inputs)
+    g: Tensor  # (records, groups, positions, outputs)
+    shape: torch.Size
+
+    def norms(self) -> Tensor:
+        """Take the cheaper of two Gram matrices and the gradient itself, some records at once."""
+        _, groups, positions, inputs = self.a.shape
+        outputs = self.g.shape[-1]
+        is_gram = 2 * positions**2 <= inputs * outputs
+        size = groups * (positions * positions if is_gram else inputs * outputs)
+        squares = []
+        for a, g in _some(self.a, self.g, max(1, _AT_ONCE // max(size, 1))):
+            if is_gram:
+                found = ((a @ a.mT) * (g @ g.mT)).sum((1, 2, 3))
+            else:
+                found = (g.mT @ a).square().sum((1, 2, 3))
+            most = (a.norm(dim=-1) * g.norm(dim=-1)).sum((1, 2))
+            squares.append(found.clamp_min(0) + _MARGIN * most.square())
+        return torch.cat(squares).sqrt()
+
+    def total(self, factors: Tensor) -> Tensor:
+        """Multiply once, with the factors in."""
+        g = (self.g * factors[:, None, None, None]).transpose(0, 1).flatten(1, 2)
+        a = self.a.transpose(0, 1).flatten(1, 2)
+        product: Tensor = g.mT @ a
+        return product.reshape(self.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Σ_t of g_t in row id_t: the gradient of a table that is looked up."""
+
+    ids: Tensor  # (records, positions)
+    g: Tensor  # (records, positions, width)
+    shape: torch.Size
+
+    def norms(self) -> Tensor:
+        """Add up what each record sends to each row, then take norms."""
+        records = torch.arange(len(self.ids), device=self.ids.device)[:, None]
+        keys, place = torch.unique(records * self.shape[0] + self.ids, return_inverse=True)
+        sums = self.g.new_zeros(len(keys), self.shape[1])
+        sums.index_add_(0, place.view(-1), self.g.flatten(0, 1))
+        squares = self.g.new_zeros(len(self.ids))
+        squares.index_add_(0, keys // self.shape[0], sums.square().sum(1))
+        most = self.g.norm(dim=-1).sum(1)
+        bound: Tensor = (squares + _MARGIN * most.square()).sqrt()
+        return bound
+
+    def total(self, factors: Tensor) -> Tensor:
+        """Add the rows up."""
+        table = self.g.new_zeros(self.shape)
+        return table.index_add_(
+            0, self.ids.flatten(), (self.g * factors[:, None, None]).flatten(0, 1)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """A gradient that is small enough to have for every record: biases and norms' scales."""
+
+    each: Tensor  # (records, *shape)
+
+    def norms(self) -> Tensor:
+        """Take norms."""
+        norms: Tensor = self.each.flatten(1).norm(dim=1)
+        return norms * (1 + _MARGIN)
+
+    def total(self, factors: Tensor) -> Tensor:
+        """Mix the records; one that has a factor of 0 may be infinite."""
+        each = self.each.flatten(1)
+        each = torch.where(factors[:, None] > 0, each, torch.zeros_like(each))
+        mixed: Tensor = factors @ each
+        return mixed.view(self.each.shape[1:])
+
+
+# A rule takes the layers that the table below gives it, hence Any.
+Rule = Callable[[Any, Tensor, Tensor], dict[str, Term]]
+
+
+def _linear(layer: Any, x: Tensor, g: Tensor) -> dict[str, Term]:
+    a = x.reshape(len(x), 1, -1, x.shape[-1])
+    g = g.reshape(len(g), 1, -1, g.shape[-1])
+    return {"weight": Outer(a, g, layer.weight.shape), "bias": Whole(g.sum((1, 2)))}
+
+
+def _convolution(layer: Any, x: Tensor, g: Tensor) -> dict[str, Term]:
+    # What the layer pads by itself comes first; `unfold` then cuts windows as the layer does.
+    mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
+    x = F.pad(x, tuple(layer._reversed_padding_repeated_twice), mode=mode)
+    kernel, stride, dilation = layer.kernel_size, layer.stride, layer.dilation
+    if isinstance(layer, nn.Conv1d):
+        x, g = x[:, :, None], g[:, :, None]
+        kernel, stride, dilation = (1, *kernel), (1, *stride), (1, *dilation)
+    windows = F.unfold(x, kernel, dilation=dilation, stride=stride)  # (records, inputs, positions)
+    g = g.flatten(2)
+    a = torch.unflatten(windows, 1, (layer.groups, -1)).mT
+    back = torch.unflatten(g, 1, (layer.groups, -1)).mT
+    return {"weight": Outer(a, back, layer.weight.shape), "bias": Whole(g.sum(2))}
+
+
+def _embedding(layer: Any, ids: Tensor, g: Tensor) -> dict[str, Term]:
+    ids, g = ids.reshape(len(ids), -1), g.reshape(len(g), -1, g.shape[-1])
+    if layer.padding_idx is not None:
+        g = g * (ids != layer.padding_idx)[..., None]
+    return {"weight": Rows(ids, g, layer.weight.shape)}
+
+
+def _channel_norm(layer: Any, x: Tensor, g: Tensor) -> dict[str, Term]:
+    scaled = g * F.group_norm(x, layer.num_groups, eps=layer.eps)
+    return {"weight": Whole(scaled.flatten(2).sum(2)), "bias": Whole(g.flatten(2).sum(2))}
+
+
+def _last_norm(layer: Any, x: Tensor, g: Tensor) -> dict[str, Term]:
+    shape = list(layer.normalized_shape)
+    if isinstance(layer, nn.LayerNorm):
+        normal = F.layer_norm(x, shape, eps=layer.eps)
+    else:
+        normal = F.rms_norm(x, shape, eps=layer.eps)
+    middle = tuple(range(1, x.ndim - len(shape)))
+    return {"weight": Whole(_sum(g * normal, middle)), "bias": Whole(_sum(g, middle))}
+
+
+def _sum(x: Tensor, dims: tuple[int, ...]) -> Tensor:
+    return x.sum(dims) if dims else x  # an empty tuple would mean all of them
+
+
+RULES: Mapping[type[nn.Module], Rule] = {
+    nn.Linear: _linear,
+    nn.Conv1d: _convolution,
+    nn.Conv2d: _convolution,
+    nn.Embedding: _embedding,
+    nn.GroupNorm: _channel_norm,
+    nn.LayerNorm: _last_norm,
+    nn.RMSNorm: _last_norm,
+}
+"""Layers whose per-record gradients are known; a subclass may do anything, and is not."""
+
+
+def find_terms(layer: nn.Module, x: Tensor, g: Tensor, *, dtype: torch.dtype) -> dict[str, Term]:
+    """Return the terms of one use of a layer, by the name of its parameter, in one precision."""
+    values = x.detach().to(dtype) if x.is_floating_point() else x
+    return RULES[type(layer)](layer, values, g.to(dtype))
+
+
+def join_terms(terms: list[Term]) -> list[Term]:
+    """Join the uses of one layer's parameter into one term, whose norm is then exact."""
+    if len(terms) == 1:
+        return terms  # joining would copy it
+    outer = [term for term in terms if isinstance(term, Outer)]
+    whole = [term for term in terms if isinstance(term, Whole)]
+    joined: list[Term] = [term for term in terms if isinstance(term, Rows)]
+    if outer:
+        a, g = (torch.cat([getattr(term, side) for term in outer], dim=2) for side in ("a", "g"))
+        joined.append(Outer(a, g, outer[0].shape))
+    if whole:
+        joined.append(Whole(torch.stack([term.each for term in whole]).sum(0)))
+    return joined
+
+
+def bound_norms(uses: Mapping[str, list[Term]]) -> Tensor:
+    """Bound every record's norm over all parameters.
+
+    A parameter with several uses, a table that also makes the scores, say, has at most the sum of
+    their norms.
+    """
+    squares = [sum(term.norms() for term in terms).square() for terms in uses.values()]  # type: ignore[union-attr]
+    return torch.stack(squares).sum(0).sqrt()
+
+
+def _some(a: Tensor, g: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    return zip(torch.split(a, size), torch.split(g, size), strict=True)
+
+
+def least_factor(norms: Tensor, clip: float) -> Tensor:
+    """Return the factors that bring every norm to at most `clip`; 0 for what is not finite."""
+    factors = (clip * (1 - 2.0**-20) / norms.clamp_min(1e-30)).clamp_max(1.0)
+    return torch.where(torch.isfinite(norms), factors, torch.zeros_like(factors))

@@ -1,0 +1,43 @@
+"""Which optional library belongs to which extra, and what one can do with it."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extra:
+    """An extra of the distribution: a capability, and the modules that it brings."""
+
+    name: str
+    gives: str
+    modules: tuple[str, ...]
+
+
+EXTRAS = (
+    Extra(
+        name="dp",
+        gives="DP-SGD, and the accountants of dp-accounting",
+        modules=("dp_accounting", "opacus"),
+    ),
+    Extra(
+        name="fl",
+        gives="jobs on Flower, and work spread over Ray clusters",
+        modules=("flwr", "ray"),
+    ),
+    Extra(name="he", gives="names of tokens by homomorphic encryption", modules=("tenseal",)),
+    Extra(name="images", gives="sheets of pictures as data", modules=("PIL",)),
+    Extra(
+        name="llm",
+        gives="private chat with language models",
+        modules=("gguf", "jinja2", "tokenizers"),
+    ),
+    Extra(name="sql", gives="tables out of a database", modules=("duckdb",)),
+    Extra(name="tables", gives="Parquet files as data", modules=("pyarrow",)),
+    Extra(name="verify", gives="exact verification of tree ensembles", modules=("numba", "z3")),
+)
+
+
+def install_hint(module: str) -> str | None:
+    """Return the one command that brings a missing module; None if no extra has it."""
+    top = module.partition(".")[0]
+    found = next((extra for extra in EXTRAS if top in extra.modules), None)
+    return None if found is None else f"pip install 'tacit-ml[{found.name}]'"

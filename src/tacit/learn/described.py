@@ -1,0 +1,292 @@
+"""Data as it lies: a small TOML file says where a table is and what its columns mean.
+
+Wherever a data file is taken, such a description is, too. Text becomes one 0/1 feature per value,
+dates become days, missing numbers are filled in; which values there are is written down and not
+taken from the rows, because the number of features is known to every party.
+"""
+
+import csv
+import gzip
+import io
+import math
+import tomllib
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tacit.errors import DataError
+from tacit.learn.dataset import NO_LABELS, Dataset, Floats
+from tacit.learn.tables import read_parquet
+
+_EPOCH = date(1970, 1, 1)
+_KEYS = ("file", "encoding", "database", "query", "columns", "missing")
+_EXAMPLE = 'for instance: ward = ["north", "south"], admitted = "date", notes = "skip"'
+
+Cells = Sequence[Any]  # whatever a file, a column of Parquet or a database gives
+Table = Mapping[str, Cells]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """What a description says, with paths taken from where it lies."""
+
+    path: Path
+    file: Path | None = None
+    encoding: str = "utf-8-sig"
+    database: Path | None = None
+    query: str | None = None
+    columns: Mapping[str, Any] = field(default_factory=dict)  # read by `_features`
+    missing: Mapping[str, float] = field(default_factory=dict)
+
+
+def load_described(path: Path, *, label: str | None) -> Dataset:
+    """Load the table that a description names.
+
+    Raises:
+        DataError: the description or the table cannot be used; names file, row and column, never a
+            value.
+    """
+    about = _read_description(path)
+    table = _read_table(about)
+    names = list(table)
+    unknown = sorted({*about.columns, *about.missing} - set(names))
+    if unknown:
+        raise DataError(f"{path}: no column {unknown[0]!r} in the table; found {', '.join(names)}")
+    if label is not None and label not in table:
+        raise DataError(f"{path}: no column {label!r} for the labels; found {', '.join(names)}")
+    found = (NO_LABELS, ()) if label is None else _labels(about, label, table[label])
+    labels, label_names = found
+    features: dict[str, Floats] = {}
+    for name in names:
+        if name != label:
+            features.update(_features(about, name, table[name]))
+    if not features or not len(next(iter(features.values()))):
+        raise DataError(f"{path}: wanted at least one row and one column of features")
+    return Dataset(
+        name=path.stem,
+        features=np.stack(list(features.values()), axis=1),
+        labels=labels,
+        feature_names=tuple(features),
+        label_names=label_names,
+        scale=np.ones(len(features)),
+    )
+
+
+def _read_description(path: Path) -> Description:
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise DataError(f"{path}: not a TOML file: {error}") from error
+    strange = sorted(set(raw) - set(_KEYS))
+    if strange:
+        raise DataError(f"{path}: unknown key {strange[0]!r}; known are {', '.join(_KEYS)}")
+    for key, kind in (("file", str), ("encoding", str), ("database", str), ("query", str)):
+        if key in raw and not isinstance(raw[key], kind):
+            raise DataError(f"{path}: {key}: wanted a text, got {type(raw[key]).__name__}")
+    for key in ("columns", "missing"):
+        if not isinstance(raw.get(key, {}), dict):
+            raise DataError(f"{path}: {key}: wanted a table; {_EXAMPLE}")
+    if ("file" in raw) == ("query" in raw):
+        raise DataError(f"{path}: wanted either a file, or a query with its database")
+    missing = raw.get("missing", {})
+    for name, value in missing.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise DataError(f"{path}: missing.{name}: wanted a number to fill in")
+    return Description(
+        path=path,
+        file=path.parent / raw["file"] if "file" in raw else None,
+        encoding=raw.get("encoding", "utf-8-sig"),
+        database=path.parent / raw["database"] if "database" in raw else None,
+        query=raw.get("query"),
+        columns=raw.get("columns", {}),
+        missing={name: float(value) for name, value in missing.items()},
+    )
+
+
+def _read_table(about: Description) -> Table:
+    if about.query is not None:
+        return _run_query(about)
+    assert about.file is not None  # noqa: S101 - one of the two is there
+    if about.file.suffix.lower() == ".parquet":
+        return {name: column.to_pylist() for name, column in read_parquet(about.file).items()}
+    try:
+        text = _read_bytes(about.file).decode(about.encoding)
+    except LookupError as error:
+        raise DataError(f"{about.path}: encoding: {error}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{about.file}: byte {error.start} is not {about.encoding}; say which encoding it has, "
+            'for instance encoding = "gb18030"'
+        ) from error
+    return _parse(about.file, text)
+
+
+def _read_bytes(file: Path) -> bytes:
+    """Read a CSV file, or the one that is packed in a .gz or .zip."""
+    try:
+        content = file.read_bytes()
+        if file.suffix.lower() == ".gz":
+            return gzip.decompress(content)
+        if file.suffix.lower() != ".zip":
+            return content
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            inside = [one for one in archive.namelist() if one.lower().endswith((".csv", ".tsv"))]
+            if len(inside) != 1:
+                raise DataError(f"{file}: wanted one .csv in the archive, found {len(inside)}")
+            return archive.read(inside[0])
+    except (zipfile.BadZipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{file}: the archive is broken") from error
+    except OSError as error:
+        raise DataError(
+            f"cannot read {file}: {error.strerror or 'the archive is broken'}"
+        ) from error
+
+
+def _parse(file: Path, text: str) -> Table:
+    head = text.partition("\n")[0]
+    delimiter = max(",;\t", key=head.count)
+    reader = csv.reader(io.StringIO(text), strict=True, delimiter=delimiter)
+    try:
+        names = [name.strip() for name in next(reader, [])]
+        rows = [(reader.line_num, row) for row in reader if row]
+    except csv.Error as error:
+        raise DataError(f"{file}: not a table of separated values: {error}") from error
+    if not all(names) or len(set(names)) < len(names):
+        raise DataError(f"{file}: wanted columns with names of their own, found {names}")
+    uneven = next((line for line, row in rows if len(row) != len(names)), None)
+    if uneven is not None:
+        raise DataError(f"{file}: line {uneven} does not have {len(names)} columns")
+    return {name: [row[at].strip() for _, row in rows] for at, name in enumerate(names)}
+
+
+def _run_query(about: Description) -> Table:
+    try:
+        import duckdb
+    except ModuleNotFoundError as error:
+        raise DataError(
+            f"{about.path}: a query needs DuckDB; run: pip install 'tacit-ml[sql]'"
+        ) from error
+    try:
+        with closing(
+            duckdb.connect(str(about.database or ":memory:"), read_only=about.database is not None)
+        ) as link:
+            found = link.execute(about.query or "")
+            names = [column[0] for column in found.description]
+            rows = found.fetchall()
+    except duckdb.Error as error:
+        # The first line says what is wrong with the query; what follows may show rows.
+        raise DataError(f"{about.path}: query: {str(error).partition(chr(10))[0]}") from error
+    return {name: [row[at] for row in rows] for at, name in enumerate(names)}
+
+
+def _features(about: Description, name: str, cells: Cells) -> dict[str, Floats]:
+    """Turn one column into features."""
+    kind = about.columns.get(name, "number")
+    if kind == "skip":
+        return {}
+    if isinstance(kind, list):
+        places = _places(about, name, cells, kind)
+        return {f"{name} = {value}": (places == at) * 1.0 for at, value in enumerate(kind)}
+    if kind == "date" or (isinstance(kind, dict) and set(kind) == {"date"}):
+        form = None if kind == "date" else str(kind["date"])
+        return _filled(
+            about, name, [_days(about, name, row, one, form) for row, one in _rows(cells)]
+        )
+    if kind == "number":
+        return _filled(about, name, [_number(about, name, row, one) for row, one in _rows(cells)])
+    raise DataError(
+        f'{about.path}: columns.{name}: wanted a list of texts, "date", {{ date = "%d.%m.%Y" }}, '
+        '"number" or "skip"'
+    )
+
+
+def _labels(about: Description, name: str, cells: Cells) -> tuple[Any, tuple[str, ...]]:
+    kind = about.columns.get(name, "number")
+    if isinstance(kind, list):
+        return _places(about, name, cells, kind), tuple(map(str, kind))
+    values = [_number(about, name, row, one) for row, one in _rows(cells)]
+    for row, value in enumerate(values, start=1):
+        if not (0 <= value < 65536 and value == math.floor(value)):
+            raise DataError(
+                f"{about.path}: row {row}, column {name!r}: wanted a label, a whole number from 0; "
+                "or list its texts in [columns]"
+            )
+    found = np.array(values, np.int64)
+    return found, tuple(str(one) for one in range(int(found.max(initial=-1)) + 1))
+
+
+def _places(about: Description, name: str, cells: Cells, known: list[Any]) -> Any:
+    if len(set(map(str, known))) < len(known) or not known:
+        raise DataError(f"{about.path}: columns.{name}: wanted different values, at least one")
+    at = {str(value): place for place, value in enumerate(known)}
+    found = []
+    for row, cell in _rows(cells):
+        place = at.get(_text(cell))
+        if place is None:
+            raise DataError(
+                f"{about.path}: row {row}, column {name!r}: a value that columns.{name} does not "
+                f"list ({len(known)} are listed)"
+            )
+        found.append(place)
+    return np.array(found, np.int64)
+
+
+def _filled(about: Description, name: str, values: list[float]) -> dict[str, Floats]:
+    """Fill missing numbers in, with a feature beside that says so, or refuse them."""
+    column = np.array(values, np.float64)
+    is_missing = np.isnan(column)
+    if name in about.missing:
+        column = np.where(is_missing, about.missing[name], column)
+        return {name: column, f"{name} missing": is_missing * 1.0}
+    if is_missing.any():
+        row = int(np.argmax(is_missing)) + 1
+        raise DataError(
+            f"{about.path}: row {row}, column {name!r}: the value is missing "
+            f"({int(is_missing.sum())} such in all); say what to fill in: missing.{name} = 0"
+        )
+    return {name: column}
+
+
+def _number(about: Description, name: str, row: int, cell: object) -> float:
+    if cell is None or cell == "":
+        return math.nan
+    try:
+        value = float(cell)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        value = math.inf
+    if math.isinf(value) or "_" in str(cell):
+        raise DataError(f"{about.path}: row {row}, column {name!r}: wanted a number; {_EXAMPLE}")
+    return value
+
+
+def _days(about: Description, name: str, row: int, cell: object, form: str | None) -> float:
+    if cell is None or cell == "":
+        return math.nan
+    if isinstance(cell, datetime):
+        return (cell.date() - _EPOCH).days + 0.0
+    if isinstance(cell, date):
+        return (cell - _EPOCH).days + 0.0
+    try:
+        text = str(cell)
+        found = datetime.fromisoformat(text) if form is None else datetime.strptime(text, form)
+    except ValueError:
+        wanted = "a date such as 2026-05-31" if form is None else f"a date such as {form}"
+        raise DataError(f"{about.path}: row {row}, column {name!r}: wanted {wanted}") from None
+    return (found.date() - _EPOCH).days + 0.0
+
+
+def _text(cell: object) -> str:
+    return "" if cell is None else str(cell)
+
+
+def _rows(cells: Cells) -> list[tuple[int, Any]]:
+    return list(enumerate(cells, start=1))

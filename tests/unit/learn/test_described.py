@@ -1,0 +1,142 @@
+"""Data as it lies: text, dates, encodings, archives and databases, by a description."""
+
+import gzip
+import zipfile
+
+import numpy as np
+import pytest
+
+from tacit.errors import DataError
+from tacit.learn import load_file
+
+CSV = "age,ward,admitted,notes,outcome\n61,north,2020-01-01,x,well\n,south,1969-12-31,y,ill\n"
+ABOUT = """
+file = "rows.csv"
+[columns]
+ward = ["north", "south", "west"]
+admitted = "date"
+notes = "skip"
+outcome = ["ill", "well"]
+[missing]
+age = 50
+"""
+WANTED = [[61, 0, 1, 0, 0, 18262], [50, 1, 0, 1, 0, -1]]
+
+
+def put(folder, about=ABOUT, **files):
+    for name, content in files.items():
+        (folder / name.replace("_", ".")).write_bytes(content)
+    path = folder / "about.toml"
+    path.write_text(about)
+    return path
+
+
+def check(dataset):
+    assert dataset.features.tolist() == WANTED
+    assert dataset.labels.tolist() == [1, 0]
+    assert dataset.label_names == ("ill", "well")
+    assert dataset.feature_names == (
+        *("age", "age missing", "ward = north", "ward = south", "ward = west", "admitted"),
+    )
+
+
+def test_text_dates_and_missing_numbers_become_features(tmp_path):
+    check(load_file(put(tmp_path, rows_csv=CSV.encode()), label="outcome"))
+
+
+def test_semicolons_and_other_encodings_are_read(tmp_path):
+    text = CSV.replace(",", ";").replace("north", "北").replace("south", "南")
+    about = ABOUT.replace('"north", "south"', '"北", "南"')
+    path = put(tmp_path, 'encoding = "gbk"' + about, rows_csv=text.encode("gbk"))
+    assert load_file(path, label="outcome").features.tolist() == WANTED
+    with pytest.raises(DataError, match=r"byte \d+ is not utf-8"):
+        load_file(put(tmp_path, about), label="outcome")
+    with pytest.raises(DataError, match="unknown encoding"):
+        load_file(put(tmp_path, 'encoding = "morse"' + about), label="outcome")
+
+
+def test_packed_tables_are_read(tmp_path):
+    packed = put(tmp_path, ABOUT.replace("rows.csv", "rows.csv.gz"))
+    (tmp_path / "rows.csv.gz").write_bytes(gzip.compress(CSV.encode()))
+    check(load_file(packed, label="outcome"))
+    with zipfile.ZipFile(tmp_path / "rows.zip", "w") as archive:
+        archive.writestr("inside/rows.csv", CSV)
+        archive.writestr("readme.txt", "hello")
+    check(load_file(put(tmp_path, ABOUT.replace("rows.csv", "rows.zip")), label="outcome"))
+    for name in ("rows.csv.gz", "rows.zip"):
+        (tmp_path / name).write_bytes(b"PK\x03\x04 broken")
+        with pytest.raises(DataError, match="broken"):
+            load_file(put(tmp_path, ABOUT.replace("rows.csv", name)), label="outcome")
+
+
+def test_dates_can_have_another_form(tmp_path):
+    about = 'file = "rows.csv"\n[columns]\nday = { date = "%d.%m.%Y" }\n'
+    path = put(tmp_path, about, rows_csv=b"day\n02.01.1970\n")
+    assert load_file(path, label=None).features.tolist() == [[1.0]]
+
+
+def test_a_query_is_asked_of_a_database(tmp_path):
+    duckdb = pytest.importorskip("duckdb", reason="pip install 'tacit-ml[sql]'")
+    with duckdb.connect(str(tmp_path / "ward.duckdb")) as link:
+        link.execute(
+            "CREATE TABLE p AS SELECT * FROM (VALUES "
+            "(61.0, 'north', DATE '2020-01-01', 'x', 'well'),"
+            "(NULL, 'south', DATE '1969-12-31', 'y', 'ill')) t(age, ward, admitted, notes, outcome)"
+        )
+    about = ABOUT.replace(
+        'file = "rows.csv"', 'database = "ward.duckdb"\nquery = "SELECT * FROM p"'
+    )
+    check(load_file(put(tmp_path, about), label="outcome"))
+    with pytest.raises(DataError, match=r"query: .*nowhere"):
+        load_file(put(tmp_path, about.replace("FROM p", "FROM nowhere")), label="outcome")
+
+
+def test_a_parquet_file_with_text_can_be_described(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow", reason="pip install 'tacit-ml[tables]'")
+    from pyarrow import parquet
+
+    columns = {"ward": ["south", "north"], "age": [61.5, None]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "rows.parquet")
+    about = 'file = "rows.parquet"\n[columns]\nward = ["north", "south"]\n[missing]\nage = 0\n'
+    found = load_file(put(tmp_path, about), label=None)
+    assert found.features.tolist() == [[0, 1, 61.5, 0], [1, 0, 0, 1]]
+    assert not found.is_labelled
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "word"),
+    [
+        ('"north", ', "", r"row 1, column 'ward': a value that columns\.ward does not list"),
+        ('admitted = "date"', "", "row 1, column 'admitted': wanted a number"),
+        ("[missing]\nage = 50", "", "row 2, column 'age': the value is missing"),
+        ('"date"', '"day"', r"columns\.admitted: wanted a list"),
+        ('"date"', '{ date = "%H" }', "row 1, column 'admitted': wanted a date such as %H"),
+        ('outcome = ["ill", "well"]', "", "row 1, column 'outcome'"),
+        ("notes", "remarks", "no column 'remarks'"),
+        ('["ill", "well"]', '["ill", "ill"]', "different values"),
+        ("age = 50", 'age = "old"', r"missing\.age: wanted a number"),
+        ("file =", "fiel =", "unknown key 'fiel'"),
+        ('file = "rows.csv"', "", "either a file, or a query"),
+        ("rows.csv", "other.csv", "cannot read .*other.csv"),
+        ("[columns]", "[columns", "not a TOML file"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_without_showing_a_value(tmp_path, old, new, word):
+    assert old in ABOUT
+    path = put(tmp_path, ABOUT.replace(old, new), rows_csv=CSV.encode())
+    with pytest.raises(DataError, match=word) as error:
+        load_file(path, label="outcome")
+    assert not {"61", "1969", "south"} & set(str(error.value).replace(",", " ").split())
+
+
+def test_ragged_rows_and_empty_tables_are_refused(tmp_path):
+    with pytest.raises(DataError, match="line 3 does not have 5 columns"):
+        load_file(put(tmp_path, rows_csv=(CSV[:-10] + "\n").encode()), label="outcome")
+    with pytest.raises(DataError, match="at least one row"):
+        load_file(put(tmp_path, rows_csv=CSV.partition("\n")[0].encode()), label="outcome")
+
+
+def test_features_are_numbers_that_a_job_can_take(tmp_path):
+    found = load_file(put(tmp_path, rows_csv=CSV.encode()), label="outcome")
+    assert found.features.dtype == np.float64
+    assert bool(np.isfinite(found.scaled()).all())
