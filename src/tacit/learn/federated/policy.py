@@ -93,7 +93,6 @@ def _terms(policy: Policy, dimension: int) -> Terms:
         promise=found,
         drop_rate=policy.drop_rate,
         colluding_share=policy.colluding_share,
-        server=policy.server,
         keys=policy.keys,
         largest_weight=policy.largest_weight,
     )
