@@ -284,6 +284,10 @@ def _shuffle(wish: Wish, crowd: Crowd, is_split: bool) -> Promise:
         (
             f"at least {crowd.honest} clients whose reports nobody else knows report in every "
             "round, and nobody invents clients: whoever carries the messages knows them",
+            "the shuffler's key is the one that the job pins"
+            if crowd.knows_shuffler
+            else "the server passes the shuffler's key on as it is: the job does not pin it, and "
+            "a server that puts in its own reads every report",
             f"if server and shuffler do work together, ε = {local:.3g} for each of {count} reports "
             "is what is left",
         ),
