@@ -6,11 +6,9 @@ from dataclasses import replace
 from typing import Any, final
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
-from flwr.serverapp import Grid
 from torch import Tensor
 
-from tacit.errors import PartyError
+from tacit.errors import ConfigError, PartyError
 from tacit.learn.federated.aggregators import find_aggregator
 from tacit.learn.federated.arrays import Flat
 from tacit.learn.federated.contract import Aggregate, Meter, run_round
@@ -20,6 +18,12 @@ from tacit.learn.federated.shaping import Shaper
 from tacit.learn.federated.shuffled import SHUFFLER
 from tacit.learn.federated.terms import Terms
 from tacit.ring import Prg
+
+try:
+    from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+    from flwr.serverapp import Grid
+except ImportError as error:
+    raise ConfigError(f"Flower is not installed: pip install 'tacit-ml[fl]' ({error})") from error
 
 _POLL_S = 0.05
 _FIRST_WAIT_S = 0.1

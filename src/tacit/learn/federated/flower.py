@@ -20,26 +20,25 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from tacit.errors import ConfigError, InputError, PartyError
 from tacit.learn.federated.arrays import flat_arrays, named_arrays
+from tacit.learn.federated.carrier import FlowerCarrier
 from tacit.learn.federated.diary import open_diary
+from tacit.learn.federated.node import (
+    HELLO,
+    RECORD,
+    SHUFFLE,
+    App,
+    Asked,
+    Visit,
+    check_policy,
+    greet,
+    is_shuffler,
+    read_asked,
+    shuffle,
+)
 from tacit.learn.federated.policy import Policy
 
 try:
     from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
-
-    from tacit.learn.federated.carrier import FlowerCarrier
-    from tacit.learn.federated.node import (
-        HELLO,
-        RECORD,
-        SHUFFLE,
-        App,
-        Asked,
-        Visit,
-        check_policy,
-        greet,
-        is_shuffler,
-        read_asked,
-        shuffle,
-    )
 except ImportError as error:
     raise ConfigError(f"Flower is not installed: pip install 'tacit-ml[fl]' ({error})") from error
 

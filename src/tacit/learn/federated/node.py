@@ -13,7 +13,6 @@ from typing import Any, final
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from flwr.app import ConfigRecord, Context, Message
 
 from tacit.crypto import KeyPair
 from tacit.errors import ConfigError, InputError, PartyError
@@ -27,6 +26,11 @@ from tacit.learn.federated.shaping import Outlook, Shaper, shape_update
 from tacit.learn.federated.shuffled import COMPLAINED, session_of
 from tacit.learn.federated.shuffled.sides import make_shuffler
 from tacit.ring import Prg
+
+try:
+    from flwr.app import ConfigRecord, Context, Message
+except ImportError as error:
+    raise ConfigError(f"Flower is not installed: pip install 'tacit-ml[fl]' ({error})") from error
 
 RECORD, ARRAYS, STATE, TRAIN = "tacit", "arrays", "tacit-state", "train"
 HELLO, CLIENT, SHUFFLE = "hello", "client", "shuffle"
