@@ -34,8 +34,8 @@ JOB = """
     clip = 1.0
 """
 SHUFFLE = """kind = "shuffle"
-    target_epsilon = 50.0
-    delta = 1e-3
+    target_epsilon = 1e4
+    accountant = "basic"
     clip = 1.0
 """
 

@@ -138,7 +138,7 @@ def test_a_complaint_of_a_client_ends_the_run_after_its_round():
         def carry(self, weights, terms, meter):
             raise RunOver("shuffler", "client 3 misses a report of its own")
 
-    policy = make_policy("shuffled", "shuffle", epsilon=50.0)
+    policy = make_policy("masked", "none")
     outcome = run_course(
         Cheated(),
         torch.zeros(3),
@@ -149,4 +149,3 @@ def test_a_complaint_of_a_client_ends_the_run_after_its_round():
     )
     (report,) = outcome.rounds
     assert "client 3 misses a report" in report.void
-    assert len(outcome.ledger) == 1
