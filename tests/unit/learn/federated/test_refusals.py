@@ -13,7 +13,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from flower_nodes import MODEL, Nodes, make_app, make_contexts, make_policy, stand_in, train_on
 from tacit.crypto import make_key_pair
-from tacit.errors import PartyError
+from tacit.errors import InputError, PartyError
 from tacit.learn.federated.arrays import named_arrays
 from tacit.learn.federated.flower import guard
 from tacit.learn.federated.packing import kind_of, pack, unpack
@@ -149,22 +149,23 @@ def test_what_an_app_says_when_it_fails_stays_on_the_node(caplog):
 
 
 class Shuffled:
-    """A client's node, and a test that is its server and its shuffler."""
+    """A client's node, and a test that is its shuffler and its server, which lies about the key."""
 
-    def __init__(self, rounds=2):
+    def __init__(self, is_pinned=True):
         self.shuffler, self.server = make_key_pair(), make_key_pair()
-        self.policy = make_policy(
-            "shuffled", "shuffle", rounds=rounds, shuffler=self.shuffler.public
-        )
+        pinned = self.shuffler.public if is_pinned else None
+        self.policy = make_policy("shuffled", "shuffle", rounds=2, shuffler=pinned)
         self.app, self.context = make_app(self.policy), make_contexts(1)[100]
 
     def say(self, payload, **more):
         record = {"role": "client", "index": 0, "payload": payload, "bound": 0.0}
-        content = RecordDict({"tacit": ConfigRecord({**record, "shuffler": b""}), **more})
+        content = RecordDict(
+            {"tacit": ConfigRecord({**record, "shuffler": self.server.public}), **more}
+        )
         said = ask(self.app, self.context, content).content["tacit"]
         return said.get("answer") or said["reason"]
 
-    def invite(self):
+    def invite(self, opens_with=None):
         """Begin a round; return its name and the client's key."""
         plan = plan_from(self.policy.terms(3))
         invitation = open_message(plan, self.server.public)
@@ -173,7 +174,7 @@ class Shuffled:
             return said
         (bundle,) = unpack(said, BUNDLE, "b", sender="client")
         name = round_of(invitation)
-        return name, open_box(self.shuffler, bundle, associated=name)[:16]
+        return name, open_box(opens_with or self.shuffler, bundle, associated=name)[:16]
 
 
 def test_a_receipt_is_answered_once_whatever_it_says():
@@ -206,6 +207,16 @@ def test_rounds_begun_at_once_bring_one_complaint():
         answers.append(scene.say(pack(RECEIPT, b"", receipt_tag(key, name, b""))))
     assert kind_of(answers[0], sender="client") == COMPLAINED
     assert "a run that this node has ended" in answers[1]
+
+
+def test_without_a_pinned_key_a_server_opens_the_first_envelope_and_the_claim_says_so():
+    """What is left open is shown to be open: no guarantee means none."""
+    scene = Shuffled(is_pinned=False)
+    scene.invite(opens_with=scene.server)
+    claim = scene.policy.terms(3).promise.claim
+    assert any("a server that puts in its own reads every report" in x for x in claim.assumptions)
+    with pytest.raises(InputError):
+        Shuffled().invite(opens_with=scene.server)
 
 
 def test_a_pinned_shuffler_is_the_only_one():
