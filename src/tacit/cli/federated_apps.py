@@ -56,8 +56,9 @@ def simulate(
     app, policy = ServerApp(), _policy(job)
     shuffling = None
     if policy.shuffler is not None:
-        shuffling = X25519PrivateKey.generate()
-        policy = replace(policy, shuffler=shuffling.public_key().public_bytes_raw())
+        made = X25519PrivateKey.generate()
+        policy = replace(policy, shuffler=made.public_key().public_bytes_raw())
+        shuffling = made.private_bytes_raw()  # as bytes: the app is sent to other processes
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
@@ -82,7 +83,7 @@ def make_client_app(
     policy: Policy,
     search: tuple[Path, ...],
     diary: Path,
-    shuffling: X25519PrivateKey | None,
+    shuffling: bytes | None,
 ) -> ClientApp:
     """Make the app of a simulated client: it trains on its part of the rows, behind the policy.
 
@@ -100,7 +101,8 @@ def make_client_app(
         number = int(context.node_config["partition-id"])
         is_known = number < len(secrets)
         key = Ed25519PrivateKey.from_private_bytes(secrets[number]) if is_known else None
-        mod = guard(policy, signing=key, shuffling=shuffling, diary=diary)
+        secret = None if shuffling is None else X25519PrivateKey.from_private_bytes(shuffling)
+        mod = guard(policy, signing=key, shuffling=secret, diary=diary)
         return mod(message, context, app)
 
     app = ClientApp(mods=[guard_one])
