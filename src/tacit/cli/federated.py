@@ -48,7 +48,7 @@ _SERVERS = {
     "curious": "the server follows the protocol and invents no clients",
     "malicious": (
         "the server may do anything but try out about 2^40 choices of whom to invite or drop; the "
-        "job names the clients' keys, and they are theirs"
+        "job names the clients' keys, and they are theirs; nodes choose the code that they run"
     ),
 }
 
@@ -261,7 +261,8 @@ def _claims(job: FederatedJob, outcome: Outcome) -> tuple[Claim, ...]:
                 guarantee="hidden in the sum of those who stayed",
                 assumptions=(
                     _SERVERS[job.federated.server],
-                    f"at most {job.federated.colluding_share:.0%} of the clients work with it",
+                    f"at most {job.federated.colluding_share:.0%} of the clients work with it; "
+                    "whoever knows all other updates of a sum knows the last",
                     f"at most {job.federated.drop_rate:.0%} of the clients fall silent in a round; "
                     "if more do, the round may be void",
                     "X25519, AES-128, SHA-256 and Ed25519 hold; the random graph fails with "
