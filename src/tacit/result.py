@@ -49,7 +49,11 @@ class Leak:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A promise, with everything it rests on; ``guarantee`` may be "no guarantee"."""
+    """A promise, with everything it rests on; ``guarantee`` may be "no guarantee".
+
+    ``detection`` says what ε and δ mean: the true-positive rate that no attacker exceeds who is
+    wrong about 1 % of those whose data was not used.
+    """
 
     subject: str
     guarantee: str
@@ -58,6 +62,7 @@ class Claim:
     delta: float | None = None
     relation: str | None = None
     accountant: str | None = None
+    detection: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

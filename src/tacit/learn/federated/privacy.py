@@ -249,7 +249,8 @@ def _objective(wish: Wish, crowd: Crowd) -> Promise:
         (
             "every client trains with its own noise and trusts nobody; this is about one record of "
             "a client, not about all of them",
-            "the minimisers are exact; they are computed to a gradient of 1e-9",
+            "the minimisers are computed to a gradient of 1e-9, which a part of ε covers; the "
+            "random terms are drawn in floating point",
         ),
     )
     # One pure event: adding up is exact, every other accountant would round it up.
