@@ -34,7 +34,7 @@ from tacit.dp.codec import (
     ledger_from_record,
     ledger_to_record,
 )
-from tacit.dp.detection import FALSE_POSITIVES, detection_of
+from tacit.dp.detection import FALSE_POSITIVES, detection_of, gaussian_detection
 from tacit.dp.direction import DirectionReport, estimate_direction_sum, respond_direction
 from tacit.dp.event import (
     ADD_REMOVE_CLIENT,
@@ -122,6 +122,7 @@ __all__ = [
     "event_to_record",
     "exact_gaussian_event",
     "follow_quantile",
+    "gaussian_detection",
     "joint_bound",
     "laplace_event",
     "largest_budget",

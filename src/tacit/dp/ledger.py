@@ -13,12 +13,12 @@ from tacit.dp.accountant import (
     reason_without_guarantee,
 )
 from tacit.dp.check import delta_among
-from tacit.dp.detection import detection_of
+from tacit.dp.detection import detection_of, gaussian_detection
 from tacit.dp.event import Event, Gaussian, unroll
 from tacit.errors import ConfigError
 from tacit.result import Claim
 
-_DELTAS = (1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3)
+_DELTAS = (1e-3, 0.01, 0.05, 0.2)
 
 
 @dataclass(frozen=True)
@@ -123,19 +123,25 @@ def epsilon(
 def sharpen(claim: Claim, ledger: Ledger | Iterable[Event]) -> Claim:
     """Lower what a claim says of the best attacker by the whole curve of what was done.
 
-    One (ε, δ) allows mechanisms that are worse than the one at hand; the claims that follow from
-    the same ledger at other δ bound the attacker too, and the least of all bounds holds.
+    One (ε, δ) allows mechanisms that are worse than the one at hand. Of Gaussian noise the whole
+    trade-off curve is known; else the claims that follow from the same ledger at other δ bound the
+    attacker too, and the least of all bounds holds.
 
     Guarantee: an upper bound, as far as the accountant's ε are.
-    Cost: seven more computations of ε.
+    Cost: four more computations of ε, where the noise is not Gaussian.
     """
     if claim.detection is None:
         return claim
     if not isinstance(ledger, Ledger):
         ledger = Ledger(Entry(event) for event in ledger)
-    found = [
-        epsilon(ledger, delta=delta, accountant=claim.accountant).detection for delta in _DELTAS
-    ]
+    everyone = [unroll(ledger.events_of(name)) for name in (*ledger.clients, None)]
+    found: list[float | None] = [gaussian_detection(steps) for steps in everyone]
+    if None not in found:
+        found = [max(one for one in found if one is not None)]
+    else:
+        found = [
+            epsilon(ledger, delta=delta, accountant=claim.accountant).detection for delta in _DELTAS
+        ]
     return replace(claim, detection=min(one for one in (claim.detection, *found) if one))
 
 

@@ -135,7 +135,7 @@ def test_one_spoilt_record_does_not_end_a_training():
 
 
 def test_weights_that_are_lost_end_a_training():
-    settings = DpSgd(steps=3, rate=1.0, clip=1.0, multiplier=1.0, learning_rate=3e38)
+    settings = DpSgd(steps=3, rate=0.01, clip=1.0, multiplier=1.0, learning_rate=3e38)
     with pytest.raises(DataError, match="diverged"):
         train_dp_sgd(build(), *problem(8), settings, prg=prg())
 

@@ -82,7 +82,9 @@ def test_the_last_noise_covers_the_distance_and_costs_its_part_of_epsilon():
     settings = ObjectiveSettings(epsilon=1.0)
     objective = _Objective(x * labels[:, None], 1e-2, torch.zeros(5).double())
     w = _minimiser(objective)
-    drawn = torch.stack([_released(objective, w, settings, 0.9, prg=prg(str(i))) for i in range(400)])
+    drawn = torch.stack(
+        [_released(objective, w, settings, 0.9, prg=prg(str(i))) for i in range(400)]
+    )
     spread = float((drawn - w).abs().mean())
     # Laplace noise: its mean size is its scale, here at least twice the distance by ε/100.
     least = 2 * 2 * 1e-9 / 1e-2 * math.sqrt(5) / 0.01
