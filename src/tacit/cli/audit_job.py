@@ -160,8 +160,8 @@ class AuditTable:
         if not 0.5 <= self.confidence < 1:
             text = f"wanted at least 0.5 and below 1, got {self.confidence}"
             raise RefusedError(Problem("confidence", text))
-        if self.canaries < 2 or self.rounds < 20 or self.workers < 1:
-            text = "wanted 2 canaries, 20 rounds and 1 worker or more"
+        if self.canaries < 2 or self.rounds < 100 or self.workers < 1:
+            text = "wanted 2 canaries, 100 rounds and 1 worker or more"
             raise RefusedError(Problem("canaries", text))
         try:
             self.plan()

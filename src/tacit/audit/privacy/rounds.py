@@ -97,7 +97,7 @@ def audit_rounds(
     probability of at most 1 − confidence.
     Cost: a step of a linear model with two weights per trial.
     """
-    _check(rounds)
+    _check(rounds, least=100)
     single = replace(settings, steps=1)
     coins = torch.empty(rounds).uniform_(generator=seeded(seed)) < 0.5
     batches = torch.split(coins, _COLUMNS)
@@ -152,7 +152,7 @@ def audit_releases(
     Guarantee: if every release is as private as its event, a contradiction is found with a
     probability of at most 1 − confidence.
     """
-    _check(rounds)
+    _check(rounds, least=20)
     coins = torch.empty(rounds).uniform_(generator=seeded(seed)) < 0.5
     scores = torch.tensor([release(bool(coin)) for coin in coins], dtype=torch.float64)
     points = _compare(
@@ -167,9 +167,9 @@ def audit_releases(
     return Rounds(points=points, rounds=rounds, confidence=confidence)
 
 
-def _check(rounds: int) -> None:
-    if rounds < 20:
-        raise ConfigError(f"wanted 20 rounds or more, got {rounds}")
+def _check(rounds: int, *, least: int) -> None:
+    if rounds < least:
+        raise ConfigError(f"wanted {least} rounds or more, got {rounds}")
 
 
 def _compare(
