@@ -16,6 +16,7 @@ from tacit.audit import (
     measure_ranking,
 )
 from tacit.audit.privacy import (
+    CONFIDENCE,
     audit_federated_rounds,
     audit_rounds,
     audit_training,
@@ -28,7 +29,7 @@ from tacit.cli.config import Job
 from tacit.cli.federated_data import LARGEST_WEIGHT
 from tacit.cli.federated_job import FederatedJob
 from tacit.cli.screen import say
-from tacit.dp import Response, detection_of, epsilon, sharpen
+from tacit.dp import Event, Repeated, Response, detection_of, epsilon, sharpen
 from tacit.errors import ConfigError
 from tacit.learn.federated import Promise
 from tacit.learn.noise import train_dp_sgd
@@ -54,9 +55,9 @@ def put_to_the_test(
 ) -> tuple[list[Finding], tuple[Verdict, ...], tuple[Claim, ...]]:
     """Try what the job claims about ε, where it claims something that can be tried."""
     if isinstance(job, FederatedJob):
-        claim = job.policy(largest_weight=LARGEST_WEIGHT).terms(_USUAL_PARAMETERS).promise.claim
+        promise = job.policy(largest_weight=LARGEST_WEIGHT).terms(_USUAL_PARAMETERS).promise
         rounds = _test_federated(job, table, console)
-        return [], rounds, (claim, *(one.claim for one in rounds))
+        return [], rounds, (_sharp(promise, job), *(one.claim for one in rounds))
     if not isinstance(job, AuditJob) or job.privacy is None:
         return [], (), ()
     say(console, "putting the claim to the test …", "dim")
@@ -72,7 +73,7 @@ def _test_federated(job: FederatedJob, table: AuditTable, console: Console) -> t
     say(console, "putting the noise of a round to the test …", "dim")
     try:
         rounds = audit_federated_rounds(
-            policy, trials=table.rounds, confidence=table.confidence, prg=prg_of(table.seed)
+            policy, trials=table.rounds, confidence=_sure(table), prg=prg_of(table.seed)
         )
     except ConfigError as error:
         say(console, f"the noise of a round was not put to the test: {error}", "yellow")
@@ -81,7 +82,7 @@ def _test_federated(job: FederatedJob, table: AuditTable, console: Console) -> t
         Verdict(
             claim=_claim_of_round(policy.terms(1).promise, rounds.worst.delta),
             measured_epsilon=rounds.worst.measured,
-            confidence=table.confidence,
+            confidence=rounds.confidence,
             attack="one client's data or its opposite",
             trials=rounds.rounds,
             is_contradicted=rounds.is_contradicted,
@@ -89,6 +90,13 @@ def _test_federated(job: FederatedJob, table: AuditTable, console: Console) -> t
             power=rounds.power,
         ),
     )
+
+
+def _sharp(promise: Promise, job: FederatedJob) -> Claim:
+    if promise.event is None:
+        return promise.claim
+    whole: list[Event] = [Repeated(event=promise.event, count=job.federated.rounds)]
+    return sharpen(promise.claim, [*whole, *([promise.first] if promise.first else [])])
 
 
 def _claim_of_round(promise: Promise, delta: float) -> Claim:
@@ -158,6 +166,11 @@ def _shared(table: AuditTable, privacy: AuditPrivacy) -> AuditTable:
     return replace(table, confidence=1 - (1 - table.confidence) / verdicts)
 
 
+def _sure(table: AuditTable) -> float:
+    """Return at which confidence rounds are tried: many trials can afford that none is accused."""
+    return max(table.confidence, CONFIDENCE)
+
+
 def _rates(privacy: AuditPrivacy) -> list[float]:
     """Return the rates at which rounds are tried: the job's, and one where noise shows best."""
     return sorted({privacy.sample_rate, 1.0})
@@ -174,7 +187,7 @@ def _test_rounds(privacy: AuditPrivacy, table: AuditTable) -> tuple[Verdict, ...
             tried,
             prg=prg_of(table.seed + 1),
             rounds=table.rounds,
-            confidence=table.confidence,
+            confidence=_sure(table),
             seed=table.seed,
         )
         worst = rounds.worst
@@ -183,7 +196,7 @@ def _test_rounds(privacy: AuditPrivacy, table: AuditTable) -> tuple[Verdict, ...
             Verdict(
                 claim=claim,
                 measured_epsilon=worst.measured,
-                confidence=table.confidence,
+                confidence=rounds.confidence,
                 attack=f"single rounds at rate {rate:g}",
                 trials=rounds.rounds,
                 is_contradicted=rounds.is_contradicted,

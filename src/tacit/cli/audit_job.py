@@ -133,7 +133,8 @@ class AuditTable:
         shadows: shadow models; even.
         canaries: in the one run that bounds ε.
         rounds: trials of a single round.
-        confidence: of the ε lower bounds.
+        confidence: of the ε lower bounds from one run; rounds are tried at 1 − 1e-6, or at this
+            if it is larger.
         seed: of coins, models and attacks.
         workers: processes that train shadow models.
         cache: a folder for shadow models' outputs; beside the result if not given.
@@ -145,7 +146,7 @@ class AuditTable:
     shadows: int = 16
     canaries: int = 400
     rounds: int = 4000
-    confidence: float = 0.999999
+    confidence: float = 0.95
     seed: int = 0
     workers: int = field(default=1, metadata=LOCAL)
     cache: Path | None = field(default=None, metadata=LOCAL)

@@ -16,8 +16,10 @@ from tacit.audit.privacy import (
     audit_training,
     audit_with_canaries,
     make_canaries,
+    one_run_epsilon,
     one_run_power,
 )
+from tacit.audit.privacy.canaries import _simulated
 from tacit.dp import epsilon
 from tacit.errors import ConfigError
 from tacit.learn.noise import DpSgd, train_dp_sgd
@@ -106,6 +108,16 @@ def test_what_one_run_would_catch_is_known_beside_what_it_found():
     assert (nothing.factor, nothing.probability) == (0.0, 0.0)
     assert str(nothing) == "nothing: missing noise would stand"
     assert one_run_power(replace(loud, rate=1.0), claimed=0.1, delta=DELTA).factor >= 0.25
+
+
+@pytest.mark.slow
+def test_a_thousand_honest_trainings_of_the_shipped_job_are_not_accused():
+    """By the statistic of one run; rounds err once in a million by their confidence."""
+    settings = DpSgd(steps=40, rate=0.2, clip=1.0, multiplier=2.0)
+    generator, limit = torch.Generator().manual_seed(0), claimed(settings)
+    for _ in range(1000):
+        ranking = _simulated(settings, 1.0, 200, generator)
+        assert one_run_epsilon(ranking, delta=DELTA, confidence=1 - 0.05 / 4).epsilon <= limit
 
 
 def test_canaries_among_real_rows_are_found_in_a_model_that_remembers():
