@@ -58,12 +58,12 @@ class Power:
 
     def __str__(self) -> str:
         if self.probability < 0.005:
-            return "nothing: missing noise would stand"
+            return "nothing, not even missing noise"
         if self.factor <= 0:
-            return f"no noise at all, in {self.probability:.0%} of audits"
+            return f"missing noise ({self.probability:.0%})"
         # Rounded down: less noise than this is caught at least as often.
         shown = math.floor(100 * self.factor) / 100
-        return f"noise × {shown:g} or less, in {self.probability:.0%} of audits"
+        return f"noise × {shown:g} or less ({self.probability:.0%})"
 
 
 @dataclass(frozen=True, kw_only=True)

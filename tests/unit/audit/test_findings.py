@@ -74,7 +74,7 @@ def test_a_result_survives_its_json_and_its_page():
     assert "stop earlier" in page
     titles = [sheet.title for sheet in result.sheets]
     assert titles == ["Threats", "Claims and measurements", "What would help"]
-    assert result.sheets[1].rows[0][-2:] == ("stands", "noise × 0.71 or less, in 95% of audits")
+    assert result.sheets[1].rows[0][-2:] == ("stands", "noise × 0.71 or less (95%)")
 
 
 def test_nothing_is_advised_where_nothing_was_found():

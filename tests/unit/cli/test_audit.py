@@ -104,7 +104,7 @@ def test_an_honest_claim_stands(tmp_path):
     assert verdicts[0].confidence == pytest.approx(1 - 0.05 / 3)
     assert verdicts[2].confidence == 1 - 1e-6
     assert verdicts[0].power is None
-    assert str(verdicts[1].power) == "nothing: missing noise would stand"
+    assert str(verdicts[1].power) == "nothing, not even missing noise"
     assert verdicts[2].power.factor > 0.5
     table = result.sheets[1]
     assert table.heads[-1] == "would have caught"

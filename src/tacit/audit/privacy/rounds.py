@@ -49,8 +49,10 @@ class Rounds:
 
     @property
     def worst(self) -> Point:
-        """Return the point at which the measurement is furthest above the claim."""
-        return max(self.points, key=lambda point: point.measured - point.claimed)
+        """Return where the measurement is furthest above the claim, or largest if it is nowhere."""
+        return max(
+            self.points, key=lambda one: (max(one.measured - one.claimed, 0.0), one.measured)
+        )
 
     @property
     def is_contradicted(self) -> bool:

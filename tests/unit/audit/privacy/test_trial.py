@@ -106,7 +106,7 @@ def test_what_one_run_would_catch_is_known_beside_what_it_found():
     # Four hundred right guesses prove ε = 3.7 at 95 %: more is claimed here, and nothing is caught.
     nothing = one_run_power(WHOLE, claimed=6.57, delta=DELTA)
     assert (nothing.factor, nothing.probability) == (0.0, 0.0)
-    assert str(nothing) == "nothing: missing noise would stand"
+    assert str(nothing) == "nothing, not even missing noise"
     assert one_run_power(replace(loud, rate=1.0), claimed=0.1, delta=DELTA).factor >= 0.25
 
 
