@@ -47,8 +47,31 @@ class Finding:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Power:
+    """What an audit would have caught: noise of this share of the claimed one, so often.
+
+    ``factor`` 0 is noise that is missing altogether.
+    """
+
+    factor: float
+    probability: float
+
+    def __str__(self) -> str:
+        if self.probability < 0.005:
+            return "nothing, not even missing noise"
+        if self.factor <= 0:
+            return f"missing noise ({self.probability:.0%})"
+        # Rounded down: less noise than this is caught at least as often.
+        shown = math.floor(100 * self.factor) / 100
+        return f"noise × {shown:g} or less ({self.probability:.0%})"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """A claimed ε beside the ε that an attack proves to be spent at least."""
+    """A claimed ε beside the ε that an attack proves to be spent at least.
+
+    ``power`` is the smallest shortfall of noise that would have been caught; None if not known.
+    """
 
     claim: Claim
     measured_epsilon: float
@@ -58,6 +81,7 @@ class Verdict:
     is_contradicted: bool
     """Not always measured > claimed: a test may refute a whole curve of (ε, δ) at another point."""
     note: str = ""
+    power: Power | None = None
 
 
 def beats_guess(metric: Metric) -> bool:
@@ -141,7 +165,7 @@ def _in_words(verdict: Verdict) -> str:
     return (
         f"claimed ε ≤ {_number(claim.epsilon)} at δ = {_number(claim.delta)} for {claim.subject}, "
         f"but {verdict.attack} shows ε ≥ {verdict.measured_epsilon:.3g} with confidence "
-        f"{verdict.confidence:.4g}" + (f" ({verdict.note})" if verdict.note else "")
+        f"{verdict.confidence:.7g}" + (f" ({verdict.note})" if verdict.note else "")
     )
 
 
@@ -158,7 +182,10 @@ def _epsilon_metrics(verdict: Verdict) -> tuple[Metric, ...]:
             samples=verdict.trials,
             low=verdict.measured_epsilon,
             reference=verdict.claim.epsilon,
-            note=f"one-sided, confidence {verdict.confidence:.4g}; reference: claimed",
+            note=(
+                f"one-sided, confidence {verdict.confidence:.7g}; reference: claimed; would have "
+                f"caught: {_power(verdict)}"
+            ),
         ),
     )
 
@@ -192,9 +219,10 @@ def _verdict_sheets(verdicts: Sequence[Verdict]) -> tuple[Sheet, ...]:
             _number(one.claim.epsilon),
             _number(one.claim.delta),
             f"{one.measured_epsilon:.3g}",
-            f"{one.confidence:.4g}",
+            f"{one.confidence:.7g}",
             one.attack,
             "contradicted" if one.is_contradicted else "stands",
+            _power(one),
         )
         for one in verdicts
     )
@@ -202,11 +230,18 @@ def _verdict_sheets(verdicts: Sequence[Verdict]) -> tuple[Sheet, ...]:
     return (
         Sheet(
             title="Claims and measurements",
-            heads=(*heads, "verdict"),
+            heads=(*heads, "verdict", "would have caught"),
             rows=rows,
-            caption="A lower bound far below the claim proves nothing: the attack may be weak.",
+            caption=(
+                "A claim that stands is worth what the audit would have caught. A lower bound far "
+                "below the claim proves nothing: the attack may be weak."
+            ),
         ),
     )
+
+
+def _power(verdict: Verdict) -> str:
+    return "not known" if verdict.power is None else str(verdict.power)
 
 
 def _remedy_sheets(remedies: tuple[str, ...]) -> tuple[Sheet, ...]:

@@ -151,7 +151,7 @@ def _plan(target: Target, table: AuditTable) -> Plan:
 def _table(job: Job, is_quick: bool) -> AuditTable:
     if isinstance(job, AuditJob):
         return job.audit
-    return AuditTable(shadows=4 if is_quick else 16)
+    return AuditTable(shadows=4, rounds=2000) if is_quick else AuditTable()
 
 
 def _cache(job: Job, table: AuditTable) -> Path:

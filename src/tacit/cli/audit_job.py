@@ -11,6 +11,7 @@ from typing import Literal, Self
 from tacit.audit.membership import SETTINGS, Plan, Push
 from tacit.cli.config import LOCAL, Job, PartyEntry
 from tacit.cli.toml import Problem, RefusedError
+from tacit.dp import GaussianKind
 from tacit.errors import ConfigError
 from tacit.learn.federated import ModelName
 from tacit.learn.noise import DpSgd
@@ -18,6 +19,7 @@ from tacit.learn.noise import DpSgd
 _QUICK_ROWS = 1000
 _QUICK_SHADOWS = 8
 _QUICK_TRIALS = 100
+_QUICK_ROUNDS = 1000  # many share a run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +91,7 @@ class AuditPrivacy:
     """[privacy]: DP-SGD, and the claim that is put to the test.
 
     Attributes:
-        steps, sample_rate, clip, multiplier, learning_rate: of DP-SGD.
+        steps, sample_rate, clip, multiplier, learning_rate, noise: of DP-SGD.
         delta: of the claim.
         claimed_epsilon: what is claimed; what the accountant says if not given.
     """
@@ -101,6 +103,7 @@ class AuditPrivacy:
     learning_rate: float = 0.5
     delta: float = 1e-5
     claimed_epsilon: float | None = None
+    noise: GaussianKind = "continuous"
 
     def __post_init__(self) -> None:
         if not 0 < self.delta < 1:
@@ -118,6 +121,7 @@ class AuditPrivacy:
             clip=self.clip,
             multiplier=self.multiplier,
             learning_rate=self.learning_rate,
+            noise=self.noise,
         )
 
 
@@ -129,8 +133,9 @@ class AuditTable:
         threats: some of the membership threats; all that the target allows if empty.
         shadows: shadow models; even.
         canaries: in the one run that bounds ε.
-        rounds: trials of single rounds.
-        confidence: of the ε lower bounds.
+        rounds: trials of a single round.
+        confidence: of the ε lower bounds from one run; rounds are tried at 1 − 1e-6, or at this
+            if it is larger.
         seed: of coins, models and attacks.
         workers: processes that train shadow models.
         cache: a folder for shadow models' outputs; beside the result if not given.
@@ -141,7 +146,7 @@ class AuditTable:
     threats: tuple[str, ...] = ()
     shadows: int = 16
     canaries: int = 400
-    rounds: int = 400
+    rounds: int = 4000
     confidence: float = 0.95
     seed: int = 0
     workers: int = field(default=1, metadata=LOCAL)
@@ -157,8 +162,8 @@ class AuditTable:
         if not 0.5 <= self.confidence < 1:
             text = f"wanted at least 0.5 and below 1, got {self.confidence}"
             raise RefusedError(Problem("confidence", text))
-        if self.canaries < 2 or self.rounds < 20 or self.workers < 1:
-            text = "wanted 2 canaries, 20 rounds and 1 worker or more"
+        if self.canaries < 2 or self.rounds < 100 or self.workers < 1:
+            text = "wanted 2 canaries, 100 rounds and 1 worker or more"
             raise RefusedError(Problem("canaries", text))
         try:
             self.plan()
@@ -213,6 +218,6 @@ class AuditJob(Job):
             self.audit,
             shadows=min(self.audit.shadows, _QUICK_SHADOWS),
             canaries=min(self.audit.canaries, _QUICK_TRIALS),
-            rounds=min(self.audit.rounds, _QUICK_TRIALS),
+            rounds=min(self.audit.rounds, _QUICK_ROUNDS),
         )
         return replace(self, data=replace(self.data, rows=rows), audit=table)

@@ -1,5 +1,6 @@
 """What a result says, in sentences, shared by the terminal and the HTML view."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -125,7 +126,7 @@ def is_unprotected(claim: Claim) -> bool:
 
 
 def state_privacy(claim: Claim) -> str | None:
-    """Write ε with δ, relation and accountant; None if the claim is not about them."""
+    """Write ε with δ, relation, accountant and meaning; None if the claim is not about them."""
     parts = (claim.epsilon, claim.delta, claim.relation, claim.accountant)
     if all(part is None for part in parts):
         return None
@@ -135,7 +136,25 @@ def state_privacy(claim: Claim) -> str | None:
     relation, accountant = (
         "not stated" if text is None else clean(text) for text in (parts[2], parts[3])
     )
-    return f"ε = {epsilon}, δ = {delta}; relation: {relation}; accountant: {accountant}"
+    meaning = f". {state_detection(claim)}" if claim.detection is not None else ""
+    return f"ε = {epsilon}, δ = {delta}; relation: {relation}; accountant: {accountant}{meaning}"
+
+
+def state_detection(claim: Claim) -> str:
+    """Say in one sentence what the best attacker can do in spite of a claim."""
+    if claim.detection is None:
+        return "What an attacker can do is not bounded."
+    # Rounded up: the sentence is a bound.
+    share = f"{math.ceil(1000 * claim.detection) / 10:g} %"
+    if claim.relation and claim.relation.startswith("adding"):
+        return (
+            "An attacker who wrongly names 1 % of those whose data was not used can name up to "
+            f"{share} of those whose data was."
+        )
+    return (
+        "An attacker who takes other data for the true data 1 % of the time can recognise the "
+        f"true data up to {share} of the time."
+    )
 
 
 def pick_headline_metric(result: Result) -> Metric | None:

@@ -5,6 +5,7 @@ import pytest
 from tacit import report
 from tacit.audit import (
     Finding,
+    Power,
     Threat,
     Verdict,
     beats_guess,
@@ -49,6 +50,7 @@ def verdict(measured, *, claimed=2.0):
         attack="canaries",
         trials=100,
         is_contradicted=measured > claimed,
+        power=Power(factor=0.719, probability=0.95),
     )
 
 
@@ -72,7 +74,7 @@ def test_a_result_survives_its_json_and_its_page():
     assert "stop earlier" in page
     titles = [sheet.title for sheet in result.sheets]
     assert titles == ["Threats", "Claims and measurements", "What would help"]
-    assert result.sheets[1].rows[0][-1] == "stands"
+    assert result.sheets[1].rows[0][-2:] == ("stands", "noise × 0.71 or less (95%)")
 
 
 def test_nothing_is_advised_where_nothing_was_found():

@@ -19,8 +19,9 @@ from tacit import report
 from tacit.audit.target import fresh
 from tacit.cli import folder
 from tacit.cli.audit import Effort, audit_job, check_inputs, run
+from tacit.cli.audit_claims import put_to_the_test
 from tacit.cli.audit_command import audit
-from tacit.cli.audit_job import AuditJob
+from tacit.cli.audit_job import AuditJob, AuditTable
 from tacit.cli.audit_target import Build, load_module, load_sides, make_target, trainer_of
 from tacit.cli.code import OwnModel
 from tacit.cli.commands import Edge
@@ -64,7 +65,7 @@ def test_the_examples_are_valid_and_can_be_quickened(path):
     check_inputs(job, ())
     quick = job.quickened()
     assert quick.audit.shadows <= 8
-    assert quick.audit.rounds <= 100
+    assert quick.audit.rounds <= 1000
     assert quick.data.rows <= 1000
 
 
@@ -92,7 +93,7 @@ def test_members_and_strangers_are_different_rows_in_the_wanted_numbers(tmp_path
 
 PRIVATE = {
     "privacy": {"steps": 2, "sample_rate": 1.0, "clip": 1.0, "multiplier": 1.0},
-    "audit": {"threats": ["scores"], "canaries": 60, "rounds": 20},
+    "audit": {"threats": ["scores"], "canaries": 60, "rounds": 400},
 }
 
 
@@ -101,8 +102,45 @@ def test_an_honest_claim_stands(tmp_path):
     assert [one.is_contradicted for one in verdicts] == [False] * 3
     assert [sheet.title for sheet in result.sheets][1] == "Claims and measurements"
     assert result.claims[0].epsilon > 1
-    # Three verdicts share 5 %.
+    # Three verdicts share 5 %, rounds are surer, and each says what it is worth.
     assert verdicts[0].confidence == pytest.approx(1 - 0.05 / 3)
+    assert verdicts[2].confidence == 1 - 1e-6
+    assert verdicts[0].power is None
+    assert str(verdicts[1].power) == "nothing, not even missing noise"
+    assert verdicts[2].power.factor > 0.5
+    table = result.sheets[1]
+    assert table.heads[-1] == "would have caught"
+    assert table.rows[0][-1] == "not known"
+
+
+def test_a_delta_near_one_in_the_number_of_records_is_refused(tmp_path):
+    tables = {**PRIVATE, "privacy": {**PRIVATE["privacy"], "delta": 0.02}}
+    with pytest.raises(ConfigError, match="1/n or more for n = 60 records"):
+        audit_job(make_job(tmp_path, **tables), SILENT, ())
+
+
+@pytest.mark.parametrize(
+    ("federated", "privacy", "subject"),
+    [
+        ({"aggregator": "masked"}, {"kind": "central"}, "one round"),
+        ({"aggregator": "shuffled"}, {"kind": "shuffle"}, "one report, alone"),
+    ],
+)
+def test_the_noise_of_a_federated_round_is_tried_and_the_verdict_says_its_power(
+    federated, privacy, subject
+):
+    raw = {
+        "job": {"name": "fl", "kind": "federated"},
+        "data": {"set": "digits", "rows": 80},
+        "federated": {"clients": 8, "rounds": 2, "colluding_share": 0.0, **federated},
+        "privacy": {"target_epsilon": 5.0, "delta": 1e-3, "clip": 1.0, **privacy},
+    }
+    job = read_record(raw, FederatedJob, source="job.toml")
+    _, (verdict,), claims = put_to_the_test(job, AuditTable(rounds=600), None, SILENT)
+    assert not verdict.is_contradicted
+    assert verdict.claim.subject == subject
+    assert verdict.power.factor > 0.5
+    assert claims[0].epsilon <= 5.0
 
 
 class Shell(CliRunner):

@@ -102,6 +102,29 @@ def test_epsilon_never_stands_alone():
     assert state_privacy(replace(claim, epsilon=None)) is None
 
 
+@pytest.mark.parametrize(
+    ("relation", "sentence"),
+    [
+        (
+            "replacing one client",
+            "An attacker who takes other data for the true data 1 % of the time can recognise the "
+            "true data up to 93.2 % of the time.",
+        ),
+        (
+            "adding or removing one record",
+            "An attacker who wrongly names 1 % of those whose data was not used can name up to "
+            "93.2 % of those whose data was.",
+        ),
+    ],
+)
+def test_epsilon_is_said_in_one_sentence(relation, sentence):
+    claim = Claim(
+        subject="s", guarantee="g", assumptions=(), epsilon=20.0, relation=relation,
+        detection=0.93101,
+    )  # fmt: skip
+    assert state_privacy(claim).endswith(f". {sentence}")
+
+
 def test_the_checks_follow_the_ledgers(example):
     moods = [check.mood for check in list_checks(example)]
     assert moods == ["good", "good", "warn"]  # one claim of the example claims nothing
