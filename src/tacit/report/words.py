@@ -145,7 +145,7 @@ def state_detection(claim: Claim) -> str:
     if claim.detection is None:
         return "What an attacker can do is not bounded."
     # Rounded up: the sentence is a bound.
-    share = f"{math.ceil(1000 * claim.detection) / 10:g} %"
+    share = f"{math.ceil(1000 * min(max(claim.detection, 0.0), 1.0)) / 10:g} %"
     if claim.relation and claim.relation.startswith("adding"):
         return (
             "An attacker who wrongly names 1 % of those whose data was not used can name up to "
