@@ -1,7 +1,16 @@
 """Attacks on split models: completing them, clustering, gradient norms, reconstruction."""
 
 from tacit.audit.split.complete import complete_deep_each, complete_each, even_out, whiten
+from tacit.audit.split.course import BLIND, Told, audit_gradients
 from tacit.audit.split.game import ATTACKS, Target, audit_inputs, audit_labels
+from tacit.audit.split.gradients import (
+    group,
+    group_and_name,
+    has_known_energy,
+    sum_epochs,
+    take_energy_out,
+    whiten_epochs,
+)
 from tacit.audit.split.inputs import reconstruct
 from tacit.audit.split.labels import (
     cluster,
@@ -11,6 +20,7 @@ from tacit.audit.split.labels import (
     train_from_scratch,
 )
 from tacit.audit.split.score import score_clusters, score_inputs, score_labels, score_ranking
+from tacit.audit.split.training import SeenTraining, Watch
 from tacit.audit.split.views import (
     SeenCut,
     SeenGradients,
@@ -23,11 +33,16 @@ from tacit.audit.split.views import (
 
 __all__ = [
     "ATTACKS",
+    "BLIND",
     "SeenCut",
     "SeenGradients",
     "SeenLayer",
     "SeenRows",
+    "SeenTraining",
     "Target",
+    "Told",
+    "Watch",
+    "audit_gradients",
     "audit_inputs",
     "audit_labels",
     "cluster",
@@ -37,6 +52,9 @@ __all__ = [
     "fine_tune",
     "fine_tune_whitened",
     "gradient_norm",
+    "group",
+    "group_and_name",
+    "has_known_energy",
     "pick_leak",
     "reconstruct",
     "score_clusters",
@@ -45,6 +63,9 @@ __all__ = [
     "score_ranking",
     "see_cut",
     "see_layer",
+    "sum_epochs",
+    "take_energy_out",
     "train_from_scratch",
     "whiten",
+    "whiten_epochs",
 ]

@@ -33,9 +33,14 @@ def sphere_energy(h: Tensor, labels: Tensor) -> Tensor:
     Cost: the label owner computes rows² angles; nothing more is sent.
     """
     unit = torch.nn.functional.normalize(h, dim=1)
-    cosine = (unit @ unit.t()).clamp(-_LARGEST_COSINE, _LARGEST_COSINE)
+    return _mean_over_pairs(angle_energies(unit, unit), labels)
+
+
+def angle_energies(one: Tensor, other: Tensor) -> Tensor:
+    """Return 1 / angle, softened, of all pairs of two sets of rows of length 1."""
+    cosine = (one @ other.t()).clamp(-_LARGEST_COSINE, _LARGEST_COSINE)
     angle = torch.arccos(cosine)
-    return _mean_over_pairs((angle.square() + _SOFT_ANGLE**2).rsqrt(), labels)
+    return (angle.square() + _SOFT_ANGLE**2).rsqrt()
 
 
 def distance_correlation(h: Tensor, labels: Tensor) -> Tensor:
