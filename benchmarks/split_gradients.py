@@ -32,7 +32,7 @@ ENERGY = (
     Defence(kind="potential-energy", weight=0.25),
     Defence(kind="distance-correlation", weight=1),
 )
-EPSILONS, SCALES = (1.0, 2.0, 3.0, 4.0, 6.0), (1.0, 4.0, 16.0)
+EPSILONS, SCALES = (1.0, 2.0, 3.0, 4.0), (1.0, 4.0, 16.0)
 KEYS = ("accuracy", "fine_tune", "base_line", "blind", "named")
 
 
@@ -43,7 +43,7 @@ def settings() -> dict[str, tuple[Defence, ...]]:
     return {
         "none": (),
         "energy": ENERGY,
-        **{f"label-dp {size:g}": (one,) for size, one in private.items()},
+        **{f"label-dp {size:g}": (private[size],) for size in (2.0, 4.0)},
         **{f"label-dp {size:g} + energy": (one, *ENERGY) for size, one in private.items()},
         **{f"gradient noise {size:g} + energy": (one, *ENERGY) for size, one in noisy.items()},
     }

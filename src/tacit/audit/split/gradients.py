@@ -4,6 +4,8 @@ Rows of one class are pushed in one direction: groups of gradients are classes, 
 needed to find them.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
@@ -17,6 +19,7 @@ from tacit.learn.split import Defence, Returned, angle_energies
 
 _ROUNDS, _INNER = 4, 5
 _MOST_CLASSES = 100
+_EARLY_ROWS, _MOST_PARTS = 40, 10
 
 
 def sum_epochs(seen: SeenTraining, epochs: int) -> SeenLayer:
@@ -31,6 +34,35 @@ def whiten_epochs(seen: SeenTraining, epochs: int) -> SeenLayer:
     """
     white = [whiten(as_layer(seen, rows))[1] for rows in _directions(seen, epochs)]
     return as_layer(seen, torch.cat(white, 1))
+
+
+def whiten_early(seen: SeenLayer) -> SeenLayer:
+    """Do the same with a part of the first pass."""
+    return replace(seen, targets=whiten(seen)[1])
+
+
+def look_early(seen: SeenTraining) -> list[tuple[Tensor, SeenLayer]]:
+    """Look at parts of the first pass alone; return which rows are in each, and their gradients.
+
+    Weights change while a pass lasts, and with them where a class is pushed to: within a part
+    they are nearly the same.
+    """
+    messages, parts = seen.epochs[0], [list[Returned]()]
+    wanted = max(_EARLY_ROWS * seen.classes, seen.rows // _MOST_PARTS)
+    for one in messages:
+        if sum(len(own.rows) for own in parts[-1]) >= wanted:
+            parts.append([])
+        parts[-1].append(one)
+    found = []
+    for part in parts[: None if len(parts) == 1 else -1]:  # the last may be small
+        rows = torch.cat([one.rows for one in part])
+        values = torch.cat([nn.functional.normalize(one.gradient, dim=1) for one in part])
+        nothing = torch.zeros(0, dtype=torch.int64)
+        layer = SeenLayer(
+            leaked=values[:0], leaked_labels=nothing, targets=values, classes=seen.classes
+        )
+        found.append((rows, layer))
+    return found
 
 
 def as_layer(seen: SeenTraining, rows: Tensor) -> SeenLayer:
