@@ -19,6 +19,7 @@ from tacit.cli.split_audit import (
     audit_whole,
     draw_epochs,
     draw_layer,
+    state_told,
 )
 from tacit.cli.split_data import (
     Brought,
@@ -142,6 +143,7 @@ def _own_labels(session: Session, job: SplitJob, place: Place) -> Part:
         matched=matched,
         utility=tuple(utility),
         curves=curves,
+        notes=state_told(task, told),
     )
     return Part(result=result)
 

@@ -31,7 +31,7 @@ from tacit.cli.split_data import load_whole, make_bottom
 from tacit.cli.split_job import SplitJob
 from tacit.cli.split_sweep import draw_sweep, target_of
 from tacit.errors import DataError
-from tacit.learn.split import Epoch, SplitTask, load_weights
+from tacit.learn.split import Epoch, SplitTask, keep_probability, label_events, load_weights
 from tacit.result import Curve, Metric
 
 _LARGEST_CLOUD = 400
@@ -94,6 +94,26 @@ def audit_returned(
         if task.classes == 2:
             found += _audit_norms(owner, seen, truth)
     return found, curves
+
+
+def state_told(task: SplitTask, told: Sequence[Metric]) -> tuple[str, ...]:
+    """Say in words how many labels of training rows the gradients gave away."""
+    shares = [one for one in told if one.unit == "fraction" and one.value is not None]
+    if not shares:
+        return ("What gradients tell of the labels of training rows: not measured.",)
+    best = max(shares, key=lambda one: one.value or 0.0)
+    said = (
+        f"Gradients gave away {100 * (best.value or 0):.1f} % of the labels of {best.samples} rows "
+        f"trained on ({best.name}; {best.note})."
+    )
+    kept = [keep_probability(task.classes, one.epsilon) for one in label_events(task.defences)]
+    if kept:
+        return (said, f"Label privacy: {100 * min(kept):.1f} % of labels were trained on as is.")
+    return (
+        said,
+        "Losses at the cut layer protect the finished bottom model, not these labels: "
+        "wanted label-dp for them.",
+    )
 
 
 def audit_whole(

@@ -21,7 +21,8 @@ from tacit.cli.audit import Effort, audit_job, check_inputs, run
 from tacit.cli.audit_command import audit
 from tacit.cli.audit_job import AuditJob
 from tacit.cli.audit_own import OwnModel
-from tacit.cli.audit_target import Build, load_module, load_sides, make_target, trainer_of
+from tacit.cli.audit_rows import load_sides
+from tacit.cli.audit_target import Build, load_module, make_target, trainer_of
 from tacit.cli.commands import Edge
 from tacit.cli.federated_job import FederatedJob
 from tacit.cli.predict_job import PredictJob

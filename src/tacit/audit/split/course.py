@@ -146,7 +146,8 @@ def _try_passes(
 
 
 def _best(looks: list[Look]) -> Metric:
-    best = max(looks, key=lambda one: one.share)
+    # By the lower end: a part of a pass has few rows.
+    best = max(looks, key=lambda one: one.metric.low or 0.0)
     note = f"best of {len(looks)} ways: {best.way}"
     return replace(best.metric, note=f"{best.metric.note}; {note}".lstrip("; "))
 

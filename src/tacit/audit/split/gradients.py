@@ -23,8 +23,9 @@ _EARLY_ROWS, _MOST_PARTS = 40, 10
 
 
 def sum_epochs(seen: SeenTraining, epochs: int) -> SeenLayer:
-    """Look at the sum of every row's gradients over the first passes, each at length 1."""
-    return as_layer(seen, torch.stack(_directions(seen, epochs)).sum(0))
+    """Look at where every row's gradients point, on the whole, over the first passes."""
+    total = torch.stack(_directions(seen, epochs)).sum(0)
+    return as_layer(seen, nn.functional.normalize(total, dim=1))
 
 
 def whiten_epochs(seen: SeenTraining, epochs: int) -> SeenLayer:

@@ -6,7 +6,14 @@ from tacit.learn.split.checkpoint import load_weights, save_weights
 from tacit.learn.split.codec import Codec
 from tacit.learn.split.compress import COMPRESSORS, Compression, make_codec
 from tacit.learn.split.cut import Flat, Shaped, cut, cut_shape
-from tacit.learn.split.defend import DEFENCES, Defence, claims_of, epsilon_of, keep_probability
+from tacit.learn.split.defend import (
+    DEFENCES,
+    Defence,
+    claims_of,
+    epsilon_of,
+    keep_probability,
+    label_events,
+)
 from tacit.learn.split.energy import angle_energies
 from tacit.learn.split.exchange import introduce
 from tacit.learn.split.forecast import forecast
@@ -52,6 +59,7 @@ __all__ = [
     "halve",
     "introduce",
     "keep_probability",
+    "label_events",
     "load_weights",
     "make_codec",
     "make_head",
