@@ -221,16 +221,19 @@ def _attack_gradients(
 ) -> tuple[Finding, ...]:
     """Read the labels of the rows trained on off the gradients; those of all owners together."""
     owners, per_class = task.feature_owners, job.audit.leaked_per_class
-    seen, which, truth = watch.see(
+    seen, truth = watch.see(
         owners[0],
         members[1],
         per_class=per_class,
         classes=task.classes,
         defences=task.defences,
+        inputs=members[0],
     )
-    told = audit_gradients(seen, truth, per_class=per_class, inputs=members[0][which])
-    found = [_finding(_GRADIENT_THREAT, one, _GRADIENT_REMEDIES) for one in told.metrics]
-    return (replace(found[0], curves=told.curves), replace(found[1], curves=told.curves))
+    told = audit_gradients(seen, truth, per_class=per_class)
+    return tuple(
+        replace(_finding(_GRADIENT_THREAT, one, _GRADIENT_REMEDIES), curves=told.curves)
+        for one in told.metrics
+    )
 
 
 def _attack_cut(

@@ -79,7 +79,7 @@ def audit_returned(
     curves: list[Curve] = []
     for owner in task.feature_owners:
         try:
-            seen, _, truth = watch.see(
+            seen, truth = watch.see(
                 owner,
                 labels,
                 per_class=job.audit.leaked_per_class,

@@ -138,7 +138,8 @@ def try_strength(job: SplitJob, task: SplitTask, data: WholeData, strength: floa
         # The stronger of the two completions: the attacker may choose.
         attack=max(one.value or 0.0 for one in found[2:4]),
         base_line=found[0].value or 0.0,
-        gradients=told.blind.value or 0.0,
+        # The attacker may choose here too, and knows its rows.
+        gradients=max(told.blind.value or 0.0, told.joined.value or 0.0),
     )
 
 
@@ -154,10 +155,15 @@ def watch_training(task: SplitTask, halves: Halves, data: WholeData) -> Told:
         seed=0,
         on_gradient=lambda one: watch(owner, one),
     )
-    seen, which, truth = watch.see(
-        owner, data.train_y, per_class=1, classes=task.classes, defences=task.defences
+    seen, truth = watch.see(
+        owner,
+        data.train_y,
+        per_class=1,
+        classes=task.classes,
+        defences=task.defences,
+        inputs=data.train_x,
     )
-    return audit_gradients(seen, truth, inputs=data.train_x[which])
+    return audit_gradients(seen, truth)
 
 
 def target_of(job: SplitJob, task: SplitTask, bottom: nn.Module, data: WholeData) -> Target:

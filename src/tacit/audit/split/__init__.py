@@ -1,12 +1,14 @@
 """Attacks on split models: completing them, clustering, gradient norms, reconstruction."""
 
 from tacit.audit.split.complete import complete_deep_each, complete_each, even_out, whiten
-from tacit.audit.split.course import BLIND, Told, audit_gradients
+from tacit.audit.split.course import BLIND, JOINED, Told, audit_gradients
 from tacit.audit.split.game import ATTACKS, Target, audit_inputs, audit_labels
 from tacit.audit.split.gradients import (
+    find_neighbours,
     group,
     group_and_name,
     has_known_energy,
+    join_neighbours,
     look_early,
     sum_epochs,
     take_energy_out,
@@ -35,6 +37,7 @@ from tacit.audit.split.views import (
 __all__ = [
     "ATTACKS",
     "BLIND",
+    "JOINED",
     "SeenCut",
     "SeenGradients",
     "SeenLayer",
@@ -50,12 +53,14 @@ __all__ = [
     "complete_deep_each",
     "complete_each",
     "even_out",
+    "find_neighbours",
     "fine_tune",
     "fine_tune_whitened",
     "gradient_norm",
     "group",
     "group_and_name",
     "has_known_energy",
+    "join_neighbours",
     "look_early",
     "pick_leak",
     "reconstruct",

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
 from sklearn.cluster import KMeans
+from sklearn.neighbors import NearestNeighbors
 from torch import Tensor, nn
 
 from tacit.audit.split.complete import whiten
@@ -20,6 +21,7 @@ from tacit.learn.split import Defence, Returned, angle_energies
 _ROUNDS, _INNER = 4, 5
 _MOST_CLASSES = 100
 _EARLY_ROWS, _MOST_PARTS = 40, 10
+_NEIGHBOURS = 16
 
 
 def sum_epochs(seen: SeenTraining, epochs: int) -> SeenLayer:
@@ -40,6 +42,29 @@ def whiten_epochs(seen: SeenTraining, epochs: int) -> SeenLayer:
 def whiten_early(seen: SeenLayer) -> SeenLayer:
     """Do the same with a part of the first pass."""
     return replace(seen, targets=whiten(seen)[1])
+
+
+def find_neighbours(seen: SeenTraining) -> Tensor:
+    """Return (rows, few) the rows most like each: by the inputs, else by the first cut layers."""
+    rows = seen.inputs
+    if rows is None:
+        first = seen.epochs[0]
+        rows = torch.zeros(seen.rows, first[0].cut.shape[1])
+        for one in first:
+            rows[one.rows] = one.cut
+    few = min(_NEIGHBOURS, seen.rows)
+    values = rows.double().numpy()
+    return torch.from_numpy(NearestNeighbors(n_neighbors=few).fit(values).kneighbors(values)[1])
+
+
+def join_neighbours(seen: SeenTraining, epochs: int, near: Tensor) -> SeenLayer:
+    """Look at where the gradients of each row and of those most like it point together.
+
+    Noise on gradients or labels cancels out among rows that are alike: what is left is what
+    training tells of such rows, which no privacy of single labels hides.
+    """
+    total = sum_epochs(seen, epochs).targets[near].sum(1)
+    return as_layer(seen, nn.functional.normalize(total, dim=1))
 
 
 def look_early(seen: SeenTraining) -> list[tuple[Tensor, SeenLayer]]:
@@ -137,7 +162,7 @@ def _without_energy(seen: SeenTraining, messages: tuple[Returned, ...], guess: T
 
 def _forces(one: Returned, guess: Tensor, classes: int, defence: Defence) -> Tensor:
     """Return the gradient of the energy at each row for every group, the others as guessed."""
-    h = one.cut.float().requires_grad_()
+    h = one.cut.float().clone().requires_grad_()
     unit = nn.functional.normalize(h, dim=1)
     others, counts = unit.detach(), torch.bincount(guess, minlength=classes)
     pairs = int((counts * (counts - 1)).sum())

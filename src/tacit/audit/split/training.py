@@ -26,6 +26,7 @@ class SeenTraining:
         is_whole: whether these are all rows of every batch.
         classes: how many there are.
         defences: those of the job, which every party knows.
+        inputs: (rows, columns) its own rows, where whoever audits has them.
         leaked: (few,) the watched rows whose labels leaked.
         leaked_labels: (few,) those labels.
     """
@@ -35,6 +36,7 @@ class SeenTraining:
     is_whole: bool
     classes: int
     defences: tuple[Defence, ...]
+    inputs: Tensor | None
     leaked: Tensor
     leaked_labels: Tensor
 
@@ -76,9 +78,19 @@ class Watch:
         per_class: int,
         classes: int,
         defences: tuple[Defence, ...],
+        inputs: Tensor | None = None,
         seed: int = 0,
-    ) -> tuple[SeenTraining, Tensor, Tensor]:
-        """Return an owner's view, which rows it is about, and the truth about them.
+    ) -> tuple[SeenTraining, Tensor]:
+        """Return an owner's view of the watched rows, and the truth about them.
+
+        Args:
+            owner: who receives the messages.
+            labels: of all rows trained on.
+            per_class: how many of every class leak.
+            classes: how many there are.
+            defences: those of the job.
+            inputs: the owner's rows, all that are trained on.
+            seed: of the leak.
 
         Raises:
             DataError: no pass over the rows was watched from its beginning to its end, or there
@@ -105,10 +117,11 @@ class Watch:
             is_whole=len(watched) == self._rows,
             classes=classes,
             defences=defences,
+            inputs=None if inputs is None else inputs.cpu()[watched].flatten(1).float(),
             leaked=leaked,
             leaked_labels=truth[leaked],
         )
-        return seen, watched, truth
+        return seen, truth
 
     def _choose(self, width: int) -> Tensor:
         """Number the rows that are watched, and give −1 to the others."""
