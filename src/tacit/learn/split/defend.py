@@ -160,6 +160,7 @@ def claims_of(defences: Sequence[Defence]) -> tuple[Claim, ...]:
                 assumptions=(
                     *spent.assumptions,
                     "all messages are computed from the randomised labels",
+                    "one label at a time: what rows that are alike have in common is not hidden",
                     "an accuracy that is reported on the true labels is not covered",
                 ),
             )
