@@ -32,6 +32,8 @@ class Finding:
         claimed: what was promised about this threat, in words; empty if nothing was.
         is_found: whether it does better than a blind guess beyond its interval.
         remedies: what would help.
+        is_general: whether it is about what the model is for, as pictures of its classes are, and
+            not about anyone's row: such a finding is never the headline.
     """
 
     threat: Threat
@@ -44,6 +46,7 @@ class Finding:
     pictures: tuple[Picture, ...] = ()
     sheets: tuple[Sheet, ...] = ()
     remedies: tuple[str, ...] = ()
+    is_general: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +92,18 @@ def beats_guess(metric: Metric) -> bool:
     return None not in (metric.low, metric.reference) and metric.low > metric.reference  # type: ignore[operator]
 
 
+def strength(metric: Metric) -> float:
+    """Return how far an attack came on the way from a blind guess, 0, to certainty, 1."""
+    value, blind = metric.value, metric.reference
+    if value is None or blind is None:
+        return 0.0
+    if metric.unit == "squared error":
+        return 1 - value / blind if blind > 0 else 0.0
+    if metric.unit == "bits":
+        return 1 - math.exp2(-max(value - blind, 0.0))
+    return (value - blind) / (1 - blind) if blind < 1 else 0.0
+
+
 def best_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return the attack with the largest headline for every threat, in order of appearance."""
     best: dict[str, Finding] = {}
@@ -113,9 +128,14 @@ def build_result(
 ) -> Result:
     """Lay findings out as one result: threats first, then the measurements, settings last.
 
-    Of the best attack on a threat everything is shown, of the others the headline.
+    The threat whose best attack came furthest is first, in every list. Of the best attack on a
+    threat everything is shown, of the others the headline.
     """
-    best = best_findings(findings)
+    best = sorted(
+        best_findings(findings),
+        key=lambda one: (not one.is_general, one.is_found, strength(one.headline)),
+        reverse=True,
+    )
     remedies = dict.fromkeys(text for one in findings if one.is_found for text in one.remedies)
     return Result(
         kind="audit",
@@ -206,7 +226,8 @@ def _threat_sheet(best: Sequence[Finding]) -> Sheet:
             )
             for one in best
         ),
-        caption="Of every threat the attack that did best; the others are among the measurements.",
+        caption="Of every threat the attack that did best, the strongest first; the others are "
+        "among the measurements.",
     )
 
 

@@ -32,6 +32,8 @@ def check_inputs(job: AuditJob, parties: Sequence[str]) -> None:
     """Make sure that the files of the job are there."""
     named = {
         "data.file": job.data.file,
+        "data.members": job.data.members,
+        "data.strangers": job.data.strangers,
         "model.file": job.model.file,
         "model.code": None if job.model.code is None else split_code(job.model.code)[0],
     }
