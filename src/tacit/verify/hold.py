@@ -5,12 +5,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tacit.verify.branch import FOUND, PROVED
 from tacit.verify.chase import chase, settle
 from tacit.verify.cover import carry, close, trace, whole
 from tacit.verify.deep import make_deep
 from tacit.verify.ensemble import Ensemble
-from tacit.verify.kernel import CHANGED
+from tacit.verify.kernel import CHANGED, FOUND, PROVED
 from tacit.verify.plunge import Ground
 from tacit.verify.reach import reach
 from tacit.verify.solve import Sides, make_load, make_task, order_sides

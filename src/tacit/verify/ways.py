@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from tacit.verify.glance import ONE, THREE, TWO, weigh
-from tacit.verify.jit import bare, compiled, inlined
-from tacit.verify.kernel import CHANGED, add_leaves, judge
+from tacit.verify.jit import bare, compiled
+from tacit.verify.kernel import CHANGED, add_leaves, judge, weigh
 from tacit.verify.paths import END
+from tacit.verify.walk import ONE, THREE, TWO
 
 
 @bare
@@ -47,7 +47,7 @@ def put_back(
             cells[f] = was
 
 
-@inlined
+@bare
 def _rank(walk: Any, node: Any) -> Any:
     return np.int32(walk[node + ONE])
 

@@ -3,9 +3,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.verify.box import Domain, ball, box_cells
-from tacit.verify.branch import FOUND
 from tacit.verify.hold import Hold
-from tacit.verify.kernel import CHANGED
+from tacit.verify.kernel import CHANGED, FOUND
 from tacit.verify.sides import make_sides
 from tacit.verify.ways import find_others, look
 
