@@ -29,6 +29,13 @@ external_clock: Any = numba.types.ExternalFunction(
 )
 
 
+SMALL = {
+    f"tacit.verify.{name}"
+    for name in ("box", "clock", "kernel", "quick", "rows", "split", "walk", "witness")
+}
+"""The files that answer most rows, and are compiled first."""
+
+
 def compiled(function: F) -> F:
     """Compile a function to machine code on first use and keep it on disk.
 
@@ -160,9 +167,17 @@ def processor_time() -> float:
 
 
 @contextmanager
-def telling(tell: Callable[[str], None]) -> Iterator[None]:
-    """Call `tell` with the name of a module whenever a kernel of it is about to be compiled."""
-    before, _watch.tell = _watch.tell, tell
+def tell_compiling(tell: Callable[[str], None]) -> Iterator[None]:
+    """Call `tell` before kernels are compiled, with what they are for; once for each purpose."""
+    said: set[str] = set()
+
+    def tell_once(module: str) -> None:
+        purpose = "the small search" if module in SMALL else "the deep search"
+        if purpose not in said:
+            said.add(purpose)
+            tell(purpose)
+
+    before, _watch.tell = _watch.tell, tell_once
     try:
         yield
     finally:

@@ -56,6 +56,7 @@ class Scratch(NamedTuple):
     """Room to work in, made once for many rows."""
 
     at: Any  # (features): the cell of the center
+    free: Any  # (features + 1): those of which the box holds several cells; how many they are
     low: Any  # (levels, features): the box, and the parts that wait
     high: Any
     near_low: Any  # (features): the intervals that the attack has left
@@ -100,6 +101,7 @@ def make_scratch(index: Any, n_sides: int) -> Scratch:
     n, trees, scores = index.cut_start.size - 1, index.trees.roots.size, index.base_units.size
     return Scratch(
         np.zeros(n, np.int32),
+        np.zeros(n + 1, np.int64),
         np.zeros((LEVELS, n), np.int32),
         np.zeros((LEVELS, n), np.int32),
         np.zeros(n, np.int32),
@@ -121,8 +123,12 @@ def make_scratch(index: Any, n_sides: int) -> Scratch:
 @compiled
 def decide_cells(m: Any, s: Any, sides: Any, low: Any, high: Any, most: int) -> int:
     """Decide a box of cells: PROVED, FOUND or PAUSED; if it is FOUND, narrow it to a point."""
+    count = 0
     for f in range(low.size):
-        s.at[f], s.low[0, f], s.high[0, f] = low[f], low[f], high[f]
+        s.at[f], s.point[f], s.low[0, f], s.high[0, f] = low[f], low[f], low[f], high[f]
+        s.free[count] = f
+        count += low[f] < high[f]
+    s.free[low.size] = count
     walk_center(m, s)
     outcome = decide_sides(m, s, sides.plus, sides.minus, sides.barrier, most)
     if outcome == FOUND:
@@ -133,37 +139,64 @@ def decide_cells(m: Any, s: Any, sides: Any, low: Any, high: Any, most: int) -> 
 
 @bare
 def walk_center(m: Any, s: Any) -> None:
-    """Find the leaf of each tree at the center, where its box goes two ways, and the sums."""
-    walk, at, low, high = m.walk, s.at, s.low[0], s.high[0]
+    """Find the leaf of each tree at the center, where its box goes two ways, and the sums.
+
+    Four trees at a time, and a leaf leads back to itself: none has to wait for the one before.
+    """
+    walk, at, low, high, entry = m.walk, s.at, s.low[0], s.high[0], m.entry
+    last, none = entry.size - 1, np.uint64(END)
+    for first in range(0, entry.size, 4):
+        a, b = np.uint64(entry[first]), np.uint64(entry[min(first + 1, last)])
+        c, d = np.uint64(entry[min(first + 2, last)]), np.uint64(entry[min(first + 3, last)])
+        fork_a, fork_b, fork_c, fork_d, moved = none, none, none, none, True
+        while moved:
+            before = a, b, c, d
+            a, fork_a = _step(walk, at, low, high, a, fork_a)
+            b, fork_b = _step(walk, at, low, high, b, fork_b)
+            c, fork_c = _step(walk, at, low, high, c, fork_c)
+            d, fork_d = _step(walk, at, low, high, d, fork_d)
+            moved = (a, b, c, d) != before
+        # From the last on, so that a tree that was walked twice is written once.
+        s.here[min(first + 3, last)], s.fork[min(first + 3, last)] = d, fork_d
+        s.here[min(first + 2, last)], s.fork[min(first + 2, last)] = c, fork_c
+        s.here[min(first + 1, last)], s.fork[min(first + 1, last)] = b, fork_b
+        s.here[first], s.fork[first] = a, fork_a
     count = 0
     for score in range(s.sums.size):
         s.sums[score] = 0
-    for tree in range(m.entry.size):
-        node, fork = np.uint64(m.entry[tree]), np.uint64(END)
-        while walk[node + ONE] != END:
-            f, rank = np.uint64(walk[node]), walk[node + ONE]
-            if (fork == END) & (low[f] <= rank) & (high[f] > rank):
-                fork = node
-            node = np.uint64(walk[node + TWO + np.uint64(at[f] > rank)])
-        s.here[tree], s.fork[tree], s.team[count] = node, fork, tree
-        count += fork != END
+    for tree in range(entry.size):
+        s.team[count] = tree
+        count += s.fork[tree] != none
         for score in range(s.sums.size):
-            s.sums[score] += m.units[node >> TWO, score]
-    s.team[m.entry.size] = count
+            s.sums[score] += m.units[s.here[tree] >> TWO, score]
+    s.team[entry.size] = count
+
+
+@bare
+def _step(walk: Any, at: Any, low: Any, high: Any, node: Any, fork: Any) -> Any:
+    """Go from a node to its child; keep the first node at which the box goes two ways."""
+    f, rank = np.uint64(walk[node]), walk[node + ONE]
+    is_fork = (fork == END) & (low[f] <= rank) & (high[f] > rank)
+    to = np.uint64(walk[node + TWO + np.uint64(at[f] > rank)])
+    return to, (node if is_fork else fork)
 
 
 @bare
 def decide_sides(m: Any, s: Any, plus: Any, minus: Any, barrier: Any, most: int) -> int:
     """Decide a box after its walk: PROVED, FOUND or PAUSED; if it is FOUND, its point is kept."""
     doubt = 2 * m.slack + 2 if m.base.size == 1 else 2 * barrier[0] + 4
-    if s.team[m.entry.size] > 0 and _lunge(m, s, plus, minus, barrier, doubt):
+    # Where most trees are undecided, a bound takes longer than an attack that is likely to do.
+    is_wide = 2 * s.team[m.entry.size] > m.entry.size
+    if is_wide and _lunge(m, s, plus, minus, barrier, doubt):
         return FOUND
     _bound(m, s, plus, minus, barrier)
     worst = PROVED
-    for _ in range(plus.size):
+    for turn in range(plus.size):
         side = _lowest(s.bound)
         if s.bound[side] >= 0:
             break
+        if turn == 0 and not is_wide and _lunge(m, s, plus, minus, barrier, doubt):
+            return FOUND
         s.bound[side] = FAR
         told = split_side(m, s, plus[side], minus[side], barrier[side], doubt, most)
         if told == FELL:
@@ -194,7 +227,8 @@ def _lunge(m: Any, s: Any, plus: Any, minus: Any, barrier: Any, doubt: int) -> b
         if excess < lowest:
             side, lowest = other, excess
     row = np.int64(plus[side] != 0) if m.n_groups == 1 else plus[side] * m.n_groups + minus[side]
-    for f in m.asked:
+    for k in range(s.free[s.at.size]):
+        f = s.free[k]
         s.point[f] = min(max(m.lure[row, f], s.low[0, f]), s.high[0, f])
     for k in range(s.team[m.entry.size]):
         s.least[s.team[k]] = 0

@@ -155,7 +155,8 @@ def _follow(m: Any, s: Any, low: Any, high: Any) -> None:
             tree = s.team[k]
             if below < s.loss[tree] <= limit and _fits(m.rise, s.leaf[tree], near_low, near_high):
                 _narrow(m.rise, s.leaf[tree], near_low, near_high)
-    for f in m.asked:
+    for k in range(s.free[s.at.size]):
+        f = s.free[k]
         s.point[f] = min(max(s.at[f], near_low[f]), near_high[f])
 
 
