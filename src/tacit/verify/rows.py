@@ -143,7 +143,7 @@ def _cell(cuts: Any, first: int, last: int, key: float) -> int:
         half = size >> 1
         at += half * (cuts[at + half - 1] < key)
         size -= half
-    return at - first + (cuts[at] < key)
+    return int(at - first + (cuts[at] < key))
 
 
 @bare
