@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -121,6 +122,7 @@ def _imported(path: Path) -> set[Path]:
     while front:
         names = re.findall(r"^from tacit\.verify\.(\w+) import", front.pop().read_text(), re.M)
         more = {path.parent / f"{name}.py" for name in names} - found
+        more = {one for one in more if one.exists()}
         found |= more
         front += more
     return found
@@ -133,11 +135,14 @@ class _Watch(event.Listener):
         self.wall = 0.0
         self.own = threading.local()
         self.tell: Callable[[str], None] | None = None
+        self.is_interrupted = False
+        self.thread: int | None = None
         self._depth = 0
         self._begun = (0.0, 0.0)
 
     def on_start(self, event: Any) -> None:
         if self._depth == 0:
+            self.thread = threading.get_ident()
             self._begun = time.monotonic(), time.thread_time()
             if self.tell is not None:
                 self.tell(event.data["dispatcher"].py_func.__module__)
@@ -146,9 +151,12 @@ class _Watch(event.Listener):
     def on_end(self, event: Any) -> None:
         self._depth -= 1
         if self._depth == 0:
+            self.thread = None
             self.wall += time.monotonic() - self._begun[0]
             spent = time.thread_time() - self._begun[1]
             self.own.processor = getattr(self.own, "processor", 0.0) + spent
+        if self.is_interrupted:
+            raise KeyboardInterrupt
 
 
 _watch = _Watch()
@@ -168,7 +176,10 @@ def processor_time() -> float:
 
 @contextmanager
 def tell_compiling(tell: Callable[[str], None]) -> Iterator[None]:
-    """Call `tell` before kernels are compiled, with what they are for; once for each purpose."""
+    """Call `tell` before kernels are compiled, with what they are for; once for each purpose.
+
+    An interrupt is then raised between two kernels: within one, Numba may swallow it.
+    """
     said: set[str] = set()
 
     def tell_once(module: str) -> None:
@@ -179,6 +190,27 @@ def tell_compiling(tell: Callable[[str], None]) -> Iterator[None]:
 
     before, _watch.tell = _watch.tell, tell_once
     try:
-        yield
+        with _interrupted_between_kernels():
+            yield
     finally:
         _watch.tell = before
+
+
+@contextmanager
+def _interrupted_between_kernels() -> Iterator[None]:
+    main = threading.main_thread().ident
+    if threading.get_ident() != main:
+        yield
+        return
+
+    def interrupt(number: int, frame: Any) -> None:
+        _watch.is_interrupted = True
+        if _watch.thread != main:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        _watch.is_interrupted = False

@@ -1,6 +1,7 @@
 import importlib
 import pkgutil
 import shutil
+import signal
 import time
 from pathlib import Path
 
@@ -75,6 +76,25 @@ def test_compiling_is_told_and_counts_for_no_budget():
     # Compiling takes a tenth of a second at least; both clocks stood still for most of it.
     assert wall_time() - begun[0] < 0.5 * spent
     assert processor_time() - begun[1] < 0.5 * spent
+
+
+def test_an_interrupt_while_a_kernel_is_compiled_is_not_lost():
+    @numba.njit
+    def inner(x):
+        return 3 * x
+
+    @numba.njit
+    def outer(x):
+        return inner(x) + 1
+
+    def interrupt(purpose):
+        signal.raise_signal(signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), tell_compiling(interrupt):
+        outer(3)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert outer(3) == 10
 
 
 def test_a_kernel_that_counts_no_references_must_not_allocate():
