@@ -81,7 +81,8 @@ class Hold:
                 rows = carry(self._reach, r, source, rows, size, n_features)
             gains = self._gains.setdefault(side, np.zeros((n_features, 4)))
             deep.gains[:] = gains[r.feature_id]
-            ground = Ground(index, self._sides, r, task, deep, stroll, low, high, self._home)
+            judges = index.trees, index.rule, self._sides
+            ground = Ground(*judges, r, task, deep, stroll, low, high, self._home)
             points = self._points.setdefault(side, [])
             if chase(ground, np.array(points or [self._home]), cells) == CHANGED:
                 self._keep(points, settle(ground, cells))

@@ -25,11 +25,10 @@ def judge_cells(trees: Any, rule: Any, sides: Any, cells: Any, reached: Any, sco
 
 
 @compiled
-def look(index: Any, sides: Any, cells: Any) -> Any:
+def look(trees: Any, rule: Any, sides: Any, cells: Any) -> Any:
     """Say what the library makes of these cells: KEPT, CHANGED or TIED."""
-    reached = np.empty(index.trees.roots.size, np.int32)
-    scores = np.empty(index.rule.base.size)
-    return judge_cells(index.trees, index.rule, sides, cells, reached, scores)
+    reached, scores = np.empty(trees.roots.size, np.int32), np.empty(rule.base.size)
+    return judge_cells(trees, rule, sides, cells, reached, scores)
 
 
 @compiled

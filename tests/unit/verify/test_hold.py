@@ -38,7 +38,7 @@ def check_boxes(brute, seed, **kind):
         assert outcome == (PROVED if brute.is_robust(model, box) else FOUND)
         if outcome == FOUND:
             assert ((low <= cells) & (cells <= high)).all()
-            assert look(model.index, sides, cells) == CHANGED
+            assert look(model.index.trees, model.index.rule, sides, cells) == CHANGED
 
 
 @given(seed=SEEDS)
