@@ -195,7 +195,8 @@ def decide_sides(m: Any, s: Any, plus: Any, minus: Any, barrier: Any, most: int)
         side = _lowest(s.bound)
         if s.bound[side] >= 0:
             break
-        if turn == 0 and not is_wide and _lunge(m, s, plus, minus, barrier, doubt):
+        has_lure = m.lure.shape[0] > 0
+        if turn == 0 and has_lure and not is_wide and _lunge(m, s, plus, minus, barrier, doubt):
             return FOUND
         s.bound[side] = FAR
         told = split_side(m, s, plus[side], minus[side], barrier[side], doubt, most)
@@ -218,14 +219,14 @@ def _lowest(bound: Any) -> int:
 
 @bare
 def _lunge(m: Any, s: Any, plus: Any, minus: Any, barrier: Any, doubt: int) -> bool:
-    """Try the point where the ensemble leads on average, against the nearest rival."""
-    if m.lure.shape[0] == 0:
-        return False
+    """Attack the nearest rival, where the ensemble leads on average; or else greedily."""
     side, lowest = 0, FAR
     for other in range(plus.size):
         excess = stand(m, s, plus[other], minus[other], barrier[other])
         if excess < lowest:
             side, lowest = other, excess
+    if m.lure.shape[0] == 0:
+        return split_side(m, s, plus[side], minus[side], barrier[side], doubt, 1) == FELL
     row = np.int64(plus[side] != 0) if m.n_groups == 1 else plus[side] * m.n_groups + minus[side]
     for k in range(s.free[s.at.size]):
         f = s.free[k]
