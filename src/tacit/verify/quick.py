@@ -30,8 +30,9 @@ from tacit.verify.split import (
 )
 from tacit.verify.walk import ONE, TWO
 
-MOST_PARTS = 32
-"""Parts of a box that are looked at, side by side."""
+MOST_PARTS, ONE_PART = 32, np.int64(1)
+"""Parts of a box that are looked at, side by side. A plain 1 would be a type of its own, and what
+is called with it be compiled twice; so are other numbers given a type where they are counted."""
 
 
 class Model(NamedTuple):
@@ -226,7 +227,7 @@ def _lunge(m: Any, s: Any, plus: Any, minus: Any, barrier: Any, doubt: int) -> b
         if excess < lowest:
             side, lowest = other, excess
     if m.lure.shape[0] == 0:
-        return split_side(m, s, plus[side], minus[side], barrier[side], doubt, 1) == FELL
+        return split_side(m, s, plus[side], minus[side], barrier[side], doubt, ONE_PART) == FELL
     row = np.int64(plus[side] != 0) if m.n_groups == 1 else plus[side] * m.n_groups + minus[side]
     for k in range(s.free[s.at.size]):
         f = s.free[k]
@@ -266,7 +267,7 @@ def _bound_all(m: Any, s: Any, tree: int, plus: Any, minus: Any) -> None:
     mins, stack, here = s.mins, s.stack, s.here[tree]
     for side in range(plus.size):
         mins[side] = FAR
-    stack[0], top = s.fork[tree], 1
+    stack[0], top = s.fork[tree], np.int64(1)
     while top > 0:
         place, top = next_leaf(m.walk, stack, top, s.low[0], s.high[0])
         for side in range(plus.size):

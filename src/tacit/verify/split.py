@@ -25,12 +25,12 @@ HELD, FELL, OPEN = 0, 1, 2
 
 
 @bare
-def split_side(m: Any, s: Any, plus: int, minus: int, barrier: int, doubt: int, most: int) -> int:
+def split_side(m: Any, s: Any, plus: int, minus: int, barrier: int, doubt: int, most: Any) -> int:
     """Decide a side by cutting its box, into so many parts at most: HELD, FELL or OPEN."""
     excess = stand(m, s, plus, minus, barrier)
     _copy(m.asked, s.low[0], s.low[1])
     _copy(m.asked, s.high[0], s.high[1])
-    top, parts = 1, 0
+    top, parts = np.int64(1), 0
     while top > 0:
         parts += 1
         if parts > most:
@@ -90,7 +90,7 @@ def choose_end(m: Any, tree: int, plus: int, minus: int) -> int:
 def find_leaf(m: Any, s: Any, tree: int, column: int, low: Any, high: Any) -> Any:
     """Find the least leaf of a tree in a box, where every node knows the least one below it."""
     walk, ends, stack, to = m.walk, m.ends, s.stack, np.uint64(column)
-    stack[0], top, least, leaf = s.fork[tree], 1, FAR, s.fork[tree]
+    stack[0], top, least, leaf = s.fork[tree], np.int64(1), FAR, s.fork[tree]
     while top > 0:
         top -= 1
         node = stack[top]
@@ -115,7 +115,7 @@ def find_leaf(m: Any, s: Any, tree: int, column: int, low: Any, high: Any) -> An
 @bare
 def _least_of_all(m: Any, s: Any, tree: int, plus: int, minus: int, low: Any, high: Any) -> Any:
     """Find the least leaf of a tree in a box, where leaves pull many scores."""
-    s.stack[0], top = s.fork[tree], 1
+    s.stack[0], top = s.fork[tree], np.int64(1)
     least, leaf = FAR, s.fork[tree]
     while top > 0:
         place, top = next_leaf(m.walk, s.stack, top, low, high)
@@ -126,7 +126,7 @@ def _least_of_all(m: Any, s: Any, tree: int, plus: int, minus: int, low: Any, hi
 
 
 @bare
-def next_leaf(walk: Any, stack: Any, top: int, low: Any, high: Any) -> Any:
+def next_leaf(walk: Any, stack: Any, top: Any, low: Any, high: Any) -> Any:
     """Go to the next leaf that a box can reach below the places of a stack."""
     top -= 1
     node = stack[top]
@@ -198,7 +198,7 @@ def try_point(m: Any, s: Any, plus: int, minus: int) -> Any:
 
 
 @bare
-def _cut(m: Any, s: Any, tree: int, top: int) -> None:
+def _cut(m: Any, s: Any, tree: int, top: Any) -> None:
     """Cut a box where the point leaves the way to a tree's least leaf; that part comes next."""
     rise, node = m.rise, s.leaf[tree]
     feature, rank, is_above = np.uint64(0), np.int64(0), False
