@@ -15,6 +15,9 @@ LeakKind = Literal["output", "protocol", "size"]
 
 SCHEMA = 2
 
+TOLD = "– "
+"""What a party tells while it works begins so, unlike the name of a stage."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic:

@@ -66,12 +66,13 @@ def take_part(session: Session, job: TrainJob, place: Place) -> Part:
         task,
         rows=None if mine is None else mine.features,
         labels=None if mine is None else mine.labels,
-        folder=state,
+        folder=state if job.training.keep else None,
+        is_fresh=place.is_fresh,
     )
     return Part(
         result=_summarise(session, job, task, trained, place),
         files=_files(session, task, trained),
-        settle=None if state is None else state.remove,
+        settle=state.remove if job.training.keep or place.is_fresh else None,
     )
 
 
@@ -128,14 +129,11 @@ def _align_in_the_clear(rows: Mapping[str, Rows]) -> dict[str, Rows]:
     return {name: one.take([places[name][row] for row in common]) for name, one in rows.items()}
 
 
-def _state_folder(
-    session: Session, job: TrainJob, place: Place, mine: Rows | None
-) -> StateFolder | None:
-    if not job.training.keep:
-        return None
-    binding = hashlib.sha256(
-        job_digest(replace(job, parties={name: PartyEntry() for name in job.parties}))
-    )
+def _state_folder(session: Session, job: TrainJob, place: Place, mine: Rows | None) -> StateFolder:
+    """Return where checkpoints are; addresses and the bound of weights may change on the way."""
+    nowhere = {name: PartyEntry() for name in job.parties}
+    steady = replace(job, parties=nowhere, model=replace(job.model, bound=1.0))
+    binding = hashlib.sha256(job_digest(steady))
     binding.update(session.me.encode())
     if mine is not None:
         binding.update(mine.digest())
@@ -168,7 +166,6 @@ def _summarise(
 ) -> Result:
     shown = trained.shown
     utility = _metrics(task, shown[-1]) if shown else ()
-    again = f"Taken up again after step {trained.resumed_at}."
     return Result(
         kind="train",
         name=job.job.name,
@@ -183,8 +180,17 @@ def _summarise(
         claims=(*find_protocol(task.protocol).claims, *_claims(task)),
         utility=utility,
         curves=_curves(shown, "private"),
-        notes=(again,) if trained.resumed_at else (),
+        notes=_notes(trained),
     )
+
+
+def _notes(trained: Trained) -> tuple[str, ...]:
+    """Say what was out of the ordinary."""
+    notes = {
+        f"Taken up again after step {trained.resumed_at}.": trained.resumed_at,
+        f"Weights were near half of their bound after step {trained.near_at}.": trained.near_at,
+    }
+    return tuple(note for note, step in notes.items() if step)
 
 
 def _metrics(task: TrainTask, last: tuple[int, float, float]) -> tuple[Metric, ...]:

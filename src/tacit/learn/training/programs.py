@@ -25,6 +25,8 @@ Values = dict[str, V]
 LARGEST_SCORE = 64.0
 """Where scores saturate when a loss is shown."""
 DECLARED = "declared in the job"
+NEAR = 0.75
+"""The share of half its bound from which on a weight is spoken of; at half, a training stops."""
 LOOK_ELEMENTS = 1 << 23
 """A look is taken at so many rows at a time that no layer makes more numbers of them."""
 
@@ -66,8 +68,8 @@ class Programs:
         """Open the loss and the right answers on rows kept for it, and whether weights grow.
 
         Returns:
-            The mean loss, the number of right answers, and 1 if a weight is beyond half of what
-            is allowed (else 0), each for those it is opened to.
+            The mean loss, the number of right answers, and two bits (whether weights are near
+            half of what is allowed, and whether one is beyond), each for those it is opened to.
         """
         task = self.task
         weights = self._weights(ops)
@@ -83,25 +85,25 @@ class Programs:
             losses.append(ops.scale(loss, len(some) / task.test_rows))
             rights.append(right)
         loss, right = (reduce(ops.add, parts) for parts in (losses, rights))
-        any_large = self._alarm(ops)
         show, computing = partial(ops.open, to=task.show_to, why=DECLARED), task.roles.computing
         return (
             show(loss, what="mean loss on held-out rows"),
             show(right, what="number of right answers on held-out rows"),
             ops.open(
-                ops.is_positive(any_large),
+                ops.is_positive(self._alarms(ops)),
                 to=computing,
-                what="whether any weight is beyond half of its bound",
+                what="whether weights near half of their bound, and whether one is beyond",
                 why="larger weights would make results wrong",
             ),
         )
 
-    def _alarm(self, ops: ProtocolOps[V]) -> V:
-        """Give a number of at least zero if a weight is beyond half of its bound.
+    def _alarms(self, ops: ProtocolOps[V]) -> V:
+        """Give numbers of at least zero if a weight is beyond 3/8, and 1/2, of its bound.
 
         The eighth powers of all weights, in units of half the bound, add up to at least one if a
-        single weight is that large. Products alone are needed: comparing every weight would show
-        them all, if in random order, to whoever computes comparisons under a permuted protocol.
+        single weight is that large, and to (3/4)^8 at 3/8; many weights just below add up, too.
+        Products alone are needed: comparing every weight would show them all, if in random order,
+        to whoever computes comparisons under a permuted protocol.
         Weights are taken up with a bound above theirs, so that one that has left it is seen.
         """
         shapes = {name: tuple(value.shape) for name, value in self.task.model.initial.items()}
@@ -118,7 +120,9 @@ class Programs:
         power = ops.settle(ops.scale(_joined(ops, flat, 0), 2 / self.task.weight_bound))
         for _ in range(3):
             power = ops.settle(ops.square(power))
-        return ops.reshape(ops.shift(ops.sum(power, dim=0), -0.95), (1,))
+        total = ops.reshape(ops.sum(power, dim=0), (1,))
+        near, beyond = (ops.shift(total, -0.95 * level) for level in (NEAR**8, 1.0))
+        return ops.concatenate([near, beyond], dim=0)
 
     def give(self, ops: ProtocolOps[V]) -> dict[str, Tensor | None]:
         """Open the weights to those who may have them."""

@@ -18,8 +18,8 @@ from tacit.learn.training import (
     sum_forecasts,
     train,
 )
-from tacit.learn.training.loop import actions
 from tacit.learn.training.programs import initial_state, measure, train_step
+from tacit.learn.training.schedule import actions
 from tacit.learn.training.verbs import PlainStepOps
 from tacit.mpc import merge_costs, without_setup
 
