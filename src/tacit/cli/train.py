@@ -28,7 +28,7 @@ from tacit.learn.training import (
     train,
     train_plain,
 )
-from tacit.learn.vertical import align_rows
+from tacit.learn.vertical import align_rows, announce_ids, declare_matching
 from tacit.mpc import find_protocol
 from tacit.party import Session
 from tacit.result import Claim, Curve, Metric, Result
@@ -54,10 +54,13 @@ def take_part(session: Session, job: TrainJob, place: Place) -> Part:
     if session.me in job.data.owners:
         with session.progress.stage("load"):
             mine = load_rows(job, session.me, place.search)
-    if job.data.split == "columns" and mine is not None:
-        common = align_rows(session, tuple(job.data.owners), mine.ids)
-        mine = mine.take(common)
-        mine.check_columns(session.me)
+    counts: dict[str, int] = {}
+    if job.data.split == "columns":
+        owners = tuple(job.data.owners)
+        counts = announce_ids(session, owners, () if mine is None else mine.ids)
+        if mine is not None:
+            mine = mine.take(align_rows(session, owners, mine.ids))
+            mine.check_columns(session.me)
     with session.progress.stage("plan"):
         task = job.task(_exchange_holdings(session, job, mine))
     state = _state_folder(session, job, place, mine)
@@ -70,7 +73,7 @@ def take_part(session: Session, job: TrainJob, place: Place) -> Part:
         is_fresh=place.is_fresh,
     )
     return Part(
-        result=_summarise(session, job, task, trained, place),
+        result=_summarise(session, job, task, trained, place, counts),
         files=_files(session, task, trained),
         settle=state.remove if job.training.keep or place.is_fresh else None,
     )
@@ -162,7 +165,12 @@ def _npz(tensors: Mapping[str, Tensor]) -> bytes:
 
 
 def _summarise(
-    session: Session, job: TrainJob, task: TrainTask, trained: Trained, place: Place
+    session: Session,
+    job: TrainJob,
+    task: TrainTask,
+    trained: Trained,
+    place: Place,
+    counts: Mapping[str, int],
 ) -> Result:
     shown = trained.shown
     utility = _metrics(task, shown[-1]) if shown else ()
@@ -174,7 +182,7 @@ def _summarise(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         version=__version__,
         parties=(place.report(),),
-        forecast=sum_forecasts(trained.runs),
+        forecast=sum_forecasts(trained.runs, before=declare_matching(counts) if counts else ()),
         metered=session.cost(),
         leakage=session.ledger.entries(),
         claims=(*find_protocol(task.protocol).claims, *_claims(task)),

@@ -13,6 +13,7 @@ from tacit import __version__
 from tacit.errors import DisagreementError
 from tacit.learn.private.predict import Prediction, PredictTask, Reveal
 from tacit.mpc import find_protocol, merge_costs
+from tacit.mpc.pace import add_computing
 from tacit.party import Session
 from tacit.result import Claim, Leak, Metric, PartyReport, Result
 
@@ -39,7 +40,7 @@ def summarise(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         version=__version__,
         parties=(report,),
-        forecast=prediction.plan.forecast(),
+        forecast=add_computing(prediction.plan.forecast(), [(prediction.plan, 1)]),
         metered=session.cost(),
         leakage=session.ledger.entries(),
         claims=claims_of(task),
