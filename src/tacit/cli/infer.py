@@ -15,8 +15,8 @@ from tacit.cli.kind import Part, Place
 from tacit.errors import ConfigError, DataError
 from tacit.learn import Dataset, load_dataset, load_file
 from tacit.learn.arrays import open_arrays
+from tacit.learn.metrics import measure_classes, measure_odds, put_beside
 from tacit.learn.private import Answer, secure
-from tacit.learn.private.summary import wilson
 from tacit.learn.service import answer_once, load_half
 from tacit.learn.training import parse_layers
 from tacit.party import Session
@@ -101,10 +101,7 @@ def complete(job: InferJob, result: Result, stage: Path, search: Sequence[Path])
     lines = answers.read_text(encoding="utf-8").splitlines()[1:]
     private = torch.tensor([float(line.split(",")[1]) for line in lines], dtype=torch.float64)
     classes = _classes(plain).double()
-    reference = None
-    if labels is not None:
-        reference = float((classes == torch.from_numpy(labels)).double().mean())
-    utility = tuple(replace(metric, reference=reference) for metric in result.utility)
+    utility = put_beside(result.utility, _measure(plain, labels))
     same = Metric(
         name="classes equal to plaintext",
         value=float((private == classes).double().mean()),
@@ -208,13 +205,14 @@ def _table(values: Tensor, labels: "np.ndarray | None") -> str:
 def _measure(values: Tensor, labels: "np.ndarray | None") -> tuple[Metric, ...]:
     if labels is None:
         return ()
-    classes = values if values.dim() == 1 else _classes(values)
-    right, count = int((classes == torch.from_numpy(labels)).sum()), len(labels)
-    low, high = wilson(right, count)
-    value = right / count
-    return (
-        Metric(name="accuracy", value=value, unit="fraction", samples=count, low=low, high=high),
-    )
+    if values.dim() == 1:
+        return measure_classes(values.numpy(), labels)
+    return measure_odds(_odds(values).numpy(), labels)
+
+
+def _odds(scores: Tensor) -> Tensor:
+    """Turn scores into probabilities; one score is that of class 1."""
+    return torch.sigmoid(scores[:, 0]) if scores.shape[1] == 1 else scores.softmax(dim=-1)
 
 
 def _check_file(path: Path | None, key: str) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from tacit.audit import proportion
 from tacit.cli import folder
 from tacit.cli.kind import Part, Place
 from tacit.cli.split_audit import audit_answers, audit_whole, draw_epochs, draw_layer
@@ -25,6 +24,7 @@ from tacit.cli.split_data import (
 from tacit.cli.split_job import SplitJob
 from tacit.cli.split_result import SERVE_ROWS, make_result, models_folder, to_csv
 from tacit.cli.split_serve import columns_file, serve_part
+from tacit.learn.metrics import measure_odds
 from tacit.learn.split import (
     BottomTrainer,
     TopTrainer,
@@ -116,8 +116,8 @@ def _own_labels(session: Session, job: SplitJob, place: Place) -> Part:
     with session.progress.stage("serve"):
         (found,) = answer(session, trainer.codecs, top, classes=task.classes)
     with session.progress.stage("audit"):
-        right = int((found.logits.argmax(1) == rows.test).sum())
-        utility = [proportion("accuracy", right, len(rows.test))]
+        odds = found.logits.softmax(1).numpy()
+        utility = [*measure_odds(odds, rows.test.numpy())]
         utility += audit_answers(job, task, found.cut, rows.test, seen, rows.train)
         curves = (*draw_epochs(epochs), *draw_layer(found.cut, rows.test, tsne=job.audit.tsne))
     save_weights(models_folder(place.out) / f"{session.me}.npz", top)

@@ -19,6 +19,7 @@ from tacit.cli.kind import Part, Place
 from tacit.cli.train_data import Rows, load_rows
 from tacit.cli.train_job import TrainJob
 from tacit.errors import ConfigError, DataError
+from tacit.learn.metrics import ACCURACY, share
 from tacit.learn.training import (
     Holding,
     StateFolder,
@@ -204,7 +205,7 @@ def _notes(trained: Trained) -> tuple[str, ...]:
 def _metrics(task: TrainTask, last: tuple[int, float, float]) -> tuple[Metric, ...]:
     _, loss, right = last
     return (
-        Metric(name="accuracy", value=right, unit="fraction", samples=task.test_rows),
+        share(ACCURACY, round(right * task.test_rows), task.test_rows),
         Metric(name="loss", value=loss, unit="", samples=task.test_rows),
     )
 

@@ -10,7 +10,7 @@ from tacit.learn.private.predict import (
     predict_plain,
 )
 from tacit.learn.private.secure import Answer, Crew, Secured, secure
-from tacit.learn.private.summary import accuracy, claims_of, merge_results, summarise
+from tacit.learn.private.summary import claims_of, merge_results, summarise
 
 __all__ = [
     "Answer",
@@ -19,7 +19,6 @@ __all__ = [
     "Prediction",
     "Secured",
     "Sizes",
-    "accuracy",
     "claims_of",
     "load_logistic",
     "merge_results",
