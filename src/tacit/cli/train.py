@@ -19,7 +19,7 @@ from tacit.cli.kind import Part, Place
 from tacit.cli.train_data import Rows, load_rows
 from tacit.cli.train_job import TrainJob
 from tacit.errors import ConfigError, DataError
-from tacit.learn.metrics import ACCURACY, share
+from tacit.learn.metrics import ACCURACY, measure_odds, share
 from tacit.learn.training import (
     Holding,
     StateFolder,
@@ -73,8 +73,10 @@ def take_part(session: Session, job: TrainJob, place: Place) -> Part:
         folder=state if job.training.keep else None,
         is_fresh=place.is_fresh,
     )
+    result = _summarise(session, job, task, trained, place, counts)
+    utility = (*result.utility, *_quality(session.me, task, trained, mine))
     return Part(
-        result=_summarise(session, job, task, trained, place, counts),
+        result=replace(result, utility=utility),
         files=_files(session, task, trained),
         settle=state.remove if job.training.keep or place.is_fresh else None,
     )
@@ -210,6 +212,27 @@ def _metrics(task: TrainTask, last: tuple[int, float, float]) -> tuple[Metric, .
     )
 
 
+def _quality(me: str, task: TrainTask, trained: Trained, mine: Rows | None) -> tuple[Metric, ...]:
+    """Measure the scores that I may see, on the rows kept for measuring whose classes I know."""
+    if trained.scores is None or mine is None or mine.labels is None:
+        return ()
+    before = [holding.owner for holding in task.holdings].index(me)
+    first = sum(one.rows for one in task.holdings[:before]) if task.split == "rows" else 0
+    rows = task.test_indices() - first
+    is_mine = (rows >= 0) & (rows < len(mine.labels))
+    if not is_mine.any():
+        return ()
+    scores, labels = trained.scores[torch.from_numpy(is_mine)], mine.labels[rows[is_mine]]
+    if task.loss == "logistic":
+        odds, classes = torch.sigmoid(scores[:, 0]), labels[:, 0].long()
+    else:
+        odds, classes = scores.softmax(dim=1), labels.argmax(dim=1)
+    found = measure_odds(odds.numpy(), classes.numpy())
+    if task.split == "columns":
+        return found[1:]  # the accuracy is known already
+    return tuple(replace(one, name=f"{one.name}, rows of {me}") for one in found)
+
+
 def _curves(shown: Sequence[tuple[int, float, float]], name: str) -> tuple[Curve, ...]:
     if not shown:
         return ()
@@ -228,16 +251,22 @@ def _curves(shown: Sequence[tuple[int, float, float]], name: str) -> tuple[Curve
 
 def _claims(task: TrainTask) -> tuple[Claim, ...]:
     """Say what no protocol can hide: what follows from what is opened."""
-    if not task.give_to:
-        return ()
-    who = ", ".join(task.give_to)
-    return (
-        Claim(
-            subject=f"what the trained model tells {who} about the rows it was trained on",
-            guarantee="no guarantee",
-            assumptions=(
-                "a model remembers some of its data; only training with differential privacy "
-                "bounds how much",
-            ),
-        ),
+    claims = []
+    if task.give_to:
+        reason = (
+            "a model remembers some of its data; only training with differential privacy bounds "
+            "how much"
+        )
+        subject = "what the trained model tells {} about the rows it was trained on"
+        claims.append((subject.format(", ".join(task.give_to)), reason))
+    if task.score_to:
+        reason = (
+            "a score is a function of the row and of the model: of a model without hidden layers, "
+            "as many scores as columns are as many equations for what is not known of them"
+        )
+        subject = "what the scores of held-out rows tell {} about these rows and the model"
+        claims.append((subject.format(", ".join(task.score_to)), reason))
+    return tuple(
+        Claim(subject=subject, guarantee="no guarantee", assumptions=(reason,))
+        for subject, reason in claims
     )

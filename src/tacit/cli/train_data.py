@@ -81,6 +81,7 @@ def load_rows(job: TrainJob, owner: str, search: Sequence[Path]) -> Rows:
         features = features.reshape(len(features), -1)
     if table.columns is not None:
         features, names = features[:, slice(*table.columns)], names[slice(*table.columns)]
+    features = _rescaled(features, table, owner)
     _check(features, owner)
     wants_labels = job.data.labels in (None, owner)
     rows = Rows(
@@ -100,6 +101,19 @@ def _load(table: OwnerTable, owner: str, search: Sequence[Path]) -> Dataset:
     if table.file is not None:
         return load_file(table.file, label=table.label)
     raise DataError(f"data.owners.{owner}: wanted 'set' or 'file', got neither")
+
+
+def _rescaled(features: np.ndarray, table: OwnerTable, owner: str) -> np.ndarray:
+    """Divide the columns by what their owner says."""
+    if table.scale is None:
+        return features
+    if features.shape[1:] != (len(table.scale),):
+        raise DataError(
+            f"data.owners.{owner}.scale has {len(table.scale)} divisors, the rows without id and "
+            f"label are of shape {features.shape[1:]}"
+        )
+    scaled: np.ndarray = features / np.array(table.scale)
+    return scaled
 
 
 def _ids(dataset: Dataset, table: OwnerTable) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tacit.cli.digest import job_digest
 from tacit.cli.kinds import find_kind, load_job
 from tacit.cli.toml import read_record
 from tacit.cli.train import check_inputs
@@ -50,6 +51,8 @@ def test_every_example_is_a_good_job(name):
         ({"data__labels": "north"}, "every owner has labels"),
         ({"data__test_share": 1.0}, "between 0 and 1"),
         ({"data__owners__north": {"set": "digits", "rows": [5, 5]}}, "first < end"),
+        ({"data__owners__north": {"set": "digits", "scale": [2.0]}}, "own divisors"),
+        ({"data__owners__north": {"file": "a.csv", "scale": [0.0]}}, "divisors greater than 0"),
         ({"model__layers": []}, "at least one layer"),
         ({"model__bound": 0}, "greater than 0"),
         ({"training__optimiser": "sdg"}, "did you mean 'sgd'"),
@@ -155,6 +158,21 @@ def test_a_column_that_is_constant_on_the_common_rows_is_named(columns):
 def test_ids_that_a_float_cannot_hold_are_refused(columns):
     with pytest.raises(DataError, match="larger ones are not exact"):
         load_rows(columns("id,a,y\n9007199254740993,5,0\n2,6,1\n"), "north", ())
+
+
+def test_columns_are_divided_by_what_their_owner_says(table):
+    source = {**table("id,a,b,y\n7,10,3,0\n9,-20,6,1\n"), "id": "id", "scale": [20, 6]}
+    one = job(data__owners__north=source, model__layers=["dense 2"])
+    rows = load_rows(one, "north", ())
+    assert np.allclose(rows.features.numpy(), [[0.5, 0.5], [-1.0, 1.0]])
+    # It is the owner's own affair: another party's job file may leave it out.
+    without = {key: value for key, value in source.items() if key != "scale"}
+    assert job_digest(one) == job_digest(
+        job(data__owners__north=without, model__layers=["dense 2"])
+    )
+    short = job(data__owners__north={**source, "scale": [20]}, model__layers=["dense 2"])
+    with pytest.raises(DataError, match=r"scale has 1 divisors, .* shape \(2,\)"):
+        load_rows(short, "north", ())
 
 
 def test_ids_are_a_column_that_is_not_a_feature(table):

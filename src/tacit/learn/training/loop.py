@@ -32,6 +32,7 @@ class Trained:
         shown: step, mean loss and share of right answers at every look, for those it is shown to.
         runs: the plans as they were run, and how often in a row.
         resumed_at: the step at which an earlier run was taken up; 0 for a fresh start.
+        scores: of the rows kept for measuring, in their order, for those they are opened to.
         near_at: the step after which weights were first near their bound; 0 for never, and for
             a party that does not compute.
     """
@@ -41,6 +42,7 @@ class Trained:
     shown: tuple[tuple[int, float, float], ...]
     runs: tuple[tuple[Plan, int], ...]
     resumed_at: int
+    scores: Tensor | None = None
     near_at: int = 0
 
 
@@ -84,6 +86,7 @@ def train(
         checkpoint = folder.load(start)
     worker.begin(checkpoint)
     _walk(worker, task, start, folder)
+    scores = worker.score() if task.score_to else None
     weights = worker.give() if task.give_to else {}
     return Trained(
         halves=worker.weight_halves(),
@@ -91,6 +94,7 @@ def train(
         shown=tuple(worker.shown),
         runs=tuple(plans.runs),
         resumed_at=start,
+        scores=scores,
         near_at=worker.near_at,
     )
 
@@ -231,6 +235,18 @@ class _Worker:
                 self._task.epochs * self._task.steps_per_epoch,
             )
         return is_beyond
+
+    def score(self) -> Tensor | None:
+        """Open the scores of the rows kept for measuring to those who may have them."""
+        plan, programs = self._plans.get("score"), self._plans.programs
+        if not self.is_computing:
+            opened = serve(self._session, plan, inputs={}, is_agreed=True)
+            return opened[0] if opened else None
+        kept = self._kept(self._task.test_indices())
+        (scores,) = compute(
+            self._session, plan, programs.score, inputs={}, kept=kept, is_agreed=True
+        )
+        return scores
 
     def give(self) -> dict[str, Tensor]:
         """Open the weights to those who may have them."""

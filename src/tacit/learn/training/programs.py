@@ -75,14 +75,9 @@ class Programs:
         weights = self._weights(ops)
         x, y = self._batch(ops, task.test_rows)
         losses, rights = [], []
-        # Comparisons of a wide layer take a hundred bytes per number, in memory and in a message.
-        stretches = _stretches(task.test_rows, max(1, LOOK_ELEMENTS // task.model.widest))
-        for some in stretches:
-            rows, labels = x, y
-            if len(stretches) > 1:
-                rows, labels = (ops.take(value, some, dim=0) for value in (x, y))
+        for rows, labels in zip(self._parts(ops, x), self._parts(ops, y), strict=True):
             loss, right = measure(ops, task, task.model(ops, weights, rows), labels)
-            losses.append(ops.scale(loss, len(some) / task.test_rows))
+            losses.append(ops.scale(loss, ops.shape(labels)[0] / task.test_rows))
             rights.append(right)
         loss, right = (reduce(ops.add, parts) for parts in (losses, rights))
         show, computing = partial(ops.open, to=task.show_to, why=DECLARED), task.roles.computing
@@ -96,6 +91,25 @@ class Programs:
                 why="larger weights would make results wrong",
             ),
         )
+
+    def score(self, ops: ProtocolOps[V]) -> tuple[Tensor | None, ...]:
+        """Open the scores of the rows kept for measuring, for one who knows their classes."""
+        task = self.task
+        x, _ = self._batch(ops, task.test_rows)
+        weights, parts = self._weights(ops), self._parts(ops, x)
+        scores = [ops.settle(task.model(ops, weights, part)) for part in parts]
+        what, joined = "scores of held-out rows", _joined(ops, scores, 0)
+        return (ops.open(joined, to=task.score_to, what=what, why=DECLARED),)
+
+    def _parts(self, ops: ProtocolOps[V], value: V) -> list[V]:
+        """Cut rows kept for measuring into stretches that a wide layer leaves room for.
+
+        Comparisons of a wide layer take a hundred bytes per number, in memory and in a message.
+        """
+        stretches = _stretches(self.task.test_rows, max(1, LOOK_ELEMENTS // self.task.model.widest))
+        if len(stretches) == 1:
+            return [value]
+        return [ops.take(value, some, dim=0) for some in stretches]
 
     def _alarms(self, ops: ProtocolOps[V]) -> V:
         """Give numbers of at least zero if a weight is beyond 3/8, and 1/2, of its bound.

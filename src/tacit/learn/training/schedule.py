@@ -68,6 +68,8 @@ class Plans:
         rates = dict.fromkeys(self.task.rate_at(step) for step in steps)
         plans = [self.get(name, counted=False) for name in ("share", "watch")]
         plans += [self.get("step", rate=rate, counted=False) for rate in rates]
+        if self.task.score_to:
+            plans.append(self.get("score", counted=False))
         if self.task.give_to:
             plans.append(self.get("give", counted=False))
         return hashlib.sha256(b"".join(plan.digest() for plan in plans)).digest()

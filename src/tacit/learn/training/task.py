@@ -58,6 +58,7 @@ class TrainTask:
             whether the work so far should be kept.
         show_to: who learns loss and accuracy on the way.
         give_to: who gets the weights in the end; empty to leave them shared.
+        score_to: who learns the scores of the rows kept for measuring, in the end.
     """
 
     name: str
@@ -82,6 +83,7 @@ class TrainTask:
     watch_every: int = 50
     show_to: tuple[str, ...] = ()
     give_to: tuple[str, ...] = ()
+    score_to: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         find_protocol(self.protocol)
