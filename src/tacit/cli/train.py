@@ -16,7 +16,7 @@ from tacit.cli import folder
 from tacit.cli.config import PartyEntry
 from tacit.cli.digest import job_digest
 from tacit.cli.kind import Part, Place
-from tacit.cli.train_data import Rows, load_rows
+from tacit.cli.train_data import Rows, align_in_the_clear, load_rows
 from tacit.cli.train_job import TrainJob
 from tacit.errors import ConfigError, DataError
 from tacit.learn.metrics import ACCURACY, measure_odds, share
@@ -29,7 +29,7 @@ from tacit.learn.training import (
     train,
     train_plain,
 )
-from tacit.learn.vertical import align_rows, announce_ids, declare_matching
+from tacit.learn.vertical import align_rows, announce_ids, claims_of_matching, declare_matching
 from tacit.mpc import find_protocol
 from tacit.party import Session
 from tacit.result import Claim, Curve, Metric, Result
@@ -88,7 +88,7 @@ def complete(job: TrainJob, result: Result, stage: Path, search: Sequence[Path])
         return result
     rows = {name: load_rows(job, name, search) for name in job.data.owners}
     if job.data.split == "columns":
-        rows = _align_in_the_clear(rows)
+        rows = align_in_the_clear(rows)
     holdings = tuple(_holding(job, name, one) for name, one in rows.items())
     task = job.task(holdings)
     along = 0 if job.data.split == "rows" else 1
@@ -126,13 +126,6 @@ def _exchange_holdings(session: Session, job: TrainJob, mine: Rows | None) -> tu
 def _holding(job: TrainJob, owner: str, rows: Rows) -> Holding:
     shape = tuple(rows.features.shape)
     return Holding(owner, shape[0], shape[1:], rows.labels is not None)
-
-
-def _align_in_the_clear(rows: Mapping[str, Rows]) -> dict[str, Rows]:
-    """Order the common rows alike, for the comparison on one machine."""
-    common = sorted(set.intersection(*(set(one.ids) for one in rows.values())))
-    places = {name: {row: at for at, row in enumerate(one.ids)} for name, one in rows.items()}
-    return {name: one.take([places[name][row] for row in common]) for name, one in rows.items()}
 
 
 def _state_folder(session: Session, job: TrainJob, place: Place, mine: Rows | None) -> StateFolder:
@@ -188,7 +181,11 @@ def _summarise(
         forecast=sum_forecasts(trained.runs, before=declare_matching(counts) if counts else ()),
         metered=session.cost(),
         leakage=session.ledger.entries(),
-        claims=(*find_protocol(task.protocol).claims, *_claims(task)),
+        claims=(
+            *find_protocol(task.protocol).claims,
+            *claims_of_matching(counts),
+            *_claims(task),
+        ),
         utility=utility,
         curves=_curves(shown, "private"),
         notes=_notes(trained),
