@@ -115,11 +115,12 @@ def _exchange_holdings(session: Session, job: TrainJob, mine: Rows | None) -> tu
         if owner == session.me and mine is not None:
             holdings.append(_holding(job, owner, mine))
             continue
-        *shape, has_labels = session.learn(owner, "data", _MOST_DIMENSIONS + 1)
-        sizes = tuple(size for size in shape if size)
-        if len(sizes) < 2 or any(size < 0 for size in sizes):
-            raise DataError(f"{owner!r} says its data has the shape {tuple(shape)}")
-        holdings.append(Holding(owner, sizes[0], sizes[1:], bool(has_labels)))
+        rows, *shape, has_labels = session.learn(owner, "data", _MOST_DIMENSIONS + 1)
+        # An owner of labels may have no columns.
+        sizes = tuple(size for size in shape if size) or (0,)
+        if rows < 1 or any(size < 0 for size in sizes):
+            raise DataError(f"{owner!r} says its data has the shape {(rows, *shape)}")
+        holdings.append(Holding(owner, rows, sizes, bool(has_labels)))
     return tuple(holdings)
 
 

@@ -43,7 +43,7 @@ class Rows:
         Raises:
             DataError: a column has one value only.
         """
-        flat = self.features.reshape(len(self.features), -1)
+        flat = self.features.flatten(1)
         is_constant = (flat.amax(dim=0) == flat.amin(dim=0)).tolist()
         named = [name for name, is_one in zip(self.columns, is_constant, strict=False) if is_one]
         if named:
@@ -67,8 +67,9 @@ def load_rows(job: TrainJob, owner: str, search: Sequence[Path]) -> Rows:
         DataError: it cannot be read, holds NaN, a constant column, or labels out of range.
     """
     rows = read_rows(job.data.owners[owner], owner, search, shape=job.data.shape)
-    _check_constant(rows.features, owner)
     wants_labels = job.data.labels in (None, owner)
+    brings_labels_alone = job.data.split == "columns" and wants_labels
+    _check_columns(rows.features, owner, may_be_none=brings_labels_alone)
     rows = replace(rows, labels=_one_hot(job, owner, rows.labels) if wants_labels else None)
     if job.data.split == "columns":
         rows.check_columns(owner)
@@ -154,14 +155,17 @@ def _ids(dataset: Dataset, table: OwnerTable) -> tuple[str, ...]:
 
 
 def _check(features: np.ndarray, owner: str) -> None:
-    if not len(features) or not features.size:
-        raise DataError(f"data.owners.{owner}: no rows or no columns are left")
+    if not len(features):
+        raise DataError(f"data.owners.{owner}: no rows are left")
     if not np.isfinite(features).all():
         raise DataError(f"the data of {owner!r} holds NaN or infinite values; clean it first")
 
 
-def _check_constant(features: Tensor, owner: str) -> None:
-    if features.dim() == 2 and len(features) > 1:
+def _check_columns(features: Tensor, owner: str, *, may_be_none: bool) -> None:
+    if not features.numel():
+        if not may_be_none:
+            raise DataError(f"data.owners.{owner}: no columns are left")
+    elif features.dim() == 2 and len(features) > 1:
         is_constant = features.amax(dim=0) == features.amin(dim=0)
         if bool(is_constant.all()):
             raise DataError(f"all columns of {owner!r} are constant: nothing to learn from")

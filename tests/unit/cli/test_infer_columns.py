@@ -121,8 +121,8 @@ def test_common_rows_are_answered_to_one_owner_as_in_the_clear(
 
 
 def test_scores_give_the_receiver_the_columns_of_the_other(make_job, tmp_path):
-    # The attack behind "no guarantee": whoever knows the model, as anyone can imitate it who may ask
-    # often enough, solves for what the other owner adds to each row.
+    # The attack behind "no guarantee": whoever knows the model, and whoever may ask often enough
+    # can imitate it, solves for what the other owner adds to each row.
     lines = run(make_job(protocol__reveal="output"), tmp_path)["insurer"].files[folder.PREDICTIONS]
     (weights,) = parse_layers(["dense 1"], (COLUMNS,), seed=3).state_dict()["0.weight"].numpy()
     bias = float(parse_layers(["dense 1"], (COLUMNS,), seed=3).state_dict()["0.bias"])

@@ -1,5 +1,6 @@
 """Jobs of kind "train": what is read, what is refused, what a party brings."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -153,6 +154,14 @@ def test_a_column_that_is_constant_on_the_common_rows_is_named(columns):
     rows = load_rows(columns("id,a,b,y\n1,5,1,0\n2,6,1,1\n3,7,2,1\n"), "north", ())
     with pytest.raises(DataError, match=r"'b' of 'north' are constant over 2 rows"):
         rows.take([0, 1]).check_columns("north")
+
+
+def test_an_owner_of_labels_alone_is_taken_and_one_of_nothing_is_not(columns):
+    assert load_rows(columns("id,y\n1,0\n2,1\n"), "north", ()).features.shape == (2, 0)
+    one = columns("id,y\n1,0\n2,1\n")
+    other = replace(one, data=replace(one.data, labels="south"))
+    with pytest.raises(DataError, match="no columns are left"):
+        load_rows(other, "north", ())
 
 
 def test_ids_that_a_float_cannot_hold_are_refused(columns):

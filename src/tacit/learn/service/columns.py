@@ -54,7 +54,7 @@ def answer_columns(
     program = _program(task, receiver, widths, rows)
     protocol = find_protocol(task.protocol)
     plan = make_plan(program, protocol, task.roles, frac_bits=task.frac_bits)
-    mine = {} if x is None else {f"columns of {session.me}": x.double()}
+    mine = {} if x is None or not x.numel() else {f"columns of {session.me}": x.double()}
     is_computing = session.me in task.roles.computing
     if is_computing and half is None:
         raise DataError(f"{session.me!r} computes and must give its half of the model")
@@ -101,7 +101,7 @@ def _announce(
     }
     rows = said[owners[0]][0]
     for owner, (count, width) in said.items():
-        if count != rows or rows < 1 or width < 1:
+        if count != rows or rows < 1 or width < 0:
             raise DisagreementError(owner, f"announced {width} columns of {count} common rows")
     wanted, width = task.model.inputs[0], sum(width for _, width in said.values())
     if width != wanted:
@@ -125,6 +125,7 @@ def _program(
                 f"columns of {owner}", owner=owner, shape=(rows, width), bound=task.feature_bound
             )
             for owner, width in widths.items()
+            if width  # who brings labels or ids alone has none
         ]
         opened: Tensor | None = ops.open(
             task.reply(ops, ops.concatenate(columns, dim=1)),

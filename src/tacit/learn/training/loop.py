@@ -77,7 +77,7 @@ def train(
     plans = Plans(task)
     session.agree("plans", plans.digest())
     inputs = {f"rows of {session.me}": rows, f"labels of {session.me}": labels}
-    mine = {name: value for name, value in inputs.items() if value is not None}
+    mine = {name: value for name, value in inputs.items() if value is not None and value.numel()}
     start = resume(session, task, folder, is_fresh=is_fresh, plans=plans, mine=mine)
     worker = _Worker(session, task, plans, mine)
     worker.share()

@@ -45,7 +45,8 @@ class Programs:
             shape = (holding.rows, *holding.features)
             name = f"rows of {holding.owner}"
             bound = task.feature_bound
-            rows.append(ops.input(name, owner=holding.owner, shape=shape, bound=bound))
+            if prod(shape):
+                rows.append(ops.input(name, owner=holding.owner, shape=shape, bound=bound))
             if holding.has_labels:
                 wide = (holding.rows, task.label_width)
                 name = f"labels of {holding.owner}"

@@ -176,6 +176,9 @@ def _check_columns(task: TrainTask) -> None:
         )
     if sum(holding.has_labels for holding in task.holdings) != 1:
         raise ConfigError("wanted exactly one owner of the labels among the owners of columns")
+    for holding in task.holdings:
+        if not holding.features[0] and not holding.has_labels:
+            raise ConfigError(f"{holding.owner!r} has neither columns nor labels")
     width = sum(holding.features[0] for holding in task.holdings)
     if any(len(holding.features) != 1 for holding in task.holdings):
         raise ConfigError("columns can be split between owners only if rows are flat")

@@ -193,6 +193,22 @@ def test_columns_of_two_owners_make_one_row(make_task, run_training, digits):
     assert ends[ROLES.first].scores is None
 
 
+def test_an_owner_of_labels_may_have_no_columns(make_task, run_training, digits):
+    rows, labels = digits
+    holdings = (
+        Holding(ROLES.first, len(rows), (64,), False),
+        Holding(ROLES.second, len(rows), (0,), True),
+    )
+    task = make_task(holdings=holdings, split="columns")
+    inputs = {ROLES.first: (rows, None), ROLES.second: (rows[:, :0], labels)}
+    ends = run_training(task, inputs)
+    weights, _ = trained_plain(task, *digits)
+    for name, value in weights.items():
+        torch.testing.assert_close(ends[ROLES.second].weights[name], value, atol=0.01, rtol=0.0)
+    with pytest.raises(ConfigError, match="neither columns nor labels"):
+        make_task(holdings=(*holdings, Holding("dave", len(rows), (0,), False)), split="columns")
+
+
 def test_a_logistic_model_trains_with_weights_of_classes(make_task, run_training, digits):
     rows, labels = digits
     yes = labels[:, :5].sum(dim=1, keepdim=True)
