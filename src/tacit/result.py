@@ -4,7 +4,7 @@ Nothing here computes. A value that was not measured is ``None`` and is shown as
 zero is never a substitute.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from tacit.notebook import lines, table
@@ -16,6 +16,9 @@ LeakKind = Literal["output", "protocol", "size"]
 """A declared result, what the protocol shows on the way, or only shapes and counts."""
 
 SCHEMA = 3
+
+TOLD = "– "
+"""What a party tells while it works begins so, unlike the name of a stage."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,11 +158,16 @@ class Timing:
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """What the plan said before anything was sent."""
+    """What the plan said before anything was sent.
+
+    ``timings`` are of networks alone. ``computing_seconds`` is an estimate for one computing party
+    on the machine that made it, so two forecasts can be equal without it.
+    """
 
     cost: Cost
     timings: tuple[Timing, ...]
     plan_hash: str
+    computing_seconds: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,6 @@ import torch
 from rich.console import Console
 
 from tacit import __version__
-from tacit.audit import proportion
 from tacit.cli.federated_data import (
     LARGEST_WEIGHT,
     Shards,
@@ -33,6 +32,7 @@ from tacit.learn.federated import (
     run_course,
 )
 from tacit.learn.federated.course import Judge, OnRound
+from tacit.learn.metrics import measure_odds
 from tacit.learn.weights import to_safetensors, unflatten
 from tacit.party import Progress, Usage
 from tacit.report.words import state_detection
@@ -87,7 +87,7 @@ def run(job: FederatedJob, console: Console, search: Sequence[Path]) -> Part:
         metered=_cost(job, outcome),
         leakage=_leaks(job, learner.dimension),
         claims=_claims(job, outcome),
-        utility=(*_utility(outcome, len(shards.test_labels)), *_second(outcome)),
+        utility=(*_quality(job, shards, outcome), *_utility(outcome), *_second(outcome)),
         curves=_curves(outcome),
         sheets=_sheets(outcome),
         notes=_notes(outcome),
@@ -281,16 +281,19 @@ def _claims(job: FederatedJob, outcome: Outcome) -> tuple[Claim, ...]:
     return tuple(claims)
 
 
-def _utility(outcome: Outcome, rows: int) -> tuple[Metric, ...]:
-    last = outcome.rounds[-1]
-    found = (
-        [] if last.accuracy is None else [proportion("accuracy", round(last.accuracy * rows), rows)]
-    )
+def _quality(job: FederatedJob, shards: Shards, outcome: Outcome) -> tuple[Metric, ...]:
+    """Measure the model that came out on the rows that were kept to test on."""
+    device = job.train.device
+    weights, features = torch.from_numpy(outcome.weights), shards.test_features
+    odds = make_learner(job, shards).odds(weights.to(device), features.to(device))
+    return measure_odds(odds.cpu().numpy(), shards.test_labels.cpu().numpy())
+
+
+def _utility(outcome: Outcome) -> tuple[Metric, ...]:
     mean_up = sum(report.bytes_up for report in outcome.rounds) / len(outcome.rounds)
     dropped = sum(len(report.dropped) for report in outcome.rounds) / len(outcome.rounds)
     void = sum(report.void is not None for report in outcome.rounds)
     return (
-        *found,
         Metric(name="bytes sent by a client in a round", value=mean_up, unit="B"),
         Metric(name="clients dropped in a round", value=dropped, unit="clients"),
         Metric(name="void rounds", value=float(void), unit="rounds", samples=len(outcome.rounds)),

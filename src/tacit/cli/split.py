@@ -9,7 +9,6 @@ from pathlib import Path
 
 import torch
 
-from tacit.audit import proportion
 from tacit.audit.split import Watch
 from tacit.cli import folder
 from tacit.cli.kind import Part, Place
@@ -32,6 +31,7 @@ from tacit.cli.split_data import (
 from tacit.cli.split_job import SplitJob
 from tacit.cli.split_result import SERVE_ROWS, make_result, models_folder, to_csv
 from tacit.cli.split_serve import columns_file, serve_part
+from tacit.learn.metrics import measure_odds
 from tacit.learn.split import (
     BottomTrainer,
     TopTrainer,
@@ -123,8 +123,8 @@ def _own_labels(session: Session, job: SplitJob, place: Place) -> Part:
     with session.progress.stage("serve"):
         (found,) = answer(session, trainer.codecs, top, classes=task.classes)
     with session.progress.stage("audit"):
-        right = int((found.logits.argmax(1) == rows.test).sum())
-        utility = [proportion("accuracy", right, len(rows.test))]
+        odds = found.logits.softmax(1).numpy()
+        utility = [*measure_odds(odds, rows.test.numpy())]
         utility += audit_answers(job, task, found.cut, rows.test)
         told, told_curves = audit_returned(job, task, watch, rows.train)
         utility += told

@@ -25,6 +25,7 @@ from tacit.report.words import (
     list_checks,
     mood_of,
     name_sides,
+    state_computing,
     state_coverage,
     state_headline,
     state_learned,
@@ -70,6 +71,7 @@ def preview(forecast: Forecast) -> RenderableType:
     return Group(
         *_part("Forecast", table),
         *_part("Seconds by network", _timings(forecast) if forecast.timings else None),
+        *([Text(state_computing(forecast))] if forecast.timings else []),
         Text(f"Plan {clean(forecast.plan_hash)}", style="dim", overflow="fold"),
     )
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tacit.report.format import clean, show_count, show_number, show_quantity
+from tacit.report.format import clean, show_count, show_number, show_quantity, show_seconds
 from tacit.report.tally import is_alone, judge_costs, list_absent, list_parties
-from tacit.result import Claim, Leak, LeakKind, Metric, Result
+from tacit.result import Claim, Forecast, Leak, LeakKind, Metric, Result
 
 Mood = Literal["good", "warn", "bad", "quiet"]
 
@@ -40,6 +40,17 @@ def enumerate_names(names: Sequence[str]) -> str:
     if len(shown) < 2:
         return "".join(shown) or "nobody"
     return f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def state_computing(forecast: Forecast) -> str:
+    """Say that seconds of a network are not all, and about how many come on top."""
+    if forecast.computing_seconds is None:
+        return "These seconds are of the network alone; computing is not estimated."
+    return (
+        "These seconds are of the network alone; each computing party computes for about "
+        f"{show_seconds(forecast.computing_seconds)} besides (estimate from a short calibration "
+        "on this machine, not a measurement)."
+    )
 
 
 def state_headline(result: Result) -> str:

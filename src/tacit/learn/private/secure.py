@@ -21,6 +21,7 @@ from tacit.learn.private.facts import (
 )
 from tacit.learn.private.summary import merge_results
 from tacit.mpc import Plan, Roles, compute, find_protocol, make_plan, serve
+from tacit.mpc.pace import add_computing
 from tacit.nn import Imported, import_module, quarters_of, size_of
 from tacit.notebook import lines, table
 from tacit.party import Meeting, Session, Usage, run_threads
@@ -167,7 +168,8 @@ class Secured:
         bounds = {name: size_of(largest(value)) for name, value in self.weights.items()}
         gains = {name: size_of(quarters_of(gain)) for name, gain in self._gains().items()}
         facts = Facts(shape=shape, input_bound=bound, weight_bounds=bounds, gains=gains)
-        return self.plan(facts).forecast()
+        plan = self.plan(facts)
+        return add_computing(plan.forecast(), [(plan, 1)])
 
     def plan(self, facts: Facts) -> Plan:
         """Work out every step and its cost."""
@@ -275,7 +277,7 @@ class Secured:
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             version=__version__,
             parties=(usage.report(name=session.me, role=role, progress=session.progress),),
-            forecast=plan.forecast(),
+            forecast=add_computing(plan.forecast(), [(plan, 1)]),
             metered=session.cost(),
             leakage=session.ledger.entries(),
             claims=self.claims(),
