@@ -45,15 +45,16 @@ class Outer:
         outputs = self.g.shape[-1]
         is_gram = 2 * positions**2 <= inputs * outputs
         size = groups * (positions * positions if is_gram else inputs * outputs)
-        squares = []
-        for a, g in _some(self.a, self.g, max(1, _AT_ONCE // max(size, 1))):
+        norms = []
+        for some in _some(self.a, self.g, max(1, _AT_ONCE // max(size, 1))):
+            (a, a_size), (g, g_size) = map(_to_unit, some)
             if is_gram:
                 found = ((a @ a.mT) * (g @ g.mT)).sum((1, 2, 3))
             else:
                 found = (g.mT @ a).square().sum((1, 2, 3))
             most = (a.norm(dim=-1) * g.norm(dim=-1)).sum((1, 2))
-            squares.append(found.clamp_min(0) + _MARGIN * most.square())
-        return torch.cat(squares).sqrt()
+            norms.append((found.clamp_min(0) + _MARGIN * most.square()).sqrt() * a_size * g_size)
+        return torch.cat(norms)
 
     def total(self, factors: Tensor) -> Tensor:
         """Multiply once, with the factors in."""
@@ -206,6 +207,12 @@ def bound_norms(uses: Mapping[str, list[Term]]) -> Tensor:
 
 def _some(a: Tensor, g: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
     return zip(torch.split(a, size), torch.split(g, size), strict=True)
+
+
+def _to_unit(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Divide every record by its largest number: squares of 1e-23 would be 0 in float32."""
+    largest = values.abs().amax((1, 2, 3)).clamp_min(torch.finfo(values.dtype).tiny)
+    return values / largest[:, None, None, None], largest
 
 
 def least_factor(norms: Tensor, clip: float) -> Tensor:
