@@ -49,7 +49,7 @@ class TokenQuota:
                     f"{self._most} that its key may have; the owner sets that with --quota",
                 )
             counts[self._key] = used + tokens
-            # Counts of one width lie where they lay, so a disk that is full cuts none of them short.
+            # Counts of one width lie where they lay: a disk that is full cuts none of them short.
             text = "".join(f"{key} {count:020d}\n" for key, count in counts.items()).encode()
             if os.pwrite(held, text, 0) != len(text):
                 raise OSError(errno.ENOSPC, "no room for all of it")
