@@ -12,6 +12,8 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from tacit.dp.terms import RULES, Term, bound_norms, find_terms, join_terms, least_factor
 from tacit.errors import ConfigError
 
+_ENOUGH = 64
+"""Records that are checked, in the first batches; a model that sorts a pair may leave it alone."""
 _TOLERANCE = 1e-3
 _HALF_TOLERANCE = 0.05  # where autocast rounds what autograd says to 8 bits
 
@@ -35,10 +37,10 @@ class Ghost:
 
     Guarantee: what one record adds to `clipped_sum` has a norm of at most `clip`, up to the
     rounding of sums in the model's precision, if the loss of a record depends on that record alone.
-    The first batch of two or more is checked for that as far as gradients show it, every two of its
-    records, and for parameters that are used outside of their layers; every batch, for buffers that
-    the model has changed. What a record does to others without a gradient (statistics of the rows
-    that go in, detached scores) is not seen.
+    The first batches, 64 records in all, are checked for that as far as gradients show it, every
+    two records of a batch, and for parameters that are used outside of their layers; every batch is
+    checked for buffers that the model has changed. What a record does to others without a gradient
+    (statistics of the rows that go in, detached scores) is not seen.
     Cost: a backward pass without weights, and one product per layer; memory for what comes back to
     the layers' outputs.
     """
@@ -49,7 +51,7 @@ class Ghost:
         self._buffers = {name: b.detach().clone() for name, b in model.named_buffers()}
         self._names = {id(parameter): name for name, parameter in self.parameters.items()}
         self._uses: list[_Use] = []
-        self._is_checked = False
+        self._checked = 0
         self._dtype = torch.float32
         for parameter in self.parameters.values():
             self._dtype = torch.promote_types(self._dtype, parameter.dtype)
@@ -78,7 +80,7 @@ class Ghost:
         self._check_buffers()
         if not uses:
             raise ConfigError("no trained layer of this model was called: are the losses a copy's?")
-        needs_check = not self._is_checked and len(losses) > 1
+        needs_check = self._checked < _ENOUGH and len(losses) > 1
         back = torch.autograd.grad(
             losses.sum(), [use.edge for use in uses], retain_graph=needs_check, allow_unused=True
         )
@@ -91,7 +93,8 @@ class Ghost:
                 _check_alone(losses, [use.edge for use, _ in seen])
                 is_half = any(g.element_size() < 4 for _, g in seen)
                 tolerance = _HALF_TOLERANCE if is_half else _TOLERANCE
-                self._is_checked = self._check_complete(terms, losses, tolerance)
+                if self._check_complete(terms, losses, tolerance):
+                    self._checked += len(losses)
             factors = least_factor(bound_norms(terms), clip)
             return {name: _total(found, factors) for name, found in terms.items()}
 

@@ -60,7 +60,8 @@ def make_private(
         epochs: passes that are planned; the loader refuses more.
         clip: largest norm of a record's gradient.
         at_once: most records that the model is given at a time; all of a batch if not given.
-        prg: where batches and noise come from; the operating system if not given.
+        prg: where batches and noise come from; the operating system if not given. One that stands
+            where another stood (the same key, or a fork of the same name) repeats its noise.
 
     Raises:
         ConfigError: the model has layers without per-record gradients, or ε cannot be met.

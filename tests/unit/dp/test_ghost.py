@@ -68,6 +68,28 @@ def test_losses_that_mix_any_two_records_are_refused(mix):
         ghost.clipped_sum(mix(model(torch.randn(6, 4))[:, 0]), 1.0)
 
 
+class Sorting(nn.Module):
+    """Puts its rows in an order of their own: a record's place is another in the second layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 1)
+
+    def forward(self, x):
+        order = x[:, 0].argsort()
+        return self.second(self.first(x)[order])[order.argsort()][:, 0]
+
+
+def test_a_first_batch_that_happens_to_lie_in_order_does_not_pass_for_all():
+    model = Sorting()
+    ghost = Ghost(model)
+    x = torch.randn(2, 4)
+    x = x[x[:, 0].argsort()]
+    ghost.clipped_sum(model(x), 1.0)
+    with pytest.raises(ConfigError, match="depends on other records"):
+        ghost.clipped_sum(model(x.flip(0)), 1.0)
+
+
 def _normalised(model, x):
     return model(x - x.mean(0)).square().sum(1)
 
