@@ -97,7 +97,9 @@ class Reception:
 
     def _greet(self, sock: socket.socket, guest: Guest, admit: Callable[[Link], None]) -> None:
         try:
-            lane = greet(self._me, sock, self._clients, on_proof=lambda: self._lobby.leave(guest))
+            # A client that has proved its key stays a guest until its hello is read: it could come
+            # any number of times and say nothing.
+            lane = greet(self._me, sock, self._clients, on_proof=lambda: None)
         except (RefusalError, StrangerError, IdentityError) as error:
             with self._lock:
                 self._notes.add(f"from {guest.host}: {error}", party=None)
