@@ -52,6 +52,21 @@ def test_a_record_of_numbers_whose_squares_vanish_is_clipped():
     assert 0.9e-3 < flat(ghost.clipped_sum(losses, 1e-3), ghost).norm() <= 1e-3
 
 
+def test_a_record_of_any_size_in_any_layer_stays_within_the_clip():
+    """A layer that is called twice has inputs and gradients of every size, side by side."""
+    torch.manual_seed(4)
+    sizes = torch.empty(200, 5).uniform_(-25, 25)
+    for weight, first, second, loss, clip in sizes.tolist():
+        layer = nn.Linear(6, 6)
+        with torch.no_grad():
+            layer.weight.mul_(10 ** (weight / 5))
+        ghost = Ghost(layer)
+        inner = layer(torch.randn(1, 3, 6) * 10**first).tanh() * 10**second
+        scores = layer(inner) * 10**loss
+        found = ghost.clipped_sum(scores.sum((1, 2)), 10 ** (clip / 8))
+        assert flat(found, ghost).norm() <= 10 ** (clip / 8)
+
+
 @pytest.mark.parametrize(
     "mix",
     [
