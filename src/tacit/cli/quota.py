@@ -1,5 +1,6 @@
 """How many tokens one user may have computed, ever: a file beside the owner's key remembers."""
 
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -48,9 +49,13 @@ class TokenQuota:
                     f"{self._most} that its key may have; the owner sets that with --quota",
                 )
             counts[self._key] = used + tokens
-            text = "".join(f"{key} {count}\n" for key, count in counts.items()).encode()
-            os.pwrite(held, text, 0)  # counts only grow, so nothing of the old text is left behind
+            # Counts of one width lie where they lay: a disk that is full cuts none of them short.
+            text = "".join(f"{key} {count:020d}\n" for key, count in counts.items()).encode()
+            if os.pwrite(held, text, 0) != len(text):
+                raise OSError(errno.ENOSPC, "no room for all of it")
             os.fsync(held)
+        except OSError as error:
+            raise ConfigError(f"cannot count tokens in {self._file}: {error.strerror}") from error
         finally:
             os.close(held)
 

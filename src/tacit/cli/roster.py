@@ -5,6 +5,7 @@ user of one job who deals for another gets nothing by that alone; but it would t
 user's help, and the owner should know.
 """
 
+import errno
 import fcntl
 import os
 from collections.abc import Mapping
@@ -44,9 +45,15 @@ def enrol(jobs: Mapping[Path, ChatJob], keys: Path) -> None:
             for role in ("user", "dealer")
         }
         _refuse_both({**dict.fromkeys(known, file), **found})
-        lines = [f"{role} {key}\n" for role, key in sorted(found.keys() - known)]
-        os.write(held, "".join(lines).encode())
+        # A line begins anew, whatever a full disk left of the one before.
+        text = "".join(f"\n{role} {key}\n" for role, key in sorted(found.keys() - known)).encode()
+        if os.write(held, text) != len(text):
+            raise OSError(errno.ENOSPC, "no room for all of it")
         os.fsync(held)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot note in {file} who uses and who deals: {error.strerror}"
+        ) from error
     finally:
         os.close(held)
 

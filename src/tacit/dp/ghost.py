@@ -1,5 +1,7 @@
 """Watching a model's layers, so that a batch's gradients can be clipped record by record."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -10,7 +12,10 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from tacit.dp.terms import RULES, Term, bound_norms, find_terms, join_terms, least_factor
 from tacit.errors import ConfigError
 
+_ENOUGH = 64
+"""Records that are checked, in the first batches; a model that sorts a pair may leave it alone."""
 _TOLERANCE = 1e-3
+_HALF_TOLERANCE = 0.05  # where autocast rounds what autograd says to 8 bits
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,22 +37,26 @@ class Ghost:
 
     Guarantee: what one record adds to `clipped_sum` has a norm of at most `clip`, up to the
     rounding of sums in the model's precision, if the loss of a record depends on that record alone.
-    The first batch of two or more is checked for that, and for parameters that are used outside of
-    their layers.
+    The first batches, 64 records in all, are checked for that as far as gradients show it, every
+    two records of a batch, and for parameters that are used outside of their layers; every batch is
+    checked for buffers that the model has changed. What a record does to others without a gradient
+    (statistics of the rows that go in, detached scores) is not seen.
     Cost: a backward pass without weights, and one product per layer; memory for what comes back to
     the layers' outputs.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self.parameters = _find_parameters(model)
+        self._model = model
+        self._buffers = {name: b.detach().clone() for name, b in model.named_buffers()}
         self._names = {id(parameter): name for name, parameter in self.parameters.items()}
         self._uses: list[_Use] = []
-        self._is_checked = False
+        self._checked = 0
         self._dtype = torch.float32
         for parameter in self.parameters.values():
             self._dtype = torch.promote_types(self._dtype, parameter.dtype)
         self._hooks = [
-            layer.register_forward_hook(self._watch)
+            layer.register_forward_hook(self._watch, with_kwargs=True)
             for layer in model.modules()
             if type(layer) in RULES and any(p.requires_grad for p in layer.parameters())
         ]
@@ -68,24 +77,33 @@ class Ghost:
         A record whose gradient is not finite adds nothing.
         """
         uses, self._uses = self._uses, []
-        needs_check = not self._is_checked and len(losses) > 1
+        self._check_buffers()
+        if not uses:
+            raise ConfigError("no trained layer of this model was called: are the losses a copy's?")
+        needs_check = self._checked < _ENOUGH and len(losses) > 1
         back = torch.autograd.grad(
             losses.sum(), [use.edge for use in uses], retain_graph=needs_check, allow_unused=True
         )
         # A pass that these losses do not come from, a look at other rows, say, has no gradients.
         seen = [(use, g) for use, g in zip(uses, back, strict=True) if g is not None]
         _check_uses([use for use, _ in seen], len(losses))
-        terms = self._terms(seen, len(losses))
-        if needs_check:
-            _check_alone(losses, [use.edge for use, _ in seen])
-            self._is_checked = self._check_complete(terms, losses)
-        factors = least_factor(bound_norms(terms), clip)
-        return {name: _total(found, factors) for name, found in terms.items()}
+        with _full_precision(losses.device.type):
+            terms = self._terms(seen, len(losses))
+            if needs_check:
+                _check_alone(losses, [use.edge for use, _ in seen])
+                is_half = any(g.element_size() < 4 for _, g in seen)
+                tolerance = _HALF_TOLERANCE if is_half else _TOLERANCE
+                if self._check_complete(terms, losses, tolerance):
+                    self._checked += len(losses)
+            factors = least_factor(bound_norms(terms), clip)
+            return {name: _total(found, factors) for name, found in terms.items()}
 
-    def _watch(self, layer: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+    def _watch(
+        self, layer: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Tensor
+    ) -> None:
         # Layers of the table take one tensor and return one; what else goes in is not watched.
         if torch.is_grad_enabled() and output.requires_grad:
-            x: Tensor = inputs[0]
+            x: Tensor = inputs[0] if inputs else named["input"]
             self._uses.append(_Use(layer, x, x._version, get_gradient_edge(output)))
 
     def _terms(self, seen: list[tuple[_Use, Tensor]], records: int) -> dict[str, list[Term]]:
@@ -106,7 +124,19 @@ class Ghost:
             raise ConfigError("the losses do not depend on any layer that is trained")
         return terms
 
-    def _check_complete(self, terms: dict[str, list[Term]], losses: Tensor) -> bool:
+    def _check_buffers(self) -> None:
+        """Refuse a model that keeps something of the rows beside its weights: no noise is on it."""
+        for name, now in self._model.named_buffers():
+            before = self._buffers.get(name)
+            if before is None or not torch.equal(before.to(now), now):
+                raise ConfigError(
+                    f"the buffer {name} has changed since make_private: what a model keeps of rows "
+                    "(running statistics, say) has no noise on it; take a model without that"
+                )
+
+    def _check_complete(
+        self, terms: dict[str, list[Term]], losses: Tensor, tolerance: float
+    ) -> bool:
         """Compare the sum of all records with what autograd says; False if that is not finite."""
         wanted = torch.autograd.grad(
             losses.sum(), list(self.parameters.values()), allow_unused=True
@@ -120,7 +150,7 @@ class Ghost:
                 is_finite = False
                 continue
             size = expected.norm() + found.norm() + 1e-12
-            if bool((found - expected).norm() > _TOLERANCE * size):
+            if bool((found - expected).norm() > tolerance * size):
                 raise ConfigError(
                     f"{name} is used outside of its layer, where gradients of single records are "
                     "not known; call the layer itself, or freeze the parameter"
@@ -131,8 +161,8 @@ class Ghost:
 def _find_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """List what is trained, once each; refuse layers without per-record gradients by name."""
     for path, layer in model.named_modules():
-        own = [p for p in layer.parameters(recurse=False) if p.requires_grad]
-        problem = _problem(layer, bool(own))
+        own = {name for name, p in layer.named_parameters(recurse=False) if p.requires_grad}
+        problem = _problem(layer, own)
         if problem:
             raise ConfigError(f"{path or 'the model'} ({type(layer).__name__}): {problem}")
     found = {name: p for name, p in model.named_parameters() if p.requires_grad}
@@ -141,7 +171,7 @@ def _find_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     return found
 
 
-def _problem(layer: nn.Module, has_own: bool) -> str:
+def _problem(layer: nn.Module, own: set[str]) -> str:
     if isinstance(layer, nn.modules.batchnorm._NormBase) and (
         layer.track_running_stats or isinstance(layer, nn.modules.batchnorm._BatchNorm)
     ):
@@ -150,7 +180,7 @@ def _problem(layer: nn.Module, has_own: bool) -> str:
         layer.max_norm is not None or layer.scale_grad_by_freq or layer.sparse
     ):
         return "max_norm, scale_grad_by_freq and sparse are not known per record"
-    if has_own and type(layer) not in RULES:
+    if own and (type(layer) not in RULES or own - {"weight", "bias"}):
         known = ", ".join(sorted(kind.__name__ for kind in RULES))
         return f"no per-record gradients of its parameters; known are {known}; or freeze them"
     return ""
@@ -171,14 +201,37 @@ def _check_uses(uses: list[_Use], records: int) -> None:
 
 
 def _check_alone(losses: Tensor, edges: list[GradientEdge]) -> None:
-    """Make sure that the loss of the first record depends on no other record."""
-    back = torch.autograd.grad(losses[0], edges, retain_graph=True, allow_unused=True)
-    # 0 · NaN is NaN: a broken record is no sign of dependence.
-    if any(g is not None and bool((g[1:].nan_to_num(nan=0.0) != 0).any()) for g in back):
-        raise ConfigError(
-            "the loss of one record depends on other records (a normalisation or a loss over the "
-            "batch?); clipping would not bound what one record does"
-        )
+    """Make sure that no record's loss depends on another record, as far as gradients tell.
+
+    The losses whose number has a certain bit, and those that have it not: every two records are
+    told apart by one of these halves, in both directions.
+    """
+    numbers = torch.arange(len(losses), device=losses.device)
+    for bit in range((len(losses) - 1).bit_length()):
+        for value in (0, 1):
+            is_in = (numbers >> bit) & 1 == value
+            back = torch.autograd.grad(
+                losses[is_in].sum(), edges, retain_graph=True, allow_unused=True
+            )
+            # 0 · NaN is NaN: a broken record is no sign of dependence.
+            outside = (g[~is_in].nan_to_num(nan=0.0) for g in back if g is not None)
+            if any(bool((g != 0).any()) for g in outside):
+                raise ConfigError(
+                    "the loss of one record depends on other records (a normalisation or a loss "
+                    "over the batch?); clipping would not bound what one record does"
+                )
+
+
+@contextmanager
+def _full_precision(device: str) -> Iterator[None]:
+    """Keep autocast and short products (TF32, bfloat16) away from norms and from the sum."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        with torch.autocast(device, enabled=False):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def _finite_records(pairs: list[tuple[Tensor, Tensor]], records: int) -> Tensor:

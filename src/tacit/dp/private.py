@@ -7,7 +7,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
 from tacit.dp.additive import add_gaussian, grid_sensitivity
 from tacit.dp.calibrate import Target, least_noise
@@ -60,7 +60,8 @@ def make_private(
         epochs: passes that are planned; the loader refuses more.
         clip: largest norm of a record's gradient.
         at_once: most records that the model is given at a time; all of a batch if not given.
-        prg: where batches and noise come from; the operating system if not given.
+        prg: where batches and noise come from; the operating system if not given. One that stands
+            where another stood (the same key, or a fork of the same name) repeats its noise.
 
     Raises:
         ConfigError: the model has layers without per-record gradients, or ε cannot be met.
@@ -107,6 +108,8 @@ class PrivateLoader:
         self.expected: tuple[int, bool] | None = None
         """How many records the next `step` speaks for, and whether they complete a batch."""
         self.on_empty: Callable[[], None] = lambda: None
+        self._is_within = False  # a batch of which the loop has seen some parts
+        self._pass: object = None
         self._loader = loader
         self._at_once = at_once or self.records
 
@@ -120,17 +123,26 @@ class PrivateLoader:
                 "the planned epochs are over, and ε with them; plan more of them, or a larger ε, "
                 "in a new make_private for a new model"
             )
+        self._take()
+        if self._is_within:
+            raise ConfigError(
+                "the last pass ended within a batch (at_once gives it in parts); end a pass where "
+                "len(private.ledger) has grown"
+            )
+        this = self._pass = object()
         count = min(len(self), self.steps_left)
         schedule = [self._parts() for _ in range(count)]
         parts = iter(self._collated([part for batch in schedule for part in batch]))
-        self._take()
         for batch in schedule:
             if not batch:
                 self.on_empty()  # an empty batch is a step of noise alone
             for number, part in enumerate(batch, start=1):
-                self.expected = (len(part), number == len(batch))
+                self._is_within = number < len(batch)
+                self.expected = (len(part), not self._is_within)
                 yield next(parts)
                 self._take()
+                if self._pass is not this:
+                    raise ConfigError("a later pass over private.loader has begun; go on with that")
 
     def _take(self) -> None:
         """Refuse a loop that leaves a batch out: which ones it does may depend on the records."""
@@ -177,7 +189,7 @@ class Private:
         self._delta = delta
         self._sum: dict[str, Tensor] = {}
         self._is_stepping = False
-        loader.on_empty = self._finish
+        loader.on_empty = self._finish_empty
         optimizer.register_step_pre_hook(self._refuse_others)
 
     @property
@@ -205,6 +217,7 @@ class Private:
                 f"wanted {records} losses, one per record (reduction='none', and a sum or mean "
                 f"over a record's own tokens), got the shape {tuple(losses.shape)}"
             )
+        self._check_others()
         found = self._ghost.clipped_sum(losses, self.clip)
         for name, value in found.items():
             self._sum[name] = self._sum[name] + value if name in self._sum else value
@@ -215,6 +228,10 @@ class Private:
     def remove(self) -> None:
         """Take the hooks off the model, when the training is over."""
         self._ghost.remove()
+
+    def _finish_empty(self) -> None:
+        self._check_others()
+        self._finish()
 
     def _finish(self) -> None:
         """Add noise to the sum of the batch, write the event down, and let the optimiser step."""
@@ -247,6 +264,16 @@ class Private:
             self._is_stepping = False
         self._optimizer.zero_grad(set_to_none=True)
 
+    def _check_others(self) -> None:
+        """Refuse gradients that the optimiser would take and that are not ours."""
+        ours = {id(parameter) for parameter in self._ghost.parameters.values()}
+        held = (p for group in self._optimizer.param_groups for p in group["params"])
+        if any(p.grad is not None and id(p) not in ours for p in held):
+            raise ConfigError(
+                "the optimizer holds a parameter with a gradient that make_private did not see: it "
+                "was added or unfrozen afterwards, and would be trained without noise"
+            )
+
     def _refuse_others(self, *_: object) -> None:
         """Keep a loop from stepping with gradients that were neither clipped nor noised."""
         if not self._is_stepping:
@@ -264,6 +291,11 @@ def _sizes(loader: DataLoader[Any]) -> tuple[int, float]:
     records = len(loader.dataset)  # type: ignore[arg-type]
     if loader.batch_size is None or records < 1:
         raise ConfigError("the loader must have records and a batch_size, the expected one")
+    if not isinstance(loader.sampler, SequentialSampler | RandomSampler):
+        raise ConfigError(
+            f"records are drawn by coins of their own, not by {type(loader.sampler).__name__}; "
+            "give a loader of the records themselves (torch.utils.data.Subset, say)"
+        )
     return records, min(1.0, loader.batch_size / records)
 
 

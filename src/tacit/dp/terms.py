@@ -6,6 +6,7 @@ al. 2022), and the sum over records, each with a factor of its own, is one produ
 (book-keeping, Bu et al. 2022).
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -16,6 +17,10 @@ from torch import Tensor, nn
 
 _MARGIN = 2.0**-16
 """Added to squared norms, in units of (Σ_t |a_t||g_t|)²: more than float32 loses in the sums."""
+_LOST = 1e-9
+"""Added to norms: more than what is lost where squares of what comes back are 0 in float32."""
+_LEAST, _MOST = 2.0**-32, 2.0**16
+"""Sizes of what goes in for which that holds; others are brought to 1 first."""
 _AT_ONCE = 1 << 24  # numbers that a step of a norm may hold
 
 
@@ -53,7 +58,7 @@ class Outer:
                 found = (g.mT @ a).square().sum((1, 2, 3))
             most = (a.norm(dim=-1) * g.norm(dim=-1)).sum((1, 2))
             squares.append(found.clamp_min(0) + _MARGIN * most.square())
-        return torch.cat(squares).sqrt()
+        return torch.cat(squares).sqrt() + _LOST
 
     def total(self, factors: Tensor) -> Tensor:
         """Multiply once, with the factors in."""
@@ -117,7 +122,7 @@ Rule = Callable[[Any, Tensor, Tensor], dict[str, Term]]
 def _linear(layer: Any, x: Tensor, g: Tensor) -> dict[str, Term]:
     a = x.reshape(len(x), 1, -1, x.shape[-1])
     g = g.reshape(len(g), 1, -1, g.shape[-1])
-    return {"weight": Outer(a, g, layer.weight.shape), "bias": Whole(g.sum((1, 2)))}
+    return {"weight": _outer(a, g, layer.weight.shape), "bias": Whole(g.sum((1, 2)))}
 
 
 def _convolution(layer: Any, x: Tensor, g: Tensor) -> dict[str, Term]:
@@ -132,7 +137,16 @@ def _convolution(layer: Any, x: Tensor, g: Tensor) -> dict[str, Term]:
     g = g.flatten(2)
     a = torch.unflatten(windows, 1, (layer.groups, -1)).mT
     back = torch.unflatten(g, 1, (layer.groups, -1)).mT
-    return {"weight": Outer(a, back, layer.weight.shape), "bias": Whole(g.sum(2))}
+    return {"weight": _outer(a, back, layer.weight.shape), "bias": Whole(g.sum(2))}
+
+
+def _outer(a: Tensor, g: Tensor, shape: torch.Size) -> Outer:
+    """Make a term; what goes in may be tiny where what comes back is huge, and the other way."""
+    size: Tensor = torch.linalg.vector_norm(a, math.inf, dim=-1, keepdim=True)
+    if bool(((size > _MOST) | (size < _LEAST) & (size > 0)).any()):
+        size = size.clamp_min(torch.finfo(a.dtype).tiny)
+        a, g = a / size, (g * size).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+    return Outer(a, g, shape)
 
 
 def _embedding(layer: Any, ids: Tensor, g: Tensor) -> dict[str, Term]:

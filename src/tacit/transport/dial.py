@@ -116,11 +116,11 @@ def dial(
 
 
 def greet(
-    me: Me, sock: socket.socket, peers: Mapping[str, Peer], *, on_proof: Callable[[], None]
+    me: Me, sock: socket.socket, peers: Mapping[str, Peer], *, on_proof: Callable[[str], None]
 ) -> Lane:
     """Find out who has dialled us and accept it if it proves a pinned key.
 
-    ``on_proof`` is called as soon as it has, before it is told so.
+    ``on_proof`` is called with its name as soon as it has, before it is told so.
 
     Raises:
         RefusalError: it proved the key of a party, and one of us does not accept the other.
@@ -141,7 +141,7 @@ def greet(
             undo.callback(tls.close)
             party = claimed  # what was shown is proved from here on
             if party is not None:
-                on_proof()
+                on_proof(party)
             hello = recv_hello(tls, deadline=deadline)
             refusal = _judge(me, hello, party, shown, peers)
             send_hello(tls, replace(hello, sender=me.name, receiver=hello.sender, refusal=refusal))

@@ -1,4 +1,4 @@
-"""Those who have dialled us and have not proved who they are: how many, and what they tried."""
+"""Those who have dialled us and have no link yet: how many, and what they tried."""
 
 import logging
 import socket
@@ -27,12 +27,14 @@ class Lobby:
     """Bounds the connections that are being greeted by cutting the oldest of the busiest host.
 
     A party proves its key within a few round trips and leaves; who stays is somebody who waits.
-    So idle connections make room, and those of one host never push out those of another.
+    So idle connections make room, and those of one host never push out those of another. Who has
+    proved a key counts as that party from then on, wherever it dials from: strangers do not push it
+    out, and it can come and be silent no more often than they can.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._guests: list[Guest] = []  # oldest first
+        self._guests: dict[Guest, str] = {}  # oldest first, with whom each counts for
 
     def enter(self, sock: socket.socket, host: str) -> Guest:
         """Let a connection in, cutting another if there are too many.
@@ -42,21 +44,31 @@ class Lobby:
         """
         guest = Guest(host, sock.dup())
         with self._lock:
-            self._guests.append(guest)
-            host, count = Counter(guest.host for guest in self._guests).most_common(1)[0]
-            if count > MAX_GUESTS_PER_HOST or len(self._guests) > MAX_GUESTS:
-                self._cut(next(guest for guest in self._guests if guest.host == host))
+            self._guests[guest] = host
+            self._make_room()
         return guest
 
-    def leave(self, guest: Guest) -> None:
-        """Forget a guest that has proved its key or was refused; a second call does nothing."""
+    def know(self, guest: Guest, party: str) -> None:
+        """Count a guest as a party's from now on: it has proved its key."""
         with self._lock:
             if guest in self._guests:
-                self._guests.remove(guest)
+                self._guests[guest] = f"party {party}"
+                self._make_room()
+
+    def leave(self, guest: Guest) -> None:
+        """Forget a guest that was greeted or refused; a second call does nothing."""
+        with self._lock:
+            if guest in self._guests:
+                del self._guests[guest]
                 guest.handle.close()
 
+    def _make_room(self) -> None:
+        busiest, count = Counter(self._guests.values()).most_common(1)[0]
+        if count > MAX_GUESTS_PER_HOST or len(self._guests) > MAX_GUESTS:
+            self._cut(next(guest for guest, whose in self._guests.items() if whose == busiest))
+
     def _cut(self, guest: Guest) -> None:
-        self._guests.remove(guest)
+        del self._guests[guest]
         with suppress(OSError):  # it may have hung up by itself
             guest.handle.shutdown(socket.SHUT_RDWR)
         guest.handle.close()

@@ -3,6 +3,7 @@
 import socket
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from time import monotonic
 
 from tacit.errors import HandshakeError, IdentityError, LinkClosed, LinkTimeout, TacitError
@@ -14,6 +15,9 @@ REDIAL_S = 1.0
 """How long a party whose link broke may take to dial again."""
 FAREWELL_S = 2.0
 """How long a failing party waits for links in the making, so that it can say why it fails."""
+
+MAX_HALF_LINKS = 4
+"""Lanes of one party whose other lane has not come."""
 
 MakeLink = Callable[[str, socket.socket, socket.socket], Line]
 
@@ -135,7 +139,8 @@ class Meeting:
 
     def _greet(self, sock: socket.socket, guest: Guest) -> None:
         try:
-            lane = greet(self._me, sock, self._awaited, on_proof=lambda: self._lobby.leave(guest))
+            know = partial(self._lobby.know, guest)
+            lane = greet(self._me, sock, self._awaited, on_proof=know)
             self._add(lane)
         except RefusalError as refusal:
             if refusal.party not in self._links:
@@ -159,6 +164,7 @@ class Meeting:
             lanes = self._lanes.setdefault((name, lane.link_id), {})
             lanes[lane.number] = lane
             if len(lanes) < 2:
+                self._forget_old(name)
                 return
             del self._lanes[name, lane.link_id]
             out, back = (0, 1) if name in self._dialled else (1, 0)
@@ -168,6 +174,13 @@ class Meeting:
             self._changed.notify_all()
         if old is not None:
             old.kill()
+
+    def _forget_old(self, name: str) -> None:
+        """Close the oldest lane of a party whose other one never came, if it has many."""
+        mine = [key for key in self._lanes if key[0] == name]
+        if len(mine) > MAX_HALF_LINKS:
+            for lane in self._lanes.pop(mine[0]).values():
+                lane.sock.close()
 
 
 def _daemon(target: Callable[..., None], *args: object) -> threading.Thread:

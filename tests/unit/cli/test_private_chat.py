@@ -1,5 +1,6 @@
 """What the user's side says while it waits, and what all three parties must choose alike."""
 
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -110,6 +111,19 @@ def test_a_key_gets_no_more_tokens_than_its_quota_even_after_a_restart(tmp_path)
     again(40, "user")
     with pytest.raises(FrameError, match="0 are left"):
         again(1, "user")
+
+
+@pytest.mark.parametrize("room", [0, 8, 26])
+def test_a_full_disk_does_not_make_a_quota_forget(tmp_path, monkeypatch, room):
+    TokenQuota(tmp_path, "alice", 100)(99, "user")
+    real = os.pwrite
+    with monkeypatch.context() as full:
+        full.setattr(os, "pwrite", lambda held, text, at: real(held, text[:room], at))
+        for key in ("alice", "bob"):
+            with pytest.raises(ConfigError, match="cannot count tokens"):
+                TokenQuota(tmp_path, key, 1000)(1, "user")
+    with pytest.raises(FrameError, match="are left"):
+        TokenQuota(tmp_path, "alice", 100)(2, "user")
 
 
 @pytest.mark.parametrize("name", ["permuted", "sealed"])

@@ -81,3 +81,19 @@ def test_notes_are_logged_once_and_bounded_for_each_party(caplog):
     assert len(caplog.records) == 2 * MAX_NOTES + 1
     noise = [f"noise {i}" for i in range(MAX_NOTES)]
     assert notes.about(["bob"]) == "; ".join(["about bob", *noise])
+
+
+def test_a_known_party_is_not_pushed_out_by_strangers_of_its_host(call):
+    lobby, guest, is_in = call("nat")
+    lobby.know(guest, "bob")
+    for _ in range(3 * MAX_GUESTS_PER_HOST):
+        call("nat")
+    assert is_in()
+
+
+def test_a_known_party_has_no_more_guests_than_a_stranger_wherever_it_dials_from(call):
+    callers = [call(f"host {i}") for i in range(MAX_GUESTS_PER_HOST + 3)]
+    for lobby, guest, _ in callers:
+        lobby.know(guest, "bob")
+    assert [is_in() for _, _, is_in in callers] == [False] * 3 + [True] * MAX_GUESTS_PER_HOST
+    lobby.know(callers[0][1], "bob")  # was cut: nothing happens

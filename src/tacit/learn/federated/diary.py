@@ -5,6 +5,7 @@ last. A server that sends two messages at once would otherwise be answered twice
 with one mask over two inputs, about two lists of survivors, or in more rounds than were planned.
 """
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -16,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import final
 
-from tacit.errors import ConfigError, PartyError
+from tacit.errors import ConfigError, InputError, PartyError
 
 _ENTRY = struct.Struct("<Q16s")
 _BEGUN = bytes(16)
@@ -83,13 +84,22 @@ class Diary:
 
     @contextmanager
     def _opened(self) -> Iterator[int]:
-        """Hold the file alone; a lock belongs to the opened file, so threads wait as well."""
-        held = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """Hold the file alone; a lock belongs to the opened file, so threads wait as well.
+
+        Raises:
+            InputError: the disk is full or not to be written to.
+        """
         try:
-            fcntl.flock(held, fcntl.LOCK_EX)
-            yield held
-        finally:
-            os.close(held)
+            held = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX)
+                yield held
+            finally:
+                os.close(held)
+        except OSError as error:
+            raise InputError(
+                f"this node cannot write its diary, and answers nothing: {error.strerror}"
+            ) from error
 
 
 def open_diary(folder: Path | None, *, run: int, node: int) -> Diary:
@@ -105,7 +115,10 @@ def open_diary(folder: Path | None, *, run: int, node: int) -> Diary:
     """
     if folder is None:
         folder = Path(tempfile.gettempdir()) / f"tacit-{os.getuid()}"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"the diary's folder cannot be made: {error.strerror}") from error
     found = folder.stat()
     if found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise ConfigError(f"the diary's folder must be yours alone to write, which {folder} is not")
@@ -125,5 +138,7 @@ def _check_over(held: int) -> None:
 
 def _enter(held: int, number: int, what: bytes) -> None:
     size = os.fstat(held).st_size
-    os.pwrite(held, _ENTRY.pack(number, what), size - size % _ENTRY.size)
+    entry = _ENTRY.pack(number, what)
+    if os.pwrite(held, entry, size - size % _ENTRY.size) != len(entry):
+        raise OSError(errno.ENOSPC, "no room for a whole entry")  # half of one counts as none
     os.fsync(held)

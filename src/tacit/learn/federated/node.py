@@ -152,17 +152,24 @@ class Visit:
 
     def _train(self, asked: Asked, message: Message, app: App) -> dict[str, bytes | int]:
         """Let the app train, and keep what it changed."""
-        before = flat_arrays(message.content.array_records[ARRAYS])
+        try:
+            before = flat_arrays(message.content.array_records[ARRAYS])
+        except (ValueError, TypeError, EOFError) as error:
+            raise PartyError("server", "its arrays are not numbers that can be read") from error
         after, examples = _call(app, message, self._context)
         if after.shape != before.shape:
             raise InputError(f"the app returned {after.size} numbers, got {before.size} to train")
+        # Under a promise all weigh the same: the number of examples is private too.
+        weight = examples if self._policy.wish.kind == "none" else 1
+        if weight < 1:
+            raise InputError(f"the app returned num-examples {weight}, wanted at least 1")
         outlook = self._outlook(asked, message, before)
         change = shape_update(after - before, outlook)
         return {
             "update": change.astype("<f4").tobytes(),
             "dimension": before.size,
             "small": b"" if outlook.small is None else outlook.small.tobytes(),
-            "weight": examples,
+            "weight": weight,
             "invitation": b"",
             "round": b"",
         }

@@ -12,11 +12,10 @@ from tacit.errors import IdentityError
 from tacit.transport import Credentials, Limits, Link, Meter, Patience, Peer
 from tacit.transport.dial import Lane, Me, RefusalError, StrangerError, greet
 from tacit.transport.lobby import Guest, Lobby, Notes
+from tacit.transport.meeting import MAX_HALF_LINKS
 from tacit.transport.stream import socket_link
 
 _TICK_S = 0.2
-_MOST_HALF_LINKS = 4
-"""Lanes of one client whose other lane has not come."""
 _MOST_ARRIVALS = 4
 """Links of one client that are being made, each in place of the one before."""
 _log = logging.getLogger(__name__)
@@ -97,7 +96,8 @@ class Reception:
 
     def _greet(self, sock: socket.socket, guest: Guest, admit: Callable[[Link], None]) -> None:
         try:
-            lane = greet(self._me, sock, self._clients, on_proof=lambda: self._lobby.leave(guest))
+            know = partial(self._lobby.know, guest)
+            lane = greet(self._me, sock, self._clients, on_proof=know)
         except (RefusalError, StrangerError, IdentityError) as error:
             with self._lock:
                 self._notes.add(f"from {guest.host}: {error}", party=None)
@@ -148,5 +148,5 @@ class Reception:
     def _forget_old(self, party: str) -> None:
         """Close the oldest lane of a client whose other one never came, if it has many."""
         mine = [key for key in self._lanes if key[0] == party]
-        if len(mine) > _MOST_HALF_LINKS:
+        if len(mine) > MAX_HALF_LINKS:
             self._lanes.pop(mine[0]).sock.close()

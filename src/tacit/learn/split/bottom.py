@@ -209,13 +209,12 @@ class BottomTrainer:
         tensors["torch"] = torch.get_rng_state()
         if self._memory is not None:
             tensors["memory"] = self._memory
-        state = checkpoint.Saved(step=step, tensors=tensors, keys={"own": self._key})
+        state = checkpoint.Saved(step=step, tensors=tensors, keys={})
         checkpoint.save(self._folder, state)
 
     def _resume(self, state: checkpoint.Saved) -> None:
         checkpoint.restore(self.bottom, self._optimiser, state.tensors)
         torch.set_rng_state(state.tensors["torch"])
-        self._key = state.keys["own"]
         if self._memory is not None:
             self._memory = state.tensors["memory"].clone()
 

@@ -1,4 +1,9 @@
-"""A party's own state on disk, so that a killed training goes on as if nothing had happened."""
+"""A party's own state on disk, so that a killed training goes on.
+
+The keys of noise and of random choices are not kept: whoever goes on draws afresh. A peer that has
+steps done again, with other weights or rows, would otherwise see two values under one noise. Labels
+are the other way round: they are randomised once, so their key is kept from before the first step.
+"""
 
 import json
 import os
@@ -22,7 +27,7 @@ _META = "meta"
 
 @dataclass(frozen=True, kw_only=True)
 class Saved:
-    """Everything that one side needs to go on: numbers by name, and its secret keys."""
+    """Everything that one side needs to go on: numbers by name, and the key of the order."""
 
     step: int
     tensors: dict[str, Tensor]
@@ -70,6 +75,30 @@ def load(folder: Path, step: int) -> Saved:
         return Saved(step=int(meta["step"]), tensors=tensors, keys=keys)
     except (OSError, ValueError, KeyError, EOFError) as error:
         raise DataError(f"{path}: not a checkpoint of tacit: {error}") from error
+
+
+def keep_key(folder: Path | None, made: bytes) -> bytes:
+    """Return the key that this folder was begun with; if there is none yet, keep the one given.
+
+    Raises:
+        DataError: it is lost, though steps were taken under it.
+    """
+    if folder is None:
+        return made
+    path = folder / "labels.npz"
+    if not path.exists():
+        if saved_steps(folder):
+            raise DataError(
+                f"{path}: the key that labels were randomised with is lost, and a second draw "
+                f"would tell more of them; remove {folder} to start anew"
+            )
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _write(path, {"key": torch.frombuffer(bytearray(made), dtype=torch.uint8)})
+    try:
+        with open_arrays(path) as arrays:
+            return bytes(arrays["key"])
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        raise DataError(f"{path}: not a key of tacit: {error}") from error
 
 
 def save_weights(path: Path, module: nn.Module) -> None:

@@ -12,7 +12,7 @@ from tacit.errors import DataError, DisagreementError
 from tacit.learn.split import checkpoint
 from tacit.learn.split.codec import Codec, Kept, is_finite
 from tacit.learn.split.compress import make_codec
-from tacit.learn.split.defend import blur_gradient, hide_labels
+from tacit.learn.split.defend import blur_gradient, hide_labels, label_events
 from tacit.learn.split.exchange import (
     common_step,
     introduce,
@@ -94,9 +94,7 @@ class TopTrainer:
         if start and self._folder is not None:
             self._resume(checkpoint.load(self._folder, start))
         order = share_order(session, task, self._order_key)
-        targets = hide_labels(
-            task.defences, self.labels, task.classes, Prg(self._key).fork("labels")
-        )
+        targets = self._targets()
         self.top.train()
         total = steps_per_epoch(len(self.labels), task.pace) * task.pace.epochs
         with session.progress.stage("train", total) as advance:
@@ -108,6 +106,13 @@ class TopTrainer:
                     self._save(step.number + 1)
                 advance(step.number + 1)
         return self.epochs
+
+    def _targets(self) -> Tensor:
+        """Return the labels to train on: those of the first attempt, if this is another."""
+        if not label_events(self.task.defences):
+            return self.labels
+        prg = Prg(checkpoint.keep_key(self._folder, os.urandom(KEY_BYTES)))
+        return hide_labels(self.task.defences, self.labels, self.task.classes, prg)
 
     def _take(self, step: Step, targets: Tensor) -> None:
         """Work through a batch as its parts come in, and step once."""
@@ -192,14 +197,14 @@ class TopTrainer:
         tensors["torch"], tensors["tally"] = torch.get_rng_state(), self._tally
         rows = [[one.loss, one.accuracy, one.bytes_so_far] for one in self.epochs]
         tensors["epochs"] = torch.tensor(rows, dtype=torch.float64).view(-1, 3)
-        keys = {"own": self._key, "order": self._order_key}
+        keys = {"order": self._order_key}
         checkpoint.save(self._folder, checkpoint.Saved(step=step, tensors=tensors, keys=keys))
 
     def _resume(self, state: checkpoint.Saved) -> None:
         checkpoint.restore(self.top, self._optimiser, state.tensors)
         torch.set_rng_state(state.tensors["torch"])
         self._tally = state.tensors["tally"].clone()
-        self._key, self._order_key = state.keys["own"], state.keys["order"]
+        self._order_key = state.keys["order"]
         self.epochs = [
             Epoch(loss=loss, accuracy=accuracy, bytes_so_far=int(count))
             for loss, accuracy, count in state.tensors["epochs"].tolist()

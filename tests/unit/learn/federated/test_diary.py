@@ -1,11 +1,12 @@
 """A node's diary: of many at once, one is let through."""
 
 import multiprocessing
+import os
 import threading
 
 import pytest
 
-from tacit.errors import ConfigError, PartyError
+from tacit.errors import ConfigError, InputError, PartyError
 from tacit.learn.federated.diary import Diary, open_diary
 
 TRIES = 8
@@ -102,3 +103,27 @@ def test_a_folder_that_others_may_write_is_refused(tmp_path):
     (tmp_path / "open").chmod(0o777)
     with pytest.raises(ConfigError, match="must be yours alone to write"):
         open_diary(tmp_path / "open", run=1, node=1)
+
+
+@pytest.mark.parametrize("room", [0, 8, 23])
+def test_a_full_disk_lets_nothing_through(tmp_path, monkeypatch, room):
+    """A disk that is almost full takes some bytes and reports no error; half an entry is none."""
+    diary, real = Diary(tmp_path / "one"), os.pwrite
+    with monkeypatch.context() as full:
+        full.setattr(os, "pwrite", lambda held, entry, at: real(held, entry[:room], at))
+        for _ in range(3):
+            with pytest.raises(InputError, match="cannot write its diary"):
+                diary.begin(most=2)
+            with pytest.raises(InputError, match="cannot write its diary"):
+                diary.enter(1, b"mask")
+    assert diary.begin(most=2) == 1
+
+
+def test_a_diary_that_cannot_be_opened_is_said_without_its_place(tmp_path):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(InputError, match="answers nothing") as caught:
+        Diary(tmp_path / "folder").begin(most=1)
+    assert str(tmp_path) not in str(caught.value)
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot be made"):
+        open_diary(tmp_path / "file", run=1, node=1)

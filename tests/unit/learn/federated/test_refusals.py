@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'tacit-ml[fl]'")
 
-from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
@@ -229,3 +229,33 @@ def test_a_pinned_shuffler_is_the_only_one():
     other = make_policy("shuffled", "shuffle")
     with pytest.raises(PartyError, match="its key is not the one that the job pins"):
         train_on(Nodes(make_app(other), make_contexts(5)), policy)
+
+
+@pytest.mark.parametrize("examples", [0, -1000, 7])
+@pytest.mark.parametrize("aggregator", ["plain", "masked"])
+def test_how_many_examples_a_node_has_does_not_leave_it_under_a_promise(aggregator, examples):
+    policy, contexts = make_policy(aggregator, "central"), make_contexts(4)
+    app = ClientApp(mods=[guard(policy)])
+
+    @app.train()
+    def train(message, context):
+        count = examples if context.node_id == 100 else 3
+        content = {"arrays": message.content["arrays"], "m": MetricRecord({"num-examples": count})}
+        return Message(RecordDict(content), reply_to=message)
+
+    outcome = train_on(Nodes(app, contexts), policy)
+    assert outcome.rounds[0].survivors == (0, 1, 2, 3)
+
+
+@pytest.mark.parametrize("data", [b"", b"xx", b"\x93NUMPY\x01\x00"])
+def test_arrays_that_cannot_be_read_are_the_servers_fault(data):
+    called = []
+    broken = Array(dtype="float32", shape=(3,), stype="numpy.ndarray", data=data)
+    said = {"role": "client", "index": 0, "payload": pack(48), "shuffler": b"", "bound": 0.0}
+    for record in (ArrayRecord({"w": broken}), ArrayRecord()):
+        content = RecordDict({"tacit": ConfigRecord(said), "arrays": record})
+        app = make_open_app(make_policy("plain", rounds=9), called)
+        reply = ask(app, make_contexts(1)[100], content).content["tacit"]
+        assert reply["party"] == "server"
+        assert "not numbers that can be read" in reply["reason"]
+    assert called == []

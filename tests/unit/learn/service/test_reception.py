@@ -26,6 +26,8 @@ from tacit.transport import (
 )
 from tacit.transport.dial import Hello, _dial_lane
 from tacit.transport.head import DATA, HEADER, make_head
+from tacit.transport.hello import GreetingError, exchange_certificates
+from tacit.transport.tls import secure
 
 PATIENCE = Patience(connect_s=20, silence_s=20, heartbeat_s=1, stall_s=60)
 LIMITS = Limits(max_frame_bytes=1 << 20, prefetch_bytes=1 << 20, stash_bytes=1 << 21)
@@ -176,6 +178,21 @@ def lanes_that_stay_single(doors):
         assert max(kept) <= 4
 
 
+def proved_and_then_silent(doors):
+    # Before the hello, which names the link: a thread and two handles each, until it is late.
+    peer, credentials = doors.servers[ROLES.first], doors.credentials(EVE)
+    with ExitStack() as stack:
+        for _ in range(48):
+            sock = stack.enter_context(socket.create_connection(peer.address))
+            with suppress(OSError, GreetingError):
+                deadline = time.monotonic() + 20
+                theirs = exchange_certificates(sock, credentials.certificate(), deadline=deadline)
+                tls = secure(sock, theirs, credentials, is_dialer=True, deadline=deadline)
+                stack.callback(tls.close)
+        greeting = [one for one in threading.enumerate() if one.name == "tacit-greet"]
+        assert len(greeting) <= 24
+
+
 ATTACKS = [
     strangers_at_the_door,
     a_visit_that_is_none,
@@ -186,6 +203,7 @@ ATTACKS = [
     gone_in_the_middle_of_a_question,
     visits_in_a_row,
     lanes_that_stay_single,
+    proved_and_then_silent,
 ]
 
 

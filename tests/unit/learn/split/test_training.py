@@ -17,9 +17,11 @@ from tacit.learn.split import (
     Halves,
     Pace,
     SplitTask,
+    defend,
     fit_locally,
     make_codec,
 )
+from tacit.learn.split import top as top_module
 from tacit.party import Progress
 
 
@@ -142,8 +144,8 @@ def test_the_ledger_says_what_both_sides_saw():
 @pytest.mark.parametrize("forgetful", ["all", "lab"])
 def test_a_resumed_training_ends_in_the_same_bits(tmp_path, changes, forgetful):
     task = make_task(
-        compression=Compression(kind="randtopk-coded", k=3, feedback=True),
-        defences=(Defence(kind="label-dp", epsilon=2.0), Defence(kind="gradient-noise", scale=0.1)),
+        compression=Compression(kind="topk", k=3, feedback=True),
+        defences=(Defence(kind="label-dp", epsilon=2.0),),
         optimiser="adam",
         learning_rate=0.01,
         label_learning_rate=0.04,
@@ -153,7 +155,7 @@ def test_a_resumed_training_ends_in_the_same_bits(tmp_path, changes, forgetful):
     folders = {name: tmp_path / name for name in ("clinic", "lab")}
     first = run_split(task, folders=folders)
     for name, folder in folders.items():
-        assert [path.name for path in sorted(folder.iterdir())] == [
+        assert [path.name for path in sorted(folder.glob("step-*"))] == [
             "step-000000008.npz",
             "step-000000009.npz",
         ]
@@ -168,6 +170,55 @@ def test_a_resumed_training_ends_in_the_same_bits(tmp_path, changes, forgetful):
     for ours, theirs in zip(weights(again), weights(first), strict=True):
         assert torch.equal(ours, theirs)
     assert [e.loss for e in again["lab"]["epochs"]] == [e.loss for e in first["lab"]["epochs"]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "scale"), [("gradient-noise", 1.0), ("activation-noise", 1.0)], ids=lambda v: str(v)
+)
+def test_a_step_that_is_done_again_is_not_under_the_same_noise(tmp_path, monkeypatch, kind, scale):
+    # The peer has a step done again and subtracts: under one noise, what is left is no noise.
+    task = make_task(defences=(Defence(kind=kind, scale=scale),), checkpoint_every=1)
+    folders = {name: tmp_path / name for name in ("clinic", "lab")}
+    drawn = []
+    real = defend._gaussian
+    monkeypatch.setattr(defend, "_gaussian", lambda *given: drawn.append(real(*given)) or drawn[-1])
+    run_split(task, folders=folders)
+    for folder in folders.values():
+        (folder / "step-000000009.npz").unlink()
+    before = drawn.copy()
+    drawn.clear()
+    run_split(task, folders=folders)
+    assert len(drawn) == 1
+    assert not any(torch.equal(one, drawn[0]) for one in before)
+
+
+@pytest.mark.parametrize("forgetful", [(), ("clinic",), ("clinic", "lab")])
+def test_a_peer_that_starts_a_training_again_does_not_have_labels_drawn_again(
+    tmp_path, monkeypatch, forgetful
+):
+    task = make_task(defences=(Defence(kind="label-dp", epsilon=1.0),), epochs=1)
+    folders = {name: tmp_path / name for name in ("clinic", "lab")}
+    shown = []
+    real = top_module.hide_labels
+    monkeypatch.setattr(
+        top_module, "hide_labels", lambda *given: shown.append(real(*given)) or shown[-1]
+    )
+    for _ in range(3):
+        run_split(task, folders=folders)
+        for name in forgetful:  # killed before the first checkpoint, or says so
+            for path in folders[name].glob("step-*"):
+                path.unlink()
+    assert not torch.equal(shown[0], rows()[1])
+    assert all(torch.equal(shown[0], other) for other in shown)
+
+
+def test_labels_are_not_drawn_again_if_their_key_is_lost(tmp_path):
+    task = make_task(defences=(Defence(kind="label-dp", epsilon=1.0),), epochs=1)
+    folders = {name: tmp_path / name for name in ("clinic", "lab")}
+    run_split(task, folders=folders)
+    (folders["lab"] / "labels.npz").unlink()
+    with pytest.raises(DataError, match="a second draw would tell more"):
+        run_split(task, folders=folders)
 
 
 class Killed(Exception):
