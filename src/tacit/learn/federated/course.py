@@ -137,6 +137,12 @@ def _record(ledger: Ledger, terms: Terms, meter: Meter) -> None:
     promise = terms.promise
     if promise.event is None:
         return
+    if promise.kind == "record":
+        # One ledger per client: what it says itself, or else what one that answered must have done.
+        for index in sorted({*meter.up, *meter.spent}):
+            for event in meter.spent.get(index, (promise.event,)):
+                ledger.record(event, clients=[f"client {index}"])
+        return
     if promise.kind in ("local", "local-adaptive"):
         senders = [f"client {index}" for index in sorted(meter.up) if index != SHUFFLER]
         ledger.record(promise.event, clients=senders)

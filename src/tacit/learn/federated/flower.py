@@ -36,6 +36,7 @@ from tacit.learn.federated.node import (
     shuffle,
 )
 from tacit.learn.federated.policy import Policy
+from tacit.learn.federated.silo import Silo
 
 try:
     from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
@@ -54,6 +55,7 @@ def guard(
     signing: Ed25519PrivateKey | None = None,
     shuffling: X25519PrivateKey | None = None,
     diary: Path | None = None,
+    silo: Silo | None = None,
 ) -> Callable[[Message, Context, App], Message]:
     """Make a Flower mod that lets an app's update go only as the policy says.
 
@@ -66,6 +68,8 @@ def guard(
         diary: a folder of this node's where it writes down what it has answered; all processes of
             the node must see it, and rounds are counted for as long as it lasts. One among the
             temporary files, if not given.
+        silo: the rows that are trained on under a ledger of their own, for privacy "record", and
+            for nothing else; the app's own training is then not called.
 
     Guarantee: the aggregator's and the promise's. Messages that are not of an aggregation, other
     types ("evaluate", "query") and further actions included, are refused and logged and reach no
@@ -74,6 +78,12 @@ def guard(
     while the round lasts.
     """
     check_policy(policy)
+    if (policy.wish.kind == "record") != (silo is not None):
+        raise ConfigError(
+            "privacy 'record' and a silo go together: noise for records belongs into the training, "
+            "which a mod cannot do for an app; "
+            f"got {policy.wish.kind!r} {'without' if silo is None else 'with'} a silo"
+        )
 
     def mod(message: Message, context: Context, app: App) -> Message:
         try:
@@ -100,7 +110,7 @@ def guard(
         book = open_diary(diary, run=run, node=context.node_id)
         if asked.role == SHUFFLE:
             return shuffle(policy, asked, context, book, shuffling)
-        return Visit(policy, signing, context, book).answer(asked, message, app)
+        return Visit(policy, signing, context, book, silo).answer(asked, message, app)
 
     return mod
 

@@ -25,6 +25,7 @@ from tacit.learn.federated.policy import Policy
 from tacit.learn.federated.shaping import Outlook, Shaper, shape_update
 from tacit.learn.federated.shuffled import COMPLAINED, session_of
 from tacit.learn.federated.shuffled.sides import make_shuffler
+from tacit.learn.federated.silo import Silo
 from tacit.ring import Prg
 
 try:
@@ -94,9 +95,14 @@ class Visit:
     """
 
     def __init__(
-        self, policy: Policy, signing: Ed25519PrivateKey | None, context: Context, diary: Diary
+        self,
+        policy: Policy,
+        signing: Ed25519PrivateKey | None,
+        context: Context,
+        diary: Diary,
+        silo: Silo | None = None,
     ) -> None:
-        self._policy, self._signing = policy, signing
+        self._policy, self._signing, self._silo = policy, signing, silo
         self._context, self._diary = context, diary
         self._records = context.state.config_records
 
@@ -153,11 +159,18 @@ class Visit:
     def _train(self, asked: Asked, message: Message, app: App) -> dict[str, bytes | int]:
         """Let the app train, and keep what it changed."""
         before = flat_arrays(message.content.array_records[ARRAYS])
-        after, examples = _call(app, message, self._context)
-        if after.shape != before.shape:
-            raise InputError(f"the app returned {after.size} numbers, got {before.size} to train")
+        if self._silo is not None:
+            # No app's training is taken for a private one: the silo's own is.
+            raw, examples = self._silo.train(before, self._policy).values, 1
+        else:
+            after, examples = _call(app, message, self._context)
+            if after.shape != before.shape:
+                raise InputError(
+                    f"the app returned {after.size} numbers, got {before.size} to train"
+                )
+            raw = after - before
         outlook = self._outlook(asked, message, before)
-        change = shape_update(after - before, outlook)
+        change = shape_update(raw, outlook)
         return {
             "update": change.astype("<f4").tobytes(),
             "dimension": before.size,
