@@ -1,6 +1,7 @@
 """What a node behind the mod refuses: all that is not a step of its own policy's aggregation."""
 
 import logging
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from flwr.serverapp.strategy import FedAvg
 
 from flower_nodes import MODEL, Nodes, make_app, make_contexts, make_policy, stand_in, train_on
 from tacit.crypto import make_key_pair
-from tacit.errors import InputError, PartyError
+from tacit.errors import ConfigError, InputError, PartyError
+from tacit.learn.federated import Recipe, Wish
 from tacit.learn.federated.arrays import named_arrays
 from tacit.learn.federated.flower import guard
 from tacit.learn.federated.packing import kind_of, pack, unpack
@@ -27,6 +29,7 @@ from tacit.learn.federated.shuffled.roles import (
     round_of,
 )
 from tacit.learn.federated.shuffled.sides import plan_from
+from tacit.learn.federated.silo import Silo
 
 WEIGHTS = named_arrays(MODEL)(np.zeros(3, np.float32))
 KEYS = frozenset(bytes([one] * 32) for one in range(4))
@@ -229,3 +232,15 @@ def test_a_pinned_shuffler_is_the_only_one():
     other = make_policy("shuffled", "shuffle")
     with pytest.raises(PartyError, match="its key is not the one that the job pins"):
         train_on(Nodes(make_app(other), make_contexts(5)), policy)
+
+
+def test_no_app_is_taken_to_train_with_privacy_for_records():
+    """A mod sees what an app returns, and not how it came to be: there it refuses to begin."""
+    wish = Wish(
+        kind="record", clip=1.0, epsilon=4.0, delta=1e-3, records=50, local=Recipe(batch=10)
+    )
+    with pytest.raises(ConfigError, match="'record' without a silo"):
+        guard(make_policy(wish=wish))
+    silo = Silo(lambda: None, 0, ledger=Path("never"))
+    with pytest.raises(ConfigError, match="'central' with a silo"):
+        guard(make_policy(kind="central"), silo=silo)
