@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tacit.cli.federated_job import FederatedData, FederatedJob
 from tacit.errors import DataError
 from tacit.learn import Dataset, load_dataset, load_file, split_dataset
-from tacit.learn.dataset import Part, scale_of
+from tacit.learn.dataset import Part, scale_of, split_by_row
 from tacit.learn.federated import Learner, build_model, build_stack
 from tacit.learn.partition import data_generator, divide
 
@@ -46,10 +46,7 @@ def load_shards(data: FederatedData, clients: int, search: tuple[Path, ...]) -> 
     whole = _load(data, search)
     if not whole.is_labelled:
         raise DataError(f"data set {whole.name!r} has no labels to learn")
-    train, test = (
-        split_dataset(whole, part=part, test_share=data.test_share, seed=_SPLIT_SEED)
-        for part in _PARTS
-    )
+    train, test = (_split(whole, data, part) for part in _PARTS)
     generator = data_generator(data.seed)
     chosen = np.arange(len(train.labels))
     if data.rows is not None:
@@ -100,13 +97,7 @@ def _join(data: FederatedData) -> Shards:
                 f"{file}: its columns or classes are others than those of {data.files[0]}; list "
                 "the values that may occur in a description of each file (docs/howto/data.md)"
             )
-    trains, tests = (
-        [
-            split_dataset(whole, part=part, test_share=data.test_share, seed=_SPLIT_SEED)
-            for whole in wholes
-        ]
-        for part in _PARTS
-    )
+    trains, tests = ([_split(whole, data, part) for whole in wholes] for part in _PARTS)
     ends = np.cumsum([len(one.labels) for one in trains])
     return Shards(
         features=_features(trains),
@@ -117,6 +108,12 @@ def _join(data: FederatedData) -> Shards:
         classes=len(first.label_names),
         scale=scale_of(first),
     )
+
+
+def _split(whole: Dataset, data: FederatedData, part: Part) -> Dataset:
+    if data.set is not None:
+        return split_dataset(whole, part=part, test_share=data.test_share, seed=_SPLIT_SEED)
+    return split_by_row(whole, part=part, test_share=data.test_share)
 
 
 def _features(sets: Sequence[Dataset]) -> Tensor:

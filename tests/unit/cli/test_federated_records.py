@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -99,9 +100,32 @@ def test_epsilon_is_said_in_one_sentence(spent, right):
 def test_files_are_the_clients_rows(tmp_path):
     job = make_job(write_files(tmp_path), data={"test_share": 0.25})
     shards = load_shards(job.data, 3, ())
-    assert [len(part) for part in shards.parts] == [60, 60, 60]
-    assert sorted(np.concatenate(shards.parts)) == list(range(180))
-    assert len(shards.test_labels) == 60
+    sizes = [len(part) for part in shards.parts]
+    assert all(45 <= size <= 75 for size in sizes)  # of 80; rows are put aside each by itself
+    assert sorted(np.concatenate(shards.parts)) == list(range(sum(sizes)))
+    assert len(shards.test_labels) == 240 - sum(sizes)
+
+
+@pytest.mark.parametrize("where", ["first", "last"])
+def test_a_patient_more_moves_no_other_between_training_and_test(tmp_path, where):
+    """The claim is about one row of a file: a split that a row upsets would break it."""
+    files = write_files(tmp_path)
+    before = training_rows(files)
+    path = tmp_path / "0.csv"
+    head, *lines = path.read_text().splitlines()
+    extra = ["0.33,1,1", "0.44,0,0"]
+    path.write_text("\n".join([head, *(extra + lines if where == "first" else lines + extra)]))
+    load_shards.cache_clear()
+    after = training_rows(files)
+    assert not before - after
+    assert set(after - before) <= {(0.33, 1.0, 1), (0.44, 0.0, 0)}
+
+
+def training_rows(files):
+    shards = load_shards(make_job(files).data, 3, ())
+    own = shards.parts[0]
+    pairs = zip(shards.features[own].tolist(), shards.labels[own].tolist(), strict=True)
+    return Counter((round(x[0], 2), x[1], y) for x, y in pairs)
 
 
 def test_descriptions_stand_for_files(tmp_path):
@@ -111,7 +135,7 @@ def test_descriptions_stand_for_files(tmp_path):
         columns = 'ward = ["0", "1"]\ny = ["0", "1"]\n'
         about.write_text(f'file = "{path}"\n[columns]\n{columns}')
         files.append(str(about))
-    assert load_shards(make_job(files).data, 3, ()).features.shape == (168, 3)
+    assert load_shards(make_job(files).data, 3, ()).features.shape[1:] == (3,)
 
 
 @pytest.mark.parametrize(
