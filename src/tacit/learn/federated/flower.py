@@ -7,7 +7,8 @@ A user's own app joins with two lines::
     app = ClientApp(mods=[guard(policy)])
 
 Its train function is called as before, with the global arrays; what it returns never leaves the
-node except through the aggregator of the policy. Nothing else is answered.
+node except through the aggregator of the policy. Nothing else is answered. On the server,
+`PrivateStrategy` stands in front of a strategy of Flower's.
 """
 
 import logging
@@ -37,13 +38,23 @@ from tacit.learn.federated.node import (
 )
 from tacit.learn.federated.policy import Policy
 from tacit.learn.federated.silo import Silo
+from tacit.learn.federated.strategy import PrivateStrategy
 
 try:
     from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 except ImportError as error:
     raise ConfigError(f"Flower is not installed: pip install 'tacit-ml[fl]' ({error})") from error
 
-__all__ = ["App", "FlowerCarrier", "check_policy", "flat_arrays", "guard", "named_arrays"]
+__all__ = [
+    "App",
+    "FlowerCarrier",
+    "PrivateStrategy",
+    "Silo",
+    "check_policy",
+    "flat_arrays",
+    "guard",
+    "named_arrays",
+]
 
 _LOG = logging.getLogger(__name__)
 _REFUSED = 6  # Flower's code for a mod that refuses

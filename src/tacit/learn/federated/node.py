@@ -68,7 +68,8 @@ def read_asked(message: Message) -> Asked:
         raise PartyError(
             "server",
             f"it sent no record {RECORD!r}: updates leave this node through its aggregator alone; "
-            "on the server use FlowerCarrier and run_course in place of a strategy",
+            "on the server put PrivateStrategy in front of the strategy, or use FlowerCarrier and "
+            "run_course",
         )
     said = message.content.config_records[RECORD]
     if said.get("role") not in (HELLO, CLIENT, SHUFFLE):
@@ -236,7 +237,10 @@ def shuffle(
 def is_shuffler(policy: Policy, context: Context) -> bool:
     """Return whether this node shuffles; a node that shuffles is no client, and never both."""
     # A simulation numbers its nodes; the one after the last client shuffles.
-    is_extra = context.node_config.get("partition-id") == policy.clients
+    is_extra = (
+        policy.aggregator == "shuffled"
+        and context.node_config.get("partition-id") == policy.clients
+    )
     return context.node_config.get("role") == "shuffler" or is_extra
 
 

@@ -81,7 +81,7 @@ def test_a_server_with_plain_fedavg_gets_nothing(name, caplog):
     assert all(array.numpy().any() == 0 for array in result.arrays.values())
     refused = [one for one in caplog.messages if "refused a message" in one]
     assert len(refused) == 2 * 2 * 4
-    assert "use FlowerCarrier and run_course" in refused[0]
+    assert "put PrivateStrategy in front of the strategy" in refused[0]
 
 
 def test_a_server_with_plain_fedavg_gets_nothing_after_the_last_round_either():
