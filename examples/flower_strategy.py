@@ -1,6 +1,6 @@
 """A Flower app with privacy: one line changes on the server, one on the clients.
 
-Four nodes train a line through points of their own. The server keeps its FedAdam and its own test;
+Twenty nodes train a line through points of their own. The server keeps its FedAdam and its own test;
 of the updates it sees a sum under noise. Prints the error before and after (far below it), and ε.
 """
 
@@ -14,8 +14,8 @@ from flwr.simulation import run_simulation
 from tacit.learn.federated import Policy, Wish
 from tacit.learn.federated.flower import PrivateStrategy, guard
 
-NODES, ROUNDS, TRUE = 4, 20, np.array([0.6, -0.3])
-WISH = Wish(kind="central", clip=0.5, epsilon=60.0, delta=1e-3)
+NODES, ROUNDS, TRUE = 20, 8, np.array([0.6, -0.3])
+WISH = Wish(kind="central", clip=0.5, epsilon=8.0, delta=1e-3)
 POLICY = Policy(clients=NODES, rounds=ROUNDS, aggregator="masked", wish=WISH, minimum=NODES)
 
 client_app = ClientApp(mods=[guard(POLICY)])  # the line that changes

@@ -199,8 +199,9 @@ def test_the_example_learns_within_its_budget(capsys):
     spec = importlib.util.spec_from_file_location("flower_strategy", file)
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
-    example.main(Nodes(example.client_app, make_contexts(4)), None)
+    example.main(Nodes(example.client_app, make_contexts(example.NODES)), None)
     printed = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
-    assert float(printed["after"]) < 0.5 * float(printed["before"])
+    # Noise is fresh in every run: twelve runs had 0.02 to 0.23, of 0.67.
+    assert float(printed["after"]) < 0.8 * float(printed["before"])
     assert printed["epsilon"].endswith("for replacing one client")
-    assert float(printed["epsilon"].split()[0]) <= 60.0
+    assert float(printed["epsilon"].split()[0]) <= 8.0
