@@ -1,6 +1,6 @@
 """A Flower app with privacy: one line changes on the server, one on the clients.
 
-Twenty nodes train a line through points of their own. The server keeps its FedAdam and its own test;
+Twenty nodes train a line through points of their own. The server keeps its FedAdam and its tests;
 of the updates it sees a sum under noise. Prints the error before and after (far below it), and ε.
 """
 

@@ -15,7 +15,7 @@ PHASES: tuple[Phase, ...] = ("setup", "offline", "online")
 LeakKind = Literal["output", "protocol", "size"]
 """A declared result, what the protocol shows on the way, or only shapes and counts."""
 
-SCHEMA = 2
+SCHEMA = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,11 @@ class Leak:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A promise, with everything it rests on; ``guarantee`` may be "no guarantee"."""
+    """A promise, with everything it rests on; ``guarantee`` may be "no guarantee".
+
+    ``detection`` says what ε and δ mean: the true-positive rate that no attacker exceeds who is
+    wrong about 1 % of those whose data was not used.
+    """
 
     subject: str
     guarantee: str
@@ -60,6 +64,7 @@ class Claim:
     delta: float | None = None
     relation: str | None = None
     accountant: str | None = None
+    detection: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

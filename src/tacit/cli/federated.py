@@ -20,10 +20,10 @@ from tacit.cli.federated_data import (
     make_model,
 )
 from tacit.cli.federated_job import FederatedJob
-from tacit.cli.federated_records import explain, ledger_sheets, own_ledgers, warnings_about
+from tacit.cli.federated_records import ledger_sheets, own_ledgers, warn, warnings_about
 from tacit.cli.kind import Part
 from tacit.cli.screen import say
-from tacit.dp import confirm, ledger_to_record
+from tacit.dp import Event, Repeated, confirm, ledger_to_record, sharpen
 from tacit.errors import ConfigError, DataError
 from tacit.learn.federated import (
     Hall,
@@ -36,6 +36,7 @@ from tacit.learn.federated import (
 from tacit.learn.federated.course import Judge, OnRound
 from tacit.learn.weights import to_safetensors, unflatten
 from tacit.party import Progress, Usage
+from tacit.report.words import state_detection
 from tacit.result import Claim, Cost, Curve, Leak, Metric, PartyReport, Result, Sheet, Traffic
 from tacit.ring import Prg
 
@@ -69,7 +70,6 @@ def run(job: FederatedJob, console: Console, search: Sequence[Path]) -> Part:
         shards = load_shards(job.data, job.federated.clients, tuple(search))
     learner = make_learner(job, shards)
     terms = job.policy(largest_weight=LARGEST_WEIGHT).terms(learner.dimension)
-    explain(terms.promise.claim, console)
     clients_cpu_s = None
     with progress.stage("compute"):
         if job.federated.engine == "flower":
@@ -116,12 +116,19 @@ def _promise(job: FederatedJob, console: Console) -> None:
     """
     policy = job.policy(largest_weight=LARGEST_WEIGHT)
     try:
-        claim = policy.terms(_USUAL_PARAMETERS).promise.claim
+        promise = policy.terms(_USUAL_PARAMETERS).promise
     except ConfigError:
         if job.privacy.mechanism not in ("binomial", "laplace"):
             raise
-        claim = policy.terms(_FEWEST_PARAMETERS).promise.claim
-    say(console, f"After {job.federated.rounds} rounds: {describe(claim)}")
+        promise = policy.terms(_FEWEST_PARAMETERS).promise
+    say(console, f"After {job.federated.rounds} rounds: {describe(promise.claim)}")
+    if promise.event is not None and promise.claim.detection is not None:
+        whole: list[Event] = [Repeated(event=promise.event, count=policy.rounds)]
+        whole += [promise.first] if promise.first is not None else []
+        say(console, state_detection(sharpen(promise.claim, whole)))
+    warn(promise.claim, console)
+    for warning in (text for text in promise.claim.assumptions if "near 1/n" in text):
+        say(console, f"Warning: {warning}.", "yellow")
     say(console, f"The server sees {find_aggregator(job.federated.aggregator).server_sees}.")
 
 
@@ -256,7 +263,7 @@ def _leaks(job: FederatedJob, dimension: int) -> tuple[Leak, ...]:
 
 
 def _claims(job: FederatedJob, outcome: Outcome) -> tuple[Claim, ...]:
-    claims = [outcome.rounds[-1].claim]
+    claims = [sharpen(outcome.rounds[-1].claim, outcome.ledger)]
     if job.federated.aggregator == "masked":
         claims.append(
             Claim(

@@ -1,4 +1,4 @@
-"""What a federated job says about privacy: ε in a sentence, a warning, each client's own ledger."""
+"""What a federated job adds about privacy: a warning, and each client's own ledger."""
 
 import json
 import math
@@ -7,25 +7,15 @@ from rich.console import Console
 
 from tacit.cli.federated_job import FederatedJob
 from tacit.cli.screen import say
-from tacit.dp import ADD_REMOVE_RECORD, epsilon, ledger_to_record, unroll
+from tacit.dp import epsilon, ledger_to_record, unroll
 from tacit.learn.federated import Outcome
 from tacit.result import Claim, Sheet
 
 _LARGE_EPSILON = 10.0
 
 
-def explain(claim: Claim, console: Console) -> None:
-    """Say what ε means for one record, and warn where it means little."""
-    if claim.epsilon is None or claim.delta is None:
-        return
-    if claim.relation == str(ADD_REMOVE_RECORD):
-        odds = math.exp(-claim.epsilon)
-        right = min(1.0, (1 + claim.delta * odds) / (1 + odds))
-        say(
-            console,
-            "Whoever knows everything but whether one given row was trained on, and guesses, is "
-            f"right at most {math.ceil(1000 * right) / 10:g} % of the time (a coin: 50 %).",
-        )
+def warn(claim: Claim, console: Console) -> None:
+    """Warn on the screen of an ε that means little."""
     for text in warnings_about(claim):
         say(console, f"Warning: {text}.", "yellow")
 

@@ -34,6 +34,7 @@ def make_result(
     matched: Mapping[str, int],
     utility: tuple[Metric, ...] = (),
     curves: tuple[Curve, ...] = (),
+    notes: tuple[str, ...] = (),
 ) -> Result:
     """Write down one party's view.
 
@@ -48,6 +49,7 @@ def make_result(
         matched: how many ids every owner had, if rows were matched.
         utility: what was measured.
         curves: what is drawn.
+        notes: for the reader of the report.
     """
     for party in session.parties:
         session.ledger.record(
@@ -81,6 +83,7 @@ def make_result(
         claims=(*_matching_claims(matched), *claims_of(task.defences)),
         utility=utility,
         curves=curves,
+        notes=notes,
     )
 
 

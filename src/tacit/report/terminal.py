@@ -22,8 +22,8 @@ from tacit.report.format import (
 from tacit.report.tally import ORDER, compare_costs, group_leaks, sum_received, sum_sent
 from tacit.report.words import (
     Mood,
-    is_unprotected,
     list_checks,
+    mood_of,
     name_sides,
     state_coverage,
     state_headline,
@@ -207,7 +207,7 @@ def _claims(result: Result) -> RenderableType:
 
 
 def _claim(claim: Claim) -> list[RenderableType]:
-    style = "bold yellow" if is_unprotected(claim) else "green"
+    style = "bold yellow" if mood_of(claim) == "warn" else "green"
     subject = (clean(claim.subject), "bold")
     lines: list[RenderableType] = [Text.assemble(subject, ": ", (clean(claim.guarantee), style))]
     if privacy := state_privacy(claim):

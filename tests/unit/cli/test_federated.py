@@ -15,7 +15,7 @@ from tacit.cli.federated import LEDGER, ROUNDS, WEIGHTS, check_inputs, run
 from tacit.cli.federated_data import load_shards, make_model
 from tacit.cli.federated_job import FederatedJob
 from tacit.cli.toml import read_record, read_toml
-from tacit.dp import epsilon, ledger_from_record
+from tacit.dp import detection_of, epsilon, ledger_from_record
 from tacit.errors import ConfigError, DataError
 from tacit.learn import search_path
 from tacit.learn.weights import load_weights, read_facts
@@ -93,6 +93,24 @@ def test_the_epsilon_of_the_result_follows_from_its_ledger():
     assert claim.epsilon <= 40.0
     assert "ε = " in said.splitlines()[0]
     assert any(curve.title == "Accuracy against ε" for curve in part.result.curves)
+
+
+def test_epsilon_is_explained_before_and_after_the_run():
+    job = make_job(privacy={"kind": "central", "target_epsilon": 5.0, "delta": 1e-3})
+    part, said = run_job(job)
+    assert said.splitlines()[1].startswith("An attacker who takes other data for the true data 1 %")
+    claim = part.result.claims[0]
+    # The whole curve of the noise says more than one (ε, δ), by which nearly all are found.
+    assert claim.detection < 0.5 < detection_of(claim.epsilon, claim.delta)
+
+
+def test_a_delta_is_held_against_the_number_of_clients():
+    wanted = {"kind": "central", "target_epsilon": 5.0}
+    with pytest.raises(ConfigError, match=r"1/n or more for n = 6 clients"):
+        run_job(make_job(privacy={**wanted, "delta": 0.2}))
+    part, said = run_job(make_job(privacy={**wanted, "delta": 0.1}))
+    assert "Warning: δ = 0.1 is near 1/n for n = 6 clients" in said
+    assert any("near 1/n" in text for text in part.result.claims[0].assumptions)
 
 
 def test_epsilon_is_computed_again_by_other_code():

@@ -165,8 +165,15 @@ def _claim(ledger: Ledger, terms: Terms) -> Claim:
     planned = terms.promise.claim
     if planned.delta is None or planned.accountant is None:
         return planned
+    event, steps = terms.promise.event, terms.promise.records
+    is_about_clients = event is not None and event.relation.unit == "client"
+    records = None if steps is None else steps.records
     found = epsilon(
-        ledger, delta=planned.delta, accountant=planned.accountant, subject=planned.subject
+        ledger,
+        delta=planned.delta,
+        accountant=planned.accountant,
+        subject=planned.subject,
+        population=terms.clients if is_about_clients else records,
     )
     return replace(found, assumptions=(*terms.promise.assumptions, *found.assumptions))
 

@@ -17,6 +17,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
 from tacit.dp import Event, Ledger, Repeated, Target, least_noise
+from tacit.dp.check import delta_among
 from tacit.dp.ghost import Ghost
 from tacit.dp.private import Private, PrivateLoader, step_event
 from tacit.errors import ConfigError
@@ -54,6 +55,7 @@ class RecordSteps:
         event: of one round, all of its steps.
         bound: what an update is shortened to before it is added up; no claim rests on it.
         delta: of the claim that the noise was found for.
+        records: how many a client is taken to have.
     """
 
     recipe: Recipe
@@ -63,6 +65,7 @@ class RecordSteps:
     event: Event
     bound: float
     delta: float
+    records: int
 
 
 @functools.lru_cache(maxsize=8)
@@ -77,11 +80,7 @@ def plan_records(wish: Wish, crowd: Crowd) -> RecordSteps:
         raise ConfigError(
             "privacy 'record' wants target_epsilon, clip, records and how a client trains"
         )
-    if wish.delta >= 1 / records:
-        raise ConfigError(
-            f"delta must be below 1 / {records}, one in the number of records, got "
-            f"{wish.delta:g}: a mechanism that shows a whole record now and then would meet it"
-        )
+    delta_among(wish.delta, records, "record")
     rate = min(1.0, recipe.batch / records)
 
     def step(multiplier: float) -> Event:
@@ -102,6 +101,7 @@ def plan_records(wish: Wish, crowd: Crowd) -> RecordSteps:
         event=Repeated(event=step(multiplier), count=recipe.steps),
         bound=recipe.rate * clip * (_BATCHES * recipe.steps + _TAIL * noise),
         delta=wish.delta,
+        records=records,
     )
 
 

@@ -321,7 +321,7 @@ def test_a_ledger_is_written_before_the_training_begins(tmp_path):
     [
         ({"records": None}, "goes with privacy 'record'"),
         ({"epsilon": None}, "wants target_epsilon and clip"),
-        ({"records": 10_000}, "delta must be below 1 / 10000"),
+        ({"records": 10_000}, "is 1/n or more for n = 10000 records"),
         ({"local": None}, "and how a client trains"),
         ({"mechanism": "laplace"}, "goes with mechanism gaussian"),
     ],
