@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from tacit.cli.examples import copy_example
 from tacit.cli.federated import LEDGER, check_inputs, run
 from tacit.cli.federated_data import load_shards
 from tacit.cli.federated_job import FederatedJob
 from tacit.cli.federated_records import warn, warnings_about
-from tacit.cli.toml import read_record
+from tacit.cli.toml import read_record, read_toml
 from tacit.dp import epsilon, ledger_from_record, unroll
-from tacit.errors import ConfigError, DataError
+from tacit.errors import ConfigError, DataError, InputError
 from tacit.result import Claim
 
 HEAD = "age,ward,y"
@@ -154,3 +155,14 @@ def test_files_that_are_missing_or_differ_are_named(tmp_path):
     (tmp_path / "2.csv").write_text("weight,ward,y\n1,1,1\n0,0,0\n")
     with pytest.raises(DataError, match=r"2\.csv: its columns or classes are others than those of"):
         run_job(make_job(files))
+
+
+def test_the_example_is_copied_with_its_files_and_can_be_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    copied = copy_example("fl-hospitals", None)
+    job = read_record(read_toml(copied), FederatedJob, source=str(copied))
+    check_inputs(job, ())
+    shards = load_shards(job.data, 5, ())
+    assert len(shards.parts) == 5
+    with pytest.raises(InputError, match="is not written over"):
+        copy_example("fl-hospitals", tmp_path / "other.toml")
