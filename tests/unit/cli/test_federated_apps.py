@@ -159,3 +159,13 @@ def test_a_node_takes_rows_of_its_own_and_no_list_of_files(tmp_path, nodes):
     job.write_text(job.read_text().replace(f'file = "{tmp_path}/0.csv"', f"files = {files}"))
     report = serve_once(tmp_path, nodes)
     assert report["survivors"] == [1, 2]
+
+
+def test_what_a_hospital_cannot_read_stays_with_it(tmp_path, nodes, caplog):
+    set_record(tmp_path, nodes)
+    (tmp_path / "2.csv").write_text("a,b,y\n1,Jane,0\n")
+    report = serve_once(tmp_path, nodes)
+    assert report["survivors"] == [0, 1]
+    (reason,) = report["refused"]
+    assert reason.endswith("its training failed; the log of its node says where")
+    assert "Jane" not in json.dumps(report) + caplog.text

@@ -18,7 +18,7 @@ from tacit.crypto import KeyPair
 from tacit.errors import ConfigError, InputError, PartyError
 from tacit.learn.federated.aggregators import Seat, find_aggregator
 from tacit.learn.federated.arrays import Flat, flat_arrays
-from tacit.learn.federated.contract import Update
+from tacit.learn.federated.contract import Floats, Update
 from tacit.learn.federated.diary import Diary
 from tacit.learn.federated.packing import kind_of
 from tacit.learn.federated.policy import Policy
@@ -162,7 +162,7 @@ class Visit:
         before = flat_arrays(message.content.array_records[ARRAYS])
         if self._silo is not None:
             # No app's training is taken for a private one: the silo's own is.
-            raw, examples = self._silo.train(before, self._policy).values, 1
+            raw, examples = _train_silo(self._silo, before, self._policy), 1
         else:
             after, examples = _call(app, message, self._context)
             if after.shape != before.shape:
@@ -194,6 +194,22 @@ class Visit:
         if not 0 < asked.bound < float("inf"):
             raise PartyError("server", f"wanted a clip above 0 for the round, got {asked.bound!r}")
         return Outlook(bound=asked.bound)
+
+
+def _train_silo(silo: Silo, before: Flat, policy: Policy) -> Floats:
+    """Let a silo train; return what it changed.
+
+    Raises:
+        PartyError: it refused, or it failed; of a failure the words stay here, as with an app.
+    """
+    try:
+        return silo.train(before, policy).values
+    except PartyError:
+        raise
+    except Exception as error:  # Flower sends what it raises, and it may quote rows
+        where = "".join(traceback.format_tb(error.__traceback__))
+        _LOG.error("the training failed with %s:\n%s", type(error).__name__, where)
+    raise PartyError("client", "its training failed; the log of its node says where")
 
 
 def _call(app: App, message: Message, context: Context) -> tuple[Flat, int]:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from tacit.dp import Event, Ledger, epsilon, event_from_record, event_to_record
-from tacit.errors import ConfigError, DataError, InputError, PartyError
+from tacit.errors import ConfigError, DataError, PartyError
 from tacit.learn.federated.contract import Update
 from tacit.learn.federated.policy import Policy
 from tacit.learn.federated.records import ACCOUNTANT, train_records
@@ -107,12 +107,13 @@ class Silo:
         Cost: `train_records`', and one computation of ε.
 
         Raises:
-            PartyError: the ledger has no room for it.
-            InputError: the weights are not of this model.
+            PartyError: the ledger has no room for it, or the weights are not of this model.
         """
         learner = self._learner()
         if weights.size != learner.dimension:
-            raise InputError(f"wanted {learner.dimension} weights to train on, got {weights.size}")
+            raise PartyError(
+                "server", f"wanted {learner.dimension} weights to train on, got {weights.size}"
+            )
         wish, steps = policy.wish, policy.terms(learner.dimension).promise.records
         if steps is None or wish.epsilon is None:
             raise ConfigError(f"a silo trains with privacy 'record', got {wish.kind!r}")

@@ -13,7 +13,7 @@ import torch
 from tacit.dp import epsilon, unroll
 from tacit.dp import private as dp_private
 from tacit.dp.ghost import Ghost
-from tacit.errors import ConfigError, DataError, InputError, PartyError
+from tacit.errors import ConfigError, DataError, PartyError
 from tacit.learn.federated import (
     Course,
     Hall,
@@ -278,7 +278,7 @@ def test_a_ledger_is_written_before_the_training_begins(tmp_path):
         raise OSError("the rows cannot be read any more")
 
     learner = make_learner(np.ones((40, 3)), clients=1)
-    with pytest.raises(InputError, match="wanted 8 weights"):
+    with pytest.raises(PartyError, match="wanted 8 weights"):
         Silo(lambda: learner, 0, ledger=tmp_path / "l").train(
             np.zeros(9, np.float32), make_policy()
         )
