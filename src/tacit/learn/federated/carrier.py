@@ -72,13 +72,14 @@ class FlowerCarrier:
                 raise PartyError("server", f"{len(nodes)} nodes came, the job wants {wanted}")
             time.sleep(_FIRST_WAIT_S)
         if self._policy.aggregator != "shuffled":
-            self._nodes = dict(enumerate(nodes[: self._policy.clients]))
+            self.seat(nodes[: self._policy.clients], {})
             return
         roles = dict(self._ask({node: {"role": HELLO} for node in nodes}, None))
         shufflers = [node for node in nodes if roles.get(node, {}).get("is-shuffler")]
         if not shufflers:
             raise PartyError("shuffler", "no node has the role of the shuffler")
         clients = [node for node in nodes if node in roles and node not in shufflers]
+        self._greeted = {*clients, shufflers[0]}
         self._nodes = dict(enumerate(clients[: self._policy.clients]))
         self._nodes[SHUFFLER] = shufflers[0]
         self._shuffler_key = to_bytes(roles[shufflers[0]]["shuffler"])
@@ -86,22 +87,25 @@ class FlowerCarrier:
             raise PartyError("shuffler", "its key is not the one that the job pins")
 
     def seat(self, nodes: Sequence[int], configs: dict[str, ConfigRecord]) -> None:
-        """Take these nodes for the next round, and let their apps have these configs.
+        """Take these nodes for the rounds to come, and let their apps have these configs."""
+        self._nodes = dict(enumerate(nodes))
+        self._configs = {name: one for name, one in configs.items() if name != RECORD}
 
-        A node is greeted before it gets any weights to train: one without the mod, or of another
-        policy's, would send what it learned as it is. It is left out, and silent.
+    def _greet(self) -> None:
+        """Greet nodes before they get any weights to train.
+
+        One without the mod would send what it learned as it is: it is left out, as if silent.
         """
-        unknown = [node for node in nodes if node not in self._greeted]
+        unknown = [node for node in self._nodes.values() if node not in self._greeted]
         for node, said in self._ask({node: {"role": HELLO} for node in unknown}, None):
             if said.get("is-shuffler") is False:
                 self._greeted.add(node)
         for node in set(unknown) - self._greeted:
             _LOG.warning("node %d does not answer as the mod does: nothing is sent to it", node)
-        self._nodes = {at: node for at, node in enumerate(nodes) if node in self._greeted}
-        self._configs = {name: one for name, one in configs.items() if name != RECORD}
 
     def carry(self, weights: Tensor, terms: Terms, meter: Meter) -> Aggregate:
         """Run a round over the nodes."""
+        self._greet()
         flat = weights.detach().cpu().numpy().astype(np.float32)
         aggregator = find_aggregator(self._policy.aggregator)
         if self._shaper is None:
@@ -123,7 +127,7 @@ class FlowerCarrier:
                     "bound": outlook.bound or 0.0,
                 }
                 for index, payload in messages.items()
-                if index in self._nodes
+                if self._nodes.get(index) in self._greeted
             }
             index_of = {node: index for index, node in self._nodes.items()}
             for node, said in self._ask(asked, arrays):

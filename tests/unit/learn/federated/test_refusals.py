@@ -244,3 +244,17 @@ def test_no_app_is_taken_to_train_with_privacy_for_records():
     silo = Silo(lambda: None, 0, ledger=Path("never"))
     with pytest.raises(ConfigError, match="'central' with a silo"):
         guard(make_policy(kind="central"), silo=silo)
+
+
+def test_a_node_without_the_mod_gets_no_weights():
+    """Its app would train on them, and answer with the update as it is."""
+    called = []
+    app = ClientApp()
+
+    @app.train()
+    def train(message, context):
+        called.append(list(message.content.array_records))
+        return Message(RecordDict({"arrays": WEIGHTS}), reply_to=message)
+
+    assert train_on(Nodes(app, make_contexts(4)), make_policy()).rounds[0].void is not None
+    assert called == [[]] * 4  # the greeting alone

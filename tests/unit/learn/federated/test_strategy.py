@@ -135,22 +135,6 @@ def test_a_void_round_leaves_the_model_as_it_was():
     assert not result.arrays
 
 
-def test_a_node_without_the_mod_gets_no_weights():
-    """Its app would train, and answer with the update as it is."""
-    called = []
-    app = ClientApp()
-
-    @app.train()
-    def train(message, context):
-        called.append(list(message.content.array_records))
-        return Message(RecordDict({"arrays": FIRST}), reply_to=message)
-
-    _, result, grid = start(FedAvg(**SETTINGS), make_policy(), app=app)
-    assert called == [[]] * 4  # the greeting alone
-    assert not result.arrays
-    assert grid.sent == 4
-
-
 @pytest.mark.parametrize("kind", [FedMedian, FedTrimmedAvg, Krum, MultiKrum, QFedAvg])
 def test_strategies_that_want_single_updates_are_refused(kind):
     own = {"client_learning_rate": 0.1} if kind is QFedAvg else {}
