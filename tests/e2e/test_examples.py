@@ -59,6 +59,7 @@ def test_a_forest_and_rows_for_verification_are_written(tmp_path):
 
 def test_no_example_is_forgotten():
     assert sorted(path.name for path in FOLDER.glob("*.py")) == [
+        "flower_strategy.py",
         "program.py",
         "secure_model.py",
         "train_with_dp.py",

@@ -29,7 +29,8 @@ from tacit.dp import (
     follow_quantile,
     select_above,
 )
-from tacit.learn.federated import Policy, Wish, find_aggregator
+from tacit.learn.federated import Learner, Policy, Recipe, Wish, find_aggregator
+from tacit.learn.federated.records import train_records
 from tacit.learn.noise import (
     AttributeNoise,
     DpSgd,
@@ -232,6 +233,25 @@ def steps_have_their_noise(kind):
     assert not found.is_contradicted, found.note
 
 
+def local_training_has_its_noise():
+    """Rows of zeros teach the weights nothing: what moves them is the noise of the steps."""
+    rows, size = torch.zeros(40, DRAWS // 2), DRAWS // 2
+    learner = Learner(
+        torch.nn.Linear(size, 2),
+        rows,
+        torch.zeros(40, dtype=torch.int64),
+        [np.arange(40)],
+        recipe=Recipe(),
+    )
+    recipe = Recipe(steps=4, batch=20, rate=0.5)
+    wish = Wish(kind="record", clip=1.0, epsilon=4.0, delta=1e-4, records=40, local=recipe)
+    plain = replace(policy("plain, local"), wish=wish)
+    steps = plain.terms(learner.dimension).promise.records
+    update, _ = train_records(learner, 0, learner.first_weights(), steps, prg=prg())
+    sigma = steps.event.event.event.sigma
+    matches(update.values[: 2 * size], 0.5 / 20 * sigma * 2)  # of four steps; biases learn
+
+
 CHECKS = {
     **{name: (rounds_have_their_noise, name) for name in POLICIES},
     "downlink": (downlink_has_its_noise,),
@@ -244,6 +264,7 @@ CHECKS = {
     "attributes": (attributes_have_their_noise,),
     "objective": (objective_has_its_noise,),
     "release": (release_covers_its_distance,),
+    "records": (local_training_has_its_noise,),
     **{
         f"{check.__name__}, {kind}": (check, kind)
         for kind in GAUSSIANS

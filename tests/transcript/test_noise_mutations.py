@@ -34,6 +34,7 @@ NO_NOISE = {("tacit.dp.direction", "lean")}
 
 FIRST = {
     "tacit.dp.additive": ("additive_noise", "laplace", "whole numbers", "baselines"),
+    "tacit.dp.private": ("records",),
     "tacit.dp.bounded": ("following clip",),
     "tacit.dp.sparse": ("sparse vector",),
     "tacit.dp.direction": ("shuffled",),

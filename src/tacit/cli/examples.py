@@ -1,5 +1,6 @@
 """``tacit examples``: the jobs and programs that come along, to copy and change."""
 
+import shutil
 from pathlib import Path
 
 import tacit
@@ -40,7 +41,7 @@ def summarise_example(path: Path) -> str:
 
 
 def copy_example(name: str, target: Path | None) -> Path:
-    """Copy an example; nothing is written over.
+    """Copy an example, and the folder of its data if it has one; nothing is written over.
 
     Raises:
         ConfigError: there is no such example.
@@ -51,9 +52,13 @@ def copy_example(name: str, target: Path | None) -> Path:
     if source is None:
         raise ConfigError(f"no example {name!r}; there are: {', '.join(known)}")
     path = target or Path(source.name)
+    data, text = source.with_suffix(""), source.read_text(encoding="utf-8")
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(source.read_text(encoding="utf-8"))
+            # Examples name their data as seen from a checkout.
+            file.write(text.replace(f"examples/jobs/{data.name}/", f"{path.parent / data.name}/"))
+        if source.suffix == ".toml" and data.is_dir():
+            shutil.copytree(data, path.parent / data.name)
     except FileExistsError:
         raise InputError(f"{path} exists and is not written over; give another with --to") from None
     except OSError as error:

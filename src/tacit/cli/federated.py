@@ -19,6 +19,7 @@ from tacit.cli.federated_data import (
     make_model,
 )
 from tacit.cli.federated_job import FederatedJob
+from tacit.cli.federated_records import ledger_sheets, own_ledgers, warn, warnings_about
 from tacit.cli.kind import Part
 from tacit.cli.screen import say
 from tacit.dp import Event, Repeated, confirm, ledger_to_record, sharpen
@@ -55,9 +56,10 @@ _SERVERS = {
 
 
 def check_inputs(job: FederatedJob, parties: Sequence[str]) -> None:
-    """Make sure that the file of the job is there."""
-    if job.data.file is not None and not job.data.file.is_file():
-        raise DataError(f"data.file: no such file: {job.data.file} (from {Path.cwd()})")
+    """Make sure that the files of the job are there."""
+    for file in (job.data.file, *job.data.files):
+        if file is not None and not file.is_file():
+            raise DataError(f"data.file: no such file: {file} (from {Path.cwd()})")
 
 
 def run(job: FederatedJob, console: Console, search: Sequence[Path]) -> Part:
@@ -89,7 +91,7 @@ def run(job: FederatedJob, console: Console, search: Sequence[Path]) -> Part:
         claims=_claims(job, outcome),
         utility=(*_quality(job, shards, outcome), *_utility(outcome), *_second(outcome)),
         curves=_curves(outcome),
-        sheets=_sheets(outcome),
+        sheets=(*_sheets(outcome), *ledger_sheets(job, outcome)),
         notes=_notes(outcome),
     )
     return Part(result=result, files=files_of(job, shards, outcome))
@@ -124,6 +126,7 @@ def _promise(job: FederatedJob, console: Console) -> None:
         whole: list[Event] = [Repeated(event=promise.event, count=policy.rounds)]
         whole += [promise.first] if promise.first is not None else []
         say(console, state_detection(sharpen(promise.claim, whole)))
+    warn(promise.claim, console)
     for warning in (text for text in promise.claim.assumptions if "near 1/n" in text):
         say(console, f"Warning: {warning}.", "yellow")
     say(console, f"The server sees {find_aggregator(job.federated.aggregator).server_sees}.")
@@ -344,7 +347,7 @@ def _curve(title: str, x_label: str, y_label: str, points: Sequence[tuple[float,
 def _notes(outcome: Outcome) -> tuple[str, ...]:
     refused = [f"round {one.number}: {why}" for one in outcome.rounds for why in one.refused]
     void = [f"round {one.number} is void: {one.void}" for one in outcome.rounds if one.void]
-    shown = [*void, *refused]
+    shown = [*warnings_about(outcome.rounds[-1].claim), *void, *refused]
     rest = len(shown) - _MOST_NOTES
     return (*shown[:_MOST_NOTES], *([f"and {rest} more like these"] if rest > 0 else []))
 
@@ -354,6 +357,7 @@ def files_of(job: FederatedJob, shards: Shards, outcome: Outcome) -> dict[str, s
     weights = unflatten(make_model(job, shards), torch.from_numpy(outcome.weights).float())
     about = {"tacit": __version__, "job": job.job.name, "scale": shards.scale}
     return {
+        **own_ledgers(job, outcome),
         ROUNDS: json.dumps([asdict(report) for report in outcome.rounds], indent=1),
         LEDGER: json.dumps(ledger_to_record(outcome.ledger), indent=1),
         WEIGHTS: to_safetensors(weights, about),

@@ -30,10 +30,11 @@ from tacit.cli.federated_data import (
 from tacit.cli.federated_job import FederatedJob
 from tacit.cli.member import write_files
 from tacit.cli.toml import read_record, read_toml
-from tacit.errors import IdentityError, PartyError
-from tacit.learn.federated import Outcome, Policy, Terms, flatten, run_course
+from tacit.errors import ConfigError, IdentityError, PartyError
+from tacit.learn.federated import Learner, Outcome, Policy, Terms, flatten, run_course
 from tacit.learn.federated.course import Judge, OnRound
 from tacit.learn.federated.flower import App, FlowerCarrier, flat_arrays, guard, named_arrays
+from tacit.learn.federated.silo import Silo
 from tacit.ring import Prg
 
 _WAIT_S = 120.0
@@ -102,8 +103,14 @@ def make_client_app(
         is_known = number < len(secrets)
         key = Ed25519PrivateKey.from_private_bytes(secrets[number]) if is_known else None
         secret = None if shuffling is None else X25519PrivateKey.from_private_bytes(shuffling)
-        mod = guard(policy, signing=key, shuffling=secret, diary=diary)
+        silo = None
+        if policy.wish.kind == "record":
+            silo = Silo(learner, number, ledger=diary / f"client {number}.ledger")
+        mod = guard(policy, signing=key, shuffling=secret, diary=diary, silo=silo)
         return mod(message, context, app)
+
+    def learner() -> Learner:
+        return make_learner(job, load_shards(job.data, job.federated.clients, search))
 
     app = ClientApp(mods=[guard_one])
 
@@ -158,8 +165,30 @@ def _guard_own(message: Message, context: Context, app: App) -> Message:
         signing=_signing_key(context),
         shuffling=_shuffling_key(context),
         diary=None if diary is None else Path(str(diary)),
+        silo=_own_silo(context) if policy.wish.kind == "record" else None,
     )
     return mod(message, context, app)
+
+
+def _own_silo(context: Context) -> Silo:
+    """Put the ledger beside the rows, unless the node's config says where it lies.
+
+    Nodes get new numbers when they join again, and runs when they are started; the rows stay.
+    """
+    job = _load(context.node_config["job"])
+    named = context.node_config.get("ledger")
+    if named is None and job.data.file is None:
+        raise ConfigError(
+            "privacy 'record' wants the node's own rows in data.file, or ledger in its node config"
+        )
+    ledger = Path(f"{job.data.file}.ledger" if named is None else str(named)).absolute()
+    return Silo(lambda: make_learner(job, _own_shards(job)), 0, ledger=ledger)
+
+
+def _own_shards(job: FederatedJob) -> Shards:
+    if job.data.files:
+        raise ConfigError("data.files is for simulated clients: a node names its rows in data.file")
+    return load_shards(job.data, 1, data_folders())
 
 
 def _policy(job: FederatedJob) -> Policy:
@@ -200,7 +229,7 @@ server_app = ServerApp()
 def train_own(message: Message, context: Context) -> Message:
     """Train on all rows of this node's own data."""
     job = _load(context.node_config["job"])
-    return _train(job, load_shards(job.data, 1, data_folders()), 0, message)
+    return _train(job, _own_shards(job), 0, message)
 
 
 @server_app.main()

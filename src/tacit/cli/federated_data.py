@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tacit.cli.federated_job import FederatedData, FederatedJob
 from tacit.errors import DataError
 from tacit.learn import Dataset, load_dataset, load_file, split_dataset
-from tacit.learn.dataset import scale_of
+from tacit.learn.dataset import Part, scale_of, split_by_row
 from tacit.learn.federated import Learner, build_model, build_stack
 from tacit.learn.partition import data_generator, divide
 
@@ -21,6 +21,7 @@ LARGEST_WEIGHT = 2**20
 """The most examples that a client is given weight for; public, as nobody's count may be."""
 
 _SPLIT_SEED = 0
+_PARTS: tuple[Part, ...] = ("train", "test")
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,13 +41,12 @@ class Shards:
 @functools.lru_cache(maxsize=1)
 def load_shards(data: FederatedData, clients: int, search: tuple[Path, ...]) -> Shards:
     """Load the rows and divide them; nodes of a simulation share one copy per process."""
+    if data.files:
+        return _join(data)
     whole = _load(data, search)
     if not whole.is_labelled:
         raise DataError(f"data set {whole.name!r} has no labels to learn")
-    train, test = (
-        split_dataset(whole, part=part, test_share=data.test_share, seed=_SPLIT_SEED)
-        for part in ("train", "test")
-    )
+    train, test = (_split(whole, data, part) for part in _PARTS)
     generator = data_generator(data.seed)
     chosen = np.arange(len(train.labels))
     if data.rows is not None:
@@ -85,9 +85,44 @@ def make_learner(job: FederatedJob, shards: Shards) -> Learner:
     )
 
 
+def _join(data: FederatedData) -> Shards:
+    """Load one file per client, and keep rows of each to test on."""
+    wholes = [load_file(file, label=data.label) for file in data.files]
+    first = wholes[0]
+    for file, whole in zip(data.files, wholes, strict=True):
+        if not whole.is_labelled:
+            raise DataError(f"{file}: no labels to learn; name their column in data.label")
+        if (whole.feature_names, whole.label_names) != (first.feature_names, first.label_names):
+            raise DataError(
+                f"{file}: its columns or classes are others than those of {data.files[0]}; list "
+                "the values that may occur in a description of each file (docs/howto/data.md)"
+            )
+    trains, tests = ([_split(whole, data, part) for whole in wholes] for part in _PARTS)
+    ends = np.cumsum([len(one.labels) for one in trains])
+    return Shards(
+        features=_features(trains),
+        labels=torch.tensor(np.concatenate([one.labels for one in trains])),
+        parts=tuple(np.split(np.arange(ends[-1]), ends[:-1])),
+        test_features=_features(tests),
+        test_labels=torch.tensor(np.concatenate([one.labels for one in tests])),
+        classes=len(first.label_names),
+        scale=scale_of(first),
+    )
+
+
+def _split(whole: Dataset, data: FederatedData, part: Part) -> Dataset:
+    if data.set is not None:
+        return split_dataset(whole, part=part, test_share=data.test_share, seed=_SPLIT_SEED)
+    return split_by_row(whole, part=part, test_share=data.test_share)
+
+
+def _features(sets: Sequence[Dataset]) -> Tensor:
+    return torch.tensor(np.concatenate([one.scaled() for one in sets]), dtype=torch.float32)
+
+
 def _load(data: FederatedData, search: Sequence[Path]) -> Dataset:
     if data.set is not None:
         return load_dataset(data.set, search)
     if data.file is None:
-        raise DataError("the job names no data; wanted data.set or data.file")
+        raise DataError("the job names no data; wanted data.set, data.file or data.files")
     return load_file(data.file, label=data.label)

@@ -38,6 +38,7 @@ class FederatedData:
     Attributes:
         set: a known data set.
         file: a CSV, Parquet or NumPy file instead; on a real node, the rows of this client.
+        files: one such file for each simulated client.
         label: the column with the classes in the file.
         test_share: of the rows, to test on.
         rows: take only so many rows to train on.
@@ -49,6 +50,7 @@ class FederatedData:
 
     set: str | None = None
     file: Path | None = field(default=None, metadata=LOCAL)
+    files: tuple[Path, ...] = field(default=(), metadata=LOCAL)
     label: str | None = None
     test_share: float | None = None
     rows: int | None = None
@@ -58,8 +60,11 @@ class FederatedData:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if (self.set is None) == (self.file is None):
-            raise RefusedError(Problem("set", "wanted either 'set' or 'file'"))
+        if (self.set is not None) + (self.file is not None) + bool(self.files) != 1:
+            raise RefusedError(Problem("set", "wanted either 'set' or 'file' or 'files'"))
+        if self.files and (self.rows is not None or self.partition != "iid"):
+            text = "files are divided already; leave out 'rows' and 'partition'"
+            raise RefusedError(Problem("files", text))
         if self.rows is not None and self.rows < 1:
             raise RefusedError(Problem("rows", f"wanted at least 1, got {self.rows}"))
         self.division()
@@ -140,13 +145,14 @@ class PrivacyTable:
         kind: who is trusted with what.
         target_epsilon: the ε not to exceed after all rounds.
         delta: the δ that goes with it.
-        clip: largest L2 norm of an update.
+        clip: largest L2 norm of an update; for "record", of one record's gradient.
         accountant: who computes ε; the first that can, if not given.
         reports: how many reports a client makes in a round, for "shuffle".
         method: how such a report is made.
         mechanism: the shape of the noise: "gaussian"; "laplace", "nbafl" and "objective" for
             "local"; "binomial" for "central".
-        records: fewest rows of a client, for "nbafl".
+        records: fewest rows of a client, for "nbafl"; for "record", how many rows a client is taken
+            to have, a public number: a row is in a batch with probability batch / records.
         quantile: let the clip follow this quantile of the norms, for "central".
         adaptive: how the noise follows contributions, for "local-adaptive".
     """
@@ -166,8 +172,8 @@ class PrivacyTable:
     def __post_init__(self) -> None:
         self.wish()
 
-    def wish(self) -> Wish:
-        """Return what is asked for."""
+    def wish(self, local: Recipe | None = None) -> Wish:
+        """Return what is asked for, given how clients train."""
         return Wish(
             kind=self.kind,
             clip=self.clip,
@@ -180,6 +186,7 @@ class PrivacyTable:
             records=self.records,
             quantile=self.quantile,
             adaptive=self.adaptive,
+            local=local if self.kind == "record" else None,
         )
 
 
@@ -240,6 +247,15 @@ class FederatedJob(Job):
         if self.model.stack and (adaptive.by == "layers" or adaptive.relevance == "clients"):
             text = "relevance is not traced through a stack; wanted one model"
             raise RefusedError(Problem("model.stack", text))
+        if self.data.files and len(self.data.files) != self.federated.clients:
+            text = (
+                f"wanted one for each of {self.federated.clients} clients, got "
+                f"{len(self.data.files)}"
+            )
+            raise RefusedError(Problem("data.files", text))
+        if self.privacy.kind == "record" and self.model.stack:
+            text = "privacy 'record' does not account for a stack; wanted one model"
+            raise RefusedError(Problem("model.stack", text))
         try:
             self.policy(largest_weight=1)
         except ConfigError as error:
@@ -256,7 +272,7 @@ class FederatedJob(Job):
             clients=table.clients,
             rounds=table.rounds,
             aggregator=table.aggregator,
-            wish=self.privacy.wish(),
+            wish=self.privacy.wish(self.train.recipe()),
             minimum=table.minimum or max(2, int(0.6 * table.clients)),
             drop_rate=table.drop_rate,
             colluding_share=table.colluding_share,

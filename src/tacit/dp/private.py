@@ -80,10 +80,8 @@ def make_private(
     numbers = sum(parameter.numel() for parameter in trained)
 
     def plan(multiplier: float) -> list[Event]:
-        sigma = multiplier * clip
-        grown = grid_sensitivity(numbers, sigma=sigma, l2_sensitivity=clip)
-        noise = Gaussian(sigma=sigma, l2_sensitivity=grown, relation=ADD_REMOVE_RECORD)
-        return [Repeated(event=Poisson(event=noise, rate=rate, is_hidden=True), count=steps)]
+        event = step_event(numbers, multiplier=multiplier, clip=clip, rate=rate)
+        return [Repeated(event=event, count=steps)]
 
     multiplier = least_noise(plan, Target(epsilon=epsilon, delta=delta, accountant=_ACCOUNTANT))
     batches = PrivateLoader(
@@ -92,18 +90,38 @@ def make_private(
     return Private(Ghost(model), optimizer, batches, noise=(multiplier, clip), delta=delta)
 
 
+def step_event(numbers: int, *, multiplier: float, clip: float, rate: float) -> Poisson:
+    """Say what one step will do to a record, for a model of so many numbers."""
+    sigma = multiplier * clip
+    grown = grid_sensitivity(numbers, sigma=sigma, l2_sensitivity=clip)
+    noise = Gaussian(sigma=sigma, l2_sensitivity=grown, relation=ADD_REMOVE_RECORD)
+    return Poisson(event=noise, rate=rate, is_hidden=True)
+
+
 @final
 class PrivateLoader:
-    """Batches in which every record stands by a coin of its own; a pass is ⌈1 / rate⌉ of them."""
+    """Batches in which every record stands by a coin of its own; a pass is ⌈1 / rate⌉ of them.
+
+    ``divisor`` is what sums over a batch are divided by: rate times records if not given, and then
+    the number of records is public.
+    """
 
     def __init__(
-        self, loader: DataLoader[Any], *, rate: float, steps: int, at_once: int | None, prg: Prg
+        self,
+        loader: DataLoader[Any],
+        *,
+        rate: float,
+        steps: int,
+        at_once: int | None,
+        prg: Prg,
+        divisor: float | None = None,
     ) -> None:
         if at_once is not None and at_once < 1:
             raise ConfigError(f"at_once must be at least 1, got {at_once}")
         self.prg = prg
         self.rate = rate
         self.records = len(loader.dataset)  # type: ignore[arg-type]
+        self.divisor = rate * self.records if divisor is None else divisor
         self.steps_left = steps
         self.expected: tuple[int, bool] | None = None
         """How many records the next `step` speaks for, and whether they complete a batch."""
@@ -253,7 +271,7 @@ class Private:
         # Written down before anybody can see the model that comes out.
         self.ledger.record(Poisson(event=event, rate=self.loader.rate, is_hidden=True))
         self.loader.steps_left -= 1
-        mean = noisy.div_(self.loader.rate * self.loader.records)
+        mean = noisy.div_(self.loader.divisor)
         pieces = torch.split(mean, [p.numel() for p in parameters.values()])
         for parameter, piece in zip(parameters.values(), pieces, strict=True):
             parameter.grad = piece.view_as(parameter).to(parameter)

@@ -1,5 +1,6 @@
 """A data set in memory, and its division into rows to train on and rows to test on."""
 
+import hashlib
 import math
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -98,11 +99,32 @@ def split(dataset: Dataset, *, part: Part, test_share: float | None = None, seed
     if part == "all":
         return dataset
     is_test = _test_rows(dataset, test_share, seed)
-    if is_test.all() or not is_test.any():
-        raise DataError(
-            f"data set {dataset.name!r} has {len(is_test)} rows, too few for a part to train on "
-            "and one to test on"
-        )
+    _check_parts(dataset, is_test)
+    return _take(dataset, is_test if part == "test" else ~is_test)
+
+
+def split_by_row(dataset: Dataset, *, part: Part, test_share: float | None = None) -> Dataset:
+    """Take the rows to train on or those to test on, each by what the row itself holds.
+
+    A row more or less changes nothing for the others, as it would with `split`: what is promised
+    about one row of those to train on then holds for one row of the file. Equal rows are told apart
+    by their number.
+
+    Raises:
+        DataError: a part would be empty.
+    """
+    if part == "all":
+        return dataset
+    share = USUAL_TEST_SHARE if test_share is None else test_share
+    seen: dict[bytes, int] = {}
+    is_test = np.zeros(len(dataset.features), bool)
+    labels = dataset.labels if dataset.is_labelled else np.zeros(len(is_test), np.int64)
+    for at, (row, label) in enumerate(zip(dataset.features, labels, strict=True)):
+        held = row.tobytes() + int(label).to_bytes(8, "little", signed=True)
+        seen[held] = seen.get(held, 0) + 1
+        drawn = hashlib.sha256(held + seen[held].to_bytes(8, "little")).digest()
+        is_test[at] = int.from_bytes(drawn[:8]) < share * 2.0**64
+    _check_parts(dataset, is_test)
     return _take(dataset, is_test if part == "test" else ~is_test)
 
 
@@ -110,6 +132,14 @@ def power_of_two_at_least(bound: float) -> float:
     """Return the smallest power of two that is not below a positive bound."""
     mantissa, exponent = math.frexp(bound)  # the mantissa lies in [0.5, 1)
     return math.ldexp(1.0, exponent - 1 if mantissa == 0.5 else exponent)
+
+
+def _check_parts(dataset: Dataset, is_test: NDArray[np.bool_]) -> None:
+    if is_test.all() or not is_test.any():
+        raise DataError(
+            f"data set {dataset.name!r} has {len(is_test)} rows, too few for a part to train on "
+            "and one to test on"
+        )
 
 
 def _test_rows(dataset: Dataset, test_share: float | None, seed: int) -> NDArray[np.bool_]:

@@ -44,7 +44,8 @@ def run_job(job):
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_the_examples_are_valid_and_their_promise_can_be_kept(path):
+def test_the_examples_are_valid_and_their_promise_can_be_kept(path, monkeypatch):
+    monkeypatch.chdir(EXAMPLES[0].parents[2])
     job = read_record(read_toml(path), FederatedJob, source=str(path))
     claim = job.policy(largest_weight=1).terms(650).promise.claim
     assert claim.epsilon <= job.privacy.target_epsilon

@@ -105,3 +105,67 @@ def test_a_shuffler_holds_the_key_that_the_job_pins(tmp_path, nodes):
     (report,) = json.loads((out / "rounds.json").read_text())
     assert report["void"] is None
     assert "the shuffler's key is the one that the job pins" in report["claim"]["assumptions"]
+
+
+RECORD = """kind = "record"
+    target_epsilon = 8.0
+    delta = 1e-4
+    records = 40
+    clip = 1.0
+    [train]
+    steps = 2
+    batch = 10
+"""
+
+
+def set_record(folder, nodes):
+    for number in range(len(nodes)):
+        job = folder / f"{number}.toml"
+        job.write_text(job.read_text().replace("clip = 1.0", RECORD))
+
+
+def serve_once(folder, nodes, run_id=1):
+    for context in nodes.values():
+        context.run_id, context.state = run_id, RecordDict()
+    out = folder / f"out{run_id}"
+    run = {"job": str(folder / "0.toml"), "out": str(out)}
+    grid = Nodes(client_app, nodes)
+    serve(grid, make_context(1, node_config={}, run_config=run))
+    (report,) = json.loads((out / "rounds.json").read_text())
+    return report
+
+
+def test_a_hospital_that_is_asked_again_in_a_new_run_has_nothing_left(tmp_path, nodes):
+    set_record(tmp_path, nodes)
+    first = serve_once(tmp_path, nodes)
+    assert first["void"] is None
+    assert first["claim"]["relation"] == "adding or removing one record"
+    for number in range(3):
+        assert len((tmp_path / f"{number}.csv.ledger").read_text().splitlines()) == 1
+    # The server starts another run, and the nodes come back under other numbers.
+    again = {50 + node: context for node, context in nodes.items()}
+    for node, context in again.items():
+        context.node_id = node
+    second = serve_once(tmp_path, again, run_id=2)
+    assert second["void"] is not None
+    assert "its ledger has no room" in second["refused"][0]
+    for number in range(3):
+        assert len((tmp_path / f"{number}.csv.ledger").read_text().splitlines()) == 1
+
+
+def test_a_node_takes_rows_of_its_own_and_no_list_of_files(tmp_path, nodes):
+    job = tmp_path / "0.toml"
+    files = json.dumps([str(tmp_path / f"{number}.csv") for number in range(3)])
+    job.write_text(job.read_text().replace(f'file = "{tmp_path}/0.csv"', f"files = {files}"))
+    report = serve_once(tmp_path, nodes)
+    assert report["survivors"] == [1, 2]
+
+
+def test_what_a_hospital_cannot_read_stays_with_it(tmp_path, nodes, caplog):
+    set_record(tmp_path, nodes)
+    (tmp_path / "2.csv").write_text("a,b,y\n1,Jane,0\n")
+    report = serve_once(tmp_path, nodes)
+    assert report["survivors"] == [0, 1]
+    (reason,) = report["refused"]
+    assert reason.endswith("its training failed; the log of its node says where")
+    assert "Jane" not in json.dumps(report) + caplog.text

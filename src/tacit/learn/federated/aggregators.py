@@ -79,7 +79,7 @@ def _shuffled_client(terms: Terms, seat: Seat, prg: Prg) -> ClientSide:
     return ShuffledClientSide(terms, shuffler=seat.shuffler, prg=prg, saved=seat.saved)
 
 
-_SUMS: tuple[Privacy, ...] = ("none", "central", "local", "local-adaptive")
+_SUMS: tuple[Privacy, ...] = ("none", "central", "local", "local-adaptive", "record")
 AGGREGATORS: dict[str, Aggregator] = {
     known.name: known
     for known in (

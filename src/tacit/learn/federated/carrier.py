@@ -1,7 +1,8 @@
 """The server's side on Flower: a carrier over the nodes of a ServerApp's grid."""
 
+import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, final
 
@@ -12,7 +13,7 @@ from tacit.errors import ConfigError, PartyError
 from tacit.learn.federated.aggregators import find_aggregator
 from tacit.learn.federated.arrays import Flat
 from tacit.learn.federated.contract import Aggregate, Meter, run_round
-from tacit.learn.federated.node import ARRAYS, RECORD, TRAIN, check_policy, to_bytes
+from tacit.learn.federated.node import ARRAYS, HELLO, RECORD, TRAIN, check_policy, to_bytes
 from tacit.learn.federated.policy import Policy
 from tacit.learn.federated.shaping import Shaper
 from tacit.learn.federated.shuffled import SHUFFLER
@@ -25,6 +26,7 @@ try:
 except ImportError as error:
     raise ConfigError(f"Flower is not installed: pip install 'tacit-ml[fl]' ({error})") from error
 
+_LOG = logging.getLogger(__name__)
 _POLL_S = 0.05
 _FIRST_WAIT_S = 0.1
 
@@ -53,6 +55,8 @@ class FlowerCarrier:
         self._timeout_s = timeout_s
         self._shaper: Shaper | None = None
         self._nodes: dict[int, int] = {}
+        self._greeted: set[int] = set()
+        self._configs: dict[str, ConfigRecord] = {}
         self._shuffler_key = b""
 
     def meet(self) -> None:
@@ -68,21 +72,40 @@ class FlowerCarrier:
                 raise PartyError("server", f"{len(nodes)} nodes came, the job wants {wanted}")
             time.sleep(_FIRST_WAIT_S)
         if self._policy.aggregator != "shuffled":
-            self._nodes = dict(enumerate(nodes[: self._policy.clients]))
+            self.seat(nodes[: self._policy.clients], {})
             return
-        roles = dict(self._ask({node: {"role": "hello"} for node in nodes}, None))
+        roles = dict(self._ask({node: {"role": HELLO} for node in nodes}, None))
         shufflers = [node for node in nodes if roles.get(node, {}).get("is-shuffler")]
         if not shufflers:
             raise PartyError("shuffler", "no node has the role of the shuffler")
         clients = [node for node in nodes if node in roles and node not in shufflers]
+        self._greeted = {*clients, shufflers[0]}
         self._nodes = dict(enumerate(clients[: self._policy.clients]))
         self._nodes[SHUFFLER] = shufflers[0]
         self._shuffler_key = to_bytes(roles[shufflers[0]]["shuffler"])
         if self._policy.shuffler not in (None, self._shuffler_key):
             raise PartyError("shuffler", "its key is not the one that the job pins")
 
+    def seat(self, nodes: Sequence[int], configs: dict[str, ConfigRecord]) -> None:
+        """Take these nodes for the rounds to come, and let their apps have these configs."""
+        self._nodes = dict(enumerate(nodes))
+        self._configs = {name: one for name, one in configs.items() if name != RECORD}
+
+    def _greet(self) -> None:
+        """Greet nodes before they get any weights to train.
+
+        One without the mod would send what it learned as it is: it is left out, as if silent.
+        """
+        unknown = [node for node in self._nodes.values() if node not in self._greeted]
+        for node, said in self._ask({node: {"role": HELLO} for node in unknown}, None):
+            if said.get("is-shuffler") is False:
+                self._greeted.add(node)
+        for node in set(unknown) - self._greeted:
+            _LOG.warning("node %d does not answer as the mod does: nothing is sent to it", node)
+
     def carry(self, weights: Tensor, terms: Terms, meter: Meter) -> Aggregate:
         """Run a round over the nodes."""
+        self._greet()
         flat = weights.detach().cpu().numpy().astype(np.float32)
         aggregator = find_aggregator(self._policy.aggregator)
         if self._shaper is None:
@@ -104,7 +127,7 @@ class FlowerCarrier:
                     "bound": outlook.bound or 0.0,
                 }
                 for index, payload in messages.items()
-                if index in self._nodes
+                if self._nodes.get(index) in self._greeted
             }
             index_of = {node: index for index, node in self._nodes.items()}
             for node, said in self._ask(asked, arrays):
@@ -120,7 +143,7 @@ class FlowerCarrier:
     ) -> Iterator[tuple[int, dict[str, Any]]]:
         """Send, and yield answers as they come, so that none waits in memory."""
         messages = [
-            Message(content=_content(said, arrays), dst_node_id=node, message_type=TRAIN)
+            Message(content=self._content(said, arrays), dst_node_id=node, message_type=TRAIN)
             for node, said in asked.items()
         ]
         waiting = set(self._grid.push_messages(messages))
@@ -135,12 +158,13 @@ class FlowerCarrier:
             if waiting and not is_over:
                 time.sleep(_POLL_S)
 
-
-def _content(said: dict[str, Any], arrays: ArrayRecord | None) -> RecordDict:
-    content = RecordDict({RECORD: ConfigRecord(said)})
-    if arrays is not None and said["role"] == "client":
-        content[ARRAYS] = arrays
-    return content
+    def _content(self, said: dict[str, Any], arrays: ArrayRecord | None) -> RecordDict:
+        content = RecordDict({RECORD: ConfigRecord(said)})
+        if arrays is not None and said["role"] == "client":
+            content[ARRAYS] = arrays
+            for name, config in self._configs.items():
+                content[name] = config
+        return content
 
 
 def _said(said: dict[str, Any]) -> bytes | PartyError:

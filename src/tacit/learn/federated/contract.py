@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.dp import Event
 from tacit.errors import PartyError
 from tacit.learn.federated.packing import VoidRound
 
@@ -80,11 +81,15 @@ Exchange = Callable[[dict[int, bytes]], Iterable[tuple[int, "bytes | PartyError"
 
 @dataclass
 class Meter:
-    """What a round moved: payload bytes from and to clients, and who was refused."""
+    """What a round moved: payload bytes from and to clients, and who was refused.
+
+    ``spent`` is what clients wrote into ledgers of their own, where the engine can see them.
+    """
 
     up: dict[int, int] = field(default_factory=dict)
     down: dict[int, int] = field(default_factory=dict)
     refused: list[PartyError] = field(default_factory=list)
+    spent: dict[int, tuple[Event, ...]] = field(default_factory=dict)
 
 
 def run_round(server: ServerSide, exchange: Exchange, meter: Meter) -> Aggregate:

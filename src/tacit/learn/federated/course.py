@@ -1,7 +1,7 @@
 """A federated run: rounds of training and aggregation, each written into the privacy ledger."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -101,6 +101,7 @@ def run_course(
     if terms.promise.first is not None:
         ledger.record(terms.promise.first, note="before the first round")
     velocity = torch.zeros_like(weights)
+    names = [f"client {index}" for index in range(terms.clients)]
     for number in range(1, course.rounds + 1):
         begun, meter = time.perf_counter(), Meter()
         survivors: tuple[int, ...] = ()
@@ -112,11 +113,11 @@ def run_course(
             weights = weights + course.server_rate * velocity
         except VoidRound as error:
             void, is_over = str(error), isinstance(error, RunOver)
-        _record(ledger, terms, meter)
+        claim = count_round(ledger, terms, meter, names)
         report = RoundReport(
             number=number,
             accuracy=judge(weights),
-            claim=_claim(ledger, terms),
+            claim=claim,
             survivors=survivors,
             dropped=tuple(sorted(set(range(terms.clients)) - set(survivors))),
             refused=tuple(str(error) for error in meter.refused),
@@ -132,13 +133,28 @@ def run_course(
     return Outcome(weights=weights.cpu().numpy(), rounds=tuple(reports), ledger=ledger)
 
 
-def _record(ledger: Ledger, terms: Terms, meter: Meter) -> None:
+def count_round(ledger: Ledger, terms: Terms, meter: Meter, names: Sequence[str]) -> Claim:
+    """Write down what a round did to the clients of these names; return the claim about all so far.
+
+    A client is counted under its name, whatever its place in the round was.
+    """
+    _record(ledger, terms, meter, names)
+    return _claim(ledger, terms)
+
+
+def _record(ledger: Ledger, terms: Terms, meter: Meter, names: Sequence[str]) -> None:
     """Write down what the round did, also if it was void: something may have been seen."""
     promise = terms.promise
     if promise.event is None:
         return
+    if promise.kind == "record":
+        # One ledger per client: what it says itself, or else what one that answered must have done.
+        for index in sorted({*meter.up, *meter.spent}):
+            for event in meter.spent.get(index, (promise.event,)):
+                ledger.record(event, clients=[names[index]])
+        return
     if promise.kind in ("local", "local-adaptive"):
-        senders = [f"client {index}" for index in sorted(meter.up) if index != SHUFFLER]
+        senders = [names[index] for index in sorted(meter.up) if index != SHUFFLER]
         ledger.record(promise.event, clients=senders)
     else:
         ledger.record(promise.event)
@@ -149,14 +165,15 @@ def _claim(ledger: Ledger, terms: Terms) -> Claim:
     planned = terms.promise.claim
     if planned.delta is None or planned.accountant is None:
         return planned
-    event = terms.promise.event
+    event, steps = terms.promise.event, terms.promise.records
     is_about_clients = event is not None and event.relation.unit == "client"
+    records = None if steps is None else steps.records
     found = epsilon(
         ledger,
         delta=planned.delta,
         accountant=planned.accountant,
         subject=planned.subject,
-        population=terms.clients if is_about_clients else None,
+        population=terms.clients if is_about_clients else records,
     )
     return replace(found, assumptions=(*terms.promise.assumptions, *found.assumptions))
 

@@ -14,6 +14,7 @@ from tacit.errors import InputError, PartyError
 from tacit.learn.federated.aggregators import Aggregator, Seat
 from tacit.learn.federated.contract import Aggregate, ClientSide, Meter, Offer, Update, run_round
 from tacit.learn.federated.objective import fit_update
+from tacit.learn.federated.records import RecordSteps, train_records
 from tacit.learn.federated.relevance import find_shares
 from tacit.learn.federated.shaping import Outlook, Shaper, Shares, shape_update
 from tacit.learn.federated.shuffled import SHUFFLER, Shuffler
@@ -69,6 +70,8 @@ class Hall:
         source = _Source(self._learner, weights, outlook, self._prg)
         if terms.promise.objective_epsilon is not None:
             source.fit_privately(terms.promise.objective_epsilon)
+        if terms.promise.records is not None:
+            source.train_privately(terms.promise.records, meter)
         silent_from = self._draw_silence(terms.clients)
         stage = 0
 
@@ -126,11 +129,16 @@ class _Source:
         self._learner, self._weights, self._prg = learner, weights, prg
         self._outlook = outlook
         self._objective_epsilon: float | None = None
+        self._records: tuple[RecordSteps, Meter] | None = None
         self._expected: list[int] = []
         self._ready: dict[int, Update] = {}
 
     def fit_privately(self, epsilon: float) -> None:
         self._objective_epsilon = epsilon
+
+    def train_privately(self, steps: RecordSteps, meter: Meter) -> None:
+        self._records = steps, meter
+        meter.spent.update(dict.fromkeys(range(self._learner.clients), ()))
 
     def expect(self, clients: Sequence[int]) -> None:
         self._expected = [index for index in clients if index != SHUFFLER]
@@ -139,6 +147,8 @@ class _Source:
         return lambda: self._take(index)
 
     def _take(self, index: int) -> Update:
+        if self._records is not None:
+            return self._train_records(index, *self._records)
         if self._objective_epsilon is not None:
             return fit_update(
                 self._learner,
@@ -156,3 +166,10 @@ class _Source:
         return Update(
             shape_update(update.values, self._outlook), update.weight, self._outlook.small
         )
+
+    def _train_records(self, index: int, steps: RecordSteps, meter: Meter) -> Update:
+        update, ledger = train_records(
+            self._learner, index, self._weights, steps, prg=Prg.from_os()
+        )
+        meter.spent[index] = (*meter.spent.get(index, ()), *ledger.events_of(None))
+        return update

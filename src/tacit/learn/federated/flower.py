@@ -7,7 +7,8 @@ A user's own app joins with two lines::
     app = ClientApp(mods=[guard(policy)])
 
 Its train function is called as before, with the global arrays; what it returns never leaves the
-node except through the aggregator of the policy. Nothing else is answered.
+node except through the aggregator of the policy. Nothing else is answered. On the server,
+`PrivateStrategy` stands in front of a strategy of Flower's.
 """
 
 import logging
@@ -36,13 +37,24 @@ from tacit.learn.federated.node import (
     shuffle,
 )
 from tacit.learn.federated.policy import Policy
+from tacit.learn.federated.silo import Silo
+from tacit.learn.federated.strategy import PrivateStrategy
 
 try:
     from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 except ImportError as error:
     raise ConfigError(f"Flower is not installed: pip install 'tacit-ml[fl]' ({error})") from error
 
-__all__ = ["App", "FlowerCarrier", "check_policy", "flat_arrays", "guard", "named_arrays"]
+__all__ = [
+    "App",
+    "FlowerCarrier",
+    "PrivateStrategy",
+    "Silo",
+    "check_policy",
+    "flat_arrays",
+    "guard",
+    "named_arrays",
+]
 
 _LOG = logging.getLogger(__name__)
 _REFUSED = 6  # Flower's code for a mod that refuses
@@ -54,6 +66,7 @@ def guard(
     signing: Ed25519PrivateKey | None = None,
     shuffling: X25519PrivateKey | None = None,
     diary: Path | None = None,
+    silo: Silo | None = None,
 ) -> Callable[[Message, Context, App], Message]:
     """Make a Flower mod that lets an app's update go only as the policy says.
 
@@ -66,6 +79,8 @@ def guard(
         diary: a folder of this node's where it writes down what it has answered; all processes of
             the node must see it, and rounds are counted for as long as it lasts. One among the
             temporary files, if not given.
+        silo: the rows that are trained on under a ledger of their own, for privacy "record", and
+            for nothing else; the app's own training is then not called.
 
     Guarantee: the aggregator's and the promise's. Messages that are not of an aggregation, other
     types ("evaluate", "query") and further actions included, are refused and logged and reach no
@@ -74,6 +89,12 @@ def guard(
     while the round lasts.
     """
     check_policy(policy)
+    if (policy.wish.kind == "record") != (silo is not None):
+        raise ConfigError(
+            "privacy 'record' and a silo go together: noise for records belongs into the training, "
+            "which a mod cannot do for an app; "
+            f"got {policy.wish.kind!r} {'without' if silo is None else 'with'} a silo"
+        )
 
     def mod(message: Message, context: Context, app: App) -> Message:
         try:
@@ -100,7 +121,7 @@ def guard(
         book = open_diary(diary, run=run, node=context.node_id)
         if asked.role == SHUFFLE:
             return shuffle(policy, asked, context, book, shuffling)
-        return Visit(policy, signing, context, book).answer(asked, message, app)
+        return Visit(policy, signing, context, book, silo).answer(asked, message, app)
 
     return mod
 

@@ -18,13 +18,14 @@ from tacit.crypto import KeyPair
 from tacit.errors import ConfigError, InputError, PartyError
 from tacit.learn.federated.aggregators import Seat, find_aggregator
 from tacit.learn.federated.arrays import Flat, flat_arrays
-from tacit.learn.federated.contract import Update
+from tacit.learn.federated.contract import Floats, Update
 from tacit.learn.federated.diary import Diary
 from tacit.learn.federated.packing import kind_of
 from tacit.learn.federated.policy import Policy
 from tacit.learn.federated.shaping import Outlook, Shaper, shape_update
 from tacit.learn.federated.shuffled import COMPLAINED, session_of
 from tacit.learn.federated.shuffled.sides import make_shuffler
+from tacit.learn.federated.silo import Silo
 from tacit.ring import Prg
 
 try:
@@ -67,7 +68,8 @@ def read_asked(message: Message) -> Asked:
         raise PartyError(
             "server",
             f"it sent no record {RECORD!r}: updates leave this node through its aggregator alone; "
-            "on the server use FlowerCarrier and run_course in place of a strategy",
+            "on the server put PrivateStrategy in front of the strategy, or use FlowerCarrier and "
+            "run_course",
         )
     said = message.content.config_records[RECORD]
     if said.get("role") not in (HELLO, CLIENT, SHUFFLE):
@@ -94,9 +96,14 @@ class Visit:
     """
 
     def __init__(
-        self, policy: Policy, signing: Ed25519PrivateKey | None, context: Context, diary: Diary
+        self,
+        policy: Policy,
+        signing: Ed25519PrivateKey | None,
+        context: Context,
+        diary: Diary,
+        silo: Silo | None = None,
     ) -> None:
-        self._policy, self._signing = policy, signing
+        self._policy, self._signing, self._silo = policy, signing, silo
         self._context, self._diary = context, diary
         self._records = context.state.config_records
 
@@ -156,15 +163,13 @@ class Visit:
             before = flat_arrays(message.content.array_records[ARRAYS])
         except (ValueError, TypeError, EOFError) as error:
             raise PartyError("server", "its arrays are not numbers that can be read") from error
-        after, examples = _call(app, message, self._context)
-        if after.shape != before.shape:
-            raise InputError(f"the app returned {after.size} numbers, got {before.size} to train")
-        # Under a promise all weigh the same: the number of examples is private too.
-        weight = examples if self._policy.wish.kind == "none" else 1
-        if weight < 1:
-            raise InputError(f"the app returned num-examples {weight}, wanted at least 1")
+        if self._silo is not None:
+            # No app's training is taken for a private one: the silo's own is.
+            raw, weight = _train_silo(self._silo, before, self._policy), 1
+        else:
+            raw, weight = self._train_app(message, app, before)
         outlook = self._outlook(asked, message, before)
-        change = shape_update(after - before, outlook)
+        change = shape_update(raw, outlook)
         return {
             "update": change.astype("<f4").tobytes(),
             "dimension": before.size,
@@ -173,6 +178,17 @@ class Visit:
             "invitation": b"",
             "round": b"",
         }
+
+    def _train_app(self, message: Message, app: App, before: Flat) -> tuple[Floats, int]:
+        """Let the app train; return what it changed, and what that weighs in the sum."""
+        after, examples = _call(app, message, self._context)
+        if after.shape != before.shape:
+            raise InputError(f"the app returned {after.size} numbers, got {before.size} to train")
+        # Under a promise all weigh the same: the number of examples is private too.
+        weight = examples if self._policy.wish.kind == "none" else 1
+        if weight < 1:
+            raise InputError(f"the app returned num-examples {weight}, wanted at least 1")
+        return after - before, weight
 
     def _outlook(self, asked: Asked, message: Message, before: Flat) -> Outlook:
         """Work out what all know: the server says the clip of the round, the rest is the model's.
@@ -187,6 +203,22 @@ class Visit:
         if not 0 < asked.bound < float("inf"):
             raise PartyError("server", f"wanted a clip above 0 for the round, got {asked.bound!r}")
         return Outlook(bound=asked.bound)
+
+
+def _train_silo(silo: Silo, before: Flat, policy: Policy) -> Floats:
+    """Let a silo train; return what it changed.
+
+    Raises:
+        PartyError: it refused, or it failed; of a failure the words stay here, as with an app.
+    """
+    try:
+        return silo.train(before, policy).values
+    except PartyError:
+        raise
+    except Exception as error:  # Flower sends what it raises, and it may quote rows
+        where = "".join(traceback.format_tb(error.__traceback__))
+        _LOG.error("the training failed with %s:\n%s", type(error).__name__, where)
+    raise PartyError("client", "its training failed; the log of its node says where")
 
 
 def _call(app: App, message: Message, context: Context) -> tuple[Flat, int]:
@@ -230,7 +262,10 @@ def shuffle(
 def is_shuffler(policy: Policy, context: Context) -> bool:
     """Return whether this node shuffles; a node that shuffles is no client, and never both."""
     # A simulation numbers its nodes; the one after the last client shuffles.
-    is_extra = context.node_config.get("partition-id") == policy.clients
+    is_extra = (
+        policy.aggregator == "shuffled"
+        and context.node_config.get("partition-id") == policy.clients
+    )
     return context.node_config.get("role") == "shuffler" or is_extra
 
 

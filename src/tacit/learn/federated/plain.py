@@ -99,7 +99,7 @@ class PlainServer:
         if not np.isfinite(values).all():
             raise PartyError(name, "its update holds values that are no finite numbers")
         clip = self._terms.promise.clip
-        if clip is not None and self._terms.promise.kind in ("none", "central"):
+        if clip is not None and self._terms.promise.kind in ("none", "central", "record"):
             norm = float(np.linalg.norm(values))
             if norm > clip * (1 + _SLACK):
                 raise PartyError(

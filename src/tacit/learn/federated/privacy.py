@@ -1,6 +1,7 @@
 """The privacy of a federated run, settled before any data is read: how much noise, and the claim.
 
-All claims are about replacing the whole data of one client, so that the words can be compared.
+All claims but those about records are about replacing the whole data of one client, so that the
+words can be compared.
 """
 
 import math
@@ -33,6 +34,7 @@ from tacit.learn.federated.grid import (
     make_grid,
     make_laplace_grid,
 )
+from tacit.learn.federated.records import ACCOUNTANT, ASSUMPTIONS, WHO, RecordSteps, plan_records
 from tacit.learn.federated.shuffled.plan import Method
 from tacit.learn.federated.wish import PRIVACIES, Adaptive, Mechanism, Privacy, Wish
 from tacit.learn.noise import (
@@ -81,6 +83,7 @@ class Promise:
         quantile: what the clip follows; ``follows`` is where it begins.
         follows: the first clip; with it, updates are divided by the clip of the round.
         objective_epsilon: what a client's own training may spend, where it is private itself.
+        records: the steps of a client's own training, where they are private.
     """
 
     kind: Privacy
@@ -99,6 +102,7 @@ class Promise:
     quantile: float | None = None
     follows: float | None = None
     objective_epsilon: float | None = None
+    records: RecordSteps | None = None
 
 
 def promise(wish: Wish, crowd: Crowd, *, is_split: bool) -> Promise:
@@ -298,12 +302,21 @@ def _shuffle(wish: Wish, crowd: Crowd, is_split: bool) -> Promise:
     )
 
 
+def _record(wish: Wish, crowd: Crowd, is_split: bool) -> Promise:
+    steps = plan_records(wish, crowd)
+    counted = replace(wish, accountant=wish.accountant or ACCOUNTANT)
+    about = _About(WHO, ASSUMPTIONS, "each record")
+    made = _settle(counted, crowd, steps.event, about)
+    return replace(made, clip=steps.bound, records=steps)
+
+
 @dataclass(frozen=True)
 class _About:
-    """Towards whom a claim holds, and what it rests on."""
+    """Towards whom a claim holds, what it rests on, and whose data it is about."""
 
     who: str
     assumptions: tuple[str, ...] = ()
+    whose: str = "each client's data"
 
 
 _ALONE = _About("the server", ("every client adds its noise itself and trusts nobody",))
@@ -318,8 +331,8 @@ def _settle(
         whole,
         delta=wish.delta,
         accountant=_accountant(wish, whole),
-        subject=f"each client's data, towards {about.who}",
-        population=crowd.clients if event.relation.unit == "client" else None,
+        subject=f"{about.whose}, towards {about.who}",
+        population=crowd.clients if event.relation.unit == "client" else wish.records,
     )
     return Promise(
         kind=wish.kind,
@@ -375,4 +388,5 @@ _MAKERS: dict[str, Callable[[Wish, Crowd, bool], Promise]] = {
     "local": _local,
     "local-adaptive": _local_adaptive,
     "shuffle": _shuffle,
+    "record": _record,
 }

@@ -6,9 +6,17 @@ from typing import Literal
 
 from tacit.errors import ConfigError
 from tacit.learn.federated.shuffled.plan import Method
+from tacit.learn.federated.training import Recipe
 
-Privacy = Literal["none", "central", "local", "local-adaptive", "shuffle"]
-PRIVACIES: tuple[Privacy, ...] = ("none", "central", "local", "local-adaptive", "shuffle")
+Privacy = Literal["none", "central", "local", "local-adaptive", "shuffle", "record"]
+PRIVACIES: tuple[Privacy, ...] = (
+    "none",
+    "central",
+    "local",
+    "local-adaptive",
+    "shuffle",
+    "record",
+)
 Mechanism = Literal["gaussian", "laplace", "binomial", "nbafl", "objective"]
 
 _MECHANISMS: dict[str, tuple[str, ...]] = {
@@ -63,7 +71,8 @@ class Wish:
 
     Attributes:
         kind: who is trusted with what.
-        clip: largest L2 norm of an update; longer ones are shortened to it.
+        clip: largest L2 norm of an update, and for "record" of one record's gradient; longer ones
+            are shortened to it.
         epsilon: the ε not to exceed at the end; not for "none".
         delta: the δ that goes with it.
         accountant: who computes ε; the first that can, if not given.
@@ -71,10 +80,12 @@ class Wish:
         method: how such a report is made.
         mechanism: the shape of the noise; "objective" puts it into the training of linear models,
             and is about one record of a client.
-        records: fewest rows of a client, for the noise of "nbafl".
+        records: fewest rows of a client, for the noise of "nbafl"; for "record", how many rows a
+            client is taken to have: a public number, from which the sampling rate follows.
         quantile: let the clip follow this quantile of the updates' norms, for "central"; the
             clients pay for it with one noisy bit a round.
         adaptive: for "local-adaptive".
+        local: how a client trains in a round, for "record": its steps spend ε.
     """
 
     kind: Privacy
@@ -88,6 +99,7 @@ class Wish:
     records: int | None = None
     quantile: float | None = None
     adaptive: Adaptive = field(default_factory=Adaptive)
+    local: Recipe | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in PRIVACIES:
@@ -110,8 +122,13 @@ class Wish:
                 f"privacy {self.kind!r} goes with mechanism {' or '.join(fits)}, "
                 f"got {self.mechanism!r}"
             )
-        if (self.mechanism == "nbafl") != (self.records is not None):
-            raise ConfigError("mechanism 'nbafl' and records, the fewest of a client, go together")
+        counts = self.mechanism == "nbafl" or self.kind == "record"
+        if counts != (self.records is not None):
+            raise ConfigError(
+                "records, how many rows a client has, goes with privacy 'record' and with "
+                f"mechanism 'nbafl', and they with it; got {self.records} with {self.kind!r} and "
+                f"{self.mechanism!r}"
+            )
         if self.records is not None and self.records < 1:
             raise ConfigError(f"records must be 1 or more, got {self.records}")
         if self.quantile is not None and (self.kind != "central" or not 0 < self.quantile < 1):

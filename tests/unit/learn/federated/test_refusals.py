@@ -1,6 +1,7 @@
 """What a node behind the mod refuses: all that is not a step of its own policy's aggregation."""
 
 import logging
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from flwr.serverapp.strategy import FedAvg
 
 from flower_nodes import MODEL, Nodes, make_app, make_contexts, make_policy, stand_in, train_on
 from tacit.crypto import make_key_pair
-from tacit.errors import InputError, PartyError
+from tacit.errors import ConfigError, InputError, PartyError
+from tacit.learn.federated import Recipe, Wish
 from tacit.learn.federated.arrays import named_arrays
 from tacit.learn.federated.flower import guard
 from tacit.learn.federated.packing import kind_of, pack, unpack
@@ -27,6 +29,7 @@ from tacit.learn.federated.shuffled.roles import (
     round_of,
 )
 from tacit.learn.federated.shuffled.sides import plan_from
+from tacit.learn.federated.silo import Silo
 
 WEIGHTS = named_arrays(MODEL)(np.zeros(3, np.float32))
 KEYS = frozenset(bytes([one] * 32) for one in range(4))
@@ -78,7 +81,7 @@ def test_a_server_with_plain_fedavg_gets_nothing(name, caplog):
     assert all(array.numpy().any() == 0 for array in result.arrays.values())
     refused = [one for one in caplog.messages if "refused a message" in one]
     assert len(refused) == 2 * 2 * 4
-    assert "use FlowerCarrier and run_course" in refused[0]
+    assert "put PrivateStrategy in front of the strategy" in refused[0]
 
 
 def test_a_server_with_plain_fedavg_gets_nothing_after_the_last_round_either():
@@ -259,3 +262,29 @@ def test_arrays_that_cannot_be_read_are_the_servers_fault(data):
         assert reply["party"] == "server"
         assert "not numbers that can be read" in reply["reason"]
     assert called == []
+
+
+def test_no_app_is_taken_to_train_with_privacy_for_records():
+    """A mod sees what an app returns, and not how it came to be: there it refuses to begin."""
+    wish = Wish(
+        kind="record", clip=1.0, epsilon=4.0, delta=1e-3, records=50, local=Recipe(batch=10)
+    )
+    with pytest.raises(ConfigError, match="'record' without a silo"):
+        guard(make_policy(wish=wish))
+    silo = Silo(lambda: None, 0, ledger=Path("never"))
+    with pytest.raises(ConfigError, match="'central' with a silo"):
+        guard(make_policy(kind="central"), silo=silo)
+
+
+def test_a_node_without_the_mod_gets_no_weights():
+    """Its app would train on them, and answer with the update as it is."""
+    called = []
+    app = ClientApp()
+
+    @app.train()
+    def train(message, context):
+        called.append(list(message.content.array_records))
+        return Message(RecordDict({"arrays": WEIGHTS}), reply_to=message)
+
+    assert train_on(Nodes(app, make_contexts(4)), make_policy()).rounds[0].void is not None
+    assert called == [[]] * 4  # the greeting alone

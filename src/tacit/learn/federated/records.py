@@ -1,0 +1,164 @@
+"""Privacy of single records across silos: every client trains with DP-SGD on its own rows.
+
+How many rows a client has is nobody's business: the sampling rate, the noise and the divisor of a
+batch follow from public numbers, so that adding or removing a row changes nothing but the sum that
+the noise is for. What leaves a client is private by itself. Secure aggregation comes on top of it,
+and no claim here rests on it.
+"""
+
+import functools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, TensorDataset
+
+from tacit.dp import Event, Ledger, Repeated, Target, least_noise
+from tacit.dp.check import delta_among
+from tacit.dp.ghost import Ghost
+from tacit.dp.private import Private, PrivateLoader, step_event
+from tacit.errors import ConfigError
+from tacit.learn.federated.contract import Update
+from tacit.learn.federated.crowd import Crowd
+from tacit.learn.federated.models import Stack, flatten
+from tacit.learn.federated.training import Learner, Recipe, augment
+from tacit.learn.federated.wish import Wish
+from tacit.ring import Prg
+
+ACCOUNTANT = "fourier"  # our own: needs no extra
+WHO = "everybody but its own client: whoever sees models, sums, or a single update"
+ASSUMPTIONS = (
+    "every client's own code draws its batches and its noise as recorded, and shows nothing else; "
+    "no server and no other client is trusted",
+    "a record is one row of one client: for somebody with k rows, here or there, ε is k times this "
+    "one, and δ grows more",
+    "rows that are kept to test on are not trained on: scores on them are in no claim",
+)
+
+_AT_ONCE = 1024  # rows that the model is given at a time
+_BATCHES = 2.0  # how much larger than expected a batch may be before an update is shortened
+_TAIL = 1.5  # and by how much the noise may be longer than it is on average
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordSteps:
+    """What a client does in every round.
+
+    Attributes:
+        recipe: how it trains: steps, expected batch, learning rate.
+        clip: largest norm of one record's gradient.
+        rate: the probability with which a record is in a batch.
+        multiplier: noise on the sum of a batch, in clips.
+        event: of one round, all of its steps.
+        bound: what an update is shortened to before it is added up; no claim rests on it.
+        delta: of the claim that the noise was found for.
+        records: how many a client is taken to have.
+    """
+
+    recipe: Recipe
+    clip: float
+    rate: float
+    multiplier: float
+    event: Event
+    bound: float
+    delta: float
+    records: int
+
+
+@functools.lru_cache(maxsize=8)
+def plan_records(wish: Wish, crowd: Crowd) -> RecordSteps:
+    """Find the least noise of a step that keeps the wish over all steps of all rounds.
+
+    Raises:
+        ConfigError: something is not said that ε depends on, or no noise keeps the wish.
+    """
+    recipe, records, target, clip = wish.local, wish.records, wish.epsilon, wish.clip
+    if recipe is None or records is None or target is None or clip is None:
+        raise ConfigError(
+            "privacy 'record' wants target_epsilon, clip, records and how a client trains"
+        )
+    delta_among(wish.delta, records, "record")
+    rate = min(1.0, recipe.batch / records)
+
+    def step(multiplier: float) -> Event:
+        return step_event(crowd.dimension, multiplier=multiplier, clip=clip, rate=rate)
+
+    def plan(multiplier: float) -> list[Event]:
+        return [Repeated(event=step(multiplier), count=crowd.rounds * recipe.steps)]
+
+    accountant = wish.accountant or ACCOUNTANT
+    goal = Target(epsilon=target, delta=wish.delta, accountant=accountant)
+    multiplier = least_noise(plan, goal)
+    noise = multiplier * math.sqrt(crowd.dimension * recipe.steps) / recipe.batch
+    return RecordSteps(
+        recipe=recipe,
+        clip=clip,
+        rate=rate,
+        multiplier=multiplier,
+        event=Repeated(event=step(multiplier), count=recipe.steps),
+        bound=recipe.rate * clip * (_BATCHES * recipe.steps + _TAIL * noise),
+        delta=wish.delta,
+        records=records,
+    )
+
+
+def train_records(
+    learner: Learner, client: int, weights: torch.Tensor, steps: RecordSteps, *, prg: Prg
+) -> tuple[Update, Ledger]:
+    """Train one client for a round; return what it changed, and what that spent.
+
+    Guarantee: for adding or removing one record of the client, towards whoever sees the update and
+    the weights it began with, what the ledger says; the number of its records is protected as well.
+    Cost: `Ghost`'s.
+
+    Raises:
+        ConfigError: the model mixes records.
+    """
+    model, ghost = _checked(learner, steps)
+    with torch.no_grad():
+        for parameter, given in zip(
+            model.parameters(), learner.model_at(weights).parameters(), strict=True
+        ):
+            parameter.copy_(given)
+    recipe = steps.recipe
+    rows = TensorDataset(learner.rows_of(client), learner.labels_of(client))
+    loader = PrivateLoader(
+        DataLoader(rows),
+        rate=steps.rate,
+        steps=recipe.steps,
+        at_once=_AT_ONCE,
+        prg=prg,
+        divisor=float(recipe.batch),
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=recipe.rate, weight_decay=recipe.l2)
+    noise = steps.multiplier, steps.clip
+    private = Private(ghost, optimizer, loader, noise=noise, delta=steps.delta)
+    while loader.steps_left:
+        for x, y in loader:
+            seen = augment(x[None], recipe.augment, prg)[0]
+            private.step(cross_entropy(model(seen), y, reduction="none"))
+    private.remove()
+    change = (flatten(model) - weights).cpu().numpy()
+    return Update(change.astype(np.float32), 1), private.ledger
+
+
+def _checked(learner: Learner, steps: RecordSteps) -> tuple[nn.Module, Ghost]:
+    """Make sure that no layer mixes records: with rows and weights that are public.
+
+    On a client's own rows, and weights that a server chose, the check could fail for some rows and
+    not for others: to fall out of a round would then tell something about them.
+    """
+    model = learner.model_at(learner.first_weights())
+    if isinstance(model, Stack):
+        raise ConfigError("a stack learns rows apart, which privacy 'record' does not account for")
+    model.train()
+    ghost = Ghost(model)
+    device = learner.first_weights().device
+    rows = torch.linspace(-1, 1, 2 * math.prod(learner.row_shape), device=device)
+    labels = torch.zeros(2, dtype=torch.int64, device=device)
+    said = model(rows.view(2, *learner.row_shape))
+    ghost.clipped_sum(cross_entropy(said, labels, reduction="none"), steps.clip)
+    return model, ghost

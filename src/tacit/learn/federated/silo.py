@@ -1,0 +1,127 @@
+"""A client's rows behind a ledger of their own, on a disk: nothing is trained unrecorded."""
+
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tacit.dp import Event, Ledger, epsilon, event_from_record, event_to_record
+from tacit.errors import ConfigError, DataError, PartyError
+from tacit.learn.federated.contract import Update
+from tacit.learn.federated.policy import Policy
+from tacit.learn.federated.records import ACCOUNTANT, train_records
+from tacit.learn.federated.training import Learner
+from tacit.ring import Prg
+
+
+@final
+class RecordLedger:
+    """What was done to the rows of one data set, line by line, by whatever run and node.
+
+    Guarantee: of any number of threads and processes, each spends only what all before it have
+    left; what was written stays written if a process ends.
+    Cost: a line and a flush to the disk for every round.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def spend(self, event: Event, *, limit: float, delta: float, accountant: str) -> None:
+        """Write an event down before it happens, if all together then stay within ε.
+
+        Raises:
+            PartyError: there is not enough left.
+            DataError: the file is not a ledger.
+        """
+        with self._opened() as held:
+            events, end = self._read(held)
+            claim = epsilon([*events, event], delta=delta, accountant=accountant)
+            if claim.epsilon is None or claim.epsilon > limit * (1 + 1e-6):
+                raise PartyError(
+                    "client",
+                    f"its ledger has no room: with this round its rows would be at ε = "
+                    f"{claim.epsilon or float('inf'):.4g}, and it allows {limit:g}",
+                )
+            line = json.dumps(event_to_record(event)).encode() + b"\n"
+            os.ftruncate(held, end)  # what a crash cut short was never trained
+            os.pwrite(held, line, end)
+            os.fsync(held)
+
+    def read(self) -> Ledger:
+        """Return all that was written down."""
+        ledger = Ledger()
+        with self._opened() as held:
+            for event in self._read(held)[0]:
+                ledger.record(event)
+        return ledger
+
+    def _read(self, held: int) -> tuple[list[Event], int]:
+        """Return the events, and where the last whole line ends."""
+        raw = os.pread(held, os.fstat(held).st_size, 0)
+        end = raw.rfind(b"\n") + 1
+        try:
+            lines = raw[:end].decode().splitlines()
+            return [event_from_record(json.loads(line)) for line in lines], end
+        except (ValueError, DataError) as error:
+            raise DataError(
+                f"{self._file} is not a ledger that can be counted on; put it right, from a copy: "
+                "without it nobody knows what these rows have spent"
+            ) from error
+
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        held = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            yield held
+        finally:
+            os.close(held)
+
+
+@final
+class Silo:
+    """A client's rows, its training, and its ledger.
+
+    Args:
+        learner: makes the learner of these rows, when it is needed.
+        client: which of the learner's clients it is.
+        ledger: the file that is counted on, whatever run, node or process comes; it belongs with
+            the rows.
+    """
+
+    def __init__(self, learner: Callable[[], Learner], client: int, *, ledger: Path) -> None:
+        self._learner, self._client = learner, client
+        self._ledger = RecordLedger(ledger)
+
+    def train(self, weights: NDArray[np.float32], policy: Policy) -> Update:
+        """Train for a round on these weights, if the ledger has room for it.
+
+        Guarantee: `train_records`', and all rounds together stay within the policy's ε.
+        Cost: `train_records`', and one computation of ε.
+
+        Raises:
+            PartyError: the ledger has no room for it, or the weights are not of this model.
+        """
+        learner = self._learner()
+        if weights.size != learner.dimension:
+            raise PartyError(
+                "server", f"wanted {learner.dimension} weights to train on, got {weights.size}"
+            )
+        wish, steps = policy.wish, policy.terms(learner.dimension).promise.records
+        if steps is None or wish.epsilon is None:
+            raise ConfigError(f"a silo trains with privacy 'record', got {wish.kind!r}")
+        self._ledger.spend(
+            steps.event,
+            limit=wish.epsilon,
+            delta=wish.delta,
+            accountant=wish.accountant or ACCOUNTANT,
+        )
+        given = torch.from_numpy(weights).to(learner.first_weights())
+        return train_records(learner, self._client, given, steps, prg=Prg.from_os())[0]
