@@ -202,28 +202,14 @@ def report(edge: Edge, result: Path, html: Path | None) -> None:
 
 
 @click.command(
-    epilog=_examples("tacit bench --list", "tacit bench transport --quick --out rows.json")
+    hidden=True, add_help_option=False, context_settings={"ignore_unknown_options": True}
 )
-@click.argument("name", required=False)
-@click.option("--list", "is_list", is_flag=True, help="List the benchmarks.")
-@click.option("--peers", is_flag=True, help="Install and run other projects beside us.")
-@click.option("--quick", is_flag=True, help="Fewer cases and repeats.")
-@click.option("--repeats", type=click.IntRange(1), help="Measurements of each case.")
-@click.option("--out", type=_PATH, help="Write the rows to this JSON file.")
-@_edge
-def bench(edge: Edge, /, name: str | None, is_list: bool, **how: Any) -> None:
-    """Run the benchmark NAME of the checkout."""
-    from tacit.cli.bench import render
-    from tacit.cli.measure import list_benchmarks, run_named
-
-    if is_list:
-        for known, sentence in list_benchmarks():
-            say(edge.out, f"{known:16} {sentence}")
-        return
-    if name is None:
-        raise click.UsageError("Give the NAME of a benchmark, or --list.")
-    # The options in `how` differ in type, hence Any; `run_named` declares them.
-    edge.out.print(render(run_named(name, console=edge.err, **how)))
+@click.argument("words", nargs=-1, type=click.UNPROCESSED)
+def bench(words: tuple[str, ...]) -> None:
+    """Say where the benchmarks are; the name goes with the next release."""
+    raise click.UsageError(
+        "the benchmarks left the package: run python benchmarks/run.py NAME in a checkout of tacit."
+    )
 
 
 @click.command(
