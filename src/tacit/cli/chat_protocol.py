@@ -69,14 +69,17 @@ class ChatProtocol:
 
     def words(self, architecture: Architecture) -> list[str]:
         """Say what an owner promises and risks who serves a model like this."""
+        return [_sentence(claim) for claim in self.claims(architecture)]
+
+    def claims(self, architecture: Architecture) -> tuple[Claim, ...]:
+        """Return what is promised about a model like this."""
         match self.name:
             case "permuted":
-                found = claims(architecture)
+                return claims(architecture)
             case "sealed":
-                found = sealed_claims(self.reveal)
+                return sealed_claims(self.reveal)
             case "floating":
-                found = (CLAIM,)
-        return [_sentence(claim) for claim in found]
+                return (CLAIM,)
 
     def check(self, sampling: Sampling) -> None:
         """Refuse a way of choosing tokens that this protocol does not offer."""

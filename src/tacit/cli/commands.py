@@ -164,10 +164,16 @@ def keys(edge: Edge, name: str, folder: Path, show: bool) -> None:
     )
 )
 @_JOB
-@click.option("--rows", type=click.IntRange(1), metavar="N", help="Rows, if the data is not here.")
+@click.option(
+    "--rows",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Rows, if the data is not here; for a chat, tokens of the prompt.",
+)
 @click.option(
     "--features", type=click.IntRange(1), metavar="N", help="Features, if the data is not here."
 )
+@click.option("--model", metavar="MODEL", help="For a chat: as in `tacit chat`.")
 @click.option(
     "--rtt-ms", type=click.FloatRange(0, 1e6), metavar="X", help="Round-trip time of a network."
 )
@@ -175,15 +181,27 @@ def keys(edge: Edge, name: str, folder: Path, show: bool) -> None:
     "--mbit", type=click.FloatRange(1e-6, 1e9), metavar="Y", help="Its bandwidth in Mbit/s."
 )
 @_edge
-def plan(edge: Edge, /, job: Path, rtt_ms: float | None, mbit: float | None, **sizes: Any) -> None:
-    """Forecast what JOB will send, take and reveal. Nothing is sent."""
-    from tacit.cli.kinds import forecast_job
+def plan(
+    edge: Edge,
+    /,
+    job: Path,
+    model: str | None,
+    rtt_ms: float | None,
+    mbit: float | None,
+    **sizes: Any,
+) -> None:
+    """Forecast what JOB will send, take and reveal. Nothing is sent.
+
+    JOB is a job file of any kind, or the file that the three parties of a chat share.
+    """
+    from tacit.cli.outlook import Asked
+    from tacit.cli.plan import plan_file
 
     if (rtt_ms is None) != (mbit is None):
         raise click.UsageError("--rtt-ms and --mbit describe one network: give both or neither.")
     network = None if rtt_ms is None or mbit is None else (rtt_ms, mbit)
-    # `sizes` are --rows and --features, which `forecast_job` declares.
-    edge.out.print(forecast_job(job, network=network, **sizes))
+    # `sizes` are --rows and --features, which `Asked` declares.
+    edge.out.print(plan_file(job, Asked(**sizes), model=model, network=network))
 
 
 @click.command(epilog=_examples("tacit report out/demo/result.json"))

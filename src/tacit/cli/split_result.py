@@ -78,7 +78,7 @@ def make_result(
         forecast=plan,
         metered=session.cost(),
         leakage=session.ledger.entries(),
-        claims=(*_matching_claims(matched), *claims_of(task.defences)),
+        claims=(*matching_claims(matched), *claims_of(task.defences)),
         utility=utility,
         curves=curves,
     )
@@ -91,7 +91,8 @@ def to_csv(classes: Tensor, ids: Sequence[str]) -> str:
     return "\n".join([f"{'id' if ids else 'row'},prediction", *lines]) + "\n"
 
 
-def _matching_claims(matched: Mapping[str, int]) -> tuple[Claim, ...]:
+def matching_claims(matched: Mapping[str, int]) -> tuple[Claim, ...]:
+    """Say what holds for ids that are matched, if any are."""
     if not matched:
         return ()
     return (

@@ -86,8 +86,8 @@ def complete(job: TrainJob, result: Result, stage: Path, search: Sequence[Path])
         return result
     rows = {name: load_rows(job, name, search) for name in job.data.owners}
     if job.data.split == "columns":
-        rows = _align_in_the_clear(rows)
-    holdings = tuple(_holding(job, name, one) for name, one in rows.items())
+        rows = align_in_the_clear(rows)
+    holdings = tuple(holding_of(name, one) for name, one in rows.items())
     task = job.task(holdings)
     along = 0 if job.data.split == "rows" else 1
     x = torch.cat([one.features for one in rows.values()], dim=along)
@@ -111,7 +111,7 @@ def _exchange_holdings(session: Session, job: TrainJob, mine: Rows | None) -> tu
     holdings = []
     for owner in job.data.owners:
         if owner == session.me and mine is not None:
-            holdings.append(_holding(job, owner, mine))
+            holdings.append(holding_of(owner, mine))
             continue
         *shape, has_labels = session.learn(owner, "data", _MOST_DIMENSIONS + 1)
         sizes = tuple(size for size in shape if size)
@@ -121,12 +121,13 @@ def _exchange_holdings(session: Session, job: TrainJob, mine: Rows | None) -> tu
     return tuple(holdings)
 
 
-def _holding(job: TrainJob, owner: str, rows: Rows) -> Holding:
+def holding_of(owner: str, rows: Rows) -> Holding:
+    """Say how much data an owner has."""
     shape = tuple(rows.features.shape)
     return Holding(owner, shape[0], shape[1:], rows.labels is not None)
 
 
-def _align_in_the_clear(rows: Mapping[str, Rows]) -> dict[str, Rows]:
+def align_in_the_clear(rows: Mapping[str, Rows]) -> dict[str, Rows]:
     """Order the common rows alike, for the comparison on one machine."""
     common = sorted(set.intersection(*(set(one.ids) for one in rows.values())))
     places = {name: {row: at for at, row in enumerate(one.ids)} for name, one in rows.items()}
@@ -196,7 +197,7 @@ def _summarise(
         forecast=sum_forecasts(trained.runs),
         metered=session.cost(),
         leakage=session.ledger.entries(),
-        claims=(*find_protocol(task.protocol).claims, *_claims(task)),
+        claims=(*find_protocol(task.protocol).claims, *claims_beyond(task)),
         utility=utility,
         curves=_curves(shown, "private"),
         notes=tuple(
@@ -234,7 +235,7 @@ def _curves(shown: Sequence[tuple[int, float, float]], name: str) -> tuple[Curve
     )
 
 
-def _claims(task: TrainTask) -> tuple[Claim, ...]:
+def claims_beyond(task: TrainTask) -> tuple[Claim, ...]:
     """Say what no protocol can hide: what follows from what is opened."""
     if not task.give_to:
         return ()

@@ -1,7 +1,8 @@
 """Prediction services: two servers with a half of a model each answer many clients."""
 
+from tacit.learn.service.ahead import ServicePlans, plan_service
 from tacit.learn.service.client import PredictionClient, connected
-from tacit.learn.service.once import answer_once
+from tacit.learn.service.once import answer_once, plan_once
 from tacit.learn.service.reception import Reception
 from tacit.learn.service.server import PredictionServer, Tally, deal_predictions
 from tacit.learn.service.task import SIZES, ServiceTask, load_half
@@ -11,10 +12,13 @@ __all__ = [
     "PredictionClient",
     "PredictionServer",
     "Reception",
+    "ServicePlans",
     "ServiceTask",
     "Tally",
     "answer_once",
     "connected",
     "deal_predictions",
     "load_half",
+    "plan_once",
+    "plan_service",
 ]

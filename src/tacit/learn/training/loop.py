@@ -73,7 +73,7 @@ def train(
         A training that is taken up again has fresh masks and fresh halves of the same weights; the
         looks after its last checkpoint are opened again.
     """
-    plans = task.planned(_Plans.made)
+    plans = task.planned(Plans.made)
     task = plans.task
     session.agree("plans", plans.digest())
     inputs = {f"rows of {session.me}": rows, f"labels of {session.me}": labels}
@@ -134,7 +134,7 @@ def _walk(
                 folder.save(worker.checkpoint(action.step))
 
 
-def _work(task: TrainTask, plans: "_Plans", mine: Mapping[str, Tensor]) -> str:
+def _work(task: TrainTask, plans: "Plans", mine: Mapping[str, Tensor]) -> str:
     """Hash all that decides what is trained: halves of one training are of no use to another."""
     content = hashlib.sha256(f"tacit training {__version__}\n".encode() + plans.digest())
     for name, value in {**task.model.initial, **mine}.items():
@@ -181,7 +181,7 @@ def _pairs(numbers: tuple[int, ...]) -> set[tuple[int, int]]:
 
 
 @dataclass(eq=False)
-class _Plans:
+class Plans:
     """The plans of a task, made when first asked for, and how often each was run."""
 
     task: TrainTask
@@ -192,7 +192,7 @@ class _Plans:
         self._made: dict[str, Plan] = {}
 
     @classmethod
-    def made(cls, task: TrainTask) -> "_Plans":
+    def made(cls, task: TrainTask) -> "Plans":
         """Make all plans that will be run; RangeError if numbers do not fit."""
         plans = cls(task)
         plans.digest()
@@ -231,7 +231,7 @@ class _Worker:
     """One party's part in every run."""
 
     def __init__(
-        self, session: Session, task: TrainTask, plans: _Plans, inputs: Mapping[str, Tensor]
+        self, session: Session, task: TrainTask, plans: Plans, inputs: Mapping[str, Tensor]
     ) -> None:
         self.progress = session.progress
         # Thousands of runs are one stage to whoever watches.

@@ -180,7 +180,7 @@ def test_a_party_without_its_checkpoints_is_named(make_task, run_training, digit
 
 def test_a_start_that_left_no_checkpoint_is_started_anew(make_task, run_training, digits, tmp_path):
     task, folders = make_task(epochs=1), folders_in(tmp_path)
-    folders[ALICE].begin(loop._work(task, loop._Plans(task), named(ALICE, digits)))
+    folders[ALICE].begin(loop._work(task, loop.Plans(task), named(ALICE, digits)))
     assert run_training(task, halved(digits), folders=folders)[ALICE].resumed_at == 0
 
 
@@ -203,7 +203,7 @@ def test_halves_of_one_training_are_not_taken_for_another(
     task, kept = make_task(), folders_in(tmp_path)
     for party, folder in kept.items():
         mine = named(party, digits) if party in ROLES.computing else {}
-        folder.begin(loop._work(task, loop._Plans(task), mine))
+        folder.begin(loop._work(task, loop.Plans(task), mine))
     if change == "weights":
         name, first = next(iter(task.model.initial.items()))
         model = replace(task.model, initial={**task.model.initial, name: first + 2.0**-10})
