@@ -4,7 +4,7 @@ Nothing here computes. A value that was not measured is ``None`` and is shown as
 zero is never a substitute.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from tacit.notebook import lines, table
@@ -15,7 +15,10 @@ PHASES: tuple[Phase, ...] = ("setup", "offline", "online")
 LeakKind = Literal["output", "protocol", "size"]
 """A declared result, what the protocol shows on the way, or only shapes and counts."""
 
-SCHEMA = 2
+SCHEMA = 3
+
+TOLD = "– "
+"""What a party tells while it works begins so, unlike the name of a stage."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +54,11 @@ class Leak:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A promise, with everything it rests on; ``guarantee`` may be "no guarantee"."""
+    """A promise, with everything it rests on; ``guarantee`` may be "no guarantee".
+
+    ``detection`` says what ε and δ mean: the true-positive rate that no attacker exceeds who is
+    wrong about 1 % of those whose data was not used.
+    """
 
     subject: str
     guarantee: str
@@ -60,6 +67,7 @@ class Claim:
     delta: float | None = None
     relation: str | None = None
     accountant: str | None = None
+    detection: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,11 +158,16 @@ class Timing:
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """What the plan said before anything was sent."""
+    """What the plan said before anything was sent.
+
+    ``timings`` are of networks alone. ``computing_seconds`` is an estimate for one computing party
+    on the machine that made it, so two forecasts can be equal without it.
+    """
 
     cost: Cost
     timings: tuple[Timing, ...]
     plan_hash: str
+    computing_seconds: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,6 +32,8 @@ def check_inputs(job: AuditJob, parties: Sequence[str]) -> None:
     """Make sure that the files of the job are there."""
     named = {
         "data.file": job.data.file,
+        "data.members": job.data.members,
+        "data.strangers": job.data.strangers,
         "model.file": job.model.file,
         "model.code": None if job.model.code is None else split_code(job.model.code)[0],
     }
@@ -151,7 +153,7 @@ def _plan(target: Target, table: AuditTable) -> Plan:
 def _table(job: Job, is_quick: bool) -> AuditTable:
     if isinstance(job, AuditJob):
         return job.audit
-    return AuditTable(shadows=4 if is_quick else 16)
+    return AuditTable(shadows=4, rounds=2000) if is_quick else AuditTable()
 
 
 def _cache(job: Job, table: AuditTable) -> Path:

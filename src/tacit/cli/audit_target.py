@@ -14,7 +14,8 @@ from tacit.audit.target import code_of, code_of_module, fresh
 from tacit.cli.audit_job import AuditJob
 from tacit.cli.audit_own import OwnTrainer
 from tacit.cli.audit_pictures import rebuild_rows
-from tacit.cli.audit_sides import SPLIT_SEED, Side, Target, prg_of
+from tacit.cli.audit_rows import load_sides
+from tacit.cli.audit_sides import Target, prg_of
 from tacit.cli.audit_split import split_target
 from tacit.cli.audit_train import train_target
 from tacit.cli.code import OwnModel
@@ -24,8 +25,8 @@ from tacit.cli.federated_data import LARGEST_WEIGHT, Shards, load_shards
 from tacit.cli.federated_job import FederatedJob
 from tacit.cli.split_job import SplitJob
 from tacit.cli.train_job import TrainJob
-from tacit.errors import ConfigError, DataError
-from tacit.learn import Dataset, load_dataset, load_file, split_dataset
+from tacit.errors import ConfigError
+from tacit.learn import load_dataset
 from tacit.learn.federated import (
     Hall,
     Learner,
@@ -37,6 +38,11 @@ from tacit.learn.noise import DpSgd, train_dp_sgd
 from tacit.learn.partition import data_generator, divide
 from tacit.learn.weights import load_weights
 from tacit.ring import KEY_BYTES, Prg
+
+_SAID = {
+    True: "Members and strangers are those that the job names; the audit is as right as they are.",
+    False: "Members and strangers were drawn here, and the model was trained here on the members.",
+}
 
 
 @final
@@ -155,7 +161,12 @@ def _own_target(job: AuditJob, search: Sequence[Path]) -> Target:
     else:
         model = trainer(*members, seed=job.audit.seed)
     return Target(
-        model=model, trainer=trainer, members=members, non_members=non_members, classes=classes
+        model=model,
+        trainer=trainer,
+        members=members,
+        non_members=non_members,
+        classes=classes,
+        notes=(_SAID[job.data.names_members],),
     )
 
 
@@ -189,25 +200,6 @@ def _check_estimator(job: AuditJob, found: Any) -> None:
         )
 
 
-def load_sides(job: AuditJob, search: Sequence[Path]) -> tuple[Side, Side, int]:
-    """Load members, non-members, and the number of classes."""
-    data = job.data
-    whole = load_dataset(data.set, search) if data.set else _load_own(data.file, data.label)
-    if not whole.is_labelled:
-        raise DataError(f"data set {whole.name!r} has no labels to predict")
-    sides = []
-    for part in ("train", "test"):
-        found = split_dataset(whole, part=part, test_share=data.test_share, seed=SPLIT_SEED)
-        x, y = torch.tensor(found.scaled(), dtype=torch.float32), torch.tensor(found.labels)
-        if data.rows is not None:
-            share = data.test_share if part == "test" else 1 - data.test_share
-            keys = torch.empty(len(y)).uniform_(generator=torch.Generator().manual_seed(SPLIT_SEED))
-            chosen = keys.argsort()[: max(round(share * data.rows), 1)].sort().values
-            x, y = x[chosen], y[chosen]
-        sides.append((x, y))
-    return sides[0], sides[1], len(whole.label_names)
-
-
 def load_module(build: Callable[[], nn.Module], path: Path) -> nn.Module:
     """Load weights by name into a fresh model.
 
@@ -227,12 +219,6 @@ def _check_device(device: str) -> None:
             f"train.device: cannot use {device!r} here, {str(error).splitlines()[0]}; "
             "leave it out to train on the processor"
         ) from error
-
-
-def _load_own(path: Path | None, label: str | None) -> Dataset:
-    if path is None:
-        raise ConfigError("the job names no data; wanted data.set or data.file")
-    return load_file(path, label=label)
 
 
 def _federated_target(job: FederatedJob, search: Sequence[Path], rows: int | None) -> Target:

@@ -1,6 +1,7 @@
 """Forecasts of jobs between parties, worked out from sizes alone."""
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import torch
@@ -16,19 +17,22 @@ from tacit.cli.predict_job import PredictJob
 from tacit.cli.serve_job import ServeJob
 from tacit.cli.split_data import OwnRows, divide_own, load_own, load_whole, make_top
 from tacit.cli.split_job import SplitJob
-from tacit.cli.split_result import SERVE_ROWS, matching_claims
-from tacit.cli.train import align_in_the_clear, claims_beyond, holding_of
-from tacit.cli.train_data import load_rows
+from tacit.cli.split_result import SERVE_ROWS
+from tacit.cli.train import claims_beyond, holding_of
+from tacit.cli.train_data import align_in_the_clear, load_rows, read_rows
 from tacit.cli.train_job import TrainJob
 from tacit.errors import ConfigError, InputError
 from tacit.learn.private import Sizes, claims_of, plan_prediction
-from tacit.learn.service import plan_once, plan_service
+from tacit.learn.service import claim_of_columns, plan_columns, plan_once, plan_service
+from tacit.learn.split import SplitTask
 from tacit.learn.split import claims_of as split_claims
 from tacit.learn.split import forecast as forecast_messages
 from tacit.learn.training import Holding, plan_training, sum_forecasts
+from tacit.learn.vertical import claims_of_matching, declare_matching, leaks_of_matching
 from tacit.mpc import Plan, find_protocol
+from tacit.mpc.pace import add_computing
 from tacit.party import merge
-from tacit.result import Leak
+from tacit.result import Leak, LeakKind
 
 
 def forecast_prediction(job: PredictJob, asked: Asked) -> Outlook:
@@ -39,7 +43,7 @@ def forecast_prediction(job: PredictJob, asked: Asked) -> Outlook:
     return Outlook(
         about=plan.protocol,
         lines=(what,),
-        forecast=plan.forecast(),
+        forecast=add_computing(plan.forecast(), [(plan, 1)]),
         leaks=(*plan.leaks, _sizes_leak(job, "how many rows and features there are", 2)),
         claims=claims_of(job.task()),
     )
@@ -48,6 +52,8 @@ def forecast_prediction(job: PredictJob, asked: Asked) -> Outlook:
 def forecast_inference(job: InferJob, asked: Asked) -> Outlook:
     """Forecast the answers of a network, owned or shared."""
     asked.refuse("features")
+    if job.data.owners:
+        return _forecast_columns(job, asked)
     shape = find_shape(job, data_folders(), asked.rows)
     seen = _sizes_leak(job, "the shape of the rows", len(shape))
     if job.is_shared:
@@ -69,7 +75,7 @@ def forecast_inference(job: InferJob, asked: Asked) -> Outlook:
     return Outlook(
         about=plan.protocol,
         lines=(f"rows of shape {shape}; {_steps(plan)}", *note),
-        forecast=plan.forecast(),
+        forecast=add_computing(plan.forecast(), [(plan, 1)]),
         leaks=(*plan.leaks, seen),
         claims=private.claims(),
     )
@@ -77,28 +83,36 @@ def forecast_inference(job: InferJob, asked: Asked) -> Outlook:
 
 def forecast_training(job: TrainJob, asked: Asked) -> Outlook:
     """Forecast a whole training, from sharing the rows to handing out the model."""
-    task, runs = plan_training(job.task(_holdings(job, asked)))
+    holdings, counts = _holdings(job, asked)
+    task, runs = plan_training(job.task(holdings))
     leaks = [
         replace(leak, elements=times * leak.elements) for plan, times in runs for leak in plan.leaks
     ]
     rows = ", ".join(f"{one.owner} {one.rows} × {one.features}" for one in task.holdings)
     steps = task.epochs * task.steps_per_epoch
-    lines = [f"{rows}; {steps} steps of {task.batch} rows, {task.test_rows} rows to measure on"]
-    if job.data.split == "columns":
-        lines.append("Matching the owners' ids comes before all this and is not in the figures.")
+    what = f"{rows}; {steps} steps of {task.batch} rows, {task.test_rows} rows to measure on"
     return Outlook(
         about=task.protocol,
-        lines=tuple(lines),
-        forecast=sum_forecasts(runs),
-        leaks=(*merge(tuple(leaks)), _sizes_leak(job, "how much data every owner has", 1)),
-        claims=(*find_protocol(task.protocol).claims, *claims_beyond(task)),
+        lines=(what, *_matched(counts)),
+        forecast=sum_forecasts(runs, before=declare_matching(counts) if counts else ()),
+        leaks=(
+            *_matching_leaks(counts, task.holdings[0].rows),
+            *merge(tuple(leaks)),
+            _sizes_leak(job, "how much data every owner has", 1),
+        ),
+        claims=(
+            *find_protocol(task.protocol).claims,
+            *claims_of_matching(counts),
+            *claims_beyond(task),
+        ),
     )
 
 
 def forecast_split(job: SplitJob, asked: Asked) -> Outlook:
     """Forecast training at a cut layer and one question, or the question alone."""
     asked.refuse("features")
-    trained, questions, matched, classes = _split_rows(job, asked)
+    common, matched = _split_rows(job, asked)
+    trained, questions, classes = _divided(job, common)
     task = job.task(classes)
     widths = make_top(job, task, data_folders())[1]
     found = forecast_messages(
@@ -119,8 +133,12 @@ def forecast_split(job: SplitJob, asked: Asked) -> Outlook:
         about=f"split at {job.model.cut!r}, {job.split.compress.kind}",
         lines=tuple(lines),
         forecast=found,
-        leaks=(_sizes_leak(job, "the number of rows and the widths of the cut layers", 2),),
-        claims=(*matching_claims(matched), *split_claims(task.defences)),
+        leaks=(
+            *_matching_leaks(matched, common),
+            *_cut_leaks(task, widths, trained, questions),
+            _sizes_leak(job, "the number of rows and the widths of the cut layers", 2),
+        ),
+        claims=(*claims_of_matching(matched), *split_claims(task.defences)),
     )
 
 
@@ -181,24 +199,116 @@ def _owned(job: InferJob) -> tuple[nn.Module, tuple[str, ...]]:
     return module, ()
 
 
-def _holdings(job: TrainJob, asked: Asked) -> tuple[Holding, ...]:
+def _forecast_columns(job: InferJob, asked: Asked) -> Outlook:
+    """Forecast the answers about rows whose columns lie with several owners."""
+    task, receiver = job.shared_task(), job.data.owner
+    task.refuse_sight()
+    rows, widths, counts = _columns(job, asked)
+    checked, plan = plan_columns(
+        task, receiver=receiver, widths=widths, rows=rows, parties=tuple(job.parties)
+    )
+    return Outlook(
+        about=plan.protocol,
+        lines=(f"{rows} common rows; {_steps(plan)}", *_matched(counts)),
+        forecast=sum_forecasts(((checked, 1), (plan, 1)), before=declare_matching(counts)),
+        leaks=(
+            *_matching_leaks(counts, rows),
+            *merge((*checked.leaks, *plan.leaks)),
+            _sizes_leak(job, "the number of common rows and of everyone's columns", 2),
+        ),
+        claims=(
+            *find_protocol(task.protocol).claims,
+            *claims_of_matching(counts),
+            claim_of_columns(task, receiver),
+        ),
+    )
+
+
+def _columns(job: InferJob, asked: Asked) -> tuple[int, dict[str, int], dict[str, int]]:
+    """Return the common rows, and the columns and ids of every owner."""
+    owners = tuple(job.data.owners)
+    if asked.rows is not None:
+        widths = _evenly(job.model.inputs[0], owners)
+        return asked.rows, widths, dict.fromkeys(owners, asked.rows)
+    try:
+        found = {
+            name: read_rows(table, name, data_folders()) for name, table in job.data.owners.items()
+        }
+    except InputError as error:
+        raise _unread(error, "--rows") from error
+    counts = {name: len(one.ids) for name, one in found.items()}
+    common = align_in_the_clear(found)
+    widths = {name: one.features.shape[1] for name, one in common.items()}
+    return len(common[owners[0]].ids), widths, counts
+
+
+def _cut_leaks(
+    task: SplitTask, widths: Mapping[str, int], trained: int, questions: int
+) -> Iterator[Leak]:
+    """Yield what crosses the cut; a compressor sends fewer values than these."""
+    plain = "split learning sends them in the clear"
+    for owner, width in widths.items():
+        sent = trained * task.pace.epochs * width
+        seen: list[tuple[str, str, str, int, LeakKind]] = [
+            (
+                task.label_owner,
+                f"values of the cut layer of {owner}, while training",
+                plain,
+                sent,
+                "protocol",
+            ),
+            (
+                owner,
+                f"gradients at the cut layer of {owner}",
+                f"{plain}; they depend on the labels",
+                sent,
+                "protocol",
+            ),
+            (
+                task.label_owner,
+                f"values of the cut layer of {owner}, while serving",
+                plain,
+                questions * width,
+                "protocol",
+            ),
+            (owner, "predicted classes", "the declared result of the job", questions, "output"),
+        ]
+        for to, what, why, elements, kind in seen:
+            if elements:
+                yield Leak(to=to, what=what, why=why, kind=kind, elements=elements)
+
+
+def _matching_leaks(counts: dict[str, int], common: int) -> tuple[Leak, ...]:
+    return leaks_of_matching(counts, common) if counts else ()
+
+
+def _matched(counts: dict[str, int]) -> tuple[str, ...]:
+    ids = ", ".join(f"{owner} {count}" for owner, count in counts.items())
+    return (f"ids to match: {ids}",) if counts else ()
+
+
+def _holdings(job: TrainJob, asked: Asked) -> tuple[tuple[Holding, ...], dict[str, int]]:
+    """Return how much data every owner has, and how many ids, if rows are matched."""
     owners, is_columns = tuple(job.data.owners), job.data.split == "columns"
     if asked.rows is not None and asked.features is not None:
         rows = _evenly(asked.rows, owners)
         widths = _evenly(asked.features, owners)
-        return tuple(
+        held = tuple(
             Holding(name, asked.rows, (widths[name],), name == job.data.labels)
             if is_columns
             else Holding(name, rows[name], job.data.shape or (asked.features,), has_labels=True)
             for name in owners
         )
+        return held, dict.fromkeys(owners, asked.rows) if is_columns else {}
     try:
         found = {name: load_rows(job, name, data_folders()) for name in owners}
     except InputError as error:
         raise _unread(error, "--rows and --features, of all owners together") from error
+    counts = {}
     if is_columns:
+        counts = {name: len(one.ids) for name, one in found.items()}
         found = align_in_the_clear(found)
-    return tuple(holding_of(name, one) for name, one in found.items())
+    return tuple(holding_of(name, one) for name, one in found.items()), counts
 
 
 def _evenly(total: int, names: tuple[str, ...]) -> dict[str, int]:
@@ -206,31 +316,36 @@ def _evenly(total: int, names: tuple[str, ...]) -> dict[str, int]:
     return {name: each + (at < more) for at, name in enumerate(names)}
 
 
-def _split_rows(job: SplitJob, asked: Asked) -> tuple[int, int, dict[str, int], int]:
-    """Return rows to train on, rows to ask about, ids of every owner, and classes."""
+def _split_rows(job: SplitJob, asked: Asked) -> tuple[int, dict[str, int]]:
+    """Return how many rows all owners have, and how many ids each, if rows are matched."""
     if job.data.set is not None:
         asked.refuse("rows")
-        whole = load_whole(job, data_folders())
-        trained = 0 if job.serve is not None else len(whole.train_x)
-        return trained, len(whole.test_x), {}, whole.classes
-    owners, classes = (job.data.labels, *job.data.features), job.data.classes or 0
+        return 0, {}  # a known set says it itself
+    owners = (job.data.labels, *job.data.features)
     is_matched = job.data.match is not None and job.serve is None
-    total, counts = asked.rows, {}
+    if asked.rows is not None:
+        return asked.rows, dict.fromkeys(owners, asked.rows) if is_matched else {}
     try:
-        if total is None and is_matched:
-            ids = {owner: load_own(job, owner).ids for owner in owners}
-            counts = {owner: len(found) for owner, found in ids.items()}
-            total = len(set.intersection(*map(set, ids.values())))
-        elif total is None:
-            total = len(load_own(job, job.data.features[0]).values)
+        if not is_matched:
+            return len(load_own(job, job.data.features[0]).values), {}
+        ids = {owner: load_own(job, owner).ids for owner in owners}
     except InputError as error:
         raise _unread(error, "--rows") from error
-    if is_matched and not counts:
-        counts = dict.fromkeys(owners, total)
+    counts = {owner: len(found) for owner, found in ids.items()}
+    return len(set.intersection(*map(set, ids.values()))), counts
+
+
+def _divided(job: SplitJob, rows: int) -> tuple[int, int, int]:
+    """Return rows to train on, rows to ask about, and classes."""
+    if job.data.set is not None:
+        whole = load_whole(job, data_folders())
+        trained = 0 if job.serve is not None else len(whole.train_x)
+        return trained, len(whole.test_x), whole.classes
+    classes = job.data.classes or 0
     if job.serve is not None:
-        return 0, total, {}, classes
-    divided = divide_own(job, job.data.labels, OwnRows(values=torch.zeros(total)))
-    return len(divided.train), len(divided.test), counts, classes
+        return 0, rows, classes
+    divided = divide_own(job, job.data.labels, OwnRows(values=torch.zeros(rows)))
+    return len(divided.train), len(divided.test), classes
 
 
 def _unread(error: InputError, options: str) -> ConfigError:

@@ -27,12 +27,14 @@ class Place:
         launched: "remote" or "processes", for the result.
         report: says what this party has used up to now.
         out: the folder of the whole job; what must survive a crash goes beside it.
+        is_fresh: whether what an earlier run has left there is to be discarded.
     """
 
     search: tuple[Path, ...]
     launched: str
     report: Callable[[], PartyReport]
     out: Path
+    is_fresh: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +63,7 @@ class Kind(Generic[J]):
         forecast: says what would be sent and revealed, from sizes alone.
         run: runs the whole job on this machine with an engine of its own, for kinds whose
             parties are not processes of ours; None for all others.
+        resumes: whether a run that was stopped goes on, and can be told not to.
     """
 
     record: type[J]
@@ -69,3 +72,4 @@ class Kind(Generic[J]):
     take_part: Callable[[Session, J, Place], Part] | None = None
     complete: Callable[[J, Result, Path, Sequence[Path]], Result] | None = None
     run: Callable[[J, Console, Sequence[Path]], Part] | None = None
+    resumes: bool = False

@@ -84,6 +84,7 @@ def _train() -> Kind[Any]:
         take_part=train.take_part,
         complete=train.complete,
         forecast=forecast.forecast_training,
+        resumes=True,
     )
 
 
@@ -151,6 +152,19 @@ def load_job(path: Path) -> Job:
 def kind_of(job: Job) -> Kind[Any]:
     """Return the entry of a job that was loaded."""
     return KINDS[job.job.kind]()
+
+
+def check_fresh(job: Job, is_fresh: bool) -> None:
+    """Refuse to discard what jobs of a kind never keep.
+
+    Raises:
+        ConfigError: a job of this kind is not one that goes on.
+    """
+    if is_fresh and not kind_of(job).resumes:
+        raise ConfigError(
+            f"--fresh discards the checkpoints of a training; {job.job.name!r}, of kind "
+            f"{job.job.kind!r}, has none: leave it out"
+        )
 
 
 def find_kind(raw: Mapping[str, object], source: str) -> Kind[Any]:

@@ -16,8 +16,8 @@ from tacit.cli.kind import Part, Place
 from tacit.cli.predict_job import PredictJob
 from tacit.errors import ConfigError, DataError
 from tacit.learn import Dataset, load_dataset, load_file, split_dataset
+from tacit.learn.metrics import measure_classes, measure_odds, put_beside
 from tacit.learn.private import (
-    accuracy,
     load_logistic,
     logistic_of,
     predict,
@@ -155,7 +155,12 @@ def measure(job: PredictJob, answers: Answers | None) -> tuple[Metric, ...]:
     """Say how good the answers are, as far as the receiver can tell."""
     if answers is None or answers.labels is None:
         return ()
-    return (accuracy(answers.values, answers.labels, reveal=job.protocol.reveal),)
+    return _metrics(answers.values, answers.labels, job.protocol.reveal)
+
+
+def _metrics(values: Tensor, labels: Labels, reveal: str) -> tuple[Metric, ...]:
+    found = values.numpy()
+    return measure_odds(found, labels) if reveal == "score" else measure_classes(found, labels)
 
 
 def compare_plain(
@@ -167,14 +172,9 @@ def compare_plain(
     """
     dataset, reveal = load_data(job, search), job.protocol.reveal
     plain = predict_plain(scaled_features(dataset), load_weights(job, search), reveal=reveal)
-    utility = list(result.utility)
     labels = _labels(dataset)
-    if labels is not None:
-        reference = accuracy(plain, labels, reveal=reveal).value
-        utility = [
-            replace(metric, reference=reference) if metric.name == "accuracy" else metric
-            for metric in utility
-        ]
+    clear = () if labels is None else _metrics(plain, labels, reveal)
+    utility = put_beside(result.utility, clear)
     return replace(result, utility=(*utility, _agreement(answers, plain, reveal)))
 
 

@@ -16,6 +16,7 @@ from tacit.cli.config import (
     check_parties,
     check_protocol,
     check_references,
+    check_scale,
 )
 from tacit.cli.toml import Problem, RefusedError
 from tacit.errors import ConfigError, RangeError
@@ -39,11 +40,7 @@ class DataTable:
 
     def __post_init__(self) -> None:
         check_bound(self.bound)
-        if self.scale is not None and self.set is not None:
-            raise RefusedError(Problem("scale", "belongs to 'file'; a set has its own divisors"))
-        if self.scale is not None and not all(divisor > 0 for divisor in self.scale):
-            text = f"wanted divisors greater than 0, got {list(self.scale)}"
-            raise RefusedError(Problem("scale", text))
+        check_scale(self.scale, self.set)
         _ = self.source
 
     @property

@@ -16,6 +16,7 @@ from tacit.cli.config import (
     check_parties,
     check_protocol,
     check_references,
+    check_scale,
 )
 from tacit.cli.predict_job import RingTable
 from tacit.cli.toml import Problem, RefusedError
@@ -30,7 +31,8 @@ class OwnerTable:
     """[data.owners.NAME]: where one owner's part of the data comes from.
 
     ``rows`` and ``columns`` take a stretch of it, from the first to before the second; with a
-    public set this is how owners divide it to try things out.
+    public set this is how owners divide it to try things out. ``scale`` divides the columns of a
+    file, so that they keep within ``data.bound``; the owner alone needs it.
     """
 
     set: str | None = None
@@ -39,8 +41,10 @@ class OwnerTable:
     id: str | None = None
     rows: tuple[int, ...] | None = None
     columns: tuple[int, ...] | None = None
+    scale: tuple[float, ...] | None = field(default=None, metadata=LOCAL)
 
     def __post_init__(self) -> None:
+        check_scale(self.scale, self.set)
         for key, stretch in (("rows", self.rows), ("columns", self.columns)):
             if stretch is not None and not (len(stretch) == 2 and 0 <= stretch[0] < stretch[1]):
                 text = f"wanted two numbers, first < end, got {list(stretch)}"
@@ -135,6 +139,7 @@ class TrainProtection:
     compute: tuple[str, ...] | None = None
     show_to: tuple[str, ...] = ()
     give_to: tuple[str, ...] = ()
+    score_to: tuple[str, ...] = ()
 
     @property
     def spelled(self) -> str:
@@ -239,6 +244,7 @@ class TrainJob(Job):
             watch_every=how.look_every,
             show_to=self.protocol.show_to,
             give_to=self.protocol.give_to,
+            score_to=self.protocol.score_to,
         )
 
 
@@ -247,6 +253,7 @@ def _named(job: TrainJob) -> Mapping[str, str]:
         "protocol.compute": job.protocol.compute or (),
         "protocol.show_to": job.protocol.show_to,
         "protocol.give_to": job.protocol.give_to,
+        "protocol.score_to": job.protocol.score_to,
     }
     named = {f"data.owners.{name}": name for name in job.data.owners}
     named |= {f"{key}[{i}]": name for key, names in lists.items() for i, name in enumerate(names)}

@@ -15,7 +15,7 @@ from tacit.cli.federated import LEDGER, ROUNDS, WEIGHTS, check_inputs, run
 from tacit.cli.federated_data import load_shards, make_model
 from tacit.cli.federated_job import FederatedJob
 from tacit.cli.toml import read_record, read_toml
-from tacit.dp import epsilon, ledger_from_record
+from tacit.dp import detection_of, epsilon, ledger_from_record
 from tacit.errors import ConfigError, DataError
 from tacit.learn import search_path
 from tacit.learn.weights import load_weights, read_facts
@@ -94,6 +94,24 @@ def test_the_epsilon_of_the_result_follows_from_its_ledger():
     assert any(curve.title == "Accuracy against ε" for curve in part.result.curves)
 
 
+def test_epsilon_is_explained_before_and_after_the_run():
+    job = make_job(privacy={"kind": "central", "target_epsilon": 5.0, "delta": 1e-3})
+    part, said = run_job(job)
+    assert said.splitlines()[1].startswith("An attacker who takes other data for the true data 1 %")
+    claim = part.result.claims[0]
+    # The whole curve of the noise says more than one (ε, δ), by which nearly all are found.
+    assert claim.detection < 0.5 < detection_of(claim.epsilon, claim.delta)
+
+
+def test_a_delta_is_held_against_the_number_of_clients():
+    wanted = {"kind": "central", "target_epsilon": 5.0}
+    with pytest.raises(ConfigError, match=r"1/n or more for n = 6 clients"):
+        run_job(make_job(privacy={**wanted, "delta": 0.2}))
+    part, said = run_job(make_job(privacy={**wanted, "delta": 0.1}))
+    assert "Warning: δ = 0.1 is near 1/n for n = 6 clients" in said
+    assert any("near 1/n" in text for text in part.result.claims[0].assumptions)
+
+
 def test_epsilon_is_computed_again_by_other_code():
     job = make_job(privacy={"kind": "central", "target_epsilon": 40.0, "delta": 1e-3})
     result = run_job(job)[0].result
@@ -116,12 +134,16 @@ def test_a_masked_claim_is_about_a_curious_server_unless_keys_are_named():
         make_job(federated={"keys": ["xyz"]})
 
 
+def named(result, name):
+    return next(metric for metric in result.utility if metric.name == name)
+
+
 def test_with_keys_a_simulation_plays_a_malicious_server_with_keys_of_its_own():
     keys = [f"{number:064x}" for number in range(6)]
     job = make_job(federated={"server": "malicious", "keys": keys, "rounds": 1, "drop_rate": 0.0})
     result = run_job(job)[0].result
     assert any("may do anything" in one for one in result.claims[1].assumptions)
-    assert result.utility[2].value == 0  # nobody was refused
+    assert named(result, "clients dropped in a round").value == 0  # nobody was refused
 
 
 OPTIONS = {
@@ -149,7 +171,7 @@ def test_every_option_runs_and_its_ledger_gives_the_claim(name):
     # The noise of NbAFL does not keep what it is set for; the claim says what it gives.
     assert (claim.epsilon <= 60.0) == (name != "nbafl")
     assert len(ledger) == (3 if name == "relevance" else 2)
-    sent = part.result.utility[1].value
+    sent = named(part.result, "bytes sent by a client in a round").value
     assert sent < 100 if name == "select" else sent >= 4 * 650
 
 

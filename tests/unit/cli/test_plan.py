@@ -90,7 +90,9 @@ def weights(tmp_path):
     return tmp_path
 
 
-@pytest.fixture(params=["predict", "infer", "infer, shared", "train"])
+@pytest.fixture(
+    params=["predict", "infer", "infer, shared", "infer, columns", "train", "train, columns"]
+)
 def job(request, weights):
     raw = {"job": {**HEAD, "kind": request.param.partition(",")[0]}, "parties": dict(THREE)}
     raw["protocol"] = {"kind": "sealed", "dealer": "helper"}
@@ -108,6 +110,23 @@ def job(request, weights):
             halves = {name: str(weights / f"{name}.npz") for name in ("north", "south")}
             raw["model"] = {"layers": LAYERS, "inputs": [64], "halves": halves}
             raw["protocol"]["compute"] = ["north", "south"]
+        case "infer, columns":
+            halves = {name: str(weights / f"{name}.npz") for name in ("north", "south")}
+            stretches = {"north": [0, 40], "south": [40, 64]}
+            owners = {
+                n: {"set": "digits", "columns": one, "rows": [0, 6]} for n, one in stretches.items()
+            }
+            raw["data"] = {"owner": "north", "owners": owners}
+            raw["model"] = {"layers": LAYERS, "inputs": [64], "halves": halves}
+            raw["protocol"]["compute"] = ["north", "south"]
+        case "train, columns":
+            owners = {
+                "north": {"set": "iris", "columns": [0, 2], "rows": [0, 100]},
+                "south": {"set": "iris", "columns": [2, 4], "rows": [40, 130]},
+            }
+            raw["data"] = {"owners": owners, "split": "columns", "labels": "south"}
+            raw["model"] = {"layers": ["dense 3"]}
+            raw["training"] = {"batch": 32, "keep": False}
         case "train":
             owners = {"north": [0, 40], "south": [40, 90]}
             stretches = {name: {"set": "digits", "rows": rows} for name, rows in owners.items()}
@@ -120,7 +139,8 @@ def job(request, weights):
 
 def test_the_plan_of_a_job_between_parties_is_the_forecast_of_its_run(job, tmp_path):
     planned, result = foresee(job), run(job, tmp_path)
-    assert planned.forecast == result.forecast
+    assert planned.forecast.cost == result.forecast.cost
+    assert planned.forecast.plan_hash == result.forecast.plan_hash
     promised = {claim.subject for claim in planned.claims}
     assert promised <= {claim.subject for claim in result.claims}
     told = {(leak.to, leak.what, leak.elements) for leak in result.leakage if leak.kind != "size"}
@@ -139,6 +159,33 @@ def test_the_plan_of_a_split_job_is_the_forecast_of_its_run(tmp_path):
     )
     parts = split_jobs.run(job)
     assert foresee(job).forecast == parts["lab"].result.forecast is not None
+
+
+def test_the_plan_of_matched_files_is_the_forecast_of_their_run(tmp_path):
+    values = np.random.default_rng(0).normal(size=(40, 3))
+    files = {"lab": ["id,y"], "clinic": ["id,a,b,c"]}
+    for at, row in enumerate(values):
+        files["clinic"].append(",".join([str(at), *(f"{one:.4f}" for one in row)]))
+        files["lab"].append(f"{at + 5},{at % 2}")  # 35 rows in common
+    for name, lines in files.items():
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    job = read(
+        {
+            "job": {**HEAD, "kind": "split", "out": str(tmp_path / "out")},
+            "parties": {"lab": {}, "clinic": {}},
+            "data": {
+                **{"features": ["clinic"], "labels": "lab", "label": "y", "classes": 2},
+                **{"match": "id", "files": {n: str(tmp_path / f"{n}.csv") for n in files}},
+            },
+            "model": {"kind": "mlp", "width": 4},
+            "train": {"epochs": 1, "batch_rows": 8, "learning_rate": 0.01},
+        }
+    )
+    planned, parts = foresee(job), split_jobs.run(job)
+    result = merge_results(tuple(part.result for part in parts.values()))
+    assert planned.forecast == result.forecast is not None
+    told = {(leak.to, leak.what, leak.elements) for leak in result.leakage if leak.kind != "size"}
+    assert {(one.to, one.what, one.elements) for one in planned.leaks if one.kind != "size"} == told
 
 
 @pytest.mark.parametrize("aggregator", ["plain", "masked", "shuffled"])

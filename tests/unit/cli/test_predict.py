@@ -130,8 +130,11 @@ def test_the_plain_answers_are_put_beside_the_private_ones(reveal, name, ideal):
     plain = predict_plain(scaled_features(dataset), load_weights(one, ()), reveal=reveal)
     own = measure(one, Answers(values=plain, labels=dataset.labels))
     result = compare_plain(one, empty_result(own), plain, ())
-    accuracy, agreement = result.utility
-    assert accuracy.reference == accuracy.value > 0.9
+    *quality, agreement = result.utility
+    names = ["accuracy", "F1"] + ["AUC", "KS", "calibration error"] * (reveal == "score")
+    assert [metric.name for metric in quality] == names
+    assert all(metric.reference == metric.value for metric in quality)
+    assert quality[0].value > 0.9
     assert (agreement.name, agreement.value, agreement.samples) == (name, ideal, len(plain))
 
 

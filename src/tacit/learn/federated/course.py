@@ -149,8 +149,14 @@ def _claim(ledger: Ledger, terms: Terms) -> Claim:
     planned = terms.promise.claim
     if planned.delta is None or planned.accountant is None:
         return planned
+    event = terms.promise.event
+    is_about_clients = event is not None and event.relation.unit == "client"
     found = epsilon(
-        ledger, delta=planned.delta, accountant=planned.accountant, subject=planned.subject
+        ledger,
+        delta=planned.delta,
+        accountant=planned.accountant,
+        subject=planned.subject,
+        population=terms.clients if is_about_clients else None,
     )
     return replace(found, assumptions=(*terms.promise.assumptions, *found.assumptions))
 

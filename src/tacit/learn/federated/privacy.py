@@ -17,6 +17,7 @@ from tacit.dp import (
     Shuffled,
     Target,
     Unaccountable,
+    choose_accountant,
     epsilon,
     largest_budget,
     least_noise,
@@ -57,8 +58,6 @@ __all__ = [
 
 BIT = 0.1
 """How much of a unit clip the bit takes that says whether an update lies within the clip."""
-
-_LIKE_TO_USE = ("pld", "rdp", "fourier", "advanced", "basic")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,7 +236,8 @@ def _objective(wish: Wish, crowd: Crowd) -> Promise:
         (
             "every client trains with its own noise and trusts nobody; this is about one record of "
             "a client, not about all of them",
-            "the minimisers are exact; they are computed to a gradient of 1e-9",
+            "the minimisers are computed to a gradient of 1e-9, which a part of ε covers; the "
+            "random terms are drawn in floating point",
         ),
     )
     # One pure event: adding up is exact, every other accountant would round it up.
@@ -319,6 +319,7 @@ def _settle(
         delta=wish.delta,
         accountant=_accountant(wish, whole),
         subject=f"each client's data, towards {about.who}",
+        population=crowd.clients if event.relation.unit == "client" else None,
     )
     return Promise(
         kind=wish.kind,
@@ -349,11 +350,10 @@ def _target(wish: Wish, events: list[Event]) -> Target:
 def _accountant(wish: Wish, events: list[Event]) -> str:
     if wish.accountant is not None:
         return wish.accountant
-    able, steps = supporting(events), unroll(events)
     # Loss distributions of large pure budgets are long, and calibration computes many of them.
-    is_pure = all(isinstance(step, Pure | DiscreteLaplace) for step in steps)
-    order = ("rdp", *_LIKE_TO_USE) if is_pure else _LIKE_TO_USE
-    return next((name for name in order if name in able), "basic")
+    if all(isinstance(step, Pure | DiscreteLaplace) for step in unroll(events)):
+        return next(name for name in ("rdp", "renyi") if name in supporting(events))
+    return choose_accountant(events)
 
 
 def _clip(wish: Wish) -> float:

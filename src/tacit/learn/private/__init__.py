@@ -16,7 +16,7 @@ from tacit.learn.private.predict import (
     predict_plain,
 )
 from tacit.learn.private.secure import Answer, Crew, Secured, secure
-from tacit.learn.private.summary import accuracy, claims_of, merge_results, summarise
+from tacit.learn.private.summary import claims_of, merge_results, summarise
 
 __all__ = [
     "Answer",
@@ -25,7 +25,6 @@ __all__ = [
     "Prediction",
     "Secured",
     "Sizes",
-    "accuracy",
     "claims_of",
     "load_logistic",
     "logistic_of",

@@ -21,6 +21,7 @@ from tacit.learn.private.facts import (
 )
 from tacit.learn.private.summary import merge_results
 from tacit.mpc import Plan, Roles, compute, find_protocol, make_plan, serve
+from tacit.mpc.pace import add_computing
 from tacit.nn import Imported, import_module, quarters_of, size_of
 from tacit.notebook import lines, table
 from tacit.party import Meeting, Session, Usage, run_threads
@@ -161,7 +162,8 @@ class Secured:
             shape: of the whole input, rows first.
             input_bound: how large it can be, if the model was made without a bound.
         """
-        return self.plan(self.facts(shape, input_bound=input_bound)).forecast()
+        plan = self.plan(self.facts(shape, input_bound=input_bound))
+        return add_computing(plan.forecast(), [(plan, 1)])
 
     def facts(self, shape: tuple[int, ...], *, input_bound: float | None = None) -> Facts:
         """Return the public facts about an input of this shape, and about the weights."""
@@ -278,7 +280,7 @@ class Secured:
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             version=__version__,
             parties=(usage.report(name=session.me, role=role, progress=session.progress),),
-            forecast=plan.forecast(),
+            forecast=add_computing(plan.forecast(), [(plan, 1)]),
             metered=session.cost(),
             leakage=session.ledger.entries(),
             claims=self.claims(),

@@ -1,6 +1,6 @@
 """What a training will run, before it is started."""
 
-from tacit.learn.training.loop import Plans, actions
+from tacit.learn.training.schedule import Plans, actions
 from tacit.learn.training.task import TrainTask
 from tacit.mpc import Plan
 
@@ -21,6 +21,8 @@ def plan_training(task: TrainTask) -> tuple[TrainTask, tuple[tuple[Plan, int], .
             plans.get("watch")
         else:
             plans.get("step", rate=task.rate_at(action.step))
+    if task.score_to:
+        plans.get("score")
     if task.give_to:
         plans.get("give")
     return task, tuple(plans.runs)

@@ -61,6 +61,7 @@ class TrainTask:
             whether the work so far should be kept.
         show_to: who learns loss and accuracy on the way.
         give_to: who gets the weights in the end; empty to leave them shared.
+        score_to: who learns the scores of the rows kept for measuring, in the end.
     """
 
     name: str
@@ -85,6 +86,7 @@ class TrainTask:
     watch_every: int = 50
     show_to: tuple[str, ...] = ()
     give_to: tuple[str, ...] = ()
+    score_to: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         find_protocol(self.protocol)
@@ -195,6 +197,9 @@ def _check_columns(task: TrainTask) -> None:
         )
     if sum(holding.has_labels for holding in task.holdings) != 1:
         raise ConfigError("wanted exactly one owner of the labels among the owners of columns")
+    for holding in task.holdings:
+        if not holding.features[0] and not holding.has_labels:
+            raise ConfigError(f"{holding.owner!r} has neither columns nor labels")
     width = sum(holding.features[0] for holding in task.holdings)
     if any(len(holding.features) != 1 for holding in task.holdings):
         raise ConfigError("columns can be split between owners only if rows are flat")
