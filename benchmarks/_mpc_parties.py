@@ -24,8 +24,8 @@ from _mpc_crew import Answer, Crew
 from _mpc_floor import run_floor
 from _mpc_programs import ROLES, Hooks, opened, owner_of, plan_row, work_on
 from _mpc_rows import Row, largest_error, make_operands
+from bench import NotMeasured
 
-from tacit.cli.bench import NotMeasured
 from tacit.cli.memory import keep_freed_memory
 from tacit.crypto import load_identity, make_identity
 from tacit.mpc import compute, serve

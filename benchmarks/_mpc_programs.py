@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import torch
 from _mpc_rows import LAYER_NORM_EPS, Row, make_operands
+from bench import NotMeasured
 
-from tacit.cli.bench import NotMeasured
 from tacit.errors import TacitError
 from tacit.mpc import Plan, PlanOps, Roles, find_protocol, make_plan
 from tacit.mpc.ops import ProtocolOps

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bench import NotMeasured
 
-from tacit.cli.bench import NotMeasured
 from tacit.errors import DataError
 from tacit.learn import load_dataset, search_path
 from tacit.verify import (

@@ -23,12 +23,11 @@ sys.path.append(str(Path(__file__).parent))
 import numpy as np
 import torch
 from _audit_fleet import Bench, Recipe, small_resnet, train_fleet
+from bench import VenvPeer, prepare_environment
 from torch import Tensor
 
 from tacit.audit import Ranking, auc, seeded, toss, tpr_at
 from tacit.audit.membership import ATTACKS, SETTINGS, SeenScores, SeenShadows
-from tacit.cli.bench_case import VenvPeer
-from tacit.cli.bench_peers import prepare_environment
 
 Row = dict[str, Any]
 HERE = Path(__file__).parent

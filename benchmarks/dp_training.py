@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tacit.cli.bench import Case, InlinePeer
+from bench import Case, InlinePeer
 
 CASES = ("dense 1e7", "convolutions", "decoder, 128 tokens")
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from time import process_time
 
 import numpy as np
+from bench import Case, VenvPeer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tacit.cli.bench import Case, VenvPeer
 from tacit.learn.federated.masked import (
     MaskedClient,
     MaskedPlan,

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tacit.cli.bench import Case, VenvPeer
+from bench import Case, VenvPeer
 
 sys.path.append(str(Path(__file__).parent))
 from _mpc_parties import Parties, Run

@@ -3,8 +3,8 @@
 Three processes over TLS on loopback, one thread each. Round-trip times come from links that hold
 every frame back; the smallest size says what a round costs, the largest what a byte costs.
 
-`tacit bench mpc_scaling` shows the online times. As a script it measures online and offline times
-in the same runs, and writes both as JSON and as plots in one page:
+`python benchmarks/run.py mpc_scaling` shows the online times. As a script it measures online and
+offline times in the same runs, and writes both as JSON and as plots in one page:
 
     python benchmarks/mpc_scaling.py --quick --out scaling.json --page scaling.html
     python benchmarks/mpc_scaling.py --read scaling.json --picture scaling.svg
@@ -21,7 +21,8 @@ from importlib import resources
 from itertools import groupby
 from pathlib import Path
 
-from tacit.cli.bench import Case, NotMeasured, describe_machine
+from bench import Case, NotMeasured, describe_machine
+
 from tacit.report.layout import lay_legend
 from tacit.report.markup import Markup, tag
 from tacit.report.plots import draw_lines, name_colour

@@ -11,9 +11,9 @@ from fractions import Fraction
 
 import numpy as np
 import torch
+from bench import Case, InlinePeer
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from tacit.cli.bench import Case, InlinePeer
 from tacit.ring import (
     Factor,
     Prg,

@@ -7,8 +7,8 @@ Parties are processes of one thread each on this machine, over TLS. `accuracy` t
 in the clear with the same seeds and batches. `steps` has the shapes of tables 5.2 and 5.3 of seed
 000 over links of 80 Mbit/s and 40 ms round-trip time; the seed's figures stand beside ours and
 were measured by its author on another machine. `crypten` wants its environment under
-benchmarks/.peers/crypten (`tacit bench mpc --peers` makes it). `epoch` compares what one epoch
-of MNIST sends with its forecast.
+benchmarks/.peers/crypten (`python benchmarks/run.py mpc --peers` makes it). `epoch` compares what
+one epoch of MNIST sends with its forecast.
 """
 
 import argparse

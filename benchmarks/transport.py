@@ -21,12 +21,12 @@ from time import perf_counter
 from typing import Protocol
 
 import numpy as np
+from bench import Case, InlinePeer
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from tacit.cli.bench import Case, InlinePeer
 from tacit.transport import Credentials, Meter, Peer, fingerprint, frame_bytes, listen, mesh
 
 COMMAND = struct.Struct("<QQQ")

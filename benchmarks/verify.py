@@ -18,8 +18,8 @@ from pathlib import Path
 from time import process_time
 
 import numpy as np
+from bench import Case, InlinePeer, NotMeasured, VenvPeer
 
-from tacit.cli.bench import Case, InlinePeer, NotMeasured, VenvPeer
 from tacit.verify import (
     Budget,
     Certificate,

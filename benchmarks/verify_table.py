@@ -1,4 +1,4 @@
-"""The table of ``tacit bench verify --peers``, cell by cell, written down as it grows.
+"""The table of ``python benchmarks/run.py verify --peers``, cell by cell, written down as it grows.
 
 Every cell is one model and one radius. All contenders get the same rows and 10 s per row, on one
 thread; ours is asked twice, between the peers and after them, and all of its times count. Two
@@ -160,7 +160,7 @@ def _ask_ours(ensemble: Ensemble, rows: np.ndarray, eps: float) -> Told:
 def _ask_peer(peer: str, problem: Path, chosen: argparse.Namespace) -> Told | dict[str, str]:
     python = chosen.python or ENVIRONMENTS / peer / "bin" / "python"
     if not python.exists():
-        return {"missing": "no environment; run tacit bench verify --peers first"}
+        return {"missing": "no environment; run python benchmarks/run.py verify --peers first"}
     patience = chosen.patience * PATIENCE[peer]
     command = [str(python), str(PEERS / f"{peer}_peer.py"), str(problem), "median", str(patience)]
     done = subprocess.run(command, input="measure\n", text=True, capture_output=True)

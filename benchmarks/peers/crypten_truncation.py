@@ -1,8 +1,9 @@
 """How often CrypTen's products are grossly wrong, and where the error of its GELU comes from.
 
-``crypten_truncation.py [MILLIONS]``, in CrypTen's environment (`tacit bench mpc --peers` makes it
-in ``benchmarks/.peers/crypten``). Two parties drop the 16 fraction bits that a product gains by
-shifting their halves, without talking: the one round of a product. Halves that wrapped around the
+``crypten_truncation.py [MILLIONS]``, in CrypTen's environment (`python benchmarks/run.py mpc
+--peers` makes it in ``benchmarks/.peers/crypten``). Two parties drop the 16 fraction
+bits that a product gains by shifting their halves, without talking: the one
+round of a product. Halves that wrapped around the
 ring then differ by 2^64 / 2^16 words, which is 2^32. With uniform halves of z = x·y·2^32 this
 happens with a probability of |z| / 2^64; the script counts.
 """

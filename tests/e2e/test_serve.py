@@ -18,6 +18,8 @@ from tacit.cli.serve_command import ask as ask_command
 from tacit.cli.serve_job import ServeJob
 from tacit.crypto import make_identity
 from tacit.errors import ConfigError, PartyError
+from tacit.learn.service import plan_service
+from tacit.learn.training import sum_forecasts
 from tacit.nn import TorchOps
 
 JOB = """
@@ -186,6 +188,12 @@ def test_three_hosts_serve_together(job, rows, tmp_path, monkeypatch):
     results = running.end()
     assert {one.parties[0].name for one in results} == {"north", "south", "dealer"}
     assert {one.forecast.plan_hash for one in results} == {results[0].forecast.plan_hash}
+    # As `tacit plan` foresees it: the start, and 11 rows in two batches of 8.
+    loaded = load_service(job)
+    planned = plan_service(loaded.task(), parties=tuple(loaded.parties))
+    batches = [(plan, 2) for plan in planned.batches[8]]
+    foreseen = sum_forecasts([*((plan, 1) for plan in planned.start), *batches])
+    assert foreseen.cost == results[0].forecast.cost
 
 
 def test_a_client_whose_key_is_not_in_the_job_gets_no_answer(job, rows, tmp_path):

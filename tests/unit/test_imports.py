@@ -7,9 +7,10 @@ from pathlib import Path
 import tacit
 
 PACKAGE = Path(tacit.__file__).parent
-LEAVES = {"errors", "extras", "notebook", "result"}
+LEAVES = {"cluster", "errors", "extras", "notebook", "result"}
 
 MAY_IMPORT = {
+    "cluster": set(),
     "errors": set(),
     "extras": set(),
     "result": set(),

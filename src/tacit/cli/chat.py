@@ -127,6 +127,21 @@ _PROTOCOL = (
         "was measured. compact, brief: fewer bytes and messages, more error.  [default: that of "
         "the job file, or fitted]",
     ),
+    click.option(
+        "--device",
+        default="cpu",
+        show_default=True,
+        help="With --protocol permuted: where this party computes: cpu, cuda or cuda:N.",
+    ),
+    click.option(
+        "--naming",
+        type=click.Choice(["transfer", "bfv"]),
+        default="transfer",
+        show_default=True,
+        help="With --protocol permuted: how the user learns which token it chose. transfer: by "
+        "randomness of the dealer. bfv: by homomorphic encryption (TenSEAL), slower, and its "
+        "noise is not hidden from the user. At the owner, to offer it, and at the user.",
+    ),
 )
 
 
@@ -144,7 +159,10 @@ def _check_quota(quota: int | None, role: str | None) -> None:
         raise click.UsageError("--quota is for the owner to choose, with --as owner.")
 
 
-_NOTHING = {"name": None, "noise": None, "reveal": "token", "counts": False, "precision": None}
+_NOTHING = {
+    **{"name": None, "noise": None, "reveal": "token", "counts": False, "precision": None},
+    **{"device": "cpu", "naming": "transfer"},
+}
 _CHOICES = tuple(_NOTHING)
 
 

@@ -77,7 +77,13 @@ def _open_vault(
         case "floating":
             return open_floating_vault(model, ratio=protocol.ratio)
         case "permuted":
-            return open_vault(model, precision=precision, counts=protocol.counts)
+            return open_vault(
+                model,
+                precision=precision,
+                device=protocol.device,
+                counts=protocol.counts,
+                bfv=protocol.naming == "bfv",
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +130,13 @@ class _Dealer:
                     session, architecture, ratio=protocol.ratio, account=self.account
                 )
             case "permuted":
-                serve_dealer(session, architecture, counts=protocol.counts, account=self.account)
+                serve_dealer(
+                    session,
+                    architecture,
+                    device=protocol.device,
+                    counts=protocol.counts,
+                    account=self.account,
+                )
 
     def sweep(self) -> None:
         pass

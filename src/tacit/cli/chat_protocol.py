@@ -3,12 +3,16 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
+
+import torch
 
 from tacit.cli.chat_job import ChatJob, PrecisionName, ProtocolName, Role
 from tacit.errors import ConfigError
+from tacit.extras import install_hint
 from tacit.llm import Architecture, Sampling
 from tacit.llm.floating import CLAIM, check_sampling
-from tacit.llm.private import BRIEF, COMPACT, Precision, claims
+from tacit.llm.private import BRIEF, COMPACT, Naming, Precision, claims
 from tacit.llm.sealed import Reveal, check_wish, sealed_claims
 from tacit.party import Session
 from tacit.result import Claim
@@ -32,6 +36,8 @@ class ChatProtocol:
     ``counts`` shows the user of a permuted chat which scores belong to tokens that came before,
     as a repetition penalty needs it; who cheats learns the tokens of all scores from it.
     ``precision`` is the owner's own choice, instead of that of the job file; the others are told.
+    ``device`` is where this party computes, its own choice too. ``naming`` says how the user learns
+    which token it chose; under "bfv" the owner offers it, and the user takes it.
     """
 
     name: ProtocolName = "permuted"
@@ -39,8 +45,19 @@ class ChatProtocol:
     noise: float | None = None
     counts: bool = False
     precision: PrecisionName | None = None
+    device: str = "cpu"
+    naming: Naming = "transfer"
 
     def __post_init__(self) -> None:
+        for option, is_given in (
+            ("--device", self.device != "cpu"),
+            ("--naming", self.naming != "transfer"),
+        ):
+            if is_given and self.name != "permuted":
+                raise ConfigError(f"{option} belongs to --protocol permuted; the others have none")
+        _check_device(self.device)
+        if self.naming == "bfv" and find_spec("tenseal") is None:
+            raise ConfigError(f"--naming bfv needs TenSEAL; run: {install_hint('tenseal')}")
         if self.precision is not None and self.name != "permuted":
             raise ConfigError("--precision belongs to --protocol permuted")
         if self.reveal != "token" and self.name != "sealed":
@@ -69,14 +86,17 @@ class ChatProtocol:
 
     def words(self, architecture: Architecture) -> list[str]:
         """Say what an owner promises and risks who serves a model like this."""
+        return [_sentence(claim) for claim in self.claims(architecture)]
+
+    def claims(self, architecture: Architecture) -> tuple[Claim, ...]:
+        """Return what is promised about a model like this."""
         match self.name:
             case "permuted":
-                found = claims(architecture)
+                return claims(architecture)
             case "sealed":
-                found = sealed_claims(self.reveal)
+                return sealed_claims(self.reveal)
             case "floating":
-                found = (CLAIM,)
-        return [_sentence(claim) for claim in found]
+                return (CLAIM,)
 
     def check(self, sampling: Sampling) -> None:
         """Refuse a way of choosing tokens that this protocol does not offer."""
@@ -117,7 +137,10 @@ class ChatProtocol:
         noise = [] if self.noise is None else ["--noise", str(self.noise)]
         counts = ["--counts"] if self.counts else []
         fine = ["--precision", self.precision] if self.precision and role == "owner" else []
-        return ["--protocol", self.name, "--reveal", self.reveal, *noise, *counts, *fine]
+        where = [] if self.device == "cpu" else ["--device", self.device]
+        named = [] if self.naming == "transfer" else ["--naming", self.naming]
+        own = [*noise, *counts, *where, *named, *fine]
+        return ["--protocol", self.name, "--reveal", self.reveal, *own]
 
 
 def choose_protocol(
@@ -147,6 +170,21 @@ def choose_protocol(
             'alone; "permuted" is faster, for models whose weights the user may have'
         )
     return "permuted"
+
+
+def _check_device(name: str) -> None:
+    """Refuse a device that is not here, before a model is read."""
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"--device: wanted cpu, cuda or cuda:N, got {name!r}")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(
+            f"--device {name}: torch finds {torch.cuda.device_count()} CUDA devices here; leave "
+            "the option out to compute on the CPU"
+        )
 
 
 def _sentence(claim: Claim) -> str:

@@ -180,10 +180,16 @@ def keys(edge: Edge, name: str, folder: Path, show: bool) -> None:
     )
 )
 @_JOB
-@click.option("--rows", type=click.IntRange(1), metavar="N", help="Rows, if the data is not here.")
+@click.option(
+    "--rows",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Rows, if the data is not here; for a chat, tokens of the prompt.",
+)
 @click.option(
     "--features", type=click.IntRange(1), metavar="N", help="Features, if the data is not here."
 )
+@click.option("--model", metavar="MODEL", help="For a chat: as in `tacit chat`.")
 @click.option(
     "--rtt-ms", type=click.FloatRange(0, 1e6), metavar="X", help="Round-trip time of a network."
 )
@@ -191,15 +197,27 @@ def keys(edge: Edge, name: str, folder: Path, show: bool) -> None:
     "--mbit", type=click.FloatRange(1e-6, 1e9), metavar="Y", help="Its bandwidth in Mbit/s."
 )
 @_edge
-def plan(edge: Edge, /, job: Path, rtt_ms: float | None, mbit: float | None, **sizes: Any) -> None:
-    """Forecast what JOB will send, take and reveal. Nothing is sent."""
-    from tacit.cli.kinds import forecast_job
+def plan(
+    edge: Edge,
+    /,
+    job: Path,
+    model: str | None,
+    rtt_ms: float | None,
+    mbit: float | None,
+    **sizes: Any,
+) -> None:
+    """Forecast what JOB will send, take and reveal. Nothing is sent.
+
+    JOB is a job file of any kind, or the file that the three parties of a chat share.
+    """
+    from tacit.cli.outlook import Asked
+    from tacit.cli.plan import plan_file
 
     if (rtt_ms is None) != (mbit is None):
         raise click.UsageError("--rtt-ms and --mbit describe one network: give both or neither.")
     network = None if rtt_ms is None or mbit is None else (rtt_ms, mbit)
-    # `sizes` are --rows and --features, which `forecast_job` declares.
-    edge.out.print(forecast_job(job, network=network, **sizes))
+    # `sizes` are --rows and --features, which `Asked` declares.
+    edge.out.print(plan_file(job, Asked(**sizes), model=model, network=network))
 
 
 @click.command(epilog=_examples("tacit report out/demo/result.json"))
@@ -218,28 +236,14 @@ def report(edge: Edge, result: Path, html: Path | None) -> None:
 
 
 @click.command(
-    epilog=_examples("tacit bench --list", "tacit bench transport --quick --out rows.json")
+    hidden=True, add_help_option=False, context_settings={"ignore_unknown_options": True}
 )
-@click.argument("name", required=False)
-@click.option("--list", "is_list", is_flag=True, help="List the benchmarks.")
-@click.option("--peers", is_flag=True, help="Install and run other projects beside us.")
-@click.option("--quick", is_flag=True, help="Fewer cases and repeats.")
-@click.option("--repeats", type=click.IntRange(1), help="Measurements of each case.")
-@click.option("--out", type=_PATH, help="Write the rows to this JSON file.")
-@_edge
-def bench(edge: Edge, /, name: str | None, is_list: bool, **how: Any) -> None:
-    """Run the benchmark NAME of the checkout."""
-    from tacit.cli.bench import render
-    from tacit.cli.measure import list_benchmarks, run_named
-
-    if is_list:
-        for known, sentence in list_benchmarks():
-            say(edge.out, f"{known:16} {sentence}")
-        return
-    if name is None:
-        raise click.UsageError("Give the NAME of a benchmark, or --list.")
-    # The options in `how` differ in type, hence Any; `run_named` declares them.
-    edge.out.print(render(run_named(name, console=edge.err, **how)))
+@click.argument("words", nargs=-1, type=click.UNPROCESSED)
+def bench(words: tuple[str, ...]) -> None:
+    """Say where the benchmarks are; the name goes with the next release."""
+    raise click.UsageError(
+        "the benchmarks left the package: run python benchmarks/run.py NAME in a checkout of tacit."
+    )
 
 
 @click.command(

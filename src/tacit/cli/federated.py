@@ -87,7 +87,7 @@ def run(job: FederatedJob, console: Console, search: Sequence[Path]) -> Part:
         parties=_parties(report, job.federated.clients, clients_cpu_s),
         forecast=None,
         metered=_cost(job, outcome),
-        leakage=_leaks(job, learner.dimension),
+        leakage=leaks_of(job, learner.dimension),
         claims=_claims(job, outcome),
         utility=(*_quality(job, shards, outcome), *_utility(outcome), *_second(outcome)),
         curves=_curves(outcome),
@@ -235,7 +235,8 @@ def _cost(job: FederatedJob, outcome: Outcome) -> Cost:
     return Cost(traffic=traffic, offline_rounds=0, online_rounds=2 * stages * len(outcome.rounds))
 
 
-def _leaks(job: FederatedJob, dimension: int) -> tuple[Leak, ...]:
+def leaks_of(job: FederatedJob, dimension: int) -> tuple[Leak, ...]:
+    """Return who is shown what in every round."""
     seen = find_aggregator(job.federated.aggregator).server_sees
     return (
         Leak(

@@ -15,10 +15,10 @@ from tacit.cli.infer_job import InferJob
 from tacit.cli.kind import Part, Place
 from tacit.cli.train_data import align_in_the_clear, read_rows
 from tacit.cli.train_job import OwnerTable
-from tacit.errors import ConfigError, DataError
+from tacit.errors import ConfigError, DataError, InputError
 from tacit.learn import Dataset, load_dataset, load_file
 from tacit.learn.metrics import measure_classes, measure_odds, put_beside
-from tacit.learn.private import Answer, secure
+from tacit.learn.private import Answer, Secured, secure
 from tacit.learn.service import answer_columns, answer_once, load_half
 from tacit.learn.training.model import as_input
 from tacit.learn.vertical import align_rows, announce_ids
@@ -115,7 +115,12 @@ def _ask_owner(session: Session, job: InferJob, x: Tensor | None) -> Answer:
     with session.progress.stage("load"):
         if session.me == job.model.owner:
             load_owned(module, job)
-    private = secure(
+    return make_private(job, module).join(session, x)
+
+
+def make_private(job: InferJob, module: nn.Module) -> Secured:
+    """Make the network of an owner private, as the job says."""
+    return secure(
         module.double(),
         protocol=job.protocol.kind,
         crew=job.crew,
@@ -124,7 +129,6 @@ def _ask_owner(session: Session, job: InferJob, x: Tensor | None) -> Answer:
         input_bound=job.data.bound,
         cap=job.model.cap,
     )
-    return private.join(session, x)
 
 
 def complete(job: InferJob, result: Result, stage: Path, search: Sequence[Path]) -> Result:
@@ -166,6 +170,21 @@ def load_rows(job: InferJob, search: Sequence[Path]) -> tuple[Tensor, "np.ndarra
     if not len(features):
         raise DataError(f"{dataset.name}: no rows are left")
     return torch.from_numpy(np.ascontiguousarray(features)), labels
+
+
+def find_shape(job: InferJob, search: Sequence[Path], rows: int | None) -> tuple[int, ...]:
+    """Return the shape of all rows together; they are read here unless their number is given.
+
+    Raises:
+        ConfigError: they are not here, and no number is given.
+    """
+    if rows is None and job.data.rows is None:
+        try:
+            return tuple(load_rows(job, search)[0].shape)
+        except InputError as error:
+            raise ConfigError(f"the rows cannot be read here ({error}); give --rows") from error
+    first, end = job.data.rows or (0, 0)
+    return (rows or end - first, *(job.data.shape or job.model.inputs))
 
 
 def _join_columns(job: InferJob, search: Sequence[Path]) -> tuple[Tensor, "np.ndarray | None"]:

@@ -3,13 +3,16 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic
+from typing import TYPE_CHECKING, Generic
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 
 from tacit.cli.config import J
 from tacit.party import Session
 from tacit.result import PartyReport, Result
+
+if TYPE_CHECKING:
+    from tacit.cli.outlook import Asked, Outlook
 
 Network = tuple[float, float]
 """Round-trip time in milliseconds and bandwidth in Mbit/s."""
@@ -57,7 +60,7 @@ class Kind(Generic[J]):
         take_part: does one party's part over its session.
         complete: adds to the joined result what only someone with all inputs can tell; gets the
             folder with the parties' files. Called by `tacit run` alone.
-        forecast: lays out what would be sent; None if no plan can tell.
+        forecast: says what would be sent and revealed, from sizes alone.
         run: runs the whole job on this machine with an engine of its own, for kinds whose
             parties are not processes of ours; None for all others.
         resumes: whether a run that was stopped goes on, and can be told not to.
@@ -65,8 +68,8 @@ class Kind(Generic[J]):
 
     record: type[J]
     check_inputs: Callable[[J, Sequence[str]], None]
+    forecast: Callable[[J, "Asked"], "Outlook"]
     take_part: Callable[[Session, J, Place], Part] | None = None
     complete: Callable[[J, Result, Path, Sequence[Path]], Result] | None = None
-    forecast: Callable[..., RenderableType] | None = None
     run: Callable[[J, Console, Sequence[Path]], Part] | None = None
     resumes: bool = False

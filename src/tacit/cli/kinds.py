@@ -9,30 +9,38 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.console import RenderableType
-
 from tacit.cli.config import Job
-from tacit.cli.kind import Kind, Network
+from tacit.cli.kind import Kind
 from tacit.cli.toml import read_record, read_toml, suggest
 from tacit.errors import ConfigError
 
 
 def _audit() -> Kind[Any]:
-    from tacit.cli import audit
+    from tacit.cli import audit, forecast_alone
     from tacit.cli.audit_job import AuditJob
 
-    return Kind(record=AuditJob, check_inputs=audit.check_inputs, run=audit.run)
+    return Kind(
+        record=AuditJob,
+        check_inputs=audit.check_inputs,
+        forecast=forecast_alone.forecast_audit,
+        run=audit.run,
+    )
 
 
 def _audit_llm() -> Kind[Any]:
-    from tacit.cli import audit_llm
+    from tacit.cli import audit_llm, forecast_alone
     from tacit.cli.audit_llm_job import AuditLlmJob
 
-    return Kind(record=AuditLlmJob, check_inputs=audit_llm.check_inputs, run=audit_llm.run)
+    return Kind(
+        record=AuditLlmJob,
+        check_inputs=audit_llm.check_inputs,
+        forecast=forecast_alone.forecast_audit_llm,
+        run=audit_llm.run,
+    )
 
 
 def _infer() -> Kind[Any]:
-    from tacit.cli import infer
+    from tacit.cli import forecast, infer
     from tacit.cli.infer_job import InferJob
 
     return Kind(
@@ -40,6 +48,7 @@ def _infer() -> Kind[Any]:
         check_inputs=infer.check_inputs,
         take_part=infer.take_part,
         complete=infer.complete,
+        forecast=forecast.forecast_inference,
     )
 
 
@@ -57,14 +66,16 @@ def _predict() -> Kind[Any]:
 
 
 def _serve() -> Kind[Any]:
-    from tacit.cli import serve
+    from tacit.cli import forecast, serve
     from tacit.cli.serve_job import ServeJob
 
-    return Kind(record=ServeJob, check_inputs=serve.check_inputs)
+    return Kind(
+        record=ServeJob, check_inputs=serve.check_inputs, forecast=forecast.forecast_service
+    )
 
 
 def _train() -> Kind[Any]:
-    from tacit.cli import train
+    from tacit.cli import forecast, train
     from tacit.cli.train_job import TrainJob
 
     return Kind(
@@ -72,19 +83,25 @@ def _train() -> Kind[Any]:
         check_inputs=train.check_inputs,
         take_part=train.take_part,
         complete=train.complete,
+        forecast=forecast.forecast_training,
         resumes=True,
     )
 
 
 def _federated() -> Kind[Any]:
-    from tacit.cli import federated
+    from tacit.cli import federated, forecast_alone
     from tacit.cli.federated_job import FederatedJob
 
-    return Kind(record=FederatedJob, check_inputs=federated.check_inputs, run=federated.run)
+    return Kind(
+        record=FederatedJob,
+        check_inputs=federated.check_inputs,
+        forecast=forecast_alone.forecast_federated,
+        run=federated.run,
+    )
 
 
 def _split() -> Kind[Any]:
-    from tacit.cli import split, split_data
+    from tacit.cli import forecast, split, split_data
     from tacit.cli.split_job import SplitJob
 
     return Kind(
@@ -92,14 +109,18 @@ def _split() -> Kind[Any]:
         check_inputs=split_data.check_inputs,
         take_part=split.take_part,
         complete=split.complete,
+        forecast=forecast.forecast_split,
     )
 
 
 def _verify() -> Kind[Any]:
-    from tacit.cli import verify_job
+    from tacit.cli import forecast_alone, verify_job
 
     return Kind(
-        record=verify_job.VerifyJob, check_inputs=verify_job.check_inputs, run=verify_job.run
+        record=verify_job.VerifyJob,
+        check_inputs=verify_job.check_inputs,
+        forecast=forecast_alone.forecast_verify,
+        run=verify_job.run,
     )
 
 
@@ -144,24 +165,6 @@ def check_fresh(job: Job, is_fresh: bool) -> None:
             f"--fresh discards the checkpoints of a training; {job.job.name!r}, of kind "
             f"{job.job.kind!r}, has none: leave it out"
         )
-
-
-def forecast_job(
-    path: Path, *, rows: int | None, features: int | None, network: Network | None
-) -> RenderableType:
-    """Lay out the forecast of a job, without connecting to anyone.
-
-    Args:
-        path: the job file.
-        rows: how many rows there will be; read from the data here if not given.
-        features: how many features each has; likewise.
-        network: one network to forecast for; a few usual ones if not given.
-    """
-    job = load_job(path)
-    lay = kind_of(job).forecast
-    if lay is None:
-        raise ConfigError(f"{path}: a job of kind {job.job.kind!r} has no plan to show")
-    return lay(job, rows=rows, features=features, network=network)
 
 
 def find_kind(raw: Mapping[str, object], source: str) -> Kind[Any]:

@@ -211,7 +211,11 @@ def _enter(protocol: ChatProtocol, network: Network | None, note: Note) -> Enter
             return enter_floating(on_wait=_waiting(note, "the others"), ratio=protocol.ratio)
         case "permuted":
             return enter_private(
-                on_wait=_waiting(note, "the dealer"), network=network, counts=protocol.counts
+                on_wait=_waiting(note, "the dealer"),
+                network=network,
+                counts=protocol.counts,
+                device=protocol.device,
+                naming=protocol.naming,
             )
 
 

@@ -4,11 +4,10 @@ The models do not need each other: they are trained here, one after the other, o
 Ray cluster.
 """
 
-import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import nn
@@ -16,7 +15,7 @@ from torch import nn
 from tacit.audit.split import Target, Told, Watch, audit_gradients, audit_labels
 from tacit.cli.split_data import WholeData
 from tacit.cli.split_job import SplitJob
-from tacit.errors import ConfigError, DataError
+from tacit.cluster import open_cluster
 from tacit.learn.split import (
     Defence,
     Halves,
@@ -28,10 +27,7 @@ from tacit.learn.split import (
 )
 from tacit.result import Curve
 
-LOCAL_RAY = "local"
-"""The address that stands for a cluster of this machine's own cores."""
 _LARGEST_AUDIT = 5000
-_PATIENCE_S = 10.0
 _SWEPT = {"potential-energy": "weight", "distance-correlation": "weight", "label-dp": "epsilon"}
 
 
@@ -91,8 +87,8 @@ def sweep_here(trial: Trial, strengths: Sequence[float]) -> list[Point]:
 def sweep_on_ray(trial: Trial, strengths: Sequence[float], *, address: str) -> list[Point]:
     """Try all strengths at once, as tasks of a Ray cluster, one core each.
 
-    The cluster's machines get the data of all parties, which only `tacit run` has; Ray moves it
-    by pickle. They must be one's own, with the same version of tacit.
+    The cluster's machines get the data of all parties, which only `tacit run` has: they must be
+    one's own.
 
     Args:
         trial: what a task does.
@@ -101,24 +97,12 @@ def sweep_on_ray(trial: Trial, strengths: Sequence[float], *, address: str) -> l
 
     Raises:
         ConfigError: Ray is not installed, or no cluster answers there.
+        DataError: a task failed on the cluster.
     """
-    try:
-        import ray
-    except ImportError as error:
-        raise ConfigError("audit.ray: Ray is not installed; pip install 'tacit-ml[fl]'") from error
-    is_ours = not ray.is_initialized()
-    if is_ours:
-        _connect(ray, address)
-    try:
-        task = ray.remote(num_cpus=1)(_try_alone)
-        shared = ray.put(trial)
-        found: list[Point] = ray.get([task.remote(shared, strength) for strength in strengths])
-    except ray.exceptions.RayTaskError as error:
-        raise DataError(f"a task of the sweep failed on the cluster: {error.cause}") from error
-    finally:
-        if is_ours:
-            ray.shutdown()
-    return found
+    with open_cluster(address) as cluster:
+        shared = cluster.share(trial)
+        tasks = [cluster.submit(_try_alone, shared, strength) for strength in strengths]
+        return [task.result() for task in tasks]
 
 
 def try_strength(job: SplitJob, task: SplitTask, data: WholeData, strength: float) -> Point:
@@ -192,27 +176,6 @@ def target_of(job: SplitJob, task: SplitTask, bottom: nn.Module, data: WholeData
 def _try_alone(trial: Trial, strength: float) -> Point:
     torch.set_num_threads(1)
     return trial(strength)
-
-
-def _connect(ray: Any, address: str) -> None:
-    _check_reachable(address)
-    where = None if address == LOCAL_RAY else address
-    dashboard = {"include_dashboard": False} if where is None else {}
-    try:
-        ray.init(address=where, log_to_driver=False, **dashboard)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        raise ConfigError(f"audit.ray: no cluster answers at {address!r}: {error}") from error
-
-
-def _check_reachable(address: str) -> None:
-    """Knock before Ray does: it would go on knocking for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host:
-        return  # "local", or "auto": Ray knows where
-    try:
-        socket.create_connection((host, int(port)), timeout=_PATIENCE_S).close()
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"audit.ray: no cluster answers at {address!r}: {error}") from error
 
 
 def _with(defence: Defence, strength: float) -> Defence:

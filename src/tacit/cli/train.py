@@ -94,7 +94,7 @@ def complete(job: TrainJob, result: Result, stage: Path, search: Sequence[Path])
     rows = {name: load_rows(job, name, search) for name in job.data.owners}
     if job.data.split == "columns":
         rows = align_in_the_clear(rows)
-    holdings = tuple(_holding(job, name, one) for name, one in rows.items())
+    holdings = tuple(holding_of(name, one) for name, one in rows.items())
     task = job.task(holdings)
     along = 0 if job.data.split == "rows" else 1
     x = torch.cat([one.features for one in rows.values()], dim=along)
@@ -118,7 +118,7 @@ def _exchange_holdings(session: Session, job: TrainJob, mine: Rows | None) -> tu
     holdings = []
     for owner in job.data.owners:
         if owner == session.me and mine is not None:
-            holdings.append(_holding(job, owner, mine))
+            holdings.append(holding_of(owner, mine))
             continue
         rows, *shape, has_labels = session.learn(owner, "data", _MOST_DIMENSIONS + 1)
         # An owner of labels may have no columns.
@@ -129,7 +129,8 @@ def _exchange_holdings(session: Session, job: TrainJob, mine: Rows | None) -> tu
     return tuple(holdings)
 
 
-def _holding(job: TrainJob, owner: str, rows: Rows) -> Holding:
+def holding_of(owner: str, rows: Rows) -> Holding:
+    """Say how much data an owner has."""
     shape = tuple(rows.features.shape)
     return Holding(owner, shape[0], shape[1:], rows.labels is not None)
 
@@ -201,7 +202,7 @@ def _summarise(
         claims=(
             *find_protocol(task.protocol).claims,
             *claims_of_matching(counts),
-            *_claims(task),
+            *claims_beyond(task),
         ),
         utility=utility,
         curves=_curves(shown, "private"),
@@ -264,7 +265,7 @@ def _curves(shown: Sequence[tuple[int, float, float]], name: str) -> tuple[Curve
     )
 
 
-def _claims(task: TrainTask) -> tuple[Claim, ...]:
+def claims_beyond(task: TrainTask) -> tuple[Claim, ...]:
     """Say what no protocol can hide: what follows from what is opened."""
     claims = []
     if task.give_to:

@@ -11,7 +11,7 @@ from tacit.llm.architecture import Architecture
 from tacit.llm.dialogue import Spent, Voice
 from tacit.llm.floating import FloatingClient, FloatingMemory
 from tacit.llm.hushed import StepVoice
-from tacit.llm.private import Client, MaskedWeights, Memory, Network
+from tacit.llm.private import Client, MaskedWeights, Memory, Naming, Network
 from tacit.llm.sampling import Sampling
 from tacit.llm.sealed import Reveal, SealedClient, SealedMemory
 from tacit.llm.veiled import PrivateVoice, Wait
@@ -38,11 +38,19 @@ Enter = Callable[[Session, Architecture, tuple[Any, ...]], SessionVoice]
 """Makes the voice of a new session, out of what was kept from the one before."""
 
 
-def enter_private(*, on_wait: Wait, network: Network | None = None, counts: bool = False) -> Enter:
+def enter_private(
+    *,
+    on_wait: Wait,
+    network: Network | None = None,
+    counts: bool = False,
+    device: str = "cpu",
+    naming: Naming = "transfer",
+) -> Enter:
     """Speak through `tacit.llm.private`; masked weights are kept from session to session.
 
     ``network`` describes the link to the owner; which messages are sent depends on it. With
-    ``counts``, which all three must ask for alike, a repetition penalty is offered.
+    ``counts``, which all three must ask for alike, a repetition penalty is offered. ``device`` is
+    where this party computes; ``naming`` "bfv" wants an owner that offers it.
     """
     known: MaskedWeights | None = None
 
@@ -51,7 +59,15 @@ def enter_private(*, on_wait: Wait, network: Network | None = None, counts: bool
     ) -> PrivateVoice:
         nonlocal known
         # Whether or not a penalty is used: the owner must not learn that from them.
-        client = Client(session, architecture, known=known, network=network, counts=counts)
+        client = Client(
+            session,
+            architecture,
+            known=known,
+            network=network,
+            counts=counts,
+            device=device,
+            naming=naming,
+        )
         known = client.masked
         return PrivateVoice(client, architecture, on_wait=on_wait, memories=memories)
 

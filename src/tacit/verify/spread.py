@@ -1,9 +1,8 @@
 """Many rows at once: on the cores of this machine, or on the machines of a Ray cluster."""
 
-import socket
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tacit.cluster import RayExecutor, open_cluster
 from tacit.errors import ConfigError, DataError
 from tacit.verify.box import Domain, balls
 from tacit.verify.ensemble import Ensemble, check_rows
@@ -22,8 +22,6 @@ CHUNK_ROWS = 16
 """Rows that a thread or a machine of a cluster gets at a time."""
 CHUNKS_PER_CORE = 2
 """Chunks under way, so that no core waits for the next."""
-PATIENCE_S = 5.0
-"""For how long a cluster that is named by host and port may take to open the door."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,15 +90,8 @@ def verify_on_ray(
         address: of the cluster; ``local`` starts one on this machine alone.
     """
     inputs = check_rows(ensemble, rows)
-    ray = _import_ray()
-    is_ours = not ray.is_initialized()
-    if is_ours:
-        _join(ray, address)
-    try:
-        yield from _hand_out(ray, store_ensemble(ensemble), inputs, inquiry)
-    finally:
-        if is_ours:
-            ray.shutdown()
+    with open_cluster(address) as cluster:
+        yield from _hand_out(cluster, store_ensemble(ensemble), inputs, inquiry)
 
 
 def _answer(ensemble: Ensemble, rows: Any, inquiry: Inquiry) -> Iterator[Timed]:
@@ -123,17 +114,17 @@ def _cut(inputs: Any, size: int) -> Iterator[Any]:
     return (inputs[start : start + size] for start in range(0, len(inputs), size))
 
 
-def _hand_out(ray: Any, model: bytes, inputs: Any, inquiry: Inquiry) -> Iterator[Timed]:
+def _hand_out(cluster: RayExecutor, model: bytes, inputs: Any, inquiry: Inquiry) -> Iterator[Timed]:
     """Keep a few chunks per core under way."""
-    handle, task = ray.put(model), ray.remote(_answer_chunk)
-    under_way: deque[Any] = deque()
-    most = CHUNKS_PER_CORE * max(1, int(ray.cluster_resources().get("CPU", 1)))
+    shared = cluster.share(model)
+    under_way: deque[Future[list[Timed]]] = deque()
+    most = CHUNKS_PER_CORE * cluster.cores
     for some in _cut(inputs, CHUNK_ROWS):
         if len(under_way) == most:
-            yield from ray.get(under_way.popleft())
-        under_way.append(task.remote(handle, some, inquiry))
+            yield from under_way.popleft().result()
+        under_way.append(cluster.submit(_answer_chunk, shared, some, inquiry))
     while under_way:
-        yield from ray.get(under_way.popleft())
+        yield from under_way.popleft().result()
 
 
 def _answer_chunk(model: bytes, inputs: Any, inquiry: Inquiry) -> list[Timed]:
@@ -144,38 +135,3 @@ def _answer_chunk(model: bytes, inputs: Any, inquiry: Inquiry) -> list[Timed]:
 def _recall(model: bytes) -> Ensemble:
     """Unpack a model once per process of the cluster."""
     return parse_stored(model)
-
-
-def _join(ray: Any, address: str) -> None:
-    _check_reachable(address)
-    try:
-        ray.init(address=address, include_dashboard=False, log_to_driver=False)
-    except ConnectionError as missing:
-        raise ConfigError(
-            f"there is no Ray cluster at {address!r}; start one with `ray start --head`, "
-            "or use the address local"
-        ) from missing
-
-
-def _check_reachable(address: str) -> None:
-    """Knock before Ray does: it would go on knocking for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host:
-        return  # "local", or "auto": Ray knows where
-    try:
-        socket.create_connection((host, int(port)), timeout=PATIENCE_S).close()
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"there is no Ray cluster at {address!r}: {error}; start one with "
-            "`ray start --head`, or use the address local"
-        ) from error
-
-
-def _import_ray() -> Any:
-    try:
-        import ray
-    except ModuleNotFoundError as missing:
-        raise ConfigError(
-            "a Ray cluster needs Ray; install it with: pip install 'tacit-ml[fl]'"
-        ) from missing
-    return ray

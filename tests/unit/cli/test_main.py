@@ -48,7 +48,7 @@ def test_the_version_is_printed(capsys):
     assert capsys.readouterr().out == f"tacit {tacit.__version__}\n"
 
 
-@pytest.mark.parametrize("name", [command.name for command in COMMANDS])
+@pytest.mark.parametrize("name", [command.name for command in COMMANDS if not command.hidden])
 def test_every_command_explains_itself_with_an_example(name, capsys):
     assert tacit_says(name, "--help")[0] == 0
     text = capsys.readouterr().out
@@ -237,15 +237,10 @@ def test_an_unreadable_job_completes_to_nothing():
     assert commands._complete_party(context, commands.party.params[1], "h") == []
 
 
-def test_benchmarks_are_listed():
-    code, out, _ = tacit_says("bench", "--list")
-    assert code == 0
-    assert "transport" in out
-
-
-def test_an_unknown_benchmark_is_refused():
-    assert tacit_says("bench", "nothing-of-that-name")[0] == 2
-    assert tacit_says("bench")[0] == 2
+@pytest.mark.parametrize("words", [(), ("ring", "--quick"), ("--list",), ("--help",)])
+def test_the_old_name_of_the_benchmarks_says_where_they_went(words, capsys):
+    assert tacit_says("bench", *words)[0] == 2
+    assert "python benchmarks/run.py NAME" in capsys.readouterr().err
 
 
 @pytest.fixture

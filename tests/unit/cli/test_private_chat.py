@@ -5,18 +5,27 @@ from types import SimpleNamespace
 
 import pytest
 
-from llm_models import LLAMA
+from llm_models import LLAMA, write_model
 from private_llm import MEETING, answering, speak, tiny
 from sealed_chat import as_user, say
 from tacit.cli.chat_job import ChatHead
+from tacit.cli.chat_program import program_of
 from tacit.cli.chat_protocol import ChatProtocol, choose_protocol
-from tacit.cli.private_chat import _waiting
+from tacit.cli.private_chat import _enter, _waiting, chat_here
 from tacit.cli.quota import TokenQuota
 from tacit.errors import ConfigError, DisagreementError, FrameError
 from tacit.llm import Sampling
 from tacit.llm.private import BRIEF, Account, Precision, open_vault
 from tacit.llm.sealed import SealedMemory, open_sealed_vault
 from tacit.party import run_threads
+
+
+class Quiet:
+    def __call__(self, party, stage):
+        pass
+
+    def tell(self, party, text):
+        pass
 
 
 class Notes(list):
@@ -193,3 +202,59 @@ def test_settings_of_another_protocol_are_refused():
         ChatProtocol(name="sealed", counts=True)
     with pytest.raises(ConfigError, match="--protocol sealed"):
         ChatProtocol(reveal="sample")
+    with pytest.raises(ConfigError, match="--device belongs to --protocol permuted"):
+        ChatProtocol(name="sealed", device="cuda")
+    with pytest.raises(ConfigError, match="--naming belongs to --protocol permuted"):
+        ChatProtocol(name="floating", naming="bfv")
+
+
+@pytest.mark.parametrize(
+    ("device", "words"),
+    [("tpu0", "wanted cpu, cuda or cuda:N"), ("meta", "wanted cpu"), ("cuda:9", "finds 2 CUDA")],
+)
+def test_a_device_that_is_not_here_is_refused_before_a_model_is_read(monkeypatch, device, words):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    with pytest.raises(ConfigError, match=words):
+        ChatProtocol(device=device)
+
+
+def test_device_and_naming_reach_the_parties(monkeypatch, tmp_path):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    monkeypatch.setattr("tacit.cli.chat_protocol.find_spec", lambda name: name)
+    protocol, seen = ChatProtocol(device="cuda", naming="bfv"), {}
+    assert protocol.arguments("dealer")[-4:] == ["--device", "cuda", "--naming", "bfv"]
+
+    def note(role):
+        def called(*what, **how):
+            seen[role] = (how["device"], how.get("bfv", how.get("naming")))
+            return SimpleNamespace(masked=None)
+
+        return called
+
+    monkeypatch.setattr("tacit.cli.chat_program.open_vault", note("owner"))
+    monkeypatch.setattr("tacit.cli.chat_program.serve_dealer", note("dealer"))
+    monkeypatch.setattr("tacit.cli.chat_program.hear", lambda *what: LLAMA)
+    monkeypatch.setattr("tacit.llm.steady.Client", note("user"))
+    monkeypatch.setattr("tacit.llm.steady.PrivateVoice", lambda *what, **how: None)
+    program_of("owner", str(write_model(tmp_path / "tiny")), protocol, [job("fitted")])
+    session = SimpleNamespace(agree=lambda *what: None)
+    program_of("dealer", None, protocol, [])(Account()).serve(session)
+    _enter(protocol, None, Notes())(session, LLAMA, ())
+    assert seen == {"owner": ("cuda", True), "user": ("cuda", "bfv"), "dealer": ("cuda", None)}
+
+
+def test_bfv_without_its_library_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("tacit.cli.chat_protocol.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'tacit-ml\[he\]'"):
+        ChatProtocol(naming="bfv")
+
+
+@pytest.mark.gpu
+def test_a_chat_on_a_gpu_says_what_it_says_on_the_cpu(tmp_path):
+    model = str(write_model(tmp_path / "tiny"))
+
+    def answer(device):
+        with chat_here(model, ChatProtocol(device=device), Quiet()) as partner:
+            return list(partner.voice.speak([1, 5, 7], sampling=Sampling(), limit=4))
+
+    assert answer("cuda") == answer("cpu")

@@ -122,8 +122,8 @@ def run_course(
             dropped=tuple(sorted(set(range(terms.clients)) - set(survivors))),
             refused=tuple(str(error) for error in meter.refused),
             void=void,
-            bytes_up=_per_client(meter.up, terms),
-            bytes_down=_per_client(meter.down, terms),
+            bytes_up=per_client(meter.up, terms),
+            bytes_down=per_client(meter.down, terms),
             seconds=time.perf_counter() - begun,
         )
         reports.append(report)
@@ -178,7 +178,8 @@ def _claim(ledger: Ledger, terms: Terms) -> Claim:
     return replace(found, assumptions=(*terms.promise.assumptions, *found.assumptions))
 
 
-def _per_client(moved: dict[int, int], terms: Terms) -> float:
+def per_client(moved: dict[int, int], terms: Terms) -> float:
+    """Return the mean over the clients; what the shuffler moved is not theirs."""
     return sum(size for index, size in moved.items() if index != SHUFFLER) / terms.clients
 
 

@@ -162,14 +162,17 @@ class Secured:
             shape: of the whole input, rows first.
             input_bound: how large it can be, if the model was made without a bound.
         """
+        plan = self.plan(self.facts(shape, input_bound=input_bound))
+        return add_computing(plan.forecast(), [(plan, 1)])
+
+    def facts(self, shape: tuple[int, ...], *, input_bound: float | None = None) -> Facts:
+        """Return the public facts about an input of this shape, and about the weights."""
         bound = self.input_bound if input_bound is None else input_bound
         if bound is None:
             raise ConfigError("a forecast wants input_bound, how large the input can be")
         bounds = {name: size_of(largest(value)) for name, value in self.weights.items()}
         gains = {name: size_of(quarters_of(gain)) for name, gain in self._gains().items()}
-        facts = Facts(shape=shape, input_bound=bound, weight_bounds=bounds, gains=gains)
-        plan = self.plan(facts)
-        return add_computing(plan.forecast(), [(plan, 1)])
+        return Facts(shape=shape, input_bound=bound, weight_bounds=bounds, gains=gains)
 
     def plan(self, facts: Facts) -> Plan:
         """Work out every step and its cost."""

@@ -44,7 +44,7 @@ def check_weights(session: Session, task: ServiceTask, half: Mapping[str, Tensor
         RangeError: a weight is too large; answers would be wrong. Seen up to 2^61 in words.
     """
     program = partial(_beyond, task=task, to=session.parties)
-    plan = make_plan(program, _SEALED, task.roles, frac_bits=task.frac_bits)
+    plan = check_plan(task, session.parties)
     bit: Tensor | None
     if half is None:
         (bit,) = serve(session, plan, inputs={})
@@ -56,6 +56,12 @@ def check_weights(session: Session, task: ServiceTask, half: Mapping[str, Tensor
             "answers would be wrong; raise model.bound to that of the training"
         )
     return plan
+
+
+def check_plan(task: ServiceTask, parties: tuple[str, ...]) -> Plan:
+    """Plan the check of the weights, of which all parties of a session learn the outcome."""
+    program = partial(_beyond, task=task, to=parties)
+    return make_plan(program, _SEALED, task.roles, frac_bits=task.frac_bits)
 
 
 def _beyond(ops: ProtocolOps[V], *, task: ServiceTask, to: tuple[str, ...]) -> Tensor | None:

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from tacit.errors import DataError, DisagreementError
 from tacit.learn.private import Answer
-from tacit.learn.service.bounds import check_weights
+from tacit.learn.service.bounds import check_plan, check_weights
 from tacit.learn.service.once import report_answers
 from tacit.learn.service.task import ServiceTask
 from tacit.learn.training import sum_forecasts
 from tacit.learn.vertical import claims_of_matching, declare_matching
-from tacit.mpc import compute, find_protocol, make_plan, serve
+from tacit.mpc import Plan, compute, find_protocol, make_plan, serve
 from tacit.party import Session, Usage
 from tacit.result import Claim, Leak
 
@@ -52,8 +52,7 @@ def answer_columns(
     task.refuse_sight()
     widths, rows = _announce(session, task, tuple(counts), x)
     program = _program(task, receiver, widths, rows)
-    protocol = find_protocol(task.protocol)
-    plan = make_plan(program, protocol, task.roles, frac_bits=task.frac_bits)
+    plan = _plan(task, program)
     mine = {} if x is None or not x.numel() else {f"columns of {session.me}": x.double()}
     is_computing = session.me in task.roles.computing
     if is_computing and half is None:
@@ -66,11 +65,36 @@ def answer_columns(
         values = opened[0] if opened else None
     forecast = sum_forecasts(((checked, 1), (plan, 1)), before=declare_matching(counts))
     result = report_answers(session, task, receiver, forecast, usage)
-    claims = (*result.claims, *claims_of_matching(counts), _claim(task, receiver))
+    claims = (*result.claims, *claims_of_matching(counts), claim_of_columns(task, receiver))
     return Answer(values=values, plan=plan, result=replace(result, claims=claims))
 
 
-def _claim(task: ServiceTask, receiver: str) -> Claim:
+def plan_columns(
+    task: ServiceTask,
+    *,
+    receiver: str,
+    widths: Mapping[str, int],
+    rows: int,
+    parties: tuple[str, ...],
+) -> tuple[Plan, Plan]:
+    """Return what `answer_columns` will run after the matching: the check of weights, the answer.
+
+    Args:
+        task: what is answered.
+        receiver: who gets the answers.
+        widths: how many columns every owner has, in their order.
+        rows: how many rows they have in common.
+        parties: of the session.
+    """
+    return check_plan(task, parties), _plan(task, _program(task, receiver, widths, rows))
+
+
+def _plan(task: ServiceTask, program: Callable[[Any], Tensor | None]) -> Plan:
+    protocol = find_protocol(task.protocol)
+    return make_plan(program, protocol, task.roles, frac_bits=task.frac_bits)
+
+
+def claim_of_columns(task: ServiceTask, receiver: str) -> Claim:
     """Say what follows from the answers themselves."""
     reason = (
         f"an answer is a function of the whole row; {receiver} knows its own columns of it, and "

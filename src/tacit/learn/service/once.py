@@ -11,10 +11,10 @@ from tacit import __version__
 from tacit.errors import DataError, DisagreementError
 from tacit.learn.private import Answer
 from tacit.learn.private.facts import share_input_facts
-from tacit.learn.service.bounds import check_weights
+from tacit.learn.service.bounds import check_plan, check_weights
 from tacit.learn.service.task import ServiceTask
 from tacit.learn.training import sum_forecasts
-from tacit.mpc import compute, find_protocol, make_plan, serve
+from tacit.mpc import Plan, compute, find_protocol, make_plan, serve
 from tacit.party import Session, Usage
 from tacit.result import Claim, Forecast, Result
 
@@ -54,8 +54,7 @@ def answer_once(
     if shape[1:] != task.model.inputs:
         raise DisagreementError(client, f"announced rows of shape {shape[1:]}")
     program = _program(task, client, shape)
-    protocol = find_protocol(task.protocol)
-    plan = make_plan(program, protocol, task.roles, frac_bits=task.frac_bits)
+    plan = _plan(task, program)
     mine = {} if x is None or session.me != client else {"x": x}
     is_computing = session.me in task.roles.computing
     if is_computing and half is None:
@@ -69,6 +68,18 @@ def answer_once(
     forecast = sum_forecasts(((checked, 1), (plan, 1)))
     result = report_answers(session, task, client, forecast, usage)
     return Answer(values=values, plan=plan, result=result)
+
+
+def plan_once(
+    task: ServiceTask, *, client: str, shape: tuple[int, ...], parties: tuple[str, ...]
+) -> tuple[Plan, Plan]:
+    """Return what `answer_once` will run for rows of a shape: the check of weights, the answer."""
+    return check_plan(task, parties), _plan(task, _program(task, client, shape))
+
+
+def _plan(task: ServiceTask, program: Callable[[Any], Tensor | None]) -> Plan:
+    protocol = find_protocol(task.protocol)
+    return make_plan(program, protocol, task.roles, frac_bits=task.frac_bits)
 
 
 def _checked(task: ServiceTask, x: Tensor | None) -> Tensor:

@@ -65,7 +65,7 @@ class PredictionServer:
         self._task = task
         self._half = half
         self._weights = task.half_of(half)
-        self._plans = _Plans(task)
+        self._plans = Plans(task)
         self._order = Order()
         self.tally = Tally()
         self.desk = Desk(task, report=self._reported, answer_s=answer_s)
@@ -226,7 +226,7 @@ class PredictionServer:
 def deal_predictions(session: Session, task: ServiceTask) -> Tally:
     """Deal and help as the third party, until the first server ends the service."""
     task.refuse_sight()
-    plans, tally = _Plans(task), Tally()
+    plans, tally = Plans(task), Tally()
     session.agree("service", task.digest())
     _check(session, task, None, tally)
     plans.fill(first_run=session.begin_run() + 1)
@@ -249,7 +249,7 @@ def deal_predictions(session: Session, task: ServiceTask) -> Tally:
         tally.rows += rows
 
 
-class _Plans:
+class Plans:
     """The plans of a service: for holding the weights, and one for every size of a batch."""
 
     def __init__(self, task: ServiceTask) -> None:
@@ -293,7 +293,7 @@ def _count_guard(tally: Tally, plan: Plan, rows: int) -> None:
     tally.guards[rows] = (plan, times + 1)
 
 
-def _count(tally: Tally, plans: _Plans, rows: int, ledger: Ledger) -> int:
+def _count(tally: Tally, plans: Plans, rows: int, ledger: Ledger) -> int:
     """Note a run; return how many there were before."""
     turn = sum(times for _, times in tally.runs.values())
     _, times = tally.runs.get(rows, (plans.get(rows), 0))

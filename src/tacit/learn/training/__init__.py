@@ -1,5 +1,6 @@
 """Private training: data owners train a model that none of them can see."""
 
+from tacit.learn.training.ahead import plan_training
 from tacit.learn.training.checkpoint import Checkpoint, StateFolder
 from tacit.learn.training.forecast import sum_forecasts
 from tacit.learn.training.loop import Trained, train
@@ -21,6 +22,7 @@ __all__ = [
     "Trained",
     "make_model",
     "parse_layers",
+    "plan_training",
     "sum_forecasts",
     "train",
     "train_plain",

@@ -55,7 +55,8 @@ def align_rows(session: Session, owners: Sequence[str], ids: Sequence[str]) -> l
     common = matcher.match(finals.pop(session.me), list(finals.values()))
     if not common:
         raise DataError(f"{', '.join(owners)} have no id in common; are the ids written alike?")
-    _note(session, owners, counts, len(common))
+    in_order = {owner: counts[owner] for owner in owners}
+    session.ledger.record(*leaks_of_matching(in_order, len(common)))
     return common
 
 
@@ -173,8 +174,9 @@ def _reporting(advance: Report, before: int) -> Report:
     return lambda at: advance(before + at)
 
 
-def _note(session: Session, owners: Sequence[str], counts: dict[str, int], common: int) -> None:
-    """Write down what the owners have learned."""
+def leaks_of_matching(counts: Mapping[str, int], common: int) -> tuple[Leak, ...]:
+    """List what owners learn who match their ids, of which they have so many in common."""
+    owners = list(counts)
     entries = [
         Leak(
             to=owner,
@@ -216,4 +218,4 @@ def _note(session: Session, owners: Sequence[str], counts: dict[str, int], commo
             )
             for owner in owners
         ]
-    session.ledger.record(*entries)
+    return tuple(entries)

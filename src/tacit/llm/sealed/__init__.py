@@ -5,6 +5,7 @@ and with approximated functions; for owners and users who accept no permuted val
 """
 
 from tacit.llm.sealed.claims import sealed_claims
+from tacit.llm.sealed.forecast import plan_passes
 from tacit.llm.sealed.order import Pass
 from tacit.llm.sealed.parties import (
     SEALED_DEALER_BYTES,
@@ -30,6 +31,7 @@ __all__ = [
     "SealedVault",
     "check_wish",
     "open_sealed_vault",
+    "plan_passes",
     "sealed_claims",
     "serve_sealed_dealer",
     "serve_sealed_owner",

@@ -103,18 +103,11 @@ class Table:
 
     def __init__(self, session: Session, passing: Passing, seats: Seats) -> None:
         self.session, self.passing, self.seats = session, passing, seats
-        self._roles = Roles(seats.owner, seats.user, seats.dealer)
         self._shelf = Shelf()
 
     def plan(self, order: Pass) -> Plan:
         """Say what a pass will do and cost, before anything is sent."""
-        return make_plan(
-            lambda ops: self.passing.run(ops, order),
-            find_protocol(PROTOCOL),
-            self._roles,
-            frac_bits=FRAC_BITS,
-            shelf=self._shelf,
-        )
+        return plan_pass(self.passing, order, self.seats, self._shelf)
 
     def compute(
         self, order: Pass, inputs: Mapping[str, Tensor], kept: Mapping[str, Share]
@@ -147,6 +140,17 @@ class Table:
         user = self.seats.user
         words = self.session.recv(user, _NEXT, (PASS_WORDS,))
         return read_pass(words, sender=user, architecture=self.passing.architecture)
+
+
+def plan_pass(passing: Passing, order: Pass, seats: Seats, shelf: Shelf) -> Plan:
+    """Plan a pass of a session that holds what is on the shelf."""
+    return make_plan(
+        lambda ops: passing.run(ops, order),
+        find_protocol(PROTOCOL),
+        Roles(seats.owner, seats.user, seats.dealer),
+        frac_bits=FRAC_BITS,
+        shelf=shelf,
+    )
 
 
 def sit_down(

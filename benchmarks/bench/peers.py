@@ -14,7 +14,7 @@ import threading
 from pathlib import Path
 from typing import IO, Self
 
-from tacit.cli.bench_case import NotMeasured, VenvPeer
+from bench.case import NotMeasured, VenvPeer
 
 MARKER = "tacit-requirements.sha256"
 INSTALL_TIMEOUT_S = 1800.0
@@ -91,7 +91,7 @@ class Worker:
         self._has_answered = False
         self._lines = queue.Queue()
         try:
-            self._process = subprocess.Popen(  # noqa: S603 - the command is the benchmark's own
+            self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -177,7 +177,7 @@ def _value(line: str) -> float | None:
 
 def _install(command: list[str]) -> None:
     try:
-        done = subprocess.run(  # noqa: S603 - the command is the benchmark's own
+        done = subprocess.run(
             command,
             capture_output=True,
             text=True,

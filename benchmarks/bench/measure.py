@@ -1,5 +1,6 @@
 """Benchmarks: find them, load their cases, and measure us and our peers in turns."""
 
+import ast
 import difflib
 import importlib.util
 import itertools
@@ -10,29 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-import tacit
-from tacit.cli.bench_case import OURS, Case, InlinePeer, NotMeasured, Peer, VenvPeer
-from tacit.cli.bench_peers import Worker, prepare_environment
-from tacit.cli.bench_report import Machine, Report, Row, Spread, describe_machine, render
+from bench.case import OURS, Case, InlinePeer, NotMeasured, Peer, VenvPeer
+from bench.peers import Worker, prepare_environment
+from bench.report import Report, Row, Spread, describe_machine
 from tacit.errors import ConfigError
-
-__all__ = [
-    "Case",
-    "InlinePeer",
-    "Machine",
-    "NotMeasured",
-    "Peer",
-    "Progress",
-    "Report",
-    "Row",
-    "Spread",
-    "VenvPeer",
-    "describe_machine",
-    "find_directory",
-    "load_cases",
-    "render",
-    "run_benchmark",
-]
 
 Progress = Callable[[str, int, int], None]
 """Is told what is done now, how many steps are done, and how many there are."""
@@ -41,39 +23,30 @@ Measure = Callable[[], float]
 Environments = dict[str, Path | NotMeasured]
 
 
-def find_directory() -> Path:
-    """Find the folder of benchmarks: that of the checkout, else ``./benchmarks``.
-
-    Raises:
-        ConfigError: there is neither.
-    """
-    for above in Path(tacit.__file__).resolve().parents:
-        if (above / "pyproject.toml").is_file() and (above / "benchmarks").is_dir():
-            return above / "benchmarks"
-    here = Path.cwd() / "benchmarks"
-    if here.is_dir():
-        return here
-    raise ConfigError(
-        f"no folder of benchmarks in a checkout of tacit nor at {here}; "
-        "benchmarks are not installed with the package: run from a checkout"
-    )
+def list_benchmarks(directory: Path) -> dict[str, str]:
+    """Return the first sentence of every benchmark: of every file that defines ``cases``."""
+    found = {}
+    for file in sorted(directory.glob("[!_]*.py")):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        if any(isinstance(node, ast.FunctionDef) and node.name == "cases" for node in tree.body):
+            found[file.stem] = (ast.get_docstring(tree) or "").partition("\n")[0]
+    return found
 
 
 def load_cases(name: str, directory: Path, quick: bool) -> list[Case]:
     """Import ``directory/name.py`` and call its ``cases(quick)``.
 
-    The file is imported by path and is not on the import path: a benchmark that needs another
-    process starts a script, or a function of an installed module.
-
     Raises:
-        ConfigError: no such benchmark, or it gives no cases.
+        ConfigError: no such benchmark.
     """
-    known = sorted(path.stem for path in directory.glob("*.py") if not path.stem.startswith("_"))
+    known = list_benchmarks(directory)
     if name not in known:
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         available = ", ".join(known) or "none"
-        raise ConfigError(f"no benchmark {name!r} in {directory}; available: {available}{hint}")
+        raise ConfigError(
+            f"no file {name}.py in {directory} defines cases(quick); available: {available}{hint}"
+        )
     module_name = f"tacit_benchmark_{name}"
     spec = importlib.util.spec_from_file_location(module_name, directory / f"{name}.py")
     if spec is None or spec.loader is None:
@@ -81,8 +54,6 @@ def load_cases(name: str, directory: Path, quick: bool) -> list[Case]:
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module  # dataclasses look up their own module
     spec.loader.exec_module(module)
-    if not callable(getattr(module, "cases", None)):
-        raise ConfigError(f"{directory / name}.py defines no function cases(quick)")
     return list(module.cases(quick))
 
 
@@ -93,7 +64,7 @@ def run_benchmark(
     repeats: int,
     peers: bool,
     progress: Progress,
-    directory: Path | None = None,
+    directory: Path,
 ) -> Report:
     """Measure every case, ours and the peers' in turns, so that a busy moment hits all alike.
 
@@ -103,7 +74,7 @@ def run_benchmark(
         repeats: measurements per contender, after one that is thrown away.
         peers: run the peers that need an environment of their own; inline peers always run.
         progress: is called before every measurement.
-        directory: the environments lie in ``.peers`` below it; `find_directory()` if not given.
+        directory: the environments lie in ``.peers`` below it.
 
     Raises:
         ConfigError: nothing to measure, peers that contradict each other, or a measurement of ours
@@ -136,17 +107,12 @@ def _venv_peers(cases: Sequence[Case]) -> dict[str, VenvPeer]:
     return found
 
 
-def _prepare(
-    venv_peers: dict[str, VenvPeer], directory: Path | None, progress: Progress
-) -> Environments:
-    if not venv_peers:
-        return {}
-    root = (directory or find_directory()) / ".peers"
+def _prepare(venv_peers: dict[str, VenvPeer], directory: Path, progress: Progress) -> Environments:
     made: Environments = {}
     for done, (name, peer) in enumerate(venv_peers.items()):
         progress(f"preparing {name}", done, len(venv_peers))
         try:
-            made[name] = prepare_environment(peer, root)
+            made[name] = prepare_environment(peer, directory / ".peers")
         except NotMeasured as reason:
             made[name] = reason
     return made

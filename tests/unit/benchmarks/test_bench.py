@@ -1,17 +1,18 @@
 import io
 import itertools
 import json
+import subprocess
 import sys
 import textwrap
 import zipfile
 from pathlib import Path
 
+import bench
 import pytest
+from bench import Case, InlinePeer, NotMeasured, VenvPeer, Worker, load_cases, prepare_environment
+from bench.peers import MARKER
 from rich.console import Console
 
-from tacit.cli import bench
-from tacit.cli.bench import Case, InlinePeer, NotMeasured, VenvPeer, load_cases, run_benchmark
-from tacit.cli.bench_peers import MARKER, Worker, prepare_environment
 from tacit.errors import ConfigError
 
 STAYS = """
@@ -26,6 +27,9 @@ ANSWERS_ONCE = """
 """
 
 
+RUN = Path(bench.__file__).parents[1] / "run.py"
+
+
 def silent(what: str, done: int, total: int) -> None:
     pass
 
@@ -38,6 +42,10 @@ def write_script(folder: Path, text: str) -> Path:
 
 def constant(name: str, value: float) -> InlinePeer:
     return InlinePeer(name, lambda: value)
+
+
+def run_benchmark(*what: object, directory: Path = Path("unused"), **how: object) -> bench.Report:
+    return bench.run_benchmark(*what, directory=directory, **how)
 
 
 def only_row(case: Case, **options: object) -> bench.Row:
@@ -205,7 +213,7 @@ def test_the_table_cuts_nothing_on_80_columns(tmp_path):
 
 def test_cases_are_loaded_by_path(tmp_path):
     (tmp_path / "fast.py").write_text(
-        "from tacit.cli.bench import Case\n"
+        "from bench import Case\n"
         "def cases(quick):\n"
         "    return [Case('n', 't', 's', lambda: 1.0)] * (1 if quick else 2)\n"
     )
@@ -215,29 +223,31 @@ def test_cases_are_loaded_by_path(tmp_path):
 
 def test_an_unknown_benchmark_is_refused_with_the_known_ones_and_a_suggestion(tmp_path):
     for name in ("ring", "transport", "_private"):
-        (tmp_path / f"{name}.py").touch()
+        (tmp_path / f"{name}.py").write_text("def cases(quick): return []\n")
+    (tmp_path / "script.py").touch()
     with pytest.raises(ConfigError, match=r"ring, transport; did you mean 'transport'\?") as caught:
         load_cases("tranport", tmp_path, quick=True)
     assert "_private" not in str(caught.value)
+    assert "script" not in str(caught.value)
 
 
-def test_a_file_without_cases_is_refused(tmp_path):
-    (tmp_path / "empty.py").touch()
-    with pytest.raises(ConfigError, match=r"no function cases\(quick\)"):
-        load_cases("empty", tmp_path, quick=True)
+def test_the_command_lists_runs_and_refuses(tmp_path):
+    def says(*words):
+        command = [sys.executable, str(RUN), *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout, done.stderr
 
-
-def test_the_folder_is_found_in_the_checkout_else_here_else_refused(tmp_path, monkeypatch):
-    package = tmp_path / "checkout" / "src" / "tacit" / "__init__.py"
-    monkeypatch.setattr(bench.tacit, "__file__", str(package))
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match="run from a checkout"):
-        bench.find_directory()
-    (tmp_path / "benchmarks").mkdir()
-    assert bench.find_directory() == tmp_path / "benchmarks"
-    (tmp_path / "checkout" / "benchmarks").mkdir(parents=True)
-    (tmp_path / "checkout" / "pyproject.toml").touch()
-    assert bench.find_directory() == tmp_path / "checkout" / "benchmarks"
+    code, listed, _ = says("--list")
+    assert code == 0
+    names = [line.split()[0] for line in listed.splitlines()]
+    assert {"ring", "transport", "verify"} <= set(names)
+    assert not {"run", "llm_gpu"} & set(names)
+    code, _, error = says("nothing-of-that-name")
+    assert (code, "available: " in error) == (2, True)
+    assert says()[0] == 2
+    rows = tmp_path / "rows.json"
+    assert says("ring", "--quick", "--repeats", "1", "--out", str(rows))[0] == 0
+    assert json.loads(rows.read_text())["rows"]
 
 
 def test_a_script_that_stays_is_started_once_and_asked_many_times(tmp_path):
@@ -261,7 +271,7 @@ def test_a_script_that_answers_once_is_started_for_every_measurement(tmp_path):
     ],
 )
 def test_a_script_without_an_answer_is_not_measured(tmp_path, monkeypatch, text, reason):
-    monkeypatch.setattr("tacit.cli.bench_peers.GRACE_S", 0.1)
+    monkeypatch.setattr("bench.peers.GRACE_S", 0.1)
     timeout_s = 0.3 if "sleep" in text else 60
     script = write_script(tmp_path, text)
     with (

@@ -1,0 +1,32 @@
+"""What sealed passes cost, before they are run."""
+
+from collections.abc import Sequence
+
+from tacit.llm.private.seats import Seats
+from tacit.llm.sealed.order import Pass
+from tacit.llm.sealed.parties import SealedVault, plan_pass
+from tacit.llm.sealed.program import Passing
+from tacit.mpc import Plan, Shelf
+
+
+def plan_passes(vault: SealedVault, orders: Sequence[Pass]) -> tuple[Plan, ...]:
+    """Plan the passes of a session in their order; the first also opens the weights under masks.
+
+    Cost: 0 rounds, 0 bits.
+    """
+    seats, shelf = Seats(), Shelf()
+    passing = Passing(
+        architecture=vault.architecture,
+        bounds=vault.bounds,
+        gain_bits=vault.gain,
+        reveal=vault.reveal,
+        owner=seats.owner,
+        user=seats.user,
+        dealer=seats.dealer,
+    )
+    plans = []
+    for number, order in enumerate(orders):
+        plan = plan_pass(passing, order, seats, shelf)
+        shelf.keep(number, plan.shelved, {}, {})
+        plans.append(plan)
+    return tuple(plans)
