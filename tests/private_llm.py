@@ -12,7 +12,7 @@ from torch import Tensor
 
 from harness import Notes, Wiretap
 from tacit.llm import Architecture, Cache, LanguageModel, generate, shapes
-from tacit.llm.private import (
+from tacit.llm.permuted import (
     Client,
     Conversation,
     OwnerVault,

@@ -18,16 +18,17 @@ import torch
 from harness import ZeroPrg
 from private_llm import answering, speak, tiny
 from tacit import ring
-from tacit.llm.private import BRIEF, FORMS, fit_precision
-from tacit.llm.private.blueprint import Blueprint
-from tacit.llm.private.exchange import Exchange
-from tacit.llm.private.half import Half
-from tacit.llm.private.incremental import Incremental
-from tacit.llm.private.narrow import pack, split, unpack
-from tacit.llm.private.order import Order
-from tacit.llm.private.resent import Resent
-from tacit.llm.private.serving import Serving
-from tacit.llm.private.tape import Tape
+from tacit.llm.permuted import BRIEF, FORMS, fit_precision
+from tacit.llm.permuted.blueprint import Blueprint
+from tacit.llm.permuted.exchange import Exchange
+from tacit.llm.permuted.half import Half
+from tacit.llm.permuted.incremental import Incremental
+from tacit.llm.permuted.listing import exchanges
+from tacit.llm.permuted.narrow import pack, split, unpack
+from tacit.llm.permuted.order import Order
+from tacit.llm.permuted.resent import Resent
+from tacit.llm.permuted.serving import Party, Serving
+from tacit.llm.permuted.tape import Tape
 from uniformity import complaints, related
 
 KNOWN = b"k" * 16
@@ -65,7 +66,7 @@ def overheard(form, corrupt, *, family="llama", prompt=None, seed=0, limit=LIMIT
     model = tiny(family, seed=seed)
     with ExitStack() as stack:
         for name in ("setup", "owner", "client", "weights", "supply", "dealer"):
-            module = importlib.import_module(f"tacit.llm.private.{name}")
+            module = importlib.import_module(f"tacit.llm.permuted.{name}")
             maker = Maker(MAKERS.get(name) == corrupt)
             stack.enter_context(mock.patch.object(module, "Prg", maker))
         talk = answering(prompt or PROMPT, limit)
@@ -114,6 +115,9 @@ def held_by_owner(shares):
             if name == "Exchange.take":  # words of an exchange have lengths of their own
                 for one, part in zip(arguments[0].answers, out, strict=True):
                     shares[name].append(pack(part.reshape(-1), one.nbytes))
+            elif name == "Party.linear":
+                product = arguments[1]
+                shares[kind_of(product.name)].append(pack(out.reshape(-1), product.nbytes))
             else:
                 shares[name].append(out.reshape(-1))
             return out
@@ -128,7 +132,7 @@ def held_by_owner(shares):
         (Resent, "serve"),
         (Serving, "embed_prompt"),
         (Serving, "embed_choice"),
-        (Serving, "_layer"),
+        (Party, "linear"),
     ):
         stack.enter_context(mock.patch.object(thing, name, noting(getattr(thing, name))))
     return stack
@@ -171,13 +175,13 @@ LEAN = {"family": "gpt2", "precision": BRIEF}
 
 def check_lean(form):
     """The same where the owner computes queries, keys and values from the norm's output."""
-    parts, original = defaultdict(list), Serving._attend
+    parts, original = defaultdict(list), Party.attend
 
-    def noting(self, stock, run, layer, qkv):
+    def noting(self, layer, qkv):
         parts["qkv"].append(torch.cat([part.reshape(-1) for part in qkv]))
-        return original(self, stock, run, layer, qkv)
+        return original(self, layer, qkv)
 
-    with mock.patch.object(Serving, "_attend", noting):
+    with mock.patch.object(Party, "attend", noting):
         spoken = overheard(form, "owner", **LEAN)
     for tag, words in spoken.received["owner"]:
         if tag.startswith(("deal", "fix")):
@@ -265,9 +269,10 @@ def to_user(form, messages, *, family="llama", precision=None):
         for run in range(order.runs):
             rows = order.rows if order.is_prompt else 1
             for layer in range(2):
-                yield from _shown(plan.project(layer), rows, messages)
+                project, *feeds = exchanges(plan, layer)
+                yield from _shown(project, rows, messages)
                 yield from _attention(plan.attention(layer, order, run), layer, rows, messages)
-                for exchange in plan.feeds(layer):
+                for exchange in feeds:
                     yield from _shown(exchange, rows, messages)
             if (last := plan.last_norm()) is not None:
                 yield from _shown(last, 1, messages)

@@ -13,7 +13,7 @@ from llm_views import (
     without,
 )
 from private_llm import answering, best, speak, tiny
-from tacit.llm.private import FORMS, Conversation
+from tacit.llm.permuted import FORMS, Conversation
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -8,7 +8,7 @@ from tacit.cli.chat_job import ChatJob, PrecisionName, ProtocolName, Role
 from tacit.errors import ConfigError
 from tacit.llm import Architecture, Sampling
 from tacit.llm.floating import CLAIM, check_sampling
-from tacit.llm.private import BRIEF, COMPACT, Precision, claims
+from tacit.llm.permuted import BRIEF, COMPACT, Precision, claims
 from tacit.llm.sealed import Reveal, check_wish, sealed_claims
 from tacit.party import Session
 from tacit.result import Claim

@@ -19,8 +19,8 @@ from tacit.cli.serve_llm import ChatSeat, serve_many
 from tacit.crypto import make_identity
 from tacit.errors import PartyError
 from tacit.llm import Sampling, hear
-from tacit.llm.private import Ahead, Client, Conversation
-from tacit.llm.private.seats import BY_BFV, RUN
+from tacit.llm.permuted import Ahead, Client, Conversation
+from tacit.llm.permuted.seats import BY_BFV, RUN
 from tacit.llm.sealed import SealedClient, SealedMemory
 from tacit.party import Progress, joined
 from tacit.transport import Frame

@@ -13,11 +13,11 @@ from tacit.llm.floating.hands import LARGEST, DealerHands, Mail, OwnerHands, Sca
 from tacit.llm.floating.noise import Noise, to_grid
 from tacit.llm.floating.program import Rows, Wire, run_pass
 from tacit.llm.floating.sizes import learn, measure, name_of, publish, size_names
-from tacit.llm.private.allowance import Account
-from tacit.llm.private.seats import Seats
-from tacit.llm.private.setup import recv_key, send_key
-from tacit.llm.private.tape import Tape
-from tacit.llm.private.transfer import cover, deal_pads, pads
+from tacit.llm.permuted.allowance import Account
+from tacit.llm.permuted.seats import Seats
+from tacit.llm.permuted.setup import recv_key, send_key
+from tacit.llm.permuted.tape import Tape
+from tacit.llm.permuted.transfer import cover, deal_pads, pads
 from tacit.llm.sealed.bounds import weight_shapes
 from tacit.llm.sealed.folded import fold
 from tacit.llm.sealed.order import PASS_WORDS, Pass, read_pass

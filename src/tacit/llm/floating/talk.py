@@ -19,8 +19,8 @@ from tacit.llm.floating.parties import (
     noise_with,
 )
 from tacit.llm.floating.program import Rows, run_pass
-from tacit.llm.private.seats import Seats
-from tacit.llm.private.transfer import picks, shift_of, uncover
+from tacit.llm.permuted.seats import Seats
+from tacit.llm.permuted.transfer import picks, shift_of, uncover
 from tacit.llm.sampling import Sampling, chooser
 from tacit.llm.sealed.order import CHUNK, LEAVE, Pass
 from tacit.party import Session

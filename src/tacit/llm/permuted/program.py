@@ -1,0 +1,153 @@
+"""A pass of the permuted protocol, written once for whoever walks it.
+
+A wire is a value x = m + r: the owner walks with m, the dealer with r, the user with what it knows
+of r. What a party does not hold of a wire is a tensor without words (`unknown`), so that all of
+them walk the same lines. Wires lie end to end in their last axis.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, final
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tacit.llm.architecture import Architecture
+from tacit.llm.permuted.blueprint import Blueprint, Product
+from tacit.llm.permuted.exchange import Exchange
+
+Seen = Mapping[str, Tensor]
+"""Permuted values in the clear, by the name of their wire."""
+
+Function = Callable[[Seen], Seen]
+"""What the user computes: from what it is shown to what it answers; places stay as they are."""
+
+
+class Interpreter(Protocol):
+    """One party's way through a pass."""
+
+    def linear(self, product: Product, x: Tensor, skip: Tensor | None = None) -> Tensor:
+        """Multiply by a matrix of the owner's, and add the stream that skips it, if any does."""
+        ...
+
+    def look(
+        self, exchange: Exchange, shown: list[Tensor], function: Function, bias: str = ""
+    ) -> list[Tensor]:
+        """Have the user compute on permuted values; the owner adds a bias to the answers."""
+        ...
+
+    def attend(self, layer: int, qkv: list[Tensor]) -> Tensor:
+        """Turn queries and keys, keep keys and values, and mix values."""
+        ...
+
+    def show(self, exchange: Exchange, shown: list[Tensor], function: Function) -> Seen:
+        """Show permuted values; the user alone gets what the function makes of them."""
+        ...
+
+
+def run_layer(party: Interpreter, plan: Blueprint, layer: int, x: Tensor) -> Tensor:
+    """Take a stream through one layer."""
+    a, project, norm = plan.architecture, plan.project(layer), Normalise(plan.architecture)
+    to_qkv, to_o, to_up, to_down = (
+        plan.product(layer, part) for part in ("qkv", "o", "up", "down")
+    )
+    h: list[Tensor]
+    if plan.is_lean:
+        h = party.look(project, [x], norm)
+        qkv = cut(party.linear(to_qkv, h[0]), plan.qkv_widths)
+    else:
+        raw = cut(party.linear(to_qkv, x), plan.qkv_widths)
+        query, key, value, *h = party.look(project, [x, *raw], norm, bias=to_qkv.name)
+        qkv = [query, key, value]
+    mixed = party.attend(layer, qkv)
+    x = party.linear(to_o, mixed, skip=h[0] if a.skips_from_norm else x)
+    if plan.is_merged:
+        branches = cut(party.linear(to_up, x), plan.branch_widths)
+        active, skip = party.look(plan.merge(layer), [x, *branches], Merge(a))
+    else:
+        skip, *kept = party.look(plan.middle(layer), [x], norm)
+        branches = cut(party.linear(to_up, skip), plan.branch_widths)
+        (active,) = party.look(plan.activate(layer), branches, Activate(a))
+        skip = kept[0] if kept else skip
+    return party.linear(to_down, active, skip=skip)
+
+
+def run_end(
+    party: Interpreter, plan: Blueprint, x: Tensor, *, scored: int, counts: list[Tensor]
+) -> Seen:
+    """Show the scores behind the last ``scored`` rows, and counts of tokens beside them."""
+    norm, last, output = Normalise(plan.architecture), plan.last_norm(), plan.output()
+    x = x[-scored:]
+    if last is None:
+        shown = [x, party.linear(output, x)]
+        return party.show(plan.score(), [*shown, *counts], norm)
+    (h,) = party.look(last, [x], norm)
+    return party.show(plan.score(), [party.linear(output, h), *counts], _as_it_is)
+
+
+def cut(x: Tensor, widths: Sequence[int]) -> list[Tensor]:
+    """Cut wires apart that lie end to end."""
+    return list(x.split_with_sizes(list(widths), -1))
+
+
+def unknown(rows: int, width: int) -> Tensor:
+    """Return a wire of which a party holds nothing but the shape."""
+    return torch.empty((rows, width), dtype=torch.int64, device="meta")
+
+
+@final
+@dataclass(frozen=True)
+class Normalise:
+    """Normalise the stream, and divide what else is shown by its norm."""
+
+    architecture: Architecture
+
+    def __call__(self, seen: Seen) -> Seen:
+        """Return ``h``, the stream as it was, and everything else divided."""
+        h, sigma = normalised(self.architecture, seen["x"])
+        kept = ("x", "counts")
+        return {"h": h} | {name: x if name in kept else x / sigma for name, x in seen.items()}
+
+
+@final
+@dataclass(frozen=True)
+class Activate:
+    """Compute the activation, of one branch or of two."""
+
+    architecture: Architecture
+
+    def __call__(self, seen: Seen) -> Seen:
+        """Return ``y``, what the next matrix reads."""
+        match self.architecture.activation:
+            case "swiglu":
+                return {"y": functional.silu(seen["gate"]) * seen["up"]}
+            case "gelu":
+                return {"y": functional.gelu(seen["up"])}
+            case "gelu_tanh":
+                return {"y": functional.gelu(seen["up"], approximate="tanh")}
+
+
+@final
+@dataclass(frozen=True)
+class Merge:
+    """Divide the branches by the norm of the stream, and compute the activation."""
+
+    architecture: Architecture
+
+    def __call__(self, seen: Seen) -> Seen:
+        """Return ``y``, and the stream as it was."""
+        a = self.architecture
+        return {"x": seen["x"]} | dict(Activate(a)(Normalise(a)(seen)))
+
+
+def normalised(a: Architecture, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return normalised rows, and what they were divided by."""
+    if a.norm == "layer":
+        x = x - x.mean(-1, keepdim=True)
+    sigma = (x.square().mean(-1, keepdim=True) + a.norm_eps).sqrt()
+    return x / sigma, sigma
+
+
+def _as_it_is(seen: Seen) -> Seen:
+    return seen

@@ -1,0 +1,77 @@
+"""The owner's material of an order of steps, laid out run by run for `quick_serving`."""
+
+from dataclasses import fields
+
+import torch
+from torch import Tensor
+
+from tacit.llm.permuted.blueprint import Blueprint
+from tacit.llm.permuted.exchange import Look
+from tacit.llm.permuted.incremental import Incremental
+from tacit.llm.permuted.quick import Sheet, is_steady, room
+from tacit.llm.permuted.stock import Material, Stock
+
+
+def lay_out(plan: Blueprint, stock: Stock) -> tuple[int, bool, Sheet, list[Tensor]]:
+    """Lay out the material of an order.
+
+    Returns:
+        The longest text it is laid out for, whether attention is among it, how it lies, and the
+        material of every run.
+    """
+    order = stock.order
+    steady, most = is_steady(plan, order), room(order.end)
+    rows: list[dict[str, Tensor]] = [{} for _ in range(order.runs)]
+    for number, material in enumerate(stock.layers):
+        whole = _layer(material)
+        for run, row in enumerate(rows):
+            row.update({name: words[run] for name, words in whole.items()})
+            if steady:
+                row.update(_attention(plan, stock, number, run))
+    _turn(plan, stock, rows)
+    sizes = {name: words.numel() for name, words in rows[0].items()}
+    for name in sizes:
+        if name.endswith(("attention.order", ".delta", "attention.covered", ".weights")):
+            sizes[name] = most * plan.heads.count
+    sheet = Sheet(sizes)
+    return most, steady, sheet, [sheet.fill(row) for row in rows]
+
+
+def _layer(material: Material) -> dict[str, Tensor]:
+    """Return the material of a layer, (runs, …) each."""
+    looks = {
+        f"{label}.{part.name}": getattr(look, part.name)
+        for label, look in material.looks.items()
+        for part in fields(Look)
+    }
+    return material.sums | looks
+
+
+def _attention(plan: Blueprint, stock: Stock, number: int, run: int) -> dict[str, Tensor]:
+    """Draw and sort the material of one step's attention."""
+    kernel = plan.attention(number, stock.order, run)
+    assert isinstance(kernel, Incremental)  # noqa: S101 - asked before
+    tape = stock.tape
+    query, weights = kernel.owner_masks(tape)
+    keys, values = kernel.post(tape)
+    delta, covered, rest = stock.layers[number].mixed[run]
+    parts = {
+        "order": kernel.layout.shuffled(tape, kernel.label),
+        "query": query,
+        "keys": keys,
+        "values": values,
+        "weights": weights,
+        "delta": delta,
+        "covered": covered,
+        "rest": rest,
+    }
+    return {f"{number}.attention.{name}": words for name, words in parts.items()}
+
+
+def _turn(plan: Blueprint, stock: Stock, rows: list[dict[str, Tensor]]) -> None:
+    """Add the angles of every run; a model without them has a zero there."""
+    rotation = plan.rotation(stock.order)
+    for run, row in enumerate(rows):
+        for name in ("cos", "sin"):
+            none = torch.zeros(1, dtype=torch.int64, device=plan.device)
+            row[name] = none if rotation is None else getattr(rotation, name)[run]

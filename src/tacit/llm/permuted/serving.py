@@ -1,0 +1,162 @@
+"""The owner's online work: plain products with its weights, and one message per step."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from tacit.llm.permuted.blueprint import Blueprint, Product
+from tacit.llm.permuted.exchange import Exchange, Look
+from tacit.llm.permuted.masks import turn
+from tacit.llm.permuted.narrow import unpack
+from tacit.llm.permuted.parcel import Channel
+from tacit.llm.permuted.program import Function, Seen, run_end, run_layer
+from tacit.llm.permuted.quick import is_quick
+from tacit.llm.permuted.quick_serving import QuickServing
+from tacit.llm.permuted.resent import Resent
+from tacit.llm.permuted.shelf import Shelf
+from tacit.llm.permuted.stock import Material, Stock
+from tacit.llm.permuted.weights import Weights
+
+
+class Serving:
+    """One conversation at the owner, online: m of every wire.
+
+    Guarantee: everything it receives is uniform: the user's text leaves no trace but its length.
+    Cost: one product with every matrix per row; messages as `Blueprint` lists them.
+    """
+
+    def __init__(
+        self,
+        plan: Blueprint,
+        weights: Weights,
+        biases: Mapping[str, Tensor],
+        talk: Channel,
+        cached: Shelf,
+    ) -> None:
+        self._plan = plan
+        self._weights = weights
+        self.biases = {name: bias.to(plan.device) for name, bias in biases.items()}
+        self._talk = talk
+        self._cached = cached
+        self._quick: QuickServing | None = None
+        if is_quick(plan):
+            self._quick = QuickServing(plan, weights, talk, cached, self._attend)
+        self._counts: Tensor | None = None
+
+    def make_ready(self, stock: Stock) -> None:
+        """Do beforehand what a run of steps would have to do with its material."""
+        if self._quick is not None and not stock.order.is_prompt:
+            self._quick.make_ready(stock)
+
+    def embed_prompt(self, stock: Stock, hot: Tensor, tally: Tensor) -> Tensor:
+        """Return the owner's share of the stream for the tokens of a prompt.
+
+        ``tally`` is the user's masked count of all tokens so far; empty if nothing is counted.
+        """
+        assert stock.first is not None  # noqa: S101 - the order is a prompt
+        if self._plan.counts:
+            self._counts = unpack(tally.view(1, -1), self._plan.count_bytes)
+        words = unpack(hot, self._plan.wide_bytes)
+        stream = self._weights.apply("embed", words) + stock.first
+        return self._placed(stream, stock.order.past)
+
+    def embed_choice(self, stock: Stock, run: int, answer: Tensor) -> Tensor:
+        """Return the owner's share of the stream for the token that was chosen after a run."""
+        at = slice(run, run + 1)
+        (hot,) = self._plan.choose().take(stock.chosen.at(at), answer)
+        if self._counts is not None:
+            self._counts = self._counts + hot
+        stream = self._weights.apply("embed", hot) + stock.following[at]
+        past = stock.order.end if stock.order.is_prompt else stock.order.past + run + 1
+        return self._placed(stream, past)
+
+    def run(self, stock: Stock, run: int, stream: Tensor) -> None:
+        """Take a stream through all layers and show the scores."""
+        plan, rows = self._plan, stock.order.scored_by(run)
+        if self._quick is not None and not stock.order.is_prompt:
+            stream = self._quick.run(stock, run, stream)
+        else:
+            for layer, material in enumerate(stock.layers):
+                party = self._party(stock, run, material, stock.order.rows_of(run))
+                stream = run_layer(party, plan, layer, stream)
+        counts = [] if self._counts is None else [self._counts.expand(rows.stop - rows.start, -1)]
+        party = self._party(stock, run, stock.end, rows)
+        run_end(party, plan, stream, scored=rows.stop - rows.start, counts=counts)
+
+    def _party(self, stock: Stock, run: int, material: Material, rows: slice) -> "Party":
+        at = At(stock, run, material, rows)
+        return Party(self._plan, self._weights, self._talk, self._cached, at)
+
+    def _attend(self, stock: Stock, run: int, layer: int, qkv: list[Tensor]) -> Tensor:
+        rows = stock.order.rows_of(run)
+        return self._party(stock, run, stock.layers[layer], rows).attend(layer, qkv)
+
+    def _placed(self, stream: Tensor, at: int) -> Tensor:
+        """Add learned positions, where a model has them."""
+        positions = self.biases.get("positions")
+        return stream if positions is None else stream + positions[at : at + len(stream)]
+
+
+class At(NamedTuple):
+    """A run of an order, the material of the part that is walked, and its rows."""
+
+    stock: Stock
+    run: int
+    material: Material
+    rows: slice
+
+
+class Party:
+    """Walk a pass with m of every wire, one message at every exchange."""
+
+    def __init__(
+        self, plan: Blueprint, weights: Weights, talk: Channel, cached: Shelf, at: At
+    ) -> None:
+        self._plan, self._weights, self._talk, self._cached = plan, weights, talk, cached
+        self._at = at
+
+    def linear(self, product: Product, x: Tensor, skip: Tensor | None = None) -> Tensor:
+        """Multiply, and add what user and dealer sent."""
+        out = (
+            self._weights.apply(product.name, x)
+            + self._at.material.sums[product.name][self._at.rows]
+        )
+        if product.skip is None or skip is None:
+            return out
+        if product.skip.name:
+            skip = self._weights.apply(product.skip.name, skip)
+        return out + (skip << product.skip.bits)
+
+    def look(
+        self, exchange: Exchange, shown: list[Tensor], function: Function, bias: str = ""
+    ) -> list[Tensor]:
+        """Show wires in a secret order, and take the answer."""
+        self.show(exchange, shown, function)
+        answer = self._talk.recv_bytes(len(shown[0]), exchange.answer_bytes)
+        return exchange.take(self._look(exchange), answer)
+
+    def attend(self, layer: int, qkv: list[Tensor]) -> Tensor:
+        """Keep shares of keys and values, and go through attention with the user."""
+        plan, (stock, run, material, rows) = self._plan, self._at
+        order, dealt, tape = stock.order, material.mixed[run], stock.tape
+        past = order.past + rows.start
+        query, keys, values = turn(plan, order, rows, qkv, torch.bitwise_right_shift)
+        self._cached.put(layer, past, keys, values)
+        cached = self._cached.upto(layer, past + len(keys))
+        kernel = plan.attention(layer, order, run)
+        if isinstance(kernel, Resent):
+            out = kernel.serve(self._talk, tape, dealt, query=query, cached=cached)
+        else:
+            posted = order.posted_before(run)
+            out = kernel.serve(self._talk, tape, dealt, query=query, cached=cached, posted=posted)
+        return out >> plan.out_drop
+
+    def show(self, exchange: Exchange, shown: list[Tensor], function: Function) -> Seen:
+        """Show wires in a secret order."""
+        self._talk.send_bytes(exchange.show(self._look(exchange), shown))
+        return {}
+
+    def _look(self, exchange: Exchange) -> Look:
+        return self._at.material.looks[exchange.label].at(self._at.rows)
