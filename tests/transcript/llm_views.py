@@ -138,16 +138,16 @@ def held_by_owner(shares):
     return stack
 
 
-def check_owner(form):
+def check_owner(form, family="llama"):
     """All that the owner receives, sends or holds is uniform, alone and together."""
     shares = defaultdict(list)
     with held_by_owner(shares):
-        spoken = overheard(form, "owner")
+        spoken = overheard(form, "owner", family=family)
     for tag, words in spoken.received["owner"]:
         if tag.startswith(("deal", "fix")):
             shares[tag.split("/")[0] + tag.split()[0].split(".")[-1]].append(words.view(-1))
     sent = (words for tag, words in spoken.sent["owner"] if tag.startswith("run0/data"))
-    for one in to_user(form, sent):
+    for one in to_user(form, sent, family=family):
         if one.kind != "posted":  # turned shares under its own mask, which it knows
             shares[one.name].append(pack(one.words.reshape(-1), one.nbytes))
     for name, parts in shares.items():
@@ -259,6 +259,7 @@ class Sight(NamedTuple):
     rows: int
     nbytes: int
     bits: int
+    heads: int = 0
 
 
 def to_user(form, messages, *, family="llama", precision=None):
@@ -284,7 +285,7 @@ def _shown(exchange, rows, messages):
     values = exchange.see(zeros, next(messages))
     for one, value in zip(exchange.reveals, values, strict=True):
         name = f"{exchange.label}.{one.name}"
-        yield Sight("shown", name, value, rows, one.nbytes, one.seen_bits)
+        yield Sight("shown", name, value, rows, one.nbytes, one.seen_bits, one.heads)
 
 
 KINDS = {
@@ -305,9 +306,9 @@ def _attention(kernel, layer, rows, messages):
             yield Sight(kind, name, part.reshape(-1), rows, item.nbytes, words.seen_bits)
 
 
-def check_user(form):
+def check_user(form, family="llama"):
     """What is masked is uniform to the user, and what is shown is in an order of its own."""
-    received = overheard(form, "user").received["user"]
+    received = overheard(form, "user", family=family).received["user"]
     parts = defaultdict(list)
     for tag, words in received:
         if tag.startswith("id0"):
@@ -315,15 +316,16 @@ def check_user(form):
         if tag.startswith("setup/w"):
             parts[tag].append(words.reshape(-1))
     seen = []
-    for one in to_user(form, _data(received)):
+    for one in to_user(form, _data(received), family=family):
         if one.kind in ("masked", "posted"):
             parts[one.name].append(pack(one.words.reshape(-1), one.nbytes))
         else:
             seen.append(one)
     for name, found in parts.items():
         _check_parts(name, found)
-    again = overheard(form, "user").received["user"]
-    others = [one for one in to_user(form, _data(again)) if one.kind in ("shown", "scores")]
+    again = overheard(form, "user", family=family).received["user"]
+    others = to_user(form, _data(again), family=family)
+    others = [one for one in others if one.kind in ("shown", "scores")]
     _check_orders(form, seen, others)
 
 
@@ -357,6 +359,8 @@ def _check_orders(form, shown, again):
             continue
         for mine, theirs in zip(one, other, strict=True):
             assert alike(mine, theirs), name
+            if sight.heads:
+                _count_heads(name, mine, theirs, sight.heads, count, alike)
             count(name, torch.equal(mine.argsort(stable=True), theirs.argsort(stable=True)))
     for name, times in total.items():
         # Two places are the fewest there are: 60 of 66 fair coins are alike once in 10^11 times.
@@ -378,6 +382,17 @@ def _is_alike(one, other, *, bits):
     # Masks make no difference to a value but by rounding; counts are whole.
     most = 1 << (bits - 9) if bits else 1
     return int((one.sort().values - other.sort().values).abs().max()) < most
+
+
+def _count_heads(name, mine, theirs, heads, count, alike):
+    """Say whether heads that are kept together stand where they stood, and their features too."""
+    one, other = mine.chunk(heads), theirs.chunk(heads)
+    for first, second in zip(one, other, strict=True):
+        count(f"heads of {name}", alike(first, second))
+    for first, second in itertools.product(one, other):
+        if alike(first, second):
+            is_still = torch.equal(first.argsort(stable=True), second.argsort(stable=True))
+            count(f"within {name}", is_still)
 
 
 def _count_groups(pairs, count, alike):

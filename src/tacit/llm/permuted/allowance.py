@@ -141,7 +141,8 @@ def material_bytes(
     # From the sizes alone: what says where every weight lies may be too large itself.
     if a.heads * order.rows * (order.past + order.rows) // 2 > room:
         raise FrameError(sender, f"ordered {order.rows} rows at once, which is too much here")
-    layer_items = list_layer(plan, order, 0).items
+    widest = next((i for i in range(a.layers) if not a.window_of(i)), 0)
+    layer_items = list_layer(plan, order, widest).items
     parts = [first_items(plan, order), layer_items, last_items(plan, order)]
     largest = max(sum_bytes(some) for one in parts for some in (one.dealt, one.corrected))
     rows = order.rows if order.is_prompt else 1

@@ -1,8 +1,8 @@
 """The steps of one pass through a model, as all three parties and the plan know them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache, partial
 from typing import NamedTuple
 
 import torch
@@ -86,8 +86,13 @@ class Blueprint:
 
     @cached_property
     def qkv_widths(self) -> tuple[int, ...]:
-        """Return the widths of queries, keys and values."""
-        return self.inner, self.kv, self.kv
+        """Return the widths of queries, keys and values, and of what has the norms of heads.
+
+        Queries and keys that are normalised come twice: with the weights of their norm, which the
+        user answers divided, and without, to know by what.
+        """
+        twice = (self.inner, self.kv) if self.architecture.has_qk_norm else ()
+        return self.inner, self.kv, self.kv, *twice
 
     @cached_property
     def branch_widths(self) -> tuple[int, ...]:
@@ -146,9 +151,14 @@ class Blueprint:
         return self.precision.gain > 0 and not self.is_lean
 
     @cached_property
+    def mixed_bits(self) -> int:
+        """Return the bits of what attention adds to the stream."""
+        return self.precision.lean_middle if self.is_lean else self.precision.middle
+
+    @cached_property
     def middle_bits(self) -> int:
         """Return the bits of the stream behind attention."""
-        return self.precision.lean_middle if self.is_lean else self.precision.middle
+        return self.precision.stream if self.architecture.has_post_norm else self.mixed_bits
 
     @cached_property
     def turn_drop(self) -> int:
@@ -245,9 +255,32 @@ class Blueprint:
         answers = [Answer(name, width, name, p.query, nbytes) for name, width, nbytes in parts]
         if a.skips_from_norm:  # it goes no further than the next look
             answers.append(Answer("h", a.width, "x", p.activation, p.word_bytes(p.stream)))
-        reveals = [self._reveal(name, width, name, p.raw, look) for name, width, _ in parts]
+        names = ("q", "k", "v", "q norm", "k norm")
+        reveals = [
+            self._reveal(name, width, name, p.raw, look)
+            for name, width in zip(names, self.qkv_widths, strict=False)
+        ]
+        if a.has_qk_norm:
+            heads = {"q": a.heads, "k": a.kv_heads}
+            reveals = [
+                replace(one, heads=heads[one.name[0]], group=f"{one.name[0]} heads")
+                if one.name[0] in heads
+                else one
+                for one in reveals
+            ]
         stream = self._stream(look)
         return Exchange(f"{layer}.project", (stream, *reveals), tuple(answers))
+
+    def post(self, layer: int, part: int) -> Exchange:
+        """Norm of what attention (1) or the mlp (2) adds to the stream."""
+        return self._once(f"post{part}", layer, partial(self._post, part))
+
+    def _post(self, part: int, layer: int) -> Exchange:
+        a, p = self.architecture, self.precision
+        bits, span = (p.middle, p.reach) if part == 1 else (p.stream, p.stream_span)
+        reveal = self._reveal("x", a.width, "x", bits, p.raw_look, span=span)
+        answer = Answer("h", a.width, "x", p.activation, self.wide_bytes)
+        return Exchange(f"{layer}.post{part}", (reveal,), (answer,))
 
     def middle(self, layer: int) -> Exchange:
         """Norm behind attention, and the stream back with few bits."""
@@ -286,7 +319,8 @@ class Blueprint:
         The user divides by the norm itself, so nothing may be added between norm and activation.
         """
         a = self.architecture
-        return a.norm == "rms" and not a.has_bias and self.precision.can_merge
+        is_bare = a.norm == "rms" and not (a.has_bias or a.has_post_norm)
+        return is_bare and self.precision.can_merge
 
     def merge(self, layer: int) -> Exchange:
         """Norm behind attention and activation in one: the stream, both branches before it."""
@@ -339,24 +373,27 @@ class Blueprint:
 
     def attention(self, layer: int, order: Order, run: int) -> Attention:
         """Return the attention of one layer in one run of an order."""
-        a, label = self.architecture, f"{layer}.{run}.attention"
+        a, label, window = self.architecture, f"{layer}.{run}.attention", 0
+        window = a.window_of(layer)
         past, rows = (order.past, order.rows) if order.is_prompt else (order.past + run, 1)
         fresh = past + rows - order.posted_before(run)
-        weighting = Weighting(label, self.heads, past + rows, self.words)
+        seen = min(past + rows, window or past + rows)
+        weighting = Weighting(label, self.heads, seen, self.words)
         if order.form == "resent":
             return Resent(weighting)
         if order.form == "half":
             return Half(weighting, fresh)
-        layout = rows_of(a, past, rows, order.prompt, self.device)
+        layout = rows_of(a, past, rows, order.prompt, window, self.device)
         return Incremental(label, self.heads, layout, fresh, self.words)
 
-    def rotation(self, order: Order) -> "Rotation | None":
-        """Return what turns the new queries and keys of an order, if anything does."""
+    def rotation(self, order: Order, layer: int) -> "Rotation | None":
+        """Return what turns the new queries and keys of a layer, if anything does."""
         a = self.architecture
         if a.positions == "learned":
             return None
         bits = self.precision.rotation
-        return _rotation(a, bits, order.past, order.rows, order.prompt, self.device)
+        window = a.window_of(layer)
+        return _rotation(a, bits, order.past, order.rows, order.prompt, window, self.device)
 
     def product(self, layer: int, part: str) -> Product:
         """Return the facts of a matrix of a layer."""
@@ -367,14 +404,16 @@ class Blueprint:
                 nbytes, is_lean = self.query_bytes if self.is_lean else wide, self.is_lean
                 outputs = sum(self.qkv_widths)
                 return Product(name, outputs, nbytes, has_bias=is_lean, is_fresh=is_lean)
-            case "o":
+            case "o" | "down" if a.has_post_norm:
+                return Product(name, a.width, wide)
+            case "o" | "post1":
                 skip = Skip("", self.middle_bits - p.stream)
                 if a.skips_from_norm:
                     skip = Skip(f"{layer}.skip1", skip.bits, p.word_bytes(p.stream))
                 return Product(name, a.width, wide, skip=skip, is_fresh=self.is_merged)
             case "up":
                 return Product(name, sum(self.branch_widths), self.branch_bytes)
-            case _:
+            case _:  # down, or post2 behind it
                 skip = Skip("", p.stream - p.skip)
                 if a.skips_from_norm:
                     skip = Skip(f"{layer}.skip2", 0, wide)
@@ -401,8 +440,8 @@ class Rotation:
 
 @lru_cache(maxsize=16)
 def _rotation(
-    a: Architecture, bits: int, past: int, rows: int, prompt: int, device: torch.device
+    a: Architecture, bits: int, past: int, rows: int, prompt: int, window: int, device: torch.device
 ) -> Rotation:
-    cos, sin = turns(a, start=past, count=rows, prompt=prompt)
+    cos, sin = turns(a, start=past, count=rows, prompt=prompt, window=window)
     words = ((part.double() * 2.0**bits).round().long() for part in (cos, sin))
     return Rotation(a, *(part.to(device) for part in words))

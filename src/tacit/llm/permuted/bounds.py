@@ -27,7 +27,8 @@ class Bounds:
 
     Attributes:
         embedded: the length of a row of the stream in front of the first layer.
-        stream: the stream where a layer starts, in any place.
+        stream: the stream where a layer starts, in any place, and what a norm is to be taken of
+            before it is added to it.
         attended: what attention adds to it (in ChatGLM: the stream behind attention).
         normed: what activations read, and scores of tokens behind a norm.
         scores: attention scores.
@@ -48,17 +49,17 @@ def bound_model(model: LanguageModel) -> Bounds:
     """Bound every kind of value of a model. Cost: each weight is read a few times."""
     a, plan = model.architecture, Blueprint(model.architecture, Precision())
     folded = {one.name: fold(model, one, plan)[:2] for one in matrices(a)}
-    embed = model.weights["embed"].double()
+    embed = a.embed_scale * model.weights["embed"].double()
     stream, embedded = float(embed.abs().max()), float(embed.norm(dim=1).max())
     if a.positions == "learned":
         positions = model.weights["positions"].double()
         stream += float(positions.abs().max())
         embedded += float(positions.norm(dim=1).max())
-    attended, scores, readers = 0.0, 0.0, 0.0
+    attended, scores, readers, unnormed = 0.0, 0.0, 0.0, 0.0
     normed = float(_behind_norm(a, *folded["output"]).max())
     for i in range(a.layers):
         layer = {part: folded[f"{i}.{part}"] for part in ("qkv", "o", "up", "down")}
-        score, mixed = _attention(a, layer["qkv"], layer["o"])
+        score, mixed = _attention(model, i, layer["qkv"], layer["o"])
         up = _behind_norm(a, *layer["up"])
         fed = _fed(a, up, *layer["down"])
         readers = max(readers, float(layer["qkv"][0].norm(dim=1).max()))
@@ -68,13 +69,19 @@ def bound_model(model: LanguageModel) -> Bounds:
                 math.sqrt(a.width) * float(folded[f"{i}.skip{j}"][0].abs().max()) for j in (1, 2)
             ]
             mixed, stream = mixed + skips[0], max(stream, fed + skips[1])
+        elif a.has_post_norm:
+            added = [
+                math.sqrt(a.width) * float(folded[f"{i}.post{j}"][0].abs().max()) for j in (1, 2)
+            ]
+            stream, unnormed = stream + sum(added), max(unnormed, fed)
+            mixed = max(mixed, added[0])
         else:
             stream += mixed + fed
         attended = max(attended, mixed)
     output = float(folded["output"][0].norm(dim=1).max()) if plan.is_raw_output else 0.0
     return Bounds(
         embedded=_SLACK * embedded,
-        stream=_SLACK * stream,
+        stream=_SLACK * max(stream, unnormed),
         attended=_SLACK * attended,
         normed=_SLACK * normed,
         scores=_SLACK * scores,
@@ -86,10 +93,11 @@ def bound_model(model: LanguageModel) -> Bounds:
 Folded = tuple[Tensor, Tensor | None]
 
 
-def _attention(a: Architecture, qkv: Folded, o: Folded) -> tuple[float, float]:
+def _attention(model: LanguageModel, i: int, qkv: Folded, o: Folded) -> tuple[float, float]:
     """Bound the scores of a layer, and what its attention adds to the stream."""
-    parts = [a.heads * a.head_dim] + [a.kv_heads * a.head_dim] * 2
-    weight, bias = qkv
+    a, parts = model.architecture, [model.architecture.heads, *[model.architecture.kv_heads] * 2]
+    parts = [count * a.head_dim for count in parts]
+    weight, bias = qkv[0][: sum(parts)], qkv[1]
     offset = torch.zeros(len(weight), dtype=torch.float64) if bias is None else bias
     lengths = [
         math.sqrt(a.width) * _stretch(one.view(-1, a.head_dim, a.width))
@@ -101,6 +109,14 @@ def _attention(a: Architecture, qkv: Folded, o: Folded) -> tuple[float, float]:
     group = torch.arange(a.heads) // (a.heads // a.kv_heads)
     queries, keys, values = lengths[0], lengths[1][group], lengths[2][group]
     weights = 1 + a.context * 2.0 ** -(_ATTENTION_BITS + 1)  # rounded, they add up to more than 1
+    if a.has_qk_norm:  # a normalised head has length √d at most, before its weights
+        longest = [
+            math.sqrt(a.head_dim)
+            * float(model.weights[f"layers.{i}.{part}_norm.weight"].abs().max())
+            for part in "qk"
+        ]
+        queries, keys = (torch.full_like(queries, one) for one in longest)
+        queries = queries * a.query_scale
     mixed = o[0].view(-1, a.heads, a.head_dim).norm(dim=2) @ (weights * values)
     return float((queries * keys).max()), float((mixed + _size(o[1])).max())
 

@@ -178,7 +178,7 @@ class _Party:
     def attend(self, layer: int, qkv: list[Tensor]) -> Tensor:
         """Keep the masks of keys and values, and deal for every run."""
         plan, order = self._plan, self._order
-        query, keys, values = turn(plan, order, slice(None), qkv, drop_bits)
+        query, keys, values = turn(plan, order, layer, slice(None), qkv, drop_bits)
         self._cached.put(layer, order.past, keys, values)
         out = attended(plan, self._user, layer, self._rows)
         for run in range(order.runs):

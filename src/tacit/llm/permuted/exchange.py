@@ -22,6 +22,9 @@ class Reveal:
     Both shares lose their lowest ``drop`` bits first. In the smaller ring that is left, the sum of
     two shares without their low bits is the value without its low bits, or one less, and never
     anything else; adding one back makes a rounding up or down that is right on average.
+
+    A wire of several ``heads`` keeps each of them together: its order is one of heads, the same for
+    all wires of a ``group``, and one within each head.
     """
 
     name: str
@@ -30,6 +33,8 @@ class Reveal:
     frac_bits: int
     nbytes: int = WORD_BYTES
     drop: int = 0
+    heads: int = 0
+    group: str = ""
 
     @property
     def seen_bits(self) -> int:
@@ -89,12 +94,21 @@ class Exchange:
 
     def orders(self, tape: Tape, rows: int) -> dict[str, Tensor]:
         """Draw the secret orders, as the owner or the dealer: (rows, width) each."""
-        widths = {one.order: one.width for one in self.reveals}
-        widths |= {one.order: one.width for one in self.answers}
+        wires: dict[str, Reveal | Answer] = {one.order: one for one in self.answers}
+        wires |= {one.order: one for one in self.reveals}
         return {
-            order: tape.shuffles(f"{self.label}.{order}", rows, width)
-            for order, width in widths.items()
+            order: self._shuffled(tape, rows, one)
+            if isinstance(one, Reveal) and one.heads
+            else tape.shuffles(f"{self.label}.{order}", rows, one.width)
+            for order, one in wires.items()
         }
+
+    def _shuffled(self, tape: Tape, rows: int, wire: Reveal) -> Tensor:
+        """Draw an order of heads, and one within each."""
+        dim = wire.width // wire.heads
+        heads = tape.shuffles(f"{self.label}.{wire.group}", rows, wire.heads).unsqueeze(2)
+        within = tape.shuffles(f"{self.label}.{wire.order}", rows * wire.heads, dim)
+        return (heads * dim + within.view(rows, wire.heads, dim)).flatten(1)
 
     def look(self, orders: dict[str, Tensor], dealt: list[Tensor]) -> "Look":
         """Lay the owner's material end to end, as `show` and `take` want it."""

@@ -140,10 +140,9 @@ def leaks(plan: Blueprint, order: Order, run: int, seats: Seats) -> tuple[Leak, 
     """List what one run shows to whom."""
     a = plan.architecture
     rows = order.rows if order.is_prompt else 1
-    past = order.past if order.is_prompt else order.past + run
     scored = order.scored if order.is_prompt else 1
-    kernel = plan.attention(0, order, run)
-    scores = kernel.layout.count if isinstance(kernel, Incremental) else a.heads * (past + 1)
+    windows = Counter(a.window_of(layer) for layer in range(a.layers))
+    scores = sum(count * _scores(plan, window, order, run) for window, count in windows.items())
 
     def seen(what: str, why: str, elements: int) -> Leak:
         return Leak(to=seats.user, what=what, why=why, kind="protocol", elements=elements)
@@ -157,7 +156,7 @@ def leaks(plan: Blueprint, order: Order, run: int, seats: Seats) -> tuple[Leak, 
     projected = seen(
         "queries, keys and values of each layer before rotation and bias, in fresh orders",
         "the user gives them back with fewer bits",
-        sum(wires[name] for name in ("q", "k", "v")),
+        sum(wires[name] for name in ("q", "k", "v", "q norm", "k norm")),
     )
     return (
         seen(
@@ -169,7 +168,7 @@ def leaks(plan: Blueprint, order: Order, run: int, seats: Seats) -> tuple[Leak, 
         seen(
             "attention scores of each layer, heads and keys in fresh orders",
             "the user computes softmax in the clear",
-            a.layers * scores,
+            scores,
         ),
         seen(
             "inputs of the activation of each layer, in a fresh order",
@@ -197,6 +196,16 @@ def leaks(plan: Blueprint, order: Order, run: int, seats: Seats) -> tuple[Leak, 
             elements=rows,
         ),
     )
+
+
+def _scores(plan: Blueprint, window: int, order: Order, run: int) -> int:
+    """Count the attention scores of a layer with a window in one run."""
+    a = plan.architecture
+    layer = next(i for i in range(a.layers) if a.window_of(i) == window)
+    kernel = plan.attention(layer, order, run)
+    if isinstance(kernel, Incremental):
+        return kernel.layout.count
+    return a.heads * kernel.weighting.n
 
 
 def _counted(seats: Seats, elements: int) -> tuple[Leak, ...]:

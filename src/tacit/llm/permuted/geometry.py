@@ -14,6 +14,7 @@ from tacit import ring
 from tacit.llm.architecture import Architecture
 from tacit.llm.permuted.narrow import Item
 from tacit.llm.permuted.tape import Tape
+from tacit.llm.rotary import visible
 
 _FEW = 8  # rows of one batch up to which torch's plain loops win
 _ROOM = 1 << 26  # products on a device at once
@@ -95,14 +96,6 @@ class Talk(Protocol):
         ...
 
 
-def visible(a: Architecture, past: int, rows: int, prompt: int) -> Tensor:
-    """Say which of the past + rows keys each new row may look at: bool (rows, past + rows)."""
-    allowed = torch.ones(rows, past + rows, dtype=torch.bool).tril(past)
-    if a.family == "chatglm":
-        allowed[:, :prompt] = True
-    return allowed
-
-
 @dataclass(frozen=True, eq=False)
 class Rowwise:
     """Where scores lie: dense as (rows, heads, n), packed without the places that are hidden.
@@ -165,9 +158,12 @@ class Rowwise:
 
 
 @lru_cache(maxsize=16)
-def rows_of(a: Architecture, past: int, rows: int, prompt: int, device: torch.device) -> Rowwise:
-    """Lay out the scores of new rows over all keys."""
-    return rowwise(visible(a, past, rows, prompt).to(device), a.heads)
+def rows_of(
+    a: Architecture, past: int, rows: int, prompt: int, window: int, device: torch.device
+) -> Rowwise:
+    """Lay out the scores of new rows over all keys that they see."""
+    seen = visible(a, start=past, count=rows, prompt=prompt, window=window)
+    return rowwise(seen.to(device), a.heads)
 
 
 def rowwise(seen: Tensor, heads: int) -> Rowwise:

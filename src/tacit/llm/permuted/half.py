@@ -64,6 +64,7 @@ class Half:
         """Compute the owner's corrections; the arguments are as in `Incremental.deal`."""
         w = self.weighting
         order = w.order(owner)
+        cached, posted = (tuple(part[-w.n :] for part in both) for both in (cached, posted))
         crossed = self.posting.crossed(owner, query=query, cached=cached, posted=posted)
         halves = self._halves(user) - (crossed[0] >> w.words.drop)
         return [
@@ -100,6 +101,7 @@ class Half:
         order = w.order(owner)
         keys, values = cached
         self.posting.send(talk, owner, query=query, cached=cached, posted=posted)
+        keys, values = keys[-w.n :], values[-w.n :]
         own = w.heads.scores(query, keys)[0] >> w.words.drop
         again = order.cached(values) + d_v + w.blind(owner, "v")
         (half,) = talk.recv(sent)
@@ -121,7 +123,7 @@ class Half:
         r_k, r_v = cached
         first = len(r_k) - self.fresh
         new_k, new_v = new_k + r_k[first:], new_v + r_v[first:]
-        keys = torch.cat([posted[0], new_k])
+        keys, r_k = torch.cat([posted[0], new_k])[-w.n :], r_k[-w.n :]
         half = w.heads.scores(a, r_k) + w.heads.scores(query, keys)
         talk.send(sent, (half[0] >> w.words.drop) - self._halves(user))
         words, values = talk.recv(shown)

@@ -22,10 +22,12 @@ class Turned(NamedTuple):
     values: Tensor
 
 
-def turn(plan: Blueprint, order: Order, rows: slice, qkv: list[Tensor], drop: Drop) -> Turned:
+def turn(
+    plan: Blueprint, order: Order, layer: int, rows: slice, qkv: list[Tensor], drop: Drop
+) -> Turned:
     """Turn queries and keys by their positions, and drop the bits that attention does without."""
     query, keys, values = (part.reshape(len(part), -1, plan.heads.dim) for part in qkv)
-    rotation = plan.rotation(order)
+    rotation = plan.rotation(order, layer)
     if rotation is not None:
         query, keys = rotation.apply(query, rows), rotation.apply(keys, rows)
     query, keys = drop(query, plan.turn_drop), drop(keys, plan.turn_drop)

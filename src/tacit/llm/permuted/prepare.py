@@ -134,7 +134,7 @@ class Masking:
     def attend(self, layer: int, qkv: list[Tensor]) -> Tensor:
         """Keep r of keys and values, and draw that of the output."""
         plan, order = self._plan, self._order
-        turned = turn(plan, order, slice(None), qkv, drop_bits)
+        turned = turn(plan, order, layer, slice(None), qkv, drop_bits)
         self._cached.put(layer, order.past, turned.keys, turned.values)
         self.turned.append(turned)
         if self._weights is not None and not order.is_prompt:

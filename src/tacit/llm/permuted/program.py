@@ -49,19 +49,18 @@ class Interpreter(Protocol):
 def run_layer(party: Interpreter, plan: Blueprint, layer: int, x: Tensor) -> Tensor:
     """Take a stream through one layer."""
     a, project, norm = plan.architecture, plan.project(layer), Normalise(plan.architecture)
-    to_qkv, to_o, to_up, to_down = (
-        plan.product(layer, part) for part in ("qkv", "o", "up", "down")
-    )
+    heads = NormaliseHeads(a) if a.has_qk_norm else norm
+    to_qkv, to_up = plan.product(layer, "qkv"), plan.product(layer, "up")
     h: list[Tensor]
     if plan.is_lean:
         h = party.look(project, [x], norm)
         qkv = cut(party.linear(to_qkv, h[0]), plan.qkv_widths)
     else:
         raw = cut(party.linear(to_qkv, x), plan.qkv_widths)
-        query, key, value, *h = party.look(project, [x, *raw], norm, bias=to_qkv.name)
+        query, key, value, *h = party.look(project, [x, *raw], heads, bias=to_qkv.name)
         qkv = [query, key, value]
     mixed = party.attend(layer, qkv)
-    x = party.linear(to_o, mixed, skip=h[0] if a.skips_from_norm else x)
+    x = _added(party, plan, layer, "o", mixed, h[0] if a.skips_from_norm else x)
     if plan.is_merged:
         branches = cut(party.linear(to_up, x), plan.branch_widths)
         active, skip = party.look(plan.merge(layer), [x, *branches], Merge(a))
@@ -70,7 +69,20 @@ def run_layer(party: Interpreter, plan: Blueprint, layer: int, x: Tensor) -> Ten
         branches = cut(party.linear(to_up, skip), plan.branch_widths)
         (active,) = party.look(plan.activate(layer), branches, Activate(a))
         skip = kept[0] if kept else skip
-    return party.linear(to_down, active, skip=skip)
+    return _added(party, plan, layer, "down", active, skip)
+
+
+def _added(
+    party: Interpreter, plan: Blueprint, layer: int, part: str, x: Tensor, skip: Tensor
+) -> Tensor:
+    """Multiply, normalise if the model does, and add the stream that skips it."""
+    product = plan.product(layer, part)
+    if not plan.architecture.has_post_norm:
+        return party.linear(product, x, skip=skip)
+    number = 1 if part == "o" else 2
+    out = party.linear(product, x)
+    (h,) = party.look(plan.post(layer, number), [out], Normalise(plan.architecture))
+    return party.linear(plan.product(layer, f"post{number}"), h, skip=skip)
 
 
 def run_end(
@@ -112,6 +124,26 @@ class Normalise:
 
 @final
 @dataclass(frozen=True)
+class NormaliseHeads:
+    """Normalise the stream, and each head of queries and keys behind it.
+
+    Heads are shown twice, with the weights of their norm and without; they stand in one order.
+    """
+
+    architecture: Architecture
+
+    def __call__(self, seen: Seen) -> Seen:
+        """Return normalised heads, and values divided by the norm of the stream."""
+        a, out = self.architecture, dict(Normalise(self.architecture)(seen))
+        for name in ("q", "k"):
+            bare = out.pop(f"{name} norm").unflatten(-1, (-1, a.head_dim))
+            sigma = (bare.square().mean(-1, keepdim=True) + a.norm_eps).sqrt()
+            out[name] = (out[name].unflatten(-1, (-1, a.head_dim)) / sigma).flatten(-2)
+        return out
+
+
+@final
+@dataclass(frozen=True)
 class Activate:
     """Compute the activation, of one branch or of two."""
 
@@ -122,6 +154,8 @@ class Activate:
         match self.architecture.activation:
             case "swiglu":
                 return {"y": functional.silu(seen["gate"]) * seen["up"]}
+            case "geglu_tanh":
+                return {"y": functional.gelu(seen["gate"], approximate="tanh") * seen["up"]}
             case "gelu":
                 return {"y": functional.gelu(seen["up"])}
             case "gelu_tanh":

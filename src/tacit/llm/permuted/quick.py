@@ -64,7 +64,9 @@ def is_steady(plan: Blueprint, order: Order) -> bool:
         for run in range(order.runs)
         for layer in range(plan.architecture.layers)
     )
-    return all(isinstance(one, Incremental) and one.fresh == 1 for one in found)
+    return all(
+        isinstance(one, Incremental) and one.fresh == 1 and one.layout.is_full for one in found
+    )
 
 
 class Sheet:

@@ -71,7 +71,7 @@ class QuickServing:
         cached: Shelf,
         attend: Attend,
     ) -> None:
-        self._plan, self.weights = plan, weights
+        self.plan, self.weights = plan, weights
         self._talk, self.cached, self.attend_slowly = talk, cached, attend
         self.heading = Heading(plan)
         self._ready: dict[int, _Ready] = {}
@@ -80,7 +80,7 @@ class QuickServing:
 
     def make_ready(self, stock: Stock) -> None:
         """Lay the material of an order out, run by run, before it is wanted."""
-        most, is_steady, sheet, runs = lay_out(self._plan, stock)
+        most, is_steady, sheet, runs = lay_out(self.plan, stock)
         self._ready[stock.order.number] = _Ready(most, is_steady, sheet, runs)
 
     def run(self, stock: Stock, run: int, stream: Tensor) -> Tensor:
@@ -114,15 +114,15 @@ class QuickServing:
         if key not in self._stages:
             whole = torch.empty_like(ready.runs[0])
             place = whole.new_zeros(1)
-            stream = whole.new_zeros(self._plan.architecture.width)
+            stream = whole.new_zeros(self.plan.architecture.width)
             parts = ready.sheet.parts(whole)
             self._stages = {key: _Stage(ready.sheet, whole, parts, place, stream)}
         return self._stages[key]
 
     def _record(self, stage: _Stage, most: int) -> None:
         """Record a pass on a stage; first without recording, so that kernels are compiled."""
-        heading, layers = self.heading, range(self._plan.architecture.layers)
-        sizes = [one.answer_bytes for layer in layers for one in exchanges(self._plan, layer)]
+        heading, layers = self.heading, range(self.plan.architecture.layers)
+        sizes = [one.answer_bytes for layer in layers for one in exchanges(self.plan, layer)]
         sizes += [one.at(most) for one in (heading.seen, heading.weights, heading.result)]
         self._pass(Mute(max(sizes), stage.whole.device), stage, most, stage.stream, None)
         with Record(stage.whole.device, max(sizes)) as record:
@@ -139,8 +139,8 @@ class QuickServing:
         slow: tuple[Stock, int] | None,
     ) -> Tensor:
         party = _Party(self, wire, stage, most, slow)
-        for number in range(self._plan.architecture.layers):
-            stream = run_layer(party, self._plan, number, stream)
+        for number in range(self.plan.architecture.layers):
+            stream = run_layer(party, self.plan, number, stream)
         return stream
 
 
@@ -157,6 +157,7 @@ class _Party:
     ) -> None:
         self._wire, self._stage, self._most, self._slow = wire, stage, most, slow
         self._weights, self._cached = serving.weights, serving.cached
+        self._window_of = serving.plan.architecture.window_of
         self._heading, self._attend_slowly = serving.heading, serving.attend_slowly
 
     def linear(self, product: Product, x: Tensor, skip: Tensor | None = None) -> Tensor:
@@ -168,6 +169,8 @@ class _Party:
                 out.addcmul_(skip, self._weights.diagonal(name).view(-1), value=moved)
             else:
                 out.add_(skip, alpha=moved)
+        if self._weights.is_diagonal(product.name):
+            return out.addcmul_(x, self._weights.diagonal(product.name).view(-1))
         factor = self._weights.factor(product.name)
         return ring.accumulate(out.view(1, -1), x.view(1, -1), factor).view(-1)
 
@@ -232,7 +235,7 @@ class _Party:
         place, parts = stage.place, stage.parts
         key, value_bytes = f"{number}.attention", self._heading.words.value_bytes
         keys, values = self._cached.whole(number)
-        query, posts = self._post(key, qkv, (keys, values))
+        query, posts = self._post(number, qkv, (keys, values))
         own = heading.scores(query, keys, place, most)
         wire.send(posts, heading.posts)
         weights, blinded = self._weigh(key, own)
@@ -289,19 +292,20 @@ class _Party:
         return weights, out
 
     def _post(
-        self, key: str, qkv: list[Tensor], shelves: tuple[Tensor, Tensor]
+        self, number: int, qkv: list[Tensor], shelves: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor]:
         """Turn and keep queries, keys and values; returns the query, and what is sent of all."""
         heading, stage, parts = self._heading, self._stage, self._stage.parts
         query, out, at = torch.empty_like(qkv[0]), self._wire.empty(heading.posts.fixed), 0
-        names = ("query", "keys", "values")
+        names, key = ("query", "keys", "values"), f"{number}.attention"
+        window = self._window_of(number)
         for part, kept, name, nbytes, drop in zip(
             qkv, (query, *shelves), names, heading.nbytes, heading.drops, strict=True
         ):
             attention_kernels.post[blocks(len(part))](
                 part,
-                parts["cos"],
-                parts["sin"],
+                parts[f"cos.{window}"],
+                parts[f"sin.{window}"],
                 parts[f"{key}.{name}"],
                 kept,
                 out,

@@ -69,9 +69,11 @@ def _attention(plan: Blueprint, stock: Stock, number: int, run: int) -> dict[str
 
 
 def _turn(plan: Blueprint, stock: Stock, rows: list[dict[str, Tensor]]) -> None:
-    """Add the angles of every run; a model without them has a zero there."""
-    rotation = plan.rotation(stock.order)
-    for run, row in enumerate(rows):
-        for name in ("cos", "sin"):
-            none = torch.zeros(1, dtype=torch.int64, device=plan.device)
-            row[name] = none if rotation is None else getattr(rotation, name)[run]
+    """Add the angles of every run and kind of layer; a model without them has a zero there."""
+    none = torch.zeros(len(rows), 1, dtype=torch.int64, device=plan.device)
+    for layer in range(plan.architecture.layers):
+        rotation, window = plan.rotation(stock.order, layer), plan.architecture.window_of(layer)
+        for run, row in enumerate(rows):
+            for name in ("cos", "sin"):
+                angles = none if rotation is None else getattr(rotation, name)
+                row[f"{name}.{window}"] = angles[run]

@@ -155,8 +155,8 @@ class Resent:
         crossed = inner(s_q, r_k) + inner(r_q, s_k)
         return [
             order.queries(query[0]) - r_q,
-            w.remask(user, order, cached[0], "k"),
-            w.remask(user, order, cached[1], "v"),
+            w.remask(user, order, cached[0][-w.n :], "k"),
+            w.remask(user, order, cached[1][-w.n :], "v"),
             crossed - self._split(user),
             w.rest(user, owner, order, out),
         ]
@@ -187,8 +187,9 @@ class Resent:
         w, (shown, answer) = self.weighting, self.messages
         d_q, d_k, d_v, d_z, rest = dealt
         order = w.order(owner)
-        q, k = order.queries(query[0]) + d_q, order.cached(cached[0]) + d_k
-        v = order.cached(cached[1]) + d_v
+        keys, values = (part[-w.n :] for part in cached)
+        q, k = order.queries(query[0]) + d_q, order.cached(keys) + d_k
+        v = order.cached(values) + d_v
         own = (inner(q, k) - d_z) >> w.words.drop
         s_q, s_k, s_v = self._blind_query(owner), w.blind(owner, "k"), w.blind(owner, "v")
         talk.send(shown, q + s_q, k + s_k, v + s_v, own)

@@ -142,7 +142,7 @@ class Party:
         plan, (stock, run, material, rows) = self._plan, self._at
         order, dealt, tape = stock.order, material.mixed[run], stock.tape
         past = order.past + rows.start
-        query, keys, values = turn(plan, order, rows, qkv, torch.bitwise_right_shift)
+        query, keys, values = turn(plan, order, layer, rows, qkv, torch.bitwise_right_shift)
         self._cached.put(layer, past, keys, values)
         cached = self._cached.upto(layer, past + len(keys))
         kernel = plan.attention(layer, order, run)

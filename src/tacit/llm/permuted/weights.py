@@ -4,7 +4,6 @@ Norm weights and biases fold into the matrix behind them, so that no parameter i
 user gets is W − U, with U drawn from a key that the owner gives to the dealer alone.
 """
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -39,13 +38,17 @@ def matrices(a: Architecture) -> tuple[Matrix, ...]:
     out = [Matrix("embed", a.width, a.vocab)]
     for i in range(a.layers):
         out += [
-            Matrix(f"{i}.qkv", inner + 2 * kv, a.width),
+            Matrix(f"{i}.qkv", (inner + kv) * (2 if a.has_qk_norm else 1) + kv, a.width),
             Matrix(f"{i}.o", a.width, inner),
             Matrix(f"{i}.up", a.ffn * (2 if a.has_gate else 1), a.width),
             Matrix(f"{i}.down", a.width, a.ffn),
         ]
-        if a.skips_from_norm:
-            out += [Matrix(f"{i}.skip{j}", a.width, a.width, is_diagonal=True) for j in (1, 2)]
+        diagonals = ["skip"] * a.skips_from_norm + ["post"] * a.has_post_norm
+        out += [
+            Matrix(f"{i}.{name}{j}", a.width, a.width, is_diagonal=True)
+            for name in diagonals
+            for j in (1, 2)
+        ]
     return (*out, Matrix("output", a.vocab, a.width))
 
 
@@ -95,7 +98,7 @@ class Weights:
         for name, matrix in words.items():
             if isinstance(matrix, Factor):
                 self._factors[name] = matrix
-            elif matrix.shape[0] == 1 and "skip" in name:
+            elif matrix.shape[0] == 1 and ("skip" in name or "post" in name):
                 self._diagonals[name] = matrix.to(device)
             else:
                 self._factors[name] = ring.prepare(matrix.to(device))
@@ -108,6 +111,10 @@ class Weights:
     def factor(self, name: str) -> Factor:
         """Return a matrix as it lies on the device."""
         return self._factors[name]
+
+    def is_diagonal(self, name: str) -> bool:
+        """Say whether a matrix is one."""
+        return name in self._diagonals
 
     def diagonal(self, name: str) -> Tensor:
         """Return a diagonal matrix, (1, outputs)."""
@@ -139,7 +146,7 @@ def fold(
     name = f"layers.{layer}"
     match part:
         case "embed":
-            return w["embed"].double().t(), None, 0
+            return a.embed_scale * w["embed"].double().t(), None, 0
         case "output":
             return *_behind_norm(model, "norm", w["output.weight"].double(), None), p.stream
         case "qkv":
@@ -158,18 +165,29 @@ def fold(
             if a.skips_from_norm:
                 skip = a.residual_scale * w[f"{norm}.bias"].double()
                 bias = skip if bias is None else bias + skip
-            return weight, bias, plan.middle_bits if part == "o" else p.stream
+            return weight, bias, plan.mixed_bits if part == "o" else p.stream
+        case "post1" | "post2":
+            gamma = w[f"{name}.post_norm{part[-1]}.weight"].double()
+            return gamma.unsqueeze(1), None, 0
         case _:
             gamma = w[f"{name}.norm{part[-1]}.weight"].double()
             return (a.residual_scale * gamma).unsqueeze(1), None, 0
 
 
 def _qkv(model: LanguageModel, name: str) -> tuple[Tensor, Tensor | None]:
-    """Stack q, k and v; the scores' 1/√d goes into q."""
-    weight, bias = _stacked(model, name, ("q", "k", "v"))
-    a = model.architecture
+    """Stack q, k and v; the scores' scale goes into q, with the weights of a norm that it has.
+
+    Where heads are normalised, q and k come once more without those weights.
+    """
+    a, w = model.architecture, model.weights
+    parts = ("q", "k", "v", "q", "k") if a.has_qk_norm else ("q", "k", "v")
+    weight, bias = _stacked(model, name, parts)
+    inner, kv = a.heads * a.head_dim, a.kv_heads * a.head_dim
     scale = torch.ones(len(weight), dtype=torch.float64)
-    scale[: a.heads * a.head_dim] = 1 / math.sqrt(a.head_dim)
+    scale[:inner] = a.query_scale
+    if a.has_qk_norm:
+        scale[:inner] *= w[f"{name}.q_norm.weight"].double().repeat(a.heads)
+        scale[inner : inner + kv] = w[f"{name}.k_norm.weight"].double().repeat(a.kv_heads)
     return weight * scale.unsqueeze(1), None if bias is None else bias * scale
 
 

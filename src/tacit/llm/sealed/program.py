@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tacit.llm.architecture import Architecture
-from tacit.llm.rotary import turns
+from tacit.llm.rotary import turns, visible
 from tacit.llm.sealed.bounds import weight_shapes
 from tacit.llm.sealed.order import Pass
 from tacit.mpc.ops import ProtocolOps
@@ -228,12 +228,10 @@ class Passing:
         return ops.restate(x, bound=bound) if bound < known else x
 
 
-def sight(a: Architecture, order: Pass) -> Tensor:
-    """Return which keys each new token may see, (rows, past + rows)."""
-    allowed = torch.ones(order.rows, order.past + order.rows, dtype=torch.bool).tril(order.past)
-    if a.family == "chatglm":
-        allowed[:, : order.prompt] = True
-    return allowed
+def sight(a: Architecture, order: Pass, layer: int) -> Tensor:
+    """Return which keys each new token may see in a layer, (rows, past + rows)."""
+    window = a.window_of(layer)
+    return visible(a, start=order.past, count=order.rows, prompt=order.prompt, window=window)
 
 
 def _cut(ops: ProtocolOps[V], joined: V, first: int, last: int, dim: int) -> V:

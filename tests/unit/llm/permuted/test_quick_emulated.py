@@ -3,7 +3,7 @@
 import pytest
 
 from emulated_kernels import emulated
-from private_llm import answering, best, plainly, speak, tiny
+from private_llm import NEWER, answering, best, plainly, speak, tiny
 from tacit.llm.permuted import BRIEF, Conversation, Precision, quick_asking, quick_serving
 
 PROMPT = [3, 7, 11, 5]
@@ -49,6 +49,14 @@ def test_a_chat_by_kernels_gives_the_scores_of_one_without(family, precision, fo
     most = 0.2 if precision is BRIEF else 0.01
     for here, there in zip(*found, strict=True):
         assert float((here - there).abs().max()) < most
+
+
+@pytest.mark.parametrize("family", NEWER)
+def test_newer_models_go_by_kernels_too(family):
+    model = tiny(family, seed=3)
+    with emulated():
+        said = speak(model, answering(PROMPT, 6), form="incremental")
+    assert said.value == plainly(model, PROMPT, 6)
 
 
 def test_a_long_chat_by_kernels_is_the_plain_one():
