@@ -52,6 +52,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "has_bias": True,
     },
 }
+OLDER = tuple(FAMILIES)
 _LLAMA = {"family": "llama", **FAMILIES["llama"]}
 NEWER: dict[str, dict[str, Any]] = {
     "llama3": {**_LLAMA, "rope_factor": 8.0, "rope_context": 40},

@@ -57,7 +57,7 @@ class Scales:
 
     def is_matrix(self, name: str) -> bool:
         """Say whether a map is a matrix, and not a diagonal."""
-        return "skip" not in name
+        return not any(part in name for part in ("skip", "post", "_norm"))
 
 
 class Mail:

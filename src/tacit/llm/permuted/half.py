@@ -64,7 +64,8 @@ class Half:
         """Compute the owner's corrections; the arguments are as in `Incremental.deal`."""
         w = self.weighting
         order = w.order(owner)
-        cached, posted = (tuple(part[-w.n :] for part in both) for both in (cached, posted))
+        cached = cached[0][-w.n :], cached[1][-w.n :]
+        posted = posted[0][-w.n :], posted[1][-w.n :]
         crossed = self.posting.crossed(owner, query=query, cached=cached, posted=posted)
         halves = self._halves(user) - (crossed[0] >> w.words.drop)
         return [

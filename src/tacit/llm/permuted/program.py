@@ -136,9 +136,12 @@ class NormaliseHeads:
         """Return normalised heads, and values divided by the norm of the stream."""
         a, out = self.architecture, dict(Normalise(self.architecture)(seen))
         for name in ("q", "k"):
-            bare = out.pop(f"{name} norm").unflatten(-1, (-1, a.head_dim))
+            bare, heads = (
+                one.reshape(*one.shape[:-1], -1, a.head_dim)
+                for one in (out.pop(f"{name} norm"), out[name])
+            )
             sigma = (bare.square().mean(-1, keepdim=True) + a.norm_eps).sqrt()
-            out[name] = (out[name].unflatten(-1, (-1, a.head_dim)) / sigma).flatten(-2)
+            out[name] = (heads / sigma).flatten(-2)
         return out
 
 

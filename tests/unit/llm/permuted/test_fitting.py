@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from private_llm import MEETING, answering, plainly, speak, tiny
+from private_llm import FAMILIES, MEETING, answering, plainly, speak, tiny
 from tacit.errors import FrameError, RangeError
 from tacit.llm import logits
 from tacit.llm.permuted import Conversation, Precision, fit_precision, fitting
@@ -89,7 +89,7 @@ def test_an_announced_precision_that_cannot_be_is_refused(bits):
         )
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt2", "chatglm"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_no_text_exceeds_what_the_weights_allow(family, monkeypatch):
     """Every kind of wire that a user is shown, in long random texts, stays below its bound."""
     model = tiny(family, seed=5)
@@ -103,16 +103,20 @@ def test_no_text_exceeds_what_the_weights_allow(family, monkeypatch):
     monkeypatch.setattr(Ranges, "note_words", noting)
     ids = torch.randint(40, (56,), generator=torch.Generator().manual_seed(1)).tolist()
     speak(model, answering(ids, 6))
-    stream = max(most["project.x"], most["out.x" if family == "llama" else "last.x"])
+    is_rms = model.architecture.norm == "rms"
+    stream = max(most["project.x"], most["out.x" if is_rms else "last.x"])
     assert stream < exact.stream
     assert most["middle.x"] < exact.attended + (0 if family == "chatglm" else stream)
     assert max(most["act.up"], most.get("act.gate", 0.0)) < exact.normed
-    assert family == "llama" or most["out.scores"] < exact.normed
+    assert is_rms or most["out.scores"] < exact.normed
+    assert most.get("post1.x", 0.0) < exact.attended
+    assert most.get("post2.x", 0.0) < exact.stream
     assert most["scores"] < exact.scores
     found = streams(model, ids)
     assert float(found[0].norm(dim=1).max()) < exact.embedded
     lengths = max(float(x.norm(dim=1).max()) for x in found)
-    products = max(most[f"project.{part}"] for part in "qkv")
+    names = ("q", "k", "v", "q norm", "k norm")
+    products = max(most.get(f"project.{part}", 0.0) for part in names)
     assert products < exact.readers * lengths
 
 
