@@ -58,9 +58,9 @@ def take(octets, at, covered, where, out, n, NBYTES, **_):
     behind(out)[behind(where)[:n]] = word
 
 
-def add(octets, at, one, two, out, place, n, drop, ADDS, SHELVES, NBYTES, **_):
+def add(octets, at, one, two, out, place, n, drop, ADDS, IN_CACHE, NBYTES, **_):
     i = torch.arange(n)
-    word, row = load(octets, at, i, n, NBYTES), i + int(place) * n if SHELVES else i
+    word, row = load(octets, at, i, n, NBYTES), i + int(place) * n if IN_CACHE else i
     if ADDS >= 1:
         word = word + behind(one)[row]
     if ADDS >= 2:
@@ -89,7 +89,7 @@ def answer(values, stats, cover, out, at, first, total, n, scale, CENTRES, DIVID
     store(out, at, first + torch.arange(n), total, word, NBYTES)
 
 
-def post(words, cos, sin, blind, kept, out, place, at, n, drop, DIM, HALF, SHELVES, NBYTES, **_):
+def post(words, cos, sin, blind, kept, out, place, at, n, drop, DIM, HALF, IN_CACHE, NBYTES, **_):
     i = torch.arange(n)
     word = behind(words)[i]
     if HALF > 0:
@@ -98,19 +98,19 @@ def post(words, cos, sin, blind, kept, out, place, at, n, drop, DIM, HALF, SHELV
         other = behind(words)[torch.where(is_first, i + HALF, i - HALF)]
         word = word * behind(cos)[d] + torch.where(is_first, -other, other) * behind(sin)[d]
     word = word >> drop
-    behind(kept)[i + (int(place) * n if SHELVES else 0)] = word
+    behind(kept)[i + (int(place) * n if IN_CACHE else 0)] = word
     store(out, at, i, n, word + behind(blind)[i], NBYTES)
 
 
-def heads_of(shelf, keys, groups, size, dim):
-    rows = behind(shelf)[: keys * groups * dim].view(keys, groups, dim)
+def heads_of(cache, keys, groups, size, dim):
+    rows = behind(cache)[: keys * groups * dim].view(keys, groups, dim)
     return rows.repeat_interleave(size, 1)  # (keys, heads, dim)
 
 
-def dots(query, shelf, place, GROUPS, SIZE, DIM):
+def dots(query, cache, place, GROUPS, SIZE, DIM):
     keys = int(place) + 1
     q = behind(query)[: GROUPS * SIZE * DIM].view(-1, DIM)
-    return (heads_of(shelf, keys, GROUPS, SIZE, DIM) * q).sum(2).T.reshape(-1)
+    return (heads_of(cache, keys, GROUPS, SIZE, DIM) * q).sum(2).T.reshape(-1)
 
 
 def scores(query, cached, out, place, drop, GROUPS, SIZE, DIM, **_):

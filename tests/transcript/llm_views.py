@@ -65,7 +65,7 @@ def overheard(form, corrupt, *, family="llama", prompt=None, seed=0, limit=LIMIT
     """Run a chat with one corrupt party; return what everyone received and sent."""
     model = tiny(family, seed=seed)
     with ExitStack() as stack:
-        for name in ("setup", "owner", "client", "weights", "supply", "dealer"):
+        for name in ("setup", "owner", "client", "weights", "prefetch", "dealer"):
             module = importlib.import_module(f"tacit.llm.permuted.{name}")
             maker = Maker(MAKERS.get(name) == corrupt)
             stack.enter_context(mock.patch.object(module, "Prg", maker))

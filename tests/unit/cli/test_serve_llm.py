@@ -393,5 +393,5 @@ def test_whatever_a_user_sends_the_others_are_served_and_nothing_of_it_is_kept(s
 
 
 def threads_of_conversations():
-    names = ("tacit-stock", "tacit-serve", "tacit-deal")
+    names = ("tacit-offline", "tacit-serve", "tacit-deal")
     return sum(thread.name.startswith(names) for thread in threading.enumerate())

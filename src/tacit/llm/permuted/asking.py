@@ -8,17 +8,17 @@ from torch import Tensor
 
 from tacit import ring
 from tacit.llm.permuted.blueprint import Blueprint, Product
+from tacit.llm.permuted.cuda import has_kernels
+from tacit.llm.permuted.cuda_asking import CudaAsking
 from tacit.llm.permuted.exchange import Exchange
+from tacit.llm.permuted.kv_cache import KvCache
 from tacit.llm.permuted.masks import first_tally
+from tacit.llm.permuted.messages import Channel
 from tacit.llm.permuted.narrow import encode, pack
-from tacit.llm.permuted.parcel import Channel
 from tacit.llm.permuted.prepare import Prepared
 from tacit.llm.permuted.program import Function, Seen, run_end, run_layer, unknown
-from tacit.llm.permuted.quick import is_quick
-from tacit.llm.permuted.quick_asking import QuickAsking
 from tacit.llm.permuted.ranges import Ranges
 from tacit.llm.permuted.resent import Resent
-from tacit.llm.permuted.shelf import Shelf
 
 
 class Shown(NamedTuple):
@@ -36,15 +36,15 @@ class Asking:
     Cost: messages as `Blueprint` lists them.
     """
 
-    def __init__(self, plan: Blueprint, talk: Channel, cached: Shelf, posted: Shelf) -> None:
+    def __init__(self, plan: Blueprint, talk: Channel, cached: KvCache, posted: KvCache) -> None:
         self._plan = plan
         self._talk = talk
         self._cached = cached
         self._posted = posted
         self._ranges = Ranges(plan)
-        self._quick: QuickAsking | None = None
-        if is_quick(plan):
-            self._quick = QuickAsking(plan, talk, cached, posted, self._attend)
+        self._cuda: CudaAsking | None = None
+        if has_kernels(plan):
+            self._cuda = CudaAsking(plan, talk, cached, posted, self._attend)
 
     def prompt(self, prepared: Prepared, ids: Sequence[int], seen: Collection[int]) -> Tensor:
         """Return what the owner is sent of the tokens of a prompt, as bytes.
@@ -71,10 +71,10 @@ class Asking:
 
     def run(self, prepared: Prepared, run: int) -> Shown:
         """Go through all layers, and return the scores in the order of this run."""
-        plan, order, quick = self._plan, prepared.order, None
-        if self._quick is not None and prepared.quick is not None:
-            quick = self._quick
-            quick.run(prepared, run, prepared.quick)
+        plan, order, cuda = self._plan, prepared.order, None
+        if self._cuda is not None and prepared.cuda is not None:
+            cuda = self._cuda
+            cuda.run(prepared, run, prepared.cuda)
         else:
             party = self._party(prepared, run, order.rows_of(run), order.rows)
             for layer in range(plan.architecture.layers):
@@ -83,8 +83,8 @@ class Asking:
         counts = [party.unknown(plan.architecture.vocab)] * plan.counts
         scored = order.scored_by(run)
         seen = run_end(party, plan, party.stream, scored=scored.stop - scored.start, counts=counts)
-        if quick is not None:
-            quick.note(self._ranges)
+        if cuda is not None:
+            cuda.note(self._ranges)
         self._ranges.check()
         return Shown(seen["scores"].cpu(), seen["counts"].cpu() if plan.counts else None)
 
@@ -114,7 +114,7 @@ class Party:
         self,
         plan: Blueprint,
         talk: Channel,
-        caches: tuple[Shelf, Shelf],
+        caches: tuple[KvCache, KvCache],
         ranges: Ranges,
         at: At,
     ) -> None:

@@ -22,11 +22,11 @@ if triton is not None:
 
     @triton.jit  # type: ignore[untyped-decorator]
     def gather(  # type: ignore[no-untyped-def]
-        shelf, head, m, d, keys, GROUPS: tl.constexpr, SIZE: tl.constexpr, DIM: tl.constexpr
+        cache, head, m, d, keys, GROUPS: tl.constexpr, SIZE: tl.constexpr, DIM: tl.constexpr
     ):
-        """Read entries d of rows m of a shelf, as a head has them: (rows, entries)."""
+        """Read entries d of rows m of a cache, as a head has them: (rows, entries)."""
         where = (m[:, None] * GROUPS + head // SIZE) * DIM + d[None, :]
-        return tl.load(shelf + where, mask=(m < keys)[:, None] & (d < DIM)[None, :], other=0)
+        return tl.load(cache + where, mask=(m < keys)[:, None] & (d < DIM)[None, :], other=0)
 
     @triton.jit  # type: ignore[untyped-decorator]
     def entries(place, HEADS: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
@@ -48,13 +48,13 @@ if triton is not None:
         drop,
         DIM: tl.constexpr,
         HALF: tl.constexpr,
-        SHELVES: tl.constexpr,
+        IN_CACHE: tl.constexpr,
         NBYTES: tl.constexpr,
         BLOCK: tl.constexpr,
     ):
         """Turn heads by their position (HALF > 0), drop bits, keep them, and send them blinded.
 
-        With SHELVES, ``kept`` has a row for every place.
+        With IN_CACHE, ``kept`` has a row for every place.
         """
         i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
         mask = i < n
@@ -66,7 +66,7 @@ if triton is not None:
             other = tl.where(is_first, -other, other)
             word = word * tl.load(cos + d) + other * tl.load(sin + d)
         word = word >> drop
-        if SHELVES:
+        if IN_CACHE:
             kept += tl.load(place) * n
         tl.store(kept + i, word, mask=mask)
         kernels.store_words(
@@ -76,7 +76,7 @@ if triton is not None:
     @triton.jit  # type: ignore[untyped-decorator]
     def dot(  # type: ignore[no-untyped-def]
         query,
-        shelf,
+        cache,
         m,
         keys,
         GROUPS: tl.constexpr,
@@ -87,7 +87,7 @@ if triton is not None:
         """Multiply this program's head of a query with keys m."""
         head, d = tl.program_id(0), tl.arange(0, WIDE)
         q = tl.load(query + head * DIM + d, mask=d < DIM, other=0)
-        k = gather(shelf, head, m, d, keys, GROUPS, SIZE, DIM)
+        k = gather(cache, head, m, d, keys, GROUPS, SIZE, DIM)
         return tl.sum(k * q[None, :], axis=1)
 
     @triton.jit(do_not_specialize=kernels.SIZES)  # type: ignore[untyped-decorator]

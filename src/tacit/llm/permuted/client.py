@@ -10,6 +10,7 @@ from tacit.llm.architecture import Architecture
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.claims import told_leaks
 from tacit.llm.permuted.forecast import Network
+from tacit.llm.permuted.kv_cache import KvCache
 from tacit.llm.permuted.order import Form, Order
 from tacit.llm.permuted.precision import Precision
 from tacit.llm.permuted.seats import Seats, channel
@@ -20,7 +21,6 @@ from tacit.llm.permuted.setup import (
     send_key,
     take_weights,
 )
-from tacit.llm.permuted.shelf import Shelf
 from tacit.party import Session
 from tacit.result import Leak
 from tacit.ring import KEY_BYTES, Prg
@@ -63,8 +63,8 @@ class Memory:
 
     number: int
     key: bytes
-    cached: Shelf
-    posted: Shelf
+    cached: KvCache
+    posted: KvCache
     read: list[int] = field(default_factory=list)
     history: list[tuple[Order, int]] = field(default_factory=list)
     posted_rows: int = 0
@@ -140,11 +140,11 @@ class Client:
         self.session.send(self.seats.dealer, "llm/open", words, phase="setup")
 
     def _new_memory(self) -> Memory:
-        shelf = (self.plan.architecture.layers, self.plan.heads, self.plan.device)
+        cache = (self.plan.architecture.layers, self.plan.heads, self.plan.device)
         prg = Prg.from_os()
         return Memory(
             number=int(prg.below(1 << 62, 1)),
             key=prg.bytes(KEY_BYTES),
-            cached=Shelf(*shelf),
-            posted=Shelf(*shelf),
+            cached=KvCache(*cache),
+            posted=KvCache(*cache),
         )

@@ -12,10 +12,10 @@ from tacit.llm.permuted.asking import Asking, Shown
 from tacit.llm.permuted.client import Client, Memory
 from tacit.llm.permuted.forecast import choose_form, leaks
 from tacit.llm.permuted.homomorphic import Picker
+from tacit.llm.permuted.messages import Channel
 from tacit.llm.permuted.order import Order
-from tacit.llm.permuted.parcel import Channel
+from tacit.llm.permuted.prefetch import Prefetch, Ready, Wait
 from tacit.llm.permuted.seats import BY_BFV, CLOSE, NAME, RUN, STEP, channel
-from tacit.llm.permuted.supply import Ready, Supply, Wait
 from tacit.llm.permuted.transfer import picks, shift_of, uncover
 from tacit.transport import frame_bytes
 
@@ -62,7 +62,7 @@ class Conversation:
         seats = client.seats
         talk = Channel(client.session, seats.owner, channel("run", index), client.plan.device)
         self._asking = Asking(client.plan, talk, self.memory.cached, self.memory.posted)
-        self._supply = Supply(client, index, self.memory)
+        self._prefetch = Prefetch(client, index, self.memory)
         self._picker: Picker | None = None
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"tacit-ask-{index}")
 
@@ -112,13 +112,13 @@ class Conversation:
             return choose(adjust(scores[-1], counts[-1]))
 
         steps = self._check(ids, limit)
-        self._supply.plan(self._orders(len(ids), steps))
+        self._prefetch.plan(self._orders(len(ids), steps))
         here, shown = self._read(ids, on_wait)
         for _ in range(steps):
             place = pick(shown)
             there = _At(here.ready, here.run + 1)
             if here.ready.order.is_prompt or here.is_last:
-                there = _At(self._supply.take(on_wait), 0)
+                there = _At(self._prefetch.take(on_wait), 0)
             stepping = self._step(here, place, there)
             token = self._named(here, place)
             try:
@@ -139,14 +139,14 @@ class Conversation:
         """
         self._check(ids, 1)
         first = next(self._orders(len(ids), 0, chunk=len(ids), scored=len(ids)))
-        self._supply.plan(iter([first]))
+        self._prefetch.plan(iter([first]))
         _, shown = self._read(ids, on_wait)
         return shown.scores
 
     def close(self) -> None:
         """End the conversation at all parties."""
         self._pool.shutdown()
-        self._supply.close()
+        self._prefetch.close()
         octets = torch.tensor([CLOSE, 0, 0, 0]).view(torch.uint8)
         tag = f"{channel('run', self._index)}/next"
         self._client.session.send(self._client.seats.owner, tag, octets, phase="setup")
@@ -199,7 +199,7 @@ class Conversation:
         """Run the prompt, in its chunks."""
         at, left = None, list(ids)
         while left:
-            ready = self._supply.take(on_wait)
+            ready = self._prefetch.take(on_wait)
             now, left = left[: ready.order.rows], left[ready.order.rows :]
             at = _At(ready, 0)
             seen = {*self.memory.read, *now}

@@ -12,6 +12,7 @@ from tacit.llm.permuted.allowance import Account, Allowance, material_bytes
 from tacit.llm.permuted.blueprint import Blueprint, Product
 from tacit.llm.permuted.crew import Crew, step_back
 from tacit.llm.permuted.exchange import Exchange
+from tacit.llm.permuted.kv_cache import Charge, KvCache
 from tacit.llm.permuted.listing import first_items, last_items, list_layer
 from tacit.llm.permuted.masks import (
     attended,
@@ -23,9 +24,9 @@ from tacit.llm.permuted.masks import (
     tallies,
     turn,
 )
+from tacit.llm.permuted.messages import send_packed
 from tacit.llm.permuted.narrow import Item
 from tacit.llm.permuted.order import ORDER_WORDS, Order, read_order
-from tacit.llm.permuted.parcel import send_parcel
 from tacit.llm.permuted.precision import Precision
 from tacit.llm.permuted.prepare import Masking
 from tacit.llm.permuted.program import Function, Seen, run_end, run_layer, unknown
@@ -38,7 +39,6 @@ from tacit.llm.permuted.setup import (
     recv_key,
     take_masks,
 )
-from tacit.llm.permuted.shelf import Charge, Shelf
 from tacit.llm.permuted.tape import Tape
 from tacit.llm.permuted.transfer import deal_pads
 from tacit.llm.permuted.weights import Weights
@@ -67,8 +67,8 @@ class Dealing:
         self._weights = masks
         self._user = user
         self._owner = owner
-        shelf = partial(Shelf, plan.architecture.layers, plan.heads, plan.device)
-        cached, posted = (shelf() if charge is None else shelf(charge=charge) for _ in range(2))
+        cache = partial(KvCache, plan.architecture.layers, plan.heads, plan.device)
+        cached, posted = (cache() if charge is None else cache(charge=charge) for _ in range(2))
         self._cached, self._caches = cached, (cached, posted)
         self._before: Tensor | None = None
         self._counted: Tensor | None = None
@@ -79,7 +79,7 @@ class Dealing:
         return sum(cache.nbytes for cache in self._caches)
 
     def deal(self, order: Order) -> Iterator[tuple[list[Tensor], list[Item]]]:
-        """Yield the parcels of an order: in front of the layers, one for each, and behind."""
+        """Yield the packed messages of an order: before the layers, one for each, and behind."""
         user, owner = self._tapes(order)
         plan = self._plan
         stream = first_stream(plan, user, order, self._before)
@@ -147,7 +147,7 @@ class _Party:
         order: Order,
         tapes: tuple[Tape, Tape],
         rows: int,
-        caches: tuple[Shelf, Shelf],
+        caches: tuple[KvCache, KvCache],
     ) -> None:
         self._plan, self._weights, self._order, self._rows = plan, weights, order, rows
         self._user, self._owner = tapes
@@ -312,6 +312,6 @@ def _deal(
     for part, (tensors, items) in zip(parts, dealing.deal(order), strict=True):
         if items:
             tag = f"{channel('deal', index)}/{order.number}.{part}"
-            send_parcel(session, seats.owner, tag, tensors, items)
+            send_packed(session, seats.owner, tag, tensors, items)
     tag = f"{channel('pad', index)}/{order.number}"
     session.send(seats.user, tag, dealing.pads(order), phase="offline")

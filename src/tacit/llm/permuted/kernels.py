@@ -113,19 +113,19 @@ if triton is not None:
         n,
         drop,
         ADDS: tl.constexpr,
-        SHELVES: tl.constexpr,
+        IN_CACHE: tl.constexpr,
         NBYTES: tl.constexpr,
         BLOCK: tl.constexpr,
     ):
         """Read words, add none, one or two vectors, and drop low bits.
 
-        With SHELVES, ``one`` and ``out`` have a row of n words for every place.
+        With IN_CACHE, ``one`` and ``out`` have a row of n words for every place.
         """
         i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
         mask = i < n
         word = load_words(octets, at, i, n, mask, NBYTES)
         row = i
-        if SHELVES:
+        if IN_CACHE:
             row = i + tl.load(place) * n
         if ADDS >= 1:
             word += tl.load(one + row, mask=mask, other=0)

@@ -11,9 +11,11 @@ from tacit.errors import DisagreementError, FrameError
 from tacit.llm.permuted.allowance import material_bytes
 from tacit.llm.permuted.crew import Crew, step_back
 from tacit.llm.permuted.homomorphic import Names, pieces
+from tacit.llm.permuted.kv_cache import KvCache
 from tacit.llm.permuted.listing import Items, first_items, last_items, list_layer
+from tacit.llm.permuted.material import OrderMaterial, unpack_layer, unpack_order
+from tacit.llm.permuted.messages import Channel, recv_packed
 from tacit.llm.permuted.order import ORDER_WORDS, Order, read_order
-from tacit.llm.permuted.parcel import Channel, recv_parcel
 from tacit.llm.permuted.seats import BY_BFV, CLOSE, COMMAND_BYTES, NAME, RUN, STEP, Seats, channel
 from tacit.llm.permuted.serving import Serving
 from tacit.llm.permuted.setup import (
@@ -24,8 +26,6 @@ from tacit.llm.permuted.setup import (
     publish_precision,
     send_key,
 )
-from tacit.llm.permuted.shelf import Shelf
-from tacit.llm.permuted.stock import Stock, stock_layer, stock_order
 from tacit.llm.permuted.tape import Tape
 from tacit.llm.permuted.transfer import cover
 from tacit.llm.permuted.turns import Turns
@@ -71,7 +71,7 @@ def _serve_all(
         memory = _keep(vault, seats, number, is_kept=kept > 0)
         one = _Conversation(session, seats, vault, index, memory)
         opened.append(one)
-        crew.start(one.stock, f"stock-{index}")
+        crew.start(one.take_material, f"material-{index}")
         crew.start(one.serve, f"serve-{index}")
 
 
@@ -89,8 +89,8 @@ def _keep(vault: OwnerVault, seats: Seats, number: int, *, is_kept: bool) -> Kep
         raise FrameError(seats.user, "gave a new conversation the name of another")
     plan = vault.plan
     charge = partial(vault.charge, user=seats.user)
-    shelf = Shelf(plan.architecture.layers, plan.heads, plan.device, charge=charge)
-    kept = Kept(Prg.from_os().bytes(KEY_BYTES), shelf)
+    cache = KvCache(plan.architecture.layers, plan.heads, plan.device, charge=charge)
+    kept = Kept(Prg.from_os().bytes(KEY_BYTES), cache)
     vault.keep(number, kept)
     return kept
 
@@ -112,13 +112,13 @@ class _Conversation:
             self._plan, vault.weights, vault.ring.biases, self._talk, kept.cached
         )
         self._changed = threading.Condition()
-        self._stocks: dict[int, Stock] = {}
+        self._offline: dict[int, OrderMaterial] = {}
         self._charged: dict[int, int] = {}
         self._is_over = False
         self._is_closed = False
         self._names: Names | None = None
 
-    def stock(self) -> None:
+    def take_material(self) -> None:
         """Take the material of every order, and tell the user when it is complete."""
         step_back()
         try:
@@ -137,10 +137,10 @@ class _Conversation:
             order = read_order(words[1:], sender=user, architecture=self._plan.architecture)
             self._kept.take_order(order.number, holder=self._holder, user=user)
             self._charge(order)
-            stock = self._receive(order)
-            self._serving.make_ready(stock)
+            offline = self._receive(order)
+            self._serving.make_ready(offline)
             with self._changed:
-                self._stocks[order.number] = stock
+                self._offline[order.number] = offline
                 self._changed.notify_all()
             ready = torch.tensor([order.number])
             self._session.send(
@@ -172,7 +172,7 @@ class _Conversation:
         with self._changed:
             self._vault.account.give(sum(self._charged.values()))
             self._charged.clear()
-            self._stocks.clear()
+            self._offline.clear()
 
     def serve(self) -> None:
         """Run passes until the user closes the conversation."""
@@ -183,7 +183,7 @@ class _Conversation:
                 self._is_closed = True
 
     def _serve(self) -> None:
-        previous: tuple[Stock, int] | None = None
+        previous: tuple[OrderMaterial, int] | None = None
         turns = Turns(self._seats.user)
         while True:
             op, number, run, shift, hot, tally = self._command(turns)
@@ -196,14 +196,14 @@ class _Conversation:
             if op == NAME:
                 self._talk.flush()
                 continue
-            stock = self._wait_for(number)
-            turns.take(op, stock.order, run)
+            offline = self._wait_for(number)
+            turns.take(op, offline.order, run)
             if previous is None or op == RUN:
-                stream = self._serving.embed_prompt(stock, hot, tally)
+                stream = self._serving.embed_prompt(offline, hot, tally)
             else:
                 stream = self._serving.embed_choice(*previous, hot)
-            self._serving.run(stock, run, stream)
-            previous = stock, run
+            self._serving.run(offline, run, stream)
+            previous = offline, run
 
     def _command(self, turns: Turns) -> tuple[int, int, int, int, Tensor, Tensor]:
         """Receive what to do next, and the masked one-hot rows and counts that come with it."""
@@ -225,20 +225,20 @@ class _Conversation:
         hot, tally = body.split_with_sizes([rows * row_bytes, tally_bytes])
         return op, number, run, shift, hot.view(rows, row_bytes), tally
 
-    def _wait_for(self, number: int) -> Stock:
-        """Return the stock of an order, and forget those before it."""
+    def _wait_for(self, number: int) -> OrderMaterial:
+        """Return the material of an order, and forget those before it."""
         with self._changed:
-            self._changed.wait_for(lambda: number in self._stocks or self._is_over)
-            if number not in self._stocks:
+            self._changed.wait_for(lambda: number in self._offline or self._is_over)
+            if number not in self._offline:
                 raise DisagreementError(self._seats.user, f"runs order {number}, never ordered")
-            for old in [one for one in self._stocks if one < number]:
-                del self._stocks[old]
+            for old in [one for one in self._offline if one < number]:
+                del self._offline[old]
                 self._vault.account.give(self._charged.pop(old))
-            return self._stocks[number]
+            return self._offline[number]
 
-    def _namer(self, stock: Stock, run: int, shift: int) -> Callable[[], None]:
+    def _namer(self, offline: OrderMaterial, run: int, shift: int) -> Callable[[], None]:
         """Return what sends the padded order of a run, once something more urgent has left."""
-        order = stock.names[stock.order.scores - stock.order.runs + run]
+        order = offline.names[offline.order.scores - offline.order.runs + run]
         if shift == BY_BFV and not self._vault.bfv:
             raise FrameError(self._seats.user, "asks for names by BFV, which is not offered here")
 
@@ -246,7 +246,7 @@ class _Conversation:
             if shift == BY_BFV:
                 self._name_by_bfv(order)
                 return
-            message = cover(order, stock.pads[run], shift % len(order))
+            message = cover(order, offline.pads[run], shift % len(order))
             tag = f"{channel('id', self._index)}/table"
             self._session.send(self._seats.user, tag, message)
 
@@ -262,18 +262,20 @@ class _Conversation:
         answer = self._names.answer(order.tolist(), asked)
         link.send(f"{names}/answer", frame_bytes(answer))
 
-    def _receive(self, order: Order) -> Stock:
+    def _receive(self, order: Order) -> OrderMaterial:
         plan, biases = self._plan, self._serving.biases
         tape = Tape(self._prg.fork(f"order {order.number}"), keeps=True, device=plan.device)
-        first = self._parcels(order, "head", first_items(plan, order))
+        first = self._receive_packed(order, "head", first_items(plan, order))
         layers = []
         for layer in range(plan.architecture.layers):
-            parcels = self._parcels(order, str(layer), list_layer(plan, order, layer).items)
-            layers.append(stock_layer(plan, order, layer, tape, parcels, biases))
-        last = self._parcels(order, "tail", last_items(plan, order))
-        return stock_order(plan, order, tape, first=first, layers=layers, last=last, biases=biases)
+            packed = self._receive_packed(order, str(layer), list_layer(plan, order, layer).items)
+            layers.append(unpack_layer(plan, order, layer, tape, packed, biases))
+        last = self._receive_packed(order, "tail", last_items(plan, order))
+        return unpack_order(plan, order, tape, first=first, layers=layers, last=last, biases=biases)
 
-    def _parcels(self, order: Order, part: str, items: Items) -> tuple[list[Tensor], list[Tensor]]:
+    def _receive_packed(
+        self, order: Order, part: str, items: Items
+    ) -> tuple[list[Tensor], list[Tensor]]:
         name, device = f"{order.number}.{part}", self._plan.device
         tags = f"{channel('deal', self._index)}/{name}", f"{channel('fix', self._index)}/{name}"
         wanted = (
@@ -281,7 +283,7 @@ class _Conversation:
             (self._seats.user, tags[1], items.corrected),
         )
         first, second = (
-            recv_parcel(self._session, peer, tag, some, device) if some else []
+            recv_packed(self._session, peer, tag, some, device) if some else []
             for peer, tag, some in wanted
         )
         return first, second

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from tacit.llm.permuted.blueprint import Blueprint, Product
+from tacit.llm.permuted.cuda import has_kernels
+from tacit.llm.permuted.cuda_masks import CudaMasks, lay_out_masks
 from tacit.llm.permuted.exchange import Exchange
+from tacit.llm.permuted.kv_cache import KvCache
 from tacit.llm.permuted.listing import first_items, last_items, list_layer
 from tacit.llm.permuted.masks import (
     Turned,
@@ -21,9 +24,6 @@ from tacit.llm.permuted.masks import (
 from tacit.llm.permuted.narrow import Item
 from tacit.llm.permuted.order import Order
 from tacit.llm.permuted.program import Function, Seen, run_end, run_layer, unknown
-from tacit.llm.permuted.quick import is_quick
-from tacit.llm.permuted.quick_masks import QuickMasks, lay_out_masks
-from tacit.llm.permuted.shelf import Shelf
 from tacit.llm.permuted.tape import Tape
 from tacit.llm.permuted.weights import Weights
 from tacit.ring import Prg
@@ -33,13 +33,13 @@ from tacit.ring import Prg
 class Prepared:
     """An order that can be run: its tape, and the masks of its queries by layer.
 
-    For steps on CUDA, ``quick`` has the masks of every run laid out.
+    For steps on CUDA, ``cuda`` has the masks of every run laid out.
     """
 
     order: Order
     tape: Tape
     queries: list[Tensor]
-    quick: QuickMasks | None = None
+    cuda: CudaMasks | None = None
 
 
 class Preparing:
@@ -49,7 +49,7 @@ class Preparing:
     Cost: the products of every masked matrix, once per row; 0 online messages.
     """
 
-    def __init__(self, plan: Blueprint, masked: Weights, *, prg: Prg, cached: Shelf) -> None:
+    def __init__(self, plan: Blueprint, masked: Weights, *, prg: Prg, cached: KvCache) -> None:
         self._plan = plan
         self._weights = masked
         self._prg = prg
@@ -57,7 +57,7 @@ class Preparing:
         self._before: Tensor | None = None
 
     def prepare(self, order: Order) -> Iterator[tuple[list[Tensor], list[Item]] | Prepared]:
-        """Yield the parcels of an order for the owner, and at the end what is needed to run it."""
+        """Yield the packed messages of an order for the owner, and at last what runs it."""
         plan = self._plan
         prg = self._prg.fork(f"order {order.number}")
         tape = Tape(prg, keeps=True, device=plan.device)
@@ -71,10 +71,10 @@ class Preparing:
             yield party.corrected, list_layer(plan, order, layer).items.corrected
             queries += [one.query for one in party.turned]
         yield self._last(tape, order, stream), last_items(plan, order).corrected
-        quick = None
-        if not order.is_prompt and is_quick(plan):
-            quick = lay_out_masks(plan, order, tape, queries)
-        yield Prepared(order, tape, queries, quick)
+        cuda = None
+        if not order.is_prompt and has_kernels(plan):
+            cuda = lay_out_masks(plan, order, tape, queries)
+        yield Prepared(order, tape, queries, cuda)
 
     def _first(self, tape: Tape, order: Order) -> list[Tensor]:
         if not order.is_prompt:
@@ -104,7 +104,7 @@ class Masking:
         order: Order,
         tape: Tape,
         rows: int,
-        cached: Shelf,
+        cached: KvCache,
         weights: Weights | None = None,
     ) -> None:
         self._plan, self._order, self._tape, self._rows = plan, order, tape, rows

@@ -57,7 +57,7 @@ class Weighting:
 
     @property
     def rest_item(self) -> Item:
-        """Return what corrects the result in a parcel."""
+        """Return what corrects the result in a packed message."""
         return Item((self.heads.count, self.heads.dim), self.words.value_bytes)
 
     @property

@@ -7,16 +7,16 @@ import torch
 from torch import Tensor
 
 from tacit.llm.permuted.blueprint import Blueprint, Product
+from tacit.llm.permuted.cuda import has_kernels
+from tacit.llm.permuted.cuda_serving import CudaServing
 from tacit.llm.permuted.exchange import Exchange, Look
+from tacit.llm.permuted.kv_cache import KvCache
 from tacit.llm.permuted.masks import turn
+from tacit.llm.permuted.material import LayerMaterial, OrderMaterial
+from tacit.llm.permuted.messages import Channel
 from tacit.llm.permuted.narrow import unpack
-from tacit.llm.permuted.parcel import Channel
 from tacit.llm.permuted.program import Function, Seen, run_end, run_layer
-from tacit.llm.permuted.quick import is_quick
-from tacit.llm.permuted.quick_serving import QuickServing
 from tacit.llm.permuted.resent import Resent
-from tacit.llm.permuted.shelf import Shelf
-from tacit.llm.permuted.stock import Material, Stock
 from tacit.llm.permuted.weights import Weights
 
 
@@ -33,65 +33,67 @@ class Serving:
         weights: Weights,
         biases: Mapping[str, Tensor],
         talk: Channel,
-        cached: Shelf,
+        cached: KvCache,
     ) -> None:
         self._plan = plan
         self._weights = weights
         self.biases = {name: bias.to(plan.device) for name, bias in biases.items()}
         self._talk = talk
         self._cached = cached
-        self._quick: QuickServing | None = None
-        if is_quick(plan):
-            self._quick = QuickServing(plan, weights, talk, cached, self._attend)
+        self._cuda: CudaServing | None = None
+        if has_kernels(plan):
+            self._cuda = CudaServing(plan, weights, talk, cached, self._attend)
         self._counts: Tensor | None = None
 
-    def make_ready(self, stock: Stock) -> None:
+    def make_ready(self, offline: OrderMaterial) -> None:
         """Do beforehand what a run of steps would have to do with its material."""
-        if self._quick is not None and not stock.order.is_prompt:
-            self._quick.make_ready(stock)
+        if self._cuda is not None and not offline.order.is_prompt:
+            self._cuda.make_ready(offline)
 
-    def embed_prompt(self, stock: Stock, hot: Tensor, tally: Tensor) -> Tensor:
+    def embed_prompt(self, offline: OrderMaterial, hot: Tensor, tally: Tensor) -> Tensor:
         """Return the owner's share of the stream for the tokens of a prompt.
 
         ``tally`` is the user's masked count of all tokens so far; empty if nothing is counted.
         """
-        assert stock.first is not None  # noqa: S101 - the order is a prompt
+        assert offline.first is not None  # noqa: S101 - the order is a prompt
         if self._plan.counts:
             self._counts = unpack(tally.view(1, -1), self._plan.count_bytes)
         words = unpack(hot, self._plan.wide_bytes)
-        stream = self._weights.apply("embed", words) + stock.first
-        return self._placed(stream, stock.order.past)
+        stream = self._weights.apply("embed", words) + offline.first
+        return self._placed(stream, offline.order.past)
 
-    def embed_choice(self, stock: Stock, run: int, answer: Tensor) -> Tensor:
+    def embed_choice(self, offline: OrderMaterial, run: int, answer: Tensor) -> Tensor:
         """Return the owner's share of the stream for the token that was chosen after a run."""
         at = slice(run, run + 1)
-        (hot,) = self._plan.choose().take(stock.chosen.at(at), answer)
+        (hot,) = self._plan.choose().take(offline.chosen.at(at), answer)
         if self._counts is not None:
             self._counts = self._counts + hot
-        stream = self._weights.apply("embed", hot) + stock.following[at]
-        past = stock.order.end if stock.order.is_prompt else stock.order.past + run + 1
+        stream = self._weights.apply("embed", hot) + offline.following[at]
+        past = offline.order.end if offline.order.is_prompt else offline.order.past + run + 1
         return self._placed(stream, past)
 
-    def run(self, stock: Stock, run: int, stream: Tensor) -> None:
+    def run(self, offline: OrderMaterial, run: int, stream: Tensor) -> None:
         """Take a stream through all layers and show the scores."""
-        plan, rows = self._plan, stock.order.scored_by(run)
-        if self._quick is not None and not stock.order.is_prompt:
-            stream = self._quick.run(stock, run, stream)
+        plan, rows = self._plan, offline.order.scored_by(run)
+        if self._cuda is not None and not offline.order.is_prompt:
+            stream = self._cuda.run(offline, run, stream)
         else:
-            for layer, material in enumerate(stock.layers):
-                party = self._party(stock, run, material, stock.order.rows_of(run))
+            for layer, material in enumerate(offline.layers):
+                party = self._party(offline, run, material, offline.order.rows_of(run))
                 stream = run_layer(party, plan, layer, stream)
         counts = [] if self._counts is None else [self._counts.expand(rows.stop - rows.start, -1)]
-        party = self._party(stock, run, stock.end, rows)
+        party = self._party(offline, run, offline.end, rows)
         run_end(party, plan, stream, scored=rows.stop - rows.start, counts=counts)
 
-    def _party(self, stock: Stock, run: int, material: Material, rows: slice) -> "Party":
-        at = At(stock, run, material, rows)
+    def _party(
+        self, offline: OrderMaterial, run: int, material: LayerMaterial, rows: slice
+    ) -> "Party":
+        at = At(offline, run, material, rows)
         return Party(self._plan, self._weights, self._talk, self._cached, at)
 
-    def _attend(self, stock: Stock, run: int, layer: int, qkv: list[Tensor]) -> Tensor:
-        rows = stock.order.rows_of(run)
-        return self._party(stock, run, stock.layers[layer], rows).attend(layer, qkv)
+    def _attend(self, offline: OrderMaterial, run: int, layer: int, qkv: list[Tensor]) -> Tensor:
+        rows = offline.order.rows_of(run)
+        return self._party(offline, run, offline.layers[layer], rows).attend(layer, qkv)
 
     def _placed(self, stream: Tensor, at: int) -> Tensor:
         """Add learned positions, where a model has them."""
@@ -102,9 +104,9 @@ class Serving:
 class At(NamedTuple):
     """A run of an order, the material of the part that is walked, and its rows."""
 
-    stock: Stock
+    offline: OrderMaterial
     run: int
-    material: Material
+    material: LayerMaterial
     rows: slice
 
 
@@ -112,7 +114,7 @@ class Party:
     """Walk a pass with m of every wire, one message at every exchange."""
 
     def __init__(
-        self, plan: Blueprint, weights: Weights, talk: Channel, cached: Shelf, at: At
+        self, plan: Blueprint, weights: Weights, talk: Channel, cached: KvCache, at: At
     ) -> None:
         self._plan, self._weights, self._talk, self._cached = plan, weights, talk, cached
         self._at = at
@@ -139,8 +141,8 @@ class Party:
 
     def attend(self, layer: int, qkv: list[Tensor]) -> Tensor:
         """Keep shares of keys and values, and go through attention with the user."""
-        plan, (stock, run, material, rows) = self._plan, self._at
-        order, dealt, tape = stock.order, material.mixed[run], stock.tape
+        plan, (offline, run, material, rows) = self._plan, self._at
+        order, dealt, tape = offline.order, material.mixed[run], offline.tape
         past = order.past + rows.start
         query, keys, values = turn(plan, order, layer, rows, qkv, torch.bitwise_right_shift)
         self._cached.put(layer, past, keys, values)

@@ -14,9 +14,9 @@ from tacit.llm.architecture import Architecture, LanguageModel
 from tacit.llm.permuted.allowance import Account, Allowance
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.fitting import fit_precision
+from tacit.llm.permuted.kv_cache import KvCache
 from tacit.llm.permuted.precision import Precision
 from tacit.llm.permuted.seats import Seats
-from tacit.llm.permuted.shelf import Shelf
 from tacit.llm.permuted.weights import RingModel, Weights, draw_masks, encode_model, matrices
 from tacit.party import Session
 from tacit.ring import KEY_BYTES, Prg
@@ -31,7 +31,7 @@ class Kept:
     """What the owner keeps of one conversation, so that it can go on in another session."""
 
     key: bytes
-    cached: Shelf
+    cached: KvCache
     last_order: int = -1
     is_open: bool = True
     holder: int = 0

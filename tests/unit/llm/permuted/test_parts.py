@@ -29,11 +29,11 @@ from tacit.llm.permuted import (
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.crew import step_back
 from tacit.llm.permuted.exchange import Exchange, Reveal
+from tacit.llm.permuted.kv_cache import KvCache
 from tacit.llm.permuted.masks import drop_bits
 from tacit.llm.permuted.narrow import Item, join, pack, split, sum_bytes, unpack
 from tacit.llm.permuted.order import read_order
 from tacit.llm.permuted.setup import Kept
-from tacit.llm.permuted.shelf import Shelf
 from tacit.llm.permuted.tape import Tape
 from tacit.llm.permuted.transfer import cover, deal_pads, pads, picks, shift_of, uncover
 from tacit.llm.permuted.weights import draw_masks, encode_model, matrices
@@ -93,7 +93,7 @@ def test_long_rows_are_put_in_order_as_short_ones_are():
 def test_an_owner_forgets_what_was_closed_longest_ago():
     vault = open_vault(tiny("llama"))
     vault.most_closed = 2
-    kept = [Kept(b"k" * 16, Shelf(1, vault.plan.heads)) for _ in range(5)]
+    kept = [Kept(b"k" * 16, KvCache(1, vault.plan.heads)) for _ in range(5)]
     for number, one in enumerate(kept):
         vault.keep(number, one)
     for one in kept[:4]:
@@ -190,11 +190,11 @@ def test_an_order_that_the_model_cannot_do_is_refused(change):
 
 
 def test_a_shelf_forgets_what_is_written_over():
-    shelf = Shelf(1, Blueprint(tiny("llama").architecture, BRIEF).heads)
+    cache = KvCache(1, Blueprint(tiny("llama").architecture, BRIEF).heads)
     rows = torch.arange(200 * 8).view(200, 2, 4)
-    shelf.put(0, 0, rows, -rows)
-    shelf.put(0, 150, rows[:2], rows[:2])
-    keys, values = shelf.upto(0, 152)
+    cache.put(0, 0, rows, -rows)
+    cache.put(0, 150, rows[:2], rows[:2])
+    keys, values = cache.upto(0, 152)
     assert torch.equal(keys, torch.cat([rows[:150], rows[:2]]))
     assert torch.equal(values, torch.cat([-rows[:150], rows[:2]]))
 

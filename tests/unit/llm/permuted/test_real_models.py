@@ -82,9 +82,9 @@ def private_perplexity(model, ids):
     """Return the perplexity under the private engine; the order of the scores is the owner's."""
     orders, original = [], Serving.run
 
-    def noting(self, stock, run, stream):
-        orders.append(stock.names)
-        return original(self, stock, run, stream)
+    def noting(self, offline, run, stream):
+        orders.append(offline.names)
+        return original(self, offline, run, stream)
 
     def talk(client):
         conversation = Conversation(client)

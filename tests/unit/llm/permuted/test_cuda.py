@@ -97,19 +97,19 @@ def test_what_the_user_adds_to_attention_is_word_for_word_what_heads_compute(
     heads, count, most, drop = Heads(groups, size, dim), groups * size, 128, 16
     place = torch.tensor([keys - 1], device="cuda")
     sizes = {"GROUPS": groups, "SIZE": size, "DIM": dim, "WIDE": 32, "NBYTES": nbytes}
-    shelves = [words(keys, groups, dim, seed=seed) for seed in (1, 2)]
+    caches = [words(keys, groups, dim, seed=seed) for seed in (1, 2)]
     rows = [words(1, count, dim, seed=seed) for seed in (3, 4)]
     split, out = words(count * keys, seed=5), octets(count * keys * nbytes)
-    factors = (rows[0], shelves[0], rows[1], shelves[1], split)
+    factors = (rows[0], caches[0], rows[1], caches[1], split)
     attention.halves[(count, most // 16)](*factors, out, place, drop, **sizes, BLOCK=16)
-    both = sum(heads.scores(row, shelf) for row, shelf in zip(rows, shelves, strict=True))
+    both = sum(heads.scores(row, cache) for row, cache in zip(rows, caches, strict=True))
     assert torch.equal(out, pack((both >> drop).view(-1) - split, nbytes))
     weights, rest = words(count * keys, seed=6), words(count * dim, seed=7)
     sent, out = pack(words(count * keys, seed=8), nbytes), octets(count * dim * nbytes)
-    factors = (weights, shelves[0], sent, shelves[1], rest)
+    factors = (weights, caches[0], sent, caches[1], rest)
     attention.mixed[(count, 1)](*factors, out, place, **sizes, BLOCK=32)
     weighed = [weights.view(1, count, keys), unpack(sent, nbytes).view(1, count, keys)]
-    both = sum(heads.mix(one, shelf) for one, shelf in zip(weighed, shelves, strict=True))
+    both = sum(heads.mix(one, cache) for one, cache in zip(weighed, caches, strict=True))
     assert torch.equal(out, pack(both.view(-1) - rest, nbytes))
 
 

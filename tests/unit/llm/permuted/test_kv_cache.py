@@ -5,12 +5,12 @@ import torch
 
 from tacit.errors import DataError, FrameError
 from tacit.llm.permuted.geometry import Heads
+from tacit.llm.permuted.kv_cache import KvCache
 from tacit.llm.permuted.setup import Kept
-from tacit.llm.permuted.shelf import Shelf
 
 
-def shelf():
-    return Shelf(2, Heads(groups=1, size=2, dim=4))
+def cache():
+    return KvCache(2, Heads(groups=1, size=2, dim=4))
 
 
 def rows(n):
@@ -18,7 +18,7 @@ def rows(n):
 
 
 def test_rows_that_were_never_written_cannot_be_read():
-    one = shelf()
+    one = cache()
     one.put(0, 0, rows(3), rows(3))
     assert torch.equal(one.upto(0, 3)[0], rows(3))
     with pytest.raises(DataError, match="counts on 4 tokens in the cache, but 3 are there"):
@@ -28,13 +28,13 @@ def test_rows_that_were_never_written_cannot_be_read():
 
 
 def test_rows_cannot_be_written_behind_a_gap():
-    one = shelf()
+    one = cache()
     with pytest.raises(DataError, match="counts on 40 tokens in the cache, but 0 are there"):
         one.put(0, 40, rows(1), rows(1))
 
 
 def test_rows_behind_those_written_again_are_forgotten():
-    one = shelf()
+    one = cache()
     one.put(0, 0, rows(100), rows(100))
     one.put(0, 10, rows(1), rows(1))
     with pytest.raises(DataError, match="but 11 are there"):
@@ -42,7 +42,7 @@ def test_rows_behind_those_written_again_are_forgotten():
 
 
 def test_an_order_is_taken_once_and_only_by_the_last_who_opened_the_conversation():
-    kept = Kept(b"\0" * 16, shelf())
+    kept = Kept(b"\0" * 16, cache())
     first = kept.take_over()
     kept.take_order(0, holder=first, user="user")
     with pytest.raises(FrameError, match="twice"):
@@ -54,7 +54,7 @@ def test_an_order_is_taken_once_and_only_by_the_last_who_opened_the_conversation
 
 
 def test_a_shelf_with_room_keeps_its_rows_where_they_are():
-    one = shelf()
+    one = cache()
     for layer in range(2):
         one.put(layer, 0, rows(3), rows(3))
     one.reserve(3, 200)

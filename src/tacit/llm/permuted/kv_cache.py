@@ -20,7 +20,7 @@ def _free(nbytes: int) -> None:
 
 
 @final
-class Shelf:
+class KvCache:
     """Rows (n, groups, dim) of keys and of values for every layer, growing at the end.
 
     Rows may be written again from any place on: what was ordered and not used is forgotten.

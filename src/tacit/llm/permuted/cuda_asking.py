@@ -8,16 +8,16 @@ from torch import Tensor
 
 from tacit.llm.permuted import attention_kernels, kernels
 from tacit.llm.permuted.blueprint import Blueprint, Product
+from tacit.llm.permuted.cuda import Heading, Slot, blocks, power, slots
+from tacit.llm.permuted.cuda_graph import Capture, Live, Mute, Size, Wire
+from tacit.llm.permuted.cuda_masks import CudaMasks
 from tacit.llm.permuted.exchange import Exchange
+from tacit.llm.permuted.kv_cache import KvCache
 from tacit.llm.permuted.listing import exchanges
-from tacit.llm.permuted.parcel import Channel
-from tacit.llm.permuted.playback import Live, Mute, Record, Size, Wire
+from tacit.llm.permuted.messages import Channel
 from tacit.llm.permuted.prepare import Prepared
 from tacit.llm.permuted.program import Function, Normalise, Seen, cut, run_layer, unknown
-from tacit.llm.permuted.quick import Heading, Slot, blocks, power, slots
-from tacit.llm.permuted.quick_masks import QuickMasks
 from tacit.llm.permuted.ranges import Ranges
-from tacit.llm.permuted.shelf import Shelf
 
 Attend = Callable[[Prepared, int, int], None]
 _MARKS = 16  # wires of one layer whose ends are noted, at most
@@ -39,12 +39,12 @@ class _Stage:
     whole: Tensor
     parts: dict[str, Tensor]
     place: Tensor
-    record: Record | None = None
+    record: Capture | None = None
     version: tuple[int, int] = (-1, -1)
-    shelves: list[Tensor] = field(default_factory=list)  # kept alive: the record reads them
+    caches: list[Tensor] = field(default_factory=list)  # kept alive: the record reads them
 
 
-class QuickAsking:
+class CudaAsking:
     """One conversation of the user, for steps.
 
     Guarantee: as `Asking`.
@@ -55,8 +55,8 @@ class QuickAsking:
         self,
         plan: Blueprint,
         talk: Channel,
-        cached: Shelf,
-        posted: Shelf,
+        cached: KvCache,
+        posted: KvCache,
         attend: Attend,
     ) -> None:
         self._plan, self._talk = plan, talk
@@ -72,9 +72,9 @@ class QuickAsking:
         self._noted: list[Peak] = []
         self._stages: dict[tuple[int, bool], _Stage] = {}
         self._shown_bytes = max(one.shown_bytes for one in found)
-        self._records = device.type == "cuda"
+        self._captures = device.type == "cuda"
 
-    def run(self, prepared: Prepared, run: int, masks: QuickMasks) -> None:
+    def run(self, prepared: Prepared, run: int, masks: CudaMasks) -> None:
         """Go through all layers."""
         past, device = prepared.order.past + run, self._plan.device
         stage = self._stage(masks)
@@ -86,14 +86,14 @@ class QuickAsking:
             self._pass(live, stage, masks.most, (prepared, run))
             return
         self.posted.reserve(past, masks.most)
-        if not self._records:
+        if not self._captures:
             self._pass(live, stage, masks.most, None)
             return
         version = self.cached.version, self.posted.version
         if stage.record is None or stage.version != version:
-            stage.record, stage.version = self._recorded(stage, masks.most), version
+            stage.record, stage.version = self._captured(stage, masks.most), version
             self._peaks.zero_()
-        stage.record.play(self._talk, past + 1)
+        stage.record.replay(self._talk, past + 1)
 
     def note(self, ranges: Ranges) -> None:
         """Note how far every wire of the last run went."""
@@ -105,7 +105,7 @@ class QuickAsking:
                 length = (width * (sigma.square() + mean.square())).sqrt()
                 ranges.note_row(most.double() * 2.0**-peak.frac_bits, length, peak.wire)
 
-    def _stage(self, masks: QuickMasks) -> _Stage:
+    def _stage(self, masks: CudaMasks) -> _Stage:
         """Find the memory for a run, or make it; other memory is let go."""
         key = masks.most, masks.is_steady
         if key not in self._stages:
@@ -113,14 +113,14 @@ class QuickAsking:
             self._stages = {key: _Stage(whole, masks.sheet.parts(whole), whole.new_zeros(1))}
         return self._stages[key]
 
-    def _recorded(self, stage: _Stage, most: int) -> Record:
-        """Record a pass on a stage; first without recording, so that kernels are compiled."""
+    def _captured(self, stage: _Stage, most: int) -> Capture:
+        """Capture a pass on a stage; first without recording, so that kernels are compiled."""
         heading = self.heading
         sizes = [one.at(most) for one in (heading.seen, heading.weights, heading.posts)]
         room = max(self._shown_bytes, *sizes)
         self._pass(Mute(room, stage.whole.device), stage, most, None)
-        stage.shelves = []
-        with Record(stage.whole.device, room) as record:
+        stage.caches = []
+        with Capture(stage.whole.device, room) as record:
             self._pass(record, stage, most, None)
         return record
 
@@ -157,7 +157,7 @@ class _Party:
 
     def __init__(
         self,
-        asking: QuickAsking,
+        asking: CudaAsking,
         wire: Wire,
         stage: _Stage,
         most: int,
@@ -235,7 +235,7 @@ class _Party:
         }
         keys, values = self._asking.cached.whole(number)
         posted_keys, posted_values = self._asking.posted.whole(number)
-        stage.shelves += [keys, posted_keys]
+        stage.caches += [keys, posted_keys]
         asked = self._take_posts((keys, values), (posted_keys, posted_values))
         factors = (asked, keys, masks["query"], posted_keys, masks["halves"])
         heading.halves(wire, factors, place, most)
@@ -259,7 +259,7 @@ class _Party:
         heading.mixed(wire, factors, place)
 
     def _take_posts(self, masks: tuple[Tensor, Tensor], posted: tuple[Tensor, Tensor]) -> Tensor:
-        """Receive the new query, key and value, blinded; the latter two go onto the shelf."""
+        """Receive the new query, key and value, blinded; the latter two go onto the cache."""
         heading, place = self._heading, self._stage.place
         octets, at = self._wire.recv(heading.posts), 0
         asked = torch.empty(heading.inner, dtype=torch.int64, device=octets.device)
@@ -277,7 +277,7 @@ class _Party:
                 width,
                 0,
                 ADDS=int(is_kept),
-                SHELVES=is_kept,
+                IN_CACHE=is_kept,
                 NBYTES=nbytes,
                 BLOCK=kernels.BLOCK,
             )

@@ -15,11 +15,11 @@ from torch import Tensor
 
 from tacit.llm.permuted import attention_kernels, kernels
 from tacit.llm.permuted.blueprint import Blueprint
+from tacit.llm.permuted.cuda_graph import Size, Wire
 from tacit.llm.permuted.exchange import Answer, Exchange, spans
 from tacit.llm.permuted.incremental import Incremental
 from tacit.llm.permuted.listing import exchanges
 from tacit.llm.permuted.order import Order
-from tacit.llm.permuted.playback import Size, Wire
 
 _SCORED = 16  # keys of one program
 _MIXED = 32
@@ -43,7 +43,7 @@ def room(tokens: int) -> int:
     return max(_SHORT, power(tokens))
 
 
-def is_quick(plan: Blueprint) -> bool:
+def has_kernels(plan: Blueprint) -> bool:
     """Say whether a party computes passes of one row by kernels."""
     return kernels.is_available(plan.device) and is_plain(plan)
 

@@ -17,7 +17,7 @@ Biases = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class Material:
+class LayerMaterial:
     """The material of a layer, or of the end of a pass.
 
     Attributes:
@@ -32,7 +32,7 @@ class Material:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Stock:
+class OrderMaterial:
     """The owner's material for one order.
 
     Attributes:
@@ -50,15 +50,15 @@ class Stock:
     order: Order
     tape: Tape
     first: Tensor | None
-    layers: list[Material]
-    end: Material
+    layers: list[LayerMaterial]
+    end: LayerMaterial
     chosen: Look
     names: Tensor
     following: Tensor
     pads: Tensor
 
 
-Parcels = tuple[list[Tensor], list[Tensor]]
+Packed = tuple[list[Tensor], list[Tensor]]
 """What the dealer sent, and what the user sent."""
 
 
@@ -66,12 +66,12 @@ class _Unpacking:
     """Walk a pass, and take what user and dealer sent in the order in which it is used."""
 
     def __init__(
-        self, plan: Blueprint, order: Order, tape: Tape, parcels: Parcels, biases: Biases, rows: int
+        self, plan: Blueprint, order: Order, tape: Tape, packed: Packed, biases: Biases, rows: int
     ) -> None:
         self._plan, self._order, self._tape, self._rows = plan, order, tape, rows
-        self.dealt, self.corrected = map(iter, parcels)
+        self.dealt, self.corrected = map(iter, packed)
         self._biases = biases
-        self.material = Material()
+        self.material = LayerMaterial()
 
     def linear(self, product: Product, x: Tensor, skip: Tensor | None = None) -> Tensor:
         """Add up what does not depend on the text."""
@@ -111,25 +111,25 @@ class _Unpacking:
         return {}
 
 
-def stock_layer(
-    plan: Blueprint, order: Order, layer: int, tape: Tape, parcels: Parcels, biases: Biases
-) -> Material:
+def unpack_layer(
+    plan: Blueprint, order: Order, layer: int, tape: Tape, packed: Packed, biases: Biases
+) -> LayerMaterial:
     """Take a layer's material apart, and draw what will be wanted."""
-    party = _Unpacking(plan, order, tape, parcels, biases, order.rows)
+    party = _Unpacking(plan, order, tape, packed, biases, order.rows)
     run_layer(party, plan, layer, unknown(order.rows, plan.architecture.width))
     return party.material
 
 
-def stock_order(
+def unpack_order(
     plan: Blueprint,
     order: Order,
     tape: Tape,
     *,
-    first: Parcels,
-    layers: Sequence[Material],
-    last: Parcels,
+    first: Packed,
+    layers: Sequence[LayerMaterial],
+    last: Packed,
     biases: Biases,
-) -> Stock:
+) -> OrderMaterial:
     """Put the material of an order together."""
     a, rows = plan.architecture, order.scores
     party = _Unpacking(plan, order, tape, last, biases, rows)
@@ -137,7 +137,7 @@ def stock_order(
     run_end(party, plan, unknown(rows, a.width), scored=rows, counts=counts)
     names = plan.score().orders(tape, rows)["vocab"]
     chosen = _look(plan.choose(), {"vocab": names[-order.runs :]}, party.dealt)
-    return Stock(
+    return OrderMaterial(
         order=order,
         tape=tape,
         first=first[0][0] + first[1][0] if order.is_prompt else None,

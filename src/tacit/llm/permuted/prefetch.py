@@ -13,8 +13,8 @@ from torch import Tensor
 
 from tacit.llm.permuted.client import Client, Memory
 from tacit.llm.permuted.crew import step_back
+from tacit.llm.permuted.messages import send_packed
 from tacit.llm.permuted.order import Order
-from tacit.llm.permuted.parcel import send_parcel
 from tacit.llm.permuted.prepare import Prepared, Preparing
 from tacit.llm.permuted.seats import channel
 from tacit.ring import Prg
@@ -40,7 +40,7 @@ class Ready:
         return self.prepared.order
 
 
-class Supply:
+class Prefetch:
     """Orders of one conversation. A thread prepares, another notes what has arrived.
 
     Never more orders are out than asked for, so the dealer's lead and the owner's memory are
@@ -104,7 +104,7 @@ class Supply:
             part, (tensors, items) = next(parts), made
             if items:
                 tag = f"{channel('fix', self._index)}/{order.number}.{part}"
-                send_parcel(session, seats.owner, tag, tensors, items)
+                send_packed(session, seats.owner, tag, tensors, items)
         raise AssertionError("prepare ends with what it prepared")
 
     def _note_arrival(self, order: Order) -> Tensor:

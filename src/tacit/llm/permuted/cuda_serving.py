@@ -9,18 +9,18 @@ from torch import Tensor
 from tacit import ring
 from tacit.llm.permuted import attention_kernels, kernels
 from tacit.llm.permuted.blueprint import Blueprint, Product
+from tacit.llm.permuted.cuda import Heading, Sheet, blocks
+from tacit.llm.permuted.cuda_graph import Capture, Live, Mute, Size, Wire
+from tacit.llm.permuted.cuda_material import lay_out
 from tacit.llm.permuted.exchange import Exchange
+from tacit.llm.permuted.kv_cache import KvCache
 from tacit.llm.permuted.listing import exchanges
-from tacit.llm.permuted.parcel import Channel
-from tacit.llm.permuted.playback import Live, Mute, Record, Size, Wire
+from tacit.llm.permuted.material import OrderMaterial
+from tacit.llm.permuted.messages import Channel
 from tacit.llm.permuted.program import Function, Seen, cut, run_layer
-from tacit.llm.permuted.quick import Heading, Sheet, blocks
-from tacit.llm.permuted.quick_stock import lay_out
-from tacit.llm.permuted.shelf import Shelf
-from tacit.llm.permuted.stock import Stock
 from tacit.llm.permuted.weights import Weights
 
-Attend = Callable[[Stock, int, int, list[Tensor]], Tensor]
+Attend = Callable[[OrderMaterial, int, int, list[Tensor]], Tensor]
 
 
 @dataclass(eq=False)
@@ -42,7 +42,7 @@ class _Stage:
     place: Tensor
     stream: Tensor
     out: Tensor | None = None
-    record: Record | None = None
+    record: Capture | None = None
     version: int = -1
 
 
@@ -56,7 +56,7 @@ class _Ready:
     runs: list[Tensor] = field(default_factory=list)
 
 
-class QuickServing:
+class CudaServing:
     """One conversation at the owner, for steps.
 
     Guarantee: as `Serving`, word for word.
@@ -68,7 +68,7 @@ class QuickServing:
         plan: Blueprint,
         weights: Weights,
         talk: Channel,
-        cached: Shelf,
+        cached: KvCache,
         attend: Attend,
     ) -> None:
         self.plan, self.weights = plan, weights
@@ -76,36 +76,36 @@ class QuickServing:
         self.heading = Heading(plan)
         self._ready: dict[int, _Ready] = {}
         self._stages: dict[tuple[int, bool], _Stage] = {}
-        self._records = plan.device.type == "cuda"
+        self._captures = plan.device.type == "cuda"
 
-    def make_ready(self, stock: Stock) -> None:
+    def make_ready(self, offline: OrderMaterial) -> None:
         """Lay the material of an order out, run by run, before it is wanted."""
-        most, is_steady, sheet, runs = lay_out(self.plan, stock)
-        self._ready[stock.order.number] = _Ready(most, is_steady, sheet, runs)
+        most, is_steady, sheet, runs = lay_out(self.plan, offline)
+        self._ready[offline.order.number] = _Ready(most, is_steady, sheet, runs)
 
-    def run(self, stock: Stock, run: int, stream: Tensor) -> Tensor:
+    def run(self, offline: OrderMaterial, run: int, stream: Tensor) -> Tensor:
         """Take a stream through all layers."""
         for old in list(self._ready):  # a copy: what stocks up writes there at the same time
-            if old < stock.order.number:
+            if old < offline.order.number:
                 self._ready.pop(old, None)
-        ready, past = self._ready[stock.order.number], stock.order.past + run
+        ready, past = self._ready[offline.order.number], offline.order.past + run
         stage = self._stage(ready)
         stage.whole.copy_(ready.runs[run])
         stage.place.fill_(past)
         if not ready.is_steady:
             live = Live(self._talk, past + 1, stream.device)
-            return self._pass(live, stage, ready.most, stream.view(-1), (stock, run)).view(1, -1)
+            return self._pass(live, stage, ready.most, stream.view(-1), (offline, run)).view(1, -1)
         self.cached.reserve(past, ready.most)
-        if not self._records:
+        if not self._captures:
             live = Live(self._talk, past + 1, stream.device)
             return self._pass(live, stage, ready.most, stream.view(-1), None).view(1, -1)
         stage.stream.copy_(stream.view(-1))
         if stage.record is None or stage.version != self.cached.version:
-            self._record(stage, ready.most)
+            self._capture(stage, ready.most)
             stage.whole.copy_(ready.runs[run])
         assert stage.record is not None  # noqa: S101 - it was made just now
         assert stage.out is not None  # noqa: S101 - with its output
-        stage.record.play(self._talk, past + 1)
+        stage.record.replay(self._talk, past + 1)
         return stage.out.view(1, -1)
 
     def _stage(self, ready: _Ready) -> _Stage:
@@ -119,13 +119,13 @@ class QuickServing:
             self._stages = {key: _Stage(ready.sheet, whole, parts, place, stream)}
         return self._stages[key]
 
-    def _record(self, stage: _Stage, most: int) -> None:
-        """Record a pass on a stage; first without recording, so that kernels are compiled."""
+    def _capture(self, stage: _Stage, most: int) -> None:
+        """Capture a pass on a stage; first without recording, so that kernels are compiled."""
         heading, layers = self.heading, range(self.plan.architecture.layers)
         sizes = [one.answer_bytes for layer in layers for one in exchanges(self.plan, layer)]
         sizes += [one.at(most) for one in (heading.seen, heading.weights, heading.result)]
         self._pass(Mute(max(sizes), stage.whole.device), stage, most, stage.stream, None)
-        with Record(stage.whole.device, max(sizes)) as record:
+        with Capture(stage.whole.device, max(sizes)) as record:
             record.begin()
             stage.out = self._pass(record, stage, most, stage.stream, None)
         stage.record, stage.version = record, self.cached.version
@@ -136,7 +136,7 @@ class QuickServing:
         stage: _Stage,
         most: int,
         stream: Tensor,
-        slow: tuple[Stock, int] | None,
+        slow: tuple[OrderMaterial, int] | None,
     ) -> Tensor:
         party = _Party(self, wire, stage, most, slow)
         for number in range(self.plan.architecture.layers):
@@ -149,11 +149,11 @@ class _Party:
 
     def __init__(
         self,
-        serving: QuickServing,
+        serving: CudaServing,
         wire: Wire,
         stage: _Stage,
         most: int,
-        slow: tuple[Stock, int] | None,
+        slow: tuple[OrderMaterial, int] | None,
     ) -> None:
         self._wire, self._stage, self._most, self._slow = wire, stage, most, slow
         self._weights, self._cached = serving.weights, serving.cached
@@ -252,7 +252,7 @@ class _Party:
             len(own),
             heading.out_drop,
             ADDS=2,
-            SHELVES=False,
+            IN_CACHE=False,
             NBYTES=value_bytes,
             BLOCK=kernels.BLOCK,
         )
@@ -292,7 +292,7 @@ class _Party:
         return weights, out
 
     def _post(
-        self, number: int, qkv: list[Tensor], shelves: tuple[Tensor, Tensor]
+        self, number: int, qkv: list[Tensor], caches: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor]:
         """Turn and keep queries, keys and values; returns the query, and what is sent of all."""
         heading, stage, parts = self._heading, self._stage, self._stage.parts
@@ -300,7 +300,7 @@ class _Party:
         names, key = ("query", "keys", "values"), f"{number}.attention"
         window = self._window_of(number)
         for part, kept, name, nbytes, drop in zip(
-            qkv, (query, *shelves), names, heading.nbytes, heading.drops, strict=True
+            qkv, (query, *caches), names, heading.nbytes, heading.drops, strict=True
         ):
             attention_kernels.post[blocks(len(part))](
                 part,
@@ -315,7 +315,7 @@ class _Party:
                 drop,
                 DIM=heading.heads.dim,
                 HALF=0 if name == "values" else heading.half,
-                SHELVES=name != "query",
+                IN_CACHE=name != "query",
                 NBYTES=nbytes,
                 BLOCK=kernels.BLOCK,
             )

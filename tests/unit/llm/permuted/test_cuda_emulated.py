@@ -4,7 +4,7 @@ import pytest
 
 from emulated_kernels import emulated
 from private_llm import NEWER, answering, best, plainly, speak, tiny
-from tacit.llm.permuted import BRIEF, Conversation, Precision, quick_asking, quick_serving
+from tacit.llm.permuted import BRIEF, Conversation, Precision, cuda_asking, cuda_serving
 
 PROMPT = [3, 7, 11, 5]
 
@@ -12,7 +12,7 @@ PROMPT = [3, 7, 11, 5]
 def walked(monkeypatch):
     """Count the layers that were walked by kernels."""
     seen = []
-    for module in (quick_asking, quick_serving):
+    for module in (cuda_asking, cuda_serving):
         original = module.run_layer
 
         def counting(*arguments, original=original, name=module.__name__):

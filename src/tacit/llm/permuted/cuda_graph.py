@@ -1,4 +1,4 @@
-"""Record what a party computes between messages, once, and play it for every token.
+"""Capture what a party computes between messages, once, and play it for every token.
 
 A pass has no choices that depend on values: the same kernels run on the same memory, and only what
 they read there differs. So its launches are recorded as CUDA graphs, one between two messages.
@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol, final
 import torch
 from torch import Tensor
 
-from tacit.llm.permuted.parcel import Channel
+from tacit.llm.permuted.messages import Channel
 
 _ONE_AT_A_TIME = threading.Lock()  # what one thread records, another's recording may not disturb
 
@@ -96,7 +96,7 @@ class _Step(NamedTuple):
 
 
 @final
-class Record:
+class Capture:
     """A pass, recorded: be the wire of the pass that is recorded, then `play` it.
 
     Between a message that is sent and the next that is taken, a pass must not compute.
@@ -111,7 +111,7 @@ class Record:
         self._inbox = torch.empty(room, dtype=torch.uint8, device=device)
         self._context = torch.cuda.stream(self._stream)
 
-    def __enter__(self) -> "Record":
+    def __enter__(self) -> "Capture":
         _ONE_AT_A_TIME.acquire()
         torch.cuda.current_stream(self._device).synchronize()
         self._context.__enter__()  # type: ignore[no-untyped-call]
@@ -130,7 +130,7 @@ class Record:
         return torch.empty(size, dtype=torch.uint8, device=self._device)
 
     def begin(self) -> None:
-        """Record from here: a pass that computes before its first message says so."""
+        """Capture from here: a pass that computes before its first message says so."""
         self._graph = torch.cuda.CUDAGraph()
         self._graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
 
@@ -150,7 +150,7 @@ class Record:
         self._steps.append(_Step(self._graph, octets, size, is_sent=is_sent))
         self._graph = None
 
-    def play(self, channel: Channel, tokens: int) -> None:
+    def replay(self, channel: Channel, tokens: int) -> None:
         """Run the pass again, on what lies in its memory now."""
         for graph, octets, size, is_sent in self._steps:
             if graph is not None:

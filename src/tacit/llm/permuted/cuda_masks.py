@@ -1,19 +1,19 @@
-"""The user's masks of an order of steps, laid out run by run for `quick_asking`."""
+"""The user's masks of an order of steps, laid out run by run for `cuda_asking`."""
 
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from tacit.llm.permuted.blueprint import Blueprint
+from tacit.llm.permuted.cuda import Sheet, is_steady, room
 from tacit.llm.permuted.incremental import Incremental
 from tacit.llm.permuted.listing import exchanges
 from tacit.llm.permuted.order import Order
-from tacit.llm.permuted.quick import Sheet, is_steady, room
 from tacit.llm.permuted.tape import Tape
 
 
 @dataclass(frozen=True, eq=False)
-class QuickMasks:
+class CudaMasks:
     """An order's masks, laid out for every run.
 
     Attributes:
@@ -29,7 +29,7 @@ class QuickMasks:
     runs: list[Tensor]
 
 
-def lay_out_masks(plan: Blueprint, order: Order, tape: Tape, queries: list[Tensor]) -> QuickMasks:
+def lay_out_masks(plan: Blueprint, order: Order, tape: Tape, queries: list[Tensor]) -> CudaMasks:
     """Lay an order's masks out, before they are wanted."""
     steady, most = is_steady(plan, order), room(order.end)
     rows: list[dict[str, Tensor]] = [{} for _ in range(order.runs)]
@@ -48,7 +48,7 @@ def lay_out_masks(plan: Blueprint, order: Order, tape: Tape, queries: list[Tenso
         if name.endswith((".halves", "attention.veil", "attention.cover", ".weights")):
             sizes[name] = most * plan.heads.count
     sheet = Sheet(sizes)
-    return QuickMasks(most, steady, sheet, [sheet.fill(row) for row in rows])
+    return CudaMasks(most, steady, sheet, [sheet.fill(row) for row in rows])
 
 
 def _attention(

@@ -12,17 +12,17 @@ from tacit.party import Session
 _TURNS = 4
 
 
-def send_parcel(
+def send_packed(
     session: Session, to: str, tag: str, parts: Sequence[Tensor], items: Sequence[Item]
 ) -> None:
     """Send tensors laid end to end, in the offline phase; words cut to their item's bytes."""
     session.send(to, tag, join(parts, items).cpu(), phase="offline")
 
 
-def recv_parcel(
+def recv_packed(
     session: Session, sender: str, tag: str, items: Sequence[Item], device: torch.device
 ) -> list[Tensor]:
-    """Receive a parcel whose items are known, and take it apart on the device."""
+    """Receive a packed message whose items are known, and take it apart on the device."""
     data = session.recv(sender, tag, (sum_bytes(items),), dtype=torch.uint8)
     return split(data.to(device), items)
 

@@ -138,7 +138,7 @@ class Asked:
         return self.out(label, shape, self.scales.outer(label))
 
 
-class DealerHands:
+class DealerInterpreter:
     """Draw every mask, and send the owner what makes them fit. Nothing here depends on a text."""
 
     def __init__(
@@ -195,7 +195,7 @@ class DealerHands:
         self._mail.send(self._owner, values, spread, phase="offline")
 
 
-class PreparingHands:
+class PreparingInterpreter:
     """The user before a pass: send the owner what depends on masks alone."""
 
     def __init__(
@@ -229,7 +229,7 @@ class PreparingHands:
         return None
 
 
-class AskingHands:
+class AskingInterpreter:
     """The user online: compute in the clear what it sees in secret orders."""
 
     def __init__(
@@ -271,7 +271,7 @@ class AskingHands:
         return self._mail.recv(self._owner, shape) + self._asked.veil(label, shape)
 
 
-class OwnerHands:
+class OwnerInterpreter:
     """The owner: multiply by its own weights, and put things in order."""
 
     def __init__(
