@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tacit import ring
-from tacit.llm.permuted.blueprint import Blueprint, Product
+from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.cuda import has_kernels
 from tacit.llm.permuted.cuda_asking import CudaAsking
 from tacit.llm.permuted.exchange import Exchange
@@ -16,6 +16,7 @@ from tacit.llm.permuted.masks import first_tally
 from tacit.llm.permuted.messages import Channel
 from tacit.llm.permuted.narrow import encode, pack
 from tacit.llm.permuted.prepare import Prepared
+from tacit.llm.permuted.products import Product
 from tacit.llm.permuted.program import Function, Seen, run_end, run_layer, unknown
 from tacit.llm.permuted.ranges import Ranges
 from tacit.llm.permuted.resent import Resent
@@ -134,9 +135,7 @@ class Party:
         """Leave it to the owner."""
         return self.unknown(product.outputs)
 
-    def look(
-        self, exchange: Exchange, shown: list[Tensor], function: Function, bias: str = ""
-    ) -> list[Tensor]:
+    def look(self, exchange: Exchange, shown: list[Tensor], function: Function) -> list[Tensor]:
         """See values in a secret order, compute, and answer in it."""
         self._answer(exchange, function(self._see(exchange)))
         return [self.unknown(one.width) for one in exchange.answers]

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,38 +26,9 @@ from tacit.llm.rotary import rotate, turns
 Attention = Incremental | Half | Resent
 
 
-class Skip(NamedTuple):
-    """What of a stream is added to a product: by a diagonal of the owner's if it has a name."""
-
-    name: str
-    bits: int  # to the left, where the product has its point
-    nbytes: int = 0  # of a word that corrects the diagonal
-
-
-@dataclass(frozen=True)
-class Product:
-    """A step that multiplies by a matrix of the owner's.
-
-    Attributes:
-        name: of the matrix.
-        outputs: its width.
-        nbytes: of a word that the user and the dealer send for it.
-        skip: what is added to it.
-        has_bias: whether the owner adds one, if there is one.
-        is_fresh: whether the result gets a mask that the user knows.
-    """
-
-    name: str
-    outputs: int
-    nbytes: int
-    skip: Skip | None = None
-    has_bias: bool = True
-    is_fresh: bool = False
-
-
 @dataclass(frozen=True)
 class Blueprint:
-    """The exchanges and products of every layer.
+    """The exchanges of every layer, and the bits of its wires.
 
     The device is where the party that holds the blueprint computes. With ``counts`` the user is
     shown, beside the scores and in their order, how often each token came before.
@@ -268,8 +238,8 @@ class Blueprint:
                 else one
                 for one in reveals
             ]
-        stream = self._stream(look)
-        return Exchange(f"{layer}.project", (stream, *reveals), tuple(answers))
+        stream, bias = self._stream(look), f"{layer}.qkv"
+        return Exchange(f"{layer}.project", (stream, *reveals), tuple(answers), bias)
 
     def post(self, layer: int, part: int) -> Exchange:
         """Norm of what attention (1) or the mlp (2) adds to the stream."""
@@ -394,34 +364,6 @@ class Blueprint:
         bits = self.precision.rotation
         window = a.window_of(layer)
         return _rotation(a, bits, order.past, order.rows, order.prompt, window, self.device)
-
-    def product(self, layer: int, part: str) -> Product:
-        """Return the facts of a matrix of a layer."""
-        a, p, wide = self.architecture, self.precision, self.wide_bytes
-        name = f"{layer}.{part}"
-        match part:
-            case "qkv":
-                nbytes, is_lean = self.query_bytes if self.is_lean else wide, self.is_lean
-                outputs = sum(self.qkv_widths)
-                return Product(name, outputs, nbytes, has_bias=is_lean, is_fresh=is_lean)
-            case "o" | "down" if a.has_post_norm:
-                return Product(name, a.width, wide)
-            case "o" | "post1":
-                skip = Skip("", self.middle_bits - p.stream)
-                if a.skips_from_norm:
-                    skip = Skip(f"{layer}.skip1", skip.bits, p.word_bytes(p.stream))
-                return Product(name, a.width, wide, skip=skip, is_fresh=self.is_merged)
-            case "up":
-                return Product(name, sum(self.branch_widths), self.branch_bytes)
-            case _:  # down, or post2 behind it
-                skip = Skip("", p.stream - p.skip)
-                if a.skips_from_norm:
-                    skip = Skip(f"{layer}.skip2", 0, wide)
-                return Product(name, a.width, wide, skip=skip, is_fresh=True)
-
-    def output(self) -> Product:
-        """Return the facts of the matrix that gives scores of tokens."""
-        return Product("output", self.architecture.vocab, self.output_bytes)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tacit.llm.permuted import attention_kernels, kernels
-from tacit.llm.permuted.blueprint import Blueprint, Product
+from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.cuda import Heading, Slot, blocks, power, slots
 from tacit.llm.permuted.cuda_graph import Capture, Live, Mute, Size, Wire
 from tacit.llm.permuted.cuda_masks import CudaMasks
@@ -16,6 +16,7 @@ from tacit.llm.permuted.kv_cache import KvCache
 from tacit.llm.permuted.listing import exchanges
 from tacit.llm.permuted.messages import Channel
 from tacit.llm.permuted.prepare import Prepared
+from tacit.llm.permuted.products import Product
 from tacit.llm.permuted.program import Function, Normalise, Seen, cut, run_layer, unknown
 from tacit.llm.permuted.ranges import Ranges
 
@@ -170,9 +171,7 @@ class _Party:
         """Leave it to the owner."""
         return unknown(1, product.outputs)
 
-    def look(
-        self, exchange: Exchange, shown: list[Tensor], function: Function, bias: str = ""
-    ) -> list[Tensor]:
+    def look(self, exchange: Exchange, shown: list[Tensor], function: Function) -> list[Tensor]:
         """See values in a secret order, compute, and answer in it; a norm is one kernel."""
         first = self._asking.marked
         values, stats = self._see(exchange), None

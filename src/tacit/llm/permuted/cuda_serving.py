@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tacit import ring
 from tacit.llm.permuted import attention_kernels, kernels
-from tacit.llm.permuted.blueprint import Blueprint, Product
+from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.cuda import Heading, Sheet, blocks
 from tacit.llm.permuted.cuda_graph import Capture, Live, Mute, Size, Wire
 from tacit.llm.permuted.cuda_material import lay_out
@@ -17,6 +17,7 @@ from tacit.llm.permuted.kv_cache import KvCache
 from tacit.llm.permuted.listing import exchanges
 from tacit.llm.permuted.material import OrderMaterial
 from tacit.llm.permuted.messages import Channel
+from tacit.llm.permuted.products import Product
 from tacit.llm.permuted.program import Function, Seen, cut, run_layer
 from tacit.llm.permuted.weights import Weights
 
@@ -174,9 +175,7 @@ class _Party:
         factor = self._weights.factor(product.name)
         return ring.accumulate(out.view(1, -1), x.view(1, -1), factor).view(-1)
 
-    def look(
-        self, exchange: Exchange, shown: list[Tensor], function: Function, bias: str = ""
-    ) -> list[Tensor]:
+    def look(self, exchange: Exchange, shown: list[Tensor], function: Function) -> list[Tensor]:
         """Show wires in a secret order, and take the answer; biases are in the material."""
         self.show(exchange, shown, function)
         octets = self._wire.recv(Size(exchange.answer_bytes, is_row=True))

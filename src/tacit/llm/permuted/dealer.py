@@ -9,7 +9,7 @@ from torch import Tensor
 from tacit.errors import FrameError
 from tacit.llm.architecture import Architecture
 from tacit.llm.permuted.allowance import Account, Allowance, material_bytes
-from tacit.llm.permuted.blueprint import Blueprint, Product
+from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.crew import Crew, step_back
 from tacit.llm.permuted.exchange import Exchange
 from tacit.llm.permuted.kv_cache import Charge, KvCache
@@ -29,6 +29,7 @@ from tacit.llm.permuted.narrow import Item
 from tacit.llm.permuted.order import ORDER_WORDS, Order, read_order
 from tacit.llm.permuted.precision import Precision
 from tacit.llm.permuted.prepare import Masking
+from tacit.llm.permuted.products import Product
 from tacit.llm.permuted.program import Function, Seen, run_end, run_layer, unknown
 from tacit.llm.permuted.resent import Resent
 from tacit.llm.permuted.seats import Seats, channel
@@ -168,9 +169,7 @@ class _Party:
         self.dealt.append(out - mask)
         return mask
 
-    def look(
-        self, exchange: Exchange, shown: list[Tensor], function: Function, bias: str = ""
-    ) -> list[Tensor]:
+    def look(self, exchange: Exchange, shown: list[Tensor], function: Function) -> list[Tensor]:
         """Compute what permutes the masks of an exchange."""
         self.show(exchange, shown, function)
         return exchange.masks(self._user, self._rows)

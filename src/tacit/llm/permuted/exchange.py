@@ -66,6 +66,7 @@ class Exchange:
     label: str
     reveals: tuple[Reveal, ...]
     answers: tuple[Answer, ...]
+    bias: str = ""  # what the owner adds to the first answers, if it has it
 
     @cached_property
     def shown(self) -> list["Span"]:

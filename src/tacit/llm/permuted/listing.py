@@ -5,10 +5,11 @@ from functools import lru_cache
 
 from torch import Tensor
 
-from tacit.llm.permuted.blueprint import Attention, Blueprint, Product
+from tacit.llm.permuted.blueprint import Attention, Blueprint
 from tacit.llm.permuted.exchange import Exchange
 from tacit.llm.permuted.narrow import Item
 from tacit.llm.permuted.order import Order
+from tacit.llm.permuted.products import Product
 from tacit.llm.permuted.program import Function, Seen, run_end, run_layer, unknown
 
 
@@ -39,9 +40,7 @@ class Listing:
             self.items.dealt.append(item)
         return unknown(*item.shape)
 
-    def look(
-        self, exchange: Exchange, shown: list[Tensor], function: Function, bias: str = ""
-    ) -> list[Tensor]:
+    def look(self, exchange: Exchange, shown: list[Tensor], function: Function) -> list[Tensor]:
         """Note an exchange."""
         self.show(exchange, shown, function)
         return [unknown(self._rows, one.width) for one in exchange.answers]

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from tacit.llm.permuted.blueprint import Blueprint, Product
+from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.exchange import Exchange, Look
 from tacit.llm.permuted.order import Order
+from tacit.llm.permuted.products import Product
 from tacit.llm.permuted.program import Function, Seen, run_end, run_layer, unknown
 from tacit.llm.permuted.tape import Tape
 from tacit.llm.permuted.transfer import pads
@@ -85,14 +86,12 @@ class _Unpacking:
         self.material.sums[product.name] = out
         return unknown(*out.shape)
 
-    def look(
-        self, exchange: Exchange, shown: list[Tensor], function: Function, bias: str = ""
-    ) -> list[Tensor]:
+    def look(self, exchange: Exchange, shown: list[Tensor], function: Function) -> list[Tensor]:
         """Lay the material of an exchange out."""
         self.show(exchange, shown, function)
-        if bias in self._biases:
-            looks = self.material.looks
-            looks[exchange.label] = _biased(looks[exchange.label], self._biases[bias])
+        if exchange.bias in self._biases:
+            looks, bias = self.material.looks, self._biases[exchange.bias]
+            looks[exchange.label] = _biased(looks[exchange.label], bias)
         return [unknown(self._rows, one.width) for one in exchange.answers]
 
     def attend(self, layer: int, qkv: list[Tensor]) -> Tensor:

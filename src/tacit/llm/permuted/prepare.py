@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from tacit.llm.permuted.blueprint import Blueprint, Product
+from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.cuda import has_kernels
 from tacit.llm.permuted.cuda_masks import CudaMasks, lay_out_masks
 from tacit.llm.permuted.exchange import Exchange
@@ -23,6 +23,7 @@ from tacit.llm.permuted.masks import (
 )
 from tacit.llm.permuted.narrow import Item
 from tacit.llm.permuted.order import Order
+from tacit.llm.permuted.products import Product
 from tacit.llm.permuted.program import Function, Seen, run_end, run_layer, unknown
 from tacit.llm.permuted.tape import Tape
 from tacit.llm.permuted.weights import Weights
@@ -122,9 +123,7 @@ class Masking:
         shape = (self._rows, product.outputs)
         return fresh(self._tape, product.name, *shape) if product.is_fresh else unknown(*shape)
 
-    def look(
-        self, exchange: Exchange, shown: list[Tensor], function: Function, bias: str = ""
-    ) -> list[Tensor]:
+    def look(self, exchange: Exchange, shown: list[Tensor], function: Function) -> list[Tensor]:
         """Draw r of the answers, and what will be wanted online."""
         self.show(exchange, shown, function)
         if self._weights is not None:

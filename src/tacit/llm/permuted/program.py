@@ -14,8 +14,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from tacit.llm.architecture import Architecture
-from tacit.llm.permuted.blueprint import Blueprint, Product
+from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.exchange import Exchange
+from tacit.llm.permuted.products import Product, output, product
 
 Seen = Mapping[str, Tensor]
 """Permuted values in the clear, by the name of their wire."""
@@ -31,10 +32,8 @@ class Interpreter(Protocol):
         """Multiply by a matrix of the owner's, and add the stream that skips it, if any does."""
         ...
 
-    def look(
-        self, exchange: Exchange, shown: list[Tensor], function: Function, bias: str = ""
-    ) -> list[Tensor]:
-        """Have the user compute on permuted values; the owner adds a bias to the answers."""
+    def look(self, exchange: Exchange, shown: list[Tensor], function: Function) -> list[Tensor]:
+        """Have the user compute on permuted values."""
         ...
 
     def attend(self, layer: int, qkv: list[Tensor]) -> Tensor:
@@ -50,14 +49,14 @@ def run_layer(party: Interpreter, plan: Blueprint, layer: int, x: Tensor) -> Ten
     """Take a stream through one layer."""
     a, project, norm = plan.architecture, plan.project(layer), Normalise(plan.architecture)
     heads = NormaliseHeads(a) if a.has_qk_norm else norm
-    to_qkv, to_up = plan.product(layer, "qkv"), plan.product(layer, "up")
+    to_qkv, to_up = product(plan, layer, "qkv"), product(plan, layer, "up")
     h: list[Tensor]
     if plan.is_lean:
         h = party.look(project, [x], norm)
         qkv = cut(party.linear(to_qkv, h[0]), plan.qkv_widths)
     else:
         raw = cut(party.linear(to_qkv, x), plan.qkv_widths)
-        query, key, value, *h = party.look(project, [x, *raw], heads, bias=to_qkv.name)
+        query, key, value, *h = party.look(project, [x, *raw], heads)
         qkv = [query, key, value]
     mixed = party.attend(layer, qkv)
     x = _added(party, plan, layer, "o", mixed, h[0] if a.skips_from_norm else x)
@@ -76,26 +75,26 @@ def _added(
     party: Interpreter, plan: Blueprint, layer: int, part: str, x: Tensor, skip: Tensor
 ) -> Tensor:
     """Multiply, normalise if the model does, and add the stream that skips it."""
-    product = plan.product(layer, part)
+    matrix = product(plan, layer, part)
     if not plan.architecture.has_post_norm:
-        return party.linear(product, x, skip=skip)
+        return party.linear(matrix, x, skip=skip)
     number = 1 if part == "o" else 2
-    out = party.linear(product, x)
+    out = party.linear(matrix, x)
     (h,) = party.look(plan.post(layer, number), [out], Normalise(plan.architecture))
-    return party.linear(plan.product(layer, f"post{number}"), h, skip=skip)
+    return party.linear(product(plan, layer, f"post{number}"), h, skip=skip)
 
 
 def run_end(
     party: Interpreter, plan: Blueprint, x: Tensor, *, scored: int, counts: list[Tensor]
 ) -> Seen:
     """Show the scores behind the last ``scored`` rows, and counts of tokens beside them."""
-    norm, last, output = Normalise(plan.architecture), plan.last_norm(), plan.output()
+    norm, last, scores = Normalise(plan.architecture), plan.last_norm(), output(plan)
     x = x[-scored:]
     if last is None:
-        shown = [x, party.linear(output, x)]
+        shown = [x, party.linear(scores, x)]
         return party.show(plan.score(), [*shown, *counts], norm)
     (h,) = party.look(last, [x], norm)
-    return party.show(plan.score(), [party.linear(output, h), *counts], _as_it_is)
+    return party.show(plan.score(), [party.linear(scores, h), *counts], _as_it_is)
 
 
 def cut(x: Tensor, widths: Sequence[int]) -> list[Tensor]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tacit.llm.permuted.blueprint import Blueprint, Product
+from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.cuda import has_kernels
 from tacit.llm.permuted.cuda_serving import CudaServing
 from tacit.llm.permuted.exchange import Exchange, Look
@@ -15,6 +15,7 @@ from tacit.llm.permuted.masks import turn
 from tacit.llm.permuted.material import LayerMaterial, OrderMaterial
 from tacit.llm.permuted.messages import Channel
 from tacit.llm.permuted.narrow import unpack
+from tacit.llm.permuted.products import Product
 from tacit.llm.permuted.program import Function, Seen, run_end, run_layer
 from tacit.llm.permuted.resent import Resent
 from tacit.llm.permuted.weights import Weights
@@ -131,9 +132,7 @@ class Party:
             skip = self._weights.apply(product.skip.name, skip)
         return out + (skip << product.skip.bits)
 
-    def look(
-        self, exchange: Exchange, shown: list[Tensor], function: Function, bias: str = ""
-    ) -> list[Tensor]:
+    def look(self, exchange: Exchange, shown: list[Tensor], function: Function) -> list[Tensor]:
         """Show wires in a secret order, and take the answer."""
         self.show(exchange, shown, function)
         answer = self._talk.recv_bytes(len(shown[0]), exchange.answer_bytes)
