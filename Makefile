@@ -6,24 +6,30 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 # What the tutorials use, but for Flower and homomorphic encryption, which are large.
 RUN    := --extra dp --extra images --extra llm --extra sql --extra tables --extra verify
 LOCKED := --require-hashes --no-deps --only-binary :all:
+# Two tests at a time, each on one thread: more threads only wait for each other.
+WORKERS ?= 2
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench lock clean
+.PHONY: help demo test test-all check format bench lock clean
 
 help:            ## show this list
-	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*##/\t/' | expand -t 14
+	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*##/\t/' | expand -t 14
 
 demo: $(VENV)/.run   ## private prediction between three processes, with a report
 	@$(BIN)/tacit demo
 
 test: $(VENV)/.test  ## the everyday test suite
-	@$(BIN)/python -m pytest
+	@$(PYTEST)
+
+test-all: $(VENV)/.test ## everything that needs no GPU and no other project: slow tests as well
+	@$(PYTEST) -m "not gpu and not peer"
 
 check: $(VENV)/.check ## what must hold before a change lands: style, types, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	@$(BIN)/python -m pytest
+	@$(PYTEST)
 
 format: $(VENV)/.check ## bring the code into the house format
 	$(BIN)/ruff format .

@@ -12,7 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-TASKS = ("mnist", "fashion", "cifar10", "cifar10-full", "cifar10-half", "newsgroups", "yoochoose")
+TASKS = (
+    "digits",
+    "mnist",
+    "fashion",
+    "cifar10",
+    "cifar10-full",
+    "cifar10-half",
+    "newsgroups",
+    "yoochoose",
+)
 _WORD = re.compile(r"[a-z]{2,}")
 _TOKENS, _VOCABULARY = 200, 20_000
 _SESSION = 10
@@ -70,6 +79,7 @@ def _read(name: str, folder: Path) -> dict[str, np.ndarray]:
         file = {"mnist": "mnist/mnist.npz", "fashion": "fashion_mnist/fashion_mnist.npz"}[name]
         return dict(np.load(folder / file))
     reads = {
+        "digits": _digits,
         "cifar10": _cifar,
         "cifar10-full": _cifar_full,
         "cifar10-half": _cifar_half,
@@ -77,6 +87,15 @@ def _read(name: str, folder: Path) -> dict[str, np.ndarray]:
         "yoochoose": _yoochoose,
     }
     return reads[name](folder)
+
+
+def _digits(folder: Path) -> dict[str, np.ndarray]:
+    """Take the 1,797 digits of scikit-learn, the last 539 of them to test on."""
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    x = np.round(x.reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
+    return {"x_train": x[:1258], "y_train": y[:1258], "x_test": x[1258:], "y_test": y[1258:]}
 
 
 def _cifar(folder: Path) -> dict[str, np.ndarray]:

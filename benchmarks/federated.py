@@ -22,7 +22,6 @@ from tacit.learn.federated.masked import (
     MaskedPlan,
     MaskedServer,
     Neighbourhood,
-    Server,
     dequantise,
     plan_masked,
     plan_neighbourhood,
@@ -145,19 +144,15 @@ def _compare(size: Size) -> Case:
 
 
 def _thousand() -> list[Case]:
-    return [case for server in ("curious", "malicious") for case in _crowd(server)]
-
-
-def _crowd(server: Server) -> list[Case]:
     """Return time and memory of a thousand clients of which a hundred drop out."""
-    near = plan_neighbourhood(THOUSAND, drop_rate=0.1, colluding_share=0.1, server=server)
-    name = f"1000 clients, {near.neighbours} neighbours ({server} server), 100 drop out"
+    plan = crowd_plan()
+    name = f"1000 clients, {plan.neighbourhood.neighbours} neighbours, known keys, 100 drop out"
     return [
         Case(
             name=name,
             metric="processor time, all parties",
             unit="s",
-            ours=lambda: add_up(crowd_plan(server), THOUSAND // 10, is_known=server == "malicious"),
+            ours=lambda: add_up(crowd_plan(), THOUSAND // 10, is_known=True),
         ),
         # The peak of this process, which has just run the case above.
         Case(
@@ -169,9 +164,9 @@ def _crowd(server: Server) -> list[Case]:
     ]
 
 
-def crowd_plan(server: Server) -> MaskedPlan:
+def crowd_plan() -> MaskedPlan:
     """Plan a sum of a thousand clients, on the graph that withstands 10 % and 10 %."""
-    near = plan_neighbourhood(THOUSAND, drop_rate=0.1, colluding_share=0.1, server=server)
+    near = plan_neighbourhood(THOUSAND, drop_rate=0.1, colluding_share=0.1)
     return plan_masked(THOUSAND, DIMENSION, bound=8.0, neighbourhood=near, minimum=800)
 
 

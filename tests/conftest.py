@@ -1,5 +1,7 @@
 """What holds for every test."""
 
+from itertools import count
+
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
@@ -15,6 +17,42 @@ for name, is_fixed in (("tacit", True), ("search", False)):
         print_blob=True,
     )
 settings.load_profile("tacit")
+
+# Where tests run on several workers, those that need the same kernels run on one, and those that
+# start processes one after another; every other file is dealt out by itself. Long ones come first.
+TOGETHER = {
+    "tests/unit/verify/": "compiled",
+    "tests/contract/test_verifiers.py": "compiled",
+    "tests/unit/cli/test_verify": "compiled",
+    "tests/e2e/": "processes",
+}
+
+
+def find_group(nodeid):
+    """Name the tests that one runs with: its group's, or those of its file."""
+    path = nodeid.split("::")[0]
+    named = (group for start, group in TOGETHER.items() if path.startswith(start))
+    return next(named, path)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Put the groups first, so that no worker is left alone with one in the end."""
+    if config.getoption("dist", "no") != "no" or hasattr(config, "workerinput"):
+        order = dict(zip(dict.fromkeys(TOGETHER.values()), count(), strict=False))
+        items.sort(key=lambda item: order.get(find_group(item.nodeid), len(order)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Deal tests out by group."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByGroup(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return find_group(nodeid)
+
+    return ByGroup(config, log)
 
 
 @pytest.fixture(autouse=True)

@@ -72,6 +72,13 @@ CASES = {
         lambda ops, x, w: ops.conv1d(x, w, stride=2, padding=1),
     ),
 }
+for dilation, groups in (((2, 1), 1), (ONE, 3), ((1, 2), 3)):
+    CASES[f"conv dilation {dilation} groups {groups}"] = (
+        [IMAGE, (6, 3 // groups, 3, 2)],
+        lambda ops, x, w, how=(dilation, groups): ops.conv2d(
+            x, w, stride=(2, 1), padding=ONE, dilation=how[0], groups=how[1]
+        ),
+    )
 for stride in (ONE, (2, 2), (3, 2)):
     for padding in ((0, 0), ONE, (2, 1)):
         for size in ((3, 3), (1, 1), (5, 4)):

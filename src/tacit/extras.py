@@ -28,7 +28,7 @@ EXTRAS = (
     Extra(
         name="llm",
         gives="private chat with language models",
-        modules=("gguf", "jinja2", "safetensors", "tokenizers"),
+        modules=("gguf", "jinja2", "tokenizers"),
     ),
     Extra(name="sql", gives="tables out of a database", modules=("duckdb",)),
     Extra(name="tables", gives="Parquet files as data", modules=("pyarrow",)),

@@ -4,8 +4,10 @@ Nothing here computes. A value that was not measured is ``None`` and is shown as
 zero is never a substitute.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
+
+from tacit.notebook import lines, table
 
 Phase = Literal["setup", "offline", "online"]
 PHASES: tuple[Phase, ...] = ("setup", "offline", "online")
@@ -13,7 +15,10 @@ PHASES: tuple[Phase, ...] = ("setup", "offline", "online")
 LeakKind = Literal["output", "protocol", "size"]
 """A declared result, what the protocol shows on the way, or only shapes and counts."""
 
-SCHEMA = 2
+SCHEMA = 3
+
+TOLD = "– "
+"""What a party tells while it works begins so, unlike the name of a stage."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +54,11 @@ class Leak:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A promise, with everything it rests on; ``guarantee`` may be "no guarantee"."""
+    """A promise, with everything it rests on; ``guarantee`` may be "no guarantee".
+
+    ``detection`` says what ε and δ mean: the true-positive rate that no attacker exceeds who is
+    wrong about 1 % of those whose data was not used.
+    """
 
     subject: str
     guarantee: str
@@ -58,6 +67,7 @@ class Claim:
     delta: float | None = None
     relation: str | None = None
     accountant: str | None = None
+    detection: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,11 +158,16 @@ class Timing:
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """What the plan said before anything was sent."""
+    """What the plan said before anything was sent.
+
+    ``timings`` are of networks alone. ``computing_seconds`` is an estimate for one computing party
+    on the machine that made it, so two forecasts can be equal without it.
+    """
 
     cost: Cost
     timings: tuple[Timing, ...]
     plan_hash: str
+    computing_seconds: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,3 +194,30 @@ class Result:
     sheets: tuple[Sheet, ...] = ()
     notes: tuple[str, ...] = ()
     schema: int = SCHEMA
+
+    def headline(self) -> list[tuple[str, ...]]:
+        """List what matters most, as words: measures, cost, who was shown what, and promises."""
+        sent = {
+            phase: [one.payload_bytes for one in self.metered.traffic if one.phase == phase]
+            for phase in ("offline", "online")
+        }
+        rows = [("protocol", self.protocol), *map(_measured, self.utility)]
+        rounds = {"offline": self.metered.offline_rounds, "online": self.metered.online_rounds}
+        for phase, count in rounds.items():
+            word = "round" if count == 1 else "rounds"
+            rows.append((phase, f"{count:,} {word}, {sum(sent[phase]):,} bytes"))
+        rows += [(f"shown to {one.to}", f"{one.what} ({one.elements})") for one in self.leakage]
+        rows += [("promise", f"{one.subject}: {one.guarantee}") for one in self.claims]
+        return [*rows, *(("note", note) for note in self.notes)]
+
+    def __str__(self) -> str:
+        return lines(f"{self.kind}: {self.name}", self.headline())
+
+    def _repr_html_(self) -> str:
+        return table(f"{self.kind}: {self.name}", self.headline())
+
+
+def _measured(one: Metric) -> tuple[str, str]:
+    value = "not measured" if one.value is None else f"{one.value:.4g} {one.unit}".rstrip()
+    between = "" if one.low is None or one.high is None else f" ({one.low:.4g} to {one.high:.4g})"
+    return one.name, value + between + (f", n = {one.samples:,}" if one.samples else "")

@@ -211,7 +211,7 @@ def test_a_target_that_cannot_be_met_is_refused_before_anything_runs():
 def test_a_server_with_other_terms_than_the_client_is_refused(name):
     kind = AGGREGATORS[name].privacies[0]
     mine = Stage(make_policy(name, kind), make_offers())
-    theirs = make_policy(name, kind, minimum=2).terms(DIMENSION)
+    theirs = make_policy(name, kind, minimum=3).terms(DIMENSION)
     server = find_aggregator(name).make_server(theirs, Prg.from_os())
     with pytest.raises(PartyError, match="'server' failed: its plan of the round is not the one"):
         mine.clients[0].answer(server.invite()[0], lambda: mine.offers[0])

@@ -25,31 +25,48 @@ class Attending(nn.Module):
         return self.attend(x, x, x, need_weights=False)[0]
 
 
+class First(nn.Module):
+    """Gives the hidden values of a recurrent layer."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        return self.layer(x)[0]
+
+
 def encoder_layer():
     return nn.TransformerEncoderLayer(4, 2, 6, dropout=0.0, batch_first=True)
 
 
 # A layer → (how it is made, the shape of its input).
 CASES = {
-    nn.AdaptiveAvgPool1d: (lambda: nn.AdaptiveAvgPool1d(2), (2, 3, 4)),
+    nn.AdaptiveAvgPool1d: (lambda: nn.AdaptiveAvgPool1d(3), (2, 3, 4)),
     nn.AdaptiveAvgPool2d: (lambda: nn.AdaptiveAvgPool2d((2, 1)), (1, 2, 4, 3)),
+    nn.AdaptiveMaxPool1d: (lambda: nn.AdaptiveMaxPool1d(3), (1, 2, 5)),
+    nn.AdaptiveMaxPool2d: (lambda: nn.AdaptiveMaxPool2d((2, 1)), (1, 2, 4, 3)),
     nn.AvgPool1d: (lambda: nn.AvgPool1d(2), (2, 2, 6)),
     nn.AvgPool2d: (lambda: nn.AvgPool2d(3, stride=2, padding=1), (1, 2, 5, 5)),
     nn.BatchNorm1d: (lambda: nn.BatchNorm1d(3), (4, 3)),
     nn.BatchNorm2d: (lambda: nn.BatchNorm2d(2), (2, 2, 3, 3)),
-    nn.Conv1d: (lambda: nn.Conv1d(2, 3, 3, stride=2, padding=1), (2, 2, 7)),
+    nn.Conv1d: (lambda: nn.Conv1d(2, 4, 3, 2, 1, dilation=2, groups=2), (2, 2, 9)),
     nn.Conv2d: (lambda: nn.Conv2d(2, 3, 3, stride=2, padding=1), (2, 2, 5, 5)),
+    nn.ConvTranspose1d: (lambda: nn.ConvTranspose1d(2, 4, 3, 2, 1, 1, groups=2), (2, 2, 4)),
+    nn.ConvTranspose2d: (lambda: nn.ConvTranspose2d(2, 3, 2, stride=2), (2, 2, 3, 3)),
     nn.Dropout: (nn.Dropout, (3, 4)),
     nn.Dropout1d: (nn.Dropout1d, (2, 3, 4)),
     nn.Dropout2d: (nn.Dropout2d, (1, 2, 3, 3)),
-    nn.Embedding: (lambda: nn.Embedding(5, 3), (4,)),
+    nn.Embedding: (lambda: nn.Embedding(5, 3, padding_idx=0), (4,)),
     nn.Flatten: (nn.Flatten, (2, 3, 2)),
     nn.GELU: (nn.GELU, (3, 4)),
+    nn.GRU: (lambda: First(nn.GRU(3, 2)), (3, 2, 3)),
     nn.GroupNorm: (lambda: nn.GroupNorm(2, 4), (2, 4, 3)),
     nn.Hardsigmoid: (nn.Hardsigmoid, (3, 4)),
     nn.Hardswish: (nn.Hardswish, (3, 4)),
     nn.Hardtanh: (nn.Hardtanh, (3, 4)),
     nn.Identity: (nn.Identity, (3, 4)),
+    nn.LSTM: (lambda: First(nn.LSTM(3, 2)), (3, 2, 3)),
     nn.LayerNorm: (lambda: nn.LayerNorm(6), (3, 6)),
     nn.LeakyReLU: (lambda: nn.LeakyReLU(0.2), (3, 4)),
     nn.Linear: (lambda: nn.Linear(4, 3), (5, 4)),

@@ -267,7 +267,7 @@ def test_the_job_of_a_simulation_is_deployed_on_nodes_with_files_of_their_own(tm
         nodes.append(f'job="{tmp_path / f"{number}.toml"}" diary="{tmp_path / "diary"}"')
     out = tmp_path / "results"
     config = f'job="{tmp_path / "0.toml"}" out="{out}"'
-    deploy(tmp_path, nodes, config, out / "weights.f32")
+    deploy(tmp_path, nodes, config, out / "weights.safetensors")
     (report,) = json.loads((out / "rounds.json").read_text())
     assert report["void"] is None
     assert report["survivors"] == [0, 1]

@@ -28,6 +28,8 @@ PROGRAM = """
             "federated": {
                 "clients": 4, "rounds": 1, "aggregator": aggregator, "engine": "flower",
                 "minimum": 3, "colluding_share": 0.0, "drop_rate": 0.25,
+                # A simulation makes a key of its own in the place of one that is pinned.
+                **({"shuffler": "00" * 32} if aggregator == "shuffled" else {}),
             },
             "privacy": privacy,
             "train": {"steps": 5, "rate": 0.5},

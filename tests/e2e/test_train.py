@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 TACIT = [sys.executable, "-m", "tacit"]
 JOBS = Path(__file__).parents[2] / "examples" / "jobs"
@@ -27,10 +29,9 @@ def job(tmp_path):
     return path
 
 
-def run(job):
-    return subprocess.run(
-        [*TACIT, "run", str(job)], env=ENVIRONMENT, capture_output=True, text=True, timeout=240
-    )
+def run(job, *options):
+    command = [*TACIT, "run", str(job), *options]
+    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=240)
 
 
 def test_a_training_ends_with_a_model_for_who_may_have_it(job, tmp_path):
@@ -42,15 +43,14 @@ def test_a_training_ends_with_a_model_for_who_may_have_it(job, tmp_path):
     assert abs(accuracy["value"] - accuracy["reference"]) <= 0.04
     files = {path.name for path in (tmp_path / "out").iterdir()}
     assert files == {
-        *("result.json", "report.html", "model.npz"),
+        *("result.json", "report.html", "model.safetensors"),
         *("half-north.npz", "half-south.npz"),
     }
-    with np.load(tmp_path / "out" / "model.npz") as model:
-        opened = {name: model[name] for name in model.files}
+    opened = load_file(tmp_path / "out" / "model.safetensors")
     halves = [np.load(tmp_path / "out" / f"half-{name}.npz") for name in ("north", "south")]
     for name, value in opened.items():
-        total = (halves[0][name] + halves[1][name]) / 2.0**16
-        assert np.allclose(total, value)
+        first, second = (half[name.replace(".", "/")] for half in halves)
+        assert np.array_equal((first + second) / 2.0**16, value)
     assert not list(tmp_path.glob(".out-*.state"))
 
 
@@ -79,6 +79,19 @@ def test_a_training_that_was_killed_goes_on_where_it_was(job, tmp_path):
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
     assert not (tmp_path / "out").exists()
+    corrected = tmp_path / "corrected.toml"
+    corrected.write_text(job.read_text().replace("epochs = 10", "epochs = 1"))
+    refused = run(corrected)
+    assert refused.returncode == 2
+    assert "--fresh" in refused.stderr
+    for state in tmp_path.glob(".out-*.state"):
+        shutil.copytree(state, tmp_path / "copies" / state.name)
     done = run(job)
     assert done.returncode == 0, done.stderr
+    assert "resumed at step" in done.stderr
     assert "Taken up again after step" in (tmp_path / "out" / "report.html").read_text()
+    for state in (tmp_path / "copies").iterdir():
+        state.rename(tmp_path / state.name)
+    done = run(corrected, "--fresh")
+    assert done.returncode == 0, done.stderr
+    assert not list(tmp_path.glob(".out-*.state"))

@@ -3,6 +3,7 @@
 from tacit.audit.estimators import bootstrap, clopper_pearson, mean_interval, proportion
 from tacit.audit.findings import (
     Finding,
+    Power,
     Threat,
     Verdict,
     beats_guess,
@@ -37,6 +38,7 @@ __all__ = [
     "Classifier",
     "Finding",
     "Fleet",
+    "Power",
     "Ranking",
     "SklearnClassifier",
     "SklearnTrainer",

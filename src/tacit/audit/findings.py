@@ -32,6 +32,8 @@ class Finding:
         claimed: what was promised about this threat, in words; empty if nothing was.
         is_found: whether it does better than a blind guess beyond its interval.
         remedies: what would help.
+        is_general: whether it is about what the model is for, as pictures of its classes are, and
+            not about anyone's row: such a finding is never the headline.
     """
 
     threat: Threat
@@ -44,11 +46,35 @@ class Finding:
     pictures: tuple[Picture, ...] = ()
     sheets: tuple[Sheet, ...] = ()
     remedies: tuple[str, ...] = ()
+    is_general: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Power:
+    """What an audit would have caught: noise of this share of the claimed one, so often.
+
+    ``factor`` 0 is noise that is missing altogether.
+    """
+
+    factor: float
+    probability: float
+
+    def __str__(self) -> str:
+        if self.probability < 0.005:
+            return "nothing, not even missing noise"
+        if self.factor <= 0:
+            return f"missing noise ({self.probability:.0%})"
+        # Rounded down: less noise than this is caught at least as often.
+        shown = math.floor(100 * self.factor) / 100
+        return f"noise × {shown:g} or less ({self.probability:.0%})"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """A claimed ε beside the ε that an attack proves to be spent at least."""
+    """A claimed ε beside the ε that an attack proves to be spent at least.
+
+    ``power`` is the smallest shortfall of noise that would have been caught; None if not known.
+    """
 
     claim: Claim
     measured_epsilon: float
@@ -58,11 +84,24 @@ class Verdict:
     is_contradicted: bool
     """Not always measured > claimed: a test may refute a whole curve of (ε, δ) at another point."""
     note: str = ""
+    power: Power | None = None
 
 
 def beats_guess(metric: Metric) -> bool:
     """Tell whether a metric's interval lies above its reference, a blind guess."""
     return None not in (metric.low, metric.reference) and metric.low > metric.reference  # type: ignore[operator]
+
+
+def strength(metric: Metric) -> float:
+    """Return how far an attack came on the way from a blind guess, 0, to certainty, 1."""
+    value, blind = metric.value, metric.reference
+    if value is None or blind is None:
+        return 0.0
+    if metric.unit == "squared error":
+        return 1 - value / blind if blind > 0 else 0.0
+    if metric.unit == "bits":
+        return 1 - math.exp2(-max(value - blind, 0.0))
+    return (value - blind) / (1 - blind) if blind < 1 else 0.0
 
 
 def best_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -89,9 +128,14 @@ def build_result(
 ) -> Result:
     """Lay findings out as one result: threats first, then the measurements, settings last.
 
-    Of the best attack on a threat everything is shown, of the others the headline.
+    The threat whose best attack came furthest is first, in every list. Of the best attack on a
+    threat everything is shown, of the others the headline.
     """
-    best = best_findings(findings)
+    best = sorted(
+        best_findings(findings),
+        key=lambda one: (not one.is_general, one.is_found, strength(one.headline)),
+        reverse=True,
+    )
     remedies = dict.fromkeys(text for one in findings if one.is_found for text in one.remedies)
     return Result(
         kind="audit",
@@ -141,7 +185,7 @@ def _in_words(verdict: Verdict) -> str:
     return (
         f"claimed ε ≤ {_number(claim.epsilon)} at δ = {_number(claim.delta)} for {claim.subject}, "
         f"but {verdict.attack} shows ε ≥ {verdict.measured_epsilon:.3g} with confidence "
-        f"{verdict.confidence:.4g}" + (f" ({verdict.note})" if verdict.note else "")
+        f"{verdict.confidence:.7g}" + (f" ({verdict.note})" if verdict.note else "")
     )
 
 
@@ -158,7 +202,10 @@ def _epsilon_metrics(verdict: Verdict) -> tuple[Metric, ...]:
             samples=verdict.trials,
             low=verdict.measured_epsilon,
             reference=verdict.claim.epsilon,
-            note=f"one-sided, confidence {verdict.confidence:.4g}; reference: claimed",
+            note=(
+                f"one-sided, confidence {verdict.confidence:.7g}; reference: claimed; would have "
+                f"caught: {_power(verdict)}"
+            ),
         ),
     )
 
@@ -179,7 +226,8 @@ def _threat_sheet(best: Sequence[Finding]) -> Sheet:
             )
             for one in best
         ),
-        caption="Of every threat the attack that did best; the others are among the measurements.",
+        caption="Of every threat the attack that did best, the strongest first; the others are "
+        "among the measurements.",
     )
 
 
@@ -192,9 +240,10 @@ def _verdict_sheets(verdicts: Sequence[Verdict]) -> tuple[Sheet, ...]:
             _number(one.claim.epsilon),
             _number(one.claim.delta),
             f"{one.measured_epsilon:.3g}",
-            f"{one.confidence:.4g}",
+            f"{one.confidence:.7g}",
             one.attack,
             "contradicted" if one.is_contradicted else "stands",
+            _power(one),
         )
         for one in verdicts
     )
@@ -202,11 +251,18 @@ def _verdict_sheets(verdicts: Sequence[Verdict]) -> tuple[Sheet, ...]:
     return (
         Sheet(
             title="Claims and measurements",
-            heads=(*heads, "verdict"),
+            heads=(*heads, "verdict", "would have caught"),
             rows=rows,
-            caption="A lower bound far below the claim proves nothing: the attack may be weak.",
+            caption=(
+                "A claim that stands is worth what the audit would have caught. A lower bound far "
+                "below the claim proves nothing: the attack may be weak."
+            ),
         ),
     )
+
+
+def _power(verdict: Verdict) -> str:
+    return "not known" if verdict.power is None else str(verdict.power)
 
 
 def _remedy_sheets(remedies: tuple[str, ...]) -> tuple[Sheet, ...]:

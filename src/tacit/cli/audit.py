@@ -16,6 +16,7 @@ from tacit.cli.audit_llm_job import AuditLlmJob
 from tacit.cli.audit_pictures import show_classes
 from tacit.cli.audit_sides import Target, no_claim
 from tacit.cli.audit_target import make_target, trainer_of
+from tacit.cli.code import split_code
 from tacit.cli.config import Job
 from tacit.cli.kind import Part
 from tacit.cli.screen import say
@@ -31,8 +32,10 @@ def check_inputs(job: AuditJob, parties: Sequence[str]) -> None:
     """Make sure that the files of the job are there."""
     named = {
         "data.file": job.data.file,
+        "data.members": job.data.members,
+        "data.strangers": job.data.strangers,
         "model.file": job.model.file,
-        "model.code": job.model.code,
+        "model.code": None if job.model.code is None else split_code(job.model.code)[0],
     }
     for key, path in named.items():
         if path is not None and not path.is_file():
@@ -150,7 +153,7 @@ def _plan(target: Target, table: AuditTable) -> Plan:
 def _table(job: Job, is_quick: bool) -> AuditTable:
     if isinstance(job, AuditJob):
         return job.audit
-    return AuditTable(shadows=4 if is_quick else 16)
+    return AuditTable(shadows=4, rounds=2000) if is_quick else AuditTable()
 
 
 def _cache(job: Job, table: AuditTable) -> Path:

@@ -8,6 +8,7 @@ from torch import Tensor
 from tacit.audit import (
     Classifier,
     Finding,
+    Power,
     Ranking,
     Threat,
     Verdict,
@@ -15,10 +16,12 @@ from tacit.audit import (
     measure_ranking,
 )
 from tacit.audit.privacy import (
+    CONFIDENCE,
     audit_federated_rounds,
     audit_rounds,
     audit_training,
     audit_with_canaries,
+    one_run_power,
 )
 from tacit.cli.audit_job import AuditJob, AuditPrivacy, AuditTable
 from tacit.cli.audit_sides import Target, prg_of
@@ -26,11 +29,12 @@ from tacit.cli.config import Job
 from tacit.cli.federated_data import LARGEST_WEIGHT
 from tacit.cli.federated_job import FederatedJob
 from tacit.cli.screen import say
-from tacit.dp import epsilon
+from tacit.dp import Event, Repeated, Response, detection_of, epsilon, sharpen
+from tacit.errors import ConfigError
+from tacit.learn.federated import Promise
 from tacit.learn.noise import train_dp_sgd
 from tacit.result import Claim
 
-_FEDERATED_ROUNDS = 60
 _USUAL_PARAMETERS = 10_000
 _CANARY_THREAT = Threat(
     name="canaries, probabilities",
@@ -51,9 +55,9 @@ def put_to_the_test(
 ) -> tuple[list[Finding], tuple[Verdict, ...], tuple[Claim, ...]]:
     """Try what the job claims about ε, where it claims something that can be tried."""
     if isinstance(job, FederatedJob):
-        claim = job.policy(largest_weight=LARGEST_WEIGHT).terms(_USUAL_PARAMETERS).promise.claim
-        rounds = _test_federated(job, table)
-        return [], rounds, (claim, *(one.claim for one in rounds))
+        promise = job.policy(largest_weight=LARGEST_WEIGHT).terms(_USUAL_PARAMETERS).promise
+        rounds = _test_federated(job, table, console)
+        return [], rounds, (_sharp(promise, job), *(one.claim for one in rounds))
     if not isinstance(job, AuditJob) or job.privacy is None:
         return [], (), ()
     say(console, "putting the claim to the test …", "dim")
@@ -61,37 +65,56 @@ def put_to_the_test(
     return findings, verdicts, tuple(dict.fromkeys(one.claim for one in verdicts))
 
 
-def _test_federated(job: FederatedJob, table: AuditTable) -> tuple[Verdict, ...]:
-    """Try single rounds of a job with central noise."""
+def _test_federated(job: FederatedJob, table: AuditTable, console: Console) -> tuple[Verdict, ...]:
+    """Try single rounds of a job, one client's data against its opposite."""
     policy = job.policy(largest_weight=LARGEST_WEIGHT)
-    if policy.wish.kind != "central" or policy.terms(1).promise.clip is None:
+    if policy.wish.kind == "none":
         return ()
-    tried = min(table.rounds, _FEDERATED_ROUNDS)
-    rounds = audit_federated_rounds(policy, rounds=tried, confidence=table.confidence)
-    worst, promise = rounds.worst, policy.terms(1).promise
-    claim = epsilon(
-        [promise.event] if promise.event else [],
-        delta=worst.delta,
-        accountant=promise.claim.accountant or "pld",
-        subject="one round",
-    )
+    say(console, "putting the noise of a round to the test …", "dim")
+    try:
+        rounds = audit_federated_rounds(
+            policy, trials=table.rounds, confidence=_sure(table), prg=prg_of(table.seed)
+        )
+    except ConfigError as error:
+        say(console, f"the noise of a round was not put to the test: {error}", "yellow")
+        return ()
     return (
         Verdict(
-            claim=claim,
-            measured_epsilon=worst.measured,
-            confidence=table.confidence,
-            attack="single rounds, one loud client",
+            claim=_claim_of_round(policy.terms(1).promise, rounds.worst.delta),
+            measured_epsilon=rounds.worst.measured,
+            confidence=rounds.confidence,
+            attack="one client's data or its opposite",
             trials=rounds.rounds,
             is_contradicted=rounds.is_contradicted,
+            note=rounds.note,
+            power=rounds.power,
         ),
     )
+
+
+def _sharp(promise: Promise, job: FederatedJob) -> Claim:
+    if promise.event is None:
+        return promise.claim
+    whole: list[Event] = [Repeated(event=promise.event, count=job.federated.rounds)]
+    return sharpen(promise.claim, [*whole, *([promise.first] if promise.first else [])])
+
+
+def _claim_of_round(promise: Promise, delta: float) -> Claim:
+    """Return what is claimed about what was tried: a round, or a report before it is shuffled."""
+    if promise.local_epsilon is None:
+        events, subject = [promise.event] if promise.event else [], "one round"
+        accountant = promise.claim.accountant
+    else:
+        events, subject = [Response(epsilon=promise.local_epsilon, levels=2)], "one report, alone"
+        accountant = "basic"
+    return epsilon(events, delta=delta, accountant=accountant, subject=subject)
 
 
 def _test_claim(
     privacy: AuditPrivacy, table: AuditTable, target: Target
 ) -> tuple[list[Finding], tuple[Verdict, ...]]:
     """Put canaries into the job's own training, the training function on trial, and its rounds."""
-    settings, claim = privacy.settings(), _claim(privacy)
+    settings, claim = privacy.settings(), _claim(privacy, len(target.members[1]))
 
     def train(x: Tensor, y: Tensor) -> Classifier:
         return target.trainer(x, y, seed=table.seed + 1)
@@ -114,12 +137,21 @@ def _test_claim(
         confidence=table.confidence,
         seed=table.seed,
     )
+    power = one_run_power(
+        settings,
+        claimed=claim.epsilon or 0.0,
+        delta=privacy.delta,
+        canaries=table.canaries,
+        confidence=table.confidence,
+    )
+    # More than noise hides canaries among rows: what that is worth is not known.
+    found = (
+        ("canaries among the rows", bound, None),
+        ("canaries with a column each", trial, power),
+    )
     verdicts = [
-        _verdict(claim, one.epsilon, table, attack=name, trials=one.trials)
-        for name, one in (
-            ("canaries among the rows", bound),
-            ("canaries with a column each", trial),
-        )
+        _verdict(claim, one.epsilon, table, attack=name, trials=one.trials, power=worth)
+        for name, one, worth in found
     ]
     findings = [
         _canary_finding(_CANARY_THREAT, "canary loss", ranking),
@@ -132,6 +164,11 @@ def _shared(table: AuditTable, privacy: AuditPrivacy) -> AuditTable:
     """Divide the error among the verdicts, so that all of them hold together."""
     verdicts = 2 + len(_rates(privacy))
     return replace(table, confidence=1 - (1 - table.confidence) / verdicts)
+
+
+def _sure(table: AuditTable) -> float:
+    """Return at which confidence rounds are tried: many trials can afford that none is accused."""
+    return max(table.confidence, CONFIDENCE)
 
 
 def _rates(privacy: AuditPrivacy) -> list[float]:
@@ -150,7 +187,7 @@ def _test_rounds(privacy: AuditPrivacy, table: AuditTable) -> tuple[Verdict, ...
             tried,
             prg=prg_of(table.seed + 1),
             rounds=table.rounds,
-            confidence=table.confidence,
+            confidence=_sure(table),
             seed=table.seed,
         )
         worst = rounds.worst
@@ -159,30 +196,40 @@ def _test_rounds(privacy: AuditPrivacy, table: AuditTable) -> tuple[Verdict, ...
             Verdict(
                 claim=claim,
                 measured_epsilon=worst.measured,
-                confidence=table.confidence,
+                confidence=rounds.confidence,
                 attack=f"single rounds at rate {rate:g}",
                 trials=rounds.rounds,
                 is_contradicted=rounds.is_contradicted,
+                note=rounds.note,
+                power=rounds.power,
             )
         )
     return tuple(found)
 
 
-def _claim(privacy: AuditPrivacy) -> Claim:
+def _claim(privacy: AuditPrivacy, records: int) -> Claim:
     """Return what is claimed: by the user, or by the accountant."""
-    computed = epsilon([privacy.settings().event], delta=privacy.delta)
+    events = [privacy.settings().event]
+    computed = epsilon(events, delta=privacy.delta, population=records)
     if privacy.claimed_epsilon is None:
-        return computed
+        return sharpen(computed, events)
     return replace(
         computed,
         epsilon=privacy.claimed_epsilon,
+        detection=detection_of(privacy.claimed_epsilon, privacy.delta),
         accountant="the job file",
         assumptions=("taken from the job file, not computed",),
     )
 
 
 def _verdict(
-    claim: Claim, measured: float, table: AuditTable, *, attack: str, trials: int
+    claim: Claim,
+    measured: float,
+    table: AuditTable,
+    *,
+    attack: str,
+    trials: int,
+    power: Power | None,
 ) -> Verdict:
     return Verdict(
         claim=claim,
@@ -191,6 +238,7 @@ def _verdict(
         attack=attack,
         trials=trials,
         is_contradicted=claim.epsilon is not None and measured > claim.epsilon,
+        power=power,
     )
 
 

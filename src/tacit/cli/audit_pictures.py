@@ -14,6 +14,7 @@ from tacit.cli.audit_sides import Side, Target
 from tacit.cli.federated_data import LARGEST_WEIGHT
 from tacit.cli.federated_job import FederatedJob
 from tacit.learn.federated import Update
+from tacit.ring import Prg
 
 _SHOWN = 8
 _MOST_CLASSES = 20
@@ -118,7 +119,8 @@ def _mean_of_round(job: FederatedJob, target: Round) -> tuple[Tensor, ...]:
     policy = job.policy(largest_weight=LARGEST_WEIGHT)
     terms = replace(policy.terms(len(moves[0])), clients=clients, minimum=max(2, clients // 2))
     updates = [Update(move.numpy().astype(np.float32), 1) for move in moves]
-    mean = torch.from_numpy(np.asarray(run_one_round(policy.aggregator, terms, updates).mean))
+    found = run_one_round(policy.aggregator, terms, updates, Prg.from_os())
+    mean = torch.from_numpy(np.asarray(found.mean))
     parts = torch.split(-mean.float() / rate, [part.numel() for part in gradients[0]])
     return tuple(part.view_as(like) for part, like in zip(parts, gradients[0], strict=True))
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tacit.audit import Finding, Threat, TorchClassifier, beats_guess
 from tacit.audit.split import Target as SplitTarget
-from tacit.audit.split import audit_inputs, audit_labels
+from tacit.audit.split import Watch, audit_gradients, audit_inputs, audit_labels
 from tacit.audit.target import code_of
 from tacit.cli.audit_sides import Target, halve_rows
 from tacit.cli.split_data import load_own, load_whole
@@ -35,6 +35,12 @@ _LABEL_THREAT = Threat(
     sees="its own bottom model",
     knows="its rows, and a few labels of every class",
 )
+_GRADIENT_THREAT = Threat(
+    name="labels, gradients",
+    who="a feature owner while training",
+    sees="the gradient of every row that it sent",
+    knows="its rows and the job; no label, or a few of every class",
+)
 _INPUT_THREAT = Threat(
     name="inputs, cut layer",
     who="the label owner",
@@ -42,8 +48,14 @@ _INPUT_THREAT = Threat(
     knows="some rows with their cut layers",
 )
 _LABEL_REMEDIES = (
-    'split.defend = { kind = "potential-energy" } keeps labels out of the bottom model',
+    'split.defend = { kind = "potential-energy" } makes the finished bottom model tell less of '
+    "labels; the gradients of training tell as much as before",
     'split.defend = { kind = "label-dp" } bounds what training can tell about a label, with an ε',
+)
+_GRADIENT_REMEDIES = (
+    'split.defend = { kind = "label-dp" } bounds what gradients tell of a training label, with an '
+    "ε; losses at the cut layer (potential-energy, distance-correlation) do not",
+    'split.also_defend = [{ kind = "gradient-noise" }] makes clusters harder to find, as measured',
 )
 _INPUT_REMEDIES = (
     "send less: a compressor with fewer values, or a cut further up",
@@ -76,13 +88,21 @@ class SplitTrainer:
         """Return the joined model, trained on these rows alone."""
         return TorchClassifier(Joined(self.train(x, y, seed=seed)))
 
-    def train(self, x: Tensor, y: Tensor, *, seed: int) -> Halves:
-        """Return both parts, trained on these rows alone."""
+    def train(self, x: Tensor, y: Tensor, *, seed: int, watch: Watch | None = None) -> Halves:
+        """Return both parts, trained on these rows alone; `watch` sees what comes back."""
         task = self.job.task(self.classes)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             halves = self._build(task, x)
-        fit_locally(task, halves, x, y, seed=seed)
+        owner = task.feature_owners[0]
+        fit_locally(
+            task,
+            halves,
+            x,
+            y,
+            seed=seed,
+            on_gradient=None if watch is None else lambda one: watch(owner, one),
+        )
         return halves
 
     def _build(self, task: SplitTask, x: Tensor) -> Halves:
@@ -152,8 +172,9 @@ def split_target(job: SplitJob, search: Sequence[Path], *, rows: int | None) -> 
     x, y, classes = _load(job, search)
     members, others = halve_rows((x, y), rows)
     trainer = SplitTrainer(job=job, classes=classes)
-    halves = trainer.train(*members, seed=0)
     task = job.task(classes)
+    watch = Watch(len(members[1]), task.pace)
+    halves = trainer.train(*members, seed=0, watch=watch)
     return Target(
         model=TorchClassifier(Joined(halves)),
         trainer=trainer,
@@ -161,7 +182,10 @@ def split_target(job: SplitJob, search: Sequence[Path], *, rows: int | None) -> 
         non_members=others,
         classes=classes,
         threats=("scores", "labels", "shadows"),
-        findings=_attack_cut(job, task, halves, members, others),
+        findings=(
+            *_attack_gradients(job, task, watch, members),
+            *_attack_cut(job, task, halves, members, others),
+        ),
         claims=claims_of(task.defences),
         notes=(
             "Attacked: both parts, trained here on half of all rows as the job says.",
@@ -190,6 +214,26 @@ def _load(job: SplitJob, search: Sequence[Path]) -> tuple[Tensor, Tensor, int]:
     x = (x - x.mean(0)) / x.std(0).clamp(min=1e-6)
     y = parts[job.data.labels].values.long()
     return x, y, job.data.classes or int(y.max()) + 1
+
+
+def _attack_gradients(
+    job: SplitJob, task: SplitTask, watch: Watch, members: tuple[Tensor, Tensor]
+) -> tuple[Finding, ...]:
+    """Read the labels of the rows trained on off the gradients; those of all owners together."""
+    owners, per_class = task.feature_owners, job.audit.leaked_per_class
+    seen, truth = watch.see(
+        owners[0],
+        members[1],
+        per_class=per_class,
+        classes=task.classes,
+        defences=task.defences,
+        inputs=members[0],
+    )
+    told = audit_gradients(seen, truth, per_class=per_class)
+    return tuple(
+        replace(_finding(_GRADIENT_THREAT, one, _GRADIENT_REMEDIES), curves=told.curves)
+        for one in told.metrics
+    )
 
 
 def _attack_cut(

@@ -6,28 +6,27 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
-import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file as load_safetensors
 from torch import Tensor, nn
 
 from tacit.audit import Classifier, TorchClassifier, TorchTrainer
 from tacit.audit.target import code_of, code_of_module, fresh
 from tacit.cli.audit_job import AuditJob
-from tacit.cli.audit_own import MAKE, OwnModel, OwnTrainer
+from tacit.cli.audit_own import OwnTrainer
 from tacit.cli.audit_pictures import rebuild_rows
-from tacit.cli.audit_sides import SPLIT_SEED, Side, Target, prg_of
+from tacit.cli.audit_rows import load_sides
+from tacit.cli.audit_sides import Target, prg_of
 from tacit.cli.audit_split import split_target
 from tacit.cli.audit_train import train_target
+from tacit.cli.code import OwnModel
 from tacit.cli.config import Job
 from tacit.cli.federated import judge_of
 from tacit.cli.federated_data import LARGEST_WEIGHT, Shards, load_shards
 from tacit.cli.federated_job import FederatedJob
 from tacit.cli.split_job import SplitJob
 from tacit.cli.train_job import TrainJob
-from tacit.errors import ConfigError, DataError
-from tacit.learn import Dataset, load_dataset, load_file, split_dataset
+from tacit.errors import ConfigError
+from tacit.learn import load_dataset
 from tacit.learn.federated import (
     Hall,
     Learner,
@@ -37,7 +36,13 @@ from tacit.learn.federated import (
 )
 from tacit.learn.noise import DpSgd, train_dp_sgd
 from tacit.learn.partition import data_generator, divide
+from tacit.learn.weights import load_weights
 from tacit.ring import KEY_BYTES, Prg
+
+_SAID = {
+    True: "Members and strangers are those that the job names; the audit is as right as they are.",
+    False: "Members and strangers were drawn here, and the model was trained here on the members.",
+}
 
 
 @final
@@ -156,7 +161,12 @@ def _own_target(job: AuditJob, search: Sequence[Path]) -> Target:
     else:
         model = trainer(*members, seed=job.audit.seed)
     return Target(
-        model=model, trainer=trainer, members=members, non_members=non_members, classes=classes
+        model=model,
+        trainer=trainer,
+        members=members,
+        non_members=non_members,
+        classes=classes,
+        notes=(_SAID[job.data.names_members],),
     )
 
 
@@ -180,8 +190,8 @@ def trainer_of(
 def _check_estimator(job: AuditJob, found: Any) -> None:
     if not hasattr(found, "predict_proba") or not hasattr(found, "get_params"):
         raise ConfigError(
-            f"model.code: wanted {MAKE}() to return a torch module or a scikit-learn classifier "
-            f"with predict_proba, got {type(found).__name__}"
+            "model.code: wanted a function that returns a torch module or a scikit-learn "
+            f"classifier with predict_proba, got {type(found).__name__}"
         )
     if job.privacy is not None or job.model.file is not None:
         raise ConfigError(
@@ -190,44 +200,14 @@ def _check_estimator(job: AuditJob, found: Any) -> None:
         )
 
 
-def load_sides(job: AuditJob, search: Sequence[Path]) -> tuple[Side, Side, int]:
-    """Load members, non-members, and the number of classes."""
-    data = job.data
-    whole = load_dataset(data.set, search) if data.set else _load_own(data.file, data.label)
-    if not whole.is_labelled:
-        raise DataError(f"data set {whole.name!r} has no labels to predict")
-    sides = []
-    for part in ("train", "test"):
-        found = split_dataset(whole, part=part, test_share=data.test_share, seed=SPLIT_SEED)
-        x, y = torch.tensor(found.scaled(), dtype=torch.float32), torch.tensor(found.labels)
-        if data.rows is not None:
-            share = data.test_share if part == "test" else 1 - data.test_share
-            keys = torch.empty(len(y)).uniform_(generator=torch.Generator().manual_seed(SPLIT_SEED))
-            chosen = keys.argsort()[: max(round(share * data.rows), 1)].sort().values
-            x, y = x[chosen], y[chosen]
-        sides.append((x, y))
-    return sides[0], sides[1], len(whole.label_names)
-
-
 def load_module(build: Callable[[], nn.Module], path: Path) -> nn.Module:
     """Load weights by name into a fresh model.
 
     Raises:
         DataError: not such a file, or weights that do not fit the model.
     """
-    try:
-        if path.suffix == ".safetensors":
-            weights = load_safetensors(path)
-        else:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-                weights = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
-        module = fresh(build, 0)
-        module.load_state_dict(weights)
-    except (OSError, ValueError, SafetensorError) as error:
-        raise DataError(f"{path}: wanted weights as .safetensors or .npz: {error}") from error
-    except RuntimeError as error:
-        first = str(error).splitlines()[-1].strip()
-        raise DataError(f"{path}: the weights do not fit {build!r}: {first}") from error
+    module = fresh(build, 0)
+    load_weights(module, path)
     return module
 
 
@@ -239,12 +219,6 @@ def _check_device(device: str) -> None:
             f"train.device: cannot use {device!r} here, {str(error).splitlines()[0]}; "
             "leave it out to train on the processor"
         ) from error
-
-
-def _load_own(path: Path | None, label: str | None) -> Dataset:
-    if path is None:
-        raise ConfigError("the job names no data; wanted data.set or data.file")
-    return load_file(path, label=label)
 
 
 def _federated_target(job: FederatedJob, search: Sequence[Path], rows: int | None) -> Target:

@@ -2,12 +2,11 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import final
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,10 +16,10 @@ from tacit.cli import folder
 from tacit.cli.audit_sides import Target, halve_rows, take_rows
 from tacit.cli.train_data import Rows, load_rows
 from tacit.cli.train_job import TrainJob
-from tacit.errors import DataError
-from tacit.learn.training import Holding, TrainTask, parse_layers
+from tacit.learn.training import Holding, TrainTask
 from tacit.learn.training.programs import initial_state, train_step
 from tacit.learn.training.verbs import PlainStepOps
+from tacit.learn.weights import load_weights
 from tacit.mpc import find_protocol
 from tacit.result import Claim
 
@@ -67,7 +66,7 @@ class PrivateTrainer:
                     labels[chosen],
                     rate=task.rate_at(step),
                 )
-        return TorchClassifier(_module(self.job, shape, weights))
+        return TorchClassifier(_with_weights(self.job, shape, weights))
 
 
 class BothSides(nn.Module):
@@ -86,14 +85,14 @@ def train_target(job: TrainJob, search: Sequence[Path], *, rows: int | None) -> 
     says.
     """
     x, y, holdings = _load(job, search)
-    trainer, kept = PrivateTrainer(job=job), job.out / folder.MODEL
-    if kept.is_file():
+    trainer, kept = PrivateTrainer(job=job), folder.find_model(job.out)
+    if kept is not None:
         outside = torch.from_numpy(job.task(holdings).test_indices())
         inside = torch.ones(len(x), dtype=torch.bool)
         inside[outside] = False
         members = take_rows((x[inside], y[inside]), rows)
         others = take_rows((x[~inside], y[~inside]), rows)
-        model = TorchClassifier(_module(job, tuple(x.shape[1:]), _read(kept)))
+        model = TorchClassifier(_given_out(job, tuple(x.shape[1:]), kept))
         said = f"Attacked: the model in {kept}, as the job gave it out."
     else:
         members, others = halve_rows((x, y), rows)
@@ -149,25 +148,25 @@ def _targets(job: TrainJob, y: Tensor, width: int) -> Tensor:
     return nn.functional.one_hot(y, width).double()
 
 
-def _module(job: TrainJob, shape: tuple[int, ...], weights: dict[str, Tensor]) -> nn.Module:
-    """Put weights, named as the job names them, into a torch module with a logit per class."""
-    module = parse_layers(job.model.layers, shape, seed=job.model.seed)
-    try:
-        module.load_state_dict(
-            {name.replace("/", "."): value.float() for name, value in weights.items()}
-        )
-    except RuntimeError as error:
-        first = str(error).splitlines()[-1].strip()
-        raise DataError(f"the weights do not fit the layers of the job: {first}") from error
+def _with_weights(
+    job: TrainJob, shape: tuple[int, ...], weights: Mapping[str, Tensor]
+) -> nn.Module:
+    """Put weights, named as in a run, into a torch module with a logit per class."""
+    module = job.module(shape)
+    state = job.make_model(shape).state(weights)
+    module.load_state_dict({name: value.to(torch.float32) for name, value in state.items()})
+    return _sided(job, module)
+
+
+def _given_out(job: TrainJob, shape: tuple[int, ...], path: Path) -> nn.Module:
+    """Read the model that the job gave out."""
+    module = job.module(shape)
+    load_weights(module, path)
+    return _sided(job, module.float())
+
+
+def _sided(job: TrainJob, module: nn.Module) -> nn.Module:
     return nn.Sequential(module, BothSides()) if job.training.loss == "logistic" else module
-
-
-def _read(path: Path) -> dict[str, Tensor]:
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: cannot read the model that the job gave out: {error}") from error
 
 
 def _classes(job: TrainJob, y: Tensor) -> int:

@@ -67,6 +67,10 @@ _KEYS = click.option(
     "--keys", type=_PATH, default=Path("keys"), show_default=True, help="Folder with the keys."
 )
 
+_FRESH = click.option(
+    "--fresh", "is_fresh", is_flag=True, help="Discard what a stopped training has kept."
+)
+
 
 @click.command(epilog=_examples("tacit demo"))
 @click.option("--out", type=_PATH, help="Folder for the result.  [default: out/demo]")
@@ -85,8 +89,9 @@ def demo(edge: Edge, out: Path | None) -> None:
 @_JOB
 @_KEYS
 @click.option("--out", type=_PATH, help="Folder for the result, instead of the job's.")
+@_FRESH
 @_edge
-def run(edge: Edge, job: Path, keys: Path, out: Path | None) -> None:
+def run(edge: Edge, job: Path, keys: Path, out: Path | None, is_fresh: bool) -> None:
     """Run every party of JOB as a process on this machine.
 
     The parties talk over encrypted links as they would between hosts. Parties without a key in
@@ -94,7 +99,7 @@ def run(edge: Edge, job: Path, keys: Path, out: Path | None) -> None:
     """
     from tacit.cli.launch import run_job
 
-    result, folder = run_job(job, keys=keys, out=out, console=edge.err)
+    result, folder = run_job(job, keys=keys, out=out, console=edge.err, is_fresh=is_fresh)
     _show(edge, result, folder)
 
 
@@ -106,6 +111,7 @@ def run(edge: Edge, job: Path, keys: Path, out: Path | None) -> None:
 @_KEYS
 @click.option("--out", type=_PATH, help="Folder for the result.  [default: the job's, with -NAME]")
 @click.option("--listen", "at", metavar="HOST:PORT", help="Listen here, not on my job address.")
+@_FRESH
 @click.option("--listen-fd", type=int, hidden=True)
 @click.option("--status-fd", type=int, hidden=True)
 @click.option("--peers-file", type=_PATH, hidden=True)
@@ -125,7 +131,10 @@ def party(edge: Edge, /, job: Path, name: str, keys: Path, out: Path | None, **h
 
     # The options in `how` differ in type, hence Any; the descriptors come from `tacit run` alone.
     if not edge.is_child:
-        result, folder = run_alone(job, name, keys=keys, out=out, at=how["at"], console=edge.err)
+        at, is_fresh = how["at"], how["is_fresh"]
+        result, folder = run_alone(
+            job, name, keys=keys, out=out, at=at, console=edge.err, is_fresh=is_fresh
+        )
         _show(edge, result, folder)
         return
     edge.pipe = StatusPipe(how["status_fd"])
@@ -133,7 +142,14 @@ def party(edge: Edge, /, job: Path, name: str, keys: Path, out: Path | None, **h
     if entries is None or listen_fd is None or stage is None:
         raise click.UsageError("--status-fd needs --listen-fd, --peers-file and --out.")
     run_child(
-        job, name, keys=keys, stage=stage, entries=entries, listen_fd=listen_fd, pipe=edge.pipe
+        job,
+        name,
+        keys=keys,
+        stage=stage,
+        entries=entries,
+        listen_fd=listen_fd,
+        pipe=edge.pipe,
+        is_fresh=how["is_fresh"],
     )
 
 

@@ -137,6 +137,16 @@ def check_bound(bound: float) -> None:
         raise RefusedError(Problem("bound", f"wanted a number greater than 0, got {bound}"))
 
 
+def check_scale(scale: tuple[float, ...] | None, known: str | None) -> None:
+    """Refuse divisors of columns that are no such thing, or that belong to a known set."""
+    if scale is None:
+        return
+    if known is not None:
+        raise RefusedError(Problem("scale", "belongs to 'file'; a set has its own divisors"))
+    if not all(0 < divisor < math.inf for divisor in scale):
+        raise RefusedError(Problem("scale", f"wanted divisors greater than 0, got {list(scale)}"))
+
+
 def check_protocol(name: str, key: str = "kind") -> None:
     """Refuse a protocol that does not exist, or options that it does not have."""
     try:

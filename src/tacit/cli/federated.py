@@ -7,15 +7,21 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import torch
 from rich.console import Console
 
 from tacit import __version__
-from tacit.audit import proportion
-from tacit.cli.federated_data import LARGEST_WEIGHT, Shards, load_shards, make_learner
+from tacit.cli.federated_data import (
+    LARGEST_WEIGHT,
+    Shards,
+    load_shards,
+    make_learner,
+    make_model,
+)
 from tacit.cli.federated_job import FederatedJob
 from tacit.cli.kind import Part
 from tacit.cli.screen import say
-from tacit.dp import confirm, ledger_to_record
+from tacit.dp import Event, Repeated, confirm, ledger_to_record, sharpen
 from tacit.errors import ConfigError, DataError
 from tacit.learn.federated import (
     Hall,
@@ -26,13 +32,16 @@ from tacit.learn.federated import (
     run_course,
 )
 from tacit.learn.federated.course import Judge, OnRound
+from tacit.learn.metrics import measure_odds
+from tacit.learn.weights import to_safetensors, unflatten
 from tacit.party import Progress, Usage
+from tacit.report.words import state_detection
 from tacit.result import Claim, Cost, Curve, Leak, Metric, PartyReport, Result, Sheet, Traffic
 from tacit.ring import Prg
 
 LEDGER = "ledger.json"
 ROUNDS = "rounds.json"
-WEIGHTS = "weights.f32"
+WEIGHTS = "weights.safetensors"
 _USUAL_PARAMETERS = 10_000
 _FEWEST_PARAMETERS = 10
 _MOST_NOTES = 20
@@ -40,7 +49,7 @@ _SERVERS = {
     "curious": "the server follows the protocol and invents no clients",
     "malicious": (
         "the server may do anything but try out about 2^40 choices of whom to invite or drop; the "
-        "job names the clients' keys, and they are theirs"
+        "job names the clients' keys, and they are theirs; nodes choose the code that they run"
     ),
 }
 
@@ -78,12 +87,12 @@ def run(job: FederatedJob, console: Console, search: Sequence[Path]) -> Part:
         metered=_cost(job, outcome),
         leakage=_leaks(job, learner.dimension),
         claims=_claims(job, outcome),
-        utility=(*_utility(outcome, len(shards.test_labels)), *_second(outcome)),
+        utility=(*_quality(job, shards, outcome), *_utility(outcome), *_second(outcome)),
         curves=_curves(outcome),
         sheets=_sheets(outcome),
         notes=_notes(outcome),
     )
-    return Part(result=result, files=files_of(outcome))
+    return Part(result=result, files=files_of(job, shards, outcome))
 
 
 def describe(claim: Claim) -> str:
@@ -105,12 +114,18 @@ def _promise(job: FederatedJob, console: Console) -> None:
     """
     policy = job.policy(largest_weight=LARGEST_WEIGHT)
     try:
-        claim = policy.terms(_USUAL_PARAMETERS).promise.claim
+        promise = policy.terms(_USUAL_PARAMETERS).promise
     except ConfigError:
         if job.privacy.mechanism not in ("binomial", "laplace"):
             raise
-        claim = policy.terms(_FEWEST_PARAMETERS).promise.claim
-    say(console, f"After {job.federated.rounds} rounds: {describe(claim)}")
+        promise = policy.terms(_FEWEST_PARAMETERS).promise
+    say(console, f"After {job.federated.rounds} rounds: {describe(promise.claim)}")
+    if promise.event is not None and promise.claim.detection is not None:
+        whole: list[Event] = [Repeated(event=promise.event, count=policy.rounds)]
+        whole += [promise.first] if promise.first is not None else []
+        say(console, state_detection(sharpen(promise.claim, whole)))
+    for warning in (text for text in promise.claim.assumptions if "near 1/n" in text):
+        say(console, f"Warning: {warning}.", "yellow")
     say(console, f"The server sees {find_aggregator(job.federated.aggregator).server_sees}.")
 
 
@@ -245,7 +260,7 @@ def _leaks(job: FederatedJob, dimension: int) -> tuple[Leak, ...]:
 
 
 def _claims(job: FederatedJob, outcome: Outcome) -> tuple[Claim, ...]:
-    claims = [outcome.rounds[-1].claim]
+    claims = [sharpen(outcome.rounds[-1].claim, outcome.ledger)]
     if job.federated.aggregator == "masked":
         claims.append(
             Claim(
@@ -253,7 +268,8 @@ def _claims(job: FederatedJob, outcome: Outcome) -> tuple[Claim, ...]:
                 guarantee="hidden in the sum of those who stayed",
                 assumptions=(
                     _SERVERS[job.federated.server],
-                    f"at most {job.federated.colluding_share:.0%} of the clients work with it",
+                    f"at most {job.federated.colluding_share:.0%} of the clients work with it; "
+                    "whoever knows all other updates of a sum knows the last",
                     f"at most {job.federated.drop_rate:.0%} of the clients fall silent in a round; "
                     "if more do, the round may be void",
                     "X25519, AES-128, SHA-256 and Ed25519 hold; the random graph fails with "
@@ -265,16 +281,19 @@ def _claims(job: FederatedJob, outcome: Outcome) -> tuple[Claim, ...]:
     return tuple(claims)
 
 
-def _utility(outcome: Outcome, rows: int) -> tuple[Metric, ...]:
-    last = outcome.rounds[-1]
-    found = (
-        [] if last.accuracy is None else [proportion("accuracy", round(last.accuracy * rows), rows)]
-    )
+def _quality(job: FederatedJob, shards: Shards, outcome: Outcome) -> tuple[Metric, ...]:
+    """Measure the model that came out on the rows that were kept to test on."""
+    device = job.train.device
+    weights, features = torch.from_numpy(outcome.weights), shards.test_features
+    odds = make_learner(job, shards).odds(weights.to(device), features.to(device))
+    return measure_odds(odds.cpu().numpy(), shards.test_labels.cpu().numpy())
+
+
+def _utility(outcome: Outcome) -> tuple[Metric, ...]:
     mean_up = sum(report.bytes_up for report in outcome.rounds) / len(outcome.rounds)
     dropped = sum(len(report.dropped) for report in outcome.rounds) / len(outcome.rounds)
     void = sum(report.void is not None for report in outcome.rounds)
     return (
-        *found,
         Metric(name="bytes sent by a client in a round", value=mean_up, unit="B"),
         Metric(name="clients dropped in a round", value=dropped, unit="clients"),
         Metric(name="void rounds", value=float(void), unit="rounds", samples=len(outcome.rounds)),
@@ -330,10 +349,12 @@ def _notes(outcome: Outcome) -> tuple[str, ...]:
     return (*shown[:_MOST_NOTES], *([f"and {rest} more like these"] if rest > 0 else []))
 
 
-def files_of(outcome: Outcome) -> dict[str, str | bytes]:
-    """Return the files of a run: ledger, rounds, and the weights as little-endian floats."""
+def files_of(job: FederatedJob, shards: Shards, outcome: Outcome) -> dict[str, str | bytes]:
+    """Return the files of a run: ledger, rounds, and weights that load back into the model."""
+    weights = unflatten(make_model(job, shards), torch.from_numpy(outcome.weights).float())
+    about = {"tacit": __version__, "job": job.job.name, "scale": shards.scale}
     return {
         ROUNDS: json.dumps([asdict(report) for report in outcome.rounds], indent=1),
         LEDGER: json.dumps(ledger_to_record(outcome.ledger), indent=1),
-        WEIGHTS: outcome.weights.astype("<f4").tobytes(),
+        WEIGHTS: to_safetensors(weights, about),
     }

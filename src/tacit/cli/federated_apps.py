@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
@@ -30,7 +31,7 @@ from tacit.cli.federated_job import FederatedJob
 from tacit.cli.member import write_files
 from tacit.cli.toml import read_record, read_toml
 from tacit.errors import IdentityError, PartyError
-from tacit.learn.federated import Outcome, Terms, flatten, run_course
+from tacit.learn.federated import Outcome, Policy, Terms, flatten, run_course
 from tacit.learn.federated.course import Judge, OnRound
 from tacit.learn.federated.flower import App, FlowerCarrier, flat_arrays, guard, named_arrays
 from tacit.ring import Prg
@@ -52,18 +53,23 @@ def simulate(
         PartyError: the simulation ended without a result.
     """
     found: list[Outcome] = []
-    app = ServerApp()
+    app, policy = ServerApp(), _policy(job)
+    shuffling = None
+    if policy.shuffler is not None:
+        made = X25519PrivateKey.generate()
+        policy = replace(policy, shuffler=made.public_key().public_bytes_raw())
+        shuffling = made.private_bytes_raw()  # as bytes: the app is sent to other processes
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        found.append(_serve(job, grid, terms, search, judge, on_round))
+        found.append(_serve(job, policy, grid, terms, search, judge, on_round))
 
     nodes = job.federated.clients + (job.federated.aggregator == "shuffled")
     logging.getLogger("flwr").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="tacit-") as diary:
         run_simulation(
             app,
-            make_client_app(job, search, Path(diary)),
+            make_client_app(job, policy, search, Path(diary), shuffling),
             num_supernodes=nodes,
             backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
         )
@@ -72,12 +78,18 @@ def simulate(
     return found[0]
 
 
-def make_client_app(job: FederatedJob, search: tuple[Path, ...], diary: Path) -> ClientApp:
+def make_client_app(
+    job: FederatedJob,
+    policy: Policy,
+    search: tuple[Path, ...],
+    diary: Path,
+    shuffling: bytes | None,
+) -> ClientApp:
     """Make the app of a simulated client: it trains on its part of the rows, behind the policy.
 
     Where the job names keys, every simulated client gets a new one in place of the one named.
     """
-    policy, secrets = job.policy(largest_weight=LARGEST_WEIGHT), list[bytes]()
+    secrets = list[bytes]()
     if policy.keys is not None:
         made = [Ed25519PrivateKey.generate() for _ in range(policy.clients)]
         secrets = [key.private_bytes_raw() for key in made]
@@ -89,7 +101,9 @@ def make_client_app(job: FederatedJob, search: tuple[Path, ...], diary: Path) ->
         number = int(context.node_config["partition-id"])
         is_known = number < len(secrets)
         key = Ed25519PrivateKey.from_private_bytes(secrets[number]) if is_known else None
-        return guard(policy, signing=key, diary=diary)(message, context, app)
+        secret = None if shuffling is None else X25519PrivateKey.from_private_bytes(shuffling)
+        mod = guard(policy, signing=key, shuffling=secret, diary=diary)
+        return mod(message, context, app)
 
     app = ClientApp(mods=[guard_one])
 
@@ -117,6 +131,7 @@ def _trained(message: Message, arrays: ArrayRecord, examples: int) -> Message:
 
 def _serve(
     job: FederatedJob,
+    policy: Policy,
     grid: Grid,
     terms: Terms,
     search: tuple[Path, ...],
@@ -124,7 +139,6 @@ def _serve(
     on_round: OnRound,
 ) -> Outcome:
     model = make_model(job, load_shards(job.data, 1, search))
-    policy = job.policy(largest_weight=LARGEST_WEIGHT)
     carrier = FlowerCarrier(grid, policy, named_arrays(model), timeout_s=_WAIT_S)
     carrier.meet()
     return run_course(carrier, flatten(model), terms, job.course(), judge=judge, on_round=on_round)
@@ -137,23 +151,45 @@ def _load(path: object) -> FederatedJob:
 
 def _guard_own(message: Message, context: Context, app: App) -> Message:
     """Hold to the policy of the job file on this node, whatever the server says."""
-    policy = _load(context.node_config["job"]).policy(largest_weight=LARGEST_WEIGHT)
-    file = context.node_config.get("signing")
-    signing = None if file is None else _read_signing(Path(str(file)))
+    policy = _policy(_load(context.node_config["job"]))
     diary = context.node_config.get("diary")
-    folder = None if diary is None else Path(str(diary))
-    return guard(policy, signing=signing, diary=folder)(message, context, app)
+    mod = guard(
+        policy,
+        signing=_signing_key(context),
+        shuffling=_shuffling_key(context),
+        diary=None if diary is None else Path(str(diary)),
+    )
+    return mod(message, context, app)
 
 
-def _read_signing(file: Path) -> Ed25519PrivateKey:
-    """Read the key that this node signs with: PEM, as `tacit keys` writes NAME.key."""
+def _policy(job: FederatedJob) -> Policy:
+    return job.policy(largest_weight=LARGEST_WEIGHT)
+
+
+def _signing_key(context: Context) -> Ed25519PrivateKey | None:
+    key = _read_key(context, "signing")
+    if key is None or isinstance(key, Ed25519PrivateKey):
+        return key
+    raise IdentityError("the node's signing key is of another kind than Ed25519")
+
+
+def _shuffling_key(context: Context) -> X25519PrivateKey | None:
+    key = _read_key(context, "shuffling")
+    if key is None or isinstance(key, X25519PrivateKey):
+        return key
+    raise IdentityError("the node's shuffling key is of another kind than X25519")
+
+
+def _read_key(context: Context, name: str) -> object:
+    """Read the private key that the node's config names, if it does: a PEM file."""
+    given = context.node_config.get(name)
+    if given is None:
+        return None
+    file = Path(str(given))
     try:
-        key = serialization.load_pem_private_key(file.read_bytes(), password=None)
+        return serialization.load_pem_private_key(file.read_bytes(), password=None)
     except (OSError, ValueError, TypeError) as error:
         raise IdentityError(f"{file} cannot be read as a private key: {error}") from error
-    if not isinstance(key, Ed25519PrivateKey):
-        raise IdentityError(f"{file} holds a key of another kind than Ed25519")
-    return key
 
 
 client_app = ClientApp(mods=[_guard_own])
@@ -172,8 +208,9 @@ def serve(grid: Grid, context: Context) -> None:
     """Run the job of the run's config, and write its ledger, rounds and weights to ``out``."""
     job, search = _load(context.run_config["job"]), data_folders()
     shards = load_shards(job.data, 1, search)
-    terms = job.policy(largest_weight=LARGEST_WEIGHT).terms(make_learner(job, shards).dimension)
-    outcome = _serve(job, grid, terms, search, judge_of(job, shards), lambda report: None)
+    policy = _policy(job)
+    terms = policy.terms(make_learner(job, shards).dimension)
+    outcome = _serve(job, policy, grid, terms, search, judge_of(job, shards), lambda report: None)
     out = Path(str(context.run_config["out"]))
     out.mkdir(parents=True, exist_ok=True)
-    write_files(files_of(outcome), out)
+    write_files(files_of(job, shards, outcome), out)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from tacit.cli.federated_job import FederatedData, FederatedJob
 from tacit.errors import DataError
 from tacit.learn import Dataset, load_dataset, load_file, split_dataset
+from tacit.learn.dataset import scale_of
 from tacit.learn.federated import Learner, build_model, build_stack
 from tacit.learn.partition import data_generator, divide
 
@@ -32,6 +33,8 @@ class Shards:
     test_features: Tensor
     test_labels: Tensor
     classes: int
+    scale: float | tuple[float, ...] = 1.0
+    """What features were divided by."""
 
 
 @functools.lru_cache(maxsize=1)
@@ -56,6 +59,7 @@ def load_shards(data: FederatedData, clients: int, search: tuple[Path, ...]) -> 
         test_features=torch.tensor(test.scaled(), dtype=torch.float32),
         test_labels=torch.tensor(test.labels),
         classes=len(whole.label_names),
+        scale=scale_of(whole),
     )
 
 

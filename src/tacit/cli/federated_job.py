@@ -106,6 +106,7 @@ class FederatedTable:
             the clients' keys.
         keys: the Ed25519 public keys of all clients, as 64 hexadecimal digits each; a simulation
             makes keys of its own in their place.
+        shuffler: the X25519 public key of the shuffler, in the same way.
         engine: "light" is one process; "flower" is Flower's simulation, on Ray.
         simulated_drops: the share of clients that the light engine lets fall silent.
     """
@@ -118,15 +119,17 @@ class FederatedTable:
     colluding_share: float = 0.1
     server: Server = "curious"
     keys: tuple[str, ...] = ()
+    shuffler: str | None = None
     engine: Literal["light", "flower"] = "light"
     simulated_drops: float = 0.0
 
     def __post_init__(self) -> None:
         if self.clients < 2:
             raise RefusedError(Problem("clients", f"wanted at least 2, got {self.clients}"))
-        for key in self.keys:
+        pinned = [("shuffler", self.shuffler)] if self.shuffler is not None else []
+        for name, key in [*(("keys", key) for key in self.keys), *pinned]:
             if not _KEY.fullmatch(key):
-                raise RefusedError(Problem("keys", f"wanted 64 hexadecimal digits, got {key!r}"))
+                raise RefusedError(Problem(name, f"wanted 64 hexadecimal digits, got {key!r}"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,6 +262,7 @@ class FederatedJob(Job):
             colluding_share=table.colluding_share,
             server=table.server,
             keys=frozenset(bytes.fromhex(key) for key in table.keys) or None,
+            shuffler=None if table.shuffler is None else bytes.fromhex(table.shuffler),
             largest_weight=largest_weight if self.privacy.kind == "none" else 1,
         )
 

@@ -20,7 +20,8 @@ from tacit.errors import InputError
 RESULT = "result.json"
 REPORT = "report.html"
 PREDICTIONS = "predictions.csv"
-MODEL = "model.npz"
+MODEL = "model.safetensors"
+OLD_MODEL = "model.npz"
 _REPLACED = frozenset({RESULT, REPORT, PREDICTIONS})
 """What the next run makes again. Everything else may be the only copy of something."""
 
@@ -95,6 +96,11 @@ def staged(out: Path) -> Iterator[Path]:
 def half_name(party: str) -> str:
     """Name the file with one party's half of a model."""
     return f"half-{party}.npz"
+
+
+def find_model(out: Path) -> Path | None:
+    """Return the model that a training has left in its folder, if it has."""
+    return next((out / name for name in (MODEL, OLD_MODEL) if (out / name).is_file()), None)
 
 
 def write_text(path: Path, text: str) -> None:

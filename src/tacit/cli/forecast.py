@@ -16,6 +16,7 @@ from tacit.cli.screen import printable
 from tacit.errors import ConfigError, InputError
 from tacit.learn.private import Sizes, claims_of, plan_prediction
 from tacit.mpc import Plan
+from tacit.mpc.pace import add_computing
 
 NO_GUARANTEE = "no guarantee"
 
@@ -30,7 +31,7 @@ def forecast_prediction(
     return Group(
         _head(job, sizes, plan),
         *_part("Who sends what to whom", _directions(plan)),
-        report.preview(forecast),
+        report.preview(add_computing(forecast, [(plan, 1)])),
         *_part("What will be learned", _revealed(job, plan)),
         *_part("What is promised", _promises(job)),
     )

@@ -10,25 +10,35 @@ from torch import Tensor, nn
 
 from tacit import ring
 from tacit.cli import folder
+from tacit.cli.code import OwnModel
 from tacit.cli.infer_job import InferJob
 from tacit.cli.kind import Part, Place
+from tacit.cli.train_data import align_in_the_clear, read_rows
+from tacit.cli.train_job import OwnerTable
 from tacit.errors import ConfigError, DataError
 from tacit.learn import Dataset, load_dataset, load_file
-from tacit.learn.arrays import open_arrays
+from tacit.learn.metrics import measure_classes, measure_odds, put_beside
 from tacit.learn.private import Answer, secure
-from tacit.learn.private.summary import wilson
-from tacit.learn.service import answer_once, load_half
-from tacit.learn.training import parse_layers
+from tacit.learn.service import answer_columns, answer_once, load_half
+from tacit.learn.training.model import as_input
+from tacit.learn.vertical import align_rows, announce_ids
+from tacit.learn.weights import load_weights
+from tacit.nn import import_module
 from tacit.party import Session
 from tacit.result import Metric, Result
 
 
 def check_inputs(job: InferJob, parties: Sequence[str]) -> None:
     """Make sure that the owners among these parties say where their input is, and that it is."""
-    if job.data.owner in parties:
+    for name, table in job.data.owners.items():
+        if name in parties:
+            _check_table(table, f"data.owners.{name}")
+    if job.data.owner in parties and not job.data.owners:
         if job.data.set is None and job.data.file is None:
             raise ConfigError("data: wanted 'set' or 'file', got neither")
         _check_file(job.data.file, "data.file")
+    if job.model.code is not None:
+        OwnModel.read(job.model.code)
     if job.is_shared:
         _check_halves(job, [name for name in job.holders if name in parties])
     elif job.model.owner in parties:
@@ -40,12 +50,16 @@ def check_inputs(job: InferJob, parties: Sequence[str]) -> None:
 def take_part(session: Session, job: InferJob, place: Place) -> Part:
     """Do one party's part."""
     x, labels = None, None
-    with session.progress.stage("load"):
-        if session.me == job.data.owner:
-            x, labels = load_rows(job, place.search)
-    answer = _ask_shared(session, job, x) if job.is_shared else _ask_owner(session, job, x)
+    ids: tuple[str, ...] = ()
+    if job.data.owners:
+        answer, labels, ids = _ask_columns(session, job, place)
+    else:
+        with session.progress.stage("load"):
+            if session.me == job.data.owner:
+                x, labels = load_rows(job, place.search)
+        answer = _ask_shared(session, job, x) if job.is_shared else _ask_owner(session, job, x)
     values = answer.values
-    files = {} if values is None else {folder.PREDICTIONS: _table(values, labels)}
+    files = {} if values is None else {folder.PREDICTIONS: _table(values, labels, ids)}
     result = replace(
         answer.result,
         kind="infer",
@@ -62,6 +76,34 @@ def _ask_shared(session: Session, job: InferJob, x: Tensor | None) -> Answer:
     if session.me in job.holders:
         half = _load_half(job, session.me)
     answer = answer_once(session, job.shared_task(), client=job.data.owner, half=half, x=x)
+    return _as_classes(job, answer)
+
+
+def _ask_columns(
+    session: Session, job: InferJob, place: Place
+) -> tuple[Answer, "np.ndarray | None", tuple[str, ...]]:
+    """Ask a shared network about rows that owners of columns have in common."""
+    mine, owners = None, tuple(job.data.owners)
+    if session.me in owners:
+        with session.progress.stage("load"):
+            mine = read_rows(job.data.owners[session.me], session.me, place.search)
+    counts = announce_ids(session, owners, () if mine is None else mine.ids)
+    if mine is not None:
+        mine = mine.take(align_rows(session, owners, mine.ids))
+    answer = answer_columns(
+        session,
+        job.shared_task(),
+        counts=counts,
+        receiver=job.data.owner,
+        half=_load_half(job, session.me) if session.me in job.holders else None,
+        x=None if mine is None else mine.features,
+    )
+    labels = None if mine is None or mine.labels is None else mine.labels.numpy()
+    return _as_classes(job, answer), labels, () if mine is None else mine.ids
+
+
+def _as_classes(job: InferJob, answer: Answer) -> Answer:
+    """Give classes as whole numbers in a row, where no scores were asked for."""
     if answer.values is None or job.protocol.reveal == "output":
         return answer
     return replace(answer, values=answer.values[:, 0].round())
@@ -72,7 +114,7 @@ def _ask_owner(session: Session, job: InferJob, x: Tensor | None) -> Answer:
     module = _network(job)
     with session.progress.stage("load"):
         if session.me == job.model.owner:
-            load_weights(module, job)
+            load_owned(module, job)
     private = secure(
         module.double(),
         protocol=job.protocol.kind,
@@ -95,16 +137,13 @@ def complete(job: InferJob, result: Result, stage: Path, search: Sequence[Path])
     if job.is_shared:
         _join_halves(module, job)
     else:
-        load_weights(module, job)
+        load_owned(module, job)
     with torch.no_grad():
-        plain = module.eval()(x)
+        plain = module.eval()(as_input(module, x))
     lines = answers.read_text(encoding="utf-8").splitlines()[1:]
     private = torch.tensor([float(line.split(",")[1]) for line in lines], dtype=torch.float64)
     classes = _classes(plain).double()
-    reference = None
-    if labels is not None:
-        reference = float((classes == torch.from_numpy(labels)).double().mean())
-    utility = tuple(replace(metric, reference=reference) for metric in result.utility)
+    utility = put_beside(result.utility, _measure(plain, labels))
     same = Metric(
         name="classes equal to plaintext",
         value=float((private == classes).double().mean()),
@@ -117,6 +156,8 @@ def complete(job: InferJob, result: Result, stage: Path, search: Sequence[Path])
 
 def load_rows(job: InferJob, search: Sequence[Path]) -> tuple[Tensor, "np.ndarray | None"]:
     """Load the rows, and their classes where they are known."""
+    if job.data.owners:
+        return _join_columns(job, search)
     dataset = _dataset(job, search)
     stretch = slice(*(job.data.rows or (0, len(dataset.features))))
     features = dataset.scaled()[stretch]
@@ -127,34 +168,29 @@ def load_rows(job: InferJob, search: Sequence[Path]) -> tuple[Tensor, "np.ndarra
     return torch.from_numpy(np.ascontiguousarray(features)), labels
 
 
-def load_weights(module: nn.Module, job: InferJob) -> None:
-    """Put the owner's weights into the network.
+def _join_columns(job: InferJob, search: Sequence[Path]) -> tuple[Tensor, "np.ndarray | None"]:
+    """Put columns side by side, as only whoever tries a job with all files can."""
+    rows = align_in_the_clear(
+        {name: read_rows(table, name, search) for name, table in job.data.owners.items()}
+    )
+    labels = rows[job.data.owner].labels
+    x = torch.cat([one.features for one in rows.values()], dim=1)
+    return x, None if labels is None else labels.numpy()
 
-    Raises:
-        DataError: the file cannot be read, or its arrays are not those of the layers.
-    """
+
+def load_owned(module: nn.Module, job: InferJob) -> None:
+    """Put the owner's weights into the network."""
     if job.model.file is None:
         raise ConfigError("the job names no model; wanted model.file")
-    try:
-        with open_arrays(job.model.file) as arrays:
-            tensors = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
-        found = {name.replace("/", "."): tensor for name, tensor in tensors.items()}
-        module.load_state_dict(found)
-    except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{job.model.file} does not hold the weights of these layers: {error}"
-        ) from error
+    load_weights(module, job.model.file)
 
 
 def _join_halves(module: nn.Module, job: InferJob) -> None:
     """Put both halves together, as only whoever tries a job with all files can."""
     frac_bits = job.ring.frac_bits
     first, second = (_load_half(job, name) for name in job.holders)
-    weights = {
-        name.replace("/", "."): ring.decode(first[name] + second[name], frac_bits=frac_bits)
-        for name in first
-    }
-    module.load_state_dict(weights)
+    weights = {name: ring.decode(first[name] + second[name], frac_bits=frac_bits) for name in first}
+    module.load_state_dict(import_module(module).state(weights))
 
 
 def _load_half(job: InferJob, name: str) -> dict[str, Tensor]:
@@ -176,7 +212,7 @@ def _classes(scores: Tensor) -> Tensor:
 
 
 def _network(job: InferJob) -> nn.Module:
-    return parse_layers(job.model.layers, job.model.inputs, seed=0)
+    return job.model.module()
 
 
 def _dataset(job: InferJob, search: Sequence[Path]) -> Dataset:
@@ -187,13 +223,16 @@ def _dataset(job: InferJob, search: Sequence[Path]) -> Dataset:
     raise ConfigError("the job names no data; wanted 'set' or 'file'")
 
 
-def _table(values: Tensor, labels: "np.ndarray | None") -> str:
-    """Write a line per row: its class, its scores if they were opened, its label if known."""
+def _table(values: Tensor, labels: "np.ndarray | None", ids: Sequence[str]) -> str:
+    """Write a line per row: its class, its scores if they were opened, its label if known.
+
+    Rows are named by their ids, where they have any, and numbered from 1 where not.
+    """
     scores = values if values.dim() > 1 else None
     classes = values if scores is None else _classes(scores)
-    heads = ["row", "class"]
+    heads = ["id" if ids else "row", "class"]
     columns = [
-        [str(row) for row in range(1, len(classes) + 1)],
+        list(ids) or [str(row) for row in range(1, len(classes) + 1)],
         [str(int(one)) for one in classes.tolist()],
     ]
     if scores is not None:
@@ -208,13 +247,20 @@ def _table(values: Tensor, labels: "np.ndarray | None") -> str:
 def _measure(values: Tensor, labels: "np.ndarray | None") -> tuple[Metric, ...]:
     if labels is None:
         return ()
-    classes = values if values.dim() == 1 else _classes(values)
-    right, count = int((classes == torch.from_numpy(labels)).sum()), len(labels)
-    low, high = wilson(right, count)
-    value = right / count
-    return (
-        Metric(name="accuracy", value=value, unit="fraction", samples=count, low=low, high=high),
-    )
+    if values.dim() == 1:
+        return measure_classes(values.numpy(), labels)
+    return measure_odds(_odds(values).numpy(), labels)
+
+
+def _odds(scores: Tensor) -> Tensor:
+    """Turn scores into probabilities; one score is that of class 1."""
+    return torch.sigmoid(scores[:, 0]) if scores.shape[1] == 1 else scores.softmax(dim=-1)
+
+
+def _check_table(table: OwnerTable, key: str) -> None:
+    if table.set is None and table.file is None:
+        raise ConfigError(f"{key}: wanted 'set' or 'file', got neither")
+    _check_file(table.file, f"{key}.file")
 
 
 def _check_file(path: Path | None, key: str) -> None:

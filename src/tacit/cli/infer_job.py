@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from torch import nn
+
+from tacit.cli.code import build_network, check_network
 from tacit.cli.config import (
     LOCAL,
     Job,
@@ -16,17 +19,22 @@ from tacit.cli.config import (
 )
 from tacit.cli.predict_job import RingTable
 from tacit.cli.toml import Problem, RefusedError
+from tacit.cli.train_job import OwnerTable
 from tacit.learn.private import Crew
 from tacit.learn.service import ServiceTask
-from tacit.learn.training import make_model, parse_layers
+from tacit.learn.training import make_model
 from tacit.mpc import Roles, find_protocol
 
 
 @dataclass(frozen=True, kw_only=True)
 class InferData:
-    """[data]: whose rows, where they come from, and what everyone may assume about them."""
+    """[data]: whose rows, where they come from, and what everyone may assume about them.
+
+    Where ``owners`` have columns of the same rows, ``owner`` is the one of them that gets answers.
+    """
 
     owner: str
+    owners: Mapping[str, OwnerTable] = field(default_factory=dict)
     set: str | None = None
     file: Path | None = field(default=None, metadata=LOCAL)
     label: str | None = None
@@ -40,6 +48,9 @@ class InferData:
             text = f"wanted two numbers, first < end, got {list(self.rows)}"
             raise RefusedError(Problem("rows", text))
         _ = self.source
+        if self.owners and (self.set, self.file, self.label, self.rows, self.shape) != (None,) * 5:
+            text = "say where their columns come from; leave set, file, label, rows and shape out"
+            raise RefusedError(Problem("owners", text))
 
     @property
     def source(self) -> Source:
@@ -51,12 +62,15 @@ class InferData:
 class InferModel:
     """[model]: whose network; its layers are public, its weights are not.
 
-    ``file`` holds arrays named as `tacit run` writes them after a training, e.g. ``0/weight``.
-    Without an owner the network is shared: ``halves`` name the files that a training left with
-    the two parties of ``protocol.compute``, and ``bound`` is that of the training.
+    ``layers`` are the network in words; instead ``code``, as file.py:function, makes a torch
+    module and is run by every party. ``file`` holds its weights by name: .safetensors, as
+    `tacit run` writes them after a training, .pt or .npz. Without an owner the network is shared:
+    ``halves`` name the files that a training left with the two parties of ``protocol.compute``,
+    and ``bound`` is that of the training.
     """
 
-    layers: tuple[str, ...]
+    layers: tuple[str, ...] = ()
+    code: Path | None = field(default=None, metadata=LOCAL)
     inputs: tuple[int, ...]
     owner: str | None = None
     file: Path | None = field(default=None, metadata=LOCAL)
@@ -66,6 +80,12 @@ class InferModel:
 
     def __post_init__(self) -> None:
         check_bound(self.bound)
+        if (wrong := check_network(self.layers, self.code)) is not None:
+            raise RefusedError(Problem("layers", wrong))
+
+    def module(self) -> nn.Module:
+        """Build the network, with weights that do not count."""
+        return build_network(self.layers, self.code, self.inputs, seed=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,18 +138,17 @@ class InferJob(Job):
     def shared_task(self) -> ServiceTask:
         """Return what is answered from a shared network."""
         model, (first, second) = self.model, self.holders
-        module = parse_layers(model.layers, model.inputs, seed=0)
         return ServiceTask(
             name=self.job.name,
             roles=Roles(first, second, self.protocol.dealer),
             protocol=self.protocol.kind,
-            model=make_model(module, model.inputs, cap=model.cap),
+            model=make_model(model.module(), model.inputs, cap=model.cap),
             clients=(self.data.owner,),
             reveal="class" if self.protocol.reveal == "class" else "score",
             frac_bits=self.ring.frac_bits,
             feature_bound=self.data.bound,
             weight_bound=model.bound,
-        )
+        ).fitted()
 
     def role(self, party: str) -> str:
         """Say in words what a party does."""
@@ -138,7 +157,8 @@ class InferJob(Job):
             return "dealer, helper" if online else "dealer"
         if self.is_shared:
             holds = party in self.holders
-            parts = ["data owner"] * (party == self.data.owner)
+            owns = party == self.data.owner or party in self.data.owners
+            parts = ["data owner"] * owns
             return ", ".join([*parts, *["holds a half of the model, computes"] * holds])
         return "data owner, computes" if party == self.data.owner else "model owner, computes"
 
@@ -147,6 +167,7 @@ def _named(job: InferJob) -> Mapping[str, str]:
     named = {"data.owner": job.data.owner, "protocol.dealer": job.protocol.dealer}
     if job.model.owner is not None:
         named["model.owner"] = job.model.owner
+    named |= {f"data.owners.{name}": name for name in job.data.owners}
     for at, name in enumerate(job.holders):
         named[f"protocol.compute[{at}]"] = name
     return named
@@ -159,6 +180,8 @@ def _check_owned(job: InferJob) -> Iterator[Problem]:
         yield Problem("protocol.compute", "is for a network without an owner; leave it out")
     if job.model.halves:
         yield Problem("model.halves", "are of a network without an owner; leave owner or them out")
+    if job.data.owners:
+        yield Problem("data.owners", "ask a network without an owner; leave model.owner out")
 
 
 def _check_shared(job: InferJob) -> Iterator[Problem]:
@@ -169,15 +192,42 @@ def _check_shared(job: InferJob) -> Iterator[Problem]:
         return
     if len({*computing, job.protocol.dealer}) != 3:
         yield Problem("protocol", "wanted two parties that compute and another one that deals")
+    yield from _check_columns(job)
     if job.data.owner == job.protocol.dealer:
         yield Problem("data.owner", "the dealer knows the masks and must not own the rows")
     for name in set(job.model.halves) - set(computing):
         yield Problem(f"model.halves.{name}", "is not one of the parties of protocol.compute")
     if job.model.file is not None:
         yield Problem("model.file", "is of a network with an owner; wanted model.halves")
-    if find_protocol(job.protocol.kind).second_sees and job.data.owner != computing[1]:
+    if not job.data.owners and _is_seen(job) and job.data.owner != computing[1]:
         text = (
             f"under {job.protocol.kind} the second of protocol.compute sees values that follow "
             f"from the rows; let it be {job.data.owner!r}, or use sealed or permuted3"
         )
         yield Problem("protocol.compute", text)
+
+
+def _is_seen(job: InferJob) -> bool:
+    return find_protocol(job.protocol.kind).second_sees
+
+
+def _check_columns(job: InferJob) -> Iterator[Problem]:
+    """Check owners of columns, if there are any."""
+    owners = job.data.owners
+    if not owners:
+        return
+    if len(owners) < 2:
+        yield Problem("data.owners", "wanted two owners of columns or more; of one, leave it out")
+    if job.data.owner not in owners:
+        text = f"wanted one of the owners {', '.join(owners)}, got {job.data.owner!r}"
+        yield Problem("data.owner", text)
+    if job.protocol.dealer in owners:
+        yield Problem("data.owners", "the dealer knows the masks and must not own columns")
+    if len(job.model.inputs) != 1:
+        yield Problem("model.inputs", f"columns make flat rows, got {list(job.model.inputs)}")
+    if _is_seen(job):
+        text = (
+            f"under {job.protocol.kind} the second of protocol.compute sees values that follow "
+            "from the rows of all owners; use sealed or permuted3"
+        )
+        yield Problem("protocol.kind", text)

@@ -24,12 +24,14 @@ class Place:
         launched: "remote" or "processes", for the result.
         report: says what this party has used up to now.
         out: the folder of the whole job; what must survive a crash goes beside it.
+        is_fresh: whether what an earlier run has left there is to be discarded.
     """
 
     search: tuple[Path, ...]
     launched: str
     report: Callable[[], PartyReport]
     out: Path
+    is_fresh: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +60,7 @@ class Kind(Generic[J]):
         forecast: lays out what would be sent; None if no plan can tell.
         run: runs the whole job on this machine with an engine of its own, for kinds whose
             parties are not processes of ours; None for all others.
+        resumes: whether a run that was stopped goes on, and can be told not to.
     """
 
     record: type[J]
@@ -66,3 +69,4 @@ class Kind(Generic[J]):
     complete: Callable[[J, Result, Path, Sequence[Path]], Result] | None = None
     forecast: Callable[..., RenderableType] | None = None
     run: Callable[[J, Console, Sequence[Path]], Part] | None = None
+    resumes: bool = False

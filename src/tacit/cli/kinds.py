@@ -72,6 +72,7 @@ def _train() -> Kind[Any]:
         check_inputs=train.check_inputs,
         take_part=train.take_part,
         complete=train.complete,
+        resumes=True,
     )
 
 
@@ -130,6 +131,19 @@ def load_job(path: Path) -> Job:
 def kind_of(job: Job) -> Kind[Any]:
     """Return the entry of a job that was loaded."""
     return KINDS[job.job.kind]()
+
+
+def check_fresh(job: Job, is_fresh: bool) -> None:
+    """Refuse to discard what jobs of a kind never keep.
+
+    Raises:
+        ConfigError: a job of this kind is not one that goes on.
+    """
+    if is_fresh and not kind_of(job).resumes:
+        raise ConfigError(
+            f"--fresh discards the checkpoints of a training; {job.job.name!r}, of kind "
+            f"{job.job.kind!r}, has none: leave it out"
+        )
 
 
 def forecast_job(

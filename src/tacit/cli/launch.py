@@ -13,7 +13,7 @@ from tacit.cli.config import Job, PartyEntry
 from tacit.cli.environment import data_folders
 from tacit.cli.failure import End, Failure, find_cause
 from tacit.cli.kind import Part
-from tacit.cli.kinds import kind_of, load_job
+from tacit.cli.kinds import check_fresh, kind_of, load_job
 from tacit.cli.member import say_aside, write_entries, write_files, write_result
 from tacit.cli.screen import Board, board
 from tacit.crypto import Identity, load_identity, make_identity
@@ -28,13 +28,17 @@ GRACE_S = 3.0
 _HOST = "127.0.0.1"
 
 
-def run_job(path: Path, *, keys: Path, out: Path | None, console: Console) -> tuple[Result, Path]:
+def run_job(
+    path: Path, *, keys: Path, out: Path | None, console: Console, is_fresh: bool = False
+) -> tuple[Result, Path]:
     """Run a whole job here and write its result, whole or not at all.
 
     Addresses in the job do not matter: the parties meet on free ports of this machine. Parties
-    without a key in the job get one that is thrown away afterwards.
+    without a key in the job get one that is thrown away afterwards. With ``is_fresh`` they discard
+    what an earlier run has kept to go on from.
     """
     job = load_job(path)
+    check_fresh(job, is_fresh)
     target = out or job.out
     folder.check_target(target)
     say_aside(target, console)
@@ -44,7 +48,8 @@ def run_job(path: Path, *, keys: Path, out: Path | None, console: Console) -> tu
         return _run_engine(kind.run, job, target, console), target
     with folder.staged(target) as stage, tempfile.TemporaryDirectory(prefix="tacit-") as private:
         with board(console, {name: job.role(name) for name in job.parties}) as shown:
-            outcomes = _run_children(path, job, keys, stage, Path(private), shown)
+            extra = ["--fresh"] if is_fresh else []
+            outcomes = _run_children(path, job, keys, stage, Path(private), shown, extra)
         result = _join(job, outcomes, stage)
         write_result(job, result, stage)
     return result, target
@@ -62,7 +67,13 @@ def _run_engine(
 
 
 def _run_children(
-    path: Path, job: Job, keys: Path, stage: Path, private: Path, shown: Board
+    path: Path,
+    job: Job,
+    keys: Path,
+    stage: Path,
+    private: Path,
+    shown: Board,
+    extra: Sequence[str],
 ) -> tuple[Outcome, ...]:
     identities = {name: _identify(job, name, keys, private) for name in job.parties}
     with ExitStack() as stack:
@@ -75,7 +86,7 @@ def _run_children(
         }
         write_entries(private / "peers.json", entries)
         commands = {
-            name: _command(path, name, identities[name], private / "peers.json", stage)
+            name: [*_command(path, name, identities[name], private / "peers.json", stage), *extra]
             for name in job.parties
         }
         children = [Child(name, commands[name], listeners[name]) for name in job.parties]

@@ -16,7 +16,7 @@ from tacit.cli.config import Job, PartyEntry, parse_address, with_parties
 from tacit.cli.digest import job_digest
 from tacit.cli.environment import data_folders
 from tacit.cli.kind import Part, Place
-from tacit.cli.kinds import kind_of, load_job
+from tacit.cli.kinds import check_fresh, kind_of, load_job
 from tacit.cli.screen import board, say
 from tacit.cli.toml import read_record, suggest
 from tacit.crypto import Identity, load_identity
@@ -47,6 +47,7 @@ class Seat:
     listener: socket.socket | None
     launched: str
     search: tuple[Path, ...]
+    is_fresh: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -58,7 +59,14 @@ class Finished:
 
 
 def run_alone(
-    path: Path, me: str, *, keys: Path, out: Path | None, at: str | None, console: Console
+    path: Path,
+    me: str,
+    *,
+    keys: Path,
+    out: Path | None,
+    at: str | None,
+    console: Console,
+    is_fresh: bool = False,
 ) -> tuple[Result, Path]:
     """Take part in a job from this host, and write this party's own result.
 
@@ -69,8 +77,10 @@ def run_alone(
         out: where the result goes; the job's folder with our name behind it if not given.
         at: the address to listen on, if it is not the one that the others dial.
         console: where progress is shown.
+        is_fresh: whether what an earlier run has kept to go on from is discarded.
     """
     job = load_job(path)
+    check_fresh(job, is_fresh)
     _check_member(job, me, path)
     _check_keys(job, path)
     target = out or job.out.with_name(f"{job.out.name}-{me}")
@@ -92,6 +102,7 @@ def run_alone(
             listener=listener,
             launched="remote",
             search=data_folders(),
+            is_fresh=is_fresh,
         )
         finished = take_seat(seat, lambda *where: shown.show(me, *where))
         shown.show(me, "done", 0, 0)
@@ -102,7 +113,15 @@ def run_alone(
 
 
 def run_child(
-    path: Path, me: str, *, keys: Path, stage: Path, entries: Path, listen_fd: int, pipe: StatusPipe
+    path: Path,
+    me: str,
+    *,
+    keys: Path,
+    stage: Path,
+    entries: Path,
+    listen_fd: int,
+    pipe: StatusPipe,
+    is_fresh: bool = False,
 ) -> None:
     """Take part in a job as a child process: report on the pipe, leave the rest to the parent."""
     watch_parent()
@@ -117,6 +136,7 @@ def run_child(
             listener=listener,
             launched="processes",
             search=data_folders(),
+            is_fresh=is_fresh,
         )
         finished = take_seat(seat, _report_on(pipe))
     write_files(finished.files, stage)
@@ -141,6 +161,7 @@ def take_seat(seat: Seat, listener: Listener) -> Finished:
             launched=seat.launched,
             report=lambda: usage.report(name=me, role=job.role(me), progress=progress),
             out=job.out,
+            is_fresh=seat.is_fresh,
         )
         # Inputs are read after connecting: a party that cannot read its own tells the others so.
         part = find_part(job)(session, job, place)

@@ -10,14 +10,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit.cli import folder
+from tacit.cli.code import OwnModel
 from tacit.cli.config import Source
 from tacit.cli.kind import Part, Place
 from tacit.cli.predict_job import PredictJob
 from tacit.errors import ConfigError, DataError
 from tacit.learn import Dataset, load_dataset, load_file, split_dataset
+from tacit.learn.metrics import measure_classes, measure_odds, put_beside
 from tacit.learn.private import (
-    accuracy,
     load_logistic,
+    logistic_of,
     predict,
     predict_plain,
     scaled_features,
@@ -80,10 +82,12 @@ def check_inputs(job: PredictJob, parties: Sequence[str]) -> None:
     if job.model.owner in parties:
         if job.model.train is not None:
             _check_source(job.model.train, "model.train")
+        elif job.model.code is not None:
+            OwnModel.read(job.model.code)
         elif job.model.file is None:
             raise ConfigError(
                 f"{job.model.owner!r} owns the model, but the job names none; "
-                "wanted model.train or model.file"
+                "wanted model.train, model.file or model.code"
             )
         else:
             _check_file(job.model.file, "model.file")
@@ -110,8 +114,11 @@ def load_weights(job: PredictJob, search: Sequence[Path]) -> dict[str, Tensor]:
     """Load or train the model."""
     if job.model.file is not None:
         return load_logistic(job.model.file)
+    if job.model.code is not None:
+        state = OwnModel.read(job.model.code)().state_dict()
+        return logistic_of(state, source=f"model.code: {job.model.code}")
     if job.model.train is None:
-        raise ConfigError("the job names no model; wanted model.train or model.file")
+        raise ConfigError("the job names no model; wanted model.train, model.file or model.code")
     return train_logistic(_load(job, job.model.train, search))
 
 
@@ -148,7 +155,12 @@ def measure(job: PredictJob, answers: Answers | None) -> tuple[Metric, ...]:
     """Say how good the answers are, as far as the receiver can tell."""
     if answers is None or answers.labels is None:
         return ()
-    return (accuracy(answers.values, answers.labels, reveal=job.protocol.reveal),)
+    return _metrics(answers.values, answers.labels, job.protocol.reveal)
+
+
+def _metrics(values: Tensor, labels: Labels, reveal: str) -> tuple[Metric, ...]:
+    found = values.numpy()
+    return measure_odds(found, labels) if reveal == "score" else measure_classes(found, labels)
 
 
 def compare_plain(
@@ -160,14 +172,9 @@ def compare_plain(
     """
     dataset, reveal = load_data(job, search), job.protocol.reveal
     plain = predict_plain(scaled_features(dataset), load_weights(job, search), reveal=reveal)
-    utility = list(result.utility)
     labels = _labels(dataset)
-    if labels is not None:
-        reference = accuracy(plain, labels, reveal=reveal).value
-        utility = [
-            replace(metric, reference=reference) if metric.name == "accuracy" else metric
-            for metric in utility
-        ]
+    clear = () if labels is None else _metrics(plain, labels, reveal)
+    utility = put_beside(result.utility, clear)
     return replace(result, utility=(*utility, _agreement(answers, plain, reveal)))
 
 

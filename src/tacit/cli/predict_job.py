@@ -16,6 +16,7 @@ from tacit.cli.config import (
     check_parties,
     check_protocol,
     check_references,
+    check_scale,
 )
 from tacit.cli.toml import Problem, RefusedError
 from tacit.errors import ConfigError, RangeError
@@ -39,11 +40,7 @@ class DataTable:
 
     def __post_init__(self) -> None:
         check_bound(self.bound)
-        if self.scale is not None and self.set is not None:
-            raise RefusedError(Problem("scale", "belongs to 'file'; a set has its own divisors"))
-        if self.scale is not None and not all(divisor > 0 for divisor in self.scale):
-            text = f"wanted divisors greater than 0, got {list(self.scale)}"
-            raise RefusedError(Problem("scale", text))
+        check_scale(self.scale, self.set)
         _ = self.source
 
     @property
@@ -60,18 +57,25 @@ class DataTable:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelTable:
-    """[model]: whose model, and how the owner comes by it."""
+    """[model]: whose model, and how the owner comes by it.
+
+    ``train`` names rows to train on, ``file`` weights (.npz, .safetensors or .pt), ``code``, as
+    file.py:function, makes a trained torch module of one linear layer and is run.
+    """
 
     owner: str
     kind: Literal["logistic"] = "logistic"
     train: Source | None = None
     file: Path | None = field(default=None, metadata=LOCAL)
+    code: Path | None = field(default=None, metadata=LOCAL)
     bound: float = 256.0
 
     def __post_init__(self) -> None:
         check_bound(self.bound)
-        if self.train is not None and self.file is not None:
-            raise RefusedError(Problem("file", "wanted either 'train' or 'file', got both"))
+        named = [key for key in ("train", "file", "code") if getattr(self, key) is not None]
+        if len(named) > 1:
+            text = f"wanted either 'train', 'file' or 'code', got both {' and '.join(named)}"
+            raise RefusedError(Problem(named[1], text))
 
 
 @dataclass(frozen=True, kw_only=True)

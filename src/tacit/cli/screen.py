@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from tacit.result import TOLD
+
 STAGES = {
     "start": "starting",
     "load": "reading its input",
@@ -68,7 +70,10 @@ class _Rows:
         }
 
     def show(self, party: str, stage: str, done: int, total: int) -> None:
-        """Move a row."""
+        """Move a row; what a party tells is a line above all of them."""
+        if stage.startswith(TOLD):
+            self.note(f"{party}: {stage.removeprefix(TOLD)}")
+            return
         task = self._tasks[party]
         if stage in ("done", "failed"):
             done, total = int(stage == "done"), 1
@@ -98,7 +103,8 @@ class _Lines:
         self._seen.add((party, stage))
         width = max(map(len, self._roles))
         seconds = time.monotonic() - self._start
-        say(self._console, f"{seconds:6.1f} s  {party:{width}}  {STAGES.get(stage, stage)}")
+        words = STAGES.get(stage, stage.removeprefix(TOLD))
+        say(self._console, f"{seconds:6.1f} s  {party:{width}}  {words}")
 
     def note(self, text: str) -> None:
         """Print a line."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Self
 
+from tacit.cli.code import build_network, check_network
 from tacit.cli.config import (
     LOCAL,
     Job,
@@ -20,7 +21,7 @@ from tacit.cli.toml import Problem, RefusedError
 from tacit.crypto import Identity, load_identity, make_identity, parse_fingerprint, parse_name
 from tacit.errors import ConfigError, IdentityError, InputError
 from tacit.learn.service import SIZES, ServiceTask
-from tacit.learn.training import make_model, parse_layers
+from tacit.learn.training import make_model
 from tacit.mpc import Roles, find_protocol
 from tacit.transport import Patience, Peer
 
@@ -44,9 +45,13 @@ class ClientEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class ServeModel:
-    """[model]: the layers that were trained, and where each server keeps its half."""
+    """[model]: the network that was trained, and where each server keeps its half.
 
-    layers: tuple[str, ...]
+    ``layers`` in words, or ``code`` as file.py:function, which makes a torch module and is run.
+    """
+
+    layers: tuple[str, ...] = ()
+    code: Path | None = field(default=None, metadata=LOCAL)
     inputs: tuple[int, ...]
     halves: Mapping[str, Path] = field(default_factory=dict, metadata=LOCAL)
     bound: float = 4.0
@@ -54,8 +59,8 @@ class ServeModel:
 
     def __post_init__(self) -> None:
         check_bound(self.bound)
-        if not self.layers:
-            raise RefusedError(Problem("layers", "wanted at least one layer, got none"))
+        if (wrong := check_network(self.layers, self.code)) is not None:
+            raise RefusedError(Problem("layers", wrong))
         if not self.inputs or any(size < 1 for size in self.inputs):
             text = f"wanted the shape of one row, got {list(self.inputs)}"
             raise RefusedError(Problem("inputs", text))
@@ -146,7 +151,7 @@ class ServeJob(Job):
     def task(self) -> ServiceTask:
         """Return what is served."""
         inputs = self.model.inputs
-        module = parse_layers(self.model.layers, inputs, seed=0)
+        module = build_network(self.model.layers, self.model.code, inputs, seed=0)
         return ServiceTask(
             name=self.job.name,
             roles=self.roles,
@@ -159,7 +164,7 @@ class ServeJob(Job):
             weight_bound=self.model.bound,
             sizes=self.service.sizes,
             clip=self.service.clip,
-        )
+        ).fitted()
 
     def door(self, server: str) -> tuple[str, int]:
         """Return where a server's clients knock."""

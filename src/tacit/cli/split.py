@@ -2,18 +2,24 @@
 
 import hashlib
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
-from tacit.audit import proportion
+from tacit.audit.split import Watch
 from tacit.cli import folder
 from tacit.cli.kind import Part, Place
-from tacit.cli.split_audit import audit_answers, audit_whole, draw_epochs, draw_layer
+from tacit.cli.split_audit import (
+    audit_answers,
+    audit_returned,
+    audit_whole,
+    draw_epochs,
+    draw_layer,
+    state_told,
+)
 from tacit.cli.split_data import (
     Brought,
     divide_own,
@@ -25,6 +31,7 @@ from tacit.cli.split_data import (
 from tacit.cli.split_job import SplitJob
 from tacit.cli.split_result import SERVE_ROWS, make_result, models_folder, to_csv
 from tacit.cli.split_serve import columns_file, serve_part
+from tacit.learn.metrics import measure_odds
 from tacit.learn.split import (
     BottomTrainer,
     TopTrainer,
@@ -101,7 +108,7 @@ def _own_labels(session: Session, job: SplitJob, place: Place) -> Part:
     rows, matched = _load(session, job, place)
     task = job.task(rows.classes)
     top, widths = make_top(job, task, place.search)
-    seen: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in task.feature_owners}
+    watch = Watch(len(rows.train), task.pace)
     state = _state_folder(job, session, place, rows)
     trainer = TopTrainer(
         session,
@@ -110,16 +117,19 @@ def _own_labels(session: Session, job: SplitJob, place: Place) -> Part:
         rows.train,
         widths=widths,
         folder=state,
-        on_gradient=_last(seen, len(rows.train)) if task.classes == 2 else None,
+        on_gradient=watch,
     )
     epochs = trainer.run()
     with session.progress.stage("serve"):
         (found,) = answer(session, trainer.codecs, top, classes=task.classes)
     with session.progress.stage("audit"):
-        right = int((found.logits.argmax(1) == rows.test).sum())
-        utility = [proportion("accuracy", right, len(rows.test))]
-        utility += audit_answers(job, task, found.cut, rows.test, seen, rows.train)
-        curves = (*draw_epochs(epochs), *draw_layer(found.cut, rows.test, tsne=job.audit.tsne))
+        odds = found.logits.softmax(1).numpy()
+        utility = [*measure_odds(odds, rows.test.numpy())]
+        utility += audit_answers(job, task, found.cut, rows.test)
+        told, told_curves = audit_returned(job, task, watch, rows.train)
+        utility += told
+        drawn = draw_layer(found.cut, rows.test, tsne=job.audit.tsne)
+        curves = (*draw_epochs(epochs), *told_curves, *drawn)
     save_weights(models_folder(place.out) / f"{session.me}.npz", top)
     _forget(state, session)
     result = make_result(
@@ -133,6 +143,7 @@ def _own_labels(session: Session, job: SplitJob, place: Place) -> Part:
         matched=matched,
         utility=tuple(utility),
         curves=curves,
+        notes=state_told(task, told),
     )
     return Part(result=result)
 
@@ -151,19 +162,6 @@ def _load(session: Session, job: SplitJob, place: Place) -> tuple[Brought, dict[
     }
     common = align_rows(session, owners, own.ids)
     return divide_own(job, session.me, own.take(common)), counts
-
-
-def _last(
-    seen: dict[str, list[tuple[Tensor, Tensor]]], rows: int
-) -> Callable[[str, Tensor, Tensor], None]:
-    """Keep the gradients of about the last pass over the rows."""
-
-    def keep(owner: str, which: Tensor, gradient: Tensor) -> None:
-        seen[owner].append((which, gradient))
-        while sum(len(part) for part, _ in seen[owner][1:]) >= rows:
-            seen[owner].pop(0)
-
-    return keep
 
 
 def _state_folder(job: SplitJob, session: Session, place: Place, rows: Brought) -> Path:

@@ -1,6 +1,6 @@
 """What the report of a split job shows: attacks, pictures of the cut layer, the frontier."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +13,9 @@ from tacit.audit import seeded
 from tacit.audit.split import (
     SeenGradients,
     SeenLayer,
+    SeenTraining,
+    Watch,
+    audit_gradients,
     audit_inputs,
     audit_labels,
     cluster,
@@ -27,7 +30,8 @@ from tacit.audit.split import (
 from tacit.cli.split_data import load_whole, make_bottom
 from tacit.cli.split_job import SplitJob
 from tacit.cli.split_sweep import draw_sweep, target_of
-from tacit.learn.split import Epoch, SplitTask, load_weights
+from tacit.errors import DataError
+from tacit.learn.split import Epoch, SplitTask, keep_probability, label_events, load_weights
 from tacit.result import Curve, Metric
 
 _LARGEST_CLOUD = 400
@@ -38,10 +42,8 @@ def audit_answers(
     task: SplitTask,
     cut: Tensor,
     labels: Tensor,
-    gradients: Mapping[str, Sequence[tuple[Tensor, Tensor]]],
-    train_labels: Tensor,
 ) -> list[Metric]:
-    """Attack what the label owner itself saw and sent: the cut layer as it came, the gradients."""
+    """Attack what the label owner itself saw: the cut layer as it came."""
     generator, per_class = seeded(0), job.audit.leaked_per_class
     chosen = pick_leak(labels, per_class, generator=generator)
     rest = torch.ones(len(labels), dtype=torch.bool)
@@ -66,9 +68,52 @@ def audit_answers(
     if len(truth) >= task.classes:
         guess = cluster(seen, generator=generator)
         found.append(score_clusters("k-means on what was sent", guess, truth, task.classes))
-    for owner, parts in gradients.items():
-        found += _audit_gradients(owner, parts, train_labels)
     return found
+
+
+def audit_returned(
+    job: SplitJob, task: SplitTask, watch: Watch, labels: Tensor
+) -> tuple[list[Metric], list[Curve]]:
+    """Attack what the label owner itself sent: the gradients, which depend on training labels."""
+    found: list[Metric] = []
+    curves: list[Curve] = []
+    for owner in task.feature_owners:
+        try:
+            seen, truth = watch.see(
+                owner,
+                labels,
+                per_class=job.audit.leaked_per_class,
+                classes=task.classes,
+                defences=task.defences,
+            )
+        except DataError:  # resumed within its last epoch, or too few rows
+            continue
+        told = audit_gradients(seen, truth, per_class=job.audit.leaked_per_class, owner=owner)
+        found += told.metrics
+        curves += told.curves
+        if task.classes == 2:
+            found += _audit_norms(owner, seen, truth)
+    return found, curves
+
+
+def state_told(task: SplitTask, told: Sequence[Metric]) -> tuple[str, ...]:
+    """Say in words how many labels of training rows the gradients gave away."""
+    shares = [one for one in told if one.unit == "fraction" and one.value is not None]
+    if not shares:
+        return ("What gradients tell of the labels of training rows: not measured.",)
+    best = max(shares, key=lambda one: one.value or 0.0)
+    said = (
+        f"Gradients gave away {100 * (best.value or 0):.1f} % of the labels of {best.samples} rows "
+        f"trained on ({best.name}; {best.note})."
+    )
+    kept = [keep_probability(task.classes, one.epsilon) for one in label_events(task.defences)]
+    if kept:
+        return (said, f"Label privacy: {100 * min(kept):.1f} % of labels were trained on as is.")
+    return (
+        said,
+        "Losses at the cut layer protect the finished bottom model, not these labels: "
+        "wanted label-dp for them.",
+    )
 
 
 def audit_whole(
@@ -132,17 +177,14 @@ def draw_layer(cut: Tensor, labels: Tensor, *, tsne: bool) -> tuple[Curve, ...]:
     )
 
 
-def _audit_gradients(
-    owner: str, parts: Sequence[tuple[Tensor, Tensor]], labels: Tensor
-) -> list[Metric]:
-    if not parts:
+def _audit_norms(owner: str, seen: SeenTraining, truth: Tensor) -> list[Metric]:
+    """Tell a yes-or-no label by the length of the last gradients, where there are both kinds."""
+    last = seen.epochs[-1]
+    classes = truth[torch.cat([one.rows for one in last])]
+    is_rare = classes == int(torch.bincount(truth, minlength=2).argmin())
+    if not 0 < int(is_rare.sum()) < len(classes):
         return []
-    rows = torch.cat([which for which, _ in parts])
-    classes = labels[rows]
-    is_rare = classes == int(torch.bincount(labels, minlength=2).argmin())
-    if not 0 < int(is_rare.sum()) < len(rows):
-        return []
-    seen = SeenGradients(gradients=torch.cat([gradient for _, gradient in parts]))
-    scores = gradient_norm(seen, generator=seeded(0))
+    rows = SeenGradients(gradients=torch.cat([one.gradient for one in last]))
+    scores = gradient_norm(rows, generator=seeded(0))
     name = f"gradient norm at {owner}, last epoch"
     return [score_ranking(name, scores, is_rare, generator=seeded(0))]

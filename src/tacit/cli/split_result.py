@@ -10,8 +10,9 @@ from tacit import __version__
 from tacit.cli.kind import Place
 from tacit.cli.split_job import SplitJob
 from tacit.learn.split import SplitTask, claims_of, forecast
+from tacit.learn.vertical import claims_of_matching
 from tacit.party import Session
-from tacit.result import Claim, Curve, Leak, Metric, Result
+from tacit.result import Curve, Leak, Metric, Result
 
 SERVE_ROWS = 256
 """Rows of a question that travel in one message."""
@@ -34,6 +35,7 @@ def make_result(
     matched: Mapping[str, int],
     utility: tuple[Metric, ...] = (),
     curves: tuple[Curve, ...] = (),
+    notes: tuple[str, ...] = (),
 ) -> Result:
     """Write down one party's view.
 
@@ -48,6 +50,7 @@ def make_result(
         matched: how many ids every owner had, if rows were matched.
         utility: what was measured.
         curves: what is drawn.
+        notes: for the reader of the report.
     """
     for party in session.parties:
         session.ledger.record(
@@ -78,9 +81,10 @@ def make_result(
         forecast=plan,
         metered=session.cost(),
         leakage=session.ledger.entries(),
-        claims=(*_matching_claims(matched), *claims_of(task.defences)),
+        claims=(*claims_of_matching(matched), *claims_of(task.defences)),
         utility=utility,
         curves=curves,
+        notes=notes,
     )
 
 
@@ -89,25 +93,3 @@ def to_csv(classes: Tensor, ids: Sequence[str]) -> str:
     names = ids or [str(row) for row in range(1, len(classes) + 1)]
     lines = [f"{name},{value}" for name, value in zip(names, classes.tolist(), strict=True)]
     return "\n".join([f"{'id' if ids else 'row'},prediction", *lines]) + "\n"
-
-
-def _matching_claims(matched: Mapping[str, int]) -> tuple[Claim, ...]:
-    if not matched:
-        return ()
-    return (
-        Claim(
-            subject="ids that not all parties have, towards the other parties",
-            guarantee="hidden, but for how many there are"
-            + (
-                "; each learns which of its own ids every single other party has, and how many "
-                "ids others have in common"
-                if len(matched) > 2
-                else ""
-            ),
-            assumptions=(
-                "the parties follow the protocol; ids that one only guesses can be tried by "
-                "putting them into its file",
-                "Diffie–Hellman is hard on P-256; SHA-256 behaves like a random function",
-            ),
-        ),
-    )

@@ -13,11 +13,19 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from tacit.audit.split import Target, audit_labels
+from tacit.audit.split import Target, Told, Watch, audit_gradients, audit_labels
 from tacit.cli.split_data import WholeData
 from tacit.cli.split_job import SplitJob
 from tacit.errors import ConfigError, DataError
-from tacit.learn.split import Defence, SplitTask, fit_locally, halve, make_codec, make_model
+from tacit.learn.split import (
+    Defence,
+    Halves,
+    SplitTask,
+    fit_locally,
+    halve,
+    make_codec,
+    make_model,
+)
 from tacit.result import Curve
 
 LOCAL_RAY = "local"
@@ -29,11 +37,19 @@ _SWEPT = {"potential-energy": "weight", "distance-correlation": "weight", "label
 
 @dataclass(frozen=True)
 class Point:
-    """One model of the sweep: how well it does its task, and how well it is attacked."""
+    """One model of the sweep: how well it does its task, and how well it is attacked.
+
+    Attributes:
+        accuracy: on the test rows.
+        attack: share of test labels that the better fine-tuning of the bottom model gets right.
+        base_line: what the attacker gets without a bottom model.
+        gradients: share of training labels that clusters of gradients give, without any label.
+    """
 
     accuracy: float
     attack: float
     base_line: float
+    gradients: float
 
 
 class Trial(Protocol):
@@ -51,10 +67,14 @@ def draw_sweep(job: SplitJob, task: SplitTask, data: WholeData) -> tuple[Curve, 
     points = sorted(run(trial, job.audit.sweep), key=lambda one: (one.accuracy, one.attack))
     base = points[-1].base_line
     main = task.defences[0]
+    swept = f"{main.kind}, {_setting(main)} swept"
     return (
         _frontier(
-            f"{main.kind}, {_setting(main)} swept",
-            tuple((one.accuracy, one.attack) for one in points),
+            f"the bottom model, {swept}", tuple((one.accuracy, one.attack) for one in points)
+        ),
+        _frontier(
+            f"training labels by gradients, {swept}",
+            tuple((one.accuracy, one.gradients) for one in points),
         ),
         _frontier(
             "from scratch: perfect protection below",
@@ -110,7 +130,7 @@ def try_strength(job: SplitJob, task: SplitTask, data: WholeData, strength: floa
         torch.manual_seed(0)  # all points start alike, wherever they are tried
         model = job.model
         halves = halve(model.kind, trial, data.train_x, width=model.width, hidden=model.hidden)
-    fit_locally(trial, halves, data.train_x, data.train_y, seed=0)
+    told = watch_training(trial, halves, data)
     target = target_of(job, trial, halves.bottom, data)
     found = audit_labels(target, per_class=job.audit.leaked_per_class)
     return Point(
@@ -118,7 +138,32 @@ def try_strength(job: SplitJob, task: SplitTask, data: WholeData, strength: floa
         # The stronger of the two completions: the attacker may choose.
         attack=max(one.value or 0.0 for one in found[2:4]),
         base_line=found[0].value or 0.0,
+        # The attacker may choose here too, and knows its rows.
+        gradients=max(told.blind.value or 0.0, told.joined.value or 0.0),
     )
+
+
+def watch_training(task: SplitTask, halves: Halves, data: WholeData) -> Told:
+    """Train both parts here, and read training labels off the gradients that came back."""
+    owner = task.feature_owners[0]
+    watch = Watch(len(data.train_x), task.pace)
+    fit_locally(
+        task,
+        halves,
+        data.train_x,
+        data.train_y,
+        seed=0,
+        on_gradient=lambda one: watch(owner, one),
+    )
+    seen, truth = watch.see(
+        owner,
+        data.train_y,
+        per_class=1,
+        classes=task.classes,
+        defences=task.defences,
+        inputs=data.train_x,
+    )
+    return audit_gradients(seen, truth)
 
 
 def target_of(job: SplitJob, task: SplitTask, bottom: nn.Module, data: WholeData) -> Target:
@@ -186,7 +231,7 @@ def _frontier(name: str, points: tuple[tuple[float, float], ...]) -> Curve:
     return Curve(
         title="Attack success against task accuracy",
         x_label="task accuracy",
-        y_label="accuracy of the better fine-tuning attack",
+        y_label="share of labels that the attack gets right",
         name=name,
         points=points,
     )

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Self
 
+from torch import nn
+
+from tacit.cli.code import build_network, check_network
 from tacit.cli.config import (
     LOCAL,
     Job,
@@ -13,10 +16,12 @@ from tacit.cli.config import (
     check_parties,
     check_protocol,
     check_references,
+    check_scale,
 )
 from tacit.cli.predict_job import RingTable
 from tacit.cli.toml import Problem, RefusedError
-from tacit.learn.training import Holding, Model, Optimiser, TrainTask, make_model, parse_layers
+from tacit.learn.training import Holding, Model, Optimiser, TrainTask, make_model
+from tacit.learn.weights import load_weights
 from tacit.mpc import Roles, find_protocol
 from tacit.mpc.mixing import spell
 
@@ -26,7 +31,8 @@ class OwnerTable:
     """[data.owners.NAME]: where one owner's part of the data comes from.
 
     ``rows`` and ``columns`` take a stretch of it, from the first to before the second; with a
-    public set this is how owners divide it to try things out.
+    public set this is how owners divide it to try things out. ``scale`` divides the columns of a
+    file, so that they keep within ``data.bound``; the owner alone needs it.
     """
 
     set: str | None = None
@@ -35,8 +41,10 @@ class OwnerTable:
     id: str | None = None
     rows: tuple[int, ...] | None = None
     columns: tuple[int, ...] | None = None
+    scale: tuple[float, ...] | None = field(default=None, metadata=LOCAL)
 
     def __post_init__(self) -> None:
+        check_scale(self.scale, self.set)
         for key, stretch in (("rows", self.rows), ("columns", self.columns)):
             if stretch is not None and not (len(stretch) == 2 and 0 <= stretch[0] < stretch[1]):
                 text = f"wanted two numbers, first < end, got {list(stretch)}"
@@ -74,17 +82,28 @@ class TrainData:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainModel:
-    """[model]: the layers, and how large weights and hidden values may be."""
+    """[model]: the network, and how large weights and hidden values may be.
 
-    layers: tuple[str, ...]
+    Attributes:
+        layers: the network in words, or
+        code: as file.py:function, which makes a torch module; it is run.
+        file: weights to start from, which are public; drawn by ``seed`` if there is none.
+        bound: how large a weight may get.
+        cap: where hidden values and gradients saturate.
+        seed: of the weights to start from.
+    """
+
+    layers: tuple[str, ...] = ()
+    code: Path | None = field(default=None, metadata=LOCAL)
+    file: Path | None = field(default=None, metadata=LOCAL)
     bound: float = 4.0
     cap: float | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         check_bound(self.bound)
-        if not self.layers:
-            raise RefusedError(Problem("layers", "wanted at least one layer, got none"))
+        if (wrong := check_network(self.layers, self.code)) is not None:
+            raise RefusedError(Problem("layers", wrong))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +139,7 @@ class TrainProtection:
     compute: tuple[str, ...] | None = None
     show_to: tuple[str, ...] = ()
     give_to: tuple[str, ...] = ()
+    score_to: tuple[str, ...] = ()
 
     @property
     def spelled(self) -> str:
@@ -176,8 +196,15 @@ class TrainJob(Job):
 
     def make_model(self, inputs: tuple[int, ...]) -> Model:
         """Build the model for rows of a shape."""
-        module = parse_layers(self.model.layers, inputs, seed=self.model.seed)
-        return make_model(module, inputs, cap=self.model.cap)
+        return make_model(self.module(inputs), inputs, cap=self.model.cap)
+
+    def module(self, inputs: tuple[int, ...]) -> nn.Module:
+        """Build the torch module for rows of a shape, with weights to start from."""
+        model = self.model
+        module = build_network(model.layers, model.code, inputs, seed=model.seed)
+        if model.file is not None:
+            load_weights(module, model.file)
+        return module
 
     def task(self, holdings: tuple[Holding, ...]) -> TrainTask:
         """Return what is trained, once everyone has said how much data there is."""
@@ -217,6 +244,7 @@ class TrainJob(Job):
             watch_every=how.look_every,
             show_to=self.protocol.show_to,
             give_to=self.protocol.give_to,
+            score_to=self.protocol.score_to,
         )
 
 
@@ -225,6 +253,7 @@ def _named(job: TrainJob) -> Mapping[str, str]:
         "protocol.compute": job.protocol.compute or (),
         "protocol.show_to": job.protocol.show_to,
         "protocol.give_to": job.protocol.give_to,
+        "protocol.score_to": job.protocol.score_to,
     }
     named = {f"data.owners.{name}": name for name in job.data.owners}
     named |= {f"{key}[{i}]": name for key, names in lists.items() for i, name in enumerate(names)}

@@ -26,6 +26,7 @@ from tacit.verify import (
     Timed,
     Verdict,
     load_ensemble,
+    tell_compiling,
     verify_each,
     verify_on_ray,
 )
@@ -172,15 +173,21 @@ def _ask(
     """Verify the rows where the question says, with a progress bar."""
     budget = Budget(seconds=question.seconds)
     inquiry = Inquiry(question.eps, rho=question.rho, budget=budget)
-    if question.ray is None:
-        # A rehearsal: compiling is not what a row costs.
-        briefly = Inquiry(question.eps, rho=question.rho, budget=Budget(nodes=1))
-        list(verify_each(ensemble, rows[:1], briefly))
-        answers = verify_each(ensemble, rows, inquiry, workers=question.workers)
-    else:
-        answers = verify_on_ray(ensemble, rows, inquiry, address=question.ray)
     hidden = not console.is_terminal
-    yield from track(answers, "verifying", total=len(rows), console=console, disable=hidden)
+
+    def tell(purpose: str) -> None:
+        if not hidden:
+            console.print(f"compiling {purpose}, once; it is kept for the next time")
+
+    with tell_compiling(tell):
+        if question.ray is None:
+            # A rehearsal: loading machine code is not what a row costs.
+            briefly = Inquiry(question.eps, rho=question.rho, budget=Budget(nodes=1))
+            list(verify_each(ensemble, rows[:1], briefly))
+            answers = verify_each(ensemble, rows, inquiry, workers=question.workers)
+        else:
+            answers = verify_on_ray(ensemble, rows, inquiry, address=question.ray)
+        yield from track(answers, "verifying", total=len(rows), console=console, disable=hidden)
 
 
 def _size(

@@ -4,12 +4,16 @@ A mechanism returns a value and an event. Events go into a `Ledger`; `epsilon(le
 the only place where an ε comes from. Randomness is a `tacit.ring.Prg` that is handed in.
 """
 
-from tacit.dp.accountant import ACCOUNTANTS, Accountant, supporting
+from tacit.dp.accountant import ACCOUNTANTS, Accountant, choose_accountant, supporting
 from tacit.dp.additive import (
+    GAUSSIANS,
+    GaussianKind,
     add_binomial,
     add_discrete_gaussian,
+    add_exact_gaussian,
     add_gaussian,
     add_laplace,
+    exact_gaussian_event,
     laplace_event,
     normal,
 )
@@ -23,12 +27,14 @@ from tacit.dp.bounded import (
     joint_bound,
 )
 from tacit.dp.calibrate import Plan, Target, largest_budget, least_noise
+from tacit.dp.check import delta_among
 from tacit.dp.codec import (
     event_from_record,
     event_to_record,
     ledger_from_record,
     ledger_to_record,
 )
+from tacit.dp.detection import FALSE_POSITIVES, detection_of, gaussian_detection
 from tacit.dp.direction import DirectionReport, estimate_direction_sum, respond_direction
 from tacit.dp.event import (
     ADD_REMOVE_CLIENT,
@@ -52,7 +58,7 @@ from tacit.dp.event import (
     Unaccountable,
     unroll,
 )
-from tacit.dp.ledger import Entry, Ledger, epsilon
+from tacit.dp.ledger import Entry, Ledger, epsilon, sharpen
 from tacit.dp.private import Private, make_private
 from tacit.dp.response import Responder, dummies, estimate_sum, respond
 from tacit.dp.rounding import round_randomly, rounded_bound
@@ -64,6 +70,8 @@ __all__ = [
     "ACCOUNTANTS",
     "ADD_REMOVE_CLIENT",
     "ADD_REMOVE_RECORD",
+    "FALSE_POSITIVES",
+    "GAUSSIANS",
     "REPLACE_CLIENT",
     "REPLACE_RECORD",
     "Accountant",
@@ -77,6 +85,7 @@ __all__ = [
     "Event",
     "FixedSample",
     "Gaussian",
+    "GaussianKind",
     "Laplace",
     "Ledger",
     "Plan",
@@ -95,21 +104,27 @@ __all__ = [
     "Unaccountable",
     "add_binomial",
     "add_discrete_gaussian",
+    "add_exact_gaussian",
     "add_gaussian",
     "add_laplace",
     "alone_epsilon",
     "binomial_epsilon",
+    "choose_accountant",
     "clip",
     "clip_layers",
     "closed_form_epsilon",
     "confirm",
+    "delta_among",
+    "detection_of",
     "dummies",
     "epsilon",
     "estimate_direction_sum",
     "estimate_sum",
     "event_from_record",
     "event_to_record",
+    "exact_gaussian_event",
     "follow_quantile",
+    "gaussian_detection",
     "joint_bound",
     "laplace_event",
     "largest_budget",
@@ -123,6 +138,7 @@ __all__ = [
     "round_randomly",
     "rounded_bound",
     "select_above",
+    "sharpen",
     "shuffled_delta",
     "shuffled_epsilon",
     "supporting",

@@ -9,7 +9,8 @@ from tacit.dp.check import target_delta
 from tacit.dp.curve import privacy_curve
 from tacit.dp.event import Event, Poisson, Relation, Step, Unaccountable, unroll
 from tacit.dp.fourier import fourier_epsilon
-from tacit.dp.library import has_pld, has_rdp, pld_epsilon, rdp_epsilon
+from tacit.dp.library import has_pld, has_rdp, is_installed, pld_epsilon, rdp_epsilon
+from tacit.dp.renyi import has_renyi, renyi_epsilon
 from tacit.errors import ConfigError
 
 
@@ -22,12 +23,19 @@ class Accountant:
         basis: the theory in a few words.
         compute: counted steps and δ to ε, an upper bound.
         can: whether a step is in its reach.
+        is_extra: it needs dp-accounting, which the extra ``dp`` installs.
     """
 
     name: str
     basis: str
     compute: Callable[[Mapping[Step, int], float], float]
     can: Callable[[Step], bool]
+    is_extra: bool = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Say whether what it needs is installed."""
+        return not self.is_extra or is_installed()
 
     def epsilon(self, events: Iterable[Event], *, delta: float) -> float:
         """Compute ε of all events together; inf where one of them has no guarantee."""
@@ -42,6 +50,11 @@ class Accountant:
         return self.compute(steps, delta)
 
     def _refuse_unknown(self, steps: Iterable[Step]) -> None:
+        if not self.is_ready:
+            raise ConfigError(
+                f"the accountant {self.name!r} needs dp-accounting, which is not installed; use "
+                f"the accountant {choose_accountant(steps)!r}, or run: pip install 'tacit-ml[dp]'"
+            )
         unknown = sorted({type(step).__name__ for step in steps if not self.can(step)})
         if unknown:
             raise ConfigError(
@@ -51,11 +64,18 @@ class Accountant:
 
 
 def supporting(events: Iterable[Event]) -> tuple[str, ...]:
-    """Name the accountants that can account for all of the events."""
+    """Name the accountants that can account for all of the events and are installed, best first."""
     steps = unroll(events)
     return tuple(
-        name for name, known in ACCOUNTANTS.items() if all(known.can(step) for step in steps)
+        name
+        for name, known in ACCOUNTANTS.items()
+        if known.is_ready and all(known.can(step) for step in steps)
     )
+
+
+def choose_accountant(events: Iterable[Event]) -> str:
+    """Name the first accountant of the table that can account for all of the events."""
+    return next(iter(supporting(events)), "basic")
 
 
 def find_accountant(name: str) -> Accountant:
@@ -95,9 +115,10 @@ def _has_bound(step: Step) -> bool:
 ACCOUNTANTS = {
     known.name: known
     for known in (
-        Accountant("pld", "privacy loss distributions, dp-accounting", pld_epsilon, has_pld),
-        Accountant("rdp", "Rényi divergences, dp-accounting", rdp_epsilon, has_rdp),
+        Accountant("pld", "privacy loss distributions, dp-accounting", pld_epsilon, has_pld, True),
+        Accountant("rdp", "Rényi divergences, dp-accounting", rdp_epsilon, has_rdp, True),
         Accountant("fourier", "privacy loss distributions, our own", fourier_epsilon, _has_curve),
+        Accountant("renyi", "Rényi divergences, our own", renyi_epsilon, has_renyi),
         Accountant("advanced", "Kairouz, Oh and Viswanath 2015", advanced_epsilon, _has_bound),
         Accountant("basic", "sum of the parts", basic_epsilon, _has_bound),
     )

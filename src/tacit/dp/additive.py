@@ -7,6 +7,7 @@ grid, and the sensitivity in the event includes the rounding.
 
 import math
 from fractions import Fraction
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from tacit.errors import DataError, RangeError
 from tacit.ring import Prg, discrete_gaussian, discrete_laplace, popcount
 
 _GAUSSIAN_CELLS = 2.0**24  # cells of the grid per standard deviation
+_EXACT_CELLS = 2.0**23  # the same for exact noise: its sampler ends at 2^25
 _LAPLACE_CELLS = 2.0**30  # per scale
 _MOST_CELLS = 2.0**52
 _CHUNK = 1 << 15  # entries at a time: what is made on the way stays in the processor's cache
@@ -49,6 +51,54 @@ def add_gaussian(
 def grid_sensitivity(dimension: int, *, sigma: float, l2_sensitivity: float) -> float:
     """Return the sensitivity after `add_gaussian` has rounded a vector to the noise's grid."""
     return l2_sensitivity + _cell(sigma / _GAUSSIAN_CELLS) * math.sqrt(dimension)
+
+
+def add_exact_gaussian(
+    total: Tensor, *, sigma: float, l2_sensitivity: float, relation: Relation, prg: Prg
+) -> tuple[Tensor, DiscreteGaussian]:
+    """Round a real vector to a grid and add discrete Gaussian noise: `add_gaussian`, but exact.
+
+    Guarantee: exactly as the event says, if the stream is uniform. A vector's event is accounted
+    for by Rényi divergences alone: expect a somewhat larger ε than that of `add_gaussian`.
+    Cost: 110 to 180 bytes of the stream per entry; 0 rounds.
+    """
+    event = exact_gaussian_event(
+        total.numel(), sigma=sigma, l2_sensitivity=l2_sensitivity, relation=relation
+    )
+    cell = _cell(sigma / _EXACT_CELLS)
+    noise = discrete_gaussian(prg, tuple(total.shape), sigma2=event.sigma2)
+    return (_to_grid(total, cell) + noise) * cell, event
+
+
+def exact_gaussian_event(
+    dimension: int, *, sigma: float, l2_sensitivity: float, relation: Relation
+) -> DiscreteGaussian:
+    """Say what `add_exact_gaussian` will do to a vector: rounding counts as sensitivity."""
+    cell = _cell(positive("sigma", sigma) / _EXACT_CELLS)
+    return DiscreteGaussian(
+        sigma2=Fraction(math.ceil((sigma / cell) ** 2)),
+        l2_sensitivity=positive("l2_sensitivity", l2_sensitivity) / cell + math.sqrt(dimension),
+        dimension=dimension,
+        relation=relation,
+    )
+
+
+class AddGaussian(Protocol):
+    """A mechanism that adds Gaussian noise to a real vector."""
+
+    def __call__(
+        self, total: Tensor, *, sigma: float, l2_sensitivity: float, relation: Relation, prg: Prg
+    ) -> tuple[Tensor, Gaussian | DiscreteGaussian]:
+        """Return the noisy vector and its event."""
+        ...
+
+
+GaussianKind = Literal["continuous", "discrete"]
+GAUSSIANS: dict[GaussianKind, AddGaussian] = {
+    "continuous": add_gaussian,
+    "discrete": add_exact_gaussian,
+}
+"""The two ways to the same noise: in floating point, with the tighter ε, or exact."""
 
 
 def add_laplace(

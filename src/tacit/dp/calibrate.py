@@ -4,10 +4,9 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from tacit.dp.accountant import find_accountant
+from tacit.dp.accountant import choose_accountant, find_accountant
 from tacit.dp.check import positive, target_delta
 from tacit.dp.event import Event
-from tacit.dp.ledger import DEFAULT_ACCOUNTANT
 from tacit.errors import ConfigError
 
 Plan = Callable[[float], Iterable[Event]]
@@ -18,16 +17,17 @@ PRECISION = 1e-4
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """The (ε, δ) that a run must not exceed, and who computes it."""
+    """The (ε, δ) that a run must not exceed, and who computes it: the first that can, if None."""
 
     epsilon: float
     delta: float
-    accountant: str = DEFAULT_ACCOUNTANT
+    accountant: str | None = None
 
     def __post_init__(self) -> None:
         positive("epsilon", self.epsilon)
         target_delta(self.delta)
-        find_accountant(self.accountant)
+        if self.accountant is not None:
+            find_accountant(self.accountant)
 
 
 def least_noise(plan: Plan, target: Target, *, low: float = 0.01, high: float = 1e4) -> float:
@@ -66,7 +66,7 @@ def _largest(plan: Plan, target: Target, span: tuple[float, float], what: str) -
     good, bad = span
     if not 0 < good < bad < math.inf:
         raise ConfigError(f"the range of the {what} must be positive and growing, got {span}")
-    accountant = find_accountant(target.accountant)
+    accountant = find_accountant(target.accountant or choose_accountant(plan(good)))
 
     def spends(value: float) -> float:
         return accountant.epsilon(plan(value), delta=target.delta)
@@ -75,7 +75,7 @@ def _largest(plan: Plan, target: Target, span: tuple[float, float], what: str) -
     if least > target.epsilon:
         raise ConfigError(
             f"no {what} in the allowed range meets ε = {target.epsilon} at δ = {target.delta}: "
-            f"the best this plan reaches is ε = {least:.4g} ({target.accountant}); "
+            f"the best this plan reaches is ε = {least:.4g} ({accountant.name}); "
             "plan fewer rounds, more clients or a larger ε"
         )
     end = bad

@@ -2,20 +2,23 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 from tacit.dp.accountant import (
     Accountant,
+    choose_accountant,
     common_relation,
     find_accountant,
     reason_without_guarantee,
 )
+from tacit.dp.check import delta_among
+from tacit.dp.detection import detection_of, gaussian_detection
 from tacit.dp.event import Event, Gaussian, unroll
 from tacit.errors import ConfigError
 from tacit.result import Claim
 
-DEFAULT_ACCOUNTANT = "pld"
+_DELTAS = (1e-3, 0.01, 0.05, 0.2)
 
 
 @dataclass(frozen=True)
@@ -75,25 +78,30 @@ def epsilon(
     ledger: Ledger | Iterable[Event],
     *,
     delta: float,
-    accountant: str = DEFAULT_ACCOUNTANT,
+    accountant: str | None = None,
     client: str | None = None,
     subject: str = "",
+    population: int | None = None,
 ) -> Claim:
     """Compute the claim that follows from a ledger, for one client or for the worst-off.
 
     Args:
         ledger: what was done; a plain list of events concerns everyone.
         delta: δ of the claim, above 0 and below 1.
-        accountant: a name in `ACCOUNTANTS`.
+        accountant: a name in `ACCOUNTANTS`; the first that can, if not given.
         client: whose claim; None takes the client that has lost most.
         subject: what the claim is about; by default the unit of the relation.
+        population: how many records or clients there are; a δ of 1/n or more is refused, and one
+            near it is warned of among the assumptions.
 
     Guarantee: the ε of the claim is an upper bound if every event happened as recorded, with fresh
     randomness; it is None and the guarantee "no guarantee" if an event has no finite ε.
     """
     if not isinstance(ledger, Ledger):
         ledger = Ledger(Entry(event) for event in ledger)
-    known = find_accountant(accountant)
+    known = find_accountant(
+        accountant or choose_accountant(entry.event for entry in ledger.entries)
+    )
     everyone = [client] if client is not None else [*ledger.clients, None]
     # Clients to whom the same was done, in whatever order, are computed once.
     histories = {
@@ -104,7 +112,37 @@ def epsilon(
         ((known.epsilon(events, delta=delta), events) for events in histories.values()),
         key=lambda found: found[0],
     )
-    return _claim(worst, known, spent, delta, subject)
+    claim = _claim(worst, known, spent, delta, subject)
+    if population is None:
+        return claim
+    unit = "record" if not worst else worst[0].relation.unit
+    warning = delta_among(delta, population, unit)
+    return replace(claim, assumptions=(*claim.assumptions, warning)) if warning else claim
+
+
+def sharpen(claim: Claim, ledger: Ledger | Iterable[Event]) -> Claim:
+    """Lower what a claim says of the best attacker by the whole curve of what was done.
+
+    One (ε, δ) allows mechanisms that are worse than the one at hand. Of Gaussian noise the whole
+    trade-off curve is known; else the claims that follow from the same ledger at other δ bound the
+    attacker too, and the least of all bounds holds.
+
+    Guarantee: an upper bound, as far as the accountant's ε are.
+    Cost: four more computations of ε, where the noise is not Gaussian.
+    """
+    if claim.detection is None:
+        return claim
+    if not isinstance(ledger, Ledger):
+        ledger = Ledger(Entry(event) for event in ledger)
+    everyone = [unroll(ledger.events_of(name)) for name in (*ledger.clients, None)]
+    found: list[float | None] = [gaussian_detection(steps) for steps in everyone]
+    if None not in found:
+        found = [max(one for one in found if one is not None)]
+    else:
+        found = [
+            epsilon(ledger, delta=delta, accountant=claim.accountant).detection for delta in _DELTAS
+        ]
+    return replace(claim, detection=min(one for one in (claim.detection, *found) if one))
 
 
 def _is_continuous(step: Event) -> bool:
@@ -142,4 +180,5 @@ def _claim(
         delta=delta,
         relation=None if relation is None else str(relation),
         accountant=known.name,
+        detection=detection_of(spent, delta),
     )

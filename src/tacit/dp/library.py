@@ -67,7 +67,7 @@ def _library() -> Any:
         import dp_accounting
     except ModuleNotFoundError:
         raise ConfigError(
-            "this accountant needs dp-accounting; run: pip install 'tacit-ml[dp]', or use fourier"
+            "this accountant needs dp-accounting; run: pip install 'tacit-ml[dp]'"
         ) from None
     return dp_accounting
 

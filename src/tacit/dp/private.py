@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from tacit.dp.additive import add_gaussian, grid_sensitivity
 from tacit.dp.calibrate import Target, least_noise
-from tacit.dp.check import positive, target_delta
+from tacit.dp.check import delta_among, positive
 from tacit.dp.event import ADD_REMOVE_RECORD, Event, Gaussian, Poisson, Repeated
 from tacit.dp.ghost import Ghost
 from tacit.dp.ledger import Ledger, epsilon
@@ -66,12 +66,7 @@ def make_private(
         ConfigError: the model has layers without per-record gradients, or ε cannot be met.
     """
     records, rate = _sizes(loader)
-    target_delta(delta)
-    if delta >= 1 / records:
-        raise ConfigError(
-            f"delta must be below 1 / {records}, one in the number of records, got {delta:g}: a "
-            "mechanism that shows a whole record now and then would meet it"
-        )
+    delta_among(delta, records, "record")
     if epochs < 1:
         raise ConfigError(f"epochs must be at least 1, got {epochs}")
     if isinstance(optimizer, torch.optim.LBFGS):
@@ -188,7 +183,12 @@ class Private:
     @property
     def claim(self) -> Claim:
         """What the steps so far have spent, from the ledger."""
-        return epsilon(self.ledger, delta=self._delta, accountant=_ACCOUNTANT)
+        return epsilon(
+            self.ledger,
+            delta=self._delta,
+            accountant=_ACCOUNTANT,
+            population=self.loader.records,
+        )
 
     def step(self, losses: Tensor) -> None:
         """Train on a batch of the loader, given the loss of each of its records.

@@ -1,16 +1,11 @@
 """A second computation of ε, by code that shares none of the composition with the first."""
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from tacit.dp.accountant import find_accountant, supporting
-from tacit.dp.event import Step, unroll
+from tacit.dp.event import unroll
 from tacit.dp.ledger import Ledger, epsilon
-from tacit.dp.library import is_installed
-from tacit.dp.renyi import ORDERS, epsilon_of_renyi, renyi
+from tacit.dp.renyi import has_renyi, renyi_epsilon
 from tacit.errors import ClaimError
 from tacit.result import Claim
 
@@ -22,6 +17,7 @@ _PARTNERS = {
     "pld": ("fourier",),
     "fourier": ("pld", "rdp"),
     "rdp": (),
+    "renyi": ("rdp",),
     "advanced": ("fourier", "rdp"),
     "basic": ("fourier", "rdp"),
 }
@@ -59,21 +55,10 @@ def _again(ledger: Ledger, first: str, delta: float) -> Second | None:
     steps = [unroll(events) for events in histories]
     able = supporting(event for events in histories for event in events)
     for name in _PARTNERS.get(first, ()):
-        if name in able and (is_installed() or name == "fourier"):
+        if name in able:
             again = epsilon(ledger, delta=delta, accountant=name).epsilon
             return None if again is None else Second(again, find_accountant(name).name)
-    different = {frozenset(one.items()): one for one in steps}.values()
-    bounds = [_by_renyi(one, delta) for one in different]
-    if any(bound is None for bound in bounds):
+    if first == "renyi" or not all(has_renyi(step) for one in steps for step in one):
         return None
-    return Second(max(bound for bound in bounds if bound is not None), OWN_RENYI)
-
-
-def _by_renyi(steps: Mapping[Step, int], delta: float) -> float | None:
-    total = np.zeros_like(ORDERS)
-    for step, count in steps.items():
-        found = renyi(step)
-        if found is None:
-            return None
-        total += count * found
-    return epsilon_of_renyi(total, delta) if math.fsum(steps.values()) else 0.0
+    different = {frozenset(one.items()): one for one in steps}.values()
+    return Second(max(renyi_epsilon(one, delta) if one else 0.0 for one in different), OWN_RENYI)

@@ -130,3 +130,9 @@ def _test_rows(dataset: Dataset, test_share: float | None, seed: int) -> NDArray
 def _take(dataset: Dataset, chosen: NDArray[np.bool_]) -> Dataset:
     labels = dataset.labels[chosen] if dataset.is_labelled else dataset.labels
     return replace(dataset, features=dataset.features[chosen], labels=labels, published_test_rows=0)
+
+
+def scale_of(dataset: Dataset) -> float | tuple[float, ...]:
+    """Return what features are divided by: one number if it is the same for all, or one each."""
+    divisors = tuple(float(one) for one in dataset.scale.ravel())
+    return divisors[0] if len(set(divisors)) == 1 else divisors

@@ -139,7 +139,7 @@ class ProtocolOps(Primitives[V], ABC):
         return functions_images.group_norm(self, x, groups=groups, eps=eps)
 
     @of_family("activations")
-    def embedding(self, table: V, ids: V) -> V:
+    def embedding(self, table: V, ids: V, *, padding: int | None = None) -> V:
         """Read the rows of a table that secret whole numbers name."""
         return functions_losses.embedding(self, table, ids)
 

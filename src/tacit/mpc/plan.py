@@ -209,12 +209,17 @@ class PlanOps(ProtocolOps[AnySpec]):
         )
 
 
-def cost_in_a_row(plans: Iterable[Plan]) -> Cost:
+def cost_in_a_row(plans: Iterable[Plan], *, before: Iterable[Round] = ()) -> Cost:
     """Return what runs of these plans cost one after the other.
 
     Rounds are not simply added: who waits for nobody, such as a dealer, goes on with the next run.
+
+    Args:
+        plans: in the order of their runs.
+        before: what is sent online before the first of them.
     """
     tally = Tally()
+    tally.add(before, "online")
     for plan in plans:
         for phase, messages in plan.flow:
             tally.add((messages,), phase)

@@ -198,10 +198,19 @@ class Primitives(Holding[V], ABC):
         """Multiply matrices."""
         return self.multiply(MatMul(), self.settle(x), self.settle(y))
 
-    def conv2d(self, x: V, weight: V, *, stride: tuple[int, int], padding: tuple[int, int]) -> V:
-        """Convolve images (n, channels, height, width) with weights (out, channels, h, w)."""
+    def conv2d(
+        self,
+        x: V,
+        weight: V,
+        *,
+        stride: Pair,
+        padding: Pair,
+        dilation: Pair = (1, 1),
+        groups: int = 1,
+    ) -> V:
+        """Convolve images (n, channels, h, w) with weights (out, channels / groups, h, w)."""
         x, weight = self.settle(x), self.settle(weight)
-        return self.multiply(Conv2d(stride, padding), x, weight)
+        return self.multiply(Conv2d(stride, padding, dilation, groups), x, weight)
 
     def scale(self, x: V, factor: float) -> V:
         """Multiply by a public number, which gets as many significant bits as a value has."""

@@ -64,26 +64,36 @@ class MatMul:
 
 @dataclass(frozen=True)
 class Conv2d:
-    """Convolve images (n, channels, height, width) with weights (out, channels, h, w)."""
+    """Convolve images (n, channels, height, width) with weights (out, channels / groups, h, w)."""
 
     stride: tuple[int, int]
     padding: tuple[int, int]
+    dilation: tuple[int, int] = (1, 1)
+    groups: int = 1
 
     def multiply(self, left: Tensor, right: Tensor) -> Tensor:
         """Convolve words."""
-        return ring.conv2d(left, right, stride=self.stride, padding=self.padding)
+        return ring.conv2d(
+            left,
+            right,
+            stride=self.stride,
+            padding=self.padding,
+            dilation=self.dilation,
+            groups=self.groups,
+        )
 
     def shape(self, left: Shape, right: Shape) -> Shape:
         """Return (n, out, height, width)."""
-        if len(left) != 4 or len(right) != 4 or left[1] != right[1]:
+        fits = len(left) == len(right) == 4 and left[1] == right[1] * self.groups
+        if not fits or right[0] % self.groups:
             raise InputError(
-                f"cannot convolve {left} with {right}: wanted (n, channels, height, width) and "
-                "(out, channels, h, w)"
+                f"cannot convolve {left} with {right} in {self.groups} groups: wanted (n, "
+                "channels, height, width) and (out, channels / groups, h, w)"
             )
         sides = tuple(
-            (size + 2 * pad - kernel) // step + 1
-            for size, kernel, step, pad in zip(
-                left[2:], right[2:], self.stride, self.padding, strict=True
+            (size + 2 * pad - apart * (kernel - 1) - 1) // step + 1
+            for size, kernel, step, pad, apart in zip(
+                left[2:], right[2:], self.stride, self.padding, self.dilation, strict=True
             )
         )
         if min(sides) < 1:

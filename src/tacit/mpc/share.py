@@ -37,7 +37,7 @@ class Spec:
         if self.largest >= 1 << HEADROOM_BITS:
             raise RangeError(
                 f"values up to ±{self.bound:.6g} with {self.frac_bits} fraction bits need more "
-                f"than {HEADROOM_BITS} bits; lower ring.frac_bits or the bounds of the inputs"
+                f"than {HEADROOM_BITS} bits; lower frac_bits or the bounds of the inputs"
             )
 
     @classmethod
@@ -144,7 +144,7 @@ class HeldSpec:
 def words_of(bound: float, frac_bits: int) -> int:
     """Return the largest |word| that a real number of at most ``bound`` is rounded to."""
     if not isfinite(bound):
-        raise RangeError(f"a bound must be a number, got {bound}; lower ring.frac_bits or scale")
+        raise RangeError(f"a bound must be a number, got {bound}; lower frac_bits or scale")
     return ceil(Fraction(bound) * (1 << frac_bits))
 
 

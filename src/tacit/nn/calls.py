@@ -5,20 +5,23 @@ refused when the module is imported.
 """
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
 from tacit.errors import InputError
+from tacit.nn import layers, layout, pooling
 from tacit.nn.attention import attention
+from tacit.nn.convolution import convolution, transposed
 from tacit.nn.encoders import mask_of
-from tacit.nn.layers import adaptive, flatten, pool, relu
+from tacit.nn.layers import relu
 from tacit.nn.running import Constant, Running, is_tensor
 
 Call = Callable[..., Any]
 
 
-def _add(run: Running, x: Any, y: Any) -> Any:
+def _add(run: Running, x: Any, other: Any, alpha: float = 1) -> Any:
+    y = other if alpha == 1 else _mul(run, other, alpha)
     if not is_tensor(x):
         x, y = y, x
     if isinstance(y, Constant):
@@ -26,8 +29,8 @@ def _add(run: Running, x: Any, y: Any) -> Any:
     return run.ops.add(x, y) if is_tensor(y) else run.ops.shift(x, y)
 
 
-def _sub(run: Running, x: Any, y: Any) -> Any:
-    return _add(run, x, _neg(run, y))
+def _sub(run: Running, x: Any, other: Any, alpha: float = 1) -> Any:
+    return _add(run, x, _neg(run, other), alpha)
 
 
 def _neg(run: Running, x: Any) -> Any:
@@ -36,7 +39,8 @@ def _neg(run: Running, x: Any) -> Any:
     return run.ops.scale(x, -1) if is_tensor(x) else -x
 
 
-def _mul(run: Running, x: Any, y: Any) -> Any:
+def _mul(run: Running, x: Any, other: Any) -> Any:
+    y = other
     if not is_tensor(x):
         x, y = y, x
     if isinstance(y, Constant):
@@ -46,7 +50,8 @@ def _mul(run: Running, x: Any, y: Any) -> Any:
     return run.ops.mul(run.capped(x), run.capped(y))
 
 
-def _div(run: Running, x: Any, y: Any) -> Any:
+def _div(run: Running, x: Any, other: Any, rounding_mode: None = None) -> Any:
+    y = other
     if isinstance(y, Constant):
         return run.ops.weigh(x, 1 / y.values)
     if not is_tensor(y):
@@ -63,8 +68,8 @@ def _pow(run: Running, x: Any, exponent: Any) -> Any:
     return getattr(run.ops, verbs[exponent])(run.capped(x))
 
 
-def _matmul(run: Running, x: Any, y: Any) -> Any:
-    return run.ops.matmul(run.capped(x), run.capped(y))
+def _matmul(run: Running, x: Any, other: Any) -> Any:
+    return run.ops.matmul(run.capped(x), run.capped(other))
 
 
 def _linear(run: Running, x: Any, weight: Any, bias: Any = None) -> Any:
@@ -80,6 +85,20 @@ def _gelu(run: Running, x: Any, approximate: str = "none") -> Any:
     return run.ops.gelu(run.capped(x))  # torch's two forms differ by less than 5e-4
 
 
+def _relu6(run: Running, x: Any, inplace: bool = False) -> Any:
+    return run.ops.clamp(x, 0.0, 6.0)
+
+
+def _hardtanh(
+    run: Running, x: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
+) -> Any:
+    return run.ops.clamp(x, min_val, max_val)
+
+
+def _softplus(run: Running, x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
+    return run.ops.softplus(run.capped(x))
+
+
 def _relu(run: Running, x: Any, inplace: bool = False) -> Any:
     return relu(run, x)
 
@@ -88,14 +107,68 @@ def _silu(run: Running, x: Any, inplace: bool = False) -> Any:
     return run.ops.silu(run.capped(x))
 
 
-def _softmax(run: Running, x: Any, dim: int = -1, _stacklevel: int = 3, dtype: Any = None) -> Any:
-    return run.ops.softmax(run.capped(x), dim=dim)
+def _softmax(verb: str) -> Call:
+    def apply(
+        run: Running, x: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
+    ) -> Any:
+        return getattr(run.ops, verb)(run.capped(x), dim=layers.softmax_dim(run, x, dim))
+
+    return apply
 
 
-def _log_softmax(
-    run: Running, x: Any, dim: int = -1, _stacklevel: int = 3, dtype: Any = None
+def _layer_norm(
+    run: Running,
+    x: Any,
+    normalized_shape: Any,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
 ) -> Any:
-    return run.ops.log_softmax(run.capped(x), dim=dim)
+    return layers.adjusted(run, run.ops.layer_norm(run.capped(x), eps=eps), weight, bias)
+
+
+def _rms_norm(
+    run: Running, x: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None
+) -> Any:
+    out = run.ops.rms_norm(run.capped(x), eps=layers.EPS if eps is None else eps)
+    return layers.adjusted(run, out, weight)
+
+
+def _group_norm(
+    run: Running, x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Any:
+    out = run.ops.group_norm(run.capped(x), groups=num_groups, eps=eps)
+    return layers.adjusted(run, out, weight, bias, is_channels=True)
+
+
+def _batch_norm(
+    run: Running,
+    x: Any,
+    running_mean: Any,
+    running_var: Any,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    mean = layers.channels(run, running_mean, x)
+    inverse = run.ops.rsqrt(run.ops.shift(running_var, eps))
+    out = run.ops.mul(run.capped(run.ops.sub(x, mean)), layers.channels(run, inverse, x))
+    return layers.adjusted(run, out, weight, bias, is_channels=True)
+
+
+def _embedding(
+    run: Running,
+    x: Any,
+    weight: Any,
+    padding_idx: int | None = None,
+    max_norm: None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Any:
+    return run.ops.embedding(weight, x, padding=padding_idx)
 
 
 def _clamp(run: Running, x: Any, min: float, max: float) -> Any:
@@ -130,106 +203,9 @@ def _mean(run: Running, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
 def _extreme(verb: str) -> Call:
     def apply(run: Running, x: Any, dim: int, keepdim: bool = False) -> Any:
         out = getattr(run.ops, verb)(run.capped(x), dim=dim)
-        return _unsqueeze(run, out, dim % len(run.ops.shape(x))) if keepdim else out
+        return layout.unsqueeze(run, out, dim % len(run.ops.shape(x))) if keepdim else out
 
     return apply
-
-
-def _reshape(run: Running, x: Any, *shape: Any) -> Any:
-    wanted = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
-    return run.ops.reshape(x, tuple(wanted))
-
-
-def _transpose(run: Running, x: Any, dim0: int, dim1: int) -> Any:
-    return run.ops.transpose(x, dim0, dim1)
-
-
-def _permute(run: Running, x: Any, *dims: Any) -> Any:
-    wanted = list(dims[0] if len(dims) == 1 and not isinstance(dims[0], int) else dims)
-    here = list(range(len(run.ops.shape(x))))
-    wanted = [one % len(here) for one in wanted]
-    for at, one in enumerate(wanted):
-        other = here.index(one)
-        if other != at:
-            x = run.ops.transpose(x, at, other)
-            here[at], here[other] = here[other], here[at]
-    return x
-
-
-def _unsqueeze(run: Running, x: Any, dim: int) -> Any:
-    shape = run.ops.shape(x)
-    at = dim % (len(shape) + 1)
-    return run.ops.reshape(x, (*shape[:at], 1, *shape[at:]))
-
-
-def _squeeze(run: Running, x: Any, dim: int) -> Any:
-    shape = run.ops.shape(x)
-    at = dim % len(shape)
-    return run.ops.reshape(x, shape[:at] + shape[at + 1 :]) if shape[at] == 1 else x
-
-
-def _cat(run: Running, tensors: Sequence[Any], dim: int = 0) -> Any:
-    return run.ops.concatenate(tuple(tensors), dim=dim)
-
-
-def _stack(run: Running, tensors: Sequence[Any], dim: int = 0) -> Any:
-    return run.ops.concatenate([_unsqueeze(run, one, dim) for one in tensors], dim=dim)
-
-
-def _chunk(run: Running, x: Any, chunks: int, dim: int = 0) -> Any:
-    return _split(run, x, -(-run.ops.shape(x)[dim] // chunks), dim)
-
-
-def _split(run: Running, x: Any, size: Any, dim: int = 0) -> Any:
-    length = run.ops.shape(x)[dim]
-    starts = range(0, length, size) if isinstance(size, int) else _starts(size)
-    ends = [*list(starts)[1:], length]
-    return tuple(
-        run.ops.take(x, range(start, end), dim=dim) for start, end in zip(starts, ends, strict=True)
-    )
-
-
-def _starts(sizes: Sequence[int]) -> list[int]:
-    return [sum(sizes[:at]) for at in range(len(sizes))]
-
-
-def _getitem(run: Running, x: Any, index: Any) -> Any:
-    if not is_tensor(x):
-        return x[index]
-    parts = list(index) if isinstance(index, tuple) else [index]
-    if ... in parts:
-        at, named = parts.index(...), sum(one is not None and one is not ... for one in parts)
-        parts[at : at + 1] = [slice(None)] * (len(run.ops.shape(x)) - named)
-    at = 0
-    for one in parts:
-        x, at = _pick(run, x, at, one)
-    return x
-
-
-def _pick(run: Running, x: Any, at: int, one: Any) -> tuple[Any, int]:
-    """Apply one part of an index to a dimension, and say where the next part applies."""
-    if one is None:
-        return _unsqueeze(run, x, at), at + 1
-    length = run.ops.shape(x)[at]
-    if isinstance(one, slice):
-        chosen = range(*one.indices(length))
-        return (x if len(chosen) == length else run.ops.take(x, chosen, dim=at)), at + 1
-    if isinstance(one, int):
-        if not -length <= one < length:
-            raise InputError(f"index {one} is beyond a dimension of {length}")
-        return _squeeze(run, run.ops.take(x, (one % length,), dim=at), at), at
-    raise InputError(f"an index must be a number or a slice, got {type(one).__name__}")
-
-
-def _getattr(run: Running, x: Any, name: str) -> Any:
-    if name == "shape" and is_tensor(x):
-        return run.ops.shape(x)
-    raise InputError(f"attribute {name!r} of a tensor is not supported; .shape is")
-
-
-def _size(run: Running, x: Any, dim: int | None = None) -> Any:
-    shape = run.ops.shape(x)
-    return shape if dim is None else shape[dim]
 
 
 def _sdpa(
@@ -249,72 +225,89 @@ def _sdpa(
     return attention(run.ops, q, k, run.capped(value), kept=kept, scale=scale)
 
 
-def _pool(verb: str) -> Call:
-    def apply(run: Running, x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0) -> Any:
-        return pool(run, verb, x, kernel_size, stride, padding)
-
-    return apply
-
-
 CALLS: dict[str, Call] = {
     "abs": _function("abs"),
-    "adaptive_avg_pool1d": adaptive,
-    "adaptive_avg_pool2d": adaptive,
+    "adaptive_avg_pool1d": pooling.adaptive_avg_pool(1),
+    "adaptive_avg_pool2d": pooling.adaptive_avg_pool(2),
+    "adaptive_max_pool1d": pooling.adaptive_max_pool(1),
+    "adaptive_max_pool2d": pooling.adaptive_max_pool(2),
     "add": _add,
     "amax": _extreme("max"),
     "amin": _extreme("min"),
     "argmax": _extreme("argmax"),
-    "avg_pool1d": _pool("avg_pool2d"),
-    "avg_pool2d": _pool("avg_pool2d"),
+    "avg_pool1d": pooling.avg_pool(1),
+    "avg_pool2d": pooling.avg_pool(2),
+    "batch_norm": _batch_norm,
     "bmm": _matmul,
-    "cat": _cat,
-    "chunk": _chunk,
+    "cat": layout.cat,
+    "chunk": layout.chunk,
     "clamp": _clamp,
     "contiguous": _same,
+    "conv1d": convolution(1),
+    "conv2d": convolution(2),
+    "conv_transpose1d": transposed(1),
+    "conv_transpose2d": transposed(2),
     "detach": _same,
     "div": _div,
     "dropout": _same,
+    "dropout1d": _same,
+    "dropout2d": _same,
+    "embedding": _embedding,
     "erf": _function("erf"),
-    "flatten": flatten,
+    "flatten": layers.flatten,
     "float": _same,
     "gelu": _gelu,
-    "getattr": _getattr,
-    "getitem": _getitem,
+    "getattr": layout.attribute,
+    "getitem": layout.getitem,
+    "group_norm": _group_norm,
+    "hardsigmoid": layers.hardsigmoid,
+    "hardswish": layers.hardswish,
+    "hardtanh": _hardtanh,
     "iadd": _add,
     "imul": _mul,
+    "isub": _sub,
+    "itruediv": _div,
+    "layer_norm": _layer_norm,
+    "leaky_relu": layers.leaky_relu,
     "linear": _linear,
     "log": _function("log"),
-    "log_softmax": _log_softmax,
+    "log_softmax": _softmax("log_softmax"),
     "matmul": _matmul,
-    "max_pool1d": _pool("max_pool2d"),
-    "max_pool2d": _pool("max_pool2d"),
+    "max_pool1d": pooling.max_pool(1),
+    "max_pool2d": pooling.max_pool(2),
     "mean": _mean,
+    "mm": _matmul,
     "mul": _mul,
     "neg": _neg,
-    "permute": _permute,
+    "permute": layout.permute,
     "pow": _pow,
     "reciprocal": _function("reciprocal"),
     "relu": _relu,
-    "reshape": _reshape,
+    "relu6": _relu6,
+    "reshape": layout.reshape,
+    "rms_norm": _rms_norm,
     "rsqrt": _function("rsqrt"),
     "scaled_dot_product_attention": _sdpa,
     "sigmoid": _function("sigmoid"),
     "silu": _silu,
-    "size": _size,
-    "softmax": _softmax,
-    "softplus": _function("softplus"),
-    "split": _split,
+    "size": layout.size,
+    "softmax": _softmax("softmax"),
+    "softplus": _softplus,
+    "split": layout.split,
     "sqrt": _function("sqrt"),
     "square": _function("square"),
-    "squeeze": _squeeze,
-    "stack": _stack,
+    "squeeze": layout.squeeze,
+    "stack": layout.stack,
     "sub": _sub,
     "sum": _sum,
     "tanh": _function("tanh"),
-    "transpose": _transpose,
+    "to": _same,
+    "transpose": layout.transpose,
     "truediv": _div,
-    "unsqueeze": _unsqueeze,
-    "view": _reshape,
+    "unflatten": layers.unflatten,
+    "unsqueeze": layout.unsqueeze,
+    "view": layout.reshape,
+    "zeros": layout.zeros,
 }
 """Functions and methods that can be imported; operators have the names of the operator module."""
 

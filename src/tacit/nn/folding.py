@@ -6,7 +6,7 @@ from math import sqrt
 import torch
 from torch import Tensor, nn
 
-from tacit.nn.running import key_of
+from tacit.nn.running import key_of, row_gain
 
 
 def fold_weights(layers: Mapping[str, nn.Module], weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -19,6 +19,37 @@ def fold_weights(layers: Mapping[str, nn.Module], weights: dict[str, Tensor]) ->
     return weights
 
 
+def unfold_weights(
+    layers: Mapping[str, nn.Module], weights: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    """Undo `fold_weights`: give weights the names and shapes that the module has for them."""
+    for name, layer in layers.items():
+        if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
+            _unfold_norm(name, layer, weights)
+        if isinstance(layer, nn.MultiheadAttention):
+            _unfold_attention(name, layer, weights)
+    return weights
+
+
+def gains_of(layers: Mapping[str, nn.Module], weights: Mapping[str, Tensor]) -> dict[str, float]:
+    """Say of every matrix how much larger than its input a product with it can be."""
+    turned = {
+        key_of(name, "weight"): layer.groups
+        for name, layer in layers.items()
+        if isinstance(layer, nn.ConvTranspose1d | nn.ConvTranspose2d)
+    }
+    return {
+        name: row_gain(_outputs_first(value, turned[name]) if name in turned else value)
+        for name, value in weights.items()
+        if value.dim() > 1
+    }
+
+
+def _outputs_first(weight: Tensor, groups: int) -> Tensor:
+    """Turn the weights of a transposed convolution, (inputs, outputs / groups, …), round."""
+    return weight.reshape(groups, -1, *weight.shape[1:]).transpose(1, 2).flatten(0, 1)
+
+
 def _fold_norm(
     name: str, layer: nn.BatchNorm1d | nn.BatchNorm2d, weights: dict[str, Tensor]
 ) -> None:
@@ -29,6 +60,28 @@ def _fold_norm(
     factor = gain / torch.sqrt(variance + layer.eps)
     weights[key_of(name, "factor")] = factor
     weights[key_of(name, "offset")] = offset - mean * factor
+
+
+def _unfold_norm(
+    name: str, layer: nn.BatchNorm1d | nn.BatchNorm2d, weights: dict[str, Tensor]
+) -> None:
+    """Put a factor and an offset where they mean the same: statistics of 0 and 1 around them."""
+    factor, offset = (weights.pop(key_of(name, what)) for what in ("factor", "offset"))
+    mean, variance = torch.zeros_like(factor), torch.ones_like(factor) - layer.eps
+    if layer.affine:
+        weights |= {key_of(name, "weight"): factor, key_of(name, "bias"): offset}
+    else:
+        mean, variance = -offset / factor, factor**-2 - layer.eps
+    weights |= {key_of(name, "running_mean"): mean, key_of(name, "running_var"): variance}
+
+
+def _unfold_attention(name: str, layer: nn.MultiheadAttention, weights: dict[str, Tensor]) -> None:
+    for what in ("weight", "bias"):
+        parts = [weights.pop(key_of(name, f"{which}_{what}"), None) for which in "qkv"]
+        whole = [one for one in parts if one is not None]
+        if whole:
+            whole[0] = whole[0] * sqrt(layer.head_dim)
+            weights[key_of(name, f"in_proj_{what}")] = torch.cat(whole)
 
 
 def _fold_attention(name: str, layer: nn.MultiheadAttention, weights: dict[str, Tensor]) -> None:

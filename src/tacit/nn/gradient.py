@@ -5,13 +5,13 @@ protocol trains under it, too.
 """
 
 from collections.abc import Sequence
-from math import prod, sqrt
+from math import pi, prod, sqrt
 from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
 
-from tacit.nn.convolving import input_gradient, weight_gradient
+from tacit.nn.convolving import Sweep
 from tacit.nn.ops import Pair, TrainableOps
 from tacit.nn.spreading import fitted, laid_out, scattered, turned, widened
 from tacit.nn.tape import Node, Pull, Tape
@@ -91,10 +91,9 @@ class GradientOps(Generic[T]):
 
     def weigh(self, x: Node[T], factors: Tensor) -> Node[T]:
         """Multiply by a public tensor, broadcasting."""
+        ops = self._ops
         return self._map(
-            x,
-            self._ops.weigh(x.value, factors),
-            lambda g: self._fit(self._ops.weigh(g, factors), x),
+            x, ops.weigh(x.value, factors), lambda g: self._fit(ops.weigh(g, factors), x)
         )
 
     def offset(self, x: Node[T], amounts: Tensor) -> Node[T]:
@@ -121,11 +120,9 @@ class GradientOps(Generic[T]):
 
     def transpose(self, x: Node[T], first: int, second: int) -> Node[T]:
         """Swap two dimensions."""
-        return self._map(
-            x,
-            self._ops.transpose(x.value, first, second),
-            lambda g: self._ops.transpose(g, first, second),
-        )
+        ops = self._ops
+        swapped = ops.transpose(x.value, first, second)
+        return self._map(x, swapped, lambda g: ops.transpose(g, first, second))
 
     def take(self, x: Node[T], positions: Sequence[int], *, dim: int) -> Node[T]:
         """Pick public positions of a dimension, in any order and as often as wanted."""
@@ -150,13 +147,22 @@ class GradientOps(Generic[T]):
         pulls = [pull(start, size) for start, size in zip(starts, sizes, strict=True)]
         return self._tape.node(joined, *zip(parts, pulls, strict=True))
 
-    def conv2d(self, x: Node[T], weight: Node[T], *, stride: Pair, padding: Pair) -> Node[T]:
+    def conv2d(
+        self,
+        x: Node[T],
+        weight: Node[T],
+        *,
+        stride: Pair,
+        padding: Pair,
+        dilation: Pair = (1, 1),
+        groups: int = 1,
+    ) -> Node[T]:
         """Convolve images with weights."""
-        ops, how = self._ops, (stride, padding)
+        ops, how = self._ops, Sweep(stride, padding, dilation, groups)
         return self._tape.node(
-            ops.conv2d(x.value, weight.value, stride=stride, padding=padding),
-            (x, lambda g: self._capped(input_gradient(ops, g, weight.value, self.shape(x), *how))),
-            (weight, lambda g: weight_gradient(ops, x.value, g, self.shape(weight), *how)),
+            how.convolve(ops, x.value, weight.value),
+            (x, lambda g: self._capped(how.by_images(ops, g, weight.value, self.shape(x)))),
+            (weight, lambda g: how.by_weights(ops, x.value, g, self.shape(weight))),
         )
 
     def relu(self, x: Node[T]) -> Node[T]:
@@ -167,8 +173,7 @@ class GradientOps(Generic[T]):
 
     def sigmoid(self, x: Node[T]) -> Node[T]:
         """Apply the logistic function to every element."""
-        ops = self._ops
-        y = ops.sigmoid(x.value)
+        ops, y = self._ops, self._ops.sigmoid(x.value)
         return self._map(x, y, lambda g: ops.mul(g, ops.sub(y, ops.square(y))))
 
     def tanh(self, x: Node[T]) -> Node[T]:
@@ -184,11 +189,10 @@ class GradientOps(Generic[T]):
         """Apply the error function to every element."""
         ops = self._ops
 
-        def pull(g: T) -> T:
-            bell = ops.exp(ops.scale(ops.square(x.value), -1.0))
-            return ops.mul(g, ops.scale(bell, 2 / sqrt(3.141592653589793)))
+        def bell() -> T:
+            return ops.scale(ops.exp(ops.scale(ops.square(x.value), -1.0)), 2 / sqrt(pi))
 
-        return self._map(x, ops.erf(x.value), pull)
+        return self._map(x, ops.erf(x.value), lambda g: ops.mul(g, bell()))
 
     def gelu(self, x: Node[T]) -> Node[T]:
         """Apply the Gaussian error linear unit to every element."""
@@ -223,8 +227,7 @@ class GradientOps(Generic[T]):
 
     def reciprocal(self, x: Node[T]) -> Node[T]:
         """Give 1 / x for every element."""
-        ops = self._ops
-        y = ops.reciprocal(x.value)
+        ops, y = self._ops, self._ops.reciprocal(x.value)
         return self._map(x, y, lambda g: ops.scale(ops.mul(g, ops.square(y)), -1.0))
 
     def div(self, x: Node[T], y: Node[T]) -> Node[T]:
@@ -262,8 +265,7 @@ class GradientOps(Generic[T]):
 
     def rsqrt(self, x: Node[T]) -> Node[T]:
         """Give 1 / √x for every element."""
-        ops = self._ops
-        y = ops.rsqrt(x.value)
+        ops, y = self._ops, self._ops.rsqrt(x.value)
         return self._map(x, y, lambda g: ops.scale(ops.mul(g, ops.mul(y, ops.square(y))), -0.5))
 
     def layer_norm(self, x: Node[T], *, eps: float) -> Node[T]:
@@ -328,8 +330,7 @@ class GradientOps(Generic[T]):
         """Convolve series with weights, as images of one line."""
         flat = [self.reshape(one, (*self.shape(one)[:2], 1, -1)) for one in (x, weight)]
         out = self.conv2d(flat[0], flat[1], stride=(1, stride), padding=(0, padding))
-        shape = self.shape(out)
-        return self.reshape(out, (*shape[:2], shape[3]))
+        return self.reshape(out, (*self.shape(out)[:2], -1))
 
     def mix(self, shares: Node[T], values: Node[T]) -> Node[T]:
         """Multiply matrices, where every row of the first adds up to one."""
@@ -345,10 +346,13 @@ class GradientOps(Generic[T]):
         wide = kept.to(torch.float64).expand(self.shape(x))
         return self._map(x, self._ops.hide(x.value, kept), lambda g: self._ops.weigh(g, wide))
 
-    def embedding(self, table: Node[T], ids: Node[T]) -> Node[T]:
-        """Read the rows of a table that whole numbers name."""
-        hot = self._ops.one_hot(ids.value, classes=self.shape(table)[0])
-        return self.lookup(table, self._tape.leaf(hot))
+    def embedding(self, table: Node[T], ids: Node[T], *, padding: int | None = None) -> Node[T]:
+        """Read the rows of a table that whole numbers name; that of ``padding`` never learns."""
+        rows = self.shape(table)[0]
+        if padding is not None:
+            learns = torch.arange(rows)[:, None] != padding % rows
+            table = self._map(table, table.value, lambda g: self._ops.weigh(g, learns.double()))
+        return self.lookup(table, self._tape.leaf(self._ops.one_hot(ids.value, classes=rows)))
 
     def lookup(self, table: Node[T], hot: Node[T]) -> Node[T]:
         """Read the rows of a table that one-hot vectors name."""

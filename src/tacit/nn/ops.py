@@ -65,8 +65,17 @@ class Ops(Protocol[T]):
         """Multiply every element by itself."""
         ...
 
-    def conv2d(self, x: T, weight: T, *, stride: Pair, padding: Pair) -> T:
-        """Convolve images (n, channels, height, width) with weights (out, channels, h, w)."""
+    def conv2d(
+        self,
+        x: T,
+        weight: T,
+        *,
+        stride: Pair,
+        padding: Pair,
+        dilation: Pair = (1, 1),
+        groups: int = 1,
+    ) -> T:
+        """Convolve images (n, channels, h, w) with weights (out, channels / groups, h, w)."""
         ...
 
     def sigmoid(self, x: T) -> T:
@@ -197,8 +206,8 @@ class Ops(Protocol[T]):
         """Multiply matrices, where every row of the first adds up to one, as of a softmax."""
         ...
 
-    def embedding(self, table: T, ids: T) -> T:
-        """Read the rows of a table that whole numbers name."""
+    def embedding(self, table: T, ids: T, *, padding: int | None = None) -> T:
+        """Read the rows of a table that whole numbers name; that of ``padding`` never learns."""
         ...
 
     def lookup(self, table: T, hot: T) -> T:

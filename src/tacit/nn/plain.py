@@ -56,9 +56,18 @@ class TorchOps:
         """Multiply every element by itself."""
         return x * x
 
-    def conv2d(self, x: Tensor, weight: Tensor, *, stride: Pair, padding: Pair) -> Tensor:
+    def conv2d(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        *,
+        stride: Pair,
+        padding: Pair,
+        dilation: Pair = (1, 1),
+        groups: int = 1,
+    ) -> Tensor:
         """Convolve images with weights."""
-        return functional.conv2d(x, weight, stride=stride, padding=padding)
+        return functional.conv2d(x, weight, None, stride, padding, dilation, groups)
 
     def tanh(self, x: Tensor) -> Tensor:
         """Apply the hyperbolic tangent to every element."""
@@ -199,9 +208,9 @@ class TorchOps:
         """Multiply matrices."""
         return torch.matmul(shares, values)
 
-    def embedding(self, table: Tensor, ids: Tensor) -> Tensor:
+    def embedding(self, table: Tensor, ids: Tensor, *, padding: int | None = None) -> Tensor:
         """Read the rows of a table that whole numbers name."""
-        return functional.embedding(ids.long(), table)
+        return functional.embedding(ids.long(), table, padding)
 
     def lookup(self, table: Tensor, hot: Tensor) -> Tensor:
         """Read the rows of a table that one-hot vectors name."""

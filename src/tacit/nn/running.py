@@ -48,10 +48,13 @@ class Running:
         gain = self.gains.get(key_of(layer, name))
         return out if gain is None else self.ops.within(out, x, gain=gain)
 
-    def affine(self, layer: str, x: Any, *, weight: str = "weight", bias: str = "bias") -> Any:
+    def affine(
+        self, layer: str, x: Any, *, weight: str = "weight", bias: str | None = "bias"
+    ) -> Any:
         """Apply a weight (outputs, inputs) and perhaps a bias, as torch's linear layers do."""
         ops, x = self.ops, self.capped(x)
-        matrix, offset = self.weight(layer, weight), self.weight(layer, bias)
+        matrix = self.weight(layer, weight)
+        offset = None if bias is None else self.weight(layer, bias)
         out = self.product(layer, weight, x, ops.matmul(x, ops.transpose(matrix, 0, 1)))
         return out if offset is None else ops.add(out, offset)
 

@@ -1,40 +1,49 @@
 """The table of layers that can be imported, and the options that they must have."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
 
 from tacit.errors import InputError
-from tacit.nn import layers
+from tacit.nn import layers, pooling
+from tacit.nn.convolution import convolution_layer, transposed_layer
 from tacit.nn.encoders import encoder, encoder_layer, multihead
 from tacit.nn.layers import BatchNorm, Layer
+from tacit.nn.recurrent import gru, lstm
 
 LAYERS: dict[type[nn.Module], Layer] = {
-    nn.AdaptiveAvgPool1d: layers.adaptive_layer,
-    nn.AdaptiveAvgPool2d: layers.adaptive_layer,
-    nn.AvgPool1d: layers.pool_layer("avg_pool2d"),
-    nn.AvgPool2d: layers.pool_layer("avg_pool2d"),
+    nn.AdaptiveAvgPool1d: pooling.adaptive_layer(pooling.adaptive_avg_pool(1)),
+    nn.AdaptiveAvgPool2d: pooling.adaptive_layer(pooling.adaptive_avg_pool(2)),
+    nn.AdaptiveMaxPool1d: pooling.adaptive_layer(pooling.adaptive_max_pool(1)),
+    nn.AdaptiveMaxPool2d: pooling.adaptive_layer(pooling.adaptive_max_pool(2)),
+    nn.AvgPool1d: pooling.pool_layer(pooling.avg_pool(1)),
+    nn.AvgPool2d: pooling.pool_layer(pooling.avg_pool(2)),
     nn.BatchNorm1d: layers.batch_norm,
     nn.BatchNorm2d: layers.batch_norm,
-    nn.Conv1d: layers.convolution,
-    nn.Conv2d: layers.convolution,
+    nn.Conv1d: convolution_layer(1),
+    nn.Conv2d: convolution_layer(2),
+    nn.ConvTranspose1d: transposed_layer(1),
+    nn.ConvTranspose2d: transposed_layer(2),
     nn.Dropout: layers.same,
     nn.Dropout1d: layers.same,
     nn.Dropout2d: layers.same,
     nn.Embedding: layers.embedding,
     nn.Flatten: layers.flatten_layer,
     nn.GELU: layers.function("gelu"),
+    nn.GRU: gru,
     nn.GroupNorm: layers.group_norm,
-    nn.Hardsigmoid: layers.hardsigmoid,
-    nn.Hardswish: layers.hardswish,
+    nn.Hardsigmoid: layers.curve_layer(layers.hardsigmoid),
+    nn.Hardswish: layers.curve_layer(layers.hardswish),
     nn.Hardtanh: layers.clamp,
     nn.Identity: layers.same,
+    nn.LSTM: lstm,
     nn.LayerNorm: layers.layer_norm,
-    nn.LeakyReLU: layers.leaky_relu,
+    nn.LeakyReLU: layers.leaky_layer,
     nn.Linear: layers.linear,
     nn.LogSoftmax: layers.softmax,
-    nn.MaxPool1d: layers.pool_layer("max_pool2d"),
-    nn.MaxPool2d: layers.pool_layer("max_pool2d"),
+    nn.MaxPool1d: pooling.pool_layer(pooling.max_pool(1)),
+    nn.MaxPool2d: pooling.pool_layer(pooling.max_pool(2)),
     nn.modules.linear.NonDynamicallyQuantizableLinear: layers.linear,
     nn.MultiheadAttention: multihead,
     nn.ReLU: layers.relu_layer,
@@ -47,38 +56,75 @@ LAYERS: dict[type[nn.Module], Layer] = {
     nn.Tanh: layers.function("tanh"),
     nn.TransformerEncoder: encoder,
     nn.TransformerEncoderLayer: encoder_layer,
-    nn.Unflatten: layers.unflatten,
+    nn.Unflatten: layers.unflatten_layer,
 }
 """Layers that can be imported. Dropout and batch norm are those of a model in use."""
 
+_AVERAGE = {"ceil_mode": False, "count_include_pad": True, "divisor_override": None}
+_MAXIMUM = {"ceil_mode": False, "dilation": 1, "return_indices": False}
+_TABLE = {"max_norm": None, "scale_grad_by_freq": False}
+_SOFT = {"beta": 1.0, "threshold": 20.0}
+
 OPTIONS: dict[type[nn.Module], dict[str, Any]] = {
-    nn.AvgPool1d: {"ceil_mode": False, "count_include_pad": True},
-    nn.AvgPool2d: {"ceil_mode": False, "count_include_pad": True, "divisor_override": None},
-    nn.Conv1d: {"groups": 1, "dilation": (1,), "padding_mode": "zeros"},
-    nn.Conv2d: {"groups": 1, "dilation": (1, 1), "padding_mode": "zeros"},
-    nn.Embedding: {"max_norm": None, "scale_grad_by_freq": False},
-    nn.MaxPool1d: {"ceil_mode": False, "dilation": 1, "return_indices": False},
-    nn.MaxPool2d: {"ceil_mode": False, "dilation": 1, "return_indices": False},
+    nn.AdaptiveMaxPool1d: {"return_indices": False},
+    nn.AdaptiveMaxPool2d: {"return_indices": False},
+    nn.AvgPool1d: _AVERAGE,
+    nn.AvgPool2d: _AVERAGE,
+    nn.Conv1d: {"padding_mode": "zeros"},
+    nn.Conv2d: {"padding_mode": "zeros"},
+    nn.Embedding: _TABLE,
+    nn.MaxPool1d: _MAXIMUM,
+    nn.MaxPool2d: _MAXIMUM,
     nn.MultiheadAttention: {"_qkv_same_embed_dim": True, "bias_k": None, "add_zero_attn": False},
-    nn.Softplus: {"beta": 1.0, "threshold": 20.0},
+    nn.Softplus: _SOFT,
 }
 """Options that a layer must have; others are refused when the module is imported."""
+
+CALL_OPTIONS: dict[str, dict[str, Any]] = {
+    "adaptive_max_pool1d": {"return_indices": False},
+    "adaptive_max_pool2d": {"return_indices": False},
+    "avg_pool1d": _AVERAGE,
+    "avg_pool2d": _AVERAGE,
+    "batch_norm": {"training": False},
+    "div": {"rounding_mode": None},
+    "embedding": _TABLE,
+    "max_pool1d": _MAXIMUM,
+    "max_pool2d": _MAXIMUM,
+    "softplus": _SOFT,
+}
+"""Options that a function must have: those of the layers, where they are parameters."""
 
 
 def check_options(name: str, layer: nn.Module) -> None:
     """Refuse the options of supported layers that we do not have."""
-    for option, wanted in OPTIONS.get(type(layer), {}).items():
-        got = getattr(layer, option)
-        if got != wanted:
-            raise InputError(
-                f"layer {name!r}: {option} must be {wanted}, got {got} in {layer}; other values "
-                "are not supported"
-            )
-    if isinstance(layer, nn.Conv1d | nn.Conv2d) and isinstance(layer.padding, str):
-        raise InputError(f"layer {name!r}: wanted padding in numbers, got {layer.padding!r}")
+    wanted = OPTIONS.get(type(layer), {})
+    given = {option: getattr(layer, option) for option in wanted if hasattr(layer, option)}
+    _check_values(f"layer {name!r}", wanted, given)
     if isinstance(layer, nn.LayerNorm | nn.RMSNorm) and len(layer.normalized_shape) != 1:
         raise InputError(f"layer {name!r}: wanted the last dimension alone, got {layer}")
     if isinstance(layer, BatchNorm) and layer.running_mean is None:
         raise InputError(f"layer {name!r}: wanted running statistics, got {layer}")
     for part, inner in layer.named_children():
         check_options(f"{name}.{part}", inner)
+
+
+def check_call(place: str, name: str, given: Mapping[str, Any]) -> None:
+    """Refuse the options of supported functions that we do not have."""
+    _check_values(place, CALL_OPTIONS.get(name, {}), given)
+    if name in ("layer_norm", "rms_norm") and len(given["normalized_shape"]) != 1:
+        shape = tuple(given["normalized_shape"])
+        raise InputError(f"{place}: wanted the last dimension alone, got {shape}")
+
+
+def _check_values(place: str, wanted: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    for option, value in given.items():
+        # Torch takes a number for a pair of them.
+        if option in wanted and value != wanted[option] and set(_parts(value)) != {wanted[option]}:
+            raise InputError(
+                f"{place}: {option} must be {wanted[option]}, got {value}; other values are not "
+                "supported"
+            )
+
+
+def _parts(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, tuple | list) else (value,)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tacit.result import Span
+from tacit.result import TOLD, Span
 
 Listener = Callable[[str, int, int], None]
 """Called with the stage, the steps done and the steps in all (0 when unknown)."""
@@ -41,8 +41,8 @@ class Progress:
                 self._spans.append(Span(name=name, start_s=began, end_s=ended))
 
     def tell(self, text: str, done: int, total: int) -> None:
-        """Say how it goes, in the place of the stage's name."""
-        self._listener(text, done, total)
+        """Say how it goes, beside the stages."""
+        self._listener(TOLD + text, done, total)
 
     def spans(self) -> tuple[Span, ...]:
         """Return the finished stages, earliest first."""

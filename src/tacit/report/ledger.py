@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tacit.report.format import show_count
 from tacit.report.markup import Markup, tag
 from tacit.report.tally import group_leaks
-from tacit.report.words import KIND_NAMES, is_unprotected, state_learned, state_privacy
+from tacit.report.words import KIND_NAMES, is_unprotected, mood_of, state_learned, state_privacy
 from tacit.result import Claim, Leak, LeakKind, Result
 
 _KINDS: tuple[LeakKind, ...] = ("output", "protocol", "size")
@@ -56,7 +56,7 @@ def _lay_leak(leak: Leak) -> Markup:
 def _lay_claim(claim: Claim) -> Markup:
     privacy = state_privacy(claim)
     assumptions = [tag("li", text) for text in claim.assumptions]
-    mood, lead = ("warn", "Because:") if is_unprotected(claim) else ("good", "This rests on:")
+    mood, lead = mood_of(claim), "Because:" if is_unprotected(claim) else "This rests on:"
     return tag(
         "article",
         tag("h3", claim.subject),

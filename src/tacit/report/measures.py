@@ -25,7 +25,7 @@ from tacit.report.tally import (
     sum_received,
     sum_sent,
 )
-from tacit.report.words import name_sides
+from tacit.report.words import name_sides, state_computing
 from tacit.result import Curve, Metric, Result, Timing
 
 
@@ -93,14 +93,15 @@ def lay_cost(result: Result) -> Markup:
 
 def lay_networks(result: Result) -> Markup:
     """Lay out the seconds that the plan forecasts for other networks."""
-    timings = () if result.forecast is None else result.forecast.timings
-    if not timings:
+    if result.forecast is None or not result.forecast.timings:
         return tag("p", "No network was asked about.")
+    timings = result.forecast.timings
     longest = max(timing.offline_seconds + timing.online_seconds for timing in timings)
     return lay_table(
         ("#Round trip", "#Bandwidth", "#Offline", "#Online", "Offline, then online"),
         [_timing_cells(timing, longest) for timing in timings],
-        caption="Computed from the plan, not measured on such a network.",
+        caption="Computed from the plan, not measured on such a network. "
+        + state_computing(result.forecast),
     )
 
 

@@ -22,9 +22,10 @@ from tacit.report.format import (
 from tacit.report.tally import ORDER, compare_costs, group_leaks, sum_received, sum_sent
 from tacit.report.words import (
     Mood,
-    is_unprotected,
     list_checks,
+    mood_of,
     name_sides,
+    state_computing,
     state_coverage,
     state_headline,
     state_learned,
@@ -70,6 +71,7 @@ def preview(forecast: Forecast) -> RenderableType:
     return Group(
         *_part("Forecast", table),
         *_part("Seconds by network", _timings(forecast) if forecast.timings else None),
+        *([Text(state_computing(forecast))] if forecast.timings else []),
         Text(f"Plan {clean(forecast.plan_hash)}", style="dim", overflow="fold"),
     )
 
@@ -207,7 +209,7 @@ def _claims(result: Result) -> RenderableType:
 
 
 def _claim(claim: Claim) -> list[RenderableType]:
-    style = "bold yellow" if is_unprotected(claim) else "green"
+    style = "bold yellow" if mood_of(claim) == "warn" else "green"
     subject = (clean(claim.subject), "bold")
     lines: list[RenderableType] = [Text.assemble(subject, ": ", (clean(claim.guarantee), style))]
     if privacy := state_privacy(claim):

@@ -100,7 +100,11 @@ class StreamIntake:
             if end == self._end:
                 self._start = self._end = 0
             return Packet(head, depth, Frame(head.dtype, head.shape, data))
-        data = np.empty(head.payload_bytes, np.uint8).data  # untouched pages cost nothing
+        try:
+            data = np.empty(head.payload_bytes, np.uint8).data  # untouched pages cost nothing
+        except MemoryError as error:
+            text = f"announced {head.payload_bytes} bytes, for which there is no memory here"
+            raise FrameError(self._peer, text) from error
         self._filled = self._end - body
         data[: self._filled] = self._view[body : self._end]
         self._start = self._end = 0

@@ -127,7 +127,11 @@ class Meeting:
             except OSError:
                 sock.close()
                 continue
-            _daemon(self._greet, sock, guest)
+            try:
+                _daemon(self._greet, sock, guest)
+            except RuntimeError:  # the system gives no thread now
+                self._lobby.leave(guest)
+                sock.close()
 
     def _greet(self, sock: socket.socket, guest: Guest) -> None:
         try:

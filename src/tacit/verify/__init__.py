@@ -14,6 +14,7 @@ from tacit.verify.features import (
     robust_features,
 )
 from tacit.verify.forest import from_sklearn
+from tacit.verify.jit import tell_compiling
 from tacit.verify.lgbm import from_lightgbm
 from tacit.verify.limits import Limits, Sum, quantile_radii
 from tacit.verify.margin import Margin, margin
@@ -79,6 +80,7 @@ __all__ = [
     "robust_features",
     "save_ensemble",
     "smallest_features",
+    "tell_compiling",
     "verified_accuracy",
     "verify",
     "verify_box",

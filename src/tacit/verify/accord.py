@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tacit.verify.dual import GONE
-from tacit.verify.jit import bare, compiled, inlined
+from tacit.verify.jit import bare, compiled
 
 MOST_SWEEPS = 15
 LEAST_SHARE = 5
@@ -64,7 +64,7 @@ def make_accord(r: Any, cut: Any) -> Any:
     )
 
 
-@inlined
+@bare
 def _most(a: Any, at: int) -> Any:
     """Find the largest message of the segments that reach a leaf."""
     first, last = np.uintp(a.cut.pair_first[np.uintp(at)]), np.uintp(a.cut.pair_last[np.uintp(at)])
@@ -74,7 +74,7 @@ def _most(a: Any, at: int) -> Any:
     return most
 
 
-@inlined
+@bare
 def _least_fare(a: Any, first: int, last: int) -> Any:
     """Find the least fare from one rank to another."""
     level = a.level[last - first + 1]

@@ -110,13 +110,6 @@ def plain_bound(r: Any, task: Any, w: Any) -> Any:
 
 
 @bare
-def mark_stale(r: Any, w: Any, f: int) -> None:
-    """Note that the interval of a feature has changed."""
-    for i in range(r.slots_of_start[f], r.slots_of_start[f + 1]):
-        w.is_stale[r.slot_tree[r.slots_of[i]]] = True
-
-
-@bare
 def _profile_tree(r: Any, task: Any, w: Any, t: int, gap: int) -> bool:
     """Fill the profiles of one tree, cut off at the gap; say whether a second leaf is below it."""
     cut, part, left = w.cut, w.part, 0
@@ -178,19 +171,6 @@ def refresh(r: Any, task: Any, w: Any, gap: int) -> None:
         w.gain[f] = least
 
 
-@bare
-def _trim(r: Any, w: Any, f: int, gap: int) -> bool:
-    start = r.rank_start[f]
-    changed = False
-    while w.low[f] <= w.high[f] and w.cost[start + w.low[f]] >= gap:
-        w.low[f] += 1
-        changed = True
-    while w.low[f] <= w.high[f] and w.cost[start + w.high[f]] >= gap:
-        w.high[f] -= 1
-        changed = True
-    return changed
-
-
 @compiled
 def share(r: Any, w: Any, gap: int) -> Any:
     """Share trees out among features, greedily; return what the bound gains.
@@ -228,48 +208,3 @@ def share(r: Any, w: Any, gap: int) -> Any:
         if total >= gap:
             return gap
     return total
-
-
-@bare
-def _trim_shared(r: Any, w: Any, total: int, gap: int) -> bool:
-    """Cut off ranks that the shared bound rules out."""
-    changed = False
-    for f in range(r.feature_id.size):
-        if w.owned_gain[f] == 0:
-            continue
-        is_cut = False
-        start, rest = r.rank_start[f], gap - (total - w.owned_gain[f])
-        while w.owned[start + w.low[f]] >= rest:
-            w.low[f] += 1
-            is_cut = True
-        while w.owned[start + w.high[f]] >= rest:
-            w.high[f] -= 1
-            is_cut = True
-        if is_cut:
-            mark_stale(r, w, f)
-            changed = True
-    return changed
-
-
-@compiled
-def tighten(r: Any, task: Any, w: Any) -> Any:
-    """Cut ranks off until nothing more falls; return the bound and whether a choice is left."""
-    while True:
-        bound = plain_bound(r, task, w)
-        if bound >= task.barrier:
-            return bound, False
-        gap = task.barrier - bound
-        refresh(r, task, w, gap)
-        changed = False
-        for f in range(r.feature_id.size):
-            if _trim(r, w, f, gap):
-                mark_stale(r, w, f)
-                changed = True
-            if w.low[f] > w.high[f]:
-                return task.barrier, False
-        if changed:
-            continue
-        extra = share(r, w, gap)
-        if extra < gap and _trim_shared(r, w, extra, gap):
-            continue
-        return bound + extra, w.has_choice.any()

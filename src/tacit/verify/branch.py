@@ -1,41 +1,15 @@
-"""Compiled: branch and bound over ranks, for one sum of trees and one barrier.
+"""Compiled: how one node of a written proof is closed, or where it is split.
 
-The question: can one point of the box bring the sum of units below `barrier`, so that the library
-decides otherwise? A node of the search is an interval of ranks per feature. A node that no bound
-closes is dived into (each tree in turn takes its least leaf that is still possible): that is a
-real point, judged in the library's own arithmetic.
+A node is an interval of ranks per feature, for one sum of trees and one barrier.
 """
 
 from typing import Any
 
-import numpy as np
-
-from tacit.verify.bounds import is_open, mark_stale, plain_bound, refresh, reset, share, tighten
+from tacit.verify.bounds import is_open, plain_bound, refresh, share
 from tacit.verify.jit import bare, compiled
-from tacit.verify.kernel import CHANGED, TIED, add_leaves, judge
-from tacit.verify.polish import polish
 
 FAR = 1 << 61
 """A cost beyond every sum of units."""
-
-PROVED, FOUND, BLURRED, PAUSED = 0, 1, 2, 3
-
-
-@bare
-def dive(r: Any, task: Any, w: Any, low: Any, high: Any) -> Any:
-    """Give each tree in turn its least leaf that is still possible; narrows low and high."""
-    total = task.base
-    for t in task.tree_order:
-        at = w.least[t]
-        while not is_open(r, task.order[at], low, high):
-            at += 1
-        leaf = task.order[at]
-        for c in range(r.con_start[leaf], r.con_start[leaf + 1]):
-            f = r.con_feature[c]
-            low[f], high[f] = max(low[f], r.con_low[c]), min(high[f], r.con_high[c])
-        w.reached[r.tree_id[t]] = r.leaf_node[leaf]
-        total += task.value[leaf]
-    return total
 
 
 @bare
@@ -117,89 +91,3 @@ def close_node(r: Any, task: Any, w: Any) -> Any:
     if f < 0:
         f, s = _separate(r, task, w, FAR)
     return (3, -1, -1) if f < 0 else (2, f, s)
-
-
-@compiled
-def _write(stack: Any, row: int, low: Any, high: Any) -> None:
-    for f in range(low.size):
-        stack[row, f], stack[row, low.size + f] = low[f], high[f]
-
-
-@compiled
-def _taller(stack: Any) -> Any:
-    taller = np.empty((2 * stack.shape[0], stack.shape[1]), np.int32)
-    for row in range(stack.shape[0]):
-        for column in range(stack.shape[1]):
-            taller[row, column] = stack[row, column]
-    return taller
-
-
-@compiled
-def search(
-    trees: Any, rule: Any, r: Any, task: Any, w: Any, stack: Any, top: int, nodes: int
-) -> Any:
-    """Explore at most `nodes` nodes; return the outcome, the stack and what is known.
-
-    The stack holds intervals of ranks, lower ends first; a FOUND answer leaves the narrowed
-    intervals of the witness in row 0.
-    """
-    n_features = r.feature_id.size
-    visited = 0
-    low, high = np.empty(n_features, np.int32), np.empty(n_features, np.int32)
-    last_split = -1
-    while top > 0:
-        if visited == nodes:
-            return PAUSED, stack, top, visited
-        visited += 1
-        top -= 1
-        for f in range(n_features):
-            w.low[f], w.high[f] = stack[top, f], stack[top, n_features + f]
-        if last_split >= 0:
-            mark_stale(r, w, last_split)
-        else:
-            reset(w)
-        last_split = -1
-        bound, has_choice = tighten(r, task, w)
-        if bound >= task.barrier:
-            continue
-        for f in range(n_features):
-            low[f], high[f] = w.low[f], w.high[f]
-        total = dive(r, task, w, low, high)
-        # Rarely, and never at a node that may be the only one.
-        if total >= task.barrier and visited > 1 and visited & (visited - 1) == 0:
-            total = polish(r, task, w, low, high)
-        if total < task.barrier:
-            add_leaves(trees, rule, w.reached, w.scores)
-            verdict = judge(rule, w.scores, task.label, task.low, task.high)
-            if verdict == CHANGED:
-                _write(stack, 0, low, high)
-                return FOUND, stack, 1, visited
-            if verdict == TIED:
-                w.is_blurred[0] = True
-        if not has_choice:
-            continue
-        plain = task.base
-        for t in range(r.tree_id.size):
-            plain += task.value[task.order[w.least[t]]]
-        f, s = choose_split(r, task, w, task.barrier - plain)
-        if f < 0:
-            continue
-        last_split = f
-        if top + 2 > stack.shape[0]:
-            stack = _taller(stack)
-        start = r.rank_start[f]
-        below, above = FAR, FAR
-        for rank in range(w.low[f], w.high[f] + 1):
-            if rank <= s:
-                below = min(below, w.cost[start + rank])
-            else:
-                above = min(above, w.cost[start + rank])
-        # The promising side goes on top.
-        for side in range(2):
-            _write(stack, top, w.low, w.high)
-            if (side == 0) == (below <= above):
-                stack[top, f] = s + 1
-            else:
-                stack[top, n_features + f] = s
-            top += 1
-    return (BLURRED if w.is_blurred[0] else PROVED), stack, 0, visited

@@ -7,7 +7,7 @@ import numpy as np
 
 from tacit.verify.jit import bare, compiled, external_clock
 
-PROCESSOR, WALL = time.CLOCK_THREAD_CPUTIME_ID, time.CLOCK_MONOTONIC
+PROCESSOR = time.CLOCK_THREAD_CPUTIME_ID
 
 
 @compiled
@@ -18,6 +18,6 @@ def make_hand() -> Any:
 
 @bare
 def read_clock(which: int, hand: Any) -> float:
-    """Read a clock, in seconds: processor time of this thread, or the wall."""
+    """Read a clock, in seconds."""
     external_clock(which, hand.ctypes)
     return hand[0] + 1e-9 * hand[1]  # type: ignore[no-any-return]

@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tacit.verify.branch import BLURRED, FOUND, PAUSED, PROVED
 from tacit.verify.deep import choose, count_live
 from tacit.verify.dual import price, squeeze
 from tacit.verify.jit import bare, compiled
-from tacit.verify.kernel import CHANGED, TIED
+from tacit.verify.kernel import BLURRED, CHANGED, FOUND, PAUSED, PROVED, TIED
 from tacit.verify.plunge import plunge, try_point
 
 WALK_EVERY, PLUNGE_EVERY = 4, 16

@@ -11,10 +11,9 @@ import numpy as np
 
 from tacit.verify.accord import make_accord, recall, remember, squeeze
 from tacit.verify.bounds import Task
-from tacit.verify.branch import BLURRED, FOUND, PAUSED, PROVED
 from tacit.verify.dual import GONE, make_dual
 from tacit.verify.jit import bare, compiled
-from tacit.verify.kernel import CHANGED, TIED, add_leaves, judge
+from tacit.verify.kernel import BLURRED, CHANGED, FOUND, PAUSED, PROVED, TIED, add_leaves, judge
 from tacit.verify.polish import polish, take_point
 from tacit.verify.segments import make_segments
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tacit.verify.jit import bare, compiled, inlined
+from tacit.verify.jit import bare, compiled
 
 GONE = 1 << 61
 """The cost of a leaf that cannot be reached."""
@@ -59,7 +59,7 @@ def make_dual(r: Any, cut: Any) -> Any:
     )
 
 
-@inlined
+@bare
 def _most(d: Any, at: Any) -> Any:
     """Find the largest message of the segments that reach a leaf."""
     first, last = np.uintp(d.cut.pair_first[np.uintp(at)]), np.uintp(d.cut.pair_last[np.uintp(at)])

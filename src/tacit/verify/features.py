@@ -8,8 +8,8 @@ import numpy.typing as npt
 
 from tacit.errors import ConfigError
 from tacit.verify.box import Domain, Floats, ball
-from tacit.verify.branch import PROVED
 from tacit.verify.ensemble import Ensemble, check_rows
+from tacit.verify.kernel import PROVED
 from tacit.verify.quest import Bools, Ints, Quest
 from tacit.verify.search import ANYWHERE, PATIENCE, Budget
 

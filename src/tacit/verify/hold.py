@@ -5,12 +5,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tacit.verify.branch import FOUND, PROVED
 from tacit.verify.chase import chase, settle
 from tacit.verify.cover import carry, close, trace, whole
 from tacit.verify.deep import make_deep
 from tacit.verify.ensemble import Ensemble
-from tacit.verify.kernel import CHANGED
+from tacit.verify.kernel import CHANGED, FOUND, PROVED
 from tacit.verify.plunge import Ground
 from tacit.verify.reach import reach
 from tacit.verify.solve import Sides, make_load, make_task, order_sides
@@ -82,7 +81,8 @@ class Hold:
                 rows = carry(self._reach, r, source, rows, size, n_features)
             gains = self._gains.setdefault(side, np.zeros((n_features, 4)))
             deep.gains[:] = gains[r.feature_id]
-            ground = Ground(index, self._sides, r, task, deep, stroll, low, high, self._home)
+            judges = index.trees, index.rule, self._sides
+            ground = Ground(*judges, r, task, deep, stroll, low, high, self._home)
             points = self._points.setdefault(side, [])
             if chase(ground, np.array(points or [self._home]), cells) == CHANGED:
                 self._keep(points, settle(ground, cells))

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import DataError
-from tacit.verify.lanes import Lanes, Planes, lay_lanes, lay_planes
 from tacit.verify.lure import lay_lures
 from tacit.verify.paths import Paths, lay_paths
 
@@ -109,8 +108,6 @@ class Index(NamedTuple):
     """The features that some tree asks for."""
     slack: int
     """By how many units the library's sum of one score may differ from the sum of units."""
-    lanes: Lanes
-    planes: Planes
     lure: npt.NDArray[np.int32]
     """Per side, or pair of groups, and feature: the cell to which an attack is drawn first."""
 
@@ -154,8 +151,6 @@ def make_index(forest: Forest) -> Index:
         asker_start,
         asked,
         slack,
-        lay_lanes(trees, paths.order, paths.group_start),
-        lay_planes(cuts, cut_start, asked, is_single=forest.input_type == "float32"),
         lay_lures(trees.packed, paths, cut_start),
     )
 

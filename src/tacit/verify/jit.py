@@ -1,7 +1,12 @@
 """The one way in which kernels are compiled, and what is said when Numba is not installed."""
 
 import hashlib
-from collections.abc import Callable
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,6 +15,8 @@ from tacit.errors import ConfigError
 
 try:
     import numba
+    from numba.core import caching, config, event
+    from numba.misc.appdirs import AppDirs
 except ModuleNotFoundError as missing:
     raise ConfigError(
         "tacit.verify needs Numba; install it with: pip install 'tacit-ml[verify]'"
@@ -21,6 +28,13 @@ F = TypeVar("F", bound=Callable[..., object])
 external_clock: Any = numba.types.ExternalFunction(
     "clock_gettime", numba.types.int32(numba.types.int32, numba.types.voidptr)
 )
+
+
+SMALL = {
+    f"tacit.verify.{name}"
+    for name in ("box", "clock", "kernel", "quick", "rows", "split", "walk", "witness")
+}
+"""The files that answer most rows, and are compiled first."""
 
 
 def compiled(function: F) -> F:
@@ -41,33 +55,162 @@ def bare(function: F) -> F:
     return _compile(function, _nrt=False)
 
 
-def inlined(function: F) -> F:
-    """Make a function part of every kernel that calls it: for what is called for each leaf."""
-    # Any: as below. Nothing is kept on disk but the kernels that it is part of.
-    kernel: Any = numba.njit(nogil=True, fastmath=False, inline="always")(function)
-    return kernel  # type: ignore[no-any-return]
-
-
 def _compile(function: F, **options: bool) -> F:
     # Any: Numba's types do not know all options.
     make: Any = numba.njit(nogil=True, fastmath=False, **options)  # type: ignore[call-overload]
     # Any: the compiled function is called exactly like the one it was made from.
     kernel: Any = make(function)
-    kernel.enable_caching()
     try:
-        index = kernel._cache._cache_file
-        # Numba notices only changes of the file a kernel stands in, but machine code holds the
-        # kernels it calls, from other files: an old one would go on proving what it proved.
-        index._source_stamp = (index._source_stamp, digest_sources())
-    except AttributeError:  # another version of Numba keeps its stamp elsewhere
+        kernel._cache = _Kept(function)  # type: ignore[no-untyped-call]
+    except (AttributeError, OSError, RuntimeError):
+        # Another version of Numba keeps kernels elsewhere, or no folder can be written to: they
+        # are compiled anew in each process.
         kernel = make(function)
     return kernel  # type: ignore[no-any-return]
 
 
+class _Locator(caching._CacheLocator):
+    """Where the machine code of a file's kernels is kept: a folder named by what it is made of.
+
+    Numba names the folder by the file's place, and notices changes of that file only; but machine
+    code holds the kernels it calls, from other files. Here another release, or another
+    environment, with the same kernels finds them compiled; and nothing stale is ever found.
+    """
+
+    def __init__(self, function: Any, path: str) -> None:
+        self._line = function.__code__.co_firstlineno
+        self._digest = digest_kernels(Path(path))
+        # Any: Numba has no types for these.
+        places: Any = AppDirs("tacit", appauthor=False)  # type: ignore[no-untyped-call]
+        folder: Any = getattr(config, "CACHE_DIR", "") or places.user_cache_dir
+        self._folder = str(Path(folder, "kernels", f"{Path(path).stem}-{self._digest[:20]}"))
+
+    def get_cache_path(self) -> str:
+        return self._folder
+
+    def get_source_stamp(self) -> str:
+        return self._digest
+
+    def get_disambiguator(self) -> str:
+        return str(self._line)
+
+    @classmethod
+    def from_function(cls, py_func: Any, py_file: str) -> "_Locator":
+        found = cls(py_func, py_file)
+        found.ensure_cache_path()  # type: ignore[no-untyped-call]
+        return found
+
+
+class _Kept(caching.FunctionCache):
+    """Machine code on disk, found by `_Locator`."""
+
+    class _impl_class(caching.CompileResultCacheImpl):
+        _locator_classes: list[type[object]] = [_Locator]  # noqa: RUF012 - as Numba has it
+
+
 @cache
-def digest_sources() -> str:
-    """Digest every file of this room, so that a change in any of them is noticed."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.read_bytes())
+def digest_kernels(path: Path) -> str:
+    """Digest a file of this room and those that it imports from it, and the compiler's version."""
+    digest = hashlib.sha256(numba.__version__.encode())
+    for one in sorted(_imported(path), key=lambda one: one.name):
+        digest.update(one.read_bytes())
     return digest.hexdigest()
+
+
+def _imported(path: Path) -> set[Path]:
+    found, front = {path}, [path]
+    while front:
+        names = re.findall(r"^from tacit\.verify\.(\w+) import", front.pop().read_text(), re.M)
+        more = {path.parent / f"{name}.py" for name in names} - found
+        more = {one for one in more if one.exists()}
+        found |= more
+        front += more
+    return found
+
+
+class _Watch(event.Listener):
+    """Counts the time that is spent on compiling; Numba compiles one kernel at a time."""
+
+    def __init__(self) -> None:
+        self.wall = 0.0
+        self.own = threading.local()
+        self.tell: Callable[[str], None] | None = None
+        self.is_interrupted = False
+        self.thread: int | None = None
+        self._depth = 0
+        self._begun = (0.0, 0.0)
+
+    def on_start(self, event: Any) -> None:
+        if self._depth == 0:
+            self.thread = threading.get_ident()
+            self._begun = time.monotonic(), time.thread_time()
+            if self.tell is not None:
+                self.tell(event.data["dispatcher"].py_func.__module__)
+        self._depth += 1
+
+    def on_end(self, event: Any) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self.thread = None
+            self.wall += time.monotonic() - self._begun[0]
+            spent = time.thread_time() - self._begun[1]
+            self.own.processor = getattr(self.own, "processor", 0.0) + spent
+        if self.is_interrupted:
+            raise KeyboardInterrupt
+
+
+_watch = _Watch()
+event.register("numba:compile", _watch)  # type: ignore[no-untyped-call]
+
+
+def wall_time() -> float:
+    """Read the wall clock, which stands still while a kernel is compiled."""
+    return time.monotonic() - _watch.wall
+
+
+def processor_time() -> float:
+    """Read the processor time of this thread, less what it has spent on compiling."""
+    spent: float = getattr(_watch.own, "processor", 0.0)
+    return time.thread_time() - spent
+
+
+@contextmanager
+def tell_compiling(tell: Callable[[str], None]) -> Iterator[None]:
+    """Call `tell` before kernels are compiled, with what they are for; once for each purpose.
+
+    An interrupt is then raised between two kernels: within one, Numba may swallow it.
+    """
+    said: set[str] = set()
+
+    def tell_once(module: str) -> None:
+        purpose = "the small search" if module in SMALL else "the deep search"
+        if purpose not in said:
+            said.add(purpose)
+            tell(purpose)
+
+    before, _watch.tell = _watch.tell, tell_once
+    try:
+        with _interrupted_between_kernels():
+            yield
+    finally:
+        _watch.tell = before
+
+
+@contextmanager
+def _interrupted_between_kernels() -> Iterator[None]:
+    main = threading.main_thread().ident
+    if threading.get_ident() != main:
+        yield
+        return
+
+    def interrupt(number: int, frame: Any) -> None:
+        _watch.is_interrupted = True
+        if _watch.thread != main:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        _watch.is_interrupted = False

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from tacit.verify.bounds import make_work
-from tacit.verify.branch import FOUND, PAUSED, PROVED
 from tacit.verify.deep import first_trail, lower_deep, start_deep
 from tacit.verify.index import Index
 from tacit.verify.jit import compiled
-from tacit.verify.kernel import CHANGED, judge
+from tacit.verify.kernel import CHANGED, FOUND, PAUSED, PROVED, judge
 from tacit.verify.parts import isolate, label_parts, settle_others
 from tacit.verify.polish import polish
 from tacit.verify.purse import Purse

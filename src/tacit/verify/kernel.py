@@ -7,6 +7,10 @@ import numpy as np
 from tacit.verify.index import BINARY, REGRESS
 from tacit.verify.jit import bare, compiled
 
+PROVED, FOUND, BLURRED, PAUSED = 0, 1, 2, 3
+"""What a search says of a box: no input changes the decision; one does; some come too close to a
+tie to be told; not decided yet."""
+
 KEPT, CHANGED, TIED = 0, 1, 2
 """A decision is kept, changed, or too close to a tie for the library's softmax to be predicted."""
 
@@ -67,3 +71,14 @@ def judge(rule: Any, scores: Any, label: int, low: float, high: float) -> int:
         if ahead != 0.0:
             verdict = TIED
     return verdict
+
+
+@bare
+def weigh(row: Any, plus: int, minus: int) -> int:
+    """Weigh the units of a leaf for one side."""
+    total = 0
+    if plus >= 0:
+        total += row[plus]
+    if minus >= 0:
+        total -= row[minus]
+    return total

@@ -14,9 +14,9 @@ from scipy.sparse import csr_array
 
 from tacit.errors import ConfigError
 from tacit.verify.box import Domain, ball
-from tacit.verify.branch import FOUND, PROVED
 from tacit.verify.ensemble import Ensemble
 from tacit.verify.features import robust_features
+from tacit.verify.kernel import FOUND, PROVED
 from tacit.verify.quest import Bools, Quest
 from tacit.verify.search import ANYWHERE, PATIENCE, Budget
 

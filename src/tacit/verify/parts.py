@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tacit.verify.jit import bare, compiled
-from tacit.verify.reach import reach, reach_open
+from tacit.verify.reach import reach_open
 
 
 @compiled
@@ -46,14 +46,6 @@ def _find(root: Any, f: int) -> int:
         root[f] = root[root[f]]
         f = root[f]
     return f
-
-
-@compiled
-def are_apart(trees: Any, r: Any, stack: Any, top: int, cell_low: Any, cell_high: Any) -> bool:
-    """Say whether the boxes on a stack leave trees that fall into several parts."""
-    low, high = cell_low.copy(), cell_high.copy()
-    hull_cells(r, stack, top, low, high)
-    return label_parts(reach(trees, low, high))[2] > 1  # type: ignore[no-any-return]
 
 
 @bare

@@ -37,7 +37,7 @@ class Paths(NamedTuple):
     entry: npt.NDArray[np.uint32]
     """The place of each position's root."""
     walk: npt.NDArray[np.uint32]
-    """Feature, rank or END, places of the left and the right child."""
+    """Feature, rank or END, places of the left and the right child; of a leaf, its own."""
     rise: npt.NDArray[np.uint32]
     """Place of the parent or END, its feature, the first and last cell that it sends here."""
     ends: npt.NDArray[np.int64]
@@ -79,6 +79,8 @@ def _lay_ways(nodes: Nodes) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint
     inner = np.flatnonzero(packed[:, 0] >= 0)
     walk = np.zeros_like(packed)
     walk[:, 1] = END
+    # A leaf leads back to itself, so that several trees can be walked at a time.
+    walk[:, 2] = walk[:, 3] = 4 * np.arange(len(packed))
     walk[inner] = packed[inner] * (1, 1, 4, 4)
     rise = np.full_like(packed, END)
     feature, rank = packed[inner, 0], packed[inner, 1]

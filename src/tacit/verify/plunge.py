@@ -20,7 +20,8 @@ STEPS = 30
 class Ground(NamedTuple):
     """One side of a box of cells, and what is needed to judge its points."""
 
-    index: Any
+    trees: Any
+    rule: Any
     sides: Any
     r: Any
     task: Any
@@ -56,7 +57,7 @@ def walk(ground: Any, cells: Any, steps: int) -> Any:
         best = min(best, s.total[0])
         if s.total[0] < task.barrier:
             write_cells(ground, s.point, cells)
-            verdict = look(ground.index, ground.sides, cells)
+            verdict = look(ground.trees, ground.rule, ground.sides, cells)
             worst = max(worst, verdict)
             if verdict == CHANGED:
                 return verdict
@@ -77,7 +78,7 @@ def try_point(ground: Any, pick: Any, cells: Any, is_thorough: bool) -> Any:
         begin(ground.r, ground.task, ground.stroll, pick)
         return walk(ground, cells, STEPS)
     write_cells(ground, pick, cells)
-    return look(ground.index, ground.sides, cells)
+    return look(ground.trees, ground.rule, ground.sides, cells)
 
 
 @compiled

@@ -1,7 +1,8 @@
 """A budget while it is being spent."""
 
 import math
-import time
+
+from tacit.verify.jit import wall_time
 
 CHUNK_NODES = 50
 """Nodes of a search between two looks at the clock."""
@@ -14,9 +15,9 @@ class Purse:
         self.nodes = 0
         """How many were spent."""
         self._most = math.inf if nodes is None else nodes
-        self._end = math.inf if seconds is None else time.monotonic() + seconds
+        self._end = math.inf if seconds is None else wall_time() + seconds
 
     def take(self, most: int = CHUNK_NODES) -> int:
         """Say how many nodes may be visited until the next look at the clock; 0 at the end."""
         left = min(most, self._most - self.nodes)
-        return int(left) if left > 0 and time.monotonic() < self._end else 0
+        return int(left) if left > 0 and wall_time() < self._end else 0

@@ -4,9 +4,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.verify.box import Box, box_cells
-from tacit.verify.branch import FOUND, PAUSED
 from tacit.verify.ensemble import Ensemble
 from tacit.verify.hold import Hold
+from tacit.verify.kernel import FOUND, PAUSED
 from tacit.verify.search import Budget, search_cells
 from tacit.verify.sides import make_sides
 from tacit.verify.ways import find_others, put_back
@@ -101,9 +101,7 @@ class Quest:
 
     def _search_anew(self, is_free: Bools, budget: Budget) -> tuple[int, int, Cells]:
         low, high = self._box(is_free)
-        outcome, nodes = search_cells(
-            self._ensemble, self._sides, low, high, budget, quick=self._quick
-        )
+        outcome, nodes = search_cells(self._ensemble, self._sides, low, high, budget)
         return outcome, nodes, np.clip(self._home, low, high)
 
     def _box(self, is_free: Bools) -> tuple[Cells, Cells]:

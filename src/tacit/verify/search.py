@@ -1,6 +1,5 @@
 """Exact verification: a certificate, a counterexample, or — after the budget — neither."""
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,34 +10,28 @@ import numpy.typing as npt
 from tacit.errors import ConfigError, TacitError
 from tacit.verify.bounds import make_work
 from tacit.verify.box import Box, Domain, Floats, ball, box_cells
-from tacit.verify.branch import BLURRED, FOUND, PAUSED, PROVED
 from tacit.verify.deep import first_trail, search_deep, start_deep
 from tacit.verify.ensemble import Ensemble
-from tacit.verify.index import Index
+from tacit.verify.index import Index, Trees
+from tacit.verify.jit import processor_time, wall_time
 from tacit.verify.joint import UNSURE, search_parts
+from tacit.verify.kernel import BLURRED, FOUND, PAUSED, PROVED
 from tacit.verify.parts import hull_cells
 from tacit.verify.purse import CHUNK_NODES, Purse
+from tacit.verify.quick import MOST_PARTS, decide_cells, make_scratch, pick_model
 from tacit.verify.reach import reach
-from tacit.verify.rows import ASKED, Answers, Boxes, Cases, answer, make_answers
+from tacit.verify.rows import UNTOLD, Answers, Boxes, Cases, answer, make_answers
 from tacit.verify.sides import state_cases
 from tacit.verify.solve import (
-    Effort,
     Ground,
     Sides,
     first_stack,
     make_load,
     make_unsorted,
     order_sides,
-    solve,
     witness_cells,
 )
 from tacit.verify.witness import place_witness
-
-FIRST_NODES = 4
-"""Nodes of the first, quick attempt; most inputs need one."""
-
-DEEP_NODES = 1000
-"""Nodes of the deep search before it is begun anew where it can be interrupted."""
 
 FEW_NODES = 8
 """Nodes of all trees together, where the search can be interrupted, before parts are searched."""
@@ -119,7 +112,7 @@ class Timed:
     inside: float
     """Of it, inside the compiled search; the first row of a call carries what is set up for all.
 
-    Of rows below 20 µs it is time by the wall.
+    What is compiled for a row, once, counts for none.
     """
 
 
@@ -167,10 +160,10 @@ def verify_boxes(
     done = 0
     while done < len(boxes.center):
         part = slice(done, done + CHUNK_BOXES)
-        begun = time.thread_time()
+        begun = processor_time()
         some = Box(boxes.center[part], boxes.low[part], boxes.high[part])
         verdicts, seconds = _verify_some(ensemble, some, rho, budget)
-        rest = (time.thread_time() - begun - sum(seconds)) / len(verdicts)
+        rest = (processor_time() - begun - sum(seconds)) / len(verdicts)
         for verdict, own in zip(verdicts, seconds, strict=True):
             yield Timed(verdict, own + rest, own)
         done += len(verdicts)
@@ -184,9 +177,12 @@ def _verify_some(
     whole = ensemble.integer
     whole = np.zeros(ensemble.n_features, dtype=bool) if whole is None else whole
     boxes = Boxes(some.center, some.low, some.high, case, whole, ensemble.input_type == "float32")
-    out = make_answers(*some.center.shape)
-    effort = make_effort(budget, FIRST_NODES)
-    count, left, found = answer(ensemble.index, cases, boxes, effort, out, SLICE_SECONDS)
+    out, scratch = (
+        make_answers(*some.center.shape),
+        make_scratch(ensemble.index, cases.plus.shape[1]),
+    )
+    model, most = pick_model(ensemble.index), count_parts(budget)
+    count, left, found = answer(model, scratch, cases, boxes, most, out, SLICE_SECONDS)
     if left:
         for i in np.flatnonzero(out.outcome[:count] >= PAUSED):
             _go_on(ensemble, cases, some, out, int(i), budget)
@@ -203,32 +199,28 @@ def _verify_some(
     return verdicts, out.seconds[:count].tolist()
 
 
-def make_effort(budget: Budget, quick: int) -> Effort:
-    """Say how much of a budget is spent where nothing can interrupt."""
-    most = quick + DEEP_NODES if budget.nodes is None else budget.nodes
-    quick = min(quick, most)
-    seconds = SLICE_SECONDS if budget.seconds is None else min(SLICE_SECONDS, budget.seconds)
-    return Effort(quick, min(DEEP_NODES, most - quick), seconds)
+def count_parts(budget: Budget) -> int:
+    """Say into how many parts the small search may cut a box."""
+    return MOST_PARTS if budget.nodes is None else min(MOST_PARTS, budget.nodes)
 
 
 def _go_on(
     ensemble: Ensemble, cases: Cases, some: Box, out: Answers, i: int, budget: Budget
 ) -> None:
-    """Ask the library for a class that was untold; search on where the first effort was spent."""
-    begun = time.thread_time()
+    """Ask the library for a class that was untold; search on where the small search gave up."""
+    begun = processor_time()
     box = Box(some.center[i], some.low[i], some.high[i])
     decide: Callable[[Ensemble, Sides, Any, Any, Budget], tuple[int, int]] = persist
-    if out.outcome[i] == ASKED:
+    if out.case[i] == UNTOLD:
         out.case[i], decide = ensemble.predict(box.center[None])[0], search_cells
-    left = _rest(budget, int(out.nodes[i]), float(out.seconds[i]))
+    left = _rest(budget, 0, float(out.seconds[i]))
     if left is not None:
         sides = Sides(*(column[out.case[i]] for column in cases))
         low, high = box_cells(ensemble, box)
-        outcome, more = decide(ensemble, sides, low, high, left)
-        out.outcome[i], out.nodes[i] = outcome, out.nodes[i] + more
-        if outcome == FOUND:
+        out.outcome[i], out.nodes[i] = decide(ensemble, sides, low, high, left)
+        if out.outcome[i] == FOUND:
             out.x[i] = place_witness(ensemble, box, low, high)
-    out.seconds[i] += time.thread_time() - begun
+    out.seconds[i] += processor_time() - begun
 
 
 def _replay(
@@ -266,13 +258,7 @@ def _verdict(
 
 
 def search_cells(
-    ensemble: Ensemble,
-    sides: Sides,
-    low: Any,
-    high: Any,
-    budget: Budget,
-    *,
-    quick: int | None = None,
+    ensemble: Ensemble, sides: Sides, low: Any, high: Any, budget: Budget
 ) -> tuple[int, int]:
     """Decide a box of cells; return the outcome and the nodes. A witness narrows low and high.
 
@@ -282,17 +268,14 @@ def search_cells(
         low: the first cell of each feature.
         high: the last.
         budget: how long to try.
-        quick: nodes of the quick search, before the deep one.
     """
-    begun = time.monotonic()
-    effort = make_effort(budget, FIRST_NODES if quick is None else quick)
-    outcome, nodes = solve(ensemble.index, sides, low, high, effort)
-    if outcome == PAUSED:
-        left = _rest(budget, nodes, time.monotonic() - begun)
-        if left is not None:
-            outcome, more = persist(ensemble, sides, low, high, left)
-            nodes += more
-    return int(outcome), int(nodes)
+    begun = wall_time()
+    model, scratch = pick_model(ensemble.index), make_scratch(ensemble.index, sides.plus.size)
+    outcome = decide_cells(model, scratch, sides, low, high, count_parts(budget))
+    if outcome != PAUSED:
+        return int(outcome), 0
+    left = _rest(budget, 0, wall_time() - begun)
+    return (PAUSED, 0) if left is None else persist(ensemble, sides, low, high, left)
 
 
 def _rest(budget: Budget, nodes: int, seconds: float) -> Budget | None:
@@ -313,11 +296,29 @@ def persist(
     ground = Ground(index.trees, index.rule, r, load, make_work(r, ensemble.n_scores))
     worst = PROVED
     for side in order_sides(r, load, sides):
-        outcome = _persist_side(index, ground, sides, side, (low, high), purse)
+        own = ground
+        if index.paths.group_start.size > 2:
+            own = _pair_ground(index, (sides.plus[side], sides.minus[side]), low, high)
+        outcome = _persist_side(index, own, sides, side, (low, high), purse)
         if outcome == FOUND:
             return FOUND, purse.nodes
         worst = max(worst, outcome)
     return worst, purse.nodes
+
+
+def _pair_ground(index: Index, pair: tuple[int, int], low: Any, high: Any) -> Ground:
+    """Make the problem of one side in boosting: the trees of two classes, as if there were no more.
+
+    Where the rival is ahead the prediction changes, whatever the other classes score.
+    """
+    paths, base = index.paths, np.full_like(index.rule.base, -np.inf)
+    base[list(pair)] = index.rule.base[list(pair)]
+    some = [paths.order[paths.group_start[k] : paths.group_start[k + 1]] for k in pair]
+    roots = index.trees.roots[np.concatenate(some)]
+    trees: Trees = index.trees._replace(roots=roots)
+    r = reach(trees, low, high)
+    load = make_load(trees, index.base_units, r)
+    return Ground(trees, index.rule._replace(base=base), r, load, make_work(r, base.size))
 
 
 def _persist_side(

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tacit.verify.jit import compiled, inlined
+from tacit.verify.jit import bare, compiled
 from tacit.verify.paths import END
 
 STEP, CON = np.uint64(4), np.uint64(4)
@@ -125,12 +125,12 @@ def collect(trees: Any, known: Any, cell_low: Any, cell_high: Any) -> Any:
     )
 
 
-@inlined
+@bare
 def _put(words: Any, at: Any, first: Any, second: Any, third: Any) -> None:
     words[at], words[at + ONE], words[at + TWO] = first, second, third
 
 
-@inlined
+@bare
 def _step_back(path: Any, depth: Any, to: Any, low: Any, high: Any) -> Any:
     """Restore the intervals of a shorter path."""
     while depth > to:

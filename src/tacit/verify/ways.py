@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from tacit.verify.glance import ONE, THREE, TWO, weigh
-from tacit.verify.jit import bare, compiled, inlined
-from tacit.verify.kernel import CHANGED, add_leaves, judge
+from tacit.verify.jit import bare, compiled
+from tacit.verify.kernel import CHANGED, add_leaves, judge, weigh
 from tacit.verify.paths import END
+from tacit.verify.walk import ONE, THREE, TWO
 
 
 @bare
@@ -25,11 +25,10 @@ def judge_cells(trees: Any, rule: Any, sides: Any, cells: Any, reached: Any, sco
 
 
 @compiled
-def look(index: Any, sides: Any, cells: Any) -> Any:
+def look(trees: Any, rule: Any, sides: Any, cells: Any) -> Any:
     """Say what the library makes of these cells: KEPT, CHANGED or TIED."""
-    reached = np.empty(index.trees.roots.size, np.int32)
-    scores = np.empty(index.rule.base.size)
-    return judge_cells(index.trees, index.rule, sides, cells, reached, scores)
+    reached, scores = np.empty(trees.roots.size, np.int32), np.empty(rule.base.size)
+    return judge_cells(trees, rule, sides, cells, reached, scores)
 
 
 @compiled
@@ -47,7 +46,7 @@ def put_back(
             cells[f] = was
 
 
-@inlined
+@bare
 def _rank(walk: Any, node: Any) -> Any:
     return np.int32(walk[node + ONE])
 

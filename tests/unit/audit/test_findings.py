@@ -1,10 +1,13 @@
 """What was found, laid out: the best attack of every threat, claims beside measurements."""
 
+from dataclasses import replace
+
 import pytest
 
 from tacit import report
 from tacit.audit import (
     Finding,
+    Power,
     Threat,
     Verdict,
     beats_guess,
@@ -12,6 +15,7 @@ from tacit.audit import (
     build_result,
     check_verdicts,
 )
+from tacit.audit.findings import strength
 from tacit.errors import ClaimError
 from tacit.result import Claim, Metric
 
@@ -49,6 +53,7 @@ def verdict(measured, *, claimed=2.0):
         attack="canaries",
         trials=100,
         is_contradicted=measured > claimed,
+        power=Power(factor=0.719, probability=0.95),
     )
 
 
@@ -56,6 +61,32 @@ def test_the_best_attack_stands_for_its_threat():
     other = Threat(name="u", who="w", sees="s", knows="k")
     found = best_findings([finding("a", 0.6), finding("b", 0.8), finding("c", 0.1, threat=other)])
     assert [one.attack for one in found] == ["b", "c"]
+
+
+def test_the_strongest_attack_is_the_first_row_and_the_headline():
+    threats = [Threat(name=name, who="w", sees="s", knows="k") for name in "uvw"]
+    weak, strong = (
+        finding(name, value, threat=threat, is_found=True)
+        for name, value, threat in (("weak", 0.65, threats[0]), ("strong", 0.9, threats[1]))
+    )
+    general = replace(finding("classes", 1.0, threat=threats[2], is_found=True), is_general=True)
+    result = build_result("job", [general, weak, strong], verdicts=[verdict(1.0)])
+    assert [row[0] for row in result.sheets[0].rows] == ["v", "u", "w"]
+    assert "Strongest attack: strong: AUC, 0.9" in report.render(result).replace("\u202f", " ")
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "blind", "far"),
+    [
+        ("fraction", 1.0, 0.1, 1.0),
+        ("AUC", 0.75, 0.5, 0.5),
+        ("squared error", 0.5, 2.0, 0.75),
+        ("bits", 3.0, 1.0, 0.75),
+        ("fraction", None, 0.1, 0.0),
+    ],
+)
+def test_attacks_in_different_units_are_compared_by_how_far_they_came(unit, value, blind, far):
+    assert strength(Metric(name="x", value=value, unit=unit, reference=blind)) == far
 
 
 def test_a_guess_is_beaten_only_beyond_the_interval():
@@ -72,7 +103,7 @@ def test_a_result_survives_its_json_and_its_page():
     assert "stop earlier" in page
     titles = [sheet.title for sheet in result.sheets]
     assert titles == ["Threats", "Claims and measurements", "What would help"]
-    assert result.sheets[1].rows[0][-1] == "stands"
+    assert result.sheets[1].rows[0][-2:] == ("stands", "noise × 0.71 or less (95%)")
 
 
 def test_nothing_is_advised_where_nothing_was_found():

@@ -17,11 +17,14 @@ from safetensors.torch import save_file
 
 from tacit import report
 from tacit.audit.target import fresh
+from tacit.cli import folder
 from tacit.cli.audit import Effort, audit_job, check_inputs, run
+from tacit.cli.audit_claims import put_to_the_test
 from tacit.cli.audit_command import audit
-from tacit.cli.audit_job import AuditJob
-from tacit.cli.audit_own import OwnModel
-from tacit.cli.audit_target import Build, load_module, load_sides, make_target, trainer_of
+from tacit.cli.audit_job import AuditJob, AuditTable
+from tacit.cli.audit_rows import load_sides
+from tacit.cli.audit_target import Build, load_module, make_target, trainer_of
+from tacit.cli.code import OwnModel
 from tacit.cli.commands import Edge
 from tacit.cli.federated_job import FederatedJob
 from tacit.cli.predict_job import PredictJob
@@ -30,6 +33,7 @@ from tacit.cli.toml import read_record, read_toml
 from tacit.cli.train_job import TrainJob
 from tacit.errors import ClaimError, ConfigError, DataError
 from tacit.learn.training import parse_layers
+from tacit.learn.weights import to_safetensors
 from tacit.ring import KEY_BYTES, Prg
 
 JOBS = Path(__file__).parents[3] / "examples" / "jobs"
@@ -62,7 +66,7 @@ def test_the_examples_are_valid_and_can_be_quickened(path):
     check_inputs(job, ())
     quick = job.quickened()
     assert quick.audit.shadows <= 8
-    assert quick.audit.rounds <= 100
+    assert quick.audit.rounds <= 1000
     assert quick.data.rows <= 1000
 
 
@@ -90,7 +94,7 @@ def test_members_and_strangers_are_different_rows_in_the_wanted_numbers(tmp_path
 
 PRIVATE = {
     "privacy": {"steps": 2, "sample_rate": 1.0, "clip": 1.0, "multiplier": 1.0},
-    "audit": {"threats": ["scores"], "canaries": 60, "rounds": 20},
+    "audit": {"threats": ["scores"], "canaries": 60, "rounds": 400},
 }
 
 
@@ -99,8 +103,45 @@ def test_an_honest_claim_stands(tmp_path):
     assert [one.is_contradicted for one in verdicts] == [False] * 3
     assert [sheet.title for sheet in result.sheets][1] == "Claims and measurements"
     assert result.claims[0].epsilon > 1
-    # Three verdicts share 5 %.
+    # Three verdicts share 5 %, rounds are surer, and each says what it is worth.
     assert verdicts[0].confidence == pytest.approx(1 - 0.05 / 3)
+    assert verdicts[2].confidence == 1 - 1e-6
+    assert verdicts[0].power is None
+    assert str(verdicts[1].power) == "nothing, not even missing noise"
+    assert verdicts[2].power.factor > 0.5
+    table = result.sheets[1]
+    assert table.heads[-1] == "would have caught"
+    assert table.rows[0][-1] == "not known"
+
+
+def test_a_delta_near_one_in_the_number_of_records_is_refused(tmp_path):
+    tables = {**PRIVATE, "privacy": {**PRIVATE["privacy"], "delta": 0.02}}
+    with pytest.raises(ConfigError, match="1/n or more for n = 60 records"):
+        audit_job(make_job(tmp_path, **tables), SILENT, ())
+
+
+@pytest.mark.parametrize(
+    ("federated", "privacy", "subject"),
+    [
+        ({"aggregator": "masked"}, {"kind": "central"}, "one round"),
+        ({"aggregator": "shuffled"}, {"kind": "shuffle"}, "one report, alone"),
+    ],
+)
+def test_the_noise_of_a_federated_round_is_tried_and_the_verdict_says_its_power(
+    federated, privacy, subject
+):
+    raw = {
+        "job": {"name": "fl", "kind": "federated"},
+        "data": {"set": "digits", "rows": 80},
+        "federated": {"clients": 8, "rounds": 2, "colluding_share": 0.0, **federated},
+        "privacy": {"target_epsilon": 5.0, "delta": 1e-3, "clip": 1.0, **privacy},
+    }
+    job = read_record(raw, FederatedJob, source="job.toml")
+    _, (verdict,), claims = put_to_the_test(job, AuditTable(rounds=600), None, SILENT)
+    assert not verdict.is_contradicted
+    assert verdict.claim.subject == subject
+    assert verdict.power.factor > 0.5
+    assert claims[0].epsilon <= 5.0
 
 
 class Shell(CliRunner):
@@ -137,13 +178,14 @@ def test_weights_of_a_user_are_loaded_and_wrong_ones_are_named(tmp_path):
     weights = fresh(build, 3).state_dict()
     save_file(weights, tmp_path / "w.safetensors")
     np.savez(tmp_path / "w.npz", **{name: value.numpy() for name, value in weights.items()})
-    for name in ("w.safetensors", "w.npz"):
+    torch.save(weights, tmp_path / "w.pt")
+    for name in ("w.safetensors", "w.npz", "w.pt"):
         loaded = load_module(build, tmp_path / name).state_dict()
         assert all(torch.equal(loaded[key], value) for key, value in weights.items())
-    with pytest.raises(DataError, match="do not fit"):
+    with pytest.raises(DataError, match="does not hold the weights of this model"):
         load_module(Build("mlp", (8, 8), 10), tmp_path / "w.npz")
     (tmp_path / "bad.npz").write_text("no")
-    with pytest.raises(DataError, match="wanted weights"):
+    with pytest.raises(DataError, match="file of weights"):
         load_module(build, tmp_path / "bad.npz")
 
 
@@ -160,10 +202,11 @@ def test_a_federated_job_is_audited_as_it_is(tmp_path):
     result, verdicts = audit_job(job, SILENT, (), effort=Effort(is_quick=True))
     assert verdicts == ()
     rows = result.sheets[0].rows
-    assert [row[0] for row in rows][-2:] == [
-        *("reconstruction from an update", "class representatives"),
-    ]
+    # The strongest first; what a class looks like is about nobody's row, and last.
+    assert rows[0][0] == "reconstruction from an update"
+    assert rows[-1][0] == "class representatives"
     assert len(rows) == 6
+    assert report.words.state_headline(result).startswith("Strongest attack: ")
     assert result.claims[0].guarantee == "no guarantee"
     # The originals stand beside what the server makes of the updates.
     assert [one.caption for one in result.pictures[:2]] == ["original 1", "rebuilt 1"]
@@ -205,7 +248,7 @@ def test_a_defence_is_swept_into_a_frontier(tmp_path):
         ({"audit": {"shadows": 5}}, "even number"),
         ({"audit": {"threats": ["x"]}}, "wanted some of"),
         ({"audit": {"confidence": 1.0}}, "below 1"),
-        ({"data": {"file": "x.csv"}}, "either 'set' or 'file'"),
+        ({"data": {"file": "x.csv"}}, "one of 'set', 'file'"),
         ({"data": {"test_share": 1.5}}, "between 0 and 1"),
         ({"parties": {"a": {}}}, "no parties"),
         ({"train": {"epochs": 0}}, "must be positive"),
@@ -218,8 +261,10 @@ def test_wrong_settings_are_refused_by_name(tmp_path, tables, text):
 
 
 def test_missing_files_and_devices_are_said_early(tmp_path):
+    raw = raw_job(tmp_path, model={"file": "nowhere.npz"})
+    raw["data"] = {"members": __file__, "strangers": __file__}
     with pytest.raises(DataError, match=r"model\.file: no such file"):
-        check_inputs(make_job(tmp_path, model={"file": "nowhere.npz"}), ())
+        check_inputs(read_record(raw, AuditJob, source="job.toml"), ())
     with pytest.raises(ConfigError, match=r"train\.device"):
         make_target(make_job(tmp_path, train={"device": "cuda:99"}), ())
 
@@ -261,10 +306,10 @@ def test_a_private_training_is_audited_as_the_job_trains(tmp_path):
     job = read_record(train_raw(tmp_path), TrainJob, source="job.toml")
     result, verdicts = audit_job(job, SILENT, (), effort=QUICK)
     assert verdicts == ()
-    assert [row[0] for row in result.sheets[0].rows] == [
+    assert {row[0] for row in result.sheets[0].rows} == {
         *("membership, probabilities", "membership, classes only"),
         *("membership, shadow models", "membership, weights", "class representatives"),
-    ]
+    }
     assert any("half of all rows" in note for note in result.notes)
     assert result.claims[-1].guarantee == "no guarantee"
     assert report.from_json(report.to_json(result), source="test") == result
@@ -311,8 +356,10 @@ def test_a_model_that_the_job_gave_out_is_attacked_itself(tmp_path):
     assert torch.equal(target.model.module[0].weight, module[0].weight)
     assert (len(target.members[1]), len(target.non_members[1])) == (180, 20)
     np.savez(job.out / "model.npz", wrong=np.zeros(3))
-    with pytest.raises(DataError, match="do not fit"):
+    with pytest.raises(DataError, match="does not hold the weights of this model"):
         make_target(job, ())
+    (job.out / folder.MODEL).write_bytes(to_safetensors(module.state_dict(), {}))
+    assert torch.equal(make_target(job, ()).model.module[0].weight, module[0].weight)
 
 
 def split_raw(tmp_path, **tables):
@@ -332,10 +379,12 @@ def split_raw(tmp_path, **tables):
 def test_a_split_job_is_audited_at_the_cut_and_as_a_whole(tmp_path):
     job = read_record(split_raw(tmp_path), SplitJob, source="job.toml")
     result, _ = audit_job(job, SILENT, (), effort=QUICK)
-    assert [row[0] for row in result.sheets[0].rows] == [
+    assert {row[0] for row in result.sheets[0].rows} == {
         *("membership, probabilities", "membership, classes only", "membership, shadow models"),
-        *("labels, bottom model", "inputs, cut layer", "class representatives"),
-    ]
+        *("labels, gradients", "labels, bottom model", "inputs, cut layer"),
+        "class representatives",
+    }
+    assert any(one.title.startswith("Labels of training rows") for one in result.curves)
 
 
 def test_several_feature_owners_have_a_bottom_model_each(tmp_path):
@@ -382,9 +431,9 @@ def test_a_model_of_ones_own_is_audited_from_its_file(tmp_path, code):
     path = tmp_path / "mine.py"
     path.write_text(code)
     result, _ = audit_job(make_job(tmp_path, model={"code": str(path)}), SILENT, ())
-    assert [row[0] for row in result.sheets[0].rows] == [
-        *("membership, probabilities", "membership, shadow models", "class representatives"),
-    ]
+    names = [row[0] for row in result.sheets[0].rows]
+    assert set(names[:2]) == {"membership, probabilities", "membership, shadow models"}
+    assert names[2:] == ["class representatives"]
 
 
 @pytest.mark.parametrize(
@@ -394,6 +443,7 @@ def test_a_model_of_ones_own_is_audited_from_its_file(tmp_path, code):
         ("def make(:", "make"),
         ("import nowhere_to_be_found", "nowhere_to_be_found"),
         ("def make():\n    return 3", "got int"),
+        ("def make_model():\n    return 3", "got int"),
     ],
 )
 def test_a_file_that_makes_no_model_is_refused(tmp_path, code, text):
@@ -446,7 +496,7 @@ def test_a_classifier_whose_class_is_ones_own_can_be_sent_to_a_process(tmp_path)
     trainer = trainer_of(make_job(tmp_path, model={"code": str(path)}), (64,), 10)
     packed = ForkingPickler.dumps(trainer)
     path.unlink()
-    del sys.modules["tacit_audited_mine"]  # as in a process that has not run the file
+    del sys.modules["tacit_model_mine"]  # as in a process that has not run the file
     sent = ForkingPickler.loads(packed)
     x, y = torch.eye(64)[:20], torch.arange(20) % 10
     assert sent(x, y, seed=0).log_probs(x).argmax(1).tolist() == y.tolist()

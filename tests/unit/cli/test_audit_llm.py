@@ -40,9 +40,9 @@ def job_of(raw, **tables):
 
 def test_texts_canaries_and_hidden_states_are_attacked(raw):
     result = run(job_of(raw), SILENT, ()).result
-    assert [row[0] for row in result.sheets[0].rows] == [
-        *("extraction of training texts", "canary exposure", "inversion of hidden states"),
-    ]
+    names = [row[0] for row in result.sheets[0].rows]
+    assert names[0] == "inversion of hidden states"  # every token: the strongest is first
+    assert set(names[1:]) == {"extraction of training texts", "canary exposure"}
     assert {curve.title for curve in result.curves} == {
         *("Texts extracted", "Tokens recovered by depth", "Noise at a cut after 1 layers"),
     }

@@ -59,7 +59,7 @@ def set_up(program, protocol, hold_key, hold_weights):
 
 
 def met(session, a):
-    agree_on(session, a, learn_precision(session, "owner"), counts=True)
+    agree_on(session, a, learn_precision(session, "owner"), counts=False)
 
 
 def recovered(model, jobs):

@@ -43,7 +43,7 @@ def test_every_error_has_its_exit_code(error, code):
 
 
 def test_a_missing_extra_is_one_sentence_with_one_command():
-    failure = describe(ModuleNotFoundError("No module named 'x'", name="safetensors.torch"))
+    failure = describe(ModuleNotFoundError("No module named 'x'", name="tokenizers.models"))
     assert failure.exit_code == InputError.exit_code
     assert failure.message.endswith("run: pip install 'tacit-ml[llm]'")
     assert describe(ModuleNotFoundError("x", name="tacit.nowhere")).exit_code == 1

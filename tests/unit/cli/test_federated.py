@@ -7,14 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from rich.console import Console
+from safetensors.torch import load
 
 from tacit.cli.federated import LEDGER, ROUNDS, WEIGHTS, check_inputs, run
+from tacit.cli.federated_data import load_shards, make_model
 from tacit.cli.federated_job import FederatedJob
 from tacit.cli.toml import read_record, read_toml
-from tacit.dp import epsilon, ledger_from_record
+from tacit.dp import detection_of, epsilon, ledger_from_record
 from tacit.errors import ConfigError, DataError
 from tacit.learn import search_path
+from tacit.learn.weights import load_weights, read_facts
 
 FOLDERS = search_path(os.environ.get("TACIT_DATA"), Path(__file__).parents[3], Path.home())
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples" / "jobs").glob("fl-*.toml"))
@@ -59,6 +63,25 @@ def test_a_run_reports_accuracy_cost_and_what_was_shown():
     assert set(part.files) == {LEDGER, ROUNDS, WEIGHTS}
 
 
+def test_the_weights_load_back_into_the_torch_module_and_say_their_scale(tmp_path):
+    job = make_job()
+    part, _ = run_job(job)
+    shards = load_shards(job.data, job.federated.clients, ())
+    module = make_model(job, shards)
+    module.load_state_dict(load(part.files[WEIGHTS]))  # as anybody would
+    right = (module.eval()(shards.test_features).argmax(1) == shards.test_labels).float().mean()
+    assert float(right) == pytest.approx(part.result.utility[0].value)
+    (tmp_path / WEIGHTS).write_bytes(part.files[WEIGHTS])
+    assert read_facts(tmp_path / WEIGHTS)["scale"] == 16.0  # pixels of digits
+    # What earlier versions wrote is read, too: all parameters in order, as floats.
+    flat = torch.cat([one.detach().reshape(-1) for one in module.parameters()])
+    (tmp_path / "weights.f32").write_bytes(flat.numpy().astype("<f4").tobytes())
+    again = make_model(job, shards)
+    load_weights(again, tmp_path / "weights.f32")
+    for mine, theirs in zip(again.parameters(), module.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
 def test_the_epsilon_of_the_result_follows_from_its_ledger():
     job = make_job(privacy={"kind": "central", "target_epsilon": 40.0, "delta": 1e-3})
     part, said = run_job(job)
@@ -69,6 +92,24 @@ def test_the_epsilon_of_the_result_follows_from_its_ledger():
     assert claim.epsilon <= 40.0
     assert "ε = " in said.splitlines()[0]
     assert any(curve.title == "Accuracy against ε" for curve in part.result.curves)
+
+
+def test_epsilon_is_explained_before_and_after_the_run():
+    job = make_job(privacy={"kind": "central", "target_epsilon": 5.0, "delta": 1e-3})
+    part, said = run_job(job)
+    assert said.splitlines()[1].startswith("An attacker who takes other data for the true data 1 %")
+    claim = part.result.claims[0]
+    # The whole curve of the noise says more than one (ε, δ), by which nearly all are found.
+    assert claim.detection < 0.5 < detection_of(claim.epsilon, claim.delta)
+
+
+def test_a_delta_is_held_against_the_number_of_clients():
+    wanted = {"kind": "central", "target_epsilon": 5.0}
+    with pytest.raises(ConfigError, match=r"1/n or more for n = 6 clients"):
+        run_job(make_job(privacy={**wanted, "delta": 0.2}))
+    part, said = run_job(make_job(privacy={**wanted, "delta": 0.1}))
+    assert "Warning: δ = 0.1 is near 1/n for n = 6 clients" in said
+    assert any("near 1/n" in text for text in part.result.claims[0].assumptions)
 
 
 def test_epsilon_is_computed_again_by_other_code():
@@ -93,12 +134,16 @@ def test_a_masked_claim_is_about_a_curious_server_unless_keys_are_named():
         make_job(federated={"keys": ["xyz"]})
 
 
+def named(result, name):
+    return next(metric for metric in result.utility if metric.name == name)
+
+
 def test_with_keys_a_simulation_plays_a_malicious_server_with_keys_of_its_own():
     keys = [f"{number:064x}" for number in range(6)]
     job = make_job(federated={"server": "malicious", "keys": keys, "rounds": 1, "drop_rate": 0.0})
     result = run_job(job)[0].result
     assert any("may do anything" in one for one in result.claims[1].assumptions)
-    assert result.utility[2].value == 0  # nobody was refused
+    assert named(result, "clients dropped in a round").value == 0  # nobody was refused
 
 
 OPTIONS = {
@@ -126,7 +171,7 @@ def test_every_option_runs_and_its_ledger_gives_the_claim(name):
     # The noise of NbAFL does not keep what it is set for; the claim says what it gives.
     assert (claim.epsilon <= 60.0) == (name != "nbafl")
     assert len(ledger) == (3 if name == "relevance" else 2)
-    sent = part.result.utility[1].value
+    sent = named(part.result, "bytes sent by a client in a round").value
     assert sent < 100 if name == "select" else sent >= 4 * 650
 
 
@@ -219,7 +264,7 @@ def test_accuracy_is_shown_against_epsilon_while_it_runs():
 def test_a_stack_is_trained_like_any_model():
     part, _ = run_job(make_job(model={"stack": ["linear", "mlp"]}))
     sizes = (64 * 10 + 10, 64 * 64 + 64 + 64 * 10 + 10, 20 * 10 + 10)
-    assert len(part.files[WEIGHTS]) == 4 * sum(sizes)
+    assert sum(one.numel() for one in load(part.files[WEIGHTS]).values()) == sum(sizes)
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,22 @@
 
 import json
 
+import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'tacit-ml[fl]'")
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'tacit-ml[fl]'")
 
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from flwr.app import Context, RecordDict
-from flwr.supercore.task_identity import TaskIdentity
+from flwr.serverapp.strategy import FedAvg
 
+from flower_nodes import Nodes, stand_in
 from tacit.cli.federated_apps import client_app, serve
+from tacit.learn.federated.arrays import named_arrays
+from tacit.learn.weights import read_weights
 
 JOB = """
     [job]
@@ -27,30 +34,11 @@ JOB = """
     [privacy]
     clip = 1.0
 """
-
-
-class Nodes:
-    """A grid whose nodes answer when they are asked."""
-
-    def __init__(self, contexts):
-        self.contexts, self.replies, self.sent = contexts, {}, 0
-
-    def get_node_ids(self):
-        return list(self.contexts)
-
-    def push_messages(self, messages):
-        found = []
-        for message in messages:
-            self.sent += 1
-            found.append(f"message {self.sent}")
-            message.metadata.__dict__["_message_id"] = found[-1]
-            self.replies[found[-1]] = client_app(
-                message, self.contexts[message.metadata.dst_node_id]
-            )
-        return found
-
-    def pull_messages(self, identities):
-        return [self.replies.pop(one) for one in identities if one in self.replies]
+SHUFFLE = """kind = "shuffle"
+    target_epsilon = 1e4
+    accountant = "basic"
+    clip = 1.0
+"""
 
 
 def make_context(node, *, node_config, run_config):
@@ -59,28 +47,61 @@ def make_context(node, *, node_config, run_config):
     )
 
 
-def test_nodes_with_files_of_their_own_train_together(tmp_path, monkeypatch):
-    for name in ("_run_id", "_node_id", "_task_id"):
-        monkeypatch.setattr(TaskIdentity, name, 1)
-    jobs = []
+@pytest.fixture
+def nodes(tmp_path, monkeypatch):
+    """Three nodes with job files and rows of their own."""
+    stand_in(monkeypatch, tmp_path)
+    found = {}
     for number in range(3):
         rows = "\n".join(f"{i % 5},{(i + number) % 3},{int(i % 5 > 2)}" for i in range(60))
         (tmp_path / f"{number}.csv").write_text(f"a,b,y\n{rows}\n")
-        jobs.append(tmp_path / f"{number}.toml")
-        jobs[-1].write_text(JOB.replace("FILE", str(tmp_path / f"{number}.csv")))
-    nodes = {
-        10 + number: make_context(
-            10 + number,
-            node_config={"job": str(job), "diary": str(tmp_path / "diary")},
-            run_config={},
-        )
-        for number, job in enumerate(jobs)
-    }
+        job = tmp_path / f"{number}.toml"
+        job.write_text(JOB.replace("FILE", str(tmp_path / f"{number}.csv")))
+        config = {"job": str(job), "diary": str(tmp_path / "diary")}
+        found[10 + number] = make_context(10 + number, node_config=config, run_config={})
+    return found
+
+
+def test_nodes_with_files_of_their_own_train_together(tmp_path, nodes):
     out = tmp_path / "out"
-    config = {"job": str(jobs[0]), "out": str(out)}
-    serve(Nodes(nodes), make_context(1, node_config={}, run_config=config))
+    config = {"job": str(tmp_path / "0.toml"), "out": str(out)}
+    serve(Nodes(client_app, nodes), make_context(1, node_config={}, run_config=config))
     (report,) = json.loads((out / "rounds.json").read_text())
     assert report["void"] is None
     assert report["survivors"] == [0, 1, 2]
-    assert (out / "weights.f32").stat().st_size == 4 * 6
+    assert sum(one.numel() for one in read_weights(out / "weights.safetensors").values()) == 6
     assert len(list((tmp_path / "diary").iterdir())) == 3
+
+
+def test_a_deployed_node_gives_a_server_with_plain_fedavg_nothing(nodes):
+    weights = named_arrays(torch.nn.Linear(2, 2))(np.zeros(6, np.float32))
+    grid = Nodes(client_app, nodes)
+    replies = []
+    pull = grid.pull_messages
+    grid.pull_messages = lambda names: replies.extend(pull(names)) or replies
+    result = FedAvg(fraction_evaluate=0.0).start(grid, weights, num_rounds=1)
+    assert [one.has_error() for one in replies] == [True] * 3
+    assert not result.train_metrics_clientapp
+
+
+def test_a_shuffler_holds_the_key_that_the_job_pins(tmp_path, nodes):
+    private = X25519PrivateKey.generate()
+    pem, raw = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    key = tmp_path / "shuffler.key"
+    key.write_bytes(private.private_bytes(pem, raw, serialization.NoEncryption()))
+    pinned = private.public_key().public_bytes_raw().hex()
+    for number in range(3):
+        job = tmp_path / f"{number}.toml"
+        text = job.read_text().replace(
+            "colluding_share = 0.0", f'aggregator = "shuffled"\n    shuffler = "{pinned}"'
+        )
+        text = text.replace("minimum = 2", "minimum = 3").replace("clip = 1.0", SHUFFLE)
+        job.write_text(text)
+    config = {"job": str(tmp_path / "0.toml"), "role": "shuffler", "shuffling": str(key)}
+    nodes[20] = make_context(20, node_config=config, run_config={})
+    out = tmp_path / "out"
+    run = {"job": str(tmp_path / "0.toml"), "out": str(out)}
+    serve(Nodes(client_app, nodes), make_context(1, node_config={}, run_config=run))
+    (report,) = json.loads((out / "rounds.json").read_text())
+    assert report["void"] is None
+    assert "the shuffler's key is the one that the job pins" in report["claim"]["assumptions"]

@@ -9,12 +9,14 @@ import torch
 
 from tacit import ring
 from tacit.cli import folder, infer
+from tacit.cli.code import OwnModel
 from tacit.cli.kind import Place
 from tacit.cli.kinds import find_kind, load_job
 from tacit.cli.toml import read_record
 from tacit.errors import ConfigError, DataError
 from tacit.learn.private import merge_results
 from tacit.learn.training import parse_layers
+from tacit.learn.weights import to_safetensors
 from tacit.mpc import without_setup
 from tacit.party import Meeting, Usage, run_threads
 
@@ -73,6 +75,101 @@ def test_the_classes_are_those_of_the_network_in_the_clear(make_job, tmp_path, p
     found = {metric.name: metric for metric in whole.utility}
     assert found["classes equal to plaintext"].value == 1.0
     assert found["accuracy"].value == found["accuracy"].reference
+
+
+@pytest.fixture
+def run_job(tmp_path):
+    def run(job):
+        def party(session):
+            place = Place(
+                search=(),
+                launched="threads",
+                report=lambda: Usage().report(name=session.me, role="", progress=session.progress),
+                out=tmp_path,
+            )
+            return infer.take_part(session, job, place)
+
+        meeting = Meeting(parties=tuple(job.parties), job_digest=hashlib.sha256(b"j").digest())
+        return run_threads(dict.fromkeys(job.parties, party), meeting)
+
+    return run
+
+
+CODE = """
+from torch import nn
+
+def make_model():
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 8, 8)), nn.Conv2d(1, 4, 3, stride=2, groups=1), nn.BatchNorm2d(4),
+        nn.ReLU(), nn.Flatten(), nn.Linear(36, 10),
+    )
+"""
+
+
+@pytest.mark.parametrize("ending", [".pt", ".safetensors", ".npz"])
+def test_a_model_is_ones_own_code_and_its_weights_come_from_any_file(
+    make_job, run_job, tmp_path, ending
+):
+    (tmp_path / "net.py").write_text(CODE)
+    code = f"{tmp_path / 'net.py'}:make_model"
+    torch.manual_seed(5)
+    module = OwnModel.read(Path(code))()
+    path = tmp_path / f"mine{ending}"
+    if ending == ".pt":
+        torch.save({"state_dict": module.state_dict()}, path)
+    elif ending == ".npz":
+        np.savez(path, **{name: one.numpy() for name, one in module.state_dict().items()})
+    else:
+        path.write_bytes(to_safetensors(module.state_dict(), {}))
+    job = make_job(
+        model__layers=None, model__code=code, model__file=str(path), protocol__reveal="output"
+    )
+    parts = run_job(job)
+    lines = parts["clinic"].files[folder.PREDICTIONS].splitlines()[1:]
+    got = torch.tensor([[float(word) for word in line.split(",")[2:12]] for line in lines])
+    with torch.no_grad():
+        wanted = module.eval()(infer.load_rows(job, ())[0].float())
+    assert (got - wanted).abs().max() < 1e-3
+
+
+def test_a_file_that_would_run_code_is_refused_and_runs_nothing(make_job, run_job, tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return (Path.write_text, (tmp_path / "ran", "it ran"))
+
+    torch.save({"0.weight": Evil()}, tmp_path / "evil.pt")
+    with pytest.raises(DataError, match=r"evil\.pt.*tensors by name and no code"):
+        run_job(make_job(model__file=str(tmp_path / "evil.pt")))
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model__layers": None}, "code"),
+        ({"model__code": "net.py:make_model"}, "got both"),
+    ],
+)
+def test_a_network_is_named_in_exactly_one_way(make_job, changes, words):
+    with pytest.raises(ConfigError, match=words):
+        make_job(**changes)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("def other(): return 1", r"wanted a function make_model\(\)"),
+        ("def make_model(): return 1", "wanted a torch module, got int"),
+        ("def make_model(:", "wanted Python"),
+        (CODE.replace("nn.Linear(36, 10)", "nn.Linear(35, 10)"), "does not take rows of shape"),
+    ],
+)
+def test_code_that_makes_no_such_model_is_refused_in_words(
+    make_job, run_job, tmp_path, text, words
+):
+    (tmp_path / "net.py").write_text(text)
+    with pytest.raises((ConfigError, DataError), match=words):
+        run_job(make_job(model__layers=None, model__code=f"{tmp_path / 'net.py'}:make_model"))
 
 
 @pytest.fixture
@@ -212,12 +309,12 @@ def test_owners_without_inputs_are_told_before_anyone_connects(make_job):
 
 def test_weights_of_other_layers_are_refused(make_job):
     job = make_job(model__layers=["dense 9", "relu", "dense 10"])
-    with pytest.raises(DataError, match="does not hold the weights of these layers"):
-        infer.load_weights(parse_layers(job.model.layers, (64,), seed=0), job)
+    with pytest.raises(DataError, match="does not hold the weights of this model"):
+        infer.load_owned(parse_layers(job.model.layers, (64,), seed=0), job)
 
 
 def test_a_file_that_is_no_archive_is_refused(make_job, tmp_path):
     path = tmp_path / "noise.npz"
     path.write_bytes(b"noise")
-    with pytest.raises(DataError, match="does not hold"):
-        infer.load_weights(torch.nn.Linear(2, 2), make_job(model__file=str(path)))
+    with pytest.raises(DataError, match=r"not a \.npz file of weights"):
+        infer.load_owned(torch.nn.Linear(2, 2), make_job(model__file=str(path)))

@@ -11,6 +11,7 @@ from tacit.cli.commands import Edge
 from tacit.cli.leakage import examine
 from tacit.cli.serve_command import leakage
 from tacit.errors import ConfigError
+from tacit.report.words import state_headline
 
 JOBS = Path(__file__).parents[3] / "examples" / "jobs"
 
@@ -22,8 +23,10 @@ def test_a_prediction_is_examined_and_its_page_is_written(tmp_path):
     found = CliRunner().invoke(leakage, asked, obj=edge, catch_exceptions=False)
     assert found.exit_code == 0
     assert "When permutation is not safe" in page.read_text()
+    assert "nothing was revealed" not in page.read_text()
     result = report.load(out)
     assert result.kind == "leakage"
+    assert state_headline(result).startswith("Strongest attack: rows recognised")
     assert sum("figure 5.2" in curve.title for curve in result.curves) == 12
 
 

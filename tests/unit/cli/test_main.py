@@ -84,6 +84,12 @@ def test_an_unknown_key_is_named_with_a_suggestion(command):
     assert "job.toml: protocol.revel: unknown key; did you mean 'reveal'?" in err
 
 
+def test_a_fresh_start_is_for_jobs_that_go_on():
+    code, _, err = tacit_says("run", SEALED, "--fresh")
+    assert code == 2
+    assert "'demo', of kind 'predict', has none" in err
+
+
 def test_a_kind_that_does_not_exist_is_refused():
     code, _, err = tacit_says("run", changed(SEALED, '"predict"', '"predct"'))
     assert code == 2

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from tacit.cli.predict import (
     Answers,
@@ -18,6 +19,7 @@ from tacit.cli.predict_job import PredictJob as Job
 from tacit.cli.toml import read_record
 from tacit.errors import ConfigError, DataError
 from tacit.learn.private import predict_plain, save_logistic, scaled_features
+from tacit.learn.weights import to_safetensors
 from tacit.party import Progress
 from tacit.result import Cost, Forecast, Result
 
@@ -82,7 +84,7 @@ def test_a_wrong_number_of_divisors_is_refused(table):
     [
         ({}, TRAINED, "data: wanted 'set' or 'file'"),
         ({"file": "/none.csv"}, TRAINED, "data.file: no such file: /none.csv"),
-        (CANCER, {}, "model.train or model.file"),
+        (CANCER, {}, "model.train, model.file or model.code"),
         (CANCER, {"file": "/none.npz"}, "model.file: no such file"),
         (CANCER, {"train": {}}, "model.train: wanted"),
         (CANCER, {"train": {"file": "/none.csv"}}, "model.train.file: no such file"),
@@ -128,8 +130,11 @@ def test_the_plain_answers_are_put_beside_the_private_ones(reveal, name, ideal):
     plain = predict_plain(scaled_features(dataset), load_weights(one, ()), reveal=reveal)
     own = measure(one, Answers(values=plain, labels=dataset.labels))
     result = compare_plain(one, empty_result(own), plain, ())
-    accuracy, agreement = result.utility
-    assert accuracy.reference == accuracy.value > 0.9
+    *quality, agreement = result.utility
+    names = ["accuracy", "F1"] + ["AUC", "KS", "calibration error"] * (reveal == "score")
+    assert [metric.name for metric in quality] == names
+    assert all(metric.reference == metric.value for metric in quality)
+    assert quality[0].value > 0.9
     assert (agreement.name, agreement.value, agreement.samples) == (name, ideal, len(plain))
 
 
@@ -166,3 +171,32 @@ def empty_result(utility):
         claims=(),
         utility=utility,
     )
+
+
+@pytest.mark.parametrize("ending", [".pt", ".safetensors", ".py"])
+def test_a_torch_model_of_one_linear_layer_is_a_model(tmp_path, ending):
+    path = tmp_path / f"model{ending}"
+    module = nn.Sequential(nn.Linear(3, 1))
+    if ending == ".pt":
+        torch.save(module.state_dict(), path)
+    elif ending == ".safetensors":
+        path.write_bytes(to_safetensors(module.state_dict(), {}))
+    else:
+        torch.save(module.state_dict(), tmp_path / "w.pt")
+        path.write_text(
+            "import torch\nfrom torch import nn\ndef trained():\n    one = nn.Sequential("
+            "nn.Linear(3, 1))\n    one.load_state_dict(torch.load("
+            f"{str(tmp_path / 'w.pt')!r}, weights_only=True))\n    return one\n"
+        )
+    key = {"code": f"{path}:trained"} if ending == ".py" else {"file": str(path)}
+    one = job(CANCER, key)
+    check_inputs(one, ["lab"])
+    found = load_weights(one, ())
+    assert torch.equal(found["weight"], module[0].weight.detach().double().T)
+    assert torch.equal(found["bias"], module[0].bias.detach().double())
+
+
+def test_a_torch_model_of_two_layers_is_no_logistic_regression(tmp_path):
+    torch.save(nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1)).state_dict(), tmp_path / "w.pt")
+    with pytest.raises(DataError, match=r"wanted 'weight' and 'bias', got 0\.weight"):
+        load_weights(job(CANCER, {"file": str(tmp_path / "w.pt")}), ())

@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 
 from tacit.cli.screen import board, printable, say
+from tacit.party import Progress
 
 ROLES = {"hospital": "data owner", "lab": "model owner"}
 
@@ -41,6 +42,17 @@ def test_a_note_is_a_line_of_its_own(is_terminal):
     with board(screen, ROLES) as shown:
         shown.note("stopping [soon]")
     assert screen.file.getvalue().count("stopping [soon]\n") == 1
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_what_a_party_tells_is_a_line_that_stays(is_terminal):
+    screen = console(is_terminal=is_terminal)
+    with board(screen, ROLES) as shown:
+        progress = Progress(lambda *where: shown.show("lab", *where))
+        with progress.stage("train", 9) as advance:
+            progress.tell("resumed at step 4 of 9", 4, 9)
+            advance(5)
+    assert screen.file.getvalue().count("resumed at step 4 of 9\n") == 1
 
 
 def test_a_stage_without_words_is_shown_by_its_name():

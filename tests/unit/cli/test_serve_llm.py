@@ -19,6 +19,7 @@ from tacit.cli.serve_llm import ChatSeat, serve_many
 from tacit.crypto import make_identity
 from tacit.errors import PartyError
 from tacit.llm import Sampling, hear
+from tacit.llm.floating import FloatingClient, FloatingMemory
 from tacit.llm.permuted import Ahead, Client, Conversation
 from tacit.llm.permuted.seats import BY_BFV, RUN
 from tacit.llm.sealed import SealedClient, SealedMemory
@@ -95,10 +96,11 @@ class Service:
     def ask(self, user, limit=4):
         """Ask as an honest user does, and leave in good order."""
         with self.session(user) as (session, architecture):
-            if self.protocol.is_sealed:
-                client = SealedClient(session, architecture)
-                greedy = Sampling()
-                said = list(client.generate(SealedMemory(), HONEST, greedy, limit=limit))
+            if self.protocol.name != "permuted":
+                is_sealed = self.protocol.is_sealed
+                client = (SealedClient if is_sealed else FloatingClient)(session, architecture)
+                memory = (SealedMemory if is_sealed else FloatingMemory)()
+                said = list(client.generate(memory, HONEST, Sampling(), limit=limit))
                 client.leave()
             else:
                 client = Client(session, architecture, counts=self.protocol.counts)
@@ -393,5 +395,58 @@ def test_whatever_a_user_sends_the_others_are_served_and_nothing_of_it_is_kept(s
 
 
 def threads_of_conversations():
-    names = ("tacit-offline", "tacit-serve", "tacit-deal")
+    names = ("tacit-material", "tacit-serve", "tacit-deal")
     return sum(thread.name.startswith(names) for thread in threading.enumerate())
+
+
+def words_that_are_no_pass(session, client):
+    session.send("owner", "llm/pass", torch.tensor([7, 0, 2**62, -1, 9]))
+    session.recv("owner", "never/0", (1,))
+
+
+def a_pass_that_counts_on_nothing(session, client):
+    for peer in ("owner", "dealer"):
+        session.send(peer, "llm/pass", torch.tensor([7, 20, 1, 0, 1]))
+    session.recv("owner", "never/0", (1,))
+
+
+def gone_in_the_middle_of_a_pass(session, client):
+    for _ in client():
+        for link in session.links.values():
+            link.kill()
+
+
+@pytest.mark.parametrize("name", ["sealed", "floating"])
+def test_the_other_protocols_outlive_their_users_too(name, tmp_path, model, monkeypatch):
+    with serving(tmp_path, model, monkeypatch, name=name) as service:
+        answer = service.ask("alice", limit=1)
+        for program in service.programs["owner"]:
+            if name == "sealed":
+                program.vault.allowance = replace(program.vault.allowance, keep_s=0.0)
+        for attack in (
+            words_that_are_no_pass,
+            a_pass_that_counts_on_nothing,
+            gone_in_the_middle_of_a_pass,
+        ):
+            with suppress(PartyError), service.session("mallory") as (session, architecture):
+                attack(session, step_by_step(name, session, architecture))
+        assert service.ask("alice", limit=1) == answer
+        for role in ("owner", "dealer"):
+            assert settled(lambda role=role: service.account(role, "mallory").used, 0) == 0
+
+
+def step_by_step(name, session, architecture):
+    """Begin as an honest user of a protocol does; returns what goes on talking."""
+    if name == "sealed":
+        client, memory = SealedClient(session, architecture), SealedMemory()
+    else:
+        client, memory = FloatingClient(session, architecture), FloatingMemory()
+    return lambda: client.generate(memory, HONEST, Sampling(), limit=3)
+
+
+def test_a_user_that_wants_more_memory_than_it_may_have_is_told(tmp_path, model, monkeypatch):
+    with serving(tmp_path, model, monkeypatch, memory_bytes=100_000) as service:
+        with pytest.raises(PartyError, match=r"is the most|too much here"):
+            service.ask("mallory")
+        assert service.account("owner", "mallory").used <= 50_000
+        assert any("'user' failed" in note and "mallory" in note for note in service.notes)

@@ -50,9 +50,12 @@ def test_a_split_job_trains_serves_and_attacks_itself(tmp_path):
     names = [metric.name for metric in lab.utility]
     assert names[0] == "accuracy"
     assert lab.utility[0].value > 0.7
-    assert names[1].startswith("fine-tuning on what was sent")
+    at = names.index("calibration error")
+    assert {"F1", "AUC"} < set(names[:at])
+    assert names[at + 1].startswith("fine-tuning on what was sent")
     assert {curve.title for curve in lab.curves} == {
         "Accuracy against bytes",
+        "Labels of training rows, read off gradients",
         "Loss",
         "The cut layer, PCA",
     }
@@ -70,7 +73,8 @@ def test_a_split_job_trains_serves_and_attacks_itself(tmp_path):
     assert found["k-means"].reference == found["k-means on the inputs"].value
     assert found["input reconstruction"].reference is not None
     assert [c.name for c in whole.curves if c.title.startswith("Attack success")] == [
-        "potential-energy, weight swept",
+        "the bottom model, potential-energy, weight swept",
+        "training labels by gradients, potential-energy, weight swept",
         "from scratch: perfect protection below",
     ]
 
@@ -85,6 +89,15 @@ def test_two_owners_of_columns_and_a_binary_label_measure_the_gradient_norm(tmp_
     parts = run(job)
     names = [metric.name for metric in parts["lab"].result.utility]
     assert "gradient norm at bank, last epoch" in names
+    found = {metric.name: metric for metric in parts["lab"].result.utility}
+    for owner in ("clinic", "bank"):
+        assert found[f"gradient clusters, no label, at {owner}"].value > 0.95
+        assert f"gradient clusters, 1 label per class, at {owner}" in found
+    told, unprotected = parts["lab"].result.notes
+    assert told.startswith("Gradients gave away")
+    assert "not these labels" in unprotected
+    assert parts["lab"].result.claims[0].subject.startswith("labels of the rows trained on")
+    assert parts["lab"].result.claims[0].guarantee == "no guarantee"
     assert "predictions.csv" not in parts["bank"].files
 
 

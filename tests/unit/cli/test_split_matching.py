@@ -8,8 +8,6 @@ from tacit.cli.split_data import load_own
 from tacit.cli.split_job import SplitJob
 from tacit.cli.toml import read_record
 from tacit.errors import ConfigError, DataError, TacitError
-from tacit.learn.split.forecast import MATCHED_AT_ONCE
-from tacit.learn.vertical import align
 
 LABELS = {name: name % 2 for name in range(1000)}
 
@@ -97,10 +95,6 @@ def test_the_forecast_counts_the_matching_too(tmp_path, owners):
     for name, part in run(make(tmp_path, tables)).items():
         result = part.result
         assert online(result.metered, name) == online(result.forecast.cost, name)
-
-
-def test_the_forecast_sends_as_many_points_at_once_as_the_matching():
-    assert align._CHUNK == MATCHED_AT_ONCE
 
 
 @pytest.mark.parametrize(

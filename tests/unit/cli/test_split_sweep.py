@@ -31,7 +31,7 @@ def trial_of(job):
 
 
 def half(strength):
-    return Point(accuracy=strength / 2, attack=strength, base_line=0.5)
+    return Point(accuracy=strength / 2, attack=strength, base_line=0.5, gradients=1.0)
 
 
 def test_strengths_are_tried_in_the_order_asked_for():
@@ -41,10 +41,12 @@ def test_strengths_are_tried_in_the_order_asked_for():
 def test_the_frontier_has_one_point_for_each_strength_beside_the_base_line(tmp_path):
     job = make(tmp_path, sweep=[4.0, 0.25])
     data = load_whole(job, ())
-    frontier, base = draw_sweep(job, job.task(data.classes), data)
-    assert frontier.name == "potential-energy, weight swept"
-    assert len(frontier.points) == 2
+    frontier, gradients, base = draw_sweep(job, job.task(data.classes), data)
+    assert frontier.name == "the bottom model, potential-energy, weight swept"
+    assert gradients.name == "training labels by gradients, potential-energy, weight swept"
+    assert len(frontier.points) == len(gradients.points) == 2
     assert list(frontier.points) == sorted(frontier.points)
+    assert min(share for _, share in gradients.points) > 0.6  # the loss does not protect them
     assert base.points[0][1] == base.points[1][1]
 
 

@@ -1,17 +1,27 @@
 """Jobs of kind "train": what is read, what is refused, what a party brings."""
 
+import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load
 
+from tacit.cli import folder, train
+from tacit.cli.code import OwnModel
+from tacit.cli.digest import job_digest
+from tacit.cli.kind import Place
 from tacit.cli.kinds import find_kind, load_job
 from tacit.cli.toml import read_record
 from tacit.cli.train import check_inputs
 from tacit.cli.train_data import load_rows
 from tacit.errors import ConfigError, DataError
 from tacit.learn.training import Holding
+from tacit.learn.weights import read_facts
 from tacit.mpc import find_protocol
+from tacit.party import Meeting, Usage, run_threads
 
 JOBS = Path(__file__).parents[3] / "examples" / "jobs"
 
@@ -50,6 +60,8 @@ def test_every_example_is_a_good_job(name):
         ({"data__labels": "north"}, "every owner has labels"),
         ({"data__test_share": 1.0}, "between 0 and 1"),
         ({"data__owners__north": {"set": "digits", "rows": [5, 5]}}, "first < end"),
+        ({"data__owners__north": {"set": "digits", "scale": [2.0]}}, "own divisors"),
+        ({"data__owners__north": {"file": "a.csv", "scale": [0.0]}}, "divisors greater than 0"),
         ({"model__layers": []}, "at least one layer"),
         ({"model__bound": 0}, "greater than 0"),
         ({"training__optimiser": "sdg"}, "did you mean 'sgd'"),
@@ -152,9 +164,32 @@ def test_a_column_that_is_constant_on_the_common_rows_is_named(columns):
         rows.take([0, 1]).check_columns("north")
 
 
+def test_an_owner_of_labels_alone_is_taken_and_one_of_nothing_is_not(columns):
+    assert load_rows(columns("id,y\n1,0\n2,1\n"), "north", ()).features.shape == (2, 0)
+    one = columns("id,y\n1,0\n2,1\n")
+    other = replace(one, data=replace(one.data, labels="south"))
+    with pytest.raises(DataError, match="no columns are left"):
+        load_rows(other, "north", ())
+
+
 def test_ids_that_a_float_cannot_hold_are_refused(columns):
     with pytest.raises(DataError, match="larger ones are not exact"):
         load_rows(columns("id,a,y\n9007199254740993,5,0\n2,6,1\n"), "north", ())
+
+
+def test_columns_are_divided_by_what_their_owner_says(table):
+    source = {**table("id,a,b,y\n7,10,3,0\n9,-20,6,1\n"), "id": "id", "scale": [20, 6]}
+    one = job(data__owners__north=source, model__layers=["dense 2"])
+    rows = load_rows(one, "north", ())
+    assert np.allclose(rows.features.numpy(), [[0.5, 0.5], [-1.0, 1.0]])
+    # It is the owner's own affair: another party's job file may leave it out.
+    without = {key: value for key, value in source.items() if key != "scale"}
+    assert job_digest(one) == job_digest(
+        job(data__owners__north=without, model__layers=["dense 2"])
+    )
+    short = job(data__owners__north={**source, "scale": [20]}, model__layers=["dense 2"])
+    with pytest.raises(DataError, match=r"scale has 1 divisors, .* shape \(2,\)"):
+        load_rows(short, "north", ())
 
 
 def test_ids_are_a_column_that_is_not_a_feature(table):
@@ -165,3 +200,46 @@ def test_ids_are_a_column_that_is_not_a_feature(table):
     missing = {**table("a,y\n1,0\n2,1\n"), "id": "id"}
     with pytest.raises(DataError, match="no column 'id'"):
         load_rows(job(data__owners__north=missing, model__layers=["dense 2"]), "north", ())
+
+
+CODE = """
+from torch import nn
+
+def make_model():
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 8, 8)), nn.Conv2d(1, 2, 3, stride=2), nn.GroupNorm(1, 2), nn.ReLU(),
+        nn.Flatten(), nn.Linear(18, 10),
+    )
+"""
+
+
+def test_ones_own_code_is_trained_and_the_weights_load_back_into_it(tmp_path):
+    (tmp_path / "net.py").write_text(CODE)
+    module = OwnModel.read(tmp_path / "net.py")()
+    torch.save(module.state_dict(), tmp_path / "start.pt")
+    half = {"set": "digits", "rows": [0, 30]}
+    made = job(
+        data__owners={"north": half, "south": {**half, "rows": [30, 60]}},
+        model={"code": f"{tmp_path / 'net.py'}:make_model", "file": str(tmp_path / "start.pt")},
+        protocol__kind="permuted3",
+        protocol__give_to=["north"],
+        training={"batch": 54, "rate": 1e-6, "keep": False},
+    )
+    check_inputs(made, ["north", "south"])
+
+    def party(session):
+        report = Usage().report(name=session.me, role="", progress=session.progress)
+        place = Place(search=(), launched="threads", report=lambda: report, out=tmp_path / "out")
+        return train.take_part(session, made, place)
+
+    meeting = Meeting(parties=tuple(made.parties), job_digest=hashlib.sha256(b"t").digest())
+    parts = run_threads(dict.fromkeys(made.parties, party), meeting)
+    (tmp_path / folder.MODEL).write_bytes(parts["north"].files[folder.MODEL])
+    found = load(parts["north"].files[folder.MODEL])
+    other = OwnModel.read(tmp_path / "net.py")()
+    other.load_state_dict(found)  # names and shapes are those of the module
+    # A step of so small a rate leaves the weights where they started: in the file.
+    for name, value in module.state_dict().items():
+        assert (found[name] - value).abs().max() < 1e-3
+    assert read_facts(tmp_path / folder.MODEL)["scale"] == 16.0
+    assert folder.MODEL not in parts["south"].files

@@ -1,9 +1,11 @@
 import json
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 from rich.console import Console
 
+from tacit.cli import verify
 from tacit.cli.commands import Edge
 from tacit.cli.main import run_command
 
@@ -71,6 +73,21 @@ def test_nothing_moves_a_class_by_nothing(files):
     )
     assert code == 0
     assert json.loads(out.read_text())["groups"][0]["robust"] == 40
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_compiling_is_said_once_and_on_a_terminal_only(files, monkeypatch, is_terminal):
+    @contextmanager
+    def compile_something(tell):
+        tell("the deep search")
+        yield
+
+    monkeypatch.setattr(verify, "tell_compiling", compile_something)
+    out = Console(record=True, width=100)
+    err = Console(stderr=True, record=True, width=100, force_terminal=is_terminal)
+    arguments = ["verify", str(files / "model.json"), str(files / "rows.csv"), "--eps", "0"]
+    assert run_command([*arguments, "--label", "y"], Edge(out=out, err=err)) == 0
+    assert err.export_text().count("compiling the deep search, once") == int(is_terminal)
 
 
 def test_a_contradicted_claim_exits_with_three(files):

@@ -12,9 +12,11 @@ from scipy import stats
 
 from tacit.dp import (
     ADD_REMOVE_CLIENT,
+    GAUSSIANS,
     DiscreteGaussian,
     add_binomial,
     add_discrete_gaussian,
+    add_exact_gaussian,
     add_gaussian,
     add_laplace,
     binomial_epsilon,
@@ -55,16 +57,34 @@ def test_normal_numbers_are_normal():
     assert looks_like(drawn, stats.norm())
 
 
-@pytest.mark.parametrize("sigma", [1e-6, 0.7, 3e4])
-def test_gaussian_noise_has_the_deviation_of_its_event(sigma):
-    noisy, event = add_gaussian(
+@pytest.mark.parametrize("kind", GAUSSIANS)
+@pytest.mark.parametrize("sigma", [1e-6, 0.7, 3e4, 2.0**-20 * (1 - 1e-15)])
+def test_gaussian_noise_has_the_deviation_of_its_event(sigma, kind):
+    noisy, _ = GAUSSIANS[kind](
         torch.zeros(COUNT),
         sigma=sigma,
         l2_sensitivity=sigma / 2,
         relation=ADD_REMOVE_CLIENT,
         prg=prg(),
     )
-    assert looks_like(noisy, stats.norm(scale=event.sigma))
+    assert looks_like(noisy, stats.norm(scale=sigma))
+
+
+def test_exact_gaussian_noise_is_accounted_for_as_what_was_drawn():
+    total = torch.linspace(-1, 1, 10_000, dtype=torch.float64)
+    noisy, event = add_exact_gaussian(
+        total, sigma=1.0, l2_sensitivity=1.0, relation=ADD_REMOVE_CLIENT, prg=prg()
+    )
+    cells = noisy * 2.0**23
+    assert torch.equal(cells, torch.round(cells))
+    assert event.sigma2 == 2**46
+    assert event.l2_sensitivity == pytest.approx(2.0**23 + 100)
+    ours = epsilon([event], delta=1e-5, accountant="renyi").epsilon
+    smooth, tight = add_gaussian(
+        total, sigma=1.0, l2_sensitivity=1.0, relation=ADD_REMOVE_CLIENT, prg=prg()
+    )
+    assert smooth.shape == noisy.shape
+    assert epsilon([tight], delta=1e-5, accountant="fourier").epsilon < ours < 5.0
 
 
 def test_halved_noise_is_caught():

@@ -292,7 +292,7 @@ def test_batches_hold_every_record_by_a_coin_of_its_own():
     ("options", "word"),
     [
         ({"epsilon": 0.0}, "epsilon"),
-        ({"delta": 0.01}, "below 1 / 200"),
+        ({"delta": 0.01}, "1/n or more for n = 200"),
         ({"epochs": 0}, "epochs"),
         ({"clip": math.nan}, "clip"),
         ({"at_once": 0}, "at_once"),

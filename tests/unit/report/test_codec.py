@@ -72,8 +72,8 @@ def _drop(*keys):
         (_set([1.0], "curves", 0, "points", 3), "curves[0].points[3]", "wanted 2 values, got 1"),
         (_set(math.nan, "utility", 0, "value"), "utility[0].value", "wanted a finite number"),
         (_set(-math.inf, "utility", 0, "low"), "utility[0].low", "wanted a finite number"),
-        (_set(1, "schema"), "schema", "wanted 2, got 1"),
-        (_set(True, "schema"), "schema", "wanted 2, got True"),
+        (_set(1, "schema"), "schema", "wanted 3, got 1"),
+        (_set(True, "schema"), "schema", "wanted 3, got True"),
         (_drop("schema"), "schema", "missing"),
     ],
 )

@@ -2,9 +2,11 @@ from dataclasses import replace
 
 import pytest
 
+from tacit.report import render
 from tacit.report.words import (
     enumerate_names,
     list_checks,
+    mood_of,
     name_reference,
     name_sides,
     pick_headline_metric,
@@ -102,6 +104,29 @@ def test_epsilon_never_stands_alone():
     assert state_privacy(replace(claim, epsilon=None)) is None
 
 
+@pytest.mark.parametrize(
+    ("relation", "sentence"),
+    [
+        (
+            "replacing one client",
+            "An attacker who takes other data for the true data 1 % of the time can recognise the "
+            "true data up to 93.2 % of the time.",
+        ),
+        (
+            "adding or removing one record",
+            "An attacker who wrongly names 1 % of those whose data was not used can name up to "
+            "93.2 % of those whose data was.",
+        ),
+    ],
+)
+def test_epsilon_is_said_in_one_sentence(relation, sentence):
+    claim = Claim(
+        subject="s", guarantee="g", assumptions=(), epsilon=20.0, relation=relation,
+        detection=0.93101,
+    )  # fmt: skip
+    assert state_privacy(claim).endswith(f". {sentence}")
+
+
 def test_the_checks_follow_the_ledgers(example):
     moods = [check.mood for check in list_checks(example)]
     assert moods == ["good", "good", "warn"]  # one claim of the example claims nothing
@@ -138,3 +163,53 @@ def test_an_audit_compares_attacks_with_a_guess_and_epsilon_with_the_claim(examp
     bound = Metric(name="ε lower bound", value=0.2, unit="ε", samples=9, reference=1.0)
     assert [name_reference(audit, one) for one in (auc, bound)] == ["blind guess", "claimed"]
     assert name_reference(example, auc) == name_sides(example)[1]
+
+
+def _game(example, kind, *metrics):
+    nothing = replace(example.metered, traffic=())
+    return replace(
+        example,
+        kind=kind,
+        parties=example.parties[:1],
+        leakage=(),
+        forecast=None,
+        metered=nothing,
+        utility=metrics,
+    )
+
+
+@pytest.mark.parametrize("kind", ["audit", "leakage"])
+def test_a_page_of_attacks_never_says_that_nothing_was_revealed(example, kind):
+    found = Metric(
+        name="rows recognised", value=1.0, unit="fraction", samples=32, low=0.89, reference=0.02
+    )
+    page = _game(example, kind, Metric(name="correlation", value=0.1, unit=""), found)
+    for text in (state_headline(page), *(check.text for check in list_checks(page))):
+        assert "nothing was revealed" not in text
+        assert "nobody else saw anything" not in text
+    assert state_headline(page).startswith("Strongest attack: rows recognised, 100")
+    assert list_checks(page)[0].mood == "warn"
+    failed = _game(example, kind, replace(found, value=0.03, low=0.0))
+    assert "which proves nothing" in state_headline(failed)
+    assert list_checks(failed)[0].mood == "quiet"
+    assert "tables" in state_headline(_game(example, kind))
+
+
+def test_a_contradicted_epsilon_comes_before_any_attack(example):
+    attack = Metric(name="a: AUC", value=0.9, unit="", low=0.8, reference=0.5)
+    proved = Metric(name="ε lower bound", value=3.0, unit="ε", low=3.0, reference=0.1)
+    page = _game(example, "audit", attack, proved)
+    assert pick_headline_metric(page) == proved
+    stands = _game(example, "audit", replace(proved, value=0.05, low=0.05), attack)
+    assert pick_headline_metric(stands) == attack
+
+
+@pytest.mark.parametrize(("epsilon", "mood"), [(1.0, "good"), (10.0, "good"), (20.0, "warn")])
+def test_a_large_epsilon_gets_a_warning_and_no_tick(example, epsilon, mood):
+    claim = Claim(subject="each label", guarantee="DP", assumptions=(), epsilon=epsilon, delta=0.0)
+    assert mood_of(claim) == mood
+    check = list_checks(replace(example, claims=(claim,)))[-1]
+    assert check.mood == mood
+    assert ("ε = 20 for each label" in check.text) == (mood == "warn")
+    page = render(replace(example, claims=(claim,)))
+    assert ("card claim good" in page) == (mood == "good")

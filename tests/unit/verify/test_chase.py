@@ -3,9 +3,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.verify.box import Domain, ball, box_cells
-from tacit.verify.branch import FOUND
 from tacit.verify.hold import Hold
-from tacit.verify.kernel import CHANGED
+from tacit.verify.kernel import CHANGED, FOUND
 from tacit.verify.sides import make_sides
 from tacit.verify.ways import find_others, look
 
@@ -32,7 +31,7 @@ def test_after_a_counterexample_a_point_of_the_smaller_box_is_kept(brute, seed):
         outcome, _, cells = held.widen(low, high, None, inside=inside)
         if outcome != FOUND:
             return
-        assert look(model.index, sides, cells) == CHANGED
+        assert look(model.index.trees, model.index.rule, sides, cells) == CHANGED
         assert ((low <= cells) & (cells <= high)).all()
         assert ((inside[0] <= held.near_miss) & (held.near_miss <= inside[1])).all()
 
@@ -49,7 +48,7 @@ def test_others_are_exactly_the_features_that_cross_the_nearest_barrier_alone(br
         for cell in range(low[f], high[f] + 1):
             other = cells.copy()
             other[f] = cell
-            verdicts.append(look(model.index, sides, other))
+            verdicts.append(look(model.index.trees, model.index.rule, sides, other))
         if found[f]:
             assert CHANGED in verdicts
         elif sides.plus.size == 1:

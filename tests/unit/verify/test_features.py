@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tacit.errors import ConfigError
 from tacit.verify import Budget, Domain, attack, importance, quest, robust_features
 from tacit.verify.box import Box, ball
-from tacit.verify.branch import FOUND
+from tacit.verify.kernel import FOUND
 
 SEEDS = st.integers(0, 2**32 - 1)
 WIDE = Domain(-3.0, 3.0)

@@ -4,9 +4,8 @@ from hypothesis import strategies as st
 
 from tacit.verify import hold
 from tacit.verify.box import Box, Domain, ball, box_cells
-from tacit.verify.branch import FOUND, PAUSED, PROVED
 from tacit.verify.hold import Hold
-from tacit.verify.kernel import CHANGED
+from tacit.verify.kernel import CHANGED, FOUND, PAUSED, PROVED
 from tacit.verify.sides import make_sides
 from tacit.verify.ways import look
 
@@ -39,7 +38,7 @@ def check_boxes(brute, seed, **kind):
         assert outcome == (PROVED if brute.is_robust(model, box) else FOUND)
         if outcome == FOUND:
             assert ((low <= cells) & (cells <= high)).all()
-            assert look(model.index, sides, cells) == CHANGED
+            assert look(model.index.trees, model.index.rule, sides, cells) == CHANGED
 
 
 @given(seed=SEEDS)

@@ -11,16 +11,14 @@ pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
 from tacit.verify import Budget, Certificate, Domain, Unknown, margin, verify
 from tacit.verify import search as searching
-from tacit.verify.bounds import make_work
 from tacit.verify.box import ball, box_cells
-from tacit.verify.branch import BLURRED, FOUND, PAUSED, PROVED
 from tacit.verify.build import build
 from tacit.verify.joint import UNSURE, search_parts
+from tacit.verify.kernel import BLURRED, FOUND, PAUSED, PROVED
 from tacit.verify.parts import label_parts
 from tacit.verify.purse import Purse
 from tacit.verify.reach import reach
 from tacit.verify.sides import make_sides
-from tacit.verify.solve import MANY_NODES, Effort, Ground, _dig, make_load
 from tacit.verify.witness import place_witness
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -180,12 +178,9 @@ def tight(brute, numbers):
 def search_alone(brute, number):
     """Prove one part by the deep search, without what comes before it; return its nodes."""
     model = tight(brute, [number])
-    index, (low, high) = model.index, box_cells(model, ball(model, np.zeros(3), 3.0, AREA))
-    r = reach(index.trees, low, high)
-    load = make_load(index.trees, index.base_units, r)
-    ground = Ground(index.trees, index.rule, r, load, make_work(r, 1))
-    sides, effort = make_sides(model, 1, None), Effort(0, 1000, 60.0)
-    outcome, nodes = _dig(ground, sides, np.zeros(1, np.int64), low, high, effort)
+    low, high = box_cells(model, ball(model, np.zeros(3), 3.0, AREA))
+    sides = make_sides(model, 1, None)
+    outcome, nodes = searching.persist(model, sides, low, high, Budget())
     assert outcome == PROVED
     return nodes
 
@@ -200,9 +195,8 @@ def test_nodes_of_parts_add_up_where_those_of_the_whole_multiply(brute):
     alone = [search_alone(brute, number) for number in range(6)]
     assert max(alone) > 4
     # What is spent on all trees together before, and one look at each part.
-    spent = searching.FIRST_NODES + MANY_NODES + searching.FEW_NODES
     for count in range(2, 7):
-        assert nodes(range(count)) <= sum(alone[:count]) + spent + count
+        assert nodes(range(count)) <= sum(alone[:count]) + searching.FEW_NODES + count
 
 
 @pytest.mark.parametrize("nodes", [1, 5, 29, 35, 40, 50])

@@ -7,8 +7,10 @@ import pytest
 
 pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
-from tacit.verify import Budget, Domain, Inquiry, Unknown, search, verify, verify_each
-from tacit.verify.rows import ASKED, UNTOLD, Boxes, answer, make_answers
+from tacit.verify import Domain, Inquiry, Unknown, verify, verify_each
+from tacit.verify.kernel import PAUSED
+from tacit.verify.quick import MOST_PARTS, make_scratch, pick_model
+from tacit.verify.rows import UNTOLD, Boxes, answer, make_answers
 from tacit.verify.sides import state_cases
 
 WIDE = Domain(-3.0, 3.0)
@@ -41,15 +43,23 @@ def test_rows_together_are_answered_like_rows_alone(brute, rule):
                 assert robust == hasattr(one.verdict, "x") ^ True
 
 
+def ask(model, boxes, cases, seconds):
+    """Hand boxes to the small search; return what it says and how many it has begun and left."""
+    out = make_answers(*boxes.center.shape)
+    scratch = make_scratch(model.index, cases.plus.shape[1])
+    told = answer(pick_model(model.index), scratch, cases, boxes, MOST_PARTS, out, seconds)
+    return out, told
+
+
 def test_a_center_whose_class_the_sums_do_not_tell_is_left_to_the_library(brute):
     model, rows = draw(brute, 0, scores=3, guard=100.0)
     _, cases, case = state_cases(model, rows, None)
     assert (case == UNTOLD).all()
     boxes = Boxes(rows, rows, rows, case, np.zeros(model.n_features, dtype=bool), False)
-    out = make_answers(*rows.shape)
-    effort = search.make_effort(Budget(), 8)
-    assert answer(model.index, cases, boxes, effort, out, 10.0)[1] == len(rows)
-    assert (out.outcome == ASKED).all()
+    out, (begun, left, found) = ask(model, boxes, cases, 10.0)
+    assert (begun, left, found) == (len(rows), len(rows), 0)
+    assert (out.outcome == PAUSED).all()
+    assert (out.case == UNTOLD).all()
     told = list(verify_each(model, rows, Inquiry(0.0)))
     assert [one.verdict.prediction for one in told] == model.predict(rows).tolist()
 
@@ -58,10 +68,8 @@ def test_no_box_is_begun_when_the_time_is_over(brute):
     model, rows = draw(brute, 1)
     _, cases, case = state_cases(model, rows, None)
     boxes = Boxes(rows, rows - 1, rows + 1, case, np.zeros(model.n_features, dtype=bool), False)
-    effort = search.make_effort(Budget(), 8)
-    out = make_answers(*rows.shape)
-    assert answer(model.index, cases, boxes, effort, out, 0.0)[0] == 1
-    assert answer(model.index, cases, boxes, effort, out, 60.0)[0] == len(rows)
+    assert ask(model, boxes, cases, 0.0)[1][0] == 1
+    assert ask(model, boxes, cases, 60.0)[1][0] == len(rows)
 
 
 def test_times_add_up_to_what_was_spent(brute):

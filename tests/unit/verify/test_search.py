@@ -14,19 +14,17 @@ from tacit.verify import (
     Counterexample,
     Domain,
     Unknown,
-    branch,
     search,
     verify,
     verify_many,
     with_integers,
 )
-from tacit.verify.bounds import make_work
 from tacit.verify.box import ball, box_cells
-from tacit.verify.branch import BLURRED, FOUND, PROVED
 from tacit.verify.build import Tree, build
-from tacit.verify.reach import reach
+from tacit.verify.kernel import BLURRED, FOUND, PAUSED, PROVED
+from tacit.verify.quick import decide_cells, make_scratch, pick_model
 from tacit.verify.sides import make_sides
-from tacit.verify.solve import first_stack, make_load, make_task
+from tacit.verify.witness import place_witness
 
 SEEDS = st.integers(0, 2**32 - 1)
 WIDE = Domain(-100.0, 100.0)
@@ -100,19 +98,15 @@ def test_the_deep_search_alone_agrees_with_brute_force(brute, kind, most, seed):
 @pytest.mark.parametrize("most", [12, 60])
 @given(seed=SEEDS)
 @settings(max_examples=200, deadline=None)
-def test_the_quick_search_alone_agrees_with_brute_force(brute, kind, most, seed):
+def test_what_the_small_search_alone_decides_brute_force_decides_alike(brute, kind, most, seed):
     model, box, rho, sides, low, high = draw_cells(brute, seed, kind, most)
-    index = model.index
-    r = reach(index.trees, low, high)
-    load, work = make_load(index.trees, index.base_units, r), make_work(r, model.n_scores)
-    outcomes = set()
-    for side in range(sides.plus.size):
-        work.is_blurred[0] = False
-        task = make_task(r, load, sides, side)
-        told = branch.search(index.trees, index.rule, r, task, work, first_stack(r), 1, 1 << 40)
-        outcomes.add(told[0])
-    if FOUND in outcomes or BLURRED not in outcomes:
-        assert (FOUND not in outcomes) == brute.is_robust(model, box, rho)
+    scratch = make_scratch(model.index, sides.plus.size)
+    outcome = decide_cells(pick_model(model.index), scratch, sides, low, high, 1 << 40)
+    if outcome == FOUND:
+        x = place_witness(model, box, low, high)
+        assert ((box.low <= x) & (x <= box.high)).all()
+    if outcome != PAUSED:
+        assert (outcome == PROVED) == brute.is_robust(model, box, rho)
 
 
 def draw_cells(brute, seed, kind, most):
@@ -130,15 +124,15 @@ def test_a_search_that_is_paused_at_every_node_ends_the_same(brute, seed):
     model, x, eps, rho = draw_question(brute, rng, "several classes", 40)
     whole = verify(model, x, eps, rho=rho, domain=WIDE)
     with pytest.MonkeyPatch.context() as patch:
-        for name, nodes in (("FIRST_NODES", 1), ("DEEP_NODES", 0), ("CHUNK_NODES", 1)):
-            patch.setattr(search, name, nodes)
+        for name in ("MOST_PARTS", "FEW_NODES", "CHUNK_NODES"):
+            patch.setattr(search, name, 1)
         parts = verify(model, x, eps, rho=rho, domain=WIDE)
     assert type(parts) is type(whole)
 
 
 def test_a_budget_of_one_node_leaves_hard_questions_open(brute):
     kinds = set()
-    # Halving decides most that pull one number, with no node; of several classes one is hard.
+    # The small search decides most of them, with no node.
     for kind, seed in product(("binary", "several classes"), range(60)):
         rng = np.random.default_rng(seed)
         model, x, eps, _ = draw_question(brute, rng, kind, 60)

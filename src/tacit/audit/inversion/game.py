@@ -76,7 +76,7 @@ def score_representatives(
             mean = means[c].view(rows.shape[1:]).to(one)
             captions = (f"mean of class {c}", f"found for class {c}")
             pictures += show(f"{name}: classes", captions, torch.stack([mean, one]))
-    return _finding(CLASS_THREAT, name, headline, tuple(pictures))
+    return replace(_finding(CLASS_THREAT, name, headline, tuple(pictures)), is_general=True)
 
 
 def score_answers(name: str, guess: Tensor, truth: Tensor, others: Tensor) -> Finding:

@@ -1,7 +1,7 @@
 """The leakage lab: watch real runs, attack what was seen, and say plainly what came out."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import log2
 
 import numpy as np
@@ -69,8 +69,9 @@ class Recognition:
     def metric(self) -> Metric:
         """Return the share with its interval."""
         name = f"rows recognised, batch of {self.batch}, knowing {self.knows}"
-        note = f"after {self.step} steps; chance {self.chance:.3f}"
-        return proportion(name, self.hits, self.trials, note=note)
+        note = f"after {self.step} steps; reference: chance"
+        found = proportion(name, self.hits, self.trials, note=note)
+        return replace(found, reference=self.chance)
 
 
 @dataclass(frozen=True, kw_only=True)

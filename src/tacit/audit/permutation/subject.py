@@ -11,13 +11,13 @@ from tacit.audit.permutation.recording import Program, Run
 from tacit.errors import ConfigError
 from tacit.learn.service import ServiceTask
 from tacit.learn.training import Model, TrainTask
-from tacit.learn.training.loop import actions
 from tacit.learn.training.programs import (
     Programs,
     initial_state,
     state_bounds,
     train_step,
 )
+from tacit.learn.training.schedule import actions
 from tacit.learn.training.verbs import PlainStepOps
 from tacit.mpc import Plan, Roles, find_protocol, make_plan
 

@@ -20,9 +20,11 @@ _SMALL = 16
 
 
 def metrics(findings: Findings) -> tuple[Metric, ...]:
-    """Return what was measured, with intervals and sample sizes."""
+    """Return what was measured, with intervals and sample sizes; the strongest attack first."""
     last = max((one.step for one in findings.correlations), default=0)
-    found = [
+    attacks = [one.metric() for one in findings.recognitions]
+    found = sorted(attacks, key=lambda one: (one.value or 0) - (one.reference or 0), reverse=True)
+    found += [
         Metric(
             name=f"distance correlation of rows with {one.what}",
             value=one.value,
@@ -33,7 +35,6 @@ def metrics(findings: Findings) -> tuple[Metric, ...]:
         for one in findings.correlations
         if one.step == last
     ]
-    found += [one.metric() for one in findings.recognitions]
     if findings.repeats[1]:
         found.append(proportion("rows recognised when they come again", *findings.repeats))
     found += [

@@ -15,10 +15,19 @@ from tacit.audit.privacy.canaries import (
     audit_with_canaries,
     canary_loss,
     make_canaries,
+    one_run_power,
     projection,
     run_on_trial,
 )
-from tacit.audit.privacy.federated import audit_federated_rounds, run_one_round
+from tacit.audit.privacy.federated import audit_federated_rounds, run_one_round, see_one_client
+from tacit.audit.privacy.noise import (
+    CONFIDENCE,
+    NoiseTrial,
+    gaussian_tail,
+    laplace_tail,
+    try_count,
+    try_noise,
+)
 from tacit.audit.privacy.rounds import Point, Rounds, audit_releases, audit_rounds
 
 ATTACKS = {"canary projection": projection, "canary loss": canary_loss}
@@ -26,7 +35,9 @@ ATTACKS = {"canary projection": projection, "canary loss": canary_loss}
 
 __all__ = [
     "ATTACKS",
+    "CONFIDENCE",
     "Bound",
+    "NoiseTrial",
     "Point",
     "PrivateTraining",
     "Rounds",
@@ -38,12 +49,18 @@ __all__ = [
     "audit_training",
     "audit_with_canaries",
     "canary_loss",
+    "gaussian_tail",
+    "laplace_tail",
     "largest_refuted",
     "make_canaries",
     "one_run_epsilon",
     "one_run_p_value",
+    "one_run_power",
     "projection",
     "rates_epsilon",
     "run_on_trial",
     "run_one_round",
+    "see_one_client",
+    "try_count",
+    "try_noise",
 ]

@@ -1,38 +1,67 @@
-"""Audit the rounds of federated training: a client with a canary for an update, or with nothing."""
+"""Audit the rounds of federated training: one client's data against its opposite, +C against −C.
 
+What a policy claims is about replacing a client, and two updates of length C that point to opposite
+sides are as far apart as two clients can be. Two rounds that draw the same randomness, one with
+each of them, show how far apart they come out; their mean is noise alone, and every parameter of it
+is a trial.
+"""
+
+import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from numpy.typing import NDArray
+from scipy.stats import binom
 
-from tacit.audit.privacy.rounds import Rounds, audit_releases
+from tacit.audit.privacy.noise import (
+    CONFIDENCE,
+    NoiseTrial,
+    Tail,
+    gaussian_tail,
+    laplace_tail,
+    try_count,
+    try_noise,
+)
+from tacit.audit.privacy.rounds import Point, Rounds
+from tacit.dp import REPLACE_CLIENT, Bounded, DiscreteLaplace, Gaussian, epsilon
+from tacit.dp.alone import alone_epsilon
 from tacit.errors import ConfigError, PartyError
 from tacit.learn.federated import (
     Aggregate,
     Meter,
     Policy,
+    Promise,
     Seat,
     Terms,
     Update,
     find_aggregator,
     run_round,
 )
+from tacit.learn.federated.grid import Grid
+from tacit.learn.federated.shuffled.plan import encode, estimate
+from tacit.learn.federated.shuffled.sides import plan_from
 from tacit.ring import Prg
 
-_DIMENSION = 4
-_DELTAS = (0.3, 0.1, 0.03)
+_DIMENSIONS = (2000, 200, 20)  # the first that the mechanism can serve
+_LOUD = 100.0  # how much longer than the clip the canary is before it is clipped
+_LARGEST_EPSILON = 60.0
 
-RunRound = Callable[[str, Terms, Sequence[Update]], Aggregate]
+RunRound = Callable[[str, Terms, Sequence[Update], Prg], Aggregate]
 """What is on trial: makes a mean of updates by an aggregator of this name."""
 
 
-def run_one_round(aggregator: str, terms: Terms, updates: Sequence[Update]) -> Aggregate:
+def run_one_round(aggregator: str, terms: Terms, updates: Sequence[Update], prg: Prg) -> Aggregate:
     """Run a round of an aggregator in this process; all clients answer."""
     known = find_aggregator(aggregator)
     clients = [
         known.make_client(
-            terms, Seat(index=index, signing=Ed25519PrivateKey.generate()), Prg.from_os()
+            terms,
+            Seat(index=index, signing=Ed25519PrivateKey.generate()),
+            prg.fork(f"client {index}"),
         )
         for index in range(terms.clients)
     ]
@@ -41,52 +70,176 @@ def run_one_round(aggregator: str, terms: Terms, updates: Sequence[Update]) -> A
         for index, message in messages.items():
             yield index, clients[index].answer(message, partial(updates.__getitem__, index))
 
-    return run_round(known.make_server(terms, Prg.from_os()), exchange, Meter())
+    return run_round(known.make_server(terms, prg.fork("server")), exchange, Meter())
+
+
+def see_one_client(aggregator: str, terms: Terms, updates: Sequence[Update], prg: Prg) -> Aggregate:
+    """Return what a plain server sees of the first client's update."""
+    known = find_aggregator(aggregator)
+    seat = Seat(index=0, signing=Ed25519PrivateKey.generate())
+    client = known.make_client(terms, seat, prg.fork("client 0"))
+    server = known.make_server(terms, prg.fork("server"))
+    server.accept(0, client.answer(server.invite()[0], lambda: updates[0]))
+    return server.aggregate()
 
 
 def audit_federated_rounds(
     policy: Policy,
     *,
-    rounds: int = 200,
-    confidence: float = 0.95,
-    seed: int = 0,
-    run: RunRound = run_one_round,
+    trials: int = 4000,
+    confidence: float = CONFIDENCE,
+    prg: Prg | None = None,
+    run: RunRound | None = None,
 ) -> Rounds:
-    """Put the rounds of a policy with central noise on trial, seen by whoever gets the models.
+    """Put the rounds of a policy on trial: its noise, and how far a client can move the result.
 
-    One client's update is as long as the clip allows, along the first coordinate, or zero; all
-    others send zero. Everything else that a round does is done as in a real one.
+    The rounds are real ones, messages, masks and all, with all clients and as many parameters as
+    suit the mechanism. With the shuffle model what is tried is the randomiser of a report, which
+    its claim rests on; that the shuffler shuffles is not.
 
-    Guarantee: if a round is as private as the policy's event says, a contradiction is found with
-    a probability of at most 1 − confidence.
-    Cost: `rounds` rounds with all clients and four parameters.
+    Guarantee: if a round is as the policy's event says, a contradiction is found with a probability
+    of at most 1 − confidence.
+    Cost: two rounds for every 2,000 trials.
 
     Raises:
-        ConfigError: the policy has no central noise to try.
+        ConfigError: the policy adds no noise that can be tried.
     """
-    terms = policy.terms(_DIMENSION)
-    promise = terms.promise
-    if promise.kind != "central" or promise.event is None or promise.clip is None:
+    prg = prg or Prg.from_os()
+    if policy.wish.kind == "shuffle":
+        return _try_reports(policy, trials, confidence, prg)
+    terms = _widest(policy)
+    grid = terms.promise.grid
+    if grid is None or terms.promise.claim.epsilon is None:
         raise ConfigError(
-            f"wanted a policy with central privacy and a fixed clip, got {promise.kind!r}"
+            f"wanted a policy whose noise can be tried: central, local or shuffle, with a claim; "
+            f"got {policy.wish.kind!r} with mechanism {policy.wish.mechanism!r}"
         )
-    bound = promise.clip
-    still = Update(np.zeros(terms.dimension, np.float32), 1)
-    loud = np.zeros(terms.dimension, np.float32)
-    loud[0] = bound
-
-    def release(is_in: bool) -> float:
-        first = Update(loud, 1) if is_in else still
-        found = run(policy.aggregator, terms, [first, *[still] * (terms.clients - 1)])
-        return float(found.mean[0]) * len(found.survivors) / bound
-
-    return audit_releases(
-        release,
-        promise.event,
-        deltas=_DELTAS,
-        thresholds=(0.5,),
-        rounds=rounds,
+    is_alone = policy.aggregator == "plain" and policy.wish.kind != "central"
+    if grid.noise == "laplace" and not is_alone:
+        raise ConfigError("a sum of Laplace noises is not tried; audit with aggregator 'plain'")
+    run = run or (see_one_client if is_alone else run_one_round)
+    noise, moved = _run_pairs(policy, terms, -(-trials // terms.dimension), prg, run)
+    is_split = policy.aggregator == "masked"
+    parts = terms.clients if is_split else 1
+    found = try_noise(
+        noise[:trials],
+        deviation=math.sqrt(float(grid.sigma2) * parts) / grid.scale,
+        tail=_tail(grid, parts),
         confidence=confidence,
-        accountant=promise.claim.accountant or "pld",
-        seed=seed,
+        needed=max(1.0, moved),
     )
+    return _judge(terms.promise, found, confidence)
+
+
+def _widest(policy: Policy) -> Terms:
+    """Return the terms for as many parameters as the mechanism can serve, unclaimed noise off."""
+    for dimension in _DIMENSIONS[:-1]:
+        try:
+            found = policy.terms(dimension)
+            break
+        except ConfigError:
+            continue
+    else:
+        found = policy.terms(_DIMENSIONS[-1])
+    return replace(found, promise=replace(found.promise, downlink_sigma=0.0))
+
+
+def _run_pairs(
+    policy: Policy, terms: Terms, pairs: int, prg: Prg, run: RunRound
+) -> tuple[NDArray[np.float64], float]:
+    """Run rounds in pairs; return all noise, and how far a client moved the sum, of what it may."""
+    grid, bound = terms.promise.grid, terms.promise.clip
+    if grid is None or bound is None:
+        raise ConfigError("wanted a policy with a clip and noise on a grid")
+    size = terms.dimension
+    side = np.full(size, size**-0.5) if grid.noise == "laplace" else np.eye(1, size)[0]
+    still = Update(np.zeros(size, np.float32), 1)
+    loud = [Update((sign * _LOUD * bound * side).astype(np.float32), 1) for sign in (1, -1)]
+    noise, moved = [], 0.0
+    for pair in range(pairs):
+        high, low = (
+            _total(
+                run(
+                    policy.aggregator,
+                    terms,
+                    [one, *[still] * (terms.clients - 1)],
+                    prg.fork(f"pair {pair}"),  # the same for both, so that noise cancels
+                )
+            )
+            for one in loud
+        )
+        noise.append((high + low) / 2)
+        moved = max(moved, _distance(high - low, side, grid))
+    return np.concatenate(noise), moved
+
+
+def _total(found: Aggregate) -> NDArray[np.float64]:
+    return found.mean * found.weight
+
+
+def _distance(apart: NDArray[np.float64], side: NDArray[np.float64], grid: Grid) -> float:
+    """Return how far two sums lie apart along the canary, of what the claim allows for.
+
+    Where noise did not cancel, as in rounds with randomness of their own, it is taken as allowed.
+    """
+    along = float(apart @ side)
+    if np.abs(apart - along * side).max(initial=0.0) > 0.01 * grid.sigma:
+        return 1.0
+    event = grid.event(len(side))
+    if isinstance(event, DiscreteLaplace):
+        return max(along * math.sqrt(len(side)) * grid.scale / event.l1_sensitivity, 1e-3)
+    return max(along * grid.scale / event.l2_sensitivity, 1e-3)
+
+
+def _tail(grid: Grid, parts: int) -> Tail:
+    if grid.noise == "laplace":
+        return laplace_tail
+    if grid.noise == "gaussian":
+        return gaussian_tail
+    coins = grid.coins * parts
+    middle, deviation = coins / 2, math.sqrt(coins) / 2
+    return lambda x: float(2 * binom.sf(math.floor(middle + x * deviation), coins, 0.5))
+
+
+def _judge(promise: Promise, found: NoiseTrial, confidence: float) -> Rounds:
+    """Turn signal over noise into ε: by the whole curve of a Gaussian, or of Laplace noise."""
+    if promise.event is None or promise.claim.delta is None or promise.grid is None:
+        raise ConfigError("wanted a promise with an event and a δ")
+    delta = promise.claim.delta
+    claim = epsilon([promise.event], delta=delta, accountant=promise.claim.accountant).epsilon
+    if isinstance(promise.event, DiscreteLaplace):
+        measured = promise.event.epsilon * found.excess
+    else:
+        grid = promise.grid
+        multiplier = math.sqrt(float(grid.sigma2) * grid.parts) / grid.l2_sensitivity
+        smooth = Gaussian(
+            sigma=multiplier / found.excess, l2_sensitivity=1.0, relation=REPLACE_CLIENT
+        )
+        measured = alone_epsilon(smooth, delta)
+    point = Point(
+        delta=delta,
+        claimed=math.inf if claim is None else claim,
+        measured=min(measured, _LARGEST_EPSILON),
+    )
+    return Rounds(points=(point,), rounds=found.trials, confidence=confidence, noise=found)
+
+
+def _try_reports(policy: Policy, trials: int, confidence: float, prg: Prg) -> Rounds:
+    """Count the reports that say the opposite of the truth, about an update of one number."""
+    terms = policy.terms(1)
+    plan = replace(plan_from(terms), reports=trials // 2)
+    false = 0
+    for sign in (1.0, -1.0):
+        longest = Bounded(torch.tensor([sign * plan.l2_bound], dtype=torch.float64), plan.l2_bound)
+        payloads = encode(plan, longest, prg.fork(f"side {sign:g}"))
+        false += sum(sign * estimate(plan, [one], clients=1)[0][0] < 0 for one in payloads)
+    claimed = 1 / (1 + math.exp(plan.local_epsilon))
+    found = try_count(
+        false, 2 * plan.reports, lambda f: min(f * claimed, 0.5), confidence=confidence
+    )
+    share = min(found.at_most * claimed, 0.5)
+    measured = min(math.log((1 - share) / share), _LARGEST_EPSILON)
+    point = Point(
+        delta=terms.promise.claim.delta or 0.0, claimed=plan.local_epsilon, measured=measured
+    )
+    return Rounds(points=(point,), rounds=found.trials, confidence=confidence, noise=found)

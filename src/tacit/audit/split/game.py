@@ -1,4 +1,4 @@
-"""The whole audit of a trained split model, as its report shows it."""
+"""The audit of a finished split model, as its report shows it; gradients are another view."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from tacit.audit.split.gradients import group, group_and_name
 from tacit.audit.split.inputs import reconstruct
 from tacit.audit.split.labels import (
     cluster,
@@ -14,15 +15,9 @@ from tacit.audit.split.labels import (
     gradient_norm,
     train_from_scratch,
 )
-from tacit.audit.split.score import (
-    score_clusters,
-    score_inputs,
-    score_labels,
-    score_ranking,
-)
+from tacit.audit.split.score import beside, score_clusters, score_inputs, score_labels
 from tacit.audit.split.views import (
     Make,
-    SeenGradients,
     SeenLayer,
     SeenRows,
     pick_leak,
@@ -39,6 +34,8 @@ ATTACKS = {
     "from-scratch": train_from_scratch,
     "gradient-norm": gradient_norm,
     "reconstruct": reconstruct,
+    "group": group,
+    "group-and-name": group_and_name,
 }
 """Every attack on a split model; "before the cut" is fine-tune and k-means on another view."""
 
@@ -60,7 +57,6 @@ class Target:
         classes: how many.
         before: an earlier layer of the bottom to attack too.
         as_sent: what the compressor lets through of a cut layer.
-        gradients: rows of gradients that the owner received, with their labels.
     """
 
     bottom: nn.Module
@@ -70,7 +66,6 @@ class Target:
     classes: int
     before: str | None = None
     as_sent: Callable[[Tensor], Tensor] = lambda h: h
-    gradients: tuple[Tensor, Tensor] | None = None
 
 
 def audit_labels(target: Target, *, per_class: int = 1, seed: int = 0) -> tuple[Metric, ...]:
@@ -106,10 +101,10 @@ def audit_labels(target: Target, *, per_class: int = 1, seed: int = 0) -> tuple[
         for name, attack in _COMPLETIONS.items():
             guess = attack(seen, generator=generator)
             tuned = score_labels(f"{name}, {per_class} label per class{place}", guess, truth)
-            found.append(_beside(tuned, base))
+            found.append(beside(tuned, base))
         clustered = _cluster(f"k-means{place}", seen, truth, generator)
-        found.append(_beside(clustered, blind))
-    return (*found, *_audit_gradients(target, generator))
+        found.append(beside(clustered, blind))
+    return tuple(found)
 
 
 def audit_inputs(target: Target, *, seed: int = 0) -> Metric:
@@ -122,30 +117,5 @@ def audit_inputs(target: Target, *, seed: int = 0) -> Metric:
     return score_inputs("input reconstruction", guess, target.targets[0], target.pool[0])
 
 
-def _audit_gradients(target: Target, generator: torch.Generator) -> tuple[Metric, ...]:
-    """Attack a yes-or-no label by the length of the gradients, where there are both kinds."""
-    if target.gradients is None or target.classes != 2:
-        return ()
-    rows, labels = target.gradients
-    is_rare = labels == int(torch.bincount(labels, minlength=2).argmin())
-    if not 0 < int(is_rare.sum()) < len(labels):
-        return ()
-    scores = gradient_norm(SeenGradients(gradients=rows), generator=generator)
-    return (score_ranking("gradient norm", scores, is_rare, generator=generator),)
-
-
 def _cluster(name: str, seen: SeenLayer, truth: Tensor, generator: torch.Generator) -> Metric:
     return score_clusters(name, cluster(seen, generator=generator), truth, seen.classes)
-
-
-def _beside(metric: Metric, base: Metric) -> Metric:
-    return Metric(
-        name=metric.name,
-        value=metric.value,
-        unit=metric.unit,
-        samples=metric.samples,
-        low=metric.low,
-        high=metric.high,
-        reference=base.value,
-        note=f"reference: {base.name}",
-    )

@@ -1,5 +1,7 @@
 """Scores: the truth is brought to the guess, never to the attack."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
@@ -61,6 +63,12 @@ def score_inputs(name: str, guess: Tensor, truth: Tensor, known: Tensor) -> Metr
         reference=float(blind),
         note="reference: the mean of the leaked inputs",
     )
+
+
+def beside(metric: Metric, base: Metric) -> Metric:
+    """Put a base line beside what an attack got."""
+    note = f"reference: {base.name}"
+    return replace(metric, reference=base.value, note=f"{metric.note}; {note}".lstrip("; "))
 
 
 def _auc(sample: np.ndarray) -> float:

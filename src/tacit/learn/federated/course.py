@@ -13,7 +13,7 @@ from torch import Tensor
 from tacit.dp import Ledger, epsilon
 from tacit.errors import ConfigError
 from tacit.learn.federated.contract import Aggregate, Meter
-from tacit.learn.federated.packing import VoidRound
+from tacit.learn.federated.packing import RunOver, VoidRound
 from tacit.learn.federated.shuffled import SHUFFLER
 from tacit.learn.federated.terms import Terms
 from tacit.result import Claim
@@ -93,7 +93,10 @@ def run_course(
     judge: Judge,
     on_round: OnRound,
 ) -> Outcome:
-    """Train round by round; a void round changes nothing and still counts against the budget."""
+    """Train round by round; a void round changes nothing and still counts against the budget.
+
+    A client that misses a report ends the run after its round.
+    """
     ledger, reports = Ledger(), list[RoundReport]()
     if terms.promise.first is not None:
         ledger.record(terms.promise.first, note="before the first round")
@@ -101,14 +104,14 @@ def run_course(
     for number in range(1, course.rounds + 1):
         begun, meter = time.perf_counter(), Meter()
         survivors: tuple[int, ...] = ()
-        void = None
+        void, is_over = None, False
         try:
             found = carrier.carry(weights, terms, meter)
             survivors = found.survivors
             velocity = course.momentum * velocity + torch.from_numpy(found.mean).to(weights)
             weights = weights + course.server_rate * velocity
         except VoidRound as error:
-            void = str(error)
+            void, is_over = str(error), isinstance(error, RunOver)
         _record(ledger, terms, meter)
         report = RoundReport(
             number=number,
@@ -124,7 +127,7 @@ def run_course(
         )
         reports.append(report)
         on_round(report)
-        if _is_stale(reports, course.patience):
+        if is_over or _is_stale(reports, course.patience):
             break
     return Outcome(weights=weights.cpu().numpy(), rounds=tuple(reports), ledger=ledger)
 
@@ -146,8 +149,14 @@ def _claim(ledger: Ledger, terms: Terms) -> Claim:
     planned = terms.promise.claim
     if planned.delta is None or planned.accountant is None:
         return planned
+    event = terms.promise.event
+    is_about_clients = event is not None and event.relation.unit == "client"
     found = epsilon(
-        ledger, delta=planned.delta, accountant=planned.accountant, subject=planned.subject
+        ledger,
+        delta=planned.delta,
+        accountant=planned.accountant,
+        subject=planned.subject,
+        population=terms.clients if is_about_clients else None,
     )
     return replace(found, assumptions=(*terms.promise.assumptions, *found.assumptions))
 

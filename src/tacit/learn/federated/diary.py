@@ -20,6 +20,7 @@ from tacit.errors import ConfigError, PartyError
 
 _ENTRY = struct.Struct("<Q16s")
 _BEGUN = bytes(16)
+_OVER = b"\xff" * 16
 _SERVER = "server"
 
 
@@ -46,9 +47,10 @@ class Diary:
             already: how many the node's state knows of, from an earlier run.
 
         Raises:
-            PartyError: it would be one more than that.
+            PartyError: it would be one more than that, or the run is over.
         """
         with self._opened() as held:
+            _check_over(held)
             begun = [number for number, what in _entries(held) if what == _BEGUN]
             number = max([already, *begun]) + 1
             if number > most:
@@ -57,16 +59,27 @@ class Diary:
         return number
 
     def enter(self, number: int, what: bytes) -> None:
-        """Enter one thing of a round, before its answer leaves the node.
+        """Enter one thing of a round, before its answer is worked out.
 
         Raises:
-            PartyError: it was entered before.
+            PartyError: it was entered before, or the run is over.
         """
         digest = hashlib.sha256(b"tacit diary" + what).digest()[:16]
         with self._opened() as held:
+            _check_over(held)
             if (number, digest) in _entries(held):
                 raise PartyError(_SERVER, "it asked for a step of a round that was answered before")
             _enter(held, number, digest)
+
+    def end(self) -> None:
+        """Enter that the run is over for this node: nothing is answered in it any more.
+
+        Raises:
+            PartyError: it was over.
+        """
+        with self._opened() as held:
+            _check_over(held)
+            _enter(held, 0, _OVER)
 
     @contextmanager
     def _opened(self) -> Iterator[int]:
@@ -103,6 +116,11 @@ def _entries(held: int) -> list[tuple[int, bytes]]:
     raw = os.pread(held, os.fstat(held).st_size, 0)
     whole = len(raw) - len(raw) % _ENTRY.size  # what a crash cut short was never answered
     return list(_ENTRY.iter_unpack(raw[:whole]))
+
+
+def _check_over(held: int) -> None:
+    if (0, _OVER) in _entries(held):
+        raise PartyError(_SERVER, "it goes on with a run that this node has ended")
 
 
 def _enter(held: int, number: int, what: bytes) -> None:

@@ -23,8 +23,7 @@ def fit_update(
     One classifier per class against the rest, each for an equal share of ε. Rows are divided by a
     public bound of their norm: features lie within [−1, 1].
 
-    Guarantee: ε for replacing one record of the client, for the exact minimisers; see
-    `fit_private_logistic`.
+    Guarantee: ε for replacing one record of the client; see `fit_private_logistic`.
     Cost: 0 rounds, 0 bits.
 
     Raises:
@@ -37,6 +36,8 @@ def fit_update(
         raise ConfigError("objective perturbation trains the model 'linear' and no other")
     bound = math.sqrt(features + 1)
     rows = torch.cat([x, torch.ones(len(x), 1, device=x.device)], 1).double().cpu() / bound
+    # A row that is not finite counts as zeros: to leave, or to fail, would show that it is there.
+    rows = torch.where(rows.isfinite().all(dim=1, keepdim=True), rows, 0.0)
     # Features beyond their published scale are drawn back to the bound.
     rows = rows / rows.norm(dim=1, keepdim=True).clamp_min(1.0)
     settings = ObjectiveSettings(epsilon=epsilon / classes, regularisation=learner.l2 or _USUAL_L2)

@@ -16,6 +16,10 @@ class VoidRound(PartyError):
     """The round gives no result, because too few took part or a party cheated; says why."""
 
 
+class RunOver(VoidRound):
+    """No round follows: a party cheated, and what it did cannot be undone; says why."""
+
+
 def pack(kind: int, *fields: Field) -> bytes:
     """Write a message: numbers below 2^64 and byte strings, in the order given."""
     parts: list[bytes | memoryview] = [_HEAD.pack(_MAGIC, kind)]

@@ -8,6 +8,7 @@ from tacit.learn.federated.aggregators import AggregatorName, find_aggregator
 from tacit.learn.federated.masked import Server
 from tacit.learn.federated.masked.graph import share_of
 from tacit.learn.federated.privacy import Crowd, Wish, promise
+from tacit.learn.federated.shuffled.box import KEY_BYTES
 from tacit.learn.federated.terms import Terms
 
 
@@ -26,6 +27,9 @@ class Policy:
         server: what the server is assumed to do; "malicious" wants ``keys``.
         keys: the Ed25519 public keys of all who may take part. Without them whoever runs the
             server can invent clients: masked sums are then safe from a curious server only.
+        shuffler: the shuffler's X25519 public key, for the aggregator "shuffled". Without it
+            clients take the key that the server passes on, which could be its own: it would then
+            read all reports in their first envelope.
         largest_weight: the most examples that a client is given weight for, without privacy; 1
             weighs all alike.
     """
@@ -39,6 +43,7 @@ class Policy:
     colluding_share: float = 0.1
     server: Server = "curious"
     keys: frozenset[bytes] | None = None
+    shuffler: bytes | None = None
     largest_weight: int = 1
 
     def __post_init__(self) -> None:
@@ -52,6 +57,13 @@ class Policy:
             )
         if self.keys is not None and len(self.keys) < self.clients:
             raise ConfigError(f"{self.clients} clients want as many keys, got {len(self.keys)}")
+        if self.shuffler is not None and (
+            self.aggregator != "shuffled" or len(self.shuffler) != KEY_BYTES
+        ):
+            raise ConfigError(
+                f"the shuffler's key is {KEY_BYTES} bytes and goes with aggregator 'shuffled', got "
+                f"{len(self.shuffler)} bytes with {self.aggregator!r}"
+            )
         is_open = self.wish.adaptive.select > 0 or self.wish.mechanism == "nbafl"
         if is_open and self.aggregator != "plain":
             raise ConfigError(
@@ -84,6 +96,7 @@ def _terms(policy: Policy, dimension: int) -> Terms:
         colluding=share_of(policy.clients, policy.colluding_share),
         rounds=policy.rounds,
         dimension=size,
+        knows_shuffler=policy.shuffler is not None,
     )
     found = promise(policy.wish, crowd, is_split=find_aggregator(policy.aggregator).is_split)
     return Terms(
@@ -93,7 +106,6 @@ def _terms(policy: Policy, dimension: int) -> Terms:
         promise=found,
         drop_rate=policy.drop_rate,
         colluding_share=policy.colluding_share,
-        server=policy.server,
         keys=policy.keys,
         largest_weight=policy.largest_weight,
     )

@@ -17,6 +17,7 @@ from tacit.dp import (
     Shuffled,
     Target,
     Unaccountable,
+    choose_accountant,
     epsilon,
     largest_budget,
     least_noise,
@@ -24,6 +25,7 @@ from tacit.dp import (
     unroll,
 )
 from tacit.errors import ConfigError
+from tacit.learn.federated.crowd import Crowd
 from tacit.learn.federated.grid import (
     Grid,
     check_coins,
@@ -56,24 +58,6 @@ __all__ = [
 
 BIT = 0.1
 """How much of a unit clip the bit takes that says whether an update lies within the clip."""
-
-_LIKE_TO_USE = ("pld", "rdp", "fourier", "advanced", "basic")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Crowd:
-    """Who takes part: how many each round, how few suffice, how many of those are not honest."""
-
-    clients: int
-    minimum: int
-    colluding: int
-    rounds: int
-    dimension: int
-
-    @property
-    def honest(self) -> int:
-        """The fewest honest clients in a round that counts."""
-        return self.minimum - self.colluding
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,9 +113,12 @@ def promise(wish: Wish, crowd: Crowd, *, is_split: bool) -> Promise:
     Raises:
         ConfigError: no amount of noise keeps it.
     """
-    if crowd.honest < 2 and wish.kind in ("central", "shuffle"):
+    # One honest client can add all of the noise of a sum, but no report hides among its own.
+    fewest = {"shuffle": 2, "central": 1 if is_split else 0}.get(wish.kind, 0)
+    if crowd.honest < fewest:
         raise ConfigError(
-            f"of {crowd.minimum} clients {crowd.colluding} may collude: nobody is left to hide in"
+            f"of {crowd.minimum} clients {crowd.lost} may collude, or look at what the others "
+            f"send: privacy {wish.kind!r} wants {fewest} more, got {crowd.honest}; raise minimum"
         )
     if wish.kind == "none":
         return Promise(kind="none", clip=wish.clip, event=None, claim=_nothing())
@@ -163,9 +150,9 @@ def _central(wish: Wish, crowd: Crowd, is_split: bool) -> Promise:
         about = _About(
             "whoever sees the sums",
             (
-                f"at least {crowd.honest} clients that stay follow the protocol and add their part "
-                f"of the noise: {crowd.minimum} are needed, {crowd.colluding} may work with the "
-                "server",
+                f"at least {crowd.honest} of the clients that stay follow the protocol, add their "
+                f"part of the noise and keep it to themselves: {crowd.minimum} are needed, and "
+                f"{crowd.lost} of them may work with the server, or be the one who looks",
                 "no single update is seen: see the claim about updates",
             ),
         )
@@ -249,7 +236,8 @@ def _objective(wish: Wish, crowd: Crowd) -> Promise:
         (
             "every client trains with its own noise and trusts nobody; this is about one record of "
             "a client, not about all of them",
-            "the minimisers are exact; they are computed to a gradient of 1e-9",
+            "the minimisers are computed to a gradient of 1e-9, which a part of ε covers; the "
+            "random terms are drawn in floating point",
         ),
     )
     # One pure event: adding up is exact, every other accountant would round it up.
@@ -294,8 +282,12 @@ def _shuffle(wish: Wish, crowd: Crowd, is_split: bool) -> Promise:
     about = _About(
         "a server that does not work with the shuffler",
         (
-            f"at least {crowd.honest} honest clients report in every round, and nobody invents "
-            "clients: whoever carries the messages knows them",
+            f"at least {crowd.honest} clients whose reports nobody else knows report in every "
+            "round, and nobody invents clients: whoever carries the messages knows them",
+            "the shuffler's key is the one that the job pins"
+            if crowd.knows_shuffler
+            else "the server passes the shuffler's key on as it is: the job does not pin it, and "
+            "a server that puts in its own reads every report",
             f"if server and shuffler do work together, ε = {local:.3g} for each of {count} reports "
             "is what is left",
         ),
@@ -327,6 +319,7 @@ def _settle(
         delta=wish.delta,
         accountant=_accountant(wish, whole),
         subject=f"each client's data, towards {about.who}",
+        population=crowd.clients if event.relation.unit == "client" else None,
     )
     return Promise(
         kind=wish.kind,
@@ -357,11 +350,10 @@ def _target(wish: Wish, events: list[Event]) -> Target:
 def _accountant(wish: Wish, events: list[Event]) -> str:
     if wish.accountant is not None:
         return wish.accountant
-    able, steps = supporting(events), unroll(events)
     # Loss distributions of large pure budgets are long, and calibration computes many of them.
-    is_pure = all(isinstance(step, Pure | DiscreteLaplace) for step in steps)
-    order = ("rdp", *_LIKE_TO_USE) if is_pure else _LIKE_TO_USE
-    return next((name for name in order if name in able), "basic")
+    if all(isinstance(step, Pure | DiscreteLaplace) for step in unroll(events)):
+        return next(name for name in ("rdp", "renyi") if name in supporting(events))
+    return choose_accountant(events)
 
 
 def _clip(wish: Wish) -> float:

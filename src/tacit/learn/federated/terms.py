@@ -10,7 +10,7 @@ from tacit.dp import clip
 from tacit.errors import ConfigError
 from tacit.learn.federated.contract import Floats, Update
 from tacit.learn.federated.grid import Grid
-from tacit.learn.federated.masked import LARGEST_WEIGHT, Server
+from tacit.learn.federated.masked import LARGEST_WEIGHT
 from tacit.learn.federated.privacy import Promise
 from tacit.ring import Prg
 
@@ -26,7 +26,6 @@ class Terms:
         promise: the privacy that was promised, with clip and noise.
         drop_rate: the share of clients that may fall silent.
         colluding_share: the share that may work with the server.
-        server: what the server is assumed to do.
         keys: the Ed25519 public keys of all who may take part, if they are named.
         largest_weight: the most examples that a client is given weight for; 1 weighs all alike.
     """
@@ -37,7 +36,6 @@ class Terms:
     promise: Promise
     drop_rate: float = 0.1
     colluding_share: float = 0.1
-    server: Server = "curious"
     keys: frozenset[bytes] | None = None
     largest_weight: int = 1
 

@@ -152,15 +152,23 @@ class Learner:
 
     def accuracy(self, weights: Tensor, features: Tensor, labels: Tensor) -> float:
         """Return the share of rows whose class is found."""
+        found = self._logits(weights, features).argmax(1)
+        return int((found == labels).sum()) / len(labels)
+
+    def odds(self, weights: Tensor, features: Tensor) -> Tensor:
+        """Return the probability of every class, for every row."""
+        return self._logits(weights, features).softmax(1)
+
+    def _logits(self, weights: Tensor, features: Tensor) -> Tensor:
         self._model.eval()
         named = {name: part[0] for name, part in self._unflatten(weights[None]).items()}
-        right = 0
         with torch.no_grad():
-            for start in range(0, len(labels), 4096):
-                block = slice(start, start + 4096)
-                logits = functional_call(self._model, named, (features[block],))
-                right += int((logits.argmax(1) == labels[block]).sum())
-        return right / len(labels)
+            return torch.cat(
+                [
+                    functional_call(self._model, named, (features[start : start + 4096],))
+                    for start in range(0, len(features), 4096)
+                ]
+            )
 
     def _loss(self, named: dict[str, Tensor], x: Tensor, y: Tensor, whose: Tensor) -> Tensor:
         logits = functional_call(self._model, named, (x,))

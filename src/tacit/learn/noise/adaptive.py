@@ -13,15 +13,17 @@ import torch
 from torch import Tensor
 
 from tacit.dp import (
+    GAUSSIANS,
     REPLACE_CLIENT,
     Bounded,
+    DiscreteGaussian,
     DiscreteLaplace,
     Event,
     Gaussian,
+    GaussianKind,
     Relation,
     SparseVector,
     Unaccountable,
-    add_gaussian,
     add_laplace,
     clip,
     laplace_event,
@@ -204,16 +206,17 @@ def perturb_layers(
     multiplier: float,
     relation: Relation,
     prg: Prg,
-) -> tuple[dict[str, Tensor], Gaussian]:
+    noise: GaussianKind = "continuous",
+) -> tuple[dict[str, Tensor], Gaussian | DiscreteGaussian]:
     """Add Gaussian noise to clipped layers, less where the share is larger.
 
     Layer l gets σ_l = multiplier · Δ_l / √share_l, so that all of them together are one Gaussian
     mechanism with `multiplier`. Δ is the bound for add-remove neighbours, twice that otherwise.
 
-    Guarantee: as the event says, with the caveat of `add_gaussian`.
+    Guarantee: as the event says; of "continuous" noise with the caveat of `add_gaussian`.
     """
     moved = 1.0 if relation.neighbours == "add-remove" else 2.0
-    noisy, event = add_gaussian(
+    noisy, event = GAUSSIANS[noise](
         whiten(layers, shares).value,
         sigma=multiplier * moved,
         l2_sensitivity=moved,

@@ -8,11 +8,13 @@ from torch import Tensor
 
 from tacit.dp import (
     ADD_REMOVE_CLIENT,
+    GAUSSIANS,
     REPLACE_CLIENT,
     Bounded,
+    DiscreteGaussian,
     DiscreteLaplace,
     Gaussian,
-    add_gaussian,
+    GaussianKind,
     add_laplace,
 )
 from tacit.errors import ConfigError, DataError
@@ -20,8 +22,13 @@ from tacit.ring import Prg
 
 
 def central_mean(
-    updates: Iterable[Bounded], *, multiplier: float, expected: int, prg: Prg
-) -> tuple[Tensor, Gaussian]:
+    updates: Iterable[Bounded],
+    *,
+    multiplier: float,
+    expected: int,
+    prg: Prg,
+    noise: GaussianKind = "continuous",
+) -> tuple[Tensor, Gaussian | DiscreteGaussian]:
     """Average clipped updates with Gaussian noise at the server (DP-FedAvg, McMahan et al. 2018).
 
     Args:
@@ -29,6 +36,7 @@ def central_mean(
         multiplier: noise per clipping bound.
         expected: the public number of clients to divide by; the true number is private.
         prg: the server's randomness.
+        noise: in floating point, or exact.
 
     Guarantee: client-level, for adding or removing one, towards everyone but the server.
     """
@@ -40,7 +48,7 @@ def central_mean(
         total = update.value.clone() if total is None else total.add_(update.value)
     if total is None or bound is None or expected < 1:
         raise DataError(f"a mean needs updates and an expected number, got {expected}")
-    noisy, event = add_gaussian(
+    noisy, event = GAUSSIANS[noise](
         total,
         sigma=multiplier * bound,
         l2_sensitivity=bound,
@@ -50,10 +58,12 @@ def central_mean(
     return noisy / expected, event
 
 
-def local_gaussian(update: Bounded, *, multiplier: float, prg: Prg) -> tuple[Tensor, Gaussian]:
+def local_gaussian(
+    update: Bounded, *, multiplier: float, prg: Prg, noise: GaussianKind = "continuous"
+) -> tuple[Tensor, Gaussian | DiscreteGaussian]:
     """Add Gaussian noise at the client; any two updates are neighbours, 2C apart."""
     moved = 2 * update.l2_bound
-    return add_gaussian(
+    return GAUSSIANS[noise](
         update.value,
         sigma=multiplier * moved,
         l2_sensitivity=moved,
@@ -98,9 +108,11 @@ def nbafl_downlink_sigma(
     return 2 * c * clip * math.sqrt(rounds**2 - clients) / (records * clients * epsilon)
 
 
-def nbafl_uplink(update: Bounded, *, sigma: float, prg: Prg) -> tuple[Tensor, Gaussian]:
+def nbafl_uplink(
+    update: Bounded, *, sigma: float, prg: Prg, noise: GaussianKind = "continuous"
+) -> tuple[Tensor, Gaussian | DiscreteGaussian]:
     """Add a client's NbAFL noise, and account for what it is: a client-level Gaussian mechanism."""
-    return add_gaussian(
+    return GAUSSIANS[noise](
         update.value,
         sigma=sigma,
         l2_sensitivity=2 * update.l2_bound,

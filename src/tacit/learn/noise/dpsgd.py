@@ -15,11 +15,14 @@ from torch import Tensor, nn
 from tacit.dp import (
     ADD_REMOVE_CLIENT,
     ADD_REMOVE_RECORD,
+    GAUSSIANS,
+    DiscreteGaussian,
     Gaussian,
+    GaussianKind,
     Poisson,
     Relation,
     Repeated,
-    add_gaussian,
+    exact_gaussian_event,
 )
 from tacit.errors import ConfigError, DataError
 from tacit.ring import Prg
@@ -38,6 +41,8 @@ class DpSgd:
         multiplier: noise per clip.
         learning_rate: of plain gradient descent.
         momentum: of the steps; what is public stays public.
+        noise: "continuous" is drawn in floating point; "discrete" is exact, takes longer to draw,
+            and its ε comes from Rényi divergences alone.
     """
 
     steps: int
@@ -46,8 +51,11 @@ class DpSgd:
     multiplier: float
     learning_rate: float = 0.1
     momentum: float = 0.0
+    noise: GaussianKind = "continuous"
 
     def __post_init__(self) -> None:
+        if self.noise not in GAUSSIANS:
+            raise ConfigError(f"noise is one of {', '.join(GAUSSIANS)}, got {self.noise!r}")
         if self.steps < 1 or not self.learning_rate > 0 or not 0 <= self.momentum < 1:
             raise ConfigError(f"steps, learning_rate and momentum must make sense, got {self}")
         _ = self.event  # checks rate, clip and multiplier
@@ -59,9 +67,14 @@ class DpSgd:
 
     def event_for(self, relation: Relation) -> Repeated:
         """Return what the whole training does to whatever it samples and clips."""
-        noise = Gaussian(
-            sigma=self.multiplier * self.clip, l2_sensitivity=self.clip, relation=relation
-        )
+        sigma = self.multiplier * self.clip
+        noise: Gaussian | DiscreteGaussian
+        if self.noise == "discrete":
+            noise = exact_gaussian_event(
+                1, sigma=sigma, l2_sensitivity=self.clip, relation=relation
+            )
+        else:
+            noise = Gaussian(sigma=sigma, l2_sensitivity=self.clip, relation=relation)
         return Repeated(
             event=Poisson(event=noise, rate=self.rate, is_hidden=True), count=self.steps
         )
@@ -80,7 +93,9 @@ def train_dp_sgd(
 
     Guarantee: for adding or removing one record, as the event says; batches are never shown. With
     `owners`, for adding or removing one client with all its records, however many and however
-    alike. The number of records, or of clients, is taken as public: it sets the step size.
+    alike. The number of records, or of clients, is taken as public: it sets the step size. A
+    record whose gradient is not finite counts as one of gradient 0, and nobody is told: an error,
+    or a count, would show that record without any noise.
     Cost: one gradient per record that is drawn; memory for 256 gradients, twice with owners.
 
     Args:
@@ -93,7 +108,8 @@ def train_dp_sgd(
 
     Raises:
         ConfigError: the extra is missing, or the model mixes records (batch normalisation).
-        DataError: there are no rows, or not as many labels and owners as rows.
+        DataError: there are no rows, or not as many labels and owners as rows; or the weights, as
+            anyone may see them, are no longer finite.
     """
     if len(x) != len(labels) or len(x) == 0:
         raise DataError(f"as many labels as rows are needed, got {len(x)} and {len(labels)}")
@@ -102,12 +118,13 @@ def train_dp_sgd(
     wrapped = _per_record(model)
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimiser = torch.optim.SGD(parameters, settings.learning_rate, momentum=settings.momentum)
-    noise = settings.event_for(relation).event
+    add_noise = GAUSSIANS[settings.noise]
+    noise: Gaussian | DiscreteGaussian
     try:
         for _ in range(settings.steps):
             rows, names = _drawn(_poisson_batch(units, settings.rate, prg), whose)
             total = _clipped_sum(wrapped, parameters, x[rows], labels[rows], settings.clip, names)
-            noisy, noise = add_gaussian(
+            noisy, noise = add_noise(
                 total,
                 sigma=settings.multiplier * settings.clip,
                 l2_sensitivity=settings.clip,
@@ -116,6 +133,7 @@ def train_dp_sgd(
             )
             _load_gradient(parameters, noisy / (settings.rate * units))
             optimiser.step()
+            _refuse_divergence(parameters)
     finally:
         wrapped.to_standard_module()  # takes the hooks and the stored gradients off the model
     sampled = Poisson(event=noise, rate=settings.rate, is_hidden=True)
@@ -170,13 +188,14 @@ def _clipped_sum(
     clip: float,
     whose: Tensor | None = None,
 ) -> Tensor:
-    """Add up the gradients of the batch, each scaled to the clip if it is longer."""
+    """Add up the gradients of the batch, each scaled to the clip if it is longer.
+
+    What is not finite counts as 0: a function of the one record, or owner, like clipping itself.
+    """
     total = torch.zeros(sum(p.numel() for p in parameters), dtype=torch.float64)
     found = _gradients(wrapped, parameters, x, labels)
     for gradients in found if whose is None else _by_owner(found, whose):
         norms = gradients.norm(dim=1)
-        if not bool(torch.isfinite(norms).all()):
-            raise DataError("a record's gradient is NaN or infinite; lower the learning rate")
         factors = (clip * (1 - 2.0**-20) / norms.clamp_min(1e-300)).clamp_max(1.0)
         total += (factors @ gradients).cpu()
     wrapped.zero_grad(set_to_none=True)
@@ -194,7 +213,8 @@ def _gradients(
         loss = nn.functional.cross_entropy(wrapped(rows), targets, reduction="sum")
         torch.autograd.backward(loss)
         # Any: grad_sample is planted on the parameters by Opacus.
-        yield torch.cat([_sample(p).flatten(1) for p in parameters], dim=1).double()
+        found = torch.cat([_sample(p).flatten(1) for p in parameters], dim=1).double()
+        yield torch.where(found.isfinite().all(dim=1, keepdim=True), found, 0.0)
 
 
 def _by_owner(found: Iterator[Tensor], whose: Tensor) -> Iterator[Tensor]:
@@ -224,6 +244,12 @@ def _sample(parameter: Any) -> Tensor:
 def _chunks(x: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     for at in range(0, len(x), _CHUNK):
         yield x[at : at + _CHUNK], labels[at : at + _CHUNK]
+
+
+def _refuse_divergence(parameters: list[nn.Parameter]) -> None:
+    """Stop when the weights are lost: they are released under noise, so this tells nothing new."""
+    if not all(bool(p.isfinite().all()) for p in parameters):
+        raise DataError("the weights are NaN or infinite: training diverged; lower learning_rate")
 
 
 def _load_gradient(parameters: list[nn.Parameter], gradient: Tensor) -> None:

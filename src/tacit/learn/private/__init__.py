@@ -1,6 +1,12 @@
 """Prediction and training on secret-shared data."""
 
-from tacit.learn.private.models import load_logistic, save_logistic, scaled_features, train_logistic
+from tacit.learn.private.models import (
+    load_logistic,
+    logistic_of,
+    save_logistic,
+    scaled_features,
+    train_logistic,
+)
 from tacit.learn.private.predict import (
     Prediction,
     PredictTask,
@@ -10,7 +16,7 @@ from tacit.learn.private.predict import (
     predict_plain,
 )
 from tacit.learn.private.secure import Answer, Crew, Secured, secure
-from tacit.learn.private.summary import accuracy, claims_of, merge_results, summarise
+from tacit.learn.private.summary import claims_of, merge_results, summarise
 
 __all__ = [
     "Answer",
@@ -19,9 +25,9 @@ __all__ = [
     "Prediction",
     "Secured",
     "Sizes",
-    "accuracy",
     "claims_of",
     "load_logistic",
+    "logistic_of",
     "merge_results",
     "plan_prediction",
     "predict",

@@ -1,17 +1,17 @@
 """Where a model owner's logistic regression comes from: trained on its own rows, or a file."""
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from tacit.errors import DataError
-from tacit.learn.arrays import open_arrays
 from tacit.learn.dataset import Dataset
 from tacit.learn.private.predict import as_weights
+from tacit.learn.weights import read_weights
 
 
 def scaled_features(dataset: Dataset) -> Tensor:
@@ -53,31 +53,42 @@ def train_logistic(dataset: Dataset) -> dict[str, Tensor]:
 
 
 def load_logistic(path: Path) -> dict[str, Tensor]:
-    """Read ``weight`` (features) and ``bias`` from an .npz file, for features divided by scale."""
-    try:
-        # Opened here, because numpy leaves the file open when it is no archive.
-        with path.open("rb") as file, open_arrays(file) as arrays:
-            weight, bias = (torch.from_numpy(arrays[name]) for name in ("weight", "bias"))
-    except FileNotFoundError as error:
-        raise DataError(f"model file {path} does not exist") from error
-    except (KeyError, ValueError, TypeError, OSError, RuntimeError, BadZipFile, EOFError) as error:
+    """Read a logistic regression from a file, for features divided by scale.
+
+    ``weight`` (features) and ``bias`` by name, in .npz, .safetensors or .pt; the state of an
+    ``nn.Linear`` of one output has them, alone or in an ``nn.Sequential``.
+
+    Raises:
+        DataError: there is no such file, or it holds something else.
+    """
+    return logistic_of(read_weights(path), source=f"model file {path}")
+
+
+def logistic_of(state: Mapping[str, Tensor], *, source: str) -> dict[str, Tensor]:
+    """Take a logistic regression out of the state of a linear layer, whatever it is called.
+
+    Raises:
+        DataError: these are not the weights of one linear layer of one output.
+    """
+    found = {name.rpartition(".")[2]: value for name, value in state.items()}
+    if set(found) != {"weight", "bias"} or len(state) != 2:
         raise DataError(
-            f"model file {path}: wanted an .npz with numeric arrays 'weight' and 'bias', "
-            f"got {type(error).__name__}"
-        ) from error
-    _check_shapes(path, tuple(weight.shape), tuple(bias.shape))
-    found = as_weights(weight, bias)
-    if not all(bool(torch.isfinite(part).all()) for part in found.values()):
-        raise DataError(f"model file {path} holds NaN or infinite weights")
-    return found
+            f"{source}: wanted 'weight' and 'bias', got {', '.join(state) or 'nothing'}"
+        )
+    weight, bias = found["weight"], found["bias"]
+    _check_shapes(source, tuple(weight.shape), tuple(bias.shape))
+    weights = as_weights(weight.double(), bias.double())
+    if not all(bool(torch.isfinite(part).all()) for part in weights.values()):
+        raise DataError(f"{source} holds NaN or infinite weights")
+    return weights
 
 
-def _check_shapes(path: Path, weight: tuple[int, ...], bias: tuple[int, ...]) -> None:
+def _check_shapes(source: str, weight: tuple[int, ...], bias: tuple[int, ...]) -> None:
     """Refuse what is not one number per feature, as a row, a column or a plain list, and one."""
     is_list = len(weight) in (1, 2) and math.prod(weight) == max(weight) > 0
     if not is_list or math.prod(bias) != 1:
         raise DataError(
-            f"model file {path}: wanted 'weight' of shape (features,) and 'bias' of shape (1,), "
+            f"{source}: wanted 'weight' of shape (features,) and 'bias' of shape (1,), "
             f"got {weight} and {bias}"
         )
 

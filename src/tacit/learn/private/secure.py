@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from tacit import __version__
 from tacit.errors import ConfigError, DataError
+from tacit.learn.capping import note_of, with_room
 from tacit.learn.private.facts import (
     LARGEST_RANK,
     Facts,
@@ -20,13 +21,16 @@ from tacit.learn.private.facts import (
 )
 from tacit.learn.private.summary import merge_results
 from tacit.mpc import Plan, Roles, compute, find_protocol, make_plan, serve
+from tacit.mpc.pace import add_computing
 from tacit.nn import Imported, import_module, quarters_of, size_of
+from tacit.notebook import lines, table
 from tacit.party import Meeting, Session, Usage, run_threads
 from tacit.result import Claim, Cost, Forecast, Leak, Result
 
 # A function of ops, weights and input, of any interpreter.
 Function = Callable[[Any, Mapping[str, Any], Any], Any]
 Reveal = Literal["output", "class"]
+CAP = "cap= of tacit.secure (model.cap in a job file)"
 LEAST_FRAC_BITS = 10
 """Below, rounding a weight could make it larger than its published size allows for."""
 
@@ -57,7 +61,7 @@ class Crew:
         return Roles(self.server, self.client, self.dealer)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Answer:
     """What a run gave.
 
@@ -81,8 +85,18 @@ class Answer:
         """Return what was shown to whom, and why."""
         return self.result.leakage
 
+    def __repr__(self) -> str:
+        return lines("Private answer", self._rows())
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+    def _repr_html_(self) -> str:
+        return table("Private answer", self._rows())
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        shape = "not for this party" if self.values is None else f"{tuple(self.values.shape)}"
+        return [("values", shape), *self.result.headline()]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Secured:
     """A private model. Made by `secure`.
 
@@ -127,19 +141,19 @@ class Secured:
         usage, crew = Usage(), self.crew
         with session.progress.stage("plan"):
             facts = self._agree(session, None if x is None else _checked(x))
-            plan = self.plan(facts)
+            fitted, plan = self._fitted(facts)
         mine: dict[str, Tensor] = {}
         if session.me == crew.client and x is not None:
             mine = {"x": _checked(x)}
         elif session.me == crew.server:
             mine = {_input_name(name): value for name, value in self.weights.items()}
         if session.me in crew.roles.computing:
-            program = self._program(facts)
+            program = fitted._program(facts)
             values = compute(session, plan, program, inputs=mine, device=self.device)
         else:
             serve(session, plan, inputs=mine, device=self.device)
             values = None
-        return Answer(values=values, plan=plan, result=self._report(session, plan, usage))
+        return Answer(values=values, plan=plan, result=fitted._report(session, plan, usage))
 
     def forecast(self, shape: tuple[int, ...], *, input_bound: float | None = None) -> Forecast:
         """Say what an input of this shape will cost, from public facts alone.
@@ -154,12 +168,27 @@ class Secured:
         bounds = {name: size_of(largest(value)) for name, value in self.weights.items()}
         gains = {name: size_of(quarters_of(gain)) for name, gain in self._gains().items()}
         facts = Facts(shape=shape, input_bound=bound, weight_bounds=bounds, gains=gains)
-        return self.plan(facts).forecast()
+        plan = self.plan(facts)
+        return add_computing(plan.forecast(), [(plan, 1)])
 
     def plan(self, facts: Facts) -> Plan:
         """Work out every step and its cost."""
-        protocol = find_protocol(self.protocol)
-        return make_plan(self._program(facts), protocol, self.crew.roles, frac_bits=self.frac_bits)
+        return self._fitted(facts)[1]
+
+    def _fitted(self, facts: Facts) -> tuple["Secured", Plan]:
+        """Plan, with a cap on hidden values where their bounds do not fit the ring without."""
+        protocol, imported = find_protocol(self.protocol), self.model
+
+        def attempt(cap: float | None) -> tuple[Secured, Plan]:
+            fitted = self
+            if isinstance(imported, Imported):
+                fitted = replace(self, model=replace(imported, cap=cap))
+            program, roles = fitted._program(facts), self.crew.roles
+            return fitted, make_plan(program, protocol, roles, frac_bits=self.frac_bits)
+
+        if not isinstance(imported, Imported):
+            return attempt(None)
+        return with_room(attempt, cap=imported.cap, keyword=CAP)
 
     def claims(self) -> tuple[Claim, ...]:
         """Return what the protocol promises, and what no protocol can."""
@@ -172,6 +201,30 @@ class Secured:
             ),
         )
         return (*find_protocol(self.protocol).claims, answers)
+
+    def __repr__(self) -> str:
+        return lines("Private model", self._rows())
+
+    def _repr_html_(self) -> str:
+        return table("Private model", self._rows())
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        """Say what is computed, by whom, and how exactly; no weight is shown."""
+        crew, bound = self.crew, self.input_bound
+        steps: list[tuple[str, ...]] = [("model", getattr(self.model, "__name__", "a function"))]
+        cap = None
+        if isinstance(self.model, Imported):
+            steps, cap = self.model.steps(), self.model.cap
+        return [
+            *steps,
+            ("parameters", f"{sum(one.numel() for one in self.weights.values()):,}"),
+            ("protocol", self.protocol),
+            ("parties", f"{crew.client} (data), {crew.server} (model), {crew.dealer} (dealer)"),
+            ("reveals", f"the {self.reveal}, to {crew.client}"),
+            ("precision", f"{self.frac_bits} fraction bits"),
+            ("input bound", "published by the client" if bound is None else f"±{bound:g}"),
+            ("cap", "where bounds do not fit without" if cap is None else f"±{cap:g}"),
+        ]
 
     def _gains(self) -> Mapping[str, float]:
         return self.model.gains if isinstance(self.model, Imported) else {}
@@ -215,6 +268,7 @@ class Secured:
         crew = self.crew
         roles = {crew.client: "data owner", crew.server: "model owner", crew.dealer: "dealer"}
         role = roles[session.me]
+        cap = self.model.cap if isinstance(self.model, Imported) else None
         return Result(
             kind="secure",
             name="private model",
@@ -223,11 +277,12 @@ class Secured:
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             version=__version__,
             parties=(usage.report(name=session.me, role=role, progress=session.progress),),
-            forecast=plan.forecast(),
+            forecast=add_computing(plan.forecast(), [(plan, 1)]),
             metered=session.cost(),
             leakage=session.ledger.entries(),
             claims=self.claims(),
             utility=(),
+            notes=() if cap is None else (note_of(cap, CAP),),
         )
 
 
@@ -256,7 +311,8 @@ def secure(
         input_bound: a public promise about the size of the input; without one the client
             publishes it, rounded up to a quarter of an octave.
         cap: where hidden values of a module saturate. Bounds grow with every layer, and a deep
-            module does not fit the ring without a cap; choose it well above what occurs.
+            module does not fit the ring without a cap. Without one given, the largest of 4096,
+            1024, 256 and 64 that fits is taken where one is needed, and the report says so.
         device: where this party computes; the answer does not depend on it.
 
     Raises:

@@ -3,21 +3,17 @@
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
-from math import sqrt
 from typing import TypeVar
-
-import numpy as np
-from torch import Tensor
 
 from tacit import __version__
 from tacit.errors import DisagreementError
-from tacit.learn.private.predict import Prediction, PredictTask, Reveal
+from tacit.learn.private.predict import Prediction, PredictTask
 from tacit.mpc import find_protocol, merge_costs
+from tacit.mpc.pace import add_computing
 from tacit.party import Session
 from tacit.result import Claim, Leak, Metric, PartyReport, Result
 
 R = TypeVar("R")
-_Z95 = 1.959963984540054
 
 
 def summarise(
@@ -39,7 +35,7 @@ def summarise(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         version=__version__,
         parties=(report,),
-        forecast=prediction.plan.forecast(),
+        forecast=add_computing(prediction.plan.forecast(), [(prediction.plan, 1)]),
         metered=session.cost(),
         leakage=session.ledger.entries(),
         claims=claims_of(task),
@@ -71,24 +67,6 @@ def merge_results(results: tuple[Result, ...]) -> Result:
 def _once(views: Iterable[tuple[R, ...]]) -> tuple[R, ...]:
     """Join what the parties say, and keep what several of them say once."""
     return tuple(dict.fromkeys(item for view in views for item in view))
-
-
-def accuracy(answers: Tensor, labels: np.ndarray, *, reveal: Reveal) -> Metric:
-    """Measure how many answers are right, with Wilson's interval."""
-    classes = (answers.numpy() >= 0.5).astype(np.int64) if reveal == "score" else answers.numpy()
-    right, count = int((classes == labels).sum()), len(labels)
-    low, high = wilson(right, count)
-    return Metric(
-        name="accuracy", value=right / count, unit="fraction", samples=count, low=low, high=high
-    )
-
-
-def wilson(right: int, count: int) -> tuple[float, float]:
-    """Return the 95 % score interval of a proportion (Wilson 1927)."""
-    share, spread = right / count, _Z95**2 / count
-    centre = (share + spread / 2) / (1 + spread)
-    half = _Z95 / (1 + spread) * sqrt(share * (1 - share) / count + spread / (4 * count))
-    return max(0.0, centre - half), min(1.0, centre + half)
 
 
 def _union(ledgers: list[tuple[Leak, ...]]) -> tuple[Leak, ...]:

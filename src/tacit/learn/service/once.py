@@ -67,7 +67,7 @@ def answer_once(
         opened = serve(session, plan, inputs=mine)
         values = opened[0] if opened else None
     forecast = sum_forecasts(((checked, 1), (plan, 1)))
-    result = _report(session, task, client, forecast, usage)
+    result = report_answers(session, task, client, forecast, usage)
     return Answer(values=values, plan=plan, result=result)
 
 
@@ -97,9 +97,10 @@ def _program(
     return program
 
 
-def _report(
+def report_answers(
     session: Session, task: ServiceTask, client: str, forecast: Forecast, usage: Usage
 ) -> Result:
+    """Write down one party's view of answers from a shared model."""
     roles = dict.fromkeys(task.roles.computing, "holds a half of the model")
     role = roles.get(session.me, "dealer" if session.me == task.roles.dealer else "data owner")
     model = Claim(

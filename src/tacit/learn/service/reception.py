@@ -3,7 +3,9 @@
 import logging
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 
 from tacit.errors import IdentityError
@@ -13,7 +15,10 @@ from tacit.transport.lobby import Guest, Lobby, Notes
 from tacit.transport.stream import socket_link
 
 _TICK_S = 0.2
-_MOST_HALF_LINKS = 64
+_MOST_HALF_LINKS = 4
+"""Lanes of one client whose other lane has not come."""
+_MOST_ARRIVALS = 4
+"""Links of one client that are being made, each in place of the one before."""
 _log = logging.getLogger(__name__)
 
 
@@ -21,6 +26,8 @@ class Reception:
     """Accept the links of clients for as long as it is open.
 
     Guarantee: a link is handed on only after its client has proved the key that is pinned for it.
+    However often a client comes, it takes no more than a few connections and threads, and none of
+    those of others.
     """
 
     def __init__(
@@ -44,6 +51,7 @@ class Reception:
         self._lobby = Lobby()
         self._notes = Notes()
         self._lanes: dict[tuple[str, bytes], Lane] = {}
+        self._arriving: Counter[str] = Counter()
         self._accepting: threading.Thread | None = None
 
     def open(self, admit: Callable[[Link], None]) -> None:
@@ -68,16 +76,24 @@ class Reception:
         while not self._stop.is_set():
             try:
                 sock, address = self._listener.accept()
-            except OSError:  # nobody came in this tick, or came and left
+            except TimeoutError:
+                continue
+            except OSError:  # it left, or no file handle is free: then there is one in a while
+                self._stop.wait(_TICK_S / 10)
                 continue
             try:
                 guest = self._lobby.enter(sock, address[0])
             except OSError:
                 sock.close()
                 continue
-            threading.Thread(
+            greeting = threading.Thread(
                 target=self._greet, args=(sock, guest, admit), name="tacit-greet", daemon=True
-            ).start()
+            )
+            try:
+                greeting.start()
+            except RuntimeError:  # the system gives no thread now
+                self._lobby.leave(guest)
+                sock.close()
 
     def _greet(self, sock: socket.socket, guest: Guest, admit: Callable[[Link], None]) -> None:
         try:
@@ -88,9 +104,27 @@ class Reception:
             return
         finally:
             self._lobby.leave(guest)
-        link = self._pair(lane)
-        if link is not None:
-            admit(link)
+        with self._arrival(lane) as is_welcome:
+            if not is_welcome:
+                lane.sock.close()
+                return
+            link = self._pair(lane)
+            if link is not None:
+                admit(link)
+
+    @contextmanager
+    def _arrival(self, lane: Lane) -> Iterator[bool]:
+        """Say whether a client may come once more while others of its links are being made."""
+        with self._lock:
+            self._arriving[lane.party] += 1
+            is_welcome = self._arriving[lane.party] <= _MOST_ARRIVALS
+            if not is_welcome:
+                self._notes.add(f"{lane.party!r} comes too often at once", party=lane.party)
+        try:
+            yield is_welcome
+        finally:
+            with self._lock:
+                self._arriving[lane.party] -= 1
 
     def _pair(self, lane: Lane) -> Link | None:
         """Keep a lane until the other one of its link is there."""
@@ -102,7 +136,7 @@ class Reception:
             other = self._lanes.pop(key, None)
             if other is None:
                 self._lanes[key] = lane
-                self._forget_old()
+                self._forget_old(lane.party)
                 return None
         lanes = {one.number: one for one in (lane, other)}
         if len(lanes) < 2:
@@ -111,7 +145,8 @@ class Reception:
             return None
         return self._make(lane.party, lanes[1].sock, lanes[0].sock)
 
-    def _forget_old(self) -> None:
-        """Close the oldest lane whose other one never came, if there are many."""
-        if len(self._lanes) > _MOST_HALF_LINKS:
-            self._lanes.pop(next(iter(self._lanes))).sock.close()
+    def _forget_old(self, party: str) -> None:
+        """Close the oldest lane of a client whose other one never came, if it has many."""
+        mine = [key for key in self._lanes if key[0] == party]
+        if len(mine) > _MOST_HALF_LINKS:
+            self._lanes.pop(mine[0]).sock.close()

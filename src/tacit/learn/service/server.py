@@ -13,7 +13,7 @@ from torch import Tensor
 from tacit.errors import FrameError, PartyError
 from tacit.learn.service.bounds import check_weights, clip_plan, clip_rows
 from tacit.learn.service.desk import ANSWER_S, Desk, Ticket
-from tacit.learn.service.order import Item, Order
+from tacit.learn.service.order import MOST_ITEMS, Item, Order
 from tacit.learn.service.task import ServiceTask
 from tacit.mpc import Plan, SecretOps, Share, Shelf, compute, serve
 from tacit.mpc.share import Spec
@@ -23,7 +23,6 @@ from tacit.result import Leak
 R = TypeVar("R")
 
 _GLANCE_S = 0.2
-_MOST_ITEMS = 4096
 _END = -1
 
 
@@ -150,7 +149,7 @@ class PredictionServer:
             count = _hear_number(self._session, first)
             if count == _END:
                 return
-            if not 1 <= count <= _MOST_ITEMS:
+            if not 1 <= count <= MOST_ITEMS:
                 raise FrameError(first, f"it announced a batch of {count} questions")
             facts = self._session.recv(first, "batch/items", (count, 4)).tolist()
             items = [(Ticket(*ticket), rows) for *ticket, rows in facts]

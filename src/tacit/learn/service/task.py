@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tacit.errors import ConfigError, DataError
 from tacit.learn.arrays import open_arrays
+from tacit.learn.capping import with_room
 from tacit.learn.training import Model
 from tacit.mpc import Plan, Roles, Share, Shelf, find_protocol, make_plan
 from tacit.mpc.ops import ProtocolOps
@@ -92,6 +93,16 @@ class ServiceTask:
     def padded(self, rows: int) -> int:
         """Return to how many rows a batch is filled up."""
         return next(size for size in self.sizes if size >= rows)
+
+    def fitted(self) -> "ServiceTask":
+        """Return the task with a cap on hidden values, if they do not fit the ring without."""
+
+        def attempt(cap: float | None) -> ServiceTask:
+            task = replace(self, model=self.model.capped(cap))
+            task.plan(self.sizes[0], Shelf())
+            return task
+
+        return with_room(attempt, cap=self.model.imported.cap, keyword="model.cap")
 
     def plan(self, rows: int, shelf: Shelf) -> Plan:
         """Plan a batch of rows; none for opening the weights under masks, once for all batches."""

@@ -6,13 +6,22 @@ from tacit.learn.split.checkpoint import load_weights, save_weights
 from tacit.learn.split.codec import Codec
 from tacit.learn.split.compress import COMPRESSORS, Compression, make_codec
 from tacit.learn.split.cut import Flat, Shaped, cut, cut_shape
-from tacit.learn.split.defend import DEFENCES, Defence, claims_of, epsilon_of
+from tacit.learn.split.defend import (
+    DEFENCES,
+    Defence,
+    claims_of,
+    epsilon_of,
+    keep_probability,
+    label_events,
+)
+from tacit.learn.split.energy import angle_energies
 from tacit.learn.split.exchange import introduce
 from tacit.learn.split.forecast import forecast
 from tacit.learn.split.local import Halves, fit_locally, halve, training_bytes
 from tacit.learn.split.models import CUT, MODELS, READS_TOKENS, make_head, make_model
+from tacit.learn.split.returned import OnReturned, Returned
 from tacit.learn.split.serve import Answered, answer, ask, stop_asking
-from tacit.learn.split.task import Pace, SplitTask
+from tacit.learn.split.task import Pace, SplitTask, steps_per_epoch
 from tacit.learn.split.top import Epoch, TopTrainer
 
 __all__ = [
@@ -30,11 +39,14 @@ __all__ = [
     "Epoch",
     "Flat",
     "Halves",
+    "OnReturned",
     "Pace",
+    "Returned",
     "Shaped",
     "SplitTask",
     "TopTrainer",
     "Trial",
+    "angle_energies",
     "answer",
     "ask",
     "claims_of",
@@ -46,12 +58,15 @@ __all__ = [
     "forecast",
     "halve",
     "introduce",
+    "keep_probability",
+    "label_events",
     "load_weights",
     "make_codec",
     "make_head",
     "make_model",
     "recommend",
     "save_weights",
+    "steps_per_epoch",
     "stop_asking",
     "training_bytes",
     "try_candidates",

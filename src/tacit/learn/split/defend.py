@@ -23,6 +23,7 @@ DEFENCES: dict[str, tuple[frozenset[str], frozenset[str]]] = {
 }
 """Every defence there is, with the settings that it needs and those that it may have."""
 
+_LOSSES = ("potential-energy", "distance-correlation")
 _ANY_DELTA = 1e-9
 """For the accountant, which wants one: the steps are pure, so their sum holds at δ = 0."""
 _LABEL = Relation("replace-one", "label")
@@ -142,7 +143,8 @@ def blur_gradient(defences: Sequence[Defence], gradient: Tensor, prg: Prg) -> Te
 
 def claims_of(defences: Sequence[Defence]) -> tuple[Claim, ...]:
     """Return what a split job promises about the labels; mostly nothing."""
-    events, found = label_events(defences), []
+    events = label_events(defences)
+    found: list[Claim] = []
     if events:
         spent = epsilon(
             events,
@@ -158,11 +160,14 @@ def claims_of(defences: Sequence[Defence]) -> tuple[Claim, ...]:
                 assumptions=(
                     *spent.assumptions,
                     "all messages are computed from the randomised labels",
+                    "one label at a time: what rows that are alike have in common is not hidden",
                     "an accuracy that is reported on the true labels is not covered",
                 ),
             )
         ]
     others = [one.kind for one in defences if one.kind != "label-dp"]
+    if not events:
+        found = [_unprotected_labels(others)]
     reason = (
         f"{', '.join(others)}: known attacks are made harder, as measured; nothing is proved"
         if others
@@ -175,6 +180,22 @@ def claims_of(defences: Sequence[Defence]) -> tuple[Claim, ...]:
             guarantee="no guarantee",
             assumptions=(reason,),
         ),
+    )
+
+
+def _unprotected_labels(kinds: Sequence[str]) -> Claim:
+    """Say that gradients tell training labels, whatever is done to the finished model."""
+    losses = [kind for kind in kinds if kind in _LOSSES]
+    reasons = [
+        "gradients of rows of one class point one way: clusters of them are classes, and no label "
+        "is needed to find them",
+        *([f"{', '.join(losses)}: for the finished bottom model, not for these"] if losses else []),
+        "label-dp bounds what they tell, with an ε",
+    ]
+    return Claim(
+        subject="labels of the rows trained on, towards the feature owners",
+        guarantee="no guarantee",
+        assumptions=tuple(reasons),
     )
 
 

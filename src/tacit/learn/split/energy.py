@@ -16,7 +16,8 @@ def plane_energy(h: Tensor, labels: Tensor) -> Tensor:
     throw a class out of reach of the top, which then never gets it right again. A class with one
     member has no pair, and a batch without pairs has energy 0.
 
-    Guarantee: none; it makes attacks that are known harder, as the audit measures.
+    Guarantee: none; known attacks on the finished bottom model get harder, as the audit measures.
+    Labels of the rows trained on are not protected: their gradients tell them.
     Cost: the label owner computes rows² distances; nothing more is sent.
     """
     return _mean_over_pairs((_squared_distances(h) + _SOFT_DISTANCE**2).rsqrt(), labels)
@@ -29,13 +30,19 @@ def sphere_energy(h: Tensor, labels: Tensor) -> Tensor:
     classes cannot flee to infinity. The mean over pairs, and 1 / √(θ² + 0.05²) in place of 1 / θ,
     whose slope has no bound as two points meet.
 
-    Guarantee: none; it makes attacks that are known harder, as the audit measures.
+    Guarantee: none; known attacks on the finished bottom model get harder, as the audit measures.
+    Labels of the rows trained on are not protected: their gradients tell them.
     Cost: the label owner computes rows² angles; nothing more is sent.
     """
     unit = torch.nn.functional.normalize(h, dim=1)
-    cosine = (unit @ unit.t()).clamp(-_LARGEST_COSINE, _LARGEST_COSINE)
+    return _mean_over_pairs(angle_energies(unit, unit), labels)
+
+
+def angle_energies(one: Tensor, other: Tensor) -> Tensor:
+    """Return 1 / angle, softened, of all pairs of two sets of rows of length 1."""
+    cosine = (one @ other.t()).clamp(-_LARGEST_COSINE, _LARGEST_COSINE)
     angle = torch.arccos(cosine)
-    return _mean_over_pairs((angle.square() + _SOFT_ANGLE**2).rsqrt(), labels)
+    return (angle.square() + _SOFT_ANGLE**2).rsqrt()
 
 
 def distance_correlation(h: Tensor, labels: Tensor) -> Tensor:
@@ -43,7 +50,8 @@ def distance_correlation(h: Tensor, labels: Tensor) -> Tensor:
 
     Both sums run over i and j. One-hot labels are √2 apart or equal. 0 if all labels are equal.
 
-    Guarantee: none. Cost: rows² distances at the label owner.
+    Guarantee: none, and labels of the rows trained on are not protected. Cost: rows² distances at
+    the label owner.
     """
     near = _centre((_squared_distances(h) + 1e-12).sqrt())
     apart = _centre((labels[:, None] != labels[None, :]).to(h.dtype) * 2**0.5)

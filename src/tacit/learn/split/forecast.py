@@ -5,17 +5,14 @@ from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tacit.crypto.matching import POINT_BYTES
 from tacit.learn.split.codec import Codec
 from tacit.learn.split.compress import make_codec
 from tacit.learn.split.packing import bits_below, packed_bytes
 from tacit.learn.split.serve import ANSWERS_AHEAD, HEAD_BYTES
 from tacit.learn.split.task import SplitTask, steps
+from tacit.learn.vertical import declare_matching
 from tacit.result import Cost, Forecast, Traffic
 from tacit.ring import Prg
-
-MATCHED_AT_ONCE = 1 << 16
-"""Points in one message of `learn.vertical.align_rows`."""
 
 
 def forecast(
@@ -77,22 +74,10 @@ class _Tally:
 
         See `learn.vertical.align_rows`.
         """
-        owners = list(counts)
-        for turn in range(1, len(owners)):
-            arrived = {}
-            for place, owner in enumerate(owners):
-                after = owners[(place + 1) % len(owners)]
-                arrived[after] = self._points(owner, after, counts[owners[place - turn + 1]])
-            for owner, depth in arrived.items():
-                self._read(owner, depth)
-        ends = [
-            (other, self._points(owner, other, counts[owners[(place + 1) % len(owners)]]))
-            for place, owner in enumerate(owners)
-            for other in owners
-            if other != owner
-        ]
-        for owner, depth in ends:
-            self._read(owner, depth)
+        for messages in declare_matching(counts) if counts else ():
+            depths = [self._send(one.sender, one.receiver, one.payload_bytes) for one in messages]
+            for one, depth in zip(messages, depths, strict=True):
+                self._read(one.receiver, depth)
 
     def train(self, task: SplitTask, rows: int, start: int) -> None:
         """Count the steps; a batch's gradients are read when its place in the pipeline is."""
@@ -159,13 +144,6 @@ class _Tally:
         depth = self.clocks[sender] + 1
         self.longest = max(self.longest, depth)
         return depth
-
-    def _points(self, sender: str, receiver: str, count: int) -> int:
-        sizes = [
-            min(MATCHED_AT_ONCE, count - at) * POINT_BYTES
-            for at in range(0, count, MATCHED_AT_ONCE)
-        ]
-        return max(self._send(sender, receiver, size) for size in sizes)
 
     def _read(self, reader: str, depth: int) -> None:
         self.clocks[reader] = max(self.clocks[reader], depth)

@@ -1,5 +1,6 @@
 """The same training on one machine: what travels is rounded and masked as on the wire."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
@@ -11,7 +12,8 @@ from tacit.learn.split.compress import make_codec
 from tacit.learn.split.cut import Flat, Shaped, cut, cut_shape
 from tacit.learn.split.defend import blur_activations, blur_gradient, defence_loss, hide_labels
 from tacit.learn.split.models import make_model
-from tacit.learn.split.task import Pace, SplitTask, make_optimiser, steps, steps_per_epoch
+from tacit.learn.split.returned import Returned
+from tacit.learn.split.task import Pace, SplitTask, Step, make_optimiser, steps, steps_per_epoch
 from tacit.ring import KEY_BYTES, Prg
 
 
@@ -71,11 +73,27 @@ def halve(
     )
 
 
-def fit_locally(task: SplitTask, halves: Halves, x: Tensor, y: Tensor, *, seed: int) -> list[float]:
+def fit_locally(
+    task: SplitTask,
+    halves: Halves,
+    x: Tensor,
+    y: Tensor,
+    *,
+    seed: int,
+    on_gradient: Callable[[Returned], None] | None = None,
+) -> list[float]:
     """Train both halves here and return the mean loss of every epoch.
 
     For trying things out: the steps are those of the parties, the bytes are not sent. Error
     feedback and batches in flight, which change nothing at the label owner, are left out.
+
+    Args:
+        task: what is trained, and how.
+        halves: both parts.
+        x: the feature owner's rows.
+        y: the label owner's classes.
+        seed: of order, choices and noise.
+        on_gradient: is shown what the feature owner receives, for an audit.
     """
     key = seed.to_bytes(KEY_BYTES, "little")
     prg, generator = Prg(key), torch.Generator(device=x.device).manual_seed(seed)
@@ -93,7 +111,13 @@ def fit_locally(task: SplitTask, halves: Halves, x: Tensor, y: Tensor, *, seed: 
             optimiser.zero_grad(set_to_none=True)
         rows = torch.cat(step.parts).to(x.device)
         noise = prg.fork(f"step {step.number}")
-        loss = _loss(task, halves, x[rows], targets[rows], step.number, generator, noise)
+        h = halves.bottom(x[rows])
+        arriving = blur_activations(task.defences, h, noise).view_as(h)
+        sent = halves.codec.apply(arriving, is_training=True, generator=generator)
+        if on_gradient is not None:
+            _show(on_gradient, step, rows, sent.detach(), arriving)
+        loss = _loss(task, halves, sent, targets[rows], step.number, noise)
+        loss = loss + halves.codec.penalty(h) if halves.codec.l1_weight else loss
         loss.backward()  # type: ignore[no-untyped-call]
         for optimiser in optimisers:
             optimiser.step()
@@ -115,20 +139,22 @@ def training_bytes(codec: Codec, rows: int, pace: Pace) -> int:
     return per_epoch * pace.epochs
 
 
-def _loss(
-    task: SplitTask,
-    halves: Halves,
-    x: Tensor,
-    y: Tensor,
-    step: int,
-    generator: torch.Generator,
-    prg: Prg,
-) -> Tensor:
-    h = halves.bottom(x)
-    blurred = blur_activations(task.defences, h, prg)
-    sent = halves.codec.apply(blurred, is_training=True, generator=generator)
+def _loss(task: SplitTask, halves: Halves, sent: Tensor, y: Tensor, step: int, prg: Prg) -> Tensor:
+    """Return the label owner's loss; the gradient of what was sent is blurred on its way back."""
     if any(one.kind.startswith("gradient-") for one in task.defences):
         sent.register_hook(lambda gradient: blur_gradient(task.defences, gradient, prg))  # type: ignore[no-untyped-call]
     loss = nn.functional.cross_entropy(halves.top(sent), y)
-    loss = loss + defence_loss(task.defences, sent, y, step)
-    return loss + halves.codec.penalty(h) if halves.codec.l1_weight else loss
+    return loss + defence_loss(task.defences, sent, y, step)
+
+
+def _show(
+    on_gradient: Callable[[Returned], None], step: Step, rows: Tensor, cut: Tensor, arriving: Tensor
+) -> None:
+    """Show the gradient that will come back of what arrived, once it is there."""
+
+    def tell(gradient: Tensor) -> None:
+        on_gradient(
+            Returned(step=step.number, share=1.0, rows=rows, cut=cut, gradient=gradient.detach())
+        )
+
+    arriving.register_hook(tell)  # type: ignore[no-untyped-call]

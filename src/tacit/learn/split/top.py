@@ -1,7 +1,7 @@
 """The label owner's side: finish the model, work out the loss, send the gradient back."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from tacit.learn.split.exchange import (
     send_bytes,
     share_order,
 )
+from tacit.learn.split.returned import OnReturned, Returned
 from tacit.learn.split.scoring import Score, Scored, make_scorer
 from tacit.learn.split.stepping import Stepper
 from tacit.learn.split.task import SplitTask, Step, make_optimiser, steps, steps_per_epoch
@@ -48,7 +49,7 @@ class TopTrainer:
         labels: one class per row.
         widths: of the cut layers that `top` takes, by owner.
         folder: where checkpoints are, if there are any.
-        on_gradient: is shown every gradient that goes out, with its owner and rows, for an audit.
+        on_gradient: is shown every gradient that goes out, as it arrives, for an audit.
 
     Guarantee: none beyond the defences' claims; the feature owners receive gradients, which
     depend on the labels.
@@ -64,7 +65,7 @@ class TopTrainer:
         *,
         widths: Mapping[str, int],
         folder: Path | None = None,
-        on_gradient: Callable[[str, Tensor, Tensor], None] | None = None,
+        on_gradient: OnReturned | None = None,
     ) -> None:
         _check_labels(labels, task.classes)
         self.session, self.task, self.top, self.labels = session, task, top, labels
@@ -124,14 +125,20 @@ class TopTrainer:
         name, rows = name_part(step.number, number), step.parts[number]
         cuts = self._receive(f"forward/{name}", len(rows))
         scored = score([seen for seen, _ in cuts], step.number)
-        for owner, slope, (_, kept) in zip(
+        for owner, slope, (seen, kept) in zip(
             self.task.feature_owners, scored.slopes, cuts, strict=True
         ):
             draws = f"{owner} backward/{step.number}.{number}"
-            gradient = self._send_back(owner, f"backward/{name}", slope, kept, draws=draws)
+            packed = self._send_back(owner, f"backward/{name}", slope, kept, draws=draws)
             if self._on_gradient is not None:
-                shown = self.codecs[owner].only(gradient, kept)
-                self._on_gradient(owner, rows, shown)
+                shown = Returned(
+                    step=step.number,
+                    share=len(rows) / step.rows,
+                    rows=rows,
+                    cut=seen.detach().cpu(),
+                    gradient=self.codecs[owner].unpack_gradient(packed, kept, len(rows)),
+                )
+                self._on_gradient(owner, shown)
         return scored
 
     def _receive(self, tag: str, rows: int) -> list[tuple[Tensor, Kept]]:
@@ -149,7 +156,7 @@ class TopTrainer:
     def _send_back(
         self, owner: str, tag: str, gradient: Tensor, kept: Kept, *, draws: str
     ) -> Tensor:
-        """Send an owner its gradient; `draws` names the random choices that it takes."""
+        """Send an owner its gradient, and return the bytes; `draws` names the random choices."""
         coins = None
         if self._is_noisy or self.codecs[owner].draws_backward:
             prg = Prg(self._key).fork(draws)
@@ -160,7 +167,7 @@ class TopTrainer:
             raise DataError("the gradient is not finite; lower the learning rate")
         packed = self.codecs[owner].pack_gradient(gradient, kept, generator=coins)
         send_bytes(self.session, owner, tag, packed)
-        return gradient
+        return packed
 
     def _close_epoch(self) -> None:
         loss, right, rows = self._tally.tolist()

@@ -55,38 +55,45 @@ class StateFolder:
     path: Path
     binding: str
 
+    def bound(self) -> float | None:
+        """Return how large weights could be so far; None if no training was begun here.
+
+        Raises:
+            DataError: the folder is damaged.
+        """
+        start = self._read_start()
+        return None if start is None else start[2]
+
     def is_begun(self, work: str) -> bool:
-        """Tell whether this training was begun here.
+        """Tell whether this training was begun here; one that left no checkpoint does not count.
 
         Args:
             work: a hash of what will be done.
 
         Raises:
-            InputError: the folder belongs to another job, to other data or to other work.
-            DataError: it is damaged.
+            InputError: there are checkpoints of another job, of other data or of other work.
+            DataError: the folder is damaged.
         """
-        file = self.path / _START
-        if not file.exists():
+        start = self._read_start()
+        if start is None:
             return False
-        try:
-            raw = json.loads(file.read_text(encoding="utf-8"))
-            binding, begun = raw["binding"], raw["work"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{file} is damaged; remove {self.path} to start anew") from error
-        if binding != self.binding:
-            raise InputError(
-                f"{self.path} was written by another job or for other data and is not used; "
-                "remove it to start anew"
-            )
-        if begun != work:
-            raise InputError(
-                f"{self.path} was begun with other steps, weights, rows or another version of "
-                "tacit; remove the folders of all parties to start anew"
-            )
-        return True
+        binding, begun, _ = start
+        if binding == self.binding and begun == work:
+            return True
+        if not self.steps():
+            return False  # whatever it was, nothing of it is left to be lost
+        what = (
+            "another job or for other data"
+            if binding != self.binding
+            else "other steps, weights, rows or another version of tacit"
+        )
+        raise InputError(
+            f"{self.path} was begun with {what}, and holds its checkpoints; bring that back to go "
+            "on, or start all parties with --fresh to discard them"
+        )
 
-    def begin(self, work: str) -> None:
-        """Begin the folder."""
+    def begin(self, work: str, *, bound: float) -> None:
+        """Begin the folder, or note that weights may be larger from now on."""
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -97,7 +104,8 @@ class StateFolder:
                 f"{self.path} was there before and others can write to it; remove it: whoever put "
                 "it there could put other halves in it"
             )
-        self._write(_START, json.dumps({"binding": self.binding, "work": work}).encode())
+        start = {"binding": self.binding, "work": work, "bound": bound}
+        self._write(_START, json.dumps(start).encode())
 
     def attempts(self) -> dict[int, int]:
         """Return the steps after which there is a checkpoint, and the attempt that wrote each.
@@ -137,7 +145,7 @@ class StateFolder:
             raise DataError(f"cannot read {file}: {error.strerror}") from error
         digest, payload = raw[:32], raw[32:]
         if hashlib.sha256(self.binding.encode() + payload).digest() != digest:
-            raise DataError(f"{file} is damaged; remove {self.path} to start anew")
+            raise DataError(f"{file} is damaged; start all parties with --fresh")
         with open_arrays(io.BytesIO(payload)) as arrays:
             halves = {
                 name.removeprefix("half "): torch.from_numpy(arrays[name])
@@ -151,8 +159,19 @@ class StateFolder:
         return Checkpoint(step=step, attempt=attempt, halves=halves, shown=shown)
 
     def remove(self) -> None:
-        """Remove everything, when a training has come to its end."""
+        """Remove everything, when a training has come to its end or is to begin afresh."""
         shutil.rmtree(self.path, ignore_errors=True)
+
+    def _read_start(self) -> tuple[str, str, float] | None:
+        """Read what the folder is bound to, what is done, and how large weights may be."""
+        file = self.path / _START
+        if not file.exists():
+            return None
+        try:
+            raw = json.loads(file.read_text(encoding="utf-8"))
+            return str(raw["binding"]), str(raw["work"]), float(raw["bound"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{file} is damaged; start all parties with --fresh") from error
 
     def _write(self, name: str, content: bytes) -> None:
         """Write a file that only its owner can read, whole or not at all."""

@@ -1,33 +1,25 @@
 """The training itself: every party walks the same schedule of runs."""
 
-import hashlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tacit import __version__, ring
-from tacit.errors import DisagreementError, RangeError
-from tacit.learn.training.checkpoint import KEEP, Checkpoint, StateFolder
-from tacit.learn.training.programs import Programs, initial_state, state_bounds
+from tacit import ring
+from tacit.errors import RangeError
+from tacit.learn.training.checkpoint import Checkpoint, StateFolder
+from tacit.learn.training.programs import initial_state, state_bounds
+from tacit.learn.training.resume import resume
+from tacit.learn.training.schedule import Action, Plans, actions
 from tacit.learn.training.task import TrainTask
-from tacit.mpc import Plan, Share, compute, find_protocol, make_plan, serve
+from tacit.mpc import Plan, Share, compute, serve
 from tacit.mpc.share import AnyShare, Spec
 from tacit.party import Progress, Session
 
 _LARGEST_ATTEMPT = (1 << 62) - 1
-
-
-@dataclass(frozen=True)
-class Action:
-    """One run: a step on some rows, or a look at how it goes."""
-
-    step: int
-    rows: np.ndarray
-    is_look: bool
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -40,6 +32,10 @@ class Trained:
         shown: step, mean loss and share of right answers at every look, for those it is shown to.
         runs: the plans as they were run, and how often in a row.
         resumed_at: the step at which an earlier run was taken up; 0 for a fresh start.
+        cap: where hidden values and gradients saturated; None for nowhere.
+        scores: of the rows kept for measuring, in their order, for those they are opened to.
+        near_at: the step after which weights were first near their bound; 0 for never, and for
+            a party that does not compute.
     """
 
     halves: Mapping[str, Tensor]
@@ -47,6 +43,9 @@ class Trained:
     shown: tuple[tuple[int, float, float], ...]
     runs: tuple[tuple[Plan, int], ...]
     resumed_at: int
+    cap: float | None = None
+    scores: Tensor | None = None
+    near_at: int = 0
 
 
 def train(
@@ -56,6 +55,7 @@ def train(
     rows: Tensor | None = None,
     labels: Tensor | None = None,
     folder: StateFolder | None = None,
+    is_fresh: bool = False,
 ) -> Trained:
     """Train as one of the parties.
 
@@ -64,19 +64,24 @@ def train(
         task: what everyone does.
         rows: my rows or columns, if I own any.
         labels: my labels, one-hot or a column of 0 and 1, if I own any.
-        folder: where my checkpoints go; all parties have one, or none has.
+        folder: where my checkpoints go; all parties have one, or none has. A training goes on
+            from them with the same task; only ``weight_bound`` may have been raised.
+        is_fresh: discard the checkpoints there, once it is known that all parties do.
 
     Guarantee: that of the protocol; beyond it, what `Programs` opens: at every look the loss and
-        the number of right answers to ``task.show_to`` and one bit to both computing parties.
+        the number of right answers to ``task.show_to`` and two bits to both computing parties.
         A training that is taken up again has fresh masks and fresh halves of the same weights; the
         looks after its last checkpoint are opened again.
+
+    Raises:
+        RangeError: a weight is beyond half of its bound; what was kept before stays.
     """
-    plans = _Plans(task)
+    plans = task.planned(Plans.made)
+    task = plans.task
     session.agree("plans", plans.digest())
     inputs = {f"rows of {session.me}": rows, f"labels of {session.me}": labels}
-    mine = {name: value for name, value in inputs.items() if value is not None}
-    work = "" if folder is None else _work(task, plans, mine)
-    start = _resume(session, task, folder, work)
+    mine = {name: value for name, value in inputs.items() if value is not None and value.numel()}
+    start = resume(session, task, folder, is_fresh=is_fresh, plans=plans, mine=mine)
     worker = _Worker(session, task, plans, mine)
     worker.share()
     checkpoint = None
@@ -84,6 +89,7 @@ def train(
         checkpoint = folder.load(start)
     worker.begin(checkpoint)
     _walk(worker, task, start, folder)
+    scores = worker.score() if task.score_to else None
     weights = worker.give() if task.give_to else {}
     return Trained(
         halves=worker.weight_halves(),
@@ -91,19 +97,10 @@ def train(
         shown=tuple(worker.shown),
         runs=tuple(plans.runs),
         resumed_at=start,
+        cap=task.cap,
+        scores=scores,
+        near_at=worker.near_at,
     )
-
-
-def actions(task: TrainTask) -> Iterator[Action]:
-    """Yield every run between sharing the data and handing out the model, in order."""
-    step, total = 0, task.epochs * task.steps_per_epoch
-    test = task.test_indices()
-    for epoch in range(task.epochs):
-        for chosen in task.batches(epoch):
-            step += 1
-            yield Action(step, chosen, is_look=False)
-            if step % task.watch_every == 0 or step == total:
-                yield Action(step, test, is_look=True)
 
 
 def _walk(
@@ -121,106 +118,36 @@ def _walk(
                 worker.step(action)
                 advance(action.step)
                 continue
-            worker.look(action)
+            is_beyond = worker.look(action)
             if worker.shown and worker.shown[-1][0] == action.step:
                 step, loss, right = worker.shown[-1]
                 text = f"step {step}: loss {loss:.3f}, accuracy {100 * right:.1f} %"
                 worker.progress.tell(text, step, total)
+            if is_beyond:
+                raise RangeError(_explain_beyond(task, action.step, folder))
             if folder is not None and worker.is_computing:
                 folder.save(worker.checkpoint(action.step))
 
 
-def _work(task: TrainTask, plans: "_Plans", mine: Mapping[str, Tensor]) -> str:
-    """Hash all that decides what is trained: halves of one training are of no use to another."""
-    content = hashlib.sha256(f"tacit training {__version__}\n".encode() + plans.digest())
-    for name, value in {**task.model.initial, **mine}.items():
-        content.update(f"\n{name} {tuple(value.shape)}\n".encode())
-        content.update(value.detach().double().contiguous().numpy().tobytes())
-    for action in actions(task):
-        content.update(action.rows.astype("<i8").tobytes())
-    return content.hexdigest()
+def _explain_beyond(task: TrainTask, step: int, folder: StateFolder | None) -> str:
+    """Say what to do about weights that have grown.
 
-
-def _resume(session: Session, task: TrainTask, folder: StateFolder | None, work: str) -> int:
-    """Find the last step of which both computing parties have halves that belong together."""
-    has_begun = folder is not None and folder.is_begun(work)
-    mine = folder.attempts() if has_begun and folder is not None else {}
-    flat = [number for pair in sorted(mine.items())[-KEEP:] for number in pair]
-    facts = (int(has_begun), *flat, *(0,) * (2 * KEEP - len(flat)))
-    session.publish("training", facts)
-    said = {peer: session.learn(peer, "training", len(facts)) for peer in session.peers}
-    said[session.me] = facts
-    kept = [_pairs(said[name][1:]) for name in task.roles.computing]
-    without = [name for name in session.parties if not said[name][0]]
-    if without and any(kept):
-        raise DisagreementError(
-            without[0],
-            "has no checkpoints of this job while others have; give it its folder back, or remove "
-            "the folders of all parties to start anew",
-        )
-    common = kept[0] & kept[1]
-    # Nobody takes a second checkpoint before the other has the first.
-    if not common and all(len(one) == KEEP for one in kept):
-        raise DisagreementError(
-            task.roles.first if session.me == task.roles.second else task.roles.second,
-            "has checkpoints of another start of this job; remove the folders of all parties to "
-            "start anew",
-        )
-    if folder is not None and not has_begun:
-        folder.begin(work)
-    return max((step for step, _ in common), default=0)
-
-
-def _pairs(numbers: tuple[int, ...]) -> set[tuple[int, int]]:
-    """Read steps and attempts; a step of zero fills up."""
-    return {pair for pair in zip(numbers[::2], numbers[1::2], strict=True) if pair[0] > 0}
-
-
-@dataclass(eq=False)
-class _Plans:
-    """The plans of a task, made when first asked for, and how often each was run."""
-
-    task: TrainTask
-    runs: list[tuple[Plan, int]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.programs = Programs(self.task)
-        self._made: dict[str, Plan] = {}
-
-    def get(self, name: str, *, rate: float = 0.0, counted: bool = True) -> Plan:
-        """Return a plan; ``rate`` is that of a step."""
-        key = f"{name} {rate!r}"
-        if key not in self._made:
-            program = partial(self.programs.step, rate=rate)
-            if name != "step":
-                program = getattr(self.programs, name)
-            protocol = find_protocol(self.task.protocol)
-            roles, frac_bits = self.task.roles, self.task.frac_bits
-            self._made[key] = make_plan(program, protocol, roles, frac_bits=frac_bits)
-        plan = self._made[key]
-        if counted:
-            times = 1
-            if self.runs and self.runs[-1][0] is plan:
-                times += self.runs.pop()[1]
-            self.runs.append((plan, times))
-        return plan
-
-    def digest(self) -> bytes:
-        """Return a hash of every plan that will be run."""
-        steps = range(1, self.task.epochs * self.task.steps_per_epoch + 1)
-        rates = dict.fromkeys(self.task.rate_at(step) for step in steps)
-        plans = [self.get(name, counted=False) for name in ("share", "watch")]
-        plans += [self.get("step", rate=rate, counted=False) for rate in rates]
-        if self.task.give_to:
-            plans.append(self.get("give", counted=False))
-        return hashlib.sha256(b"".join(plan.digest() for plan in plans)).digest()
+    What was computed since the last look may be wrong already, so it is not kept.
+    """
+    kept = max(folder.steps(), default=0) if folder is not None else 0
+    on = f"goes on from the checkpoint after step {kept}" if kept else "starts from its beginning"
+    return (
+        f"after step {step} a weight is beyond half of its bound of {task.weight_bound:g}; raise "
+        f"model.bound for all parties and start again, and it {on}; or lower the learning rate or "
+        "clip gradients, and start all parties with --fresh"
+    )
 
 
 class _Worker:
     """One party's part in every run."""
 
     def __init__(
-        self, session: Session, task: TrainTask, plans: _Plans, inputs: Mapping[str, Tensor]
+        self, session: Session, task: TrainTask, plans: Plans, inputs: Mapping[str, Tensor]
     ) -> None:
         self.progress = session.progress
         # Thousands of runs are one stage to whoever watches.
@@ -231,6 +158,7 @@ class _Worker:
         self._data: dict[str, Share] = {}
         self._halves: dict[str, Share] = {}
         self._attempt = 0
+        self.near_at = 0
         self.shown: list[tuple[int, float, float]] = []
 
     @property
@@ -283,19 +211,15 @@ class _Worker:
         changed = compute(self._session, plan, program, inputs={}, kept=kept, is_agreed=True)
         self._halves = _numbers(changed)
 
-    def look(self, action: Action) -> None:
-        """Open how it goes.
-
-        Raises:
-            RangeError: a weight has grown too large to go on.
-        """
+    def look(self, action: Action) -> bool:
+        """Open how it goes, and tell whether a weight has grown too large to go on."""
         plan = self._plans.get("watch")
         if not self.is_computing:
             opened = serve(self._session, plan, inputs={}, is_agreed=True)
             if opened:
                 self._note(action.step, opened[0], opened[1])
-            return
-        loss, right, grown = compute(
+            return False
+        loss, right, alarms = compute(
             self._session,
             plan,
             self._plans.programs.watch,
@@ -304,12 +228,29 @@ class _Worker:
             is_agreed=True,
         )
         self._note(action.step, loss, right)
-        if grown is not None and bool(grown.any()):
-            raise RangeError(
-                f"after step {action.step} a weight is beyond half of its bound of "
-                f"{self._task.weight_bound:g}; raise model.bound, lower the learning rate, or clip "
-                "gradients"
+        is_near, is_beyond = (False, False) if alarms is None else map(bool, alarms.tolist())
+        if is_near and not is_beyond and not self.near_at:
+            self.near_at = action.step
+            self.progress.tell(
+                f"step {action.step}: weights near half of their bound of "
+                f"{self._task.weight_bound:g}, where the training stops; it can go on with a "
+                "larger model.bound",
+                action.step,
+                self._task.epochs * self._task.steps_per_epoch,
             )
+        return is_beyond
+
+    def score(self) -> Tensor | None:
+        """Open the scores of the rows kept for measuring to those who may have them."""
+        plan, programs = self._plans.get("score"), self._plans.programs
+        if not self.is_computing:
+            opened = serve(self._session, plan, inputs={}, is_agreed=True)
+            return opened[0] if opened else None
+        kept = self._kept(self._task.test_indices())
+        (scores,) = compute(
+            self._session, plan, programs.score, inputs={}, kept=kept, is_agreed=True
+        )
+        return scores
 
     def give(self) -> dict[str, Tensor]:
         """Open the weights to those who may have them."""

@@ -37,6 +37,14 @@ class Model:
     widest: int
     initial: Mapping[str, Tensor]
 
+    def state(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return trained weights as the module's ``state_dict`` names and shapes them."""
+        return self.imported.state(weights)
+
+    def capped(self, cap: float | None) -> "Model":
+        """Return the model with hidden values that saturate elsewhere."""
+        return replace(self, imported=replace(self.imported, cap=cap))
+
     def __call__(self, ops: Ops[T], weights: Mapping[str, T], x: T) -> T:
         """Run the model over any interpreter."""
         return self.imported(ops, weights, x)
@@ -51,10 +59,11 @@ def make_model(module: nn.Module, inputs: tuple[int, ...], *, cap: float | None 
         cap: where hidden values saturate, so that their bounds do not grow with every layer.
 
     Raises:
-        InputError: the module has something that is not supported.
+        InputError: the module has something that is not supported, or has no gradient.
     """
     # How large products can be follows from the weights, which will not stay as they are.
     imported = replace(import_module(module), gains={}, cap=cap)
+    imported.check_gradients()
     outputs, widest = _sizes(module, inputs)
     if len(outputs) != 2:
         raise ConfigError(f"wanted a model with one row of scores per input, got {outputs}")
@@ -69,7 +78,7 @@ def make_model(module: nn.Module, inputs: tuple[int, ...], *, cap: float | None 
 
 def _sizes(module: nn.Module, inputs: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
     """Return the shape that two rows come out with, and the most numbers in between per row."""
-    rows = torch.zeros(2, *inputs)
+    rows = as_input(module, torch.zeros(2, *inputs))
     widths = [rows.numel() // 2]
 
     def note(layer: nn.Module, given: object, out: object) -> None:
@@ -82,6 +91,12 @@ def _sizes(module: nn.Module, inputs: tuple[int, ...]) -> tuple[tuple[int, ...],
         for hook in hooks:
             hook.remove()
     return tuple(out.shape), max(widths)
+
+
+def as_input(module: nn.Module, rows: Tensor) -> Tensor:
+    """Give rows as the module wants them: a model with an embedding reads whole numbers."""
+    reads_ids = any(isinstance(layer, nn.Embedding) for layer in module.modules())
+    return rows.long() if reads_ids else rows
 
 
 def parse_layers(layers: Sequence[str], inputs: tuple[int, ...], *, seed: int) -> nn.Sequential:

@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-from tacit.learn.training.loop import actions
 from tacit.learn.training.programs import initial_state, measure, train_step
+from tacit.learn.training.schedule import actions
 from tacit.learn.training.task import TrainTask
 from tacit.learn.training.verbs import PlainStepOps
 

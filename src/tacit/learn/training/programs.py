@@ -25,6 +25,8 @@ Values = dict[str, V]
 LARGEST_SCORE = 64.0
 """Where scores saturate when a loss is shown."""
 DECLARED = "declared in the job"
+NEAR = 0.75
+"""The share of half its bound from which on a weight is spoken of; at half, a training stops."""
 LOOK_ELEMENTS = 1 << 23
 """A look is taken at so many rows at a time that no layer makes more numbers of them."""
 
@@ -43,7 +45,8 @@ class Programs:
             shape = (holding.rows, *holding.features)
             name = f"rows of {holding.owner}"
             bound = task.feature_bound
-            rows.append(ops.input(name, owner=holding.owner, shape=shape, bound=bound))
+            if prod(shape):
+                rows.append(ops.input(name, owner=holding.owner, shape=shape, bound=bound))
             if holding.has_labels:
                 wide = (holding.rows, task.label_width)
                 name = f"labels of {holding.owner}"
@@ -66,42 +69,56 @@ class Programs:
         """Open the loss and the right answers on rows kept for it, and whether weights grow.
 
         Returns:
-            The mean loss, the number of right answers, and 1 if a weight is beyond half of what
-            is allowed (else 0), each for those it is opened to.
+            The mean loss, the number of right answers, and two bits (whether weights are near
+            half of what is allowed, and whether one is beyond), each for those it is opened to.
         """
         task = self.task
         weights = self._weights(ops)
         x, y = self._batch(ops, task.test_rows)
         losses, rights = [], []
-        # Comparisons of a wide layer take a hundred bytes per number, in memory and in a message.
-        stretches = _stretches(task.test_rows, max(1, LOOK_ELEMENTS // task.model.widest))
-        for some in stretches:
-            rows, labels = x, y
-            if len(stretches) > 1:
-                rows, labels = (ops.take(value, some, dim=0) for value in (x, y))
+        for rows, labels in zip(self._parts(ops, x), self._parts(ops, y), strict=True):
             loss, right = measure(ops, task, task.model(ops, weights, rows), labels)
-            losses.append(ops.scale(loss, len(some) / task.test_rows))
+            losses.append(ops.scale(loss, ops.shape(labels)[0] / task.test_rows))
             rights.append(right)
         loss, right = (reduce(ops.add, parts) for parts in (losses, rights))
-        any_large = self._alarm(ops)
         show, computing = partial(ops.open, to=task.show_to, why=DECLARED), task.roles.computing
         return (
             show(loss, what="mean loss on held-out rows"),
             show(right, what="number of right answers on held-out rows"),
             ops.open(
-                ops.is_positive(any_large),
+                ops.is_positive(self._alarms(ops)),
                 to=computing,
-                what="whether any weight is beyond half of its bound",
+                what="whether weights near half of their bound, and whether one is beyond",
                 why="larger weights would make results wrong",
             ),
         )
 
-    def _alarm(self, ops: ProtocolOps[V]) -> V:
-        """Give a number of at least zero if a weight is beyond half of its bound.
+    def score(self, ops: ProtocolOps[V]) -> tuple[Tensor | None, ...]:
+        """Open the scores of the rows kept for measuring, for one who knows their classes."""
+        task = self.task
+        x, _ = self._batch(ops, task.test_rows)
+        weights, parts = self._weights(ops), self._parts(ops, x)
+        scores = [ops.settle(task.model(ops, weights, part)) for part in parts]
+        what, joined = "scores of held-out rows", _joined(ops, scores, 0)
+        return (ops.open(joined, to=task.score_to, what=what, why=DECLARED),)
+
+    def _parts(self, ops: ProtocolOps[V], value: V) -> list[V]:
+        """Cut rows kept for measuring into stretches that a wide layer leaves room for.
+
+        Comparisons of a wide layer take a hundred bytes per number, in memory and in a message.
+        """
+        stretches = _stretches(self.task.test_rows, max(1, LOOK_ELEMENTS // self.task.model.widest))
+        if len(stretches) == 1:
+            return [value]
+        return [ops.take(value, some, dim=0) for some in stretches]
+
+    def _alarms(self, ops: ProtocolOps[V]) -> V:
+        """Give numbers of at least zero if a weight is beyond 3/8, and 1/2, of its bound.
 
         The eighth powers of all weights, in units of half the bound, add up to at least one if a
-        single weight is that large. Products alone are needed: comparing every weight would show
-        them all, if in random order, to whoever computes comparisons under a permuted protocol.
+        single weight is that large, and to (3/4)^8 at 3/8; many weights just below add up, too.
+        Products alone are needed: comparing every weight would show them all, if in random order,
+        to whoever computes comparisons under a permuted protocol.
         Weights are taken up with a bound above theirs, so that one that has left it is seen.
         """
         shapes = {name: tuple(value.shape) for name, value in self.task.model.initial.items()}
@@ -118,7 +135,9 @@ class Programs:
         power = ops.settle(ops.scale(_joined(ops, flat, 0), 2 / self.task.weight_bound))
         for _ in range(3):
             power = ops.settle(ops.square(power))
-        return ops.reshape(ops.shift(ops.sum(power, dim=0), -0.95), (1,))
+        total = ops.reshape(ops.sum(power, dim=0), (1,))
+        near, beyond = (ops.shift(total, -0.95 * level) for level in (NEAR**8, 1.0))
+        return ops.concatenate([near, beyond], dim=0)
 
     def give(self, ops: ProtocolOps[V]) -> dict[str, Tensor | None]:
         """Open the weights to those who may have them."""

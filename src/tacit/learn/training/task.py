@@ -1,20 +1,23 @@
 """What is trained, by whom, and what may be shown."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from math import cos, pi
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
 from tacit.errors import ConfigError
+from tacit.learn.capping import with_room
 from tacit.learn.training.model import Model
 from tacit.learn.training.optimise import Optimiser
 from tacit.mpc import Roles, find_protocol
 
+P = TypeVar("P")
 Split = Literal["rows", "columns"]
 Loss = Literal["softmax", "logistic"]
 Schedule = Literal["constant", "cosine", "halving", "linear"]
+CAP = "cap= of make_model and TrainTask (model.cap in a job file)"
 STAGES = 10
 """A linear schedule has so many rates: each is a plan of its own, which takes a second to make."""
 
@@ -58,6 +61,7 @@ class TrainTask:
             whether the work so far should be kept.
         show_to: who learns loss and accuracy on the way.
         give_to: who gets the weights in the end; empty to leave them shared.
+        score_to: who learns the scores of the rows kept for measuring, in the end.
     """
 
     name: str
@@ -82,6 +86,7 @@ class TrainTask:
     watch_every: int = 50
     show_to: tuple[str, ...] = ()
     give_to: tuple[str, ...] = ()
+    score_to: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         find_protocol(self.protocol)
@@ -101,6 +106,24 @@ class TrainTask:
             )
         if self.class_weights is not None and len(self.class_weights) != self.classes:
             raise ConfigError(f"wanted {self.classes} class weights, got {len(self.class_weights)}")
+
+    def planned(self, plan: Callable[["TrainTask"], P]) -> P:
+        """Plan this task, with a cap on hidden values and gradients if they do not fit without.
+
+        Args:
+            plan: raises RangeError where numbers do not fit.
+        """
+        chosen = self.cap if self.model.imported.cap is None else self.model.imported.cap
+
+        def attempt(cap: float | None) -> P:
+            # A cap that was chosen for one of the two is left as it is.
+            return plan(self if cap == chosen else self.capped(cap))
+
+        return with_room(attempt, cap=chosen, keyword=CAP)
+
+    def capped(self, cap: float | None) -> "TrainTask":
+        """Return the task with hidden values and gradients that saturate elsewhere."""
+        return replace(self, cap=cap, model=self.model.capped(cap))
 
     @property
     def rows(self) -> int:
@@ -174,6 +197,9 @@ def _check_columns(task: TrainTask) -> None:
         )
     if sum(holding.has_labels for holding in task.holdings) != 1:
         raise ConfigError("wanted exactly one owner of the labels among the owners of columns")
+    for holding in task.holdings:
+        if not holding.features[0] and not holding.has_labels:
+            raise ConfigError(f"{holding.owner!r} has neither columns nor labels")
     width = sum(holding.features[0] for holding in task.holdings)
     if any(len(holding.features) != 1 for holding in task.holdings):
         raise ConfigError("columns can be split between owners only if rows are flat")

@@ -1,5 +1,6 @@
 """Data whose columns lie with different owners: finding the rows they have in common."""
 
-from tacit.learn.vertical.align import align_rows
+from tacit.learn.vertical.align import align_rows, announce_ids, declare_matching
+from tacit.learn.vertical.claims import claims_of_matching
 
-__all__ = ["align_rows"]
+__all__ = ["align_rows", "announce_ids", "claims_of_matching", "declare_matching"]

@@ -1,12 +1,13 @@
 """Private matching of rows over a session."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from tacit.crypto import Matcher
 from tacit.crypto.matching import POINT_BYTES, Report
 from tacit.errors import ConfigError, DataError, InputError, PartyError
+from tacit.mpc.cost import Message, Round
 from tacit.party import Session
 from tacit.result import Leak
 
@@ -58,6 +59,67 @@ def align_rows(session: Session, owners: Sequence[str], ids: Sequence[str]) -> l
     return common
 
 
+def announce_ids(session: Session, owners: Sequence[str], ids: Sequence[str]) -> dict[str, int]:
+    """Tell and learn how many ids every owner brings; all parties call this, others with none.
+
+    Guarantee: only these numbers are told; what the matching sends follows from them.
+    Cost: 8 bytes from every owner to every party, before the first round.
+    """
+    if session.me in owners:
+        session.publish("id count", (len(ids),))
+    counts = {
+        owner: len(ids) if owner == session.me else session.learn(owner, "id count", 1)[0]
+        for owner in owners
+    }
+    for owner, count in counts.items():
+        _check_count(owner, count)
+    session.ledger.record(
+        *(
+            Leak(
+                to=party,
+                what="how many ids every owner has",
+                why="points are sent one by one",
+                kind="size",
+                elements=len(counts),
+            )
+            for party in session.parties
+            if party not in owners  # who write it down when they have matched
+        )
+    )
+    return counts
+
+
+def declare_matching(counts: Mapping[str, int]) -> tuple[Round, ...]:
+    """Say what `align_rows` sends, from how many ids every owner has, in their order."""
+    owners = list(counts)
+    rounds = []
+    for turn in range(1, len(owners)):
+        points = {owner: counts[owners[at - turn + 1]] for at, owner in enumerate(owners)}
+        after = {owner: owners[(at + 1) % len(owners)] for at, owner in enumerate(owners)}
+        rounds.append([(owner, after[owner], points[owner]) for owner in owners])
+    rounds.append(
+        [
+            (owner, other, counts[owners[(at + 1) % len(owners)]])
+            for at, owner in enumerate(owners)
+            for other in owners
+            if other != owner
+        ]
+    )
+    return tuple(
+        tuple(
+            Message(sender, receiver, POINT_BYTES * min(_CHUNK, count - at))
+            for sender, receiver, count in sent
+            for at in range(0, count, _CHUNK)
+        )
+        for sent in rounds
+    )
+
+
+def _check_count(owner: str, count: int) -> None:
+    if not 0 < count <= _MOST_IDS:
+        raise PartyError(owner, f"says it has {count} ids")
+
+
 def _exchange_counts(session: Session, owners: Sequence[str], count: int) -> dict[str, int]:
     for owner in owners:
         if owner != session.me:
@@ -66,8 +128,7 @@ def _exchange_counts(session: Session, owners: Sequence[str], count: int) -> dic
     for owner in owners:
         if owner != session.me:
             counts[owner] = int(session.recv(owner, "setup/ids", (1,))[0])
-            if not 0 < counts[owner] <= _MOST_IDS:
-                raise PartyError(owner, f"says it has {counts[owner]} ids")
+            _check_count(owner, counts[owner])
     return counts
 
 

@@ -108,7 +108,7 @@ def curve_of(name: str, frac_bits: int, bound: float) -> Curve:
     if value_bits - DEGREE * frac_bits < 8:
         raise RangeError(
             f"{name} of values up to ±{bound:g} with {frac_bits} fraction bits does not fit a "
-            "word; lower ring.frac_bits or the bounds of the inputs"
+            "word; lower frac_bits or the bounds of the inputs"
         )
     edges = _fit(outline)
     pieces = [_polynomial(outline.below, frac_bits, value_bits)]

@@ -11,7 +11,15 @@ import torch
 from torch import nn
 
 from tacit.audit import TorchClassifier
-from tacit.audit.privacy import audit_rounds, audit_training, audit_with_canaries, make_canaries
+from tacit.audit.privacy import (
+    audit_rounds,
+    audit_training,
+    audit_with_canaries,
+    make_canaries,
+    one_run_epsilon,
+    one_run_power,
+)
+from tacit.audit.privacy.canaries import _simulated
 from tacit.dp import epsilon
 from tacit.errors import ConfigError
 from tacit.learn.noise import DpSgd, train_dp_sgd
@@ -70,8 +78,9 @@ def test_one_run_catches_missing_clipping_and_sampling(train):
 
 def test_rounds_of_an_honest_training_stand():
     for number, settings in enumerate((SAMPLED, WHOLE)):
-        found = audit_rounds(train_dp_sgd, settings, prg=prg(number), rounds=80)
+        found = audit_rounds(train_dp_sgd, settings, prg=prg(number), rounds=1000)
         assert not found.is_contradicted
+        assert 0.5 < found.power.factor < 0.9
         assert [point.claimed for point in found.points] == sorted(
             point.claimed for point in found.points
         )
@@ -80,15 +89,35 @@ def test_rounds_of_an_honest_training_stand():
 @pytest.mark.parametrize(
     ("train", "settings", "rounds"),
     [
-        (half_noise, WHOLE, 200),
-        (no_clipping, WHOLE, 40),
-        (everyone, replace(SAMPLED, multiplier=1.0, rate=0.1), 120),
+        (half_noise, WHOLE, 400),
+        (half_noise, SAMPLED, 400),  # where the canary itself is as good as invisible
+        (no_clipping, WHOLE, 100),
+        (everyone, replace(SAMPLED, multiplier=1.0, rate=0.1), 1000),
     ],
 )
 def test_rounds_catch_every_planted_bug(train, settings, rounds):
     found = audit_rounds(train, settings, prg=prg(5), rounds=rounds)
     assert found.is_contradicted
     assert found.worst.measured > found.worst.claimed
+
+
+def test_what_one_run_would_catch_is_known_beside_what_it_found():
+    loud = replace(SAMPLED, steps=60, rate=0.02)
+    # Four hundred right guesses prove ε = 3.7 at 95 %: more is claimed here, and nothing is caught.
+    nothing = one_run_power(WHOLE, claimed=6.57, delta=DELTA)
+    assert (nothing.factor, nothing.probability) == (0.0, 0.0)
+    assert str(nothing) == "nothing, not even missing noise"
+    assert one_run_power(replace(loud, rate=1.0), claimed=0.1, delta=DELTA).factor >= 0.25
+
+
+@pytest.mark.slow
+def test_a_thousand_honest_trainings_of_the_shipped_job_are_not_accused():
+    """By the statistic of one run; rounds err once in a million by their confidence."""
+    settings = DpSgd(steps=40, rate=0.2, clip=1.0, multiplier=2.0)
+    generator, limit = torch.Generator().manual_seed(0), claimed(settings)
+    for _ in range(1000):
+        ranking = _simulated(settings, 1.0, 200, generator)
+        assert one_run_epsilon(ranking, delta=DELTA, confidence=1 - 0.05 / 4).epsilon <= limit
 
 
 def test_canaries_among_real_rows_are_found_in_a_model_that_remembers():

@@ -23,6 +23,8 @@ from tacit.audit.split import (
     fine_tune,
     fine_tune_whitened,
     gradient_norm,
+    group,
+    group_and_name,
     pick_leak,
     reconstruct,
     score_clusters,
@@ -157,6 +159,16 @@ def test_clusters_are_found_where_they_are_and_only_there():
     assert nothing.value < 0.33  # the best of 24 namings of four random groups
 
 
+def test_groups_are_found_without_labels_and_named_by_few():
+    seen, truth = layer(3.0)
+    assert score_clusters("x", group(seen, generator=seeded(1)), truth, CLASSES).low > 0.95
+    assert score_labels("x", group_and_name(seen, generator=seeded(1)), truth).low > 0.95
+    seen, truth = layer(0.0)
+    nothing = score_labels("x", group_and_name(seen, generator=seeded(1)), truth)
+    # As above: 0.05 is passed with a probability below 5e-4.
+    assert nothing.value == pytest.approx(1 / CLASSES, abs=0.05)
+
+
 def test_the_best_naming_is_the_best_of_all_permutations():
     guess = torch.tensor([2, 2, 2, 0, 0, 1, 1, 1])
     truth = torch.tensor([0, 0, 1, 1, 1, 2, 2, 2])
@@ -252,4 +264,6 @@ def test_every_attack_of_the_table_is_tested_here():
         train_from_scratch,
         gradient_norm,
         reconstruct,
+        group,
+        group_and_name,
     }

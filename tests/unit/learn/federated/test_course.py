@@ -17,6 +17,7 @@ from tacit.learn.federated import (
     find_aggregator,
     run_course,
 )
+from tacit.learn.federated.packing import RunOver
 from tacit.learn.partition import Partition, divide
 from tacit.ring import Prg
 
@@ -130,3 +131,21 @@ def test_a_convolution_is_built_for_pictures_only():
     assert build_model("cnn", (3, 32, 32), 10, seed=0)(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
     with pytest.raises(ConfigError, match="wants pictures"):
         build_model("cnn", (30,), 2, seed=0)
+
+
+def test_a_complaint_of_a_client_ends_the_run_after_its_round():
+    class Cheated:
+        def carry(self, weights, terms, meter):
+            raise RunOver("shuffler", "client 3 misses a report of its own")
+
+    policy = make_policy("masked", "none")
+    outcome = run_course(
+        Cheated(),
+        torch.zeros(3),
+        policy.terms(3),
+        Course(rounds=4),
+        judge=lambda weights: None,
+        on_round=lambda report: None,
+    )
+    (report,) = outcome.rounds
+    assert "client 3 misses a report" in report.void

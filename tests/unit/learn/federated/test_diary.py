@@ -70,6 +70,15 @@ def test_the_same_step_of_another_round_is_another_step(tmp_path):
         diary.enter(2, b"mask")
 
 
+def test_after_the_end_nothing_is_entered(tmp_path):
+    diary = Diary(tmp_path / "one")
+    diary.enter(1, b"mask")
+    diary.end()
+    for late in (diary.end, lambda: diary.begin(most=9), lambda: diary.enter(2, b"mask")):
+        with pytest.raises(PartyError, match="a run that this node has ended"):
+            late()
+
+
 def test_an_entry_that_a_crash_cut_short_is_overwritten(tmp_path):
     diary, file = Diary(tmp_path / "one"), tmp_path / "one"
     diary.enter(1, b"mask")

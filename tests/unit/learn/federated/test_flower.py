@@ -1,58 +1,25 @@
 """The Flower mod and carrier, with nodes that are called instead of reached."""
 
 import copy
-import tempfile
 import threading
 
 import numpy as np
 import pytest
-import torch
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'tacit-ml[fl]'")
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
-from flwr.supercore.task_identity import TaskIdentity
+from flwr.app import ConfigRecord, Message, RecordDict
 
+from flower_nodes import Nodes, make_app, make_contexts, make_policy, stand_in, train_on
 from tacit.errors import ConfigError, PartyError
-from tacit.learn.federated import Adaptive, Course, Policy, Wish, run_course
-from tacit.learn.federated.flower import FlowerCarrier, guard, named_arrays
+from tacit.learn.federated import Adaptive, Wish
+from tacit.learn.federated.flower import guard
 from tacit.learn.federated.packing import pack
-
-MODEL = torch.nn.Linear(2, 1)
 
 
 @pytest.fixture(autouse=True)
 def _as_a_server(monkeypatch, tmp_path):
-    """Stand in for the process that Flower would have started, with temporary files of its own."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    for name in ("_run_id", "_node_id", "_task_id"):
-        monkeypatch.setattr(TaskIdentity, name, 1)
-
-
-class Nodes:
-    """A grid whose nodes answer when they are asked; some are silent."""
-
-    def __init__(self, app, contexts, silent=()):
-        self.app, self.contexts, self.silent = app, contexts, silent
-        self.replies, self.sent = {}, 0
-
-    def get_node_ids(self):
-        return list(self.contexts)
-
-    def push_messages(self, messages):
-        found = []
-        for message in messages:
-            self.sent += 1
-            message.metadata.__dict__["_message_id"] = f"message {self.sent}"
-            node = message.metadata.dst_node_id
-            found.append(f"message {self.sent}")
-            if node not in self.silent:
-                self.replies[found[-1]] = self.app(message, self.contexts[node])
-        return found
-
-    def pull_messages(self, identities):
-        return [self.replies.pop(one) for one in identities if one in self.replies]
+    stand_in(monkeypatch, tmp_path)
 
 
 class Twins(Nodes):
@@ -96,62 +63,8 @@ class Twins(Nodes):
         return said
 
 
-def make_app(policy, step=0.1):
-    app = ClientApp(mods=[guard(policy)])
-
-    @app.train()
-    def train(message, context):
-        size = step * (1 + context.node_config["partition-id"])
-        given = message.content["arrays"]
-        arrays = ArrayRecord({name: Array(one.numpy() + size) for name, one in given.items()})
-        metrics = MetricRecord({"num-examples": 3})
-        return Message(RecordDict({"arrays": arrays, "m": metrics}), reply_to=message)
-
-    return app
-
-
-def make_policy(aggregator="masked", kind="none", rounds=1, **changes):
-    epsilon = None if kind == "none" else 1e4
-    settings = {
-        "clients": 4,
-        "rounds": rounds,
-        "aggregator": aggregator,
-        "wish": Wish(kind=kind, clip=1.0, epsilon=epsilon, accountant="basic" if epsilon else None),
-        "minimum": 3,
-        "drop_rate": 0.25,
-        "colluding_share": 0.0,
-    }
-    return Policy(**{**settings, **changes})
-
-
-def make_contexts(count):
-    return {
-        100 + number: Context(
-            run_id=1,
-            node_id=100 + number,
-            node_config={"partition-id": number},
-            state=RecordDict(),
-            run_config={},
-        )
-        for number in range(count)
-    }
-
-
 def train(policy, contexts, *, app=None, silent=(), rounds=1):
     return train_on(Nodes(app or make_app(policy), contexts, silent), policy, rounds)
-
-
-def train_on(grid, policy, rounds=1, *, timeout_s=0.3):
-    carrier = FlowerCarrier(grid, policy, named_arrays(MODEL), timeout_s=timeout_s)
-    carrier.meet()
-    return run_course(
-        carrier,
-        torch.zeros(3),
-        policy.terms(3),
-        Course(rounds=rounds),
-        judge=lambda weights: None,
-        on_round=lambda report: None,
-    )
 
 
 @pytest.mark.parametrize("aggregator", ["plain", "masked"])
@@ -308,15 +221,3 @@ def test_clients_whose_keys_the_policy_does_not_name_are_refused():
 def test_too_few_nodes_are_waited_for_and_named():
     with pytest.raises(PartyError, match="2 nodes came, the job wants 4"):
         train(make_policy(), make_contexts(2))
-
-
-def test_messages_of_others_pass_the_mod_untouched():
-    app = ClientApp(mods=[guard(make_policy())])
-
-    @app.query()
-    def query(message, context):
-        return Message(RecordDict(), reply_to=message)
-
-    message = Message(content=RecordDict(), dst_node_id=100, message_type="query")
-    message.metadata.__dict__["_message_id"] = "one"
-    assert app(message, make_contexts(1)[100]).has_content()

@@ -3,6 +3,8 @@
 import math
 
 import pytest
+from scipy.optimize import brentq
+from scipy.stats import norm
 
 from tacit.dp import REPLACE_CLIENT, Gaussian, Repeated, epsilon
 from tacit.errors import ConfigError
@@ -47,9 +49,53 @@ def test_shuffling_affords_a_larger_local_budget_than_its_claim():
 
 
 def test_a_crowd_of_colluders_hides_nobody():
-    crowd = Crowd(clients=10, minimum=5, colluding=4, rounds=1, dimension=10)
-    with pytest.raises(ConfigError, match="nobody is left to hide in"):
+    crowd = Crowd(clients=10, minimum=5, colluding=5, rounds=1, dimension=10)
+    with pytest.raises(ConfigError, match="of 5 clients 5 may collude"):
         promise(Wish(kind="central", clip=1.0, epsilon=1.0), crowd, is_split=True)
+    crowd = Crowd(clients=2, minimum=2, colluding=0, rounds=1, dimension=10)
+    with pytest.raises(ConfigError, match="privacy 'shuffle' wants 2 more, got 1"):
+        promise(Wish(kind="shuffle", clip=1.0, epsilon=1.0), crowd, is_split=True)
+
+
+def exact_epsilon(mu, delta):
+    """Solve the privacy curve of a Gaussian of this μ for ε (Balle and Wang 2018)."""
+    return brentq(
+        lambda e: norm.cdf(mu / 2 - e / mu) - math.exp(e) * norm.cdf(-mu / 2 - e / mu) - delta,
+        0.0,
+        100.0,
+    )
+
+
+def seen_by_a_fellow(parts, clients, minimum, *, epsilon=2.0, delta=1e-5, rounds=10):
+    """Compute ε towards a client that takes its own noise off, if the noise has so many parts."""
+    crowd = Crowd(clients=clients, minimum=minimum, colluding=0, rounds=rounds, dimension=100)
+    made = promise(
+        Wish(kind="central", clip=1.0, epsilon=epsilon, delta=delta), crowd, is_split=True
+    )
+    whole = float(made.grid.sigma2) * made.grid.parts
+    unknown = whole / parts * (minimum - 1)
+    mu = made.grid.l2_sensitivity * math.sqrt(rounds / unknown)
+    return exact_epsilon(mu, delta), made
+
+
+@pytest.mark.parametrize(("clients", "minimum"), [(2, 2), (3, 2), (3, 3), (5, 3), (5, 5), (9, 5)])
+def test_a_fellow_client_that_knows_its_own_noise_learns_no_more_than_is_claimed(clients, minimum):
+    found, made = seen_by_a_fellow(minimum - 1, clients, minimum)
+    assert made.grid.parts == minimum - 1
+    assert 1.7 < found <= made.claim.epsilon <= 2.0
+    # Noise in as many parts as there are clients, as 0.1 had it, claims the same and gives less.
+    assert seen_by_a_fellow(minimum, clients, minimum)[0] > 2.0
+
+
+def test_two_clients_each_add_all_of_the_noise_and_the_claim_says_so():
+    _, made = seen_by_a_fellow(1, 2, 2)
+    alone = promise(
+        Wish(kind="local", clip=1.0, epsilon=2.0, delta=1e-5),
+        Crowd(clients=2, minimum=2, colluding=0, rounds=10, dimension=100),
+        is_split=True,
+    )
+    assert made.grid == alone.grid
+    assert any("at least 1 of the clients" in one for one in made.claim.assumptions)
 
 
 def test_a_wish_without_its_numbers_is_refused():

@@ -5,7 +5,7 @@ import torch
 
 from tacit.errors import ConfigError, DataError
 from tacit.learn.noise import ObjectiveSettings, fit_private_logistic
-from tacit.learn.noise.objective import _effective, _tilt
+from tacit.learn.noise.objective import _effective, _minimiser, _Objective, _released, _tilt
 from tacit.ring import Prg
 
 
@@ -47,7 +47,49 @@ def test_the_weights_are_where_the_gradient_vanishes():
     signs = labels.double()
     slope = -(signs * torch.sigmoid(-signs * (x @ w))) @ x / len(x)
     gradient = slope + (settings.regularisation + extra) * w + tilt / len(x)
-    assert float(gradient.norm()) < 1e-6
+    assert float(gradient.norm()) < 1e-4  # as far as the last noise lets it be seen
+
+
+@pytest.mark.parametrize("regularisation", [1.0, 1e-3, 1e-8])
+def test_the_search_ends_where_the_last_noise_reaches(regularisation):
+    x, labels = rows()
+    objective = _Objective(x * labels[:, None], regularisation, torch.full((5,), 1e-3).double())
+    w = _minimiser(objective)
+    assert float(objective.gradient(w).norm()) <= 1e-9
+    # An independent minimum, from second derivatives alone and in other arithmetic.
+    again = torch.zeros(5, dtype=torch.float64)
+    for _ in range(200):
+        again -= torch.linalg.solve(objective.curvature(again), objective.gradient(again))
+    if torch.isfinite(again).all():
+        assert torch.allclose(w, again, rtol=1e-5, atol=1e-6 / regularisation)
+
+
+def test_a_search_that_does_not_end_releases_nothing(monkeypatch):
+    monkeypatch.setattr("tacit.learn.noise.objective._newton_step", lambda _, w, __: w + 1)
+    monkeypatch.setattr("tacit.learn.noise.objective.minimize", lambda *_, **__: Far())
+    with pytest.raises(DataError, match="nothing is released"):
+        fit_private_logistic(*rows(100), ObjectiveSettings(epsilon=1.0), prg=prg())
+
+
+class Far:
+    """What a search returns that stopped on its way."""
+
+    x = torch.ones(5, dtype=torch.float64).numpy()
+
+
+def test_the_last_noise_covers_the_distance_and_costs_its_part_of_epsilon():
+    x, labels = rows(100)
+    settings = ObjectiveSettings(epsilon=1.0)
+    objective = _Objective(x * labels[:, None], 1e-2, torch.zeros(5).double())
+    w = _minimiser(objective)
+    drawn = torch.stack(
+        [_released(objective, w, settings, 0.9, prg=prg(str(i))) for i in range(400)]
+    )
+    spread = float((drawn - w).abs().mean())
+    # Laplace noise: its mean size is its scale, here at least twice the distance by ε/100.
+    least = 2 * 2 * 1e-9 / 1e-2 * math.sqrt(5) / 0.01
+    assert least < spread < 1e-2
+    assert _effective(settings, 100)[0] < 0.99
 
 
 def test_the_random_term_has_the_length_that_epsilon_asks_for():
@@ -60,7 +102,7 @@ def test_the_random_term_has_the_length_that_epsilon_asks_for():
 
 def test_a_weak_regulariser_is_strengthened_when_epsilon_cannot_pay_for_it():
     epsilon, extra = _effective(ObjectiveSettings(epsilon=0.1, regularisation=1e-6), 100)
-    assert epsilon == 0.05
+    assert epsilon == pytest.approx(0.99 * 0.05)
     assert extra > 0
 
 

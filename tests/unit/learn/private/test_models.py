@@ -86,5 +86,5 @@ def test_a_file_that_is_no_archive_is_refused(tmp_path, content):
 
 
 def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(DataError, match="does not exist"):
+    with pytest.raises(DataError, match="no such file"):
         load_logistic(tmp_path / "model.npz")

@@ -180,17 +180,62 @@ def test_a_function_wants_weights_and_no_cap():
         secure(logistic_score, weights={}, cap=4.0)
 
 
-def test_a_deep_module_wants_a_cap():
-    layers = [one for _ in range(9) for one in (nn.Linear(6, 6), nn.ReLU())]
-    module = nn.Sequential(*layers).eval()
+def deep(factor, *, layers=10):
+    torch.manual_seed(2)
+    parts = [one for _ in range(layers - 2) for one in (nn.Linear(32, 32), nn.ReLU())]
+    module = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), *parts, nn.Linear(32, 3)).eval()
     for layer in module[::2]:
-        layer.weight.data.mul_(8)
-    with pytest.raises(RangeError, match="fraction bits"):
-        secure(module)(rows())
+        layer.weight.data.mul_(factor)
+    return module
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_network_of_ten_layers_answers_with_defaults(protocol):
+    module = deep(4.0)
+    private = secure(module, protocol=protocol)
+    answer = private(rows())
+    assert (answer.values - module(rows())).abs().max() < 2e-3 * module(rows()).abs().max()
+    assert without_setup(answer.cost) == answer.result.forecast.cost
+    assert "saturate at ±4096" in answer.result.notes[0]
+    assert "cap= of tacit.secure" in answer.result.notes[0]
+
+
+def test_a_shallow_network_has_no_cap():
+    answer = secure(network())(rows())
+    assert answer.result.notes == ()
+
+
+def test_a_network_that_no_cap_helps_is_refused_with_what_to_do():
+    with pytest.raises(RangeError, match=r"layer \d+: .*need more.*cap= of tacit\.secure"):
+        secure(deep(8.0), frac_bits=28)(rows())
+    with pytest.raises(RangeError, match=r"a cap of 1e\+09.* choose a smaller one"):
+        secure(deep(8.0), cap=1e9)(rows())
+
+
+def test_a_chosen_cap_is_kept():
+    module = deep(8.0)
     model = replace(import_module(module), cap=1024.0)
     wanted = model(TorchOps(), model.weights, rows().double())
     answer = secure(module, cap=1024.0)(rows())
     assert (answer.values - wanted).abs().max() < 1e-3 * 1024
+    assert "±1024" in answer.result.notes[0]
+
+
+def test_a_private_model_and_its_answer_say_what_they_are_and_show_no_weight():
+    module = network()
+    private = secure(module, crew=CREW, input_bound=2.0)
+    answer = secure(module)(rows())
+    weight = f"{module[0].weight[0, 0].item():.4f}"
+    for one, words in (
+        (private, ["Linear(in_features=6", "ReLU()", "83", "sealed", "hospital (data)", "±2"]),
+        (answer, ["(4, 3)", "online", "rounds", "shown to client", "no guarantee"]),
+    ):
+        for text in (str(one), repr(one), one._repr_html_()):
+            assert all(word in text for word in words), text
+            assert weight not in text
+        assert one._repr_html_().startswith("<table>")
+    assert "&lt;b&gt;" in replace(answer.result, name="<b>")._repr_html_()
+    assert "a function" not in repr(secure(logistic_score, weights={}))
 
 
 def test_importing_tacit_alone_loads_no_torch():

@@ -1,13 +1,11 @@
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
 from harness import ALICE, BOB, MEETING, PARTIES, ROLES
 from tacit.errors import DisagreementError
-from tacit.learn.private import PredictTask, accuracy, merge_results, predict, summarise
-from tacit.learn.private.summary import wilson
+from tacit.learn.private import PredictTask, merge_results, predict, summarise
 from tacit.mpc import without_setup
 from tacit.party import Usage, run_threads
 
@@ -71,15 +69,3 @@ def test_views_that_contradict_each_other_are_refused():
 def test_a_result_says_that_answers_are_not_protected():
     (claim,) = (c for c in results()[0].claims if "answers" in c.subject)
     assert claim.guarantee == "no guarantee"
-
-
-def test_accuracy_of_scores_counts_from_one_half():
-    metric = accuracy(torch.tensor([0.5, 0.49, 0.9]), np.array([1, 1, 1]), reveal="score")
-    assert metric.value == pytest.approx(2 / 3)
-    assert metric.samples == 3
-
-
-def test_wilson_interval_matches_published_values():
-    # Newcombe (1998), table I: 81/263 gives 0.2553 to 0.3662; 0/20 gives 0.0000 to 0.1611.
-    assert wilson(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
-    assert wilson(0, 20) == pytest.approx((0.0, 0.1611), abs=5e-5)

@@ -322,6 +322,23 @@ def test_an_order_forgets_visits_that_were_given_up():
     assert sum(len(waiting) for visits in order._half.values() for waiting in visits.values()) < 10
 
 
+def test_a_client_that_comes_again_and_again_fills_no_batch():
+    # In 0.1 the batch grew with every visit, and one of more than 4096 questions ended the service.
+    order = Order()
+    for number in range(5000):
+        order.report(Ticket(0, number, 0), 1)
+        order.report(Ticket(0, number, 0), 2)
+    for number in range(5000, 5050):
+        for _ in range(2):
+            order.report(Ticket(0, number, 0), 5)
+    for _ in range(2):
+        order.report(Ticket(1, 7, 0), 3)
+    items = order.take(8, wait_s=0.0)
+    assert [(ticket.client, rows) for ticket, rows in items if rows] == [(0, 5), (1, 3)]
+    assert len(items) < 10
+    assert order.take(8, wait_s=0.0) == []
+
+
 def test_an_order_fills_a_batch_without_splitting_a_question():
     order = Order()
     for number, rows in enumerate((5, 2, 4)):

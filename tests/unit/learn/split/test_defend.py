@@ -101,7 +101,14 @@ def test_only_label_dp_claims_anything():
         (2.0, "2-label differential privacy"),
         (None, "no guarantee"),
     ]
-    assert [claim.guarantee for claim in claims_of(())] == ["no guarantee"]
+    assert [claim.guarantee for claim in claims_of(())] == ["no guarantee"] * 2
+
+
+def test_a_loss_at_the_cut_layer_claims_nothing_for_the_labels_of_training_rows():
+    labels, _ = claims_of((Defence(kind="potential-energy", weight=1.0),))
+    assert labels.subject == "labels of the rows trained on, towards the feature owners"
+    assert labels.guarantee == "no guarantee"
+    assert any("finished bottom model" in text for text in labels.assumptions)
 
 
 def test_gradient_norm_makes_all_rows_equally_long():

@@ -18,8 +18,8 @@ from tacit.learn.training import (
     sum_forecasts,
     train,
 )
-from tacit.learn.training.loop import actions
 from tacit.learn.training.programs import initial_state, measure, train_step
+from tacit.learn.training.schedule import actions
 from tacit.learn.training.verbs import PlainStepOps
 from tacit.mpc import merge_costs, without_setup
 
@@ -182,12 +182,31 @@ def test_columns_of_two_owners_make_one_row(make_task, run_training, digits):
         Holding(ROLES.first, len(rows), (40,), False),
         Holding(ROLES.second, len(rows), (24,), True),
     )
-    task = make_task(holdings=holdings, split="columns")
+    task = make_task(holdings=holdings, split="columns", score_to=(ROLES.second,))
     inputs = {ROLES.first: (rows[:, :40], None), ROLES.second: (rows[:, 40:], labels)}
     ends = run_training(task, inputs)
     weights, _ = trained_plain(task, *digits)
     for name, value in weights.items():
         torch.testing.assert_close(ends[ROLES.second].weights[name], value, atol=0.01, rtol=0.0)
+    plain = task.model(PlainStepOps(), weights, rows[task.test_indices()])
+    torch.testing.assert_close(ends[ROLES.second].scores, plain, atol=0.05, rtol=0.0)
+    assert ends[ROLES.first].scores is None
+
+
+def test_an_owner_of_labels_may_have_no_columns(make_task, run_training, digits):
+    rows, labels = digits
+    holdings = (
+        Holding(ROLES.first, len(rows), (64,), False),
+        Holding(ROLES.second, len(rows), (0,), True),
+    )
+    task = make_task(holdings=holdings, split="columns")
+    inputs = {ROLES.first: (rows, None), ROLES.second: (rows[:, :0], labels)}
+    ends = run_training(task, inputs)
+    weights, _ = trained_plain(task, *digits)
+    for name, value in weights.items():
+        torch.testing.assert_close(ends[ROLES.second].weights[name], value, atol=0.01, rtol=0.0)
+    with pytest.raises(ConfigError, match="neither columns nor labels"):
+        make_task(holdings=(*holdings, Holding("dave", len(rows), (0,), False)), split="columns")
 
 
 def test_a_logistic_model_trains_with_weights_of_classes(make_task, run_training, digits):
@@ -258,3 +277,23 @@ def test_rows_kept_for_measuring_are_never_trained_on(make_task):
 def test_layers_that_do_not_fit_are_named(make_task, layers, words):
     with pytest.raises(ConfigError, match=words):
         make_task(layers=layers)
+
+
+TEN = (*("dense 12", "relu") * 9, "dense 10")
+
+
+@pytest.mark.parametrize("protocol", ["sealed", "permuted3"])
+def test_a_network_of_ten_layers_trains_with_defaults(make_task, run_training, digits, protocol):
+    task = make_task(layers=TEN, protocol=protocol)
+    done = run_training(task, halved(digits))
+    cap = done[ROLES.second].cap
+    assert cap is not None
+    weights, shown = trained_plain(task.capped(cap), *digits)
+    for name, value in weights.items():
+        assert (done[ROLES.second].weights[name] - value).abs().max() < 5e-3
+    assert done[ROLES.first].shown[-1][1] == pytest.approx(shown[-1][1], abs=0.02)
+
+
+def test_a_training_that_no_cap_helps_is_refused_with_what_to_do(make_task, run_training, digits):
+    with pytest.raises(RangeError, match=r"need more.*cap= of make_model and TrainTask"):
+        run_training(make_task(layers=TEN, frac_bits=28), halved(digits))

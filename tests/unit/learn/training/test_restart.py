@@ -7,8 +7,9 @@ import torch
 
 from harness import MEETING, PARTIES, ROLES, Wiretap
 from tacit import ring
-from tacit.errors import DataError, DisagreementError, InputError
-from tacit.learn.training import Checkpoint, Optimiser, StateFolder, loop, train
+from tacit.errors import DataError, DisagreementError, InputError, RangeError
+from tacit.learn.training import Checkpoint, Optimiser, StateFolder, loop, resume, train
+from tacit.learn.training.schedule import Plans
 from tacit.party import run_threads
 
 SMALL = 1 << 40
@@ -60,7 +61,7 @@ def test_a_party_that_restarts_with_other_rows_sees_fresh_masks(
     task = make_task(protocol="sealed", give_to=())
     folders = {name: StateFolder(tmp_path / name, "b") for name in PARTIES}
     # Bob tells nobody that its rows are others, not even its own folder.
-    monkeypatch.setattr(loop, "_work", lambda *_: "the same, I swear")
+    monkeypatch.setattr(resume, "hash_work", lambda *_: "the same, I swear")
 
     def stop(self, checkpoint):
         raise StoppedError
@@ -180,7 +181,8 @@ def test_a_party_without_its_checkpoints_is_named(make_task, run_training, digit
 
 def test_a_start_that_left_no_checkpoint_is_started_anew(make_task, run_training, digits, tmp_path):
     task, folders = make_task(epochs=1), folders_in(tmp_path)
-    folders[ALICE].begin(loop._work(task, loop._Plans(task), named(ALICE, digits)))
+    work = resume.hash_work(task, Plans(task), named(ALICE, digits))
+    folders[ALICE].begin(work, bound=task.weight_bound)
     assert run_training(task, halved(digits), folders=folders)[ALICE].resumed_at == 0
 
 
@@ -203,7 +205,8 @@ def test_halves_of_one_training_are_not_taken_for_another(
     task, kept = make_task(), folders_in(tmp_path)
     for party, folder in kept.items():
         mine = named(party, digits) if party in ROLES.computing else {}
-        folder.begin(loop._work(task, loop._Plans(task), mine))
+        folder.begin(resume.hash_work(task, Plans(task), mine), bound=task.weight_bound)
+        folder.save(Checkpoint(step=2, attempt=7, halves={}, shown=()))
     if change == "weights":
         name, first = next(iter(task.model.initial.items()))
         model = replace(task.model, initial={**task.model.initial, name: first + 2.0**-10})
@@ -227,22 +230,99 @@ def test_folders_of_two_starts_do_not_go_together(make_task, run_training, digit
         run_training(make_task(), halved(digits), folders={**one, BOB: two[BOB]})
 
 
+def stop_at_its_bound(make_task, run_training, digits, folders):
+    """Train until a weight is beyond half of a bound that is too small."""
+    task = make_task(rate=2.0, epochs=2, weight_bound=1.0, give_to=(), watch_every=1)
+    with pytest.raises(RangeError) as caught:
+        run_training(task, halved(digits), folders=folders)
+    return task, str(caught.value)
+
+
+def test_a_training_that_stopped_at_its_bound_goes_on_with_a_larger_one(
+    make_task, run_training, digits, tmp_path
+):
+    folders = folders_in(tmp_path)
+    task, words = stop_at_its_bound(make_task, run_training, digits, folders)
+    kept = max(folders[ALICE].steps())
+    assert f"from the checkpoint after step {kept};" in words
+    raised = replace(task, weight_bound=8.0)
+    ends = run_training(raised, halved(digits), folders=folders)
+    assert ends[ALICE].resumed_at == kept
+    found = whole(ends, task.frac_bits)
+    for name, value in whole(run_training(raised, halved(digits)), task.frac_bits).items():
+        torch.testing.assert_close(found[name], value, atol=TOLERANCE, rtol=0.0)
+    with pytest.raises(InputError, match="can be raised, not lowered"):
+        run_training(task, halved(digits), folders=folders)
+
+
+def test_weights_are_spoken_of_before_they_stop_the_training(
+    make_task, run_training, digits, tmp_path
+):
+    told = {}
+
+    def party(session):
+        told[session.me] = lines = []
+        session.progress._listener = lambda stage, *_: lines.append(stage)
+        rows, labels = halved(digits).get(session.me, (None, None))
+        return train(session, task, rows=rows, labels=labels)
+
+    task = make_task(rate=2.0, epochs=2, weight_bound=1.0, give_to=(), watch_every=1)
+    with pytest.raises(RangeError):
+        run_training(task, {}, patch=party)
+    warned = [any("weights near half" in line for line in told[name]) for name in PARTIES]
+    assert dict(zip(PARTIES, warned, strict=True)) == {ALICE: True, BOB: True, "carol": False}
+
+
+def test_a_fresh_start_discards_checkpoints_if_all_parties_do(
+    make_task, run_training, digits, tmp_path
+):
+    folders = folders_in(tmp_path)
+    run_training(make_task(), halved(digits), folders=folders)
+    corrected = make_task(rate=0.25, weight_bound=2.0)
+
+    def start(fresh):
+        def party(session):
+            rows, labels = halved(digits).get(session.me, (None, None))
+            how = {"folder": folders[session.me], "is_fresh": session.me in fresh}
+            return train(session, corrected, rows=rows, labels=labels, **how)
+
+        return run_training(corrected, {}, patch=party)
+
+    with pytest.raises(InputError, match="can be raised, not lowered"):
+        start(fresh=())
+    before = folders[ALICE].attempts()
+    with pytest.raises((InputError, DisagreementError)):
+        start(fresh=(ALICE, "carol"))
+    assert folders[ALICE].attempts() == before  # one party alone loses nothing
+    assert start(fresh=PARTIES)[ALICE].resumed_at == 0
+    assert set(folders[ALICE].attempts().values()).isdisjoint(before.values())
+
+
+def test_a_start_that_failed_before_its_first_look_is_in_nobodys_way(
+    make_task, run_training, digits, tmp_path
+):
+    for folder in folders_in(tmp_path, "the wrong job").values():
+        folder.begin("w", bound=64.0)
+    ends = run_training(make_task(), halved(digits), folders=folders_in(tmp_path))
+    assert ends[ALICE].resumed_at == 0
+
+
 def test_halves_are_not_kept_where_others_could_write(tmp_path):
     folder = StateFolder(tmp_path / "state", "b")
     folder.path.mkdir()
     folder.path.chmod(0o777)
     with pytest.raises(InputError, match="others can write"):
-        folder.begin("w")
+        folder.begin("w", bound=4.0)
     folder.path.chmod(0o700)
     (folder.path / ".start.json.part").symlink_to(tmp_path / "elsewhere")
-    folder.begin("w")
+    folder.begin("w", bound=4.0)
     assert not (tmp_path / "elsewhere").exists()
     assert folder.is_begun("w")
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path):
     folder = StateFolder(tmp_path / "state", "b")
-    folder.begin("w")
+    folder.begin("w", bound=4.0)
     folder.save(Checkpoint(step=3, attempt=7, halves={"w": torch.arange(4)}, shown=()))
     file = folder.path / "step-3.npz"
     assert folder.attempts() == {3: 7}

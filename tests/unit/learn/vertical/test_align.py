@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from tacit.errors import DataError, PartyError
-from tacit.learn.vertical import align_rows
+from tacit.learn.vertical import align, align_rows, announce_ids, declare_matching
+from tacit.mpc import merge_costs, without_setup
+from tacit.mpc.cost import Tally
 from tacit.party import Meeting, run_threads
 
 IDS = {
@@ -51,6 +53,32 @@ def test_each_point_is_sent_once_per_round_and_owner():
     sent = [one for one in cost.traffic if one.sender == "alice" and one.phase == "online"]
     assert sum(one.payload_bytes for one in sent) == 32 * (5 + 4)
     assert cost.online_rounds == 2
+
+
+@pytest.mark.parametrize("names", [("alice", "bob"), ("carol", "alice", "bob")])
+def test_the_matching_sends_what_was_declared(names, monkeypatch):
+    monkeypatch.setattr(align, "_CHUNK", 2)  # so that points take several messages
+    ids = {name: IDS[name] for name in names}
+    ends = run(ids)
+    tally = Tally()
+    tally.add(declare_matching({name: len(one) for name, one in ids.items()}), "online")
+    metered = merge_costs({name: end[2] for name, end in ends.items()})
+    assert tally.cost() == without_setup(metered)
+
+
+def test_a_party_that_owns_nothing_learns_how_many_ids_there_are_and_no_more():
+    meeting = Meeting(parties=("alice", "bob", "dealer"), job_digest=b"\0" * 32)
+
+    def party(session):
+        counts = announce_ids(session, ("alice", "bob"), IDS.get(session.me, ()))
+        return counts, session.ledger.entries(), session.cost()
+
+    ends = run_threads(dict.fromkeys(meeting.parties, party), meeting)
+    assert all(end[0] == {"alice": 5, "bob": 4} for end in ends.values())
+    assert [(leak.to, leak.kind, leak.elements) for leak in ends["alice"][1]] == [
+        ("dealer", "size", 2)
+    ]
+    assert without_setup(ends["dealer"][2]).traffic == ()
 
 
 def test_owners_without_a_common_id_are_told():

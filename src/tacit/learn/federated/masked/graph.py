@@ -36,7 +36,6 @@ def plan_neighbourhood(
     *,
     drop_rate: float,
     colluding_share: float,
-    server: Server,
     failure_bits: int = FAILURE_BITS,
 ) -> Neighbourhood:
     """Find the smallest neighbourhood that is secure and survives drop-outs.
@@ -45,14 +44,13 @@ def plan_neighbourhood(
         clients: how many take part.
         drop_rate: the share of them that may fall silent, at any stage.
         colluding_share: the share that may tell the server all they know.
-        server: what the server itself may do.
         failure_bits: the graph fails with probability at most 2^-failure_bits: in secrecy (too
             many of a client's neighbours collude, or the honest ones fall into parts whose sums
             would show) or in recovery (too few of a client's neighbours are left).
 
-    Guarantee: fewer shares than the threshold are in the hands of colluding neighbours. Against a
-    malicious server the threshold is above half of the holders plus the colluding ones, so that no
-    answers of the others, each to one of the two questions, give both secrets of a client.
+    Guarantee: the threshold is above half of the holders plus the colluding ones, so that no
+    answers of the others, each to one of the two questions, give both secrets of a client: not to
+    a server that shows different lists to different clients either.
     Cost: 0 rounds, 0 bits.
 
     Raises:
@@ -67,14 +65,14 @@ def plan_neighbourhood(
         if share > 0 and 2 * math.log(clients) + k * math.log(share) > budget:
             continue
         most = _largest_plausible(clients - 1, colluding, k, budget - math.log(clients))
-        threshold = _threshold(k, most, server)
+        threshold = _threshold(k, most)
         lost = _largest_plausible(clients - 1, dropped, k, budget - math.log(clients))
         if k - lost >= threshold:
             return Neighbourhood(neighbours=k, threshold=threshold)
-    threshold = _threshold(clients - 1, colluding, server)
+    threshold = _threshold(clients - 1, colluding)
     if clients - dropped < threshold:
         raise ConfigError(
-            f"of {clients} clients, {dropped} may drop out and {colluding} collude with a {server} "
+            f"of {clients} clients, {dropped} may drop out and {colluding} collude with the "
             f"server: recovery would need {threshold} shares and {clients - dropped} are left; "
             "lower drop_rate or colluding_share"
         )
@@ -96,11 +94,9 @@ def draw_order(seed: bytes, count: int) -> list[int]:
     return order
 
 
-def _threshold(neighbours: int, colluding: int, server: Server) -> int:
+def _threshold(neighbours: int, colluding: int) -> int:
     # A client holds a share of its own secrets: there are neighbours + 1 holders, and the client
-    # itself answers once.
-    if server == "curious":
-        return colluding + 2
+    # itself answers once. Colluding holders answer both questions.
     return (neighbours + 1 + colluding) // 2 + 1
 
 

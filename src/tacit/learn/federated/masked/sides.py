@@ -42,7 +42,6 @@ def plan_from(terms: Terms) -> MaskedPlan:
         terms.clients,
         drop_rate=terms.drop_rate,
         colluding_share=terms.colluding_share,
-        server=terms.server,
     )
     scale, headroom = None, 0.0
     if promise.grid is not None:

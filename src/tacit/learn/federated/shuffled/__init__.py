@@ -10,6 +10,7 @@ from tacit.learn.federated.shuffled.plan import (
     new_session,
 )
 from tacit.learn.federated.shuffled.roles import (
+    COMPLAINED,
     SHUFFLER,
     ShuffledClient,
     ShuffledServer,
@@ -19,6 +20,7 @@ from tacit.learn.federated.shuffled.roles import (
 )
 
 __all__ = [
+    "COMPLAINED",
     "METHODS",
     "SHUFFLER",
     "Method",

@@ -29,9 +29,7 @@ from numpy.typing import NDArray
 from tacit.dp import (
     Bounded,
     DirectionReport,
-    Repeated,
     Responder,
-    Shuffled,
     estimate_direction_sum,
     estimate_sum,
     respond,
@@ -106,11 +104,6 @@ class ShuffledPlan:
     def responder(self) -> Responder:
         """The randomiser of one coordinate."""
         return Responder(epsilon=self.local_epsilon, b=self.steps)
-
-    def event(self, *, colluding: int = 0) -> Repeated:
-        """Say what a round of at least ``minimum`` clients does to one client's data."""
-        shuffled = Shuffled(local_epsilon=self.local_epsilon, clients=self.minimum - colluding)
-        return Repeated(event=shuffled, count=self.reports)
 
 
 def new_session() -> bytes:

@@ -63,8 +63,8 @@ class ShuffledServerSide:
         self._server.accept(index, message)
 
     def complain(self, index: int, error: PartyError) -> None:
-        """Void the round if the shuffler refused, or a client misses its reports."""
-        if index == SHUFFLER or error.party == "shuffler":
+        """Void the round if the shuffler refused."""
+        if index == SHUFFLER:
             raise VoidRound(error.party, error.reason) from error
 
     def close(self) -> dict[int, bytes]:
@@ -89,11 +89,11 @@ class ShuffledClientSide:
         self._invitation = b""
         if saved is not None:
             self._invitation, state = saved
-            self._client = self._make(*read_open(self._invitation))
+            self._client = self._make(self._invitation)
             self._client.load(state)
 
     def answer(self, message: bytes, offer: Offer) -> bytes:
-        """Report, or confirm that the reports arrived."""
+        """Report, or say whether the reports arrived."""
         if kind_of(message, sender="server") == OPEN:
             return self._report(message, offer)
         if self._client is None:
@@ -110,7 +110,7 @@ class ShuffledClientSide:
         return self._invitation
 
     def _report(self, message: bytes, offer: Offer) -> bytes:
-        plan, server = read_open(message)
+        plan, _ = read_open(message)
         if self._client is not None:
             raise PartyError("server", "it invited this client a second time")
         if plan != replace(plan_from(self._terms), session=plan.session):
@@ -118,12 +118,12 @@ class ShuffledClientSide:
                 "server", "its plan of the round is not the one that follows from the terms"
             )
         self._invitation = message
-        self._client = self._make(plan, server)
+        self._client = self._make(message)
         values = made_finite(offer(), self._terms.promise).values
         return self._client.report(clip(torch.from_numpy(values), l2_bound=plan.l2_bound))
 
-    def _make(self, plan: ShuffledPlan, server: bytes) -> ShuffledClient:
-        return ShuffledClient(plan, server=server, shuffler=self._shuffler, prg=self._prg)
+    def _make(self, invitation: bytes) -> ShuffledClient:
+        return ShuffledClient(invitation, shuffler=self._shuffler, prg=self._prg)
 
 
 def make_shuffler(terms: Terms, mine: KeyPair, prg: Prg) -> Shuffler:

@@ -14,12 +14,11 @@ from tacit.learn.federated.masked.graph import holders
 
 
 @pytest.mark.parametrize("clients", [60, 100, 1000, 10000])
-@pytest.mark.parametrize("server", ["curious", "malicious"])
-def test_a_planned_graph_fails_as_rarely_as_asked(clients, server):
-    near = plan_neighbourhood(clients, drop_rate=0.1, colluding_share=0.1, server=server)
+def test_a_planned_graph_fails_as_rarely_as_asked(clients):
+    near = plan_neighbourhood(clients, drop_rate=0.1, colluding_share=0.1)
     k, t = near.neighbours, near.threshold
     marked = clients // 10
-    colluding = t - 2 if server == "curious" else 2 * t - (k + 1) - 1
+    colluding = 2 * t - (k + 1) - 1
     too_many = clients * hypergeom.sf(colluding, clients - 1, marked, k)
     too_few = clients * hypergeom.sf(k - t, clients - 1, marked, k)
     in_parts = clients**2 * 0.2**k if k < clients - 1 else 0.0
@@ -27,21 +26,21 @@ def test_a_planned_graph_fails_as_rarely_as_asked(clients, server):
 
 
 def test_few_clients_get_the_complete_graph():
-    near = plan_neighbourhood(10, drop_rate=0.1, colluding_share=0.1, server="malicious")
+    near = plan_neighbourhood(10, drop_rate=0.1, colluding_share=0.1)
     assert (near.neighbours, near.threshold) == (9, 6)
 
 
 def test_a_graph_grows_slowly():
-    small = plan_neighbourhood(1000, drop_rate=0.1, colluding_share=0.1, server="curious")
-    large = plan_neighbourhood(100_000, drop_rate=0.1, colluding_share=0.1, server="curious")
+    small = plan_neighbourhood(1000, drop_rate=0.1, colluding_share=0.1)
+    large = plan_neighbourhood(100_000, drop_rate=0.1, colluding_share=0.1)
     assert large.neighbours < 2 * small.neighbours
 
 
 def test_what_no_graph_withstands_is_refused():
     with pytest.raises(ConfigError, match="lower drop_rate or colluding_share"):
-        plan_neighbourhood(10, drop_rate=0.4, colluding_share=0.4, server="malicious")
+        plan_neighbourhood(10, drop_rate=0.4, colluding_share=0.4)
     with pytest.raises(ConfigError, match="drop_rate"):
-        plan_neighbourhood(10, drop_rate=math.nan, colluding_share=0.1, server="curious")
+        plan_neighbourhood(10, drop_rate=math.nan, colluding_share=0.1)
 
 
 @given(st.integers(2, 40), st.integers(1, 39))

@@ -27,7 +27,7 @@ def make(clients, *, neighbours, threshold, minimum=2, dimension=3, word_bytes=4
     return Cast(plan, rows * plan.dtype.type(2654435761), known=known)
 
 
-@settings(max_examples=1000)
+@settings(max_examples=200)
 @given(data=st.data())
 def test_the_sum_of_the_survivors_is_exact_or_the_round_is_void(data):
     clients = data.draw(st.integers(3, 8))

@@ -7,7 +7,7 @@ import torch
 from tacit.crypto import make_key_pair
 from tacit.dp import clip
 from tacit.errors import PartyError
-from tacit.learn.federated.packing import VoidRound, pack, unpack
+from tacit.learn.federated.packing import RunOver, VoidRound, kind_of, pack, unpack
 from tacit.learn.federated.shuffled import (
     SHUFFLER,
     ShuffledClient,
@@ -20,7 +20,18 @@ from tacit.learn.federated.shuffled import (
     new_session,
 )
 from tacit.learn.federated.shuffled.box import open_box, seal_box
-from tacit.learn.federated.shuffled.roles import BOX_BYTES, RELEASED
+from tacit.learn.federated.shuffled.plan import PAYLOAD_BYTES
+from tacit.learn.federated.shuffled.roles import (
+    BOX_BYTES,
+    BUNDLES,
+    COMPLAINED,
+    CONFIRMED,
+    RELEASED,
+    TAG_BYTES,
+    receipt_tag,
+    round_of,
+    write_receipt,
+)
 from tacit.ring import Prg
 
 
@@ -48,17 +59,11 @@ class Scene:
             self.shuffler_keys, minimum=3, reports=self.plan.reports, prg=Prg.from_os()
         )
         self.clients = [
-            ShuffledClient(
-                self.plan,
-                server=self.keys.public,
-                shuffler=self.shuffler_keys.public,
-                prg=Prg.from_os(),
-            )
-            for _ in range(clients)
+            ShuffledClient(invitation, shuffler=self.shuffler_keys.public, prg=Prg.from_os())
+            for invitation in self.server.invite().values()
         ]
 
     def collect(self, senders):
-        self.server.invite()
         for index in senders:
             self.server.accept(index, self.clients[index].report(None))
         return self.server.close()[SHUFFLER]
@@ -99,6 +104,7 @@ def test_a_round_goes_through_and_every_client_finds_its_reports():
     scene = Scene()
     scene.server.accept(SHUFFLER, scene.shuffler.shuffle(scene.collect(range(5))))
     receipts = scene.server.close()
+    assert len({receipt[: -TAG_BYTES - 4] for receipt in receipts.values()}) == 1  # one for all
     for index, receipt in receipts.items():
         scene.server.accept(index, scene.clients[index].confirm(receipt))
     assert scene.server.close() == {}
@@ -108,26 +114,30 @@ def test_a_round_goes_through_and_every_client_finds_its_reports():
 def test_a_shuffler_that_drops_a_report_is_named():
     scene = Scene()
     released = scene.shuffler.shuffle(scene.collect(range(5)))
-    (body,) = unpack(released, RELEASED, "b", sender="shuffler")
-    scene.server.accept(SHUFFLER, pack(RELEASED, body[BOX_BYTES:]))
+    (body, tags) = unpack(released, RELEASED, "bb", sender="shuffler")
+    scene.server.accept(SHUFFLER, pack(RELEASED, body[BOX_BYTES:], tags))
     with pytest.raises(VoidRound, match="'shuffler' failed: it was given 20 reports and returned"):
         scene.server.close()
 
 
-def test_a_shuffler_that_swaps_a_report_for_its_own_is_named_by_the_client():
+def test_a_shuffler_that_swaps_a_report_for_its_own_is_named_by_the_client_and_ends_the_run():
     scene = Scene()
-    released = scene.shuffler.shuffle(scene.collect(range(5)))
-    (body,) = unpack(released, RELEASED, "b", sender="shuffler")
-    forged = seal_box(scene.keys.public, bytes(BOX_BYTES - 60), associated=scene.plan.session)
-    scene.server.accept(SHUFFLER, pack(RELEASED, forged + body[BOX_BYTES:]))
-    receipt = scene.server.close()
-    errors = []
-    for index in range(5):
-        try:
-            scene.clients[index].confirm(receipt[index])
-        except PartyError as error:
-            errors.append(error.party)
-    assert errors == ["shuffler"]
+    (invitation, body) = unpack(scene.collect(range(5)), BUNDLES, "bb", sender="server")
+    name, size = round_of(invitation), len(body) // 5
+    inside = [
+        open_box(scene.shuffler_keys, body[at : at + size], associated=name)
+        for at in range(0, len(body), size)
+    ]
+    boxes = [one[16:][at : at + BOX_BYTES] for one in inside for at in range(0, 308, BOX_BYTES)]
+    boxes[0] = seal_box(scene.keys.public, bytes(PAYLOAD_BYTES), associated=name)
+    tags = [receipt_tag(one[:16], name, write_receipt(boxes)) for one in inside]
+    scene.server.accept(SHUFFLER, pack(RELEASED, b"".join(boxes), b"".join(tags)))
+    receipts = scene.server.close()
+    said = [scene.clients[index].confirm(receipts[index]) for index in range(5)]
+    assert [kind_of(one, sender="a client") for one in said] == [COMPLAINED, *[CONFIRMED] * 4]
+    assert len(set(map(len, said))) == 1
+    with pytest.raises(RunOver, match="'shuffler' failed: client 0 misses a report of its own"):
+        scene.server.accept(0, said[0])
 
 
 def test_a_crowd_below_the_plan_is_not_shuffled():
@@ -146,10 +156,6 @@ def test_the_same_round_is_not_shuffled_twice():
     scene.shuffler.shuffle(message)
     with pytest.raises(PartyError, match="shuffle a round again"):
         scene.shuffler.shuffle(message)
-    later = Shuffler(scene.shuffler_keys, minimum=3, reports=4, prg=Prg.from_os())
-    later.remember(scene.shuffler.seen)
-    with pytest.raises(PartyError, match="shuffle a round again"):
-        later.shuffle(message)
 
 
 def test_a_client_reports_once():
@@ -162,15 +168,15 @@ def test_a_client_reports_once():
 def test_the_shuffler_sees_no_value_and_the_order_is_lost():
     scene = Scene()
     message = scene.collect(range(5))
-    (session, body) = unpack(message, 34, "bb", sender="server")
-    bundle = len(body) // 5
+    (invitation, body) = unpack(message, BUNDLES, "bb", sender="server")
+    bundle, name = len(body) // 5, round_of(invitation)
     inside = []
     for at in range(5):
         opened = open_box(
-            scene.shuffler_keys, body[at * bundle : (at + 1) * bundle], associated=session
+            scene.shuffler_keys, body[at * bundle : (at + 1) * bundle], associated=name
         )
-        inside += [opened[i : i + BOX_BYTES] for i in range(0, len(opened), BOX_BYTES)]
-    (released,) = unpack(scene.shuffler.shuffle(message), RELEASED, "b", sender="shuffler")
+        inside += [opened[i : i + BOX_BYTES] for i in range(16, len(opened), BOX_BYTES)]
+    (released, _) = unpack(scene.shuffler.shuffle(message), RELEASED, "bb", sender="shuffler")
     out = [released[i : i + BOX_BYTES] for i in range(0, len(released), BOX_BYTES)]
     assert sorted(out) == sorted(inside)
     assert out != inside  # 20! orders: chance 4e-19

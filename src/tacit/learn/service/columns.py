@@ -1,0 +1,138 @@
+"""One question to a shared model by owners of columns: one of them gets the answers."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tacit.errors import DataError, DisagreementError
+from tacit.learn.private import Answer
+from tacit.learn.service.bounds import check_weights
+from tacit.learn.service.once import report_answers
+from tacit.learn.service.task import ServiceTask
+from tacit.learn.training import sum_forecasts
+from tacit.learn.vertical import claims_of_matching, declare_matching
+from tacit.mpc import compute, find_protocol, make_plan, serve
+from tacit.party import Session, Usage
+from tacit.result import Claim, Leak
+
+
+def answer_columns(
+    session: Session,
+    task: ServiceTask,
+    *,
+    counts: Mapping[str, int],
+    receiver: str,
+    half: Mapping[str, Tensor] | None = None,
+    x: Tensor | None = None,
+) -> Answer:
+    """Answer rows whose columns lie with several owners, from a model that two parties share.
+
+    Args:
+        session: my end of the job.
+        task: what is answered; all parties have the same.
+        counts: the owners in the order of their columns, and how many ids each had before rows were
+            matched.
+        receiver: who gets the answers.
+        half: of the weights, if I compute.
+        x: my columns of the common rows, in the order of the matching, if I own any.
+
+    Guarantee: that of the protocol. Nobody learns a weight or another's column; the answers are
+        opened to the receiver alone. The number of common rows and of everyone's columns is public.
+    Cost: that of the plan; weights are opened under masks once, for all rows.
+
+    Raises:
+        DataError: columns or weights are missing, or not finite.
+        DisagreementError: owners announced columns that the model does not take.
+        ConfigError: a party that computes would see what follows from the rows.
+    """
+    usage = Usage()
+    task.refuse_sight()
+    widths, rows = _announce(session, task, tuple(counts), x)
+    program = _program(task, receiver, widths, rows)
+    protocol = find_protocol(task.protocol)
+    plan = make_plan(program, protocol, task.roles, frac_bits=task.frac_bits)
+    mine = {} if x is None or not x.numel() else {f"columns of {session.me}": x.double()}
+    is_computing = session.me in task.roles.computing
+    if is_computing and half is None:
+        raise DataError(f"{session.me!r} computes and must give its half of the model")
+    checked = check_weights(session, task, half if is_computing else None)
+    if is_computing and half is not None:
+        values = compute(session, plan, program, inputs=mine, kept=task.half_of(half))
+    else:
+        opened = serve(session, plan, inputs=mine)
+        values = opened[0] if opened else None
+    forecast = sum_forecasts(((checked, 1), (plan, 1)), before=declare_matching(counts))
+    result = report_answers(session, task, receiver, forecast, usage)
+    claims = (*result.claims, *claims_of_matching(counts), _claim(task, receiver))
+    return Answer(values=values, plan=plan, result=replace(result, claims=claims))
+
+
+def _claim(task: ServiceTask, receiver: str) -> Claim:
+    """Say what follows from the answers themselves."""
+    reason = (
+        f"an answer is a function of the whole row; {receiver} knows its own columns of it, and "
+        "every answer narrows down the others"
+    )
+    if task.reveal == "score":
+        reason += "; a score does so with all its digits: reveal classes to give away less"
+    return Claim(
+        subject=f"what the answers tell {receiver} about the columns of the other owners",
+        guarantee="no guarantee",
+        assumptions=(reason,),
+    )
+
+
+def _announce(
+    session: Session, task: ServiceTask, owners: tuple[str, ...], x: Tensor | None
+) -> tuple[dict[str, int], int]:
+    """Tell and learn how many columns everyone has, and of how many common rows."""
+    if session.me in owners:
+        if x is None or x.dim() != 2 or not bool(torch.isfinite(x).all()):
+            raise DataError(f"{session.me!r} must give its columns, as finite numbers")
+        session.publish("columns", tuple(x.shape))
+    said = {
+        owner: tuple(x.shape)
+        if x is not None and owner == session.me
+        else session.learn(owner, "columns", 2)
+        for owner in owners
+    }
+    rows = said[owners[0]][0]
+    for owner, (count, width) in said.items():
+        if count != rows or rows < 1 or width < 0:
+            raise DisagreementError(owner, f"announced {width} columns of {count} common rows")
+    wanted, width = task.model.inputs[0], sum(width for _, width in said.values())
+    if width != wanted:
+        raise DisagreementError(
+            owners[-1], f"and the others have {width} columns in all, the model wants {wanted}"
+        )
+    what = "the number of common rows and of everyone's columns"
+    why = "needed to plan the computation"
+    session.ledger.record(
+        *(Leak(to=party, what=what, why=why, kind="size", elements=2) for party in session.parties)
+    )
+    return {owner: width for owner, (_, width) in said.items()}, rows
+
+
+def _program(
+    task: ServiceTask, receiver: str, widths: Mapping[str, int], rows: int
+) -> Callable[[Any], Tensor | None]:
+    def program(ops: Any) -> Tensor | None:  # PlanOps and SecretOps have different tensors
+        columns = [
+            ops.input(
+                f"columns of {owner}", owner=owner, shape=(rows, width), bound=task.feature_bound
+            )
+            for owner, width in widths.items()
+            if width  # who brings labels or ids alone has none
+        ]
+        opened: Tensor | None = ops.open(
+            task.reply(ops, ops.concatenate(columns, dim=1)),
+            to=(receiver,),
+            what=f"the {task.reveal} of every common row",
+            why="the declared result",
+        )
+        return opened
+
+    return program

@@ -1,0 +1,85 @@
+"""How long computing takes on this machine: a short calibration, times what a plan counts.
+
+An estimate, for one computing party that has a core of its own. It knows products, words and steps;
+it knows nothing of memory that runs short, of other processes, or of what is computed between runs.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from math import prod
+
+import torch
+
+from tacit import ring
+from tacit.mpc.additive2.product import Multiply
+from tacit.mpc.boundary import WORD_BYTES
+from tacit.mpc.plan import Plan
+from tacit.result import Forecast
+from tacit.ring import Prg
+
+_SIDE = 192
+_WORDS = 1 << 16
+_SMALL = 16
+_REPEATS = 3
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds of a multiply-and-add, of a word that is drawn, masked and added, and of a step."""
+
+    product_s: float
+    word_s: float
+    step_s: float
+
+
+def add_computing(forecast: Forecast, runs: Iterable[tuple[Plan, int]]) -> Forecast:
+    """Add to a forecast what one computing party computes, over plans that each run so often."""
+    pace = measure_pace()
+    seconds = sum(times * _seconds(plan, pace) for plan, times in runs)
+    return replace(forecast, computing_seconds=seconds)
+
+
+def _seconds(plan: Plan, pace: Pace) -> float:
+    products = sum(
+        step.kernel.product.terms(*shapes) * prod(step.kernel.product.shape(*shapes))
+        for step in plan.steps
+        if isinstance(step.kernel, Multiply)
+        for shapes in [[spec.shape for spec in step.operands]]
+    )
+    touched = sum(prod(spec.shape) for step in plan.steps for spec in step.operands)
+    sent = sum(entry.payload_bytes for entry in plan.cost.traffic) // WORD_BYTES
+    # Of a product of two secrets each party computes two; see `additive2.product`.
+    per_step = len(plan.steps) * pace.step_s
+    return 2 * products * pace.product_s + (touched + sent) * pace.word_s + per_step
+
+
+@cache
+def measure_pace() -> Pace:
+    """Measure how fast this machine is; takes a few hundredths of a second, once per process."""
+    prg = Prg(bytes(16))
+    left, right = prg.words((_SIDE, _SIDE)), prg.words((_SIDE, _SIDE))
+    words, few = prg.words((_WORDS,)), prg.words((_SMALL,))
+    per_step = _least(lambda: _handle(prg, few))
+    return Pace(
+        product_s=_least(lambda: ring.matmul(left, right)) / _SIDE**3,
+        word_s=max(0.0, _least(lambda: _handle(prg, words)) - per_step) / _WORDS,
+        step_s=per_step,
+    )
+
+
+def _handle(prg: Prg, words: torch.Tensor) -> None:
+    """Do what a step does with its words: draw a mask, add it, write it, read the other's."""
+    masked = words + prg.fork("step").words(tuple(words.shape))
+    ring.from_bytes(bytes(ring.to_bytes(masked)), "i64", tuple(words.shape)).add_(masked)
+
+
+def _least(work: Callable[[], object]) -> float:
+    """Return the shortest of a few times: others that use the machine only make it longer."""
+    found = []
+    for _ in range(_REPEATS + 1):  # the first one fills caches
+        began = time.perf_counter()
+        work()
+        found.append(time.perf_counter() - began)
+    return min(found[1:])
