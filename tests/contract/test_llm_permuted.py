@@ -113,6 +113,9 @@ def test_metered_material_is_what_the_forecast_says(form, counts):
         ("chatglm", "default", "incremental", 12),
         ("llama", "default", "incremental", 12),
         ("llama", "brief", "incremental", 10),
+        ("qwen3", "brief", "incremental", 10),
+        ("gemma3", "brief", "resent", 12),
+        ("glm4", "default", "incremental", 16),
     ],
 )
 def test_a_layer_takes_no_more_messages_than_promised(family, precision, form, most):
