@@ -56,6 +56,12 @@ def test_the_user_sees_newer_models_in_orders_it_cannot_know_too(family):
     check_user("incremental", family)
 
 
+@pytest.mark.parametrize("part", ["noise", "mask", "cover", "h.mask"])
+def test_a_missing_mask_of_a_norm_behind_attention_is_noticed(part):
+    with without("words", f"#.post#.{part}"), pytest.raises(AssertionError):
+        check_owner("incremental", "glm4")
+
+
 @pytest.mark.parametrize("label", ["#.project.q heads", "#.project.q", "#.project.k norm"])
 def test_an_order_of_heads_or_within_them_that_is_missing_is_noticed(label):
     with without("shuffles", label), pytest.raises(AssertionError):

@@ -251,7 +251,7 @@ def test_a_place_without_a_model_says_how_to_get_one(tmp_path):
 
 GGUF_NAMES = {"norm1": "attn_norm", "norm2": "ffn_norm", "o": "attn_output"}
 GGUF_NAMES |= {"gate": "ffn_gate", "up": "ffn_up", "down": "ffn_down"}
-GGUF_NAMES |= {part: f"attn_{part}" for part in "qkv"}
+GGUF_NAMES |= {part: f"attn_{part}" for part in ("q", "k", "v", "q_norm", "k_norm")}
 
 
 def paired(w, heads):
@@ -318,7 +318,13 @@ def gguf_tensors(model, kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "architecture"), [("llama", LLAMA), ("qwen2", QWEN2), ("gpt2", GPT2)]
+    ("kind", "architecture"),
+    [
+        ("llama", LLAMA),
+        ("qwen2", QWEN2),
+        ("qwen3", replace(LLAMA, has_qk_norm=True)),
+        ("gpt2", GPT2),
+    ],
 )
 def test_gguf_is_read_as_it_was_written(tmp_path, kind, architecture):
     model = make_model(replace(architecture, norm_eps=float(np.float32(1e-5))))

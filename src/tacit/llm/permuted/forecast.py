@@ -153,14 +153,16 @@ def leaks(plan: Blueprint, order: Order, run: int, seats: Seats) -> tuple[Leak, 
             wires.update({one.name: rows * one.width for one in exchange.reveals})
     for exchange in list_end(plan, order).exchanges:
         wires.update({one.name: scored * one.width for one in exchange.reveals})
+    which = "all" if a.has_post_norm else "both"
+    heads = ", heads together, with and without the weights of their norms" * a.has_qk_norm
     projected = seen(
-        "queries, keys and values of each layer before rotation and bias, in fresh orders",
+        f"queries, keys and values of each layer before rotation and bias, in fresh orders{heads}",
         "the user gives them back with fewer bits",
         sum(wires[name] for name in ("q", "k", "v", "q norm", "k norm")),
     )
     return (
         seen(
-            "inputs of both norms, and so their norms, each in a fresh order",
+            f"inputs of {which} norms, and so their norms, each in a fresh order",
             "the user normalises in the clear",
             wires["x"],
         ),

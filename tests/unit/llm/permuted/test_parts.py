@@ -262,6 +262,17 @@ def test_the_ledger_names_what_permutation_shows_and_counts_it(form):
     assert {leak.kind for leak in found if leak.to != "user"} == {"size"}
 
 
+def test_the_ledger_says_what_norms_of_heads_and_behind_attention_show():
+    plan = Blueprint(tiny("gemma3").architecture, Precision())
+    order = Order(number=1, past=9, rows=1, prompt=0, posted=9, form="half")
+    first, second, third, *_ = leaks(plan, order, 0, Seats())
+    assert first.what.startswith("inputs of all norms")
+    assert first.elements == 2 * 4 * 16 + 16
+    assert second.what.endswith("heads together, with and without the weights of their norms")
+    assert second.elements == 2 * (2 * 16 + 3 * 8)
+    assert third.elements == 4 * (4 + 10)  # a local layer sees four keys
+
+
 @pytest.mark.parametrize("counts", [False, True])
 def test_the_ledger_says_what_a_cheating_user_gets_out_of_counts(counts):
     plan = Blueprint(tiny("llama").architecture, Precision(), counts=counts)
