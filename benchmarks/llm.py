@@ -21,7 +21,7 @@ from statistics import median
 import torch
 
 from tacit.llm import Cache, LanguageModel, generate, open_checkpoint
-from tacit.llm.private import (
+from tacit.llm.permuted import (
     Ahead,
     Client,
     Conversation,
@@ -35,8 +35,8 @@ from tacit.llm.private import (
     serve_dealer,
     serve_owner,
 )
-from tacit.llm.private.setup import DealerMasks
-from tacit.llm.private.weights import Weights, draw_masks
+from tacit.llm.permuted.setup import DealerMasks
+from tacit.llm.permuted.weights import Weights, draw_masks
 from tacit.party import Meeting, Session, run_threads
 from tacit.transport import Link, Patience, Shaped
 

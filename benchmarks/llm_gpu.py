@@ -36,7 +36,7 @@ from torch import Tensor
 from tacit import ring
 from tacit.crypto import load_identity, make_identity
 from tacit.llm import Architecture
-from tacit.llm.private import (
+from tacit.llm.permuted import (
     BRIEF,
     Ahead,
     Client,
@@ -51,8 +51,8 @@ from tacit.llm.private import (
     serve_dealer,
     serve_owner,
 )
-from tacit.llm.private.blueprint import Blueprint
-from tacit.llm.private.weights import Matrix, RingModel, Weights, matrices
+from tacit.llm.permuted.blueprint import Blueprint
+from tacit.llm.permuted.weights import Matrix, RingModel, Weights, matrices
 from tacit.party import Meeting, Progress, Session, run_threads, session_over
 from tacit.ring import Factor
 from tacit.transport import Credentials, Limits, Meter, Patience, Peer, Shaped, mesh

@@ -17,12 +17,11 @@ from torch import Tensor
 
 from private_llm import speak
 from tacit.llm import LanguageModel
-from tacit.llm.private import Conversation
-from tacit.llm.private.asking import Asking
-from tacit.llm.private.incremental import Incremental
-from tacit.llm.private.narrow import encode, pack
-from tacit.llm.private.prepare import Preparing
-from tacit.llm.private.ranges import Ranges
+from tacit.llm.permuted import Conversation, prepare
+from tacit.llm.permuted.asking import Asking, Party
+from tacit.llm.permuted.incremental import Incremental
+from tacit.llm.permuted.narrow import encode, pack
+from tacit.llm.permuted.ranges import Ranges
 
 SPACING = 16.0
 """Between tags; all values are below half of it."""
@@ -109,10 +108,10 @@ class Thief:
 
     def patches(self) -> ExitStack:
         """Make the user of this process this thief."""
-        linear, see, answer, ask = Preparing._linear, Asking._see, Asking._answer, Incremental.ask
+        linear, see, answer, ask = prepare._corrected, Party._see, Party._answer, Incremental.ask
 
-        def tagging(user, tape, name, share):
-            out = linear(user, tape, name, share)
+        def tagging(weights, tape, name, share):
+            out = linear(weights, tape, name, share)
             added, bits = self.correct(name, out.shape[1])
             return out + encode(added, bits)
 
@@ -123,29 +122,29 @@ class Thief:
                 hot[row, token] += int(self.is_tagged[row] and self.a.positions != "learned")
             return pack(hot, self.plan.wide_bytes).reshape(-1)
 
-        def seeing(user, exchange, prepared, run, *, total):
-            shown = see(user, exchange, prepared, run, total=total)
-            self.look(exchange, shown)
+        def seeing(user, exchange):
+            shown = see(user, exchange)
+            self.look(exchange, list(shown.values()))
             return shown
 
-        def answering(user, exchange, prepared, run, *values, total):
-            chosen = [
-                self.answer(exchange.label, one.name, one.width).gather(
+        def answering(user, exchange, values):
+            chosen = {
+                one.name: self.answer(exchange.label, one.name, one.width).gather(
                     1, self.orders[f"{exchange.label}.{one.order}"]
                 )
                 for one in exchange.answers
-            ]
-            answer(user, exchange, prepared, run, *chosen, total=total)
+            }
+            answer(user, exchange, chosen)
 
         def attending(kernel, talk, user, **shares):
             return ask(kernel, _Adding(talk, self._mixed(kernel)), user, **shares)
 
         stack = ExitStack()
         for thing, name, cheat in (
-            (Preparing, "_linear", tagging),
+            (prepare, "_corrected", tagging),
             (Asking, "prompt", prompting),
-            (Asking, "_see", seeing),
-            (Asking, "_answer", answering),
+            (Party, "_see", seeing),
+            (Party, "_answer", answering),
             (Incremental, "ask", attending),
             (Incremental, "_softmax", lambda kernel, seen: torch.zeros_like(seen)),
             (Ranges, "check", lambda ranges: None),

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from harness import Notes, Wiretap
 from tacit.llm import Architecture, Cache, LanguageModel, generate, shapes
-from tacit.llm.private import (
+from tacit.llm.permuted import (
     Client,
     Conversation,
     OwnerVault,
@@ -52,6 +52,27 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "has_bias": True,
     },
 }
+OLDER = tuple(FAMILIES)
+_LLAMA = {"family": "llama", **FAMILIES["llama"]}
+NEWER: dict[str, dict[str, Any]] = {
+    "llama3": {**_LLAMA, "rope_factor": 8.0, "rope_context": 40},
+    "qwen3": {**_LLAMA, "has_qk_norm": True, "rope_theta": 1e6},
+    "gemma3": {
+        **_LLAMA,
+        "activation": "geglu_tanh",
+        "has_qk_norm": True,
+        "has_post_norm": True,
+        "embed_scale": 4.0,
+        "score_scale": 0.4,
+        "window": 4,
+        "global_every": 2,
+        "rope_factor": 8.0,
+        "rope_theta": 1e6,
+    },
+    "glm4": {**_LLAMA, "rotary_dim": 2, "has_post_norm": True, "has_bias": True},
+}
+"""What users have today, as small as the others."""
+FAMILIES |= NEWER
 
 
 def tiny(family: str, *, seed: int = 0, **changes: Any) -> LanguageModel:
@@ -66,7 +87,7 @@ def tiny(family: str, *, seed: int = 0, **changes: Any) -> LanguageModel:
         "context": 64,
     }
     rest = {"norm_eps": 1e-5, "rope_theta": 10_000.0, "tied_output": False}
-    a = Architecture(family=family, **(sizes | rest | FAMILIES[family] | changes))
+    a = Architecture(**({"family": family} | sizes | rest | FAMILIES[family] | changes))
     draw = torch.Generator().manual_seed(seed)
     weights = {}
     for name, shape in shapes(a).items():

@@ -18,16 +18,17 @@ import torch
 from harness import ZeroPrg
 from private_llm import answering, speak, tiny
 from tacit import ring
-from tacit.llm.private import BRIEF, FORMS, fit_precision
-from tacit.llm.private.blueprint import Blueprint
-from tacit.llm.private.exchange import Exchange
-from tacit.llm.private.half import Half
-from tacit.llm.private.incremental import Incremental
-from tacit.llm.private.narrow import pack, split, unpack
-from tacit.llm.private.order import Order
-from tacit.llm.private.resent import Resent
-from tacit.llm.private.serving import Serving
-from tacit.llm.private.tape import Tape
+from tacit.llm.permuted import BRIEF, FORMS, fit_precision
+from tacit.llm.permuted.blueprint import Blueprint
+from tacit.llm.permuted.exchange import Exchange
+from tacit.llm.permuted.half import Half
+from tacit.llm.permuted.incremental import Incremental
+from tacit.llm.permuted.listing import exchanges
+from tacit.llm.permuted.narrow import pack, split, unpack
+from tacit.llm.permuted.order import Order
+from tacit.llm.permuted.resent import Resent
+from tacit.llm.permuted.serving import Party, Serving
+from tacit.llm.permuted.tape import Tape
 from uniformity import complaints, related
 
 KNOWN = b"k" * 16
@@ -64,8 +65,8 @@ def overheard(form, corrupt, *, family="llama", prompt=None, seed=0, limit=LIMIT
     """Run a chat with one corrupt party; return what everyone received and sent."""
     model = tiny(family, seed=seed)
     with ExitStack() as stack:
-        for name in ("setup", "owner", "client", "weights", "supply", "dealer"):
-            module = importlib.import_module(f"tacit.llm.private.{name}")
+        for name in ("setup", "owner", "client", "weights", "prefetch", "dealer"):
+            module = importlib.import_module(f"tacit.llm.permuted.{name}")
             maker = Maker(MAKERS.get(name) == corrupt)
             stack.enter_context(mock.patch.object(module, "Prg", maker))
         talk = answering(prompt or PROMPT, limit)
@@ -114,6 +115,9 @@ def held_by_owner(shares):
             if name == "Exchange.take":  # words of an exchange have lengths of their own
                 for one, part in zip(arguments[0].answers, out, strict=True):
                     shares[name].append(pack(part.reshape(-1), one.nbytes))
+            elif name == "Party.linear":
+                product = arguments[1]
+                shares[kind_of(product.name)].append(pack(out.reshape(-1), product.nbytes))
             else:
                 shares[name].append(out.reshape(-1))
             return out
@@ -128,22 +132,22 @@ def held_by_owner(shares):
         (Resent, "serve"),
         (Serving, "embed_prompt"),
         (Serving, "embed_choice"),
-        (Serving, "_layer"),
+        (Party, "linear"),
     ):
         stack.enter_context(mock.patch.object(thing, name, noting(getattr(thing, name))))
     return stack
 
 
-def check_owner(form):
+def check_owner(form, family="llama"):
     """All that the owner receives, sends or holds is uniform, alone and together."""
     shares = defaultdict(list)
     with held_by_owner(shares):
-        spoken = overheard(form, "owner")
+        spoken = overheard(form, "owner", family=family)
     for tag, words in spoken.received["owner"]:
         if tag.startswith(("deal", "fix")):
             shares[tag.split("/")[0] + tag.split()[0].split(".")[-1]].append(words.view(-1))
     sent = (words for tag, words in spoken.sent["owner"] if tag.startswith("run0/data"))
-    for one in to_user(form, sent):
+    for one in to_user(form, sent, family=family):
         if one.kind != "posted":  # turned shares under its own mask, which it knows
             shares[one.name].append(pack(one.words.reshape(-1), one.nbytes))
     for name, parts in shares.items():
@@ -171,13 +175,13 @@ LEAN = {"family": "gpt2", "precision": BRIEF}
 
 def check_lean(form):
     """The same where the owner computes queries, keys and values from the norm's output."""
-    parts, original = defaultdict(list), Serving._attend
+    parts, original = defaultdict(list), Party.attend
 
-    def noting(self, stock, run, layer, qkv):
+    def noting(self, layer, qkv):
         parts["qkv"].append(torch.cat([part.reshape(-1) for part in qkv]))
-        return original(self, stock, run, layer, qkv)
+        return original(self, layer, qkv)
 
-    with mock.patch.object(Serving, "_attend", noting):
+    with mock.patch.object(Party, "attend", noting):
         spoken = overheard(form, "owner", **LEAN)
     for tag, words in spoken.received["owner"]:
         if tag.startswith(("deal", "fix")):
@@ -255,6 +259,7 @@ class Sight(NamedTuple):
     rows: int
     nbytes: int
     bits: int
+    heads: int = 0
 
 
 def to_user(form, messages, *, family="llama", precision=None):
@@ -265,9 +270,10 @@ def to_user(form, messages, *, family="llama", precision=None):
         for run in range(order.runs):
             rows = order.rows if order.is_prompt else 1
             for layer in range(2):
-                yield from _shown(plan.project(layer), rows, messages)
+                project, *feeds = exchanges(plan, layer)
+                yield from _shown(project, rows, messages)
                 yield from _attention(plan.attention(layer, order, run), layer, rows, messages)
-                for exchange in plan.feeds(layer):
+                for exchange in feeds:
                     yield from _shown(exchange, rows, messages)
             if (last := plan.last_norm()) is not None:
                 yield from _shown(last, 1, messages)
@@ -279,7 +285,7 @@ def _shown(exchange, rows, messages):
     values = exchange.see(zeros, next(messages))
     for one, value in zip(exchange.reveals, values, strict=True):
         name = f"{exchange.label}.{one.name}"
-        yield Sight("shown", name, value, rows, one.nbytes, one.seen_bits)
+        yield Sight("shown", name, value, rows, one.nbytes, one.seen_bits, one.heads)
 
 
 KINDS = {
@@ -300,9 +306,9 @@ def _attention(kernel, layer, rows, messages):
             yield Sight(kind, name, part.reshape(-1), rows, item.nbytes, words.seen_bits)
 
 
-def check_user(form):
+def check_user(form, family="llama"):
     """What is masked is uniform to the user, and what is shown is in an order of its own."""
-    received = overheard(form, "user").received["user"]
+    received = overheard(form, "user", family=family).received["user"]
     parts = defaultdict(list)
     for tag, words in received:
         if tag.startswith("id0"):
@@ -310,15 +316,16 @@ def check_user(form):
         if tag.startswith("setup/w"):
             parts[tag].append(words.reshape(-1))
     seen = []
-    for one in to_user(form, _data(received)):
+    for one in to_user(form, _data(received), family=family):
         if one.kind in ("masked", "posted"):
             parts[one.name].append(pack(one.words.reshape(-1), one.nbytes))
         else:
             seen.append(one)
     for name, found in parts.items():
         _check_parts(name, found)
-    again = overheard(form, "user").received["user"]
-    others = [one for one in to_user(form, _data(again)) if one.kind in ("shown", "scores")]
+    again = overheard(form, "user", family=family).received["user"]
+    others = to_user(form, _data(again), family=family)
+    others = [one for one in others if one.kind in ("shown", "scores")]
     _check_orders(form, seen, others)
 
 
@@ -352,6 +359,8 @@ def _check_orders(form, shown, again):
             continue
         for mine, theirs in zip(one, other, strict=True):
             assert alike(mine, theirs), name
+            if sight.heads:
+                _count_heads(name, mine, theirs, sight.heads, count, alike)
             count(name, torch.equal(mine.argsort(stable=True), theirs.argsort(stable=True)))
     for name, times in total.items():
         # Two places are the fewest there are: 60 of 66 fair coins are alike once in 10^11 times.
@@ -373,6 +382,17 @@ def _is_alike(one, other, *, bits):
     # Masks make no difference to a value but by rounding; counts are whole.
     most = 1 << (bits - 9) if bits else 1
     return int((one.sort().values - other.sort().values).abs().max()) < most
+
+
+def _count_heads(name, mine, theirs, heads, count, alike):
+    """Say whether heads that are kept together stand where they stood, and their features too."""
+    one, other = mine.chunk(heads), theirs.chunk(heads)
+    for first, second in zip(one, other, strict=True):
+        count(f"heads of {name}", alike(first, second))
+    for first, second in itertools.product(one, other):
+        if alike(first, second):
+            is_still = torch.equal(first.argsort(stable=True), second.argsort(stable=True))
+            count(f"within {name}", is_still)
 
 
 def _count_groups(pairs, count, alike):

@@ -13,7 +13,7 @@ from llm_views import (
     without,
 )
 from private_llm import answering, best, speak, tiny
-from tacit.llm.private import FORMS, Conversation
+from tacit.llm.permuted import FORMS, Conversation
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -44,6 +44,28 @@ def test_a_missing_mask_is_noticed_there_too(label):
 @pytest.mark.parametrize("form", FORMS)
 def test_what_the_user_sends_is_covered_whatever_else_it_draws(form):
     check_covers(form)
+
+
+@pytest.mark.parametrize("family", ["qwen3", "gemma3", "glm4"])
+def test_the_owner_receives_uniform_words_of_newer_models_too(family):
+    check_owner("incremental", family)
+
+
+@pytest.mark.parametrize("family", ["qwen3", "glm4"])
+def test_the_user_sees_newer_models_in_orders_it_cannot_know_too(family):
+    check_user("incremental", family)
+
+
+@pytest.mark.parametrize("part", ["noise", "mask", "cover", "h.mask"])
+def test_a_missing_mask_of_a_norm_behind_attention_is_noticed(part):
+    with without("words", f"#.post#.{part}"), pytest.raises(AssertionError):
+        check_owner("incremental", "glm4")
+
+
+@pytest.mark.parametrize("label", ["#.project.q heads", "#.project.q", "#.project.k norm"])
+def test_an_order_of_heads_or_within_them_that_is_missing_is_noticed(label):
+    with without("shuffles", label), pytest.raises(AssertionError):
+        check_user("incremental", "qwen3")
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -9,8 +9,8 @@ from unittest import mock
 import pytest
 
 from llm_views import everything_is_clean, kind_of, overheard, without
-from tacit.llm.private import FORMS
-from tacit.llm.private.tape import Tape
+from tacit.llm.permuted import FORMS
+from tacit.llm.permuted.tape import Tape
 
 KINDS = ("words", "shuffles", "shuffles_within")
 SKETCH = (  # one of each sort for every day; all of them with -m slow

@@ -15,7 +15,7 @@ ROOMS = [
     "learn.training",
     "learn.vertical",
     "llm",
-    "llm.private",
+    "llm.permuted",
     "mpc",
     "nn",
     "party",
@@ -52,3 +52,10 @@ def test_everything_that_is_exported_is_documented(room):
         thing = getattr(module, name)
         if callable(thing) and getattr(thing, "__module__", "").startswith("tacit"):
             assert thing.__doc__, f"{room}.{name}"
+
+
+def test_the_old_name_of_the_permuted_protocol_works_and_warns():
+    permuted = importlib.import_module("tacit.llm.permuted")
+    with pytest.warns(DeprecationWarning, match=r"tacit\.llm\.permuted"):
+        private = importlib.import_module("tacit.llm.private")
+    assert all(getattr(private, name) is getattr(permuted, name) for name in permuted.__all__)

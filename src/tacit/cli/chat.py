@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tacit.cli.chat_protocol import ChatProtocol
     from tacit.cli.commands import Edge
     from tacit.cli.conversation import Manner, Partner
-    from tacit.llm.private import Network
+    from tacit.llm.permuted import Network
 
 _PATH = click.Path(path_type=Path)
 _MODEL_HELP = "A folder, a GGUF file, or a name from `tacit model list`.  [default: smollm2-135m]"
@@ -350,7 +350,7 @@ def _say_words(edge: "Edge", protocol: "ChatProtocol", path: str | None) -> None
 
 
 def _network(rtt_ms: float | None, mbit: float | None) -> "Network | None":
-    from tacit.llm.private import Network
+    from tacit.llm.permuted import Network
 
     if rtt_ms is None and mbit is None:
         return None

@@ -14,7 +14,7 @@ from tacit.llm.floating import (
     serve_floating_dealer,
     serve_floating_owner,
 )
-from tacit.llm.private import (
+from tacit.llm.permuted import (
     Account,
     OwnerVault,
     Precision,

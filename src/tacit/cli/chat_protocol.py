@@ -12,7 +12,7 @@ from tacit.errors import ConfigError
 from tacit.extras import install_hint
 from tacit.llm import Architecture, Sampling
 from tacit.llm.floating import CLAIM, check_sampling
-from tacit.llm.private import BRIEF, COMPACT, Naming, Precision, claims
+from tacit.llm.permuted import BRIEF, COMPACT, Naming, Precision, claims
 from tacit.llm.sealed import Reveal, check_wish, sealed_claims
 from tacit.party import Session
 from tacit.result import Claim

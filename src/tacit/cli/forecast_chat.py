@@ -8,7 +8,7 @@ from tacit.cli.kind import Network
 from tacit.cli.models import find_model, free_memory_bytes
 from tacit.cli.outlook import Asked, Outlook
 from tacit.llm import DEALER_BYTES, LanguageModel, open_checkpoint
-from tacit.llm.private import (
+from tacit.llm.permuted import (
     Ahead,
     Order,
     Seats,
@@ -18,8 +18,8 @@ from tacit.llm.private import (
     offline_cost,
     pass_cost,
 )
-from tacit.llm.private import Network as Link
-from tacit.llm.private.blueprint import Blueprint
+from tacit.llm.permuted import Network as Link
+from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.sealed import SEALED_OWNER_BYTES, Pass, open_sealed_vault, plan_passes
 from tacit.mpc import Plan
 from tacit.result import Leak

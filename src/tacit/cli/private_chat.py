@@ -24,7 +24,7 @@ from tacit.llm import (
     check_vocabulary,
     open_checkpoint,
 )
-from tacit.llm.private import Network
+from tacit.llm.permuted import Network
 from tacit.llm.sealed import SEALED_DEALER_BYTES, SEALED_OWNER_BYTES, SEALED_USER_BYTES
 from tacit.llm.steady import (
     Enter,

@@ -18,7 +18,7 @@ from tacit.cli.quota import TokenQuota
 from tacit.cli.roster import enrol
 from tacit.crypto import Identity, load_identity
 from tacit.errors import ConfigError, PartyError
-from tacit.llm.private import Account
+from tacit.llm.permuted import Account
 from tacit.party import Listener, Meeting, Progress, StatusPipe, joined, watch_parent
 from tacit.transport import Limits, listen
 

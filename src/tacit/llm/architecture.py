@@ -33,6 +33,21 @@ class Architecture:
     also attends in both directions within the prompt, up to the token before ``<sop>``, and its
     ``rotary2d`` turns the first half of each head by the place in the prompt and the second half
     by the place in the answer (see `tacit.llm.turns`, which gives cos and sin for every kind).
+
+    Attributes:
+        rotary_dim: how many features of a head turn; 0: all (GLM-4 turns half of them).
+        rope_factor: how many times longer texts are than those that the angles were made for; with
+            ``rope_context``, of LLaMA 3, only slow angles are slowed down further.
+        rope_low: turns within ``rope_context`` up to which an angle is slowed down by the factor.
+        rope_high: turns within it from which on an angle stays as it is.
+        rope_context: the length of those texts, in LLaMA 3.
+        has_qk_norm: each head of queries and keys is normalised before it turns (Qwen3, Gemma 3).
+        has_post_norm: what attention and mlp add to the stream is normalised (Gemma 3, GLM-4).
+        embed_scale: embeddings are multiplied by it, output scores are not (Gemma 3).
+        score_scale: of queries times keys; 0: 1 / √head_dim.
+        window: the keys that a row of a local layer sees, its own among them; 0: no layer is local.
+        global_every: of so many layers the last is not local.
+        local_theta: ``rope_theta`` of local layers, whose angles have no factor.
     """
 
     family: Literal["llama", "gpt2", "chatglm"]
@@ -46,11 +61,23 @@ class Architecture:
     context: int
     norm: Literal["rms", "layer"]
     norm_eps: float
-    activation: Literal["swiglu", "gelu", "gelu_tanh"]
+    activation: Literal["swiglu", "geglu_tanh", "gelu", "gelu_tanh"]
     positions: Literal["rotary", "learned", "rotary2d"]
     rope_theta: float
     tied_output: bool
     has_bias: bool
+    rotary_dim: int = 0
+    rope_factor: float = 1.0
+    rope_low: float = 1.0
+    rope_high: float = 4.0
+    rope_context: int = 0
+    has_qk_norm: bool = False
+    has_post_norm: bool = False
+    embed_scale: float = 1.0
+    score_scale: float = 0.0
+    window: int = 0
+    global_every: int = 1
+    local_theta: float = 10000.0
 
     def __post_init__(self) -> None:
         for name, most in _LARGEST.items():
@@ -66,6 +93,36 @@ class Architecture:
                 f"{self.positions} positions need head_dim divisible by {turns}, "
                 f"got {self.head_dim}"
             )
+        self._check_variants()
+
+    def _check_variants(self) -> None:
+        """Refuse numbers that no checkpoint has: an architecture may come from a peer."""
+        is_sound = (
+            0 <= self.rotary_dim <= self.head_dim
+            and self.rotary_dim % 2 == 0
+            and self.window >= 0
+            and self.global_every >= 1
+            and self.rope_context >= 0
+            and 0 < self.rope_low < self.rope_high < math.inf
+            and all(0 < x < math.inf for x in (self.rope_factor, self.embed_scale))
+            and all(0 < x < math.inf for x in (self.rope_theta, self.local_theta))
+            and 0 <= self.score_scale < math.inf
+        )
+        if not is_sound:
+            raise ConfigError(f"no model has these positions, scales or windows: {self}")
+        if (self.has_qk_norm or self.has_post_norm) and self.norm != "rms":
+            raise ConfigError("norms of heads and behind attention are RMS norms, as all others")
+        if self.has_qk_norm and self.has_bias:
+            raise ConfigError("queries and keys with a norm of their own have no bias")
+
+    def window_of(self, layer: int) -> int:
+        """Return how many keys a row of a layer sees at most; 0: all."""
+        return self.window if self.window and (layer + 1) % self.global_every else 0
+
+    @property
+    def query_scale(self) -> float:
+        """Return what scores are multiplied with."""
+        return self.score_scale or 1 / math.sqrt(self.head_dim)
 
     @property
     def residual_scale(self) -> float:
@@ -80,7 +137,7 @@ class Architecture:
     @property
     def has_gate(self) -> bool:
         """Say whether the mlp multiplies two branches."""
-        return self.activation == "swiglu"
+        return self.activation in ("swiglu", "geglu_tanh")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -110,6 +167,10 @@ def shapes(architecture: Architecture) -> dict[str, Shape]:
             out[f"layers.{i}.{name}.weight"] = (rows, columns)
             if a.has_bias:
                 out[f"layers.{i}.{name}.bias"] = (rows,)
+        if a.has_qk_norm:
+            out |= {f"layers.{i}.{part}_norm.weight": (a.head_dim,) for part in "qk"}
+        if a.has_post_norm:
+            out |= {f"layers.{i}.post_norm{j}.weight": (a.width,) for j in (1, 2)}
     for norm in [f"layers.{i}.norm{j}" for i in range(a.layers) for j in (1, 2)] + ["norm"]:
         out[f"{norm}.weight"] = (a.width,)
         if a.norm == "layer":

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -20,7 +20,9 @@ class Layout:
 
     ``parts`` maps the parts of a block to theirs; ``fused`` is the matrix that holds q, k and v,
     one after the other or, if ``is_interleaved``, head by head. ``is_transposed`` matrices are
-    (in, out). ``is_paired`` rotary weights turn neighbouring features together, as in GGUF.
+    (in, out). ``is_paired`` rotary weights turn neighbouring features together, as in GGUF; those
+    that do not turn come last. ``fused_gate`` holds gate and up, one after the other. The weights
+    of norms are stored less ``norm_offset``.
     """
 
     embed: str
@@ -33,6 +35,8 @@ class Layout:
     is_interleaved: bool = False
     is_transposed: bool = False
     is_paired: bool = False
+    fused_gate: str = ""
+    norm_offset: float = 0.0
     ignored: str = field(default=r"(?!)")
 
 
@@ -48,6 +52,33 @@ LLAMA = Layout(
         **{part: f"mlp.{part}_proj" for part in ("gate", "up", "down")},
     },
     ignored=r".*\.rotary_emb\.inv_freq",
+)
+_QK_NORMS = {f"{part}_norm": f"self_attn.{part}_norm" for part in "qk"}
+QWEN3 = replace(LLAMA, parts={**LLAMA.parts, **_QK_NORMS})
+GEMMA3 = replace(
+    LLAMA,
+    parts={
+        **LLAMA.parts,
+        **_QK_NORMS,
+        "post_norm1": "post_attention_layernorm",
+        "norm2": "pre_feedforward_layernorm",
+        "post_norm2": "post_feedforward_layernorm",
+    },
+    norm_offset=1.0,
+)
+GLM = replace(
+    LLAMA,
+    parts={name: part for name, part in LLAMA.parts.items() if name not in ("gate", "up")},
+    fused_gate="mlp.gate_up_proj",
+    is_paired=True,
+)
+GLM4 = replace(
+    GLM,
+    parts={
+        **GLM.parts,
+        "post_norm1": "post_self_attn_layernorm",
+        "post_norm2": "post_mlp_layernorm",
+    },
 )
 GPT2 = Layout(
     embed="wte",
@@ -101,6 +132,9 @@ GGUF_LLAMA = Layout(
 GGUF_QWEN2 = Layout(
     embed="token_embd", norm="output_norm", output="output", block="blk.{}.", parts=_GGUF_SPLIT
 )
+GGUF_QWEN3 = replace(
+    GGUF_QWEN2, parts={**_GGUF_SPLIT, "q_norm": "attn_q_norm", "k_norm": "attn_k_norm"}
+)
 GGUF_GPT2 = Layout(
     embed="token_embd",
     norm="output_norm",
@@ -127,7 +161,7 @@ def gather(architecture: Architecture, layout: Layout, readers: Readers) -> Lang
     for i in range(architecture.layers):
         weights |= _block(architecture, layout, taken, i, wanted)
     for kind in _kinds(architecture.norm == "layer"):
-        weights[f"norm.{kind}"] = taken.read(f"{layout.norm}.{kind}")
+        weights[f"norm.{kind}"] = taken.read(f"{layout.norm}.{kind}") + layout.norm_offset
     weights["output.weight"] = _output(architecture, layout, taken, weights["embed"])
     taken.refuse_rest(layout.ignored)
     return LanguageModel(architecture=architecture, weights=weights)
@@ -165,8 +199,9 @@ def _block(
     out: dict[str, Tensor] = {}
     there, here = layout.block.format(i), f"layers.{i}."
     for part, name in layout.parts.items():
-        is_norm = part.startswith("norm")
-        out[f"{here}{part}.weight"] = taken.read(f"{there}{name}.weight")
+        is_norm = "norm" in part
+        weight = taken.read(f"{there}{name}.weight")
+        out[f"{here}{part}.weight"] = weight + layout.norm_offset if is_norm else weight
         if is_norm and a.norm == "layer":
             out[f"{here}{part}.bias"] = taken.read(f"{there}{name}.bias")
         elif not is_norm and a.has_bias:
@@ -174,6 +209,12 @@ def _block(
             out[key] = taken.read_or(f"{there}{name}.bias", wanted[key])
     if layout.fused:
         out |= _unfuse(a, layout, taken, there + layout.fused, here)
+    if layout.fused_gate:
+        joined = taken.read(f"{there}{layout.fused_gate}.weight")
+        for part, half in zip(("gate", "up"), joined.chunk(2), strict=True):
+            out[f"{here}{part}.weight"] = half.contiguous()
+            if a.has_bias:
+                out[f"{here}{part}.bias"] = torch.zeros(wanted[f"{here}{part}.bias"])
     if layout.is_transposed:
         out = {key: w.T.contiguous() if w.ndim == 2 else w for key, w in out.items()}
     if layout.is_paired:

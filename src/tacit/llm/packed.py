@@ -13,10 +13,15 @@ from tacit.llm.architecture import Architecture
 from tacit.llm.container import Stored, read_container
 from tacit.llm.described import number, whole
 from tacit.llm.extras import extra
-from tacit.llm.layout import GGUF_GPT2, GGUF_LLAMA, GGUF_QWEN2, Layout, Readers
+from tacit.llm.layout import GGUF_GPT2, GGUF_LLAMA, GGUF_QWEN2, GGUF_QWEN3, Layout, Readers
 
 Settings = Mapping[str, Any]  # the key-value part of a file: each value is checked where used
-_LAYOUTS = {"llama": GGUF_LLAMA, "qwen2": GGUF_QWEN2, "gpt2": GGUF_GPT2}
+_LAYOUTS = {
+    "llama": GGUF_LLAMA,
+    "qwen2": GGUF_QWEN2,
+    "qwen3": GGUF_QWEN3,
+    "gpt2": GGUF_GPT2,
+}
 
 
 class Packed:
@@ -91,4 +96,5 @@ def _describe(kind: str, settings: Settings, names: set[str]) -> Architecture:
         rope_theta=number(own, "rope.freq_base", 10000.0),
         tied_output="output.weight" not in names,
         has_bias=any(name.endswith(".bias") for name in names),
+        has_qk_norm=kind == "qwen3",
     )

@@ -12,6 +12,8 @@ def feed(model: LanguageModel, name: str, x: Tensor) -> Tensor:
     match model.architecture.activation:
         case "swiglu":
             up = functional.silu(linear(model, f"{name}.gate", x)) * up
+        case "geglu_tanh":
+            up = functional.gelu(linear(model, f"{name}.gate", x), approximate="tanh") * up
         case "gelu":
             up = functional.gelu(up)
         case "gelu_tanh":
@@ -23,7 +25,7 @@ def norm(model: LanguageModel, name: str, x: Tensor) -> Tensor:
     """Normalise, with the weights of a layer's norm."""
     a, weight = model.architecture, model.weights[f"{name}.weight"]
     if a.norm == "rms":
-        return functional.rms_norm(x, (a.width,), weight, a.norm_eps)
+        return functional.rms_norm(x, weight.shape, weight, a.norm_eps)
     return functional.layer_norm(x, (a.width,), weight, model.weights[f"{name}.bias"], a.norm_eps)
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 from tacit.errors import DataError
 from tacit.llm.architecture import Architecture, LanguageModel
 from tacit.llm.pieces import feed, linear, norm
-from tacit.llm.rotary import rotate, turns
+from tacit.llm.rotary import rotate, turns, visible
 
 Choose = Callable[[Tensor], int]
 """Given the scores of every token, return the one to take."""
@@ -103,13 +103,16 @@ def _hidden(
     start, count = cache.length, len(ids)
     if start == 0 and a.family == "chatglm":
         cache.prompt = count - 1
-    x = w["embed"][torch.tensor(ids)]
+    x = a.embed_scale * w["embed"][torch.tensor(ids)]
     if a.positions == "learned":
         x = x + w["positions"][start : start + count]
-    sight = _see(a, start, count, cache.prompt)
+    sights = {
+        window: _see(a, start, count, cache.prompt, window)
+        for window in {a.window_of(i) for i in range(a.layers)}
+    }
     for i in range(a.layers):
         note(x)
-        x = _block(model, i, x, cache, sight)
+        x = _block(model, i, x, cache, sights[a.window_of(i)])
     note(x)
     cache.length += count
     return norm(model, "norm", x)
@@ -119,20 +122,28 @@ def _block(model: LanguageModel, layer: int, x: Tensor, cache: Cache, sight: "_S
     a, name = model.architecture, f"layers.{layer}"
     h = norm(model, f"{name}.norm1", x)
     skip = h if a.skips_from_norm else x
-    x = a.residual_scale * skip + _attend(model, layer, h, cache, sight)
+    out = _attend(model, layer, h, cache, sight)
+    x = a.residual_scale * skip + _behind(model, f"{name}.post_norm1", out)
     h = norm(model, f"{name}.norm2", x)
     skip = h if a.skips_from_norm else x
-    return a.residual_scale * skip + feed(model, name, h)
+    return a.residual_scale * skip + _behind(model, f"{name}.post_norm2", feed(model, name, h))
+
+
+def _behind(model: LanguageModel, name: str, x: Tensor) -> Tensor:
+    """Normalise what is added to the stream, where a model does."""
+    return norm(model, name, x) if model.architecture.has_post_norm else x
 
 
 def _attend(model: LanguageModel, layer: int, x: Tensor, cache: Cache, sight: "_Sight") -> Tensor:
     a, name = model.architecture, f"layers.{layer}"
     q, k, v = (_heads(a, linear(model, f"{name}.{part}", x)) for part in "qkv")
+    if a.has_qk_norm:
+        q, k = norm(model, f"{name}.q_norm", q), norm(model, f"{name}.k_norm", k)
     if sight.turns is not None:
         q, k = rotate(a, q, *sight.turns), rotate(a, k, *sight.turns)
     k, v = cache.extend(layer, k, v)
     mixed = functional.scaled_dot_product_attention(
-        q, k, v, attn_mask=sight.mask, enable_gqa=a.kv_heads != a.heads
+        q, k, v, attn_mask=sight.mask, scale=a.query_scale, enable_gqa=a.kv_heads != a.heads
     )
     return linear(model, f"{name}.o", mixed.transpose(0, 1).flatten(1))
 
@@ -153,21 +164,12 @@ class _Sight(NamedTuple):
     mask: Tensor | None
 
 
-def _see(a: Architecture, start: int, count: int, prompt: int) -> _Sight:
-    angles = None
+def _see(a: Architecture, start: int, count: int, prompt: int, window: int) -> _Sight:
+    angles, is_all = None, count == 1 and not 0 < window <= start
     if a.positions != "learned":
-        angles = turns(a, start=start, count=count, prompt=prompt)
-    return _Sight(angles, _mask(a, start, count, prompt))
-
-
-def _mask(a: Architecture, start: int, count: int, prompt: int) -> Tensor | None:
-    """Return a mask of (count, start + count)."""
-    if count == 1:
-        return None
-    allowed = torch.ones(count, start + count, dtype=torch.bool).tril(start)
-    if a.family == "chatglm":
-        allowed[:, :prompt] = True
-    return allowed
+        angles = turns(a, start=start, count=count, prompt=prompt, window=window)
+    mask = None if is_all else visible(a, start=start, count=count, prompt=prompt, window=window)
+    return _Sight(angles, mask)
 
 
 def _check_ids(a: Architecture, ids: Sequence[int], cache: Cache) -> None:

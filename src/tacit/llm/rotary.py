@@ -1,4 +1,4 @@
-"""Rotary positions, one- and two-dimensional, in the half-split layout."""
+"""Rotary positions, in the half-split layout, and which tokens see each other."""
 
 import torch
 from torch import Tensor
@@ -29,15 +29,47 @@ def places(architecture: Architecture, *, start: int, count: int, prompt: int) -
 
 
 def turns(
-    architecture: Architecture, *, start: int, count: int, prompt: int = 0
+    architecture: Architecture, *, start: int, count: int, prompt: int = 0, window: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """Return cos and sin, each (count, head_dim), for `rotate`."""
+    """Return cos and sin, each (count, head_dim), for `rotate`; ``window`` is the layer's."""
     where = places(architecture, start=start, count=count, prompt=prompt)
-    dim = architecture.head_dim // len(where)
-    slow = architecture.rope_theta ** (torch.arange(0, dim, 2, dtype=torch.float64) / dim)
-    angles = where.unsqueeze(-1).double() / slow  # (kinds, count, dim / 2)
+    speeds = _speeds(architecture, architecture.head_dim // len(where), window)
+    angles = where.unsqueeze(-1).double() * speeds  # (kinds, count, dim / 2)
     full = torch.cat([angles, angles], -1).movedim(0, 1).reshape(count, -1)
     return full.cos().float(), full.sin().float()
+
+
+def _speeds(a: Architecture, dim: int, window: int) -> Tensor:
+    """Return by how much each pair of features turns from one token to the next."""
+    turned = a.rotary_dim or dim
+    theta = a.local_theta if window else a.rope_theta
+    speeds = theta ** -(torch.arange(0, turned, 2, dtype=torch.float64) / turned)
+    if not window:
+        speeds = speeds / a.rope_factor if not a.rope_context else _slowed(a, speeds)
+    return torch.cat([speeds, speeds.new_zeros((dim - turned) // 2)])
+
+
+def _slowed(a: Architecture, speeds: Tensor) -> Tensor:
+    """Slow angles down that turn a few times at most in the texts they were made for (LLaMA 3)."""
+    rounds = a.rope_context * speeds / (2 * torch.pi)
+    kept = ((rounds - a.rope_low) / (a.rope_high - a.rope_low)).clamp(0, 1)
+    return speeds * (kept + (1 - kept) / a.rope_factor)
+
+
+def visible(
+    architecture: Architecture, *, start: int, count: int, prompt: int = 0, window: int = 0
+) -> Tensor:
+    """Say which keys each of ``count`` tokens from ``start`` on may see: (count, start + count).
+
+    Every token sees those before it and itself, the last ``window`` of them if that is not 0. In
+    ChatGLM the prompt is seen by all.
+    """
+    allowed = torch.ones(count, start + count, dtype=torch.bool).tril(start)
+    if window:
+        allowed &= torch.ones_like(allowed).triu(start - window + 1)
+    if architecture.family == "chatglm":
+        allowed[:, :prompt] = True
+    return allowed
 
 
 def rotate(architecture: Architecture, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from tacit.llm.architecture import Architecture
 from tacit.llm.dialogue import Spent, Voice
 from tacit.llm.floating import FloatingClient, FloatingMemory
 from tacit.llm.hushed import StepVoice
-from tacit.llm.private import Client, MaskedWeights, Memory, Naming, Network
+from tacit.llm.permuted import Client, MaskedWeights, Memory, Naming, Network
 from tacit.llm.sampling import Sampling
 from tacit.llm.sealed import Reveal, SealedClient, SealedMemory
 from tacit.llm.veiled import PrivateVoice, Wait
@@ -46,7 +46,7 @@ def enter_private(
     device: str = "cpu",
     naming: Naming = "transfer",
 ) -> Enter:
-    """Speak through `tacit.llm.private`; masked weights are kept from session to session.
+    """Speak through `tacit.llm.permuted`; masked weights are kept from session to session.
 
     ``network`` describes the link to the owner; which messages are sent depends on it. With
     ``counts``, which all three must ask for alike, a repetition penalty is offered. ``device`` is

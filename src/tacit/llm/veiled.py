@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tacit.llm.architecture import Architecture
 from tacit.llm.dialogue import Spent
-from tacit.llm.private import Client, Conversation, Memory
+from tacit.llm.permuted import Client, Conversation, Memory
 from tacit.llm.sampling import Sampling, chooser, penalise
 from tacit.llm.spending import Mark, common
 
@@ -24,7 +24,7 @@ class PrivateVoice:
     Several conversations are kept, so that one who comes back does not pay for another who spoke
     in between.
 
-    Guarantee: that of `tacit.llm.private`: the owner and the dealer learn lengths and times; what
+    Guarantee: that of `tacit.llm.permuted`: the owner and the dealer learn lengths and times; what
     the user learns about the model is in `take_spent`.
     Cost: what `take_spent` says; what is common with a text before costs nothing again.
     """

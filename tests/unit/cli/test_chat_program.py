@@ -13,10 +13,10 @@ from tacit.cli.chat_protocol import ChatProtocol
 from tacit.errors import PartyError
 from tacit.llm import hear
 from tacit.llm.floating.parties import KEY, agree, draw_mask, hear_scales, matrices
-from tacit.llm.private import Account, Seats
-from tacit.llm.private.setup import agree_on, learn_precision, recv_key, take_weights
-from tacit.llm.private.weights import Weights, draw_masks
-from tacit.llm.private.weights import matrices as private_matrices
+from tacit.llm.permuted import Account, Seats
+from tacit.llm.permuted.setup import agree_on, learn_precision, recv_key, take_weights
+from tacit.llm.permuted.weights import Weights, draw_masks
+from tacit.llm.permuted.weights import matrices as private_matrices
 from tacit.party import run_threads
 
 SEATS = Seats()

@@ -23,7 +23,7 @@ from tacit.cli.toml import read_record
 from tacit.errors import ConfigError
 from tacit.learn.private import merge_results
 from tacit.learn.training import parse_layers
-from tacit.llm.private import (
+from tacit.llm.permuted import (
     Network,
     Order,
     choose_form,
@@ -31,7 +31,7 @@ from tacit.llm.private import (
     offline_cost,
     pass_cost,
 )
-from tacit.llm.private.blueprint import Blueprint
+from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.sealed import (
     Pass,
     SealedClient,

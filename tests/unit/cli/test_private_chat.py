@@ -15,7 +15,7 @@ from tacit.cli.private_chat import _enter, _waiting, chat_here
 from tacit.cli.quota import TokenQuota
 from tacit.errors import ConfigError, DisagreementError, FrameError
 from tacit.llm import Sampling
-from tacit.llm.private import BRIEF, Account, Precision, open_vault
+from tacit.llm.permuted import BRIEF, Account, Precision, open_vault
 from tacit.llm.sealed import SealedMemory, open_sealed_vault
 from tacit.party import run_threads
 

@@ -20,8 +20,8 @@ from tacit.crypto import make_identity
 from tacit.errors import PartyError
 from tacit.llm import Sampling, hear
 from tacit.llm.floating import FloatingClient, FloatingMemory
-from tacit.llm.private import Ahead, Client, Conversation
-from tacit.llm.private.seats import BY_BFV, RUN
+from tacit.llm.permuted import Ahead, Client, Conversation
+from tacit.llm.permuted.seats import BY_BFV, RUN
 from tacit.llm.sealed import SealedClient, SealedMemory
 from tacit.party import Progress, joined
 from tacit.transport import Frame
@@ -395,7 +395,7 @@ def test_whatever_a_user_sends_the_others_are_served_and_nothing_of_it_is_kept(s
 
 
 def threads_of_conversations():
-    names = ("tacit-stock", "tacit-serve", "tacit-deal")
+    names = ("tacit-material", "tacit-serve", "tacit-deal")
     return sum(thread.name.startswith(names) for thread in threading.enumerate())
 
 

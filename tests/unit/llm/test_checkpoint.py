@@ -180,9 +180,11 @@ def test_a_tensor_that_is_not_understood_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"model_type": "mamba"}, "wanted a model_type of chatglm, gpt2.*got 'mamba'"),
+        ({"model_type": "mamba"}, "wanted a model_type of chatglm, .*gpt2.*got 'mamba'"),
         ({"hidden_act": "gelu"}, "hidden_act"),
-        ({"rope_scaling": {"rope_type": "llama3"}}, "rope_scaling is not supported"),
+        ({"rope_scaling": {"rope_type": "yarn"}}, "rope_scaling must be linear or llama3"),
+        ({"rope_scaling": {"rope_type": "llama3"}}, "factor must be a number"),
+        ({"rope_scaling": [8]}, "rope_scaling must be a table"),
         ({"num_hidden_layers": "two"}, "num_hidden_layers must be a whole number"),
         ({"rms_norm_eps": -1}, "rms_norm_eps must be a number greater than 0"),
     ],
@@ -249,7 +251,7 @@ def test_a_place_without_a_model_says_how_to_get_one(tmp_path):
 
 GGUF_NAMES = {"norm1": "attn_norm", "norm2": "ffn_norm", "o": "attn_output"}
 GGUF_NAMES |= {"gate": "ffn_gate", "up": "ffn_up", "down": "ffn_down"}
-GGUF_NAMES |= {part: f"attn_{part}" for part in "qkv"}
+GGUF_NAMES |= {part: f"attn_{part}" for part in ("q", "k", "v", "q_norm", "k_norm")}
 
 
 def paired(w, heads):
@@ -316,7 +318,13 @@ def gguf_tensors(model, kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "architecture"), [("llama", LLAMA), ("qwen2", QWEN2), ("gpt2", GPT2)]
+    ("kind", "architecture"),
+    [
+        ("llama", LLAMA),
+        ("qwen2", QWEN2),
+        ("qwen3", replace(LLAMA, has_qk_norm=True)),
+        ("gpt2", GPT2),
+    ],
 )
 def test_gguf_is_read_as_it_was_written(tmp_path, kind, architecture):
     model = make_model(replace(architecture, norm_eps=float(np.float32(1e-5))))
@@ -345,7 +353,7 @@ def test_an_unknown_gguf_architecture_is_refused_by_name(tmp_path):
     writer.write_tensors_to_file()
     writer.close()
     with pytest.raises(
-        DataError, match=r"general\.architecture of gpt2, llama, qwen2, got 'mamba'"
+        DataError, match=r"general\.architecture of gpt2, llama, qwen2, qwen3, got 'mamba'"
     ):
         open_checkpoint(tmp_path)
 

@@ -11,7 +11,7 @@ from llm_models import ARCHITECTURES, LLAMA, make_model
 from tacit.errors import PartyError, TacitError
 from tacit.llm import PlainVoice, Sampling, announce, hear
 from tacit.llm.floating import open_floating_vault, serve_floating_dealer, serve_floating_owner
-from tacit.llm.private import open_vault, serve_dealer, serve_owner
+from tacit.llm.permuted import open_vault, serve_dealer, serve_owner
 from tacit.llm.sealed import open_sealed_vault, serve_sealed_dealer, serve_sealed_owner
 from tacit.llm.steady import SteadyVoice, enter_floating, enter_private, enter_sealed
 from tacit.party import Meeting, Progress, session_over

@@ -5,7 +5,7 @@ import pytest
 from llm_models import ARCHITECTURES, LLAMA, make_model
 from tacit.errors import ConfigError
 from tacit.llm import PlainVoice, Sampling, announce, hear
-from tacit.llm.private import Client, open_vault, serve_dealer, serve_owner
+from tacit.llm.permuted import Client, open_vault, serve_dealer, serve_owner
 from tacit.llm.veiled import PrivateVoice
 from tacit.party import Meeting, run_threads
 

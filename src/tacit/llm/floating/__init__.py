@@ -1,7 +1,7 @@
 """Inference in floating-point shares: Gaussian noise λ times as large as what it covers.
 
 PermLLM's option for accelerators without fast integers. It carries **no guarantee** (`CLAIM`):
-noise averages out over repeated texts, as a test shows. `tacit.llm.private` is exact and hides.
+noise averages out over repeated texts, as a test shows. `tacit.llm.permuted` is exact and hides.
 """
 
 from tacit.llm.floating.parties import (

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from tacit.llm.private.tape import Tape
+from tacit.llm.permuted.tape import Tape
 
 _GRID_BITS = 50
 """Bits of a grid below the spread of a mask; a mask of up to 8 spreads fits a double with them."""

@@ -9,15 +9,21 @@ from torch import Tensor
 
 from tacit.errors import ConfigError, DisagreementError
 from tacit.llm.architecture import Architecture, LanguageModel
-from tacit.llm.floating.hands import LARGEST, DealerHands, Mail, OwnerHands, Scales
+from tacit.llm.floating.interpreters import (
+    LARGEST,
+    DealerInterpreter,
+    Mail,
+    OwnerInterpreter,
+    Scales,
+)
 from tacit.llm.floating.noise import Noise, to_grid
 from tacit.llm.floating.program import Rows, Wire, run_pass
 from tacit.llm.floating.sizes import learn, measure, name_of, publish, size_names
-from tacit.llm.private.allowance import Account
-from tacit.llm.private.seats import Seats
-from tacit.llm.private.setup import recv_key, send_key
-from tacit.llm.private.tape import Tape
-from tacit.llm.private.transfer import cover, deal_pads, pads
+from tacit.llm.permuted.allowance import Account
+from tacit.llm.permuted.seats import Seats
+from tacit.llm.permuted.setup import recv_key, send_key
+from tacit.llm.permuted.tape import Tape
+from tacit.llm.permuted.transfer import cover, deal_pads, pads
 from tacit.llm.sealed.bounds import weight_shapes
 from tacit.llm.sealed.folded import fold
 from tacit.llm.sealed.order import PASS_WORDS, Pass, read_pass
@@ -145,7 +151,7 @@ def _own_pass(
     a, run = vault.architecture, session.begin_run()
     rows = find_rows(talks, order, seats.user)
     mail, noise = Mail(session, run), noise_with(session, seats.dealer, run)
-    hands = OwnerHands(
+    party = OwnerInterpreter(
         mail,
         user=seats.user,
         dealer=seats.dealer,
@@ -154,11 +160,11 @@ def _own_pass(
         weights=vault.weights,
     )
     hot = Wire(mail.recv(seats.user, (order.rows, a.vocab)), vault.scales.ratio)
-    x = hands.linear("embed", hot)
+    x = party.linear("embed", hot)
     if a.positions == "learned":
         places = vault.weights["positions"][order.past : order.past + order.rows]
         x = Wire(x.share + places, x.spread)
-    names = run_pass(hands, a, order, x, rows)
+    names = run_pass(party, a, order, x, rows)
     if names is not None:
         shift = int(session.recv(seats.user, f"{NAME}/{run}", (1,)))
         table = cover(names[0], pads(noise.tape, 1, a.vocab)[0], shift % a.vocab)
@@ -203,7 +209,7 @@ def _deal_pass(
 ) -> None:
     run = session.begin_run()
     user, own = (noise_with(session, peer, run) for peer in (seats.user, seats.owner))
-    hands = DealerHands(
+    party = DealerInterpreter(
         Mail(session, run),
         seats.owner,
         user=user,
@@ -211,8 +217,8 @@ def _deal_pass(
         scales=scales,
         masks=masks,
     )
-    x = hands.linear("embed", hot_mask(user, order, a, scales))
-    run_pass(hands, a, order, x, find_rows(talks, order, seats.user))
+    x = party.linear("embed", hot_mask(user, order, a, scales))
+    run_pass(party, a, order, x, find_rows(talks, order, seats.user))
     if order.is_scored:
         pad = deal_pads(user.tape, own.tape, 1, a.vocab)
         session.send(seats.user, f"{NAME}/pad {run}", pad, phase="offline")

@@ -45,7 +45,7 @@ class Rows:
     values: dict[int, Wire] = field(default_factory=dict)
 
 
-class Hands(Protocol):
+class Interpreter(Protocol):
     """One party's way through a pass."""
 
     def linear(self, name: str, x: Wire) -> Wire:
@@ -69,48 +69,65 @@ class Hands(Protocol):
         ...
 
 
-def run_pass(hands: Hands, a: Architecture, order: Pass, x: Wire, rows: Rows) -> Tensor | None:
+def run_pass(
+    party: Interpreter, a: Architecture, order: Pass, x: Wire, rows: Rows
+) -> Tensor | None:
     """Take a stream (rows, width) through all layers, and show the scores of the last row."""
-    sees = sight(a, order)
     for i in range(a.layers):
-        h = hands.look(f"{i}.norm1", _one_part(x), _normalise(a))
-        skip = hands.linear(f"{i}.skip1", h) if a.skips_from_norm else x
-        x = skip.plus(_attend(hands, a, order, i, h, rows, sees))
-        h = hands.look(f"{i}.norm2", _one_part(x), _normalise(a))
-        skip = hands.linear(f"{i}.skip2", h) if a.skips_from_norm else x
-        up = hands.linear(f"{i}.up", h)
+        h = party.look(f"{i}.norm1", _one_part(x), _normalise(a))
+        skip = party.linear(f"{i}.skip1", h) if a.skips_from_norm else x
+        x = skip.plus(_post_norm(party, a, f"{i}.post1", _attend(party, a, order, i, h, rows)))
+        h = party.look(f"{i}.norm2", _one_part(x), _normalise(a))
+        skip = party.linear(f"{i}.skip2", h) if a.skips_from_norm else x
+        up = party.linear(f"{i}.up", h)
         parts = 2 if a.has_gate else 1
         wide = Wire(up.share.view(order.rows, parts, a.ffn), up.spread)
-        active = hands.look(f"{i}.act", wide, _activate(a))
-        x = skip.plus(hands.linear(f"{i}.down", active))
+        active = party.look(f"{i}.act", wide, _activate(a))
+        x = skip.plus(_post_norm(party, a, f"{i}.post2", party.linear(f"{i}.down", active)))
     if not order.is_scored:
         return None
     last = Wire(x.share[-1:], x.spread)
-    h = hands.look("norm", _one_part(last), _normalise(a))
-    return hands.show("scores", hands.linear("output", h))
+    h = party.look("norm", _one_part(last), _normalise(a))
+    return party.show("scores", party.linear("output", h))
 
 
-def _attend(
-    hands: Hands, a: Architecture, order: Pass, i: int, h: Wire, rows: Rows, sees: Tensor
-) -> Wire:
-    qkv = hands.linear(f"{i}.qkv", h)
+def _post_norm(party: Interpreter, a: Architecture, name: str, x: Wire) -> Wire:
+    """Normalise what is added to the stream, where a model does."""
+    if not a.has_post_norm:
+        return x
+    return party.linear(name, party.look(f"{name}.norm", _one_part(x), _normalise(a)))
+
+
+def _normed_heads(party: Interpreter, a: Architecture, name: str, x: Wire) -> Wire:
+    """Normalise each head of (rows, heads, dim)."""
+    heads = Wire(x.share.reshape(-1, 1, a.head_dim), x.spread)
+    out = party.linear(name, party.look(f"{name}.look", heads, _normalise(a)))
+    return Wire(out.share.view(x.share.shape), out.spread)
+
+
+def _attend(party: Interpreter, a: Architecture, order: Pass, i: int, h: Wire, rows: Rows) -> Wire:
+    sees, window = sight(a, order, i), a.window_of(i)
+    qkv = party.linear(f"{i}.qkv", h)
     sizes = [a.heads * a.head_dim, a.kv_heads * a.head_dim, a.kv_heads * a.head_dim]
     parts = (part.view(order.rows, -1, a.head_dim) for part in qkv.share.split_with_sizes(sizes, 1))
     query, key, value = (Wire(part, qkv.spread) for part in parts)
+    if a.has_qk_norm:
+        query = _normed_heads(party, a, f"{i}.q_norm", query)
+        key = _normed_heads(party, a, f"{i}.k_norm", key)
     if a.positions != "learned":
-        cos, sin = turns(a, start=order.past, count=order.rows, prompt=order.prompt)
+        cos, sin = turns(a, start=order.past, count=order.rows, prompt=order.prompt, window=window)
         query, key = (
             Wire(_rotated(a, wire.share, cos.double(), sin.double()), wire.spread)
             for wire in (query, key)
         )
     keys = rows.keys[i] = _behind(rows.keys.get(i), key, order.past)
     values = rows.values[i] = _behind(rows.values.get(i), value, order.past)
-    scores = hands.product(f"{i}.scores", "qk", query, keys)  # (rows, heads, tokens)
+    scores = party.product(f"{i}.scores", "qk", query, keys)  # (rows, heads, tokens)
     flat = Wire(scores.share.reshape(order.rows, 1, -1), scores.spread)
-    weights = hands.look(f"{i}.softmax", flat, _soften(sees), sees)
+    weights = party.look(f"{i}.softmax", flat, _soften(sees), sees)
     weights = Wire(weights.share.view(order.rows, a.heads, -1), weights.spread)
-    mixed = hands.product(f"{i}.mixed", "av", weights, values)
-    return hands.linear(f"{i}.o", Wire(mixed.share.flatten(1), mixed.spread))
+    mixed = party.product(f"{i}.mixed", "av", weights, values)
+    return party.linear(f"{i}.o", Wire(mixed.share.flatten(1), mixed.spread))
 
 
 def multiply(equation: Equation, x: Tensor, y: Tensor) -> Tensor:
@@ -155,6 +172,8 @@ def _activate(a: Architecture) -> Function:
         match a.activation:
             case "swiglu":
                 return functional.silu(seen[:, 0]) * seen[:, 1]
+            case "geglu_tanh":
+                return functional.gelu(seen[:, 0], approximate="tanh") * seen[:, 1]
             case "gelu":
                 return functional.gelu(seen[:, 0])
             case "gelu_tanh":

@@ -66,17 +66,17 @@ def apply(weights: Mapping[str, Tensor], name: str, x: Tensor) -> Tensor:
 
 def measure(a: Architecture, weights: Mapping[str, Tensor]) -> dict[str, float]:
     """Measure usual sizes on a text that is the same for every model; powers of two."""
-    hands, count = Measuring(weights), min(_PROBE, a.context)
+    party, count = Measuring(weights), min(_PROBE, a.context)
     prompt = count - 1 if a.family == "chatglm" else 0
     order = Pass(conversation=0, past=0, rows=count, prompt=prompt, is_scored=True)
     x = weights["embed.weight"][torch.arange(count) * 7919 % a.vocab]
-    hands.sizes["embed"] = _size(x)
+    party.sizes["embed"] = _size(x)
     if a.positions == "learned":
         x = x + weights["positions"][:count]
-    run_pass(hands, a, order, Wire(x, 0.0), Rows())
+    run_pass(party, a, order, Wire(x, 0.0), Rows())
     return {
         name: 2.0 ** math.ceil(math.log2(max(size, 2.0**-_FURTHEST)))
-        for name, size in hands.sizes.items()
+        for name, size in party.sizes.items()
     }
 
 

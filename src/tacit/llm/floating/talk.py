@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tacit.errors import ConfigError, DataError
 from tacit.llm.architecture import Architecture
-from tacit.llm.floating.hands import AskingHands, Mail, PreparingHands
+from tacit.llm.floating.interpreters import AskingInterpreter, Mail, PreparingInterpreter
 from tacit.llm.floating.parties import (
     NAME,
     NEXT,
@@ -19,8 +19,8 @@ from tacit.llm.floating.parties import (
     noise_with,
 )
 from tacit.llm.floating.program import Rows, run_pass
-from tacit.llm.private.seats import Seats
-from tacit.llm.private.transfer import picks, shift_of, uncover
+from tacit.llm.permuted.seats import Seats
+from tacit.llm.permuted.transfer import picks, shift_of, uncover
 from tacit.llm.sampling import Sampling, chooser
 from tacit.llm.sealed.order import CHUNK, LEAVE, Pass
 from tacit.party import Session
@@ -137,12 +137,14 @@ class FloatingClient:
         noise, mail = noise_with(self.session, seats.dealer, run), Mail(self.session, run)
         hot = hot_mask(noise, order, a, self._scales)
         before = Rows(dict(memory.rows.keys), dict(memory.rows.values))
-        preparing = PreparingHands(
+        preparing = PreparingInterpreter(
             mail, seats.owner, user=noise, scales=self._scales, masked=self._masked
         )
         run_pass(preparing, a, order, preparing.linear("embed", hot), before)
         mail.send(seats.owner, _one_hot(ids, a.vocab) - hot.share, hot.spread)
-        asking = AskingHands(mail, seats.owner, user=noise, scales=self._scales, outs=self._outs)
+        asking = AskingInterpreter(
+            mail, seats.owner, user=noise, scales=self._scales, outs=self._outs
+        )
         scores = run_pass(asking, a, order, asking.linear("embed", hot), memory.rows)
         self._note(order)
         return scores, run

@@ -1,6 +1,6 @@
 """Sealed inference of a language model: nothing is shown but the next token, to the user alone.
 
-The same three parties as in `tacit.llm.private`, on `tacit.mpc`'s sealed protocol. Slower by far,
+The same three parties as in `tacit.llm.permuted`, on `tacit.mpc`'s sealed protocol. Slower by far,
 and with approximated functions; for owners and users who accept no permuted values.
 """
 

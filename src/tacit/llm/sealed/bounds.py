@@ -40,6 +40,10 @@ def weight_shapes(a: Architecture) -> dict[str, Shape]:
                 out[f"{i}.{name}.bias"] = (size[1],)
         for j in (1, 2) if a.skips_from_norm else ():
             out |= {f"{i}.skip{j}.{part}": (a.width,) for part in ("weight", "bias")}
+        if a.has_qk_norm:
+            out |= {f"{i}.{part}_norm.weight": (a.head_dim,) for part in "qk"}
+        if a.has_post_norm:
+            out |= {f"{i}.post{j}.weight": (a.width,) for j in (1, 2)}
     out["output.weight"] = (a.width, a.vocab)
     if has_bias(a, "output"):
         out["output.bias"] = (a.vocab,)
@@ -107,13 +111,19 @@ def _attention(a: Architecture, w: Mapping[str, Tensor], i: int) -> dict[str, fl
         + offset.view(-1, dim).norm(dim=1)
         for matrix, offset in zip(matrices, offsets, strict=True)
     )  # the length of each head
+    largest = [float(one.max()) for one in sizes]
+    if a.has_qk_norm:  # a normalised head has length √d, before its weights
+        weights = [w[f"{i}.{part}_norm.weight"].abs().max() for part in "qk"]
+        longest = [math.sqrt(dim) * float(one) for one in weights]
+        queries, keys = torch.full_like(queries, longest[0]), torch.full_like(keys, longest[1])
+        largest[:2] = longest
     group = torch.arange(a.heads) // (a.heads // a.kv_heads)
     mixed = w[f"{i}.o.weight"].view(a.heads, dim, -1).norm(dim=1)  # (heads, width)
     attended = (mixed * values[group].unsqueeze(1)).sum(0) + _offset(w, f"{i}.o")
     return {
-        f"{i}.q": float(sizes[0].max()),
-        f"{i}.k": float(sizes[1].max()),
-        f"{i}.v": float(sizes[2].max()),
+        f"{i}.q": largest[0],
+        f"{i}.k": largest[1],
+        f"{i}.v": largest[2],
         f"{i}.scores": float((queries * keys[group]).max()),
         f"{i}.attended": float(attended.max()),
     }

@@ -22,11 +22,11 @@ def fold(model: LanguageModel, *, gain_bits: int = 0) -> dict[str, Tensor]:
 
     The stream is enlarged by 2^gain_bits, so that a norm's eps must be by its square. The weights
     of a norm are multiplied into the matrix behind it and its bias into that matrix's bias;
-    1 / √head_dim goes into the queries. In ChatGLM the skip starts behind the norm, so its
-    weights and bias are there too, as ``skip1`` and ``skip2``.
+    the scale of scores goes into the queries, or into the norm that they have. In ChatGLM the
+    skip starts behind the norm, so its weights and bias are there too, as ``skip1`` and ``skip2``.
     """
     a, gain = model.architecture, 2.0**gain_bits
-    out = {"embed": gain * _double(model, "embed")}
+    out = {"embed": gain * a.embed_scale * _double(model, "embed")}
     if a.positions == "learned":
         out["positions"] = gain * _double(model, "positions")
     for i in range(a.layers):
@@ -43,8 +43,7 @@ def has_bias(a: Architecture, name: str) -> bool:
 
 def _folded_layer(model: LanguageModel, i: int, gain: float) -> dict[str, Tensor]:
     a, name = model.architecture, f"layers.{i}"
-    root = 1 / math.sqrt(a.head_dim)
-    scales = {"q": root, "k": 1.0, "v": 1.0}
+    scales = {"q": 1.0 if a.has_qk_norm else a.query_scale, "k": 1.0, "v": 1.0}
     qkv = [scale * _double(model, f"{name}.{one}.weight") for one, scale in scales.items()]
     qkv_bias = [_bias(model, f"{name}.{one}", scale) for one, scale in scales.items()]
     branches = ["gate", "up"] if a.has_gate else ["up"]
@@ -56,6 +55,11 @@ def _folded_layer(model: LanguageModel, i: int, gain: float) -> dict[str, Tensor
         out[f"{i}.{one}.weight"] = gain * _double(model, f"{name}.{one}.weight").T
         if a.has_bias:
             out[f"{i}.{one}.bias"] = gain * _double(model, f"{name}.{one}.bias")
+    if a.has_qk_norm:
+        out[f"{i}.q_norm.weight"] = a.query_scale * _double(model, f"{name}.q_norm.weight")
+        out[f"{i}.k_norm.weight"] = _double(model, f"{name}.k_norm.weight")
+    for j in (1, 2) if a.has_post_norm else ():
+        out[f"{i}.post{j}.weight"] = gain * _double(model, f"{name}.post_norm{j}.weight")
     if a.skips_from_norm:
         for j in (1, 2):
             for part in ("weight", "bias"):

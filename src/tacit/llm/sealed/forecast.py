@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tacit.llm.private.seats import Seats
+from tacit.llm.permuted.seats import Seats
 from tacit.llm.sealed.order import Pass
 from tacit.llm.sealed.parties import SealedVault, plan_pass
 from tacit.llm.sealed.program import Passing

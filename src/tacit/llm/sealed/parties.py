@@ -10,9 +10,9 @@ from torch import Tensor
 
 from tacit.errors import DisagreementError
 from tacit.llm.architecture import Architecture, LanguageModel
+from tacit.llm.permuted.allowance import Account, Allowance
+from tacit.llm.permuted.seats import Seats
 from tacit.llm.plain import streams
-from tacit.llm.private.allowance import Account, Allowance
-from tacit.llm.private.seats import Seats
 from tacit.llm.sealed.bounds import learn, measure, publish
 from tacit.llm.sealed.folded import fold, usual_gain
 from tacit.llm.sealed.halves import Halves

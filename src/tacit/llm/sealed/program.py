@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tacit.llm.architecture import Architecture
-from tacit.llm.rotary import turns
+from tacit.llm.rotary import turns, visible
 from tacit.llm.sealed.bounds import weight_shapes
 from tacit.llm.sealed.order import Pass
 from tacit.mpc.ops import ProtocolOps
@@ -107,7 +107,7 @@ class Passing:
         a, rows = self.architecture, order.rows
         h = self._norm(ops, f"{i}.norm1", x)
         joined = ops.settle(self._affine(ops, w, f"{i}.qkv", h))
-        query, key = self._turned(ops, order, i, joined)
+        query, key = self._turned(ops, w, order, i, joined)
         value = _cut(ops, joined, a.heads + a.kv_heads, a.heads + 2 * a.kv_heads, a.head_dim)
         value = self._stated(ops, value, f"{i}.v")
         if i + 1 == a.layers and not order.is_scored:
@@ -119,23 +119,46 @@ class Passing:
         stacked = ops.reshape(query, (1, groups, shared * rows, a.head_dim))
         scores = ops.matmul(stacked, ops.transpose(keys, 2, 3))
         scores = self._stated(ops, scores, f"{i}.scores")
-        if rows > 1:
-            total = order.past + rows
+        seen, total = sight(a, order, i), order.past + rows
+        if not bool(seen.all()):
             scores = ops.reshape(scores, (1, groups, shared, rows, total))
-            scores = ops.hide(scores, sight(a, order))
+            scores = ops.hide(scores, seen)
             scores = ops.reshape(scores, (1, groups, shared * rows, total))
         mixed = ops.mix(ops.softmax(scores, dim=-1), values)
         mixed = ops.transpose(ops.reshape(mixed, (1, a.heads, rows, a.head_dim)), 1, 2)
         out = self._affine(ops, w, f"{i}.o", ops.reshape(mixed, (rows, a.heads * a.head_dim)))
         skip = self._skip(ops, w, f"{i}.skip1", x, h)
-        return key, value, self._stated(ops, out, f"{i}.attended"), skip
+        out = self._stated(ops, out, f"{i}.attended")
+        return key, value, self._post_norm(ops, w, i, 1, out), skip
 
-    def _turned(self, ops: ProtocolOps[V], order: Pass, i: int, joined: V) -> tuple[V, V]:
-        """Return queries and keys, (1, heads, rows, dim) each, turned by their positions."""
+    def _post_norm(self, ops: ProtocolOps[V], w: Mapping[str, V], i: int, part: int, x: V) -> V:
+        """Normalise what is added to the stream, where a model does."""
+        if not self.architecture.has_post_norm:
+            return x
+        h = self._norm(ops, f"{i}.{'attended' if part == 1 else 'fed'}", x)
+        return ops.mul(h, w[f"{i}.post{part}.weight"])
+
+    def _normed_heads(self, ops: ProtocolOps[V], w: Mapping[str, V], i: int, both: V) -> V:
+        """Normalise queries and keys head by head."""
         a = self.architecture
+        h = ops.rms_norm(ops.cap(both, bound=STREAM_BOUND), eps=a.norm_eps)
+        query = ops.take(h, range(a.heads), dim=1)
+        key = ops.take(h, range(a.heads, a.heads + a.kv_heads), dim=1)
+        parts = (ops.mul(query, w[f"{i}.q_norm.weight"]), ops.mul(key, w[f"{i}.k_norm.weight"]))
+        return ops.settle(ops.concatenate(parts, dim=1))
+
+    def _turned(
+        self, ops: ProtocolOps[V], w: Mapping[str, V], order: Pass, i: int, joined: V
+    ) -> tuple[V, V]:
+        """Return queries and keys, (1, heads, rows, dim) each, turned by their positions."""
+        a, window = self.architecture, self.architecture.window_of(i)
         both = _cut(ops, joined, 0, a.heads + a.kv_heads, a.head_dim)
+        if a.has_qk_norm:
+            both = self._normed_heads(ops, w, i, both)
         if a.positions != "learned":
-            cos, sin = turns(a, start=order.past, count=order.rows, prompt=order.prompt)
+            cos, sin = turns(
+                a, start=order.past, count=order.rows, prompt=order.prompt, window=window
+            )
             places, signs = _swap(a)
             swapped = ops.take(both, places, dim=3)
             both = ops.add(ops.weigh(both, cos.double()), ops.weigh(swapped, sin.double() * signs))
@@ -161,11 +184,13 @@ class Passing:
         up = self._stated(ops, ops.take(joined, _last(ops, joined, a.ffn), dim=1), f"{i}.up")
         if a.has_gate:
             gate = self._stated(ops, ops.take(joined, range(a.ffn), dim=1), f"{i}.gate")
-            active = self._stated(ops, ops.mul(ops.silu(gate), up), f"{i}.active")
+            curve = ops.silu if a.activation == "swiglu" else ops.gelu
+            active = self._stated(ops, ops.mul(curve(gate), up), f"{i}.active")
         else:
             active = ops.gelu(up)
         active = ops.cap(ops.settle(active), bound=self._widest(f"{i}.down", a.ffn))
         out = self._stated(ops, self._affine(ops, w, f"{i}.down", active), f"{i}.fed")
+        out = self._post_norm(ops, w, i, 2, out)
         return ops.add(self._skip(ops, w, f"{i}.skip2", x, h), out)
 
     def _shown(self, ops: ProtocolOps[V], w: Mapping[str, V], order: Pass, x: V) -> Tensor | None:
@@ -228,12 +253,10 @@ class Passing:
         return ops.restate(x, bound=bound) if bound < known else x
 
 
-def sight(a: Architecture, order: Pass) -> Tensor:
-    """Return which keys each new token may see, (rows, past + rows)."""
-    allowed = torch.ones(order.rows, order.past + order.rows, dtype=torch.bool).tril(order.past)
-    if a.family == "chatglm":
-        allowed[:, : order.prompt] = True
-    return allowed
+def sight(a: Architecture, order: Pass, layer: int) -> Tensor:
+    """Return which keys each new token may see in a layer, (rows, past + rows)."""
+    window = a.window_of(layer)
+    return visible(a, start=order.past, count=order.rows, prompt=order.prompt, window=window)
 
 
 def _cut(ops: ProtocolOps[V], joined: V, first: int, last: int, dim: int) -> V:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tacit.errors import DataError
 from tacit.llm.architecture import Architecture
-from tacit.llm.private.seats import Seats
+from tacit.llm.permuted.seats import Seats
 from tacit.llm.sampling import Place, Sampling, chooser, generator
 from tacit.llm.sealed.bounds import names
 from tacit.llm.sealed.halves import Halves

@@ -17,12 +17,12 @@ from tacit.llm.floating import (
     serve_floating_dealer,
     serve_floating_owner,
 )
-from tacit.llm.floating.hands import AskingHands, Mail
+from tacit.llm.floating.interpreters import AskingInterpreter, Mail
 from tacit.llm.floating.noise import Noise, grid_step, normal
 from tacit.llm.floating.parties import find_rows
 from tacit.llm.floating.program import Rows, Wire, run_pass
 from tacit.llm.floating.sizes import Measuring, name_of, size_names
-from tacit.llm.private.tape import Tape
+from tacit.llm.permuted.tape import Tape
 from tacit.llm.sealed.folded import fold
 from tacit.llm.sealed.order import Pass
 from tacit.party import run_threads
@@ -59,15 +59,15 @@ def say(client, ids, limit, **sampling):
 def test_a_walk_in_the_clear_is_the_plain_model(family):
     model = tiny(family, seed=3)
     a, weights = model.architecture, {name_of(n): w for n, w in fold(model).items()}
-    ids, hands = [1, 5, 7, 9], Measuring(weights)
+    ids, party = [1, 5, 7, 9], Measuring(weights)
     prompt = len(ids) - 1 if family == "chatglm" else 0
     order = Pass(conversation=0, past=0, rows=4, prompt=prompt, is_scored=True)
     x = weights["embed.weight"][torch.tensor(ids)]
     if a.positions == "learned":
         x = x + weights["positions"][:4]
-    scores = run_pass(hands, a, order, Wire(x, 0.0), Rows())[0]
+    scores = run_pass(party, a, order, Wire(x, 0.0), Rows())[0]
     assert torch.allclose(scores.float(), next_logits(model, ids, Cache()), atol=1e-4)
-    assert sorted([*hands.sizes, "embed"]) == size_names(a)
+    assert sorted([*party.sizes, "embed"]) == size_names(a)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -129,13 +129,13 @@ def test_averaging_repeated_prompts_gives_the_owner_the_text():
 
 def test_averaging_repeated_prompts_gives_the_user_values_in_their_own_order():
     model, ids, looks = tiny("llama", layers=1, seed=2), [3, 17, 30] * 3, 64
-    seen, original = [], AskingHands.product
+    seen, original = [], AskingInterpreter.product
 
-    def listening(hands, label, equation, x, y):
-        taken, recv = [], hands._mail.recv
-        hands._mail.recv = lambda *more: taken.append(recv(*more)) or taken[-1]
-        out = original(hands, label, equation, x, y)
-        hands._mail.recv = recv
+    def listening(party, label, equation, x, y):
+        taken, recv = [], party._mail.recv
+        party._mail.recv = lambda *more: taken.append(recv(*more)) or taken[-1]
+        out = original(party, label, equation, x, y)
+        party._mail.recv = recv
         if label == "0.mixed":
             seen.append(taken[1] + y.share)  # what the owner sent, and the user's own part
         return out
@@ -145,7 +145,7 @@ def test_averaging_repeated_prompts_gives_the_user_values_in_their_own_order():
             say(client, ids, 1)
 
     vault = open_floating_vault(model, ratio=4.0)
-    with mock.patch.object(AskingHands, "product", listening):
+    with mock.patch.object(AskingInterpreter, "product", listening):
         as_user(model, talk, ratio=4.0, vault=vault)
     rows = Rows()
     order = Pass(conversation=0, past=0, rows=len(ids), prompt=0, is_scored=True)

@@ -1,0 +1,166 @@
+"""What one user may make a party keep, and all users together: counted, and held to."""
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+from typing import final
+
+from tacit.errors import ConfigError, FrameError
+from tacit.llm.permuted.blueprint import Blueprint
+from tacit.llm.permuted.listing import first_items, last_items, list_layer
+from tacit.llm.permuted.narrow import Item, sum_bytes
+from tacit.llm.permuted.order import Order
+from tacit.party import LARGEST_MESSAGE_BYTES
+
+_WORD_BYTES = 8
+
+Quota = Callable[[int, str], None]
+"""Counts tokens that a user asks for, and refuses them with its name if they are too many."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allowance:
+    """Counts that hold for every user alike.
+
+    Attributes:
+        conversations: open at once in a session; each has threads of its own.
+        orders: made and not yet used, in one conversation.
+        keep_s: how long the caches of a session that broke wait for their user to come back.
+    """
+
+    conversations: int = 8
+    orders: int = 16
+    keep_s: float = 600.0
+
+    def __post_init__(self) -> None:
+        if min(self.conversations, self.orders) < 1 or not self.keep_s >= 0:
+            raise ConfigError(f"an allowance is at least 1 of each, got {self}")
+
+
+@final
+class Account:
+    """Bytes that one user makes a party keep, out of a pool that may serve others too.
+
+    For threads. Without ``most`` there is no limit of this user's own. ``quota`` counts the tokens
+    that it has computed, and refuses more than it may have.
+    """
+
+    def __init__(
+        self,
+        *,
+        most: int = sys.maxsize,
+        pool: "Account | None" = None,
+        quota: Quota | None = None,
+    ) -> None:
+        self.most = most
+        self._pool = pool
+        self._quota = quota
+        self._lock = threading.Lock()
+        self._used = 0
+
+    @property
+    def used(self) -> int:
+        """Return the bytes that are taken."""
+        return self._used
+
+    def fits(self, nbytes: int) -> bool:
+        """Say whether there is room for so many more, in the pool too."""
+        is_room = self._used + nbytes <= self.most
+        return is_room and (self._pool is None or self._pool.fits(nbytes))
+
+    def take(self, nbytes: int, *, user: str) -> None:
+        """Count bytes before they are allocated.
+
+        Raises:
+            FrameError: they are too many for this user, or for all together.
+        """
+        with self._lock:
+            if self._used + nbytes > self.most:
+                raise FrameError(
+                    user,
+                    f"wants {_show(nbytes)} besides {_show(self._used)} that are kept here; "
+                    f"{_show(self.most)} is the most",
+                )
+            if self._pool is not None:
+                self._pool.take(nbytes, user=user)
+            self._used += nbytes
+
+    def spend(self, tokens: int, *, user: str) -> None:
+        """Count tokens before they are computed.
+
+        Raises:
+            FrameError: the user has had as many as it may.
+        """
+        if self._quota is not None:
+            self._quota(tokens, user)
+
+    def give(self, nbytes: int) -> None:
+        """Give bytes back."""
+        with self._lock:
+            self._used -= nbytes
+            if self._pool is not None:
+                self._pool.give(nbytes)
+
+    def settle(self, nbytes: int, *, user: str) -> None:
+        """Count so many bytes in all from now on, instead of those before."""
+        more = nbytes - self._used
+        if more > 0:
+            self.take(more, user=user)
+        else:
+            self.give(-more)
+
+    def clear(self) -> None:
+        """Give everything back: nothing is kept any more."""
+        self.give(self._used)
+
+    @contextmanager
+    def lent(self, nbytes: int, *, user: str) -> Iterator[None]:
+        """Take bytes for as long as the block runs."""
+        self.take(nbytes, user=user)
+        try:
+            yield
+        finally:
+            self.give(nbytes)
+
+
+def material_bytes(
+    plan: Blueprint, order: Order, *, sender: str, most: int = sys.maxsize
+) -> tuple[int, int]:
+    """Return about what an order takes in memory at its owner, and the largest part of it.
+
+    Words are unpacked to 8 bytes when they come, and what is dealt has an order of the same size.
+
+    Raises:
+        FrameError: a part of it would not fit into a message, or the whole surely not into ``most``
+            bytes.
+    """
+    a, room = plan.architecture, min(most // plan.architecture.layers, LARGEST_MESSAGE_BYTES)
+    # From the sizes alone: what says where every weight lies may be too large itself.
+    if a.heads * order.rows * (order.past + order.rows) // 2 > room:
+        raise FrameError(sender, f"ordered {order.rows} rows at once, which is too much here")
+    widest = next((i for i in range(a.layers) if not a.window_of(i)), 0)
+    layer_items = list_layer(plan, order, widest).items
+    parts = [first_items(plan, order), layer_items, last_items(plan, order)]
+    largest = max(sum_bytes(some) for one in parts for some in (one.dealt, one.corrected))
+    rows = order.rows if order.is_prompt else 1
+    largest = max(largest, rows * a.vocab * plan.wide_bytes)
+    if largest > LARGEST_MESSAGE_BYTES:
+        raise FrameError(
+            sender,
+            f"ordered {order.rows} rows at once; a message of that would have {largest} bytes, "
+            f"and {LARGEST_MESSAGE_BYTES} is the most",
+        )
+    head, layer, tail = (2 * _words(one.dealt) + _words(one.corrected) for one in parts)
+    total = _WORD_BYTES * (head + a.layers * layer + tail + order.runs * a.vocab)
+    return total, _WORD_BYTES * max(head, layer, tail)
+
+
+def _show(nbytes: int) -> str:
+    return f"{nbytes / 1e6:.1f} MB"
+
+
+def _words(items: list[Item]) -> int:
+    return sum(prod(item.shape) for item in items)

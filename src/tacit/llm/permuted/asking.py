@@ -1,0 +1,185 @@
+"""The user's online work: sees permuted values, computes what is not linear, answers."""
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from tacit import ring
+from tacit.llm.permuted.blueprint import Blueprint
+from tacit.llm.permuted.cuda import has_kernels
+from tacit.llm.permuted.cuda_asking import CudaAsking
+from tacit.llm.permuted.exchange import Exchange
+from tacit.llm.permuted.kv_cache import KvCache
+from tacit.llm.permuted.masks import first_tally
+from tacit.llm.permuted.messages import Channel
+from tacit.llm.permuted.narrow import encode, pack
+from tacit.llm.permuted.prepare import Prepared
+from tacit.llm.permuted.products import Product
+from tacit.llm.permuted.program import Function, Seen, run_end, run_layer, unknown
+from tacit.llm.permuted.ranges import Ranges
+from tacit.llm.permuted.resent import Resent
+
+
+class Shown(NamedTuple):
+    """Scores of all tokens, and how often each came before if that is shown: (rows, vocab)."""
+
+    scores: Tensor
+    counts: Tensor | None
+
+
+class Asking:
+    """One conversation of the user, online.
+
+    Guarantee: what it sees of the model is what the ledger lists: activations, scores and norms
+    in fresh secret orders. None for the weights: who answers otherwise than here can compute them.
+    Cost: messages as `Blueprint` lists them.
+    """
+
+    def __init__(self, plan: Blueprint, talk: Channel, cached: KvCache, posted: KvCache) -> None:
+        self._plan = plan
+        self._talk = talk
+        self._cached = cached
+        self._posted = posted
+        self._ranges = Ranges(plan)
+        self._cuda: CudaAsking | None = None
+        if has_kernels(plan):
+            self._cuda = CudaAsking(plan, talk, cached, posted, self._attend)
+
+    def prompt(self, prepared: Prepared, ids: Sequence[int], seen: Collection[int]) -> Tensor:
+        """Return what the owner is sent of the tokens of a prompt, as bytes.
+
+        ``seen`` are the tokens that count as having come before; none if nothing is counted.
+        """
+        plan, vocab = self._plan, self._plan.architecture.vocab
+        hot = -prepared.tape.words("first.hot.mask", len(ids), vocab)
+        hot[torch.arange(len(ids)), torch.tensor(ids)] += 1  # indices are small: from the host
+        octets = pack(hot, plan.wide_bytes).reshape(-1)
+        if not plan.counts:
+            return octets
+        tally = -first_tally(plan, prepared.tape)
+        tally[0, torch.tensor(sorted(seen), dtype=torch.int64)] += 1
+        return torch.cat([octets, pack(tally, plan.count_bytes).reshape(-1)])
+
+    def choice(self, prepared: Prepared, run: int, place: int) -> Tensor:
+        """Return what the owner is sent of a chosen place, as bytes."""
+        choose = self._plan.choose()
+        cover = choose.cover(prepared.tape, prepared.order.runs)
+        hot = torch.zeros_like(cover[:1])
+        hot[0, place] = 1
+        return choose.answer(cover[run : run + 1], [hot])
+
+    def run(self, prepared: Prepared, run: int) -> Shown:
+        """Go through all layers, and return the scores in the order of this run."""
+        plan, order, cuda = self._plan, prepared.order, None
+        if self._cuda is not None and prepared.cuda is not None:
+            cuda = self._cuda
+            cuda.run(prepared, run, prepared.cuda)
+        else:
+            party = self._party(prepared, run, order.rows_of(run), order.rows)
+            for layer in range(plan.architecture.layers):
+                run_layer(party, plan, layer, party.stream)
+        party = self._party(prepared, run, order.scored_by(run), order.scores)
+        counts = [party.unknown(plan.architecture.vocab)] * plan.counts
+        scored = order.scored_by(run)
+        seen = run_end(party, plan, party.stream, scored=scored.stop - scored.start, counts=counts)
+        if cuda is not None:
+            cuda.note(self._ranges)
+        self._ranges.check()
+        return Shown(seen["scores"].cpu(), seen["counts"].cpu() if plan.counts else None)
+
+    def _party(self, prepared: Prepared, run: int, rows: slice, total: int) -> "Party":
+        caches = (self._cached, self._posted)
+        at = At(prepared, run, rows, total)
+        return Party(self._plan, self._talk, caches, self._ranges, at)
+
+    def _attend(self, prepared: Prepared, run: int, layer: int) -> None:
+        order = prepared.order
+        self._party(prepared, run, order.rows_of(run), order.rows).attend(layer, [])
+
+
+class At(NamedTuple):
+    """A run of an order, its rows in what was drawn, and how many rows that has."""
+
+    prepared: Prepared
+    run: int
+    rows: slice
+    total: int
+
+
+class Party:
+    """Walk a pass with what is shown: values in secret orders, which it computes on."""
+
+    def __init__(
+        self,
+        plan: Blueprint,
+        talk: Channel,
+        caches: tuple[KvCache, KvCache],
+        ranges: Ranges,
+        at: At,
+    ) -> None:
+        self._plan, self._talk, self._ranges, self._at = plan, talk, ranges, at
+        self._cached, self._posted = caches
+
+    @property
+    def stream(self) -> Tensor:
+        """Return the stream, of which nothing is known but its shape."""
+        return self.unknown(self._plan.architecture.width)
+
+    def unknown(self, width: int) -> Tensor:
+        """Return a wire of which nothing is known but its shape."""
+        return unknown(self._at.rows.stop - self._at.rows.start, width)
+
+    def linear(self, product: Product, x: Tensor, skip: Tensor | None = None) -> Tensor:
+        """Leave it to the owner."""
+        return self.unknown(product.outputs)
+
+    def look(self, exchange: Exchange, shown: list[Tensor], function: Function) -> list[Tensor]:
+        """See values in a secret order, compute, and answer in it."""
+        self._answer(exchange, function(self._see(exchange)))
+        return [self.unknown(one.width) for one in exchange.answers]
+
+    def attend(self, layer: int, qkv: list[Tensor]) -> Tensor:
+        """Go through attention with the owner."""
+        plan, (prepared, run, rows, _) = self._plan, self._at
+        order, tape = prepared.order, prepared.tape
+        kernel = plan.attention(layer, order, run)
+        if isinstance(kernel, Resent):
+            seen = kernel.ask(self._talk, tape)
+        else:
+            posted = order.posted_before(run)
+            keys, values, seen = kernel.ask(
+                self._talk,
+                tape,
+                query=prepared.queries[layer][rows],
+                cached=self._cached.upto(layer, order.past + rows.stop),
+                posted=self._posted.upto(layer, posted),
+            )
+            self._posted.put(layer, posted, keys, values)
+        words = plan.words
+        self._ranges.note_words(seen, words.seen_bytes, words.seen_bits, f"{layer}.scores")
+        return self.unknown(plan.inner)
+
+    def show(self, exchange: Exchange, shown: list[Tensor], function: Function) -> Seen:
+        """See values in a secret order, and compute."""
+        return function(self._see(exchange))
+
+    def _answer(self, exchange: Exchange, values: Seen) -> None:
+        cover = exchange.cover(self._at.prepared.tape, self._at.total)[self._at.rows]
+        words = [encode(values[one.name], one.frac_bits) for one in exchange.answers]
+        self._talk.send_bytes(exchange.answer(cover, words))
+
+    def _see(self, exchange: Exchange) -> Seen:
+        """Receive what is shown, as doubles."""
+        rows = self._at.rows
+        veil = exchange.veil(self._at.prepared.tape, self._at.total)[rows]
+        octets = self._talk.recv_bytes(rows.stop - rows.start, exchange.shown_bytes)
+        seen = dict[str, Tensor]()
+        for reveal, words in zip(exchange.reveals, exchange.see(veil, octets), strict=True):
+            wire = f"{exchange.label}.{reveal.name}"
+            self._ranges.note_words(words, reveal.nbytes, reveal.seen_bits, wire)
+            seen[reveal.name] = ring.decode(words, frac_bits=reveal.seen_bits)
+            if wire in self._ranges.streams:
+                self._ranges.note_stream(seen[reveal.name], wire)
+        return seen

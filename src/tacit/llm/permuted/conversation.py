@@ -1,0 +1,270 @@
+"""A conversation of the user: read a prompt, choose tokens, read their names."""
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tacit.errors import ConfigError, DataError
+from tacit.llm.permuted.asking import Asking, Shown
+from tacit.llm.permuted.client import Client, Memory
+from tacit.llm.permuted.forecast import choose_form, leaks
+from tacit.llm.permuted.homomorphic import Picker
+from tacit.llm.permuted.messages import Channel
+from tacit.llm.permuted.order import Order
+from tacit.llm.permuted.prefetch import Prefetch, Ready, Wait
+from tacit.llm.permuted.seats import BY_BFV, CLOSE, NAME, RUN, STEP, channel
+from tacit.llm.permuted.transfer import picks, shift_of, uncover
+from tacit.transport import frame_bytes
+
+Choose = Callable[[Tensor], int]
+"""Given the scores of all tokens, in an order that the user does not know, choose a place."""
+
+Adjust = Callable[[Tensor, Tensor], Tensor]
+"""Given scores, and how often each of their tokens came before, return other scores."""
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token of the answer, and the place at which its score was shown."""
+
+    id: int
+    place: int
+
+
+@dataclass(frozen=True, eq=False)
+class _At:
+    """A run of an order whose scores are known, or will be."""
+
+    ready: Ready
+    run: int
+
+    @property
+    def is_last(self) -> bool:
+        return self.run + 1 == self.ready.order.runs
+
+
+def _silent(seconds: float) -> None:
+    """Say nothing while waiting."""
+
+
+class Conversation:
+    """One text that grows: read a prompt, write an answer, and so on. For one thread at a time.
+
+    Guarantee: see `Client`. Cost: see `forecast`.
+    """
+
+    def __init__(self, client: Client, memory: Memory | None = None) -> None:
+        index, self.memory = client.open(memory)
+        self._client, self._index, self._plan = client, index, client.plan
+        seats = client.seats
+        talk = Channel(client.session, seats.owner, channel("run", index), client.plan.device)
+        self._asking = Asking(client.plan, talk, self.memory.cached, self.memory.posted)
+        self._prefetch = Prefetch(client, index, self.memory)
+        self._picker: Picker | None = None
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"tacit-ask-{index}")
+
+    @property
+    def read(self) -> tuple[int, ...]:
+        """Return the tokens that the model has read in this conversation."""
+        return tuple(self.memory.read)
+
+    def rewind(self, length: int) -> None:
+        """Forget all but the first ``length`` tokens; costs nothing."""
+        if not 0 <= length <= len(self.memory.read):
+            raise DataError(
+                f"a conversation of {len(self.memory.read)} tokens cannot be taken back to {length}"
+            )
+        del self.memory.read[length:]
+        self.memory.posted_rows = min(self.memory.posted_rows, length)
+
+    def generate(
+        self,
+        ids: Sequence[int],
+        choose: Choose,
+        *,
+        limit: int,
+        on_wait: Wait = _silent,
+        adjust: Adjust | None = None,
+    ) -> Generator[Token, None, None]:
+        """Read ``ids``, then yield up to ``limit`` tokens, each as soon as its name is known.
+
+        A step starts before the token that it reads is named. When the caller stops at a token
+        that is not the last it asked for, that token has been read. What ``adjust`` makes of the
+        scores is what ``choose`` gets.
+
+        Raises:
+            DataError: an id is not in the vocabulary, or the text does not fit the context.
+            ConfigError: scores are to be adjusted, and this session does not show counts.
+        """
+        if adjust is not None and not self._plan.counts:
+            raise ConfigError(
+                "this session does not show which tokens came before, which a repetition penalty "
+                "needs: leave it out, or ask for counts (--counts) at every party"
+            )
+
+        def pick(shown: Shown) -> int:
+            scores, counts = shown
+            if adjust is None or counts is None:
+                return choose(scores[-1])
+            return choose(adjust(scores[-1], counts[-1]))
+
+        steps = self._check(ids, limit)
+        self._prefetch.plan(self._orders(len(ids), steps))
+        here, shown = self._read(ids, on_wait)
+        for _ in range(steps):
+            place = pick(shown)
+            there = _At(here.ready, here.run + 1)
+            if here.ready.order.is_prompt or here.is_last:
+                there = _At(self._prefetch.take(on_wait), 0)
+            stepping = self._step(here, place, there)
+            token = self._named(here, place)
+            try:
+                yield Token(token, place)
+            finally:  # a caller that stops here leaves owner and user at the same step
+                shown = stepping.result()
+                self._done(there, [token])
+            here = there
+        place = pick(shown)
+        self._command(NAME, here, self._shift(here, place))
+        yield Token(self._named(here, place), place)
+
+    def score(self, ids: Sequence[int], *, on_wait: Wait = _silent) -> Tensor:
+        """Read ``ids`` and return the scores after each, every row in an order of its own.
+
+        For measurements on a text of one chunk: without the owner's orders a row says how sure
+        the model is, not of what.
+        """
+        self._check(ids, 1)
+        first = next(self._orders(len(ids), 0, chunk=len(ids), scored=len(ids)))
+        self._prefetch.plan(iter([first]))
+        _, shown = self._read(ids, on_wait)
+        return shown.scores
+
+    def close(self) -> None:
+        """End the conversation at all parties."""
+        self._pool.shutdown()
+        self._prefetch.close()
+        octets = torch.tensor([CLOSE, 0, 0, 0]).view(torch.uint8)
+        tag = f"{channel('run', self._index)}/next"
+        self._client.session.send(self._client.seats.owner, tag, octets, phase="setup")
+
+    def _check(self, ids: Sequence[int], limit: int) -> int:
+        """Refuse what cannot be read, and return how many steps there is room for."""
+        a, past = self._plan.architecture, len(self.memory.read)
+        room = a.context - past - len(ids)
+        if not ids or limit < 1:
+            raise DataError(f"wanted at least one token to read and write, got {len(ids)}, {limit}")
+        if room < 0:
+            raise DataError(
+                f"the text is too long: {past + len(ids)} tokens, the model's context is "
+                f"{a.context}"
+            )
+        if bad := [one for one in ids if not 0 <= one < a.vocab]:
+            raise DataError(f"token ids lie between 0 and {a.vocab - 1}, got {bad[0]}")
+        return min(limit - 1, room)
+
+    def _orders(
+        self, count: int, steps: int, *, chunk: int | None = None, scored: int = 1
+    ) -> Iterator[Order]:
+        """Plan a prompt and as many steps, block by block."""
+        memory, ahead = self.memory, self._client.ahead
+        past, posted = len(memory.read), memory.posted_rows
+        if self._plan.architecture.family == "chatglm" and past == 0:
+            chunk, memory.prompt = count, count - 1
+        sizes = [*_split(count, chunk or ahead.chunk), *_split(steps, ahead.block)]
+        prompts = len(_split(count, chunk or ahead.chunk))
+        for number, rows in enumerate(sizes):
+            form = None
+            if number >= prompts:
+                form = self._client.form or choose_form(
+                    self._plan, self._client.network, past=past, rows=rows, posted=posted
+                )
+            order = Order(
+                number=memory.orders,
+                past=past,
+                rows=rows,
+                prompt=memory.prompt,
+                posted=posted,
+                form=form,
+                scored=scored,
+            )
+            memory.orders += 1
+            yield order
+            past, posted = order.end, order.posted_after(order.runs)
+
+    def _read(self, ids: Sequence[int], on_wait: Wait) -> tuple[_At, Shown]:
+        """Run the prompt, in its chunks."""
+        at, left = None, list(ids)
+        while left:
+            ready = self._prefetch.take(on_wait)
+            now, left = left[: ready.order.rows], left[ready.order.rows :]
+            at = _At(ready, 0)
+            seen = {*self.memory.read, *now}
+            self._command(RUN, at, 0, self._asking.prompt(ready.prepared, now, seen))
+            shown = self._asking.run(ready.prepared, 0)
+            self._done(at, now)
+        assert at is not None  # noqa: S101 - _check has refused an empty prompt
+        return at, shown
+
+    def _step(self, here: _At, place: int, there: _At) -> "Future[Shown]":
+        """Start the next run from the chosen place."""
+        hot = self._asking.choice(here.ready.prepared, here.run, place)
+        self._command(STEP, there, self._shift(here, place), hot)
+        return self._pool.submit(self._asking.run, there.ready.prepared, there.run)
+
+    def _shift(self, here: _At, place: int) -> int:
+        if self._client.naming == "bfv":
+            return BY_BFV
+        return shift_of(place, self._pick(here), self._plan.architecture.vocab)
+
+    def _pick(self, here: _At) -> int:
+        order, vocab = here.ready.order, self._plan.architecture.vocab
+        return int(picks(here.ready.prepared.tape, order.runs, vocab)[here.run])
+
+    def _named(self, here: _At, place: int) -> int:
+        """Learn the token at our place."""
+        if self._client.naming == "bfv":
+            return self._named_by_bfv(place)
+        tag, vocab = f"{channel('id', self._index)}/table", self._plan.architecture.vocab
+        seats = self._client.seats
+        table = self._client.session.recv(seats.owner, tag, (vocab,), dtype=torch.int32)
+        token = uncover(table, place, int(here.ready.pads[here.run]))
+        if not 0 <= token < vocab:
+            raise DataError("the owner and the dealer disagree about the name of a token")
+        return token
+
+    def _named_by_bfv(self, place: int) -> int:
+        session, owner = self._client.session, self._client.seats.owner
+        names = channel("he", self._index)
+        if self._picker is None:
+            self._picker = Picker(self._plan.architecture.vocab)
+            frame = frame_bytes(self._picker.public())
+            session.links[owner].send(f"{names}/keys", frame, phase="setup")
+        for piece in self._picker.ask(place):
+            session.links[owner].send(f"{names}/ask", frame_bytes(piece))
+        return self._picker.read(bytes(session.links[owner].recv(f"{names}/answer").data))
+
+    def _command(self, op: int, at: _At, shift: int, hot: Tensor | None = None) -> None:
+        octets = torch.tensor([op, at.ready.order.number, at.run, shift]).view(torch.uint8)
+        if hot is not None:
+            octets = torch.cat([octets, hot.reshape(-1).cpu()])
+        tag = f"{channel('run', self._index)}/next"
+        self._client.session.send(self._client.seats.owner, tag, octets)
+
+    def _done(self, at: _At, ids: list[int]) -> None:
+        """Remember a run, and write down what it showed."""
+        memory, order = self.memory, at.ready.order
+        memory.read += ids
+        memory.posted_rows = order.posted_after(at.run + 1)
+        if at.run:
+            memory.history.pop()
+        memory.history.append((order, at.run + 1))
+        self._client.record(leaks(self._plan, order, at.run, self._client.seats))
+
+
+def _split(count: int, size: int) -> list[int]:
+    """Cut a count into parts of one size, and a rest."""
+    return [min(size, count - at) for at in range(0, count, size)]

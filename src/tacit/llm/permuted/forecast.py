@@ -1,0 +1,222 @@
+"""What a pass costs, before it is run: messages, bytes and seconds; and what it shows to whom."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from tacit.errors import ConfigError
+from tacit.llm.permuted.blueprint import Blueprint
+from tacit.llm.permuted.incremental import Incremental
+from tacit.llm.permuted.listing import all_items, exchanges, list_end
+from tacit.llm.permuted.narrow import sum_bytes
+from tacit.llm.permuted.order import FORMS, Form, Order
+from tacit.llm.permuted.seats import COMMAND_BYTES, Seats
+from tacit.result import Leak
+
+_TABLE_BYTES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """The link between owner and user, as far as the choice of a form depends on it."""
+
+    rtt_ms: float = 0.2
+    mbit_per_s: float = 10_000.0
+
+    def __post_init__(self) -> None:
+        if not (self.rtt_ms >= 0 and self.mbit_per_s > 0):
+            raise ConfigError(
+                f"a network has rtt_ms ≥ 0 and mbit_per_s > 0, got {self.rtt_ms} and "
+                f"{self.mbit_per_s}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassCost:
+    """Online traffic of one pass; ``chain`` counts the messages that wait for each other.
+
+    The command that starts the pass is included, with the token it carries; the table that names
+    the token goes beside the chain.
+    """
+
+    to_user_messages: int
+    to_owner_messages: int
+    to_user_bytes: int
+    to_owner_bytes: int
+    chain: int
+
+    @property
+    def messages(self) -> int:
+        """Return all messages."""
+        return self.to_user_messages + self.to_owner_messages
+
+    @property
+    def payload_bytes(self) -> int:
+        """Return all bytes."""
+        return self.to_user_bytes + self.to_owner_bytes
+
+    def seconds(self, network: Network, *, compute_s: float = 0.0) -> float:
+        """Return the time that the chain of messages and all bytes take."""
+        bytes_s = self.payload_bytes * 8 / (network.mbit_per_s * 1e6)
+        return self.chain * network.rtt_ms / 2000 + bytes_s + compute_s
+
+
+def layer_messages(plan: Blueprint, form: Form | None) -> int:
+    """Return the online messages of one layer."""
+    attention = {"resent": 2, "half": 4, "incremental": 6, None: 6}[form]
+    return 2 * len(exchanges(plan, 0)) + attention
+
+
+def pass_cost(plan: Blueprint, order: Order, run: int = 0, *, named: bool = True) -> PassCost:
+    """Return the online cost of one run of an order.
+
+    Args:
+        plan: the steps.
+        order: the order.
+        run: which of its runs.
+        named: whether a token that was chosen before is named while this runs.
+    """
+    rows = order.rows if order.is_prompt else 1
+    scored = order.scored if order.is_prompt else 1
+    vocab = plan.architecture.vocab
+    tally = plan.tally_bytes if order.is_prompt else 0
+    to_user, to_owner = [], [COMMAND_BYTES + rows * vocab * plan.wide_bytes + tally]
+    if named and not order.is_prompt:
+        to_user.append(_TABLE_BYTES * vocab)
+    for layer in range(plan.architecture.layers):
+        for exchange in exchanges(plan, layer):
+            to_user.append(rows * exchange.shown_bytes)
+            to_owner.append(rows * exchange.answer_bytes)
+        sizes = [sum_bytes(items) for items in plan.attention(layer, order, run).messages]
+        to_user += sizes[::2]
+        to_owner += sizes[1::2]
+    if (last := plan.last_norm()) is not None:
+        to_user.append(scored * last.shown_bytes)
+        to_owner.append(scored * last.answer_bytes)
+    to_user.append(scored * plan.score().shown_bytes)
+    beside = int(named and not order.is_prompt)
+    return PassCost(
+        to_user_messages=len(to_user),
+        to_owner_messages=len(to_owner),
+        to_user_bytes=sum(to_user),
+        to_owner_bytes=sum(to_owner),
+        chain=len(to_user) + len(to_owner) - beside,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfflineCost:
+    """What an order's material takes, in bytes, and how many messages carry it."""
+
+    dealer_to_owner_bytes: int
+    user_to_owner_bytes: int
+    dealer_to_user_bytes: int
+    messages: int
+
+
+def offline_cost(plan: Blueprint, order: Order) -> OfflineCost:
+    """Return the offline traffic of an order, without the notes that order it."""
+    items = all_items(plan, order)
+    dealt, fixed = [one.dealt for one in items], [one.corrected for one in items]
+    return OfflineCost(
+        dealer_to_owner_bytes=sum(sum_bytes(items) for items in dealt),
+        user_to_owner_bytes=sum(sum_bytes(items) for items in fixed),
+        dealer_to_user_bytes=_TABLE_BYTES * order.runs,
+        messages=sum(bool(items) for items in (*dealt, *fixed)) + 1,
+    )
+
+
+def choose_form(plan: Blueprint, network: Network, *, past: int, rows: int, posted: int) -> Form:
+    """Return the form of attention that makes a block of steps fastest on a network."""
+
+    def seconds(form: Form) -> float:
+        order = Order(number=0, past=past, rows=rows, prompt=0, posted=posted, form=form)
+        first, last = (pass_cost(plan, order, run).seconds(network) for run in (0, rows - 1))
+        return first + (rows - 1) * last
+
+    return min(FORMS, key=seconds)
+
+
+def leaks(plan: Blueprint, order: Order, run: int, seats: Seats) -> tuple[Leak, ...]:
+    """List what one run shows to whom."""
+    a = plan.architecture
+    rows = order.rows if order.is_prompt else 1
+    scored = order.scored if order.is_prompt else 1
+    windows = Counter(a.window_of(layer) for layer in range(a.layers))
+    scores = sum(count * _scores(plan, window, order, run) for window, count in windows.items())
+
+    def seen(what: str, why: str, elements: int) -> Leak:
+        return Leak(to=seats.user, what=what, why=why, kind="protocol", elements=elements)
+
+    wires = Counter[str]()
+    for layer in range(a.layers):
+        for exchange in exchanges(plan, layer):
+            wires.update({one.name: rows * one.width for one in exchange.reveals})
+    for exchange in list_end(plan, order).exchanges:
+        wires.update({one.name: scored * one.width for one in exchange.reveals})
+    which = "all" if a.has_post_norm else "both"
+    heads = ", heads together, with and without the weights of their norms" * a.has_qk_norm
+    projected = seen(
+        f"queries, keys and values of each layer before rotation and bias, in fresh orders{heads}",
+        "the user gives them back with fewer bits",
+        sum(wires[name] for name in ("q", "k", "v", "q norm", "k norm")),
+    )
+    return (
+        seen(
+            f"inputs of {which} norms, and so their norms, each in a fresh order",
+            "the user normalises in the clear",
+            wires["x"],
+        ),
+        *((projected,) if projected.elements else ()),
+        seen(
+            "attention scores of each layer, heads and keys in fresh orders",
+            "the user computes softmax in the clear",
+            scores,
+        ),
+        seen(
+            "inputs of the activation of each layer, in a fresh order",
+            "the user computes it in the clear",
+            wires["gate"] + wires["up"],
+        ),
+        seen(
+            "scores of every token, in a fresh order",
+            "the user chooses the next token",
+            wires["scores"],
+        ),
+        *(_counted(seats, scored * a.vocab) if plan.counts else ()),
+        Leak(
+            to=seats.owner,
+            what="how many tokens are read and written, and when",
+            why="sizes are not hidden",
+            kind="size",
+            elements=rows,
+        ),
+        Leak(
+            to=seats.dealer,
+            what="how many tokens are ordered",
+            why="sizes are not hidden",
+            kind="size",
+            elements=rows,
+        ),
+    )
+
+
+def _scores(plan: Blueprint, window: int, order: Order, run: int) -> int:
+    """Count the attention scores of a layer with a window in one run."""
+    a = plan.architecture
+    layer = next(i for i in range(a.layers) if a.window_of(i) == window)
+    kernel = plan.attention(layer, order, run)
+    if isinstance(kernel, Incremental):
+        return kernel.layout.count
+    return a.heads * kernel.weighting.n
+
+
+def _counted(seats: Seats, elements: int) -> tuple[Leak, ...]:
+    leak = Leak(
+        to=seats.user,
+        what="which scores belong to tokens that came before, and how often each was chosen; by "
+        "made-up counts a cheating user learns all scores with their tokens",
+        why="the user applies a repetition penalty",
+        kind="protocol",
+        elements=elements,
+    )
+    return (leak,)

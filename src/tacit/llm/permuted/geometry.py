@@ -1,0 +1,227 @@
+"""Heads and keys: products of shares by group, and the secret orders of attention."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tacit import ring
+from tacit.llm.architecture import Architecture
+from tacit.llm.permuted.narrow import Item
+from tacit.llm.permuted.tape import Tape
+from tacit.llm.rotary import visible
+
+_FEW = 8  # rows of one batch up to which torch's plain loops win
+_ROOM = 1 << 26  # products on a device at once
+_SMALL = 1 << 19  # products up to which all of them at once win
+
+
+@dataclass(frozen=True)
+class Heads:
+    """``groups`` key heads with ``size`` query heads each."""
+
+    groups: int
+    size: int
+    dim: int
+
+    @property
+    def count(self) -> int:
+        """Return how many query heads there are."""
+        return self.groups * self.size
+
+    def scores(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """Multiply queries (rows, heads, dim) and keys (n, groups, dim): (rows, heads, n)."""
+        rows = queries.shape[0]
+        left = queries.view(rows, self.groups, self.size, self.dim)
+        if (
+            rows * self.size <= _FEW and not keys.is_cuda
+        ):  # NumPy's loops need neither copies nor room for products
+            found = np.einsum("rgsd,ngd->rgsn", left.numpy(), keys.numpy(), order="C")
+            return torch.from_numpy(found).view(rows, self.count, -1)
+        out = inner(left.transpose(0, 1).flatten(1, 2), keys.transpose(0, 1))
+        out = out.view(self.groups, rows, self.size, -1).transpose(0, 1)
+        return out.reshape(rows, self.count, -1).contiguous()
+
+    def mix(self, weights: Tensor, values: Tensor) -> Tensor:
+        """Multiply weights (rows, heads, n) and values (n, groups, dim): (rows, heads, dim)."""
+        rows, _, n = weights.shape
+        left = weights.view(rows, self.groups, self.size, n).transpose(0, 1)
+        out = multiply(left.reshape(self.groups, -1, n), values.transpose(0, 1))
+        out = out.view(self.groups, rows, self.size, self.dim).transpose(0, 1)
+        return out.reshape(rows, self.count, self.dim).contiguous()
+
+
+def multiply(left: Tensor, right: Tensor) -> Tensor:
+    """Multiply batches of matrices, few of them large: (b, m, k) by (b, k, n)."""
+    if left.is_cuda:  # no products of long integers there
+        return _by_parts(left, right.transpose(1, 2))
+    return torch.bmm(left, right) if left.shape[1] <= _FEW else ring.matmul(left, right)
+
+
+def inner(left: Tensor, right: Tensor) -> Tensor:
+    """Multiply batches of rows with each other: (b, m, k) by (b, n, k) gives (b, m, n)."""
+    if left.is_cuda:
+        return _by_parts(left, right)
+    if left.shape[1] <= _FEW and left.shape[1] * right.numel() <= _SMALL:
+        return (left.unsqueeze(2) * right.unsqueeze(1)).sum(3)
+    return ring.matmul(left, right.transpose(1, 2))
+
+
+def _by_parts(left: Tensor, right: Tensor) -> Tensor:
+    """Multiply rows with rows as `inner`, so many at once that their products have room."""
+    pieces = max(1, left.shape[1] * right.numel() // _ROOM)
+    parts = [(rows.unsqueeze(2) * right.unsqueeze(1)).sum(3) for rows in left.chunk(pieces, 1)]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+
+
+def heads_of(a: Architecture) -> Heads:
+    """Return the heads of a model."""
+    return Heads(a.kv_heads, a.heads // a.kv_heads, a.head_dim)
+
+
+class Talk(Protocol):
+    """Send words to the other computing party, and receive as many as are known to come."""
+
+    def send(self, items: Sequence[Item], *parts: Tensor) -> None:
+        """Send words laid end to end in one message."""
+        ...
+
+    def recv(self, items: Sequence[Item]) -> list[Tensor]:
+        """Receive one message and take it apart."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Rowwise:
+    """Where scores lie: dense as (rows, heads, n), packed without the places that are hidden.
+
+    Attributes:
+        visible: bool (rows, n).
+        count: how many scores there are, of all heads.
+        places: the packed ones as indices into the dense, in order.
+        slots: the first places of every row and head, as many as it sees, as such indices too.
+        shape: of the dense.
+    """
+
+    visible: Tensor
+    count: int
+    places: Tensor
+    slots: Tensor
+    shape: tuple[int, int, int]
+
+    @property
+    def is_full(self) -> bool:
+        """Say whether no place is hidden."""
+        return self.count == prod(self.shape)
+
+    def dense(self, packed: Tensor) -> Tensor:
+        """Lay packed scores out, with zeros where nothing is seen."""
+        return self._spread(packed, self.places, 0)
+
+    def packed(self, dense: Tensor) -> Tensor:
+        """Undo `dense`."""
+        return dense.view(-1) if self.is_full else dense.view(-1)[self.places]
+
+    def segments(self, slots: Tensor, rest: float) -> Tensor:
+        """Lay what was shuffled out by row and head, with ``rest`` behind the end of each."""
+        return self._spread(slots, self.slots, rest)
+
+    def flat(self, segments: Tensor) -> Tensor:
+        """Undo `segments`."""
+        return segments.view(-1) if self.is_full else segments.view(-1)[self.slots]
+
+    def _spread(self, packed: Tensor, places: Tensor, rest: float) -> Tensor:
+        if self.is_full:
+            return packed.view(self.shape)
+        out = packed.new_full((prod(self.shape),), rest)
+        out[places] = packed
+        return out.view(self.shape)
+
+    def shuffled(self, tape: Tape, label: str) -> Tensor:
+        """Draw the secret order: for every row its heads, for each of them its keys, anew.
+
+        Returns:
+            Indices into the dense scores, (count,), row by row and slot by slot.
+        """
+        rows, heads, n = self.shape
+        keys = tape.shuffles_within(f"{label}.keys", heads, self.visible)
+        order = tape.shuffles(f"{label}.heads", rows, heads)
+        head = order.unsqueeze(2)
+        keys = keys.gather(1, head.expand(-1, -1, n))
+        row = torch.arange(rows, device=keys.device).view(-1, 1, 1)
+        return self.flat(((row * heads + head) * n + keys).contiguous())
+
+
+@lru_cache(maxsize=16)
+def rows_of(
+    a: Architecture, past: int, rows: int, prompt: int, window: int, device: torch.device
+) -> Rowwise:
+    """Lay out the scores of new rows over all keys that they see."""
+    seen = visible(a, start=past, count=rows, prompt=prompt, window=window)
+    return rowwise(seen.to(device), a.heads)
+
+
+def rowwise(seen: Tensor, heads: int) -> Rowwise:
+    """Lay out the scores of rows that see different keys."""
+    rows, n = seen.shape
+    wide = seen.unsqueeze(1).expand(rows, heads, n)
+    lengths = seen.sum(1)
+    slots = (torch.arange(n, device=seen.device) < lengths.view(-1, 1)).unsqueeze(1)
+    return Rowwise(
+        visible=seen,
+        count=int(lengths.sum()) * heads,
+        places=wide.reshape(-1).nonzero().view(-1),
+        slots=slots.expand(rows, heads, n).reshape(-1).nonzero().view(-1),
+        shape=(rows, heads, n),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Grouped:
+    """The secret order of one new token: groups, heads in their group, and keys by group.
+
+    Heads of one group share their keys, which travel once; so they share the order of the keys.
+    """
+
+    heads: Heads
+    group: Tensor  # (groups,)
+    member: Tensor  # (groups, size), in the order of `group`
+    keys: Tensor  # (groups, n), in the order of `group`
+
+    def queries(self, values: Tensor) -> Tensor:
+        """Permute (heads, …) to (groups, size, …)."""
+        return values[self._flat].view(self.heads.groups, self.heads.size, *values.shape[1:])
+
+    def cached(self, values: Tensor) -> Tensor:
+        """Permute keys or values (n, groups, dim) to (groups, n, dim)."""
+        return values[self.keys, self.group.unsqueeze(1)]
+
+    def scores(self, values: Tensor) -> Tensor:
+        """Permute scores (heads, n) to (groups, size, n)."""
+        index = self.keys.unsqueeze(1).expand(-1, self.heads.size, -1)
+        return self.queries(values).gather(2, index)
+
+    def undo(self, values: Tensor) -> Tensor:
+        """Put (groups, size, dim) back in the order of the heads."""
+        out = torch.empty_like(values.flatten(0, 1))
+        out[self._flat] = values.flatten(0, 1)
+        return out
+
+    @property
+    def _flat(self) -> Tensor:
+        return (self.group.unsqueeze(1) * self.heads.size + self.member).view(-1)
+
+
+def grouped(tape: Tape, label: str, heads: Heads, n: int) -> Grouped:
+    """Draw the secret order of one new token over n keys."""
+    return Grouped(
+        heads=heads,
+        group=tape.shuffles(f"{label}.groups", 1, heads.groups)[0],
+        member=tape.shuffles(f"{label}.members", heads.groups, heads.size),
+        keys=tape.shuffles(f"{label}.keys", heads.groups, n),
+    )

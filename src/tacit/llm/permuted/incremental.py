@@ -1,0 +1,197 @@
+"""Attention where only new rows travel: three round trips, for one row or for a whole prompt.
+
+The user keeps keys and values masked by the owner, K + s, so that a row is sent once. Scores
+come out as shares in their own order, and are permuted on their way to the user, each row by
+itself: with a causal mask, a common order would betray the position of every key.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tacit import ring
+from tacit.llm.permuted.geometry import Heads, Rowwise, Talk
+from tacit.llm.permuted.narrow import Item, encode, wrap
+from tacit.llm.permuted.posting import Posting
+from tacit.llm.permuted.precision import Words
+from tacit.llm.permuted.tape import Tape
+
+
+@dataclass(frozen=True, eq=False)
+class Incremental:
+    """Attention of new rows over all keys, of which some rows still have to be posted.
+
+    Guarantee: the user learns the scores of each row and head up to a fresh uniform order of
+    heads and keys; the owner receives uniform words.
+    Cost: 6 messages. With R rows, H heads, C scores in all, P rows to post, words:
+    R·H·dim + 2·P·groups·dim, C, C, C, C, R·H·dim; offline 2·C + R·H·dim to the owner.
+    """
+
+    label: str
+    heads: Heads
+    layout: Rowwise
+    fresh: int  # rows to post
+    words: Words
+
+    @property
+    def rows(self) -> int:
+        """Return how many new rows there are."""
+        return self.layout.visible.shape[0]
+
+    @property
+    def posting(self) -> Posting:
+        """Return the first message."""
+        return Posting(self.label, self.heads, self.rows, self.fresh, self.words)
+
+    @property
+    def _query(self) -> tuple[int, ...]:
+        return (self.rows, self.heads.count, self.heads.dim)
+
+    @property
+    def dealt(self) -> list[Item]:
+        """List what the dealer sends to the owner."""
+        seen, weights = self._scores
+        return [seen, weights, Item(self._query, self.words.value_bytes)]
+
+    @property
+    def messages(self) -> list[list[Item]]:
+        """List every online message, the owner's first, then in turn."""
+        seen, weights = self._scores
+        out = Item(self._query, self.words.value_bytes)
+        return [self.posting.items, [seen], [seen], [weights], [weights], [out]]
+
+    @property
+    def _scores(self) -> tuple[Item, Item]:
+        """Return what scores and weights are in a message."""
+        shape = (self.layout.count,)
+        return Item(shape, self.words.seen_bytes), Item(shape, self.words.value_bytes)
+
+    def post(self, owner: Tape) -> tuple[Tensor, Tensor]:
+        """Draw the owner's masks of the rows that are posted now: keys, values."""
+        return self.posting.draw(owner)
+
+    def deal(
+        self,
+        user: Tape,
+        owner: Tape,
+        *,
+        query: Tensor,
+        cached: tuple[Tensor, Tensor],
+        posted: tuple[Tensor, Tensor],
+        out: Tensor,
+    ) -> list[Tensor]:
+        """Compute the owner's corrections.
+
+        Args:
+            user: tape of the user and the dealer.
+            owner: tape of the owner and the dealer.
+            query: the user's masks of the new queries.
+            cached: the user's masks of all keys and values.
+            posted: the owner's masks of all keys and values, `post` included.
+            out: the user's masks of the result.
+        """
+        order = self.layout.shuffled(owner, self.label)
+        _, s_a = self.owner_masks(owner)
+        r_a = self.weights_mask(user)
+        crossed = self.posting.crossed(owner, query=query, cached=cached, posted=posted)
+        alpha = self.layout.dense(user.words(f"{self.label}.halves", self.layout.count))
+        delta = (alpha - (crossed >> self.words.drop)).view(-1)[order]
+        delta -= user.words(f"{self.label}.veil", self.layout.count)
+        cover = user.words(f"{self.label}.cover", self.layout.count)
+        mixed = self.heads.mix(s_a, cached[1]) + self.heads.mix(r_a, posted[1])
+        rest = user.words(f"{self.label}.rest", *self._query) - out.view(self._query) - mixed
+        return [delta, cover - r_a.view(-1)[order], rest]
+
+    def draw_owner(self, owner: Tape) -> None:
+        """Draw beforehand what `serve` will want."""
+        self.layout.shuffled(owner, self.label)
+        self.owner_masks(owner)
+        self.post(owner)
+
+    def draw_user(self, user: Tape) -> None:
+        """Draw beforehand what `ask` will want."""
+        for what in ("halves", "veil", "cover", "weights"):
+            user.words(f"{self.label}.{what}", self.layout.count)
+        user.words(f"{self.label}.rest", *self._query)
+
+    def serve(
+        self,
+        talk: Talk,
+        owner: Tape,
+        dealt: list[Tensor],
+        *,
+        query: Tensor,
+        cached: tuple[Tensor, Tensor],
+        posted: int,
+    ) -> Tensor:
+        """Compute as the owner, from its shares; returns its share of the result."""
+        _, sent, shown, weighed, veiled, last = self.messages
+        delta, g, rest = dealt
+        order = self.layout.shuffled(owner, self.label)
+        (_, s_a), (keys, values) = self.owner_masks(owner), cached
+        self.posting.send(talk, owner, query=query, cached=cached, posted=posted)
+        own = self.heads.scores(query, keys).bitwise_right_shift_(self.words.drop)
+        (half,) = talk.recv(sent)
+        talk.send(shown, (own + self.layout.dense(half)).view(-1)[order] + delta)
+        (answer,) = talk.recv(weighed)
+        weights = torch.zeros_like(own)
+        weights.view(-1)[order] = answer + g
+        talk.send(veiled, self.layout.packed(weights + s_a))
+        own = self.heads.mix(weights, values)
+        (half,) = talk.recv(last)
+        return (own + half + rest).view(self.rows, -1)
+
+    def ask(
+        self,
+        talk: Talk,
+        user: Tape,
+        *,
+        query: Tensor,
+        cached: tuple[Tensor, Tensor],
+        posted: tuple[Tensor, Tensor],
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Compute as the user, from its masks.
+
+        Returns:
+            The rows posted now, keys and values, masked by the owner; and the scores it saw.
+        """
+        post, sent, shown, weighed, veiled, last = self.messages
+        count, fresh, drop = self.layout.count, self.fresh, self.words.drop
+        r_a, (r_k, r_v) = self.weights_mask(user), cached
+        old = len(r_k) - fresh
+        # What does not wait for the owner is done before it answers.
+        known = self.heads.scores(query, posted[0]) if old else query.new_empty(0)
+        mixed = self.heads.mix(r_a[..., :old], posted[1]) if old else query.new_zeros(())
+        a, new_k, new_v = talk.recv(post)
+        new_k, new_v = new_k + r_k[old:], new_v + r_v[old:]
+        half = self.heads.scores(a, r_k)
+        half[..., old:] += self.heads.scores(query, new_k)
+        if old:
+            half[..., :old] += known
+        packed = self.layout.packed(half) >> drop
+        talk.send(sent, packed - user.words(f"{self.label}.halves", count))
+        (words,) = talk.recv(shown)
+        seen = wrap(words + user.words(f"{self.label}.veil", count), self.words.seen_bytes)
+        weights = self._softmax(seen)
+        talk.send(weighed, weights - user.words(f"{self.label}.cover", count))
+        (masked,) = talk.recv(veiled)
+        mixed = mixed + self.heads.mix(r_a[..., old:], new_v)
+        mixed += self.heads.mix(self.layout.dense(masked), r_v)
+        talk.send(last, mixed - user.words(f"{self.label}.rest", *self._query))
+        return new_k, new_v, seen
+
+    def _softmax(self, seen: Tensor) -> Tensor:
+        """Turn permuted scores into weights, segment by segment."""
+        scores = ring.decode(seen, frac_bits=self.words.seen_bits)
+        weights = self.layout.segments(scores, -torch.inf).softmax(2)
+        return encode(self.layout.flat(weights), self.words.weight_bits)
+
+    def owner_masks(self, owner: Tape) -> tuple[Tensor, Tensor]:
+        """Draw the owner's masks of the new queries and of the weights."""
+        s_a = self.layout.dense(owner.words(f"{self.label}.blind.a", self.layout.count))
+        return self.posting.blind(owner), s_a
+
+    def weights_mask(self, user: Tape) -> Tensor:
+        """Draw the user's share of the weights."""
+        return self.layout.dense(user.words(f"{self.label}.weights", self.layout.count))

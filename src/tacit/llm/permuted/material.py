@@ -1,0 +1,160 @@
+"""The owner's material for one order, taken apart as it arrives, so that a pass only adds."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from tacit.llm.permuted.blueprint import Blueprint
+from tacit.llm.permuted.exchange import Exchange, Look
+from tacit.llm.permuted.order import Order
+from tacit.llm.permuted.products import Product
+from tacit.llm.permuted.program import Function, Seen, run_end, run_layer, unknown
+from tacit.llm.permuted.tape import Tape
+from tacit.llm.permuted.transfer import pads
+
+Biases = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class LayerMaterial:
+    """The material of a layer, or of the end of a pass.
+
+    Attributes:
+        sums: what is added to each product: corrections, biases and what masks it anew.
+        looks: of each exchange; biases of what is answered are in it.
+        mixed: of attention, run by run.
+    """
+
+    sums: dict[str, Tensor] = field(default_factory=dict)
+    looks: dict[str, Look] = field(default_factory=dict)
+    mixed: list[list[Tensor]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OrderMaterial:
+    """The owner's material for one order.
+
+    Attributes:
+        order: what was ordered.
+        tape: of the owner and the dealer.
+        first: what masks the stream in front of the layers, of a prompt.
+        layers: by number.
+        end: of the scores.
+        chosen: of the exchange that answers them, a row for every run.
+        names: which token each score belongs to, a row for every row of scores.
+        following: what masks the stream of the token that is chosen.
+        pads: of the names of all tokens.
+    """
+
+    order: Order
+    tape: Tape
+    first: Tensor | None
+    layers: list[LayerMaterial]
+    end: LayerMaterial
+    chosen: Look
+    names: Tensor
+    following: Tensor
+    pads: Tensor
+
+
+Packed = tuple[list[Tensor], list[Tensor]]
+"""What the dealer sent, and what the user sent."""
+
+
+class _Unpacking:
+    """Walk a pass, and take what user and dealer sent in the order in which it is used."""
+
+    def __init__(
+        self, plan: Blueprint, order: Order, tape: Tape, packed: Packed, biases: Biases, rows: int
+    ) -> None:
+        self._plan, self._order, self._tape, self._rows = plan, order, tape, rows
+        self.dealt, self.corrected = map(iter, packed)
+        self._biases = biases
+        self.material = LayerMaterial()
+
+    def linear(self, product: Product, x: Tensor, skip: Tensor | None = None) -> Tensor:
+        """Add up what does not depend on the text."""
+        out = next(self.corrected)
+        if product.has_bias and product.name in self._biases:
+            out = out + self._biases[product.name]
+        if product.skip is not None and product.skip.name:
+            out = out + (next(self.corrected) << product.skip.bits)
+        if product.is_fresh:
+            out = out + next(self.dealt)
+        self.material.sums[product.name] = out
+        return unknown(*out.shape)
+
+    def look(self, exchange: Exchange, shown: list[Tensor], function: Function) -> list[Tensor]:
+        """Lay the material of an exchange out."""
+        self.show(exchange, shown, function)
+        if exchange.bias in self._biases:
+            looks, bias = self.material.looks, self._biases[exchange.bias]
+            looks[exchange.label] = _biased(looks[exchange.label], bias)
+        return [unknown(self._rows, one.width) for one in exchange.answers]
+
+    def attend(self, layer: int, qkv: list[Tensor]) -> Tensor:
+        """Take the material of every run, and draw what will be wanted."""
+        for run in range(self._order.runs):
+            kernel = self._plan.attention(layer, self._order, run)
+            if not self._order.is_prompt:
+                kernel.draw_owner(self._tape)
+            self.material.mixed.append([next(self.dealt) for _ in kernel.dealt])
+        return unknown(self._rows, self._plan.inner)
+
+    def show(self, exchange: Exchange, shown: list[Tensor], function: Function) -> Seen:
+        """Lay the material of what is shown out."""
+        orders = exchange.orders(self._tape, self._rows)
+        self.material.looks[exchange.label] = _look(exchange, orders, self.dealt)
+        return {}
+
+
+def unpack_layer(
+    plan: Blueprint, order: Order, layer: int, tape: Tape, packed: Packed, biases: Biases
+) -> LayerMaterial:
+    """Take a layer's material apart, and draw what will be wanted."""
+    party = _Unpacking(plan, order, tape, packed, biases, order.rows)
+    run_layer(party, plan, layer, unknown(order.rows, plan.architecture.width))
+    return party.material
+
+
+def unpack_order(
+    plan: Blueprint,
+    order: Order,
+    tape: Tape,
+    *,
+    first: Packed,
+    layers: Sequence[LayerMaterial],
+    last: Packed,
+    biases: Biases,
+) -> OrderMaterial:
+    """Put the material of an order together."""
+    a, rows = plan.architecture, order.scores
+    party = _Unpacking(plan, order, tape, last, biases, rows)
+    counts = [unknown(rows, a.vocab)] * plan.counts
+    run_end(party, plan, unknown(rows, a.width), scored=rows, counts=counts)
+    names = plan.score().orders(tape, rows)["vocab"]
+    chosen = _look(plan.choose(), {"vocab": names[-order.runs :]}, party.dealt)
+    return OrderMaterial(
+        order=order,
+        tape=tape,
+        first=first[0][0] + first[1][0] if order.is_prompt else None,
+        layers=list(layers),
+        end=party.material,
+        chosen=chosen,
+        names=names,
+        following=next(party.corrected) + next(party.dealt),
+        pads=pads(tape, order.runs, a.vocab),
+    )
+
+
+def _look(exchange: Exchange, orders: dict[str, Tensor], dealt: Iterator[Tensor]) -> Look:
+    return exchange.look(orders, [next(dealt) for _ in exchange.dealt(1)])
+
+
+def _biased(look: Look, bias: Tensor) -> Look:
+    """Let the answers bring biases with them; those behind the last have none."""
+    whole = torch.zeros(look.answered.shape[1], dtype=torch.int64, device=bias.device)
+    whole[: len(bias)] = bias
+    return Look(look.shown, look.answered, look.veiled, look.covered + whole[look.answered])

@@ -1,0 +1,115 @@
+"""What a user orders: material for a prompt, or for a block of tokens to come."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from tacit.errors import FrameError
+from tacit.llm.architecture import Architecture
+
+Form = Literal["incremental", "half", "resent"]
+"""How attention of one new token is computed; see `tacit.llm.permuted.attention`."""
+
+FORMS: tuple[Form, ...] = ("incremental", "half", "resent")
+MAX_ROWS = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """Public facts about a piece of work; all three parties know them.
+
+    Attributes:
+        number: counts the orders of a conversation.
+        past: tokens in the cache before it.
+        rows: tokens it adds: a prompt's, at once, or as many steps of one token each.
+        prompt: for ChatGLM, how many tokens of the first prompt precede ``<sop>``.
+        posted: rows of the cache that the user holds masked, before it.
+        form: how attention is computed, if this is a block of steps; None for a prompt.
+        scored: for a prompt, how many of its last rows get scores.
+    """
+
+    number: int
+    past: int
+    rows: int
+    prompt: int
+    posted: int
+    form: Form | None
+    scored: int = 1
+
+    @property
+    def is_prompt(self) -> bool:
+        """Say whether all rows are computed at once."""
+        return self.form is None
+
+    @property
+    def runs(self) -> int:
+        """Return how many passes through the model this is."""
+        return 1 if self.is_prompt else self.rows
+
+    @property
+    def scores(self) -> int:
+        """Return how many rows of scores come out, in all runs."""
+        return self.scored if self.is_prompt else self.rows
+
+    def rows_of(self, run: int) -> slice:
+        """Return which rows belong to a run."""
+        return slice(0, self.rows) if self.is_prompt else slice(run, run + 1)
+
+    def scored_by(self, run: int) -> slice:
+        """Return which rows of scores belong to a run."""
+        return slice(0, self.scores) if self.is_prompt else slice(run, run + 1)
+
+    def posted_before(self, run: int) -> int:
+        """Return how many rows are posted before a run."""
+        return self.past + run if run and self.form != "resent" else self.posted
+
+    @property
+    def end(self) -> int:
+        """Return the length of the cache after all runs."""
+        return self.past + self.rows
+
+    def posted_after(self, runs: int) -> int:
+        """Return how many rows are posted once so many runs are done."""
+        if not runs or self.form == "resent":
+            return self.posted
+        return self.end if self.is_prompt else self.past + runs
+
+    def words(self) -> Tensor:
+        """Write the order as it travels."""
+        form = -1 if self.form is None else FORMS.index(self.form)
+        return torch.tensor(
+            [self.number, self.past, self.rows, self.prompt, self.posted, form, self.scored]
+        )
+
+
+ORDER_WORDS = 7
+
+
+def read_order(words: Tensor, *, sender: str, architecture: Architecture) -> Order:
+    """Read an order that a peer sent, and check it."""
+    number, past, rows, prompt, posted, form, scored = (int(word) for word in words)
+    is_sound = (
+        number >= 0
+        and past >= 0
+        and 1 <= rows <= MAX_ROWS
+        and past + rows <= architecture.context
+        and 0 <= posted <= past
+        and -1 <= form < len(FORMS)
+        and 1 <= scored <= rows
+        and 0 <= prompt <= past + rows
+    )
+    if not is_sound:
+        raise FrameError(
+            sender, f"ordered what the model cannot do: {past} tokens, then {rows}, form {form}"
+        )
+    return Order(
+        number=number,
+        past=past,
+        rows=rows,
+        prompt=prompt,
+        posted=posted,
+        form=None if form < 0 else FORMS[form],
+        scored=scored,
+    )

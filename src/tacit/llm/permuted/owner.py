@@ -1,0 +1,289 @@
+"""The model owner's end: serves every conversation of a session in threads of its own."""
+
+import threading
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from tacit.errors import DisagreementError, FrameError
+from tacit.llm.permuted.allowance import material_bytes
+from tacit.llm.permuted.crew import Crew, step_back
+from tacit.llm.permuted.homomorphic import Names, pieces
+from tacit.llm.permuted.kv_cache import KvCache
+from tacit.llm.permuted.listing import Items, first_items, last_items, list_layer
+from tacit.llm.permuted.material import OrderMaterial, unpack_layer, unpack_order
+from tacit.llm.permuted.messages import Channel, recv_packed
+from tacit.llm.permuted.order import ORDER_WORDS, Order, read_order
+from tacit.llm.permuted.seats import BY_BFV, CLOSE, COMMAND_BYTES, NAME, RUN, STEP, Seats, channel
+from tacit.llm.permuted.serving import Serving
+from tacit.llm.permuted.setup import (
+    Kept,
+    OwnerVault,
+    agree_on,
+    give_weights,
+    publish_precision,
+    send_key,
+)
+from tacit.llm.permuted.tape import Tape
+from tacit.llm.permuted.transfer import cover
+from tacit.llm.permuted.turns import Turns
+from tacit.party import Session
+from tacit.ring import KEY_BYTES, Prg, from_bytes
+from tacit.transport import frame_bytes
+
+
+def serve_owner(session: Session, vault: OwnerVault, *, seats: Seats | None = None) -> None:
+    """Serve a user's conversations until it leaves.
+
+    Guarantee: the owner learns the number and the lengths of texts, and when they are asked for.
+    """
+    seats = seats or Seats()
+    publish_precision(session, vault.ring.precision)
+    agree_on(session, vault.ring.architecture, vault.ring.precision, counts=vault.counts)
+    with session.progress.stage("mask weights"):
+        give_weights(session, seats, vault)
+    opened: list[_Conversation] = []
+    vault.begin()
+    try:
+        with Crew(session) as crew:
+            _serve_all(session, seats, vault, crew, opened)
+    finally:
+        vault.end()
+        for one in opened:
+            one.release()
+
+
+def _serve_all(
+    session: Session, seats: Seats, vault: OwnerVault, crew: Crew, opened: "list[_Conversation]"
+) -> None:
+    """Start a conversation whenever the user opens one, until it leaves."""
+    while True:
+        words = session.recv(seats.dealer, "llm/open", (3,))
+        index, number, kept = (int(word) for word in words)
+        if index < 0:
+            return
+        opened[:] = [one for one in opened if not one.release_if_over()]
+        most = vault.allowance.conversations
+        if len(opened) >= most or crew.running > 2 * most:
+            raise FrameError(seats.user, f"has more than {most} conversations open at once")
+        memory = _keep(vault, seats, number, is_kept=kept > 0)
+        one = _Conversation(session, seats, vault, index, memory)
+        opened.append(one)
+        crew.start(one.take_material, f"material-{index}")
+        crew.start(one.serve, f"serve-{index}")
+
+
+def _keep(vault: OwnerVault, seats: Seats, number: int, *, is_kept: bool) -> Kept:
+    """Find a conversation that goes on, or begin to keep a new one."""
+    known = vault.conversations.get(number)
+    if is_kept:
+        if known is None:
+            raise DisagreementError(
+                seats.user, "asks for a conversation that is not kept here; it has to begin anew"
+            )
+        vault.keep(number, known)
+        return known
+    if known is not None:
+        raise FrameError(seats.user, "gave a new conversation the name of another")
+    plan = vault.plan
+    charge = partial(vault.charge, user=seats.user)
+    cache = KvCache(plan.architecture.layers, plan.heads, plan.device, charge=charge)
+    kept = Kept(Prg.from_os().bytes(KEY_BYTES), cache)
+    vault.keep(number, kept)
+    return kept
+
+
+class _Conversation:
+    """One conversation: a thread takes material as it comes, another runs passes."""
+
+    def __init__(
+        self, session: Session, seats: Seats, vault: OwnerVault, index: int, kept: Kept
+    ) -> None:
+        self._session, self._seats, self._vault, self._index = session, seats, vault, index
+        self._plan = vault.plan
+        self._kept = kept
+        self._holder = kept.take_over()
+        self._prg = Prg(kept.key)
+        send_key(session, seats.dealer, f"{channel('key', index)}/owner", kept.key)
+        self._talk = Channel(session, seats.user, channel("run", index), self._plan.device)
+        self._serving = Serving(
+            self._plan, vault.weights, vault.ring.biases, self._talk, kept.cached
+        )
+        self._changed = threading.Condition()
+        self._offline: dict[int, OrderMaterial] = {}
+        self._charged: dict[int, int] = {}
+        self._is_over = False
+        self._is_closed = False
+        self._names: Names | None = None
+
+    def take_material(self) -> None:
+        """Take the material of every order, and tell the user when it is complete."""
+        step_back()
+        try:
+            self._take_all()
+        finally:
+            with self._changed:
+                self._is_over = True
+                self._changed.notify_all()
+
+    def _take_all(self) -> None:
+        user, tag = self._seats.user, f"{channel('ctl', self._index)}/order"
+        while True:
+            words = self._session.recv(self._seats.dealer, tag, (1 + ORDER_WORDS,))
+            if int(words[0]):
+                return
+            order = read_order(words[1:], sender=user, architecture=self._plan.architecture)
+            self._kept.take_order(order.number, holder=self._holder, user=user)
+            self._charge(order)
+            offline = self._receive(order)
+            self._serving.make_ready(offline)
+            with self._changed:
+                self._offline[order.number] = offline
+                self._changed.notify_all()
+            ready = torch.tensor([order.number])
+            self._session.send(
+                user, f"{channel('ready', self._index)}/{order.number}", ready, phase="offline"
+            )
+
+    def _charge(self, order: Order) -> None:
+        """Count an order's material before any of it is taken."""
+        user, most = self._seats.user, self._vault.allowance.orders
+        most_bytes = self._vault.account.most
+        nbytes, _ = material_bytes(self._plan, order, sender=user, most=most_bytes)
+        if len(self._charged) >= most:
+            raise FrameError(user, f"made more than {most} orders without using any of them")
+        self._vault.charge(nbytes, user=user)
+        self._vault.account.spend(order.rows, user=user)
+        with self._changed:
+            self._charged[order.number] = nbytes
+
+    def release_if_over(self) -> bool:
+        """Give the memory of material back if the conversation has ended; say whether it has."""
+        with self._changed:
+            is_over = self._is_over and self._is_closed
+        if is_over:
+            self.release()
+        return is_over
+
+    def release(self) -> None:
+        """Give the memory of material back: no thread uses it any more."""
+        with self._changed:
+            self._vault.account.give(sum(self._charged.values()))
+            self._charged.clear()
+            self._offline.clear()
+
+    def serve(self) -> None:
+        """Run passes until the user closes the conversation."""
+        try:
+            self._serve()
+        finally:
+            with self._changed:
+                self._is_closed = True
+
+    def _serve(self) -> None:
+        previous: tuple[OrderMaterial, int] | None = None
+        turns = Turns(self._seats.user)
+        while True:
+            op, number, run, shift, hot, tally = self._command(turns)
+            if op == CLOSE:
+                if self._holder == self._kept.holder:
+                    self._kept.is_open = False
+                return
+            if op != RUN and previous is not None:
+                self._talk.after_send = self._namer(*previous, shift)
+            if op == NAME:
+                self._talk.flush()
+                continue
+            offline = self._wait_for(number)
+            turns.take(op, offline.order, run)
+            if previous is None or op == RUN:
+                stream = self._serving.embed_prompt(offline, hot, tally)
+            else:
+                stream = self._serving.embed_choice(*previous, hot)
+            self._serving.run(offline, run, stream)
+            previous = offline, run
+
+    def _command(self, turns: Turns) -> tuple[int, int, int, int, Tensor, Tensor]:
+        """Receive what to do next, and the masked one-hot rows and counts that come with it."""
+        user, tag = self._seats.user, f"{channel('run', self._index)}/next"
+        frame = self._session.links[user].recv(tag)
+        size, wide = frame.shape[0] if frame.shape else 0, self._plan.wide_bytes
+        if frame.dtype != "u8" or len(frame.shape) != 1 or size < COMMAND_BYTES:
+            raise FrameError(user, f"{tag}: wanted a command, got {frame.dtype}{frame.shape}")
+        octets = from_bytes(frame.data, frame.dtype, frame.shape)
+        head = octets[:COMMAND_BYTES].clone().view(torch.int64)
+        op, number, run, shift = (int(word) for word in head)
+        turns.admit(op, number, run)
+        rows = self._wait_for(number).order.rows if op == RUN else int(op == STEP)
+        row_bytes = self._plan.architecture.vocab * wide
+        tally_bytes = self._plan.tally_bytes if op == RUN else 0
+        if size != COMMAND_BYTES + rows * row_bytes + tally_bytes:
+            raise FrameError(user, f"{tag}: command {op} came with {size} bytes")
+        body = octets[COMMAND_BYTES:].to(self._plan.device)
+        hot, tally = body.split_with_sizes([rows * row_bytes, tally_bytes])
+        return op, number, run, shift, hot.view(rows, row_bytes), tally
+
+    def _wait_for(self, number: int) -> OrderMaterial:
+        """Return the material of an order, and forget those before it."""
+        with self._changed:
+            self._changed.wait_for(lambda: number in self._offline or self._is_over)
+            if number not in self._offline:
+                raise DisagreementError(self._seats.user, f"runs order {number}, never ordered")
+            for old in [one for one in self._offline if one < number]:
+                del self._offline[old]
+                self._vault.account.give(self._charged.pop(old))
+            return self._offline[number]
+
+    def _namer(self, offline: OrderMaterial, run: int, shift: int) -> Callable[[], None]:
+        """Return what sends the padded order of a run, once something more urgent has left."""
+        order = offline.names[offline.order.scores - offline.order.runs + run]
+        if shift == BY_BFV and not self._vault.bfv:
+            raise FrameError(self._seats.user, "asks for names by BFV, which is not offered here")
+
+        def send() -> None:
+            if shift == BY_BFV:
+                self._name_by_bfv(order)
+                return
+            message = cover(order, offline.pads[run], shift % len(order))
+            tag = f"{channel('id', self._index)}/table"
+            self._session.send(self._seats.user, tag, message)
+
+        return send
+
+    def _name_by_bfv(self, order: Tensor) -> None:
+        """Answer the user's encrypted question about the order in which scores were shown."""
+        user, names = self._seats.user, channel("he", self._index)
+        link = self._session.links[user]
+        if self._names is None:
+            self._names = Names(user, bytes(link.recv(f"{names}/keys").data))
+        asked = [bytes(link.recv(f"{names}/ask").data) for _ in range(pieces(len(order)))]
+        answer = self._names.answer(order.tolist(), asked)
+        link.send(f"{names}/answer", frame_bytes(answer))
+
+    def _receive(self, order: Order) -> OrderMaterial:
+        plan, biases = self._plan, self._serving.biases
+        tape = Tape(self._prg.fork(f"order {order.number}"), keeps=True, device=plan.device)
+        first = self._receive_packed(order, "head", first_items(plan, order))
+        layers = []
+        for layer in range(plan.architecture.layers):
+            packed = self._receive_packed(order, str(layer), list_layer(plan, order, layer).items)
+            layers.append(unpack_layer(plan, order, layer, tape, packed, biases))
+        last = self._receive_packed(order, "tail", last_items(plan, order))
+        return unpack_order(plan, order, tape, first=first, layers=layers, last=last, biases=biases)
+
+    def _receive_packed(
+        self, order: Order, part: str, items: Items
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        name, device = f"{order.number}.{part}", self._plan.device
+        tags = f"{channel('deal', self._index)}/{name}", f"{channel('fix', self._index)}/{name}"
+        wanted = (
+            (self._seats.dealer, tags[0], items.dealt),
+            (self._seats.user, tags[1], items.corrected),
+        )
+        first, second = (
+            recv_packed(self._session, peer, tag, some, device) if some else []
+            for peer, tag, some in wanted
+        )
+        return first, second

@@ -1,0 +1,153 @@
+"""The user's offline work: what it holds of every wire, and what the owner needs of it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from tacit.llm.permuted.blueprint import Blueprint
+from tacit.llm.permuted.cuda import has_kernels
+from tacit.llm.permuted.cuda_masks import CudaMasks, lay_out_masks
+from tacit.llm.permuted.exchange import Exchange
+from tacit.llm.permuted.kv_cache import KvCache
+from tacit.llm.permuted.listing import first_items, last_items, list_layer
+from tacit.llm.permuted.masks import (
+    Turned,
+    attended,
+    drop_bits,
+    first_stream,
+    fresh,
+    next_streams,
+    noise,
+    turn,
+)
+from tacit.llm.permuted.narrow import Item
+from tacit.llm.permuted.order import Order
+from tacit.llm.permuted.products import Product
+from tacit.llm.permuted.program import Function, Seen, run_end, run_layer, unknown
+from tacit.llm.permuted.tape import Tape
+from tacit.llm.permuted.weights import Weights
+from tacit.ring import Prg
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """An order that can be run: its tape, and the masks of its queries by layer.
+
+    For steps on CUDA, ``cuda`` has the masks of every run laid out.
+    """
+
+    order: Order
+    tape: Tape
+    queries: list[Tensor]
+    cuda: CudaMasks | None = None
+
+
+class Preparing:
+    """One conversation of the user, offline: computes (W − U)·r − w for every matrix.
+
+    Guarantee: each correction is uniform to the owner: w is drawn by the user and the dealer.
+    Cost: the products of every masked matrix, once per row; 0 online messages.
+    """
+
+    def __init__(self, plan: Blueprint, masked: Weights, *, prg: Prg, cached: KvCache) -> None:
+        self._plan = plan
+        self._weights = masked
+        self._prg = prg
+        self._cached = cached
+        self._before: Tensor | None = None
+
+    def prepare(self, order: Order) -> Iterator[tuple[list[Tensor], list[Item]] | Prepared]:
+        """Yield the packed messages of an order for the owner, and at last what runs it."""
+        plan = self._plan
+        prg = self._prg.fork(f"order {order.number}")
+        tape = Tape(prg, keeps=True, device=plan.device)
+        stream = first_stream(plan, tape, order, self._before)
+        self._before = next_streams(plan, tape, order)[-1:]
+        queries = []
+        yield self._first(tape, order), first_items(plan, order).corrected
+        for layer in range(plan.architecture.layers):
+            party = Masking(plan, order, tape, order.rows, self._cached, self._weights)
+            stream = run_layer(party, plan, layer, stream)
+            yield party.corrected, list_layer(plan, order, layer).items.corrected
+            queries += [one.query for one in party.turned]
+        yield self._last(tape, order, stream), last_items(plan, order).corrected
+        cuda = None
+        if not order.is_prompt and has_kernels(plan):
+            cuda = lay_out_masks(plan, order, tape, queries)
+        yield Prepared(order, tape, queries, cuda)
+
+    def _first(self, tape: Tape, order: Order) -> list[Tensor]:
+        if not order.is_prompt:
+            return []
+        hot = tape.words("first.hot.mask", order.rows, self._plan.architecture.vocab)
+        return [_corrected(self._weights, tape, "embed", hot)]
+
+    def _last(self, tape: Tape, order: Order, stream: Tensor) -> list[Tensor]:
+        plan, rows = self._plan, order.scores
+        party = Masking(plan, order, tape, rows, self._cached, self._weights)
+        counts = [unknown(rows, plan.architecture.vocab)] * plan.counts
+        run_end(party, plan, stream, scored=rows, counts=counts)
+        hot = plan.choose().masks(tape, order.runs)[0]
+        after = self._weights.apply("embed", hot)
+        return [*party.corrected, after - noise(tape, "next.embed", *after.shape)]
+
+
+class Masking:
+    """Walk a pass with r of every wire that the user knows, and correct products with it.
+
+    Without weights the masks alone are drawn, and those of keys and values put where they belong.
+    """
+
+    def __init__(
+        self,
+        plan: Blueprint,
+        order: Order,
+        tape: Tape,
+        rows: int,
+        cached: KvCache,
+        weights: Weights | None = None,
+    ) -> None:
+        self._plan, self._order, self._tape, self._rows = plan, order, tape, rows
+        self._cached, self._weights = cached, weights
+        self.corrected: list[Tensor] = []
+        self.turned: list[Turned] = []
+
+    def linear(self, product: Product, x: Tensor, skip: Tensor | None = None) -> Tensor:
+        """Compute (W − U)·r − w; r of the result is the dealer's alone, unless it is fresh."""
+        if self._weights is not None:
+            self.corrected.append(_corrected(self._weights, self._tape, product.name, x))
+            if product.skip is not None and product.skip.name and skip is not None:
+                name = product.skip.name
+                self.corrected.append(_corrected(self._weights, self._tape, name, skip))
+        shape = (self._rows, product.outputs)
+        return fresh(self._tape, product.name, *shape) if product.is_fresh else unknown(*shape)
+
+    def look(self, exchange: Exchange, shown: list[Tensor], function: Function) -> list[Tensor]:
+        """Draw r of the answers, and what will be wanted online."""
+        self.show(exchange, shown, function)
+        if self._weights is not None:
+            exchange.cover(self._tape, self._rows)
+        return exchange.masks(self._tape, self._rows)
+
+    def attend(self, layer: int, qkv: list[Tensor]) -> Tensor:
+        """Keep r of keys and values, and draw that of the output."""
+        plan, order = self._plan, self._order
+        turned = turn(plan, order, layer, slice(None), qkv, drop_bits)
+        self._cached.put(layer, order.past, turned.keys, turned.values)
+        self.turned.append(turned)
+        if self._weights is not None and not order.is_prompt:
+            for run in range(order.runs):
+                plan.attention(layer, order, run).draw_user(self._tape)
+        return drop_bits(attended(plan, self._tape, layer, self._rows), plan.out_drop)
+
+    def show(self, exchange: Exchange, shown: list[Tensor], function: Function) -> Seen:
+        """Draw what will be wanted online."""
+        if self._weights is not None:
+            exchange.veil(self._tape, self._rows)
+        return {}
+
+
+def _corrected(weights: Weights, tape: Tape, name: str, share: Tensor) -> Tensor:
+    out = weights.apply(name, share)
+    return out - noise(tape, name, *out.shape)

@@ -1,0 +1,189 @@
+"""A pass of the permuted protocol, written once for whoever walks it.
+
+A wire is a value x = m + r: the owner walks with m, the dealer with r, the user with what it knows
+of r. What a party does not hold of a wire is a tensor without words (`unknown`), so that all of
+them walk the same lines. Wires lie end to end in their last axis.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, final
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tacit.llm.architecture import Architecture
+from tacit.llm.permuted.blueprint import Blueprint
+from tacit.llm.permuted.exchange import Exchange
+from tacit.llm.permuted.products import Product, output, product
+
+Seen = Mapping[str, Tensor]
+"""Permuted values in the clear, by the name of their wire."""
+
+Function = Callable[[Seen], Seen]
+"""What the user computes: from what it is shown to what it answers; places stay as they are."""
+
+
+class Interpreter(Protocol):
+    """One party's way through a pass."""
+
+    def linear(self, product: Product, x: Tensor, skip: Tensor | None = None) -> Tensor:
+        """Multiply by a matrix of the owner's, and add the stream that skips it, if any does."""
+        ...
+
+    def look(self, exchange: Exchange, shown: list[Tensor], function: Function) -> list[Tensor]:
+        """Have the user compute on permuted values."""
+        ...
+
+    def attend(self, layer: int, qkv: list[Tensor]) -> Tensor:
+        """Turn queries and keys, keep keys and values, and mix values."""
+        ...
+
+    def show(self, exchange: Exchange, shown: list[Tensor], function: Function) -> Seen:
+        """Show permuted values; the user alone gets what the function makes of them."""
+        ...
+
+
+def run_layer(party: Interpreter, plan: Blueprint, layer: int, x: Tensor) -> Tensor:
+    """Take a stream through one layer."""
+    a, project, norm = plan.architecture, plan.project(layer), Normalise(plan.architecture)
+    heads = NormaliseHeads(a) if a.has_qk_norm else norm
+    to_qkv, to_up = product(plan, layer, "qkv"), product(plan, layer, "up")
+    h: list[Tensor]
+    if plan.is_lean:
+        h = party.look(project, [x], norm)
+        qkv = cut(party.linear(to_qkv, h[0]), plan.qkv_widths)
+    else:
+        raw = cut(party.linear(to_qkv, x), plan.qkv_widths)
+        query, key, value, *h = party.look(project, [x, *raw], heads)
+        qkv = [query, key, value]
+    mixed = party.attend(layer, qkv)
+    x = _added(party, plan, layer, "o", mixed, h[0] if a.skips_from_norm else x)
+    if plan.is_merged:
+        branches = cut(party.linear(to_up, x), plan.branch_widths)
+        active, skip = party.look(plan.merge(layer), [x, *branches], Merge(a))
+    else:
+        skip, *kept = party.look(plan.middle(layer), [x], norm)
+        branches = cut(party.linear(to_up, skip), plan.branch_widths)
+        (active,) = party.look(plan.activate(layer), branches, Activate(a))
+        skip = kept[0] if kept else skip
+    return _added(party, plan, layer, "down", active, skip)
+
+
+def _added(
+    party: Interpreter, plan: Blueprint, layer: int, part: str, x: Tensor, skip: Tensor
+) -> Tensor:
+    """Multiply, normalise if the model does, and add the stream that skips it."""
+    matrix = product(plan, layer, part)
+    if not plan.architecture.has_post_norm:
+        return party.linear(matrix, x, skip=skip)
+    number = 1 if part == "o" else 2
+    out = party.linear(matrix, x)
+    (h,) = party.look(plan.post(layer, number), [out], Normalise(plan.architecture))
+    return party.linear(product(plan, layer, f"post{number}"), h, skip=skip)
+
+
+def run_end(
+    party: Interpreter, plan: Blueprint, x: Tensor, *, scored: int, counts: list[Tensor]
+) -> Seen:
+    """Show the scores behind the last ``scored`` rows, and counts of tokens beside them."""
+    norm, last, scores = Normalise(plan.architecture), plan.last_norm(), output(plan)
+    x = x[-scored:]
+    if last is None:
+        shown = [x, party.linear(scores, x)]
+        return party.show(plan.score(), [*shown, *counts], norm)
+    (h,) = party.look(last, [x], norm)
+    return party.show(plan.score(), [party.linear(scores, h), *counts], _as_it_is)
+
+
+def cut(x: Tensor, widths: Sequence[int]) -> list[Tensor]:
+    """Cut wires apart that lie end to end."""
+    return list(x.split_with_sizes(list(widths), -1))
+
+
+def unknown(rows: int, width: int) -> Tensor:
+    """Return a wire of which a party holds nothing but the shape."""
+    return torch.empty((rows, width), dtype=torch.int64, device="meta")
+
+
+@final
+@dataclass(frozen=True)
+class Normalise:
+    """Normalise the stream, and divide what else is shown by its norm."""
+
+    architecture: Architecture
+
+    def __call__(self, seen: Seen) -> Seen:
+        """Return ``h``, the stream as it was, and everything else divided."""
+        h, sigma = normalised(self.architecture, seen["x"])
+        kept = ("x", "counts")
+        return {"h": h} | {name: x if name in kept else x / sigma for name, x in seen.items()}
+
+
+@final
+@dataclass(frozen=True)
+class NormaliseHeads:
+    """Normalise the stream, and each head of queries and keys behind it.
+
+    Heads are shown twice, with the weights of their norm and without; they stand in one order.
+    """
+
+    architecture: Architecture
+
+    def __call__(self, seen: Seen) -> Seen:
+        """Return normalised heads, and values divided by the norm of the stream."""
+        a, out = self.architecture, dict(Normalise(self.architecture)(seen))
+        for name in ("q", "k"):
+            bare, heads = (
+                one.reshape(*one.shape[:-1], -1, a.head_dim)
+                for one in (out.pop(f"{name} norm"), out[name])
+            )
+            sigma = (bare.square().mean(-1, keepdim=True) + a.norm_eps).sqrt()
+            out[name] = (heads / sigma).flatten(-2)
+        return out
+
+
+@final
+@dataclass(frozen=True)
+class Activate:
+    """Compute the activation, of one branch or of two."""
+
+    architecture: Architecture
+
+    def __call__(self, seen: Seen) -> Seen:
+        """Return ``y``, what the next matrix reads."""
+        match self.architecture.activation:
+            case "swiglu":
+                return {"y": functional.silu(seen["gate"]) * seen["up"]}
+            case "geglu_tanh":
+                return {"y": functional.gelu(seen["gate"], approximate="tanh") * seen["up"]}
+            case "gelu":
+                return {"y": functional.gelu(seen["up"])}
+            case "gelu_tanh":
+                return {"y": functional.gelu(seen["up"], approximate="tanh")}
+
+
+@final
+@dataclass(frozen=True)
+class Merge:
+    """Divide the branches by the norm of the stream, and compute the activation."""
+
+    architecture: Architecture
+
+    def __call__(self, seen: Seen) -> Seen:
+        """Return ``y``, and the stream as it was."""
+        a = self.architecture
+        return {"x": seen["x"]} | dict(Activate(a)(Normalise(a)(seen)))
+
+
+def normalised(a: Architecture, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return normalised rows, and what they were divided by."""
+    if a.norm == "layer":
+        x = x - x.mean(-1, keepdim=True)
+    sigma = (x.square().mean(-1, keepdim=True) + a.norm_eps).sqrt()
+    return x / sigma, sigma
+
+
+def _as_it_is(seen: Seen) -> Seen:
+    return seen

@@ -1,0 +1,163 @@
+"""The owner's online work: plain products with its weights, and one message per step."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from tacit.llm.permuted.blueprint import Blueprint
+from tacit.llm.permuted.cuda import has_kernels
+from tacit.llm.permuted.cuda_serving import CudaServing
+from tacit.llm.permuted.exchange import Exchange, Look
+from tacit.llm.permuted.kv_cache import KvCache
+from tacit.llm.permuted.masks import turn
+from tacit.llm.permuted.material import LayerMaterial, OrderMaterial
+from tacit.llm.permuted.messages import Channel
+from tacit.llm.permuted.narrow import unpack
+from tacit.llm.permuted.products import Product
+from tacit.llm.permuted.program import Function, Seen, run_end, run_layer
+from tacit.llm.permuted.resent import Resent
+from tacit.llm.permuted.weights import Weights
+
+
+class Serving:
+    """One conversation at the owner, online: m of every wire.
+
+    Guarantee: everything it receives is uniform: the user's text leaves no trace but its length.
+    Cost: one product with every matrix per row; messages as `Blueprint` lists them.
+    """
+
+    def __init__(
+        self,
+        plan: Blueprint,
+        weights: Weights,
+        biases: Mapping[str, Tensor],
+        talk: Channel,
+        cached: KvCache,
+    ) -> None:
+        self._plan = plan
+        self._weights = weights
+        self.biases = {name: bias.to(plan.device) for name, bias in biases.items()}
+        self._talk = talk
+        self._cached = cached
+        self._cuda: CudaServing | None = None
+        if has_kernels(plan):
+            self._cuda = CudaServing(plan, weights, talk, cached, self._attend)
+        self._counts: Tensor | None = None
+
+    def make_ready(self, offline: OrderMaterial) -> None:
+        """Do beforehand what a run of steps would have to do with its material."""
+        if self._cuda is not None and not offline.order.is_prompt:
+            self._cuda.make_ready(offline)
+
+    def embed_prompt(self, offline: OrderMaterial, hot: Tensor, tally: Tensor) -> Tensor:
+        """Return the owner's share of the stream for the tokens of a prompt.
+
+        ``tally`` is the user's masked count of all tokens so far; empty if nothing is counted.
+        """
+        assert offline.first is not None  # noqa: S101 - the order is a prompt
+        if self._plan.counts:
+            self._counts = unpack(tally.view(1, -1), self._plan.count_bytes)
+        words = unpack(hot, self._plan.wide_bytes)
+        stream = self._weights.apply("embed", words) + offline.first
+        return self._placed(stream, offline.order.past)
+
+    def embed_choice(self, offline: OrderMaterial, run: int, answer: Tensor) -> Tensor:
+        """Return the owner's share of the stream for the token that was chosen after a run."""
+        at = slice(run, run + 1)
+        (hot,) = self._plan.choose().take(offline.chosen.at(at), answer)
+        if self._counts is not None:
+            self._counts = self._counts + hot
+        stream = self._weights.apply("embed", hot) + offline.following[at]
+        past = offline.order.end if offline.order.is_prompt else offline.order.past + run + 1
+        return self._placed(stream, past)
+
+    def run(self, offline: OrderMaterial, run: int, stream: Tensor) -> None:
+        """Take a stream through all layers and show the scores."""
+        plan, rows = self._plan, offline.order.scored_by(run)
+        if self._cuda is not None and not offline.order.is_prompt:
+            stream = self._cuda.run(offline, run, stream)
+        else:
+            for layer, material in enumerate(offline.layers):
+                party = self._party(offline, run, material, offline.order.rows_of(run))
+                stream = run_layer(party, plan, layer, stream)
+        counts = [] if self._counts is None else [self._counts.expand(rows.stop - rows.start, -1)]
+        party = self._party(offline, run, offline.end, rows)
+        run_end(party, plan, stream, scored=rows.stop - rows.start, counts=counts)
+
+    def _party(
+        self, offline: OrderMaterial, run: int, material: LayerMaterial, rows: slice
+    ) -> "Party":
+        at = At(offline, run, material, rows)
+        return Party(self._plan, self._weights, self._talk, self._cached, at)
+
+    def _attend(self, offline: OrderMaterial, run: int, layer: int, qkv: list[Tensor]) -> Tensor:
+        rows = offline.order.rows_of(run)
+        return self._party(offline, run, offline.layers[layer], rows).attend(layer, qkv)
+
+    def _placed(self, stream: Tensor, at: int) -> Tensor:
+        """Add learned positions, where a model has them."""
+        positions = self.biases.get("positions")
+        return stream if positions is None else stream + positions[at : at + len(stream)]
+
+
+class At(NamedTuple):
+    """A run of an order, the material of the part that is walked, and its rows."""
+
+    offline: OrderMaterial
+    run: int
+    material: LayerMaterial
+    rows: slice
+
+
+class Party:
+    """Walk a pass with m of every wire, one message at every exchange."""
+
+    def __init__(
+        self, plan: Blueprint, weights: Weights, talk: Channel, cached: KvCache, at: At
+    ) -> None:
+        self._plan, self._weights, self._talk, self._cached = plan, weights, talk, cached
+        self._at = at
+
+    def linear(self, product: Product, x: Tensor, skip: Tensor | None = None) -> Tensor:
+        """Multiply, and add what user and dealer sent."""
+        out = (
+            self._weights.apply(product.name, x)
+            + self._at.material.sums[product.name][self._at.rows]
+        )
+        if product.skip is None or skip is None:
+            return out
+        if product.skip.name:
+            skip = self._weights.apply(product.skip.name, skip)
+        return out + (skip << product.skip.bits)
+
+    def look(self, exchange: Exchange, shown: list[Tensor], function: Function) -> list[Tensor]:
+        """Show wires in a secret order, and take the answer."""
+        self.show(exchange, shown, function)
+        answer = self._talk.recv_bytes(len(shown[0]), exchange.answer_bytes)
+        return exchange.take(self._look(exchange), answer)
+
+    def attend(self, layer: int, qkv: list[Tensor]) -> Tensor:
+        """Keep shares of keys and values, and go through attention with the user."""
+        plan, (offline, run, material, rows) = self._plan, self._at
+        order, dealt, tape = offline.order, material.mixed[run], offline.tape
+        past = order.past + rows.start
+        query, keys, values = turn(plan, order, layer, rows, qkv, torch.bitwise_right_shift)
+        self._cached.put(layer, past, keys, values)
+        cached = self._cached.upto(layer, past + len(keys))
+        kernel = plan.attention(layer, order, run)
+        if isinstance(kernel, Resent):
+            out = kernel.serve(self._talk, tape, dealt, query=query, cached=cached)
+        else:
+            posted = order.posted_before(run)
+            out = kernel.serve(self._talk, tape, dealt, query=query, cached=cached, posted=posted)
+        return out >> plan.out_drop
+
+    def show(self, exchange: Exchange, shown: list[Tensor], function: Function) -> Seen:
+        """Show wires in a secret order."""
+        self._talk.send_bytes(exchange.show(self._look(exchange), shown))
+        return {}
+
+    def _look(self, exchange: Exchange) -> Look:
+        return self._at.material.looks[exchange.label].at(self._at.rows)

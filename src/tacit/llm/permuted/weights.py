@@ -1,0 +1,212 @@
+"""A model's weights as ring matrices: folded at the owner, masked once for the user.
+
+Norm weights and biases fold into the matrix behind them, so that no parameter is public. What a
+user gets is W − U, with U drawn from a key that the owner gives to the dealer alone.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tacit import ring
+from tacit.llm.architecture import Architecture, LanguageModel
+from tacit.llm.permuted.blueprint import Blueprint
+from tacit.llm.permuted.precision import Precision
+from tacit.ring import Factor, Prg
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A linear layer of the protocol: ``inputs`` numbers to ``outputs``; a diagonal has one row."""
+
+    name: str
+    outputs: int
+    inputs: int
+    is_diagonal: bool = False
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Return (inputs, outputs), as the words lie in memory."""
+        return (1, self.outputs) if self.is_diagonal else (self.inputs, self.outputs)
+
+
+def matrices(a: Architecture) -> tuple[Matrix, ...]:
+    """List the linear layers of a model, in the order in which they are masked."""
+    inner, kv = a.heads * a.head_dim, a.kv_heads * a.head_dim
+    out = [Matrix("embed", a.width, a.vocab)]
+    for i in range(a.layers):
+        out += [
+            Matrix(f"{i}.qkv", (inner + kv) * (2 if a.has_qk_norm else 1) + kv, a.width),
+            Matrix(f"{i}.o", a.width, inner),
+            Matrix(f"{i}.up", a.ffn * (2 if a.has_gate else 1), a.width),
+            Matrix(f"{i}.down", a.width, a.ffn),
+        ]
+        diagonals = ["skip"] * a.skips_from_norm + ["post"] * a.has_post_norm
+        out += [
+            Matrix(f"{i}.{name}{j}", a.width, a.width, is_diagonal=True)
+            for name in diagonals
+            for j in (1, 2)
+        ]
+    return (*out, Matrix("output", a.vocab, a.width))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RingModel:
+    """The owner's weights: words (inputs, outputs) by name, and constants to add."""
+
+    architecture: Architecture
+    precision: Precision
+    words: Mapping[str, Tensor]
+    biases: Mapping[str, Tensor]
+
+
+def encode_model(model: LanguageModel, precision: Precision) -> RingModel:
+    """Fold and encode a model.
+
+    Raises:
+        RangeError: a weight is not finite.
+    """
+    a = model.architecture
+    plan = Blueprint(a, precision)
+    words, biases = {}, {}
+    for matrix in matrices(a):
+        weight, bias, bits = fold(model, matrix, plan)
+        scale = precision.stream if matrix.name == "embed" else precision.weight
+        # Rows are outputs here: one row is multiplied at a time, along contiguous memory.
+        words[matrix.name] = ring.encode(weight, frac_bits=scale).t()
+        if bias is not None:
+            biases[matrix.name] = ring.encode(bias, frac_bits=bits)
+    if a.positions == "learned":
+        biases["positions"] = ring.encode(model.weights["positions"], frac_bits=precision.stream)
+    return RingModel(architecture=a, precision=precision, words=words, biases=biases)
+
+
+class Weights:
+    """One party's version of every matrix, W, U or W − U, ready to be multiplied with rows.
+
+    A matrix comes as words, or as a `Factor` that is on the device already.
+    """
+
+    def __init__(
+        self, words: Mapping[str, Tensor | Factor], device: torch.device | str = "cpu"
+    ) -> None:
+        self._device = torch.device(device)
+        self._factors: dict[str, Factor] = {}
+        self._diagonals: dict[str, Tensor] = {}
+        for name, matrix in words.items():
+            if isinstance(matrix, Factor):
+                self._factors[name] = matrix
+            elif matrix.shape[0] == 1 and ("skip" in name or "post" in name):
+                self._diagonals[name] = matrix.to(device)
+            else:
+                self._factors[name] = ring.prepare(matrix.to(device))
+
+    @property
+    def device(self) -> torch.device:
+        """Return where the matrices are, and where all that meets them has to be."""
+        return self._device
+
+    def factor(self, name: str) -> Factor:
+        """Return a matrix as it lies on the device."""
+        return self._factors[name]
+
+    def is_diagonal(self, name: str) -> bool:
+        """Say whether a matrix is one."""
+        return name in self._diagonals
+
+    def diagonal(self, name: str) -> Tensor:
+        """Return a diagonal matrix, (1, outputs)."""
+        return self._diagonals[name]
+
+    def apply(self, name: str, rows: Tensor) -> Tensor:
+        """Multiply rows (rows, inputs) by a matrix: (rows, outputs), all on the device."""
+        if name in self._diagonals:
+            return rows * self._diagonals[name]
+        return ring.matmul(rows, self._factors[name])
+
+
+def draw_masks(a: Architecture, key: bytes) -> Iterator[tuple[str, Tensor]]:
+    """Draw U, matrix by matrix.
+
+    Guarantee: W − U is uniform to whoever does not have the key.
+    """
+    prg = Prg(key)
+    for matrix in matrices(a):
+        yield matrix.name, prg.fork(f"weights {matrix.name}").words(matrix.shape)
+
+
+def fold(
+    model: LanguageModel, matrix: Matrix, plan: Blueprint
+) -> tuple[Tensor, Tensor | None, int]:
+    """Return weight (out, in) in double precision, the constant behind it, and its bits."""
+    a, w, p = model.architecture, model.weights, plan.precision
+    layer, _, part = matrix.name.rpartition(".")
+    name = f"layers.{layer}"
+    match part:
+        case "embed":
+            return a.embed_scale * w["embed"].double().t(), None, 0
+        case "output":
+            return *_behind_norm(model, "norm", w["output.weight"].double(), None), p.stream
+        case "qkv":
+            weight, bias = _qkv(model, name)
+            weight, bias = _behind_norm(model, f"{name}.norm1", weight, bias)
+            if a.norm == "layer":  # the user divides by σ, the mean is taken away here
+                weight = weight - weight.mean(1, keepdim=True)
+            return weight, bias, p.stream if plan.is_lean else p.query
+        case "up":
+            parts = ("gate", "up") if a.has_gate else ("up",)
+            weight, bias = _stacked(model, name, parts)
+            return *_behind_norm(model, f"{name}.norm2", weight, bias), p.stream
+        case "o" | "down":
+            weight, bias = _stacked(model, name, (part,))
+            norm = f"{name}.norm{1 if part == 'o' else 2}"
+            if a.skips_from_norm:
+                skip = a.residual_scale * w[f"{norm}.bias"].double()
+                bias = skip if bias is None else bias + skip
+            return weight, bias, plan.mixed_bits if part == "o" else p.stream
+        case "post1" | "post2":
+            gamma = w[f"{name}.post_norm{part[-1]}.weight"].double()
+            return gamma.unsqueeze(1), None, 0
+        case _:
+            gamma = w[f"{name}.norm{part[-1]}.weight"].double()
+            return (a.residual_scale * gamma).unsqueeze(1), None, 0
+
+
+def _qkv(model: LanguageModel, name: str) -> tuple[Tensor, Tensor | None]:
+    """Stack q, k and v; the scores' scale goes into q, with the weights of a norm that it has.
+
+    Where heads are normalised, q and k come once more without those weights.
+    """
+    a, w = model.architecture, model.weights
+    parts = ("q", "k", "v", "q", "k") if a.has_qk_norm else ("q", "k", "v")
+    weight, bias = _stacked(model, name, parts)
+    inner, kv = a.heads * a.head_dim, a.kv_heads * a.head_dim
+    scale = torch.ones(len(weight), dtype=torch.float64)
+    scale[:inner] = a.query_scale
+    if a.has_qk_norm:
+        scale[:inner] *= w[f"{name}.q_norm.weight"].double().repeat(a.heads)
+        scale[inner : inner + kv] = w[f"{name}.k_norm.weight"].double().repeat(a.kv_heads)
+    return weight * scale.unsqueeze(1), None if bias is None else bias * scale
+
+
+def _stacked(
+    model: LanguageModel, name: str, parts: tuple[str, ...]
+) -> tuple[Tensor, Tensor | None]:
+    w = model.weights
+    weight = torch.cat([w[f"{name}.{part}.weight"].double() for part in parts])
+    if not model.architecture.has_bias:
+        return weight, None
+    return weight, torch.cat([w[f"{name}.{part}.bias"].double() for part in parts])
+
+
+def _behind_norm(
+    model: LanguageModel, norm: str, weight: Tensor, bias: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """Fold the affine part of a norm into the matrix that follows it."""
+    w = model.weights
+    if model.architecture.norm == "layer":
+        shift = weight @ w[f"{norm}.bias"].double()
+        bias = shift if bias is None else bias + shift
+    return weight * w[f"{norm}.weight"].double(), bias

@@ -1,0 +1,198 @@
+"""The Triton kernels of a pass in plain torch, so that what calls them can be tested on a CPU.
+
+A tensor stands for a pointer: a kernel may read behind the end of a view. `test_kernels` compares
+the kernels themselves with what they stand for, on a GPU.
+"""
+
+from contextlib import ExitStack
+from unittest import mock
+
+import torch
+
+from tacit.llm.permuted import attention_kernels, kernels
+
+
+def behind(pointer):
+    """Return all memory from a tensor's first number on."""
+    flat = torch.empty(0, dtype=pointer.dtype).set_(pointer.untyped_storage())
+    return flat[pointer.storage_offset() :]
+
+
+def places(i, n, nbytes):
+    """Return where the bytes of words i of n lie: (words, bytes)."""
+    if nbytes == 8:
+        return 8 * i.unsqueeze(1) + torch.arange(8)
+    out, at = [], 0
+    for plane in (4, 2, 1):
+        if nbytes & plane:
+            out.append(at * n + plane * i.unsqueeze(1) + torch.arange(plane))
+            at += plane
+    return torch.cat(out, 1)
+
+
+def load(octets, at, i, n, nbytes):
+    got = behind(octets)[at + places(i, n, nbytes)].long()
+    word = (got << (8 * torch.arange(nbytes))).sum(1)
+    return (word << (64 - 8 * nbytes)) >> (64 - 8 * nbytes)
+
+
+def store(octets, at, i, n, word, nbytes):
+    shifted = (word.unsqueeze(1) >> (8 * torch.arange(nbytes))) & 255
+    behind(octets)[at + places(i, n, nbytes)] = shifted.to(torch.uint8)
+
+
+def peaked(word, peak):
+    peak.copy_(torch.maximum(peak, word.abs().max()))
+
+
+def show(first, second, split, first_drop, second_drop, where, veiled, out, at, n, NBYTES, **_):
+    i, place = torch.arange(n), behind(where)[:n]
+    is_first = place < split
+    a = behind(first)[torch.where(is_first, place, 0)] >> first_drop
+    b = behind(second)[torch.where(is_first, 0, place - split)] >> second_drop
+    store(out, at, i, n, torch.where(is_first, a, b) + behind(veiled)[:n], NBYTES)
+
+
+def take(octets, at, covered, where, out, n, NBYTES, **_):
+    word = load(octets, at, torch.arange(n), n, NBYTES) + behind(covered)[:n]
+    behind(out)[behind(where)[:n]] = word
+
+
+def add(octets, at, one, two, out, place, n, drop, ADDS, IN_CACHE, NBYTES, **_):
+    i = torch.arange(n)
+    word, row = load(octets, at, i, n, NBYTES), i + int(place) * n if IN_CACHE else i
+    if ADDS >= 1:
+        word = word + behind(one)[row]
+    if ADDS >= 2:
+        word = word + behind(two)[i]
+    behind(out)[row] = word >> drop
+
+
+def see(octets, at, veil, out, peak, n, more, scale, NBYTES, **_):
+    word = load(octets, at, torch.arange(n), n, NBYTES) + behind(veil)[:n] + more
+    word = (word << (64 - 8 * NBYTES)) >> (64 - 8 * NBYTES)
+    peaked(word, peak)
+    behind(out)[:n] = word.double() * scale
+
+
+def spread(x, eps, stats, n, IS_LAYER, **_):
+    value = behind(x)[:n]
+    mean = value.mean() if IS_LAYER else value.new_zeros(())
+    stats[0], stats[1] = mean, ((value - mean).square().mean() + eps[0]).sqrt()
+
+
+def answer(values, stats, cover, out, at, first, total, n, scale, CENTRES, DIVIDES, NBYTES, **_):
+    value = behind(values)[:n]
+    value = value - stats[0] if CENTRES else value
+    value = value / stats[1] if DIVIDES else value
+    word = (value * scale).round().long() - behind(cover)[:n]
+    store(out, at, first + torch.arange(n), total, word, NBYTES)
+
+
+def post(words, cos, sin, blind, kept, out, place, at, n, drop, DIM, HALF, IN_CACHE, NBYTES, **_):
+    i = torch.arange(n)
+    word = behind(words)[i]
+    if HALF > 0:
+        d = i % DIM
+        is_first = d % (2 * HALF) < HALF
+        other = behind(words)[torch.where(is_first, i + HALF, i - HALF)]
+        word = word * behind(cos)[d] + torch.where(is_first, -other, other) * behind(sin)[d]
+    word = word >> drop
+    behind(kept)[i + (int(place) * n if IN_CACHE else 0)] = word
+    store(out, at, i, n, word + behind(blind)[i], NBYTES)
+
+
+def heads_of(cache, keys, groups, size, dim):
+    rows = behind(cache)[: keys * groups * dim].view(keys, groups, dim)
+    return rows.repeat_interleave(size, 1)  # (keys, heads, dim)
+
+
+def dots(query, cache, place, GROUPS, SIZE, DIM):
+    keys = int(place) + 1
+    q = behind(query)[: GROUPS * SIZE * DIM].view(-1, DIM)
+    return (heads_of(cache, keys, GROUPS, SIZE, DIM) * q).sum(2).T.reshape(-1)
+
+
+def scores(query, cached, out, place, drop, GROUPS, SIZE, DIM, **_):
+    word = dots(query, cached, place, GROUPS, SIZE, DIM) >> drop
+    behind(out)[: len(word)] = word
+
+
+def halves(asked, masks, query, posted, split, out, place, drop, GROUPS, SIZE, DIM, NBYTES, **_):
+    sizes = (place, GROUPS, SIZE, DIM)
+    word = (dots(asked, masks, *sizes) + dots(query, posted, *sizes)) >> drop
+    i = torch.arange(len(word))
+    store(out, 0, i, len(i), word - behind(split)[i], NBYTES)
+
+
+def reshow(own, octets, order, delta, out, place, HEADS, NBYTES, **_):
+    n = HEADS * (int(place) + 1)
+    i, at = torch.arange(n), behind(order)[:n]
+    word = behind(own)[at] + load(octets, 0, at, n, NBYTES)
+    store(out, 0, i, n, word + behind(delta)[i], NBYTES)
+
+
+def reweigh(octets, covered, order, blind, kept, out, place, HEADS, NBYTES, **_):
+    n = HEADS * (int(place) + 1)
+    i, at = torch.arange(n), behind(order)[:n]
+    word = load(octets, 0, i, n, NBYTES) + behind(covered)[i]
+    behind(kept)[at] = word
+    store(out, 0, at, n, word + behind(blind)[at], NBYTES)
+
+
+def weigh(heads, octets, veil, cover, out, peak, place, seen_scale, scale, SEEN, NBYTES, **_):
+    keys = int(place) + 1
+    n = heads * keys
+    i = torch.arange(n)
+    word = load(octets, 0, i, n, SEEN) + behind(veil)[i]
+    word = (word << (64 - 8 * SEEN)) >> (64 - 8 * SEEN)
+    peaked(word, peak)
+    weight = (word.double() * seen_scale).view(heads, keys).softmax(1).view(-1)
+    store(out, 0, i, n, (weight * scale).round().long() - behind(cover)[i], NBYTES)
+
+
+def mix(weights, values, out, place, GROUPS, SIZE, DIM, **_):
+    keys, heads = int(place) + 1, GROUPS * SIZE
+    w = behind(weights)[: heads * keys].view(heads, keys)
+    mixed = (w.T.unsqueeze(2) * heads_of(values, keys, GROUPS, SIZE, DIM)).sum(0)
+    behind(out)[: heads * DIM] = mixed.reshape(-1)
+
+
+def mixed(weights, posted, octets, masks, rest, out, place, GROUPS, SIZE, DIM, NBYTES, **_):
+    keys, heads = int(place) + 1, GROUPS * SIZE
+    sizes = (place, GROUPS, SIZE, DIM)
+    one, two = torch.empty(2, heads * DIM, dtype=torch.int64)
+    mix(weights, posted, one, *sizes)
+    sent = load(octets, 0, torch.arange(heads * keys), heads * keys, NBYTES)
+    mix(sent, masks, two, *sizes)
+    i = torch.arange(heads * DIM)
+    store(out, 0, i, len(i), one + two - behind(rest)[i], NBYTES)
+
+
+class Launch:
+    """Take a grid, then arguments, as a kernel does."""
+
+    def __init__(self, function):
+        self._function = function
+
+    def __getitem__(self, grid):
+        if self._function is weigh:  # one program for each head
+            return lambda *arguments, **sizes: weigh(grid[0], *arguments, **sizes)
+        return self._function
+
+
+KERNELS = {
+    kernels: (show, take, add, see, spread, answer),
+    attention_kernels: (post, scores, halves, reshow, reweigh, weigh, mix, mixed),
+}
+
+
+def emulated():
+    """Let passes of one row go by these kernels, on a CPU."""
+    stack = ExitStack()
+    for module, functions in KERNELS.items():
+        for one in functions:
+            fake = mock.patch.object(module, one.__name__, Launch(one), create=True)
+            stack.enter_context(fake)
+    stack.enter_context(mock.patch.object(kernels, "is_available", return_value=True))
+    return stack
