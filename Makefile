@@ -8,16 +8,19 @@ RUN    := --extra dp --extra images --extra llm --extra sql --extra tables --ext
 LOCKED := --require-hashes --no-deps --only-binary :all:
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench lock clean
+.PHONY: help demo test docs-test check format bench lock clean
 
 help:            ## show this list
-	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*##/\t/' | expand -t 14
+	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*##/\t/' | expand -t 14
 
 demo: $(VENV)/.run   ## private prediction between three processes, with a report
 	@$(BIN)/tacit demo
 
 test: $(VENV)/.test  ## the everyday test suite
 	@$(BIN)/python -m pytest
+
+docs-test: $(VENV)/.test ## follow every tutorial and how-to literally: commands, promised output
+	@$(BIN)/python tests/docs/follow.py
 
 check: $(VENV)/.check ## what must hold before a change lands: style, types, tests
 	$(BIN)/ruff format --check .

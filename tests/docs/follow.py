@@ -2,12 +2,12 @@
 
     python tests/docs/follow.py [PAGE …]     all tutorials, how-tos and the README if none is given
 
-Each page gets a folder of its own with nothing in it but what a checkout has (`examples/`), and the
-commands of this environment. Blocks are taken in their order:
+Each page gets a folder of its own with nothing in it but what a checkout has, and the commands of
+this environment; no data set that must be downloaded is there. Blocks are taken in their order:
 
 - ```console: a line that starts with ``$`` is run by a shell and must end well; the lines below it
   must appear in what it prints, in their order, with … for anything. ``$ cmd &`` keeps running
-  until the page ends, and its lines must appear within the time limit.
+  until the page ends, and its lines must appear within the time limit; it must not fail before.
 - ```python: all blocks of a page are one program, which must end well.
 - a comment before a block says otherwise:
   ``<!-- file: NAME -->`` writes the block to NAME; ``<!-- not run: REASON -->`` leaves it out, and
@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+CHECKOUT = ("Makefile", "benchmarks", "constraints.txt", "docs", "locks", "pyproject.toml", "src")
 LIMIT_S = 900
 _FENCE = re.compile(
     r"(?:<!-- (?P<mark>file|not run): (?P<word>[^>]*?) -->\n+)?"
@@ -54,7 +55,7 @@ class Page:
     """A page that is being followed."""
 
     folder: Path
-    running: list[subprocess.Popen[str]] = field(default_factory=list)
+    running: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
 
 
@@ -103,13 +104,18 @@ def follow(path: Path) -> list[str]:
     with tempfile.TemporaryDirectory(prefix="tacit-docs-") as name:
         page = Page(Path(name))
         shutil.copytree(ROOT / "examples", page.folder / "examples")
+        for there in (*CHECKOUT, ".venv"):
+            (page.folder / there).symlink_to(ROOT / there)
         try:
             blocks = read_blocks(path.read_text(encoding="utf-8"))
             for block in blocks:
                 _take(block, page)
             _run_python(blocks, page)
+            for command, process in page.running.items():
+                if process.poll():
+                    raise PageError(f"{command}: exit code {process.returncode}")
         finally:
-            for process in page.running:
+            for process in page.running.values():
                 _stop(process)
         return page.skipped
 
@@ -150,7 +156,7 @@ def _run(command: str, promised: list[str], page: Page) -> None:
             start_new_session=True,
         )
     if is_kept:
-        page.running.append(process)
+        page.running[command] = process
         _wait_for(process, log, promised, command)
         return
     try:
@@ -188,7 +194,8 @@ def _run_python(blocks: list[Block], page: Page) -> None:
 def _environment() -> dict[str, str]:
     """Put this environment's commands first, as an activated one does."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "TACIT_DATA": str(ROOT.parent / "shared" / "data")}
+    inherited = {name: value for name, value in os.environ.items() if name != "TACIT_DATA"}
+    return {**inherited, "PATH": path}
 
 
 def _squeeze(text: str) -> str:
@@ -204,6 +211,9 @@ def main() -> int:
     """Follow the pages and say which of them break their word."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("pages", nargs="*", type=Path)
+    # `make demo` on a page must find everything installed: else it would install the page's folder.
+    if subprocess.run(["make", "-q", "-C", ROOT, ".venv/.run"], capture_output=True).returncode:
+        sys.exit("the environment is not up to date; say: make docs-test")
     pages = parser.parse_args().pages or [
         ROOT / "README.md",
         *sorted((ROOT / "docs" / "tutorial").glob("*.md")),
