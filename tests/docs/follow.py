@@ -29,6 +29,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 CHECKOUT = ("Makefile", "benchmarks", "constraints.txt", "docs", "locks", "pyproject.toml", "src")
 LIMIT_S = 900
+READY_S = 180
 _FENCE = re.compile(
     r"(?:<!-- (?P<mark>file|not run): (?P<word>[^>]*?) -->\n+)?"
     r"```(?P<kind>\w*)[^\n]*\n(?P<body>.*?)^```$",
@@ -55,7 +56,7 @@ class Page:
     """A page that is being followed."""
 
     folder: Path
-    running: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
+    running: list[tuple[str, subprocess.Popen[str], Path]] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
 
 
@@ -111,11 +112,13 @@ def follow(path: Path) -> list[str]:
             for block in blocks:
                 _take(block, page)
             _run_python(blocks, page)
-            for command, process in page.running.items():
+            for command, process, log in page.running:
                 if process.poll():
-                    raise PageError(f"{command}: exit code {process.returncode}")
+                    raise PageError(
+                        f"{command}: exit code {process.returncode}\n{_tail(_read(log))}"
+                    )
         finally:
-            for process in page.running.values():
+            for _, process, _ in page.running:
                 _stop(process)
         return page.skipped
 
@@ -156,7 +159,7 @@ def _run(command: str, promised: list[str], page: Page) -> None:
             start_new_session=True,
         )
     if is_kept:
-        page.running[command] = process
+        page.running.append((command, process, log))
         _wait_for(process, log, promised, command)
         return
     try:
@@ -164,7 +167,7 @@ def _run(command: str, promised: list[str], page: Page) -> None:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         raise PageError(f"{command}: still running after {LIMIT_S} s") from None
-    printed = log.read_text(encoding="utf-8", errors="replace")
+    printed = _read(log)
     if code != 0:
         raise PageError(f"{command}: exit code {code}\n{_tail(printed)}")
     missing = find_missing(printed, promised)
@@ -173,9 +176,9 @@ def _run(command: str, promised: list[str], page: Page) -> None:
 
 
 def _wait_for(process: subprocess.Popen[str], log: Path, promised: list[str], name: str) -> None:
-    end = time.monotonic() + LIMIT_S
+    end = time.monotonic() + READY_S
     while time.monotonic() < end:
-        printed = log.read_text(encoding="utf-8", errors="replace")
+        printed = _read(log)
         if find_missing(printed, promised) is None:
             return
         if process.poll() is not None:
@@ -196,6 +199,10 @@ def _environment() -> dict[str, str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     inherited = {name: value for name, value in os.environ.items() if name != "TACIT_DATA"}
     return {**inherited, "PATH": path}
+
+
+def _read(log: Path) -> str:
+    return log.read_text(encoding="utf-8", errors="replace")
 
 
 def _squeeze(text: str) -> str:
