@@ -4,8 +4,8 @@
     python program_between_hosts.py --as south      with south.txt
     python program_between_hosts.py --as dealer
 
-parties.toml holds what `tacit keys NAME` prints at each of them, and addresses. Prints who we are and,
-at the two owners, the sum of products.
+parties.toml holds what `tacit keys NAME` prints at each of them, and addresses. Prints who we are
+and, at the two owners, the sum of products.
 """
 
 import argparse
