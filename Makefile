@@ -11,7 +11,7 @@ WORKERS ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check format bench lock clean
+.PHONY: help demo test test-all docs-test check format bench lock clean
 
 help:            ## show this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*##/\t/' | expand -t 14
@@ -24,6 +24,9 @@ test: $(VENV)/.test  ## the everyday test suite
 
 test-all: $(VENV)/.test ## everything that needs no GPU and no other project: slow tests as well
 	@$(PYTEST) -m "not gpu and not peer"
+
+docs-test: $(VENV)/.test ## follow every tutorial and how-to literally: commands, promised output
+	@$(BIN)/python tests/docs/follow.py
 
 check: $(VENV)/.check ## what must hold before a change lands: style, types, tests
 	$(BIN)/ruff format --check .

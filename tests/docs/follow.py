@@ -2,12 +2,12 @@
 
     python tests/docs/follow.py [PAGE …]     all tutorials, how-tos and the README if none is given
 
-Each page gets a folder of its own with nothing in it but what a checkout has (`examples/`), and the
-commands of this environment. Blocks are taken in their order:
+Each page gets a folder of its own with nothing in it but what a checkout has, and the commands of
+this environment; no data set that must be downloaded is there. Blocks are taken in their order:
 
 - ```console: a line that starts with ``$`` is run by a shell and must end well; the lines below it
   must appear in what it prints, in their order, with … for anything. ``$ cmd &`` keeps running
-  until the page ends, and its lines must appear within the time limit.
+  until the page ends, and its lines must appear within the time limit; it must not fail before.
 - ```python: all blocks of a page are one program, which must end well.
 - a comment before a block says otherwise:
   ``<!-- file: NAME -->`` writes the block to NAME; ``<!-- not run: REASON -->`` leaves it out, and
@@ -27,7 +27,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+CHECKOUT = ("Makefile", "benchmarks", "constraints.txt", "docs", "locks", "pyproject.toml", "src")
 LIMIT_S = 900
+READY_S = 180
 _FENCE = re.compile(
     r"(?:<!-- (?P<mark>file|not run): (?P<word>[^>]*?) -->\n+)?"
     r"```(?P<kind>\w*)[^\n]*\n(?P<body>.*?)^```$",
@@ -54,7 +56,7 @@ class Page:
     """A page that is being followed."""
 
     folder: Path
-    running: list[subprocess.Popen[str]] = field(default_factory=list)
+    running: list[tuple[str, subprocess.Popen[str], Path]] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
 
 
@@ -103,13 +105,20 @@ def follow(path: Path) -> list[str]:
     with tempfile.TemporaryDirectory(prefix="tacit-docs-") as name:
         page = Page(Path(name))
         shutil.copytree(ROOT / "examples", page.folder / "examples")
+        for there in (*CHECKOUT, ".venv"):
+            (page.folder / there).symlink_to(ROOT / there)
         try:
             blocks = read_blocks(path.read_text(encoding="utf-8"))
             for block in blocks:
                 _take(block, page)
             _run_python(blocks, page)
+            for command, process, log in page.running:
+                if process.poll():
+                    raise PageError(
+                        f"{command}: exit code {process.returncode}\n{_tail(_read(log))}"
+                    )
         finally:
-            for process in page.running:
+            for _, process, _ in page.running:
                 _stop(process)
         return page.skipped
 
@@ -150,7 +159,7 @@ def _run(command: str, promised: list[str], page: Page) -> None:
             start_new_session=True,
         )
     if is_kept:
-        page.running.append(process)
+        page.running.append((command, process, log))
         _wait_for(process, log, promised, command)
         return
     try:
@@ -158,7 +167,7 @@ def _run(command: str, promised: list[str], page: Page) -> None:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         raise PageError(f"{command}: still running after {LIMIT_S} s") from None
-    printed = log.read_text(encoding="utf-8", errors="replace")
+    printed = _read(log)
     if code != 0:
         raise PageError(f"{command}: exit code {code}\n{_tail(printed)}")
     missing = find_missing(printed, promised)
@@ -167,9 +176,9 @@ def _run(command: str, promised: list[str], page: Page) -> None:
 
 
 def _wait_for(process: subprocess.Popen[str], log: Path, promised: list[str], name: str) -> None:
-    end = time.monotonic() + LIMIT_S
+    end = time.monotonic() + READY_S
     while time.monotonic() < end:
-        printed = log.read_text(encoding="utf-8", errors="replace")
+        printed = _read(log)
         if find_missing(printed, promised) is None:
             return
         if process.poll() is not None:
@@ -188,7 +197,12 @@ def _run_python(blocks: list[Block], page: Page) -> None:
 def _environment() -> dict[str, str]:
     """Put this environment's commands first, as an activated one does."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "TACIT_DATA": str(ROOT.parent / "shared" / "data")}
+    inherited = {name: value for name, value in os.environ.items() if name != "TACIT_DATA"}
+    return {**inherited, "PATH": path}
+
+
+def _read(log: Path) -> str:
+    return log.read_text(encoding="utf-8", errors="replace")
 
 
 def _squeeze(text: str) -> str:
@@ -204,6 +218,9 @@ def main() -> int:
     """Follow the pages and say which of them break their word."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("pages", nargs="*", type=Path)
+    # `make demo` on a page must find everything installed: else it would install the page's folder.
+    if subprocess.run(["make", "-q", "-C", ROOT, ".venv/.run"], capture_output=True).returncode:
+        sys.exit("the environment is not up to date; say: make docs-test")
     pages = parser.parse_args().pages or [
         ROOT / "README.md",
         *sorted((ROOT / "docs" / "tutorial").glob("*.md")),

@@ -1,5 +1,6 @@
 """The follower of pages notices what a page promises and does not keep; every page can be read."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,7 @@ def test_promised_lines_stand_in_their_order_with_anything_for_dots():
 def test_every_block_of_a_page_says_what_it_is(path):
     text = path.read_text()
     blocks = read_blocks(text)
+    assert not re.search(r"^ +```", text, re.MULTILINE), "indented blocks are not followed"
     assert len(blocks) * 2 == text.count("\n```") + text.startswith("```")
     for block in blocks:
         assert block.kind in ("console", "python", "toml", "text"), f"{path}: {block.body[:40]}"

@@ -60,7 +60,9 @@ def test_a_forest_and_rows_for_verification_are_written(tmp_path):
 def test_no_example_is_forgotten():
     assert sorted(path.name for path in FOLDER.glob("*.py")) == [
         "flower_strategy.py",
+        "prediction_client.py",
         "program.py",
+        "program_between_hosts.py",
         "secure_model.py",
         "train_with_dp.py",
         "tree_model.py",
