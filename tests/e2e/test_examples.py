@@ -1,16 +1,24 @@
 """Every example that is a program runs, and prints what its first lines say."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tacit.crypto import make_identity
 from tacit.mpc import PROTOCOLS
 
 FOLDER = Path(__file__).parents[2] / "examples"
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def free_port():
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
 
 
 def run(name, folder=None):
@@ -57,6 +65,30 @@ def test_a_forest_and_rows_for_verification_are_written(tmp_path):
     assert (tmp_path / "forest.npz").exists()
 
 
+def test_a_program_between_hosts_runs_as_three_processes_with_keys(tmp_path):
+    lines = []
+    for name, port in (("north", free_port()), ("south", free_port()), ("dealer", None)):
+        identity = make_identity(name, tmp_path / "keys")
+        lines.append(f'[parties.{name}]\nkey = "{identity.fingerprint}"')
+        if port is not None:
+            lines.append(f'address = "127.0.0.1:{port}"')
+            (tmp_path / f"{name}.txt").write_text("1\n2\n3\n4\n5\n")
+    (tmp_path / "parties.toml").write_text("\n".join(lines))
+    command = [sys.executable, str(FOLDER / "program_between_hosts.py"), "--as"]
+    started = [
+        subprocess.Popen([*command, name], cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE)
+        for name in ("north", "south", "dealer")
+    ]
+    said = [one.communicate(timeout=240)[0].decode().strip() for one in started]
+    assert said == [
+        "north: sum of products 55.000",
+        "south: sum of products 55.000",
+        "dealer: done",
+    ]
+
+
+# prediction_client.py needs a service that is up: the tutorial that starts one is followed by
+# `make docs-test`.
 def test_no_example_is_forgotten():
     assert sorted(path.name for path in FOLDER.glob("*.py")) == [
         "flower_strategy.py",
