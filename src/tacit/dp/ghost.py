@@ -12,7 +12,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from tacit.dp.terms import RULES, Term, bound_norms, find_terms, join_terms, least_factor
 from tacit.errors import ConfigError
 
-_ENOUGH = 64
+ENOUGH = 64
 """Records that are checked, in the first batches; a model that sorts a pair may leave it alone."""
 _TOLERANCE = 1e-3
 _HALF_TOLERANCE = 0.05  # where autocast rounds what autograd says to 8 bits
@@ -61,6 +61,11 @@ class Ghost:
             if type(layer) in RULES and any(p.requires_grad for p in layer.parameters())
         ]
 
+    @property
+    def is_checked(self) -> bool:
+        """Tell whether as many records as are checked have been: no other can fail."""
+        return self._checked >= ENOUGH
+
     def forget(self) -> None:
         """Drop what was seen of a batch that is not trained on."""
         self._uses.clear()
@@ -80,7 +85,7 @@ class Ghost:
         self._check_buffers()
         if not uses:
             raise ConfigError("no trained layer of this model was called: are the losses a copy's?")
-        needs_check = self._checked < _ENOUGH and len(losses) > 1
+        needs_check = self._checked < ENOUGH and len(losses) > 1
         back = torch.autograd.grad(
             losses.sum(), [use.edge for use in uses], retain_graph=needs_check, allow_unused=True
         )

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from tacit.dp import Event, Ledger, Repeated, Target, least_noise
 from tacit.dp.check import delta_among
-from tacit.dp.ghost import Ghost
+from tacit.dp.ghost import ENOUGH, Ghost
 from tacit.dp.private import Private, PrivateLoader, step_event
 from tacit.errors import ConfigError
 from tacit.learn.federated.contract import Update
@@ -157,8 +157,11 @@ def _checked(learner: Learner, steps: RecordSteps) -> tuple[nn.Module, Ghost]:
     model.train()
     ghost = Ghost(model)
     device = learner.first_weights().device
-    rows = torch.linspace(-1, 1, 2 * math.prod(learner.row_shape), device=device)
-    labels = torch.zeros(2, dtype=torch.int64, device=device)
-    said = model(rows.view(2, *learner.row_shape))
+    # All of one sign and one class: their gradients do not cancel.
+    rows = torch.linspace(0.1, 1, ENOUGH * math.prod(learner.row_shape), device=device)
+    labels = torch.zeros(ENOUGH, dtype=torch.int64, device=device)
+    said = model(rows.view(ENOUGH, *learner.row_shape))
     ghost.clipped_sum(cross_entropy(said, labels, reduction="none"), steps.clip)
+    if not ghost.is_checked:
+        raise ConfigError("the model's first weights give no finite gradients")
     return model, ghost
