@@ -26,6 +26,7 @@ from tacit.audit.privacy.noise import (
     try_count,
     try_noise,
 )
+from tacit.audit.privacy.records import try_records
 from tacit.audit.privacy.rounds import Point, Rounds
 from tacit.dp import REPLACE_CLIENT, Bounded, DiscreteLaplace, Gaussian, epsilon
 from tacit.dp.alone import alone_epsilon
@@ -107,12 +108,14 @@ def audit_federated_rounds(
     prg = prg or Prg.from_os()
     if policy.wish.kind == "shuffle":
         return _try_reports(policy, trials, confidence, prg)
+    if policy.wish.kind == "record":
+        return try_records(policy, trials=trials, confidence=confidence, prg=prg)
     terms = _widest(policy)
     grid = terms.promise.grid
     if grid is None or terms.promise.claim.epsilon is None:
         raise ConfigError(
-            f"wanted a policy whose noise can be tried: central, local or shuffle, with a claim; "
-            f"got {policy.wish.kind!r} with mechanism {policy.wish.mechanism!r}"
+            "wanted a policy whose noise can be tried: central, local, shuffle or record, with a "
+            f"claim; got {policy.wish.kind!r} with mechanism {policy.wish.mechanism!r}"
         )
     is_alone = policy.aggregator == "plain" and policy.wish.kind != "central"
     if grid.noise == "laplace" and not is_alone:
