@@ -54,6 +54,7 @@ assert open("words.txt").read() == "one two\\n"
         ("console\n$ echo a b\nb\na", "did not print 'a'"),
         ("python\nassert False", "exit code 1"),
         ("console\n$ false &\nready", "ended with 1"),
+        ("console\n$ false &\n$ sleep 0.5", "false &: exit code 1"),
     ],
 )
 def test_a_page_that_breaks_its_word_fails(tmp_path, block, word):
