@@ -12,6 +12,7 @@ from tacit.learn.federated import (
     AGGREGATORS,
     Meter,
     Policy,
+    Recipe,
     Seat,
     Update,
     VoidRound,
@@ -29,15 +30,18 @@ GENEROUS = 1e4  # ε: noise too small to hide a wrong mean
 
 
 def make_policy(name, kind, **changes):
-    wish = Wish(
-        kind=kind, clip=1.0, epsilon=None if kind == "none" else GENEROUS, accountant="basic"
-    )
-    wish = wish if kind != "none" else Wish(kind="none", clip=1.0)
+    wished = {"kind": kind, "clip": 1.0}
+    if kind != "none":
+        wished |= {"epsilon": GENEROUS, "accountant": "basic"}
+    if kind == "record":
+        # A client's training brings the noise; what is added up is clipped to what that allows for.
+        local = Recipe(steps=1, batch=10, rate=1.0)
+        wished |= {"accountant": None, "records": 100, "local": local, "delta": 1e-3}
     settings = {
         "clients": CLIENTS,
         "rounds": 1,
         "aggregator": name,
-        "wish": wish,
+        "wish": Wish(**wished),
         "minimum": 4,
         "drop_rate": 0.2,
         "colluding_share": 0.0,
@@ -193,7 +197,8 @@ def test_the_promise_keeps_its_target_or_says_that_there_is_none(name, kind):
         assert claim.guarantee == "no guarantee"
     else:
         assert claim.epsilon <= GENEROUS
-        assert claim.relation == "replacing one client"
+        per_record = "adding or removing one record"
+        assert claim.relation == (per_record if kind == "record" else "replacing one client")
 
 
 def test_a_privacy_that_does_not_fit_the_aggregator_is_refused():
