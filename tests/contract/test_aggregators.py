@@ -36,7 +36,13 @@ def make_policy(name, kind, **changes):
     if kind == "record":
         # A client's training brings the noise; what is added up is clipped to what that allows for.
         local = Recipe(steps=1, batch=10, rate=1.0)
-        wished |= {"accountant": None, "records": 100, "local": local, "delta": 1e-3}
+        wished |= {
+            "accountant": None,
+            "records": 100,
+            "local": local,
+            "delta": 1e-3,
+            "epsilon": 9.0,
+        }
     settings = {
         "clients": CLIENTS,
         "rounds": 1,

@@ -56,7 +56,10 @@ def in_processes(job, protocol, reveal):
     return answers(job.parent / "out")
 
 
-@pytest.mark.parametrize(("protocol", "reveal"), [("sealed", "class"), ("permuted3", "score")])
+@pytest.mark.parametrize(
+    ("protocol", "reveal"),
+    [("sealed", "class"), pytest.param("permuted3", "score", marks=pytest.mark.slow)],
+)
 def test_threads_and_processes_give_the_same_answers(make_job, protocol, reveal):
     job = make_job(protocol=protocol, reveal=reveal)
     keyless = "\n".join(

@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 JOB = """
@@ -62,6 +64,7 @@ def have_checkpoints(folder, *parties):
     return bool(set.intersection(*steps))
 
 
+@pytest.mark.slow
 def test_a_killed_split_job_goes_on_where_it_was(tmp_path):
     job = tmp_path / "job.toml"
     job.write_text(JOB.format(epochs=30))
@@ -149,6 +152,7 @@ def test_processes_match_their_rows_before_they_train(tmp_path):
     assert sent[0] == sent[1]
 
 
+@pytest.mark.slow
 def test_processes_without_a_common_row_say_so(tmp_path):
     write_matched(tmp_path, lab_from=500)
     process = start(tmp_path, tmp_path / "job.toml")
