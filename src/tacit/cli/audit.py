@@ -176,7 +176,7 @@ def _settings_sheet(job: Job, table: AuditTable) -> Sheet:
         for name in ("train", "training", "federated", "split", "privacy")
     }
     rows = [
-        (f"{name}.{key}", str(value))
+        (f"{name}.{key}", ", ".join(map(str, value)) if isinstance(value, tuple) else str(value))
         for name, one in (*tables.items(), ("audit", table))
         if one is not None
         for key, value in asdict(one).items()

@@ -49,6 +49,8 @@ _TRIAL_THREAT = Threat(
     knows="all records, and the canaries; not which of them were trained on",
 )
 
+_FEDERATED_ATTACKS = {"record": "the noise of a client whose row adds nothing"}
+
 
 def put_to_the_test(
     job: Job, table: AuditTable, target: Target, console: Console
@@ -83,7 +85,7 @@ def _test_federated(job: FederatedJob, table: AuditTable, console: Console) -> t
             claim=_claim_of_round(policy.terms(1).promise, rounds.worst.delta),
             measured_epsilon=rounds.worst.measured,
             confidence=rounds.confidence,
-            attack="one client's data or its opposite",
+            attack=_FEDERATED_ATTACKS.get(policy.wish.kind, "one client's data or its opposite"),
             trials=rounds.rounds,
             is_contradicted=rounds.is_contradicted,
             note=rounds.note,

@@ -17,6 +17,7 @@ from tacit.report.words import (
     name_sides,
     pick_headline_metric,
     state_coverage,
+    state_guarantee,
     state_headline,
     state_run,
 )
@@ -67,7 +68,7 @@ def _lay_guarantee(result: Result) -> Markup:
         return tag("p", "Guarantee: none is stated.", class_="lead guarantee")
     first, more = result.claims[:_MOST_CLAIMS], len(result.claims) - _MOST_CLAIMS
     lines = [
-        tag("li", tag("strong", f"Guarantee for {claim.subject}: "), claim.guarantee)
+        tag("li", tag("strong", f"Guarantee for {claim.subject}: "), state_guarantee(claim))
         for claim in first
     ]
     if more > 0:

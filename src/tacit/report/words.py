@@ -170,6 +170,17 @@ def state_privacy(claim: Claim) -> str | None:
     return f"ε = {epsilon}, δ = {delta}; relation: {relation}; accountant: {accountant}{meaning}"
 
 
+def state_guarantee(claim: Claim) -> str:
+    """Write a guarantee for the top of a page; ε stands there with δ and what it means."""
+    if claim.epsilon is None or claim.delta is None:
+        return claim.guarantee
+    meaning = f". {state_detection(claim)}" if claim.detection is not None else ""
+    return (
+        f"{claim.guarantee}, ε = {show_number(claim.epsilon)} at δ = {show_number(claim.delta)} "
+        f"for {claim.relation}{meaning}"
+    )
+
+
 def state_detection(claim: Claim) -> str:
     """Say in one sentence what the best attacker can do in spite of a claim."""
     if claim.detection is None:

@@ -11,6 +11,7 @@ from tacit.report.words import (
     name_sides,
     pick_headline_metric,
     state_coverage,
+    state_guarantee,
     state_headline,
     state_learned,
     state_privacy,
@@ -213,3 +214,15 @@ def test_a_large_epsilon_gets_a_warning_and_no_tick(example, epsilon, mood):
     assert ("ε = 20 for each label" in check.text) == (mood == "warn")
     page = render(replace(example, claims=(claim,)))
     assert ("card claim good" in page) == (mood == "good")
+
+
+def test_an_epsilon_at_the_top_of_a_page_stands_with_what_it_is_about():
+    bare = Claim(subject="s", guarantee="hidden", assumptions=())
+    assert state_guarantee(bare) == "hidden"
+    claim = replace(
+        bare, epsilon=2.0, delta=1e-5, relation="adding or removing one record", detection=0.12
+    )
+    text = state_guarantee(claim)
+    assert "ε = 2" in text
+    assert "for adding or removing one record" in text
+    assert "up to 12 % of those" in text
