@@ -1,7 +1,6 @@
 """The follower of pages notices what a page promises and does not keep; every page can be read."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -80,4 +79,3 @@ def test_every_block_of_a_page_says_what_it_is(path):
             assert split_commands(block.body), f"{path}: no command in {block.body[:40]}"
         if block.mark:
             assert block.word.strip(), f"{path}: a mark without a reason"
-    assert Path(path).exists()

@@ -23,7 +23,7 @@ import numpy as np
 
 from tacit.errors import DataError
 from tacit.learn.dataset import NO_LABELS, Dataset, Floats
-from tacit.learn.tables import read_parquet
+from tacit.learn.tables import MOST_CLASSES, read_parquet
 
 _EPOCH = date(1970, 1, 1)
 _KEYS = ("file", "encoding", "database", "query", "columns", "missing")
@@ -215,7 +215,7 @@ def _labels(about: Description, name: str, cells: Cells) -> tuple[Any, tuple[str
         return _places(about, name, cells, kind), tuple(map(str, kind))
     values = [_number(about, name, row, one) for row, one in _rows(cells)]
     for row, value in enumerate(values, start=1):
-        if not (0 <= value < 65536 and value == math.floor(value)):
+        if not (0 <= value < MOST_CLASSES and value == math.floor(value)):
             raise DataError(
                 f"{about.path}: row {row}, column {name!r}: wanted a label, a whole number from 0; "
                 "or list its texts in [columns]"

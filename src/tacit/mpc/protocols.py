@@ -72,10 +72,10 @@ _ARITHMETIC: Mapping[str, Callable[..., Any]] = {
 }
 
 _TWO_SERVERS = (
+    "every party follows the protocol (semi-honest); a malicious party can make the result wrong "
+    "or learn more than the declared output, without being noticed",
     "the two computing parties do not pool what they see",
     "the dealer does not pool what it knows with a computing party",
-    "every party follows the protocol (honest but curious); a cheating party can make the result "
-    "wrong or learn more than the declared output, without being noticed",
     "results are rounded up or down by the computing parties' own random words: one that gets the "
     "same output again and again can work out digits below its last one",
     "AES-128 in counter mode is a pseudo-random generator; the links are private (TLS 1.3)",
