@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from sklearn.datasets import load_digits
 
-from tacit.cli.serve import load_service
+from tacit.cli.jobs.serve import load_service
 from tacit.crypto import load_identity
 from tacit.learn.service import connected
 

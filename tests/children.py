@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["tacit.cli.main", "tacit.cli.member", "sklearn.linear_model"])
+CONTEXT.set_forkserver_preload(
+    ["tacit.cli.main", "tacit.cli.launch.member", "sklearn.linear_model"]
+)
 
 
 def run_party(arguments, log, die_at, freeze_at):

@@ -15,8 +15,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 PROGRAM = """
     from rich.console import Console
 
-    from tacit.cli.federated import run
-    from tacit.cli.federated_job import FederatedJob
+    from tacit.cli.jobs.federated import run
+    from tacit.cli.jobs.federated_job import FederatedJob
     from tacit.cli.toml import read_record
 
     aggregator, kind, epsilon = "AGGREGATOR", "KIND", EPSILON

@@ -10,12 +10,12 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from tacit import report, ring
-from tacit.cli.ask import ask
-from tacit.cli.commands import Edge
-from tacit.cli.kinds import kind_of, load_job
-from tacit.cli.serve import load_service, serve_as, serve_here
-from tacit.cli.serve_command import ask as ask_command
-from tacit.cli.serve_job import ServeJob
+from tacit.cli.commands.ask import ask
+from tacit.cli.commands.group import Edge
+from tacit.cli.commands.serve import ask as ask_command
+from tacit.cli.jobs.kinds import kind_of, load_job
+from tacit.cli.jobs.serve import load_service, serve_as, serve_here
+from tacit.cli.jobs.serve_job import ServeJob
 from tacit.crypto import make_identity
 from tacit.errors import ConfigError, PartyError
 from tacit.learn.service import plan_service

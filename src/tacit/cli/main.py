@@ -15,7 +15,7 @@ import click
 from rich.console import Console
 
 from tacit import __version__
-from tacit.cli.commands import COMMANDS, Edge
+from tacit.cli.commands.group import COMMANDS, Edge
 from tacit.cli.failure import BUG, ChildBugError, Failure, describe
 from tacit.cli.memory import keep_freed_memory
 from tacit.cli.screen import say

@@ -18,19 +18,19 @@ from safetensors.torch import save_file
 from tacit import report
 from tacit.audit.target import fresh
 from tacit.cli import folder
-from tacit.cli.audit import Effort, audit_job, check_inputs, run
-from tacit.cli.audit_claims import put_to_the_test
-from tacit.cli.audit_command import audit
-from tacit.cli.audit_job import AuditJob, AuditTable
-from tacit.cli.audit_rows import load_sides
-from tacit.cli.audit_target import Build, load_module, make_target, trainer_of
-from tacit.cli.code import OwnModel
-from tacit.cli.commands import Edge
-from tacit.cli.federated_job import FederatedJob
-from tacit.cli.predict_job import PredictJob
-from tacit.cli.split_job import SplitJob
+from tacit.cli.commands.audit import audit
+from tacit.cli.commands.group import Edge
+from tacit.cli.jobs.audit import Effort, audit_job, check_inputs, run
+from tacit.cli.jobs.audit_claims import put_to_the_test
+from tacit.cli.jobs.audit_job import AuditJob, AuditTable
+from tacit.cli.jobs.audit_rows import load_sides
+from tacit.cli.jobs.audit_target import Build, load_module, make_target, trainer_of
+from tacit.cli.jobs.code import OwnModel
+from tacit.cli.jobs.federated_job import FederatedJob
+from tacit.cli.jobs.predict_job import PredictJob
+from tacit.cli.jobs.split_job import SplitJob
+from tacit.cli.jobs.train_job import TrainJob
 from tacit.cli.toml import read_record, read_toml
-from tacit.cli.train_job import TrainJob
 from tacit.errors import ClaimError, ConfigError, DataError
 from tacit.learn.training import parse_layers
 from tacit.learn.weights import to_safetensors

@@ -7,10 +7,10 @@ from rich.console import Console
 
 from llm_models import write_model
 from tacit import report
-from tacit.cli.audit import Effort, audit_job
-from tacit.cli.audit_llm import check_inputs, choose_targets, form_of, run
-from tacit.cli.audit_llm_job import AuditLlmJob, LlmCanaries
-from tacit.cli.commands import Edge
+from tacit.cli.commands.group import Edge
+from tacit.cli.jobs.audit import Effort, audit_job
+from tacit.cli.jobs.audit_llm import check_inputs, choose_targets, form_of, run
+from tacit.cli.jobs.audit_llm_job import AuditLlmJob, LlmCanaries
 from tacit.cli.main import run_command
 from tacit.cli.toml import read_record
 from tacit.errors import ConfigError, DataError

@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 
 from llm_models import write_model
-from tacit.cli import models as shelf
-from tacit.cli import private_chat
-from tacit.cli.commands import Edge
+from tacit.cli.commands import models as shelf
+from tacit.cli.commands.group import Edge
+from tacit.cli.launch import private_chat
 from tacit.cli.main import run_command
 from tacit.llm import DEFAULT, OFFERS
 

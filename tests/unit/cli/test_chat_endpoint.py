@@ -12,10 +12,10 @@ from tokenizers import Tokenizer as Engine
 from tokenizers import decoders, models
 
 from llm_models import LLAMA
-from tacit.cli import endpoint as endpoint_module
-from tacit.cli.completion_request import read_request
-from tacit.cli.conversation import Manner, Partner
-from tacit.cli.endpoint import Endpoint
+from tacit.cli.commands import endpoint as endpoint_module
+from tacit.cli.commands.completion_request import read_request
+from tacit.cli.commands.conversation import Manner, Partner
+from tacit.cli.commands.endpoint import Endpoint
 from tacit.errors import ConfigError, InputError, LinkClosed
 from tacit.llm import Sampling, Spent, Tokenizer
 from tacit.result import Leak

@@ -1,7 +1,7 @@
 import pytest
 
-from tacit.cli.chat_job import load_chat, write_chat
-from tacit.cli.config import PartyEntry
+from tacit.cli.jobs.chat_job import load_chat, write_chat
+from tacit.cli.jobs.config import PartyEntry
 from tacit.crypto import make_identity
 from tacit.errors import ConfigError
 

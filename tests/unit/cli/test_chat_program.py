@@ -7,9 +7,9 @@ import torch
 
 from llm_models import write_model
 from private_llm import MEETING
-from tacit.cli.chat_job import ChatHead
-from tacit.cli.chat_program import program_of
-from tacit.cli.chat_protocol import ChatProtocol
+from tacit.cli.jobs.chat_job import ChatHead
+from tacit.cli.launch.chat_program import program_of
+from tacit.cli.launch.chat_protocol import ChatProtocol
 from tacit.errors import PartyError
 from tacit.llm import hear
 from tacit.llm.floating.parties import KEY, agree, draw_mask, hear_scales, matrices

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tacit.cli.code import OwnModel, build_network, split_code
-from tacit.cli.kinds import find_kind
+from tacit.cli.jobs.code import OwnModel, build_network, split_code
+from tacit.cli.jobs.kinds import find_kind
 from tacit.cli.toml import read_record, read_toml
 from tacit.errors import ConfigError
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tacit
-from tacit.cli.config import PartyEntry, parse_address, with_parties
-from tacit.cli.kinds import find_kind, load_job
-from tacit.cli.predict_job import PredictJob as Job
+from tacit.cli.jobs.config import PartyEntry, parse_address, with_parties
+from tacit.cli.jobs.kinds import find_kind, load_job
+from tacit.cli.jobs.predict_job import PredictJob as Job
 from tacit.cli.toml import read_record
 from tacit.errors import ConfigError
 

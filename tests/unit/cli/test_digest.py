@@ -4,8 +4,8 @@ import copy
 
 import pytest
 
-from tacit.cli.digest import job_digest, shared_content
-from tacit.cli.predict_job import PredictJob as Job
+from tacit.cli.jobs.digest import job_digest, shared_content
+from tacit.cli.jobs.predict_job import PredictJob as Job
 from tacit.cli.toml import read_record
 
 KEY = "sha256:" + "ab" * 32

@@ -11,9 +11,9 @@ import torch
 from rich.console import Console
 from safetensors.torch import load
 
-from tacit.cli.federated import LEDGER, ROUNDS, WEIGHTS, check_inputs, run
-from tacit.cli.federated_data import load_shards, make_model
-from tacit.cli.federated_job import FederatedJob
+from tacit.cli.jobs.federated import LEDGER, ROUNDS, WEIGHTS, check_inputs, run
+from tacit.cli.jobs.federated_data import load_shards, make_model
+from tacit.cli.jobs.federated_job import FederatedJob
 from tacit.cli.toml import read_record, read_toml
 from tacit.dp import detection_of, epsilon, ledger_from_record
 from tacit.errors import ConfigError, DataError

@@ -15,7 +15,7 @@ from flwr.app import Context, RecordDict
 from flwr.serverapp.strategy import FedAvg
 
 from flower_nodes import Nodes, stand_in
-from tacit.cli.federated_apps import client_app, serve
+from tacit.cli.jobs.federated_apps import client_app, serve
 from tacit.learn.federated.arrays import named_arrays
 from tacit.learn.weights import read_weights
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from tacit.cli.examples import copy_example
-from tacit.cli.federated import LEDGER, check_inputs, run
-from tacit.cli.federated_data import load_shards
-from tacit.cli.federated_job import FederatedJob
-from tacit.cli.federated_records import warn, warnings_about
+from tacit.cli.commands.examples import copy_example
+from tacit.cli.jobs.federated import LEDGER, check_inputs, run
+from tacit.cli.jobs.federated_data import load_shards
+from tacit.cli.jobs.federated_job import FederatedJob
+from tacit.cli.jobs.federated_records import warn, warnings_about
 from tacit.cli.toml import read_record, read_toml
 from tacit.dp import epsilon, ledger_from_record, unroll
 from tacit.errors import ConfigError, DataError, InputError

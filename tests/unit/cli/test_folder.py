@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tacit.cli import folder
-from tacit.cli.ask import Reply, write_reply
+from tacit.cli.commands.ask import Reply, write_reply
 from tacit.cli.folder import check_target, find_aside, staged, write_text
 from tacit.errors import InputError
 

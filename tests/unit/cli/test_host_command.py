@@ -10,8 +10,8 @@ from rich.console import Console
 
 import tacit.extras
 from tacit import report
-from tacit.cli import doctor
-from tacit.cli.commands import Edge
+from tacit.cli.commands import doctor
+from tacit.cli.commands.group import Edge
 from tacit.cli.main import run_command
 from tacit.result import Claim, Cost, Metric, Result
 

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from tacit import ring
-from tacit.cli import folder, infer
-from tacit.cli.kind import Place
-from tacit.cli.kinds import find_kind
+from tacit.cli import folder
+from tacit.cli.jobs import infer
+from tacit.cli.jobs.kind import Place
+from tacit.cli.jobs.kinds import find_kind
 from tacit.cli.toml import read_record
 from tacit.errors import ConfigError, DisagreementError
 from tacit.learn.private import merge_results

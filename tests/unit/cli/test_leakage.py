@@ -7,9 +7,9 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from tacit import report
-from tacit.cli.commands import Edge
-from tacit.cli.leakage import examine
-from tacit.cli.serve_command import leakage
+from tacit.cli.commands.group import Edge
+from tacit.cli.commands.leakage import examine
+from tacit.cli.commands.serve import leakage
 from tacit.errors import ConfigError
 from tacit.report.words import state_headline
 

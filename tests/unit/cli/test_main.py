@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 import tacit
-from tacit.cli import commands
-from tacit.cli.commands import COMMANDS, Edge
+from tacit.cli.commands import group as commands
+from tacit.cli.commands.group import COMMANDS, Edge
 from tacit.cli.main import cli, run_command
 from tacit.errors import ClaimError, PartyError
 

@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from tacit.cli import member, predict
-from tacit.cli.config import PartyEntry, with_parties
-from tacit.cli.predict_job import PredictJob as Job
+from tacit.cli.jobs import predict
+from tacit.cli.jobs.config import PartyEntry, with_parties
+from tacit.cli.jobs.predict_job import PredictJob as Job
+from tacit.cli.launch import member
 from tacit.cli.toml import read_record
 from tacit.crypto import make_identity
 from tacit.errors import ConfigError, PartyError

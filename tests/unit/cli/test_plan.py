@@ -13,12 +13,12 @@ from llm_models import LLAMA, make_model, write_model
 from private_llm import MEETING
 from sealed_chat import say
 from tacit import ring
-from tacit.cli import federated
-from tacit.cli.commands import Edge
-from tacit.cli.kind import Place
-from tacit.cli.kinds import KINDS, find_kind, kind_of
+from tacit.cli.commands.group import Edge
+from tacit.cli.jobs import federated
+from tacit.cli.jobs.kind import Place
+from tacit.cli.jobs.kinds import KINDS, find_kind, kind_of
+from tacit.cli.jobs.outlook import Asked
 from tacit.cli.main import run_command
-from tacit.cli.outlook import Asked
 from tacit.cli.toml import read_record
 from tacit.errors import ConfigError
 from tacit.learn.private import merge_results

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from tacit.cli.predict import (
+from tacit.cli.jobs.predict import (
     Answers,
     check_inputs,
     compare_plain,
@@ -15,7 +15,7 @@ from tacit.cli.predict import (
     measure,
     read_answers,
 )
-from tacit.cli.predict_job import PredictJob as Job
+from tacit.cli.jobs.predict_job import PredictJob as Job
 from tacit.cli.toml import read_record
 from tacit.errors import ConfigError, DataError
 from tacit.learn.private import predict_plain, save_logistic, scaled_features

@@ -8,11 +8,11 @@ import pytest
 from llm_models import LLAMA, write_model
 from private_llm import MEETING, answering, speak, tiny
 from sealed_chat import as_user, say
-from tacit.cli.chat_job import ChatHead
-from tacit.cli.chat_program import program_of
-from tacit.cli.chat_protocol import ChatProtocol, choose_protocol
-from tacit.cli.private_chat import _enter, _waiting, chat_here
-from tacit.cli.quota import TokenQuota
+from tacit.cli.jobs.chat_job import ChatHead
+from tacit.cli.launch.chat_program import program_of
+from tacit.cli.launch.chat_protocol import ChatProtocol, choose_protocol
+from tacit.cli.launch.private_chat import _enter, _waiting, chat_here
+from tacit.cli.launch.quota import TokenQuota
 from tacit.errors import ConfigError, DisagreementError, FrameError
 from tacit.llm import Sampling
 from tacit.llm.permuted import BRIEF, Account, Precision, open_vault
@@ -220,7 +220,7 @@ def test_a_device_that_is_not_here_is_refused_before_a_model_is_read(monkeypatch
 
 def test_device_and_naming_reach_the_parties(monkeypatch, tmp_path):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
-    monkeypatch.setattr("tacit.cli.chat_protocol.find_spec", lambda name: name)
+    monkeypatch.setattr("tacit.cli.launch.chat_protocol.find_spec", lambda name: name)
     protocol, seen = ChatProtocol(device="cuda", naming="bfv"), {}
     assert protocol.arguments("dealer")[-4:] == ["--device", "cuda", "--naming", "bfv"]
 
@@ -231,9 +231,9 @@ def test_device_and_naming_reach_the_parties(monkeypatch, tmp_path):
 
         return called
 
-    monkeypatch.setattr("tacit.cli.chat_program.open_vault", note("owner"))
-    monkeypatch.setattr("tacit.cli.chat_program.serve_dealer", note("dealer"))
-    monkeypatch.setattr("tacit.cli.chat_program.hear", lambda *what: LLAMA)
+    monkeypatch.setattr("tacit.cli.launch.chat_program.open_vault", note("owner"))
+    monkeypatch.setattr("tacit.cli.launch.chat_program.serve_dealer", note("dealer"))
+    monkeypatch.setattr("tacit.cli.launch.chat_program.hear", lambda *what: LLAMA)
     monkeypatch.setattr("tacit.llm.steady.Client", note("user"))
     monkeypatch.setattr("tacit.llm.steady.PrivateVoice", lambda *what, **how: None)
     program_of("owner", str(write_model(tmp_path / "tiny")), protocol, [job("fitted")])
@@ -244,7 +244,7 @@ def test_device_and_naming_reach_the_parties(monkeypatch, tmp_path):
 
 
 def test_bfv_without_its_library_says_what_to_install(monkeypatch):
-    monkeypatch.setattr("tacit.cli.chat_protocol.find_spec", lambda name: None)
+    monkeypatch.setattr("tacit.cli.launch.chat_protocol.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'tacit-ml\[he\]'"):
         ChatProtocol(naming="bfv")
 

@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from tacit.cli.chat_job import load_chat, write_chat
-from tacit.cli.config import PartyEntry
-from tacit.cli.roster import enrol
+from tacit.cli.jobs.chat_job import load_chat, write_chat
+from tacit.cli.jobs.config import PartyEntry
+from tacit.cli.launch.roster import enrol
 from tacit.errors import ConfigError
 
 

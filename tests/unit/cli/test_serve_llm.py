@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from llm_models import write_model
-from tacit.cli import serve_llm
-from tacit.cli.chat_job import load_chat
-from tacit.cli.chat_protocol import ChatProtocol
-from tacit.cli.serve_llm import ChatSeat, serve_many
+from tacit.cli.jobs.chat_job import load_chat
+from tacit.cli.launch import serve_llm
+from tacit.cli.launch.chat_protocol import ChatProtocol
+from tacit.cli.launch.serve_llm import ChatSeat, serve_many
 from tacit.crypto import make_identity
 from tacit.errors import PartyError
 from tacit.llm import Sampling, hear

@@ -10,11 +10,11 @@ import pytest
 from rich.console import Console
 
 from split_jobs import run
-from tacit.cli.split import complete, models_folder
-from tacit.cli.split_advise import advise_job, show_trials
-from tacit.cli.split_command import parse_bytes
-from tacit.cli.split_data import check_inputs, load_part, load_whole
-from tacit.cli.split_job import SplitJob
+from tacit.cli.commands.advise import advise_job, show_trials
+from tacit.cli.commands.split import parse_bytes
+from tacit.cli.jobs.split import complete, models_folder
+from tacit.cli.jobs.split_data import check_inputs, load_part, load_whole
+from tacit.cli.jobs.split_job import SplitJob
 from tacit.cli.toml import read_record, read_toml
 from tacit.errors import ConfigError, DataError
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from split_jobs import run
-from tacit.cli.split_data import load_own
-from tacit.cli.split_job import SplitJob
+from tacit.cli.jobs.split_data import load_own
+from tacit.cli.jobs.split_job import SplitJob
 from tacit.cli.toml import read_record
 from tacit.errors import ConfigError, DataError, TacitError
 

@@ -6,9 +6,9 @@ from functools import partial
 import pytest
 
 from fake_ray import FakeRay
-from tacit.cli.split_data import load_whole
-from tacit.cli.split_job import SplitJob
-from tacit.cli.split_sweep import Point, draw_sweep, sweep_here, sweep_on_ray, try_strength
+from tacit.cli.jobs.split_data import load_whole
+from tacit.cli.jobs.split_job import SplitJob
+from tacit.cli.jobs.split_sweep import Point, draw_sweep, sweep_here, sweep_on_ray, try_strength
 from tacit.cli.toml import read_record
 from tacit.errors import ConfigError
 

@@ -9,14 +9,15 @@ import pytest
 import torch
 from safetensors.torch import load
 
-from tacit.cli import folder, train
-from tacit.cli.code import OwnModel
-from tacit.cli.digest import job_digest
-from tacit.cli.kind import Place
-from tacit.cli.kinds import find_kind, load_job
+from tacit.cli import folder
+from tacit.cli.jobs import train
+from tacit.cli.jobs.code import OwnModel
+from tacit.cli.jobs.digest import job_digest
+from tacit.cli.jobs.kind import Place
+from tacit.cli.jobs.kinds import find_kind, load_job
+from tacit.cli.jobs.train import check_inputs
+from tacit.cli.jobs.train_data import load_rows
 from tacit.cli.toml import read_record
-from tacit.cli.train import check_inputs
-from tacit.cli.train_data import load_rows
 from tacit.errors import ConfigError, DataError
 from tacit.learn.training import Holding
 from tacit.learn.weights import read_facts

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from tacit.cli import verify
-from tacit.cli.commands import Edge
+from tacit.cli.commands.group import Edge
+from tacit.cli.jobs import verify
 from tacit.cli.main import run_command
 
 xgboost = pytest.importorskip("xgboost", reason="xgboost is not installed")

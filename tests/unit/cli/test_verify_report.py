@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from tacit.cli.commands import Edge
+from tacit.cli.commands.group import Edge
 from tacit.errors import ConfigError
 
 pytest.importorskip("xgboost", reason="xgboost is not installed")
@@ -13,9 +13,9 @@ pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
 import xgboost
 
-from tacit.cli.verify import Question, answer
-from tacit.cli.verify_command import verify
-from tacit.cli.verify_report import make_result, wilson
+from tacit.cli.commands.verify import verify
+from tacit.cli.jobs.verify import Question, answer
+from tacit.cli.jobs.verify_report import make_result, wilson
 
 SILENT = Console(quiet=True)
 

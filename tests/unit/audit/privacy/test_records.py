@@ -9,7 +9,7 @@ import tacit
 from tacit.audit.privacy import audit_federated_rounds
 from tacit.audit.privacy.noise import CONFIDENCE
 from tacit.audit.privacy.records import try_records
-from tacit.cli.kinds import load_job
+from tacit.cli.jobs.kinds import load_job
 from tacit.errors import ConfigError
 from tacit.learn.federated import Policy, Wish
 from tacit.learn.federated.records import train_records

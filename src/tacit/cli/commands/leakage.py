@@ -1,0 +1,160 @@
+"""``tacit leakage``: what the parties of a job could infer from what they see."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+from tacit import __version__
+from tacit.audit import seeded
+from tacit.audit.permutation import (
+    DISTRIBUTIONS,
+    WIDTHS,
+    LabSettings,
+    Subject,
+    claims,
+    correlation_curves,
+    metrics,
+    pictures,
+    prediction_subject,
+    sheets,
+    simulate,
+    study,
+    training_subject,
+)
+from tacit.cli.environment import data_folders
+from tacit.cli.jobs.kinds import load_job
+from tacit.cli.jobs.predict import load_data, load_weights
+from tacit.cli.jobs.predict_job import PredictJob
+from tacit.cli.jobs.train_data import Rows, load_rows
+from tacit.cli.jobs.train_job import TrainJob
+from tacit.errors import ConfigError
+from tacit.learn.private import scaled_features
+from tacit.learn.service import ServiceTask
+from tacit.learn.training import Holding, make_model, parse_layers
+from tacit.mpc import find_protocol
+from tacit.party import Progress, Usage
+from tacit.result import Cost, Curve, Result
+
+_LOOKS = 4
+_SIMULATED_ROWS = 1000
+_QUICK = LabSettings(runs=24, candidates=60, batches=(1, 8), attacked=4)
+Note = Callable[[str], None]
+
+
+def examine(
+    path: Path, *, protocol: str | None, is_quick: bool, note: Note = lambda text: None
+) -> Result:
+    """Run the lab on a job of kind "train" or "predict", all of whose data is here.
+
+    Args:
+        path: the job file.
+        protocol: another protocol than the job's to look at.
+        is_quick: look at fewer rows.
+        note: is told what is being done.
+    """
+    usage, progress = Usage(), Progress()
+    note("training in the clear, for weights to look at")
+    subject = _subject(path, looks=2 if is_quick else _LOOKS)
+    if protocol is not None:
+        find_protocol(protocol)
+        subject = replace(subject, protocol=protocol)
+    note("watching real runs and attacking what was seen")
+    findings = study(subject, _QUICK if is_quick else LabSettings())
+    note("simulating projections and permutations")
+    report = usage.report(name="lab", role="holds everything", progress=progress)
+    return Result(
+        kind="leakage",
+        name=subject.name,
+        protocol=subject.protocol,
+        launched="threads",
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        version=__version__,
+        parties=(report,),
+        forecast=None,
+        metered=Cost(traffic=(), offline_rounds=0, online_rounds=0),
+        leakage=(),
+        claims=(*find_protocol(subject.protocol).claims, *claims(findings)),
+        utility=metrics(findings),
+        curves=(*correlation_curves(findings), *_figure(is_quick)),
+        pictures=pictures(findings),
+        sheets=sheets(findings),
+        notes=(
+            "Whoever runs this holds all rows and weights; the parties of the job do not.",
+            "Values seen were recorded from runs of the protocol on these rows; weights on the "
+            "way come from the same training in the clear.",
+        ),
+    )
+
+
+def _figure(is_quick: bool) -> tuple[Curve, ...]:
+    rows, widths = (200, WIDTHS[::3]) if is_quick else (_SIMULATED_ROWS, WIDTHS)
+    return tuple(
+        curve
+        for name in DISTRIBUTIONS
+        for curve in simulate(name, rows=rows, generator=seeded(0), widths=widths)
+    )
+
+
+def _subject(path: Path, *, looks: int) -> Subject:
+    job, search = load_job(path), data_folders()
+    if isinstance(job, TrainJob):
+        return _training(job, search, looks=looks)
+    if isinstance(job, PredictJob):
+        return _prediction(job, search)
+    raise ConfigError(
+        f"{path}: wanted a job of kind 'train' or 'predict', got kind {job.job.kind!r}"
+    )
+
+
+def _training(job: TrainJob, search: Sequence[Path], *, looks: int) -> Subject:
+    rows = {name: load_rows(job, name, search) for name in job.data.owners}
+    if job.data.split == "columns":
+        rows = _aligned(rows)
+    holdings = tuple(
+        Holding(name, len(one.features), tuple(one.features.shape[1:]), one.labels is not None)
+        for name, one in rows.items()
+    )
+    along = 0 if job.data.split == "rows" else 1
+    features = torch.cat([one.features for one in rows.values()], dim=along)
+    labels = torch.cat([one.labels for one in rows.values() if one.labels is not None])
+    return training_subject(job.task(holdings), features, labels, looks=looks)
+
+
+def _aligned(rows: Mapping[str, Rows]) -> dict[str, Rows]:
+    """Order the rows that all owners have alike."""
+    common = sorted(set.intersection(*(set(one.ids) for one in rows.values())))
+    found = {}
+    for name, one in rows.items():
+        places = {row: at for at, row in enumerate(one.ids)}
+        found[name] = one.take([places[row] for row in common])
+    return found
+
+
+def _prediction(job: PredictJob, search: Sequence[Path]) -> Subject:
+    dataset, weights = load_data(job, search), load_weights(job, search)
+    features = scaled_features(dataset)
+    features = features.reshape(len(features), -1)
+    model = make_model(
+        parse_layers(["dense 1"], (features.shape[1],), seed=0), (features.shape[1],)
+    )
+    named = {
+        name: weights[name.rpartition("/")[2]].reshape(value.shape)
+        for name, value in model.initial.items()
+    }
+    task = ServiceTask(
+        name=job.job.name,
+        roles=job.roles,
+        protocol=job.protocol.kind,
+        model=model,
+        clients=(job.data.owner,),
+        frac_bits=job.ring.frac_bits,
+        feature_bound=job.data.bound,
+        weight_bound=job.model.bound,
+    )
+    classes = torch.zeros(len(features), dtype=torch.int64)
+    if dataset.is_labelled:
+        classes = torch.from_numpy(dataset.labels)
+    return prediction_subject(task, named, features, classes)

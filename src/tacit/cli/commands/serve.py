@@ -1,0 +1,111 @@
+"""The commands around prediction services and their leakage: ``serve``, ``ask``, ``leakage``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tacit.cli.screen import say
+
+if TYPE_CHECKING:
+    from tacit.cli.commands.group import Edge
+
+_PATH = click.Path(path_type=Path)
+_JOB = click.argument("job", type=_PATH)
+_KEYS = click.option(
+    "--keys", type=_PATH, default=Path("keys"), show_default=True, help="Folder with the keys."
+)
+
+
+@click.command(
+    epilog="\b\nExamples:\n  tacit serve job.toml\n  tacit serve job.toml --as north --keys ~/keys"
+)
+@_JOB
+@click.option("--as", "name", help="The party to be; all of them, in this process, if not given.")
+@_KEYS
+@click.option("--listen", "at", metavar="HOST:PORT", help="Listen here, not on my job address.")
+@click.option("--out", type=_PATH, help="Write what was done, as JSON, when the service ends.")
+@click.pass_obj
+def serve(
+    edge: "Edge", job: Path, name: str | None, keys: Path, at: str | None, out: Path | None
+) -> None:
+    """Answer clients from the halves of a model.
+
+    Without --as everything runs here, and keys that JOB does not name are taken from the folder
+    of keys or made there.
+    """
+    from tacit import report
+    from tacit.cli.jobs.serve import serve_as, serve_here, stopping
+
+    def note(text: str) -> None:
+        say(edge.err, text)
+
+    with stopping() as stop:
+        if name is None:
+            result = serve_here(job, keys=keys, note=note, stop=stop)
+        else:
+            result = serve_as(job, name, keys=keys, at=at, note=note, stop=stop)
+    edge.out.print(report.summarise(result))
+    if out is not None:
+        report.save(result, out)
+
+
+@click.command(epilog="\b\nExamples:\n  tacit ask job.toml rows.csv --as ann --out answers.csv")
+@_JOB
+@click.argument("rows", type=_PATH)
+@click.option("--as", "name", required=True, help="The client to be.")
+@_KEYS
+@click.option("--label", help="Column with the true classes, which stays here.")
+@click.option("--out", type=_PATH, help="Write the answers to this CSV file.")
+@click.pass_obj
+def ask(
+    edge: "Edge", job: Path, rows: Path, name: str, keys: Path, label: str | None, out: Path | None
+) -> None:
+    """Ask the service of JOB about ROWS, a file.
+
+    Each server gets a half of every row, which alone is random; the answers are put together here.
+    """
+    from tacit.cli.commands.ask import ask as ask_service
+    from tacit.cli.commands.ask import write_reply
+
+    reply = ask_service(job, rows, me=name, keys=keys, label=label)
+    if out is None:
+        say(edge.out, reply.to_csv().rstrip())
+    else:
+        write_reply(reply, out)
+        say(edge.out, f"Answers: {out}")
+    if reply.accuracy is not None and reply.accuracy.value is not None:
+        share = 100 * reply.accuracy.value
+        say(edge.err, f"accuracy {share:.1f} % of {reply.accuracy.samples} rows")
+
+
+@click.command(
+    epilog="\b\nExamples:\n  tacit leakage examples/jobs/train-digits.toml --html leakage.html"
+)
+@_JOB
+@click.option("--protocol", help="Look at another protocol than that of JOB.")
+@click.option("--quick", is_flag=True, help="Look at fewer rows.")
+@click.option("--html", type=_PATH, help="Write the page here.")
+@click.option("--out", type=_PATH, help="Write the findings as JSON.")
+@click.pass_obj
+def leakage(
+    edge: "Edge", job: Path, protocol: str | None, quick: bool, html: Path | None, out: Path | None
+) -> None:
+    """Measure what the parties of JOB could infer.
+
+    JOB is of kind train or predict, and all of its data must be here: this is for whoever decides
+    which protocol is safe enough, not for the parties. Real runs are watched and attacked.
+    """
+    from tacit import report
+    from tacit.cli.commands.leakage import examine
+
+    result = examine(job, protocol=protocol, is_quick=quick, note=lambda text: say(edge.err, text))
+    edge.out.print(report.summarise(result))
+    if html is not None:
+        report.write(result, html)
+        say(edge.out, f"Report: {html}")
+    if out is not None:
+        report.save(result, out)
+
+
+COMMANDS: tuple[click.Command, ...] = (serve, ask, leakage)

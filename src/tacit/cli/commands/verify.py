@@ -1,0 +1,77 @@
+"""``tacit verify``, as click sees it."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tacit.cli.screen import say
+
+if TYPE_CHECKING:
+    from tacit.cli.commands.group import Edge
+
+_PATH = click.Path(path_type=Path)
+
+
+@click.command(
+    epilog="\b\nExamples:\n"
+    "  tacit verify model.json patients.csv --label diagnosis --eps 0.05\n"
+    "  tacit verify model.ubj digits.npz --label y --eps 0.05 --html page.html --importance 50\n"
+    "  tacit verify model.ubj rows.npz --eps 0.3 --out found.json --claim 0.9 --label y\n"
+    "  tacit verify big.ubj rows.npz --eps 0.3 --label y --beside small.ubj --html sizes.html"
+)
+@click.argument("model", type=_PATH)
+@click.argument("data", type=_PATH)
+@click.option("--eps", type=float, required=True, help="How far every feature may move.")
+@click.option("--rho", type=float, help="For a regression: how far the output may move.")
+@click.option("--label", help="Column (or array) with the true classes, to measure accuracy.")
+@click.option("--rows", type=click.IntRange(min=1), help="Only the first so many rows.")
+@click.option("--seconds", type=float, default=60.0, show_default=True, help="Budget per row.")
+@click.option("--claim", type=float, help="Exit with 3 if less of the rows is verified.")
+@click.option("--out", type=_PATH, help="Write the findings as JSON.")
+@click.option("--html", type=_PATH, help="Write a report with pictures.")
+@click.option("--shape", help="HEIGHTxWIDTH, if the features are the pixels of an image.")
+@click.option(
+    "--importance",
+    type=click.IntRange(min=0),
+    default=0,
+    help="For the report: find robust feature sets of the first so many rows.",
+)
+@click.option(
+    "--beside",
+    type=_PATH,
+    multiple=True,
+    help="Another model for the same rows, to see what trees and depth do; may be repeated.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    default=lambda: len(os.sched_getaffinity(0)),
+    show_default="all cores",
+    help="Rows verified at once.",
+)
+@click.option("--ray", metavar="ADDRESS", help="Verify on a Ray cluster, e.g. auto or local.")
+@click.pass_obj
+def verify(
+    edge: "Edge", /, claim: float | None, out: Path | None, html: Path | None, **asked: Any
+) -> None:
+    """Prove which rows of DATA keep their class under MODEL.
+
+    MODEL is an XGBoost (.json, .ubj) or LightGBM (text) file, or one of any library saved by
+    tacit.verify.save_ensemble; DATA is a .csv, .npz or .parquet.
+    Every answer is exact: a proof, a counterexample, or, after the budget, unknown.
+    """
+    from tacit.cli.jobs.verify import Question, answer, check_claim, show, write_findings
+    from tacit.cli.jobs.verify_report import write_page
+
+    question = Question(**asked)
+    findings = answer(question, edge.err)
+    edge.out.print(show(findings))
+    if out is not None:
+        write_findings(findings, out)
+    if html is not None:
+        write_page(question, findings, html, edge.err)
+        say(edge.out, f"Report: {html}")
+    if claim is not None:
+        check_claim(findings, claim)

@@ -1,0 +1,1 @@
+"""Job files: one kind each, what it reads, promises and runs."""

@@ -1,0 +1,122 @@
+"""The job file of kind "audit-llm": a language model, texts it was trained on, planted canaries."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Self
+
+from tacit.cli.jobs.config import LOCAL, Job, PartyEntry
+from tacit.cli.toml import Problem, RefusedError
+
+_QUICK_TEXTS, _QUICK_DRAWS = 4, 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class LlmModel:
+    """[model]: what is attacked.
+
+    Attributes:
+        path: a folder with config.json and weights, or a GGUF file.
+        second: another model that was not trained on the texts, for one of the rankings.
+    """
+
+    path: Path = field(metadata=LOCAL)
+    second: Path | None = field(default=None, metadata=LOCAL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LlmTexts:
+    """[texts]: what the model was trained on.
+
+    Attributes:
+        file: one text per line.
+        count: how many are attacked: the first that are long enough.
+        prefix: tokens that the attacker knows.
+        tokens: tokens after them, that it wants.
+    """
+
+    file: Path = field(metadata=LOCAL)
+    count: int = 20
+    prefix: int = 8
+    tokens: int = 16
+
+    def __post_init__(self) -> None:
+        for name in ("count", "prefix", "tokens"):
+            if getattr(self, name) < 1:
+                text = f"wanted at least 1, got {getattr(self, name)}"
+                raise RefusedError(Problem(name, text))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LlmCanaries:
+    """[canaries]: secrets of one form that were planted before training.
+
+    Attributes:
+        sentence: what stands before the secret, up to its first character.
+        planted: the secrets, all of one length, drawn at random.
+        alphabet: the characters that they are made of, a token each.
+    """
+
+    sentence: str
+    planted: tuple[str, ...]
+    alphabet: str = "0123456789"
+
+    def __post_init__(self) -> None:
+        if not self.planted or len({len(one) for one in self.planted}) != 1 or not self.planted[0]:
+            text = f"wanted secrets of one length, got {len(self.planted)}"
+            raise RefusedError(Problem("planted", text))
+        if not all(set(one) <= set(self.alphabet) for one in self.planted):
+            text = f"wanted secrets out of the characters {self.alphabet!r}"
+            raise RefusedError(Problem("planted", text))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LlmAudit:
+    """[audit]: with how much effort.
+
+    Attributes:
+        draws: texts that the model says after every prefix.
+        depths: how many layers a user runs where the model is cut; first, middle and last if empty.
+        noise: at the middle cut, in standard deviations of the hidden states.
+        beams: beginnings that are kept while a text is rebuilt.
+        seed: of draws and noise.
+    """
+
+    draws: int = 20
+    depths: tuple[int, ...] = ()
+    noise: tuple[float, ...] = ()
+    beams: int = 2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.draws < 1 or self.beams < 1:
+            raise RefusedError(Problem("draws", "wanted draws and beams of at least 1"))
+        if not all(one >= 0 for one in self.noise):
+            raise RefusedError(Problem("noise", f"wanted 0 or more, got {list(self.noise)}"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditLlmJob(Job):
+    """A job of kind "audit-llm"."""
+
+    model: LlmModel
+    texts: LlmTexts
+    parties: Mapping[str, PartyEntry] = field(default_factory=dict)
+    canaries: LlmCanaries | None = None
+    audit: LlmAudit = field(default_factory=LlmAudit)
+
+    def __post_init__(self) -> None:
+        if self.parties:
+            raise RefusedError(Problem("parties", "an audit has no parties: it runs here, alone"))
+
+    def role(self, party: str) -> str:
+        """Say what a party does."""
+        return "attacks"
+
+    def quickened(self) -> Self:
+        """Return the job with fewer texts, draws and cuts."""
+        few = replace(self.texts, count=min(self.texts.count, _QUICK_TEXTS))
+        less = replace(
+            self.audit, draws=min(self.audit.draws, _QUICK_DRAWS), beams=1, noise=(), depths=(1,)
+        )
+        return replace(self, texts=few, audit=less)

@@ -1,0 +1,365 @@
+"""Forecasts of jobs between parties, worked out from sizes alone."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from tacit.cli.environment import data_folders
+from tacit.cli.jobs.config import Job
+from tacit.cli.jobs.infer import find_shape, load_owned, make_private
+from tacit.cli.jobs.infer_job import InferJob
+from tacit.cli.jobs.outlook import Asked, Outlook
+from tacit.cli.jobs.predict import load_data
+from tacit.cli.jobs.predict_job import PredictJob
+from tacit.cli.jobs.serve_job import ServeJob
+from tacit.cli.jobs.split_data import OwnRows, divide_own, load_own, load_whole, make_top
+from tacit.cli.jobs.split_job import SplitJob
+from tacit.cli.jobs.split_result import SERVE_ROWS
+from tacit.cli.jobs.train import claims_beyond, holding_of
+from tacit.cli.jobs.train_data import align_in_the_clear, load_rows, read_rows
+from tacit.cli.jobs.train_job import TrainJob
+from tacit.errors import ConfigError, InputError
+from tacit.learn.private import Sizes, claims_of, plan_prediction
+from tacit.learn.service import claim_of_columns, plan_columns, plan_once, plan_service
+from tacit.learn.split import SplitTask
+from tacit.learn.split import claims_of as split_claims
+from tacit.learn.split import forecast as forecast_messages
+from tacit.learn.training import Holding, plan_training, sum_forecasts
+from tacit.learn.vertical import claims_of_matching, declare_matching, leaks_of_matching
+from tacit.mpc import Plan, find_protocol
+from tacit.mpc.pace import add_computing
+from tacit.party import merge
+from tacit.result import Leak, LeakKind
+
+
+def forecast_prediction(job: PredictJob, asked: Asked) -> Outlook:
+    """Forecast a prediction."""
+    sizes = _sizes(job, asked)
+    plan = plan_prediction(job.task(), sizes)
+    what = f"{sizes.rows} rows of {sizes.features} features; {_steps(plan)}"
+    return Outlook(
+        about=plan.protocol,
+        lines=(what,),
+        forecast=add_computing(plan.forecast(), [(plan, 1)]),
+        leaks=(*plan.leaks, _sizes_leak(job, "how many rows and features there are", 2)),
+        claims=claims_of(job.task()),
+    )
+
+
+def forecast_inference(job: InferJob, asked: Asked) -> Outlook:
+    """Forecast the answers of a network, owned or shared."""
+    asked.refuse("features")
+    if job.data.owners:
+        return _forecast_columns(job, asked)
+    shape = find_shape(job, data_folders(), asked.rows)
+    seen = _sizes_leak(job, "the shape of the rows", len(shape))
+    if job.is_shared:
+        task = job.shared_task()
+        task.refuse_sight(job.data.owner)
+        checked, plan = plan_once(
+            task, client=job.data.owner, shape=shape, parties=tuple(job.parties)
+        )
+        return Outlook(
+            about=plan.protocol,
+            lines=(f"rows of shape {shape}; {_steps(plan)}",),
+            forecast=sum_forecasts(((checked, 1), (plan, 1))),
+            leaks=(*merge((*checked.leaks, *plan.leaks)), seen),
+            claims=find_protocol(task.protocol).claims,
+        )
+    module, note = _owned(job)
+    private = make_private(job, module)
+    plan = private.plan(private.facts(shape))
+    return Outlook(
+        about=plan.protocol,
+        lines=(f"rows of shape {shape}; {_steps(plan)}", *note),
+        forecast=add_computing(plan.forecast(), [(plan, 1)]),
+        leaks=(*plan.leaks, seen),
+        claims=private.claims(),
+    )
+
+
+def forecast_training(job: TrainJob, asked: Asked) -> Outlook:
+    """Forecast a whole training, from sharing the rows to handing out the model."""
+    holdings, counts = _holdings(job, asked)
+    task, runs = plan_training(job.task(holdings))
+    leaks = [
+        replace(leak, elements=times * leak.elements) for plan, times in runs for leak in plan.leaks
+    ]
+    rows = ", ".join(f"{one.owner} {one.rows} × {one.features}" for one in task.holdings)
+    steps = task.epochs * task.steps_per_epoch
+    what = f"{rows}; {steps} steps of {task.batch} rows, {task.test_rows} rows to measure on"
+    return Outlook(
+        about=task.protocol,
+        lines=(what, *_matched(counts)),
+        forecast=sum_forecasts(runs, before=declare_matching(counts) if counts else ()),
+        leaks=(
+            *_matching_leaks(counts, task.holdings[0].rows),
+            *merge(tuple(leaks)),
+            _sizes_leak(job, "how much data every owner has", 1),
+        ),
+        claims=(
+            *find_protocol(task.protocol).claims,
+            *claims_of_matching(counts),
+            *claims_beyond(task),
+        ),
+    )
+
+
+def forecast_split(job: SplitJob, asked: Asked) -> Outlook:
+    """Forecast training at a cut layer and one question, or the question alone."""
+    asked.refuse("features")
+    common, matched = _split_rows(job, asked)
+    trained, questions, classes = _divided(job, common)
+    task = job.task(classes)
+    widths = make_top(job, task, data_folders())[1]
+    found = forecast_messages(
+        task,
+        widths=widths,
+        rows=trained,
+        questions=(questions, SERVE_ROWS),
+        matched=matched,
+    )
+    cuts = ", ".join(f"{owner} {width}" for owner, width in widths.items())
+    lines = [f"{trained} rows to train on, {questions} to ask about; width of the cut: {cuts}"]
+    if found is None:
+        lines.append(
+            f"No forecast of bytes: under {task.compression.kind!r} the size of a message depends "
+            "on the values in it."
+        )
+    return Outlook(
+        about=f"split at {job.model.cut!r}, {job.split.compress.kind}",
+        lines=tuple(lines),
+        forecast=found,
+        leaks=(
+            *_matching_leaks(matched, common),
+            *_cut_leaks(task, widths, trained, questions),
+            _sizes_leak(job, "the number of rows and the widths of the cut layers", 2),
+        ),
+        claims=(*claims_of_matching(matched), *split_claims(task.defences)),
+    )
+
+
+def forecast_service(job: ServeJob, asked: Asked) -> Outlook:
+    """Forecast the start of a service, and every size of a batch."""
+    asked.refuse("rows", "features")
+    task = job.task()
+    planned = plan_service(task, parties=tuple(job.parties))
+    lines = ["The figures below are for starting: weights are checked, and opened under masks."]
+    for size, plans in planned.batches.items():
+        cost = sum_forecasts((plan, 1) for plan in plans).cost
+        volume = dict.fromkeys(("offline", "online"), 0)
+        for one in cost.traffic:
+            volume[one.phase] += one.payload_bytes
+        lines.append(
+            f"A batch of up to {size} rows: {volume['online']:,} B in {cost.online_rounds} rounds, "
+            f"offline {volume['offline']:,} B; what goes to and from clients comes on top."
+        )
+    largest = [leak for plan in planned.batches[task.most_rows] for leak in plan.leaks]
+    start = [leak for plan in planned.start for leak in plan.leaks]
+    answers = Leak(
+        to=", ".join(job.clients),
+        what=f"the {task.reveal} of every row of theirs",
+        why="the declared result",
+        kind="output",
+        elements=1,
+    )
+    return Outlook(
+        about=task.protocol,
+        lines=tuple(lines),
+        forecast=sum_forecasts((plan, 1) for plan in planned.start),
+        leaks=(*merge((*start, *largest)), answers),
+        claims=find_protocol(task.protocol).claims,
+    )
+
+
+def _sizes(job: PredictJob, asked: Asked) -> Sizes:
+    if asked.rows is not None and asked.features is not None:
+        return Sizes(rows=asked.rows, features=asked.features)
+    try:
+        found = load_data(job, data_folders()).features.shape
+    except InputError as error:
+        raise _unread(error, "--rows and --features") from error
+    return Sizes(rows=asked.rows or found[0], features=asked.features or found[1])
+
+
+def _owned(job: InferJob) -> tuple[nn.Module, tuple[str, ...]]:
+    """Return the network, with the owner's weights if they are here."""
+    module = job.model.module()
+    try:
+        load_owned(module, job)
+    except InputError:
+        note = (
+            "The owner's weights are not here; how large they are decides bits of masks, and is "
+            "taken from fresh ones: bytes may differ a little."
+        )
+        return module, (note,)
+    return module, ()
+
+
+def _forecast_columns(job: InferJob, asked: Asked) -> Outlook:
+    """Forecast the answers about rows whose columns lie with several owners."""
+    task, receiver = job.shared_task(), job.data.owner
+    task.refuse_sight()
+    rows, widths, counts = _columns(job, asked)
+    checked, plan = plan_columns(
+        task, receiver=receiver, widths=widths, rows=rows, parties=tuple(job.parties)
+    )
+    return Outlook(
+        about=plan.protocol,
+        lines=(f"{rows} common rows; {_steps(plan)}", *_matched(counts)),
+        forecast=sum_forecasts(((checked, 1), (plan, 1)), before=declare_matching(counts)),
+        leaks=(
+            *_matching_leaks(counts, rows),
+            *merge((*checked.leaks, *plan.leaks)),
+            _sizes_leak(job, "the number of common rows and of everyone's columns", 2),
+        ),
+        claims=(
+            *find_protocol(task.protocol).claims,
+            *claims_of_matching(counts),
+            claim_of_columns(task, receiver),
+        ),
+    )
+
+
+def _columns(job: InferJob, asked: Asked) -> tuple[int, dict[str, int], dict[str, int]]:
+    """Return the common rows, and the columns and ids of every owner."""
+    owners = tuple(job.data.owners)
+    if asked.rows is not None:
+        widths = _evenly(job.model.inputs[0], owners)
+        return asked.rows, widths, dict.fromkeys(owners, asked.rows)
+    try:
+        found = {
+            name: read_rows(table, name, data_folders()) for name, table in job.data.owners.items()
+        }
+    except InputError as error:
+        raise _unread(error, "--rows") from error
+    counts = {name: len(one.ids) for name, one in found.items()}
+    common = align_in_the_clear(found)
+    widths = {name: one.features.shape[1] for name, one in common.items()}
+    return len(common[owners[0]].ids), widths, counts
+
+
+def _cut_leaks(
+    task: SplitTask, widths: Mapping[str, int], trained: int, questions: int
+) -> Iterator[Leak]:
+    """Yield what crosses the cut; a compressor sends fewer values than these."""
+    plain = "split learning sends them in the clear"
+    for owner, width in widths.items():
+        sent = trained * task.pace.epochs * width
+        seen: list[tuple[str, str, str, int, LeakKind]] = [
+            (
+                task.label_owner,
+                f"values of the cut layer of {owner}, while training",
+                plain,
+                sent,
+                "protocol",
+            ),
+            (
+                owner,
+                f"gradients at the cut layer of {owner}",
+                f"{plain}; they depend on the labels",
+                sent,
+                "protocol",
+            ),
+            (
+                task.label_owner,
+                f"values of the cut layer of {owner}, while serving",
+                plain,
+                questions * width,
+                "protocol",
+            ),
+            (owner, "predicted classes", "the declared result of the job", questions, "output"),
+        ]
+        for to, what, why, elements, kind in seen:
+            if elements:
+                yield Leak(to=to, what=what, why=why, kind=kind, elements=elements)
+
+
+def _matching_leaks(counts: dict[str, int], common: int) -> tuple[Leak, ...]:
+    return leaks_of_matching(counts, common) if counts else ()
+
+
+def _matched(counts: dict[str, int]) -> tuple[str, ...]:
+    ids = ", ".join(f"{owner} {count}" for owner, count in counts.items())
+    return (f"ids to match: {ids}",) if counts else ()
+
+
+def _holdings(job: TrainJob, asked: Asked) -> tuple[tuple[Holding, ...], dict[str, int]]:
+    """Return how much data every owner has, and how many ids, if rows are matched."""
+    owners, is_columns = tuple(job.data.owners), job.data.split == "columns"
+    if asked.rows is not None and asked.features is not None:
+        rows = _evenly(asked.rows, owners)
+        widths = _evenly(asked.features, owners)
+        held = tuple(
+            Holding(name, asked.rows, (widths[name],), name == job.data.labels)
+            if is_columns
+            else Holding(name, rows[name], job.data.shape or (asked.features,), has_labels=True)
+            for name in owners
+        )
+        return held, dict.fromkeys(owners, asked.rows) if is_columns else {}
+    try:
+        found = {name: load_rows(job, name, data_folders()) for name in owners}
+    except InputError as error:
+        raise _unread(error, "--rows and --features, of all owners together") from error
+    counts = {}
+    if is_columns:
+        counts = {name: len(one.ids) for name, one in found.items()}
+        found = align_in_the_clear(found)
+    return tuple(holding_of(name, one) for name, one in found.items()), counts
+
+
+def _evenly(total: int, names: tuple[str, ...]) -> dict[str, int]:
+    each, more = divmod(total, len(names))
+    return {name: each + (at < more) for at, name in enumerate(names)}
+
+
+def _split_rows(job: SplitJob, asked: Asked) -> tuple[int, dict[str, int]]:
+    """Return how many rows all owners have, and how many ids each, if rows are matched."""
+    if job.data.set is not None:
+        asked.refuse("rows")
+        return 0, {}  # a known set says it itself
+    owners = (job.data.labels, *job.data.features)
+    is_matched = job.data.match is not None and job.serve is None
+    if asked.rows is not None:
+        return asked.rows, dict.fromkeys(owners, asked.rows) if is_matched else {}
+    try:
+        if not is_matched:
+            return len(load_own(job, job.data.features[0]).values), {}
+        ids = {owner: load_own(job, owner).ids for owner in owners}
+    except InputError as error:
+        raise _unread(error, "--rows") from error
+    counts = {owner: len(found) for owner, found in ids.items()}
+    return len(set.intersection(*map(set, ids.values()))), counts
+
+
+def _divided(job: SplitJob, rows: int) -> tuple[int, int, int]:
+    """Return rows to train on, rows to ask about, and classes."""
+    if job.data.set is not None:
+        whole = load_whole(job, data_folders())
+        trained = 0 if job.serve is not None else len(whole.train_x)
+        return trained, len(whole.test_x), whole.classes
+    classes = job.data.classes or 0
+    if job.serve is not None:
+        return 0, rows, classes
+    divided = divide_own(job, job.data.labels, OwnRows(values=torch.zeros(rows)))
+    return len(divided.train), len(divided.test), classes
+
+
+def _unread(error: InputError, options: str) -> ConfigError:
+    return ConfigError(f"the sizes cannot be read from the data here ({error}); give {options}")
+
+
+def _steps(plan: Plan) -> str:
+    kernels = Counter(type(step.kernel).__name__ for step in plan.steps)
+    return f"{len(plan.steps)} steps: " + ", ".join(
+        f"{count} × {name}" for name, count in sorted(kernels.items())
+    )
+
+
+def _sizes_leak(job: Job, what: str, elements: int) -> Leak:
+    return Leak(
+        to=", ".join(job.parties), what=what, why="sizes are public", kind="size", elements=elements
+    )

@@ -1,0 +1,123 @@
+"""What a private chat costs per token, before anybody meets."""
+
+from collections.abc import Iterable
+
+from tacit.cli.commands.models import find_model, free_memory_bytes
+from tacit.cli.jobs.chat_job import ROLES, ChatJob
+from tacit.cli.jobs.kind import Network
+from tacit.cli.jobs.outlook import Asked, Outlook
+from tacit.cli.launch.chat_protocol import ChatProtocol, choose_protocol
+from tacit.llm import DEALER_BYTES, LanguageModel, open_checkpoint
+from tacit.llm.permuted import (
+    Ahead,
+    Order,
+    Seats,
+    choose_form,
+    fit_precision,
+    leaks,
+    offline_cost,
+    pass_cost,
+)
+from tacit.llm.permuted import Network as Link
+from tacit.llm.permuted.blueprint import Blueprint
+from tacit.llm.sealed import SEALED_OWNER_BYTES, Pass, open_sealed_vault, plan_passes
+from tacit.mpc import Plan
+from tacit.result import Leak
+
+PROMPT_TOKENS = 128
+"""Tokens that were read before the one that is forecast, unless a number is given."""
+
+
+def forecast_chat(
+    job: ChatJob, asked: Asked, *, model: str | None, network: Network | None
+) -> Outlook:
+    """Forecast a prompt and the tokens behind it, from the shape of the model.
+
+    Args:
+        job: the file that the three share.
+        asked: ``rows`` is how many tokens are read before the answer.
+        model: a folder, a file or a known name.
+        network: the link between user and owner; a fast one if not given.
+    """
+    asked.refuse("features")
+    protocol = ChatProtocol(name=choose_protocol(None, [job], None))
+    checkpoint = open_checkpoint(find_model(model))
+    past = min(asked.rows or PROMPT_TOKENS, checkpoint.architecture.context // 2)
+    lines = [f"{checkpoint.name}; a prompt of {past} tokens, then one token after the other"]
+    if job.chat.protocol is None:
+        lines.append("The file names no protocol; this is the plan of permuted.")
+    seen: tuple[Leak, ...] = ()
+    if protocol.name == "floating":
+        lines.append("No forecast: the floating protocol does not declare its messages.")
+    else:
+        needed = SEALED_OWNER_BYTES if protocol.is_sealed else DEALER_BYTES
+        checkpoint.check_memory(free_memory_bytes(), bytes_per_weight=needed)
+        loaded = checkpoint.load()
+        if protocol.is_sealed:
+            lines += _sealed(loaded, past)
+        else:
+            link = Link() if network is None else Link(rtt_ms=network[0], mbit_per_s=network[1])
+            found, seen = _permuted(job, protocol, loaded, past, link)
+            lines += found
+    return Outlook(
+        about=protocol.name,
+        lines=tuple(lines),
+        leaks=seen,
+        claims=protocol.claims(checkpoint.architecture),
+    )
+
+
+def chat_roles() -> dict[str, str]:
+    """Say what the three do."""
+    words = ("has the model", "has the words, gets the answer", "deals random numbers")
+    return dict(zip(ROLES, words, strict=True))
+
+
+def _permuted(
+    job: ChatJob, protocol: ChatProtocol, model: LanguageModel, past: int, link: Link
+) -> tuple[list[str], tuple[Leak, ...]]:
+    precision = protocol.bits([job]) or fit_precision(model)
+    plan, rows = Blueprint(model.architecture, precision), Ahead().block
+    form = choose_form(plan, link, past=past, rows=rows, posted=past)
+    prompt = Order(number=0, past=0, rows=past, prompt=0, posted=0, form=None)
+    block = Order(number=1, past=past, rows=rows, prompt=0, posted=past, form=form)
+    read = pass_cost(plan, prompt)
+    steps = [pass_cost(plan, block, run) for run in range(rows)]
+    size = sum(step.payload_bytes for step in steps) / rows
+    seconds = sum(step.seconds(link) for step in steps) / rows
+    offline = offline_cost(plan, prompt), offline_cost(plan, block)
+    dealt = [one.dealer_to_owner_bytes + one.dealer_to_user_bytes for one in offline]
+    fixed = [one.user_to_owner_bytes for one in offline]
+    lines = [
+        f"The prompt: {read.payload_bytes:,} B in {read.chain} messages that wait for each other; "
+        f"offline {dealt[0]:,} B from the dealer and {fixed[0]:,} B from the user",
+        f"A token: {size:,.0f} B in {steps[0].chain} messages that wait for each other, "
+        f"{seconds:.3g} s of a network of {link.rtt_ms:g} ms and {link.mbit_per_s:g} Mbit/s; "
+        f"offline {dealt[1] / rows:,.0f} B from the dealer and {fixed[1] / rows:,.0f} B from the "
+        "user",
+        "The masked weights, which travel once, are not in these figures.",
+    ]
+    return lines, leaks(plan, block, 0, Seats())
+
+
+def _sealed(model: LanguageModel, past: int) -> list[str]:
+    vault = open_sealed_vault(model)
+    orders = [
+        Pass(conversation=0, past=0, rows=past, prompt=0, is_scored=True),
+        Pass(conversation=0, past=past, rows=1, prompt=0, is_scored=True),
+    ]
+    prompt, token = plan_passes(vault, orders)
+    return [
+        f"The prompt, and the weights under masks: {_volume(prompt)}",
+        f"A token: {_volume(token)}",
+    ]
+
+
+def _volume(plan: Plan) -> str:
+    def size(phases: Iterable[str]) -> int:
+        return sum(one.payload_bytes for one in plan.cost.traffic if one.phase in phases)
+
+    return (
+        f"{size(['online']):,} B in {plan.cost.online_rounds} rounds; offline "
+        f"{size(['offline']):,} B"
+    )

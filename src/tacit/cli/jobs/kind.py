@@ -1,0 +1,75 @@
+"""What a kind of job brings along, and what it is given."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic
+
+from rich.console import Console
+
+from tacit.cli.jobs.config import J
+from tacit.party import Session
+from tacit.result import PartyReport, Result
+
+if TYPE_CHECKING:
+    from tacit.cli.jobs.outlook import Asked, Outlook
+
+Network = tuple[float, float]
+"""Round-trip time in milliseconds and bandwidth in Mbit/s."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a party does its part.
+
+    Attributes:
+        search: folders that may hold data sets.
+        launched: "remote" or "processes", for the result.
+        report: says what this party has used up to now.
+        out: the folder of the whole job; what must survive a crash goes beside it.
+        is_fresh: whether what an earlier run has left there is to be discarded.
+    """
+
+    search: tuple[Path, ...]
+    launched: str
+    report: Callable[[], PartyReport]
+    out: Path
+    is_fresh: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """What a party has when its part is done: its view, and files for the result folder.
+
+    The parties and the metered cost of ``result`` are taken anew after the very end. ``settle``
+    is called then, when nothing can go wrong any more: to remove checkpoints, for instance.
+    """
+
+    result: Result
+    files: Mapping[str, str | bytes] = field(default_factory=dict)
+    settle: Callable[[], None] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind(Generic[J]):
+    """A kind of job.
+
+    Attributes:
+        record: the class of its job files.
+        check_inputs: makes sure, cheaply, that what these parties bring is there.
+        take_part: does one party's part over its session.
+        complete: adds to the joined result what only someone with all inputs can tell; gets the
+            folder with the parties' files. Called by `tacit run` alone.
+        forecast: says what would be sent and revealed, from sizes alone.
+        run: runs the whole job on this machine with an engine of its own, for kinds whose
+            parties are not processes of ours; None for all others.
+        resumes: whether a run that was stopped goes on, and can be told not to.
+    """
+
+    record: type[J]
+    check_inputs: Callable[[J, Sequence[str]], None]
+    forecast: Callable[[J, "Asked"], "Outlook"]
+    take_part: Callable[[Session, J, Place], Part] | None = None
+    complete: Callable[[J, Result, Path, Sequence[Path]], Result] | None = None
+    run: Callable[[J, Console, Sequence[Path]], Part] | None = None
+    resumes: bool = False

@@ -1,0 +1,181 @@
+"""The table of kinds of jobs. Launching, joining and planning know a job by its entry here alone.
+
+A new kind is a record of its tables (a subclass of `Job`), functions that do a party's part, and
+an entry in `KINDS`. Entries are functions: what a kind imports is heavy, and loaded when a job is
+of that kind.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tacit.cli.jobs.config import Job
+from tacit.cli.jobs.kind import Kind
+from tacit.cli.toml import read_record, read_toml, suggest
+from tacit.errors import ConfigError
+
+
+def _audit() -> Kind[Any]:
+    from tacit.cli.jobs import audit, forecast_alone
+    from tacit.cli.jobs.audit_job import AuditJob
+
+    return Kind(
+        record=AuditJob,
+        check_inputs=audit.check_inputs,
+        forecast=forecast_alone.forecast_audit,
+        run=audit.run,
+    )
+
+
+def _audit_llm() -> Kind[Any]:
+    from tacit.cli.jobs import audit_llm, forecast_alone
+    from tacit.cli.jobs.audit_llm_job import AuditLlmJob
+
+    return Kind(
+        record=AuditLlmJob,
+        check_inputs=audit_llm.check_inputs,
+        forecast=forecast_alone.forecast_audit_llm,
+        run=audit_llm.run,
+    )
+
+
+def _infer() -> Kind[Any]:
+    from tacit.cli.jobs import forecast, infer
+    from tacit.cli.jobs.infer_job import InferJob
+
+    return Kind(
+        record=InferJob,
+        check_inputs=infer.check_inputs,
+        take_part=infer.take_part,
+        complete=infer.complete,
+        forecast=forecast.forecast_inference,
+    )
+
+
+def _predict() -> Kind[Any]:
+    from tacit.cli.jobs import forecast, predict
+    from tacit.cli.jobs.predict_job import PredictJob
+
+    return Kind(
+        record=PredictJob,
+        check_inputs=predict.check_inputs,
+        take_part=predict.take_part,
+        complete=predict.complete,
+        forecast=forecast.forecast_prediction,
+    )
+
+
+def _serve() -> Kind[Any]:
+    from tacit.cli.jobs import forecast, serve
+    from tacit.cli.jobs.serve_job import ServeJob
+
+    return Kind(
+        record=ServeJob, check_inputs=serve.check_inputs, forecast=forecast.forecast_service
+    )
+
+
+def _train() -> Kind[Any]:
+    from tacit.cli.jobs import forecast, train
+    from tacit.cli.jobs.train_job import TrainJob
+
+    return Kind(
+        record=TrainJob,
+        check_inputs=train.check_inputs,
+        take_part=train.take_part,
+        complete=train.complete,
+        forecast=forecast.forecast_training,
+        resumes=True,
+    )
+
+
+def _federated() -> Kind[Any]:
+    from tacit.cli.jobs import federated, forecast_alone
+    from tacit.cli.jobs.federated_job import FederatedJob
+
+    return Kind(
+        record=FederatedJob,
+        check_inputs=federated.check_inputs,
+        forecast=forecast_alone.forecast_federated,
+        run=federated.run,
+    )
+
+
+def _split() -> Kind[Any]:
+    from tacit.cli.jobs import forecast, split, split_data
+    from tacit.cli.jobs.split_job import SplitJob
+
+    return Kind(
+        record=SplitJob,
+        check_inputs=split_data.check_inputs,
+        take_part=split.take_part,
+        complete=split.complete,
+        forecast=forecast.forecast_split,
+    )
+
+
+def _verify() -> Kind[Any]:
+    from tacit.cli.jobs import forecast_alone, verify_job
+
+    return Kind(
+        record=verify_job.VerifyJob,
+        check_inputs=verify_job.check_inputs,
+        forecast=forecast_alone.forecast_verify,
+        run=verify_job.run,
+    )
+
+
+# A kind's functions take its own record, so the table holds kinds of Any.
+KINDS: Mapping[str, Callable[[], Kind[Any]]] = {
+    "audit": _audit,
+    "audit-llm": _audit_llm,
+    "federated": _federated,
+    "infer": _infer,
+    "predict": _predict,
+    "split": _split,
+    "serve": _serve,
+    "train": _train,
+    "verify": _verify,
+}
+
+
+def load_job(path: Path) -> Job:
+    """Read and check a job file.
+
+    Raises:
+        ConfigError: names the file, every wrong key, what was wanted and what came.
+    """
+    raw = read_toml(path)
+    job: Job = read_record(raw, find_kind(raw, str(path)).record, source=str(path))
+    return job
+
+
+def kind_of(job: Job) -> Kind[Any]:
+    """Return the entry of a job that was loaded."""
+    return KINDS[job.job.kind]()
+
+
+def check_fresh(job: Job, is_fresh: bool) -> None:
+    """Refuse to discard what jobs of a kind never keep.
+
+    Raises:
+        ConfigError: a job of this kind is not one that goes on.
+    """
+    if is_fresh and not kind_of(job).resumes:
+        raise ConfigError(
+            f"--fresh discards the checkpoints of a training; {job.job.name!r}, of kind "
+            f"{job.job.kind!r}, has none: leave it out"
+        )
+
+
+def find_kind(raw: Mapping[str, object], source: str) -> Kind[Any]:
+    """Return the kind that a job file names, before the rest of it is read."""
+    head = raw.get("job")
+    name = head.get("kind") if isinstance(head, dict) else None
+    if name is None:
+        # Let the reader of records say what a whole head looks like.
+        return _predict()
+    if not isinstance(name, str) or name not in KINDS:
+        near = suggest(name, KINDS) if isinstance(name, str) else ""
+        wanted = ", ".join(repr(known) for known in KINDS)
+        raise ConfigError(f"{source}: job.kind: wanted one of {wanted}, got {name!r}{near}")
+    return KINDS[name]()

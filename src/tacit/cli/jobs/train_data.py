@@ -1,0 +1,206 @@
+"""One owner's rows for a training: loaded, cut to its part, checked before anything is sent."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tacit.cli.jobs.code import OwnModel
+from tacit.cli.jobs.train_job import OwnerTable, TrainJob
+from tacit.errors import DataError
+from tacit.learn import Dataset, load_dataset, load_file
+from tacit.learn.dataset import scale_of
+
+_LARGEST_ID = 1 << 53
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Rows:
+    """One owner's rows: features, labels if it has them, and ids to match rows by.
+
+    ``columns`` names the features of an owner's own file; empty for public sets. ``scale`` is
+    what the features were divided by: one number, or one each.
+    """
+
+    features: Tensor
+    labels: Tensor | None
+    ids: tuple[str, ...]
+    columns: tuple[str, ...] = ()
+    scale: float | tuple[float, ...] = 1.0
+
+    def take(self, chosen: Sequence[int]) -> "Rows":
+        """Keep some rows, in the order given."""
+        at = torch.tensor(list(chosen), dtype=torch.int64)
+        labels = None if self.labels is None else self.labels[at]
+        ids = tuple(self.ids[one] for one in chosen)
+        return replace(self, features=self.features[at], labels=labels, ids=ids)
+
+    def check_columns(self, owner: str) -> None:
+        """Refuse columns of an owner's own that say nothing about its rows.
+
+        Public sets are let pass: pictures have pixels that are always black.
+
+        Raises:
+            DataError: a column has one value only.
+        """
+        flat = self.features.flatten(1)
+        is_constant = (flat.amax(dim=0) == flat.amin(dim=0)).tolist()
+        named = [name for name, is_one in zip(self.columns, is_constant, strict=False) if is_one]
+        if named:
+            raise DataError(
+                f"{', '.join(map(repr, named))} of {owner!r} are constant over {len(flat)} rows: "
+                "nothing can be learned from them; leave these columns out"
+            )
+
+    def digest(self) -> bytes:
+        """Hash what is in the rows."""
+        content = hashlib.sha256(self.features.numpy().tobytes())
+        if self.labels is not None:
+            content.update(self.labels.numpy().tobytes())
+        return content.digest()
+
+
+def load_rows(job: TrainJob, owner: str, search: Sequence[Path]) -> Rows:
+    """Load an owner's part of the data, with labels as a training wants them.
+
+    Raises:
+        DataError: it cannot be read, holds NaN, a constant column, or labels out of range.
+    """
+    rows = read_rows(job.data.owners[owner], owner, search, shape=job.data.shape)
+    wants_labels = job.data.labels in (None, owner)
+    brings_labels_alone = job.data.split == "columns" and wants_labels
+    _check_columns(rows.features, owner, may_be_none=brings_labels_alone)
+    rows = replace(rows, labels=_one_hot(job, owner, rows.labels) if wants_labels else None)
+    if job.data.split == "columns":
+        rows.check_columns(owner)
+    return rows
+
+
+def read_rows(
+    table: OwnerTable, owner: str, search: Sequence[Path], *, shape: tuple[int, ...] | None = None
+) -> Rows:
+    """Read an owner's part of the data; labels are classes, if there are any.
+
+    Raises:
+        DataError: it cannot be read, holds NaN, or nothing is left of it.
+    """
+    dataset = _load(table, owner, search)
+    features, labels, ids = dataset.scaled(), dataset.labels, _ids(dataset, table)
+    names = tuple(name for name in dataset.feature_names if name != table.id)
+    if table.id is not None:
+        features = features[:, [dataset.feature_names.index(name) for name in names]]
+    if table.rows is not None:
+        stretch = slice(*table.rows)
+        features, labels, ids = features[stretch], labels[stretch], ids[stretch]
+    if shape is not None:
+        features = features.reshape(len(features), *shape)
+    elif features.ndim > 2:
+        features = features.reshape(len(features), -1)
+    if table.columns is not None:
+        features, names = features[:, slice(*table.columns)], names[slice(*table.columns)]
+    features = _rescaled(features, table, owner)
+    _check(features, owner)
+    known = torch.from_numpy(np.ascontiguousarray(labels)) if dataset.is_labelled else None
+    return Rows(
+        features=torch.from_numpy(np.ascontiguousarray(features)),
+        labels=known,
+        ids=ids,
+        columns=() if table.file is None else names,
+        scale=scale_of(dataset) if table.scale is None else tuple(table.scale),
+    )
+
+
+def align_in_the_clear(rows: Mapping[str, Rows]) -> dict[str, Rows]:
+    """Order the common rows alike, as a matching does, for a comparison on one machine."""
+    common = sorted(set.intersection(*(set(one.ids) for one in rows.values())))
+    places = {name: {row: at for at, row in enumerate(one.ids)} for name, one in rows.items()}
+    return {name: one.take([places[name][row] for row in common]) for name, one in rows.items()}
+
+
+def _load(table: OwnerTable, owner: str, search: Sequence[Path]) -> Dataset:
+    if table.set is not None:
+        return load_dataset(table.set, search)
+    if table.file is not None:
+        return load_file(table.file, label=table.label)
+    raise DataError(f"data.owners.{owner}: wanted 'set' or 'file', got neither")
+
+
+def _rescaled(features: np.ndarray, table: OwnerTable, owner: str) -> np.ndarray:
+    """Divide the columns by what their owner says."""
+    if table.scale is None:
+        return features
+    if features.shape[1:] != (len(table.scale),):
+        raise DataError(
+            f"data.owners.{owner}.scale has {len(table.scale)} divisors, the rows without id and "
+            f"label are of shape {features.shape[1:]}"
+        )
+    scaled: np.ndarray = features / np.array(table.scale)
+    return scaled
+
+
+def _ids(dataset: Dataset, table: OwnerTable) -> tuple[str, ...]:
+    """Return the ids of all rows: a column of the file, or the position in a public set."""
+    if table.id is None:
+        return tuple(str(row) for row in range(len(dataset.features)))
+    if table.id not in dataset.feature_names:
+        raise DataError(
+            f"{dataset.name} has no column {table.id!r} to match rows by; it has "
+            f"{', '.join(dataset.feature_names)}"
+        )
+    column = dataset.features[:, dataset.feature_names.index(table.id)]
+    if not (np.abs(column) < _LARGEST_ID).all():
+        raise DataError(
+            f"{dataset.name}: wanted ids below {_LARGEST_ID}: larger ones are not exact"
+        )
+    return tuple(f"{value:.17g}" for value in column)
+
+
+def _check(features: np.ndarray, owner: str) -> None:
+    if not len(features):
+        raise DataError(f"data.owners.{owner}: no rows are left")
+    if not np.isfinite(features).all():
+        raise DataError(f"the data of {owner!r} holds NaN or infinite values; clean it first")
+
+
+def _check_columns(features: Tensor, owner: str, *, may_be_none: bool) -> None:
+    if not features.numel():
+        if not may_be_none:
+            raise DataError(f"data.owners.{owner}: no columns are left")
+    elif features.dim() == 2 and len(features) > 1:
+        is_constant = features.amax(dim=0) == features.amin(dim=0)
+        if bool(is_constant.all()):
+            raise DataError(f"all columns of {owner!r} are constant: nothing to learn from")
+
+
+def _one_hot(job: TrainJob, owner: str, labels: Tensor | None) -> Tensor:
+    if labels is None:
+        raise DataError(
+            f"the data of {owner!r} has no labels; name the column with data.owners.{owner}.label"
+        )
+    classes = _classes(job)
+    beyond = labels[(labels < 0) | (labels >= classes)]
+    if len(beyond):
+        raise DataError(
+            f"the labels of {owner!r} go up to {int(beyond.max())}, but the model has "
+            f"{classes} classes"
+        )
+    if job.training.loss == "logistic":
+        return labels.double().reshape(-1, 1)
+    return torch.nn.functional.one_hot(labels, classes).double()
+
+
+def _classes(job: TrainJob) -> int:
+    if job.training.loss == "logistic":
+        return 2
+    if job.model.code is not None:
+        layers = list(OwnModel.read(job.model.code)().modules())
+        last = next((one for one in reversed(layers) if isinstance(one, nn.Linear)), None)
+        if last is None:
+            raise DataError("model.code: wanted a model that ends in an nn.Linear, a class each")
+        return last.out_features
+    words = next(one for one in reversed(job.model.layers) if one.split()[0] == "dense").split()
+    return int(words[1])

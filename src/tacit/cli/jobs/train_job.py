@@ -1,0 +1,275 @@
+"""The job file of kind "train": whose data, which model, how it is trained and protected."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal, Self
+
+from torch import nn
+
+from tacit.cli.jobs.code import build_network, check_network
+from tacit.cli.jobs.config import (
+    LOCAL,
+    Job,
+    Source,
+    check_bound,
+    check_parties,
+    check_protocol,
+    check_references,
+    check_scale,
+)
+from tacit.cli.jobs.predict_job import RingTable
+from tacit.cli.toml import Problem, RefusedError
+from tacit.learn.training import Holding, Model, Optimiser, TrainTask, make_model
+from tacit.learn.weights import load_weights
+from tacit.mpc import Roles, find_protocol
+from tacit.mpc.mixing import spell
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnerTable:
+    """[data.owners.NAME]: where one owner's part of the data comes from.
+
+    ``rows`` and ``columns`` take a stretch of it, from the first to before the second; with a
+    public set this is how owners divide it to try things out. ``scale`` divides the columns of a
+    file, so that they keep within ``data.bound``; the owner alone needs it.
+    """
+
+    set: str | None = None
+    file: Path | None = field(default=None, metadata=LOCAL)
+    label: str | None = None
+    id: str | None = None
+    rows: tuple[int, ...] | None = None
+    columns: tuple[int, ...] | None = None
+    scale: tuple[float, ...] | None = field(default=None, metadata=LOCAL)
+
+    def __post_init__(self) -> None:
+        check_scale(self.scale, self.set)
+        for key, stretch in (("rows", self.rows), ("columns", self.columns)):
+            if stretch is not None and not (len(stretch) == 2 and 0 <= stretch[0] < stretch[1]):
+                text = f"wanted two numbers, first < end, got {list(stretch)}"
+                raise RefusedError(Problem(key, text))
+        _ = self.source
+
+    @property
+    def source(self) -> Source:
+        """Return where the rows come from."""
+        return Source(set=self.set, file=self.file, label=self.label)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainData:
+    """[data]: who owns what, and what everyone may assume about it."""
+
+    owners: Mapping[str, OwnerTable]
+    split: Literal["rows", "columns"] = "rows"
+    labels: str | None = None
+    shape: tuple[int, ...] | None = None
+    test_share: float = 0.1
+    bound: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_bound(self.bound)
+        if not 0 < self.test_share < 1:
+            text = f"wanted a number between 0 and 1, got {self.test_share}"
+            raise RefusedError(Problem("test_share", text))
+        if self.split == "columns" and self.labels is None:
+            text = "missing; wanted the owner of the labels, because columns are split"
+            raise RefusedError(Problem("labels", text))
+        if self.split == "rows" and self.labels is not None:
+            raise RefusedError(Problem("labels", "with split rows every owner has labels"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainModel:
+    """[model]: the network, and how large weights and hidden values may be.
+
+    Attributes:
+        layers: the network in words, or
+        code: as file.py:function, which makes a torch module; it is run.
+        file: weights to start from, which are public; drawn by ``seed`` if there is none.
+        bound: how large a weight may get.
+        cap: where hidden values and gradients saturate.
+        seed: of the weights to start from.
+    """
+
+    layers: tuple[str, ...] = ()
+    code: Path | None = field(default=None, metadata=LOCAL)
+    file: Path | None = field(default=None, metadata=LOCAL)
+    bound: float = 4.0
+    cap: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_bound(self.bound)
+        if (wrong := check_network(self.layers, self.code)) is not None:
+            raise RefusedError(Problem("layers", wrong))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingTable:
+    """[training]: how weights are changed."""
+
+    epochs: int = 1
+    batch: int = 128
+    rate: float = 0.1
+    schedule: Literal["constant", "cosine", "halving", "linear"] = "constant"
+    optimiser: Literal["sgd", "momentum", "adam"] = "sgd"
+    momentum: float = 0.9
+    decay: float = 0.99
+    clip: float | None = None
+    weight_decay: float = 0.0
+    loss: Literal["softmax", "logistic"] = "softmax"
+    class_weights: tuple[float, ...] | None = None
+    seed: int = 0
+    look_every: int = 50
+    keep: bool = field(default=True, metadata=LOCAL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainProtection:
+    """[protocol]: how secrets are protected, and what is revealed to whom.
+
+    ``layers`` gives kinds of functions (activations, norms, softmax) protocols of their own.
+    """
+
+    kind: str
+    dealer: str
+    layers: Mapping[str, str] = field(default_factory=dict)
+    compute: tuple[str, ...] | None = None
+    show_to: tuple[str, ...] = ()
+    give_to: tuple[str, ...] = ()
+    score_to: tuple[str, ...] = ()
+
+    @property
+    def spelled(self) -> str:
+        """Return the protocol with those of kinds of functions, as `find_protocol` reads it."""
+        return spell(self.kind, self.layers)
+
+    def __post_init__(self) -> None:
+        check_protocol(self.kind)
+        check_protocol(self.spelled, key="layers")
+        if self.compute is not None and len(self.compute) != 2:
+            text = f"wanted the names of two parties, got {list(self.compute)}"
+            raise RefusedError(Problem("compute", text))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainJob(Job):
+    """A whole job file of kind "train"."""
+
+    data: TrainData
+    model: TrainModel
+    protocol: TrainProtection
+    training: TrainingTable = field(default_factory=TrainingTable)
+    ring: RingTable = field(default_factory=lambda: RingTable(frac_bits=16))
+
+    def __post_init__(self) -> None:
+        problems = [
+            *check_parties(self.parties),
+            *check_references(self.parties, _named(self)),
+            *_check_owners(self),
+        ]
+        if problems:
+            raise RefusedError(*problems)
+
+    @property
+    def roles(self) -> Roles:
+        """Return who is P0, P1 and dealer; the first two owners compute unless told otherwise."""
+        first, second = self.protocol.compute or tuple(self.data.owners)[:2]
+        return Roles(first, second, self.protocol.dealer)
+
+    def settled(self) -> Self:
+        """Return the job with the computing parties named."""
+        return replace(self, protocol=replace(self.protocol, compute=self.roles.computing))
+
+    def role(self, party: str) -> str:
+        """Say in words what a party does."""
+        is_dealer = party == self.roles.dealer
+        duties = {
+            "data owner": party in self.data.owners,
+            "computes": party in self.roles.computing,
+            "dealer": is_dealer,
+            "helper": is_dealer and find_protocol(self.protocol.spelled).helper_is_online,
+        }
+        return ", ".join(duty for duty, has_it in duties.items() if has_it)
+
+    def make_model(self, inputs: tuple[int, ...]) -> Model:
+        """Build the model for rows of a shape."""
+        return make_model(self.module(inputs), inputs, cap=self.model.cap)
+
+    def module(self, inputs: tuple[int, ...]) -> nn.Module:
+        """Build the torch module for rows of a shape, with weights to start from."""
+        model = self.model
+        module = build_network(model.layers, model.code, inputs, seed=model.seed)
+        if model.file is not None:
+            load_weights(module, model.file)
+        return module
+
+    def task(self, holdings: tuple[Holding, ...]) -> TrainTask:
+        """Return what is trained, once everyone has said how much data there is."""
+        widths = [holding.features for holding in holdings]
+        inputs = widths[0]
+        if self.data.split == "columns":
+            inputs = (sum(width[0] for width in widths),)
+        rows = [holding.rows for holding in holdings]
+        total = sum(rows) if self.data.split == "rows" else rows[0]
+        how = self.training
+        return TrainTask(
+            name=self.job.name,
+            roles=self.roles,
+            protocol=self.protocol.spelled,
+            model=self.make_model(inputs),
+            holdings=holdings,
+            split=self.data.split,
+            test_rows=max(1, round(total * self.data.test_share)),
+            loss=how.loss,
+            class_weights=how.class_weights,
+            optimiser=Optimiser(
+                kind=how.optimiser,
+                momentum=how.momentum,
+                decay=how.decay,
+                clip=how.clip,
+                weight_decay=how.weight_decay,
+            ),
+            rate=how.rate,
+            schedule=how.schedule,
+            epochs=how.epochs,
+            batch=how.batch,
+            seed=how.seed,
+            frac_bits=self.ring.frac_bits,
+            feature_bound=self.data.bound,
+            weight_bound=self.model.bound,
+            cap=self.model.cap,
+            watch_every=how.look_every,
+            show_to=self.protocol.show_to,
+            give_to=self.protocol.give_to,
+            score_to=self.protocol.score_to,
+        )
+
+
+def _named(job: TrainJob) -> Mapping[str, str]:
+    lists = {
+        "protocol.compute": job.protocol.compute or (),
+        "protocol.show_to": job.protocol.show_to,
+        "protocol.give_to": job.protocol.give_to,
+        "protocol.score_to": job.protocol.score_to,
+    }
+    named = {f"data.owners.{name}": name for name in job.data.owners}
+    named |= {f"{key}[{i}]": name for key, names in lists.items() for i, name in enumerate(names)}
+    named["protocol.dealer"] = job.protocol.dealer
+    if job.data.labels is not None:
+        named["data.labels"] = job.data.labels
+    return named
+
+
+def _check_owners(job: TrainJob) -> Iterator[Problem]:
+    owners = job.data.owners
+    if len(owners) < 2 and job.protocol.compute is None:
+        yield Problem("protocol.compute", "missing; with one owner of data, name two parties")
+    if job.data.labels is not None and job.data.labels not in owners:
+        text = f"wanted one of the owners {', '.join(owners)}, got {job.data.labels!r}"
+        yield Problem("data.labels", text)
+    if job.protocol.dealer in owners:
+        text = "must not own data: it knows the masks"
+        yield Problem("protocol.dealer", text)

@@ -1,0 +1,1 @@
+"""Parties as processes: on this machine, on their own hosts, for as long as users come."""

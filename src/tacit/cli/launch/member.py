@@ -1,0 +1,286 @@
+"""``tacit party``: one party of a job, on its own host or as a child of ``tacit run``."""
+
+import json
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+
+from tacit import report
+from tacit.cli import folder
+from tacit.cli.environment import data_folders
+from tacit.cli.jobs.config import Job, PartyEntry, parse_address, with_parties
+from tacit.cli.jobs.digest import job_digest
+from tacit.cli.jobs.kind import Part, Place
+from tacit.cli.jobs.kinds import check_fresh, kind_of, load_job
+from tacit.cli.screen import board, say
+from tacit.cli.toml import read_record, suggest
+from tacit.crypto import Identity, load_identity
+from tacit.errors import ConfigError
+from tacit.party import (
+    Listener,
+    Meeting,
+    Progress,
+    Session,
+    StatusPipe,
+    Usage,
+    joined,
+    watch_parent,
+)
+from tacit.result import Result
+from tacit.transport import Peer, listen
+
+_QUIET_S = 0.05
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Seat:
+    """A party that is ready to take part: everything it needs, and nothing of the others'."""
+
+    job: Job
+    me: str
+    identity: Identity
+    listener: socket.socket | None
+    launched: str
+    search: tuple[Path, ...]
+    is_fresh: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Finished:
+    """One party's view of a job that came to its end, and its files for the result folder."""
+
+    result: Result
+    files: Mapping[str, str | bytes]
+
+
+def run_alone(
+    path: Path,
+    me: str,
+    *,
+    keys: Path,
+    out: Path | None,
+    at: str | None,
+    console: Console,
+    is_fresh: bool = False,
+) -> tuple[Result, Path]:
+    """Take part in a job from this host, and write this party's own result.
+
+    Args:
+        path: the job file.
+        me: which party we are.
+        keys: the folder with our key and certificate.
+        out: where the result goes; the job's folder with our name behind it if not given.
+        at: the address to listen on, if it is not the one that the others dial.
+        console: where progress is shown.
+        is_fresh: whether what an earlier run has kept to go on from is discarded.
+    """
+    job = load_job(path)
+    check_fresh(job, is_fresh)
+    _check_member(job, me, path)
+    _check_keys(job, path)
+    target = out or job.out.with_name(f"{job.out.name}-{me}")
+    folder.check_target(target)
+    say_aside(target, console)
+    find_part(job)
+    kind_of(job).check_inputs(job, [me])
+    identity = _own_identity(job, me, keys)
+    address = _listening_address(job, me, at)
+    with ExitStack() as stack:
+        listener = None
+        if address is not None:
+            listener = stack.enter_context(listen(*address))
+        shown = stack.enter_context(board(console, {me: job.role(me)}))
+        seat = Seat(
+            job=job,
+            me=me,
+            identity=identity,
+            listener=listener,
+            launched="remote",
+            search=data_folders(),
+            is_fresh=is_fresh,
+        )
+        finished = take_seat(seat, lambda *where: shown.show(me, *where))
+        shown.show(me, "done", 0, 0)
+    with folder.staged(target) as stage:
+        write_files(finished.files, stage)
+        write_result(job, finished.result, stage)
+    return finished.result, target
+
+
+def run_child(
+    path: Path,
+    me: str,
+    *,
+    keys: Path,
+    stage: Path,
+    entries: Path,
+    listen_fd: int,
+    pipe: StatusPipe,
+    is_fresh: bool = False,
+) -> None:
+    """Take part in a job as a child process: report on the pipe, leave the rest to the parent."""
+    watch_parent()
+    job = load_job(path)
+    _check_member(job, me, path)
+    job = with_parties(job, read_entries(entries))
+    with socket.socket(fileno=listen_fd) as listener:
+        seat = Seat(
+            job=job,
+            me=me,
+            identity=_own_identity(job, me, keys),
+            listener=listener,
+            launched="processes",
+            search=data_folders(),
+            is_fresh=is_fresh,
+        )
+        finished = take_seat(seat, _report_on(pipe))
+    write_files(finished.files, stage)
+    pipe.send("done", result=report.to_json(finished.result))
+
+
+def take_seat(seat: Seat, listener: Listener) -> Finished:
+    """Connect, do this party's part, and see everyone come to the end."""
+    usage, progress = Usage(), Progress(listener)
+    job, me = seat.job, seat.me
+    meeting = Meeting(parties=tuple(job.parties), job_digest=job_digest(job), patience=job.network)
+    with joined(
+        me,
+        meeting,
+        peers=_peers(job, me),
+        identity=seat.identity,
+        listener=seat.listener,
+        progress=progress,
+    ) as session:
+        place = Place(
+            search=seat.search,
+            launched=seat.launched,
+            report=lambda: usage.report(name=me, role=job.role(me), progress=progress),
+            out=job.out,
+            is_fresh=seat.is_fresh,
+        )
+        # Inputs are read after connecting: a party that cannot read its own tells the others so.
+        part = find_part(job)(session, job, place)
+        with progress.stage("finish"):
+            session.finish()
+    if part.settle is not None:
+        part.settle()
+    # The end itself took time and messages, too.
+    result = replace(part.result, parties=(place.report(),), metered=session.cost())
+    return Finished(result=result, files=part.files)
+
+
+def write_files(files: Mapping[str, str | bytes], stage: Path) -> None:
+    """Write what a party has for the result folder."""
+    for name, content in files.items():
+        if isinstance(content, str):
+            folder.write_text(stage / name, content)
+        else:
+            folder.write_bytes(stage / name, content)
+
+
+def write_result(job: Job, result: Result, stage: Path) -> None:
+    """Write the result and, if the job wants it, the page."""
+    report.save(result, stage / folder.RESULT)
+    if job.report.html:
+        report.write(result, stage / folder.REPORT)
+
+
+def say_aside(target: Path, console: Console) -> None:
+    """Say where an earlier result stays that a new one must not write over."""
+    aside = folder.find_aside(target)
+    if aside is not None:
+        say(console, f"The result that is in {target} now will stay, as {aside}.", "dim")
+
+
+def read_entries(path: Path) -> dict[str, PartyEntry]:
+    """Read the addresses and keys that the parent has chosen."""
+    raw = json.loads(path.read_text(encoding="utf-8"))
+    return {name: read_record(raw[name], PartyEntry, source=str(path)) for name in raw}
+
+
+def write_entries(path: Path, entries: Mapping[str, PartyEntry]) -> None:
+    """Write what `read_entries` reads."""
+    plain = {name: {"address": one.address, "key": one.key} for name, one in entries.items()}
+    folder.write_text(path, json.dumps(plain))
+
+
+def _report_on(pipe: StatusPipe) -> Listener:
+    """Report stages at once and steps now and then: a plan may have very many."""
+    last_stage, next_s = "", 0.0
+
+    def listen_to(stage: str, done: int, total: int) -> None:
+        nonlocal last_stage, next_s
+        now = time.monotonic()
+        if stage == last_stage and done != total and now < next_s:
+            return
+        last_stage, next_s = stage, now + _QUIET_S
+        pipe.send("stage", stage=stage, done=done, total=total)
+
+    return listen_to
+
+
+def _own_identity(job: Job, me: str, keys: Path) -> Identity:
+    identity = load_identity(keys, me)
+    wanted = job.parties[me].key
+    if identity.fingerprint != wanted:
+        raise ConfigError(
+            f"the job knows {me!r} by the key {wanted}, but {identity.certificate_file} is "
+            f"{identity.fingerprint}; use the right folder with --keys, or correct parties.{me}.key"
+        )
+    return identity
+
+
+def _listening_address(job: Job, me: str, at: str | None) -> tuple[str, int] | None:
+    if at is None:
+        address = job.parties[me].address
+        return None if address is None else parse_address(address)
+    try:
+        return parse_address(at)
+    except ConfigError as error:
+        raise ConfigError(f"--listen: {error}") from error
+
+
+def _peers(job: Job, me: str) -> dict[str, Peer]:
+    return {
+        name: Peer(parse_address(entry.address) if entry.address else None, entry.key or "")
+        for name, entry in job.parties.items()
+        if name != me
+    }
+
+
+def _check_member(job: Job, me: str, path: Path) -> None:
+    if me not in job.parties:
+        raise ConfigError(
+            f"{path} has no party {me!r}; wanted one of {', '.join(job.parties)}"
+            + suggest(me, job.parties)
+        )
+
+
+def find_part(job: Job) -> Callable[[Session, Job, Place], Part]:
+    """Return what does a party's part in a job.
+
+    Raises:
+        ConfigError: the parties of such a job are not started one by one.
+    """
+    take_part = kind_of(job).take_part
+    if take_part is None:
+        raise ConfigError(
+            f"the parties of {job.job.name!r}, a job of kind {job.job.kind!r}, are not started one "
+            "by one; use `tacit run`"
+        )
+    return take_part
+
+
+def _check_keys(job: Job, path: Path) -> None:
+    missing = [name for name, entry in job.parties.items() if entry.key is None]
+    if missing:
+        raise ConfigError(
+            f"{path}: parties.{missing[0]}.key: missing; a party on another host is known by its "
+            f"key alone: run `tacit keys {missing[0]}` there and paste the line it prints"
+            + (f" (missing too: {', '.join(missing[1:])})" if missing[1:] else "")
+        )

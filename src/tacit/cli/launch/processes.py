@@ -1,0 +1,162 @@
+"""``tacit run``: every party of a job as a process on this machine."""
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from rich.console import Console
+
+from tacit import report
+from tacit.cli import folder
+from tacit.cli.environment import data_folders
+from tacit.cli.failure import End, Failure, find_cause
+from tacit.cli.jobs.config import Job, PartyEntry
+from tacit.cli.jobs.kind import Part
+from tacit.cli.jobs.kinds import check_fresh, kind_of, load_job
+from tacit.cli.launch.member import say_aside, write_entries, write_files, write_result
+from tacit.cli.screen import Board, board
+from tacit.crypto import Identity, load_identity, make_identity
+from tacit.errors import ConfigError, PartyError
+from tacit.learn.private import merge_results
+from tacit.party import Child, Event, Outcome, python_command, supervise
+from tacit.result import Result
+from tacit.transport import listen
+
+GRACE_S = 3.0
+"""How long the others may take to notice a failure by themselves."""
+_HOST = "127.0.0.1"
+
+
+def run_job(
+    path: Path, *, keys: Path, out: Path | None, console: Console, is_fresh: bool = False
+) -> tuple[Result, Path]:
+    """Run a whole job here and write its result, whole or not at all.
+
+    Addresses in the job do not matter: the parties meet on free ports of this machine. Parties
+    without a key in the job get one that is thrown away afterwards. With ``is_fresh`` they discard
+    what an earlier run has kept to go on from.
+    """
+    job = load_job(path)
+    check_fresh(job, is_fresh)
+    target = out or job.out
+    folder.check_target(target)
+    say_aside(target, console)
+    kind = kind_of(job)
+    kind.check_inputs(job, list(job.parties))
+    if kind.run is not None:
+        return _run_engine(kind.run, job, target, console), target
+    with folder.staged(target) as stage, tempfile.TemporaryDirectory(prefix="tacit-") as private:
+        with board(console, {name: job.role(name) for name in job.parties}) as shown:
+            extra = ["--fresh"] if is_fresh else []
+            outcomes = _run_children(path, job, keys, stage, Path(private), shown, extra)
+        result = _join(job, outcomes, stage)
+        write_result(job, result, stage)
+    return result, target
+
+
+def _run_engine(
+    run: Callable[[Job, Console, Sequence[Path]], Part], job: Job, target: Path, console: Console
+) -> Result:
+    """Run a job whose kind has an engine of its own."""
+    with folder.staged(target) as stage:
+        part = run(job, console, data_folders())
+        write_files(part.files, stage)
+        write_result(job, part.result, stage)
+    return part.result
+
+
+def _run_children(
+    path: Path,
+    job: Job,
+    keys: Path,
+    stage: Path,
+    private: Path,
+    shown: Board,
+    extra: Sequence[str],
+) -> tuple[Outcome, ...]:
+    identities = {name: _identify(job, name, keys, private) for name in job.parties}
+    with ExitStack() as stack:
+        listeners = {name: stack.enter_context(listen(_HOST, 0)) for name in job.parties}
+        entries = {
+            name: PartyEntry(
+                address=f"{_HOST}:{listeners[name].getsockname()[1]}", key=identity.fingerprint
+            )
+            for name, identity in identities.items()
+        }
+        write_entries(private / "peers.json", entries)
+        commands = {
+            name: [*_command(path, name, identities[name], private / "peers.json", stage), *extra]
+            for name in job.parties
+        }
+        children = [Child(name, commands[name], listeners[name]) for name in job.parties]
+        return supervise(
+            children,
+            on_event=_show_on(shown),
+            on_stop=lambda: shown.note("stopping…"),
+            grace_s=GRACE_S,
+        )
+
+
+def _identify(job: Job, name: str, keys: Path, private: Path) -> Identity:
+    wanted = job.parties[name].key
+    if wanted is None:
+        return make_identity(name, private)
+    identity = load_identity(keys, name)
+    if identity.fingerprint != wanted:
+        raise ConfigError(
+            f"parties.{name}.key: wanted the key in {identity.certificate_file}, "
+            f"{identity.fingerprint}, got {wanted}; or leave it out to use a throw-away key"
+        )
+    return identity
+
+
+def _command(path: Path, name: str, identity: Identity, entries: Path, stage: Path) -> list[str]:
+    return python_command(
+        *("party", str(path), "--as", name),
+        *("--keys", str(identity.key_file.parent)),
+        *("--peers-file", str(entries), "--out", str(stage)),
+    )
+
+
+def _show_on(shown: Board) -> Callable[[str, Event], None]:
+    """Pass what a child reports on to the screen."""
+
+    def on_event(party: str, event: Event) -> None:
+        if event["event"] == "stage":
+            shown.show(party, event["stage"], event["done"], event["total"])
+        else:
+            shown.show(party, event["event"], 0, 0)
+
+    return on_event
+
+
+def _join(job: Job, outcomes: Sequence[Outcome], stage: Path) -> Result:
+    """Make one result of what the parties said, or raise the first cause of a failure."""
+    cause = find_cause([_end(outcome) for outcome in outcomes])
+    if cause is not None:
+        raise cause
+    result = merge_results(tuple(_result(outcome) for outcome in outcomes))
+    complete = kind_of(job).complete
+    return result if complete is None else complete(job, result, stage, data_folders())
+
+
+def _end(outcome: Outcome) -> End:
+    said: Mapping[str, object] = outcome.final or {}
+    failure = None
+    if said.get("event") == "failed":
+        failure = Failure(**{key: said[key] for key in Failure.__dataclass_fields__})  # type: ignore[arg-type]
+    # A party that has said it is done, and was only slow to leave, has done its part.
+    is_done = said.get("event") == "done" and outcome.was_ended
+    return End(
+        party=outcome.name,
+        exit_code=0 if is_done else outcome.exit_code,
+        failure=failure,
+        was_ended=outcome.was_ended,
+    )
+
+
+def _result(outcome: Outcome) -> Result:
+    if outcome.final is None:
+        raise PartyError(outcome.name, "ended well but without a result")
+    return report.from_json(outcome.final["result"], source=f"party {outcome.name!r}")
