@@ -3,8 +3,11 @@
 import sys
 
 from tacit.llm.backend.announce import announce, hear
+from tacit.llm.backend.chat import chat
+from tacit.llm.backend.conversation import Answer, Chat, Manner
 from tacit.llm.backend.dialogue import Ask, Backend, Receipt, Reply, Spent, TooLongError
 from tacit.llm.backend.plain import PlainBackend
+from tacit.llm.backend.protocol import ChatProtocol
 from tacit.llm.backend.sampling import Chooser, Place, Sampling, choose, chooser
 from tacit.llm.model.architecture import Architecture, LanguageModel, check, parameters, shapes
 from tacit.llm.model.catalogue import DEFAULT, OFFERS, Offer, find_offer
@@ -17,6 +20,7 @@ from tacit.llm.model.checkpoint import (
 )
 from tacit.llm.model.plain import Cache, generate, logits, next_logits, perplexity
 from tacit.llm.model.rotary import places, rotate, turns
+from tacit.llm.model.store import describe_model, find_model, get_model, list_models
 from tacit.llm.model.template import Message, Role, prompt_ids, render
 from tacit.llm.model.tokenizer import Spelling, Tokenizer, check_vocabulary
 from tacit.llm.moved import find_renamed, redirect
@@ -29,13 +33,17 @@ __all__ = [
     "OFFERS",
     "OWNER_BYTES",
     "USER_BYTES",
+    "Answer",
     "Architecture",
     "Ask",
     "Backend",
     "Cache",
+    "Chat",
+    "ChatProtocol",
     "Checkpoint",
     "Chooser",
     "LanguageModel",
+    "Manner",
     "Message",
     "Offer",
     "Place",
@@ -49,13 +57,18 @@ __all__ = [
     "Tokenizer",
     "TooLongError",
     "announce",
+    "chat",
     "check",
     "check_vocabulary",
     "choose",
     "chooser",
+    "describe_model",
+    "find_model",
     "find_offer",
     "generate",
+    "get_model",
     "hear",
+    "list_models",
     "logits",
     "next_logits",
     "open_checkpoint",
