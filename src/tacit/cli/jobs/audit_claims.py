@@ -26,12 +26,11 @@ from tacit.audit.privacy import (
 from tacit.cli.jobs.audit_job import AuditJob, AuditPrivacy, AuditTable
 from tacit.cli.jobs.audit_sides import Target, prg_of
 from tacit.cli.jobs.config import Job
-from tacit.cli.jobs.federated_data import LARGEST_WEIGHT
 from tacit.cli.jobs.federated_job import FederatedJob
 from tacit.cli.screen import say
 from tacit.dp import Event, Repeated, Response, detection_of, epsilon, sharpen
 from tacit.errors import ConfigError
-from tacit.learn.federated import Promise
+from tacit.learn.federated import CalibratedMechanism, round_config
 from tacit.learn.noise import train_dp_sgd
 from tacit.result import Claim
 
@@ -57,9 +56,9 @@ def put_to_the_test(
 ) -> tuple[list[Finding], tuple[Verdict, ...], tuple[Claim, ...]]:
     """Try what the job claims about ε, where it claims something that can be tried."""
     if isinstance(job, FederatedJob):
-        promise = job.policy(largest_weight=LARGEST_WEIGHT).terms(_USUAL_PARAMETERS).promise
+        mechanism = round_config(job.spec(), _USUAL_PARAMETERS).mechanism
         rounds = _test_federated(job, table, console)
-        return [], rounds, (_sharp(promise, job), *(one.claim for one in rounds))
+        return [], rounds, (_sharp(mechanism, job), *(one.claim for one in rounds))
     if not isinstance(job, AuditJob) or job.privacy is None:
         return [], (), ()
     say(console, "putting the claim to the test …", "dim")
@@ -69,23 +68,23 @@ def put_to_the_test(
 
 def _test_federated(job: FederatedJob, table: AuditTable, console: Console) -> tuple[Verdict, ...]:
     """Try single rounds of a job, one client's data against its opposite."""
-    policy = job.policy(largest_weight=LARGEST_WEIGHT)
-    if policy.wish.kind == "none":
+    spec = job.spec()
+    if spec.privacy.kind == "none":
         return ()
     say(console, "putting the noise of a round to the test …", "dim")
     try:
         rounds = audit_federated_rounds(
-            policy, trials=table.rounds, confidence=_sure(table), prg=prg_of(table.seed)
+            spec, trials=table.rounds, confidence=_sure(table), prg=prg_of(table.seed)
         )
     except ConfigError as error:
         say(console, f"the noise of a round was not put to the test: {error}", "yellow")
         return ()
     return (
         Verdict(
-            claim=_claim_of_round(policy.terms(1).promise, rounds.worst.delta),
+            claim=_claim_of_round(round_config(spec, 1).mechanism, rounds.worst.delta),
             measured_epsilon=rounds.worst.measured,
             confidence=rounds.confidence,
-            attack=_FEDERATED_ATTACKS.get(policy.wish.kind, "one client's data or its opposite"),
+            attack=_FEDERATED_ATTACKS.get(spec.privacy.kind, "one client's data or its opposite"),
             trials=rounds.rounds,
             is_contradicted=rounds.is_contradicted,
             note=rounds.note,
@@ -94,20 +93,20 @@ def _test_federated(job: FederatedJob, table: AuditTable, console: Console) -> t
     )
 
 
-def _sharp(promise: Promise, job: FederatedJob) -> Claim:
-    if promise.event is None:
-        return promise.claim
-    whole: list[Event] = [Repeated(event=promise.event, count=job.federated.rounds)]
-    return sharpen(promise.claim, [*whole, *([promise.first] if promise.first else [])])
+def _sharp(mechanism: CalibratedMechanism, job: FederatedJob) -> Claim:
+    if mechanism.event is None:
+        return mechanism.claim
+    whole: list[Event] = [Repeated(event=mechanism.event, count=job.federated.rounds)]
+    return sharpen(mechanism.claim, [*whole, *([mechanism.first] if mechanism.first else [])])
 
 
-def _claim_of_round(promise: Promise, delta: float) -> Claim:
+def _claim_of_round(mechanism: CalibratedMechanism, delta: float) -> Claim:
     """Return what is claimed about what was tried: a round, or a report before it is shuffled."""
-    if promise.local_epsilon is None:
-        events, subject = [promise.event] if promise.event else [], "one round"
-        accountant = promise.claim.accountant
+    if mechanism.local_epsilon is None:
+        events, subject = [mechanism.event] if mechanism.event else [], "one round"
+        accountant = mechanism.claim.accountant
     else:
-        events, subject = [Response(epsilon=promise.local_epsilon, levels=2)], "one report, alone"
+        events, subject = [Response(epsilon=mechanism.local_epsilon, levels=2)], "one report, alone"
         accountant = "basic"
     return epsilon(events, delta=delta, accountant=accountant, subject=subject)
 

@@ -11,9 +11,8 @@ from tacit.audit.inversion import Climb, SeenConfidences, score_representatives
 from tacit.audit.privacy import run_one_round
 from tacit.audit.reconstruction import Round, Work, audit_round, choose_attacks, do_work
 from tacit.cli.jobs.audit_sides import Side, Target
-from tacit.cli.jobs.federated_data import LARGEST_WEIGHT
 from tacit.cli.jobs.federated_job import FederatedJob
-from tacit.learn.federated import Update
+from tacit.learn.federated import Update, round_config
 from tacit.ring import Prg
 
 _SHOWN = 8
@@ -116,10 +115,10 @@ def _mean_of_round(job: FederatedJob, target: Round) -> tuple[Tensor, ...]:
         for i in range(clients)
     ]
     moves = [-rate * torch.cat([part.flatten() for part in one]) for one in gradients]
-    policy = job.policy(largest_weight=LARGEST_WEIGHT)
-    terms = replace(policy.terms(len(moves[0])), clients=clients, minimum=max(2, clients // 2))
+    config = round_config(job.spec(), len(moves[0]))
+    config = replace(config, clients=clients, minimum=max(2, clients // 2))
     updates = [Update(move.numpy().astype(np.float32), 1) for move in moves]
-    found = run_one_round(policy.aggregator, terms, updates, Prg.from_os())
+    found = run_one_round(job.federated.aggregator, config, updates, Prg.from_os())
     mean = torch.from_numpy(np.asarray(found.mean))
     parts = torch.split(-mean.float() / rate, [part.numel() for part in gradients[0]])
     return tuple(part.view_as(like) for part, like in zip(parts, gradients[0], strict=True))

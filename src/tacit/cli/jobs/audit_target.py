@@ -21,18 +21,18 @@ from tacit.cli.jobs.audit_train import train_target
 from tacit.cli.jobs.code import OwnModel
 from tacit.cli.jobs.config import Job
 from tacit.cli.jobs.federated import judge_of
-from tacit.cli.jobs.federated_data import LARGEST_WEIGHT, Shards, load_shards
+from tacit.cli.jobs.federated_data import Shards, load_shards
 from tacit.cli.jobs.federated_job import FederatedJob
 from tacit.cli.jobs.split_job import SplitJob
 from tacit.cli.jobs.train_job import TrainJob
 from tacit.errors import ConfigError
 from tacit.learn import load_dataset
 from tacit.learn.federated import (
-    Hall,
     Learner,
+    LocalEngine,
     build_model,
     find_aggregator,
-    run_course,
+    run_rounds,
 )
 from tacit.learn.noise import DpSgd, train_dp_sgd
 from tacit.learn.partition import data_generator, divide
@@ -100,7 +100,7 @@ class FederatedTrainer:
     def recipe(self) -> str:
         """Return the settings of the job that decide the outcome, and the code."""
         tables = (self.job.model, self.job.federated, self.job.privacy, self.job.train)
-        return "\n".join([*(repr(asdict(table)) for table in tables), code_of(run_course)])
+        return "\n".join([*(repr(asdict(table)) for table in tables), code_of(run_rounds)])
 
     def __call__(self, x: Tensor, y: Tensor, *, seed: int) -> TorchClassifier:
         """Return the model that the clients end with."""
@@ -108,19 +108,18 @@ class FederatedTrainer:
         build = Build(job.model.name, tuple(x.shape[1:]), self.classes, job.model.dropout)
         module = fresh(build, seed)
         parts = divide(y.numpy(), job.federated.clients, job.data.division(), generator)
-        learner = Learner(module, x, y, parts, recipe=job.train.recipe())
-        terms = job.policy(largest_weight=LARGEST_WEIGHT).terms(learner.dimension)
+        spec = job.spec()
+        learner = Learner(module, x, y, parts, training=spec.training)
         shards = Shards(x, y, parts, x, y, self.classes)
-        outcome = run_course(
-            Hall(
+        outcome = run_rounds(
+            LocalEngine(
                 learner,
                 find_aggregator(job.federated.aggregator),
                 drop_rate=job.federated.simulated_drops,
                 prg=Prg(seed.to_bytes(KEY_BYTES, "big", signed=True)),
             ),
             learner.first_weights(),
-            terms,
-            job.course(),
+            spec,
             judge=judge_of(job, shards),
             on_round=lambda report: None,
         )
