@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Self
 
-from tacit.audit.membership import SETTINGS, Plan, Push
+from tacit.audit.membership import SETTINGS, Plan
+from tacit.audit.privacy.claims import Trials
 from tacit.cli.jobs.config import LOCAL, Job, PartyEntry
 from tacit.cli.toml import Problem, RefusedError
 from tacit.dp import GaussianKind
@@ -196,9 +197,14 @@ class AuditTable:
         except ConfigError as error:
             raise RefusedError(Problem("shadows", str(error))) from error
 
-    def plan(self, *, push: Push | None = None) -> Plan:
+    def plan(self) -> Plan:
         """Return what is tried against membership."""
-        return Plan(threats=self.threats, shadows=self.shadows, seed=self.seed, push=push or Push())
+        return Plan(threats=self.threats, shadows=self.shadows, seed=self.seed)
+
+    def trials(self) -> Trials:
+        """Return how claims are put to the test."""
+        names = ("canaries", "rounds", "confidence", "seed")
+        return Trials(**{name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,16 @@ from pathlib import Path
 
 from tacit.cli.jobs.config import LOCAL, Job, check_parties, check_references
 from tacit.cli.toml import Problem, RefusedError, suggest
-from tacit.learn.split import CUT, MODELS, READS_TOKENS, Compression, Defence, Pace, SplitTask
+from tacit.learn.split import (
+    CUT,
+    MODELS,
+    READS_TOKENS,
+    Compression,
+    Defence,
+    Network,
+    Pace,
+    SplitTask,
+)
 
 _LARGEST_VOCABULARY = 1 << 24  # whole numbers up to here are exact in float32
 
@@ -92,6 +101,11 @@ class SplitModel:
         if self.vocabulary is not None and not 2 <= self.vocabulary <= _LARGEST_VOCABULARY:
             text = f"wanted 2 to {_LARGEST_VOCABULARY}, got {self.vocabulary}"
             raise RefusedError(Problem("vocabulary", text))
+
+    def network(self, classes: int) -> Network:
+        """Return the model, before the shape of a row is known."""
+        names = ("kind", "width", "hidden", "vocabulary")
+        return Network(classes=classes, **{name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True, kw_only=True)

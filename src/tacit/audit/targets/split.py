@@ -1,31 +1,18 @@
-"""Jobs of kind "split" under audit: membership in the whole model, labels and inputs at the cut."""
+"""Split models under audit: membership in the whole model, labels and inputs at the cut."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
-from tacit.audit import Finding, Threat, TorchClassifier, beats_guess
+from tacit.audit.findings import Finding, Threat, beats_guess
 from tacit.audit.split import Target as SplitTarget
 from tacit.audit.split import Watch, audit_gradients, audit_inputs, audit_labels
-from tacit.audit.target import code_of
-from tacit.cli.jobs.audit_sides import Target, halve_rows
-from tacit.cli.jobs.split_data import load_own, load_whole
-from tacit.cli.jobs.split_job import SplitJob
-from tacit.errors import ConfigError, DataError
-from tacit.learn.split import (
-    Codec,
-    Halves,
-    SplitTask,
-    claims_of,
-    fit_locally,
-    halve,
-    make_head,
-    make_model,
-)
+from tacit.audit.target import TorchClassifier, code_of
+from tacit.audit.targets.target import Side, Target, halve_rows
+from tacit.learn.split import Codec, Halves, Network, SplitTask, claims_of, cut_model, fit_locally
 from tacit.result import Metric
 
 _LARGEST_AUDIT = 2000
@@ -74,15 +61,13 @@ class SplitTrainer:
     Guarantee: none. Whoever knows the seed knows the noise of the defences.
     """
 
-    job: SplitJob
-    classes: int
+    task: SplitTask
+    network: Network
 
     @property
     def recipe(self) -> str:
-        """Return the settings of the job that decide the outcome, and the code, as text."""
-        tables = (self.job.model, self.job.split, self.job.train)
-        owners = len(self.job.data.features)
-        return "\n".join([*(repr(asdict(one)) for one in tables), str(owners), code_of(halve)])
+        """Return the settings that decide the outcome, and the code, as text."""
+        return "\n".join([repr(self.task), repr(self.network), code_of(cut_model)])
 
     def __call__(self, x: Tensor, y: Tensor, *, seed: int) -> TorchClassifier:
         """Return the joined model, trained on these rows alone."""
@@ -90,10 +75,10 @@ class SplitTrainer:
 
     def train(self, x: Tensor, y: Tensor, *, seed: int, watch: Watch | None = None) -> Halves:
         """Return both parts, trained on these rows alone; `watch` sees what comes back."""
-        task = self.job.task(self.classes)
+        task = self.task
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            halves = self._build(task, x)
+            halves = self._build(x)
         owner = task.feature_owners[0]
         fit_locally(
             task,
@@ -105,18 +90,17 @@ class SplitTrainer:
         )
         return halves
 
-    def _build(self, task: SplitTask, x: Tensor) -> Halves:
-        model, owners = self.job.model, len(task.feature_owners)
-        if owners == 1:
-            return halve(model.kind, task, x[:2], width=model.width, hidden=model.hidden)
+    def _build(self, x: Tensor) -> Halves:
+        task, owners = self.task, len(self.task.feature_owners)
         blocks = torch.tensor_split(x[:2], owners, dim=-1)
-        parts = [halve(model.kind, task, one, width=model.width) for one in blocks]
-        apiece = Apiece(parts[0].codec)
+        parts = [cut_model(self.network(one.shape[1:]), task, one) for one in blocks]
+        if owners == 1:
+            return parts[0]
         return Halves(
             bottom=SideBySide([one.bottom for one in parts]),
-            top=make_head(owners * parts[0].codec.width, task.classes, hidden=model.hidden),
+            top=self.network.head(owners),
             # It has all of a codec that training here asks for.
-            codec=apiece,  # type: ignore[arg-type]
+            codec=Apiece(parts[0].codec),  # type: ignore[arg-type]
         )
 
 
@@ -167,12 +151,27 @@ class Joined(nn.Module):
         return logits
 
 
-def split_target(job: SplitJob, search: Sequence[Path], *, rows: int | None) -> Target:
-    """Load all parties' rows and train both parts on half of them, as the job says."""
-    x, y, classes = _load(job, search)
+def split_target(
+    trainer: SplitTrainer,
+    x: Tensor,
+    y: Tensor,
+    *,
+    rows: int | None = None,
+    per_class: int = 1,
+    before: str | None = None,
+) -> Target:
+    """Train both parts on half of all rows, and attack what either side sees.
+
+    Args:
+        trainer: says how.
+        x: the columns of all feature owners side by side, in equal blocks.
+        y: a class for each.
+        rows: at most so many of each half.
+        per_class: labels of every class that the attacker holds.
+        before: an earlier layer to attack too, as the bottom model names it.
+    """
     members, others = halve_rows((x, y), rows)
-    trainer = SplitTrainer(job=job, classes=classes)
-    task = job.task(classes)
+    task = trainer.task
     watch = Watch(len(members[1]), task.pace)
     halves = trainer.train(*members, seed=0, watch=watch)
     return Target(
@@ -180,11 +179,11 @@ def split_target(job: SplitJob, search: Sequence[Path], *, rows: int | None) -> 
         trainer=trainer,
         members=members,
         non_members=others,
-        classes=classes,
+        classes=task.classes,
         threats=("scores", "labels", "shadows"),
         findings=(
-            *_attack_gradients(job, task, watch, members),
-            *_attack_cut(job, task, halves, members, others),
+            *_attack_gradients(task, watch, members, per_class),
+            *_attack_cut(trainer, halves, (members, others), per_class, before),
         ),
         claims=claims_of(task.defences),
         notes=(
@@ -194,35 +193,12 @@ def split_target(job: SplitJob, search: Sequence[Path], *, rows: int | None) -> 
     )
 
 
-def _load(job: SplitJob, search: Sequence[Path]) -> tuple[Tensor, Tensor, int]:
-    if job.model.vocabulary is not None:
-        raise ConfigError(f"audit: wanted a model that reads numbers, got {job.model.kind!r}")
-    if job.data.set is not None:
-        whole = load_whole(job, search)
-        x = torch.cat([whole.train_x, whole.test_x])
-        return x, torch.cat([whole.train_y, whole.test_y]), whole.classes
-    parts = {party: load_own(job, party) for party in (*job.data.features, job.data.labels)}
-    if job.data.match is not None:
-        common = sorted(set.intersection(*(set(one.ids) for one in parts.values())))
-        for party, one in parts.items():
-            places = {name: at for at, name in enumerate(one.ids)}
-            parts[party] = one.take([places[name] for name in common])
-    counts = {party: len(one.values) for party, one in parts.items()}
-    if len(set(counts.values())) != 1:
-        raise DataError(f"wanted the same rows in the file of every party, got {counts}")
-    x = torch.cat([parts[owner].values for owner in job.data.features], dim=1).float()
-    x = (x - x.mean(0)) / x.std(0).clamp(min=1e-6)
-    y = parts[job.data.labels].values.long()
-    return x, y, job.data.classes or int(y.max()) + 1
-
-
 def _attack_gradients(
-    job: SplitJob, task: SplitTask, watch: Watch, members: tuple[Tensor, Tensor]
+    task: SplitTask, watch: Watch, members: Side, per_class: int
 ) -> tuple[Finding, ...]:
     """Read the labels of the rows trained on off the gradients; those of all owners together."""
-    owners, per_class = task.feature_owners, job.audit.leaked_per_class
     seen, truth = watch.see(
-        owners[0],
+        task.feature_owners[0],
         members[1],
         per_class=per_class,
         classes=task.classes,
@@ -237,37 +213,31 @@ def _attack_gradients(
 
 
 def _attack_cut(
-    job: SplitJob,
-    task: SplitTask,
+    trainer: SplitTrainer,
     halves: Halves,
-    members: tuple[Tensor, Tensor],
-    others: tuple[Tensor, Tensor],
+    both: tuple[Side, Side],
+    per_class: int,
+    before: str | None,
 ) -> tuple[Finding, ...]:
     """Attack labels and inputs at the first feature owner's cut."""
-    count = len(task.feature_owners)
+    count = len(trainer.task.feature_owners)
     bottom = halves.bottom.parts[0] if isinstance(halves.bottom, SideBySide) else halves.bottom
     codec = halves.codec.codec if isinstance(halves.codec, Apiece) else halves.codec
     sides = [
         (torch.tensor_split(x, count, dim=-1)[0][:_LARGEST_AUDIT], y[:_LARGEST_AUDIT])
-        for x, y in (members, others)
+        for x, y in both
     ]
-    shape = tuple(sides[0][0].shape[1:])
+    shape = sides[0][0].shape[1:]
     target = SplitTarget(
         bottom=bottom,
-        make_model=lambda: make_model(
-            job.model.kind,
-            shape=shape,
-            classes=task.classes,
-            width=job.model.width,
-            hidden=job.model.hidden,
-        ),
+        make_model=lambda: trainer.network(shape),
         pool=sides[0],
         targets=sides[1],
-        classes=task.classes,
-        before=job.audit.before,
+        classes=trainer.task.classes,
+        before=before,
         as_sent=lambda h: codec.apply(h, is_training=False),
     )
-    labels = audit_labels(target, per_class=job.audit.leaked_per_class)
+    labels = audit_labels(target, per_class=per_class)
     found = [
         _finding(_LABEL_THREAT, one, _LABEL_REMEDIES) for one in labels if one.reference is not None
     ]

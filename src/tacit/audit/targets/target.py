@@ -1,17 +1,19 @@
-"""What an audit attacks, whatever the kind of job: a model, its trainer, members and strangers."""
+"""What an audit attacks, however it was trained: a model, its trainer, members and strangers."""
 
-import hashlib
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from tacit.audit import Classifier, Finding, Trainer
+from tacit.audit.findings import Finding
+from tacit.audit.target import Classifier, Trainer
+from tacit.learn import Dataset
 from tacit.result import Claim
-from tacit.ring import KEY_BYTES, Prg
 
 SPLIT_SEED = 0
 Side = tuple[Tensor, Tensor]
+"""Rows and labels."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -24,9 +26,9 @@ class Target:
         members: rows and labels that it was trained on.
         non_members: rows and labels that it was not.
         classes: how many.
-        threats: those that make sense for this kind of job; all if empty.
-        findings: of attacks that only this kind of job knows.
-        claims: what the job promises.
+        threats: those that make sense for how it was trained; all if empty.
+        findings: of attacks that only this kind of training knows.
+        claims: what is promised.
         notes: for the reader of the report.
         picture: height and width of a row that is a picture; empty if it is none.
     """
@@ -46,8 +48,7 @@ class Target:
 def halve_rows(both: Side, rows: int | None) -> tuple[Side, Side]:
     """Draw members and as many strangers from all rows, at most `rows` of each."""
     x, y = both
-    keys = torch.empty(len(y)).uniform_(generator=torch.Generator().manual_seed(SPLIT_SEED))
-    order, half = keys.argsort(), len(y) // 2
+    order, half = _order(len(y)), len(y) // 2
     inside, outside = order[:half].sort().values, order[half:].sort().values
     return take_rows((x[inside], y[inside]), rows), take_rows((x[outside], y[outside]), rows)
 
@@ -57,14 +58,18 @@ def take_rows(side: Side, rows: int | None) -> Side:
     x, y = side
     if rows is None or rows >= len(y):
         return side
-    keys = torch.empty(len(y)).uniform_(generator=torch.Generator().manual_seed(SPLIT_SEED))
-    chosen = keys.argsort()[: max(rows, 1)].sort().values
+    chosen = _order(len(y))[: max(rows, 1)].sort().values
     return x[chosen], y[chosen]
 
 
-def prg_of(seed: int) -> Prg:
-    """Return a generator that can be repeated: for games, never for secrets."""
-    return Prg(hashlib.sha256(f"audit {seed}".encode()).digest()[:KEY_BYTES])
+def picture_of(dataset: Dataset) -> tuple[int, ...]:
+    """Return height and width of a row, if a set holds grey pictures; nothing if it does not."""
+    if dataset.features.ndim == 3:
+        return tuple(dataset.features.shape[1:])
+    if all(one.startswith("pixel") for one in dataset.feature_names):
+        side = math.isqrt(dataset.features.shape[1])
+        return (side, side) if side**2 == dataset.features.shape[1] else ()
+    return ()
 
 
 def no_claim(subject: str) -> Claim:
@@ -74,3 +79,8 @@ def no_claim(subject: str) -> Claim:
         guarantee="no guarantee",
         assumptions=("nothing was claimed; an attack that fails proves nothing",),
     )
+
+
+def _order(rows: int) -> Tensor:
+    keys = torch.empty(rows).uniform_(generator=torch.Generator().manual_seed(SPLIT_SEED))
+    return keys.argsort()
