@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tacit import audit, dp, llm, verify
     from tacit.cli.launch.connect import connect
-    from tacit.learn import federated, split
-    from tacit.learn.private import secure
+    from tacit.learn.private.secure import secure
 
 __version__ = "0.2.0.dev0"
 
@@ -16,18 +15,14 @@ __all__ = [
     "audit",
     "connect",
     "dp",
-    "federated",
     "llm",
     "secure",
-    "split",
     "verify",
 ]
 
 _FROM = {
     "connect": "tacit.cli.launch.connect",
     "secure": "tacit.learn.private",
-    "federated": "tacit.learn",
-    "split": "tacit.learn",
 }
 
 

@@ -1,6 +1,7 @@
 """The names that users may rely on: changing one of these lists is a decision, not an accident."""
 
 import importlib
+import subprocess
 import sys
 import warnings
 
@@ -8,6 +9,7 @@ import pytest
 
 import tacit
 
+FRONT = ["audit", "connect", "dp", "llm", "secure", "verify"]
 ROOMS = [
     "crypto",
     "dp",
@@ -28,8 +30,17 @@ ROOMS = [
 ]
 
 
-def test_the_package_itself_exports_its_version_and_the_way_to_make_a_model_private():
-    assert tacit.__all__ == ["__version__", "secure"]
+def test_the_package_itself_lists_its_front_and_loads_nothing_of_it():
+    assert tacit.__all__ == ["__version__", *FRONT]
+    assert set(tacit.__all__) <= set(dir(tacit))
+    program = "import sys, tacit; dir(tacit); print(*(n for n in sys.modules if n[:6] == 'tacit.'))"
+    python = [sys.executable, "-c", program]
+    assert subprocess.run(python, check=True, capture_output=True, text=True).stdout.split() == []
+
+
+@pytest.mark.parametrize("name", [name for name in FRONT if name != "verify"])
+def test_what_the_package_lists_is_there_and_documented(name):
+    assert getattr(tacit, name).__doc__
 
 
 pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")

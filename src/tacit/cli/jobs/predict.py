@@ -94,16 +94,22 @@ def check_inputs(job: PredictJob, parties: Sequence[str]) -> None:
             _check_file(job.model.file, "model.file")
 
 
-def load_inputs(job: PredictJob, party: str, place: Place, progress: Progress) -> Inputs:
+def load_inputs(
+    job: PredictJob,
+    party: str,
+    search: Sequence[Path],
+    progress: Progress,
+    given: Given = NOTHING,
+) -> Inputs:
     """Load what a party brings into the job."""
-    place.given.check(party, rows=party == job.data.owner, model=party == job.model.owner)
+    given.check(party, rows=party == job.data.owner, model=party == job.model.owner)
     if party == job.data.owner:
         with progress.stage("load"):
-            dataset = load_data(job, place.search, place.given)
+            dataset = load_data(job, search, given)
             return Inputs(features=scaled_features(dataset), labels=_labels(dataset))
     if party == job.model.owner:
         with progress.stage("load"):
-            return Inputs(weights=load_weights(job, place.search, place.given))
+            return Inputs(weights=load_weights(job, search, given))
     return Inputs()
 
 
@@ -130,7 +136,7 @@ def load_weights(
 
 def take_part(session: Session, job: PredictJob, place: Place) -> Part:
     """Do one party's part."""
-    inputs = load_inputs(job, session.me, place, session.progress)
+    inputs = load_inputs(job, session.me, place.search, session.progress, place.given)
     prediction = predict(session, job.task(), features=inputs.features, weights=inputs.weights)
     answers = None
     if prediction.values is not None:
