@@ -1,4 +1,4 @@
-"""Keys and values of a conversation, one party's halves."""
+"""Keys and values of a conversation, one party's shares."""
 
 from dataclasses import dataclass, field, replace
 
@@ -9,17 +9,17 @@ from tacit.mpc import Share
 
 
 @dataclass(eq=False)
-class Halves:
-    """A party's halves of the keys and values of every layer, by name as the program has them.
+class KvShares:
+    """A party's shares of the keys and values of every layer, by name as the program has them.
 
-    Guarantee: one party's halves are uniform, whatever the text.
+    Guarantee: one party's shares are uniform, whatever the text.
     """
 
     shares: dict[str, Share] = field(default_factory=dict)
     length: int = 0
 
     def upto(self, past: int) -> dict[str, Share]:
-        """Return the halves of the first tokens.
+        """Return the shares of the first tokens.
 
         Raises:
             DataError: so many were never kept.
@@ -39,7 +39,7 @@ class Halves:
         self.shares, self.length = self.upto(past), past
 
     def extend(self, past: int, keys: list[Share], values: list[Share]) -> None:
-        """Write the halves of new tokens behind the first ``past`` ones."""
+        """Write the shares of new tokens behind the first ``past`` ones."""
         old = self.upto(past)
         fresh = {f"{i}.k": one for i, one in enumerate(keys)}
         fresh |= {f"{i}.v": one for i, one in enumerate(values)}

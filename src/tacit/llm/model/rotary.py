@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError
-from tacit.llm.architecture import Architecture
+from tacit.llm.model.architecture import Architecture
 
 
 def places(architecture: Architecture, *, start: int, count: int, prompt: int) -> Tensor:

@@ -5,11 +5,11 @@ from contextlib import closing
 
 from torch import Tensor
 
-from tacit.llm.architecture import Architecture
-from tacit.llm.dialogue import Spent
+from tacit.llm.backend.dialogue import Spent
+from tacit.llm.backend.sampling import Sampling, chooser, penalise
+from tacit.llm.backend.spending import Mark, common
+from tacit.llm.model.architecture import Architecture
 from tacit.llm.permuted import Client, Conversation, Memory
-from tacit.llm.sampling import Sampling, chooser, penalise
-from tacit.llm.spending import Mark, common
 
 Wait = Callable[[float], None]
 """Told now and then for how many seconds material has been waited for."""
@@ -18,7 +18,7 @@ _MOST = 4
 """How many conversations are kept; each holds its keys and values at all three parties."""
 
 
-class PrivateVoice:
+class PermutedBackend:
     """Continue texts through a session with an owner and a dealer; keeps what was read.
 
     Several conversations are kept, so that one who comes back does not pay for another who spoke

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from tacit.errors import ConfigError, DataError
-from tacit.llm.architecture import Architecture
-from tacit.llm.sampling import Sampling
-from tacit.llm.template import Message, prompt_ids
-from tacit.llm.tokenizer import Spelling, Tokenizer
+from tacit.llm.backend.sampling import Sampling
+from tacit.llm.model.architecture import Architecture
+from tacit.llm.model.template import Message, prompt_ids
+from tacit.llm.model.tokenizer import Spelling, Tokenizer
 from tacit.party import merge
 from tacit.result import Leak
 
@@ -36,7 +36,7 @@ class Spent:
     offline_bytes: int = 0
 
 
-class Voice(Protocol):
+class Backend(Protocol):
     """What continues a text, token by token: a model in the clear, or a private session."""
 
     @property
@@ -101,8 +101,8 @@ class Receipt:
 class Reply:
     """An answer to iterate over, once, as text; ``receipt`` is there when it has ended."""
 
-    def __init__(self, voice: Voice, tokenizer: Tokenizer, ask: Ask) -> None:
-        self._voice = voice
+    def __init__(self, backend: Backend, tokenizer: Tokenizer, ask: Ask) -> None:
+        self._backend = backend
         self._tokenizer = tokenizer
         self._ask = ask
         self._prompt = prompt_ids(tokenizer, ask.messages)
@@ -111,7 +111,7 @@ class Reply:
         self._first_spent = Spent(payload_bytes=0, round_trips=0, leaks=())
         self._ending: Ending = "length"
         self.receipt: Receipt | None = None
-        context = voice.architecture.context
+        context = backend.architecture.context
         if len(self._prompt) >= context:
             raise TooLongError(
                 f"the conversation is too long: {len(self._prompt)} tokens, and the model's "
@@ -137,19 +137,21 @@ class Reply:
             seconds=time.monotonic() - began,
             ending=self._ending,
             prompt_spent=self._first_spent,
-            spent=self._voice.take_spent(),
+            spent=self._backend.take_spent(),
         )
 
     def _ids(self, began: float) -> Iterator[int]:
         """Yield the tokens of the answer, without the one that ends it."""
-        speech = self._voice.speak(self._prompt, sampling=self._ask.sampling, limit=self._ask.limit)
+        speech = self._backend.speak(
+            self._prompt, sampling=self._ask.sampling, limit=self._ask.limit
+        )
         # Closed at once when nobody listens any more, so that a peer does not wait for us.
         with closing(speech):
             for token in speech:
                 self._tokens += 1
                 if self._tokens == 1:
                     self._first_s = time.monotonic() - began
-                    self._first_spent = self._voice.take_spent()
+                    self._first_spent = self._backend.take_spent()
                 if token in self._tokenizer.stops:
                     self._ending = "stop"
                     return

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tacit.errors import DataError
-from tacit.llm.architecture import Architecture, LanguageModel, parameters
-from tacit.llm.described import describe
-from tacit.llm.layout import GPT2, Layout, gather
-from tacit.llm.loose import read_json, tensor_readers, without_prefix
-from tacit.llm.packed import Packed
-from tacit.llm.tokenizer import Tokenizer, check_vocabulary
-from tacit.llm.vocabulary import from_folder, from_settings
+from tacit.llm.model.architecture import Architecture, LanguageModel, parameters
+from tacit.llm.model.gguf import Packed
+from tacit.llm.model.hf_config import describe
+from tacit.llm.model.safetensors import read_json, tensor_readers, without_prefix
+from tacit.llm.model.tensor_names import GPT2, Layout, gather
+from tacit.llm.model.tokenizer import Tokenizer, check_vocabulary
+from tacit.llm.model.vocabulary import from_folder, from_settings
 
 FLOAT_BYTES = 4
 OWNER_BYTES = 12

@@ -1,4 +1,4 @@
-"""Voices that speak pass by pass, against the plain one."""
+"""Backends that go pass by pass, against the plain one."""
 
 import time
 
@@ -6,7 +6,8 @@ import pytest
 
 from llm_models import ARCHITECTURES, LLAMA, make_model
 from private_llm import MEETING
-from tacit.llm import PlainVoice, Sampling, announce, hear
+from tacit.llm import PlainBackend, Sampling, announce, hear
+from tacit.llm.backend.stepwise import StepwiseBackend
 from tacit.llm.floating import (
     FloatingClient,
     FloatingMemory,
@@ -14,7 +15,6 @@ from tacit.llm.floating import (
     serve_floating_dealer,
     serve_floating_owner,
 )
-from tacit.llm.hushed import StepVoice
 from tacit.llm.sealed import (
     SealedClient,
     SealedMemory,
@@ -43,7 +43,7 @@ KINDS = {
 
 
 def as_user(kind, model, talk, waits=None):
-    """Run a function of a voice, with an owner and a dealer beside it."""
+    """Run a function of a backend, with an owner and a dealer beside it."""
     open_vault, own, deal, client, memory = KINDS[kind]
     waits = [] if waits is None else waits
 
@@ -53,39 +53,39 @@ def as_user(kind, model, talk, waits=None):
 
     def user(session):
         mine = client(session, hear(session, "owner"))
-        voice = StepVoice(mine, memory, on_wait=waits.append)
-        found = talk(voice)
-        voice.close()
+        backend = StepwiseBackend(mine, memory, on_wait=waits.append)
+        found = talk(backend)
+        backend.close()
         return found
 
     programs = {"owner": owner, "user": user, "dealer": lambda s: deal(s, hear(s, "owner"))}
     return run_threads(programs, MEETING)["user"]
 
 
-def say(voice, prompt, limit):
-    return list(voice.speak(prompt, sampling=Sampling(), limit=limit))
+def say(backend, prompt, limit):
+    return list(backend.speak(prompt, sampling=Sampling(), limit=limit))
 
 
 @pytest.mark.parametrize(
     ("kind", "name"), [("sealed", "llama"), *(("floating", name) for name in ARCHITECTURES)]
 )
-def test_turn_after_turn_it_says_what_the_plain_voice_says(kind, name):
+def test_turn_after_turn_it_says_what_the_plain_backend_says(kind, name):
     model = make_model(ARCHITECTURES[name])
 
-    def talk(voice):
-        first = say(voice, [1, 2, 3], 2)
-        return [first, say(voice, [1, 2, 3, *first, 7], 1), say(voice, [9, 8], 1)]
+    def talk(backend):
+        first = say(backend, [1, 2, 3], 2)
+        return [first, say(backend, [1, 2, 3, *first, 7], 1), say(backend, [9, 8], 1)]
 
-    assert as_user(kind, model, talk) == talk(PlainVoice(model))
+    assert as_user(kind, model, talk) == talk(PlainBackend(model))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_was_read_is_not_read_again(kind):
-    def talk(voice):
-        first = say(voice, list(range(1, 9)), 1)
-        cold = voice.take_spent()
-        say(voice, [*range(1, 9), *first], 1)
-        return cold, voice.take_spent()
+    def talk(backend):
+        first = say(backend, list(range(1, 9)), 1)
+        cold = backend.take_spent()
+        say(backend, [*range(1, 9), *first], 1)
+        return cold, backend.take_spent()
 
     cold, warm = as_user(kind, make_model(LLAMA), talk)
     assert 0 < warm.payload_bytes < cold.payload_bytes
@@ -113,10 +113,10 @@ class Slow:
 def test_a_slow_token_is_waited_for_and_told_of():
     model, waits = make_model(LLAMA), []
 
-    def talk(voice):
-        voice._client = Slow(voice._client, waits)
-        return say(voice, [1, 2], 1)
+    def talk(backend):
+        backend._client = Slow(backend._client, waits)
+        return say(backend, [1, 2], 1)
 
-    assert as_user("floating", model, talk, waits) == say(PlainVoice(model), [1, 2], 1)
+    assert as_user("floating", model, talk, waits) == say(PlainBackend(model), [1, 2], 1)
     assert waits
     assert min(waits) >= 1

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from tacit.errors import DataError
-from tacit.llm.extras import extra
-from tacit.llm.layout import Readers
+from tacit.llm.model.extras import extra
+from tacit.llm.model.tensor_names import Readers
 
 _INDEX = "model.safetensors.index.json"
 _WHOLE = ("model.safetensors", "model_int8.safetensors")

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from tacit.errors import DataError
-from tacit.llm.extras import extra
-from tacit.llm.loose import read_json
-from tacit.llm.packed import Settings
-from tacit.llm.tokenizer import Tokenizer
+from tacit.llm.model.extras import extra
+from tacit.llm.model.gguf import Settings
+from tacit.llm.model.safetensors import read_json
+from tacit.llm.model.tokenizer import Tokenizer
 
 _PIECES = "tok512.json"
 _CONTROL = 3  # the type of a GGUF token that stands for no text

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import DataError
-from tacit.llm.architecture import Architecture, LanguageModel, Shape, shapes
+from tacit.llm.model.architecture import Architecture, LanguageModel, Shape, shapes
 
 Readers = Mapping[str, Callable[[], Tensor]]
 """The tensors of a checkpoint by their own names, each read when it is asked for."""

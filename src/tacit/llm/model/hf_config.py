@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tacit.errors import DataError
-from tacit.llm.architecture import Architecture
-from tacit.llm.layout import CHATGLM, GEMMA3, GLM, GLM4, GPT2, LLAMA, QWEN3, Layout
+from tacit.llm.model.architecture import Architecture
+from tacit.llm.model.tensor_names import CHATGLM, GEMMA3, GLM, GLM4, GPT2, LLAMA, QWEN3, Layout
 
 Config = Mapping[str, Any]  # parsed JSON: each value is checked where it is used
 LLAMA_LIKE = {

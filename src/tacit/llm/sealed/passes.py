@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import FrameError
-from tacit.llm.architecture import Architecture
+from tacit.llm.model.architecture import Architecture
 
 MOST_ROWS = 256
 CHUNK = 64

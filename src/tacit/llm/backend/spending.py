@@ -1,8 +1,8 @@
-"""What a voice spends between two moments, and which conversation a text continues."""
+"""What a backend spends between two moments, and which conversation a text continues."""
 
 from collections.abc import Sequence
 
-from tacit.llm.dialogue import Spent
+from tacit.llm.backend.dialogue import Spent
 from tacit.party import Session
 from tacit.result import Leak, Phase
 

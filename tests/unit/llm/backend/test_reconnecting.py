@@ -1,4 +1,4 @@
-"""A private voice whose sessions break: owner and dealer are threads that meet again."""
+"""A private backend whose sessions break: owner and dealer are threads that meet again."""
 
 import threading
 from contextlib import contextmanager
@@ -9,11 +9,16 @@ import pytest
 
 from llm_models import ARCHITECTURES, LLAMA, make_model
 from tacit.errors import PartyError, TacitError
-from tacit.llm import PlainVoice, Sampling, announce, hear
+from tacit.llm import PlainBackend, Sampling, announce, hear
+from tacit.llm.backend.reconnecting import (
+    ReconnectingBackend,
+    enter_floating,
+    enter_private,
+    enter_sealed,
+)
 from tacit.llm.floating import open_floating_vault, serve_floating_dealer, serve_floating_owner
 from tacit.llm.permuted import open_vault, serve_dealer, serve_owner
 from tacit.llm.sealed import open_sealed_vault, serve_sealed_dealer, serve_sealed_owner
-from tacit.llm.steady import SteadyVoice, enter_floating, enter_private, enter_sealed
 from tacit.party import Meeting, Progress, session_over
 from tacit.transport import Meter, memory_pair
 
@@ -88,9 +93,9 @@ class World:
         for link in self.links["dealer"].values():
             link.close(failure=("dealer", "it was killed"))
 
-    def voice(self, **more):
+    def backend(self, **more):
         enter = self._enter(on_wait=lambda seconds: None)
-        return SteadyVoice(self.meet, enter, on_break=self.breaks.append, **more)
+        return ReconnectingBackend(self.meet, enter, on_break=self.breaks.append, **more)
 
 
 @pytest.fixture
@@ -109,18 +114,18 @@ def world():
 
 
 def plain(model, prompt, limit):
-    return list(PlainVoice(model).speak(prompt, sampling=Sampling(), limit=limit))
+    return list(PlainBackend(model).speak(prompt, sampling=Sampling(), limit=limit))
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_an_answer_goes_on_after_the_dealer_was_replaced(world, name):
     here = world(make_model(ARCHITECTURES[name]))
-    voice, said = here.voice(), []
-    for token in voice.speak([1, 2, 3], sampling=Sampling(), limit=LONG):
+    backend, said = here.backend(), []
+    for token in backend.speak([1, 2, 3], sampling=Sampling(), limit=LONG):
         said.append(token)
         if len(said) == 4:
             here.kill_dealer()
-    voice.close()
+    backend.close()
     assert said == plain(here.model, [1, 2, 3], LONG)
     assert here.meetings == 2
     assert [error.party for error in here.breaks] == ["dealer"]
@@ -129,72 +134,72 @@ def test_an_answer_goes_on_after_the_dealer_was_replaced(world, name):
 @pytest.mark.parametrize("kind", ["sealed", "floating"])
 def test_other_protocols_go_on_after_the_dealer_was_replaced_too(world, kind):
     here = world(make_model(LLAMA), kind)
-    voice, said = here.voice(), []
-    for token in voice.speak([1, 2, 3], sampling=Sampling(), limit=4):
+    backend, said = here.backend(), []
+    for token in backend.speak([1, 2, 3], sampling=Sampling(), limit=4):
         said.append(token)
         if len(said) == 2:
             here.kill_dealer()
-    voice.close()
+    backend.close()
     assert said == plain(here.model, [1, 2, 3], 4)
     assert here.meetings == 2
 
 
 def test_a_penalty_outlives_a_session(world):
     here = world(make_model(LLAMA))
-    voice, said, penalty = here.voice(), [], Sampling(repetition_penalty=1.7)
-    for token in voice.speak([1, 2, 3], sampling=penalty, limit=LONG):
+    backend, said, penalty = here.backend(), [], Sampling(repetition_penalty=1.7)
+    for token in backend.speak([1, 2, 3], sampling=penalty, limit=LONG):
         said.append(token)
         if len(said) == 4:
             here.kill_dealer()
-    voice.close()
-    assert said == list(PlainVoice(here.model).speak([1, 2, 3], sampling=penalty, limit=LONG))
+    backend.close()
+    assert said == list(PlainBackend(here.model).speak([1, 2, 3], sampling=penalty, limit=LONG))
 
 
 def test_a_break_between_answers_is_mended_at_the_next_one(world):
     here = world(make_model(LLAMA))
-    voice = here.voice()
-    first = list(voice.speak([1, 2], sampling=Sampling(), limit=3))
+    backend = here.backend()
+    first = list(backend.speak([1, 2], sampling=Sampling(), limit=3))
     here.kill_dealer()
     longer = [1, 2, *first, 9]
-    assert list(voice.speak(longer, sampling=Sampling(), limit=3)) == plain(here.model, longer, 3)
-    voice.close()
+    assert list(backend.speak(longer, sampling=Sampling(), limit=3)) == plain(here.model, longer, 3)
+    backend.close()
 
 
 def test_an_owner_that_forgot_reads_the_text_again(world):
     here = world(make_model(LLAMA))
-    voice, said = here.voice(), []
-    for token in voice.speak([1, 2, 3], sampling=Sampling(), limit=LONG):
+    backend, said = here.backend(), []
+    for token in backend.speak([1, 2, 3], sampling=Sampling(), limit=LONG):
         said.append(token)
         if len(said) == 3:
             here.vault.conversations.clear()
             here.kill_dealer()
-    voice.close()
+    backend.close()
     assert said == plain(here.model, [1, 2, 3], LONG)
     assert here.meetings == 3
 
 
 def test_what_all_sessions_sent_is_added_up(world):
     here = world(make_model(LLAMA))
-    voice, said = here.voice(), []
-    for token in voice.speak([1, 2, 3], sampling=Sampling(), limit=LONG):
+    backend, said = here.backend(), []
+    for token in backend.speak([1, 2, 3], sampling=Sampling(), limit=LONG):
         said.append(token)
         if len(said) == 3:
             here.kill_dealer()
     assert here.meetings == 2
-    spent = voice.take_spent()
-    voice.close()
+    spent = backend.take_spent()
+    backend.close()
     scores = [leak.elements for leak in spent.leaks if leak.what.startswith("scores of every")]
     assert scores[0] >= LONG * LLAMA.vocab
-    assert voice.take_spent().leaks == ()
+    assert backend.take_spent().leaks == ()
 
 
 def test_who_must_not_meet_again_fails_at_once(world):
     here = world(make_model(LLAMA))
-    voice = here.voice(attempts=0)
-    speech = voice.speak([1, 2, 3], sampling=Sampling(), limit=LONG)
+    backend = here.backend(attempts=0)
+    speech = backend.speak([1, 2, 3], sampling=Sampling(), limit=LONG)
     next(speech)
     here.kill_dealer()
     with pytest.raises(PartyError, match="it was killed"):
         list(speech)
-    voice.fail()
+    backend.fail()
     assert here.meetings == 1

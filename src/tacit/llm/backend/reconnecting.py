@@ -1,4 +1,4 @@
-"""A private voice that outlives its sessions: when one breaks, it meets the others again."""
+"""A private backend that outlives its sessions: when one breaks, it meets the others again."""
 
 import sys
 from collections.abc import Callable, Generator, Sequence
@@ -6,26 +6,26 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from typing import Any, Protocol
 
 from tacit.errors import DisagreementError, FrameError, HandshakeError, PartyError
-from tacit.llm.announce import hear
-from tacit.llm.architecture import Architecture
-from tacit.llm.dialogue import Spent, Voice
+from tacit.llm.backend.announce import hear
+from tacit.llm.backend.dialogue import Backend, Spent
+from tacit.llm.backend.permuted import PermutedBackend, Wait
+from tacit.llm.backend.sampling import Sampling
+from tacit.llm.backend.stepwise import StepwiseBackend
 from tacit.llm.floating import FloatingClient, FloatingMemory
-from tacit.llm.hushed import StepVoice
+from tacit.llm.model.architecture import Architecture
 from tacit.llm.permuted import Client, MaskedWeights, Memory, Naming, Network
-from tacit.llm.sampling import Sampling
 from tacit.llm.sealed import Reveal, SealedClient, SealedMemory
-from tacit.llm.veiled import PrivateVoice, Wait
 from tacit.party import Session, merge
 
 Meet = Callable[[], AbstractContextManager[Session]]
 """Connects to the owner and the dealer."""
 
 
-class SessionVoice(Voice, Protocol):
-    """A voice of one session, and what another session needs to go on."""
+class SessionBackend(Backend, Protocol):
+    """A backend of one session, and what another session needs to go on."""
 
     @property
-    def memories(self) -> tuple[Any, ...]:  # each kind of voice has memories of its own
+    def memories(self) -> tuple[Any, ...]:  # each kind of backend has memories of its own
         """Return what is kept of the conversations."""
         ...
 
@@ -34,8 +34,8 @@ class SessionVoice(Voice, Protocol):
         ...
 
 
-Enter = Callable[[Session, Architecture, tuple[Any, ...]], SessionVoice]
-"""Makes the voice of a new session, out of what was kept from the one before."""
+Enter = Callable[[Session, Architecture, tuple[Any, ...]], SessionBackend]
+"""Makes the backend of a new session, out of what was kept from the one before."""
 
 
 def enter_private(
@@ -56,7 +56,7 @@ def enter_private(
 
     def enter(
         session: Session, architecture: Architecture, memories: tuple[Memory, ...]
-    ) -> PrivateVoice:
+    ) -> PermutedBackend:
         nonlocal known
         # Whether or not a penalty is used: the owner must not learn that from them.
         client = Client(
@@ -69,7 +69,7 @@ def enter_private(
             naming=naming,
         )
         known = client.masked
-        return PrivateVoice(client, architecture, on_wait=on_wait, memories=memories)
+        return PermutedBackend(client, architecture, on_wait=on_wait, memories=memories)
 
     return enter
 
@@ -79,9 +79,9 @@ def enter_sealed(*, on_wait: Wait, reveal: Reveal = "token") -> Enter:
 
     def enter(
         session: Session, architecture: Architecture, memories: tuple[SealedMemory, ...]
-    ) -> StepVoice[SealedMemory]:
+    ) -> StepwiseBackend[SealedMemory]:
         client = SealedClient(session, architecture, reveal=reveal)
-        return StepVoice(client, SealedMemory, on_wait=on_wait, memories=memories)
+        return StepwiseBackend(client, SealedMemory, on_wait=on_wait, memories=memories)
 
     return enter
 
@@ -91,9 +91,9 @@ def enter_floating(*, on_wait: Wait, ratio: float = 100.0) -> Enter:
 
     def enter(
         session: Session, architecture: Architecture, memories: tuple[FloatingMemory, ...]
-    ) -> StepVoice[FloatingMemory]:
+    ) -> StepwiseBackend[FloatingMemory]:
         client = FloatingClient(session, architecture, ratio=ratio)
-        return StepVoice(client, FloatingMemory, on_wait=on_wait)
+        return StepwiseBackend(client, FloatingMemory, on_wait=on_wait)
 
     return enter
 
@@ -102,13 +102,13 @@ _FINAL = (DisagreementError, FrameError, HandshakeError)
 """What a second meeting would not mend."""
 
 
-class SteadyVoice:
-    """Continue texts as the voice that ``enter`` makes does, and go on when a session breaks.
+class ReconnectingBackend:
+    """Continue texts as the backend that ``enter`` makes does, and go on when a session breaks.
 
     What the model has read is kept; if the owner has lost it, the text is read again from its
     beginning. It gives up when ``attempts`` meetings in a row bring no token.
 
-    Guarantee: that of the voice. The owner sees that two sessions are one conversation.
+    Guarantee: that of the backend. The owner sees that two sessions are one conversation.
     """
 
     def __init__(
@@ -123,14 +123,14 @@ class SteadyVoice:
         self._enter = enter
         self._attempts = attempts
         self._on_break = on_break
-        self._memories: tuple[Any, ...] = ()  # of the voice's kind
+        self._memories: tuple[Any, ...] = ()  # of the backend's kind
         self._spent = _NOTHING
         self._open()
 
     @property
     def architecture(self) -> Architecture:
         """Return the shape of the owner's model."""
-        return self._voice.architecture
+        return self._backend.architecture
 
     def speak(
         self, prompt: Sequence[int], *, sampling: Sampling, limit: int
@@ -143,7 +143,7 @@ class SteadyVoice:
                 if failures:
                     self._open()
                 rest = limit - len(said)
-                speech = self._voice.speak([*prompt, *said], sampling=sampling, limit=rest)
+                speech = self._backend.speak([*prompt, *said], sampling=sampling, limit=rest)
                 for token in speech:
                     failures = 0
                     said.append(token)
@@ -159,7 +159,7 @@ class SteadyVoice:
 
     def take_spent(self) -> Spent:
         """Return what all sessions sent and showed since the last call."""
-        spent, self._spent = _add(self._spent, self._voice.take_spent()), _NOTHING
+        spent, self._spent = _add(self._spent, self._backend.take_spent()), _NOTHING
         return spent
 
     def close(self) -> None:
@@ -169,7 +169,7 @@ class SteadyVoice:
             PartyError: one of them is not there any more.
         """
         try:
-            self._voice.close()
+            self._backend.close()
             self._session.finish()
         except BaseException:
             self.fail()
@@ -186,7 +186,7 @@ class SteadyVoice:
         self._session = self._stack.enter_context(self._meet())
         try:
             architecture = hear(self._session, "owner")
-            self._voice = self._enter(self._session, architecture, self._memories)
+            self._backend = self._enter(self._session, architecture, self._memories)
         except BaseException:
             self.fail()
             raise
@@ -194,8 +194,8 @@ class SteadyVoice:
     def _drop(self, error: PartyError, *, keep: bool) -> None:
         """Leave a broken session, keeping what a new one needs."""
         self._on_break(error)
-        self._spent = _add(self._spent, self._voice.take_spent())
-        self._memories = self._voice.memories if keep else ()
+        self._spent = _add(self._spent, self._backend.take_spent())
+        self._memories = self._backend.memories if keep else ()
         self.fail()
 
 

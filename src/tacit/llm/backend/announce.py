@@ -7,7 +7,7 @@ from typing import Any, get_args, get_origin
 import torch
 
 from tacit.errors import ConfigError, FrameError
-from tacit.llm.architecture import Architecture
+from tacit.llm.model.architecture import Architecture
 from tacit.party import Session
 
 _LARGEST_BYTES = 4096

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
 from tacit.errors import DataError
-from tacit.llm.extras import extra
-from tacit.llm.tokenizer import Tokenizer
+from tacit.llm.model.extras import extra
+from tacit.llm.model.tokenizer import Tokenizer
 
 Role = Literal["system", "user", "assistant"]
 _LARGEST_TEXT = 1 << 22

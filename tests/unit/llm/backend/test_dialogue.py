@@ -8,7 +8,7 @@ from tokenizers import decoders, models
 
 from llm_models import LLAMA, make_model
 from tacit.errors import ConfigError, DataError
-from tacit.llm import Ask, Message, PlainVoice, Reply, Sampling, Spent, Tokenizer
+from tacit.llm import Ask, Message, PlainBackend, Reply, Sampling, Spent, Tokenizer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
 STOP = len(LETTERS)
@@ -21,7 +21,7 @@ def tokenizer():
 
 
 class Script:
-    """A voice that says what it is told, and remembers what it was asked."""
+    """A backend that says what it is told, and remembers what it was asked."""
 
     architecture = LLAMA
 
@@ -40,9 +40,9 @@ class Script:
         return Spent(payload_bytes=7, round_trips=2, leaks=())
 
 
-def reply(voice, text="hi", **changes):
+def reply(backend, text="hi", **changes):
     ask = Ask(messages=(Message(role="user", content=text),), **changes)
-    return Reply(voice, tokenizer(), ask)
+    return Reply(backend, tokenizer(), ask)
 
 
 def test_an_answer_comes_as_text_and_ends_at_the_stop_token():
@@ -64,12 +64,12 @@ def test_an_answer_that_is_cut_says_so():
 
 
 def test_a_stop_text_ends_the_answer_and_is_not_shown():
-    voice = Script("one two three")
-    answer = reply(voice, stops=("two",))
+    backend = Script("one two three")
+    answer = reply(backend, stops=("two",))
     pieces = list(answer)
     assert "".join(pieces) == "one "
     assert answer.receipt.ending == "stop"
-    assert voice.is_closed
+    assert backend.is_closed
 
 
 @given(
@@ -85,12 +85,12 @@ def test_what_is_shown_is_all_before_the_first_stop_text(text, stops):
     assert shown == wanted
 
 
-def test_a_listener_who_leaves_closes_the_voice():
-    voice = Script("hello there")
-    pieces = iter(reply(voice))
+def test_a_listener_who_leaves_closes_the_backend():
+    backend = Script("hello there")
+    pieces = iter(reply(backend))
     next(pieces)
     pieces.close()
-    assert voice.is_closed
+    assert backend.is_closed
 
 
 def test_a_conversation_beyond_the_context_is_refused():
@@ -105,31 +105,31 @@ def test_asking_for_nothing_is_refused():
         reply(Script("x"), stops=("",))
 
 
-def take(voice, prompt, limit, **sampling):
-    return list(voice.speak(prompt, sampling=Sampling(**sampling), limit=limit))
+def take(backend, prompt, limit, **sampling):
+    return list(backend.speak(prompt, sampling=Sampling(**sampling), limit=limit))
 
 
-def test_a_plain_voice_remembers_what_it_has_read_and_says_the_same():
+def test_a_plain_backend_remembers_what_it_has_read_and_says_the_same():
     model = make_model(LLAMA)
-    voice = PlainVoice(model)
-    first = take(voice, [1, 2, 3], 4)
+    backend = PlainBackend(model)
+    first = take(backend, [1, 2, 3], 4)
     longer = [1, 2, 3, *first, 9]
-    assert take(voice, longer, 4) == take(PlainVoice(model), longer, 4)
-    assert take(voice, [5, 6], 4) == take(PlainVoice(model), [5, 6], 4)
-    assert take(voice, [5, 6], 4) == take(PlainVoice(model), [5, 6], 4)
+    assert take(backend, longer, 4) == take(PlainBackend(model), longer, 4)
+    assert take(backend, [5, 6], 4) == take(PlainBackend(model), [5, 6], 4)
+    assert take(backend, [5, 6], 4) == take(PlainBackend(model), [5, 6], 4)
 
 
-def test_a_plain_voice_says_that_everything_was_seen():
-    voice = PlainVoice(make_model(LLAMA))
-    take(voice, [1], 3)
-    spent = voice.take_spent()
+def test_a_plain_backend_says_that_everything_was_seen():
+    backend = PlainBackend(make_model(LLAMA))
+    take(backend, [1], 3)
+    spent = backend.take_spent()
     assert spent.payload_bytes == 0
     assert [(leak.what, leak.elements) for leak in spent.leaks] == [("the whole conversation", 3)]
-    assert voice.take_spent().leaks[0].elements == 0
+    assert backend.take_spent().leaks[0].elements == 0
 
 
-def test_a_penalty_keeps_a_plain_voice_from_repeating_itself():
+def test_a_penalty_keeps_a_plain_backend_from_repeating_itself():
     model = make_model(LLAMA)
-    dull = take(PlainVoice(model), [1, 2], 20)
-    lively = take(PlainVoice(model), [1, 2], 20, repetition_penalty=50.0)
+    dull = take(PlainBackend(model), [1, 2], 20)
+    lively = take(PlainBackend(model), [1, 2], 20, repetition_penalty=50.0)
     assert len(set(lively)) > len(set(dull))

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from tacit.errors import DataError
-from tacit.llm.architecture import Architecture, LanguageModel
-from tacit.llm.pieces import feed, linear, norm
-from tacit.llm.rotary import rotate, turns, visible
+from tacit.llm.model.architecture import Architecture, LanguageModel
+from tacit.llm.model.layer import feed, linear, norm
+from tacit.llm.model.rotary import rotate, turns, visible
 
 Choose = Callable[[Tensor], int]
 """Given the scores of every token, return the one to take."""

@@ -6,10 +6,10 @@ from contextlib import closing, contextmanager
 from time import monotonic
 from typing import Generic, Protocol, TypeVar
 
-from tacit.llm.architecture import Architecture
-from tacit.llm.dialogue import Spent
-from tacit.llm.sampling import Sampling
-from tacit.llm.spending import Mark, common
+from tacit.llm.backend.dialogue import Spent
+from tacit.llm.backend.sampling import Sampling
+from tacit.llm.backend.spending import Mark, common
+from tacit.llm.model.architecture import Architecture
 from tacit.party import Session
 
 Wait = Callable[[float], None]
@@ -61,7 +61,7 @@ class StepClient(Protocol[M_contra]):
         ...
 
 
-class StepVoice(Generic[M]):
+class StepwiseBackend(Generic[M]):
     """Continue texts through a session with an owner and a dealer; keeps what was read.
 
     Guarantee: that of the client.

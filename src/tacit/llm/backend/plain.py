@@ -4,14 +4,14 @@ from collections.abc import Generator, Sequence
 
 from torch import Tensor
 
-from tacit.llm.architecture import Architecture, LanguageModel
-from tacit.llm.dialogue import Spent
-from tacit.llm.plain import Cache, generate
-from tacit.llm.sampling import Place, Sampling, chooser
+from tacit.llm.backend.dialogue import Spent
+from tacit.llm.backend.sampling import Place, Sampling, chooser
+from tacit.llm.model.architecture import Architecture, LanguageModel
+from tacit.llm.model.plain import Cache, generate
 from tacit.result import Leak
 
 
-class PlainVoice:
+class PlainBackend:
     """Continue texts with a model in this process; keeps what it has read between calls.
 
     Guarantee: no guarantee; the text and the model are in one place.

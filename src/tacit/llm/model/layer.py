@@ -3,7 +3,7 @@
 from torch import Tensor
 from torch.nn import functional
 
-from tacit.llm.architecture import LanguageModel
+from tacit.llm.model.architecture import LanguageModel
 
 
 def feed(model: LanguageModel, name: str, x: Tensor) -> Tensor:
