@@ -22,13 +22,12 @@ from tacit.cli.jobs.config import Job
 from tacit.cli.jobs.federated_data import LARGEST_WEIGHT
 from tacit.cli.jobs.federated_job import FederatedJob
 from tacit.cli.jobs.kind import Part
-from tacit.cli.screen import board
+from tacit.cli.screen import teller
 from tacit.errors import ConfigError, DataError
 from tacit.party import Progress, Usage
 from tacit.result import Result, Sheet
 
 _QUICK_ROWS = 300
-_ME = "auditor"
 
 
 def check_inputs(job: AuditJob, parties: Sequence[str]) -> None:
@@ -80,16 +79,13 @@ def audit_job(
     effort: Effort = Effort(),  # noqa: B008  it is frozen
 ) -> tuple[Result, tuple[Verdict, ...]]:
     """Attack the model of a job; return what was found, and what became of its claims."""
-    usage = Usage()
-    with board(console, {_ME: "attacks"}) as shown:
-        progress = Progress(lambda *where: shown.show(_ME, *where))
-        result, verdicts = (
-            (_audit_language(job, progress, effort), ())
-            if isinstance(job, AuditLlmJob)
-            else _audit_training(job, search, progress, effort)
-        )
-        shown.show(_ME, "done", 0, 0)
-    report = usage.report(name=_ME, role="attacks", progress=progress)
+    usage, progress = Usage(), Progress(teller(console))
+    result, verdicts = (
+        (_audit_language(job, progress, effort), ())
+        if isinstance(job, AuditLlmJob)
+        else _audit_training(job, search, progress, effort)
+    )
+    report = usage.report(name="auditor", role="attacks", progress=progress)
     return replace(result, parties=(report,)), verdicts
 
 
