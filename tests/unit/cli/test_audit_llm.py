@@ -106,11 +106,11 @@ def test_canaries_that_are_spelled_otherwise_are_refused(sentence, text):
 @pytest.mark.parametrize(
     ("tables", "text"),
     [
-        ({"texts": {"prefix": 0}}, "texts.prefix: wanted at least 1"),
+        ({"texts": {"prefix": 0}}, "texts.prefix: wanted a whole number of at least 1"),
         ({"canaries": {"planted": ["ab", "a"]}}, "one length"),
         ({"canaries": {"planted": ["xx"]}}, "out of the characters"),
-        ({"audit": {"draws": 0}}, "draws and beams"),
-        ({"audit": {"noise": [-1.0]}}, "noise: wanted 0 or more"),
+        ({"audit": {"draws": 0}}, "audit.draws: wanted a whole number of at least 1"),
+        ({"audit": {"noise": [-1.0]}}, r"noise\[0\]: wanted a number of at least 0"),
         ({"parties": {"lab": {}}}, "an audit has no parties"),
     ],
 )
