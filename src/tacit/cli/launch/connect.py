@@ -113,8 +113,8 @@ def connect(
         ConfigError: the job file is wrong, does not know us, or knows us by another key.
         PartyError: the others do not come, are not who they should be, or have another job.
 
-    Guarantee: that of the protocol which the job names, as `Answer.result` states it: every party
-    follows the protocol, and those who compute do not work together with the dealer.
+    Guarantee: if every party follows the protocol (is semi-honest) and the dealer works together
+    with nobody, that of the protocol which the job names; `Answer.result.claims` states it whole.
     """
     path = Path(job)
     loaded = load_job(path)
