@@ -13,6 +13,21 @@ from tacit.mpc import PROTOCOLS
 
 FOLDER = Path(__file__).parents[2] / "examples"
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+JOB = """
+[job]
+name = "asked"
+kind = "infer"
+[data]
+owner = "clinic"
+[model]
+owner = "lab"
+layers = ["dense 8", "relu", "dense 2"]
+inputs = [30]
+[protocol]
+kind = "sealed"
+dealer = "dealer"
+"""
+DEALER = [sys.executable, "-m", "tacit", "party", "job.toml", "--as", "dealer"]
 
 
 def free_port():
@@ -87,10 +102,33 @@ def test_a_program_between_hosts_runs_as_three_processes_with_keys(tmp_path):
     ]
 
 
+def test_two_parties_in_python_and_a_dealer_from_the_command_line_run_a_job(tmp_path):
+    lines = [JOB]
+    for name, port in (("clinic", free_port()), ("lab", free_port()), ("dealer", None)):
+        identity = make_identity(name, tmp_path / "keys")
+        lines.append(f'[parties.{name}]\nkey = "{identity.fingerprint}"')
+        if port is not None:
+            lines.append(f'address = "127.0.0.1:{port}"')
+    (tmp_path / "job.toml").write_text("\n".join(lines))
+    python = [sys.executable, str(FOLDER / "connect.py"), "--as"]
+    commands = [[*python, "clinic"], [*python, "lab"], [*DEALER]]
+    started = [
+        subprocess.Popen(one, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
+        for one in commands
+    ]
+    said = [one.communicate(timeout=240)[0] for one in started]
+    assert [one.returncode for one in started] == [0, 0, 0]
+    printed = dict(line.split(maxsplit=1) for line in said[0].splitlines())
+    assert int(printed["right"]) > 85
+    assert int(printed["rounds"]) > 0
+    assert said[1].strip() == "values None"
+
+
 # prediction_client.py needs a service that is up: the tutorial that starts one is followed by
 # `make docs-test`.
 def test_no_example_is_forgotten():
     assert sorted(path.name for path in FOLDER.glob("*.py")) == [
+        "connect.py",
         "flower_strategy.py",
         "prediction_client.py",
         "program.py",

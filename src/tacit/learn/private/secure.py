@@ -318,9 +318,16 @@ def secure(
             1024, 256 and 64 that fits is taken where one is needed, and the report says so.
         device: where this party computes; the answer does not depend on it.
 
+    Returns:
+        The private model. Call it to run all parties here; `Secured.join` is one party's part.
+
     Raises:
         InputError: the module does something that is not supported; the message says what and
             where.
+
+    Guarantee: if every party follows the protocol (is semi-honest) and the dealer works together
+    with nobody, what `Secured.claims` says. Under ``sealed`` that is all of it; ``permuted3`` and
+    ``permuted2`` show hidden values in random order, to the dealer or the client.
     """
     find_protocol(protocol)
     if not LEAST_FRAC_BITS <= frac_bits <= 30:
