@@ -244,7 +244,9 @@ class Secured(Shown):
                 for name, value in self.weights.items()
             }
             # Matrices are opened under their masks before the query, once for all their uses.
-            ops.hold(*(weights[name] for name, one in self.weights.items() if one.dim() > 1))
+            ops.cache_openings(
+                *(weights[name] for name, one in self.weights.items() if one.dim() > 1)
+            )
             answer = model(ops, weights, x)
             if self.reveal == "class":
                 answer = ops.argmax(answer, dim=-1)
