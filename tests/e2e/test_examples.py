@@ -73,6 +73,21 @@ def test_a_training_with_privacy_keeps_its_budget_and_learns():
     assert float(printed["plain"]) > 0.85
 
 
+def test_an_audit_tells_a_model_that_remembers_from_one_that_does_not():
+    printed = run("audit_membership.py")
+    assert float(printed["deep"]) > 0.7
+    assert float(printed["deep"]) > float(printed["shallow"])
+    assert printed["membership,"].startswith("shadow models")
+
+
+def test_proved_answers_are_fewer_at_a_larger_radius_and_refuted_ones_replay():
+    pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
+    printed = run("verify_forest.py")
+    assert int(printed["proved.0.02"].split()[0]) < int(printed["proved.0.002"].split()[0]) == 20
+    assert printed["replayed"] == "True"
+    assert 0.002 <= float(printed["radius"]) < 0.02
+
+
 def test_a_forest_and_rows_for_verification_are_written(tmp_path):
     pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
     assert run("tree_model.py", tmp_path) == {"trees": "50", "rows": "100"}
@@ -128,6 +143,7 @@ def test_two_parties_in_python_and_a_dealer_from_the_command_line_run_a_job(tmp_
 # `make docs-test`.
 def test_no_example_is_forgotten():
     assert sorted(path.name for path in FOLDER.glob("*.py")) == [
+        "audit_membership.py",
         "connect.py",
         "flower_strategy.py",
         "prediction_client.py",
@@ -136,4 +152,5 @@ def test_no_example_is_forgotten():
         "secure_model.py",
         "train_with_dp.py",
         "tree_model.py",
+        "verify_forest.py",
     ]

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.errors import ConfigError
-from tacit.mpc.disguise import SYMMETRIES, Disguise, flip, read_disguise, unflip
+from tacit.mpc.dummies import SYMMETRIES, FlipsAndDummies, flip, read_flips_and_dummies, unflip
 from tacit.mpc.elementwise import ELEMENTWISE
 from tacit.mpc.share import Spec
-from tacit.mpc.sight import ROWWISE, EachRow, EachValue
+from tacit.mpc.view import ROWWISE, EachRow, EachValue
 from tacit.ring import Prg
 
 KEY = bytes(16)
@@ -30,7 +30,7 @@ def test_a_symmetry_is_one(name):
 
 @pytest.mark.parametrize("name", SYMMETRIES)
 @given(data=st.data())
-def test_halves_of_a_flipped_result_add_up_to_the_result(name, data):
+def test_shares_of_a_flipped_result_add_up_to_the_result(name, data):
     word = st.integers(-(2**40), 2**40)
     x0, x1, y0, y1, sign = (
         torch.tensor([data.draw(part)])
@@ -48,50 +48,55 @@ def test_halves_of_a_flipped_result_add_up_to_the_result(name, data):
 
 @pytest.mark.parametrize(("name", "sign"), [("exp", -1), ("log", 1), ("rsqrt", 1)])
 def test_dummies_have_the_sign_that_arguments_have(name, sign):
-    drawn = Disguise(dummies=200).draw_dummies(Prg(KEY), EachValue(name, 16), X)
+    drawn = FlipsAndDummies(dummies=200).draw_dummies(Prg(KEY), EachValue(name, 16), X)
     assert bool((drawn * sign >= 0).all())
 
 
 def test_dummies_stay_within_the_bound_of_the_values():
-    drawn = Disguise(dummies=5000, reach=1e9).draw_dummies(Prg(KEY), EachValue("tanh", 16), X)
+    drawn = FlipsAndDummies(dummies=5000, reach=1e9).draw_dummies(
+        Prg(KEY), EachValue("tanh", 16), X
+    )
     assert int(drawn.abs().max()) <= X.largest
     assert int(drawn.abs().max()) > X.largest // 4
 
 
 def test_dummies_of_rows_are_whole_rows():
     x = Spec.of(shape=(10, 7), frac_bits=16, bound=8.0)
-    assert len(Disguise(dummies=3).draw_dummies(Prg(KEY), EachRow("softmax", -1, 16, 0), x)) == 21
+    assert (
+        len(FlipsAndDummies(dummies=3).draw_dummies(Prg(KEY), EachRow("softmax", -1, 16, 0), x))
+        == 21
+    )
 
 
 def test_a_row_is_flipped_as_a_whole():
     x = Spec.of(shape=(50, 7), frac_bits=16, bound=8.0)
-    signs = Disguise(flips=True).draw_signs(Prg(KEY), EachRow("layer_norm", -1, 16, 0), x)
+    signs = FlipsAndDummies(flips=True).draw_signs(Prg(KEY), EachRow("layer_norm", -1, 16, 0), x)
     assert all(len(set(row)) == 1 for row in signs.view(50, 7).tolist())
     assert set(signs.tolist()) == {0, -1}
 
 
 def test_without_options_nothing_is_drawn_and_nothing_said():
-    plain, sight = Disguise(), EachValue("tanh", 16)
-    assert len(plain.draw_signs(Prg(KEY), sight, X)) == 0
-    assert len(plain.draw_dummies(Prg(KEY), sight, X)) == 0
-    assert plain.label(sight, X) == sight.label
+    plain, view = FlipsAndDummies(), EachValue("tanh", 16)
+    assert len(plain.draw_signs(Prg(KEY), view, X)) == 0
+    assert len(plain.draw_dummies(Prg(KEY), view, X)) == 0
+    assert plain.label(view, X) == view.label
     assert plain.spelling() == plain.assumptions() == ()
 
 
 @pytest.mark.parametrize(
-    "disguise",
+    "hiding",
     [
-        Disguise(),
-        Disguise(flips=True),
-        Disguise(dummies=3, reach=0.5),
-        Disguise(flips=True, dummies=9),
+        FlipsAndDummies(),
+        FlipsAndDummies(flips=True),
+        FlipsAndDummies(dummies=3, reach=0.5),
+        FlipsAndDummies(flips=True, dummies=9),
     ],
 )
-def test_what_is_spelled_is_read_again(disguise):
-    assert read_disguise(disguise.spelling()) == disguise
+def test_what_is_spelled_is_read_again(hiding):
+    assert read_flips_and_dummies(hiding.spelling()) == hiding
 
 
 @pytest.mark.parametrize("reach", [0.0, -1.0, float("inf"), float("nan")])
 def test_a_reach_that_is_no_size_is_refused(reach):
     with pytest.raises(ConfigError, match="reach"):
-        Disguise(dummies=1, reach=reach)
+        FlipsAndDummies(dummies=1, reach=reach)

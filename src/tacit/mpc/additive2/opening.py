@@ -12,17 +12,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tacit.mpc.additive2.local import half, numeric
+from tacit.mpc.additive2.local import numeric, numeric_share
 from tacit.mpc.boundary import WORD_BYTES
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.cost import Message, Round
-from tacit.mpc.randomness import HoldMask, Parts, unpack
+from tacit.mpc.randomness import OpeningMask, Parts, unpack
 from tacit.mpc.share import (
     AnyShare,
     AnySpec,
-    HeldShare,
-    HeldSpec,
     Mask,
+    MaskedOpening,
+    OpeningSpec,
     Party,
     Share,
     Spec,
@@ -31,7 +31,7 @@ from tacit.result import Phase
 
 
 @dataclass(frozen=True)
-class Hold:
+class OpenMasked:
     """Open secrets under masks that the dealer can draw again.
 
     Guarantee: the parties see x - a for a uniform a that masks nothing else, and nothing else.
@@ -65,17 +65,17 @@ class Hold:
             offline=rounds if self.phase == "offline" else (),
         )
 
-    def _needs(self, operands: tuple[AnySpec, ...]) -> tuple[HoldMask, ...]:
+    def _needs(self, operands: tuple[AnySpec, ...]) -> tuple[OpeningMask, ...]:
         return tuple(
-            HoldMask(place, numeric(spec, "multiplying").shape, owner)
+            OpeningMask(place, numeric(spec, "multiplying").shape, owner)
             for place, (spec, owner) in enumerate(zip(operands, self.owners, strict=True))
         )
 
-    def outs(self, step: int, *operands: AnySpec) -> tuple[HeldSpec, ...]:
+    def outs(self, step: int, *operands: AnySpec) -> tuple[OpeningSpec, ...]:
         """Describe the results, if this is that step of a plan."""
         specs = (numeric(spec, "multiplying") for spec in operands)
         return tuple(
-            _held(spec, Mask(step=step, place=need.place, shape=need.shape, holder=need.holder))
+            _opening(spec, Mask(step=step, place=need.place, shape=need.shape, holder=need.holder))
             for spec, need in zip(specs, self._needs(operands), strict=True)
         )
 
@@ -85,17 +85,17 @@ class Hold:
         material: tuple[Parts, ...],
         operands: tuple[AnyShare, ...],
         clear: tuple[Tensor | None, ...],
-    ) -> tuple[HeldShare, ...]:
+    ) -> tuple[MaskedOpening, ...]:
         """Send what I have of the masked secrets, and put them together.
 
         Args:
             channel: where to send.
             material: my part of each mask.
-            operands: my halves.
+            operands: my shares.
             clear: of each operand, the whole secret if it is mine.
         """
         me: Party = "first" if channel.is_first else "second"
-        shares = tuple(half(operand) for operand in operands)
+        shares = tuple(numeric_share(operand) for operand in operands)
         shapes = [share.spec.shape for share in shares]
         sent, mine = _masked(shares, material, clear)
         if len(sent):
@@ -108,7 +108,7 @@ class Hold:
             opened.append(_sum(own, theirs))
         outs = self.outs(channel.step, *(share.spec for share in shares))
         return tuple(
-            HeldShare(e, parts[0] if parts else None, x, out)
+            MaskedOpening(e, parts[0] if parts else None, x, out)
             for e, parts, x, out in zip(opened, material, clear, outs, strict=True)
         )
 
@@ -119,14 +119,14 @@ class Hold:
         return unpack(channel.recv(channel.other, (size,)), tuple(shapes))
 
 
-def _held(spec: Spec, mask: Mask) -> HeldSpec:
-    return HeldSpec(shape=spec.shape, frac_bits=spec.frac_bits, largest=spec.largest, mask=mask)
+def _opening(spec: Spec, mask: Mask) -> OpeningSpec:
+    return OpeningSpec(shape=spec.shape, frac_bits=spec.frac_bits, largest=spec.largest, mask=mask)
 
 
 def _masked(
     shares: tuple[Share, ...], material: tuple[Parts, ...], clear: tuple[Tensor | None, ...]
 ) -> tuple[Tensor, list[Tensor | None]]:
-    """Subtract my part of each mask from my half, or from the secret if it is mine.
+    """Subtract my part of each mask from my share, or from the secret if it is mine.
 
     Returns:
         What to send, end to end, and where in it each operand lies that I have a mask for.

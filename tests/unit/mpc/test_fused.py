@@ -29,7 +29,7 @@ def test_the_result_is_within_one_unit_of_the_exact_one_always(name, plain, boun
     unit = 2.0**-FRAC_BITS
     inputs = {ALICE: {"x": x.double() * unit}, BOB: {"y": y.double() * unit}}
     run = simulate(program, inputs=inputs, frac_bits=FRAC_BITS)
-    assert "Narrowing" in [type(step.kernel).__name__ for step in run.plan.steps]
+    assert "FusedTruncateCompare" in [type(step.kernel).__name__ for step in run.plan.steps]
     assert run.metered == run.plan.cost
     exact = plain(x * y)  # 2 · FRAC_BITS fraction bits
     got = torch.round(run.values[ALICE] / unit).to(torch.int64) << FRAC_BITS
@@ -39,14 +39,14 @@ def test_the_result_is_within_one_unit_of_the_exact_one_always(name, plain, boun
         assert (got >= 0).all()
 
 
-def test_a_relu_of_a_product_takes_one_round_less_than_rescaling_first():
+def test_a_relu_of_a_product_takes_one_round_less_than_truncation_first():
     def fused(ops):
         x = ops.input("x", owner=ALICE, shape=(9000,), bound=8.0)
         ops.relu(ops.mul(x, x))
 
     def apart(ops):
         x = ops.input("x", owner=ALICE, shape=(9000,), bound=8.0)
-        ops.relu(ops.settle(ops.mul(x, x)))
+        ops.relu(ops.normalise_scale(ops.mul(x, x)))
 
     one, two = (
         make_plan(program, PROTOCOLS["sealed"], ROLES, frac_bits=16).cost
@@ -55,7 +55,7 @@ def test_a_relu_of_a_product_takes_one_round_less_than_rescaling_first():
     assert one.online_rounds == two.online_rounds - 1
 
 
-def test_a_value_that_was_rescaled_already_is_not_opened_again_for_it():
+def test_a_value_that_was_truncated_already_is_not_opened_again_for_it():
     def program(ops):
         x = ops.input("x", owner=ALICE, shape=(3,), bound=8.0)
         product = ops.mul(x, x)
@@ -64,5 +64,5 @@ def test_a_value_that_was_rescaled_already_is_not_opened_again_for_it():
 
     plan = make_plan(program, PROTOCOLS["sealed"], ROLES, frac_bits=16)
     names = [type(step.kernel).__name__ for step in plan.steps]
-    assert names.count("Rescale") == 1
-    assert "Narrowing" not in names
+    assert names.count("Truncate") == 1
+    assert "FusedTruncateCompare" not in names

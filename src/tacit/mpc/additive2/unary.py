@@ -44,9 +44,9 @@ class Blocks:
         return sum((1 << width) - 1 for width in self.widths())
 
 
-def encode_thermometers(planes: Tensor, blocks: Blocks) -> Tensor:
-    """Turn the lowest planes of r into [r_block > v] for every block and v."""
-    return torch.cat([_thermometer(block) for block in _cut(planes, blocks)])
+def encode_unary(planes: Tensor, blocks: Blocks) -> Tensor:
+    """Turn the lowest planes of r into unary codes: [r_block > v] for every block and v."""
+    return torch.cat([_unary(block) for block in _cut(planes, blocks)])
 
 
 def _cut(planes: Tensor, blocks: Blocks) -> Iterator[Tensor]:
@@ -56,7 +56,7 @@ def _cut(planes: Tensor, blocks: Blocks) -> Iterator[Tensor]:
         at += width
 
 
-def _thermometer(block: Tensor) -> Tensor:
+def _unary(block: Tensor) -> Tensor:
     """Build [value > v] for v = 0 … 2^width - 2, adding one bit at a time from the lowest."""
     known = block[:1]
     for high in block[1:]:
@@ -65,13 +65,14 @@ def _thermometer(block: Tensor) -> Tensor:
 
 
 def compare_blocks(
-    c_planes: Tensor, thermometers: Tensor, blocks: Blocks, *, is_first: bool
+    c_planes: Tensor, codes: Tensor, blocks: Blocks, *, is_first: bool
 ) -> tuple[Tensor, Tensor]:
     """Pick, for each block, shares of g = [c < r] and p = [c == r] by the public c.
 
     Args:
         c_planes: the bits of the public numbers, (…, bits, words).
-        thermometers: my XOR half for r, (planes, words); one r for all leading dimensions of c.
+        codes: my XOR share of the unary codes of r, (planes, words); one r for all leading
+            dimensions of c.
         blocks: how the bits that are compared are cut.
         is_first: whether I hold the constant of the pair.
 
@@ -84,7 +85,7 @@ def compare_blocks(
         if count * width == 0:
             continue
         steps = (1 << width) - 1
-        part = thermometers[at : at + count * steps].view(count, steps, -1)
+        part = codes[at : at + count * steps].view(count, steps, -1)
         digits = c_planes[..., bit : bit + count * width, :]
         digits = digits.reshape(*digits.shape[:-2], count, width, -1)
         g, at_least = _pick(part, digits, is_first=is_first)

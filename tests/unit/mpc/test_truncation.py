@@ -1,4 +1,4 @@
-"""Rescaling: right for every bound, at a bit per element."""
+"""Truncation: right for every bound, at a bit per element."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ def product(bound):
     def program(ops):
         x = ops.input("x", owner=ALICE, shape=(4000,), bound=bound)
         y = ops.input("y", owner=BOB, shape=(4000,), bound=bound)
-        z = ops.settle(ops.mul(x, y))
+        z = ops.normalise_scale(ops.mul(x, y))
         return ops.open(z, to=(ALICE,), what="x·y", why="test")
 
     return program
@@ -37,9 +37,9 @@ def test_a_product_is_less_than_one_unit_off_whatever_the_mask_was(bound):
     assert ((got - exact).abs() * 2**FRAC_BITS).max() <= 1
 
 
-def test_a_product_is_rescaled_for_a_bit_per_element():
+def test_a_product_is_truncated_for_a_bit_per_element():
     plan = make_plan(product(2.0), PROTOCOLS["sealed"], ROLES, frac_bits=FRAC_BITS)
-    (rescaling,) = (step for step in plan.steps if type(step.kernel).__name__ == "Rescale")
-    declared = rescaling.kernel.declare(ROLES, *rescaling.operands)
+    (truncation,) = (step for step in plan.steps if type(step.kernel).__name__ == "Truncate")
+    declared = truncation.kernel.declare(ROLES, *truncation.operands)
     words = -(-4000 // 64)
     assert [message.payload_bytes for message in declared.rounds[0]] == [8 * words] * 2

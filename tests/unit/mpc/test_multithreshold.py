@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from harness import ALICE, ROLES, simulate
 from tacit import ring
 from tacit.mpc.additive2.compare import CompareMask
-from tacit.mpc.additive2.ladder import FEW_ELEMENTS, Ladder, fits_ladder
+from tacit.mpc.additive2.multithreshold import FEW_ELEMENTS, MultiThreshold, fits_multi_threshold
 from tacit.ring import Prg
 
 ULP = 2.0**-16
 
 
 class Pipe:
-    """What a ladder uses of a channel, between two threads."""
+    """What a comparison uses of a channel, between two threads."""
 
     def __init__(self, is_first, outgoing, incoming):
         self.is_first, self._outgoing, self._incoming = is_first, outgoing, incoming
@@ -26,11 +26,11 @@ class Pipe:
         return self._incoming.get(timeout=200)
 
 
-def answers(ladder, x, thresholds):
-    """Compare as both parties do, with fresh masks, and put the halves of the answers together."""
-    mask = CompareMask(ladder.elements, ladder.blocks)
+def answers(comparison, x, thresholds):
+    """Compare as both parties do, with fresh masks, and put the shares of the answers together."""
+    mask = CompareMask(comparison.elements, comparison.blocks)
     firsts, seconds = [], []
-    for number, need in enumerate((mask, *ladder.needs())):
+    for number, need in enumerate((mask, *comparison.needs())):
         first = need.first(Prg(bytes([number]) * 16))
         second = need.second(Prg(bytes([number + 100]) * 16))
         firsts.append(first)
@@ -40,12 +40,12 @@ def answers(ladder, x, thresholds):
     pipes = Pipe(True, there, back), Pipe(False, back, there)
 
     def side(pipe, parts):
-        return ladder.run(pipe, x + r, torch.tensor(thresholds), parts[0][1], tuple(parts[1:]))
+        return comparison.run(pipe, x + r, torch.tensor(thresholds), parts[0][1], tuple(parts[1:]))
 
     with ThreadPoolExecutor(2) as pool:
-        halves = list(pool.map(side, pipes, (firsts, seconds)))
-    bits = ring.unpack_bits((halves[0] ^ halves[1]).view(torch.uint8), 64 * halves[0].numel())
-    return bits.view(len(thresholds), -1)[:, : ladder.elements].bool()
+        shares = list(pool.map(side, pipes, (firsts, seconds)))
+    bits = ring.unpack_bits((shares[0] ^ shares[1]).view(torch.uint8), 64 * shares[0].numel())
+    return bits.view(len(thresholds), -1)[:, : comparison.elements].bool()
 
 
 @given(
@@ -63,7 +63,7 @@ def test_a_threshold_is_never_missed_and_never_early_by_more_than_its_slack(
     slack = torch.randint(0, widest + 1, (9,), generator=generator).sort().values.tolist()
     x = torch.randint(-reach + 1, reach, (elements,), generator=generator)
     x[0] = thresholds[seed % 9] - seed % 2  # at a threshold, or just below it
-    got = answers(Ladder(elements, bits, tuple(slack)), x, thresholds)
+    got = answers(MultiThreshold(elements, bits, tuple(slack)), x, thresholds)
     apart = x - torch.tensor(thresholds)[:, None]
     room = -(1 << torch.tensor(slack))[:, None]
     assert bool(got[apart >= 0].all())
@@ -72,7 +72,7 @@ def test_a_threshold_is_never_missed_and_never_early_by_more_than_its_slack(
 
 def test_a_threshold_with_slack_costs_fewer_bits():
     def size(slack):
-        ((message, _),) = Ladder(64, 29, (slack,) * 8).rounds(ROLES)
+        ((message, _),) = MultiThreshold(64, 29, (slack,) * 8).rounds(ROLES)
         return message.payload_bytes
 
     assert [size(slack) for slack in (0, 6, 7, 14, 21)] == [8 * 8 * n for n in (6, 6, 4, 2, 0)]
@@ -96,8 +96,8 @@ def test_steps_are_counted_exactly_at_their_edges(elements):
     assert run.metered == run.plan.cost
 
 
-def test_many_numbers_or_few_thresholds_or_too_many_bits_take_no_ladder():
-    assert fits_ladder(FEW_ELEMENTS, 29, 8)
-    assert not fits_ladder(FEW_ELEMENTS + 1, 29, 8)
-    assert not fits_ladder(FEW_ELEMENTS, 29, 7)
-    assert not fits_ladder(FEW_ELEMENTS, 42, 8)
+def test_many_numbers_or_few_thresholds_or_too_many_bits_are_compared_one_by_one():
+    assert fits_multi_threshold(FEW_ELEMENTS, 29, 8)
+    assert not fits_multi_threshold(FEW_ELEMENTS + 1, 29, 8)
+    assert not fits_multi_threshold(FEW_ELEMENTS, 29, 7)
+    assert not fits_multi_threshold(FEW_ELEMENTS, 42, 8)

@@ -1,4 +1,4 @@
-"""A prediction service behind real doors: whatever one client sends, the others are answered."""
+"""A prediction service on real sockets: whatever one client sends, the others are answered."""
 
 import secrets
 import socket
@@ -12,7 +12,7 @@ import torch
 from harness import ROLES
 from tacit.crypto import make_identity
 from tacit.errors import PartyError
-from tacit.learn.service import Reception, connected
+from tacit.learn.service import Acceptor, connected
 from tacit.transport import (
     Credentials,
     Frame,
@@ -34,20 +34,20 @@ LIMITS = Limits(max_frame_bytes=1 << 20, prefetch_bytes=1 << 20, stash_bytes=1 <
 EVE, ANN = "client-0", "client-1"
 
 
-class Doors:
-    """Both servers' doors, and the way to them."""
+class Listeners:
+    """Both servers' listeners, and the way to them."""
 
     def __init__(self, service, folder, stack):
         self.service, self.task = service, service.task
         names = (*ROLES.computing, EVE, ANN)
         self.identities = {name: make_identity(name, folder) for name in names}
         clients = {name: Peer(None, self.identities[name].fingerprint) for name in (EVE, ANN)}
-        self.servers, self.receptions = {}, {}
+        self.servers, self.acceptors = {}, {}
         for name in ROLES.computing:
             listener = stack.enter_context(listen("127.0.0.1", 0))
             address = listener.getsockname()[:2]
             self.servers[name] = Peer(address, self.identities[name].fingerprint)
-            reception = Reception(
+            acceptor = Acceptor(
                 name,
                 clients,
                 credentials=self.credentials(name),
@@ -55,9 +55,9 @@ class Doors:
                 patience=PATIENCE,
                 limits=LIMITS,
             )
-            reception.open(service.servers[name].desk.admit)
-            stack.callback(reception.close)
-            self.receptions[name] = reception
+            acceptor.open(service.servers[name].queue.admit)
+            stack.callback(acceptor.close)
+            self.acceptors[name] = acceptor
 
     def credentials(self, name):
         identity = self.identities[name]
@@ -97,25 +97,25 @@ def visit(links):
         link.send("visit/0", Frame("i64", (1,), memoryview(bytes(8))), phase="setup")
 
 
-def strangers_at_the_door(doors):
-    for peer in doors.servers.values():
+def strangers_who_connect(listeners):
+    for peer in listeners.servers.values():
         for sent in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 5000, b"TACIT\x01\xff\xff"):
             with socket.create_connection(peer.address) as guest:
                 guest.sendall(sent)
 
 
-def a_visit_that_is_none(doors):
+def a_visit_that_is_none(listeners):
     for frame in (frame_bytes(b"\xed\xa0\x80"), Frame("i64", (1,), memoryview(b"\xff" * 8))):
-        with doors.links() as links:
+        with listeners.links() as links:
             for link in links.values():
                 link.send("visit/0", frame)
             links[ROLES.first].recv("answer/0")
 
 
-def questions_of_all_kinds(doors):
+def questions_of_all_kinds(listeners):
     draw = np.random.default_rng(3)
     for _ in range(5):
-        with doors.links() as links, suppress(PartyError):
+        with listeners.links() as links, suppress(PartyError):
             visit(links)
             for number in range(20):
                 for link in links.values():
@@ -125,23 +125,23 @@ def questions_of_all_kinds(doors):
                     link.send(f"ask/{number}", Frame(dtype, shape, memoryview(draw.bytes(size))))
 
 
-def a_tag_of_another_question(doors):
-    with doors.links() as links:
+def a_tag_of_another_question(listeners):
+    with listeners.links() as links:
         visit(links)
         links[ROLES.first].send("ask/99", Frame("i64", (1, 6), memoryview(bytes(48))))
         links[ROLES.first].recv("answer/0")
 
 
-def noise_instead_of_frames(doors):
-    with doors.links() as links:
+def noise_instead_of_frames(listeners):
+    with listeners.links() as links:
         visit(links)
         for link in links.values():
             link._outlet._sink.send(b"\xff" * 4096)
         links[ROLES.first].recv("answer/0")
 
 
-def a_length_beyond_all_memory(doors):
-    with doors.links() as links:
+def a_length_beyond_all_memory(listeners):
+    with listeners.links() as links:
         head = make_head(DATA, "online", "ask/0", "i64", (2**50, 6))
         for link in links.values():
             outlet = link._outlet
@@ -150,37 +150,37 @@ def a_length_beyond_all_memory(doors):
         links[ROLES.first].recv("answer/0")
 
 
-def gone_in_the_middle_of_a_question(doors):
-    with doors.links() as links:
+def gone_in_the_middle_of_a_question(listeners):
+    with listeners.links() as links:
         visit(links)
         for link in links.values():
             link.send("ask/0", Frame("i64", (3, 6), memoryview(bytes(144))))
 
 
-def visits_in_a_row(doors):
+def visits_in_a_row(listeners):
     for _ in range(20):
-        with doors.links() as links:
+        with listeners.links() as links:
             visit(links)
             links[ROLES.first].send("ask/0", Frame("i64", (1, 6), memoryview(bytes(48))))
 
 
-def lanes_that_stay_single(doors):
+def lanes_that_stay_single(listeners):
     # Of 64 lanes in all, those of one client pushed out those of the others in 0.1.
     with ExitStack() as stack:
         for _ in range(20):
-            for name, peer in doors.servers.items():
+            for name, peer in listeners.servers.items():
                 link = secrets.token_bytes(16)
                 hello = Hello(sender=EVE, receiver=name, lane=0, link_id=link)
                 deadline = time.monotonic() + 20
-                lane = _dial_lane(peer, hello, doors.credentials(EVE), deadline=deadline)
+                lane = _dial_lane(peer, hello, listeners.credentials(EVE), deadline=deadline)
                 stack.enter_context(lane)
-        kept = [len(reception._lanes) for reception in doors.receptions.values()]
+        kept = [len(acceptor._lanes) for acceptor in listeners.acceptors.values()]
         assert max(kept) <= 4
 
 
-def proved_and_then_silent(doors):
+def proved_and_then_silent(listeners):
     # Before the hello, which names the link: a thread and two handles each, until it is late.
-    peer, credentials = doors.servers[ROLES.first], doors.credentials(EVE)
+    peer, credentials = listeners.servers[ROLES.first], listeners.credentials(EVE)
     with ExitStack() as stack:
         for _ in range(48):
             sock = stack.enter_context(socket.create_connection(peer.address))
@@ -194,7 +194,7 @@ def proved_and_then_silent(doors):
 
 
 ATTACKS = [
-    strangers_at_the_door,
+    strangers_who_connect,
     a_visit_that_is_none,
     questions_of_all_kinds,
     a_tag_of_another_question,
@@ -211,14 +211,14 @@ def test_whatever_a_client_sends_the_others_are_answered_and_nothing_of_it_is_ke
     make_service_task, serving, rows, tmp_path
 ):
     with serving(make_service_task()) as service, ExitStack() as stack:
-        doors = Doors(service, tmp_path, stack)
+        listeners = Listeners(service, tmp_path, stack)
         for attack in ATTACKS:
             with suppress(PartyError):
-                attack(doors)
-            answers = doors.ask(rows)
+                attack(listeners)
+            answers = listeners.ask(rows)
             assert torch.equal(answers, service.plain(rows)), attack.__name__
             for server in service.servers.values():
-                assert settled(server.desk.waiting) == 0, attack.__name__
+                assert settled(server.queue.waiting) == 0, attack.__name__
             assert settled(threads_of_clients) == 0, attack.__name__
         assert "error" not in service.ends
 

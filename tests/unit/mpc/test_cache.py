@@ -4,7 +4,7 @@ import torch
 from harness import ALICE, BOB, MEETING, PARTIES, ROLES
 from tacit import ring
 from tacit.errors import ConfigError, DataError
-from tacit.mpc import PROTOCOLS, Share, Shelf, compute, make_plan, prepare_material, serve
+from tacit.mpc import PROTOCOLS, OpeningCache, Share, compute, make_plan, prepare_material, serve
 from tacit.mpc.share import Spec
 from tacit.party import run_threads
 
@@ -13,7 +13,7 @@ ULP = 2.0**-16
 
 def program(ops):
     w = ops.input("w", owner=BOB, shape=(6, 4), bound=1.0)
-    ops.hold(w)
+    ops.cache_openings(w)
     x = ops.input("x", owner=ALICE, shape=(2, 6), bound=1.0)
     return ops.open(ops.matmul(x, w), to=(ALICE,), what="y", why="test")
 
@@ -31,16 +31,16 @@ def ask(inputs, *, runs, changed=None):
     plans = {name: [] for name in PARTIES}
 
     def party(session):
-        shelf, answers = Shelf(), []
+        cache, answers = OpeningCache(), []
         for number in range(runs):
-            plan = make_plan(program, PROTOCOLS["sealed"], ROLES, frac_bits=16, shelf=shelf)
+            plan = make_plan(program, PROTOCOLS["sealed"], ROLES, frac_bits=16, cache=cache)
             plans[session.me].append(plan)
             if session.me not in ROLES.computing:
-                serve(session, plan, inputs={}, shelf=shelf)
+                serve(session, plan, inputs={}, cache=cache)
                 continue
             w = inputs["w"] if changed is None or number < runs - 1 else changed
             mine = {"x": inputs["x"] + number / 8} if session.me == ALICE else {"w": w}
-            answers.append(compute(session, plan, program, inputs=mine, shelf=shelf))
+            answers.append(compute(session, plan, program, inputs=mine, cache=cache))
         return answers
 
     return run_threads(dict.fromkeys(PARTIES, party), MEETING), plans
@@ -70,15 +70,15 @@ def test_weights_that_changed_are_refused_by_their_owner():
         ask(given, runs=2, changed=given["w"] / 2)
 
 
-def test_a_shelf_belongs_to_one_session():
-    shelves = {name: Shelf() for name in PARTIES}
+def test_a_cache_belongs_to_one_session():
+    caches = {name: OpeningCache() for name in PARTIES}
 
     def party(session):
-        shelf = shelves[session.me]
-        plan = make_plan(program, PROTOCOLS["sealed"], ROLES, frac_bits=16, shelf=shelf)
+        cache = caches[session.me]
+        plan = make_plan(program, PROTOCOLS["sealed"], ROLES, frac_bits=16, cache=cache)
         if session.me not in ROLES.computing:
-            return serve(session, plan, inputs={}, shelf=shelf)
-        return compute(session, plan, program, inputs=inputs(), shelf=shelf)
+            return serve(session, plan, inputs={}, cache=cache)
+        return compute(session, plan, program, inputs=inputs(), cache=cache)
 
     run_threads(dict.fromkeys(PARTIES, party), MEETING)
     with pytest.raises(ConfigError, match="one session"):
@@ -92,33 +92,33 @@ def test_files_cannot_hold_material_for_masks_of_a_session(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_halves_that_were_kept_are_opened_in_the_first_run_only_and_watched():
+def test_shares_that_were_kept_are_opened_in_the_first_run_only_and_watched():
     prg = ring.Prg(b"k" * 16)
     w = inputs()["w"]
     words, mask = ring.encode(w, frac_bits=16), prg.words((6, 4))
     spec = Spec.of(shape=(6, 4), frac_bits=16, bound=1.0)
-    halves = {ALICE: mask, BOB: words - mask}
+    shares = {ALICE: mask, BOB: words - mask}
 
     def answer(ops):
-        held = ops.resume("w", shape=(6, 4), bound=1.0)
-        ops.hold(held)
+        opened = ops.resume("w", shape=(6, 4), bound=1.0)
+        ops.cache_openings(opened)
         x = ops.input("x", owner=ALICE, shape=(2, 6), bound=1.0)
-        return ops.open(ops.matmul(x, held), to=(ALICE,), what="y", why="test")
+        return ops.open(ops.matmul(x, opened), to=(ALICE,), what="y", why="test")
 
     def party(session):
-        shelf, sent, answers = Shelf(), [], []
+        cache, sent, answers = OpeningCache(), [], []
         for number in range(3):
-            plan = make_plan(answer, PROTOCOLS["sealed"], ROLES, frac_bits=16, shelf=shelf)
+            plan = make_plan(answer, PROTOCOLS["sealed"], ROLES, frac_bits=16, cache=cache)
             sent.append(sent_offline_by_owner(plan))
             if session.me not in ROLES.computing:
-                serve(session, plan, inputs={}, shelf=shelf)
+                serve(session, plan, inputs={}, cache=cache)
                 continue
-            half = halves[session.me].clone()
+            share = shares[session.me].clone()
             if number == 2:
-                half[0, 0] += session.me == BOB and changes
+                share[0, 0] += session.me == BOB and changes
             mine = {"x": inputs()["x"]} if session.me == ALICE else {}
-            kept = {"w": Share(half, spec)}
-            answers.append(compute(session, plan, answer, inputs=mine, kept=kept, shelf=shelf))
+            kept = {"w": Share(share, spec)}
+            answers.append(compute(session, plan, answer, inputs=mine, kept=kept, cache=cache))
         return answers, sent
 
     changes = False

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from harness import ALICE, simulate
-from tacit.mpc.additive2.octaves import FEW, decline_curve
+from tacit.mpc.additive2.logspaced import FEW, decline_curve
 
 OFF = {"rsqrt": 2e-5, "reciprocal": 6e-5, "log": 6e-5}
 PLAIN = {"rsqrt": torch.rsqrt, "reciprocal": torch.reciprocal, "log": torch.log}

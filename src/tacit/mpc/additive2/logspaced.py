@@ -1,4 +1,4 @@
-"""Functions with a pole at zero, cut into pieces whose width grows with their argument.
+"""Functions with a pole at zero, cut into log-spaced pieces: their width grows with the argument.
 
 A few numbers, such as one per row, are worth many comparisons if that saves rounds: all pieces
 are compared at once, where normalising by the leading bit takes one round trip after another.

@@ -3,13 +3,13 @@ import torch
 
 from harness import ALICE, BOB, CAROL, ROLES, simulate
 from tacit.mpc import PROTOCOLS, make_plan
-from tacit.mpc.additive2.hold import Hold
+from tacit.mpc.additive2.opening import OpenMasked
 
 ULP = 2.0**-16
 
 
-def held(plan):
-    return [step for step in plan.steps if isinstance(step.kernel, Hold)]
+def opened(plan):
+    return [step for step in plan.steps if isinstance(step.kernel, OpenMasked)]
 
 
 def values(*shape, seed=0):
@@ -45,7 +45,7 @@ def batches(ops, *, is_ahead):
     w = ops.input("w", owner=BOB, shape=(5, 4), bound=1.0)
     k = ops.input("k", owner=CAROL, shape=(2, 1, 3, 3), bound=1.0)
     if is_ahead:
-        ops.hold(w, k)
+        ops.cache_openings(w, k)
     opened = []
     for at in range(3):
         x = ops.input(f"x{at}", owner=ALICE, shape=(2, 4), bound=1.0)
@@ -71,7 +71,7 @@ def test_weights_are_opened_once_for_many_batches(is_ahead):
         assert (hidden - data[f"x{at}"] @ w.T).abs().max() < 10 * ULP
         wanted = torch.nn.functional.conv2d(data[f"i{at}"], k)
         assert (maps - wanted).abs().max() < 10 * ULP
-    weights = [s for step in held(run.plan) for s in step.operands if s.shape[0] not in (1, 2)]
+    weights = [s for step in opened(run.plan) for s in step.operands if s.shape[0] not in (1, 2)]
     assert len(weights) == 1
     assert run.metered == run.plan.cost
 
@@ -81,9 +81,9 @@ def test_weights_that_are_held_ahead_cost_nothing_online():
 
     def program(ops):
         w = ops.input("w", owner=BOB, shape=(50, 4), bound=1.0)
-        ops.hold(w)
+        ops.cache_openings(w)
         x = ops.input("x", owner=ALICE, shape=(2, 50), bound=1.0)
-        ops.settle(ops.matmul(x, w))
+        ops.normalise_scale(ops.matmul(x, w))
 
     plan = make_plan(program, PROTOCOLS["sealed"], ROLES, frac_bits=16)
     assert online_bytes(plan) == 8 * (2 * 50) + 2 * (2 * 4) // 8
@@ -91,7 +91,7 @@ def test_weights_that_are_held_ahead_cost_nothing_online():
     assert [one.payload_bytes for one in ahead] == [8 * 50 * 4]
 
 
-def test_an_activation_that_several_products_read_is_opened_and_rescaled_once():
+def test_an_activation_that_several_products_read_is_opened_and_truncated_once():
     def program(ops):
         x = ops.input("x", owner=CAROL, shape=(2, 4), bound=1.0)
         activation = ops.mul(x, x)
@@ -100,9 +100,9 @@ def test_an_activation_that_several_products_read_is_opened_and_rescaled_once():
             ops.matmul(activation, weight)
 
     plan = make_plan(program, PROTOCOLS["sealed"], ROLES, frac_bits=16)
-    shapes = [spec.shape for step in held(plan) for spec in step.operands]
+    shapes = [spec.shape for step in opened(plan) for spec in step.operands]
     assert shapes.count((2, 4)) == 2  # x itself, and its square
-    assert [type(step.kernel).__name__ for step in plan.steps].count("Rescale") == 1
+    assert [type(step.kernel).__name__ for step in plan.steps].count("Truncate") == 1
 
 
 def test_two_secrets_with_equal_facts_do_not_share_a_mask():
@@ -114,5 +114,5 @@ def test_two_secrets_with_equal_facts_do_not_share_a_mask():
     x, y = values(3), values(3, seed=4)
     run = simulate(program, inputs={ALICE: {"x": x, "x2": y}})
     assert (run.values[BOB] - x * y).abs().max() < 2 * ULP
-    (step,) = held(run.plan)
+    (step,) = opened(run.plan)
     assert len(step.operands) == len({need.place for need in step.needs}) == 2

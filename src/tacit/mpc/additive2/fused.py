@@ -1,7 +1,7 @@
-"""Comparing and rescaling under one opening: a ReLU of a product needs no round of its own for it.
+"""Fused truncate-and-compare: a ReLU of a product needs no round of its own for truncation.
 
-The rescaling of z opens z + r, and so does its comparison. With one r that serves both, the
-rescaled z' is a public number, plus shared ones that depend on r alone, plus one of them where the
+The truncation of z opens z + r, and so does its comparison. With one r that serves both, the
+truncated z' is a public number, plus shared ones that depend on r alone, plus one of them where the
 sum carried, which is public. All of it can be shared once more, multiplied by the random bits that
 select a piece.
 """
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tacit import ring
 from tacit.mpc.additive2.compare import CompareMask, Comparison, bits_of
-from tacit.mpc.additive2.local import half, numeric
+from tacit.mpc.additive2.local import numeric, numeric_share
 from tacit.mpc.additive2.piecewise import Curve, unpacked
 from tacit.mpc.boundary import WORD_BYTES
 from tacit.mpc.contract import Channel, Declaration, Roles
@@ -26,11 +26,11 @@ from tacit.ring import Prg
 
 
 @dataclass(frozen=True)
-class NarrowingMask:
+class FusedMask:
     """A uniform r, its comparable bits, and what it takes to undo it after a shift, selected.
 
     Undo is the offset less the shifted r, carry the top bit of r where it would carry to. There is
-    for every breakpoint a uniform bit ρ in XOR halves, and there are additive halves of undo,
+    for every breakpoint a uniform bit ρ in XOR shares, and there are additive shares of undo,
     carry and, for every ρ, of ρ, ρ·undo and ρ·carry.
     """
 
@@ -39,15 +39,15 @@ class NarrowingMask:
     bits: int
 
     def first(self, prg: Prg) -> Parts:
-        """Draw the first halves of everything."""
+        """Draw the first shares of everything."""
         return (*self.compare.first(prg), prg.words(self._bits()), prg.words(self._rows()))
 
     def second(self, prg: Prg) -> Parts:
-        """Draw the second halves of r and of the bits ρ."""
+        """Draw the second shares of r and of the bits ρ."""
         return (*self.compare.second(prg), prg.words(self._bits()))
 
     def correction(self, first: Parts, second: Parts) -> Parts:
-        """Compute the second halves of the bits of r and of what undoes it."""
+        """Compute the second shares of the bits of r and of what undoes it."""
         r = first[0] + second[0]
         undo = (1 << (HEADROOM_BITS - self.bits)) - ring.shift_right(r, self.bits)
         carry = ring.shift_right(r, 63) << (64 - self.bits)
@@ -68,8 +68,8 @@ class NarrowingMask:
 
 
 @dataclass(frozen=True)
-class Narrowing:
-    """Apply a function of constants and whole slopes to a value that is rescaled on the way.
+class FusedTruncateCompare:
+    """Apply a function of constants and whole slopes to a value that is truncated on the way.
 
     Guarantee: the parties see z + r for a uniform r and bits masked by uniform bits, and nothing
     else. Pieces are chosen by z itself; the result is that of z / 2^bits up to one unit in the
@@ -88,7 +88,7 @@ class Narrowing:
         mask = CompareMask(z.elements, comparison.blocks)
         return Declaration(
             out=self._out(z),
-            needs=(NarrowingMask(mask, comparison.thresholds, self.bits), *comparison.needs()),
+            needs=(FusedMask(mask, comparison.thresholds, self.bits), *comparison.needs()),
             rounds=(
                 exchange(*roles.computing, WORD_BYTES * z.elements),
                 *comparison.rounds(roles),
@@ -101,7 +101,7 @@ class Narrowing:
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Open z + r, compare, shift, and select."""
-        z = half(operands[0])
+        z = numeric_share(operands[0])
         (r, rho, rows, bits), tree = _arrange(material[0], channel), material[1:]
         mine = r.add_(z.words.reshape(-1))
         if channel.is_first:
@@ -152,14 +152,14 @@ class Narrowing:
         return Spec.of(shape=z.shape, frac_bits=frac_bits, bound=self.curve.bound)
 
 
-def narrowed(z: Spec, frac_bits: int) -> Spec:
-    """Describe a value after its rescaling, which is less than one unit off."""
+def truncated_spec(z: Spec, frac_bits: int) -> Spec:
+    """Describe a value after its truncation, which is less than one unit off."""
     bits = z.frac_bits - frac_bits
     return replace(z, frac_bits=frac_bits, largest=(z.largest >> bits) + 1)
 
 
 def _arrange(parts: Parts, channel: Channel) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Bring a party's part of a `NarrowingMask` into one order: r, ρ, rows, bits of r."""
+    """Bring a party's part of a `FusedMask` into one order: r, ρ, rows, bits of r."""
     if channel.is_first:
         r, bits, rho, rows = parts
     else:

@@ -10,7 +10,7 @@ from tacit.mpc.elementwise import ELEMENTWISE
 from tacit.mpc.order import Layout
 from tacit.mpc.pieces import Pieces
 from tacit.mpc.share import Spec
-from tacit.mpc.sight import ROWWISE, EachRow, EachValue
+from tacit.mpc.view import ROWWISE, EachRow, EachValue
 
 FRAC_BITS = 16
 
@@ -40,8 +40,8 @@ def test_functions_of_the_sign_are_exact_on_words(name, extra, data):
 def test_no_value_of_a_function_exceeds_the_stated_bound(name):
     x = spec(2001)
     words = torch.linspace(-64, 64, 2001, dtype=torch.float64).mul(2**FRAC_BITS).round().long()
-    sight = EachValue(name, FRAC_BITS)
-    assert int(sight.evaluate(words, x).abs().max()) <= sight.out(x).largest
+    view = EachValue(name, FRAC_BITS)
+    assert int(view.evaluate(words, x).abs().max()) <= view.out(x).largest
 
 
 @pytest.mark.parametrize("name", ROWWISE)
@@ -52,30 +52,30 @@ def test_no_value_of_a_function_of_rows_exceeds_the_stated_bound(name, length):
     values = torch.rand(200, length, generator=generator, dtype=torch.float64) * 128 - 64
     values[0], values[1], values[2] = 64.0, -64.0, -64.0
     values[2, 0] = 64.0  # the most extreme row there is
-    sight = EachRow(name, -1, FRAC_BITS, 1e-9)
+    view = EachRow(name, -1, FRAC_BITS, 1e-9)
     words = values.mul(2**FRAC_BITS).round().long().view(-1)
-    assert int(sight.evaluate(words, x).abs().max()) <= sight.out(x).largest
+    assert int(view.evaluate(words, x).abs().max()) <= view.out(x).largest
 
 
 @pytest.mark.parametrize("dim", [0, 1, 2, -1, -3])
 @pytest.mark.parametrize("name", ["softmax", "maximum"])
 def test_rows_are_spread_and_gathered_along_any_dimension(name, dim):
-    x, sight = spec(2, 3, 4), EachRow(name, dim, FRAC_BITS, 0.0)
+    x, view = spec(2, 3, 4), EachRow(name, dim, FRAC_BITS, 0.0)
     words = torch.arange(24).view(2, 3, 4) << FRAC_BITS
-    assert sight.layout(x) == Layout(24 // (2, 3, 4)[dim], (2, 3, 4)[dim])
-    result = sight.gather(sight.evaluate(sight.spread(words), x), x)
+    assert view.layout(x) == Layout(24 // (2, 3, 4)[dim], (2, 3, 4)[dim])
+    result = view.gather(view.evaluate(view.spread(words), x), x)
     values = torch.arange(24, dtype=torch.float64).view(2, 3, 4)
     plain = values.softmax(dim) if name == "softmax" else values.amax(dim)
-    assert tuple(result.shape) == sight.out(x).shape == tuple(plain.shape)
+    assert tuple(result.shape) == view.out(x).shape == tuple(plain.shape)
     assert torch.allclose(result.double() / 2**FRAC_BITS, plain, atol=2.0**-FRAC_BITS)
 
 
 def test_a_piecewise_polynomial_is_seen_as_one():
     pieces = Pieces((0.0,), ((1.0,), (0.0, 2.0)))
-    sight = EachValue(pieces, FRAC_BITS)
+    view = EachValue(pieces, FRAC_BITS)
     words = torch.tensor([-3, 0, 3]) << FRAC_BITS
-    assert sight.label == "the inputs of a piecewise polynomial, in random order"
-    assert (sight.evaluate(words, spec(3)) >> FRAC_BITS).tolist() == [1, 0, 6]
+    assert view.label == "the inputs of a piecewise polynomial, in random order"
+    assert (view.evaluate(words, spec(3)) >> FRAC_BITS).tolist() == [1, 0, 6]
 
 
 @pytest.mark.parametrize(("shape", "dim"), [((3,), 1), ((3, 4), -3), ((), 0), ((2, 0), 1)])

@@ -1,4 +1,4 @@
-"""A server's desk: what clients have asked it, one question at a time each, and the answers."""
+"""A server's queue: what clients have asked it, one question at a time each, and the answers."""
 
 import logging
 import threading
@@ -16,7 +16,7 @@ from tacit.learn.service.task import ServiceTask
 from tacit.transport import Frame, Link, frame_bytes
 
 ANSWER_S = 120.0
-"""How long a question may wait, for its other half and for its turn."""
+"""How long a question may wait, for its other share and for its turn."""
 LARGEST_VISIT = 1 << 62
 _log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ Report = Callable[[Ticket, int], None]
 """Hears of every question, and of how many rows it is; none if it was refused."""
 
 
-class Desk:
+class RequestQueue:
     """Take questions from links in threads of their own, and hand the answers back.
 
     A client's next question is read when its last one is answered, so what a client can make a
@@ -77,13 +77,13 @@ class Desk:
         threading.Thread(target=self._attend, args=(link,), name=name, daemon=True).start()
 
     def words(self, ticket: Ticket) -> Tensor | None:
-        """Return my half of a question, if it is still waited for."""
+        """Return my share of a question, if it is still waited for."""
         with self._lock:
             question = self._open.get(ticket)
         return None if question is None else question.words
 
     def answer(self, ticket: Ticket, reply: Tensor | str) -> None:
-        """Answer a question with my half, or with the reason why there is none."""
+        """Answer a question with my share, or with the reason why there is none."""
         with self._lock:
             question = self._open.pop(ticket, None)
         if question is not None and question.answer.set_running_or_notify_cancel():
@@ -138,7 +138,7 @@ class Desk:
         try:
             reply = question.answer.result(self._answer_s)
         except NoAnswerError:
-            reply = f"the other server did not get its half within {self._answer_s:g} s"
+            reply = f"the other server did not get its share within {self._answer_s:g} s"
         except CancelledError:
             reply = "the service has ended, or another connection took the place of this one"
         finally:

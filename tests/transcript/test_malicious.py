@@ -6,15 +6,15 @@ import torch
 from harness import ALICE, BOB, simulate
 from tacit import ring
 from tacit.mpc import find_protocol
-from tacit.mpc.additive2.local import half
-from tacit.mpc.additive2.rescale import Rescale
+from tacit.mpc.additive2.local import numeric_share
+from tacit.mpc.additive2.truncation import Truncate
 from tacit.mpc.permuted2 import kernel as permuted2
 
 FRAC_BITS = 16
 
 
 def test_a_second_party_that_cheats_undoes_the_order_of_permuted2_unnoticed(monkeypatch):
-    """It hands over its half with a tag on every element, and reads the tags of what comes back."""
+    """It hands over its share with tags on every element, and reads the tags that come back."""
     count, caught = 200, {}
     tag = 1 << 20  # beyond values of at most ±4, and within the 4 bytes in which they travel
     hand, see = permuted2.SeenBySecond.hand, permuted2._see
@@ -22,12 +22,12 @@ def test_a_second_party_that_cheats_undoes_the_order_of_permuted2_unnoticed(monk
     def tagged(self, channel, drawn, operand):
         if channel.is_first:
             return hand(self, channel, drawn, operand)
-        own = half(operand)
+        own = numeric_share(operand)
         words = own.words.reshape(-1) + torch.arange(count) * tag
         return hand(self, channel, drawn, type(own)(words, own.spec))
 
-    def read(channel, scene, material):
-        evaluate, sight = scene.sight.evaluate, scene.sight
+    def read(channel, instance, material):
+        evaluate, view = instance.view.evaluate, instance.view
 
         def untagged(seen, x):
             places = (seen + tag // 2) >> 20
@@ -35,8 +35,8 @@ def test_a_second_party_that_cheats_undoes_the_order_of_permuted2_unnoticed(monk
             caught["values"][places] = seen - places * tag
             return evaluate(seen - places * tag, x)
 
-        monkeypatch.setattr(type(sight), "evaluate", lambda self, seen, x: untagged(seen, x))
-        return see(channel, scene, material)
+        monkeypatch.setattr(type(view), "evaluate", lambda self, seen, x: untagged(seen, x))
+        return see(channel, instance, material)
 
     monkeypatch.setattr(permuted2.SeenBySecond, "hand", tagged)
     monkeypatch.setattr(permuted2, "_see", read)
@@ -63,15 +63,15 @@ def test_a_receiver_that_computes_reads_digits_below_the_last_one_from_outputs_t
     monkeypatch,
 ):
     """A result is rounded by its own low bits, which it knows: a comparison with each of them."""
-    times, halves = 512, []
-    rescale = Rescale.run
+    times, shares = 512, []
+    truncate = Truncate.run
 
     def noting(self, channel, material, *operands):
         if channel.me == BOB:
-            halves.append(half(operands[0]).words.clone())
-        return rescale(self, channel, material, *operands)
+            shares.append(numeric_share(operands[0]).words.clone())
+        return truncate(self, channel, material, *operands)
 
-    monkeypatch.setattr(Rescale, "run", noting)
+    monkeypatch.setattr(Truncate, "run", noting)
     x, y = 1.2345, -2.3456
 
     def program(ops):
@@ -80,9 +80,9 @@ def test_a_receiver_that_computes_reads_digits_below_the_last_one_from_outputs_t
 
     factors = {"x": torch.full((times,), x).double(), "y": torch.full((times,), y).double()}
     run = simulate(program, inputs={ALICE: factors})
-    (mine,) = halves
+    (mine,) = shares
     opened = ring.encode(run.values[BOB], frac_bits=FRAC_BITS)
-    # z + r carries into z' exactly where the low bits of z and of r do; r is minus bob's half.
+    # z + r carries into z' exactly where the low bits of z and of r do; r is minus bob's share.
     low = (-mine) & ((1 << FRAC_BITS) - 1)
     floor, ceiling = (opened << FRAC_BITS) - low, ((opened + 1) << FRAC_BITS) - low
     exact = int(ring.encode(factors["x"], frac_bits=FRAC_BITS)[0]) * int(

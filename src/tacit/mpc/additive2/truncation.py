@@ -1,9 +1,9 @@
-"""Rescaling that cannot fail and shows nothing.
+"""Truncation that cannot fail and shows nothing.
 
-Seed protocols truncate their halves locally, which is wrong with a small probability (Mohassel
+Seed protocols truncate their shares locally, which is wrong with a small probability (Mohassel
 and Zhang 2017), or repair that by telling the other party which elements were in danger, which
 leaks their range. Neither is needed. Read z + 2^62 as c - r, where c is in P0's hands and r, the
-negative of P1's half, in P1's. Because |z| < 2^62 the difference borrowed exactly where the top
+negative of P1's share, in P1's. Because |z| < 2^62 the difference borrowed exactly where the top
 bit of r is set and that of c is not (the argument of Escudero et al. 2020, section 5, for values
 with a known top bit). That is a product of one bit of each party: shifting is local, and one
 masked bit each way puts it right, without ever opening the value (after Rathee et al. 2021).
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from tacit import ring
-from tacit.mpc.additive2.local import half, numeric
+from tacit.mpc.additive2.local import numeric, numeric_share
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.cost import exchange
 from tacit.mpc.narrow import WORD_BYTES, bits_size
@@ -28,7 +28,7 @@ _PART = 1 << 15
 
 
 @dataclass(frozen=True)
-class Rescale:
+class Truncate:
     """Drop fraction bits of a secret.
 
     Guarantee: each party sees one bit per element, masked by a uniform bit that it does not know,
@@ -41,7 +41,7 @@ class Rescale:
 
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what comes out and what is sent."""
-        x = numeric(operands[0], "rescaling")
+        x = numeric(operands[0], "truncation")
         size = bits_size(packed_words(x.elements), x.elements)
         return Declaration(
             out=self._out(x),
@@ -55,8 +55,8 @@ class Rescale:
         return replace(x, frac_bits=frac_bits, largest=(x.largest >> self.bits) + 1)
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
-        """Shift my half, and take my part of the borrow."""
-        z = half(operands[0])
+        """Shift my share, and take my part of the borrow."""
+        z = numeric_share(operands[0])
         ((mask, lanes),) = material
         first = channel.is_first
         words = z.words.reshape(-1)
@@ -86,7 +86,7 @@ class Rescale:
 def _borrow(
     own: Tensor, turned: Tensor, public: Tensor, shared: Tensor, *, is_first: bool
 ) -> Tensor:
-    """Give my half of u·v modulo 2^bits, for P0's bit u = e ⊕ α and P1's bit v = f ⊕ β.
+    """Give my share of u·v modulo 2^bits, for P0's bit u = e ⊕ α and P1's bit v = f ⊕ β.
 
     It is u·f + e·(v - f) + αβ, the last with its sign turned where e ⊕ f. P0 adds the first
     term, P1 the second, and the dealer has shared αβ.

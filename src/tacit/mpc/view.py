@@ -1,4 +1,4 @@
-"""What a party that sees permuted values computes on them, in the clear and exactly."""
+"""The view of a party that sees permuted values, and what it computes on them, exactly."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from tacit.mpc.pieces import Pieces
 from tacit.mpc.share import Spec
 
 
-class Sight(Protocol):
-    """A function of rows of values, whatever their order and the order within them."""
+class PermutedView(Protocol):
+    """What is seen of permuted rows, and a function of it that no order changes."""
 
     def __hash__(self) -> int:
         """Hash the public parameters."""

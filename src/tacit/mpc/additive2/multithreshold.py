@@ -1,6 +1,6 @@
-"""A few numbers compared with many thresholds, all of which one mask and one message serve.
+"""Multi-threshold comparison: one mask and one message serve all thresholds of a few numbers.
 
-The dealer's thermometers belong to the mask r, not to a threshold: with blocks wide enough for a
+The dealer's unary codes belong to the mask r, not to a threshold: with blocks wide enough for a
 tree of one level they cost little if many thresholds read them. And a threshold need not be sharp
 where the pieces on both sides of it hold: whoever says how far a piece reaches below its threshold
 has the lowest blocks left out.
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tacit import ring
 from tacit.mpc.additive2.conjunction import ConjunctionMask, Group, joined_blocks, masked_blocks
-from tacit.mpc.additive2.thermometer import BLOCK_BITS, Blocks
+from tacit.mpc.additive2.unary import BLOCK_BITS, Blocks
 from tacit.mpc.contract import Channel, Roles
 from tacit.mpc.cost import Round, exchange
 from tacit.mpc.narrow import bits_size
@@ -28,7 +28,7 @@ _WIDEST_BITS = 10
 
 
 @dataclass(frozen=True)
-class Rung:
+class Band:
     """Neighbouring thresholds that leave out equally many blocks."""
 
     start: int
@@ -43,7 +43,7 @@ class Rung:
 
 
 @dataclass(frozen=True)
-class Ladder:
+class MultiThreshold:
     """How many numbers are compared in how many bits, and how sharp each threshold has to be.
 
     Attributes:
@@ -73,17 +73,17 @@ class Ladder:
         return Blocks(self.bits - 1, _width(self.bits))
 
     @cached_property
-    def rungs(self) -> tuple[Rung, ...]:
+    def bands(self) -> tuple[Band, ...]:
         """Return the thresholds by how many blocks they leave out."""
-        return _rungs(self.slack, self.blocks.width, len(self.blocks.widths()))
+        return _bands(self.slack, self.blocks.width, len(self.blocks.widths()))
 
     def needs(self) -> tuple[ConjunctionMask, ...]:
         """Return the masks of the tree."""
-        return tuple(ConjunctionMask(rung.group, (rung.count, self.words)) for rung in self.rungs)
+        return tuple(ConjunctionMask(band.group, (band.count, self.words)) for band in self.bands)
 
     def rounds(self, roles: Roles) -> tuple[Round, ...]:
         """Return the one message each way."""
-        rows = sum(len(rung.group.variables()) * rung.count for rung in self.rungs)
+        rows = sum(len(band.group.variables()) * band.count for band in self.bands)
         return (exchange(*roles.computing, bits_size(rows * self.words, self.elements)),)
 
     def run(
@@ -96,18 +96,18 @@ class Ladder:
         """
         apart = c - thresholds[:, None]
         steps = _steps(bits[:-1], self.blocks, self.elements, is_first=channel.is_first)
-        blocks = [self._compare(apart[rung.start : rung.stop], steps, rung) for rung in self.rungs]
+        blocks = [self._compare(apart[band.start : band.stop], steps, band) for band in self.bands]
         mine = [
-            masked_blocks(rung.group, g, p, masks)
-            for rung, (g, p), (masks, _) in zip(self.rungs, blocks, tree, strict=True)
+            masked_blocks(band.group, g, p, masks)
+            for band, (g, p), (masks, _) in zip(self.bands, blocks, tree, strict=True)
         ]
         flat = torch.cat([one.view(-1) for one in mine])
         opened = flat ^ channel.exchange_bits(flat, self.elements)
         parts = opened.split_with_sizes([one.numel() for one in mine])
         borrows = [
-            joined_blocks(rung.group, g, p, part.view(one.shape), material, channel.is_first)[0]
-            for rung, (g, p), part, one, material in zip(
-                self.rungs, blocks, parts, mine, tree, strict=True
+            joined_blocks(band.group, g, p, part.view(one.shape), material, channel.is_first)[0]
+            for band, (g, p), part, one, material in zip(
+                self.bands, blocks, parts, mine, tree, strict=True
             )
         ]
         negative = torch.cat(borrows) ^ bits[-1]
@@ -116,10 +116,10 @@ class Ladder:
         top = ((apart >> (self.bits - 1)) & 1).to(torch.uint8)
         return ~(negative ^ _packed(top, self.words))
 
-    def _compare(self, apart: Tensor, steps: Tensor, rung: Rung) -> tuple[Tensor, Tensor]:
+    def _compare(self, apart: Tensor, steps: Tensor, band: Band) -> tuple[Tensor, Tensor]:
         """Look shares of g = [c < r] and p = [c == r] up, each (blocks, thresholds, words)."""
-        widths = self.blocks.widths()[rung.skipped :]
-        numbers = torch.arange(rung.skipped, rung.skipped + len(widths), device=apart.device)
+        widths = self.blocks.widths()[band.skipped :]
+        numbers = torch.arange(band.skipped, band.skipped + len(widths), device=apart.device)
         digits = apart >> (numbers * self.blocks.width)[:, None, None]
         digits &= torch.tensor([(1 << width) - 1 for width in widths], device=apart.device)[
             :, None, None
@@ -133,11 +133,11 @@ class Ladder:
 
 
 @lru_cache(maxsize=256)
-def _rungs(slack: tuple[int, ...], width: int, blocks: int) -> tuple[Rung, ...]:
+def _bands(slack: tuple[int, ...], width: int, blocks: int) -> tuple[Band, ...]:
     at, found = 0, []
     for skipped, some in groupby(min(bits // width, blocks - 1) for bits in slack):
         stop = at + len(list(some))
-        found.append(Rung(at, stop, skipped, Group(blocks - skipped, is_last=True)))
+        found.append(Band(at, stop, skipped, Group(blocks - skipped, is_last=True)))
         at = stop
     return tuple(found)
 
@@ -146,19 +146,19 @@ def _width(bits: int) -> int:
     return max(BLOCK_BITS, -(-(bits - 1) // _BLOCKS))
 
 
-def fits_ladder(elements: int, bits: int, thresholds: int) -> bool:
-    """Tell whether numbers are so few, and thresholds so many, that a ladder is the better way."""
+def fits_multi_threshold(elements: int, bits: int, thresholds: int) -> bool:
+    """Tell whether numbers are so few, and thresholds so many, that this is the better way."""
     is_wide = _width(bits) > _WIDEST_BITS
     return elements <= FEW_ELEMENTS and thresholds >= MANY_THRESHOLDS and not is_wide
 
 
-def _steps(thermometers: Tensor, blocks: Blocks, count: int, *, is_first: bool) -> Tensor:
+def _steps(codes: Tensor, blocks: Blocks, count: int, *, is_first: bool) -> Tensor:
     """Lay shares of [r_block >= v] out for v = 0 … 2^width, (blocks, v, elements) in bytes.
 
-    [r >= 0] is one and [r >= 2^width] zero; between them are the thermometers, as r > v - 1.
+    [r >= 0] is one and [r >= 2^width] zero; between them are the unary codes, as r > v - 1.
     """
-    rows = ring.unpack_bits(thermometers.contiguous().view(torch.uint8), 64 * thermometers.numel())
-    rows = rows.view(len(thermometers), -1)[:, :count]
+    rows = ring.unpack_bits(codes.contiguous().view(torch.uint8), 64 * codes.numel())
+    rows = rows.view(len(codes), -1)[:, :count]
     widths, height = blocks.widths(), (1 << blocks.width) + 1
     steps = rows.new_zeros((len(widths), height, count))
     steps[:, 0] = int(is_first)

@@ -1,4 +1,4 @@
-"""The door of a server: clients come and go, each proves its key, strangers are refused."""
+"""The acceptor of a server: clients come and go, each proves its key, strangers are refused."""
 
 import logging
 import socket
@@ -21,7 +21,7 @@ _MOST_ARRIVALS = 4
 _log = logging.getLogger(__name__)
 
 
-class Reception:
+class Acceptor:
     """Accept the links of clients for as long as it is open.
 
     Guarantee: a link is handed on only after its client has proved the key that is pinned for it.
@@ -56,7 +56,7 @@ class Reception:
     def open(self, admit: Callable[[Link], None]) -> None:
         """Start to hand links of clients to ``admit``."""
         self._accepting = threading.Thread(
-            target=self._accept, args=(admit,), name="tacit-door", daemon=True
+            target=self._accept, args=(admit,), name="tacit-accept", daemon=True
         )
         self._accepting.start()
 

@@ -1,4 +1,4 @@
-"""Making permuted values say less: random signs, and dummies among them."""
+"""Making permuted values say less: random sign flips, and dummies among them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from torch import Tensor
 from tacit.errors import ConfigError
 from tacit.mpc.order import Layout
 from tacit.mpc.share import Spec
-from tacit.mpc.sight import EachValue, Sight
+from tacit.mpc.view import EachValue, PermutedView
 from tacit.ring import Prg
 
 
@@ -41,7 +41,7 @@ _SIGNS = {"exp": -1, "log": 1, "reciprocal": 1, "rsqrt": 1, "sqrt": 1}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Disguise:
+class FlipsAndDummies:
     """What is done to values, besides permuting them, before someone sees them.
 
     Attributes:
@@ -62,53 +62,53 @@ class Disguise:
             raise ConfigError(f"the reach of dummies is a positive number, got {self.reach}")
 
     def spelling(self) -> tuple[str, ...]:
-        """Spell the disguise as `read_disguise` reads it; nothing if there is none."""
+        """Spell the options as `read_flips_and_dummies` reads it; nothing if there is none."""
         dummies = (f"dummies={self.dummies}", f"reach={self.reach:.17g}") if self.dummies else ()
         return (("flips",) if self.flips else ()) + dummies
 
     def assumptions(self) -> tuple[str, ...]:
-        """Say what hiding behind the disguise rests on."""
+        """Say what hiding values this way rests on."""
         flips = "signs are flipped at random before functions that are symmetric about zero"
         dummies = "dummies hide values only as far as they cannot be told from them"
         return ((flips,) if self.flips else ()) + ((dummies,) if self.dummies else ())
 
-    def worn(self, sight: Sight, x: Spec) -> Sight:
+    def computed(self, view: PermutedView, x: Spec) -> PermutedView:
         """Return the function to compute: to a result that x is added to, at x's precision."""
-        if self.flips and isinstance(sight, EachValue) and x.frac_bits > sight.frac_bits:
-            symmetry = SYMMETRIES.get(str(sight.function))
+        if self.flips and isinstance(view, EachValue) and x.frac_bits > view.frac_bits:
+            symmetry = SYMMETRIES.get(str(view.function))
             if symmetry is not None and symmetry.slope:
-                return EachValue(sight.function, x.frac_bits)
-        return sight
+                return EachValue(view.function, x.frac_bits)
+        return view
 
-    def symmetry(self, sight: Sight, x: Spec) -> Symmetry | None:
+    def symmetry(self, view: PermutedView, x: Spec) -> Symmetry | None:
         """Return how flipped signs are undone, or None where they cannot be."""
-        symmetry = SYMMETRIES.get(str(sight.function)) if self.flips else None
-        is_fitting = symmetry is None or not symmetry.slope or x.frac_bits == sight.frac_bits
+        symmetry = SYMMETRIES.get(str(view.function)) if self.flips else None
+        is_fitting = symmetry is None or not symmetry.slope or x.frac_bits == view.frac_bits
         return symmetry if is_fitting else None
 
     def widened(self, layout: Layout) -> Layout:
         """Return the layout with rows for the dummies."""
         return Layout(layout.rows + self.dummies, layout.columns)
 
-    def draw_signs(self, prg: Prg, sight: Sight, x: Spec) -> Tensor:
+    def draw_signs(self, prg: Prg, view: PermutedView, x: Spec) -> Tensor:
         """Draw, per value, a word of ones to flip its sign or zero; alike within a row."""
-        layout = sight.layout(x)
-        signs = prg.words((layout.rows if self.symmetry(sight, x) else 0,)) >> 63
+        layout = view.layout(x)
+        signs = prg.words((layout.rows if self.symmetry(view, x) else 0,)) >> 63
         return signs.repeat_interleave(layout.columns)
 
-    def draw_dummies(self, prg: Prg, sight: Sight, x: Spec) -> Tensor:
+    def draw_dummies(self, prg: Prg, view: PermutedView, x: Spec) -> Tensor:
         """Draw the words of the dummies, row after row."""
         reach = min(int(self.reach * 2**x.frac_bits), x.largest)
-        words = prg.words((self.dummies * sight.layout(x).columns,))
+        words = prg.words((self.dummies * view.layout(x).columns,))
         words = words >> (64 - max(1, reach.bit_length()))
-        sign = _SIGNS.get(str(sight.function))
+        sign = _SIGNS.get(str(view.function))
         return words if sign is None else sign * words.abs()
 
-    def label(self, sight: Sight, x: Spec) -> str:
+    def label(self, view: PermutedView, x: Spec) -> str:
         """Say what is seen."""
-        label = sight.label
-        is_flat = isinstance(sight, EachValue)
-        if self.symmetry(sight, x) is not None:
+        label = view.label
+        is_flat = isinstance(view, EachValue)
+        if self.symmetry(view, x) is not None:
             label += f", each {'value' if is_flat else 'row'} with a random sign"
         if self.dummies:
             kind = "dummies" if is_flat else "dummy rows"
@@ -116,11 +116,11 @@ class Disguise:
         return label
 
 
-def read_disguise(words: Sequence[str]) -> Disguise:
-    """Read what `Disguise.spelling` spells."""
+def read_flips_and_dummies(words: Sequence[str]) -> FlipsAndDummies:
+    """Read what `FlipsAndDummies.spelling` spells."""
     given = {name: value for name, _, value in (word.partition("=") for word in words)}
     try:
-        disguise = Disguise(
+        hiding = FlipsAndDummies(
             flips="flips" in given,
             dummies=int(given.get("dummies", "0")),
             reach=float(given.get("reach", "1")),
@@ -133,20 +133,20 @@ def read_disguise(words: Sequence[str]) -> Disguise:
             "the options of a permuted protocol are flips, dummies=COUNT and reach=NUMBER, each "
             f"once, got {' '.join(words)!r}"
         )
-    return disguise
+    return hiding
 
 
 def flip(words: Tensor, signs: Tensor) -> Tensor:
-    """Flip signs of values or of halves of them."""
+    """Flip signs of values or of shares of them."""
     return (words ^ signs).sub_(signs)
 
 
 def unflip(result: Tensor, x: Tensor, signs: Tensor, *, symmetry: Symmetry, one: int) -> Tensor:
-    """Turn my half of f(±x) into my half of f(x).
+    """Turn my share of f(±x) into my share of f(x).
 
     Args:
-        result: my half of f(±x).
-        x: my half of x.
+        result: my share of f(±x).
+        x: my share of x.
         signs: which signs were flipped.
         symmetry: of the function.
         one: what one is to me: its word for P0, zero for P1.
@@ -161,7 +161,7 @@ def unflip(result: Tensor, x: Tensor, signs: Tensor, *, symmetry: Symmetry, one:
 
 
 def extend(words: Tensor, dummies: Tensor, *, is_first: bool) -> Tensor:
-    """Append the dummies to my half: P0 holds them, P1 zeros."""
+    """Append the dummies to my share: P0 holds them, P1 zeros."""
     if not len(dummies):
         return words
     return torch.cat((words, dummies if is_first else torch.zeros_like(dummies)))
