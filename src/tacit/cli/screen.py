@@ -1,7 +1,7 @@
 """What a person sees while parties work: a row for each, or plain lines when nobody watches."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -10,6 +10,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.text import Text
 
 from tacit.result import TOLD
+
+_TELL_S = 1.0
 
 STAGES = {
     "start": "starting",
@@ -109,6 +111,26 @@ class _Lines:
     def note(self, text: str) -> None:
         """Print a line."""
         say(self._console, text)
+
+
+def teller(console: Console) -> Callable[[str, int, int], None]:
+    """Return what says a line when work of this process comes to another stage, and now and then.
+
+    How many steps are done is said at most once a second, unless it is all of them.
+    """
+    stage_before, next_s = "", 0.0
+
+    def tell(stage: str, done: int, total: int) -> None:
+        nonlocal stage_before, next_s
+        now, words = time.monotonic(), STAGES.get(stage, stage)
+        if stage != stage_before:
+            say(console, f"{words} …", "dim")
+            stage_before, next_s = stage, now + _TELL_S
+        elif total and (done == total or now >= next_s):
+            say(console, f"{words}: {done} of {total}", "dim")
+            next_s = now + _TELL_S
+
+    return tell
 
 
 def say(console: Console, text: str, style: str = "") -> None:

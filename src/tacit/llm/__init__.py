@@ -1,7 +1,5 @@
 """Language models: checkpoints, tokenizers, plain and private generation."""
 
-import sys
-
 from tacit.llm.backend.announce import announce, hear
 from tacit.llm.backend.chat import chat
 from tacit.llm.backend.conversation import Answer, Chat, Manner
@@ -23,7 +21,8 @@ from tacit.llm.model.rotary import places, rotate, turns
 from tacit.llm.model.store import describe_model, find_model, get_model, list_models
 from tacit.llm.model.template import Message, Role, prompt_ids, render
 from tacit.llm.model.tokenizer import Spelling, Tokenizer, check_vocabulary
-from tacit.llm.moved import find_renamed, redirect
+from tacit.llm.moved import NAMES, redirect
+from tacit.renamed import find_renamed
 
 redirect()
 
@@ -85,4 +84,4 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """Find what had another name in version 0.1."""
-    return find_renamed(sys.modules[__name__], name)
+    return find_renamed(globals(), NAMES, name)
