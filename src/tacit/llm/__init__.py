@@ -1,22 +1,27 @@
 """Language models: checkpoints, tokenizers, plain and private generation."""
 
-from tacit.llm.announce import announce, hear
-from tacit.llm.architecture import Architecture, LanguageModel, check, parameters, shapes
-from tacit.llm.catalogue import DEFAULT, OFFERS, Offer, find_offer
-from tacit.llm.checkpoint import (
+import sys
+
+from tacit.llm.backend.announce import announce, hear
+from tacit.llm.backend.dialogue import Ask, Backend, Receipt, Reply, Spent, TooLongError
+from tacit.llm.backend.plain import PlainBackend
+from tacit.llm.backend.sampling import Chooser, Place, Sampling, choose, chooser
+from tacit.llm.model.architecture import Architecture, LanguageModel, check, parameters, shapes
+from tacit.llm.model.catalogue import DEFAULT, OFFERS, Offer, find_offer
+from tacit.llm.model.checkpoint import (
     DEALER_BYTES,
     OWNER_BYTES,
     USER_BYTES,
     Checkpoint,
     open_checkpoint,
 )
-from tacit.llm.clear import PlainVoice
-from tacit.llm.dialogue import Ask, Receipt, Reply, Spent, TooLongError, Voice
-from tacit.llm.plain import Cache, generate, logits, next_logits, perplexity
-from tacit.llm.rotary import places, rotate, turns
-from tacit.llm.sampling import Chooser, Place, Sampling, choose, chooser
-from tacit.llm.template import Message, Role, prompt_ids, render
-from tacit.llm.tokenizer import Spelling, Tokenizer, check_vocabulary
+from tacit.llm.model.plain import Cache, generate, logits, next_logits, perplexity
+from tacit.llm.model.rotary import places, rotate, turns
+from tacit.llm.model.template import Message, Role, prompt_ids, render
+from tacit.llm.model.tokenizer import Spelling, Tokenizer, check_vocabulary
+from tacit.llm.moved import find_renamed, redirect
+
+redirect()
 
 __all__ = [
     "DEALER_BYTES",
@@ -26,6 +31,7 @@ __all__ = [
     "USER_BYTES",
     "Architecture",
     "Ask",
+    "Backend",
     "Cache",
     "Checkpoint",
     "Chooser",
@@ -33,7 +39,7 @@ __all__ = [
     "Message",
     "Offer",
     "Place",
-    "PlainVoice",
+    "PlainBackend",
     "Receipt",
     "Reply",
     "Role",
@@ -42,7 +48,6 @@ __all__ = [
     "Spent",
     "Tokenizer",
     "TooLongError",
-    "Voice",
     "announce",
     "check",
     "check_vocabulary",
@@ -63,3 +68,8 @@ __all__ = [
     "shapes",
     "turns",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Find what had another name in version 0.1."""
+    return find_renamed(sys.modules[__name__], name)

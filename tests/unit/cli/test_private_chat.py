@@ -234,8 +234,8 @@ def test_device_and_naming_reach_the_parties(monkeypatch, tmp_path):
     monkeypatch.setattr("tacit.cli.launch.chat_program.open_vault", note("owner"))
     monkeypatch.setattr("tacit.cli.launch.chat_program.serve_dealer", note("dealer"))
     monkeypatch.setattr("tacit.cli.launch.chat_program.hear", lambda *what: LLAMA)
-    monkeypatch.setattr("tacit.llm.steady.Client", note("user"))
-    monkeypatch.setattr("tacit.llm.steady.PrivateVoice", lambda *what, **how: None)
+    monkeypatch.setattr("tacit.llm.backend.reconnecting.Client", note("user"))
+    monkeypatch.setattr("tacit.llm.backend.reconnecting.PermutedBackend", lambda *what, **how: None)
     program_of("owner", str(write_model(tmp_path / "tiny")), protocol, [job("fitted")])
     session = SimpleNamespace(agree=lambda *what: None)
     program_of("dealer", None, protocol, [])(Account()).serve(session)
@@ -255,6 +255,6 @@ def test_a_chat_on_a_gpu_says_what_it_says_on_the_cpu(tmp_path):
 
     def answer(device):
         with chat_here(model, ChatProtocol(device=device), Quiet()) as partner:
-            return list(partner.voice.speak([1, 5, 7], sampling=Sampling(), limit=4))
+            return list(partner.backend.speak([1, 5, 7], sampling=Sampling(), limit=4))
 
     assert answer("cuda") == answer("cpu")

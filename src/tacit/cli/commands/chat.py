@@ -384,13 +384,13 @@ def _manner(*, system: str | None, limit: int, **sampling: Any) -> "Manner":
 def _plain_partner(path: str | None) -> "Partner":
     from tacit.cli.commands.conversation import Partner
     from tacit.cli.commands.models import find_model, free_memory_bytes
-    from tacit.llm import PlainVoice, open_checkpoint
+    from tacit.llm import PlainBackend, open_checkpoint
 
     checkpoint = open_checkpoint(find_model(path))
     tokenizer = checkpoint.tokenizer()
     checkpoint.check_memory(free_memory_bytes())
-    voice = PlainVoice(checkpoint.load())
-    return Partner(name=checkpoint.name, voice=voice, tokenizer=tokenizer)
+    backend = PlainBackend(checkpoint.load())
+    return Partner(name=checkpoint.name, backend=backend, tokenizer=tokenizer)
 
 
 COMMANDS: tuple[click.Command, ...] = (model, chat, serve_llm)

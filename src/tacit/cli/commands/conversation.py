@@ -9,7 +9,17 @@ from rich.console import Console
 from rich.text import Text
 
 from tacit.cli.screen import printable, say
-from tacit.llm import Ask, Message, Receipt, Reply, Sampling, Spent, Tokenizer, TooLongError, Voice
+from tacit.llm import (
+    Ask,
+    Backend,
+    Message,
+    Receipt,
+    Reply,
+    Sampling,
+    Spent,
+    Tokenizer,
+    TooLongError,
+)
 
 _UNITS = ("B", "kB", "MB", "GB")
 
@@ -33,12 +43,12 @@ class Partner:
     """What one talks to: a model by its name, how it speaks, and its tokenizer."""
 
     name: str
-    voice: Voice
+    backend: Backend
     tokenizer: Tokenizer
 
     def reply(self, ask: Ask) -> Reply:
         """Return the answer, to be iterated over."""
-        return Reply(self.voice, self.tokenizer, ask)
+        return Reply(self.backend, self.tokenizer, ask)
 
 
 def converse(partner: Partner, manner: Manner, *, console: Console, prompt: str | None) -> None:

@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 class Endpoint:
-    """Serve one voice to local programs, one answer at a time."""
+    """Serve one backend to local programs, one answer at a time."""
 
     def __init__(self, address: tuple[str, int], partner: Partner, manner: Manner) -> None:
         host = "127.0.0.1" if address[0] == "localhost" else address[0]

@@ -24,16 +24,16 @@ from tacit.llm import (
     check_vocabulary,
     open_checkpoint,
 )
-from tacit.llm.permuted import Network
-from tacit.llm.sealed import SEALED_DEALER_BYTES, SEALED_OWNER_BYTES, SEALED_USER_BYTES
-from tacit.llm.steady import (
+from tacit.llm.backend.reconnecting import (
     Enter,
-    SessionVoice,
-    SteadyVoice,
+    ReconnectingBackend,
+    SessionBackend,
     enter_floating,
     enter_private,
     enter_sealed,
 )
+from tacit.llm.permuted import Network
+from tacit.llm.sealed import SEALED_DEALER_BYTES, SEALED_OWNER_BYTES, SEALED_USER_BYTES
 from tacit.party import Child, Event, Progress, Session, joined, python_command
 from tacit.transport import listen
 
@@ -185,8 +185,10 @@ def partnered(
 
     enter = _enter(protocol, network, note)
 
-    def enter_checked(session: Session, architecture: Architecture, memories: Any) -> SessionVoice:
-        # Before the owner is told to send its weights. Memories are of the voice's own kind: Any.
+    def enter_checked(
+        session: Session, architecture: Architecture, memories: Any
+    ) -> SessionBackend:
+        # Before the owner is told to send its weights. Memories are of the backend's own kind: Any.
         check_vocabulary(tokenizer, architecture.vocab)
         return enter(session, architecture, memories)
 
@@ -194,13 +196,13 @@ def partnered(
         before_again()
         note.tell("user", f"{error}; meeting again")
 
-    voice = SteadyVoice(meet, enter_checked, on_break=on_break, attempts=_ATTEMPTS)
+    backend = ReconnectingBackend(meet, enter_checked, on_break=on_break, attempts=_ATTEMPTS)
     try:
-        yield Partner(name=name, voice=voice, tokenizer=tokenizer)
+        yield Partner(name=name, backend=backend, tokenizer=tokenizer)
     except BaseException:
-        voice.fail()
+        backend.fail()
         raise
-    voice.close()
+    backend.close()
 
 
 def _enter(protocol: ChatProtocol, network: Network | None, note: Note) -> Enter:

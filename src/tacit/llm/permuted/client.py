@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 
 from tacit.errors import ConfigError
-from tacit.llm.architecture import Architecture
+from tacit.llm.model.architecture import Architecture
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.claims import told_leaks
 from tacit.llm.permuted.forecast import Network

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError, FrameError
-from tacit.llm.architecture import Architecture, LanguageModel
+from tacit.llm.model.architecture import Architecture, LanguageModel
 from tacit.llm.permuted.allowance import Account, Allowance
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.fitting import fit_precision

@@ -8,10 +8,10 @@ from typing import Generic, Literal, TypeVar
 import torch
 from torch import Tensor
 
-from tacit.llm.architecture import Architecture
-from tacit.llm.rotary import turns, visible
+from tacit.llm.model.architecture import Architecture
+from tacit.llm.model.rotary import turns, visible
 from tacit.llm.sealed.bounds import weight_shapes
-from tacit.llm.sealed.order import Pass
+from tacit.llm.sealed.passes import Pass
 from tacit.mpc.ops import ProtocolOps
 
 V = TypeVar("V")
@@ -50,8 +50,8 @@ class Passing:
     user: str
     dealer: str
 
-    def run(self, ops: ProtocolOps[V], order: Pass) -> Outcome[V]:
-        """Compute one pass, on shapes or on halves.
+    def run(self, ops: ProtocolOps[V], step: Pass) -> Outcome[V]:
+        """Compute one pass, on shapes or on shares.
 
         Guarantee: that of `sealed`: neither side learns anything but the token (or the scores),
         which the user does. Bounds of values are public. Functions are approximated, see
@@ -59,16 +59,16 @@ class Passing:
         Cost: what the plan says.
         """
         a, w = self.architecture, self._weights(ops)
-        x = self._embedded(ops, w, order)
+        x = self._embedded(ops, w, step)
         out = Outcome[V]([], [], None)
         for i in range(a.layers):
-            key, value, attended, skip = self._attend(ops, w, order, i, x)
+            key, value, attended, skip = self._attend(ops, w, step, i, x)
             out.keys.append(key)
             out.values.append(value)
             if attended is None or skip is None:
                 return out
             x = self._fed(ops, w, i, ops.add(skip, attended))
-        return Outcome(out.keys, out.values, self._shown(ops, w, order, x))
+        return Outcome(out.keys, out.values, self._shown(ops, w, step, x))
 
     def inputs(self, ids: list[int]) -> dict[str, Tensor]:
         """Return the user's part of what a pass reads."""
@@ -87,39 +87,39 @@ class Passing:
                 ops.hold(value)  # one by one: a link does not carry a whole model in one message
         return w
 
-    def _embedded(self, ops: ProtocolOps[V], w: Mapping[str, V], order: Pass) -> V:
+    def _embedded(self, ops: ProtocolOps[V], w: Mapping[str, V], step: Pass) -> V:
         a = self.architecture
-        hot = ops.input("hot", owner=self.user, shape=(order.rows, a.vocab), bound=1.0)
+        hot = ops.input("hot", owner=self.user, shape=(step.rows, a.vocab), bound=1.0)
         x = ops.lookup(w["embed"], hot)
         if a.positions != "learned":
             return x
         bound = self.bounds["positions"]
-        shape = (order.rows, a.width)
+        shape = (step.rows, a.width)
         return ops.add(x, ops.input("positions", owner=self.owner, shape=shape, bound=bound))
 
     def _attend(
-        self, ops: ProtocolOps[V], w: Mapping[str, V], order: Pass, i: int, x: V
+        self, ops: ProtocolOps[V], w: Mapping[str, V], step: Pass, i: int, x: V
     ) -> tuple[V, V, V | None, V | None]:
         """Return new keys and values, and attention's output and the skip beside it.
 
         Behind the last keys and values nothing is computed if no token is wanted.
         """
-        a, rows = self.architecture, order.rows
+        a, rows = self.architecture, step.rows
         h = self._norm(ops, f"{i}.norm1", x)
         joined = ops.settle(self._affine(ops, w, f"{i}.qkv", h))
-        query, key = self._turned(ops, w, order, i, joined)
+        query, key = self._turned(ops, w, step, i, joined)
         value = _cut(ops, joined, a.heads + a.kv_heads, a.heads + 2 * a.kv_heads, a.head_dim)
         value = self._stated(ops, value, f"{i}.v")
-        if i + 1 == a.layers and not order.is_scored:
+        if i + 1 == a.layers and not step.is_scored:
             return key, value, None, None
         keys, values = (
-            self._recalled(ops, order, i, kind, new) for kind, new in (("k", key), ("v", value))
+            self._recalled(ops, step, i, kind, new) for kind, new in (("k", key), ("v", value))
         )
         groups, shared = a.kv_heads, a.heads // a.kv_heads
         stacked = ops.reshape(query, (1, groups, shared * rows, a.head_dim))
         scores = ops.matmul(stacked, ops.transpose(keys, 2, 3))
         scores = self._stated(ops, scores, f"{i}.scores")
-        seen, total = sight(a, order, i), order.past + rows
+        seen, total = sight(a, step, i), step.past + rows
         if not bool(seen.all()):
             scores = ops.reshape(scores, (1, groups, shared, rows, total))
             scores = ops.hide(scores, seen)
@@ -148,7 +148,7 @@ class Passing:
         return ops.settle(ops.concatenate(parts, dim=1))
 
     def _turned(
-        self, ops: ProtocolOps[V], w: Mapping[str, V], order: Pass, i: int, joined: V
+        self, ops: ProtocolOps[V], w: Mapping[str, V], step: Pass, i: int, joined: V
     ) -> tuple[V, V]:
         """Return queries and keys, (1, heads, rows, dim) each, turned by their positions."""
         a, window = self.architecture, self.architecture.window_of(i)
@@ -156,9 +156,7 @@ class Passing:
         if a.has_qk_norm:
             both = self._normed_heads(ops, w, i, both)
         if a.positions != "learned":
-            cos, sin = turns(
-                a, start=order.past, count=order.rows, prompt=order.prompt, window=window
-            )
+            cos, sin = turns(a, start=step.past, count=step.rows, prompt=step.prompt, window=window)
             places, signs = _swap(a)
             swapped = ops.take(both, places, dim=3)
             both = ops.add(ops.weigh(both, cos.double()), ops.weigh(swapped, sin.double() * signs))
@@ -168,11 +166,11 @@ class Passing:
         # Turning two numbers of at most b gives at most √2 b.
         return self._stated(ops, query, f"{i}.q", 2), self._stated(ops, key, f"{i}.k", 2)
 
-    def _recalled(self, ops: ProtocolOps[V], order: Pass, i: int, kind: str, new: V) -> V:
-        if not order.past:
+    def _recalled(self, ops: ProtocolOps[V], step: Pass, i: int, kind: str, new: V) -> V:
+        if not step.past:
             return new
         a, factor = self.architecture, 2.0 if kind == "k" else 1.0
-        shape = (1, a.kv_heads, order.past, a.head_dim)
+        shape = (1, a.kv_heads, step.past, a.head_dim)
         bound = factor * self.bounds[f"{i}.{kind}"]
         old = ops.resume(f"{i}.{kind}", shape=shape, bound=bound)
         return ops.concatenate((old, new), dim=2)
@@ -193,8 +191,8 @@ class Passing:
         out = self._post_norm(ops, w, i, 2, out)
         return ops.add(self._skip(ops, w, f"{i}.skip2", x, h), out)
 
-    def _shown(self, ops: ProtocolOps[V], w: Mapping[str, V], order: Pass, x: V) -> Tensor | None:
-        last = ops.take(x, (order.rows - 1,), dim=0)
+    def _shown(self, ops: ProtocolOps[V], w: Mapping[str, V], step: Pass, x: V) -> Tensor | None:
+        last = ops.take(x, (step.rows - 1,), dim=0)
         scores = self._affine(ops, w, "output", self._norm(ops, "norm", last))
         scores = ops.settle(self._stated(ops, scores, "logits"))
         if self.reveal == "scores":
@@ -253,10 +251,10 @@ class Passing:
         return ops.restate(x, bound=bound) if bound < known else x
 
 
-def sight(a: Architecture, order: Pass, layer: int) -> Tensor:
+def sight(a: Architecture, step: Pass, layer: int) -> Tensor:
     """Return which keys each new token may see in a layer, (rows, past + rows)."""
     window = a.window_of(layer)
-    return visible(a, start=order.past, count=order.rows, prompt=order.prompt, window=window)
+    return visible(a, start=step.past, count=step.rows, prompt=step.prompt, window=window)
 
 
 def _cut(ops: ProtocolOps[V], joined: V, first: int, last: int, dim: int) -> V:
