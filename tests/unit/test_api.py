@@ -1,6 +1,7 @@
 """The names that users may rely on: changing one of these lists is a decision, not an accident."""
 
 import importlib
+import subprocess
 import sys
 import warnings
 
@@ -8,6 +9,7 @@ import pytest
 
 import tacit
 
+FRONT = ["audit", "connect", "dp", "llm", "secure", "verify"]
 ROOMS = [
     "crypto",
     "dp",
@@ -28,8 +30,17 @@ ROOMS = [
 ]
 
 
-def test_the_package_itself_exports_its_version_and_the_way_to_make_a_model_private():
-    assert tacit.__all__ == ["__version__", "secure"]
+def test_the_package_itself_lists_its_front_and_loads_nothing_of_it():
+    assert tacit.__all__ == ["__version__", *FRONT]
+    assert set(tacit.__all__) <= set(dir(tacit))
+    program = "import sys, tacit; dir(tacit); print(*(n for n in sys.modules if n[:6] == 'tacit.'))"
+    python = [sys.executable, "-c", program]
+    assert subprocess.run(python, check=True, capture_output=True, text=True).stdout.split() == []
+
+
+@pytest.mark.parametrize("name", [name for name in FRONT if name != "verify"])
+def test_what_the_package_lists_is_there_and_documented(name):
+    assert getattr(tacit, name).__doc__
 
 
 pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
@@ -81,3 +92,38 @@ def test_an_old_public_name_of_language_models_warns_at_the_line_that_used_it():
     with pytest.warns(DeprecationWarning, match="PlainBackend") as warned:
         assert llm.PlainVoice is llm.PlainBackend
     assert warned[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    ("room", "old", "new"),
+    [
+        ("mpc", "Shelf", "OpeningCache"),
+        ("learn.service", "Reception", "Acceptor"),
+        ("learn.service", "load_half", "load_share"),
+        ("audit.permutation", "Sightings", "PermutedView"),
+    ],
+)
+def test_an_old_name_of_computing_on_shares_warns_where_it_is_used(room, old, new):
+    module = importlib.import_module(f"tacit.{room}")
+    with pytest.warns(DeprecationWarning, match=rf"{old} is called .*{new} now") as warned:
+        assert getattr(module, old) is getattr(module, new)
+    assert warned[0].filename == __file__
+    with pytest.raises(AttributeError, match="nonsense"):
+        module.nonsense  # noqa: B018 - reading it is the test
+
+
+def test_an_old_argument_and_an_old_verb_of_a_plan_work_and_warn():
+    mpc = importlib.import_module("tacit.mpc")
+    roles = mpc.Roles(first="ann", second="bob", dealer="cleo")
+
+    def program(ops):
+        w = ops.input("w", owner="ann", shape=(2, 2), bound=1.0)
+        ops.hold(w)
+
+    old = {"protocol": mpc.PROTOCOLS["sealed"], "roles": roles, "frac_bits": 16}
+    with pytest.warns(DeprecationWarning, match="is called") as warned:
+        plan = mpc.make_plan(program, **old, shelf=mpc.OpeningCache())
+    assert [name for name, _ in plan.kept_openings] == ["w"]
+    said = [str(one.message) for one in warned]
+    assert ["shelf" in said[0], "hold" in said[1]] == [True, True]
+    assert {one.filename for one in warned} == {__file__}

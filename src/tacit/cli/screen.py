@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -13,6 +13,8 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from tacit.result import TOLD
+
+_TELL_S = 1.0
 
 STAGES = {
     "start": "starting",
@@ -175,6 +177,26 @@ class _Doing(RenderHook):
         head = self._text[: max(self._width - len(tail) - 3, 8)]
         sign = self._spinner.render(now)
         return Text.assemble(sign if isinstance(sign, Text) else "", f" {head}{tail}", style="dim")
+
+
+def teller(console: Console) -> Callable[[str, int, int], None]:
+    """Return what says a line when work of this process comes to another stage, and now and then.
+
+    How many steps are done is said at most once a second, unless it is all of them.
+    """
+    stage_before, next_s = "", 0.0
+
+    def tell(stage: str, done: int, total: int) -> None:
+        nonlocal stage_before, next_s
+        now, words = time.monotonic(), STAGES.get(stage, stage)
+        if stage != stage_before:
+            say(console, f"{words} …", "dim")
+            stage_before, next_s = stage, now + _TELL_S
+        elif total and (done == total or now >= next_s):
+            say(console, f"{words}: {done} of {total}", "dim")
+            next_s = now + _TELL_S
+
+    return tell
 
 
 def say(console: Console, text: str, style: str = "") -> None:

@@ -29,7 +29,7 @@ _KEYS = click.option(
 def serve(
     edge: "Edge", job: Path, name: str | None, keys: Path, at: str | None, out: Path | None
 ) -> None:
-    """Answer clients from the halves of a model.
+    """Answer clients from the shares of a model.
 
     Without --as everything runs here, and keys that JOB does not name are taken from the folder
     of keys or made there.
@@ -64,7 +64,7 @@ def ask(
 ) -> None:
     """Ask the service of JOB about ROWS, a file.
 
-    Each server gets a half of every row, which alone is random; the answers are put together here.
+    Each server gets a share of every row, which alone is random; the answers are put together here.
     """
     with working(edge.err, "asking"):
         from tacit.cli.commands.ask import ask as ask_service
