@@ -7,7 +7,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, DataError
 from tacit.learn import Dataset, load_dataset, load_file
 from tacit.learn.tables import Table, take_rows
 
@@ -92,3 +92,17 @@ def load_source(source: Named, key: str, search: Sequence[Path], given: Given = 
     if source.file is not None:
         return load_file(source.file, label=source.label)
     raise ConfigError(f"{key}: wanted 'set' or 'file', or rows given in Python, got none of them")
+
+
+def stretch(pair: Sequence[int] | None, count: int, key: str) -> slice:
+    """Return the part of rows or columns that a job names; all of them if it names none.
+
+    Raises:
+        DataError: it goes beyond what there is.
+    """
+    first, end = pair or (0, count)
+    if end > count:
+        raise DataError(
+            f"{key}: wanted at most [{first}, {count}], as there are {count}, got {end}"
+        )
+    return slice(first, end)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tacit import ring
 from tacit.cli import folder
 from tacit.cli.jobs.code import OwnModel
-from tacit.cli.jobs.given import NOTHING, Given, load_source
+from tacit.cli.jobs.given import NOTHING, Given, load_source, stretch
 from tacit.cli.jobs.infer_job import InferJob
 from tacit.cli.jobs.kind import Part, Place
 from tacit.cli.jobs.train_data import align_in_the_clear, read_rows
@@ -171,10 +171,10 @@ def load_rows(
     if job.data.owners:
         return _join_columns(job, search)
     dataset = load_source(job.data.source, "data", search, given)
-    stretch = slice(*(job.data.rows or (0, len(dataset.features))))
-    features = dataset.scaled()[stretch]
+    rows = stretch(job.data.rows, len(dataset.features), "data.rows")
+    features = dataset.scaled()[rows]
     features = features.reshape(len(features), *(job.data.shape or job.model.inputs))
-    labels = dataset.labels[stretch] if dataset.is_labelled else None
+    labels = dataset.labels[rows] if dataset.is_labelled else None
     if not len(features):
         raise DataError(f"{dataset.name}: no rows are left")
     return torch.from_numpy(np.ascontiguousarray(features)), labels
