@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from docs.follow import find_missing, read_blocks, split_commands
 from tacit.crypto import make_identity
 from tacit.mpc import PROTOCOLS
 
@@ -49,6 +50,15 @@ def run(name, folder=None):
     return dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
 
 
+def promised(page, program):
+    """Return the lines that a tutorial promises of a program."""
+    text = (FOLDER.parent / "docs" / "tutorial" / page).read_text()
+    commands = [one for block in read_blocks(text) for one in split_commands(block.body)]
+    (lines,) = [lines for command, lines in commands if command == f"python {program}"]
+    assert lines
+    return lines
+
+
 def test_the_covariance_is_that_of_the_clear_data_and_costs_what_was_forecast():
     printed = run("program.py")
     assert float(printed["private"]) == pytest.approx(float(printed["plaintext"]), abs=1e-3)
@@ -63,6 +73,8 @@ def test_a_model_made_private_gives_the_same_under_every_protocol():
     assert printed["sealed.shows"] == "nothing"
     assert printed["permuted3.shows"].startswith("dealer: the inputs of relu")
     assert printed["permuted2.shows"].startswith("client: the inputs of relu")
+    said = "\n".join(f"{key} {value}" for key, value in printed.items())
+    assert find_missing(said, promised("secure-a-torch-model.md", "secure_model.py")) is None
 
 
 def test_a_training_with_privacy_keeps_its_budget_and_learns():
@@ -71,6 +83,21 @@ def test_a_training_with_privacy_keeps_its_budget_and_learns():
     # Noise is fresh in every run: nine runs had 0.855 to 0.892.
     assert float(printed["private"]) > 0.75
     assert float(printed["plain"]) > 0.85
+
+
+def test_an_audit_tells_a_model_that_remembers_from_one_that_does_not():
+    printed = run("audit_membership.py")
+    assert float(printed["deep"]) > 0.7
+    assert float(printed["deep"]) > float(printed["shallow"])
+    assert printed["membership,"].startswith("shadow models")
+
+
+def test_proved_answers_are_fewer_at_a_larger_radius_and_refuted_ones_replay():
+    pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
+    printed = run("verify_forest.py")
+    assert int(printed["proved.0.02"].split()[0]) < int(printed["proved.0.002"].split()[0]) == 20
+    assert printed["replayed"] == "True"
+    assert 0.002 <= float(printed["radius"]) < 0.02
 
 
 def test_a_forest_and_rows_for_verification_are_written(tmp_path):
@@ -128,6 +155,7 @@ def test_two_parties_in_python_and_a_dealer_from_the_command_line_run_a_job(tmp_
 # `make docs-test`.
 def test_no_example_is_forgotten():
     assert sorted(path.name for path in FOLDER.glob("*.py")) == [
+        "audit_membership.py",
         "connect.py",
         "flower_strategy.py",
         "prediction_client.py",
@@ -136,4 +164,5 @@ def test_no_example_is_forgotten():
         "secure_model.py",
         "train_with_dp.py",
         "tree_model.py",
+        "verify_forest.py",
     ]

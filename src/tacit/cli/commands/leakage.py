@@ -29,11 +29,11 @@ from tacit.cli.jobs.infer import load_linear
 from tacit.cli.jobs.infer import load_rows as load_questions
 from tacit.cli.jobs.infer_job import InferJob
 from tacit.cli.jobs.kinds import load_job
-from tacit.cli.jobs.train_data import align_in_the_clear, load_rows
+from tacit.cli.jobs.train_data import join_owners
 from tacit.cli.jobs.train_job import TrainJob
 from tacit.errors import ConfigError
 from tacit.learn.service import ServiceTask
-from tacit.learn.training import Holding, make_model, parse_layers
+from tacit.learn.training import make_model, parse_layers
 from tacit.mpc import find_protocol
 from tacit.party import Progress, Usage
 from tacit.result import Cost, Curve, Result
@@ -111,16 +111,7 @@ def _subject(path: Path, *, looks: int) -> Subject:
 
 
 def _training(job: TrainJob, search: Sequence[Path], *, looks: int) -> Subject:
-    rows = {name: load_rows(job, name, search) for name in job.data.owners}
-    if job.data.split == "columns":
-        rows = align_in_the_clear(rows)
-    holdings = tuple(
-        Holding(name, len(one.features), tuple(one.features.shape[1:]), one.labels is not None)
-        for name, one in rows.items()
-    )
-    along = 0 if job.data.split == "rows" else 1
-    features = torch.cat([one.features for one in rows.values()], dim=along)
-    labels = torch.cat([one.labels for one in rows.values() if one.labels is not None])
+    features, labels, holdings = join_owners(job, search)
     return training_subject(job.task(holdings), features, labels, looks=looks)
 
 

@@ -10,7 +10,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
-from tacit.audit.membership import SETTINGS, Plan, Push
+from tacit.audit.membership import SETTINGS, Plan
+from tacit.audit.privacy.claims import Trials
 from tacit.cli.jobs.config import LOCAL, Count, Job, PartyEntry, Positive, Share
 from tacit.cli.toml import refuse
 from tacit.dp import GaussianKind
@@ -175,9 +176,14 @@ class AuditTable:
         except ConfigError as error:
             refuse("shadows", str(error))
 
-    def plan(self, *, push: Push | None = None) -> Plan:
+    def plan(self) -> Plan:
         """Return what is tried against membership."""
-        return Plan(threats=self.threats, shadows=self.shadows, seed=self.seed, push=push or Push())
+        return Plan(threats=self.threats, shadows=self.shadows, seed=self.seed)
+
+    def trials(self) -> Trials:
+        """Return how claims are put to the test."""
+        names = ("canaries", "rounds", "confidence", "seed")
+        return Trials(**{name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,12 +1,13 @@
 """The job file of kind "audit-llm": a language model, texts it was trained on, planted canaries."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import Field
 
+from tacit.audit.language import Canaries, LanguagePlan
 from tacit.cli.jobs.config import LOCAL, Count, Job, PartyEntry
 from tacit.cli.toml import refuse
 
@@ -44,27 +45,6 @@ class LlmTexts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LlmCanaries:
-    """[canaries]: secrets of one form that were planted before training.
-
-    Attributes:
-        sentence: what stands before the secret, up to its first character.
-        planted: the secrets, all of one length, drawn at random.
-        alphabet: the characters that they are made of, a token each.
-    """
-
-    sentence: str
-    planted: tuple[str, ...]
-    alphabet: str = "0123456789"
-
-    def __post_init__(self) -> None:
-        if not self.planted or len({len(one) for one in self.planted}) != 1 or not self.planted[0]:
-            refuse("planted", f"wanted secrets of one length, got {len(self.planted)}")
-        if not all(set(one) <= set(self.alphabet) for one in self.planted):
-            refuse("planted", f"wanted secrets out of the characters {self.alphabet!r}")
-
-
-@dataclass(frozen=True, kw_only=True)
 class LlmAudit:
     """[audit]: with how much effort.
 
@@ -90,7 +70,7 @@ class AuditLlmJob(Job):
     model: LlmModel
     texts: LlmTexts
     parties: Mapping[str, PartyEntry] = field(default_factory=dict)
-    canaries: LlmCanaries | None = None
+    canaries: Canaries | None = None
     audit: LlmAudit = field(default_factory=LlmAudit)
 
     def __post_init__(self) -> None:
@@ -100,6 +80,11 @@ class AuditLlmJob(Job):
     def role(self, party: str) -> str:
         """Say what a party does."""
         return "attacks"
+
+    def plan(self) -> LanguagePlan:
+        """Return with how much effort the model is attacked."""
+        texts = {name: getattr(self.texts, name) for name in ("prefix", "tokens", "count")}
+        return LanguagePlan(**texts, **asdict(self.audit))
 
     def quickened(self) -> Self:
         """Return the job with fewer texts, draws and cuts."""

@@ -185,12 +185,12 @@ class InferJob(Job):
 
     @property
     def is_shared(self) -> bool:
-        """Tell whether nobody owns the network: two parties hold halves of it."""
+        """Tell whether nobody owns the network: two parties hold shares of it."""
         return self.model.owner is None
 
     @property
     def holders(self) -> tuple[str, ...]:
-        """Return the two parties that hold halves of a shared network; empty if it has an owner."""
+        """Return the two parties that hold shares of a shared network; empty if it has an owner."""
         return (self.protocol.compute or ()) if self.is_shared else ()
 
     @property
@@ -262,7 +262,7 @@ class InferJob(Job):
         duties = {
             "data owner": party == self.data.owner or party in self.data.owners,
             "model owner": party == self.model.owner,
-            "holds a half of the model": party in self.holders,
+            "holds a share of the model": party in self.holders,
             "computes": party in self.roles.computing,
             "dealer": is_dealer,
             "helper": is_dealer and find_protocol(self.protocol.kind).helper_is_online,
@@ -327,7 +327,7 @@ def _check_shared(job: InferJob) -> Iterator[Problem]:
     yield from _check_reveal(job, "score", "a network", "class' or 'output")
     computing = job.protocol.compute
     if computing is None:
-        text = "missing; a network without model.owner wants the two parties that hold its halves"
+        text = "missing; a network without model.owner wants the two parties that hold its shares"
         yield Problem("protocol.compute", text)
         return
     if len({*computing, job.protocol.dealer}) != 3:

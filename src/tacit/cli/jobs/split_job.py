@@ -12,7 +12,16 @@ from pydantic import Field
 
 from tacit.cli.jobs.config import LOCAL, Count, Job, Share, check_parties, check_references
 from tacit.cli.toml import Problem, RefusedError, refuse, suggest
-from tacit.learn.split import CUT, MODELS, READS_TOKENS, Compression, Defence, Pace, SplitTask
+from tacit.learn.split import (
+    CUT,
+    MODELS,
+    READS_TOKENS,
+    Compression,
+    Defence,
+    Network,
+    Pace,
+    SplitTask,
+)
 
 _LARGEST_VOCABULARY = 1 << 24  # whole numbers up to here are exact in float32
 
@@ -81,6 +90,11 @@ class SplitModel:
             if self.vocabulary is None:
                 text = f"{self.kind} reads tokens: wanted how many different ones there are"
             refuse("vocabulary", text)
+
+    def network(self, classes: int) -> Network:
+        """Return the model, before the shape of a row is known."""
+        names = ("kind", "width", "hidden", "vocabulary")
+        return Network(classes=classes, **{name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from tacit.cli.jobs.train_job import OwnerTable, TrainJob
 from tacit.errors import DataError
 from tacit.learn import Dataset
 from tacit.learn.dataset import scale_of
+from tacit.learn.training import Holding
 
 _LARGEST_ID = 1 << 53
 
@@ -118,6 +119,26 @@ def read_rows(
         columns=() if table.set is not None else names,
         scale=scale_of(dataset) if table.scale is None else tuple(table.scale),
     )
+
+
+def join_owners(
+    job: TrainJob, search: Sequence[Path]
+) -> tuple[Tensor, Tensor, tuple[Holding, ...]]:
+    """Put the rows of all owners together, for someone who may see them: rows, labels, and whose.
+
+    Labels are as a training wants them: one-hot, or a column of zeros and ones.
+    """
+    parts = {owner: load_rows(job, owner, search) for owner in job.data.owners}
+    if job.data.split == "columns":
+        parts = align_in_the_clear(parts)
+    holdings = tuple(
+        Holding(owner, len(one.features), tuple(one.features.shape[1:]), one.labels is not None)
+        for owner, one in parts.items()
+    )
+    along = 0 if job.data.split == "rows" else 1
+    features = torch.cat([one.features for one in parts.values()], dim=along)
+    labels = torch.cat([one.labels for one in parts.values() if one.labels is not None])
+    return features, labels, holdings
 
 
 def align_in_the_clear(rows: Mapping[str, Rows]) -> dict[str, Rows]:
