@@ -1,6 +1,6 @@
 """All parties of a job as threads of one process, over links in memory: for tests and try-outs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
 from typing import TypeVar
@@ -54,9 +54,14 @@ def run_threads(
     with ThreadPoolExecutor(len(meeting.parties)) as pool:
         futures = {me: pool.submit(run, me) for me in meeting.parties}
     errors = [error for future in futures.values() if (error := future.exception())]
-    for error in sorted(errors, key=_hearsay):
-        raise error
+    if errors:
+        raise cause_of(errors)
     return {me: future.result() for me, future in futures.items()}
+
+
+def cause_of(errors: Sequence[BaseException]) -> BaseException:
+    """Return the error that the others come from."""
+    return min(errors, key=_hearsay)
 
 
 def _hearsay(error: BaseException) -> int:

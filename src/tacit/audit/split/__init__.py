@@ -22,7 +22,9 @@ from tacit.audit.split.labels import (
     gradient_norm,
     train_from_scratch,
 )
+from tacit.audit.split.report import audit_answers, audit_returned, draw_layer, state_told
 from tacit.audit.split.score import score_clusters, score_inputs, score_labels, score_ranking
+from tacit.audit.split.sweep import CutAudit, audit_whole, draw_sweep
 from tacit.audit.split.training import SeenTraining, Watch
 from tacit.audit.split.views import (
     SeenCut,
@@ -38,6 +40,7 @@ __all__ = [
     "ATTACKS",
     "BLIND",
     "JOINED",
+    "CutAudit",
     "SeenCut",
     "SeenGradients",
     "SeenLayer",
@@ -46,12 +49,17 @@ __all__ = [
     "Target",
     "Told",
     "Watch",
+    "audit_answers",
     "audit_gradients",
     "audit_inputs",
     "audit_labels",
+    "audit_returned",
+    "audit_whole",
     "cluster",
     "complete_deep_each",
     "complete_each",
+    "draw_layer",
+    "draw_sweep",
     "even_out",
     "find_neighbours",
     "fine_tune",
@@ -70,6 +78,7 @@ __all__ = [
     "score_ranking",
     "see_cut",
     "see_layer",
+    "state_told",
     "sum_epochs",
     "take_energy_out",
     "train_from_scratch",

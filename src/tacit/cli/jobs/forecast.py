@@ -15,16 +15,15 @@ from tacit.cli.jobs.outlook import Asked, Outlook
 from tacit.cli.jobs.predict import load_data
 from tacit.cli.jobs.predict_job import PredictJob
 from tacit.cli.jobs.serve_job import ServeJob
-from tacit.cli.jobs.split_data import OwnRows, divide_own, load_own, load_whole, make_top
+from tacit.cli.jobs.split_data import OwnRows, divide_own, load_own, load_whole, top_of
 from tacit.cli.jobs.split_job import SplitJob
-from tacit.cli.jobs.split_result import SERVE_ROWS
 from tacit.cli.jobs.train import claims_beyond, holding_of
 from tacit.cli.jobs.train_data import align_in_the_clear, load_rows, read_rows
 from tacit.cli.jobs.train_job import TrainJob
 from tacit.errors import ConfigError, InputError
 from tacit.learn.private import Sizes, claims_of, plan_prediction
 from tacit.learn.service import claim_of_columns, plan_columns, plan_once, plan_service
-from tacit.learn.split import SplitTask
+from tacit.learn.split import SERVE_ROWS, SplitTask
 from tacit.learn.split import claims_of as split_claims
 from tacit.learn.split import forecast as forecast_messages
 from tacit.learn.training import Holding, plan_training, sum_forecasts
@@ -114,7 +113,7 @@ def forecast_split(job: SplitJob, asked: Asked) -> Outlook:
     common, matched = _split_rows(job, asked)
     trained, questions, classes = _divided(job, common)
     task = job.task(classes)
-    widths = make_top(job, task, data_folders())[1]
+    widths = top_of(job, task, data_folders())[1]
     found = forecast_messages(
         task,
         widths=widths,
@@ -321,13 +320,13 @@ def _split_rows(job: SplitJob, asked: Asked) -> tuple[int, dict[str, int]]:
     if job.data.set is not None:
         asked.refuse("rows")
         return 0, {}  # a known set says it itself
-    owners = (job.data.labels, *job.data.features)
+    owners = job.data.parties
     is_matched = job.data.match is not None and job.serve is None
     if asked.rows is not None:
         return asked.rows, dict.fromkeys(owners, asked.rows) if is_matched else {}
     try:
         if not is_matched:
-            return len(load_own(job, job.data.features[0]).values), {}
+            return len(load_own(job, job.data.features[0])), {}
         ids = {owner: load_own(job, owner).ids for owner in owners}
     except InputError as error:
         raise _unread(error, "--rows") from error
@@ -344,8 +343,7 @@ def _divided(job: SplitJob, rows: int) -> tuple[int, int, int]:
     classes = job.data.classes or 0
     if job.serve is not None:
         return 0, rows, classes
-    divided = divide_own(job, job.data.labels, OwnRows(values=torch.zeros(rows)))
-    return len(divided.train), len(divided.test), classes
+    return *divide_own(job, OwnRows(labels=torch.zeros(rows))).counts, classes
 
 
 def _unread(error: InputError, options: str) -> ConfigError:

@@ -16,13 +16,41 @@ from tacit.learn.split.defend import (
 )
 from tacit.learn.split.energy import angle_energies
 from tacit.learn.split.exchange import introduce
+from tacit.learn.split.fit import SplitModel, fit
 from tacit.learn.split.forecast import forecast
-from tacit.learn.split.local import Halves, cut_model, fit_locally, halve, training_bytes
+from tacit.learn.split.local import (
+    Halves,
+    cut_model,
+    fit_locally,
+    halve,
+    make_bottom,
+    make_top,
+    training_bytes,
+)
 from tacit.learn.split.models import CUT, MODELS, READS_TOKENS, Network, make_head, make_model
+from tacit.learn.split.part import (
+    SERVE_ROWS,
+    FeaturesDone,
+    LabelsDone,
+    question,
+    train_features,
+    train_labels,
+)
 from tacit.learn.split.returned import OnReturned, Returned
+from tacit.learn.split.rows import (
+    Columns,
+    Divided,
+    WholeData,
+    columns_of,
+    divide_dataset,
+    divide_rows,
+    read_tokens,
+    to_tensor,
+)
 from tacit.learn.split.serve import Answered, answer, ask, stop_asking
+from tacit.learn.split.summary import Done, draw_epochs, summarise
 from tacit.learn.split.task import Pace, SplitTask, steps_per_epoch
-from tacit.learn.split.top import Epoch, TopTrainer
+from tacit.learn.split.top import Epoch, OwnFeatures, TopTrainer
 
 __all__ = [
     "COMPRESSORS",
@@ -30,31 +58,45 @@ __all__ = [
     "DEFENCES",
     "MODELS",
     "READS_TOKENS",
+    "SERVE_ROWS",
     "Answered",
     "BottomTrainer",
     "Candidate",
     "Codec",
+    "Columns",
     "Compression",
     "Defence",
+    "Divided",
+    "Done",
     "Epoch",
+    "FeaturesDone",
     "Flat",
     "Halves",
+    "LabelsDone",
     "Network",
     "OnReturned",
+    "OwnFeatures",
     "Pace",
     "Returned",
     "Shaped",
+    "SplitModel",
     "SplitTask",
     "TopTrainer",
     "Trial",
+    "WholeData",
     "angle_energies",
     "answer",
     "ask",
     "claims_of",
+    "columns_of",
     "cut",
     "cut_model",
     "cut_shape",
+    "divide_dataset",
+    "divide_rows",
+    "draw_epochs",
     "epsilon_of",
+    "fit",
     "fit_locally",
     "fitting",
     "forecast",
@@ -63,13 +105,21 @@ __all__ = [
     "keep_probability",
     "label_events",
     "load_weights",
+    "make_bottom",
     "make_codec",
     "make_head",
     "make_model",
+    "make_top",
+    "question",
+    "read_tokens",
     "recommend",
     "save_weights",
     "steps_per_epoch",
     "stop_asking",
+    "summarise",
+    "to_tensor",
+    "train_features",
+    "train_labels",
     "training_bytes",
     "try_candidates",
 ]
