@@ -21,7 +21,7 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "secure": ("tacit.learn.private", ("secure", "Secured", "Answer", "Crew")),
     "verify": ("tacit.verify", ()),
 }
-FIRST = {"audit": "audit_membership", "dp": "make_private", "verify": "verify"}
+FIRST = {"audit": "membership", "dp": "make_private", "llm": "chat", "verify": "verify"}
 _LISTS = {"Args": "Arguments", "Attributes": "Attributes", "Raises": "Raises"}
 _PARAGRAPHS = {"Returns": "Returns", "Yields": "Gives"}
 _WORDS = ("Guarantee", "Cost", "Assumes")

@@ -18,7 +18,7 @@ from tacit.crypto import Identity, make_identity
 from tacit.errors import ConfigError, InputError, PartyError
 from tacit.party.join import Meeting, joined
 from tacit.party.progress import Progress
-from tacit.party.threads import Program, cause_of
+from tacit.party.threads import Program, first_cause
 from tacit.transport import Peer, listen
 
 R = TypeVar("R")
@@ -89,7 +89,7 @@ def _collect(pipes: Mapping[str, Connection]) -> dict[str, Any]:
             else:
                 failed.append(_read_error(me, *said))
     if failed:
-        raise cause_of(failed)
+        raise first_cause(failed)
     return {me: values[me] for me in pipes}
 
 

@@ -19,7 +19,7 @@ from tacit.cli.jobs.train_job import OwnerTable
 from tacit.errors import ConfigError, DataError, InputError
 from tacit.learn.metrics import measure_classes, measure_odds, put_beside
 from tacit.learn.private import Answer, Secured, secure
-from tacit.learn.service import answer_columns, answer_once, load_half
+from tacit.learn.service import answer_columns, answer_once, load_share
 from tacit.learn.training.model import as_input
 from tacit.learn.vertical import align_rows, announce_ids
 from tacit.learn.weights import load_weights, put_weights
@@ -40,7 +40,7 @@ def check_inputs(job: InferJob, parties: Sequence[str]) -> None:
     if job.model.code is not None:
         OwnModel.read(job.model.code)
     if job.is_shared:
-        _check_halves(job, [name for name in job.holders if name in parties])
+        _check_shares(job, [name for name in job.holders if name in parties])
     elif job.model.owner in parties:
         if job.model.file is None:
             raise ConfigError(f"model.file: missing; {job.model.owner!r} owns the model")
@@ -77,11 +77,11 @@ def take_part(session: Session, job: InferJob, place: Place) -> Part:
 
 
 def _ask_shared(session: Session, job: InferJob, x: Tensor | None, given: Given) -> Answer:
-    """Ask a network of which two parties hold a half each."""
-    half = None
+    """Ask a network of which two parties hold a share each."""
+    share = None
     if session.me in job.holders:
-        half = _load_half(job, session.me, given)
-    answer = answer_once(session, job.shared_task(), client=job.data.owner, half=half, x=x)
+        share = _load_share(job, session.me, given)
+    answer = answer_once(session, job.shared_task(), client=job.data.owner, share=share, x=x)
     return _as_classes(job, answer)
 
 
@@ -101,7 +101,7 @@ def _ask_columns(
         job.shared_task(),
         counts=counts,
         receiver=job.data.owner,
-        half=_load_half(job, session.me, place.given) if session.me in job.holders else None,
+        share=_load_share(job, session.me, place.given) if session.me in job.holders else None,
         x=None if mine is None else mine.features,
     )
     labels = None if mine is None or mine.labels is None else mine.labels.numpy()
@@ -145,7 +145,7 @@ def complete(job: InferJob, result: Result, stage: Path, search: Sequence[Path])
     x, labels = load_rows(job, search)
     module = _network(job).double()
     if job.is_shared:
-        _join_halves(module, job)
+        _join_shares(module, job)
     else:
         load_owned(module, job)
     with torch.no_grad():
@@ -215,26 +215,26 @@ def load_owned(module: nn.Module, job: InferJob, given: Given = NOTHING) -> None
     load_weights(module, job.model.file)
 
 
-def _join_halves(module: nn.Module, job: InferJob) -> None:
-    """Put both halves together, as only whoever tries a job with all files can."""
+def _join_shares(module: nn.Module, job: InferJob) -> None:
+    """Put both shares together, as only whoever tries a job with all files can."""
     frac_bits = job.ring.frac_bits
-    first, second = (_load_half(job, name) for name in job.holders)
+    first, second = (_load_share(job, name) for name in job.holders)
     weights = {name: ring.decode(first[name] + second[name], frac_bits=frac_bits) for name in first}
     module.load_state_dict(import_module(module).state(weights))
 
 
-def _load_half(job: InferJob, name: str, given: Given = NOTHING) -> dict[str, Tensor]:
+def _load_share(job: InferJob, name: str, given: Given = NOTHING) -> dict[str, Tensor]:
     if given.weights is not None:
         return dict(given.weights)
     path = job.model.halves[name]
-    return load_half(path, frac_bits=job.ring.frac_bits, bound=job.model.bound)
+    return load_share(path, frac_bits=job.ring.frac_bits, bound=job.model.bound)
 
 
-def _check_halves(job: InferJob, holders: Sequence[str]) -> None:
+def _check_shares(job: InferJob, holders: Sequence[str]) -> None:
     for name in holders:
         path = job.model.halves.get(name)
         if path is None:
-            raise ConfigError(f"model.halves.{name}: missing; wanted the file with its half")
+            raise ConfigError(f"model.halves.{name}: missing; wanted the file with its share")
         _check_file(path, f"model.halves.{name}")
 
 

@@ -112,12 +112,12 @@ class InferJob(Job):
 
     @property
     def is_shared(self) -> bool:
-        """Tell whether nobody owns the network: two parties hold halves of it."""
+        """Tell whether nobody owns the network: two parties hold shares of it."""
         return self.model.owner is None
 
     @property
     def holders(self) -> tuple[str, ...]:
-        """Return the two parties that hold halves of a shared network; empty if it has an owner."""
+        """Return the two parties that hold shares of a shared network; empty if it has an owner."""
         return self.protocol.compute or ()
 
     @property
@@ -150,7 +150,7 @@ class InferJob(Job):
             holds = party in self.holders
             owns = party == self.data.owner or party in self.data.owners
             parts = ["data owner"] * owns
-            return ", ".join([*parts, *["holds a half of the model, computes"] * holds])
+            return ", ".join([*parts, *["holds a share of the model, computes"] * holds])
         return "data owner, computes" if party == self.data.owner else "model owner, computes"
 
 
@@ -178,7 +178,7 @@ def _check_owned(job: InferJob) -> Iterator[Problem]:
 def _check_shared(job: InferJob) -> Iterator[Problem]:
     computing = job.protocol.compute
     if computing is None:
-        text = "missing; a network without model.owner wants the two parties that hold its halves"
+        text = "missing; a network without model.owner wants the two parties that hold its shares"
         yield Problem("protocol.compute", text)
         return
     if len({*computing, job.protocol.dealer}) != 3:

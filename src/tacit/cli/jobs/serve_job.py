@@ -1,4 +1,4 @@
-"""The job file of kind "serve": whose halves of a model, which clients, and what they are told."""
+"""The job file of kind "serve": whose shares of a model, which clients, and what they are told."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -44,7 +44,7 @@ class ClientEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class ServeModel:
-    """[model]: the network that was trained, and where each server keeps its half.
+    """[model]: the network that was trained, and where each server keeps its share.
 
     ``layers`` in words, or ``code`` as file.py:function, which makes a torch module and is run.
     """
@@ -63,7 +63,7 @@ class ServeModel:
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceTable:
-    """[service]: where clients knock, what rows look like, and what is revealed."""
+    """[service]: the addresses for clients, what rows look like, and what is revealed."""
 
     doors: Mapping[str, Address] = field(metadata=LOCAL)
     reveal: Literal["class", "score"] = "class"
@@ -85,7 +85,7 @@ class ServeProtection:
         if find_protocol(self.kind).second_sees:
             text = (
                 f"wanted sealed or permuted3, got {self.kind!r}: under it the second server would "
-                "see values that follow from clients' rows, and undo their order if it cheats"
+                "see values that follow from clients' rows, and undo their order if malicious"
             )
             refuse("kind", text)
 
@@ -146,8 +146,8 @@ class ServeJob(Job):
             clip=self.service.clip,
         ).fitted()
 
-    def door(self, server: str) -> tuple[str, int]:
-        """Return where a server's clients knock."""
+    def address(self, server: str) -> tuple[str, int]:
+        """Return the address for a server's clients."""
         return parse_address(self.service.doors[server])
 
     def client_peers(self) -> dict[str, Peer]:
@@ -157,7 +157,7 @@ class ServeJob(Job):
     def server_peers(self) -> dict[str, Peer]:
         """Return the servers, as a client dials them."""
         return {
-            name: Peer(self.door(name), self.parties[name].key or "")
+            name: Peer(self.address(name), self.parties[name].key or "")
             for name in self.protocol.compute
         }
 

@@ -86,7 +86,7 @@ def take_part(session: Session, job: TrainJob, place: Place) -> Part:
         files=_files(session, job, task, trained, mine),
         values=trained.scores,
         weights=_state(task, trained),
-        shares=trained.halves,
+        shares=trained.shares,
         settle=state.remove if job.training.keep or place.is_fresh else None,
     )
 
@@ -155,12 +155,12 @@ def _files(
     session: Session, job: TrainJob, task: TrainTask, trained: Trained, mine: Rows | None
 ) -> dict[str, bytes]:
     files = {}
-    if trained.halves:
+    if trained.shares:
         facts = {
             "frac_bits": torch.tensor(task.frac_bits),
             "bound": torch.tensor(task.weight_bound, dtype=torch.float64),
         }
-        files[folder.half_name(session.me)] = _npz({**trained.halves, **facts})
+        files[folder.share_name(session.me)] = _npz({**trained.shares, **facts})
     if trained.weights:
         about: dict[str, object] = {"tacit": __version__, "job": job.job.name}
         if mine is not None and job.data.split == "rows":
