@@ -22,9 +22,9 @@ from tacit.audit.split.labels import (
     gradient_norm,
     train_from_scratch,
 )
-from tacit.audit.split.report import audit_answers, audit_returned, draw_layer, state_told
+from tacit.audit.split.report import audit_answers, audit_returned
 from tacit.audit.split.score import score_clusters, score_inputs, score_labels, score_ranking
-from tacit.audit.split.sweep import CutAudit, audit_whole, draw_sweep
+from tacit.audit.split.sweep import CutAudit, audit_whole
 from tacit.audit.split.training import SeenTraining, Watch
 from tacit.audit.split.views import (
     SeenCut,
@@ -58,8 +58,6 @@ __all__ = [
     "cluster",
     "complete_deep_each",
     "complete_each",
-    "draw_layer",
-    "draw_sweep",
     "even_out",
     "find_neighbours",
     "fine_tune",
@@ -78,7 +76,6 @@ __all__ = [
     "score_ranking",
     "see_cut",
     "see_layer",
-    "state_told",
     "sum_epochs",
     "take_energy_out",
     "train_from_scratch",

@@ -21,11 +21,11 @@ from tacit.learn.split import (
     Halves,
     Network,
     SplitTask,
-    WholeData,
     cut_model,
     fit_locally,
     make_codec,
 )
+from tacit.learn.split.rows import WholeData
 from tacit.party import Progress
 from tacit.result import Curve, Metric
 

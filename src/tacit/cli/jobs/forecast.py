@@ -23,9 +23,10 @@ from tacit.cli.jobs.train_job import TrainJob
 from tacit.errors import ConfigError, InputError
 from tacit.learn.private import Sizes, claims_of, plan_prediction
 from tacit.learn.service import claim_of_columns, plan_columns, plan_once, plan_service
-from tacit.learn.split import SERVE_ROWS, SplitTask
+from tacit.learn.split import SplitTask
 from tacit.learn.split import claims_of as split_claims
 from tacit.learn.split import forecast as forecast_messages
+from tacit.learn.split.part import SERVE_ROWS
 from tacit.learn.training import Holding, plan_training, sum_forecasts
 from tacit.learn.vertical import claims_of_matching, declare_matching, leaks_of_matching
 from tacit.mpc import Plan, find_protocol

@@ -10,14 +10,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from tacit.audit.split import (
-    Watch,
-    audit_answers,
-    audit_returned,
-    audit_whole,
-    draw_layer,
-    state_told,
-)
+from tacit.audit.split import Watch, audit_answers, audit_returned, audit_whole
+from tacit.audit.split.report import draw_layer, state_told
 from tacit.cli import folder
 from tacit.cli.jobs.kind import Part, Place
 from tacit.cli.jobs.split_data import Brought, divide_own, load_own, load_part, load_whole, top_of
@@ -25,25 +19,19 @@ from tacit.cli.jobs.split_job import SplitJob
 from tacit.errors import DataError
 from tacit.learn.metrics import measure_odds
 from tacit.learn.split import (
-    Columns,
-    Divided,
-    Done,
-    LabelsDone,
     OwnFeatures,
     SplitTask,
     answer,
     cut_shape,
-    draw_epochs,
     introduce,
     load_weights,
-    make_bottom,
     make_codec,
-    question,
     save_weights,
-    summarise,
-    train_features,
-    train_labels,
 )
+from tacit.learn.split.local import make_bottom
+from tacit.learn.split.part import LabelsDone, question, train_features, train_labels
+from tacit.learn.split.rows import Columns, Divided
+from tacit.learn.split.summary import Done, draw_epochs, summarise
 from tacit.learn.vertical import align_rows
 from tacit.party import Progress, Session
 from tacit.result import Curve, Metric, Result

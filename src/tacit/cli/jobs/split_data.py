@@ -14,14 +14,13 @@ from tacit.cli.jobs.given import NOTHING, Given, load_source
 from tacit.cli.jobs.split_job import SplitJob
 from tacit.errors import ConfigError, DataError
 from tacit.learn import Dataset, load_dataset
-from tacit.learn.split import (
-    CUT,
+from tacit.learn.split import CUT, SplitTask
+from tacit.learn.split.local import make_top
+from tacit.learn.split.rows import (
     Divided,
-    SplitTask,
     WholeData,
     divide_dataset,
     divide_rows,
-    make_top,
     read_tokens,
     to_tensor,
 )

@@ -6,10 +6,12 @@ from functools import partial
 import pytest
 
 from fake_ray import FakeRay
-from tacit.audit.split import CutAudit, audit_whole, draw_sweep
-from tacit.audit.split.sweep import Point, sweep_here, sweep_on_ray, try_strength
+from tacit.audit.split import CutAudit, audit_whole
+from tacit.audit.split.sweep import Point, draw_sweep, sweep_here, sweep_on_ray, try_strength
 from tacit.learn import load_dataset
-from tacit.learn.split import Defence, Network, Pace, SplitTask, divide_dataset, make_bottom
+from tacit.learn.split import Defence, Network, Pace, SplitTask
+from tacit.learn.split.local import make_bottom
+from tacit.learn.split.rows import divide_dataset
 from tacit.party import Progress
 
 NETWORK = Network(classes=3, width=8)

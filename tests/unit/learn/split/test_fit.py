@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from tacit.errors import ConfigError, DataError
-from tacit.learn.split import Compression, Defence, Pace, divide_rows, fit
+from tacit.learn.split import Compression, Defence, Pace, fit
+from tacit.learn.split.rows import divide_rows
 
 ROWS, CLASSES = 120, 3
 # One batch is all rows: then the order of rows, which parties draw in secret, does not matter.
