@@ -23,7 +23,7 @@ from tacit.cli.jobs.audit_job import AuditJob
 from tacit.cli.jobs.audit_target import load_sides, make_target, trainer_of
 from tacit.cli.jobs.code import OwnModel
 from tacit.cli.jobs.federated_job import FederatedJob
-from tacit.cli.jobs.predict_job import PredictJob
+from tacit.cli.jobs.infer_job import InferJob
 from tacit.cli.jobs.split_job import SplitJob
 from tacit.cli.jobs.train_job import TrainJob
 from tacit.cli.toml import read_record, read_toml
@@ -435,6 +435,6 @@ def test_a_model_of_ones_own_is_made_where_its_file_is_not(tmp_path):
 
 def test_a_job_that_trains_nothing_is_refused():
     path = JOBS / "predict-breast-cancer.toml"
-    job = read_record(read_toml(path), PredictJob, source=str(path))
+    job = read_record(read_toml(path), InferJob, source=str(path))
     with pytest.raises(ConfigError, match="wanted a job that trains something"):
         make_target(job, ())

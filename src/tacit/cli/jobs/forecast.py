@@ -10,10 +10,9 @@ from torch import nn
 from tacit.cli.environment import data_folders
 from tacit.cli.jobs.config import Job
 from tacit.cli.jobs.infer import find_shape, load_owned, make_private
+from tacit.cli.jobs.infer import load_rows as load_questions
 from tacit.cli.jobs.infer_job import InferJob
 from tacit.cli.jobs.outlook import Asked, Outlook
-from tacit.cli.jobs.predict import load_data
-from tacit.cli.jobs.predict_job import PredictJob
 from tacit.cli.jobs.serve_job import ServeJob
 from tacit.cli.jobs.split_data import OwnRows, divide_own, load_own, load_whole, top_of
 from tacit.cli.jobs.split_job import SplitJob
@@ -35,8 +34,8 @@ from tacit.party import merge
 from tacit.result import Leak, LeakKind
 
 
-def forecast_prediction(job: PredictJob, asked: Asked) -> Outlook:
-    """Forecast a prediction."""
+def _forecast_linear(job: InferJob, asked: Asked) -> Outlook:
+    """Forecast the answers of a model of one linear layer."""
     sizes = _sizes(job, asked)
     plan = plan_prediction(job.task(), sizes)
     what = f"{sizes.rows} rows of {sizes.features} features; {_steps(plan)}"
@@ -51,6 +50,8 @@ def forecast_prediction(job: PredictJob, asked: Asked) -> Outlook:
 
 def forecast_inference(job: InferJob, asked: Asked) -> Outlook:
     """Forecast the answers of a network, owned or shared."""
+    if job.is_linear:
+        return _forecast_linear(job, asked)
     asked.refuse("features")
     if job.data.owners:
         return _forecast_columns(job, asked)
@@ -175,11 +176,11 @@ def forecast_service(job: ServeJob, asked: Asked) -> Outlook:
     )
 
 
-def _sizes(job: PredictJob, asked: Asked) -> Sizes:
+def _sizes(job: InferJob, asked: Asked) -> Sizes:
     if asked.rows is not None and asked.features is not None:
         return Sizes(rows=asked.rows, features=asked.features)
     try:
-        found = load_data(job, data_folders()).features.shape
+        found = load_questions(job, data_folders())[0].shape
     except InputError as error:
         raise _unread(error, "--rows and --features") from error
     return Sizes(rows=asked.rows or found[0], features=asked.features or found[1])

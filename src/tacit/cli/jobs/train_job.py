@@ -14,6 +14,7 @@ from tacit.cli.jobs.config import (
     Pair,
     Positive,
     ProtocolName,
+    RingTable,
     Share,
     Source,
     Stretch,
@@ -21,7 +22,6 @@ from tacit.cli.jobs.config import (
     check_references,
     check_scale,
 )
-from tacit.cli.jobs.predict_job import RingTable
 from tacit.cli.toml import Problem, RefusedError, refuse
 from tacit.errors import ConfigError
 from tacit.learn.training import Holding, Model, Optimiser, TrainTask, make_model
@@ -155,7 +155,7 @@ class TrainJob(Job):
     model: TrainModel
     protocol: TrainProtection
     training: TrainingTable = field(default_factory=TrainingTable)
-    ring: RingTable = field(default_factory=lambda: RingTable(frac_bits=16))
+    ring: RingTable = field(default_factory=RingTable)
 
     def __post_init__(self) -> None:
         problems = [
