@@ -98,8 +98,10 @@ def _audit_training(
     table = AuditTable(shadows=4, rounds=2000) if effort.is_quick else AuditTable()
     if isinstance(job, AuditJob):
         table = job.audit
-    with progress.stage("putting claims to the test"):
-        tested, notes = _put_to_the_test(job, table, target)
+    tested, notes = Tested(), ()
+    if isinstance(job, FederatedJob) or (isinstance(job, AuditJob) and job.privacy is not None):
+        with progress.stage("putting the claim to the test"):
+            tested, notes = _put_to_the_test(job, table, target)
     fleet = Fleet(
         cache=table.cache or job.out.with_name(f"{job.out.name}-shadows"),
         workers=effort.workers or table.workers,
