@@ -14,10 +14,9 @@ from tacit.cli.jobs.given import NOTHING, Given, load_source
 from tacit.cli.jobs.split_job import SplitJob
 from tacit.errors import ConfigError, DataError
 from tacit.learn import Dataset, load_dataset, split_dataset
+from tacit.learn.dataset import PUBLIC_SEED
 from tacit.learn.split import CUT, Flat, Shaped, SplitTask, cut, cut_shape, make_head, make_model
 
-SPLIT_SEED = 0
-"""Fixed, so that all parties divide the rows alike."""
 _USUAL_TEST_SHARE = 0.3
 _LARGEST_ID = 2**53
 """Tables are read as float64, which has whole numbers up to here."""
@@ -107,7 +106,7 @@ def load_whole(job: SplitJob, search: Sequence[Path]) -> WholeData:
     if not dataset.is_labelled:
         raise DataError(f"{dataset.name}: wanted a set with classes")
     train, test = (
-        split_dataset(dataset, part=part, test_share=job.data.test_share, seed=SPLIT_SEED)
+        split_dataset(dataset, part=part, test_share=job.data.test_share)
         for part in ("train", "test")
     )
     limit = job.data.rows
@@ -169,7 +168,7 @@ def divide_own(job: SplitJob, party: str, rows: OwnRows) -> Brought:
     """
     total = len(rows.values)
     # By position alone: a feature owner has no classes to divide evenly.
-    order = torch.from_numpy(np.random.default_rng(SPLIT_SEED).permutation(total))  # noqa: TID251 - public, the same everywhere
+    order = torch.from_numpy(np.random.default_rng(PUBLIC_SEED).permutation(total))  # noqa: TID251 - public, the same everywhere
     count = max(1, round(total * (job.data.test_share or _USUAL_TEST_SHARE)))
     if total <= count:
         raise DataError(f"wanted rows to train on and rows to test on, got {total} in all")

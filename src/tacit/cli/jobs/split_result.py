@@ -1,12 +1,10 @@
 """What the parties of a split job write down, whether they trained or only asked."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 from torch import Tensor
 
-from tacit import __version__
 from tacit.cli.jobs.kind import Place
 from tacit.cli.jobs.split_job import SplitJob
 from tacit.learn.split import SplitTask, claims_of, forecast
@@ -75,8 +73,6 @@ def make_result(
         name=job.job.name,
         protocol=f"split at {job.model.cut!r}, {job.split.compress.kind}",
         launched=place.launched,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        version=__version__,
         parties=(place.report(),),
         forecast=plan,
         metered=session.cost(),
