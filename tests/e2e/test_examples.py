@@ -94,6 +94,14 @@ def test_a_private_chat_says_what_the_plain_model_says(tmp_path):
     assert "compute all of them" in printed["permuted.shown"]
 
 
+def test_a_split_model_learns_less_under_privacy_of_labels():
+    printed = run("split_fit.py")
+    accuracy = {name: float(printed[name].split()[1][:-1]) for name in ("open", "label-dp")}
+    assert accuracy["open"] > 0.8
+    assert accuracy["label-dp"] < accuracy["open"]
+    assert "no guarantee" in printed["promise"]
+
+
 def test_an_audit_tells_a_model_that_remembers_from_one_that_does_not():
     printed = run("audit_membership.py")
     assert float(printed["deep"]) > 0.7
@@ -172,6 +180,7 @@ def test_no_example_is_forgotten():
         "program.py",
         "program_between_hosts.py",
         "secure_model.py",
+        "split_fit.py",
         "train_with_dp.py",
         "tree_model.py",
         "verify_forest.py",

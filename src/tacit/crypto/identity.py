@@ -96,7 +96,7 @@ def load_identity(directory: Path, name: str) -> Identity:
 
 
 def load_pinned(
-    directory: Path, name: str, pinned: str | None, *, who: str = "the job"
+    directory: Path, name: str, pinned: str | None, *, who: str = "the job", table: str = "parties"
 ) -> Identity:
     """Load a party's key, and make sure that it is the one that the others know.
 
@@ -105,6 +105,7 @@ def load_pinned(
         name: whose key.
         pinned: its fingerprint, as the file says that all parties share.
         who: what that file is called.
+        table: where it says so.
 
     Raises:
         ConfigError: it is another one.
@@ -114,8 +115,8 @@ def load_pinned(
     if identity.fingerprint != pinned:
         raise ConfigError(
             f"{who} knows {name!r} by the key {pinned}, but {identity.certificate_file} is "
-            f"{identity.fingerprint}; use the right folder with --keys, or correct the key of "
-            f"{name!r} there"
+            f"{identity.fingerprint}; use the right folder with --keys, or correct "
+            f"{table}.{name}.key"
         )
     return identity
 

@@ -321,17 +321,6 @@ def test_a_split_job_is_audited_at_the_cut_and_as_a_whole(tmp_path):
     assert any(one.title.startswith("Labels of training rows") for one in result.curves)
 
 
-def test_several_feature_owners_have_a_bottom_model_each(tmp_path):
-    both = {"parties": {"bank": {}}, "data": {"features": ["clinic", "bank"]}}
-    job = read_record(split_raw(tmp_path, **both), SplitJob, source="job.toml")
-    target = make_target(job, (), rows=60)
-    module = target.model.module
-    assert len(module.bottom.parts) == 2
-    sent = module._codec.apply(module.bottom(target.members[0]), is_training=False)
-    # Three values of every owner, not three of all.
-    assert ((sent.view(60, 2, 16) != 0).sum(2) == 3).all()
-
-
 def test_files_of_a_split_job_are_matched_by_their_ids(tmp_path):
     rng = np.random.default_rng(0)
     clinic = np.column_stack([np.arange(60), rng.normal(size=(60, 4))])

@@ -13,7 +13,7 @@ from tacit import ring
 from tacit.cli import folder
 from tacit.cli.jobs.code import OwnModel
 from tacit.cli.jobs.config import Source
-from tacit.cli.jobs.given import NOTHING, Given, check_file, check_source, load_source
+from tacit.cli.jobs.given import NOTHING, Given, check_file, check_source, load_source, stretch
 from tacit.cli.jobs.infer_job import InferJob
 from tacit.cli.jobs.kind import Part, Place
 from tacit.cli.jobs.train_data import align_in_the_clear, read_rows
@@ -237,12 +237,12 @@ def load_rows(
     if job.data.owners:
         return _join_columns(job, search)
     dataset = load_part(job, job.data.source, "data", search, given)
-    stretch = slice(*(job.data.rows or (0, len(dataset.features))))
-    labels = dataset.labels[stretch] if dataset.is_labelled else None
+    chosen = stretch(job.data.rows, len(dataset.features), "data.rows")
+    labels = dataset.labels[chosen] if dataset.is_labelled else None
     if job.is_linear:
-        features = scaled_features(dataset)[stretch]
+        features = scaled_features(dataset)[chosen]
     else:
-        rows = dataset.scaled()[stretch]
+        rows = dataset.scaled()[chosen]
         rows = rows.reshape(len(rows), *(job.data.shape or job.model.inputs))
         features = torch.from_numpy(np.ascontiguousarray(rows))
     if not len(features):

@@ -96,7 +96,7 @@ def _split() -> Kind[Any]:
         record=SplitJob,
         check_inputs=split_data.check_inputs,
         take_part=split.take_part,
-        complete=split.complete,
+        attack=split.attack,
         forecast=forecast.forecast_split,
     )
 

@@ -192,7 +192,8 @@ def own_identity(job: ServeJob, me: str, keys: Path) -> Identity:
     if entry is None:
         known = ", ".join((*job.parties, *job.clients))
         raise ConfigError(f"the job knows no {me!r}; it has {known}")
-    return load_pinned(keys, me, entry.key)
+    table = "parties" if me in job.parties else "clients"
+    return load_pinned(keys, me, entry.key, table=table)
 
 
 def _identity(keys: Path, name: str, may_make: bool) -> Identity:

@@ -10,6 +10,7 @@ from torch import nn
 from tacit.cli.jobs.code import build_network, check_network
 from tacit.cli.jobs.config import (
     LOCAL,
+    Count,
     Job,
     Pair,
     Positive,
@@ -104,9 +105,9 @@ class TrainModel:
 class TrainingTable:
     """[training]: how weights are changed."""
 
-    epochs: int = 1
-    batch: int = 128
-    rate: float = 0.1
+    epochs: Count = 1
+    batch: Count = 128
+    rate: Positive = 0.1
     schedule: Literal["constant", "cosine", "halving", "linear"] = "constant"
     optimiser: Literal["sgd", "momentum", "adam"] = "sgd"
     momentum: float = 0.9
@@ -116,7 +117,7 @@ class TrainingTable:
     loss: Literal["softmax", "logistic"] = "softmax"
     class_weights: tuple[float, ...] | None = None
     seed: int = 0
-    look_every: int = 50
+    look_every: Count = 50
     keep: bool = field(default=True, metadata=LOCAL)
 
 
