@@ -57,6 +57,7 @@ def test_a_cluster_without_a_sweep_is_refused(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("ray_tidied")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.filterwarnings(
     "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
