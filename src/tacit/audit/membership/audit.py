@@ -17,7 +17,7 @@ from tacit.audit.ranking import Ranking, auc, draw_roc, measure_ranking
 from tacit.audit.shadows import Fleet
 from tacit.audit.target import Trainer, as_classifier
 from tacit.errors import DataError
-from tacit.notebook import lines, table
+from tacit.notebook import Rows, Shown
 from tacit.result import Metric, Result, Sheet
 
 LEAST = 20
@@ -34,7 +34,7 @@ Labelled = tuple[Any, Any]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Membership:
+class Membership(Shown):
     """What the audit found; ``rankings`` holds the scores behind every attack."""
 
     findings: tuple[Finding, ...]
@@ -59,16 +59,10 @@ class Membership:
             name, self.findings, utility=self.utility, sheets=self.sheets, notes=self.notes
         )
 
-    def __repr__(self) -> str:
-        return lines("Membership audit", self._rows())
-
-    def _repr_html_(self) -> str:
-        return table("Membership audit", self._rows())
-
-    def _rows(self) -> list[tuple[str, ...]]:
+    def _shown(self) -> tuple[str, Rows]:
         """Say how the best attack on every threat did, and how good the model is."""
         best = [(one.threat.name, one.attack, one.headline) for one in best_findings(self.findings)]
-        return [
+        return "Membership audit", [
             *((metric.name, f"{metric.value:.3f}") for metric in self.utility),
             *((name, attack, _in_words(metric)) for name, attack, metric in best),
             *(("note", note) for note in self.notes),

@@ -13,7 +13,7 @@ from tacit.audit.ranking import Ranking, draw_roc, measure_ranking
 from tacit.audit.target import Classifier, Trainer
 from tacit.audit.views import prg_of
 from tacit.dp import Event, Repeated, Response, detection_of, epsilon, sharpen
-from tacit.learn.federated import Policy, Promise
+from tacit.learn.federated import CalibratedMechanism, FederatedSpec, round_config
 from tacit.learn.noise import DpSgd, train_dp_sgd
 from tacit.result import Claim
 
@@ -60,29 +60,29 @@ class Trials:
         return replace(self, confidence=1 - (1 - self.confidence) / verdicts)
 
 
-def try_federated(policy: Policy, trials: Trials) -> tuple[Verdict, ...]:
-    """Try single rounds of a policy, one client's data against its opposite; nothing without ε.
+def try_federated(spec: FederatedSpec, trials: Trials) -> tuple[Verdict, ...]:
+    """Try single rounds of a spec, one client's data against its opposite; nothing without ε.
 
     Raises:
         ConfigError: rounds of this mechanism cannot be tried.
     """
-    if policy.wish.kind == "none":
+    if spec.privacy.kind == "none":
         return ()
     rounds = audit_federated_rounds(
-        policy, trials=trials.rounds, confidence=trials.of_rounds, prg=prg_of(trials.seed)
+        spec, trials=trials.rounds, confidence=trials.of_rounds, prg=prg_of(trials.seed)
     )
-    claim = _claim_of_round(policy.terms(1).promise, rounds.worst.delta)
-    attack = _FEDERATED_ATTACKS.get(policy.wish.kind, "one client's data or its opposite")
+    claim = _claim_of_round(round_config(spec, 1).mechanism, rounds.worst.delta)
+    attack = _FEDERATED_ATTACKS.get(spec.privacy.kind, "one client's data or its opposite")
     return (_judge_rounds(claim, rounds, attack=attack),)
 
 
-def claim_of_policy(policy: Policy) -> Claim:
-    """Return what a policy promises over all its rounds, as sharply as the accountant can say."""
-    promise = policy.terms(_USUAL_PARAMETERS).promise
-    if promise.event is None:
-        return promise.claim
-    whole: list[Event] = [Repeated(event=promise.event, count=policy.rounds)]
-    return sharpen(promise.claim, [*whole, *([promise.first] if promise.first else [])])
+def claim_of_spec(spec: FederatedSpec) -> Claim:
+    """Return what a spec promises over all its rounds, as sharply as the accountant can say."""
+    mechanism = round_config(spec, _USUAL_PARAMETERS).mechanism
+    if mechanism.event is None:
+        return mechanism.claim
+    whole: list[Event] = [Repeated(event=mechanism.event, count=spec.rounds)]
+    return sharpen(mechanism.claim, [*whole, *([mechanism.first] if mechanism.first else [])])
 
 
 def claim_of_training(
@@ -216,13 +216,13 @@ def _judge_rounds(claim: Claim, rounds: Rounds, *, attack: str) -> Verdict:
     )
 
 
-def _claim_of_round(promise: Promise, delta: float) -> Claim:
+def _claim_of_round(mechanism: CalibratedMechanism, delta: float) -> Claim:
     """Return what is claimed about what was tried: a round, or a report before it is shuffled."""
-    if promise.local_epsilon is None:
-        events, subject = [promise.event] if promise.event else [], "one round"
-        accountant = promise.claim.accountant
+    if mechanism.local_epsilon is None:
+        events, subject = [mechanism.event] if mechanism.event else [], "one round"
+        accountant = mechanism.claim.accountant
     else:
-        events, subject = [Response(epsilon=promise.local_epsilon, levels=2)], "one report, alone"
+        events, subject = [Response(epsilon=mechanism.local_epsilon, levels=2)], "one report, alone"
         accountant = "basic"
     return epsilon(events, delta=delta, accountant=accountant, subject=subject)
 

@@ -15,14 +15,13 @@ from tacit.audit.target import TorchClassifier, code_of, code_of_module, fresh
 from tacit.audit.targets.pictures import Shaped, bounds_of, to_pictures
 from tacit.audit.targets.target import Side, Target
 from tacit.learn.federated import (
-    Course,
-    Hall,
+    FederatedSpec,
     Learner,
-    Policy,
-    Recipe,
+    LocalEngine,
     Update,
     find_aggregator,
-    run_course,
+    round_config,
+    run_rounds,
 )
 from tacit.learn.partition import Partition, data_generator, divide
 from tacit.ring import KEY_BYTES, Prg
@@ -42,43 +41,39 @@ class FederatedTrainer:
 
     Attributes:
         build: makes the module.
-        policy: what all sides hold to.
-        local: how a client trains.
-        course: how the run goes on from round to round.
+        spec: what all sides hold to, and how they train.
         division: how rows are dealt to the clients.
         drop_rate: the share of clients that falls silent in a round.
     """
 
     build: Callable[[], nn.Module]
-    policy: Policy
-    local: Recipe
-    course: Course
+    spec: FederatedSpec
     division: Partition
     drop_rate: float = 0.0
 
     @property
     def recipe(self) -> str:
         """Return the settings that decide the outcome, and the code."""
-        parts = (self.policy, self.local, self.course, self.division, self.drop_rate)
+        parts = (self.spec, self.division, self.drop_rate)
         model = code_of_module(fresh(self.build, 0))
-        return "\n".join([*map(repr, parts), model, code_of(run_course)])
+        return "\n".join([*map(repr, parts), model, code_of(run_rounds)])
 
     def __call__(self, x: Tensor, y: Tensor, *, seed: int) -> TorchClassifier:
         """Return the model that the clients end with."""
-        parts = divide(y.numpy(), self.policy.clients, self.division, data_generator(seed))
+        parts = divide(y.numpy(), self.spec.clients, self.division, data_generator(seed))
         module, judge = (
-            Learner(fresh(self.build, seed), x, y, parts, recipe=self.local) for _ in range(2)
+            Learner(fresh(self.build, seed), x, y, parts, training=self.spec.training)
+            for _ in range(2)
         )
-        outcome = run_course(
-            Hall(
+        outcome = run_rounds(
+            LocalEngine(
                 module,
-                find_aggregator(self.policy.aggregator),
+                find_aggregator(self.spec.aggregator),
                 drop_rate=self.drop_rate,
                 prg=Prg(seed.to_bytes(KEY_BYTES, "big", signed=True)),
             ),
             module.first_weights(),
-            self.policy.terms(module.dimension),
-            self.course,
+            self.spec,
             judge=lambda weights: judge.accuracy(weights, x, y),
             on_round=lambda report: None,
         )
@@ -98,7 +93,7 @@ def federated_target(
     picture: tuple[int, ...] = (),
     is_quick: bool = False,
 ) -> Target:
-    """Train as the policy says, and attack a round of it.
+    """Train as the spec says, and attack a round of it.
 
     Args:
         trainer: says how it is trained, and what the server sees.
@@ -140,12 +135,12 @@ def rebuild_rows(
         picture: height and width of a row that is a picture; empty if it is none.
         is_quick: search less.
     """
-    policy = trainer.policy
-    if policy.aggregator == "shuffled":
+    spec = trainer.spec
+    if spec.aggregator == "shuffled":
         return (), ("Reconstruction from shuffled reports was not tried.",)
     x, y = members
-    is_single = policy.aggregator == "plain" and policy.wish.kind in ("none", "central")
-    count = _SHOWN if is_single else min(policy.clients, _MOST_CLIENTS, len(y))
+    is_single = spec.aggregator == "plain" and spec.privacy.kind in ("none", "central")
+    count = _SHOWN if is_single else min(spec.clients, _MOST_CLIENTS, len(y))
     rows, rest = (to_pictures(side, picture) for side in (x, others[0]))
     target = Round(
         model=nn.Sequential(Shaped(tuple(x.shape[1:])), fresh(trainer.build, 0)),
@@ -154,10 +149,10 @@ def rebuild_rows(
         others=rest,
         classes=int(torch.cat([y, others[1]]).max()) + 1,
         per_client=1 if is_single else count,
-        work=Work(learning_rate=trainer.local.rate),
+        work=Work(learning_rate=spec.training.rate),
         bounds=bounds_of(x),
     )
-    seen = None if is_single else _mean_of_round(policy, target)
+    seen = None if is_single else _mean_of_round(spec, target)
     attacks = choose_attacks(target, steps=100 if is_quick else 500)
     del attacks["blind"]  # what it reaches is the others' reference
     if not is_single:
@@ -172,7 +167,7 @@ def rebuild_rows(
     return tuple(replace(one, threat=threat) for one in found), (_ONE_EACH,)
 
 
-def _mean_of_round(policy: Policy, target: Round) -> tuple[Tensor, ...]:
+def _mean_of_round(spec: FederatedSpec, target: Round) -> tuple[Tensor, ...]:
     """Run one round on single rows; return the mean as a gradient."""
     clients, rate = len(target.labels), target.work.learning_rate
     gradients = [
@@ -180,9 +175,10 @@ def _mean_of_round(policy: Policy, target: Round) -> tuple[Tensor, ...]:
         for i in range(clients)
     ]
     moves = [-rate * torch.cat([part.flatten() for part in one]) for one in gradients]
-    terms = replace(policy.terms(len(moves[0])), clients=clients, minimum=max(2, clients // 2))
+    config = round_config(spec, len(moves[0]))
+    config = replace(config, clients=clients, minimum=max(2, clients // 2))
     updates = [Update(move.numpy().astype(np.float32), 1) for move in moves]
-    found = run_one_round(policy.aggregator, terms, updates, Prg.from_os())
+    found = run_one_round(spec.aggregator, config, updates, Prg.from_os())
     mean = torch.from_numpy(np.asarray(found.mean))
     parts = torch.split(-mean.float() / rate, [part.numel() for part in gradients[0]])
     return tuple(part.view_as(like) for part, like in zip(parts, gradients[0], strict=True))

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from tacit.audit import Fleet, Trainer, Verdict, build_result
 from tacit.audit.privacy.claims import (
-    claim_of_policy,
+    claim_of_spec,
     claim_of_training,
     try_federated,
     try_training,
@@ -19,7 +19,6 @@ from tacit.cli.jobs.audit_llm_job import AuditLlmJob
 from tacit.cli.jobs.audit_target import make_target, trainer_of
 from tacit.cli.jobs.code import split_code
 from tacit.cli.jobs.config import Job
-from tacit.cli.jobs.federated_data import LARGEST_WEIGHT
 from tacit.cli.jobs.federated_job import FederatedJob
 from tacit.cli.jobs.kind import Part
 from tacit.cli.screen import teller
@@ -160,10 +159,10 @@ def read_texts(path: Path) -> list[str]:
 def _put_to_the_test(job: Job, table: AuditTable, target: Target) -> tuple[Tested, tuple[str, ...]]:
     """Try what the job claims about ε, where it claims something that can be tried."""
     if isinstance(job, FederatedJob):
-        policy = job.policy(largest_weight=LARGEST_WEIGHT)
-        claim = claim_of_policy(policy)
+        spec = job.spec()
+        claim = claim_of_spec(spec)
         try:
-            rounds = try_federated(policy, table.trials())
+            rounds = try_federated(spec, table.trials())
         except ConfigError as error:
             note = f"The noise of a round was not put to the test: {error}"
             return Tested(claims=(claim,)), (note,)

@@ -35,7 +35,7 @@ from tacit.cli import folder
 from tacit.cli.jobs.audit_job import AuditData, AuditJob
 from tacit.cli.jobs.code import OwnModel
 from tacit.cli.jobs.config import Job
-from tacit.cli.jobs.federated_data import LARGEST_WEIGHT, load_shards
+from tacit.cli.jobs.federated_data import load_shards
 from tacit.cli.jobs.federated_job import FederatedJob
 from tacit.cli.jobs.split_data import load_own, load_whole
 from tacit.cli.jobs.split_job import SplitJob
@@ -172,9 +172,7 @@ def _federated_target(job: FederatedJob, search: Sequence[Path], rows: int | Non
     shape = tuple(shards.features.shape[1:])
     trainer = FederatedTrainer(
         build=Build(job.model.name, shape, shards.classes, job.model.dropout),
-        policy=job.policy(largest_weight=LARGEST_WEIGHT),
-        local=job.train.recipe(),
-        course=job.course(),
+        spec=job.spec(),
         division=job.data.division(),
         drop_rate=job.federated.simulated_drops,
     )

@@ -17,7 +17,7 @@ from tacit.errors import ConfigError, DataError
 from tacit.learn import Dataset
 from tacit.learn.service import PredictionClient, connected
 from tacit.learn.tables import Table, take_rows
-from tacit.notebook import lines, table
+from tacit.notebook import Rows, Shown
 from tacit.party import Progress, Session, Usage
 from tacit.result import Result
 
@@ -26,7 +26,7 @@ ANSWER_S = 300.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Answer:
+class Answer(Shown):
     """What one party has when a job is done.
 
     Attributes:
@@ -42,20 +42,18 @@ class Answer:
     shares: Mapping[str, Tensor] = field(default_factory=dict)
     result: Result | None = None
 
-    def __repr__(self) -> str:
-        return lines("Answer", self._rows())
-
-    def _repr_html_(self) -> str:
-        return table("Answer", self._rows())
-
-    def _rows(self) -> list[tuple[str, ...]]:
+    def _shown(self) -> tuple[str, Rows]:
         shape = "not for this party" if self.values is None else f"{tuple(self.values.shape)}"
         held = [
             (name, f"{len(tensors)} tensors")
             for name, tensors in (("weights", self.weights), ("shares", self.shares))
             if tensors
         ]
-        return [("values", shape), *held, *(self.result.headline() if self.result else ())]
+        return "Answer", [
+            ("values", shape),
+            *held,
+            *(self.result.headline() if self.result else ()),
+        ]
 
 
 class Member(Protocol):

@@ -5,14 +5,14 @@ import torch
 
 from tacit.audit.privacy.claims import (
     Trials,
-    claim_of_policy,
+    claim_of_spec,
     claim_of_training,
     try_federated,
     try_training,
 )
 from tacit.audit.targets import Build, DpTrainer
 from tacit.errors import ConfigError
-from tacit.learn.federated import Policy, Wish
+from tacit.learn.federated import FederatedSpec, PrivacySpec
 from tacit.learn.noise import DpSgd
 
 HONEST = DpSgd(steps=2, rate=1.0, clip=1.0, multiplier=1.0, learning_rate=0.5)
@@ -26,15 +26,15 @@ ROWS = 60
 def test_the_noise_of_a_federated_round_is_tried_and_the_verdict_says_its_power(
     aggregator, kind, subject
 ):
-    wish = Wish(kind=kind, clip=1.0, epsilon=5.0, delta=1e-3)
-    policy = Policy(
-        clients=8, rounds=2, aggregator=aggregator, wish=wish, minimum=4, colluding_share=0.0
+    wish = PrivacySpec(kind=kind, clip=1.0, epsilon=5.0, delta=1e-3)
+    policy = FederatedSpec(
+        clients=8, rounds=2, aggregator=aggregator, privacy=wish, minimum=4, colluding_share=0.0
     )
     (verdict,) = try_federated(policy, Trials(rounds=600))
     assert not verdict.is_contradicted
     assert verdict.claim.subject == subject
     assert verdict.power.factor > 0.5
-    assert claim_of_policy(policy).epsilon <= 5.0
+    assert claim_of_spec(policy).epsilon <= 5.0
 
 
 def try_claim(claim):

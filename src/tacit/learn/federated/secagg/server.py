@@ -1,4 +1,4 @@
-"""The server's side of a masked round: it adds inputs as they come and keeps one sum."""
+"""The server's side of a SecAgg round: it adds inputs as they come and keeps one sum."""
 
 import struct
 from typing import cast, final
@@ -6,7 +6,8 @@ from typing import cast, final
 import numpy as np
 
 from tacit.errors import DisagreementError, FrameError, PartyError
-from tacit.learn.federated.masked.messages import (
+from tacit.learn.federated.packing import VoidRound, pack, records, unpack
+from tacit.learn.federated.secagg.messages import (
     ADVERT,
     ATTEST,
     ATTESTED,
@@ -32,9 +33,8 @@ from tacit.learn.federated.masked.messages import (
     read_roster,
     to_bitmap,
 )
-from tacit.learn.federated.masked.plan import MaskedPlan, Words, from_wire
-from tacit.learn.federated.masked.recovery import Held, remove_masks
-from tacit.learn.federated.packing import VoidRound, pack, records, unpack
+from tacit.learn.federated.secagg.plan import SecAggPlan, Words, from_wire
+from tacit.learn.federated.secagg.recovery import Held, remove_masks
 
 STAGES = ("advertise", "share", "mask", "attest", "unmask")
 _INDEX = struct.Struct("<I")
@@ -42,7 +42,7 @@ _KINDS = (ADVERT, SHARES, INPUT, ATTEST, UNMASK)
 
 
 @final
-class MaskedServer:
+class SecAggServer:
     """Collects one stage after the other; whoever is silent in a stage has dropped out.
 
     `invite`, then for every stage: `accept` what clients answer, `close` to end the stage and
@@ -54,7 +54,7 @@ class MaskedServer:
     Cost: memory for one sum and about 200 bytes per client and neighbour.
     """
 
-    def __init__(self, plan: MaskedPlan) -> None:
+    def __init__(self, plan: SecAggPlan) -> None:
         self._plan = plan
         self._stage = 0
         self._adverts: dict[int, Advert] = {}

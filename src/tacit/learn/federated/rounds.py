@@ -11,40 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit.dp import Ledger, epsilon
-from tacit.errors import ConfigError
+from tacit.learn.federated.config import RoundConfig, round_config
 from tacit.learn.federated.contract import Aggregate, Meter
 from tacit.learn.federated.packing import RunOver, VoidRound
 from tacit.learn.federated.shuffled import SHUFFLER
-from tacit.learn.federated.terms import Terms
+from tacit.learn.federated.spec import FederatedSpec
 from tacit.result import Claim
-
-
-@dataclass(frozen=True, kw_only=True)
-class Course:
-    """How the run goes on from round to round.
-
-    Attributes:
-        rounds: how many; privacy is planned for all of them.
-        server_rate: how much of the mean update the model takes.
-        momentum: of the server.
-        drop_rate: simulated: the share of clients that fall silent somewhere in a round.
-        patience: stop after so many rounds without a better accuracy; 0 never stops early.
-    """
-
-    rounds: int
-    server_rate: float = 1.0
-    momentum: float = 0.0
-    drop_rate: float = 0.0
-    patience: int = 0
-
-    def __post_init__(self) -> None:
-        if self.rounds < 1 or self.patience < 0:
-            raise ConfigError(f"rounds must be 1 or more, got {self.rounds}")
-        if not self.server_rate > 0 or not 0 <= self.momentum < 1 or not 0 <= self.drop_rate < 1:
-            raise ConfigError(
-                "wanted server_rate above 0, momentum and drop_rate from 0 to below 1, got "
-                f"{self.server_rate}, {self.momentum} and {self.drop_rate}"
-            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +47,7 @@ class Outcome:
 class Carrier(Protocol):
     """Carries one round's messages between the server and whoever the clients are."""
 
-    def carry(self, weights: Tensor, terms: Terms, meter: Meter) -> Aggregate:
+    def carry(self, weights: Tensor, config: RoundConfig, meter: Meter) -> Aggregate:
         """Run a round on these weights; VoidRound if it gives no result."""
         ...
 
@@ -84,88 +56,99 @@ OnRound = Callable[[RoundReport], None]
 Judge = Callable[[Tensor], float | None]
 
 
-def run_course(
+def run_rounds(
     carrier: Carrier,
     weights: Tensor,
-    terms: Terms,
-    course: Course,
+    spec: FederatedSpec,
     *,
     judge: Judge,
     on_round: OnRound,
+    rounds: int | None = None,
+    config: RoundConfig | None = None,
 ) -> Outcome:
     """Train round by round; a void round changes nothing and still counts against the budget.
 
     A client that misses a report ends the run after its round.
+
+    Args:
+        carrier: reaches the clients.
+        weights: of the first model.
+        spec: what all sides hold to.
+        judge: scores a model.
+        on_round: is shown every round as it ends.
+        rounds: how many are run; as many as the spec plans, if not given.
+        config: of every round; derived from the spec, if not given.
     """
+    config = config or round_config(spec, weights.numel())
     ledger, reports = Ledger(), list[RoundReport]()
-    if terms.promise.first is not None:
-        ledger.record(terms.promise.first, note="before the first round")
+    if config.mechanism.first is not None:
+        ledger.record(config.mechanism.first, note="before the first round")
     velocity = torch.zeros_like(weights)
-    names = [f"client {index}" for index in range(terms.clients)]
-    for number in range(1, course.rounds + 1):
+    names = [f"client {index}" for index in range(config.clients)]
+    for number in range(1, (rounds or spec.rounds) + 1):
         begun, meter = time.perf_counter(), Meter()
         survivors: tuple[int, ...] = ()
         void, is_over = None, False
         try:
-            found = carrier.carry(weights, terms, meter)
+            found = carrier.carry(weights, config, meter)
             survivors = found.survivors
-            velocity = course.momentum * velocity + torch.from_numpy(found.mean).to(weights)
-            weights = weights + course.server_rate * velocity
+            velocity = spec.momentum * velocity + torch.from_numpy(found.mean).to(weights)
+            weights = weights + spec.server_rate * velocity
         except VoidRound as error:
             void, is_over = str(error), isinstance(error, RunOver)
-        claim = count_round(ledger, terms, meter, names)
+        claim = count_round(ledger, config, meter, names)
         report = RoundReport(
             number=number,
             accuracy=judge(weights),
             claim=claim,
             survivors=survivors,
-            dropped=tuple(sorted(set(range(terms.clients)) - set(survivors))),
+            dropped=tuple(sorted(set(range(config.clients)) - set(survivors))),
             refused=tuple(str(error) for error in meter.refused),
             void=void,
-            bytes_up=per_client(meter.up, terms),
-            bytes_down=per_client(meter.down, terms),
+            bytes_up=per_client(meter.up, config),
+            bytes_down=per_client(meter.down, config),
             seconds=time.perf_counter() - begun,
         )
         reports.append(report)
         on_round(report)
-        if is_over or _is_stale(reports, course.patience):
+        if is_over or _is_stale(reports, spec.patience):
             break
     return Outcome(weights=weights.cpu().numpy(), rounds=tuple(reports), ledger=ledger)
 
 
-def count_round(ledger: Ledger, terms: Terms, meter: Meter, names: Sequence[str]) -> Claim:
+def count_round(ledger: Ledger, config: RoundConfig, meter: Meter, names: Sequence[str]) -> Claim:
     """Write down what a round did to the clients of these names; return the claim about all so far.
 
     A client is counted under its name, whatever its place in the round was.
     """
-    _record(ledger, terms, meter, names)
-    return _claim(ledger, terms)
+    _record(ledger, config, meter, names)
+    return _claim(ledger, config)
 
 
-def _record(ledger: Ledger, terms: Terms, meter: Meter, names: Sequence[str]) -> None:
+def _record(ledger: Ledger, config: RoundConfig, meter: Meter, names: Sequence[str]) -> None:
     """Write down what the round did, also if it was void: something may have been seen."""
-    promise = terms.promise
-    if promise.event is None:
+    mechanism = config.mechanism
+    if mechanism.event is None:
         return
-    if promise.kind == "record":
+    if mechanism.kind == "record":
         # One ledger per client: what it says itself, or else what one that answered must have done.
         for index in sorted({*meter.up, *meter.spent}):
-            for event in meter.spent.get(index, (promise.event,)):
+            for event in meter.spent.get(index, (mechanism.event,)):
                 ledger.record(event, clients=[names[index]])
         return
-    if promise.kind in ("local", "local-adaptive"):
+    if mechanism.kind in ("local", "local-adaptive"):
         senders = [names[index] for index in sorted(meter.up) if index != SHUFFLER]
-        ledger.record(promise.event, clients=senders)
+        ledger.record(mechanism.event, clients=senders)
     else:
-        ledger.record(promise.event)
+        ledger.record(mechanism.event)
 
 
-def _claim(ledger: Ledger, terms: Terms) -> Claim:
-    """Compute the claim about all rounds so far, as the promise does about all to come."""
-    planned = terms.promise.claim
+def _claim(ledger: Ledger, config: RoundConfig) -> Claim:
+    """Compute the claim about all rounds so far, as the mechanism does about all to come."""
+    planned = config.mechanism.claim
     if planned.delta is None or planned.accountant is None:
         return planned
-    event, steps = terms.promise.event, terms.promise.records
+    event, steps = config.mechanism.event, config.mechanism.records
     is_about_clients = event is not None and event.relation.unit == "client"
     records = None if steps is None else steps.records
     found = epsilon(
@@ -173,14 +156,14 @@ def _claim(ledger: Ledger, terms: Terms) -> Claim:
         delta=planned.delta,
         accountant=planned.accountant,
         subject=planned.subject,
-        population=terms.clients if is_about_clients else records,
+        population=config.clients if is_about_clients else records,
     )
-    return replace(found, assumptions=(*terms.promise.assumptions, *found.assumptions))
+    return replace(found, assumptions=(*config.mechanism.assumptions, *found.assumptions))
 
 
-def per_client(moved: dict[int, int], terms: Terms) -> float:
+def per_client(moved: dict[int, int], config: RoundConfig) -> float:
     """Return the mean over the clients; what the shuffler moved is not theirs."""
-    return sum(size for index, size in moved.items() if index != SHUFFLER) / terms.clients
+    return sum(size for index, size in moved.items() if index != SHUFFLER) / config.clients
 
 
 def _is_stale(reports: list[RoundReport], patience: int) -> bool:

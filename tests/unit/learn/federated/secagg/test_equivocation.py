@@ -8,9 +8,9 @@ import pytest
 from masking import Cast
 from tacit.crypto import ShamirShare, recover_bytes
 from tacit.errors import PartyError
-from tacit.learn.federated.masked import Neighbourhood, plan_masked, plan_neighbourhood
-from tacit.learn.federated.masked.masks import add_masks
-from tacit.learn.federated.masked.messages import (
+from tacit.learn.federated.packing import pack, unpack
+from tacit.learn.federated.secagg import Neighbourhood, plan_neighbourhood, plan_secagg
+from tacit.learn.federated.secagg.messages import (
     ATTESTED,
     PAIR,
     ROSTER,
@@ -24,12 +24,11 @@ from tacit.learn.federated.masked.messages import (
     self_key,
     to_bitmap,
 )
-from tacit.learn.federated.masked.plan import from_wire
-from tacit.learn.federated.packing import pack, unpack
+from tacit.learn.federated.secagg.plan import add_masks, from_wire
 
 
 def make_cast(clients, neighbourhood):
-    plan = plan_masked(
+    plan = plan_secagg(
         clients, 3, bound=1.0, neighbourhood=neighbourhood, minimum=max(2, int(0.6 * clients))
     )
     rows = np.arange(clients * plan.length, dtype=plan.dtype).reshape(clients, plan.length)

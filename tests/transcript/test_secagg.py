@@ -11,11 +11,10 @@ import pytest
 import torch
 
 from masking import Cast
-from tacit.learn.federated.masked import STAGES, Neighbourhood, plan_masked
-from tacit.learn.federated.masked.masks import add_masks
-from tacit.learn.federated.masked.messages import self_key
-from tacit.learn.federated.masked.plan import from_wire
-from tacit.learn.federated.masked.recovery import _recover_seeds
+from tacit.learn.federated.secagg import STAGES, Neighbourhood, plan_secagg
+from tacit.learn.federated.secagg.messages import self_key
+from tacit.learn.federated.secagg.plan import add_masks, from_wire
+from tacit.learn.federated.secagg.recovery import _recover_seeds
 from uniformity import complaints, related
 
 ROUNDS, CLIENTS, WORDS = 60, 4, 40
@@ -25,7 +24,7 @@ def run_rounds(words, silent=None, rounds=ROUNDS):
     casts = []
     for _ in range(rounds):
         near = Neighbourhood(neighbours=3, threshold=3)
-        plan = plan_masked(
+        plan = plan_secagg(
             CLIENTS, WORDS - 1, bound=1.0, neighbourhood=near, minimum=2, word_bytes=8
         )
         cast = Cast(plan, words)
@@ -86,10 +85,10 @@ def test_shares_of_one_secret_only_reach_the_server():
 
 def test_the_test_would_see_a_missing_mask(monkeypatch):
     monkeypatch.setattr(
-        "tacit.learn.federated.masked.client.add_masks", lambda words, plus, minus: None
+        "tacit.learn.federated.secagg.client.add_masks", lambda words, plus, minus: None
     )
     monkeypatch.setattr(
-        "tacit.learn.federated.masked.recovery.add_masks", lambda words, plus, minus: None
+        "tacit.learn.federated.secagg.recovery.add_masks", lambda words, plus, minus: None
     )
     casts = run_rounds(worlds()[1])
     assert complaints(inputs(casts, 0).reshape(-1, 1)) != []

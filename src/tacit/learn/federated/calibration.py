@@ -26,7 +26,6 @@ from tacit.dp import (
     unroll,
 )
 from tacit.errors import ConfigError
-from tacit.learn.federated.crowd import Crowd
 from tacit.learn.federated.grid import (
     Grid,
     check_coins,
@@ -36,7 +35,7 @@ from tacit.learn.federated.grid import (
 )
 from tacit.learn.federated.records import ACCOUNTANT, ASSUMPTIONS, WHO, RecordSteps, plan_records
 from tacit.learn.federated.shuffled.plan import Method
-from tacit.learn.federated.wish import PRIVACIES, Adaptive, Mechanism, Privacy, Wish
+from tacit.learn.federated.spec import AdaptiveNoise, FederatedSpec, Privacy
 from tacit.learn.noise import (
     Selection,
     contribution_event,
@@ -45,25 +44,12 @@ from tacit.learn.noise import (
 )
 from tacit.result import Claim
 
-__all__ = [
-    "PRIVACIES",
-    "Adaptive",
-    "Crowd",
-    "Grid",
-    "Mechanism",
-    "Privacy",
-    "Promise",
-    "Wish",
-    "make_grid",
-    "promise",
-]
-
 BIT = 0.1
 """How much of a unit clip the bit takes that says whether an update lies within the clip."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Promise:
+class CalibratedMechanism:
     """What a run will do to each client's data in every round, and the claim at its end.
 
     Attributes:
@@ -97,7 +83,7 @@ class Promise:
     method: Method = "direction"
     first: Event | None = None
     downlink_sigma: float = 0.0
-    adaptive: Adaptive | None = None
+    adaptive: AdaptiveNoise | None = None
     selection: Selection | None = None
     quantile: float | None = None
     follows: float | None = None
@@ -105,135 +91,141 @@ class Promise:
     records: RecordSteps | None = None
 
 
-def promise(wish: Wish, crowd: Crowd, *, is_split: bool) -> Promise:
-    """Find the least noise that keeps the wish, before any data is read.
+def calibrate(spec: FederatedSpec, dimension: int) -> CalibratedMechanism:
+    """Find the least noise that keeps the privacy of a spec, before any data is read.
 
     Args:
-        wish: what is asked for.
-        crowd: who takes part, and how often.
-        is_split: the clients share in the noise of the sum, because the server sees no more than
-            that; else whoever adds noise adds all of it.
+        spec: what is asked for, who takes part, and how often.
+        dimension: numbers in an update.
 
     Raises:
         ConfigError: no amount of noise keeps it.
     """
     # One honest client can add all of the noise of a sum, but no report hides among its own.
-    fewest = {"shuffle": 2, "central": 1 if is_split else 0}.get(wish.kind, 0)
-    if crowd.honest < fewest:
+    fewest = {"shuffle": 2, "central": 1 if spec.is_split else 0}.get(spec.privacy.kind, 0)
+    if spec.honest < fewest:
         raise ConfigError(
-            f"of {crowd.minimum} clients {crowd.lost} may collude, or look at what the others "
-            f"send: privacy {wish.kind!r} wants {fewest} more, got {crowd.honest}; raise minimum"
+            f"of {spec.minimum} clients {spec.lost} may collude, or look at what the others send: "
+            f"privacy {spec.privacy.kind!r} wants {fewest} more, got {spec.honest}; raise minimum"
         )
-    if wish.kind == "none":
-        return Promise(kind="none", clip=wish.clip, event=None, claim=_nothing())
-    return _MAKERS[wish.kind](wish, crowd, is_split)
+    if spec.privacy.kind == "none":
+        return CalibratedMechanism(
+            kind="none", clip=spec.privacy.clip, event=None, claim=_nothing()
+        )
+    return _MAKERS[spec.privacy.kind](spec, dimension)
 
 
-def _by_noise(wish: Wish, crowd: Crowd, parts: int, about: "_About") -> Promise:
+def _by_noise(
+    spec: FederatedSpec, dimension: int, parts: int, about: "_About"
+) -> CalibratedMechanism:
     """Calibrate noise on a grid; what is done once before the rounds counts against the target."""
-    clip, make = _clip(wish), make_grid if wish.mechanism != "binomial" else make_coin_grid
-    if wish.quantile is not None:
+    clip, make = _clip(spec), make_grid if spec.privacy.mechanism != "binomial" else make_coin_grid
+    if spec.privacy.quantile is not None:
         clip = math.sqrt(1 + BIT**2)
-    first = _first(wish, crowd)
+    first = _first(spec, dimension)
 
     def plan(multiplier: float) -> list[Event]:
-        event = make(clip, multiplier, crowd.dimension, parts).event(crowd.dimension)
-        return [Repeated(event=event, count=crowd.rounds), *first]
+        event = make(clip, multiplier, dimension, parts).event(dimension)
+        return [Repeated(event=event, count=spec.rounds), *first]
 
-    grid = make(clip, least_noise(plan, _target(wish, plan(1.0))), crowd.dimension, parts)
+    grid = make(clip, least_noise(plan, _target(spec, plan(1.0))), dimension, parts)
     if grid.noise == "binomial":
-        check_coins(grid, crowd.dimension)
-    made = _settle(wish, crowd, grid.event(crowd.dimension), about, first)
-    if wish.quantile is not None:
-        made = replace(made, quantile=wish.quantile, follows=wish.clip)
+        check_coins(grid, dimension)
+    made = _settle(spec, dimension, grid.event(dimension), about, first)
+    if spec.privacy.quantile is not None:
+        made = replace(made, quantile=spec.privacy.quantile, follows=spec.privacy.clip)
     return replace(made, clip=clip, grid=grid)
 
 
-def _central(wish: Wish, crowd: Crowd, is_split: bool) -> Promise:
-    if is_split:
+def _central(spec: FederatedSpec, dimension: int) -> CalibratedMechanism:
+    if spec.is_split:
         about = _About(
             "whoever sees the sums",
             (
-                f"at least {crowd.honest} of the clients that stay follow the protocol, add their "
-                f"part of the noise and keep it to themselves: {crowd.minimum} are needed, and "
-                f"{crowd.lost} of them may work with the server, or be the one who looks",
+                f"at least {spec.honest} of the clients that stay follow the protocol, add their "
+                f"part of the noise and keep it to themselves: {spec.minimum} are needed, and "
+                f"{spec.lost} of them may work with the server, or be the one who looks",
                 "no single update is seen: see the claim about updates",
             ),
         )
-        return _by_noise(wish, crowd, crowd.honest, about)
+        return _by_noise(spec, dimension, spec.honest, about)
     about = _About(
         "whoever sees the models; the server sees every update",
         ("the server adds the noise, and shows and keeps nothing else",),
     )
-    return _by_noise(wish, crowd, 1, about)
+    return _by_noise(spec, dimension, 1, about)
 
 
-def _local(wish: Wish, crowd: Crowd, is_split: bool) -> Promise:
-    if wish.mechanism == "nbafl":
-        return _nbafl(wish, crowd)
-    if wish.mechanism == "laplace":
-        return _laplace(wish, crowd)
-    if wish.mechanism == "objective":
-        return _objective(wish, crowd)
-    return _by_noise(wish, crowd, 1, _ALONE)
+def _local(spec: FederatedSpec, dimension: int) -> CalibratedMechanism:
+    if spec.privacy.mechanism == "nbafl":
+        return _nbafl(spec, dimension)
+    if spec.privacy.mechanism == "laplace":
+        return _laplace(spec, dimension)
+    if spec.privacy.mechanism == "objective":
+        return _objective(spec, dimension)
+    return _by_noise(spec, dimension, 1, _ALONE)
 
 
-def _local_adaptive(wish: Wish, crowd: Crowd, is_split: bool) -> Promise:
-    if wish.adaptive.select:
-        return _selective(wish, crowd)
-    made = replace(_local(wish, crowd, is_split), adaptive=wish.adaptive)
-    if wish.adaptive.p == 1:
+def _local_adaptive(spec: FederatedSpec, dimension: int) -> CalibratedMechanism:
+    if spec.privacy.adaptive.select:
+        return _selective(spec, dimension)
+    made = replace(_local(spec, dimension), adaptive=spec.privacy.adaptive)
+    if spec.privacy.adaptive.p == 1:
         return made
     reason = (
         f"parameters of small contribution are sent as they are with probability "
-        f"{1 - wish.adaptive.p:g}"
+        f"{1 - spec.privacy.adaptive.p:g}"
     )
     bare = Unaccountable(reason=reason, relation=REPLACE_CLIENT)
-    settled = _settle(wish, crowd, bare, _ALONE, _first(wish, crowd))
-    return replace(settled, clip=made.clip, grid=made.grid, adaptive=wish.adaptive)
+    settled = _settle(spec, dimension, bare, _ALONE, _first(spec, dimension))
+    return replace(settled, clip=made.clip, grid=made.grid, adaptive=spec.privacy.adaptive)
 
 
-def _laplace(wish: Wish, crowd: Crowd) -> Promise:
-    first = _first(wish, crowd)
+def _laplace(spec: FederatedSpec, dimension: int) -> CalibratedMechanism:
+    first = _first(spec, dimension)
 
     def make(local: float) -> Grid:
-        return make_laplace_grid(_clip(wish), local, crowd.dimension)
+        return make_laplace_grid(_clip(spec), local, dimension)
 
     def plan(local: float) -> list[Event]:
-        return [Repeated(event=make(local).event(crowd.dimension), count=crowd.rounds), *first]
+        return [Repeated(event=make(local).event(dimension), count=spec.rounds), *first]
 
-    grid = make(largest_budget(plan, _target(wish, plan(1.0)), low=1e-2, high=50.0))
-    made = _settle(wish, crowd, grid.event(crowd.dimension), _ALONE, first)
-    return replace(made, clip=_clip(wish), grid=grid)
+    grid = make(largest_budget(plan, _target(spec, plan(1.0)), low=1e-2, high=50.0))
+    made = _settle(spec, dimension, grid.event(dimension), _ALONE, first)
+    return replace(made, clip=_clip(spec), grid=grid)
 
 
-def _nbafl(wish: Wish, crowd: Crowd) -> Promise:
+def _nbafl(spec: FederatedSpec, dimension: int) -> CalibratedMechanism:
     """Take the noise of Wei et al. (2020) as it is, and claim what it gives."""
-    clip, target = _clip(wish), wish.epsilon or 0.0
-    if wish.records is None:
+    clip, target = _clip(spec), spec.privacy.epsilon or 0.0
+    if spec.privacy.records is None:
         raise ConfigError("mechanism 'nbafl' wants records")
     sigma = nbafl_uplink_sigma(
-        clip=clip, rounds=crowd.rounds, records=wish.records, epsilon=target, delta=wish.delta
+        clip=clip,
+        rounds=spec.rounds,
+        records=spec.privacy.records,
+        epsilon=target,
+        delta=spec.privacy.delta,
     )
     downlink = nbafl_downlink_sigma(
         clip=clip,
-        rounds=crowd.rounds,
-        clients=crowd.clients,
-        records=wish.records,
+        rounds=spec.rounds,
+        clients=spec.clients,
+        records=spec.privacy.records,
         epsilon=target,
-        delta=wish.delta,
+        delta=spec.privacy.delta,
     )
-    grid = make_grid(clip, sigma / (2 * clip), crowd.dimension, 1)
+    grid = make_grid(clip, sigma / (2 * clip), dimension, 1)
     note = (
         f"NbAFL sets its noise for ε = {target:g} by a sensitivity of 2C/m, which whole clients do "
         "not have; the ε here is what its noise gives them"
     )
-    made = _settle(wish, crowd, grid.event(crowd.dimension), _About(_ALONE.who, (note,)))
+    made = _settle(spec, dimension, grid.event(dimension), _About(_ALONE.who, (note,)))
     return replace(made, clip=clip, grid=grid, downlink_sigma=downlink)
 
 
-def _objective(wish: Wish, crowd: Crowd) -> Promise:
-    spent = wish.epsilon or 0.0
+def _objective(spec: FederatedSpec, dimension: int) -> CalibratedMechanism:
+    spent = spec.privacy.epsilon or 0.0
     event = Pure(epsilon=spent, relation=REPLACE_RECORD, mechanism="objective perturbation")
     about = _About(
         "the server",
@@ -245,15 +237,15 @@ def _objective(wish: Wish, crowd: Crowd) -> Promise:
         ),
     )
     # One pure event: adding up is exact, every other accountant would round it up.
-    made = _settle(replace(wish, accountant="basic"), crowd, event, about)
+    made = _settle(_counted_by(spec, "basic"), dimension, event, about)
     return replace(made, objective_epsilon=spent)
 
 
-def _selective(wish: Wish, crowd: Crowd) -> Promise:
-    first, count = _first(wish, crowd), min(wish.adaptive.select, crowd.dimension)
+def _selective(spec: FederatedSpec, dimension: int) -> CalibratedMechanism:
+    first, count = _first(spec, dimension), min(spec.privacy.adaptive.select, dimension)
 
     def select(budget: float) -> Selection:
-        bound = _clip(wish) / math.sqrt(count)
+        bound = _clip(spec) / math.sqrt(count)
         return Selection(
             bound=bound,
             threshold=bound / 2,
@@ -268,45 +260,49 @@ def _selective(wish: Wish, crowd: Crowd) -> Promise:
         return Pure(epsilon=spent, relation=REPLACE_CLIENT, mechanism=name)
 
     def plan(budget: float) -> list[Event]:
-        return [Repeated(event=event(budget), count=crowd.rounds), *first]
+        return [Repeated(event=event(budget), count=spec.rounds), *first]
 
-    budget = largest_budget(plan, _target(wish, plan(0.1)), low=1e-3, high=100.0)
-    made = _settle(wish, crowd, event(budget), _ALONE, first)
-    return replace(made, clip=_clip(wish), adaptive=wish.adaptive, selection=select(budget))
+    budget = largest_budget(plan, _target(spec, plan(0.1)), low=1e-3, high=100.0)
+    made = _settle(spec, dimension, event(budget), _ALONE, first)
+    return replace(made, clip=_clip(spec), adaptive=spec.privacy.adaptive, selection=select(budget))
 
 
-def _shuffle(wish: Wish, crowd: Crowd, is_split: bool) -> Promise:
-    count = wish.reports * crowd.rounds
+def _shuffle(spec: FederatedSpec, dimension: int) -> CalibratedMechanism:
+    count = spec.privacy.reports * spec.rounds
 
     def plan(local: float) -> list[Event]:
-        return [Repeated(event=Shuffled(local_epsilon=local, clients=crowd.honest), count=count)]
+        return [Repeated(event=Shuffled(local_epsilon=local, clients=spec.honest), count=count)]
 
-    local = largest_budget(plan, _target(wish, plan(0.1)), low=1e-4, high=12.0)
-    shuffled = Shuffled(local_epsilon=local, clients=crowd.honest)
+    local = largest_budget(plan, _target(spec, plan(0.1)), low=1e-4, high=12.0)
+    shuffled = Shuffled(local_epsilon=local, clients=spec.honest)
     about = _About(
         "a server that does not work with the shuffler",
         (
-            f"at least {crowd.honest} clients whose reports nobody else knows report in every "
+            f"at least {spec.honest} clients whose reports nobody else knows report in every "
             "round, and nobody invents clients: whoever carries the messages knows them",
             "the shuffler's key is the one that the job pins"
-            if crowd.knows_shuffler
+            if spec.shuffler is not None
             else "the server passes the shuffler's key on as it is: the job does not pin it, and "
             "a server that puts in its own reads every report",
             f"if server and shuffler do work together, ε = {local:.3g} for each of {count} reports "
             "is what is left",
         ),
     )
-    made = _settle(wish, crowd, Repeated(event=shuffled, count=wish.reports), about)
+    made = _settle(spec, dimension, Repeated(event=shuffled, count=spec.privacy.reports), about)
     return replace(
-        made, clip=_clip(wish), local_epsilon=local, reports=wish.reports, method=wish.method
+        made,
+        clip=_clip(spec),
+        local_epsilon=local,
+        reports=spec.privacy.reports,
+        method=spec.privacy.method,
     )
 
 
-def _record(wish: Wish, crowd: Crowd, is_split: bool) -> Promise:
-    steps = plan_records(wish, crowd)
-    counted = replace(wish, accountant=wish.accountant or ACCOUNTANT)
+def _record(spec: FederatedSpec, dimension: int) -> CalibratedMechanism:
+    steps = plan_records(spec, dimension)
+    counted = _counted_by(spec, spec.privacy.accountant or ACCOUNTANT)
     about = _About(WHO, ASSUMPTIONS, "each record")
-    made = _settle(counted, crowd, steps.event, about)
+    made = _settle(counted, dimension, steps.event, about)
     return replace(made, clip=steps.bound, records=steps)
 
 
@@ -323,20 +319,24 @@ _ALONE = _About("the server", ("every client adds its noise itself and trusts no
 
 
 def _settle(
-    wish: Wish, crowd: Crowd, event: Event, about: _About, first: "list[Event] | None" = None
-) -> Promise:
+    spec: FederatedSpec,
+    dimension: int,
+    event: Event,
+    about: _About,
+    first: "list[Event] | None" = None,
+) -> CalibratedMechanism:
     """Compute the claim of a whole run."""
-    whole = [Repeated(event=event, count=crowd.rounds), *(first or [])]
+    whole = [Repeated(event=event, count=spec.rounds), *(first or [])]
     claim = epsilon(
         whole,
-        delta=wish.delta,
-        accountant=_accountant(wish, whole),
+        delta=spec.privacy.delta,
+        accountant=_accountant(spec, whole),
         subject=f"{about.whose}, towards {about.who}",
-        population=crowd.clients if event.relation.unit == "client" else wish.records,
+        population=spec.clients if event.relation.unit == "client" else spec.privacy.records,
     )
-    return Promise(
-        kind=wish.kind,
-        clip=wish.clip,
+    return CalibratedMechanism(
+        kind=spec.privacy.kind,
+        clip=spec.privacy.clip,
         event=event,
         claim=replace(claim, assumptions=(*about.assumptions, *claim.assumptions)),
         assumptions=about.assumptions,
@@ -344,35 +344,41 @@ def _settle(
     )
 
 
-def _first(wish: Wish, crowd: Crowd) -> list[Event]:
-    asked = wish.adaptive.relevance_epsilon
+def _first(spec: FederatedSpec, dimension: int) -> list[Event]:
+    asked = spec.privacy.adaptive.relevance_epsilon
     if asked is None:
         return []
     # There are no more layers or attributes than parameters; each adds its rounding.
-    event = contribution_event(crowd.dimension, epsilon=asked)
+    event = contribution_event(dimension, epsilon=asked)
     name = "Laplace noise on contributions"
     return [Pure(epsilon=event.epsilon, relation=REPLACE_CLIENT, mechanism=name)]
 
 
-def _target(wish: Wish, events: list[Event]) -> Target:
-    if wish.epsilon is None:
-        raise ConfigError(f"privacy {wish.kind!r} wants target_epsilon")
-    return Target(epsilon=wish.epsilon, delta=wish.delta, accountant=_accountant(wish, events))
+def _target(spec: FederatedSpec, events: list[Event]) -> Target:
+    if spec.privacy.epsilon is None:
+        raise ConfigError(f"privacy {spec.privacy.kind!r} wants target_epsilon")
+    return Target(
+        epsilon=spec.privacy.epsilon, delta=spec.privacy.delta, accountant=_accountant(spec, events)
+    )
 
 
-def _accountant(wish: Wish, events: list[Event]) -> str:
-    if wish.accountant is not None:
-        return wish.accountant
+def _accountant(spec: FederatedSpec, events: list[Event]) -> str:
+    if spec.privacy.accountant is not None:
+        return spec.privacy.accountant
     # Loss distributions of large pure budgets are long, and calibration computes many of them.
     if all(isinstance(step, Pure | DiscreteLaplace) for step in unroll(events)):
         return next(name for name in ("rdp", "renyi") if name in supporting(events))
     return choose_accountant(events)
 
 
-def _clip(wish: Wish) -> float:
-    if wish.clip is None:
-        raise ConfigError(f"privacy {wish.kind!r} wants a clip")
-    return wish.clip
+def _counted_by(spec: FederatedSpec, accountant: str) -> FederatedSpec:
+    return replace(spec, privacy=replace(spec.privacy, accountant=accountant))
+
+
+def _clip(spec: FederatedSpec) -> float:
+    if spec.privacy.clip is None:
+        raise ConfigError(f"privacy {spec.privacy.kind!r} wants a clip")
+    return spec.privacy.clip
 
 
 def _nothing() -> Claim:
@@ -383,7 +389,7 @@ def _nothing() -> Claim:
     )
 
 
-_MAKERS: dict[str, Callable[[Wish, Crowd, bool], Promise]] = {
+_MAKERS: dict[str, Callable[[FederatedSpec, int], CalibratedMechanism]] = {
     "central": _central,
     "local": _local,
     "local-adaptive": _local_adaptive,

@@ -8,16 +8,28 @@ from scipy.stats import norm
 
 from tacit.dp import REPLACE_CLIENT, Gaussian, Repeated, epsilon
 from tacit.errors import ConfigError
-from tacit.learn.federated import Crowd, Wish, promise
+from tacit.learn.federated import FederatedSpec, PrivacySpec, calibrate
 
-CROWD = Crowd(clients=100, minimum=80, colluding=10, rounds=20, dimension=7850)
+
+def make(kind, *, aggregator="masked", dimension=7850, run=(100, 80, 10, 20), **asked):
+    """Calibrate for a run of so many clients, so many of them needed, colluding, and rounds."""
+    clients, minimum, colluding, rounds = run
+    spec = FederatedSpec(
+        clients=clients,
+        minimum=minimum,
+        rounds=rounds,
+        aggregator=aggregator,
+        colluding_share=colluding / clients,
+        privacy=PrivacySpec(kind=kind, clip=1.0, **{"epsilon": 5.0, **asked}),
+    )
+    return calibrate(spec, dimension)
 
 
 @pytest.mark.parametrize(
-    ("kind", "is_split"), [("central", True), ("central", False), ("local", False)]
+    ("kind", "aggregator"), [("central", "masked"), ("central", "plain"), ("local", "plain")]
 )
-def test_the_promised_epsilon_lies_between_two_other_computations(kind, is_split):
-    made = promise(Wish(kind=kind, clip=1.0, epsilon=5.0, delta=1e-5), CROWD, is_split=is_split)
+def test_the_promised_epsilon_lies_between_two_other_computations(kind, aggregator):
+    made = make(kind, aggregator=aggregator, delta=1e-5)
     assert 4.9 < made.claim.epsilon <= 5.0
     # From above: zero-concentrated privacy and its closed conversion (Bun and Steinke 2016).
     rho = 20 * made.event.rho
@@ -33,28 +45,23 @@ def test_the_promised_epsilon_lies_between_two_other_computations(kind, is_split
 
 
 def test_many_hands_add_the_noise_of_one():
-    wish = Wish(kind="central", clip=1.0, epsilon=5.0)
-    split, whole = (promise(wish, CROWD, is_split=flag) for flag in (True, False))
+    split, whole = (make("central", aggregator=name) for name in ("masked", "plain"))
     assert split.grid.parts == 70
     assert split.grid.sigma == pytest.approx(whole.grid.sigma, rel=0.01)
 
 
 def test_shuffling_affords_a_larger_local_budget_than_its_claim():
-    crowd = Crowd(clients=10000, minimum=10000, colluding=0, rounds=1, dimension=100)
-    made = promise(
-        Wish(kind="shuffle", clip=1.0, epsilon=0.5, delta=1e-6, reports=1), crowd, is_split=True
-    )
+    run, asked = (10000, 10000, 0, 1), {"epsilon": 0.5, "delta": 1e-6, "reports": 1}
+    made = make("shuffle", aggregator="shuffled", run=run, dimension=100, **asked)
     assert made.claim.epsilon <= 0.5
     assert made.local_epsilon > 2.0
 
 
-def test_a_crowd_of_colluders_hides_nobody():
-    crowd = Crowd(clients=10, minimum=5, colluding=5, rounds=1, dimension=10)
+def test_a_population_of_colluders_hides_nobody():
     with pytest.raises(ConfigError, match="of 5 clients 5 may collude"):
-        promise(Wish(kind="central", clip=1.0, epsilon=1.0), crowd, is_split=True)
-    crowd = Crowd(clients=2, minimum=2, colluding=0, rounds=1, dimension=10)
+        make("central", run=(10, 5, 5, 1), dimension=10)
     with pytest.raises(ConfigError, match="privacy 'shuffle' wants 2 more, got 1"):
-        promise(Wish(kind="shuffle", clip=1.0, epsilon=1.0), crowd, is_split=True)
+        make("shuffle", aggregator="shuffled", run=(2, 2, 0, 1), dimension=10)
 
 
 def exact_epsilon(mu, delta):
@@ -68,10 +75,8 @@ def exact_epsilon(mu, delta):
 
 def seen_by_a_fellow(parts, clients, minimum, *, epsilon=2.0, delta=1e-5, rounds=10):
     """Compute ε towards a client that takes its own noise off, if the noise has so many parts."""
-    crowd = Crowd(clients=clients, minimum=minimum, colluding=0, rounds=rounds, dimension=100)
-    made = promise(
-        Wish(kind="central", clip=1.0, epsilon=epsilon, delta=delta), crowd, is_split=True
-    )
+    run = clients, minimum, 0, rounds
+    made = make("central", run=run, dimension=100, epsilon=epsilon, delta=delta)
     whole = float(made.grid.sigma2) * made.grid.parts
     unknown = whole / parts * (minimum - 1)
     mu = made.grid.l2_sensitivity * math.sqrt(rounds / unknown)
@@ -89,19 +94,15 @@ def test_a_fellow_client_that_knows_its_own_noise_learns_no_more_than_is_claimed
 
 def test_two_clients_each_add_all_of_the_noise_and_the_claim_says_so():
     _, made = seen_by_a_fellow(1, 2, 2)
-    alone = promise(
-        Wish(kind="local", clip=1.0, epsilon=2.0, delta=1e-5),
-        Crowd(clients=2, minimum=2, colluding=0, rounds=10, dimension=100),
-        is_split=True,
-    )
+    alone = make("local", run=(2, 2, 0, 10), dimension=100, epsilon=2.0, delta=1e-5)
     assert made.grid == alone.grid
     assert any("at least 1 of the clients" in one for one in made.claim.assumptions)
 
 
-def test_a_wish_without_its_numbers_is_refused():
+def test_a_privacy_without_its_numbers_is_refused():
     with pytest.raises(ConfigError, match="wants target_epsilon and clip"):
-        Wish(kind="local", clip=1.0)
+        PrivacySpec(kind="local", clip=1.0)
     with pytest.raises(ConfigError, match="leave target_epsilon out"):
-        Wish(kind="none", epsilon=1.0)
+        PrivacySpec(kind="none", epsilon=1.0)
     with pytest.raises(ConfigError, match="clip must be positive"):
-        Wish(kind="none", clip=0.0)
+        PrivacySpec(kind="none", clip=0.0)

@@ -26,7 +26,7 @@ _SERVER = "server"
 
 
 @final
-class Diary:
+class Journal:
     """The entries of one node in one run.
 
     Args:
@@ -55,7 +55,7 @@ class Diary:
             begun = [number for number, what in _entries(held) if what == _BEGUN]
             number = max([already, *begun]) + 1
             if number > most:
-                raise PartyError(_SERVER, f"it asks for more than the {most} rounds of the policy")
+                raise PartyError(_SERVER, f"it asks for more than the {most} rounds of the spec")
             _enter(held, number, _BEGUN)
         return number
 
@@ -98,15 +98,15 @@ class Diary:
                 os.close(held)
         except OSError as error:
             raise InputError(
-                f"this node cannot write its diary, and answers nothing: {error.strerror}"
+                f"this node cannot write its journal, and answers nothing: {error.strerror}"
             ) from error
 
 
-def open_diary(folder: Path | None, *, run: int, node: int) -> Diary:
-    """Find the diary of a node in a run.
+def open_journal(folder: Path | None, *, run: int, node: int) -> Journal:
+    """Find the journal of a node in a run.
 
     Args:
-        folder: where diaries lie; None takes one of this user's among the temporary files.
+        folder: where journals lie; None takes one of this user's among the temporary files.
         run: Flower's number of the run.
         node: Flower's number of the node.
 
@@ -118,11 +118,13 @@ def open_diary(folder: Path | None, *, run: int, node: int) -> Diary:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"the diary's folder cannot be made: {error.strerror}") from error
+        raise ConfigError(f"the journal's folder cannot be made: {error.strerror}") from error
     found = folder.stat()
     if found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise ConfigError(f"the diary's folder must be yours alone to write, which {folder} is not")
-    return Diary(folder / f"{run}-{node}.diary")
+        raise ConfigError(
+            f"the journal's folder must be yours alone to write, which {folder} is not"
+        )
+    return Journal(folder / f"{run}-{node}.diary")
 
 
 def _entries(held: int) -> list[tuple[int, bytes]]:

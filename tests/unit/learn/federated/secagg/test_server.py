@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from masking import Cast
 from tacit.errors import FrameError, PartyError
-from tacit.learn.federated.masked import STAGES, Neighbourhood, plan_masked
 from tacit.learn.federated.packing import VoidRound
+from tacit.learn.federated.secagg import STAGES, Neighbourhood, plan_secagg
 
 
 def make(clients, *, neighbours, threshold, minimum=2, dimension=3, word_bytes=4, known=False):
     near = Neighbourhood(neighbours=neighbours, threshold=threshold)
-    plan = plan_masked(
+    plan = plan_secagg(
         clients,
         dimension,
         bound=1.0,

@@ -1,5 +1,7 @@
 """Whole runs in one process: they learn, count what they spend, and go on after losses."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,15 +9,15 @@ import torch
 from tacit.errors import ConfigError
 from tacit.learn import load_dataset, split_dataset
 from tacit.learn.federated import (
-    Course,
-    Hall,
+    FederatedSpec,
     Learner,
-    Policy,
-    Recipe,
-    Wish,
+    LocalEngine,
+    LocalTraining,
+    PrivacySpec,
     build_model,
     find_aggregator,
-    run_course,
+    round_config,
+    run_rounds,
 )
 from tacit.learn.federated.packing import RunOver
 from tacit.learn.partition import Partition, divide
@@ -27,8 +29,8 @@ def make_learner(clients=12, model="linear", how="iid"):
     features = torch.tensor(rows.scaled(), dtype=torch.float32)
     parts = divide(rows.labels, clients, Partition(how=how), np.random.default_rng(0))
     built = build_model(model, features.shape[1:], 10, seed=0)
-    recipe = Recipe(steps=5, batch=16, rate=0.5)
-    return Learner(built, features, torch.tensor(rows.labels), parts, recipe=recipe)
+    recipe = LocalTraining(steps=5, batch=16, rate=0.5)
+    return Learner(built, features, torch.tensor(rows.labels), parts, training=recipe)
 
 
 def run(policy, *, rounds=None, drop_rate=0.0, patience=0, how="iid"):
@@ -36,18 +38,18 @@ def run(policy, *, rounds=None, drop_rate=0.0, patience=0, how="iid"):
     test = split_dataset(load_dataset("digits", ()), part="test", seed=0)
     features = torch.tensor(test.scaled(), dtype=torch.float32)
     labels = torch.tensor(test.labels)
-    hall = Hall(
+    engine = LocalEngine(
         learner,
         find_aggregator(policy.aggregator),
         drop_rate=drop_rate,
         prg=Prg(b"\1" * 16),
     )
     seen = []
-    outcome = run_course(
-        hall,
+    outcome = run_rounds(
+        engine,
         learner.first_weights(),
-        policy.terms(learner.dimension),
-        Course(rounds=rounds or policy.rounds, patience=patience),
+        replace(policy, patience=patience),
+        rounds=rounds,
         judge=lambda weights: learner.accuracy(weights, features, labels),
         on_round=seen.append,
     )
@@ -56,11 +58,11 @@ def run(policy, *, rounds=None, drop_rate=0.0, patience=0, how="iid"):
 
 
 def make_policy(aggregator, kind, epsilon=None, rounds=4, clients=12, clip=2.0):
-    return Policy(
+    return FederatedSpec(
         clients=clients,
         rounds=rounds,
         aggregator=aggregator,
-        wish=Wish(kind=kind, clip=clip, epsilon=epsilon),
+        privacy=PrivacySpec(kind=kind, clip=clip, epsilon=epsilon),
         minimum=clients // 2,
         drop_rate=0.3,
         colluding_share=0.0,
@@ -87,7 +89,7 @@ def test_the_budget_is_spent_round_by_round_and_never_beyond_the_promise():
     outcome = run(policy)
     spent = [report.claim.epsilon for report in outcome.rounds]
     assert spent == sorted(spent)
-    planned = policy.terms(650).promise.claim
+    planned = round_config(policy, 650).mechanism.claim
     assert spent[-1] == pytest.approx(planned.epsilon)
     assert spent[-1] <= 30.0
     assert len(outcome.ledger) == 3
@@ -139,11 +141,11 @@ def test_a_complaint_of_a_client_ends_the_run_after_its_round():
             raise RunOver("shuffler", "client 3 misses a report of its own")
 
     policy = make_policy("masked", "none")
-    outcome = run_course(
+    outcome = run_rounds(
         Cheated(),
         torch.zeros(3),
-        policy.terms(3),
-        Course(rounds=4),
+        policy,
+        rounds=4,
         judge=lambda weights: None,
         on_round=lambda report: None,
     )

@@ -1,5 +1,6 @@
-"""What both sides of an aggregation know before it begins, each from its own job file."""
+"""What both sides of an aggregation know before it begins, each derived from its own spec."""
 
+import functools
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -8,22 +9,23 @@ from numpy.typing import NDArray
 
 from tacit.dp import clip
 from tacit.errors import ConfigError
+from tacit.learn.federated.calibration import CalibratedMechanism, calibrate
 from tacit.learn.federated.contract import Floats, Update
 from tacit.learn.federated.grid import Grid
-from tacit.learn.federated.masked import LARGEST_WEIGHT
-from tacit.learn.federated.privacy import Promise
+from tacit.learn.federated.secagg import LARGEST_WEIGHT
+from tacit.learn.federated.spec import FederatedSpec
 from tacit.ring import Prg
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
-    """The terms of one round.
+class RoundConfig:
+    """All that a round needs to know; derived by `round_config`, and never written by hand.
 
     Attributes:
         clients: how many are asked.
         dimension: numbers in an update.
         minimum: fewest clients whose mean may be shown.
-        promise: the privacy that was promised, with clip and noise.
+        mechanism: the clip and the noise, calibrated to the privacy of the spec.
         drop_rate: the share of clients that may fall silent.
         colluding_share: the share that may work with the server.
         keys: the Ed25519 public keys of all who may take part, if they are named.
@@ -33,7 +35,7 @@ class Terms:
     clients: int
     dimension: int
     minimum: int
-    promise: Promise
+    mechanism: CalibratedMechanism
     drop_rate: float = 0.1
     colluding_share: float = 0.1
     keys: frozenset[bytes] | None = None
@@ -44,21 +46,42 @@ class Terms:
             raise ConfigError(
                 f"the largest weight must be 1 to {LARGEST_WEIGHT}, got {self.largest_weight}"
             )
-        if self.promise.kind != "none" and self.largest_weight != 1:
+        if self.mechanism.kind != "none" and self.largest_weight != 1:
             raise ConfigError(
                 "with differential privacy every client weighs the same: the number of examples "
                 "is private too"
             )
 
 
-def made_finite(update: Update, promise: Promise) -> Update:
+@functools.lru_cache(maxsize=8)
+def round_config(spec: FederatedSpec, dimension: int) -> RoundConfig:
+    """Derive the config of every round for a model of so many parameters.
+
+    Raises:
+        ConfigError: the privacy that is asked for cannot be had.
+    """
+    # A clip that follows a quantile takes one more number: whether the update lies within it.
+    size = dimension + (spec.privacy.quantile is not None)
+    return RoundConfig(
+        clients=spec.clients,
+        dimension=size,
+        minimum=spec.minimum,
+        mechanism=calibrate(spec, size),
+        drop_rate=spec.drop_rate,
+        colluding_share=spec.colluding_share,
+        keys=spec.keys,
+        largest_weight=spec.largest_weight,
+    )
+
+
+def made_finite(update: Update, mechanism: CalibratedMechanism) -> Update:
     """Replace an update that is not finite by zeros, if the run promises privacy.
 
     Whether a client takes part must not depend on its data beyond what the noise covers: one that
-    fell out because its training diverged would tell so without any noise. Without a promise the
+    fell out because its training diverged would tell so without any noise. Without that promise the
     update stays as it is, and is refused by name.
     """
-    if promise.kind == "none" or bool(np.isfinite(update.values).all()):
+    if mechanism.kind == "none" or bool(np.isfinite(update.values).all()):
         return update
     return replace(update, values=np.zeros_like(update.values))
 
@@ -74,11 +97,11 @@ def clip_l2(values: Floats, bound: float | None) -> Floats:
     return clip(torch.from_numpy(values), l2_bound=bound).value.numpy()
 
 
-def go_bare(update: Update, promise: Promise, prg: Prg) -> NDArray[np.bool_] | None:
+def go_bare(update: Update, mechanism: CalibratedMechanism, prg: Prg) -> NDArray[np.bool_] | None:
     """Choose the parameters that go without noise, where the job gives up the guarantee for it."""
-    if promise.adaptive is None or promise.adaptive.p == 1 or update.small is None:
+    if mechanism.adaptive is None or mechanism.adaptive.p == 1 or update.small is None:
         return None
-    coins = prg.below(2**53, update.small.size).numpy() >= round(promise.adaptive.p * 2**53)
+    coins = prg.below(2**53, update.small.size).numpy() >= round(mechanism.adaptive.p * 2**53)
     return np.asarray(update.small & coins)
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.stats import hypergeom
 
 from tacit.errors import ConfigError
-from tacit.learn.federated.masked import plan_neighbourhood
-from tacit.learn.federated.masked.graph import holders
+from tacit.learn.federated.secagg import plan_neighbourhood
+from tacit.learn.federated.secagg.graph import holders
 
 
 @pytest.mark.parametrize("clients", [60, 100, 1000, 10000])

@@ -1,7 +1,8 @@
-"""What all sides of a masked round agree on before it begins, and whole numbers for updates."""
+"""What all sides of a round of secure aggregation agree on: whole numbers, and masks on them."""
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -10,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from tacit.errors import ConfigError, DataError, RangeError
-from tacit.learn.federated.masked.graph import Neighbourhood
+from tacit.learn.federated.secagg.graph import Neighbourhood
 from tacit.ring import Prg
 
 Words = NDArray[Any]  # uint32 or uint64, by the width of the plan
@@ -19,12 +20,13 @@ Floats = NDArray[np.floating[Any]]
 SESSION_BYTES = 16
 WEIGHT_BITS = 24
 LARGEST_WEIGHT = 2**WEIGHT_BITS - 1
+_CHUNK_BYTES = 1 << 18  # of mask at once: as the generator draws, and small enough for the cache
 _BLOCK = 1 << 16  # values quantised at once: the temporaries stay in the cache
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaskedPlan:
-    """A masked sum of vectors.
+class SecAggPlan:
+    """A sum of vectors by secure aggregation.
 
     Attributes:
         clients: how many are asked; indices run from 0.
@@ -80,7 +82,7 @@ class MaskedPlan:
         return np.dtype(np.uint32 if self.word_bytes <= 4 else np.uint64)
 
 
-def plan_masked(
+def plan_secagg(
     clients: int,
     dimension: int,
     *,
@@ -90,7 +92,7 @@ def plan_masked(
     word_bytes: int = 4,
     scale: float | None = None,
     headroom: float = 0.0,
-) -> MaskedPlan:
+) -> SecAggPlan:
     """Choose the finest units whose sum over all clients cannot wrap, or check those given.
 
     Args:
@@ -118,7 +120,7 @@ def plan_masked(
             f"of each of {clients} clients, wanted {16 if scale is None else scale * bound:.0f} "
             "or more; use wider words"
         )
-    return MaskedPlan(
+    return SecAggPlan(
         clients=clients,
         dimension=dimension,
         bound=bound,
@@ -131,7 +133,7 @@ def plan_masked(
 
 
 def quantise(
-    plan: MaskedPlan,
+    plan: SecAggPlan,
     update: Floats,
     *,
     weight: int = 1,
@@ -166,7 +168,7 @@ def quantise(
     return words
 
 
-def dequantise(plan: MaskedPlan, total: Words) -> tuple[NDArray[np.float64], int]:
+def dequantise(plan: SecAggPlan, total: Words) -> tuple[NDArray[np.float64], int]:
     """Read the sum of the updates and the sum of the weights."""
     spare = 8 * plan.dtype.itemsize - 8 * plan.word_bytes
     signed = np.int32 if plan.dtype == np.uint32 else np.int64
@@ -177,7 +179,7 @@ def dequantise(plan: MaskedPlan, total: Words) -> tuple[NDArray[np.float64], int
     return numbers.astype(np.float64) / plan.scale, weight
 
 
-def to_wire(plan: MaskedPlan, words: Words) -> bytes | memoryview:
+def to_wire(plan: SecAggPlan, words: Words) -> bytes | memoryview:
     """Write words in as many bytes as the plan has for each; a view where that is all of them."""
     little = words.astype(words.dtype.newbyteorder("<"), copy=False)
     if plan.word_bytes == plan.dtype.itemsize:
@@ -186,7 +188,7 @@ def to_wire(plan: MaskedPlan, words: Words) -> bytes | memoryview:
     return octets[:, : plan.word_bytes].tobytes()
 
 
-def from_wire(plan: MaskedPlan, body: bytes | memoryview) -> Words:
+def from_wire(plan: SecAggPlan, body: bytes | memoryview) -> Words:
     """Read words that `to_wire` wrote; the length has been checked."""
     if plan.word_bytes == plan.dtype.itemsize:
         return np.frombuffer(body, plan.dtype.newbyteorder("<")).astype(plan.dtype, copy=False)
@@ -195,7 +197,26 @@ def from_wire(plan: MaskedPlan, body: bytes | memoryview) -> Words:
     return octets.reshape(-1).view(plan.dtype)
 
 
-def _round(values: Floats, plan: MaskedPlan, prg: Prg) -> Words:
+def add_masks(words: Words, *, plus: Sequence[bytes] = (), minus: Sequence[bytes] = ()) -> None:
+    """Add the streams of some keys to ``words`` and take those of others away, in place.
+
+    Guarantee: with one key that an observer does not know, the result is uniform to that observer
+    and independent of what it was, if AES-128 is a pseudo-random permutation.
+    Cost: 0 rounds, 0 bits; one pass of AES-CTR and one addition per key.
+    """
+    streams = [(Prg(key), np.add) for key in plus] + [(Prg(key), np.subtract) for key in minus]
+    count = _CHUNK_BYTES // words.itemsize
+    buffer = np.empty(min(count, words.size), words.dtype)
+    for start in range(0, words.size, count):
+        target = words[start : start + count]
+        mask = buffer[: target.size]
+        octets = torch.from_numpy(mask.view(np.uint8))
+        for stream, apply in streams:
+            stream.fill(octets)
+            apply(target, mask, out=target)
+
+
+def _round(values: Floats, plan: SecAggPlan, prg: Prg) -> Words:
     scaled = np.multiply(values, plan.scale, dtype=np.float64)
     limit = plan.bound * plan.scale
     # A NaN fails this comparison too.
@@ -207,7 +228,7 @@ def _round(values: Floats, plan: MaskedPlan, prg: Prg) -> Words:
     return np.floor(scaled, out=scaled).astype(np.int64).astype(plan.dtype)
 
 
-def _refuse(values: Floats, plan: MaskedPlan) -> NoReturn:
+def _refuse(values: Floats, plan: SecAggPlan) -> NoReturn:
     if not np.isfinite(values).all():
         raise DataError(
             f"the update holds {int((~np.isfinite(values)).sum())} values that are no finite "

@@ -6,15 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.errors import ConfigError, DataError, RangeError
-from tacit.learn.federated.masked import Neighbourhood, dequantise, plan_masked, quantise
-from tacit.learn.federated.masked.plan import from_wire, to_wire
+from tacit.learn.federated.secagg import Neighbourhood, dequantise, plan_secagg, quantise
+from tacit.learn.federated.secagg.plan import from_wire, to_wire
 from tacit.ring import Prg
 
 NEAR = Neighbourhood(neighbours=4, threshold=3)
 
 
 def make(clients=5, dimension=4, **options):
-    return plan_masked(clients, dimension, bound=2.0, neighbourhood=NEAR, minimum=2, **options)
+    return plan_secagg(clients, dimension, bound=2.0, neighbourhood=NEAR, minimum=2, **options)
 
 
 @given(

@@ -1,4 +1,4 @@
-"""What client and server of a masked round say to each other, and what is signed and derived."""
+"""What client and server of a SecAgg round say to each other, and what is signed and derived."""
 
 import functools
 import hashlib
@@ -15,9 +15,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from tacit.crypto import KeyPair, agree, derive
 from tacit.errors import FrameError, PartyError
-from tacit.learn.federated.masked.graph import Neighbourhood, draw_order, holders
-from tacit.learn.federated.masked.plan import MaskedPlan
 from tacit.learn.federated.packing import pack, records, unpack
+from tacit.learn.federated.secagg.graph import Neighbourhood, draw_order, holders
+from tacit.learn.federated.secagg.plan import SecAggPlan
 
 OPEN, ADVERT, ROSTER, SHARES, DELIVERY, INPUT, SURVIVORS, ATTEST, ATTESTED, UNMASK = range(10)
 SEED_BYTES = 16
@@ -62,7 +62,7 @@ class Advert:
 class Roster:
     """Everyone who takes part in a round, by position: the order in which they are listed."""
 
-    plan: MaskedPlan
+    plan: SecAggPlan
     body: bytes
     adverts: tuple[Advert, ...]
     ring: tuple[int, ...]  # position of the client at each place
@@ -94,7 +94,7 @@ def read_advert(body: bytes, index: int) -> Advert:
 
 
 @functools.lru_cache(maxsize=2)  # simulated clients share one copy
-def read_roster(plan: MaskedPlan, body: bytes) -> Roster:
+def read_roster(plan: SecAggPlan, body: bytes) -> Roster:
     """Read the list of those who take part; every side finds the same graph in it.
 
     The order on the ring comes from a hash of all keys, so the server cannot simply choose it.
@@ -129,7 +129,7 @@ def client_name(index: int) -> str:
     return f"client {index}"
 
 
-def open_message(plan: MaskedPlan, index: int) -> bytes:
+def open_message(plan: SecAggPlan, index: int) -> bytes:
     """Write the invitation to a round."""
     near = plan.neighbourhood
     body = _PLAN.pack(
@@ -146,7 +146,7 @@ def open_message(plan: MaskedPlan, index: int) -> bytes:
     return pack(OPEN, index, body)
 
 
-def read_open(message: bytes) -> tuple[MaskedPlan, int]:
+def read_open(message: bytes) -> tuple[SecAggPlan, int]:
     """Read the invitation to a round."""
     index, body = unpack(message, OPEN, "ib", sender=SERVER)
     if len(cast(bytes, body)) != _PLAN.size:
@@ -156,7 +156,7 @@ def read_open(message: bytes) -> tuple[MaskedPlan, int]:
     clients, dimension, bound, scale, word_bytes, near, threshold, minimum, session = _PLAN.unpack(
         cast(bytes, body)
     )
-    plan = MaskedPlan(
+    plan = SecAggPlan(
         clients=clients,
         dimension=dimension,
         bound=bound,

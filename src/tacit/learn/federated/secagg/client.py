@@ -1,4 +1,4 @@
-"""A client's side of a masked round: a state machine of bytes in and bytes out.
+"""A client's side of a SecAgg round: a state machine of bytes in and bytes out.
 
 The protocol is that of Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving
 Machine Learning" (CCS 2017), with the sparse graph of Bell et al. (CCS 2020).
@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tacit.crypto import ShamirShare, agree, derive, seal, share_bytes, unseal
 from tacit.errors import InputError, PartyError
-from tacit.learn.federated.masked.masks import add_masks
-from tacit.learn.federated.masked.messages import (
+from tacit.learn.federated.packing import pack, records, unpack
+from tacit.learn.federated.secagg.messages import (
     ADVERT,
     ATTEST,
     ATTESTED,
@@ -48,8 +48,7 @@ from tacit.learn.federated.masked.messages import (
     seal_context,
     self_key,
 )
-from tacit.learn.federated.masked.plan import MaskedPlan, Words, to_wire
-from tacit.learn.federated.packing import pack, records, unpack
+from tacit.learn.federated.secagg.plan import SecAggPlan, Words, add_masks, to_wire
 from tacit.ring import Prg
 
 _STEPS = ("advertise", "share", "mask", "attest", "unmask", "done")
@@ -59,7 +58,7 @@ _NO_TAG = bytes(TAG_BYTES)  # for a neighbour that never shared: it is not asked
 
 
 @final
-class MaskedClient:
+class SecAggClient:
     """Takes part in one masked round, each step once and in order.
 
     Args:
@@ -80,7 +79,7 @@ class MaskedClient:
 
     def __init__(
         self,
-        plan: MaskedPlan,
+        plan: SecAggPlan,
         index: int,
         *,
         signing: Ed25519PrivateKey,
@@ -97,7 +96,7 @@ class MaskedClient:
         self._pair_keys: dict[int, tuple[bytes, bytes]] = {}  # to seal with, to vouch with
 
     @property
-    def plan(self) -> MaskedPlan:
+    def plan(self) -> SecAggPlan:
         """What this client takes part in."""
         return self._plan
 
@@ -225,8 +224,8 @@ class MaskedClient:
 
     @classmethod
     def load(
-        cls, saved: bytes, plan: MaskedPlan, index: int, *, known: frozenset[bytes] | None = None
-    ) -> "MaskedClient":
+        cls, saved: bytes, plan: SecAggPlan, index: int, *, known: frozenset[bytes] | None = None
+    ) -> "SecAggClient":
         """Go on from what `save` wrote."""
         step, secret, body, held, survivors = unpack(saved, _SAVED, "ibbbb", sender="this client")
         raw = cast(bytes, secret)

@@ -5,14 +5,14 @@ import pytest
 
 from masking import Cast
 from tacit.errors import PartyError
-from tacit.learn.federated.masked import MaskedClient, Neighbourhood, plan_masked
-from tacit.learn.federated.masked.messages import ATTESTED, SURVIVORS, to_bitmap
 from tacit.learn.federated.packing import pack
+from tacit.learn.federated.secagg import Neighbourhood, SecAggClient, plan_secagg
+from tacit.learn.federated.secagg.messages import ATTESTED, SURVIVORS, to_bitmap
 
 
 @pytest.fixture
 def cast():
-    plan = plan_masked(
+    plan = plan_secagg(
         6, 2, bound=1.0, neighbourhood=Neighbourhood(neighbours=5, threshold=4), minimum=4
     )
     return Cast(plan, np.ones((6, plan.length), plan.dtype), known=True)
@@ -128,7 +128,7 @@ def test_a_saved_client_goes_on_where_it_was(cast):
     messages = cast.server.invite()
     for stage in stages:
         cast.clients = [
-            MaskedClient.load(one.save(), cast.plan, index)
+            SecAggClient.load(one.save(), cast.plan, index)
             for index, one in enumerate(cast.clients)
         ]
         messages = cast.stage(stage, messages)

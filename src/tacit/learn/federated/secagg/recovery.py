@@ -8,8 +8,8 @@ from itertools import islice
 import numpy as np
 
 from tacit.crypto import ShamirShare, recover
-from tacit.learn.federated.masked.masks import add_masks
-from tacit.learn.federated.masked.messages import (
+from tacit.learn.federated.packing import VoidRound
+from tacit.learn.federated.secagg.messages import (
     SEED_BYTES,
     SERVER,
     Roster,
@@ -19,8 +19,7 @@ from tacit.learn.federated.masked.messages import (
     pair_key,
     self_key,
 )
-from tacit.learn.federated.masked.plan import Words
-from tacit.learn.federated.packing import VoidRound
+from tacit.learn.federated.secagg.plan import Words, add_masks
 
 _AT_ONCE = 128  # masks in one pass over the sum
 _CHUNK = 7  # bytes of a secret in one field element
