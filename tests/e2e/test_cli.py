@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import tacit
+from children import Program
 
 ROOT = Path(tacit.__file__).parents[2]
 JOBS = ROOT / "examples" / "jobs"
@@ -23,6 +24,11 @@ COMMAND = [sys.executable, "-m", "tacit"]
 
 
 def start(folder, *arguments):
+    return Program(*arguments, folder=folder)
+
+
+def start_anew(folder, *arguments):
+    """Start it as a shell does, with an interpreter of its own."""
     return subprocess.Popen(
         [*COMMAND, *map(str, arguments)],
         cwd=folder,
@@ -48,7 +54,7 @@ def finished(tmp_path_factory):
     found = {}
     for job in ("predict-breast-cancer", "predict-permuted"):
         folder = tmp_path_factory.mktemp(job)
-        code, out, err = finish(start(folder, "run", JOBS / f"{job}.toml"))
+        code, out, err = finish(start_anew(folder, "run", JOBS / f"{job}.toml"))
         assert code == 0, err
         found[job] = folder, out, err
     return found
@@ -254,7 +260,7 @@ def test_three_parties_started_apart_give_their_own_results(tmp_path):
 
 
 def test_a_reader_that_goes_away_is_no_error_to_speak_of(tmp_path):
-    process = start(tmp_path, "completion", "bash")
+    process = start_anew(tmp_path, "completion", "bash")
     process.stdout.close()
     err = process.stderr.read()
     process.stderr.close()
