@@ -5,7 +5,7 @@ import torch
 
 from llm_views import (
     KNOWN,
-    check_covers,
+    check_answer_masks,
     check_lean,
     check_owner,
     check_user,
@@ -43,7 +43,7 @@ def test_a_missing_mask_is_noticed_there_too(label):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_what_the_user_sends_is_covered_whatever_else_it_draws(form):
-    check_covers(form)
+    check_answer_masks(form)
 
 
 @pytest.mark.parametrize("family", ["qwen3", "gemma3", "glm4"])
