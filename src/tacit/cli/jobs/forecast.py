@@ -23,7 +23,6 @@ from tacit.errors import ConfigError, InputError
 from tacit.learn.private import Sizes, claims_of, plan_prediction
 from tacit.learn.service import claim_of_columns, plan_columns, plan_once, plan_service
 from tacit.learn.split import SplitTask
-from tacit.learn.split import claims_of as split_claims
 from tacit.learn.split import forecast as forecast_messages
 from tacit.learn.split.part import SERVE_ROWS
 from tacit.learn.training import Holding, plan_training, sum_forecasts
@@ -139,7 +138,7 @@ def forecast_split(job: SplitJob, asked: Asked) -> Outlook:
             *_cut_leaks(task, widths, trained, questions),
             _sizes_leak(job, "the number of rows and the widths of the cut layers", 2),
         ),
-        claims=(*claims_of_matching(matched), *split_claims(task.defences)),
+        claims=(*claims_of_matching(matched), *task.claims()),
     )
 
 
@@ -261,7 +260,7 @@ def _cut_leaks(
             (
                 owner,
                 f"gradients at the cut layer of {owner}",
-                f"{plain}; they depend on the labels",
+                task.why_gradients,
                 sent,
                 "protocol",
             ),
