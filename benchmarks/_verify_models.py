@@ -22,9 +22,9 @@ from tacit.verify import (
     verify,
     verify_each,
 )
-from tacit.verify.box import ball, box_cells
-from tacit.verify.objectives import make_sides
-from tacit.verify.robustness import persist, search_cells
+from tacit.verify.box import ball, box_intervals
+from tacit.verify.objectives import make_objectives
+from tacit.verify.robustness import branch_and_bound_box, search_intervals
 
 Floats = np.ndarray
 SEED = 0
@@ -113,10 +113,10 @@ def warm_up(ensemble: Ensemble, row: Floats) -> None:
     """Compile, or load from disk, both the quick and the deep search."""
     verify(ensemble, row, 0.0)
     everything = ball(ensemble, row, np.inf, Domain())
-    sides = make_sides(ensemble, ensemble.predict(row[None])[0], None)
-    low, high = box_cells(ensemble, everything)
-    for decide in (search_cells, persist):
-        decide(ensemble, sides, low.copy(), high.copy(), Budget(nodes=2))
+    objectives = make_objectives(ensemble, ensemble.predict(row[None])[0], None)
+    low, high = box_intervals(ensemble, everything)
+    for decide in (search_intervals, branch_and_bound_box):
+        decide(ensemble, objectives, low.copy(), high.copy(), Budget(nodes=2))
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from tacit.verify.explain import (
     robust_features,
 )
 from tacit.verify.kernels.jit import tell_compiling
+from tacit.verify.kernels.outcome import Outcome
 from tacit.verify.limits import Limits, Sum, quantile_radii
 from tacit.verify.margin import Margin, margin
 from tacit.verify.minimum import SmallestSet, smallest_features
@@ -25,18 +26,10 @@ from tacit.verify.models.xgboost import from_xgboost
 from tacit.verify.proof.certificate import prove
 from tacit.verify.proof.checker import check_proof
 from tacit.verify.proof.proof import Proof, dump_proof, load_proof
-from tacit.verify.robustness import (
-    Budget,
-    Certificate,
-    Counterexample,
-    Timed,
-    Unknown,
-    Verdict,
-    verify,
-    verify_box,
-)
+from tacit.verify.robustness import Certificate, verify, verify_box
 from tacit.verify.score import RobustScorer, verified_accuracy
 from tacit.verify.smt import verify_smt
+from tacit.verify.verdict import Budget, Counterexample, Robust, Timed, Unknown, Verdict
 
 VERIFIERS = {"search": verify, "smt": verify_smt}
 """Every way to answer the question of `verify`; one contract suite runs over all."""
@@ -45,7 +38,6 @@ __all__ = [
     "VERIFIERS",
     "Box",
     "Budget",
-    "Certificate",
     "Closest",
     "Counterexample",
     "Domain",
@@ -54,7 +46,9 @@ __all__ = [
     "Inquiry",
     "Limits",
     "Margin",
+    "Outcome",
     "Proof",
+    "Robust",
     "RobustScorer",
     "RobustSet",
     "SmallestSet",

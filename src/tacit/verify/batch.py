@@ -16,7 +16,8 @@ from tacit.verify.box import Domain, balls
 from tacit.verify.kernels.jit import processor_time
 from tacit.verify.models.ensemble import Ensemble, check_rows
 from tacit.verify.models.stored import parse_stored, store_ensemble
-from tacit.verify.robustness import ANYWHERE, CHUNK_BOXES, Budget, Timed, Verdict, verify_boxes
+from tacit.verify.robustness import CHUNK_BOXES, verify_boxes
+from tacit.verify.verdict import ANYWHERE, Budget, Timed, Verdict
 
 CHUNK_ROWS = 16
 """Rows that a thread or a machine of a cluster gets at a time."""

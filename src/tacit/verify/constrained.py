@@ -16,20 +16,13 @@ import numpy.typing as npt
 from tacit.errors import ConfigError, DataError
 from tacit.verify.box import Box, Domain, Floats, ball, to_keys
 from tacit.verify.kernels.layout.rounding import above
-from tacit.verify.kernels.search.problem import Sides
+from tacit.verify.kernels.layout.tables import Objectives
 from tacit.verify.limits import Limits, are_kept, check_features
 from tacit.verify.models.ensemble import Ensemble
-from tacit.verify.objectives import make_sides
-from tacit.verify.robustness import (
-    ANYWHERE,
-    Budget,
-    Certificate,
-    Counterexample,
-    Unknown,
-    Verdict,
-    verify_box,
-)
-from tacit.verify.smt import MOST_REPLAYS, number, same_cell, state_side
+from tacit.verify.objectives import make_objectives
+from tacit.verify.robustness import verify_box
+from tacit.verify.smt import MOST_REPLAYS, number, same_interval, state_objective
+from tacit.verify.verdict import ANYWHERE, Budget, Counterexample, Robust, Unknown, Verdict
 
 try:
     import z3
@@ -63,7 +56,7 @@ def verify_within(
     if not are_kept(limits, box.center, box.center):
         raise DataError("the input itself breaks the limits; only inputs that keep them are known")
     first = verify_box(ensemble, box, rho=rho, budget=budget)
-    if isinstance(first, Certificate):
+    if isinstance(first, Robust):
         return first
     if isinstance(first, Counterexample) and are_kept(limits, box.center, first.x):
         return first
@@ -87,22 +80,22 @@ def _ask_z3(
 ) -> Verdict:
     about = (box, first.prediction, first.rho, first.nodes)
     prediction = ensemble.predict(box.center[None])[0]
-    sides = make_sides(ensemble, prediction, first.rho)
+    objectives = make_objectives(ensemble, prediction, first.rho)
     doubt = ""
-    for side in range(sides.plus.size):
+    for objective in range(objectives.plus.size):
         for is_narrow in (True, False):
             formula = _Formula(ensemble, box, limits, budget, is_narrow=is_narrow)
-            state_side(formula.solver, ensemble, formula.inputs, sides, side)
-            found, why = _hunt(formula, sides)
+            state_objective(formula.solver, ensemble, formula.inputs, objectives, objective)
+            found, why = _hunt(formula, objectives)
             if found is not None:
                 changed = float(ensemble.predict(found[None])[0])
                 return Counterexample(*about, found, changed)
         doubt = doubt or why  # that of the widened limits
-    return Unknown(*about, doubt) if doubt else Certificate(*about)
+    return Unknown(*about, doubt) if doubt else Robust(*about)
 
 
-def _hunt(formula: "_Formula", sides: Sides) -> tuple[Floats | None, str]:
-    """Look for a point that replays and keeps the limits; leave out the cells of others."""
+def _hunt(formula: "_Formula", objectives: Objectives) -> tuple[Floats | None, str]:
+    """Look for a point that replays and keeps the limits; leave out the intervals of others."""
     doubt = ""
     for _ in range(MOST_REPLAYS):
         answer = formula.solver.check()
@@ -111,7 +104,7 @@ def _hunt(formula: "_Formula", sides: Sides) -> tuple[Floats | None, str]:
         if answer != z3.sat:
             return None, "the budget ran out"
         point = formula.read()
-        if formula.refutes(point, sides):
+        if formula.refutes(point, objectives):
             if are_kept(formula.limits, formula.box.center, point):
                 return point, ""
             doubt = "a point that changes the answer lies within rounding of the limits"
@@ -174,7 +167,9 @@ class _Formula:
             yield z3.Sum(moves) <= number(max(Fraction(self.limits.l1) + sign * slack, Fraction(0)))
 
     def read(self) -> Floats:
-        """Turn Z3's rational point into floats in the same cells; what need not move does not."""
+        """Turn Z3's rational point into floats in the same intervals; what need not move does
+        not.
+        """
         model, index = self.solver.model(), self.ensemble.index
         point, keys = self.box.center.copy(), to_keys(self.ensemble, self.box.center)
         is_single = self.ensemble.input_type == "float32"
@@ -184,28 +179,28 @@ class _Formula:
             if exact == Fraction(float(keys[f])):
                 continue
             cuts = index.cuts[index.cut_start[f] : index.cut_start[f + 1]]
-            cell = int(np.searchsorted(cuts, float(exact)))
-            while cell > 0 and Fraction(float(cuts[cell - 1])) >= exact:
-                cell -= 1
-            while cell < cuts.size and Fraction(float(cuts[cell])) < exact:
-                cell += 1
+            interval = int(np.searchsorted(cuts, float(exact)))
+            while interval > 0 and Fraction(float(cuts[interval - 1])) >= exact:
+                interval -= 1
+            while interval < cuts.size and Fraction(float(cuts[interval])) < exact:
+                interval += 1
             point[f] = float(exact)
-            # Rounded to the key below, it would fall into the cell before.
-            if cell > 0 and to_keys(self.ensemble, point[f : f + 1])[0] <= cuts[cell - 1]:
-                point[f] = above(cuts[cell - 1], is_single, False)
+            # Rounded to the key below, it would fall into the interval before.
+            if interval > 0 and to_keys(self.ensemble, point[f : f + 1])[0] <= cuts[interval - 1]:
+                point[f] = above(cuts[interval - 1], is_single, False)
         return np.clip(point, self.box.low, self.box.high)
 
-    def refutes(self, point: Floats, sides: Sides) -> bool:
+    def refutes(self, point: Floats, objectives: Objectives) -> bool:
         """Say whether a point changes the prediction in the library's arithmetic."""
         changed = self.ensemble.predict(point[None])[0]
         if self.ensemble.task == "regress":
-            return not sides.low <= float(changed) <= sides.high
-        return bool(int(changed) != sides.label)
+            return not objectives.low <= float(changed) <= objectives.high
+        return bool(int(changed) != objectives.label)
 
     def leave_out(self, point: Floats) -> None:
-        """Rule out the cells of a point."""
-        cells = [*same_cell(self.ensemble, self.inputs, to_keys(self.ensemble, point))]
-        self.solver.add(z3.Not(z3.And(cells)) if cells else z3.BoolVal(False))
+        """Rule out the intervals of a point."""
+        intervals = [*same_interval(self.ensemble, self.inputs, to_keys(self.ensemble, point))]
+        self.solver.add(z3.Not(z3.And(intervals)) if intervals else z3.BoolVal(False))
 
 
 def _rounding(ensemble: Ensemble, ends: tuple[Floats, Floats]) -> dict[int, Fraction]:

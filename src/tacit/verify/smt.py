@@ -1,7 +1,7 @@
 """A second opinion: the question as a formula of linear arithmetic, answered by Z3.
 
 Slower than the search by orders of magnitude and independent of it: features are real variables,
-each tree is one variable that equals one of its leaf values, the sum is exact. The barrier allows
+each tree is one variable that equals one of its leaf values, the sum is exact. The threshold allows
 for the library's rounding, and a model that Z3 finds is replayed, so an answer is never wrong.
 """
 
@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from tacit.errors import ConfigError
 from tacit.verify.box import Domain, Floats, ball, to_keys
-from tacit.verify.kernels.search.problem import Sides
+from tacit.verify.kernels.layout.tables import Objectives
 from tacit.verify.models.ensemble import Ensemble
-from tacit.verify.objectives import make_sides
-from tacit.verify.robustness import ANYWHERE, Budget, Certificate, Counterexample, Unknown, Verdict
+from tacit.verify.objectives import make_objectives
+from tacit.verify.verdict import ANYWHERE, Budget, Counterexample, Robust, Unknown, Verdict
 
 try:
     import z3
@@ -37,31 +37,31 @@ def verify_smt(
     domain: Domain = ANYWHERE,
     budget: Budget | None = None,
 ) -> Verdict:
-    """Answer the question of `verify` with Z3; the budget's seconds apply to each side."""
+    """Answer the question of `verify` with Z3; the budget's seconds apply to each objective."""
     if z3 is None:
         raise ConfigError("verify_smt needs Z3; install it with: pip install 'tacit-ml[verify]'")
     box = ball(ensemble, x, eps, domain)
     prediction = ensemble.predict(box.center[None])[0]
     about = (box, float(prediction), rho, 0)
-    sides = make_sides(ensemble, prediction, rho)
+    objectives = make_objectives(ensemble, prediction, rho)
     seconds = (budget or Budget()).seconds
     reason = ""
-    for side in range(sides.plus.size):
+    for objective in range(objectives.plus.size):
         solver = z3.SolverFor("QF_LRA")
         if seconds is not None:
             solver.set("timeout", int(1000 * seconds))
         inputs = _state(solver, ensemble, (to_keys(ensemble, box.low), to_keys(ensemble, box.high)))
-        state_side(solver, ensemble, inputs, sides, side)
-        found, why = _hunt(solver, ensemble, inputs, sides, box.center)
+        state_objective(solver, ensemble, inputs, objectives, objective)
+        found, why = _hunt(solver, ensemble, inputs, objectives, box.center)
         if found is not None:
             x_found = np.clip(found, box.low, box.high)
             return Counterexample(*about, x_found, float(ensemble.predict(x_found[None])[0]))
         reason = reason or why
-    return Unknown(*about, reason) if reason else Certificate(*about)
+    return Unknown(*about, reason) if reason else Robust(*about)
 
 
 def _hunt(
-    solver: Any, ensemble: Ensemble, inputs: Any, sides: Sides, center: Floats
+    solver: Any, ensemble: Ensemble, inputs: Any, objectives: Objectives, center: Floats
 ) -> tuple[Floats | None, str]:
     """Look for a model that replays; rule out those that only come close."""
     for _ in range(MOST_REPLAYS):
@@ -73,12 +73,12 @@ def _hunt(
         point = _read(solver.model(), ensemble, inputs, center)
         changed = ensemble.predict(point[None])[0]
         if ensemble.task == "regress":
-            has_changed = not sides.low <= float(changed) <= sides.high
+            has_changed = not objectives.low <= float(changed) <= objectives.high
         else:
-            has_changed = int(changed) != sides.label
+            has_changed = int(changed) != objectives.label
         if has_changed:
             return point, ""
-        solver.add(z3.Not(z3.And([*same_cell(ensemble, inputs, point)])))
+        solver.add(z3.Not(z3.And([*same_interval(ensemble, inputs, point)])))
     return None, "too many points lie within rounding of a tie"
 
 
@@ -91,14 +91,14 @@ def _state(solver: Any, ensemble: Ensemble, ends: tuple[Floats, Floats]) -> dict
     return inputs
 
 
-def state_side(
-    solver: Any, ensemble: Ensemble, inputs: dict[int, Any], sides: Sides, side: int
+def state_objective(
+    solver: Any, ensemble: Ensemble, inputs: dict[int, Any], objectives: Objectives, objective: int
 ) -> None:
-    """Say that the side's sum, in units, falls below its barrier."""
-    plus, minus = int(sides.plus[side]), int(sides.minus[side])
+    """Say that the objective's sum, in units, falls below its threshold."""
+    plus, minus = int(objectives.plus[objective]), int(objectives.minus[objective])
     index = ensemble.index
-    weight = sum(sign * row for sign, row in _columns(index.trees.units, plus, minus))
-    base = sum(sign * row for sign, row in _columns(index.base_units[None], plus, minus))
+    weight = sum(sign * row for sign, row in _columns(index.trees.fixed, plus, minus))
+    base = sum(sign * row for sign, row in _columns(index.base_fixed[None], plus, minus))
     terms = []
     for tree, root in enumerate(ensemble.roots):
         out = z3.Real(f"t{tree}")
@@ -109,7 +109,7 @@ def state_side(
             ]
             solver.add(z3.Implies(z3.And(conditions), out == int(weight[leaf])))
         terms.append(out)
-    solver.add(z3.Sum(terms) + int(base[0]) < int(sides.barrier[side]))
+    solver.add(z3.Sum(terms) + int(base[0]) < int(objectives.threshold[objective]))
 
 
 def _columns(table: npt.NDArray[Any], plus: int, minus: int) -> Iterator[tuple[int, Any]]:
@@ -134,29 +134,30 @@ def _paths(
 
 
 def _read(model: Any, ensemble: Ensemble, inputs: dict[int, Any], center: Floats) -> Floats:
-    """Turn Z3's rational point into one of floats in the same cells."""
+    """Turn Z3's rational point into one of floats in the same intervals."""
     index = ensemble.index
     point = center.copy()
     for f, variable in inputs.items():
         value = model.eval(variable, model_completion=True)
         exact = Fraction(value.numerator_as_long(), value.denominator_as_long())
         cuts = index.cuts[index.cut_start[f] : index.cut_start[f + 1]]
-        cell = sum(fraction(cut) < exact for cut in cuts)
-        # The upper end of a cell is a key; in the last cell the variable's own bounds are keys.
-        point[f] = cuts[cell] if cell < cuts.size else np.inf
+        interval = sum(fraction(cut) < exact for cut in cuts)
+        # The upper end of an interval is a key; in the last interval the variable's own bounds are
+        # keys.
+        point[f] = cuts[interval] if interval < cuts.size else np.inf
     return point
 
 
-def same_cell(ensemble: Ensemble, inputs: dict[int, Any], point: Floats) -> Iterator[Any]:
-    """Say that the features are in the cells of a point of keys."""
+def same_interval(ensemble: Ensemble, inputs: dict[int, Any], point: Floats) -> Iterator[Any]:
+    """Say that the features are in the intervals of a point of keys."""
     index = ensemble.index
     for f, variable in inputs.items():
         cuts = index.cuts[index.cut_start[f] : index.cut_start[f + 1]]
-        cell = int(np.searchsorted(cuts, point[f]))
-        if cell < cuts.size:
-            yield variable <= number(cuts[cell])
-        if cell > 0:
-            yield variable > number(cuts[cell - 1])
+        interval = int(np.searchsorted(cuts, point[f]))
+        if interval < cuts.size:
+            yield variable <= number(cuts[interval])
+        if interval > 0:
+            yield variable > number(cuts[interval - 1])
 
 
 def fraction(value: float) -> Fraction:

@@ -59,10 +59,10 @@ def test_a_claim_that_is_false_is_refused_whatever_steps_it_borrows(brute, seed)
     if brute.is_robust(model, wider, proof.rho):
         return
     assert check_proof(model, replace(proof, box=wider)) is not None
-    lazy = tuple(replace(side, steps=(("bound",),)) for side in proof.sides)
-    assert check_proof(model, replace(proof, box=wider, sides=lazy)) is not None
-    lazy = tuple(replace(side, steps=(("point",),)) for side in proof.sides)
-    assert check_proof(model, replace(proof, box=wider, sides=lazy)) is not None
+    lazy = tuple(replace(objective, steps=(("bound",),)) for objective in proof.objectives)
+    assert check_proof(model, replace(proof, box=wider, objectives=lazy)) is not None
+    lazy = tuple(replace(objective, steps=(("point",),)) for objective in proof.objectives)
+    assert check_proof(model, replace(proof, box=wider, objectives=lazy)) is not None
 
 
 @pytest.fixture(scope="module")
@@ -70,16 +70,20 @@ def long_proof(brute):
     """Find a proof that splits and shares."""
     for seed in range(2000):
         model, proof = draw_proof(brute, np.random.default_rng(seed), most=40)
-        kinds = {step[0] for side in proof.sides for step in side.steps}
+        kinds = {step[0] for objective in proof.objectives for step in objective.steps}
         if {"split", "share"} <= kinds:
             return model, proof
     pytest.fail("no such proof in 2000 draws")
 
 
 def edit(proof, change):
-    """Change the steps of every side."""
+    """Change the steps of every objective."""
     return replace(
-        proof, sides=tuple(replace(side, steps=tuple(change(side.steps))) for side in proof.sides)
+        proof,
+        objectives=tuple(
+            replace(objective, steps=tuple(change(objective.steps)))
+            for objective in proof.objectives
+        ),
     )
 
 
@@ -111,7 +115,7 @@ def test_a_claim_about_another_prediction_is_refused(long_proof, prediction):
 
 def test_a_proof_that_skips_a_rival_is_refused(long_proof):
     model, proof = long_proof
-    assert "sides" in check_proof(model, replace(proof, sides=proof.sides[1:]))
+    assert "sides" in check_proof(model, replace(proof, objectives=proof.objectives[1:]))
 
 
 def test_what_is_not_a_proof_cannot_be_loaded():

@@ -13,7 +13,7 @@ WIDE = Domain(-3.0, 3.0)
 
 
 def holds(brute, model, x, eps, kept):
-    """Try every cell with the kept features near x and the others anywhere."""
+    """Try every interval with the kept features near x and the others anywhere."""
     near, far = ball(model, x, eps, WIDE), ball(model, x, np.inf, WIDE)
     is_kept = np.isin(np.arange(model.n_features), list(kept))
     low, high = np.where(is_kept, near.low, far.low), np.where(is_kept, near.high, far.high)
@@ -90,7 +90,7 @@ def test_a_way_changes_the_prediction_with_no_other_feature_free(brute, seed):
     model = brute.random_ensemble(rng, scores=int(rng.integers(1, 4)), most=30)
     x = brute.random_input(rng, model.n_features)
     near, far = ball(model, x, 0.3, WIDE), ball(model, x, np.inf, WIDE)
-    asked = oracle.Quest(model, near, far, None)
+    asked = oracle.ExplanationOracle(model, near, far, None)
     everything = np.ones(model.n_features, dtype=bool)
     outcome, way = asked.ask(everything, np.arange(model.n_features), Budget(seconds=10.0))
     kept = np.flatnonzero(~way)

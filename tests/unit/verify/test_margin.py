@@ -12,7 +12,7 @@ WIDE = Domain(-3.0, 3.0)
 
 
 def least_lead(brute, model, x, eps):
-    """Try every cell."""
+    """Try every interval."""
     box = ball(model, x, eps, WIDE)
     label = int(model.predict(box.center[None])[0])
     scores = model.scores(brute.all_points(model, box)).astype(np.float64)

@@ -17,10 +17,10 @@ from tacit.verify import (
     verify,
     verify_box,
 )
-from tacit.verify.box import Box, ball, box_cells, place_witness
-from tacit.verify.kernels.presolve.presolve import decide_cells, make_scratch, pick_model
+from tacit.verify.box import Box, ball, box_intervals, place_witness
+from tacit.verify.kernels.presolve.presolve import decide_box, make_workspace, pick_model
 from tacit.verify.kernels.presolve.scores import FOUND, PAUSED, PROVED
-from tacit.verify.objectives import make_sides
+from tacit.verify.objectives import make_objectives
 
 SEEDS = st.integers(0, 2**32 - 1)
 DOMAIN = Domain(-3.0, 3.0)
@@ -46,11 +46,11 @@ def draw(brute, seed, name, most):
 
 
 def decide(model, box, rho, most):
-    """Ask the small search alone; return what it says, and the cells."""
-    sides = make_sides(model, model.predict(box.center[None])[0], rho)
-    low, high = box_cells(model, box)
-    scratch = make_scratch(model.index, sides.plus.size)
-    return decide_cells(pick_model(model.index), scratch, sides, low, high, most), low, high
+    """Ask the small search alone; return what it says, and the intervals."""
+    objectives = make_objectives(model, model.predict(box.center[None])[0], rho)
+    low, high = box_intervals(model, box)
+    workspace = make_workspace(model.index, objectives.plus.size)
+    return decide_box(pick_model(model.index), workspace, objectives, low, high, most), low, high
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -58,7 +58,7 @@ def decide(model, box, rho, most):
 @settings(max_examples=100, deadline=None)
 def test_what_falls_replays_and_what_is_proved_is_robust(brute, name, seed, most):
     model, box, rho = draw(brute, seed, name, 20)
-    before = box_cells(model, box)
+    before = box_intervals(model, box)
     outcome, low, high = decide(model, box, rho, most)
     if outcome == FOUND:
         x = place_witness(model, box, low, high)
@@ -115,8 +115,8 @@ def test_it_decides_most_small_questions_alone(brute, name):
 def test_the_deep_search_alone_decides_like_brute_force(brute, name, seed):
     # In boosting it looks at the trees of two classes only.
     model, box, _ = draw(brute, seed, name, 20)
-    sides = make_sides(model, model.predict(box.center[None])[0], None)
-    low, high = box_cells(model, box)
-    outcome, _ = robustness.persist(model, sides, low, high, Budget())
+    objectives = make_objectives(model, model.predict(box.center[None])[0], None)
+    low, high = box_intervals(model, box)
+    outcome, _ = robustness.branch_and_bound_box(model, objectives, low, high, Budget())
     if outcome in (PROVED, FOUND):
         assert (outcome == PROVED) == brute.is_robust(model, box)

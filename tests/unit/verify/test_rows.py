@@ -9,7 +9,7 @@ pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
 from tacit.verify import Domain, Inquiry, Unknown, verify, verify_each
 from tacit.verify.kernels.presolve.batch import UNTOLD, Boxes, answer, make_answers
-from tacit.verify.kernels.presolve.presolve import MOST_PARTS, make_scratch, pick_model
+from tacit.verify.kernels.presolve.presolve import MOST_PARTS, make_workspace, pick_model
 from tacit.verify.kernels.presolve.scores import PAUSED
 from tacit.verify.objectives import state_cases
 
@@ -46,8 +46,8 @@ def test_rows_together_are_answered_like_rows_alone(brute, rule):
 def ask(model, boxes, cases, seconds):
     """Hand boxes to the small search; return what it says and how many it has begun and left."""
     out = make_answers(*boxes.center.shape)
-    scratch = make_scratch(model.index, cases.plus.shape[1])
-    told = answer(pick_model(model.index), scratch, cases, boxes, MOST_PARTS, out, seconds)
+    workspace = make_workspace(model.index, cases.plus.shape[1])
+    told = answer(pick_model(model.index), workspace, cases, boxes, MOST_PARTS, out, seconds)
     return out, told
 
 

@@ -19,11 +19,11 @@ from tacit.verify import (
     verify_many,
     with_integers,
 )
-from tacit.verify.box import ball, box_cells, place_witness
-from tacit.verify.kernels.presolve.presolve import decide_cells, make_scratch, pick_model
+from tacit.verify.box import ball, box_intervals, place_witness
+from tacit.verify.kernels.presolve.presolve import decide_box, make_workspace, pick_model
 from tacit.verify.kernels.presolve.scores import BLURRED, FOUND, PAUSED, PROVED
 from tacit.verify.models.build import Tree, build
-from tacit.verify.objectives import make_sides
+from tacit.verify.objectives import make_objectives
 
 SEEDS = st.integers(0, 2**32 - 1)
 WIDE = Domain(-100.0, 100.0)
@@ -88,8 +88,8 @@ def test_many_trees_make_the_search_branch_and_change_nothing(brute, kind, seed)
 @given(seed=SEEDS)
 @settings(max_examples=200, deadline=None)
 def test_the_deep_search_alone_agrees_with_brute_force(brute, kind, most, seed):
-    model, box, rho, sides, low, high = draw_cells(brute, seed, kind, most)
-    outcome, _ = robustness.persist(model, sides, low, high, Budget())
+    model, box, rho, objectives, low, high = draw_cells(brute, seed, kind, most)
+    outcome, _ = robustness.branch_and_bound_box(model, objectives, low, high, Budget())
     assert outcome == BLURRED or (outcome == PROVED) == brute.is_robust(model, box, rho)
 
 
@@ -98,9 +98,9 @@ def test_the_deep_search_alone_agrees_with_brute_force(brute, kind, most, seed):
 @given(seed=SEEDS)
 @settings(max_examples=200, deadline=None)
 def test_what_the_small_search_alone_decides_brute_force_decides_alike(brute, kind, most, seed):
-    model, box, rho, sides, low, high = draw_cells(brute, seed, kind, most)
-    scratch = make_scratch(model.index, sides.plus.size)
-    outcome = decide_cells(pick_model(model.index), scratch, sides, low, high, 1 << 40)
+    model, box, rho, objectives, low, high = draw_cells(brute, seed, kind, most)
+    workspace = make_workspace(model.index, objectives.plus.size)
+    outcome = decide_box(pick_model(model.index), workspace, objectives, low, high, 1 << 40)
     if outcome == FOUND:
         x = place_witness(model, box, low, high)
         assert ((box.low <= x) & (x <= box.high)).all()
@@ -112,8 +112,8 @@ def draw_cells(brute, seed, kind, most):
     """Make a question in the form that the searches take."""
     model, x, eps, rho = draw_question(brute, np.random.default_rng(seed), kind, most)
     box = ball(model, x, eps, WIDE)
-    sides = make_sides(model, model.predict(box.center[None])[0], rho)
-    return model, box, rho, sides, *box_cells(model, box)
+    objectives = make_objectives(model, model.predict(box.center[None])[0], rho)
+    return model, box, rho, objectives, *box_intervals(model, box)
 
 
 @given(seed=SEEDS)

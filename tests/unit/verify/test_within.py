@@ -1,4 +1,5 @@
-"""Limits beside the box, against every whole-numbered input, or every cell, of small ensembles."""
+"""Limits beside the box, against every whole-numbered input, or every interval, of small
+ensembles."""
 
 import itertools
 from fractions import Fraction
@@ -85,7 +86,7 @@ def test_real_inputs_within_an_l1_or_l0_ball_agree_with_trying_every_cell(brute,
 
 
 def nearest_points(ensemble, x):
-    """List, for every combination of cells, the input nearest to x."""
+    """List, for every combination of intervals, the input nearest to x."""
     axes = []
     for f in range(ensemble.n_features):
         cuts = np.unique(ensemble.threshold[ensemble.feature == f])
