@@ -174,8 +174,8 @@ def test_code_that_makes_no_such_model_is_refused_in_words(
 
 
 @pytest.fixture
-def halves(weights, tmp_path):
-    prg = ring.Prg(b"halves of a test")
+def shares(weights, tmp_path):
+    prg = ring.Prg(b"shares of a test")
     files = {"north": {}, "south": {}}
     with np.load(weights) as arrays:
         for name in arrays.files:
@@ -189,13 +189,13 @@ def halves(weights, tmp_path):
 
 
 @pytest.fixture
-def make_shared(halves):
+def make_shared(shares):
     def make(**changes):
         raw = {
             "job": {"name": "j", "kind": "infer"},
             "parties": {"north": {}, "south": {}, "dealer": {}, "clinic": {}},
             "data": {"owner": "clinic", "set": "digits", "rows": [0, 12]},
-            "model": {"layers": LAYERS, "inputs": [64], "halves": halves},
+            "model": {"layers": LAYERS, "inputs": [64], "halves": shares},
             "protocol": {"kind": "sealed", "dealer": "dealer", "compute": ["north", "south"]},
         }
         if changes.get("data__owner", "clinic") != "clinic":
@@ -278,8 +278,8 @@ def test_a_shared_model_with_wrong_parties_is_refused(make_shared, changes, word
         make_shared(**changes)
 
 
-def test_a_half_that_is_not_there_is_told_before_anyone_connects(make_shared, halves):
-    job = make_shared(model__halves={"north": halves["north"]})
+def test_a_share_that_is_not_there_is_told_before_anyone_connects(make_shared, shares):
+    job = make_shared(model__halves={"north": shares["north"]})
     infer.check_inputs(job, ["north"])
     with pytest.raises(ConfigError, match=r"model\.halves\.south: missing"):
         infer.check_inputs(job, ["south"])

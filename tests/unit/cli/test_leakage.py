@@ -34,7 +34,7 @@ def test_another_protocol_can_be_looked_at():
     result = examine(JOBS / "predict-permuted.toml", protocol="sealed", is_quick=True)
     assert result.protocol == "sealed"
     assert [sheet.title for sheet in result.sheets] == [
-        "How much each sight has to do with the rows"
+        "How much each view has to do with the rows"
     ]
 
 

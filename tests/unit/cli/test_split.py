@@ -174,7 +174,7 @@ def test_the_examples_are_whole(name):
         ({"data": {"features": ["clinic", "lab"]}}, "owns labels and features"),
         ({"data": {"labels": "nobody"}}, "data.labels: wanted one of the parties"),
         ({"model": {"kind": "mpl"}}, "did you mean 'mlp'"),
-        ({"model": {"hidden": -1}}, "hidden: wanted at least 0"),
+        ({"model": {"hidden": -1}}, "hidden: wanted a whole number of at least 0"),
         ({"audit": {"sweep": [1.0]}}, "audit.sweep: wanted split.defend"),
         ({"train": {"epochs": 0}}, "epochs: wanted at least 1"),
         ({"data": {"files": {"lab": "x.csv"}}}, "either 'set' or 'files'"),

@@ -127,7 +127,7 @@ def test_a_model_that_reads_tokens_trains_and_serves_from_files(tmp_path, kind):
     [
         ({"kind": "textcnn", "width": 9}, {}, "reads tokens"),
         ({"kind": "mlp", "vocabulary": 9}, {}, "reads no tokens"),
-        ({"kind": "gru4rec", "vocabulary": 1}, {}, "wanted 2 to"),
+        ({"kind": "gru4rec", "vocabulary": 1}, {}, "wanted a whole number from 2 to"),
         ({"kind": "gru4rec", "vocabulary": 9}, {"set": "iris", "files": {}}, "known sets"),
     ],
 )

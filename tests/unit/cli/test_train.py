@@ -62,7 +62,10 @@ def test_every_example_is_a_good_job(name):
         ({"data__test_share": 1.0}, "between 0 and 1"),
         ({"data__owners__north": {"set": "digits", "rows": [5, 5]}}, "first < end"),
         ({"data__owners__north": {"set": "digits", "scale": [2.0]}}, "own divisors"),
-        ({"data__owners__north": {"file": "a.csv", "scale": [0.0]}}, "divisors greater than 0"),
+        (
+            {"data__owners__north": {"file": "a.csv", "scale": [0.0]}},
+            r"scale\[0\]: wanted a number greater than 0",
+        ),
         ({"model__layers": []}, "at least one layer"),
         ({"model__bound": 0}, "greater than 0"),
         ({"training__optimiser": "sdg"}, "did you mean 'sgd'"),

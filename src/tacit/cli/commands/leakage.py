@@ -1,6 +1,6 @@
 """``tacit leakage``: what the parties of a job could infer from what they see."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,12 +28,12 @@ from tacit.cli.environment import data_folders
 from tacit.cli.jobs.kinds import load_job
 from tacit.cli.jobs.predict import load_data, load_weights
 from tacit.cli.jobs.predict_job import PredictJob
-from tacit.cli.jobs.train_data import Rows, load_rows
+from tacit.cli.jobs.train_data import join_owners
 from tacit.cli.jobs.train_job import TrainJob
 from tacit.errors import ConfigError
 from tacit.learn.private import scaled_features
 from tacit.learn.service import ServiceTask
-from tacit.learn.training import Holding, make_model, parse_layers
+from tacit.learn.training import make_model, parse_layers
 from tacit.mpc import find_protocol
 from tacit.party import Progress, Usage
 from tacit.result import Cost, Curve, Result
@@ -110,27 +110,8 @@ def _subject(path: Path, *, looks: int) -> Subject:
 
 
 def _training(job: TrainJob, search: Sequence[Path], *, looks: int) -> Subject:
-    rows = {name: load_rows(job, name, search) for name in job.data.owners}
-    if job.data.split == "columns":
-        rows = _aligned(rows)
-    holdings = tuple(
-        Holding(name, len(one.features), tuple(one.features.shape[1:]), one.labels is not None)
-        for name, one in rows.items()
-    )
-    along = 0 if job.data.split == "rows" else 1
-    features = torch.cat([one.features for one in rows.values()], dim=along)
-    labels = torch.cat([one.labels for one in rows.values() if one.labels is not None])
+    features, labels, holdings = join_owners(job, search)
     return training_subject(job.task(holdings), features, labels, looks=looks)
-
-
-def _aligned(rows: Mapping[str, Rows]) -> dict[str, Rows]:
-    """Order the rows that all owners have alike."""
-    common = sorted(set.intersection(*(set(one.ids) for one in rows.values())))
-    found = {}
-    for name, one in rows.items():
-        places = {row: at for at, row in enumerate(one.ids)}
-        found[name] = one.take([places[row] for row in common])
-    return found
 
 
 def _prediction(job: PredictJob, search: Sequence[Path]) -> Subject:

@@ -7,10 +7,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from tacit.cli.jobs.config import PartyEntry, parse_address
-from tacit.cli.toml import Problem, RefusedError, read_record, read_toml
-from tacit.crypto import parse_name
-from tacit.errors import IdentityError
+from tacit.cli.jobs.config import Name, PartyEntry, parse_address
+from tacit.cli.toml import Problem, RefusedError, read_record, read_toml, refuse
 from tacit.transport import Patience, Peer
 
 Role = Literal["owner", "user", "dealer"]
@@ -29,15 +27,9 @@ ProtocolName = Literal["permuted", "sealed", "floating"]
 class ChatHead:
     """[chat]: what this chat is called, its protocol, and how fine its numbers are."""
 
-    name: str = "chat"
+    name: Name = "chat"
     protocol: ProtocolName | None = None
     precision: PrecisionName = "fitted"
-
-    def __post_init__(self) -> None:
-        try:
-            parse_name(self.name)
-        except IdentityError as error:
-            raise RefusedError(Problem("name", str(error))) from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +43,7 @@ class ChatJob:
     def __post_init__(self) -> None:
         if set(self.parties) != set(ROLES):
             wanted, found = ", ".join(ROLES), ", ".join(self.parties) or "none"
-            raise RefusedError(Problem("parties", f"wanted {wanted}, got {found}"))
+            refuse("parties", f"wanted {wanted}, got {found}")
         missing = [name for name in ROLES if self.parties[name].key is None]
         if missing:
             raise RefusedError(
@@ -70,7 +62,7 @@ class ChatJob:
                     f"is the same as that of {keys[self.parties[name].key]!r}: who is two of the "
                     "three reads the words or has the weights"
                 )
-                raise RefusedError(Problem(f"parties.{name}.key", text))
+                refuse(f"parties.{name}.key", text)
 
     def digest(self) -> bytes:
         """Hash what all three must share: everything but the addresses.

@@ -58,7 +58,7 @@ def forecast_inference(job: InferJob, asked: Asked) -> Outlook:
     seen = _sizes_leak(job, "the shape of the rows", len(shape))
     if job.is_shared:
         task = job.shared_task()
-        task.refuse_sight(job.data.owner)
+        task.refuse_view(job.data.owner)
         checked, plan = plan_once(
             task, client=job.data.owner, shape=shape, parties=tuple(job.parties)
         )
@@ -202,7 +202,7 @@ def _owned(job: InferJob) -> tuple[nn.Module, tuple[str, ...]]:
 def _forecast_columns(job: InferJob, asked: Asked) -> Outlook:
     """Forecast the answers about rows whose columns lie with several owners."""
     task, receiver = job.shared_task(), job.data.owner
-    task.refuse_sight()
+    task.refuse_view()
     rows, widths, counts = _columns(job, asked)
     checked, plan = plan_columns(
         task, receiver=receiver, widths=widths, rows=rows, parties=tuple(job.parties)

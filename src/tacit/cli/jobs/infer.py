@@ -11,18 +11,18 @@ from torch import Tensor, nn
 from tacit import ring
 from tacit.cli import folder
 from tacit.cli.jobs.code import OwnModel
+from tacit.cli.jobs.given import NOTHING, Given, load_source
 from tacit.cli.jobs.infer_job import InferJob
 from tacit.cli.jobs.kind import Part, Place
 from tacit.cli.jobs.train_data import align_in_the_clear, read_rows
 from tacit.cli.jobs.train_job import OwnerTable
 from tacit.errors import ConfigError, DataError, InputError
-from tacit.learn import Dataset, load_dataset, load_file
 from tacit.learn.metrics import measure_classes, measure_odds, put_beside
 from tacit.learn.private import Answer, Secured, secure
-from tacit.learn.service import answer_columns, answer_once, load_half
+from tacit.learn.service import answer_columns, answer_once, load_share
 from tacit.learn.training.model import as_input
 from tacit.learn.vertical import align_rows, announce_ids
-from tacit.learn.weights import load_weights
+from tacit.learn.weights import load_weights, put_weights
 from tacit.nn import import_module
 from tacit.party import Session
 from tacit.result import Metric, Result
@@ -40,7 +40,7 @@ def check_inputs(job: InferJob, parties: Sequence[str]) -> None:
     if job.model.code is not None:
         OwnModel.read(job.model.code)
     if job.is_shared:
-        _check_halves(job, [name for name in job.holders if name in parties])
+        _check_shares(job, [name for name in job.holders if name in parties])
     elif job.model.owner in parties:
         if job.model.file is None:
             raise ConfigError(f"model.file: missing; {job.model.owner!r} owns the model")
@@ -49,6 +49,11 @@ def check_inputs(job: InferJob, parties: Sequence[str]) -> None:
 
 def take_part(session: Session, job: InferJob, place: Place) -> Part:
     """Do one party's part."""
+    place.given.check(
+        session.me,
+        rows=session.me in (job.data.owner, *job.data.owners),
+        model=session.me in (job.model.owner, *job.holders),
+    )
     x, labels = None, None
     ids: tuple[str, ...] = ()
     if job.data.owners:
@@ -56,8 +61,9 @@ def take_part(session: Session, job: InferJob, place: Place) -> Part:
     else:
         with session.progress.stage("load"):
             if session.me == job.data.owner:
-                x, labels = load_rows(job, place.search)
-        answer = _ask_shared(session, job, x) if job.is_shared else _ask_owner(session, job, x)
+                x, labels = load_rows(job, place.search, place.given)
+        ask = _ask_shared if job.is_shared else _ask_owner
+        answer = ask(session, job, x, place.given)
     values = answer.values
     files = {} if values is None else {folder.PREDICTIONS: _table(values, labels, ids)}
     result = replace(
@@ -67,15 +73,15 @@ def take_part(session: Session, job: InferJob, place: Place) -> Part:
         launched=place.launched,
         utility=() if values is None else _measure(values, labels),
     )
-    return Part(result=result, files=files)
+    return Part(result=result, files=files, values=values)
 
 
-def _ask_shared(session: Session, job: InferJob, x: Tensor | None) -> Answer:
-    """Ask a network of which two parties hold a half each."""
-    half = None
+def _ask_shared(session: Session, job: InferJob, x: Tensor | None, given: Given) -> Answer:
+    """Ask a network of which two parties hold a share each."""
+    share = None
     if session.me in job.holders:
-        half = _load_half(job, session.me)
-    answer = answer_once(session, job.shared_task(), client=job.data.owner, half=half, x=x)
+        share = _load_share(job, session.me, given)
+    answer = answer_once(session, job.shared_task(), client=job.data.owner, share=share, x=x)
     return _as_classes(job, answer)
 
 
@@ -86,7 +92,7 @@ def _ask_columns(
     mine, owners = None, tuple(job.data.owners)
     if session.me in owners:
         with session.progress.stage("load"):
-            mine = read_rows(job.data.owners[session.me], session.me, place.search)
+            mine = read_rows(job.data.owners[session.me], session.me, place.search, place.given)
     counts = announce_ids(session, owners, () if mine is None else mine.ids)
     if mine is not None:
         mine = mine.take(align_rows(session, owners, mine.ids))
@@ -95,7 +101,7 @@ def _ask_columns(
         job.shared_task(),
         counts=counts,
         receiver=job.data.owner,
-        half=_load_half(job, session.me) if session.me in job.holders else None,
+        share=_load_share(job, session.me, place.given) if session.me in job.holders else None,
         x=None if mine is None else mine.features,
     )
     labels = None if mine is None or mine.labels is None else mine.labels.numpy()
@@ -109,12 +115,12 @@ def _as_classes(job: InferJob, answer: Answer) -> Answer:
     return replace(answer, values=answer.values[:, 0].round())
 
 
-def _ask_owner(session: Session, job: InferJob, x: Tensor | None) -> Answer:
+def _ask_owner(session: Session, job: InferJob, x: Tensor | None, given: Given) -> Answer:
     """Ask a network that one party owns."""
     module = _network(job)
     with session.progress.stage("load"):
         if session.me == job.model.owner:
-            load_owned(module, job)
+            load_owned(module, job, given)
     return make_private(job, module).join(session, x)
 
 
@@ -139,7 +145,7 @@ def complete(job: InferJob, result: Result, stage: Path, search: Sequence[Path])
     x, labels = load_rows(job, search)
     module = _network(job).double()
     if job.is_shared:
-        _join_halves(module, job)
+        _join_shares(module, job)
     else:
         load_owned(module, job)
     with torch.no_grad():
@@ -158,11 +164,13 @@ def complete(job: InferJob, result: Result, stage: Path, search: Sequence[Path])
     return replace(result, utility=(*utility, same))
 
 
-def load_rows(job: InferJob, search: Sequence[Path]) -> tuple[Tensor, "np.ndarray | None"]:
+def load_rows(
+    job: InferJob, search: Sequence[Path], given: Given = NOTHING
+) -> tuple[Tensor, "np.ndarray | None"]:
     """Load the rows, and their classes where they are known."""
     if job.data.owners:
         return _join_columns(job, search)
-    dataset = _dataset(job, search)
+    dataset = load_source(job.data.source, "data", search, given)
     stretch = slice(*(job.data.rows or (0, len(dataset.features))))
     features = dataset.scaled()[stretch]
     features = features.reshape(len(features), *(job.data.shape or job.model.inputs))
@@ -197,31 +205,36 @@ def _join_columns(job: InferJob, search: Sequence[Path]) -> tuple[Tensor, "np.nd
     return x, None if labels is None else labels.numpy()
 
 
-def load_owned(module: nn.Module, job: InferJob) -> None:
+def load_owned(module: nn.Module, job: InferJob, given: Given = NOTHING) -> None:
     """Put the owner's weights into the network."""
+    if given.weights is not None:
+        put_weights(module, given.weights, source="the model given")
+        return
     if job.model.file is None:
         raise ConfigError("the job names no model; wanted model.file")
     load_weights(module, job.model.file)
 
 
-def _join_halves(module: nn.Module, job: InferJob) -> None:
-    """Put both halves together, as only whoever tries a job with all files can."""
+def _join_shares(module: nn.Module, job: InferJob) -> None:
+    """Put both shares together, as only whoever tries a job with all files can."""
     frac_bits = job.ring.frac_bits
-    first, second = (_load_half(job, name) for name in job.holders)
+    first, second = (_load_share(job, name) for name in job.holders)
     weights = {name: ring.decode(first[name] + second[name], frac_bits=frac_bits) for name in first}
     module.load_state_dict(import_module(module).state(weights))
 
 
-def _load_half(job: InferJob, name: str) -> dict[str, Tensor]:
+def _load_share(job: InferJob, name: str, given: Given = NOTHING) -> dict[str, Tensor]:
+    if given.weights is not None:
+        return dict(given.weights)
     path = job.model.halves[name]
-    return load_half(path, frac_bits=job.ring.frac_bits, bound=job.model.bound)
+    return load_share(path, frac_bits=job.ring.frac_bits, bound=job.model.bound)
 
 
-def _check_halves(job: InferJob, holders: Sequence[str]) -> None:
+def _check_shares(job: InferJob, holders: Sequence[str]) -> None:
     for name in holders:
         path = job.model.halves.get(name)
         if path is None:
-            raise ConfigError(f"model.halves.{name}: missing; wanted the file with its half")
+            raise ConfigError(f"model.halves.{name}: missing; wanted the file with its share")
         _check_file(path, f"model.halves.{name}")
 
 
@@ -232,14 +245,6 @@ def _classes(scores: Tensor) -> Tensor:
 
 def _network(job: InferJob) -> nn.Module:
     return job.model.module()
-
-
-def _dataset(job: InferJob, search: Sequence[Path]) -> Dataset:
-    if job.data.set is not None:
-        return load_dataset(job.data.set, search)
-    if job.data.file is not None:
-        return load_file(job.data.file, label=job.data.label)
-    raise ConfigError("the job names no data; wanted 'set' or 'file'")
 
 
 def _table(values: Tensor, labels: "np.ndarray | None", ids: Sequence[str]) -> str:

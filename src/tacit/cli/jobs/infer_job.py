@@ -11,15 +11,17 @@ from tacit.cli.jobs.code import build_network, check_network
 from tacit.cli.jobs.config import (
     LOCAL,
     Job,
+    Pair,
+    Positive,
+    ProtocolName,
     Source,
-    check_bound,
+    Stretch,
     check_parties,
-    check_protocol,
     check_references,
 )
 from tacit.cli.jobs.predict_job import RingTable
 from tacit.cli.jobs.train_job import OwnerTable
-from tacit.cli.toml import Problem, RefusedError
+from tacit.cli.toml import Problem, RefusedError, refuse
 from tacit.learn.private import Crew
 from tacit.learn.service import ServiceTask
 from tacit.learn.training import make_model
@@ -38,19 +40,15 @@ class InferData:
     set: str | None = None
     file: Path | None = field(default=None, metadata=LOCAL)
     label: str | None = None
-    rows: tuple[int, ...] | None = None
+    rows: Stretch | None = None
     shape: tuple[int, ...] | None = None
-    bound: float = 1.0
+    bound: Positive = 1.0
 
     def __post_init__(self) -> None:
-        check_bound(self.bound)
-        if self.rows is not None and not (len(self.rows) == 2 and 0 <= self.rows[0] < self.rows[1]):
-            text = f"wanted two numbers, first < end, got {list(self.rows)}"
-            raise RefusedError(Problem("rows", text))
         _ = self.source
         if self.owners and (self.set, self.file, self.label, self.rows, self.shape) != (None,) * 5:
             text = "say where their columns come from; leave set, file, label, rows and shape out"
-            raise RefusedError(Problem("owners", text))
+            refuse("owners", text)
 
     @property
     def source(self) -> Source:
@@ -75,13 +73,12 @@ class InferModel:
     owner: str | None = None
     file: Path | None = field(default=None, metadata=LOCAL)
     halves: Mapping[str, Path] = field(default_factory=dict, metadata=LOCAL)
-    bound: float = 4.0
+    bound: Positive = 4.0
     cap: float | None = None
 
     def __post_init__(self) -> None:
-        check_bound(self.bound)
         if (wrong := check_network(self.layers, self.code)) is not None:
-            raise RefusedError(Problem("layers", wrong))
+            refuse("layers", wrong)
 
     def module(self) -> nn.Module:
         """Build the network, with weights that do not count."""
@@ -92,16 +89,10 @@ class InferModel:
 class InferProtection:
     """[protocol]: how secrets are protected, and what the owner of the rows gets."""
 
-    kind: str
+    kind: ProtocolName
     dealer: str
-    compute: tuple[str, ...] | None = None
+    compute: Pair | None = None
     reveal: Literal["class", "output"] = "class"
-
-    def __post_init__(self) -> None:
-        check_protocol(self.kind)
-        if self.compute is not None and len(self.compute) != 2:
-            text = f"wanted the names of two parties, got {list(self.compute)}"
-            raise RefusedError(Problem("compute", text))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,12 +112,12 @@ class InferJob(Job):
 
     @property
     def is_shared(self) -> bool:
-        """Tell whether nobody owns the network: two parties hold halves of it."""
+        """Tell whether nobody owns the network: two parties hold shares of it."""
         return self.model.owner is None
 
     @property
     def holders(self) -> tuple[str, ...]:
-        """Return the two parties that hold halves of a shared network; empty if it has an owner."""
+        """Return the two parties that hold shares of a shared network; empty if it has an owner."""
         return self.protocol.compute or ()
 
     @property
@@ -159,7 +150,7 @@ class InferJob(Job):
             holds = party in self.holders
             owns = party == self.data.owner or party in self.data.owners
             parts = ["data owner"] * owns
-            return ", ".join([*parts, *["holds a half of the model, computes"] * holds])
+            return ", ".join([*parts, *["holds a share of the model, computes"] * holds])
         return "data owner, computes" if party == self.data.owner else "model owner, computes"
 
 
@@ -187,7 +178,7 @@ def _check_owned(job: InferJob) -> Iterator[Problem]:
 def _check_shared(job: InferJob) -> Iterator[Problem]:
     computing = job.protocol.compute
     if computing is None:
-        text = "missing; a network without model.owner wants the two parties that hold its halves"
+        text = "missing; a network without model.owner wants the two parties that hold its shares"
         yield Problem("protocol.compute", text)
         return
     if len({*computing, job.protocol.dealer}) != 3:

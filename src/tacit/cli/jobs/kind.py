@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic
 
 from rich.console import Console
+from torch import Tensor
 
 from tacit.cli.jobs.config import J
+from tacit.cli.jobs.given import NOTHING, Given
 from tacit.party import Session
 from tacit.result import PartyReport, Result
 
@@ -28,6 +30,7 @@ class Place:
         report: says what this party has used up to now.
         out: the folder of the whole job; what must survive a crash goes beside it.
         is_fresh: whether what an earlier run has left there is to be discarded.
+        given: what this party hands over in Python, in place of its files.
     """
 
     search: tuple[Path, ...]
@@ -35,6 +38,7 @@ class Place:
     report: Callable[[], PartyReport]
     out: Path
     is_fresh: bool = False
+    given: Given = NOTHING
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,10 +46,15 @@ class Part:
     """What a party has when its part is done: its view, and files for the result folder.
 
     The parties and the metered cost of ``result`` are taken anew after the very end. ``settle``
-    is called then, when nothing can go wrong any more: to remove checkpoints, for instance.
+    is called then, when nothing can go wrong any more: to remove checkpoints, for instance. For a
+    party in Python, ``values`` are its answers, ``weights`` a model that it got, and ``shares``
+    its share of one.
     """
 
     result: Result
+    values: Tensor | None = None
+    weights: Mapping[str, Tensor] = field(default_factory=dict)
+    shares: Mapping[str, Tensor] = field(default_factory=dict)
     files: Mapping[str, str | bytes] = field(default_factory=dict)
     settle: Callable[[], None] | None = None
 

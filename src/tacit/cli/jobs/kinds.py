@@ -28,14 +28,14 @@ def _audit() -> Kind[Any]:
 
 
 def _audit_llm() -> Kind[Any]:
-    from tacit.cli.jobs import audit_llm, forecast_alone
+    from tacit.cli.jobs import audit, forecast_alone
     from tacit.cli.jobs.audit_llm_job import AuditLlmJob
 
     return Kind(
         record=AuditLlmJob,
-        check_inputs=audit_llm.check_inputs,
+        check_inputs=audit.check_llm_inputs,
         forecast=forecast_alone.forecast_audit_llm,
-        run=audit_llm.run,
+        run=audit.run,
     )
 
 

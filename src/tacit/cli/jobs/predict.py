@@ -12,10 +12,11 @@ from torch import Tensor
 from tacit.cli import folder
 from tacit.cli.jobs.code import OwnModel
 from tacit.cli.jobs.config import Source
+from tacit.cli.jobs.given import NOTHING, Given, load_source
 from tacit.cli.jobs.kind import Part, Place
 from tacit.cli.jobs.predict_job import PredictJob
 from tacit.errors import ConfigError, DataError
-from tacit.learn import Dataset, load_dataset, load_file, split_dataset
+from tacit.learn import Dataset, split_dataset
 from tacit.learn.metrics import measure_classes, measure_odds, put_beside
 from tacit.learn.private import (
     load_logistic,
@@ -93,25 +94,36 @@ def check_inputs(job: PredictJob, parties: Sequence[str]) -> None:
             _check_file(job.model.file, "model.file")
 
 
-def load_inputs(job: PredictJob, party: str, search: Sequence[Path], progress: Progress) -> Inputs:
+def load_inputs(
+    job: PredictJob,
+    party: str,
+    search: Sequence[Path],
+    progress: Progress,
+    given: Given = NOTHING,
+) -> Inputs:
     """Load what a party brings into the job."""
+    given.check(party, rows=party == job.data.owner, model=party == job.model.owner)
     if party == job.data.owner:
         with progress.stage("load"):
-            dataset = load_data(job, search)
+            dataset = load_data(job, search, given)
             return Inputs(features=scaled_features(dataset), labels=_labels(dataset))
     if party == job.model.owner:
         with progress.stage("load"):
-            return Inputs(weights=load_weights(job, search))
+            return Inputs(weights=load_weights(job, search, given))
     return Inputs()
 
 
-def load_data(job: PredictJob, search: Sequence[Path]) -> Dataset:
+def load_data(job: PredictJob, search: Sequence[Path], given: Given = NOTHING) -> Dataset:
     """Load the rows to predict for."""
-    return _load(job, job.data.source, search)
+    return _load(job, job.data.source, "data", search, given)
 
 
-def load_weights(job: PredictJob, search: Sequence[Path]) -> dict[str, Tensor]:
+def load_weights(
+    job: PredictJob, search: Sequence[Path], given: Given = NOTHING
+) -> dict[str, Tensor]:
     """Load or train the model."""
+    if given.weights is not None:
+        return logistic_of(given.weights, source="the model given")
     if job.model.file is not None:
         return load_logistic(job.model.file)
     if job.model.code is not None:
@@ -119,12 +131,12 @@ def load_weights(job: PredictJob, search: Sequence[Path]) -> dict[str, Tensor]:
         return logistic_of(state, source=f"model.code: {job.model.code}")
     if job.model.train is None:
         raise ConfigError("the job names no model; wanted model.train, model.file or model.code")
-    return train_logistic(_load(job, job.model.train, search))
+    return train_logistic(_load(job, job.model.train, "model.train", search))
 
 
 def take_part(session: Session, job: PredictJob, place: Place) -> Part:
     """Do one party's part."""
-    inputs = load_inputs(job, session.me, place.search, session.progress)
+    inputs = load_inputs(job, session.me, place.search, session.progress, place.given)
     prediction = predict(session, job.task(), features=inputs.features, weights=inputs.weights)
     answers = None
     if prediction.values is not None:
@@ -140,7 +152,7 @@ def take_part(session: Session, job: PredictJob, place: Place) -> Part:
         report=place.report(),
         utility=measure(job, answers),
     )
-    return Part(result=result, files=files)
+    return Part(result=result, files=files, values=prediction.values)
 
 
 def complete(job: PredictJob, result: Result, stage: Path, search: Sequence[Path]) -> Result:
@@ -194,13 +206,12 @@ def _agreement(answers: Tensor, plain: Tensor, reveal: str) -> Metric:
     return Metric(name=name, value=value, unit=unit, samples=rows, reference=ideal)
 
 
-def _load(job: PredictJob, source: Source, search: Sequence[Path]) -> Dataset:
-    if source.set is not None:
-        dataset = load_dataset(source.set, search)
-    elif source.file is not None:
-        dataset = _rescale(load_file(source.file, label=source.label), job.data.scale)
-    else:
-        raise ConfigError("the job names no data; wanted 'set' or 'file'")
+def _load(
+    job: PredictJob, source: Source, key: str, search: Sequence[Path], given: Given = NOTHING
+) -> Dataset:
+    dataset = load_source(source, key, search, given)
+    if source.set is None:
+        dataset = _rescale(dataset, job.data.scale)
     return split_dataset(dataset, part=source.part, test_share=source.test_share, seed=SPLIT_SEED)
 
 

@@ -6,19 +6,23 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
+
+from pydantic import Field
 
 from tacit.cli.jobs.config import (
     LOCAL,
     Job,
+    Pair,
+    Positive,
+    ProtocolName,
+    Share,
     Source,
-    check_bound,
     check_parties,
-    check_protocol,
     check_references,
     check_scale,
 )
-from tacit.cli.toml import Problem, RefusedError
+from tacit.cli.toml import Problem, RefusedError, refuse
 from tacit.errors import ConfigError, RangeError
 from tacit.learn.private import PredictTask, Sizes, plan_prediction
 from tacit.mpc import Roles, find_protocol
@@ -34,12 +38,11 @@ class DataTable:
     file: Path | None = field(default=None, metadata=LOCAL)
     label: str | None = None
     part: Literal["train", "test", "all"] = "all"
-    test_share: float | None = None
-    scale: tuple[float, ...] | None = None
-    bound: float = 1.0
+    test_share: Share | None = None
+    scale: tuple[Positive, ...] | None = None
+    bound: Positive = 1.0
 
     def __post_init__(self) -> None:
-        check_bound(self.bound)
         check_scale(self.scale, self.set)
         _ = self.source
 
@@ -68,43 +71,30 @@ class ModelTable:
     train: Source | None = None
     file: Path | None = field(default=None, metadata=LOCAL)
     code: Path | None = field(default=None, metadata=LOCAL)
-    bound: float = 256.0
+    bound: Positive = 256.0
 
     def __post_init__(self) -> None:
-        check_bound(self.bound)
         named = [key for key in ("train", "file", "code") if getattr(self, key) is not None]
         if len(named) > 1:
-            text = f"wanted either 'train', 'file' or 'code', got both {' and '.join(named)}"
-            raise RefusedError(Problem(named[1], text))
+            both = " and ".join(named)
+            refuse(named[1], f"wanted either 'train', 'file' or 'code', got both {both}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Protection:
     """[protocol]: how secrets are protected, by whom, and what is revealed in the end."""
 
-    kind: str
+    kind: ProtocolName
     dealer: str
-    compute: tuple[str, ...] | None = None
+    compute: Pair | None = None
     reveal: Literal["class", "score"] = "class"
-
-    def __post_init__(self) -> None:
-        check_protocol(self.kind)
-        if self.compute is not None and len(self.compute) != 2:
-            raise RefusedError(
-                Problem("compute", f"wanted the names of two parties, got {list(self.compute)}")
-            )
 
 
 @dataclass(frozen=True, kw_only=True)
 class RingTable:
     """[ring]: how numbers are written as integers."""
 
-    frac_bits: int = 20
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.frac_bits <= MAX_FRAC_BITS:
-            text = f"wanted a number from 1 to {MAX_FRAC_BITS}, got {self.frac_bits}"
-            raise RefusedError(Problem("frac_bits", text))
+    frac_bits: Annotated[int, Field(ge=1, le=MAX_FRAC_BITS)] = 20
 
 
 @dataclass(frozen=True, kw_only=True)

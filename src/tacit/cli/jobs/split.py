@@ -49,6 +49,7 @@ def take_part(session: Session, job: SplitJob, place: Place) -> Part:
     """Do one party's part: train, then serve the test rows; or only serve."""
     # Weights start anywhere but at torch's fixed seed, which everyone knows.
     torch.seed()
+    place.given.check(session.me, rows=True, model=False)
     if job.serve is not None:
         return serve_part(session, job, place, job.serve.models)
     if session.me == job.data.labels:
@@ -101,7 +102,7 @@ def _own_features(session: Session, job: SplitJob, place: Place) -> Part:
         asked=len(rows.test),
         matched=matched,
     )
-    return Part(result=result, files=files)
+    return Part(result=result, files=files, values=classes, weights=bottom.state_dict())
 
 
 def _own_labels(session: Session, job: SplitJob, place: Place) -> Part:
@@ -145,15 +146,15 @@ def _own_labels(session: Session, job: SplitJob, place: Place) -> Part:
         curves=curves,
         notes=state_told(task, told),
     )
-    return Part(result=result)
+    return Part(result=result, weights=top.state_dict())
 
 
 def _load(session: Session, job: SplitJob, place: Place) -> tuple[Brought, dict[str, int]]:
     """Load what we bring, and match rows if the job says so; return how many ids everyone had."""
     with session.progress.stage("load"):
         if job.data.match is None:
-            return load_part(job, session.me, place.search), {}
-        own = load_own(job, session.me)
+            return load_part(job, session.me, place.search, place.given), {}
+        own = load_own(job, session.me, place.given)
     owners = (job.data.labels, *job.data.features)
     session.publish("ids", (len(own.ids),))
     counts = {

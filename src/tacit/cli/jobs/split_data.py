@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tacit.cli.jobs.config import Source
+from tacit.cli.jobs.given import NOTHING, Given, load_source
 from tacit.cli.jobs.split_job import SplitJob
 from tacit.errors import ConfigError, DataError
-from tacit.learn import Dataset, load_dataset, load_file, split_dataset
+from tacit.learn import Dataset, load_dataset, split_dataset
 from tacit.learn.split import CUT, Flat, Shaped, SplitTask, cut, cut_shape, make_head, make_model
 
 SPLIT_SEED = 0
@@ -119,10 +121,11 @@ def load_whole(job: SplitJob, search: Sequence[Path]) -> WholeData:
     )
 
 
-def load_part(job: SplitJob, party: str, search: Sequence[Path]) -> Brought:
+def load_part(job: SplitJob, party: str, search: Sequence[Path], given: Given = NOTHING) -> Brought:
     """Load what one party brings; its own file must have the rows of the others, in their order."""
     if job.data.set is None:
-        return divide_own(job, party, load_own(job, party))
+        return divide_own(job, party, load_own(job, party, given))
+    given.refuse_rows(job.data.set, "data")
     whole = load_whole(job, search)
     if party not in job.data.features:
         return Brought(train=whole.train_y, test=whole.test_y, classes=whole.classes)
@@ -134,16 +137,15 @@ def load_part(job: SplitJob, party: str, search: Sequence[Path]) -> Brought:
     return Brought(train=train, test=test, classes=whole.classes)
 
 
-def load_own(job: SplitJob, party: str) -> OwnRows:
-    """Load a party's own file.
+def load_own(job: SplitJob, party: str, given: Given = NOTHING) -> OwnRows:
+    """Load a party's own file, or take what it gives in its place.
 
     Raises:
         DataError: it cannot be read, has no column to match by, or nothing besides it.
     """
     path, is_owner = job.data.files.get(party), party in job.data.features
-    if path is None:
-        raise ConfigError(f"data.files.{party}: missing; wanted the path of its rows")
-    dataset = load_file(path, label=None if is_owner else job.data.label)
+    source = Source(file=path, label=None if is_owner else job.data.label)
+    dataset = load_source(source, f"data.files.{party}", (), given)
     ids = () if job.data.match is None else _ids(dataset, job.data.match)
     if not is_owner:
         _check_classes(job, party, dataset)
@@ -152,10 +154,10 @@ def load_own(job: SplitJob, party: str) -> OwnRows:
     if job.data.match is not None:
         kept = [at for at, name in enumerate(dataset.feature_names) if name != job.data.match]
         if not kept:
-            raise DataError(f"{path}: wanted a column besides {job.data.match!r}, got none")
+            raise DataError(f"{dataset.name}: wanted a column besides {job.data.match!r}, got none")
         values = values[:, kept]
     if job.model.vocabulary is not None:
-        values = _tokens(values, job.model.vocabulary, path)
+        values = _tokens(values, job.model.vocabulary, dataset.name)
     return OwnRows(values=values, ids=ids)
 
 
@@ -257,15 +259,15 @@ def _columns(train: Tensor) -> Columns | None:
     return Columns(train) if is_table else None
 
 
-def _tokens(values: Tensor, vocabulary: int, path: Path) -> Tensor:
+def _tokens(values: Tensor, vocabulary: int, name: str) -> Tensor:
     """Read columns as tokens."""
     tokens = values.long()
     if not torch.equal(tokens.to(values.dtype), values):
-        raise DataError(f"{path}: wanted tokens, which are whole numbers, in every column")
+        raise DataError(f"{name}: wanted tokens, which are whole numbers, in every column")
     low, high = int(tokens.min()), int(tokens.max())
     if low < 0 or high >= vocabulary:
         raise DataError(
-            f"{path}: wanted tokens from 0 to {vocabulary - 1}, below model.vocabulary, "
+            f"{name}: wanted tokens from 0 to {vocabulary - 1}, below model.vocabulary, "
             f"got {low} to {high}"
         )
     return tokens

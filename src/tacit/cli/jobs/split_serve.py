@@ -1,6 +1,5 @@
 """Jobs of kind "split" with [serve]: questions to a model that was trained before."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -45,7 +44,7 @@ def columns_file(models: Path, party: str) -> Path:
 
 def _ask(session: Session, job: SplitJob, place: Place, models: Path) -> Part:
     with session.progress.stage("load"):
-        rows, ids, classes = _questions(job, session.me, place.search, models)
+        rows, ids, classes = _questions(job, session.me, place, models)
         task = job.task(classes)
         bottom = make_bottom(job, task, rows)
         load_weights(models / f"{session.me}.npz", bottom)
@@ -67,7 +66,8 @@ def _ask(session: Session, job: SplitJob, place: Place, models: Path) -> Part:
         session, job, place, task, widths=widths, trained=(0, 0), asked=len(rows), matched={}
     )
     is_first = session.me == task.feature_owners[0]
-    return Part(result=result, files={folder.PREDICTIONS: to_csv(found, ids)} if is_first else {})
+    files = {folder.PREDICTIONS: to_csv(found, ids)} if is_first else {}
+    return Part(result=result, files=files, values=found)
 
 
 def _answer(session: Session, job: SplitJob, place: Place, models: Path) -> Part:
@@ -89,13 +89,13 @@ def _answer(session: Session, job: SplitJob, place: Place, models: Path) -> Part
 
 
 def _questions(
-    job: SplitJob, party: str, search: Sequence[Path], models: Path
+    job: SplitJob, party: str, place: Place, models: Path
 ) -> tuple[Tensor, tuple[str, ...], int]:
     """Return the rows to ask about, their ids if they have any, and how many classes there are."""
     if job.data.set is not None:
-        brought = load_part(job, party, search)
+        brought = load_part(job, party, place.search)
         return brought.test, (), brought.classes
-    own = load_own(job, party)
+    own = load_own(job, party, place.given)
     if len(own.values) < 1:
         raise DataError(f"data.files.{party}: wanted at least one row to ask about, got none")
     if job.model.vocabulary is not None:

@@ -17,8 +17,8 @@ from tacit.learn.split.defend import (
 from tacit.learn.split.energy import angle_energies
 from tacit.learn.split.exchange import introduce
 from tacit.learn.split.forecast import forecast
-from tacit.learn.split.local import Halves, fit_locally, halve, training_bytes
-from tacit.learn.split.models import CUT, MODELS, READS_TOKENS, make_head, make_model
+from tacit.learn.split.local import Halves, cut_model, fit_locally, halve, training_bytes
+from tacit.learn.split.models import CUT, MODELS, READS_TOKENS, Network, make_head, make_model
 from tacit.learn.split.returned import OnReturned, Returned
 from tacit.learn.split.serve import Answered, answer, ask, stop_asking
 from tacit.learn.split.task import Pace, SplitTask, steps_per_epoch
@@ -39,6 +39,7 @@ __all__ = [
     "Epoch",
     "Flat",
     "Halves",
+    "Network",
     "OnReturned",
     "Pace",
     "Returned",
@@ -51,6 +52,7 @@ __all__ = [
     "ask",
     "claims_of",
     "cut",
+    "cut_model",
     "cut_shape",
     "epsilon_of",
     "fit_locally",

@@ -63,7 +63,17 @@ def halve(
     """
     row = tuple(example.shape[1:]) if shape is None else shape
     model = make_model(kind, shape=row, classes=task.classes, width=width, hidden=hidden)
-    model = model.to(example.device)
+    return cut_model(model.to(example.device), task, example)
+
+
+def cut_model(model: nn.Module, task: SplitTask, example: Tensor) -> Halves:
+    """Cut a model as the task says; the parts share its weights.
+
+    Args:
+        model: takes one tensor and returns one.
+        task: says where to cut, how to compress, and whether to normalise.
+        example: at least one row, on the device where the model lives.
+    """
     low, high = cut(model, task.cut)
     inner = cut_shape(low, example)
     return Halves(

@@ -6,7 +6,7 @@ from tacit.llm.permuted.seats import Seats
 from tacit.llm.sealed.parties import SealedVault, plan_pass
 from tacit.llm.sealed.passes import Pass
 from tacit.llm.sealed.program import Passing
-from tacit.mpc import Plan, Shelf
+from tacit.mpc import OpeningCache, Plan
 
 
 def plan_passes(vault: SealedVault, passes: Sequence[Pass]) -> tuple[Plan, ...]:
@@ -14,7 +14,7 @@ def plan_passes(vault: SealedVault, passes: Sequence[Pass]) -> tuple[Plan, ...]:
 
     Cost: 0 rounds, 0 bits.
     """
-    seats, shelf = Seats(), Shelf()
+    seats, cache = Seats(), OpeningCache()
     passing = Passing(
         architecture=vault.architecture,
         bounds=vault.bounds,
@@ -26,7 +26,7 @@ def plan_passes(vault: SealedVault, passes: Sequence[Pass]) -> tuple[Plan, ...]:
     )
     plans = []
     for number, step in enumerate(passes):
-        plan = plan_pass(passing, step, seats, shelf)
-        shelf.keep(number, plan.shelved, {}, {})
+        plan = plan_pass(passing, step, seats, cache)
+        cache.keep(number, plan.kept_openings, {}, {})
         plans.append(plan)
     return tuple(plans)

@@ -19,7 +19,7 @@ from tacit.llm.sealed.passes import PASS_WORDS, Pass, read_pass
 from tacit.llm.sealed.program import FRAC_BITS, Outcome, Passing, Reveal
 from tacit.llm.sealed.shares import KvShares
 from tacit.llm.sealed.wishes import gumbel
-from tacit.mpc import Plan, Roles, Share, Shelf, compute, find_protocol, make_plan, serve
+from tacit.mpc import OpeningCache, Plan, Roles, Share, compute, find_protocol, make_plan, serve
 from tacit.party import Session
 from tacit.ring import Prg
 
@@ -103,11 +103,11 @@ class Table:
 
     def __init__(self, session: Session, passing: Passing, seats: Seats) -> None:
         self.session, self.passing, self.seats = session, passing, seats
-        self._shelf = Shelf()
+        self._cache = OpeningCache()
 
     def plan(self, step: Pass) -> Plan:
         """Say what a pass will do and cost, before anything is sent."""
-        return plan_pass(self.passing, step, self.seats, self._shelf)
+        return plan_pass(self.passing, step, self.seats, self._cache)
 
     def compute(
         self, step: Pass, inputs: Mapping[str, Tensor], kept: Mapping[str, Share]
@@ -116,11 +116,11 @@ class Table:
         return compute(
             self.session,
             self.plan(step),
-            # Keys and values are settled numbers, never bits or held values: shares.
+            # Keys and values are numbers, never bits or masked openings: shares.
             lambda ops: self.passing.run(ops, step),  # type: ignore[arg-type]
             inputs=inputs,
             kept=kept,
-            shelf=self._shelf,
+            cache=self._cache,
         )
 
     def deal(self, step: Pass) -> None:
@@ -128,7 +128,7 @@ class Table:
         inputs = {}
         if step.is_scored and self.passing.reveal == "sample":
             inputs = {"noise": gumbel(Prg.from_os(), self.passing.architecture.vocab)}
-        serve(self.session, self.plan(step), inputs=inputs, shelf=self._shelf)
+        serve(self.session, self.plan(step), inputs=inputs, cache=self._cache)
 
     def announce(self, words: Tensor) -> None:
         """Tell the two others about a pass, as the user."""
@@ -142,14 +142,14 @@ class Table:
         return read_pass(words, sender=user, architecture=self.passing.architecture)
 
 
-def plan_pass(passing: Passing, step: Pass, seats: Seats, shelf: Shelf) -> Plan:
-    """Plan a pass of a session that holds what is on the shelf."""
+def plan_pass(passing: Passing, step: Pass, seats: Seats, cache: OpeningCache) -> Plan:
+    """Plan a pass of a session with a cache of opened weights."""
     return make_plan(
         lambda ops: passing.run(ops, step),
         find_protocol(PROTOCOL),
         Roles(seats.owner, seats.user, seats.dealer),
         frac_bits=FRAC_BITS,
-        shelf=shelf,
+        cache=cache,
     )
 
 

@@ -84,7 +84,8 @@ class Passing:
         }
         for name, value in w.items():
             if len(shapes[name]) > 1:
-                ops.hold(value)  # one by one: a link does not carry a whole model in one message
+                # One by one: a link does not carry a whole model in one message.
+                ops.cache_openings(value)
         return w
 
     def _embedded(self, ops: ProtocolOps[V], w: Mapping[str, V], step: Pass) -> V:
@@ -106,7 +107,7 @@ class Passing:
         """
         a, rows = self.architecture, step.rows
         h = self._norm(ops, f"{i}.norm1", x)
-        joined = ops.settle(self._affine(ops, w, f"{i}.qkv", h))
+        joined = ops.normalise_scale(self._affine(ops, w, f"{i}.qkv", h))
         query, key = self._turned(ops, w, step, i, joined)
         value = _cut(ops, joined, a.heads + a.kv_heads, a.heads + 2 * a.kv_heads, a.head_dim)
         value = self._stated(ops, value, f"{i}.v")
@@ -145,7 +146,7 @@ class Passing:
         query = ops.take(h, range(a.heads), dim=1)
         key = ops.take(h, range(a.heads, a.heads + a.kv_heads), dim=1)
         parts = (ops.mul(query, w[f"{i}.q_norm.weight"]), ops.mul(key, w[f"{i}.k_norm.weight"]))
-        return ops.settle(ops.concatenate(parts, dim=1))
+        return ops.normalise_scale(ops.concatenate(parts, dim=1))
 
     def _turned(
         self, ops: ProtocolOps[V], w: Mapping[str, V], step: Pass, i: int, joined: V
@@ -160,7 +161,7 @@ class Passing:
             places, signs = _swap(a)
             swapped = ops.take(both, places, dim=3)
             both = ops.add(ops.weigh(both, cos.double()), ops.weigh(swapped, sin.double() * signs))
-            both = ops.settle(both)
+            both = ops.normalise_scale(both)
         query = ops.take(both, range(a.heads), dim=1)
         key = ops.take(both, range(a.heads, a.heads + a.kv_heads), dim=1)
         # Turning two numbers of at most b gives at most √2 b.
@@ -178,7 +179,7 @@ class Passing:
     def _fed(self, ops: ProtocolOps[V], w: Mapping[str, V], i: int, x: V) -> V:
         a = self.architecture
         h = self._norm(ops, f"{i}.norm2", x)
-        joined = ops.settle(self._affine(ops, w, f"{i}.up", h))
+        joined = ops.normalise_scale(self._affine(ops, w, f"{i}.up", h))
         up = self._stated(ops, ops.take(joined, _last(ops, joined, a.ffn), dim=1), f"{i}.up")
         if a.has_gate:
             gate = self._stated(ops, ops.take(joined, range(a.ffn), dim=1), f"{i}.gate")
@@ -186,7 +187,7 @@ class Passing:
             active = self._stated(ops, ops.mul(curve(gate), up), f"{i}.active")
         else:
             active = ops.gelu(up)
-        active = ops.cap(ops.settle(active), bound=self._widest(f"{i}.down", a.ffn))
+        active = ops.cap(ops.normalise_scale(active), bound=self._widest(f"{i}.down", a.ffn))
         out = self._stated(ops, self._affine(ops, w, f"{i}.down", active), f"{i}.fed")
         out = self._post_norm(ops, w, i, 2, out)
         return ops.add(self._skip(ops, w, f"{i}.skip2", x, h), out)
@@ -194,7 +195,7 @@ class Passing:
     def _shown(self, ops: ProtocolOps[V], w: Mapping[str, V], step: Pass, x: V) -> Tensor | None:
         last = ops.take(x, (step.rows - 1,), dim=0)
         scores = self._affine(ops, w, "output", self._norm(ops, "norm", last))
-        scores = ops.settle(self._stated(ops, scores, "logits"))
+        scores = ops.normalise_scale(self._stated(ops, scores, "logits"))
         if self.reveal == "scores":
             return ops.open(
                 scores, to=(self.user,), what="scores of every token", why="it chooses the next"
@@ -214,14 +215,14 @@ class Passing:
         noise = ops.input("noise", owner=self.user, shape=(1, vocab), bound=NOISE_BOUND)
         both = ops.concatenate((scores, ops.relu(scores)), dim=0)
         scaled = ops.reshape(ops.sum(ops.mul(both, slopes), dim=0), (1, vocab))
-        return ops.settle(ops.add(scaled, noise))
+        return ops.normalise_scale(ops.add(scaled, noise))
 
     def _drawn(self, ops: ProtocolOps[V], scores: V) -> V:
         """Add the dealer's noise at the user's temperature, and nothing else of the user's."""
         shape, bound = (1, self.architecture.vocab), NOISE_BOUND / HOTTEST
         noise = ops.input("noise", owner=self.dealer, shape=shape, bound=bound)
         heat = ops.input("temperature", owner=self.user, shape=(1, 1), bound=HOTTEST)
-        return ops.settle(ops.add(scores, ops.mul(noise, heat)))
+        return ops.normalise_scale(ops.add(scores, ops.mul(noise, heat)))
 
     def _skip(self, ops: ProtocolOps[V], w: Mapping[str, V], name: str, x: V, h: V) -> V:
         if not self.architecture.skips_from_norm:
@@ -232,7 +233,7 @@ class Passing:
         """Normalise rows, brought down first if one of them may be too large to be squared."""
         a, usual = self.architecture, self.bounds[name]
         down = max(1.0, usual / STREAM_BOUND)
-        x = ops.cap(ops.settle(ops.scale(x, 1 / down)), bound=STREAM_BOUND)
+        x = ops.cap(ops.normalise_scale(ops.scale(x, 1 / down)), bound=STREAM_BOUND)
         eps = a.norm_eps * 4.0**self.gain_bits / down**2
         return ops.rms_norm(x, eps=eps) if a.norm == "rms" else ops.layer_norm(x, eps=eps)
 
