@@ -112,9 +112,8 @@ class ExplanationOracle:
         needed = self._contrasts[: self._n_contrasts] & ~was_free
         is_known = needed[needed.sum(axis=1) == 1].any(axis=0)
         candidates = np.flatnonzero(self.matters & ~was_free & ~is_known)
-        found = find_others(
-            self._ensemble.index, self._objectives, intervals, *self._far, candidates
-        )
+        index, objectives = self._ensemble.index, self._objectives
+        found = find_others(index, objectives, intervals, *self._far, candidates)
         base = self._moved(intervals)
         for f in candidates[found]:
             base[f] = True

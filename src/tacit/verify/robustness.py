@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import TacitError
+from tacit.renamed import keyword_renamed
 from tacit.verify.box import Box, Domain, Intervals, ball, box_intervals, place_witness
 from tacit.verify.components import search_components
 from tacit.verify.kernels.arrays import Longs
@@ -65,6 +66,7 @@ SLICE_SECONDS = 0.2
 NEAR_TIE = "two scores come closer than the library's softmax can be relied on to tell apart"
 
 
+@keyword_renamed("ensemble", "model")
 def verify(
     model: Any,  # of whichever library
     x: npt.ArrayLike,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tacit.errors import DataError
 from tacit.verify import (
-    Certificate,
     Domain,
+    Robust,
     check_proof,
     dump_proof,
     load_proof,
@@ -38,7 +38,7 @@ def draw_proof(brute, rng, most=12):
         x = brute.random_input(rng, model.n_features)
         eps = float(rng.choice([0.3, 0.5, 1.0, 2.5]))
         answer = verify(model, x, eps, rho=rho, domain=WIDE)
-        if isinstance(answer, Certificate):
+        if isinstance(answer, Robust):
             return model, prove(model, answer)
 
 
@@ -59,10 +59,10 @@ def test_a_claim_that_is_false_is_refused_whatever_steps_it_borrows(brute, seed)
     if brute.is_robust(model, wider, proof.rho):
         return
     assert check_proof(model, replace(proof, box=wider)) is not None
-    lazy = tuple(replace(objective, steps=(("bound",),)) for objective in proof.objectives)
-    assert check_proof(model, replace(proof, box=wider, objectives=lazy)) is not None
-    lazy = tuple(replace(objective, steps=(("point",),)) for objective in proof.objectives)
-    assert check_proof(model, replace(proof, box=wider, objectives=lazy)) is not None
+    lazy = tuple(replace(objective, steps=(("bound",),)) for objective in proof.sides)
+    assert check_proof(model, replace(proof, box=wider, sides=lazy)) is not None
+    lazy = tuple(replace(objective, steps=(("point",),)) for objective in proof.sides)
+    assert check_proof(model, replace(proof, box=wider, sides=lazy)) is not None
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def long_proof(brute):
     """Find a proof that splits and shares."""
     for seed in range(2000):
         model, proof = draw_proof(brute, np.random.default_rng(seed), most=40)
-        kinds = {step[0] for objective in proof.objectives for step in objective.steps}
+        kinds = {step[0] for objective in proof.sides for step in objective.steps}
         if {"split", "share"} <= kinds:
             return model, proof
     pytest.fail("no such proof in 2000 draws")
@@ -80,9 +80,8 @@ def edit(proof, change):
     """Change the steps of every objective."""
     return replace(
         proof,
-        objectives=tuple(
-            replace(objective, steps=tuple(change(objective.steps)))
-            for objective in proof.objectives
+        sides=tuple(
+            replace(objective, steps=tuple(change(objective.steps))) for objective in proof.sides
         ),
     )
 
@@ -115,7 +114,7 @@ def test_a_claim_about_another_prediction_is_refused(long_proof, prediction):
 
 def test_a_proof_that_skips_a_rival_is_refused(long_proof):
     model, proof = long_proof
-    assert "sides" in check_proof(model, replace(proof, objectives=proof.objectives[1:]))
+    assert "sides" in check_proof(model, replace(proof, sides=proof.sides[1:]))
 
 
 def test_what_is_not_a_proof_cannot_be_loaded():

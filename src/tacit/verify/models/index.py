@@ -153,9 +153,7 @@ def _tree_of_node(forest: "Ensemble") -> Longs:
 
 
 def _choose_scale(forest: "Ensemble") -> tuple[int, bool]:
-    """Find the unit, and whether all sums are exact both in fixed point and in the library's
-    type.
-    """
+    """Find the unit, and whether all sums are exact in fixed point and in the library's type."""
     largest = _largest_sum(forest) or 1.0
     exponent = FIXED_BITS - math.frexp(largest)[1]
     if not -900 < exponent < 900:

@@ -1,5 +1,4 @@
-"""Marginal minimisers: for each feature, the interval at which its trees contribute least on
-average.
+"""Marginal minimisers: per feature, the interval at which its trees contribute least on average.
 
 The corner of a box that they choose is very often a counterexample where there is one, and one walk
 through the trees tells. It depends on nothing but the ensemble, so it is made once.

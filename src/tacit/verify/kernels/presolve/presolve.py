@@ -264,9 +264,7 @@ def _bound(m: Model, s: Workspace, plus: Longs, minus: Longs, threshold: Longs) 
 
 @bare
 def _bound_all(m: Model, s: Workspace, tree: int, plus: Longs, minus: Longs) -> None:
-    """Add what a tree loses at most to the bound of every objective, where leaves pull many
-    scores.
-    """
+    """Add what a tree loses at most to every bound, where leaves add to many scores."""
     mins, stack, here = s.mins, s.stack, s.center_leaf[tree]
     for objective in range(plus.size):
         mins[objective] = FAR
@@ -308,9 +306,7 @@ def _locate(m: Model, s: Workspace, boxes: Boxes, i: int) -> bool:
 
 @bare
 def _place(m: Model, s: Workspace, boxes: Boxes, i: int, x: Floats) -> None:
-    """Write the counterexample: the center, moved as little as possible into the point's
-    intervals.
-    """
+    """Write the counterexample: the center, moved as little as possible to the point."""
     for f in range(s.at.size):
         x[i, f] = min(max(boxes.center[i, f], boxes.low[i, f]), boxes.high[i, f])
     for k in range(s.free[s.at.size]):

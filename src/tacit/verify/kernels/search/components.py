@@ -88,9 +88,7 @@ def hull_intervals(r: Reach, stack: Open, top: int, low: Ints, high: Ints) -> No
 
 @compiled
 def fix_other_trees(index: Index, objectives: Objectives, objective: int) -> Ints:
-    """Give the trees that add nothing to either class of an objective some leaf; -1 for the
-    rest.
-    """
+    """Give trees that add nothing to an objective's classes some leaf; -1 for the rest."""
     nodes, roots = index.nodes, index.trees.roots
     known, start = np.full(roots.size, -1, np.int32), nodes.group_start
     if start.size == 2:

@@ -15,8 +15,7 @@ from tacit.verify.kernels.attack.tabu import (
     step,
 )
 from tacit.verify.kernels.layout.reach import reach
-from tacit.verify.kernels.search.bounds import make_work
-from tacit.verify.kernels.search.problem import make_load, make_task
+from tacit.verify.kernels.search.problem import make_load, make_problem
 from tacit.verify.objectives import make_objectives
 
 
@@ -32,7 +31,7 @@ def some_walks(brute, count=60):
         if not r.tree_id.size:
             continue
         load = make_load(index.trees, index.base_fixed, r)
-        task = make_task(r, load, make_objectives(model, model.predict(x[None])[0], None), 0)
+        task = make_problem(r, load, make_objectives(model, model.predict(x[None])[0], None), 0)
         s = make_tabu(r, *near)
         begin(r, task, s, draw_point(rng, r))
         yield rng, near, r, task, s
@@ -44,7 +43,7 @@ def draw_point(rng, r):
 
 def total_at(r, task, point):
     free = np.diff(r.rank_start).astype(np.int32) - 1
-    return evaluate_point(r, task, make_work(r, 1), point, np.zeros_like(free), free)
+    return evaluate_point(r, task, r.fixed_leaf.copy(), point, np.zeros_like(free), free)
 
 
 def changes(r, task, point, f):

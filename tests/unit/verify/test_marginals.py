@@ -5,7 +5,7 @@ import pytest
 
 pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
-from tacit.verify.kernels.layout.marginals import lay_minimisers
+from tacit.verify.models.marginals import lay_minimisers
 
 
 def average(packed, node, pull, rises):
@@ -44,7 +44,7 @@ def test_a_lure_is_where_the_average_is_least(brute, seed):
 def test_a_pair_of_classes_has_a_lure_of_its_own(brute, seed):
     model = brute.random_boosted(np.random.default_rng(seed), scores=4, most=20)
     index = model.index
-    start, entry = index.paths.group_start, index.paths.entry // 4
+    start, entry = index.nodes.group_start, index.nodes.entry // 4
     if start.size == 2:
         pytest.skip("trees of this model add to several classes")
     groups = [
@@ -63,7 +63,7 @@ def test_a_pair_of_classes_has_a_lure_of_its_own(brute, seed):
 def test_leaves_that_pull_several_scores_have_no_lure(brute):
     model = brute.random_ensemble(np.random.default_rng(1), scores=3, most=20)
     index = model.index
-    assert lay_minimisers(index.trees.packed, index.paths, index.cut_start).shape == (
+    assert lay_minimisers(index.trees.packed, index.nodes, index.cut_start).shape == (
         0,
         model.n_features,
     )

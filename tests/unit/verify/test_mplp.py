@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
 from tacit.verify.box import Domain, ball, box_intervals
-from tacit.verify.kernels.layout.reach import reach
+from tacit.verify.kernels.layout.reach import is_reachable, reach
 from tacit.verify.kernels.layout.segments import make_segments
-from tacit.verify.kernels.search.bounds import is_open
-from tacit.verify.kernels.search.mplp import make_mplp, price, restore, save, tighten
-from tacit.verify.kernels.search.problem import make_load, make_task
+from tacit.verify.kernels.search.mplp import make_mplp, price, restore, revive, save, tighten
+from tacit.verify.kernels.search.problem import make_load, make_problem
 from tacit.verify.objectives import make_objectives
 
 
@@ -27,7 +26,7 @@ def pose(brute, rng):
     if not r.tree_id.size:
         return None
     load = make_load(index.trees, index.base_fixed, r)
-    return r, make_task(r, load, make_objectives(model, model.predict(x[None])[0], None), 0)
+    return r, make_problem(r, load, make_objectives(model, model.predict(x[None])[0], None), 0)
 
 
 def sums(r, task, low, high):
@@ -36,7 +35,7 @@ def sums(r, task, low, high):
         at, total = np.array(point, dtype=np.int32), int(task.base)
         for t in range(r.tree_id.size):
             leaves = range(r.leaf_start[t], r.leaf_start[t + 1])
-            total += next(int(task.value[leaf]) for leaf in leaves if is_open(r, leaf, at, at))
+            total += next(int(task.value[leaf]) for leaf in leaves if is_reachable(r, leaf, at, at))
         yield point, total
 
 
@@ -48,7 +47,7 @@ def whole(r):
 
 def start_anew(r, a):
     """Let every leaf be alive, as at the top of a search."""
-    a.count[:] = np.diff(r.leaf_start)
+    revive(r, a)
 
 
 @given(seed=st.integers(0, 2**32 - 1))
@@ -88,7 +87,7 @@ def test_messages_of_one_box_are_valid_in_every_other(brute, seed):
             restore(r, other, memory)
             assert price(r, task, other, low, high) == bound
         tighten(r, task, a, low, high)
-        memory = np.zeros(a.min_marginal.size + r.rank_low.size, np.int64)
+        memory = np.zeros(a.min_marginal.size, np.int64)
         save(a, memory)
 
 
@@ -102,6 +101,6 @@ def test_the_bound_of_one_feature_is_exact(brute):
         low, high = whole(r)
         least = min(total for _, total in sums(r, task, low, high))
         bound = tighten(r, task, make_mplp(r, make_segments(r)), low, high)
-        # Fares are rounded down once per tree.
+        # Shared potentials are rounded down once per tree.
         assert min(least, task.threshold) - r.tree_id.size <= bound
         seen += 1

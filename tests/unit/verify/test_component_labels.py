@@ -11,8 +11,10 @@ pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
 from tacit.verify.box import Domain, ball, box_intervals
 from tacit.verify.kernels.layout.reach import reach
-from tacit.verify.kernels.search.components import hull_intervals, isolate, label_components
-from tacit.verify.kernels.search.problem import first_stack
+from tacit.verify.kernels.search.branch import Open
+from tacit.verify.kernels.search.components import hull_intervals, label_components, start_part
+from tacit.verify.kernels.search.problem import whole_box
+from tacit.verify.objectives import make_objectives
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -65,11 +67,12 @@ def test_trees_that_share_nothing_are_one_part_that_does_not_count(brute, seed):
 @settings(max_examples=200, deadline=None)
 def test_a_part_by_itself_has_its_trees_and_the_ranks_that_it_had(brute, seed):
     model, intervals, r = draw(brute, seed)
+    objectives = make_objectives(model, 1, None)
     label, count, _ = label_components(r)
     leaves = r.fixed_leaf.copy()
     leaves[r.tree_id] = r.leaf_node[r.leaf_start[:-1]]
     for component in range(count):
-        alone = isolate(model.index.trees, r, label, component, leaves, intervals)
+        alone = start_part(model.index, objectives, 0, r, label, component, leaves, intervals).r
         assert alone.tree_id.tolist() == r.tree_id[label == component].tolist()
         elsewhere = np.setdiff1d(np.arange(leaves.size), alone.tree_id)
         assert (alone.fixed_leaf[elsewhere] == leaves[elsewhere]).all()
@@ -85,10 +88,10 @@ def test_a_part_by_itself_has_its_trees_and_the_ranks_that_it_had(brute, seed):
 def test_a_hull_holds_every_box_and_no_more(brute, seed):
     _, intervals, r = draw(brute, seed)
     rng, n = np.random.default_rng(seed), r.feature_id.size
-    most = first_stack(r)[0, n:]
+    most = whole_box(r)[n:]
     stack = np.sort(rng.integers(0, most + 1, (3, 2, n)), axis=1).reshape(3, 2 * n)
     low, high = (end.copy() for end in intervals)
-    hull_intervals(r, stack.astype(np.int32), 3, low, high)
+    hull_intervals(r, Open(stack.astype(np.int32), np.zeros((3, 3), np.int64)), 3, low, high)
     for g, f in enumerate(r.feature_id):
         first, last = stack[:, g].min(), stack[:, n + g].max()
         assert low[f] == r.rank_low[r.rank_start[g] + first]

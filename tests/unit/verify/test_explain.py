@@ -4,9 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.errors import ConfigError
-from tacit.verify import Budget, Domain, attack, importance, oracle, robust_features
+from tacit.verify import Budget, Domain, Outcome, attack, importance, oracle, robust_features
 from tacit.verify.box import Box, ball
-from tacit.verify.kernels.presolve.scores import FOUND
 
 SEEDS = st.integers(0, 2**32 - 1)
 WIDE = Domain(-3.0, 3.0)
@@ -94,7 +93,7 @@ def test_a_way_changes_the_prediction_with_no_other_feature_free(brute, seed):
     everything = np.ones(model.n_features, dtype=bool)
     outcome, way = asked.ask(everything, np.arange(model.n_features), Budget(seconds=10.0))
     kept = np.flatnonzero(~way)
-    if outcome == FOUND:
+    if outcome == Outcome.COUNTEREXAMPLE:
         assert not holds(brute, model, x, 0.3, kept)
     else:
         assert holds(brute, model, x, 0.3, ())

@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 
 pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
-from tacit.verify import Budget, Certificate, Domain, Unknown, margin, verify
+from tacit.verify import Budget, Domain, Outcome, Robust, Unknown, margin, verify
 from tacit.verify import robustness as searching
 from tacit.verify.box import ball, box_intervals, place_witness
-from tacit.verify.components import UNSURE, search_components
+from tacit.verify.components import search_components
 from tacit.verify.kernels.layout.reach import reach
-from tacit.verify.kernels.presolve.scores import BLURRED, FOUND, PAUSED, PROVED
 from tacit.verify.kernels.search.components import label_components
 from tacit.verify.models.build import build
 from tacit.verify.objectives import make_objectives
@@ -82,9 +81,11 @@ def test_ensembles_that_fall_into_parts_are_decided_as_by_brute_force(brute, kin
     low, high = box_intervals(model, box)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(searching, "FEW_NODES", 1)
-        outcome, _ = searching.branch_and_bound_box(model, objectives, low, high, Budget())
-    assert outcome == BLURRED or (outcome == PROVED) == brute.is_robust(model, box, rho)
-    if outcome == FOUND:
+        outcome, _ = searching.search_on(model, objectives, low, high, Budget())
+    assert outcome == Outcome.NEAR_TIE or (outcome == Outcome.ROBUST) == brute.is_robust(
+        model, box, rho
+    )
+    if outcome == Outcome.COUNTEREXAMPLE:
         point = place_witness(model, box, low, high)
         assert not brute.is_robust(model, replace(box, low=point, high=point), rho)
 
@@ -99,13 +100,13 @@ def test_no_part_claims_what_is_not_so_whenever_the_budget_ends(brute, kind, see
     outcomes = []
     for objective in range(objectives.plus.size):
         low, high = box_intervals(model, box)
-        spending = Spending(nodes, None)
+        spending = Spending(Budget(nodes, None))
         outcomes.append(search_components(model.index, objectives, objective, low, high, spending))
         assert spending.nodes <= nodes
-        if outcomes[-1] == FOUND:
+        if outcomes[-1] == Outcome.COUNTEREXAMPLE:
             point = place_witness(model, box, low, high)
             assert not brute.is_robust(model, replace(box, low=point, high=point), rho)
-    if set(outcomes) == {PROVED}:
+    if set(outcomes) == {Outcome.ROBUST}:
         assert brute.is_robust(model, box, rho)
 
 
@@ -118,23 +119,27 @@ def test_the_least_sum_of_parts_is_found_to_the_last_bit(brute, kind):
         scores = model.scores(brute.all_points(model, box))[:, 0]
         least, here = scores.min(), model.scores(x[None])[0, 0]
         above = np.nextafter(least, type(least)(np.inf))
-        for cutoff, wanted in ((least, PROVED), (above, FOUND)):
+        for cutoff, wanted in ((least, Outcome.ROBUST), (above, Outcome.COUNTEREXAMPLE)):
             if here < cutoff:
                 continue
             near, (low, high) = replace(model, cutoff=float(cutoff)), box_intervals(model, box)
             objectives = make_objectives(near, 1, None)
             told.append(
                 search_components(
-                    near.index, objectives, 0, *box_intervals(near, box), Spending(99, None)
+                    near.index, objectives, 0, *box_intervals(near, box), Spending(Budget(99, None))
                 )
             )
-            assert told[-1] in (wanted, UNSURE)
+            assert told[-1] in (wanted, None)
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(searching, "FEW_NODES", 1)
-                outcome, _ = searching.branch_and_bound_box(near, objectives, low, high, Budget())
+                outcome, _ = searching.search_on(near, objectives, low, high, Budget())
             assert outcome == wanted
     # Sums of votes have no rounding, so that their parts always tell.
-    assert told.count(PROVED) > 20 if kind == "whole votes" else told.count(FOUND) > 20
+    assert (
+        told.count(Outcome.ROBUST) > 20
+        if kind == "whole votes"
+        else told.count(Outcome.COUNTEREXAMPLE) > 20
+    )
 
 
 @pytest.mark.parametrize("kind", ["binary", "forest", "boosted"])
@@ -183,8 +188,8 @@ def search_alone(brute, number):
     model = tight(brute, [number])
     low, high = box_intervals(model, ball(model, np.zeros(3), 3.0, AREA))
     objectives = make_objectives(model, 1, None)
-    outcome, nodes = searching.branch_and_bound_box(model, objectives, low, high, Budget())
-    assert outcome == PROVED
+    outcome, nodes = searching.search_on(model, objectives, low, high, Budget())
+    assert outcome == Outcome.ROBUST
     return nodes
 
 
@@ -192,7 +197,7 @@ def test_nodes_of_parts_add_up_where_those_of_the_whole_multiply(brute):
     def nodes(numbers):
         model = tight(brute, numbers)
         told = verify(model, np.zeros(model.n_features), 3.0, domain=AREA)
-        assert isinstance(told, Certificate)
+        assert isinstance(told, Robust)
         return told.nodes
 
     alone = [search_alone(brute, number) for number in range(6)]
@@ -207,15 +212,15 @@ def test_a_budget_of_nodes_is_kept_among_parts(brute, nodes):
     model = tight(brute, range(5))
     told = verify(model, np.zeros(15), 3.0, domain=AREA, budget=Budget(nodes=nodes))
     assert told.nodes <= nodes
-    assert isinstance(told, Certificate | Unknown)
+    assert isinstance(told, Robust | Unknown)
 
 
 def test_without_time_no_part_is_searched(brute):
     model = tight(brute, range(3))
     low, high = box_intervals(model, ball(model, np.zeros(9), 3.0, AREA))
     assert label_components(reach(model.index.trees, low, high))[2] == 3
-    objectives, spending = make_objectives(model, 1, None), Spending(None, 0.0)
-    assert search_components(model.index, objectives, 0, low, high, spending) == PAUSED
+    objectives, spending = make_objectives(model, 1, None), Spending(Budget(seconds=1e-9))
+    assert search_components(model.index, objectives, 0, low, high, spending) == Outcome.UNDECIDED
     assert spending.nodes == 0
 
 
@@ -223,4 +228,4 @@ def test_one_part_is_left_to_the_usual_search(brute):
     model = tight(brute, [0])
     low, high = box_intervals(model, ball(model, np.zeros(3), 3.0, AREA))
     objectives = make_objectives(model, 1, None)
-    assert search_components(model.index, objectives, 0, low, high, Spending(None, None)) == UNSURE
+    assert search_components(model.index, objectives, 0, low, high, Spending(Budget())) is None

@@ -2,11 +2,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.verify import incremental
+from tacit.verify import Outcome, incremental
 from tacit.verify.box import Box, Domain, ball, box_intervals
 from tacit.verify.incremental import IncrementalVerifier
-from tacit.verify.kernels.attack.neighbours import look
-from tacit.verify.kernels.presolve.scores import CHANGED, FOUND, PAUSED, PROVED
+from tacit.verify.kernels.attack.neighbours import judge_point
 from tacit.verify.objectives import make_objectives
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -35,10 +34,15 @@ def check_boxes(brute, seed, **kind):
     for box in some_boxes(rng, model, x, 6, grow=grow):
         low, high = box_intervals(model, box)
         outcome, _, intervals = held.extend(low, high, None)
-        assert outcome == (PROVED if brute.is_robust(model, box) else FOUND)
-        if outcome == FOUND:
+        assert outcome == (
+            Outcome.ROBUST if brute.is_robust(model, box) else Outcome.COUNTEREXAMPLE
+        )
+        if outcome == Outcome.COUNTEREXAMPLE:
             assert ((low <= intervals) & (intervals <= high)).all()
-            assert look(model.index.trees, model.index.rule, objectives, intervals) == CHANGED
+            assert (
+                judge_point(model.index.trees, model.index.rule, objectives, intervals)
+                == Outcome.COUNTEREXAMPLE
+            )
 
 
 @given(seed=SEEDS)
@@ -79,13 +83,15 @@ def hard_question(brute):
 def test_a_budget_that_ends_leaves_what_was_proved_as_it_was(brute):
     model, objectives, (low, high), home = hard_question(brute)
     held = IncrementalVerifier(model, objectives, home)
-    assert held.extend(home.copy(), home.copy(), None)[0] == PROVED
-    assert held.extend(low, high, 1)[0] == PAUSED
-    assert held.extend(home.copy(), home.copy(), 1)[0] == PROVED
-    assert held.extend(low, high, None)[0] in (PROVED, FOUND)
+    assert held.extend(home.copy(), home.copy(), None)[0] == Outcome.ROBUST
+    assert held.extend(low, high, 1)[0] == Outcome.UNDECIDED
+    assert held.extend(home.copy(), home.copy(), 1)[0] == Outcome.ROBUST
+    assert held.extend(low, high, None)[0] in (Outcome.ROBUST, Outcome.COUNTEREXAMPLE)
 
 
 def test_a_cover_that_would_grow_too_large_is_given_up(brute, monkeypatch):
     model, objectives, (low, high), home = hard_question(brute)
     monkeypatch.setattr(incremental, "MOST_WORDS", 1)
-    assert IncrementalVerifier(model, objectives, home).extend(low, high, None)[0] == PAUSED
+    assert (
+        IncrementalVerifier(model, objectives, home).extend(low, high, None)[0] == Outcome.UNDECIDED
+    )

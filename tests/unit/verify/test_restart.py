@@ -2,10 +2,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tacit.verify import Outcome
 from tacit.verify.box import Domain, ball, box_intervals
 from tacit.verify.incremental import IncrementalVerifier
-from tacit.verify.kernels.attack.neighbours import find_others, look
-from tacit.verify.kernels.presolve.scores import CHANGED, FOUND
+from tacit.verify.kernels.attack.neighbours import find_others, judge_point
 from tacit.verify.objectives import make_objectives
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -29,9 +29,12 @@ def test_after_a_counterexample_a_point_of_the_smaller_box_is_kept(brute, seed):
     held = IncrementalVerifier(model, objectives, home[0])
     for _ in range(3):  # the second time from the point that was kept
         outcome, _, intervals = held.extend(low, high, None, inside=inside)
-        if outcome != FOUND:
+        if outcome != Outcome.COUNTEREXAMPLE:
             return
-        assert look(model.index.trees, model.index.rule, objectives, intervals) == CHANGED
+        assert (
+            judge_point(model.index.trees, model.index.rule, objectives, intervals)
+            == Outcome.COUNTEREXAMPLE
+        )
         assert ((low <= intervals) & (intervals <= high)).all()
         assert ((inside[0] <= held.near_miss) & (held.near_miss <= inside[1])).all()
 
@@ -48,8 +51,8 @@ def test_others_are_exactly_the_features_that_cross_the_nearest_barrier_alone(br
         for interval in range(low[f], high[f] + 1):
             other = intervals.copy()
             other[f] = interval
-            verdicts.append(look(model.index.trees, model.index.rule, objectives, other))
+            verdicts.append(judge_point(model.index.trees, model.index.rule, objectives, other))
         if found[f]:
-            assert CHANGED in verdicts
+            assert Outcome.COUNTEREXAMPLE in verdicts
         elif objectives.plus.size == 1:
-            assert CHANGED not in verdicts
+            assert Outcome.COUNTEREXAMPLE not in verdicts
