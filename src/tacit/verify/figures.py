@@ -88,7 +88,7 @@ def _size_sheet(sizes: Sequence[Size]) -> Sheet:
         ),
         rows=tuple(
             (
-                *(one.name, str(one.trees), str(one.depth), *_cells(one.tally)[2:]),
+                *(one.name, str(one.trees), str(one.depth), *_shares(one.tally)[2:]),
                 *(f"{one.median_ms:.3g}", f"{one.p95_ms:.3g}"),
             )
             for one in sizes
@@ -102,7 +102,7 @@ def list_sheets(findings: Findings) -> Iterator[Sheet]:
     yield Sheet(
         title="Rows by class",
         heads=("rows", "#count", "#right", "#robust", "#fragile", "#unknown", "#verified"),
-        rows=tuple(_cells(group) for group in findings.groups),
+        rows=tuple(_shares(group) for group in findings.groups),
         caption="robust: proved; fragile: a counterexample was replayed; verified: right, robust",
     )
     if findings.sizes:
@@ -132,7 +132,7 @@ def list_sheets(findings: Findings) -> Iterator[Sheet]:
         )
 
 
-def _cells(group: Tally) -> tuple[str, ...]:
+def _shares(group: Tally) -> tuple[str, ...]:
     counts = (group.right, group.robust, group.fragile, group.unknown, group.verified)
     shown = ("not measured" if n is None else f"{n / max(group.rows, 1):.1%}" for n in counts)
     return (group.name, str(group.rows), *shown)

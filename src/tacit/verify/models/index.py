@@ -6,18 +6,15 @@ the unit, and the library's own additions. `slack` bounds both; it is 0 when the
 
 import math
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
 from tacit.errors import DataError
-from tacit.verify.kernels.arrays import Floats, Ints, Longs
+from tacit.verify.kernels.arrays import Bools, Floats, Ints, Longs
 from tacit.verify.kernels.layout.tables import ARGMAX, BINARY, REGRESS, Index, Rule, Trees
 from tacit.verify.models.marginals import lay_minimisers
 from tacit.verify.models.nodes import lay_nodes
-
-if TYPE_CHECKING:
-    from tacit.verify.models.ensemble import Ensemble
 
 DIGITS = {"float32": 24, "float64": 53}
 FIXED_BITS = 46
@@ -25,7 +22,40 @@ FIXED_BITS = 46
 MOST_TREES = 1 << 14
 
 
-def make_index(forest: "Ensemble") -> Index:
+class Forest(Protocol):
+    """What the index reads of an ensemble."""
+
+    @property
+    def roots(self) -> Ints: ...  # noqa: D102
+    @property
+    def feature(self) -> Ints: ...  # noqa: D102
+    @property
+    def threshold(self) -> Floats: ...  # noqa: D102
+    @property
+    def left(self) -> Ints: ...  # noqa: D102
+    @property
+    def right(self) -> Ints: ...  # noqa: D102
+    @property
+    def missing_left(self) -> Bools: ...  # noqa: D102
+    @property
+    def value(self) -> Floats: ...  # noqa: D102
+    @property
+    def base(self) -> Floats: ...  # noqa: D102
+    @property
+    def n_features(self) -> int: ...  # noqa: D102
+    @property
+    def task(self) -> str: ...  # noqa: D102
+    @property
+    def sum_type(self) -> str: ...  # noqa: D102
+    @property
+    def divisor(self) -> float: ...  # noqa: D102
+    @property
+    def cutoff(self) -> float: ...  # noqa: D102
+    @property
+    def guard(self) -> float: ...  # noqa: D102
+
+
+def make_index(forest: Forest) -> Index:
     """Sort the thresholds, round leaf values to fixed point and bound the rounding."""
     if forest.roots.size > MOST_TREES:
         raise DataError(f"at most {MOST_TREES} trees are supported, got {forest.roots.size}")
@@ -66,7 +96,7 @@ def make_index(forest: "Ensemble") -> Index:
     )
 
 
-def make_rule(forest: "Ensemble") -> Rule:
+def make_rule(forest: Forest) -> Rule:
     """Translate the decision rule for the kernels."""
     kind = REGRESS if forest.task == "regress" else (ARGMAX, BINARY)[forest.value.shape[1] == 1]
     is_single = forest.sum_type == "float32"
@@ -88,7 +118,7 @@ def to_fixed(value: float | Fraction, exponent: int, *, up: bool) -> int:
 
 
 def _rank_thresholds(
-    forest: "Ensemble",
+    forest: Forest,
 ) -> tuple[Floats, Ints, Ints]:
     inner = np.flatnonzero(forest.feature >= 0)
     feature, threshold = forest.feature[inner], forest.threshold[inner] + 0.0  # -0.0 is 0.0
@@ -103,7 +133,7 @@ def _rank_thresholds(
     return np.ascontiguousarray(threshold[is_new]), start, rank
 
 
-def _list_askers(forest: "Ensemble") -> tuple[Ints, Ints]:
+def _list_askers(forest: Forest) -> tuple[Ints, Ints]:
     inner = forest.feature >= 0
     pairs = np.stack([forest.feature[inner], _tree_of_node(forest)[inner]], axis=1)
     pairs = np.unique(pairs, axis=0)
@@ -112,7 +142,7 @@ def _list_askers(forest: "Ensemble") -> tuple[Ints, Ints]:
     return np.ascontiguousarray(pairs[:, 1], dtype=np.int32), start
 
 
-def _find_owners(forest: "Ensemble", fixed: Longs) -> Ints:
+def _find_owners(forest: Forest, fixed: Longs) -> Ints:
     is_used = np.zeros((forest.roots.size, fixed.shape[1]), dtype=bool)
     leaves = (forest.feature < 0)[:, None]
     # A value may be less than a unit: only what the library adds can be left out.
@@ -122,7 +152,7 @@ def _find_owners(forest: "Ensemble", fixed: Longs) -> Ints:
     return np.ascontiguousarray(owner, dtype=np.int32)
 
 
-def _longest_path(forest: "Ensemble") -> int:
+def _longest_path(forest: Forest) -> int:
     front, depth = forest.roots, -1
     while front.size:
         front = front[forest.feature[front] >= 0]
@@ -131,7 +161,7 @@ def _longest_path(forest: "Ensemble") -> int:
     return depth
 
 
-def _largest_sum(forest: "Ensemble") -> float:
+def _largest_sum(forest: Forest) -> float:
     # Root by root would be a loop over trees; a running maximum over tree ids is the same.
     tree_of = _tree_of_node(forest)
     largest = np.zeros((forest.roots.size, forest.value.shape[1]))
@@ -140,7 +170,7 @@ def _largest_sum(forest: "Ensemble") -> float:
     return float((largest.sum(axis=0) + np.abs(forest.base)).max())
 
 
-def _tree_of_node(forest: "Ensemble") -> Longs:
+def _tree_of_node(forest: Forest) -> Longs:
     tree_of = np.zeros(forest.feature.shape[0], dtype=np.int64)
     front, owner = forest.roots, np.arange(forest.roots.size)
     while front.size:
@@ -152,7 +182,7 @@ def _tree_of_node(forest: "Ensemble") -> Longs:
     return tree_of
 
 
-def _choose_scale(forest: "Ensemble") -> tuple[int, bool]:
+def _choose_scale(forest: Forest) -> tuple[int, bool]:
     """Find the unit, and whether all sums are exact in fixed point and in the library's type."""
     largest = _largest_sum(forest) or 1.0
     exponent = FIXED_BITS - math.frexp(largest)[1]
@@ -168,7 +198,7 @@ def _choose_scale(forest: "Ensemble") -> tuple[int, bool]:
     return exponent, False
 
 
-def _bound_rounding(forest: "Ensemble", exponent: int) -> int:
+def _bound_rounding(forest: Forest, exponent: int) -> int:
     trees = forest.roots.size
     # n additions of relative error u each, then one division (Higham 2002, section 4.2).
     steps = (trees + 3) * Fraction(1, 2 ** DIGITS[forest.sum_type])
