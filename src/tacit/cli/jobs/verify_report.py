@@ -1,18 +1,15 @@
 """The report of ``tacit verify --html``: what was found robust, fragile or neither, on one page."""
 
 from collections.abc import Iterator
-from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import track
 
-from tacit import __version__
 from tacit.cli.jobs.verify import Answers, Question
-from tacit.learn.metrics import share
+from tacit.learn.metrics import proportion
 from tacit.report import write
-from tacit.result import Cost, Metric, Picture, Result, Sheet
+from tacit.result import NOTHING_SENT, Metric, Picture, Result, Sheet
 from tacit.verify import Budget, Findings, Tally, count_importance, robust_features
 from tacit.verify.figures import (
     draw_curves,
@@ -38,11 +35,9 @@ def make_result(question: Question, answers: Answers, console: Console) -> Resul
         name=f"{question.model.name}, {question.data.name}",
         protocol="exact search",
         launched="one process",
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        version=__version__,
         parties=(answers.usage.report(name="here", role="verifier", progress=answers.progress),),
         forecast=None,
-        metered=Cost(traffic=(), offline_rounds=0, online_rounds=0),
+        metered=NOTHING_SENT,
         leakage=(),
         claims=(state_claim(findings),),
         utility=tuple(_metrics(findings)),
@@ -73,7 +68,7 @@ def _metrics(findings: Findings) -> Iterator[Metric]:
 def _share(name: str, hits: int, group: Tally, note: str) -> Metric:
     if not group.rows:
         return Metric(name=name, value=None, unit="fraction", samples=0, note=note)
-    return replace(share(name, hits, group.rows), note=note)
+    return proportion(name, hits, group.rows, note=note)
 
 
 def _explain(
