@@ -11,7 +11,7 @@ WORKERS ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all docs-test check format bench lock clean
+.PHONY: help demo test test-all docs-test reference check format bench lock clean
 
 help:            ## show this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*##/\t/' | expand -t 14
@@ -27,6 +27,9 @@ test-all: $(VENV)/.test ## everything that needs no GPU and no other project: sl
 
 docs-test: $(VENV)/.test ## follow every tutorial and how-to literally: commands, promised output
 	@$(BIN)/python tests/docs/follow.py
+
+reference: $(VENV)/bin/python ## write the reference pages of the Python front from docstrings
+	@$(BIN)/python docs/reference/generate.py
 
 check: $(VENV)/.check ## what must hold before a change lands: style, types, tests
 	$(BIN)/ruff format --check .

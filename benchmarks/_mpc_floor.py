@@ -39,16 +39,16 @@ class _Stage:
         kernel, (x,) = plan.steps[number].kernel, plan.steps[number].operands
         if not isinstance(kernel, SeenByHelper | SeenBySecond) or not isinstance(x, Spec):
             raise TypeError(f"{kernel} is not a permuted step")
-        self._sight, self._x = kernel.sight, x
+        self._view, self._x = kernel.view, x
         self._rounds = kernel.declare(plan.roles, x).rounds
         self._viewer = self._rounds[-1][0].sender
         self._orders = session.me in plan.roles.computing
         generator = torch.Generator().manual_seed(1)
-        elements = self._sight.layout(x).elements
+        elements = self._view.layout(x).elements
         self._order = torch.randperm(elements, generator=generator).to(torch.int32)
         words = torch.arange(elements) % x.largest
         self._there, self._seen = words, words.clone()
-        self._back = torch.arange(self._sight.out(x).elements)
+        self._back = torch.arange(self._view.out(x).elements)
         self._backwards = torch.arange(len(self._back), dtype=torch.int32)
         self._messages = {
             message: torch.zeros(message.payload_bytes, dtype=torch.uint8)
@@ -65,7 +65,7 @@ class _Stage:
                 tag = f"floor/{self._number}.{place}"
                 if message.sender == self._session.me:
                     if message.sender == self._viewer and place == len(self._rounds) - 1:
-                        self._sight.evaluate(self._seen, self._x)
+                        self._view.evaluate(self._seen, self._x)
                     self._session.send(message.receiver, tag, self._messages[message])
             for message in round_:
                 if message.receiver == self._session.me:

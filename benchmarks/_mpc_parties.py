@@ -2,9 +2,9 @@
 
 As a module: `Parties` starts the processes and asks them. As a script: one of the parties. A run
 shares the inputs, waits until the dealer's material has arrived, and is timed from there to the
-moment when both computing parties hold their halves of the result; then the result is opened and
+moment when both computing parties hold their shares of the result; then the result is opened and
 compared. What the dealer does before is timed apart, and so is what the computing parties send
-each other before the query: weights under masks, or, while inputs are shared, P1's halves.
+each other before the query: weights under masks, or, while inputs are shared, P1's shares.
 """
 
 import atexit

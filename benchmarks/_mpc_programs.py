@@ -49,10 +49,10 @@ OPERATIONS = {
 }
 
 
-def _settled(ops: ProtocolOps[V], value: V) -> V:
+def _normalised_scale(ops: ProtocolOps[V], value: V) -> V:
     """Bring a product back to the usual fraction bits, as the peers do within the operation."""
     extra = getattr(ops.spec(value), "frac_bits", 0) - ops.frac_bits
-    return ops.apply(ops.protocol.kernels["rescale"](extra), value) if extra > 0 else value
+    return ops.apply(ops.protocol.kernels["truncate"](extra), value) if extra > 0 else value
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,11 @@ def work_on(row: Row, hooks: Hooks) -> Callable[[ProtocolOps[V]], V]:
         hooks.after_inputs()
         operation = OPERATIONS[row.operation]
         if operation.has_weights:
-            ops.hold(*(value for value in values[1:] if len(ops.shape(value)) > 1))
+            ops.cache_openings(*(value for value in values[1:] if len(ops.shape(value)) > 1))
         if row.is_shared:
             values = [ops.scale(value, 1.0) for value in values]  # a result, nobody's input
         hooks.before_work()
-        result: V = _settled(ops, operation.write(ops, *values))
+        result: V = _normalised_scale(ops, operation.write(ops, *values))
         hooks.after_work()
         return result
 

@@ -197,7 +197,7 @@ def _infer(ops: Any, *, task: TrainTask) -> Any:
     }
     x = ops.resume("x", shape=(task.batch, *task.model.inputs), bound=task.feature_bound)
     # The answer stays shared, as in algorithm 5.3 of seed 000.
-    return ops.settle(ops.sigmoid(task.model(ops, weights, x)))
+    return ops.normalise_scale(ops.sigmoid(task.model(ops, weights, x)))
 
 
 def _random_halves(task: TrainTask, *, is_first: bool) -> dict[str, Share]:

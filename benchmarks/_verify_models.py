@@ -23,8 +23,8 @@ from tacit.verify import (
     verify_each,
 )
 from tacit.verify.box import ball, box_cells
-from tacit.verify.search import persist, search_cells
-from tacit.verify.sides import make_sides
+from tacit.verify.objectives import make_sides
+from tacit.verify.robustness import persist, search_cells
 
 Floats = np.ndarray
 SEED = 0

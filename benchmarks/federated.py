@@ -17,14 +17,14 @@ import numpy as np
 from bench import Case, VenvPeer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tacit.learn.federated.masked import (
-    MaskedClient,
-    MaskedPlan,
-    MaskedServer,
+from tacit.learn.federated.secagg import (
     Neighbourhood,
+    SecAggClient,
+    SecAggPlan,
+    SecAggServer,
     dequantise,
-    plan_masked,
     plan_neighbourhood,
+    plan_secagg,
     quantise,
 )
 from tacit.ring import Prg
@@ -77,7 +77,7 @@ def cases(quick: bool) -> list[Case]:
     return found
 
 
-def add_up(plan: MaskedPlan, dropped: int, *, is_known: bool = False) -> float:
+def add_up(plan: SecAggPlan, dropped: int, *, is_known: bool = False) -> float:
     """Run one round and return the processor time; the sum is checked."""
     update = np.random.default_rng(0).uniform(-1, 1, plan.dimension).astype(np.float32)
     begun = process_time()
@@ -86,10 +86,10 @@ def add_up(plan: MaskedPlan, dropped: int, *, is_known: bool = False) -> float:
     # With keys that all know, every client checks the signatures of its neighbours.
     known = frozenset(key.public_key().public_bytes_raw() for key in signing) if is_known else None
     clients = [
-        MaskedClient(plan, index, signing=key, prg=prg.fork(str(index)), known=known)
+        SecAggClient(plan, index, signing=key, prg=prg.fork(str(index)), known=known)
         for index, key in enumerate(signing)
     ]
-    server = MaskedServer(plan)
+    server = SecAggServer(plan)
     server.invite()
     for index, client in enumerate(clients):
         server.accept(index, client.advertise())
@@ -112,15 +112,15 @@ def add_up(plan: MaskedPlan, dropped: int, *, is_known: bool = False) -> float:
     return seconds
 
 
-def _stage(server: MaskedServer, answer: Callable[[int, bytes], bytes], dropped: int = 0) -> None:
+def _stage(server: SecAggServer, answer: Callable[[int, bytes], bytes], dropped: int = 0) -> None:
     for index, message in server.close().items():
         if index >= dropped:
             server.accept(index, answer(index, message))
 
 
-def _plan(size: Size) -> MaskedPlan:
+def _plan(size: Size) -> SecAggPlan:
     near = Neighbourhood(neighbours=size.shares - 1, threshold=size.shares // 2 + 1)
-    return plan_masked(
+    return plan_secagg(
         size.clients, DIMENSION, bound=8.0, neighbourhood=near, minimum=size.clients // 2
     )
 
@@ -164,10 +164,10 @@ def _thousand() -> list[Case]:
     ]
 
 
-def crowd_plan() -> MaskedPlan:
+def crowd_plan() -> SecAggPlan:
     """Plan a sum of a thousand clients, on the graph that withstands 10 % and 10 %."""
     near = plan_neighbourhood(THOUSAND, drop_rate=0.1, colluding_share=0.1)
-    return plan_masked(THOUSAND, DIMENSION, bound=8.0, neighbourhood=near, minimum=800)
+    return plan_secagg(THOUSAND, DIMENSION, bound=8.0, neighbourhood=near, minimum=800)
 
 
 def main() -> None:

@@ -31,22 +31,21 @@ from tacit.audit import mean_interval
 from tacit.dp import REPLACE_CLIENT, Gaussian, Repeated, Target, epsilon, least_noise
 from tacit.learn import load_dataset, search_path, split_dataset
 from tacit.learn.federated import (
-    Adaptive,
-    Course,
-    Crowd,
-    Hall,
+    AdaptiveNoise,
+    CalibratedMechanism,
+    FederatedSpec,
     Learner,
+    LocalEngine,
+    LocalTraining,
     Privacy,
-    Promise,
-    Recipe,
-    Terms,
-    Wish,
+    PrivacySpec,
+    RoundConfig,
     build_model,
+    calibrate,
     find_aggregator,
-    promise,
-    run_course,
+    run_rounds,
 )
-from tacit.learn.federated.privacy import make_grid
+from tacit.learn.federated.calibration import make_grid
 from tacit.learn.partition import Partition, divide
 from tacit.ring import KEY_BYTES, Prg
 
@@ -83,17 +82,25 @@ def load_rows(name: str) -> tuple[torch.Tensor, ...]:
     return tuple(found)
 
 
-def make_promise(setting: Setting, mode: Privacy, target: float, dimension: int) -> Promise:
-    """Calibrate a mode with accountants that need no other library."""
-    crowd = Crowd(
+def make_spec(setting: Setting, privacy: PrivacySpec) -> FederatedSpec:
+    """Write what all clients hold to: all stay, and all are honest but the one who looks."""
+    return FederatedSpec(
         clients=setting.clients,
-        minimum=setting.clients,
-        colluding=0,
         rounds=setting.rounds,
-        dimension=dimension,
+        aggregator="shuffled" if privacy.kind == "shuffle" else "plain",
+        privacy=privacy,
+        minimum=setting.clients,
+        drop_rate=0.0,
+        colluding_share=0.0,
     )
+
+
+def calibrate_mode(
+    setting: Setting, mode: Privacy, target: float, dimension: int
+) -> CalibratedMechanism:
+    """Calibrate a mode with accountants that need no other library."""
     if mode in ("none", "shuffle"):
-        wish = Wish(
+        asked = PrivacySpec(
             kind=mode,
             clip=setting.clip,
             epsilon=None if mode == "none" else target,
@@ -101,7 +108,7 @@ def make_promise(setting: Setting, mode: Privacy, target: float, dimension: int)
             accountant=None if mode == "none" else "fourier",
             reports=setting.reports,
         )
-        return promise(wish, crowd, is_split=False)
+        return calibrate(make_spec(setting, asked), dimension)
     span = 2 * setting.clip
 
     def event(multiplier: float) -> Gaussian:
@@ -110,13 +117,13 @@ def make_promise(setting: Setting, mode: Privacy, target: float, dimension: int)
     aim = Target(epsilon=target, delta=DELTA, accountant="fourier")
     multiplier = least_noise(lambda z: [Repeated(event=event(z), count=setting.rounds)], aim)
     whole = [Repeated(event=event(multiplier), count=setting.rounds)]
-    return Promise(
+    return CalibratedMechanism(
         kind=mode,
         clip=setting.clip,
         event=event(multiplier),
         claim=epsilon(whole, delta=DELTA, accountant="fourier"),
         grid=make_grid(setting.clip, multiplier, dimension, 1),
-        adaptive=Adaptive() if mode == "local-adaptive" else None,
+        adaptive=AdaptiveNoise() if mode == "local-adaptive" else None,
     )
 
 
@@ -131,31 +138,33 @@ def make_learner(setting: Setting, seed: int, device: str) -> Learner:
         np.random.default_rng(seed),
     )
     model = build_model(setting.model, features.shape[1:], classes, seed=seed)
-    recipe = Recipe(steps=setting.steps, batch=setting.batch, rate=setting.rate)
-    return Learner(model.to(device), features.to(device), labels.to(device), parts, recipe=recipe)
+    recipe = LocalTraining(steps=setting.steps, batch=setting.batch, rate=setting.rate)
+    return Learner(model.to(device), features.to(device), labels.to(device), parts, training=recipe)
 
 
 def run_once(
-    setting: Setting, promised: Promise, target: float, seed: int, device: str
+    setting: Setting, promised: CalibratedMechanism, target: float, seed: int, device: str
 ) -> dict[str, Any]:
     """Train once and return what came out."""
     begun = time.perf_counter()
     learner = make_learner(setting, seed, device)
-    terms = Terms(
+    config = RoundConfig(
         clients=setting.clients,
         dimension=learner.dimension,
         minimum=setting.clients,
-        promise=promised,
+        mechanism=promised,
         drop_rate=0.0,
         colluding_share=0.0,
     )
     x_test, y_test = (one.to(device) for one in load_rows(setting.data)[2:])
     aggregator = find_aggregator("shuffled" if promised.kind == "shuffle" else "plain")
-    outcome = run_course(
-        Hall(learner, aggregator, drop_rate=0.0, prg=Prg(seed.to_bytes(KEY_BYTES, "big"))),
+    limit = None if promised.kind == "none" else target
+    asked = PrivacySpec(kind=promised.kind, clip=setting.clip, epsilon=limit, delta=DELTA)
+    outcome = run_rounds(
+        LocalEngine(learner, aggregator, drop_rate=0.0, prg=Prg(seed.to_bytes(KEY_BYTES, "big"))),
         learner.first_weights(),
-        terms,
-        Course(rounds=setting.rounds),
+        make_spec(setting, asked),
+        config=config,
         judge=lambda weights: learner.accuracy(weights, x_test, y_test),
         on_round=lambda report: None,
     )
@@ -237,7 +246,7 @@ def run_all(options: argparse.Namespace, setting: Setting) -> None:
         plan = list(plan_runs(options))
         dimension = make_learner(setting, 0, "cpu").dimension
         promised = {
-            (mode, target): pool.submit(make_promise, setting, mode, target, dimension)
+            (mode, target): pool.submit(calibrate_mode, setting, mode, target, dimension)
             for mode, target, _ in plan
         }
         waiting = [

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from tacit.verify import Budget, Ensemble, Inquiry, verify_each
-from tacit.verify.stored import parse_stored, store_ensemble
+from tacit.verify.models.stored import parse_stored, store_ensemble
 
 sys.path.append(str(Path(__file__).parent))
 from _verify_models import train, warm_up

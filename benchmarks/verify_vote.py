@@ -22,8 +22,8 @@ import numpy as np
 
 from tacit.verify import Budget, Ensemble, Inquiry, verify_each
 from tacit.verify.box import to_keys
-from tacit.verify.clock import PROCESSOR, make_hand, read_clock
-from tacit.verify.kernel import sum_scores
+from tacit.verify.kernels.clock import PROCESSOR, make_hand, read_clock
+from tacit.verify.kernels.presolve.scores import sum_scores
 
 sys.path.append(str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parent / "peers"))

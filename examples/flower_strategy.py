@@ -11,14 +11,14 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAdam
 from flwr.simulation import run_simulation
 
-from tacit.learn.federated import Policy, Wish
-from tacit.learn.federated.flower import PrivateStrategy, guard
+from tacit.learn.federated import FederatedSpec, PrivacySpec
+from tacit.learn.federated.flower import PrivateStrategy, client_mod
 
 NODES, ROUNDS, TRUE = 20, 8, np.array([0.6, -0.3])
-WISH = Wish(kind="central", clip=0.5, epsilon=8.0, delta=1e-3)
-POLICY = Policy(clients=NODES, rounds=ROUNDS, aggregator="masked", wish=WISH, minimum=NODES)
+PRIVACY = PrivacySpec(kind="central", clip=0.5, epsilon=8.0, delta=1e-3)
+SPEC = FederatedSpec(clients=NODES, rounds=ROUNDS, privacy=PRIVACY, minimum=NODES)
 
-client_app = ClientApp(mods=[guard(POLICY)])  # the line that changes
+client_app = ClientApp(mods=[client_mod(SPEC)])  # the line that changes
 server_app = ServerApp()
 
 
@@ -42,7 +42,7 @@ def main(grid: Grid, context: Context) -> None:
     beneath = FedAdam(
         fraction_evaluate=0.0, min_train_nodes=NODES, min_available_nodes=NODES, eta=0.1
     )
-    strategy = PrivateStrategy(beneath, POLICY)  # the other line
+    strategy = PrivateStrategy(beneath, SPEC)  # the other line
     first = ArrayRecord({"line": Array(np.zeros(2))})
     found = strategy.start(grid, first, num_rounds=ROUNDS, evaluate_fn=test)
     scores = found.evaluate_metrics_serverapp

@@ -7,8 +7,8 @@ from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordD
 from flwr.clientapp import ClientApp
 from flwr.supercore.task_identity import TaskIdentity
 
-from tacit.learn.federated import Course, Policy, Wish, run_course
-from tacit.learn.federated.flower import FlowerCarrier, guard, named_arrays
+from tacit.learn.federated import FederatedSpec, PrivacySpec, run_rounds
+from tacit.learn.federated.flower import FlowerCarrier, client_mod, named_arrays
 
 MODEL = torch.nn.Linear(2, 1)
 
@@ -49,7 +49,7 @@ class Nodes:
 
 
 def make_app(policy, step=0.1, **options):
-    app = ClientApp(mods=[guard(policy, **options)])
+    app = ClientApp(mods=[client_mod(policy, **options)])
 
     @app.train()
     def train(message, context):
@@ -68,12 +68,14 @@ def make_policy(aggregator="masked", kind="none", rounds=1, **changes):
         "clients": 4,
         "rounds": rounds,
         "aggregator": aggregator,
-        "wish": Wish(kind=kind, clip=1.0, epsilon=epsilon, accountant="basic" if epsilon else None),
+        "privacy": PrivacySpec(
+            kind=kind, clip=1.0, epsilon=epsilon, accountant="basic" if epsilon else None
+        ),
         "minimum": 3,
         "drop_rate": 0.25,
         "colluding_share": 0.0,
     }
-    return Policy(**{**settings, **changes})
+    return FederatedSpec(**{**settings, **changes})
 
 
 def make_contexts(count):
@@ -92,11 +94,11 @@ def make_contexts(count):
 def train_on(grid, policy, rounds=1, *, timeout_s=0.3):
     carrier = FlowerCarrier(grid, policy, named_arrays(MODEL), timeout_s=timeout_s)
     carrier.meet()
-    return run_course(
+    return run_rounds(
         carrier,
         torch.zeros(3),
-        policy.terms(3),
-        Course(rounds=rounds),
+        policy,
+        rounds=rounds,
         judge=lambda weights: None,
         on_round=lambda report: None,
     )

@@ -4,7 +4,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tacit.errors import PartyError
-from tacit.learn.federated.masked import STAGES, MaskedClient, MaskedServer
+from tacit.learn.federated.secagg import STAGES, SecAggClient, SecAggServer
 from tacit.ring import Prg
 
 
@@ -16,9 +16,9 @@ class Cast:
         signing = [Ed25519PrivateKey.generate() for _ in range(plan.clients)]
         identities = frozenset(one.public_key().public_bytes_raw() for one in signing)
         self.plan, self.words = plan, words
-        self.server = MaskedServer(plan)
+        self.server = SecAggServer(plan)
         self.clients = [
-            MaskedClient(
+            SecAggClient(
                 plan,
                 i,
                 signing=signing[i],

@@ -4,15 +4,36 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tacit.learn.private import secure
+    from tacit import audit, dp, llm, verify
+    from tacit.cli.launch.connect import connect
+    from tacit.learn.private.secure import secure
 
 __version__ = "0.2.0.dev0"
 
-__all__ = ["__version__", "secure"]
+__all__ = [
+    "__version__",
+    "audit",
+    "connect",
+    "dp",
+    "llm",
+    "secure",
+    "verify",
+]
+
+_FROM = {
+    "connect": "tacit.cli.launch.connect",
+    "secure": "tacit.learn.private",
+}
 
 
 def __getattr__(name: str) -> object:
-    """Load `secure` when it is first used, so that importing tacit stays light."""
-    if name == "secure":
-        return import_module("tacit.learn.private").secure
-    raise AttributeError(f"module 'tacit' has no attribute {name!r}")
+    """Load what is named when it is first used, so that importing tacit stays light."""
+    if name not in __all__:
+        raise AttributeError(f"module 'tacit' has no attribute {name!r}")
+    if name not in _FROM:
+        return import_module(f"tacit.{name}")
+    return getattr(import_module(_FROM[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

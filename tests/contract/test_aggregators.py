@@ -10,14 +10,15 @@ from tacit.crypto import make_key_pair
 from tacit.errors import ConfigError, InputError, PartyError
 from tacit.learn.federated import (
     AGGREGATORS,
+    FederatedSpec,
+    LocalTraining,
     Meter,
-    Policy,
-    Recipe,
+    PrivacySpec,
     Seat,
     Update,
     VoidRound,
-    Wish,
     find_aggregator,
+    round_config,
     run_round,
 )
 from tacit.learn.federated.shuffled import SHUFFLER
@@ -35,11 +36,9 @@ def make_policy(name, kind, **changes):
         wished |= {"epsilon": GENEROUS, "accountant": "basic"}
     if kind == "record":
         # A client's training brings the noise; what is added up is clipped to what that allows for.
-        local = Recipe(steps=1, batch=10, rate=1.0)
         wished |= {
             "accountant": None,
             "records": 100,
-            "local": local,
             "delta": 1e-3,
             "epsilon": 9.0,
         }
@@ -47,20 +46,21 @@ def make_policy(name, kind, **changes):
         "clients": CLIENTS,
         "rounds": 1,
         "aggregator": name,
-        "wish": Wish(**wished),
+        "privacy": PrivacySpec(**wished),
         "minimum": 4,
         "drop_rate": 0.2,
         "colluding_share": 0.0,
+        "training": LocalTraining(steps=1, batch=10, rate=1.0),
         "largest_weight": 9 if kind == "none" else 1,
     }
-    return Policy(**{**settings, **changes})
+    return FederatedSpec(**{**settings, **changes})
 
 
 class Stage:
     """Clients of one aggregator that all offer something, and may be silent or tampered with."""
 
     def __init__(self, policy, offers, *, silent=(), tamper=None):
-        self.terms = policy.terms(offers[0].values.size)
+        self.terms = round_config(policy, offers[0].values.size)
         self.aggregator = find_aggregator(policy.aggregator)
         keys = make_key_pair()
         self.shuffler = make_shuffler(self.terms, keys, Prg.from_os())
@@ -198,7 +198,7 @@ def test_an_answer_cut_short_is_refused_by_name(name, kind):
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_the_promise_keeps_its_target_or_says_that_there_is_none(name, kind):
-    claim = make_policy(name, kind).terms(DIMENSION).promise.claim
+    claim = round_config(make_policy(name, kind), DIMENSION).mechanism.claim
     if kind == "none":
         assert claim.guarantee == "no guarantee"
     else:
@@ -213,16 +213,16 @@ def test_a_privacy_that_does_not_fit_the_aggregator_is_refused():
 
 
 def test_a_target_that_cannot_be_met_is_refused_before_anything_runs():
-    wish = Wish(kind="shuffle", clip=1.0, epsilon=1e-5, delta=1e-9)
+    asked = PrivacySpec(kind="shuffle", clip=1.0, epsilon=1e-5, delta=1e-9)
     with pytest.raises(ConfigError, match="the best this plan reaches"):
-        make_policy("shuffled", "shuffle", wish=wish, rounds=1000).terms(DIMENSION)
+        round_config(make_policy("shuffled", "shuffle", privacy=asked, rounds=1000), DIMENSION)
 
 
 @pytest.mark.parametrize("name", ["masked", "shuffled"])
 def test_a_server_with_other_terms_than_the_client_is_refused(name):
     kind = AGGREGATORS[name].privacies[0]
     mine = Stage(make_policy(name, kind), make_offers())
-    theirs = make_policy(name, kind, minimum=3).terms(DIMENSION)
+    theirs = round_config(make_policy(name, kind, minimum=3), DIMENSION)
     server = find_aggregator(name).make_server(theirs, Prg.from_os())
     with pytest.raises(PartyError, match="'server' failed: its plan of the round is not the one"):
         mine.clients[0].answer(server.invite()[0], lambda: mine.offers[0])

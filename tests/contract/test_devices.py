@@ -30,7 +30,7 @@ def program(ops):
     z = ops.input("z", owner=CAROL, shape=(4, 6), bound=4.0)
     image = ops.input("image", owner=ALICE, shape=(1, 1, 5, 5), bound=1.0)
     filters = ops.input("filters", owner=BOB, shape=(2, 1, 3, 3), bound=1.0)
-    ops.hold(w, filters)
+    ops.cache_openings(w, filters)
     hidden = ops.gelu(ops.matmul(x, ops.transpose(w, 0, 1)))
     results = (
         hidden,

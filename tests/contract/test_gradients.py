@@ -35,7 +35,8 @@ def differentiate(program, values, seed, *, protocol, wanted=None):
         out = program(tape, *nodes)
         found = pull_back(ops, out, above, nodes[:wanted])
         return [
-            ops.open(ops.settle(one), to=(ALICE,), what="gradient", why="test") for one in found
+            ops.open(ops.normalise_scale(one), to=(ALICE,), what="gradient", why="test")
+            for one in found
         ]
 
     inputs = {ALICE: {}, BOB: {"above": seed}}

@@ -151,7 +151,9 @@ def gradients_in_private(module, x, above, wanted, *, protocol, cap):
         found = pull_back(
             ops, imported(tape, weights, leaves["x"]), above, [leaves[name] for name in wanted]
         )
-        return [ops.open(ops.settle(one), to=(ALICE,), what="g", why="test") for one in found]
+        return [
+            ops.open(ops.normalise_scale(one), to=(ALICE,), what="g", why="test") for one in found
+        ]
 
     inputs = {ALICE: {}, BOB: {}}
     for at, (name, value) in enumerate(values.items()):

@@ -1,4 +1,4 @@
-"""What holds for the permuted protocols alone: one round trip, exactness, and disguises."""
+"""What holds for the permuted protocols alone: one round trip, exactness, flips and dummies."""
 
 import pytest
 import torch
@@ -7,13 +7,13 @@ from torch.nn import functional
 from harness import ALICE, BOB, CAROL, MEETING, ROLES, simulate
 from tacit.errors import ConfigError, InputError
 from tacit.mpc import PROTOCOLS, compute, find_protocol, make_plan, prepare_material
-from tacit.mpc.disguise import SYMMETRIES
+from tacit.mpc.dummies import SYMMETRIES
 from tacit.mpc.elementwise import ELEMENTWISE
 from tacit.party import Meeting, run_threads
 
 ULP = 2.0**-16
 PERMUTED = ("permuted2", "permuted3")
-DISGUISES = tuple(
+HIDINGS = tuple(
     f"{protocol} {options}"
     for protocol in PERMUTED
     for options in ("flips", "dummies=5 reach=3", "flips dummies=40")
@@ -70,7 +70,7 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("protocol", [*PERMUTED, *DISGUISES])
+@pytest.mark.parametrize("protocol", [*PERMUTED, *HIDINGS])
 @pytest.mark.parametrize("name", ROWS)
 def test_a_function_of_rows_is_exact_up_to_rounding(protocol, name):
     private, plain = ROWS[name]
@@ -80,7 +80,7 @@ def test_a_function_of_rows_is_exact_up_to_rounding(protocol, name):
     assert run.metered == run.plan.cost
 
 
-@pytest.mark.parametrize("protocol", [*PERMUTED, *DISGUISES])
+@pytest.mark.parametrize("protocol", [*PERMUTED, *HIDINGS])
 @pytest.mark.parametrize("name", ELEMENTWISE)
 def test_a_function_of_values_is_exact_up_to_rounding(protocol, name):
     x = torch.cat((on_grid(normal(400)), torch.tensor([0.0, ULP, -ULP, 16.0, -16.0])))
@@ -94,9 +94,9 @@ def test_a_function_of_values_is_exact_up_to_rounding(protocol, name):
     assert run.metered == run.plan.cost
 
 
-@pytest.mark.parametrize("protocol", [*PERMUTED, *DISGUISES])
+@pytest.mark.parametrize("protocol", [*PERMUTED, *HIDINGS])
 @pytest.mark.parametrize("name", ["relu", "gelu", "silu", "abs", "tanh", "step"])
-def test_a_function_of_a_product_needs_no_rescaling(protocol, name):
+def test_a_function_of_a_product_needs_no_truncation(protocol, name):
     x = on_grid(normal(300)).clamp(-16, 16)
 
     def private(ops, x):
@@ -132,7 +132,7 @@ def test_a_function_takes_one_round_trip_between_two_parties(name):
     run = simulate(
         unopened(ONE_TRIP[name]), protocol="permuted2", inputs={ALICE: {"x": normal(6, 4)}}
     )
-    # P1's half of an input of P0 is drawn: under its mask it is handed over before any query.
+    # P1's share of an input of P0 is drawn: under its mask it is handed over before any query.
     assert messages(run, "online") == {(ALICE, BOB): 1, (BOB, ALICE): 1}
     assert messages(run, "offline") == {(CAROL, BOB): 1, (BOB, ALICE): 1}
     assert run.metered.online_rounds == 2
@@ -143,8 +143,8 @@ def messages(run, phase):
     return {(t.sender, t.receiver): t.messages for t in run.metered.traffic if t.phase == phase}
 
 
-def test_of_a_value_that_is_new_the_second_party_hands_its_half_over_online():
-    """P0's message must depend on P1's half, or P1 could try halves until it knows the order."""
+def test_of_a_value_that_is_new_the_second_party_hands_its_share_over_online():
+    """P0's message must depend on P1's share, or P1 could try shares until it knows the order."""
 
     def private(ops, x):
         return ops.gelu(ops.mul(x, x))
@@ -256,7 +256,7 @@ def test_the_ledger_counts_the_dummies():
     assert any("among 7 dummy rows" in what for what in whats)
 
 
-def test_a_disguise_is_part_of_the_name_and_of_the_claims():
+def test_flips_and_dummies_are_part_of_the_name_and_of_the_claims():
     protocol = find_protocol("permuted3 dummies=8  flips reach=2")
     assert protocol.name == "permuted3 flips dummies=8 reach=2"
     assert find_protocol(protocol.name).name == protocol.name

@@ -8,11 +8,28 @@ from pathlib import Path
 
 import pytest
 
+from docs.follow import find_missing, read_blocks, split_commands
+from llm_models import write_model
 from tacit.crypto import make_identity
 from tacit.mpc import PROTOCOLS
 
 FOLDER = Path(__file__).parents[2] / "examples"
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+JOB = """
+[job]
+name = "asked"
+kind = "infer"
+[data]
+owner = "clinic"
+[model]
+owner = "lab"
+layers = ["dense 8", "relu", "dense 2"]
+inputs = [30]
+[protocol]
+kind = "sealed"
+dealer = "dealer"
+"""
+DEALER = [sys.executable, "-m", "tacit", "party", "job.toml", "--as", "dealer"]
 
 
 def free_port():
@@ -21,9 +38,9 @@ def free_port():
         return sock.getsockname()[1]
 
 
-def run(name, folder=None):
+def run(name, *arguments, folder=None):
     done = subprocess.run(
-        [sys.executable, str(FOLDER / name)],
+        [sys.executable, str(FOLDER / name), *map(str, arguments)],
         check=True,
         capture_output=True,
         text=True,
@@ -32,6 +49,15 @@ def run(name, folder=None):
         cwd=folder,
     )
     return dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+
+
+def promised(page, program):
+    """Return the lines that a tutorial promises of a program."""
+    text = (FOLDER.parent / "docs" / "tutorial" / page).read_text()
+    commands = [one for block in read_blocks(text) for one in split_commands(block.body)]
+    (lines,) = [lines for command, lines in commands if command == f"python {program}"]
+    assert lines
+    return lines
 
 
 def test_the_covariance_is_that_of_the_clear_data_and_costs_what_was_forecast():
@@ -48,6 +74,8 @@ def test_a_model_made_private_gives_the_same_under_every_protocol():
     assert printed["sealed.shows"] == "nothing"
     assert printed["permuted3.shows"].startswith("dealer: the inputs of relu")
     assert printed["permuted2.shows"].startswith("client: the inputs of relu")
+    said = "\n".join(f"{key} {value}" for key, value in printed.items())
+    assert find_missing(said, promised("secure-a-torch-model.md", "secure_model.py")) is None
 
 
 def test_a_training_with_privacy_keeps_its_budget_and_learns():
@@ -58,9 +86,32 @@ def test_a_training_with_privacy_keeps_its_budget_and_learns():
     assert float(printed["plain"]) > 0.85
 
 
+def test_a_private_chat_says_what_the_plain_model_says(tmp_path):
+    printed = run("private_chat.py", write_model(tmp_path / "tiny"), "hi")
+    assert printed["plain.answer"] == printed["sealed.answer"] == printed["permuted.answer"]
+    assert printed["plain.sent"] == "0 bytes"
+    assert "the next token" in printed["sealed.shown"]
+    assert "compute all of them" in printed["permuted.shown"]
+
+
+def test_an_audit_tells_a_model_that_remembers_from_one_that_does_not():
+    printed = run("audit_membership.py")
+    assert float(printed["deep"]) > 0.7
+    assert float(printed["deep"]) > float(printed["shallow"])
+    assert printed["membership,"].startswith("shadow models")
+
+
+def test_proved_answers_are_fewer_at_a_larger_radius_and_refuted_ones_replay():
+    pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
+    printed = run("verify_forest.py")
+    assert int(printed["proved.0.02"].split()[0]) < int(printed["proved.0.002"].split()[0]) == 20
+    assert printed["replayed"] == "True"
+    assert 0.002 <= float(printed["radius"]) < 0.02
+
+
 def test_a_forest_and_rows_for_verification_are_written(tmp_path):
     pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
-    assert run("tree_model.py", tmp_path) == {"trees": "50", "rows": "100"}
+    assert run("tree_model.py", folder=tmp_path) == {"trees": "50", "rows": "100"}
     assert len((tmp_path / "patients.csv").read_text().splitlines()) == 101
     assert (tmp_path / "forest.npz").exists()
 
@@ -87,15 +138,41 @@ def test_a_program_between_hosts_runs_as_three_processes_with_keys(tmp_path):
     ]
 
 
+def test_two_parties_in_python_and_a_dealer_from_the_command_line_run_a_job(tmp_path):
+    lines = [JOB]
+    for name, port in (("clinic", free_port()), ("lab", free_port()), ("dealer", None)):
+        identity = make_identity(name, tmp_path / "keys")
+        lines.append(f'[parties.{name}]\nkey = "{identity.fingerprint}"')
+        if port is not None:
+            lines.append(f'address = "127.0.0.1:{port}"')
+    (tmp_path / "job.toml").write_text("\n".join(lines))
+    python = [sys.executable, str(FOLDER / "connect.py"), "--as"]
+    commands = [[*python, "clinic"], [*python, "lab"], [*DEALER]]
+    started = [
+        subprocess.Popen(one, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
+        for one in commands
+    ]
+    said = [one.communicate(timeout=240)[0] for one in started]
+    assert [one.returncode for one in started] == [0, 0, 0]
+    printed = dict(line.split(maxsplit=1) for line in said[0].splitlines())
+    assert int(printed["right"]) > 85
+    assert int(printed["rounds"]) > 0
+    assert said[1].strip() == "values None"
+
+
 # prediction_client.py needs a service that is up: the tutorial that starts one is followed by
 # `make docs-test`.
 def test_no_example_is_forgotten():
     assert sorted(path.name for path in FOLDER.glob("*.py")) == [
+        "audit_membership.py",
+        "connect.py",
         "flower_strategy.py",
         "prediction_client.py",
+        "private_chat.py",
         "program.py",
         "program_between_hosts.py",
         "secure_model.py",
         "train_with_dp.py",
         "tree_model.py",
+        "verify_forest.py",
     ]

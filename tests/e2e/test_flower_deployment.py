@@ -67,10 +67,10 @@ JOB = """
     clip = 1.0
 """
 POLICY = """
-    from tacit.learn.federated import Policy, Wish
+    from tacit.learn.federated import FederatedSpec, PrivacySpec
 
-    POLICY = Policy(
-        clients=2, rounds=1, aggregator="AGGREGATOR", wish=Wish(kind="none", clip=1.0), minimum=2,
+    POLICY = FederatedSpec(
+        clients=2, rounds=1, aggregator="AGGREGATOR", privacy=PrivacySpec(clip=1.0), minimum=2,
         drop_rate=0.0, colluding_share=0.0,
     )
 """
@@ -78,9 +78,9 @@ CLIENT = """
     from flwr.app import Array, ArrayRecord, Message, RecordDict
     from flwr.clientapp import ClientApp
     from sums.policy import POLICY
-    from tacit.learn.federated.flower import guard
+    from tacit.learn.federated.flower import client_mod
 
-    app = ClientApp(mods=[guard(POLICY)])
+    app = ClientApp(mods=[client_mod(POLICY)])
 
 
     @app.train()
@@ -97,7 +97,7 @@ SERVER = """
     import torch
     from flwr.serverapp import ServerApp
     from sums.policy import POLICY
-    from tacit.learn.federated import Course, run_course
+    from tacit.learn.federated import run_rounds
     from tacit.learn.federated.flower import FlowerCarrier, named_arrays
 
     app = ServerApp()
@@ -107,8 +107,8 @@ SERVER = """
     def main(grid, context):
         carrier = FlowerCarrier(grid, POLICY, named_arrays(torch.nn.Linear(2, 1)), timeout_s=120)
         carrier.meet()
-        found = run_course(
-            carrier, torch.zeros(3), POLICY.terms(3), Course(rounds=1),
+        found = run_rounds(
+            carrier, torch.zeros(3), POLICY, rounds=1,
             judge=lambda weights: None, on_round=lambda report: None,
         )
         last = found.rounds[-1]

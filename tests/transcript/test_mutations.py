@@ -107,9 +107,9 @@ def transcripts_are_clean():
         ops.relu(ops.mul(x, y))
         ops.gelu(x)
         ops.square(x)
-        # A half that does not change: a bit of it that nothing masks stands out.
-        ops.settle(ops.scale(x, 0.3))
-        ops.settle(ops.scale(y, 0.3))
+        # A share that does not change: a bit of it that nothing masks stands out.
+        ops.normalise_scale(ops.scale(x, 0.3))
+        ops.normalise_scale(ops.scale(y, 0.3))
 
     program = test_transcripts.elementwise(everything)
     for protocol in ("sealed", "permuted3"):
@@ -119,7 +119,7 @@ def transcripts_are_clean():
             )
             test_transcripts.assert_carries_nothing(run, corrupt)
     test_transcripts.test_a_receiver_outside_learns_the_value_and_nothing_else_even_if_it_is_the_dealer()
-    test_transcripts.test_the_helper_of_permuted3_receives_halves_that_are_uniform_one_by_one()
+    test_transcripts.test_the_helper_of_permuted3_receives_shares_that_are_uniform_one_by_one()
     test_transcripts.test_the_helper_of_permuted3_sees_the_values_in_an_order_it_cannot_know()
 
 
@@ -138,7 +138,7 @@ def test_a_missing_mask_is_noticed(monkeypatch, name, line, column):
     module, copy = mutated_module(name, line, column)
     install(monkeypatch, module, copy)
     checks = [dropout_drops, transcripts_are_clean, test_permuted.carry_nothing]
-    if any(word in name for word in ("permuted", "order", "disguise")):
+    if any(word in name for word in ("permuted", "order", "dummies")):
         checks.reverse()  # the likely one first
     assert any(map(complains, checks))
 

@@ -29,7 +29,14 @@ from tacit.dp import (
     follow_quantile,
     select_above,
 )
-from tacit.learn.federated import Learner, Policy, Recipe, Wish, find_aggregator
+from tacit.learn.federated import (
+    FederatedSpec,
+    Learner,
+    LocalTraining,
+    PrivacySpec,
+    find_aggregator,
+    round_config,
+)
 from tacit.learn.federated.records import train_records
 from tacit.learn.noise import (
     AttributeNoise,
@@ -73,13 +80,13 @@ def prg(label="noise"):
 
 
 def policy(name, **changes):
-    aggregator, wish = POLICIES[name]
-    settings = {"clip": 0.5, "epsilon": 8.0, "delta": 1e-3, **wish, **changes}
-    return Policy(
+    aggregator, asked = POLICIES[name]
+    settings = {"clip": 0.5, "epsilon": 8.0, "delta": 1e-3, **asked, **changes}
+    return FederatedSpec(
         clients=4,
         rounds=1,
         aggregator=aggregator,
-        wish=Wish(**settings),
+        privacy=PrivacySpec(**settings),
         minimum=4,
         drop_rate=0.0,
         colluding_share=0.0,
@@ -99,8 +106,8 @@ def matches(noise, deviation, tail=None):
 
 def downlink_has_its_noise():
     """NbAFL's server adds noise of its own, which no claim counts on."""
-    terms = policy("plain, local, nbafl").terms(DRAWS)
-    bare = replace(terms, promise=replace(terms.promise, grid=None, downlink_sigma=3.0))
+    terms = round_config(policy("plain, local, nbafl"), DRAWS)
+    bare = replace(terms, mechanism=replace(terms.mechanism, grid=None, downlink_sigma=3.0))
     server = find_aggregator("plain").make_server(bare, prg())
     matches(server.aggregate().mean, 3.0)
 
@@ -241,12 +248,12 @@ def local_training_has_its_noise():
         rows,
         torch.zeros(40, dtype=torch.int64),
         [np.arange(40)],
-        recipe=Recipe(),
+        training=LocalTraining(),
     )
-    recipe = Recipe(steps=4, batch=20, rate=0.5)
-    wish = Wish(kind="record", clip=1.0, epsilon=4.0, delta=1e-4, records=40, local=recipe)
-    plain = replace(policy("plain, local"), wish=wish)
-    steps = plain.terms(learner.dimension).promise.records
+    recipe = LocalTraining(steps=4, batch=20, rate=0.5)
+    asked = PrivacySpec(kind="record", clip=1.0, epsilon=4.0, delta=1e-4, records=40)
+    plain = replace(policy("plain, local"), privacy=asked, training=recipe)
+    steps = round_config(plain, learner.dimension).mechanism.records
     update, _ = train_records(learner, 0, learner.first_weights(), steps, prg=prg())
     sigma = steps.event.event.event.sigma
     matches(update.values[: 2 * size], 0.5 / 20 * sigma * 2)  # of four steps; biases learn

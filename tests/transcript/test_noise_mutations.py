@@ -43,7 +43,7 @@ FIRST = {
     "tacit.learn.noise.baselines": ("baselines",),
     "tacit.learn.noise.dpsgd": ("steps",),
     "tacit.learn.noise.objective": ("objective", "release"),
-    "tacit.learn.federated.masked.sides": ("masked",),
+    "tacit.learn.federated.secagg.sides": ("masked",),
     "tacit.learn.federated.plain": ("plain", "downlink"),
     "tacit.learn.federated": ("plain, ", "masked"),
     "tacit.learn.federated.shuffled.plan": ("shuffled",),

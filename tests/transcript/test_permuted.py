@@ -26,7 +26,7 @@ from test_transcripts import (
 from uniformity import complaints, related
 
 VIEWERS = {"permuted3": CAROL, "permuted2": BOB}
-PROTOCOLS_IN_DISGUISE = [f"{protocol} flips dummies=64" for protocol in VIEWERS]
+PROTOCOLS_WITH_DUMMIES = [f"{protocol} flips dummies=64" for protocol in VIEWERS]
 ROWS = 8
 
 
@@ -120,8 +120,8 @@ def views(run, protocol):
         if kind is SeenByHelper:
             rest = narrow.uncut(notes[f"run/0.{number}.0 from {BOB}"], size)
         else:
-            rest = notes[f"deal/0.{number} from {CAROL}"][: step.needs[0].scene.layout.elements]
-        yield narrow.settle(shown + rest, size)
+            rest = notes[f"deal/0.{number} from {CAROL}"][: step.needs[0].instance.layout.elements]
+        yield narrow.sign_extend(shown + rest, size)
 
 
 @pytest.mark.parametrize("protocol", VIEWERS)
@@ -186,18 +186,18 @@ def test_what_the_viewer_sees_of_a_large_call_is_the_multiset_and_nothing_in_pla
     assert int((seen == values).sum()) < 25
 
 
-def test_halves_that_the_helper_receives_are_uniform_one_by_one():
-    """The dealer knows the triple behind a product: only the common mask hides its halves."""
+def test_shares_that_the_helper_receives_are_uniform_one_by_one():
+    """The dealer knows the triple behind a product: only the common mask hides its shares."""
     run = simulate(**program_of("gelu of a product"), protocol="permuted3", corrupt=CAROL)
     shown = [words for tag, words in run.received[CAROL] if tag.startswith("run/")]
     assert len(shown) == 2
-    for half in shown:
-        assert complaints(columns(half)) == []
+    for share in shown:
+        assert complaints(columns(share)) == []
 
 
 @pytest.mark.parametrize("corrupt", [ALICE, BOB])
-@pytest.mark.parametrize("protocol", PROTOCOLS_IN_DISGUISE)
-def test_the_computing_parties_receive_uniform_words_under_a_disguise(protocol, corrupt):
+@pytest.mark.parametrize("protocol", PROTOCOLS_WITH_DUMMIES)
+def test_the_computing_parties_receive_uniform_words_under_flips_and_dummies(protocol, corrupt):
     program = elementwise(lambda ops, x, y, z: (ops.tanh(x), ops.gelu(y), ops.sigmoid(z)))
     run = simulate(program, protocol=protocol, inputs=secrets(), corrupt=corrupt)
     for tag, words in pieces(run, corrupt):
@@ -275,6 +275,6 @@ def carry_nothing():
         test_the_computing_parties_of_permuted3_learn_nothing_from_functions_of_rows(
             "softmax", corrupt
         )
-    test_halves_that_the_helper_receives_are_uniform_one_by_one()
+    test_shares_that_the_helper_receives_are_uniform_one_by_one()
     for protocol in VIEWERS:
         test_the_viewer_of_rows_sees_rows_in_random_order_and_their_values_too(protocol)

@@ -13,8 +13,8 @@ import torch
 from harness import ALICE, BOB, CAROL, MEETING, PARTIES, ROLES, Wiretap, simulate
 from tacit import ring
 from tacit.mpc import PROTOCOLS, compute, make_plan, serve
-from tacit.mpc.additive2.ladder import FEW_ELEMENTS
-from tacit.mpc.narrow import settle, uncut
+from tacit.mpc.additive2.multithreshold import FEW_ELEMENTS
+from tacit.mpc.narrow import sign_extend, uncut
 from tacit.mpc.randomness import unpack
 from tacit.party import run_threads
 from uniformity import complaints, related
@@ -46,14 +46,14 @@ KERNELS = {
     "mul": lambda ops, x, y, z: ops.mul(x, y),
     "two products of one operand": lambda ops, x, y, z: (ops.mul(x, y), ops.mul(x, y)),
     "matmul": lambda ops, x, y, z: ops.matmul(x, y),
-    "products with held weights": lambda ops, x, y, z: (
-        ops.hold(y, z),
+    "products with cached weights": lambda ops, x, y, z: (
+        ops.cache_openings(y, z),
         ops.mul(x, y),
         ops.mul(x, z),
         ops.mul(ops.mul(x, z), z),
     ),
-    "rescale": lambda ops, x, y, z: ops.mul(ops.mul(x, y), z),
-    "rescale of an input": lambda ops, x, y, z: ops.settle(ops.scale(x, 0.3)),
+    "truncation": lambda ops, x, y, z: ops.mul(ops.mul(x, y), z),
+    "truncation of an input": lambda ops, x, y, z: ops.normalise_scale(ops.scale(x, 0.3)),
     "is_positive": lambda ops, x, y, z: ops.is_positive(x),
     "is_positive of a product": lambda ops, x, y, z: ops.is_positive(ops.mul(x, y)),
     "sigmoid": lambda ops, x, y, z: ops.sigmoid(ops.mul(x, y)),
@@ -154,13 +154,13 @@ def test_the_dealer_of_sealed_receives_nothing(kernel):
     assert run.received[CAROL] == []
 
 
-def test_the_helper_of_permuted3_receives_halves_that_are_uniform_one_by_one():
+def test_the_helper_of_permuted3_receives_shares_that_are_uniform_one_by_one():
     program = elementwise(KERNELS["gelu of a product"])
     run = simulate(program, protocol="permuted3", inputs=secrets(), corrupt=CAROL)
-    halves = [words for tag, words in run.received[CAROL]]
-    assert len(halves) == 2
-    for half in halves:
-        assert complaints(half) == []
+    shares = [words for tag, words in run.received[CAROL]]
+    assert len(shares) == 2
+    for share in shares:
+        assert complaints(share) == []
 
 
 def test_the_helper_of_permuted3_sees_the_values_in_an_order_it_cannot_know():
@@ -177,7 +177,7 @@ def test_the_helper_of_permuted3_sees_the_values_in_an_order_it_cannot_know():
             program, protocol="permuted3", inputs={ALICE: {"x": values}}, frac_bits=0, corrupt=CAROL
         )
         left, right = (uncut(words, 4) for _, words in run.received[CAROL])
-        orders.append(settle(left + right, 4).tolist())
+        orders.append(sign_extend(left + right, 4).tolist())
         assert sorted(orders[-1]) == values.tolist(), "the helper sees the multiset, as declared"
     # Three orders of 64 elements coincide, or keep more than 16 places, with chance below 1e-12.
     for order in orders:
@@ -186,7 +186,7 @@ def test_the_helper_of_permuted3_sees_the_values_in_an_order_it_cannot_know():
 
 
 def test_a_receiver_learns_the_value_and_nothing_else_from_an_opening():
-    """The half that comes in is the value minus the half the receiver has: uniform by itself."""
+    """The share that comes in is the value minus the share the receiver has: uniform by itself."""
 
     def program(ops):
         x = ops.input("x", owner=ALICE, shape=(SAMPLES, 1), bound=64.0)
@@ -200,7 +200,7 @@ def test_a_receiver_learns_the_value_and_nothing_else_from_an_opening():
 
 
 def test_a_receiver_outside_learns_the_value_and_nothing_else_even_if_it_is_the_dealer():
-    """It knows every mask of a product, so the halves of one may not reach it as they are."""
+    """It knows every mask of a product, so the shares of one may not reach it as they are."""
 
     def program(ops):
         x = ops.input("x", owner=ALICE, shape=(SAMPLES, 1), bound=64.0)

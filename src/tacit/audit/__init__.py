@@ -12,6 +12,7 @@ from tacit.audit.findings import (
     check_verdicts,
 )
 from tacit.audit.membership import audit_membership
+from tacit.audit.membership.front import membership
 from tacit.audit.ranking import (
     Ranking,
     advantage,
@@ -60,6 +61,7 @@ __all__ = [
     "draw_roc",
     "mean_interval",
     "measure_ranking",
+    "membership",
     "proportion",
     "roc",
     "seeded",

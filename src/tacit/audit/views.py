@@ -7,9 +7,12 @@ by a function that scores the guess. So an attack cannot cheat by accident: the 
 and the rows that are not its own are not within its reach.
 """
 
+import hashlib
 from typing import Protocol, TypeVar
 
 import torch
+
+from tacit.ring import KEY_BYTES, Prg
 
 Seen = TypeVar("Seen", contravariant=True)
 Guess = TypeVar("Guess", covariant=True)
@@ -26,3 +29,8 @@ class Attack(Protocol[Seen, Guess]):
 def seeded(seed: int) -> torch.Generator:
     """Return a generator for attacks: they need no secrecy, and must be repeatable."""
     return torch.Generator().manual_seed(seed)
+
+
+def prg_of(seed: int) -> Prg:
+    """Return a generator that can be repeated: for games, never for secrets."""
+    return Prg(hashlib.sha256(f"audit {seed}".encode()).digest()[:KEY_BYTES])

@@ -93,8 +93,8 @@ def staged(out: Path) -> Iterator[Path]:
                     folder.rmdir()
 
 
-def half_name(party: str) -> str:
-    """Name the file with one party's half of a model."""
+def share_name(party: str) -> str:
+    """Name the file with one party's share of a model."""
     return f"half-{party}.npz"
 
 

@@ -1,22 +1,42 @@
-"""Read a TOML file into frozen dataclasses, strictly: what is not understood is refused by name."""
+"""Read a TOML file into frozen dataclasses, strictly: what is not understood is refused by name.
+
+pydantic reads; what it complains about is said in our words. It is imported when a file is read, so
+that `tacit --help` does not wait for it.
+"""
 
 import difflib
-import math
+import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import is_dataclass
+from functools import cache
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Literal,
+    NamedTuple,
+    NoReturn,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from tacit.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from pydantic_core import ErrorDetails
 
 T = TypeVar("T")
 
 _LARGEST_FILE_BYTES = 1 << 20
 _PLACE = re.compile(r"\s*\(at line (\d+), column (\d+)\)$")
-_REFUSED = object()  # stands for a value that a problem was written down for
+_DATE = "a date or a time"  # JSON has none, and no setting of ours is one
 
 
 class Problem(NamedTuple):
@@ -32,6 +52,11 @@ class RefusedError(ConfigError):
     def __init__(self, *problems: Problem) -> None:
         super().__init__("; ".join(f"{key}: {text}" for key, text in problems))
         self.problems = problems
+
+
+def refuse(key: str, text: str) -> NoReturn:
+    """Refuse the value of one key of the table whose `__post_init__` calls this."""
+    raise RefusedError(Problem(key, text))
 
 
 def read_toml(path: Path) -> dict[str, object]:
@@ -63,16 +88,29 @@ def read_record(raw: Mapping[str, object], record: type[T], *, source: str) -> T
     """Build a dataclass from a table, its fields by their annotations.
 
     Fields may be `str`, `int`, `float`, `bool`, `Path`, a `Literal` of texts, another dataclass,
-    a tuple or a mapping of these, and each of them or None.
+    a tuple or a mapping of these, each of them or None, and each annotated with what pydantic
+    takes: `Field(ge=1)` for a range, `AfterValidator(f)` for a check of its own.
 
     Raises:
         ConfigError: a key is unknown, missing, of the wrong type or refused by the dataclass; all
             such keys are named at once.
     """
-    reader = _Reader(record)
-    value = reader.record(raw, record, "")
-    if reader.problems or not isinstance(value, record):
-        raise ConfigError(_list(source, reader.problems))
+    from pydantic import ValidationError
+
+    root: type = record
+    problems = list(_unusable_paths(raw, record, ()))
+    try:
+        # As JSON: strict, but lists are tuples and texts are paths, which TOML cannot tell apart.
+        text = json.dumps({"content": raw}, default=lambda value: {_DATE: str(value)})
+        value = dict(_file(root).model_validate_json(text))["content"]
+    except ValidationError as error:
+        for detail in error.errors(include_url=False):
+            problems += _translate(detail, root)
+    except RecursionError as error:
+        raise ConfigError(f"{source}: nested too deeply") from error
+    if problems:
+        raise ConfigError(_list(source, problems))
+    assert isinstance(value, record)  # noqa: S101 - an adapter makes what it was made for
     return value
 
 
@@ -82,91 +120,78 @@ def suggest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-class _Reader:
-    """Reads one tree of tables and remembers every problem on the way."""
+@cache
+def _file(record: type) -> "type[BaseModel]":
+    from pydantic import ConfigDict, create_model
 
-    def __init__(self, root: type) -> None:
-        self.problems: list[Problem] = []
-        self._homes = _homes(root, "")
+    # A dataclass has no settings of its own: it takes those of the model that holds it.
+    how = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    return create_model("File", __config__=how, content=record)
 
-    def record(self, raw: object, record: type, key: str) -> object:
-        if not isinstance(raw, dict):
-            return self._refuse(key, f"wanted a table, got {_show(raw)}")
-        hints = get_type_hints(record)
-        before = len(self.problems)
-        for name in raw.keys() - hints.keys():
-            self._refuse(_join(key, name), self._unknown(name, hints, key))
-        values = {
-            name: self.value(raw[name], hint, _join(key, name))
-            for name, hint in hints.items()
-            if name in raw
-        }
-        for field in fields(record):
-            if field.name not in raw and _is_required(field):
-                wanted = _describe(hints[field.name])
-                self._refuse(_join(key, field.name), f"missing; wanted {wanted}")
-        return _REFUSED if len(self.problems) > before else self._build(record, values, key)
 
-    def value(self, raw: object, hint: Any, key: str) -> object:  # an annotation has no type
-        origin = get_origin(hint)
-        if is_dataclass(hint):
-            assert isinstance(hint, type)  # noqa: S101 - annotations hold classes
-            return self.record(raw, hint, key)
-        if origin in {Union, UnionType}:
-            return self.value(raw, _some(hint), key)
-        if origin is tuple:
-            if not isinstance(raw, list):
-                return self._refuse(key, f"wanted {_describe(hint)}, got {_show(raw)}")
-            inner = get_args(hint)[0]
-            return tuple(self.value(item, inner, f"{key}[{i}]") for i, item in enumerate(raw))
-        if isinstance(origin, type) and issubclass(origin, Mapping):
-            if not isinstance(raw, dict):
-                return self._refuse(key, f"wanted a table, got {_show(raw)}")
-            inner = get_args(hint)[1]
-            return {name: self.value(item, inner, _join(key, name)) for name, item in raw.items()}
-        return self._leaf(raw, hint, key)
+def _translate(detail: "ErrorDetails", root: type) -> Iterator[Problem]:
+    """Say one of pydantic's complaints in our words."""
+    at, raw = detail["loc"][1:], detail["input"]
+    refused = detail.get("ctx", {}).get("error")
+    if isinstance(refused, RefusedError):
+        yield from (Problem(_dotted(at, key), text) for key, text in refused.problems)
+    elif refused is not None:
+        yield Problem(_dotted(at), str(refused))
+    elif detail["type"] == "json_invalid":
+        yield Problem("", "nested too deeply")
+    elif detail["type"] == "unexpected_keyword_argument":
+        yield Problem(_dotted(at), _unknown(str(at[-1]), _hint(root, at[:-1]), at[:-1], root))
+    elif detail["type"] == "missing":
+        yield Problem(_dotted(at), f"missing; wanted {_describe(_hint(root, at))}")
+    else:
+        hint = _hint(root, at)
+        choices = get_args(_some(hint)) if get_origin(_some(hint)) is Literal else ()
+        near = suggest(raw, choices) if isinstance(raw, str) else ""
+        yield Problem(_dotted(at), f"wanted {_describe(hint)}, got {_show(raw)}{near}")
 
-    def _leaf(self, raw: object, hint: Any, key: str) -> object:
-        if get_origin(hint) is Literal:
-            choices = get_args(hint)
-            if raw in choices:
-                return raw
-            near = suggest(raw, choices) if isinstance(raw, str) else ""
-            return self._refuse(key, f"wanted {_describe(hint)}, got {_show(raw)}{near}")
-        if hint is float and type(raw) in (int, float) and math.isfinite(raw):  # type: ignore[arg-type]
-            return float(raw)  # type: ignore[arg-type]
-        if hint is Path and isinstance(raw, str) and raw and "\0" not in raw:
-            return Path(raw)
-        # bool is an int, but true is not a number of seconds.
-        if hint in (str, int, bool) and type(raw) is hint:
-            return raw
-        return self._refuse(key, f"wanted {_describe(hint)}, got {_show(raw)}")
 
-    def _build(self, record: type, values: dict[str, object], key: str) -> object:
-        try:
-            return record(**values)
-        except RefusedError as refused:
-            self.problems += [
-                Problem(".".join(filter(None, (key, inner))), text)
-                for inner, text in refused.problems
-            ]
-        except ConfigError as error:
-            self._refuse(key, str(error))
-        return _REFUSED
+def _unknown(name: str, table: object, at: tuple[int | str, ...], root: type) -> str:
+    known = get_type_hints(_some(table))
+    if not known:
+        return "this table has no settings in this version; it must be empty"
+    if near := suggest(name, known):
+        return f"unknown key{near}"
+    homes = [home for home in _homes(root, "").get(name, ()) if home != _dotted(at)]
+    if homes:
+        return f"unknown key; it belongs into [{homes[0]}]" if homes[0] else "unknown key"
+    return f"unknown key; known here: {', '.join(known)}"
 
-    def _unknown(self, name: str, hints: Mapping[str, object], key: str) -> str:
-        if not hints:
-            return "this table has no settings in this version; it must be empty"
-        if near := suggest(name, hints):
-            return f"unknown key{near}"
-        homes = [home for home in self._homes.get(name, ()) if home != key]
-        if homes:
-            return f"unknown key; it belongs into [{homes[0]}]" if homes[0] else "unknown key"
-        return f"unknown key; known here: {', '.join(hints)}"
 
-    def _refuse(self, key: str, text: str) -> object:
-        self.problems.append(Problem(key, text))
-        return _REFUSED
+def _unusable_paths(raw: object, hint: object, at: tuple[int | str, ...]) -> Iterator[Problem]:
+    """Find texts that no system takes for a path, which pydantic does."""
+    for step, inner in _steps(raw):
+        yield from _unusable_paths(inner, _inner(hint, step), (*at, step))
+    if _some(hint) is Path and isinstance(raw, str) and (not raw or "\0" in raw):
+        yield Problem(_dotted(at), f"wanted a path, got {_show(raw)}")
+
+
+def _steps(raw: object) -> Iterable[tuple[int | str, object]]:
+    if isinstance(raw, Mapping):
+        return raw.items()
+    return enumerate(raw) if isinstance(raw, list) else ()
+
+
+def _hint(root: type, at: tuple[int | str, ...]) -> object:
+    """Return the annotation of what stands at a place."""
+    hint: object = root
+    for step in at:
+        hint = _inner(hint, step)
+    return hint
+
+
+def _inner(hint: object, step: int | str) -> object:
+    """Return the annotation one step further in, or None where there is no such place."""
+    hint = _some(hint)
+    if is_dataclass(hint):
+        return get_type_hints(hint, include_extras=True).get(str(step))
+    if get_origin(hint) is tuple:
+        return get_args(hint)[0]
+    return get_args(hint)[1] if len(get_args(hint)) == 2 else None
 
 
 def _homes(record: type, key: str) -> dict[str, list[str]]:
@@ -176,24 +201,22 @@ def _homes(record: type, key: str) -> dict[str, list[str]]:
         found.setdefault(name, []).append(key)
         inner = _some(hint)
         if isinstance(inner, type) and is_dataclass(inner):
-            for below, tables in _homes(inner, _join(key, name)).items():
+            for below, tables in _homes(inner, f"{key}.{name}" if key else name).items():
                 found.setdefault(below, []).extend(tables)
     return found
 
 
-def _is_required(field: "Field[Any]") -> bool:  # of whatever type
-    return field.default is MISSING and field.default_factory is MISSING
-
-
-def _some(hint: Any) -> Any:
-    """Return X of `X | None`, and anything else as it is."""
+def _some(hint: object) -> object:
+    """Return X of `X | None` and of `Annotated[X, …]`, and anything else as it is."""
+    if get_origin(hint) is Annotated:
+        return _some(get_args(hint)[0])
     if get_origin(hint) not in {Union, UnionType}:
         return hint
     (inner,) = (each for each in get_args(hint) if each is not type(None))
-    return inner
+    return _some(inner)
 
 
-_WORDS = {
+_WORDS: Mapping[object, str] = {
     str: "a text",
     int: "a whole number",
     float: "a finite number",
@@ -202,28 +225,63 @@ _WORDS = {
 }
 
 
-def _describe(hint: Any) -> str:
-    hint = _some(hint)
-    if get_origin(hint) is Literal:
-        choices = [repr(choice) for choice in get_args(hint)]
+def _describe(hint: object) -> str:
+    limits, inner = _limits(hint), _some(hint)
+    if get_origin(inner) is Literal:
+        choices = [repr(choice) for choice in get_args(inner)]
         return choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}"
-    if get_origin(hint) is tuple:
-        return f"a list, each {_describe(get_args(hint)[0])}"
-    return _WORDS.get(hint, "a table")
+    if get_origin(inner) is tuple:
+        each, *others = get_args(inner)
+        count = "" if Ellipsis in others else f" of {1 + len(others)}"
+        count = f" of at least {limits['min_length']}" if "min_length" in limits else count
+        return f"a list{count}, each {_describe(each)}"
+    word = "a number" if inner is float and limits else _WORDS.get(inner, "a table")
+    return word + _range(limits)
+
+
+def _limits(hint: object) -> dict[str, object]:
+    """Collect what `Field(...)` says about a value: gt, ge, lt, le, min_length."""
+    if get_origin(hint) in {Union, UnionType}:
+        return {name: limit for each in get_args(hint) for name, limit in _limits(each).items()}
+    found: dict[str, object] = {}
+    for note in get_args(hint)[1:] if get_origin(hint) is Annotated else ():
+        for limit in getattr(note, "metadata", ()):
+            found |= {name: getattr(limit, name) for name in limit.__slots__}
+    return found
+
+
+def _range(limits: Mapping[str, object]) -> str:
+    match limits:
+        case {"gt": low, "lt": high}:
+            return f" between {low} and {high}"
+        case {"ge": low, "le": high}:
+            return f" from {low} to {high}"
+        case {"ge": low, "lt": high}:
+            return f" of at least {low} and below {high}"
+        case {"gt": low}:
+            return f" greater than {low}"
+        case {"ge": low}:
+            return f" of at least {low}"
+    return ""
 
 
 def _show(raw: object) -> str:
     if isinstance(raw, dict):
-        return "a table"
+        return str(raw.get(_DATE, "a table"))
     text = repr(raw) if not isinstance(raw, bool) else str(raw).lower()
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _join(table: str, key: str) -> str:
-    """Write a dotted key as TOML does."""
-    if not re.fullmatch(r"[A-Za-z0-9_-]+", key):
-        key = repr(key)
-    return f"{table}.{key}" if table else key
+def _dotted(at: Iterable[int | str], last: str = "") -> str:
+    """Write a place as TOML does: `parties.lab.key`, `colours[1]`."""
+    text = ""
+    for step in at:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        else:
+            step = step if re.fullmatch(r"[A-Za-z0-9_-]+", step) else repr(step)
+            text += f".{step}" if text else step
+    return f"{text}.{last}" if text and last else text or last
 
 
 def _place(message: str, text: str) -> str:

@@ -16,6 +16,7 @@ from tacit.dp.event import ADD_REMOVE_RECORD, Event, Gaussian, Poisson, Repeated
 from tacit.dp.ghost import Ghost
 from tacit.dp.ledger import Ledger, epsilon
 from tacit.errors import ConfigError
+from tacit.notebook import Rows, Shown
 from tacit.result import Claim
 from tacit.ring import Prg
 
@@ -187,7 +188,7 @@ class PrivateLoader:
 
 
 @final
-class Private:
+class Private(Shown):
     """A training with a privacy budget; see `make_private`."""
 
     def __init__(
@@ -219,6 +220,17 @@ class Private:
             accountant=_ACCOUNTANT,
             population=self.loader.records,
         )
+
+    def _shown(self) -> tuple[str, Rows]:
+        done, spent = len(self.ledger), "nothing"
+        if done:
+            claim = self.claim
+            spent = f"ε = {claim.epsilon:.3f} at δ = {claim.delta:g}, for {claim.relation}"
+        return "Private training", [
+            ("noise", f"{self.multiplier:.3f} × the clip of {self.clip:g}"),
+            ("batches", f"{done} done, {self.loader.steps_left} left"),
+            ("spent", spent),
+        ]
 
     def step(self, losses: Tensor) -> None:
         """Train on a batch of the loader, given the loss of each of its records.

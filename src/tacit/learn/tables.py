@@ -1,4 +1,4 @@
-"""A user's own data in CSV, npz or parquet files, refused unless every value is a finite number.
+"""A user's own data in CSV, npz or parquet files or in memory, refused unless all of it is finite.
 
 Messages name the file, the row and the column, never the value: it may be a patient's.
 """
@@ -6,9 +6,9 @@ Messages name the file, the row and the column, never the value: it may be a pat
 import csv
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -23,6 +23,32 @@ except ImportError:  # an extra; asking for a parquet file says how to install i
     pyarrow = parquet = None
 
 MOST_CLASSES = 65536
+_MEMORY = Path("the rows given")
+
+
+class Frame(Protocol):
+    """A data frame as pandas and polars have it: columns with names, and their values."""
+
+    @property
+    def columns(self) -> Any:  # an Index there, a list here
+        """The names of the columns."""
+        ...
+
+    def to_numpy(self) -> "np.ndarray[Any, Any]":
+        """Return rows of values."""
+        ...
+
+
+class Array(Protocol):
+    """An array or a tensor: anything of which numpy can make an array."""
+
+    def __array__(self) -> "np.ndarray[Any, Any]":
+        """Return the values."""
+        ...
+
+
+Table = Array | Frame | Mapping[str, Array] | Sequence[Any]
+"""Rows of numbers: an array, a tensor, lists, a data frame, or columns by name."""
 
 
 def load_csv(path: Path, *, label: str | None) -> Dataset:
@@ -162,6 +188,48 @@ def load_parquet(path: Path, *, label: str | None) -> Dataset:
         # A missing value becomes NaN, and is refused as such.
         arrays.append(column.cast(pyarrow.float64(), safe=False).to_numpy())
     return _from_columns(path, list(columns), np.stack(arrays, axis=1), label, None)
+
+
+def take_rows(x: Table | None, y: Table | None = None, *, label: str | None = None) -> Dataset:
+    """Take rows that are in memory, as the loaders take those of a file.
+
+    Args:
+        x: rows of features; None for someone who has labels alone.
+        y: the class of each row, whole numbers from 0; None if there are none, or if they are the
+            column ``label`` of a data frame.
+        label: the name of that column.
+
+    Raises:
+        DataError: anything that `load_csv` refuses.
+    """
+    labels = NO_LABELS
+    if y is not None:
+        labels = _check_labels(_MEMORY, _array(y), label or "y", None)
+    if x is None:
+        return _make(_MEMORY, np.zeros((len(labels), 0)), labels, ())
+    names = [str(name) for name in (x if isinstance(x, Mapping) else getattr(x, "columns", ()))]
+    values = _array(
+        np.stack([_array(one) for one in x.values()], 1) if isinstance(x, Mapping) else x
+    )
+    if values.dtype.kind not in "biuf" or values.ndim < 2 or not len(values):
+        raise DataError(
+            f"wanted rows of numbers in 2 dimensions or more, not empty, got {values.dtype} of "
+            f"shape {values.shape}"
+        )
+    values = values.astype(np.float64)
+    if y is None and label in names:
+        return _from_columns(_MEMORY, names, values, label, None)
+    _check_finite(_MEMORY, values, names or None, None)
+    if values.ndim == 2 and not names:
+        names = [f"feature {i}" for i in range(values.shape[1])]
+    return _make(_MEMORY, values, labels, tuple(names))
+
+
+def _array(values: Any) -> "np.ndarray[Any, Any]":
+    """Make an array of whatever it is; a tensor may lie on a device and remember gradients."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+    return np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
 
 
 def _from_columns(

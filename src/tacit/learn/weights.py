@@ -57,14 +57,23 @@ def load_weights(module: nn.Module, path: Path) -> None:
     Raises:
         DataError: the file cannot be read, or holds the weights of another module.
     """
+    if path.suffix == _FLAT:
+        _load_flat(module, path)
+    else:
+        put_weights(module, read_weights(path), source=str(path))
+
+
+def put_weights(module: nn.Module, weights: Mapping[str, Tensor], *, source: str) -> None:
+    """Put named weights into a module.
+
+    Raises:
+        DataError: they are those of another module.
+    """
     try:
-        if path.suffix == _FLAT:
-            _load_flat(module, path)
-        else:
-            module.load_state_dict(read_weights(path))
+        module.load_state_dict(weights)
     except RuntimeError as error:
         first = " ".join(str(error).split())
-        raise DataError(f"{path} does not hold the weights of this model: {first}") from error
+        raise DataError(f"{source} does not hold the weights of this model: {first}") from error
 
 
 def to_safetensors(weights: Mapping[str, Tensor], facts: Mapping[str, Any]) -> bytes:

@@ -8,10 +8,22 @@ than n / 2^16 rows are treated as if they had that many.
 from math import ceil, log2
 from typing import Any
 
+from numpy.random import Generator, default_rng  # noqa: TID251 - public coins alone
+
 from tacit.mpc.share import HEADROOM_BITS
 
 REACH = 8
 """Sums over rows are scaled to at most 2^REACH times the bound of what is summed."""
+
+
+def fixed(ops: Any, x: Any) -> Any:
+    """Bring a value to the usual precision, ready for a product or a function."""
+    return ops.normalise_scale(x)
+
+
+def public_coins(*seed: int) -> Generator:
+    """Return coins that everybody can toss alike; nothing secret is drawn from them."""
+    return default_rng(seed)
 
 
 def shift_of(rows: int, reach: int = REACH) -> int:
@@ -21,13 +33,13 @@ def shift_of(rows: int, reach: int = REACH) -> int:
 
 def lowered(ops: Any, sums: Any, rows: int, reach: int = REACH) -> Any:
     """Move sums over rows down by a power of two, which costs no digit that matters."""
-    return ops.settle(ops.scale(ops.rescaled(ops.ready(sums)), 2.0 ** -shift_of(rows, reach)))
+    return fixed(ops, ops.scale(ops.truncated(ops.ready(sums)), 2.0 ** -shift_of(rows, reach)))
 
 
 def mean(ops: Any, sums: Any, rows: int) -> Any:
     """Divide sums over rows by how many rows there are."""
     moved = lowered(ops, sums, rows, reach=0)
-    return ops.settle(ops.scale(moved, 2.0 ** shift_of(rows, 0) / rows))
+    return fixed(ops, ops.scale(moved, 2.0 ** shift_of(rows, 0) / rows))
 
 
 def inverse(ops: Any, x: Any) -> Any:
@@ -36,11 +48,11 @@ def inverse(ops: Any, x: Any) -> Any:
     Range: below 2^-8 the result stays near 2^8. Two Newton steps bring the error of `reciprocal`
     (at 2^8 up to 5 %) below the last digits.
     """
-    x = ops.settle(x)
-    found = ops.restate(ops.settle(ops.reciprocal(x)), bound=1.1 * 2.0**REACH)
+    x = fixed(ops, x)
+    found = ops.restate(fixed(ops, ops.reciprocal(x)), bound=1.1 * 2.0**REACH)
     for _ in range(2):
-        product = ops.restate(ops.settle(ops.mul(x, found)), bound=2.0)
-        step = ops.settle(ops.mul(found, ops.shift(ops.scale(product, -1.0), 2.0)))
+        product = ops.restate(fixed(ops, ops.mul(x, found)), bound=2.0)
+        step = fixed(ops, ops.mul(found, ops.shift(ops.scale(product, -1.0), 2.0)))
         found = ops.restate(step, bound=1.1 * 2.0**REACH)
     return found
 
@@ -55,7 +67,7 @@ def group_means(ops: Any, sums: Any, counts: Any, *, rows: int, bound: float) ->
     reach = max(0, min(REACH, room))
     small = lowered(ops, counts, rows, reach)
     quotient = ops.mul(lowered(ops, sums, rows, reach), inverse(ops, small))
-    return ops.restate(ops.settle(quotient), bound=1.05 * bound + 2.0**-6)
+    return ops.restate(fixed(ops, quotient), bound=1.05 * bound + 2.0**-6)
 
 
 def excess_bits(ops: Any, x: Any, y: Any, *, terms: int) -> int:
@@ -63,10 +75,10 @@ def excess_bits(ops: Any, x: Any, y: Any, *, terms: int) -> int:
 
     Scores are compared with each other and no more, so that both may be made smaller alike.
     """
-    largest = ops.number(x, "a product").bound * ops.number(y, "a product").bound * terms
+    largest: float = ops.number(x, "a product").bound * ops.number(y, "a product").bound * terms
     return max(0, ceil(log2(max(largest, 1.0))) - (HEADROOM_BITS - 1 - 2 * ops.frac_bits))
 
 
 def reduced(ops: Any, x: Any, bits: int) -> Any:
     """Divide by a power of two and drop the digits below the last one."""
-    return ops.settle(ops.scale(x, 2.0**-bits)) if bits else x
+    return fixed(ops, ops.scale(x, 2.0**-bits)) if bits else x

@@ -1,4 +1,4 @@
-"""What learners have in common: parameters as in scikit-learn, shares as results, one way to open."""
+"""What learners have in common: parameters as in scikit-learn, shares as results."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -119,7 +119,7 @@ class Learner(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
                     setattr(self, f"{name}_", opened)
         return self
 
-    def __repr__(self, N_CHAR_MAX: int = 700) -> str:  # noqa: N803 - scikit-learn's own name
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         if not hasattr(self, "parties_"):
             return str(super().__repr__(N_CHAR_MAX))
         return lines(type(self).__name__, self._rows())

@@ -11,6 +11,7 @@ from tacit.errors import DataError
 from tacit.learners.arithmetic import (
     REACH,
     excess_bits,
+    fixed,
     group_means,
     inverse,
     lowered,
@@ -70,20 +71,20 @@ def _moments(ops: Any, values: Values, *, smoothing: float) -> Values:
     bound = ops.number(x, "averaging").bound
     across = ops.transpose(y, 0, 1)
     counts = ops.reshape(ops.sum(across, dim=1), (-1, 1))
-    both = ops.concatenate([ops.settle(x), ops.settle(squares)], dim=1)
+    both = ops.concatenate([fixed(ops, x), fixed(ops, squares)], dim=1)
     widest = ops.number(both, "averaging").bound
     sums = ops.restate(ops.pick(across, both), bound=rows * widest)
     means = group_means(ops, sums, counts, rows=rows, bound=widest)
     columns = ops.shape(x)[1]
     theta = ops.restate(ops.take(means, range(columns), dim=1), bound=1.05 * bound)
     second = ops.take(means, range(columns, 2 * columns), dim=1)
-    spread = ops.settle(ops.sub(second, ops.settle(ops.square(theta))))
+    spread = fixed(ops, ops.sub(second, fixed(ops, ops.square(theta))))
     least = LEAST_VARIANCE + smoothing * bound**2
     var = ops.shift(ops.relu(ops.shift(spread, -least)), least)
-    prior = ops.settle(ops.scale(counts, 1 / rows))
+    prior = fixed(ops, ops.scale(counts, 1 / rows))
     return {
         "theta": theta,
-        "var": ops.restate(ops.settle(var), bound=1.2 * bound**2 + least),
+        "var": ops.restate(fixed(ops, var), bound=1.2 * bound**2 + least),
         "class_prior": ops.restate(ops.reshape(prior, (-1,)), bound=1.01),
     }
 
@@ -92,13 +93,13 @@ def _normal_form(ops: Any, values: Values) -> Values:
     """Bring the log-likelihood to x²·q + x·l + c: two products per question are left."""
     theta, var = values["theta"], values["var"]
     inverted = inverse(ops, var)
-    linear = ops.settle(ops.mul(theta, inverted))
-    quadratic = ops.settle(ops.scale(inverted, -0.5))
-    fit = ops.settle(ops.sum(ops.settle(ops.mul(theta, linear)), dim=1))
-    width = ops.settle(ops.sum(ops.settle(ops.log(var)), dim=1))
+    linear = fixed(ops, ops.mul(theta, inverted))
+    quadratic = fixed(ops, ops.scale(inverted, -0.5))
+    fit = fixed(ops, ops.sum(fixed(ops, ops.mul(theta, linear)), dim=1))
+    width = fixed(ops, ops.sum(fixed(ops, ops.log(var)), dim=1))
     # A class without rows has a prior of 0, whose logarithm stays near that of 2^-8.
-    prior = ops.settle(ops.log(values["class_prior"]))
-    half_sums = ops.settle(ops.scale(ops.add(fit, width), -0.5))
+    prior = fixed(ops, ops.log(values["class_prior"]))
+    half_sums = fixed(ops, ops.scale(ops.add(fit, width), -0.5))
     constant = ops.shift(ops.add(prior, half_sums), -0.5 * ops.shape(theta)[1] * log(2 * pi))
     return {"linear": linear, "quadratic": quadratic, "constant": constant}
 
@@ -108,7 +109,7 @@ def _normal_scores(ops: Any, values: Values) -> Values:
     weights = ops.concatenate([values["linear"], values["quadratic"]], dim=1)
     bits = excess_bits(ops, both, weights, terms=ops.shape(both)[1])
     weights, constant = (reduced(ops, one, bits) for one in (weights, values["constant"]))
-    products = ops.settle(ops.matmul(both, ops.transpose(weights, 0, 1)))
+    products = fixed(ops, ops.matmul(both, ops.transpose(weights, 0, 1)))
     return {"scores": ops.add(products, ops.reshape(constant, (1, -1)))}
 
 
@@ -135,8 +136,7 @@ class CategoricalNB(Classifier):
         for owner, x in data.values.items():
             if bool((x != x.round()).any() or (x < 0).any() or (x >= self.n_categories).any()):
                 raise DataError(
-                    f"{owner!r} has features that are no category from 0 to "
-                    f"{self.n_categories - 1}"
+                    f"{owner!r} has features that are no category from 0 to {self.n_categories - 1}"
                 )
 
     def _walk(self, walker: Walker, data: Table) -> None:
@@ -175,8 +175,8 @@ def _counts(ops: Any, values: Values, *, alpha: float, categories: int) -> Value
     unit = 2.0 ** -shift_of(rows)
     some = ops.shift(lowered(ops, found, rows), alpha * unit)
     all_ = ops.shift(lowered(ops, classes, rows), alpha * categories * unit)
-    probabilities = ops.settle(ops.sub(ops.settle(ops.log(some)), ops.settle(ops.log(all_))))
-    prior = ops.settle(ops.log(ops.settle(ops.scale(classes, 1 / rows))))
+    probabilities = fixed(ops, ops.sub(fixed(ops, ops.log(some)), fixed(ops, ops.log(all_))))
+    prior = fixed(ops, ops.log(fixed(ops, ops.scale(classes, 1 / rows))))
     return {"feature_log_prob": probabilities, "class_log_prior": ops.reshape(prior, (-1,))}
 
 
@@ -184,4 +184,4 @@ def _category_scores(ops: Any, values: Values) -> Values:
     table = ops.transpose(values["feature_log_prob"], 0, 1)
     found = ops.pick(values["hot"], table)
     prior = ops.reshape(values["class_log_prior"], (1, -1))
-    return {"scores": ops.settle(ops.add(found, prior))}
+    return {"scores": fixed(ops, ops.add(found, prior))}

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from tacit.errors import DataError
+from tacit.learners.arithmetic import fixed
 from tacit.learners.base import Learner, positions
 from tacit.learners.engine import Values, Walker
 from tacit.learners.tables import Table
@@ -55,4 +56,4 @@ def _right(ops: Any, values: Values) -> Values:
     """Count the rows whose class has the largest score."""
     hot = ops.argmax_one_hot(values["scores"], dim=1)
     right = ops.sum(ops.gate(hot, values["y"]), dim=1)
-    return {"score": ops.reshape(ops.sum(ops.settle(right), dim=0), (1,))}
+    return {"score": ops.reshape(ops.sum(fixed(ops, right), dim=0), (1,))}

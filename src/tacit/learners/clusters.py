@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from numpy.random import default_rng
 from torch import Tensor
 
 from tacit.errors import ConfigError, DataError
-from tacit.learners.arithmetic import group_means, lowered
+from tacit.learners.arithmetic import fixed, group_means, lowered, public_coins
 from tacit.learners.base import Array, Learner, positions
 from tacit.learners.engine import Values, Walker
 from tacit.learners.tables import Table
@@ -61,7 +60,7 @@ class KMeans(Learner):
 
     def _walk(self, walker: Walker, data: Table) -> None:
         x, name = data.load(walker), f"{self._name}/"
-        coins = default_rng(self.random_state)
+        coins = public_coins(self.random_state)
         for start in range(self.n_init):
             self._start(walker, x, name, data.shape[0], coins)
             for _ in range(self.max_iter):
@@ -105,10 +104,10 @@ class KMeans(Learner):
 
 def _closeness(ops: Any, x: Any, centres: Any) -> Any:
     """Give x·c - |c|²/2, which is largest for the nearest centre: (rows, centres)."""
-    ops.hold(x)
+    ops.cache_openings(x)
     products = ops.matmul(x, ops.transpose(centres, 0, 1))
     squares = ops.scale(ops.total(ops.square(centres), dim=1), 0.5)
-    return ops.settle(ops.sub(products, ops.reshape(squares, (1, -1))))
+    return fixed(ops, ops.sub(products, ops.reshape(squares, (1, -1))))
 
 
 def _rows_at(ops: Any, values: Values, *, places: tuple[int, ...]) -> Values:
@@ -124,7 +123,7 @@ def _next_centre(ops: Any, values: Values, *, coin: float) -> Values:
     distances = ops.relu(ops.sub(ops.scale(squares, 0.5), nearest))
     running = ops.cumsum(lowered(ops, distances, rows), dim=0)
     total = ops.take(running, (rows - 1,), dim=0)
-    passed = ops.indicate(ops.sub(running, ops.settle(ops.scale(total, coin))))
+    passed = ops.indicate(ops.sub(running, fixed(ops, ops.scale(total, coin))))
     # The first row that passes: ones from it on, minus the same ones moved on by one row.
     before = ops.concatenate(
         [ops.scale(ops.take(passed, (0,), dim=0), 0.0), ops.take(passed, range(rows - 1), dim=0)],
@@ -132,7 +131,7 @@ def _next_centre(ops: Any, values: Values, *, coin: float) -> Values:
     )
     hot = ops.reshape(ops.sub(passed, before), (1, rows))
     row = ops.restate(ops.pick(ops.restate(hot, bound=1.0), x), bound=bound)
-    return {"centres": ops.concatenate([centres, ops.settle(row)], dim=0)}
+    return {"centres": ops.concatenate([centres, fixed(ops, row)], dim=0)}
 
 
 def _step(ops: Any, values: Values) -> Values:
@@ -146,7 +145,7 @@ def _step(ops: Any, values: Values) -> Values:
     means = group_means(ops, sums, counts, rows=rows, bound=bound)
     is_filled = ops.indicate(ops.shift(counts, -0.5))
     moved = ops.add(centres, ops.gate(is_filled, ops.sub(means, centres)))
-    return {"centres": ops.restate(ops.settle(moved), bound=1.05 * bound + 2.0**-6)}
+    return {"centres": ops.restate(fixed(ops, moved), bound=1.05 * bound + 2.0**-6)}
 
 
 def _inertia(ops: Any, values: Values) -> Values:
@@ -157,8 +156,8 @@ def _loss(ops: Any, values: Values) -> Any:
     x = values["x"]
     nearest = ops.max(_closeness(ops, x, values["centres"]), dim=1)
     squares = ops.total(ops.square(x), dim=1)
-    distances = ops.settle(ops.sub(squares, ops.scale(nearest, 2.0)))
-    return ops.reshape(ops.settle(ops.sum(distances, dim=0)), (1,))
+    distances = fixed(ops, ops.sub(squares, ops.scale(nearest, 2.0)))
+    return ops.reshape(fixed(ops, ops.sum(distances, dim=0)), (1,))
 
 
 def _better(ops: Any, values: Values) -> Values:
@@ -172,8 +171,8 @@ def _better(ops: Any, values: Values) -> Values:
     smallest = ops.add(least, ops.gate(is_better, ops.sub(loss, least)))
     facts = ops.number(best, "clustering"), ops.number(least, "clustering")
     return {
-        "cluster_centers": ops.restate(ops.settle(chosen), bound=facts[0].bound),
-        "inertia": ops.restate(ops.settle(smallest), bound=facts[1].bound),
+        "cluster_centers": ops.restate(fixed(ops, chosen), bound=facts[0].bound),
+        "inertia": ops.restate(fixed(ops, smallest), bound=facts[1].bound),
     }
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from tacit.errors import InputError
-from tacit.mpc import Plan, Roles, Share, Shelf, compute, find_protocol, make_plan, serve
+from tacit.mpc import OpeningCache, Plan, Roles, Share, compute, find_protocol, make_plan, serve
 from tacit.mpc.pace import add_computing
 from tacit.mpc.plan import cost_in_a_row
 from tacit.mpc.share import Spec
@@ -33,7 +33,7 @@ class Walker(ABC):
         self.protocol = protocol
         self.frac_bits = frac_bits
         self.facts: dict[str, Spec] = {}
-        self.shelf = Shelf()
+        self.cache = OpeningCache()
         self.runs: list[Plan] = []
         self._plans: dict[Hashable, tuple[Plan, dict[str, Spec]]] = {}
 
@@ -96,24 +96,24 @@ class Walker(ABC):
             found = program(ops, values, **public)
             return {f"{gives}{name}": _kept(ops, value) for name, value in found.items()}
 
-        shelved = tuple(n for n, f in facts.items() if self.shelf.find(n, f, None) is not None)
+        opened = tuple(n for n, f in facts.items() if self.cache.find(n, f, None) is not None)
         key = (
             program.__module__,
             program.__qualname__,
             gives,
             tuple(uses.items()),
             tuple(facts.items()),
-            shelved,
+            opened,
             tuple(sorted(public.items())),
         )
         is_known = key in self._plans
         if not is_known:
             self._plans[key] = self._planned(bound_program)
         plan, kept = self._plans[key]
-        opened = self.execute(plan, bound_program, inputs, is_agreed=is_known)
+        shown = self.execute(plan, bound_program, inputs, is_agreed=is_known)
         self.runs.append(plan)
         self.facts.update(kept)
-        return opened
+        return shown
 
     def _planned(self, program: Callable[[Any], Values]) -> tuple[Plan, dict[str, Spec]]:
         kept: dict[str, Spec] = {}
@@ -122,9 +122,7 @@ class Walker(ABC):
             kept.update({n: s for n, s in program(ops).items() if isinstance(s, Spec)})
 
         protocol = find_protocol(self.protocol)
-        plan = make_plan(
-            noted, protocol, self.roles, frac_bits=self.frac_bits, shelf=self.shelf
-        )
+        plan = make_plan(noted, protocol, self.roles, frac_bits=self.frac_bits, cache=self.cache)
         return plan, kept
 
     @abstractmethod
@@ -151,16 +149,14 @@ class Forecaster(Walker):
         is_agreed: bool,
     ) -> tuple[Tensor, ...]:
         """Note what would be held; nothing is opened."""
-        self.shelf.keep(len(self.runs), plan.shelved, {}, {})
+        self.cache.keep(len(self.runs), plan.kept_openings, {}, {})
         return ()
 
 
 class Engine(Walker):
     """One party's way through the programs."""
 
-    def __init__(
-        self, session: Session, roles: Roles, *, protocol: str, frac_bits: int
-    ) -> None:
+    def __init__(self, session: Session, roles: Roles, *, protocol: str, frac_bits: int) -> None:
         super().__init__(roles, protocol=protocol, frac_bits=frac_bits)
         self.session = session
         # Thousands of runs are one stage to whoever watches.
@@ -188,9 +184,7 @@ class Engine(Walker):
     ) -> tuple[Tensor, ...]:
         """Run a plan as P0 or P1, or attend to it as anyone else."""
         if self.me not in self.roles.computing:
-            return serve(
-                self._quiet, plan, inputs=inputs, shelf=self.shelf, is_agreed=is_agreed
-            )
+            return serve(self._quiet, plan, inputs=inputs, cache=self.cache, is_agreed=is_agreed)
         opened: list[Tensor] = []
         found = compute(
             self._quiet,
@@ -198,7 +192,7 @@ class Engine(Walker):
             program,
             inputs=inputs,
             kept=self._shares,
-            shelf=self.shelf,
+            cache=self.cache,
             is_agreed=is_agreed,
         )
         for name, value in found.items():
@@ -218,7 +212,7 @@ def _kept(ops: Any, value: Any) -> Any:
     if value is None or isinstance(value, Tensor):
         return value
     spec = ops.number(value, "keeping")
-    return value if spec.frac_bits == 0 and spec.finish is None else ops.settle(value)
+    return value if spec.frac_bits == 0 and spec.deferred is None else ops.normalise_scale(value)
 
 
 def _open(ops: Any, values: Values, *, to: tuple[str, ...], why: str) -> Values:

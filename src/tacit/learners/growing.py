@@ -6,13 +6,12 @@ of XGBoost for gradients and Hessians, of Gini for one-hot classes and counts, a
 for numbers and counts.
 """
 
-from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from tacit.learners.arithmetic import REACH, excess_bits, inverse, lowered, reduced, shift_of
+from tacit.learners.arithmetic import REACH, excess_bits, fixed, inverse, lowered, reduced, shift_of
 from tacit.learners.engine import Values, Walker
 
 LARGEST_LEAF = 64.0
@@ -39,7 +38,7 @@ class Growth:
     rate: float
     is_mean: bool
 
-    def public(self) -> Mapping[str, Hashable]:
+    def public(self) -> dict[str, Any]:
         """Return what programs need of it."""
         return {
             "damping": self.damping,
@@ -104,7 +103,7 @@ def _split(
 ) -> Values:
     """Choose the best candidate of every node; the last place stands for no split at all."""
     bits, rows = values["bits"], values["rows"]
-    ops.hold(bits)
+    ops.cache_openings(bits)
     count, nodes, width = ops.shape(rows)
     if level:
         sums = _siblings(ops, bits, values["left"], values["above"])
@@ -131,7 +130,7 @@ def _split(
         open_ = torch.zeros(candidates + 1, 1, dtype=torch.bool)
         open_[list(kept)] = open_[-1] = True
         choices = ops.fill(choices, open_.expand(-1, nodes), -1.0)
-    hot = ops.argmax_one_hot(ops.transpose(ops.settle(choices), 0, 1), dim=1)
+    hot = ops.argmax_one_hot(ops.transpose(fixed(ops, choices), 0, 1), dim=1)
     return {"split": ops.transpose(hot, 0, 1), "sums": sums}
 
 
@@ -141,7 +140,7 @@ def _summed(ops: Any, bits: Any, rows: Any) -> Any:
     bound = ops.number(rows, "summing").bound
     flat = ops.reshape(rows, (count, nodes * width))
     found = ops.pick(ops.transpose(bits, 0, 1), flat)
-    found = ops.restate(ops.rescaled(found), bound=count * bound)
+    found = ops.restate(ops.truncated(found), bound=count * bound)
     return ops.reshape(lowered(ops, found, count), (-1, nodes, width))
 
 
@@ -157,9 +156,7 @@ def _siblings(ops: Any, bits: Any, left: Any, above: Any) -> Any:
     return ops.restate(found, bound=ops.number(first, "subtracting").bound)
 
 
-def _worth(
-    ops: Any, sums: Any, damping: float, rows: int, limit: float | None
-) -> tuple[Any, int]:
+def _worth(ops: Any, sums: Any, damping: float, rows: int, limit: float | None) -> tuple[Any, int]:
     """Give |G|²/(H + λ) of (k, nodes, width), made smaller by the returned number of bits.
 
     ``limit`` is how large G/(H + λ) can be, where more is known than that sums fit.
@@ -167,12 +164,12 @@ def _worth(
     width = ops.shape(sums)[2]
     targets = ops.take(sums, range(width - 2), dim=2)
     divided = _per_weight(ops, ops.take(sums, (width - 2,), dim=2), damping, rows)
-    means = ops.settle(ops.mul(targets, divided))
+    means = fixed(ops, ops.mul(targets, divided))
     if limit is not None:
         means = ops.restate(means, bound=1.05 * limit + 2.0**-4)
     bits = excess_bits(ops, means, targets, terms=width - 2)
     first, second = reduced(ops, means, bits - bits // 2), reduced(ops, targets, bits // 2)
-    worth = ops.settle(ops.sum(ops.mul(first, second), dim=2))
+    worth = fixed(ops, ops.sum(ops.mul(first, second), dim=2))
     return worth, bits
 
 
@@ -193,7 +190,7 @@ def _allowed(ops: Any, gains: Any, both: Any, least: float, rows: int) -> Any:
     heavy = ops.indicate(ops.shift(weight, -least * 2.0 ** -shift_of(rows)))
     left = ops.take(heavy, range(candidates), dim=0)
     right = ops.take(heavy, range(candidates, 2 * candidates), dim=0)
-    return ops.settle(ops.gate(ops.mul_whole(left, right), gains))
+    return fixed(ops, ops.gate(ops.mul_whole(left, right), gains))
 
 
 def _divide(ops: Any, values: Values) -> Values:
@@ -202,7 +199,7 @@ def _divide(ops: Any, values: Values) -> Values:
     count, nodes, width = ops.shape(rows)
     bound = ops.number(rows, "dividing").bound
     goes_left = ops.reshape(_goes_left(ops, values["bits"], values["split"]), (count, nodes, 1))
-    left = ops.restate(ops.settle(ops.gate(goes_left, rows)), bound=bound)
+    left = ops.restate(fixed(ops, ops.gate(goes_left, rows)), bound=bound)
     right = ops.restate(ops.sub(rows, left), bound=bound)
     pair = [ops.reshape(one, (count, nodes, 1, width)) for one in (left, right)]
     both = ops.reshape(ops.concatenate(pair, dim=2), (count, 2 * nodes, width))
@@ -215,7 +212,7 @@ def _hand_on(ops: Any, values: Values) -> Values:
 
 def _goes_left(ops: Any, bits: Any, split: Any) -> Any:
     """Tell for (rows, candidates) and (candidates + 1, nodes) which rows go left: (rows, nodes)."""
-    ops.hold(bits)
+    ops.cache_openings(bits)
     candidates = ops.shape(bits)[1]
     side = ops.matmul_whole(bits, ops.take(split, range(candidates), dim=0))
     stays = ops.take(split, (candidates,), dim=0)
@@ -229,9 +226,9 @@ def _leaves(ops: Any, values: Values, *, damping: float, rate: float) -> Values:
     total = lowered(ops, ops.sum(rows, dim=0), count)
     targets = ops.take(total, range(width - 2), dim=1)
     divided = _per_weight(ops, ops.take(total, (width - 2,), dim=1), damping, count)
-    found = ops.cap(ops.settle(ops.mul(targets, divided)), bound=LARGEST_LEAF)
+    found = ops.cap(fixed(ops, ops.mul(targets, divided)), bound=LARGEST_LEAF)
     paths = ops.reshape(ops.take(rows, (width - 1,), dim=2), (count, nodes))
-    return {"leaves": ops.settle(ops.scale(found, rate)), "paths": paths}
+    return {"leaves": fixed(ops, ops.scale(found, rate)), "paths": paths}
 
 
 def _paths(ops: Any, values: Values, *, depth: int) -> Values:
@@ -250,5 +247,3 @@ def _paths(ops: Any, values: Values, *, depth: int) -> Values:
         at = ops.reshape(ops.concatenate(pair, dim=2), (count, 2 * nodes))
         at = ops.restate(at, bound=1.0)
     return {"": at}
-
-

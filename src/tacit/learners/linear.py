@@ -3,17 +3,15 @@
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError, DataError
-from tacit.learners.arithmetic import mean
+from tacit.learners.arithmetic import fixed, mean, public_coins
 from tacit.learners.base import Learner
 from tacit.learners.engine import Values, Walker
 from tacit.learners.solving import gram, invert, ones_like_rows, solve, unit_diagonal
 from tacit.learners.tables import Table
-
 
 LARGEST_ERROR = 1024.0
 """Errors beyond this are counted as this; scale labels that are larger."""
@@ -52,17 +50,15 @@ class Regressor(Learner):
 
 def _squared_errors(ops: Any, values: Values) -> Values:
     """Give the mean squared error and the variance of the labels: R² follows from both."""
-    y = ops.settle(values["y"])
+    y = fixed(ops, values["y"])
     rows = ops.shape(y)[0]
     centre = ops.reshape(mean(ops, ops.sum(y, dim=0), rows), (1, 1))
     parts = [ops.sub(y, values["answers"]), ops.sub(y, centre)]
     # Wild answers count as errors of four times the largest label: their squares must fit.
     limit = min(4 * ops.number(y, "scoring").bound, LARGEST_ERROR)
-    capped = [ops.cap(ops.settle(one), bound=limit) for one in parts]
-    found = [
-        mean(ops, ops.sum(ops.settle(ops.square(one)), dim=0), rows) for one in capped
-    ]
-    return {"score": ops.settle(ops.concatenate(found, dim=0))}
+    capped = [ops.cap(fixed(ops, one), bound=limit) for one in parts]
+    found = [mean(ops, ops.sum(fixed(ops, ops.square(one)), dim=0), rows) for one in capped]
+    return {"score": fixed(ops, ops.concatenate(found, dim=0))}
 
 
 class Ridge(Regressor):
@@ -180,9 +176,7 @@ class ExtremeLearning(Ridge):
         random_state: of the public features.
     """
 
-    def __init__(
-        self, n_features: int = 64, *, alpha: float = 1.0, random_state: int = 0
-    ) -> None:
+    def __init__(self, n_features: int = 64, *, alpha: float = 1.0, random_state: int = 0) -> None:
         super().__init__(alpha)
         self.n_features = n_features
         self.random_state = random_state
@@ -198,7 +192,7 @@ class ExtremeLearning(Ridge):
 
     def _features(self, walker: Walker, data: Table) -> str:
         columns = data.shape[1]
-        coins = np.random.default_rng(self.random_state)
+        coins = public_coins(self.random_state)
         mixing = torch.from_numpy(coins.normal(size=(columns, self.n_features)) / columns**0.5)
         offsets = torch.from_numpy(coins.uniform(-1, 1, self.n_features))
         make = partial(_random_features, mixing=mixing, offsets=offsets)
@@ -212,7 +206,7 @@ def _random_features(x: Tensor, *, mixing: Tensor, offsets: Tensor) -> Tensor:
 
 def _normal_equations(ops: Any, values: Values, *, has_intercept: bool) -> Values:
     """Give XᵀX / n and Xᵀy / n, centred if a constant is learned, and the means."""
-    x, y = ops.settle(values["x"]), ops.settle(values["y"])
+    x, y = fixed(ops, values["x"]), fixed(ops, values["y"])
     rows = ops.shape(x)[0]
     means = []
     for one in (x, y):
@@ -223,10 +217,10 @@ def _normal_equations(ops: Any, values: Values, *, has_intercept: bool) -> Value
     if has_intercept:
         across = ops.transpose(means[0], 0, 1)
         limits = [ops.number(one, "centring").bound for one in (matrix, right)]
-        matrix = ops.sub(matrix, ops.settle(ops.mul(means[0], across)))
-        right = ops.sub(right, ops.settle(ops.mul(means[0], means[1])))
+        matrix = ops.sub(matrix, fixed(ops, ops.mul(means[0], across)))
+        right = ops.sub(right, fixed(ops, ops.mul(means[0], means[1])))
         matrix, right = (
-            ops.restate(ops.settle(one), bound=limit)
+            ops.restate(fixed(ops, one), bound=limit)
             for one, limit in zip((matrix, right), limits, strict=True)
         )
     return {"matrix": matrix, "right": right, "means": ops.concatenate(means, dim=0)}
@@ -235,7 +229,7 @@ def _normal_equations(ops: Any, values: Values, *, has_intercept: bool) -> Value
 def _solve(ops: Any, values: Values, *, damping: float, limit: float) -> Values:
     matrix = values["matrix"]
     eye = torch.eye(ops.shape(matrix)[0], dtype=torch.float64)
-    damped = ops.settle(ops.offset(matrix, damping * eye))
+    damped = fixed(ops, ops.offset(matrix, damping * eye))
     return {"coef": solve(ops, damped, values["right"], limit=limit)}
 
 
@@ -245,19 +239,19 @@ def _admm(ops: Any, values: Values, *, penalty: str, weight: float, steps: int) 
     size = ops.shape(matrix)[0]
     eye = torch.eye(size, dtype=torch.float64)
     # Both parts have one scale where features have variance 1.
-    unit, factors = unit_diagonal(ops, ops.settle(ops.offset(matrix, eye)))
-    scaled = ops.settle(ops.mul(invert(ops, unit), factors))
-    inverse = ops.settle(ops.mul(scaled, ops.transpose(factors, 0, 1)))
+    unit, factors = unit_diagonal(ops, fixed(ops, ops.offset(matrix, eye)))
+    scaled = fixed(ops, ops.mul(invert(ops, unit), factors))
+    inverse = fixed(ops, ops.mul(scaled, ops.transpose(factors, 0, 1)))
     inverse = ops.restate(inverse, bound=1.1)  # the matrix is at least I, its inverse at most
     limit = ops.number(right, "solving").bound
     z = u = ops.scale(right, 0.0)
     for _ in range(steps):
-        target = ops.settle(ops.add(right, ops.sub(z, u)))
-        w = ops.restate(ops.settle(ops.matmul(inverse, target)), bound=4 * limit)
-        total = ops.settle(ops.add(w, u))
+        target = fixed(ops, ops.add(right, ops.sub(z, u)))
+        w = ops.restate(fixed(ops, ops.matmul(inverse, target)), bound=4 * limit)
+        total = fixed(ops, ops.add(w, u))
         z = _shrunk(ops, total, penalty, weight)
-        z = ops.restate(ops.settle(z), bound=4 * limit)
-        u = ops.restate(ops.settle(ops.sub(total, z)), bound=4 * limit)
+        z = ops.restate(fixed(ops, z), bound=4 * limit)
+        u = ops.restate(fixed(ops, ops.sub(total, z)), bound=4 * limit)
     return {"coef": z}
 
 
@@ -276,11 +270,11 @@ def _intercept(ops: Any, values: Values, *, has_intercept: bool) -> Values:
     if not has_intercept:
         return {"intercept": ops.scale(own, 0.0)}
     features = ops.transpose(ops.take(means, range(size), dim=0), 0, 1)
-    return {"intercept": ops.settle(ops.sub(own, ops.settle(ops.matmul(features, coef))))}
+    return {"intercept": fixed(ops, ops.sub(own, fixed(ops, ops.matmul(features, coef))))}
 
 
 def _linear(ops: Any, values: Values) -> Values:
-    products = ops.settle(ops.matmul(values["x"], values["coef"]))
+    products = fixed(ops, ops.matmul(values["x"], values["coef"]))
     return {"answers": ops.add(products, values["intercept"])}
 
 

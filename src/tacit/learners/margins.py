@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from tacit.errors import ConfigError
+from tacit.learners.arithmetic import fixed
 from tacit.learners.classify import Classifier
 from tacit.learners.engine import Values, Walker
 from tacit.learners.solving import gram, invert, ones_like_rows, unit_diagonal
@@ -49,7 +50,8 @@ class LinearClassifier(Classifier):
         name = f"{self._name}/"
         walker.run(_design, uses={"x": data.load(walker)}, gives=name)
         x = f"{name}design"
-        rows, public = data.shape[0], {"loss": self.loss, "classes": data.classes}
+        rows = data.shape[0]
+        public: dict[str, Any] = {"loss": self.loss, "classes": data.classes}
         walker.run(
             _majorise,
             uses={"x": x},
@@ -122,7 +124,7 @@ def _curvature(loss: str, classes: int) -> float:
 
 def _design(ops: Any, values: Values) -> Values:
     """Put a column of ones beside the features: its weight is the constant."""
-    x = ops.settle(values["x"])
+    x = fixed(ops, values["x"])
     return {"design": ops.concatenate([x, ones_like_rows(ops, x)], dim=1)}
 
 
@@ -134,7 +136,7 @@ def _majorise(
     size = ops.shape(x)[1]
     curved = ops.scale(gram(ops, x, x), _curvature(loss, classes) * heaviest)
     penalty = torch.diag(_penalty(size, damping, loss).reshape(-1))
-    unit, factors = unit_diagonal(ops, ops.settle(ops.offset(ops.settle(curved), penalty)))
+    unit, factors = unit_diagonal(ops, fixed(ops, ops.offset(fixed(ops, curved), penalty)))
     width = 1 if classes == 2 else classes
     start = ops.take(ops.scale(unit, 0.0), [0] * width, dim=1)
     return {
@@ -158,22 +160,22 @@ def _descend(
     """Go to the lowest point of the quadratic that touches the loss ahead of here."""
     x, y, last = values["x"], values["y"], values["coef"]
     rows, size = ops.shape(x)
-    ops.hold(x)
+    ops.cache_openings(x)
     ahead = ops.scale(ops.sub(last, values["last"]), momentum)
-    coef = ops.cap(ops.settle(ops.add(last, ahead)), bound=LARGEST_COEFFICIENT)
-    scores = ops.settle(ops.matmul(x, coef))
-    rest = ops.settle(_residual(ops, scores, ops.settle(y), loss, classes))
+    coef = ops.cap(fixed(ops, ops.add(last, ahead)), bound=LARGEST_COEFFICIENT)
+    scores = fixed(ops, ops.matmul(x, coef))
+    rest = fixed(ops, _residual(ops, scores, fixed(ops, y), loss, classes))
     if weights is not None:
-        factor = ops.sum(ops.weigh(ops.settle(y), torch.tensor(weights)), dim=1)
-        rest = ops.settle(ops.mul(rest, ops.reshape(ops.settle(factor), (rows, 1))))
+        factor = ops.sum(ops.weigh(fixed(ops, y), torch.tensor(weights)), dim=1)
+        rest = fixed(ops, ops.mul(rest, ops.reshape(fixed(ops, factor), (rows, 1))))
     pull = gram(ops, x, rest)
-    shrink = ops.settle(ops.weigh(coef, _penalty(size, damping, loss)))
-    slope = ops.mul(ops.settle(ops.sub(pull, shrink)), values["factors"])
+    shrink = fixed(ops, ops.weigh(coef, _penalty(size, damping, loss)))
+    slope = ops.mul(fixed(ops, ops.sub(pull, shrink)), values["factors"])
     # As in `solve`: in units of the features' own size a slope is no larger than the residuals.
     limit = ops.number(rest, "stepping").bound
-    slope = ops.restate(ops.settle(slope), bound=1.1 * limit + 17 * damping * LARGEST_COEFFICIENT)
-    moved = ops.cap(ops.settle(ops.matmul(values["inverse"], slope)), bound=LARGEST_COEFFICIENT)
-    moved = ops.settle(ops.mul(moved, values["factors"]))
+    slope = ops.restate(fixed(ops, slope), bound=1.1 * limit + 17 * damping * LARGEST_COEFFICIENT)
+    moved = ops.cap(fixed(ops, ops.matmul(values["inverse"], slope)), bound=LARGEST_COEFFICIENT)
+    moved = fixed(ops, ops.mul(moved, values["factors"]))
     return {"coef": ops.cap(ops.add(coef, moved), bound=LARGEST_COEFFICIENT), "last": last}
 
 
@@ -183,9 +185,9 @@ def _residual(ops: Any, scores: Any, y: Any, loss: str, classes: int) -> Any:
         y = ops.take(y, (1,), dim=1)
     if loss == "hinge":
         sign = ops.shift(ops.scale(y, 2.0), -1.0)
-        missing = ops.relu(ops.shift(ops.scale(ops.settle(ops.mul(sign, scores)), -1.0), 1.0))
+        missing = ops.relu(ops.shift(ops.scale(fixed(ops, ops.mul(sign, scores)), -1.0), 1.0))
         missing = ops.cap(missing, bound=LARGEST_COEFFICIENT)
-        return ops.scale(ops.settle(ops.mul(sign, missing)), 2.0)
+        return ops.scale(fixed(ops, ops.mul(sign, missing)), 2.0)
     if classes == 2:
         return ops.sub(y, ops.sigmoid(scores))
     return ops.sub(y, ops.softmax(scores, dim=1))
@@ -193,7 +195,7 @@ def _residual(ops: Any, scores: Any, y: Any, loss: str, classes: int) -> Any:
 
 def _margins(ops: Any, values: Values) -> Values:
     design = _design(ops, values)["design"]
-    scores = ops.settle(ops.matmul(design, values["coef"]))
+    scores = fixed(ops, ops.matmul(design, values["coef"]))
     if ops.shape(scores)[1] == 1:
         scores = ops.concatenate([ops.scale(scores, 0.0), scores], dim=1)
     return {"scores": scores}

@@ -4,6 +4,7 @@ from functools import reduce
 from typing import Any
 
 from tacit.errors import DataError
+from tacit.learners.arithmetic import fixed
 from tacit.learners.classify import Classifier
 from tacit.learners.engine import Values, Walker
 from tacit.learners.tables import Table
@@ -37,17 +38,17 @@ class KNeighbors(Classifier):
 
 
 def _remember(ops: Any, values: Values) -> Values:
-    x = ops.settle(values["x"])
-    half = ops.settle(ops.scale(ops.total(ops.square(x), dim=1), 0.5))
+    x = fixed(ops, values["x"])
+    half = fixed(ops, ops.scale(ops.total(ops.square(x), dim=1), 0.5))
     return {"known": x, "half_squares": half, "y": values["y"]}
 
 
 def _votes(ops: Any, values: Values, *, count: int) -> Values:
     """Add up the classes of the rows with the largest x·k - |k|²/2."""
     x, known, y = values["x"], values["known"], values["y"]
-    ops.hold(known)
-    products = ops.settle(ops.matmul(x, ops.transpose(known, 0, 1)))
-    closeness = ops.settle(ops.sub(products, ops.reshape(values["half_squares"], (1, -1))))
+    ops.cache_openings(known)
+    products = fixed(ops, ops.matmul(x, ops.transpose(known, 0, 1)))
+    closeness = fixed(ops, ops.sub(products, ops.reshape(values["half_squares"], (1, -1))))
     rows, others = ops.shape(closeness)
     classes = ops.shape(y)[1]
     spread = [
@@ -55,7 +56,7 @@ def _votes(ops: Any, values: Values, *, count: int) -> Values:
         for at in range(classes)
     ]
     _, *best = ops.top(closeness, count=count, payload=spread)
-    votes = [ops.reshape(ops.sum(ops.settle(one), dim=1), (rows, 1)) for one in best]
+    votes = [ops.reshape(ops.sum(fixed(ops, one), dim=1), (rows, 1)) for one in best]
     # Of equal votes the first class wins, as in scikit-learn.
     votes = [ops.shift(one, -(2.0**-6) * at / classes) for at, one in enumerate(votes)]
     return {"scores": reduce(lambda a, b: ops.concatenate([a, b], dim=1), votes)}

@@ -174,7 +174,8 @@ class Local(Parties):
             ConfigError: the parties have ended, because of an earlier error or `close`.
         """
         if self._failure is not None or not self._thread.is_alive():
-            raise ConfigError(f"these parties have ended ({self._failure or 'closed'}); make new ones")
+            reason = self._failure or "they were closed"
+            raise ConfigError(f"these parties have ended: {reason}; make new ones")
         futures: dict[str, Future[R]] = {one: Future() for one in self.names}
         self._pending = list(futures.values())
         for one, queue in self._queues.items():
@@ -213,7 +214,7 @@ class Local(Parties):
         meeting = Meeting(parties=self.names, job_digest=digest)
         try:
             run_threads(dict.fromkeys(self.names, self._party), meeting)
-        except BaseException as error:  # noqa: BLE001 - handed to whoever waits for the work
+        except BaseException as error:
             self._failure = error
             for future in self._pending:
                 if not future.done():
@@ -248,9 +249,7 @@ class Connected(Parties):
             )
         self.me = session.me
         self._session = session
-        self._engine = Engine(
-            session, self.roles, protocol=self.protocol, frac_bits=self.frac_bits
-        )
+        self._engine = Engine(session, self.roles, protocol=self.protocol, frac_bits=self.frac_bits)
 
     def do(self, work: Callable[[Engine], R]) -> R:
         """Do my part."""
@@ -279,5 +278,3 @@ def _pair(
     if features is not None and labels is not None and len(features) != len(labels):
         raise DataError(f"{owner!r} gave {len(features)} rows and {len(labels)} labels")
     return features, labels
-
-

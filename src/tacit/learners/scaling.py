@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from tacit.errors import DataError
-from tacit.learners.arithmetic import excess_bits, inverse, mean, reduced
+from tacit.learners.arithmetic import excess_bits, fixed, inverse, mean, public_coins, reduced
 from tacit.learners.base import Learner
 from tacit.learners.engine import Engine, Values, Walker
 from tacit.learners.solving import diagonal, gram
@@ -60,19 +60,19 @@ class StandardScaler(Learner):
 
 
 def _spread(ops: Any, values: Values) -> Values:
-    x = ops.settle(values["x"])
+    x = fixed(ops, values["x"])
     rows, bound = ops.shape(x)[0], ops.number(x, "scaling").bound
     centre = ops.restate(mean(ops, ops.sum(x, dim=0), rows), bound=bound)
     centre = ops.reshape(centre, (1, -1))
-    off = ops.settle(ops.sub(x, centre))
-    spread = mean(ops, ops.sum(ops.settle(ops.square(off)), dim=0), rows)
+    off = fixed(ops, ops.sub(x, centre))
+    spread = mean(ops, ops.sum(fixed(ops, ops.square(off)), dim=0), rows)
     spread = ops.restate(spread, bound=4 * bound**2)
-    return {"mean": centre, "scale": ops.reshape(ops.settle(ops.rsqrt(spread)), (1, -1))}
+    return {"mean": centre, "scale": ops.reshape(fixed(ops, ops.rsqrt(spread)), (1, -1))}
 
 
 def _scaled(ops: Any, values: Values) -> Values:
-    off = ops.settle(ops.sub(values["x"], values["mean"]))
-    scaled = ops.settle(ops.mul(off, values["scale"]))
+    off = fixed(ops, ops.sub(values["x"], values["mean"]))
+    scaled = fixed(ops, ops.mul(off, values["scale"]))
     return {"x": ops.cap(scaled, bound=LARGEST_SCALED)}
 
 
@@ -95,9 +95,7 @@ class PCA(Learner):
 
     results = ("components", "explained_variance", "mean")
 
-    def __init__(
-        self, n_components: int = 2, *, squarings: int = 9, random_state: int = 0
-    ) -> None:
+    def __init__(self, n_components: int = 2, *, squarings: int = 9, random_state: int = 0) -> None:
         self.n_components = n_components
         self.squarings = squarings
         self.random_state = random_state
@@ -112,7 +110,7 @@ class PCA(Learner):
     def _walk(self, walker: Walker, data: Table) -> None:
         name = f"{self._name}/"
         walker.run(_covariance, uses={"x": data.load(walker)}, gives=name)
-        coins = np.random.default_rng(self.random_state)
+        coins = public_coins(self.random_state)
         rest = f"{name}covariance"
         for at in range(self.n_components):
             drawn = coins.normal(size=data.shape[1])
@@ -140,61 +138,57 @@ class PCA(Learner):
 
 
 def _covariance(ops: Any, values: Values) -> Values:
-    x = ops.settle(values["x"])
+    x = fixed(ops, values["x"])
     rows, bound = ops.shape(x)[0], ops.number(x, "averaging").bound
     centre = ops.restate(mean(ops, ops.sum(x, dim=0), rows), bound=bound)
     centre = ops.reshape(centre, (1, -1))
-    outer = ops.settle(ops.mul(ops.transpose(centre, 0, 1), centre))
-    spread = ops.settle(ops.sub(gram(ops, x, x), outer))
+    outer = fixed(ops, ops.mul(ops.transpose(centre, 0, 1), centre))
+    spread = fixed(ops, ops.sub(gram(ops, x, x), outer))
     return {"covariance": ops.restate(spread, bound=bound**2 + 1.0), "mean": centre}
 
 
 def _unit_trace(ops: Any, matrix: Any, factor: float) -> Any:
     """Divide a positive matrix by its trace, which lies within 2^-8 and 2^8 times 1/factor."""
-    larger = ops.settle(ops.scale(matrix, factor))
-    trace = ops.reshape(ops.settle(ops.sum(diagonal(ops, larger), dim=0)), (1, 1))
+    larger = fixed(ops, ops.scale(matrix, factor))
+    trace = ops.reshape(fixed(ops, ops.sum(diagonal(ops, larger), dim=0)), (1, 1))
     found = ops.mul(larger, inverse(ops, ops.restate(trace, bound=260.0)))
-    return ops.restate(ops.settle(found), bound=1.1)
+    return ops.restate(fixed(ops, found), bound=1.1)
 
 
-def _strongest(
-    ops: Any, values: Values, *, squarings: int, start: tuple[float, ...]
-) -> Values:
+def _strongest(ops: Any, values: Values, *, squarings: int, start: tuple[float, ...]) -> Values:
     """Find the strongest direction of what is left, its variance, and what is left without it."""
     rest = values["rest"]
     size, bound = ops.shape(rest)[0], ops.number(rest, "normalising").bound
     power = _unit_trace(ops, rest, 2.0 ** -max(0, ceil(log2(size * bound)) - 8))
     for _ in range(squarings):
-        squared = ops.restate(ops.settle(ops.matmul(power, power)), bound=1.2)
+        squared = ops.restate(fixed(ops, ops.matmul(power, power)), bound=1.2)
         # The trace of the square of a matrix of unit trace lies between 1/size and 1.
         power = _unit_trace(ops, squared, 2.0 ** min(7, ceil(log2(size))))
     vector = ops.weigh(power, torch.tensor([start], dtype=torch.float64))
-    vector = ops.reshape(ops.settle(ops.sum(ops.settle(vector), dim=1)), (size, 1))
+    vector = ops.reshape(fixed(ops, ops.sum(fixed(ops, vector), dim=1)), (size, 1))
     vector = _unit_length(ops, vector)
-    along = ops.settle(ops.matmul(values["covariance"], vector))
+    along = fixed(ops, ops.matmul(values["covariance"], vector))
     bits = excess_bits(ops, along, vector, terms=size)
     variance = ops.matmul(ops.transpose(vector, 0, 1), reduced(ops, along, bits))
-    variance = ops.settle(ops.scale(ops.settle(variance), 2.0**bits))
+    variance = fixed(ops, ops.scale(fixed(ops, variance), 2.0**bits))
     variance = ops.restate(variance, bound=size * bound)
-    outer = ops.restate(
-        ops.settle(ops.matmul(vector, ops.transpose(vector, 0, 1))), bound=1.1
-    )
-    left = ops.sub(rest, ops.settle(ops.mul(outer, variance)))
+    outer = ops.restate(fixed(ops, ops.matmul(vector, ops.transpose(vector, 0, 1))), bound=1.1)
+    left = ops.sub(rest, fixed(ops, ops.mul(outer, variance)))
     return {
         "vector": vector,
         "variance": variance,
-        "rest": ops.restate(ops.settle(left), bound=bound + 1.0),
+        "rest": ops.restate(fixed(ops, left), bound=bound + 1.0),
     }
 
 
 def _unit_length(ops: Any, vector: Any) -> Any:
     """Bring a column to length 1; the second time takes away what rounding left."""
-    vector = ops.restate(ops.settle(vector), bound=1.1 * START)
+    vector = ops.restate(fixed(ops, vector), bound=1.1 * START)
     for _ in range(2):
-        length = ops.settle(ops.total(ops.square(vector), dim=0))
+        length = fixed(ops, ops.total(ops.square(vector), dim=0))
         length = ops.restate(length, bound=(1.1 * START) ** 2)
-        root = ops.settle(ops.rsqrt(ops.reshape(length, (1, 1))))
-        vector = ops.restate(ops.settle(ops.mul(vector, root)), bound=1.1)
+        root = fixed(ops, ops.rsqrt(ops.reshape(length, (1, 1))))
+        vector = ops.restate(fixed(ops, ops.mul(vector, root)), bound=1.1)
     return vector
 
 
@@ -204,12 +198,10 @@ def _stacked(ops: Any, values: Values, *, factor: float) -> Values:
     variances = [values[f"variance {at}"] for at in range(count)]
     return {
         "components": ops.concatenate(vectors, dim=0),
-        "explained_variance": ops.settle(
-            ops.scale(ops.concatenate(variances, dim=0), factor)
-        ),
+        "explained_variance": fixed(ops, ops.scale(ops.concatenate(variances, dim=0), factor)),
     }
 
 
 def _coordinates(ops: Any, values: Values) -> Values:
-    off = ops.settle(ops.sub(values["x"], values["mean"]))
+    off = fixed(ops, ops.sub(values["x"], values["mean"]))
     return {"answers": ops.matmul(off, ops.transpose(values["components"], 0, 1))}

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tacit.learners.arithmetic import mean, reduced
+from tacit.learners.arithmetic import fixed, mean, reduced
 from tacit.mpc.share import HEADROOM_BITS
 
 STEPS = 14
@@ -40,10 +40,10 @@ def gram(ops: Any, x: Any, y: Any) -> Any:
     else:
         left, right = x, reduced(ops, y, excess)
     if left is x:
-        ops.hold(x)
-    product = ops.settle(ops.matmul(ops.transpose(left, 0, 1), right))
+        ops.cache_openings(x)
+    product = fixed(ops, ops.matmul(ops.transpose(left, 0, 1), right))
     found = ops.scale(mean(ops, product, rows), 2.0**excess)
-    return ops.restate(ops.settle(found), bound=bounds[0] * bounds[1] + 1.0)
+    return ops.restate(fixed(ops, found), bound=bounds[0] * bounds[1] + 1.0)
 
 
 def _log2(value: float) -> float:
@@ -63,9 +63,9 @@ def unit_diagonal(ops: Any, matrix: Any) -> tuple[Any, Any]:
     Range: diagonals from 2^-8 on; below, the diagonal comes out smaller than 1.
     """
     bound = ops.number(matrix, "scaling").bound
-    factors = ops.restate(ops.settle(ops.rsqrt(diagonal(ops, matrix))), bound=17.0)
-    rows = ops.settle(ops.mul(matrix, factors))
-    both = ops.settle(ops.mul(rows, ops.transpose(factors, 0, 1)))
+    factors = ops.restate(fixed(ops, ops.rsqrt(diagonal(ops, matrix))), bound=17.0)
+    rows = fixed(ops, ops.mul(matrix, factors))
+    both = fixed(ops, ops.mul(rows, ops.transpose(factors, 0, 1)))
     # Of a positive matrix no entry is beyond the root of the product of two diagonals.
     return ops.restate(both, bound=1.02 + 2.0**-8 * min(bound, 1.0)), factors
 
@@ -74,11 +74,11 @@ def invert(ops: Any, matrix: Any, *, steps: int = STEPS) -> Any:
     """Invert a positive matrix with a unit diagonal; see the top of this file for the range."""
     size = ops.shape(matrix)[0]
     eye = torch.eye(size, dtype=torch.float64)
-    found = ops.settle(ops.offset(ops.scale(matrix, 0.0), eye / size))
+    found = fixed(ops, ops.offset(ops.scale(matrix, 0.0), eye / size))
     for step in range(steps):
-        product = ops.restate(ops.settle(ops.matmul(matrix, found)), bound=1.5)
+        product = ops.restate(fixed(ops, ops.matmul(matrix, found)), bound=1.5)
         rest = ops.offset(ops.scale(product, -1.0), 2 * eye)
-        found = ops.settle(ops.matmul(found, rest))
+        found = fixed(ops, ops.matmul(found, rest))
         found = ops.restate(found, bound=1.5 * 2.0 ** (step + 1) / size + 2.0**-4)
     return found
 
@@ -96,12 +96,12 @@ def solve(ops: Any, matrix: Any, right: Any, *, limit: float, steps: int = STEPS
     unit, factors = unit_diagonal(ops, matrix)
     inverse = invert(ops, unit, steps=steps)
     # |Σ x·y| ≤ √(Σ x²)·√(Σ y²), of which the factors take the first away.
-    target = ops.restate(ops.settle(ops.mul(right, factors)), bound=1.02 * limit + 2.0**-4)
-    found = ops.cap(ops.settle(ops.matmul(inverse, target)), bound=LARGEST_WEIGHT)
+    target = ops.restate(fixed(ops, ops.mul(right, factors)), bound=1.02 * limit + 2.0**-4)
+    found = ops.cap(fixed(ops, ops.matmul(inverse, target)), bound=LARGEST_WEIGHT)
     for _ in range(REFINEMENTS):
-        rest = ops.sub(target, ops.settle(ops.matmul(unit, found)))
+        rest = ops.sub(target, fixed(ops, ops.matmul(unit, found)))
         # What is left is no larger than the right side was: the iteration contracts.
-        rest = ops.restate(ops.settle(rest), bound=ops.number(target, "solving").bound)
-        more = ops.settle(ops.matmul(inverse, rest))
+        rest = ops.restate(fixed(ops, rest), bound=ops.number(target, "solving").bound)
+        more = fixed(ops, ops.matmul(inverse, rest))
         found = ops.cap(ops.add(found, more), bound=LARGEST_WEIGHT)
-    return ops.cap(ops.settle(ops.mul(found, factors)), bound=LARGEST_WEIGHT)
+    return ops.cap(fixed(ops, ops.mul(found, factors)), bound=LARGEST_WEIGHT)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from tacit.errors import ConfigError
+from tacit.learners.arithmetic import fixed, public_coins
 from tacit.learners.base import Learner
 from tacit.learners.bins import Binning, cut
 from tacit.learners.classify import Classifier
@@ -66,14 +67,14 @@ def _read(ops: Any, values: Values) -> Values:
     """Give every row the value of its leaf."""
     bound = ops.number(values["leaves"], "reading").bound
     found = ops.pick(values["paths"], values["leaves"])
-    return {"": ops.restate(ops.settle(found), bound=bound)}
+    return {"": ops.restate(fixed(ops, found), bound=bound)}
 
 
 def _sum(ops: Any, values: Values, *, factor: float) -> Values:
     total = None
     for value in values.values():
         total = value if total is None else ops.add(total, value)
-    return {"": total if factor == 1.0 else ops.settle(ops.scale(total, factor))}
+    return {"": total if factor == 1.0 else fixed(ops, ops.scale(total, factor))}
 
 
 class DecisionTreeClassifier(Trees, Classifier):
@@ -176,7 +177,7 @@ class RandomForestClassifier(DecisionTreeClassifier):
         return self.random_state, tree, 0
 
     def _kept(self, data: Table, tree: int) -> tuple[int, ...]:
-        coins = np.random.default_rng((self.random_state, tree, 1))
+        coins = public_coins(self.random_state, tree, 1)
         columns, width = data.shape[1], self.max_bins - 1
         count = max(1, round(self.max_features * columns))
         chosen = sorted(coins.choice(columns, count, replace=False).tolist())
@@ -235,9 +236,7 @@ class GradientBoosting(Trees):
                 tree = f"{self._name}/tree {step * width + column}"
                 uses = {"y": y, "margins": margins}
                 walker.run(_gradients, uses=uses, gives=f"{tree}/", loss=self.loss, column=column)
-                grow(
-                    walker, self._growth(), bits=bits, sums=f"{tree}/sums", name=tree, kept=()
-                )
+                grow(walker, self._growth(), bits=bits, sums=f"{tree}/sums", name=tree, kept=())
                 uses = {"paths": f"{tree}/paths", "leaves": f"{tree}/leaves"}
                 walker.run(_read, uses=uses, gives=f"{tree}/moves")
                 _tidy(walker, tree)
@@ -245,9 +244,7 @@ class GradientBoosting(Trees):
                 str(column): f"{self._name}/tree {step * width + column}/moves"
                 for column in range(width)
             }
-            walker.run(
-                _moved, uses={"margins": margins, **moves}, gives=margins, limit=limit
-            )
+            walker.run(_moved, uses={"margins": margins, **moves}, gives=margins, limit=limit)
             for one in moves.values():
                 walker.drop(one)
 
@@ -307,20 +304,20 @@ def _tidy(walker: Walker, tree: str) -> None:
 
 def _weighed(ops: Any, values: Values, *, coins: tuple[int, ...]) -> Values:
     """Give one-hot classes, a weight and a one per row, each as often as the row was drawn."""
-    y = ops.settle(values["y"])
+    y = fixed(ops, values["y"])
     count, classes = ops.shape(y)
     one = ops.shift(ops.scale(ops.take(y, (0,), dim=1), 0.0), 1.0)
     parts = ops.concatenate([y, one], dim=1)
     if coins:
-        drawn = np.random.default_rng(coins).integers(count, size=count)
+        drawn = public_coins(*coins).integers(count, size=count)
         times = torch.from_numpy(np.bincount(drawn, minlength=count).astype(np.float64))
         parts = ops.weigh(parts, times.reshape(-1, 1))
-    parts = ops.concatenate([ops.settle(parts), one], dim=1)
+    parts = ops.concatenate([fixed(ops, parts), one], dim=1)
     return {"sums": ops.reshape(parts, (count, 1, classes + 2))}
 
 
 def _zero_margins(ops: Any, values: Values, *, width: int, limit: float) -> Values:
-    y = ops.settle(values["y"])
+    y = fixed(ops, values["y"])
     zero = ops.scale(ops.take(y, [0] * width, dim=1), 0.0)
     return {"": ops.restate(zero, bound=limit)}
 
@@ -331,24 +328,24 @@ LARGEST_MARGIN = 64.0
 
 def _gradients(ops: Any, values: Values, *, loss: str, column: int) -> Values:
     """Give gradient, Hessian and a one per row."""
-    y, margins = ops.settle(values["y"]), values["margins"]
+    y, margins = fixed(ops, values["y"]), values["margins"]
     count = ops.shape(y)[0]
     if loss == "squares":
         gradient = ops.sub(margins, y)
         hessian = ops.shift(ops.scale(margins, 0.0), 1.0)
     else:
         if ops.shape(margins)[1] == 1:
-            chance = ops.settle(ops.sigmoid(margins))
+            chance = fixed(ops, ops.sigmoid(margins))
             mine = ops.take(y, (1,), dim=1)
         else:
-            chance = ops.take(ops.settle(ops.softmax(margins, dim=1)), (column,), dim=1)
+            chance = ops.take(fixed(ops, ops.softmax(margins, dim=1)), (column,), dim=1)
             mine = ops.take(y, (column,), dim=1)
-        gradient = ops.restate(ops.settle(ops.sub(chance, mine)), bound=1.01)
-        hessian = ops.settle(ops.sub(chance, ops.settle(ops.square(chance))))
+        gradient = ops.restate(fixed(ops, ops.sub(chance, mine)), bound=1.01)
+        hessian = fixed(ops, ops.sub(chance, fixed(ops, ops.square(chance))))
         factor = 1.0 if ops.shape(margins)[1] == 1 else 2.0
         hessian = ops.restate(ops.scale(hessian, factor), bound=0.26 * factor)
-    one = ops.shift(ops.scale(ops.settle(gradient), 0.0), 1.0)
-    parts = ops.concatenate([ops.settle(gradient), ops.settle(hessian), one], dim=1)
+    one = ops.shift(ops.scale(fixed(ops, gradient), 0.0), 1.0)
+    parts = ops.concatenate([fixed(ops, gradient), fixed(ops, hessian), one], dim=1)
     return {"sums": ops.reshape(parts, (count, 1, 3))}
 
 
@@ -356,7 +353,7 @@ def _moved(ops: Any, values: Values, *, limit: float) -> Values:
     margins = values.pop("margins")
     parts = [values[str(at)] for at in range(len(values))]
     moves = parts[0] if len(parts) == 1 else ops.concatenate(parts, dim=1)
-    return {"": ops.cap(ops.settle(ops.add(margins, moves)), bound=limit)}
+    return {"": ops.cap(fixed(ops, ops.add(margins, moves)), bound=limit)}
 
 
 def _class_scores(ops: Any, values: Values) -> Values:

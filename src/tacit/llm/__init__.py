@@ -1,22 +1,30 @@
 """Language models: checkpoints, tokenizers, plain and private generation."""
 
-from tacit.llm.announce import announce, hear
-from tacit.llm.architecture import Architecture, LanguageModel, check, parameters, shapes
-from tacit.llm.catalogue import DEFAULT, OFFERS, Offer, find_offer
-from tacit.llm.checkpoint import (
+from tacit.llm.backend.announce import announce, hear
+from tacit.llm.backend.chat import chat
+from tacit.llm.backend.conversation import Answer, Chat, Manner
+from tacit.llm.backend.dialogue import Ask, Backend, Receipt, Reply, Spent, TooLongError
+from tacit.llm.backend.plain import PlainBackend
+from tacit.llm.backend.protocol import ChatProtocol
+from tacit.llm.backend.sampling import Chooser, Place, Sampling, choose, chooser
+from tacit.llm.model.architecture import Architecture, LanguageModel, check, parameters, shapes
+from tacit.llm.model.catalogue import DEFAULT, OFFERS, Offer, find_offer
+from tacit.llm.model.checkpoint import (
     DEALER_BYTES,
     OWNER_BYTES,
     USER_BYTES,
     Checkpoint,
     open_checkpoint,
 )
-from tacit.llm.clear import PlainVoice
-from tacit.llm.dialogue import Ask, Receipt, Reply, Spent, TooLongError, Voice
-from tacit.llm.plain import Cache, generate, logits, next_logits, perplexity
-from tacit.llm.rotary import places, rotate, turns
-from tacit.llm.sampling import Chooser, Place, Sampling, choose, chooser
-from tacit.llm.template import Message, Role, prompt_ids, render
-from tacit.llm.tokenizer import Spelling, Tokenizer, check_vocabulary
+from tacit.llm.model.plain import Cache, generate, logits, next_logits, perplexity
+from tacit.llm.model.rotary import places, rotate, turns
+from tacit.llm.model.store import describe_model, find_model, get_model, list_models
+from tacit.llm.model.template import Message, Role, prompt_ids, render
+from tacit.llm.model.tokenizer import Spelling, Tokenizer, check_vocabulary
+from tacit.llm.moved import NAMES, redirect
+from tacit.renamed import find_renamed
+
+redirect()
 
 __all__ = [
     "DEALER_BYTES",
@@ -24,16 +32,21 @@ __all__ = [
     "OFFERS",
     "OWNER_BYTES",
     "USER_BYTES",
+    "Answer",
     "Architecture",
     "Ask",
+    "Backend",
     "Cache",
+    "Chat",
+    "ChatProtocol",
     "Checkpoint",
     "Chooser",
     "LanguageModel",
+    "Manner",
     "Message",
     "Offer",
     "Place",
-    "PlainVoice",
+    "PlainBackend",
     "Receipt",
     "Reply",
     "Role",
@@ -42,15 +55,19 @@ __all__ = [
     "Spent",
     "Tokenizer",
     "TooLongError",
-    "Voice",
     "announce",
+    "chat",
     "check",
     "check_vocabulary",
     "choose",
     "chooser",
+    "describe_model",
+    "find_model",
     "find_offer",
     "generate",
+    "get_model",
     "hear",
+    "list_models",
     "logits",
     "next_logits",
     "open_checkpoint",
@@ -63,3 +80,8 @@ __all__ = [
     "shapes",
     "turns",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Find what had another name in version 0.1."""
+    return find_renamed(globals(), NAMES, name)

@@ -1,5 +1,6 @@
 """Computing on secrets: protocols, the plan, the dealer, and ops that run a model on shares."""
 
+from tacit.mpc.cache import OpeningCache
 from tacit.mpc.contract import MpcProtocol, Roles
 from tacit.mpc.cost import merge_costs, without_setup
 from tacit.mpc.offline import prepare_material
@@ -7,18 +8,18 @@ from tacit.mpc.plan import Plan, PlanOps, make_plan
 from tacit.mpc.protocols import PROTOCOLS, find_protocol
 from tacit.mpc.run import SecretOps, compute, serve
 from tacit.mpc.share import BitShare, Share
-from tacit.mpc.shelf import Shelf
+from tacit.renamed import find_renamed
 
 __all__ = [
     "PROTOCOLS",
     "BitShare",
     "MpcProtocol",
+    "OpeningCache",
     "Plan",
     "PlanOps",
     "Roles",
     "SecretOps",
     "Share",
-    "Shelf",
     "compute",
     "find_protocol",
     "make_plan",
@@ -27,3 +28,7 @@ __all__ = [
     "serve",
     "without_setup",
 ]
+
+
+def __getattr__(name: str) -> object:
+    return find_renamed(globals(), {"Shelf": "OpeningCache"}, name)

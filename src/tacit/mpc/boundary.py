@@ -14,8 +14,8 @@ from tacit.mpc.share import (
     AnySpec,
     BitShare,
     BitSpec,
-    HeldShare,
-    HeldSpec,
+    MaskedOpening,
+    OpeningSpec,
     Share,
     Spec,
 )
@@ -23,18 +23,18 @@ from tacit.result import Leak
 
 WORD_BYTES = 8
 
-FINISHES = {"sigmoid": torch.sigmoid}
+DEFERRED = {"sigmoid": torch.sigmoid}
 """Strictly increasing functions that a receiver may apply after opening."""
 
 
 @dataclass(frozen=True)
 class Input:
-    """Split an owner's tensor into two halves.
+    """Split an owner's tensor into two shares.
 
-    The owner and a computing party draw one half from the generator they share, so an input of
-    P0 or P1 costs nothing to send; an outside owner sends the other half to P1.
+    The owner and a computing party draw one share from their common generator, so an input of
+    P0 or P1 costs nothing to send; an outside owner sends the other share to P1.
 
-    Guarantee: the half that a computing party gets is uniform and independent of the input.
+    Guarantee: the share that a computing party gets is uniform and independent of the input.
     Cost: 0 rounds, 0 bytes for P0 and P1; 1 round, 8 bytes per element for anyone else.
     """
 
@@ -50,7 +50,7 @@ class Input:
         return Declaration(out=self.spec, rounds=((message,),))
 
     def run(self, channel: Channel, clear: Tensor | None) -> Share:
-        """Take my half as P0 or P1; ``clear`` is the encoded input if it is mine."""
+        """Take my share as P0 or P1; ``clear`` is the encoded input if it is mine."""
         if clear is not None:
             words = clear - self._mask(channel, channel.other)
         elif self.owner in channel.roles.computing or channel.is_first:
@@ -66,7 +66,7 @@ class Input:
         return encode_input(self, values).to(channel.device)
 
     def attend(self, channel: Channel, values: Tensor | None) -> None:
-        """Send the second half, as an owner who does not compute."""
+        """Send the second share, as an owner who does not compute."""
         if self.owner == channel.me:
             mask = self._mask(channel, channel.roles.first)
             words = encode_input(self, values).to(channel.device) - mask
@@ -78,7 +78,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Resume:
-    """Take up halves that both computing parties kept from an earlier run.
+    """Take up shares that both computing parties kept from an earlier run.
 
     Guarantee: nothing is sent.
     Cost: 0 rounds, 0 bytes.
@@ -91,15 +91,15 @@ class Resume:
         """Say what comes in."""
         return Declaration(out=self.spec)
 
-    def run(self, half: AnyShare | None) -> Share:
-        """Return my half under the facts that the plan states.
+    def run(self, share: AnyShare | None) -> Share:
+        """Return my share under the facts that the plan states.
 
         Raises:
             InputError: there is none, or it is another one than was announced.
         """
-        if not isinstance(half, Share):
-            raise InputError(f"no half of {self.name!r} was kept")
-        known = half.spec
+        if not isinstance(share, Share):
+            raise InputError(f"no share of {self.name!r} was kept")
+        known = share.spec
         if (known.shape, known.frac_bits) != (self.spec.shape, self.spec.frac_bits):
             raise InputError(
                 f"{self.name!r} was announced as {self.spec.shape} with {self.spec.frac_bits} "
@@ -110,7 +110,7 @@ class Resume:
                 f"{self.name!r} was announced as at most ±{self.spec.bound:g}, but what was kept "
                 f"can be ±{known.bound:g}"
             )
-        return Share(half.words, self.spec)
+        return Share(share.words, self.spec)
 
 
 def encode_input(step: Input, values: Tensor | None) -> Tensor:
@@ -137,8 +137,8 @@ class Open:
     """Reveal a value to the named parties, and write into the ledger that it was revealed.
 
     Guarantee: a receiver learns the value and nothing else. A computing party gets the value
-    minus the half it has. Anyone else gets two halves under a fresh mask of P0 and P1: the
-    dealer, who knows the triples, could read operands out of the halves of a product.
+    minus the share it has. Anyone else gets two shares under a fresh mask of P0 and P1: the
+    dealer, who knows the triples, could read operands out of the shares of a product.
     Cost: 1 round, 8 bytes per element (or 1 bit, in whole words) from each computing party to
     each receiver but itself.
     """
@@ -159,32 +159,32 @@ class Open:
         )
         return Declaration(out=None, rounds=(messages,), leaks=self._leaks(spec))
 
-    def run(self, channel: Channel, half: AnyShare) -> Tensor | None:
-        """Send my half to the receivers; give the value if I am one of them."""
-        assert not isinstance(half, HeldShare)  # noqa: S101 - `declare` has refused it
-        channel.session.ledger.record(*self._leaks(half.spec))
-        words = half.words.contiguous()
+    def run(self, channel: Channel, share: AnyShare) -> Tensor | None:
+        """Send my share to the receivers; give the value if I am one of them."""
+        assert not isinstance(share, MaskedOpening)  # noqa: S101 - `declare` has refused it
+        channel.session.ledger.record(*self._leaks(share.spec))
+        words = share.words.contiguous()
         if channel.other in self.to:
             channel.send(channel.other, words)
         outside = [one for one in self.to if one not in channel.roles.computing]
         if outside:
-            masked = _remasked(channel, half)
+            masked = _remasked(channel, share)
             for receiver in outside:
                 channel.send(receiver, masked)
         if channel.me not in self.to:
             return None
         theirs = channel.recv(channel.other, tuple(words.shape))
-        return _reveal(half.spec, words, theirs)
+        return _reveal(share.spec, words, theirs)
 
     def attend(self, channel: Channel, spec: AnySpec) -> Tensor | None:
-        """Receive both halves, as a receiver who does not compute."""
+        """Receive both shares, as a receiver who does not compute."""
         if channel.me not in self.to:
             return None
         spec = _openable(spec)
         channel.session.ledger.record(*self._leaks(spec))
         shape = spec.shape if isinstance(spec, Spec) else (spec.words,)
-        halves = [channel.recv(sender, shape) for sender in channel.roles.computing]
-        return _reveal(spec, *halves)
+        shares = [channel.recv(sender, shape) for sender in channel.roles.computing]
+        return _reveal(spec, *shares)
 
     def _leaks(self, spec: AnySpec) -> tuple[Leak, ...]:
         return tuple(
@@ -194,17 +194,17 @@ class Open:
 
 
 def _openable(spec: AnySpec) -> Spec | BitSpec:
-    if isinstance(spec, HeldSpec):
-        raise InputError("a value that is held for products cannot be opened; open the value")
+    if isinstance(spec, OpeningSpec):
+        raise InputError("a value that was opened under a mask cannot be opened; open the value")
     return spec
 
 
-def _remasked(channel: Channel, half: Share | BitShare) -> Tensor:
-    """Add a mask that P0 and P1 have in common; it cancels when their halves are put together."""
-    mask = channel.shared(channel.other).words(tuple(half.words.shape)).to(channel.device)
-    if isinstance(half, BitShare):
-        return half.words ^ mask
-    return half.words + mask if channel.is_first else half.words - mask
+def _remasked(channel: Channel, share: Share | BitShare) -> Tensor:
+    """Add a mask that P0 and P1 have in common; it cancels when their shares are put together."""
+    mask = channel.shared(channel.other).words(tuple(share.words.shape)).to(channel.device)
+    if isinstance(share, BitShare):
+        return share.words ^ mask
+    return share.words + mask if channel.is_first else share.words - mask
 
 
 def _words(spec: Spec | BitSpec) -> int:
@@ -212,11 +212,11 @@ def _words(spec: Spec | BitSpec) -> int:
 
 
 def _reveal(spec: Spec | BitSpec, mine: Tensor, theirs: Tensor) -> Tensor:
-    """Put two halves together and decode."""
+    """Put two shares together and decode."""
     if isinstance(spec, BitSpec):
         # Bit i of a little-endian word is bit i % 8 of its byte i // 8.
         bits = ring.unpack_bits((mine ^ theirs).view(torch.uint8), spec.elements)
         return bits.view(spec.shape).to("cpu", torch.float64)
     values = ring.decode(mine + theirs, frac_bits=spec.frac_bits)
     values = values.cpu()
-    return FINISHES[spec.finish](values) if spec.finish else values
+    return DEFERRED[spec.deferred](values) if spec.deferred else values

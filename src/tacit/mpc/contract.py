@@ -174,7 +174,7 @@ class Kernel(Protocol):
         ...
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
-        """Compute my half of the result as P0 or P1."""
+        """Compute my share of the result as P0 or P1."""
         ...
 
 
@@ -198,7 +198,7 @@ class Prepared(Protocol):
 
 @runtime_checkable
 class HandsOver(Protocol):
-    """A kernel that begins with P1 handing its half over, under a mask of the dealer's."""
+    """A kernel that begins with P1 handing its share over, under a mask of the dealer's."""
 
     def handed(self) -> Kernel:
         """Return the same kernel for an operand that is handed over when it is shared."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tacit.errors import TacitError
 from tacit.mpc.plan import Plan, has_corrections
-from tacit.mpc.randomness import Halves, HeldTriple, HoldMask, Need, Parts, pack, unpack
+from tacit.mpc.randomness import Need, OpeningMask, OpeningTriple, Parts, SharePair, pack, unpack
 from tacit.mpc.share import Mask
 from tacit.party import Session
 from tacit.ring import Prg
@@ -121,15 +121,15 @@ class Maker:
             mine, yours = (
                 self._placed(drawn) for drawn in (need.first(first), need.second(second))
             )
-            if isinstance(need, HeldTriple):
+            if isinstance(need, OpeningTriple):
                 parts += need.correct(mine, self._recall(need.left), self._recall(need.right))
             else:
                 parts += need.correction(mine, yours)
         return pack(tuple(parts))
 
-    def _recall(self, mask: Mask) -> Halves:
+    def _recall(self, mask: Mask) -> SharePair:
         """Draw a mask again that the parties drew in an earlier step."""
-        need = HoldMask(mask.place, mask.shape, mask.holder)
+        need = OpeningMask(mask.place, mask.shape, mask.holder)
         first, second = (
             self._stream(peer, mask.step, mask.run) for peer in self._plan.roles.computing
         )

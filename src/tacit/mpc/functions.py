@@ -29,7 +29,7 @@ def maximum(ops: Primitives[V], x: V, *, dim: int) -> V:
     """
     if ops.has("rowwise"):
         return ops.rowwise("maximum", x, dim=dim)
-    x = ops.settle(x)
+    x = ops.normalise_scale(x)
     spec = ops.number(x, "taking the largest")
     axis = dim % len(spec.shape)
     while ops.spec(x).shape[axis] > 1:
@@ -47,7 +47,7 @@ def reciprocal(ops: Primitives[V], x: V) -> V:
     """
     if not ops.has("exponents") or ops.is_few(x):
         return ops.elementwise("reciprocal", x)
-    x = ops.settle(x)
+    x = ops.normalise_scale(x)
     scale = ops.exponents(x, (lambda k: 2.0**-k,))
     return ops.mul(ops.normalised("reciprocal", ops.mul(x, scale)), scale)
 
@@ -60,7 +60,7 @@ def rsqrt(ops: Primitives[V], x: V) -> V:
     """
     if not ops.has("exponents") or ops.is_few(x):
         return ops.elementwise("rsqrt", x)
-    x = ops.settle(x)
+    x = ops.normalise_scale(x)
     both = ops.exponents(x, (lambda k: 2.0**-k, lambda k: 2.0 ** (-k / 2)))
     scale, root = ops.part(both, 0), ops.part(both, 1)
     return ops.mul(ops.normalised("rsqrt", ops.mul(x, scale)), root)
@@ -74,7 +74,7 @@ def logarithm(ops: Primitives[V], x: V) -> V:
     """
     if not ops.has("exponents") or ops.is_few(x):
         return ops.elementwise("log", x)
-    x = ops.settle(x)
+    x = ops.normalise_scale(x)
     both = ops.exponents(x, (lambda k: 2.0**-k, lambda k: k * log(2.0)))
     scale, offset = ops.part(both, 0), ops.part(both, 1)
     near = ops.normalised("log", ops.mul(x, scale))
@@ -82,7 +82,7 @@ def logarithm(ops: Primitives[V], x: V) -> V:
     digits, whole = ops.number(near, "adding"), ops.number(offset, "adding")
     lifted = whole.largest << max(0, digits.frac_bits - whole.frac_bits)
     fits = lifted + digits.largest < 1 << HEADROOM_BITS
-    return ops.add(near if fits else ops.settle(near), offset)
+    return ops.add(near if fits else ops.normalise_scale(near), offset)
 
 
 def softmax(ops: Primitives[V], x: V, *, dim: int) -> V:
@@ -98,7 +98,7 @@ def softmax(ops: Primitives[V], x: V, *, dim: int) -> V:
     axis = dim % len(shape)
     kept = (*shape[:axis], 1, *shape[axis + 1 :])
     top = ops.reshape(maximum(ops, x, dim=axis), kept)
-    exps = ops.settle(ops.exp(ops.sub(x, top)))
+    exps = ops.normalise_scale(ops.exp(ops.sub(x, top)))
     total = ops.reshape(reciprocal(ops, ops.sum(exps, dim=axis)), kept)
     return ops.restate(ops.mul(exps, total), bound=LARGEST_SHARE)
 
@@ -108,19 +108,19 @@ def hide(ops: Primitives[V], x: V, kept: Tensor) -> V:
 
     Range: all. Error: none: 12 below everything that can occur, exp is 0. Cost: nothing is sent.
     """
-    x = ops.settle(x)
+    x = ops.normalise_scale(x)
     return ops.fill(x, kept, -(ops.number(x, "masking").bound + 12.0))
 
 
-def mix(ops: Primitives[V], shares: V, values: V) -> V:
+def mix(ops: Primitives[V], weights: V, values: V) -> V:
     """Average rows of values by rows of a softmax: a product whose bound is that of the values.
 
-    Range: shares of at least zero that add up to one per row, as `softmax` gives them. Error:
-    that of the shares. Cost: a matrix product.
+    Range: weights of at least zero that add up to one per row, as `softmax` gives them. Error:
+    that of the weights. Cost: a matrix product.
     """
     bound = ops.number(values, "averaging").bound
-    mixed = ops.matmul(shares, values)
-    # The shares of a row of n may add up to a little more than one.
+    mixed = ops.matmul(weights, values)
+    # The weights of a row of n may add up to a little more than one.
     return ops.restate(mixed, bound=(1.01 + 2.0**-12 * ops.shape(values)[-2]) * bound)
 
 
@@ -147,8 +147,8 @@ def layer_norm(ops: Primitives[V], x: V, *, eps: float) -> V:
         return ops.rowwise("layer_norm", x, dim=-1, parameter=eps)
     shape = ops.spec(x).shape
     count, kept = shape[-1], (*shape[:-1], 1)
-    mean = ops.settle(ops.scale(ops.sum(x, dim=-1), 1 / count))
-    centred = ops.settle(ops.sub(x, ops.reshape(mean, kept)))
+    mean = ops.normalise_scale(ops.scale(ops.sum(x, dim=-1), 1 / count))
+    centred = ops.normalise_scale(ops.sub(x, ops.reshape(mean, kept)))
     return _normalised(ops, centred, eps)
 
 
@@ -157,7 +157,7 @@ def _normalised(ops: Primitives[V], rows: V, eps: float) -> V:
     shape = ops.shape(rows)
     # Numbers of a small bound are enlarged first: the inverse root begins at 2^-8, and enlarging
     # moves that towards smaller rows. Squares are enlarged after they are added up, as their sum
-    # then has room in the word and need not be rescaled one by one.
+    # then has room in the word and need not be truncated one by one.
     factor = 2 ** max(0, floor(log2(ENLARGED / ops.number(rows, "normalising").bound)))
     mean = ops.scale(ops.total(ops.square(rows), dim=-1), factor**2 / shape[-1])
     inverse = rsqrt(ops, ops.shift(mean, eps * factor**2))
@@ -203,16 +203,16 @@ def log_softmax(ops: Primitives[V], x: V, *, dim: int) -> V:
     shape = ops.spec(x).shape
     axis = dim % len(shape)
     kept = (*shape[:axis], 1, *shape[axis + 1 :])
-    centred = ops.settle(ops.sub(x, ops.reshape(maximum(ops, x, dim=axis), kept)))
-    total = ops.sum(ops.settle(ops.exp(centred)), dim=axis)
-    return ops.sub(centred, ops.reshape(ops.settle(logarithm(ops, total)), kept))
+    centred = ops.normalise_scale(ops.sub(x, ops.reshape(maximum(ops, x, dim=axis), kept)))
+    total = ops.sum(ops.normalise_scale(ops.exp(centred)), dim=axis)
+    return ops.sub(centred, ops.reshape(ops.normalise_scale(logarithm(ops, total)), kept))
 
 
 def rms_norm(ops: Primitives[V], x: V, *, eps: float) -> V:
     """Bring the last dimension to a mean square of 1. Range, error: as `layer_norm`."""
     if ops.has("rowwise"):
         return ops.rowwise("rms_norm", x, dim=-1, parameter=eps)
-    return _normalised(ops, ops.settle(x), eps)
+    return _normalised(ops, ops.normalise_scale(x), eps)
 
 
 def select(ops: Primitives[V], condition: V, x: V, y: V) -> V:

@@ -15,11 +15,11 @@ def polynomial(ops: Primitives[V], x: V, coefficients: Sequence[float]) -> V:
 
     Range: where every power of x fits the word, or the plan is refused. Error: each power is
     off by one unit in the last place times the powers below it; a coefficient has as many
-    significant bits as a value. Cost: ⌈log2 degree⌉ products and their rescaling.
+    significant bits as a value. Cost: ⌈log2 degree⌉ products and their truncation.
     """
     if not coefficients:
         raise InputError("a polynomial wants one coefficient at least, got none")
-    x = ops.settle(x)
+    x = ops.normalise_scale(x)
     powers = _powers(ops, x, len(coefficients) - 1)
     total = ops.scale(x, 0.0)
     for a, power in zip(coefficients[1:], powers, strict=True):
@@ -35,7 +35,7 @@ def _powers(ops: Primitives[V], x: V, degree: int) -> list[V]:
     while (count := ops.shape(known)[0]) < degree:
         last = ops.reshape(ops.part(known, count - 1), (1, *shape))
         wanted = ops.take(known, range(min(count, degree - count)), dim=0)
-        known = ops.concatenate((known, ops.settle(ops.mul(wanted, last))), dim=0)
+        known = ops.concatenate((known, ops.normalise_scale(ops.mul(wanted, last))), dim=0)
     return [ops.part(known, at) for at in range(degree)]
 
 

@@ -15,8 +15,8 @@ def max_pool2d(ops: Primitives[V], x: V, *, size: Pair, stride: Pair, padding: P
     Range: all. Error: that of the inputs. Cost: ⌈log2 window⌉ times that of relu on half the
     elements that are left.
     """
-    settled = ops.settle(x)
-    windows = ops.windows(settled, size=size, stride=stride, padding=padding, edge_is_least=True)
+    normalised = ops.normalise_scale(x)
+    windows = ops.windows(normalised, size=size, stride=stride, padding=padding, edge_is_least=True)
     return functions.maximum(ops, windows, dim=2)
 
 

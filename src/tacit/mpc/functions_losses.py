@@ -29,7 +29,7 @@ def binary_cross_entropy(ops: Primitives[V], logits: V, labels: V) -> V:
     Cost: that of one function and of a product.
     """
     _check_same(ops, logits, labels)
-    logits = ops.settle(logits)
+    logits = ops.normalise_scale(logits)
     losses = ops.sub(ops.elementwise("softplus", logits), ops.mul(logits, labels))
     flat = ops.reshape(losses, (-1,))
     return ops.scale(ops.total(flat, dim=0), 1 / ops.shape(flat)[0])
@@ -50,10 +50,10 @@ def embedding(ops: Primitives[V], table: V, ids: V) -> V:
 def lookup(ops: Primitives[V], table: V, hot: V) -> V:
     """Read the rows that one-hot vectors name. Error: none. Cost: a matrix product."""
     shape = ops.shape(hot)
-    table = ops.settle(table)
+    table = ops.normalise_scale(table)
     bound = ops.number(table, "a table").bound
     rows = ops.reshape(hot, (-1, shape[-1]))
-    read = ops.restate(ops.rescaled(ops.pick(rows, table)), bound=bound + 2.0**-ops.frac_bits)
+    read = ops.restate(ops.truncated(ops.pick(rows, table)), bound=bound + 2.0**-ops.frac_bits)
     return ops.reshape(read, (*shape[:-1], ops.shape(table)[-1]))
 
 

@@ -56,7 +56,7 @@ def _counted(ops: Primitives[V], hot: V, axis: int) -> V:
 
 def _with_positions(ops: Primitives[V], x: V, axis: int) -> V:
     """Stack values and their positions, (2, …), so that one product moves both."""
-    x = ops.settle(x)
+    x = ops.normalise_scale(x)
     ones = ops.shift(ops.scale(x, 0.0), 1.0)
     both = (x, _counted(ops, ones, axis))
     return ops.concatenate([ops.reshape(one, (1, *ops.shape(x))) for one in both], dim=0)
@@ -72,7 +72,7 @@ def one_hot(ops: Primitives[V], x: V, *, classes: int) -> V:
         raise InputError(f"wanted two classes at least, got {classes}")
     shape = ops.shape(x)
     thresholds = torch.arange(1, classes, dtype=torch.float64) - 0.5
-    wide = ops.reshape(ops.settle(x), (*shape, 1))
+    wide = ops.reshape(ops.normalise_scale(x), (*shape, 1))
     # [x >= 1], [x >= 2], …; a position is where this staircase ends.
     reached = ops.indicate(ops.offset(wide, -thresholds))
     zero = ops.scale(ops.take(reached, (0,), dim=-1), 0.0)
@@ -121,7 +121,7 @@ def top(ops: Primitives[V], x: V, *, count: int, payload: Sequence[V] = ()) -> t
             raise InputError(f"a payload of {ops.shape(other)} does not fit {ops.shape(x)}")
     if ops.has("rowwise") and not payload:
         return (ops.take(ops.rowwise("sort", x, dim=-1), range(count), dim=-1),)
-    stacked = [ops.reshape(ops.settle(one), (1, *ops.shape(one))) for one in (x, *payload)]
+    stacked = [ops.reshape(ops.normalise_scale(one), (1, *ops.shape(one))) for one in (x, *payload)]
     rows = ops.concatenate(stacked, dim=0)
     for stage in pruned(length, count):
         rows = _exchange(ops, rows, stage)

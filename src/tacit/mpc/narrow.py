@@ -51,7 +51,7 @@ def uncut(
     return words
 
 
-def settle(words: Tensor, size: int) -> Tensor:
+def sign_extend(words: Tensor, size: int) -> Tensor:
     """Read small numbers from the lowest bytes of words, which are spent."""
     if size == WORD_BYTES:
         return words
@@ -66,11 +66,11 @@ def low(words: Tensor, size: int) -> Tensor:
     return words.to(torch.int32) if size == 4 else words
 
 
-def settled_sum(octets: Tensor, mine: Tensor, size: int) -> Tensor:
+def sign_extended_sum(octets: Tensor, mine: Tensor, size: int) -> Tensor:
     """Read small numbers from the sum of what `cut` laid out and what `low` gave."""
     if size == 4:
         return (octets.view(torch.int32) + mine).to(torch.int64)
-    return settle(uncut(octets, size) + mine, size)
+    return sign_extend(uncut(octets, size) + mine, size)
 
 
 def wire(count: int, size: int) -> tuple[tuple[int, ...], torch.dtype]:

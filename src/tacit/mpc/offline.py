@@ -25,7 +25,7 @@ from tacit.errors import ConfigError, DataError, DisagreementError, InputError
 from tacit.mpc.dealer import Maker
 from tacit.mpc.plan import Plan, correction_bytes, has_corrections
 from tacit.mpc.protocols import find_protocol
-from tacit.mpc.share import HeldSpec
+from tacit.mpc.share import OpeningSpec
 from tacit.party import Session
 from tacit.ring import Prg
 
@@ -62,9 +62,9 @@ def prepare_material(
             f"{plan.protocol} needs its third party while it computes; let it deal, too: material "
             "can be prepared for protocols with an offline dealer only"
         )
-    masks = [one for step in plan.steps for one in step.operands if isinstance(one, HeldSpec)]
+    masks = [one for step in plan.steps for one in step.operands if isinstance(one, OpeningSpec)]
     if any(one.mask.run is not None for one in masks):
-        raise ConfigError("material cannot be prepared for weights held in an earlier run")
+        raise ConfigError("material cannot be prepared for weights that an earlier run has opened")
     _make_private(folder)
     identity = os.urandom(_KEY_BYTES).hex()
     keys = {name: os.urandom(_KEY_BYTES) for name in plan.roles.computing}

@@ -103,9 +103,9 @@ class ProtocolOps(Primitives[V], ABC):
         """Put a number that a softmax makes zero wherever a public mask is false."""
         return functions.hide(self, x, kept)
 
-    def mix(self, shares: V, values: V) -> V:
+    def mix(self, weights: V, values: V) -> V:
         """Multiply matrices, where every row of the first adds up to one, as of a softmax."""
-        return functions.mix(self, shares, values)
+        return functions.mix(self, weights, values)
 
     def within(self, y: V, x: V, *, gain: float) -> V:
         """State that y is at most ``gain`` times as large as x can be."""

@@ -10,17 +10,18 @@ from typing import Any
 from torch import Tensor
 
 from tacit.errors import InputError
-from tacit.mpc.additive2.hold import Hold
+from tacit.mpc.additive2.opening import OpenMasked
 from tacit.mpc.boundary import WORD_BYTES, Input, Open, Resume
+from tacit.mpc.cache import OpeningCache
 from tacit.mpc.contract import Declaration, HandsOver, Kernel, MpcProtocol, Roles
 from tacit.mpc.cost import Message, Round, Tally, forecast_seconds
 from tacit.mpc.memo import Memo
 from tacit.mpc.ops import ProtocolOps
 from tacit.mpc.primitives import Scope
 from tacit.mpc.randomness import Need
-from tacit.mpc.share import AnySpec, HeldSpec, Party, Spec, View
-from tacit.mpc.shelf import Shelf
+from tacit.mpc.share import AnySpec, OpeningSpec, Party, Spec, View
 from tacit.party import LARGEST_MESSAGE_BYTES, merge
+from tacit.renamed import keyword_renamed
 from tacit.result import Cost, Forecast, Leak, Phase
 
 NETWORKS = ((0.2, 10_000.0), (10.0, 1_000.0), (40.0, 80.0))
@@ -31,7 +32,7 @@ NETWORKS = ((0.2, 10_000.0), (10.0, 1_000.0), (40.0, 80.0))
 class Step:
     """One use of a kernel: public facts only."""
 
-    kernel: Kernel | Hold | Input | Open | Resume
+    kernel: Kernel | OpenMasked | Input | Open | Resume
     operands: tuple[AnySpec, ...]
     needs: tuple[Need, ...]
 
@@ -40,7 +41,7 @@ class Step:
 class Plan:
     """Everything that will happen, in order, with what it costs.
 
-    ``handed`` are pairs of steps: an input, and a step for which P1 hands its half of it over.
+    ``handed`` are pairs of steps: an input, and a step for which P1 hands its share of it over.
     """
 
     protocol: str
@@ -49,7 +50,7 @@ class Plan:
     steps: tuple[Step, ...]
     cost: Cost
     leaks: tuple[Leak, ...]
-    shelved: tuple[tuple[str, HeldSpec], ...] = ()
+    kept_openings: tuple[tuple[str, OpeningSpec], ...] = ()
     handed: tuple[tuple[int, int], ...] = ()
     flow: tuple[tuple[Phase, Round], ...] = ()
 
@@ -71,10 +72,15 @@ class PlanOps(ProtocolOps[AnySpec]):
     """Interpret a program on specs, and write down every step and its messages."""
 
     def __init__(
-        self, protocol: MpcProtocol, roles: Roles, *, frac_bits: int, shelf: Shelf | None = None
+        self,
+        protocol: MpcProtocol,
+        roles: Roles,
+        *,
+        frac_bits: int,
+        cache: OpeningCache | None = None,
     ) -> None:
-        self._shelf = shelf or Shelf()
-        self._shelved: list[tuple[str, HeldSpec]] = []
+        self._cache = cache or OpeningCache()
+        self._kept_openings: list[tuple[str, OpeningSpec]] = []
         self._notes: Memo[Any] = Memo()
         self._scope = Scope()
         self._protocol = protocol
@@ -113,7 +119,7 @@ class PlanOps(ProtocolOps[AnySpec]):
         """Write down a kernel and return the spec of its result."""
         kernel = self.early(kernel, operands)
         out = self._write(kernel, operands)
-        assert out is not None  # noqa: S101 - only Hold and Open have no result
+        assert out is not None  # noqa: S101 - only OpenMasked and Open have no result
         # A new object: what is noted about a value is noted by identity.
         return copy(out)
 
@@ -135,21 +141,21 @@ class PlanOps(ProtocolOps[AnySpec]):
         return spec
 
     def recall(self, value: AnySpec) -> AnySpec | None:
-        """Look a value up on the shelf."""
+        """Look a value up in the cache."""
         if not isinstance(value, Spec):
             return None
         name, owner = self.notes.get(value, "name"), self.notes.get(value, "owner")
-        return self._shelf.find(name, value, owner)
+        return self._cache.find(name, value, owner)
 
-    def shelve(self, name: str, held: AnySpec) -> None:
+    def keep_opening(self, name: str, opening: AnySpec) -> None:
         """Write down that an input can be kept for later runs."""
-        assert isinstance(held, HeldSpec)  # noqa: S101 - `open_masked` gave it
-        self._shelved.append((name, held))
+        assert isinstance(opening, OpeningSpec)  # noqa: S101 - `open_masked` gave it
+        self._kept_openings.append((name, opening))
 
     def resume(
         self, name: str, *, shape: tuple[int, ...], bound: float, frac_bits: int | None = None
     ) -> AnySpec:
-        """Write down that kept halves are taken up."""
+        """Write down that kept shares are taken up."""
         bits = self._frac_bits if frac_bits is None else frac_bits
         spec = Spec.of(shape=shape, frac_bits=bits, bound=bound)
         self._write(Resume(name, spec), ())
@@ -160,23 +166,23 @@ class PlanOps(ProtocolOps[AnySpec]):
         self, values: tuple[AnySpec, ...], owners: tuple[Party | None, ...], phase: Phase
     ) -> tuple[AnySpec, ...]:
         """Write down that values are opened under masks."""
-        step = Hold(owners, phase)
+        step = OpenMasked(owners, phase)
         outs = step.outs(len(self._steps), *values)
         self._write(step, values)
         return outs
 
-    def laid_out(self, held: AnySpec, view: View, like: AnySpec) -> AnySpec:
-        """Describe a held value in another layout."""
-        assert isinstance(held, HeldSpec)  # noqa: S101 - only what `open_masked` gave is noted
-        return held.view(view, like.shape)
+    def laid_out(self, opening: AnySpec, view: View, like: AnySpec) -> AnySpec:
+        """Describe a masked opening in another layout."""
+        assert isinstance(opening, OpeningSpec)  # noqa: S101 - `open_masked` gave all notes
+        return opening.view(view, like.shape)
 
     def open(self, value: AnySpec, *, to: tuple[str, ...], what: str, why: str) -> Tensor | None:
         """Write down that a value is revealed."""
-        self._write(Open(to, what, why), (self.rescaled(value),))
+        self._write(Open(to, what, why), (self.truncated(value),))
         return None
 
     def _write(
-        self, kernel: Kernel | Hold | Input | Open | Resume, operands: tuple[AnySpec, ...]
+        self, kernel: Kernel | OpenMasked | Input | Open | Resume, operands: tuple[AnySpec, ...]
     ) -> AnySpec | None:
         declared = kernel.declare(self._roles, *operands)
         _check_sizes(kernel, declared)
@@ -215,7 +221,7 @@ class PlanOps(ProtocolOps[AnySpec]):
             steps=tuple(self._steps),
             cost=tally.cost(),
             leaks=merge(tuple(self._leaks)),
-            shelved=tuple(self._shelved),
+            kept_openings=tuple(self._kept_openings),
             handed=tuple(self._handed),
             flow=tally.flow,
         )
@@ -238,7 +244,9 @@ def cost_in_a_row(plans: Iterable[Plan], *, before: Iterable[Round] = ()) -> Cos
     return tally.cost()
 
 
-def _check_sizes(kernel: Kernel | Hold | Input | Open | Resume, declared: Declaration) -> None:
+def _check_sizes(
+    kernel: Kernel | OpenMasked | Input | Open | Resume, declared: Declaration
+) -> None:
     """Refuse now what no link would carry later."""
     rounds = declared.rounds + declared.offline
     sizes = [message.payload_bytes for round_ in rounds for message in round_]
@@ -267,13 +275,14 @@ def owner_role(roles: Roles, owner: str) -> Party | None:
     return "first" if owner == roles.first else "second"
 
 
+@keyword_renamed("shelf", "cache")
 def make_plan(
     program: Callable[[PlanOps], object],
     protocol: MpcProtocol,
     roles: Roles,
     *,
     frac_bits: int,
-    shelf: Shelf | None = None,
+    cache: OpeningCache | None = None,
 ) -> Plan:
     """Run a program on shapes.
 
@@ -282,8 +291,8 @@ def make_plan(
         protocol: with which it will be run.
         roles: who is who.
         frac_bits: precision of inputs, factors and outputs.
-        shelf: what earlier runs of the session have held.
+        cache: what earlier runs of the session have opened under masks.
     """
-    ops = PlanOps(protocol, roles, frac_bits=frac_bits, shelf=shelf)
+    ops = PlanOps(protocol, roles, frac_bits=frac_bits, cache=cache)
     program(ops)
     return ops.plan()

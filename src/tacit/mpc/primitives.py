@@ -1,4 +1,4 @@
-"""The verbs that are kernels: one front for PlanOps (shapes) and SecretOps (halves)."""
+"""The verbs that are kernels: one front for PlanOps (shapes) and SecretOps (shares)."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from tacit.errors import InputError
-from tacit.mpc.additive2.narrowing import narrowed
-from tacit.mpc.additive2.octaves import FEW
+from tacit.mpc.additive2.fused import truncated_spec
+from tacit.mpc.additive2.logspaced import FEW
 from tacit.mpc.additive2.public import Public
 from tacit.mpc.contract import Kernel, MpcProtocol
-from tacit.mpc.holding import Holding
+from tacit.mpc.openings import MaskedOpenings
 from tacit.mpc.pieces import Pieces
 from tacit.mpc.products import Conv2d, Elementwise, MatMul
 from tacit.mpc.share import HEADROOM_BITS, AnySpec, Fold, Spec, Swap
@@ -25,8 +25,8 @@ V = TypeVar("V")
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S", bound="Primitives[Any]")  # of values of any kind: a verb keeps its own types
-NARROWING = frozenset({"abs", "relu"})
-"""Functions of whole slopes, which can rescale their argument on the way."""
+FUSED = frozenset({"abs", "relu"})
+"""Functions of whole slopes, which can truncate their argument on the way."""
 Pair = tuple[int, int]
 
 
@@ -59,10 +59,10 @@ def of_family(
     return mark
 
 
-class Primitives(Holding[V], ABC):
+class Primitives(MaskedOpenings[V], ABC):
     """Interpret operations with the kernels of a protocol.
 
-    What a kernel is and when a product is rescaled is decided here, once, so that the plan and
+    What a kernel is and when a product is truncated is decided here, once, so that the plan and
     the run cannot differ.
     """
 
@@ -116,7 +116,7 @@ class Primitives(Holding[V], ABC):
     def resume(
         self, name: str, *, shape: tuple[int, ...], bound: float, frac_bits: int | None = None
     ) -> V:
-        """Take up halves that both computing parties kept from an earlier run."""
+        """Take up shares that both computing parties kept from an earlier run."""
 
     @abstractmethod
     def open(self, value: V, *, to: tuple[str, ...], what: str, why: str) -> Tensor | None:
@@ -151,27 +151,27 @@ class Primitives(Holding[V], ABC):
     def ready(self, value: V) -> V:
         """Compute a function that was left to the receiver, now that more is to be done."""
         spec = self.spec(value)
-        if not isinstance(spec, Spec) or spec.finish is None:
+        if not isinstance(spec, Spec) or spec.deferred is None:
             return value
         # By a protocol that leaves functions to the receiver, whatever is being computed now:
         # another one could show to somebody what was not to be shown.
-        kernels = next(one.kernels for one in self.protocol.parts() if "finish" in one.kernels)
-        kernel = kernels["elementwise"](spec.finish, spec.frac_bits, spec.bound)
+        kernels = next(one.kernels for one in self.protocol.parts() if "deferred" in one.kernels)
+        kernel = kernels["elementwise"](spec.deferred, spec.frac_bits, spec.bound)
         return self.apply(kernel, value)
 
-    def rescaled(self, value: V) -> V:
+    def truncated(self, value: V) -> V:
         """Bring a value down to the usual fraction bits, if a product left it with more."""
         spec = self.spec(value)
         if not isinstance(spec, Spec) or spec.frac_bits <= self.frac_bits:
             return value
-        return self.apply(self.make("rescale", spec.frac_bits - self.frac_bits), value)
+        return self.apply(self.make("truncate", spec.frac_bits - self.frac_bits), value)
 
-    def settle(self, value: V) -> V:
+    def normalise_scale(self, value: V) -> V:
         """Make a value ready for a product or a function: computed, and of usual precision."""
-        return self.once(value, "settled", lambda: self._settled(value))
+        return self.once(value, "normalised", lambda: self._normalised_scale(value))
 
-    def _settled(self, value: V) -> V:
-        value = self.rescaled(self.ready(value))
+    def _normalised_scale(self, value: V) -> V:
+        value = self.truncated(self.ready(value))
         spec = self.spec(value)
         if not isinstance(spec, Spec) or spec.frac_bits == self.frac_bits:
             return value
@@ -200,16 +200,16 @@ class Primitives(Holding[V], ABC):
 
     def mul(self, x: V, y: V) -> V:
         """Multiply element-wise, broadcasting."""
-        return self.multiply(Elementwise(), self.settle(x), self.settle(y))
+        return self.multiply(Elementwise(), self.normalise_scale(x), self.normalise_scale(y))
 
     def square(self, x: V) -> V:
         """Multiply every element by itself."""
-        x = self.settle(x)
+        x = self.normalise_scale(x)
         return self.multiply(Elementwise(), x, x)
 
     def matmul(self, x: V, y: V) -> V:
         """Multiply matrices."""
-        return self.multiply(MatMul(), self.settle(x), self.settle(y))
+        return self.multiply(MatMul(), self.normalise_scale(x), self.normalise_scale(y))
 
     def conv2d(
         self,
@@ -222,7 +222,7 @@ class Primitives(Holding[V], ABC):
         groups: int = 1,
     ) -> V:
         """Convolve images (n, channels, h, w) with weights (out, channels / groups, h, w)."""
-        x, weight = self.settle(x), self.settle(weight)
+        x, weight = self.normalise_scale(x), self.normalise_scale(weight)
         return self.multiply(Conv2d(stride, padding, dilation, groups), x, weight)
 
     def scale(self, x: V, factor: float) -> V:
@@ -233,12 +233,12 @@ class Primitives(Holding[V], ABC):
         if abs(half) == 0.5:  # a power of two moves the point; no bit is added or lost
             return self.apply(self.make("scale", float(factor), 1 - exponent), self.ready(x))
         frac_bits = self.frac_bits - floor(log2(abs(factor)))
-        return self.apply(self.make("scale", float(factor), frac_bits), self.settle(x))
+        return self.apply(self.make("scale", float(factor), frac_bits), self.normalise_scale(x))
 
     def tune(self, x: V, name: str, *, bound: float) -> V:
-        """Multiply by a public number that is given with the halves kept for a run, by name."""
+        """Multiply by a public number that is given with the shares kept for a run, by name."""
         number = self.resume(name, shape=(), bound=bound)
-        return self.apply(self.make("tune"), self.settle(x), number)
+        return self.apply(self.make("tune"), self.normalise_scale(x), number)
 
     def shift(self, x: V, amount: float) -> V:
         """Add a public number."""
@@ -253,11 +253,11 @@ class Primitives(Holding[V], ABC):
         return self.apply(self.make("cumsum", dim), self.ready(x))
 
     def total(self, x: V, *, dim: int) -> V:
-        """Add up along a dimension, rescaling only the sum wherever the sum fits the word."""
+        """Add up along a dimension, truncating only the sum wherever the sum fits the word."""
         x = self.ready(x)
         spec = self.number(x, "summing")
         fits = spec.largest * spec.shape[dim] < 1 << HEADROOM_BITS
-        return self.sum(x if fits else self.settle(x), dim=dim)
+        return self.sum(x if fits else self.normalise_scale(x), dim=dim)
 
     def reshape(self, x: V, shape: Sequence[int]) -> V:
         """Give the same elements another shape."""
@@ -309,7 +309,7 @@ class Primitives(Holding[V], ABC):
     def weigh(self, x: V, factors: Tensor) -> V:
         """Multiply by a public tensor, broadcasting."""
         public = Public.of(factors, frac_bits=self.frac_bits)
-        x = self.settle(x) if public.frac_bits else self.ready(x)
+        x = self.normalise_scale(x) if public.frac_bits else self.ready(x)
         return self.apply(self.make("weigh", public), x)
 
     def offset(self, x: V, amounts: Tensor) -> V:
@@ -324,7 +324,8 @@ class Primitives(Holding[V], ABC):
 
     def dropout(self, x: V, rate: float) -> V:
         """Set elements to zero with a public probability, by a mask of the computing parties."""
-        return self.apply(self.make("dropout", float(rate), self.frac_bits), self.settle(x))
+        x = self.normalise_scale(x)
+        return self.apply(self.make("dropout", float(rate), self.frac_bits), x)
 
     @of_family("activations")
     def indicate(self, x: V) -> V:
@@ -336,17 +337,17 @@ class Primitives(Holding[V], ABC):
     @of_family("activations")
     def pieces(self, pieces: Pieces, x: V) -> V:
         """Apply a piecewise polynomial to every element."""
-        x = self.settle(x)
+        x = self.normalise_scale(x)
         spec = self.number(x, "a piecewise polynomial")
         return self.apply(self.make("pieces", pieces, spec.frac_bits, spec.bound), x)
 
     def gate(self, indicator: V, x: V) -> V:
-        """Multiply by what `indicate` gave: whole numbers, so that nothing is to be rescaled."""
-        return self.multiply(Elementwise(), self.ready(indicator), self.settle(x))
+        """Multiply by what `indicate` gave: whole numbers, so that nothing is to be truncated."""
+        return self.multiply(Elementwise(), self.ready(indicator), self.normalise_scale(x))
 
     def pick(self, hot: V, rows: V) -> V:
         """Multiply a matrix of whole numbers, as one-hot rows are, with a matrix."""
-        return self.multiply(MatMul(), self.rescaled(self.ready(hot)), self.settle(rows))
+        return self.multiply(MatMul(), self.truncated(self.ready(hot)), self.normalise_scale(rows))
 
     def mul_whole(self, x: V, y: V) -> V:
         """Multiply whole numbers element-wise, broadcasting; nothing is to be rescaled."""
@@ -365,25 +366,25 @@ class Primitives(Holding[V], ABC):
     @of_family("activations")
     def elementwise(self, name: str, x: V) -> V:
         """Apply a function of the table `ELEMENTWISE` to every element."""
-        if name in NARROWING and self.has("narrowing") and self._is_wide(x):
+        if name in FUSED and self.has("truncate_compare") and self._is_wide(x):
             return self._narrowed(name, x)
         x = self._argument(x)
         bound = self.number(x, name).bound
         return self.apply(self.make("elementwise", name, self.frac_bits, bound), x)
 
     def _is_wide(self, x: V) -> bool:
-        """Tell whether a value would have to be rescaled, and has not been yet."""
+        """Tell whether a value would have to be truncated, and has not been yet."""
         spec = self.spec(x)
-        if not isinstance(spec, Spec) or spec.finish is not None:
+        if not isinstance(spec, Spec) or spec.deferred is not None:
             return False
-        return spec.frac_bits > self.frac_bits and self.notes.get(x, "settled") is None
+        return spec.frac_bits > self.frac_bits and self.notes.get(x, "normalised") is None
 
     def _narrowed(self, name: str, x: V) -> V:
-        """Rescale and apply a function under one opening."""
+        """Truncate and apply a function under one opening."""
         spec = self.number(x, name)
-        bound = narrowed(spec, self.frac_bits).bound
+        bound = truncated_spec(spec, self.frac_bits).bound
         bits = spec.frac_bits - self.frac_bits
-        return self.apply(self.make("narrowing", name, self.frac_bits, bound, bits), x)
+        return self.apply(self.make("truncate_compare", name, self.frac_bits, bound, bits), x)
 
     def rowwise(self, name: str, x: V, *, dim: int, parameter: float = 0.0) -> V:
         """Apply a function of the table `ROWWISE`, under a protocol that has it as a kernel."""
@@ -392,24 +393,24 @@ class Primitives(Holding[V], ABC):
 
     def _argument(self, x: V) -> V:
         """Make a value ready for a function; whoever sees it can read it in any precision."""
-        return self.ready(x) if self.has("rowwise") else self.settle(x)
+        return self.ready(x) if self.has("rowwise") else self.normalise_scale(x)
 
     def exponents(self, x: V, values: tuple[Callable[[int], float], ...]) -> V:
         """Give public functions of the binary exponent of every element, one per part."""
-        x = self.settle(x)
+        x = self.normalise_scale(x)
         spec = self.number(x, "normalising")
         return self.apply(self.make("exponents", spec.frac_bits, spec.bound, values), x)
 
     def normalised(self, name: str, x: V) -> V:
         """Apply a function of numbers between 1 and 2."""
-        x = self.settle(x)
+        x = self.normalise_scale(x)
         return self.apply(self.make("normalised", name, self.frac_bits), x)
 
     @of_family("activations")
     def sigmoid(self, x: V) -> V:
         """Apply the logistic function."""
-        if self.has("finish"):
-            return self.apply(self.make("finish", "sigmoid"), self.settle(x))
+        if self.has("deferred"):
+            return self.apply(self.make("deferred", "sigmoid"), self.normalise_scale(x))
         return self.elementwise("sigmoid", x)
 
     @of_family("activations")

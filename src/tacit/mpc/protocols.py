@@ -8,26 +8,26 @@ from tacit.errors import ConfigError
 from tacit.mpc.additive2 import layout, local, public
 from tacit.mpc.additive2.compare import IsPositive
 from tacit.mpc.additive2.curves import curve_of, powers_of_two, smooth
-from tacit.mpc.additive2.narrowing import Narrowing
-from tacit.mpc.additive2.octaves import DECLINES, decline_curve
+from tacit.mpc.additive2.fused import FusedTruncateCompare
+from tacit.mpc.additive2.logspaced import DECLINES, decline_curve
 from tacit.mpc.additive2.pieces import curve_of_pieces
 from tacit.mpc.additive2.piecewise import Piecewise
 from tacit.mpc.additive2.product import Multiply
-from tacit.mpc.additive2.rescale import Rescale
+from tacit.mpc.additive2.truncation import Truncate
 from tacit.mpc.contract import Channel, Declaration, Kernel, MpcProtocol, Roles
-from tacit.mpc.disguise import Disguise, read_disguise
+from tacit.mpc.dummies import FlipsAndDummies, read_flips_and_dummies
 from tacit.mpc.mixing import mix, read_mixture
 from tacit.mpc.permuted2.kernel import SeenBySecond
 from tacit.mpc.permuted3.kernel import SeenByHelper
 from tacit.mpc.pieces import Pieces
 from tacit.mpc.randomness import Parts
 from tacit.mpc.share import AnyShare, AnySpec, Share
-from tacit.mpc.sight import EachRow, EachValue, Sight
+from tacit.mpc.view import EachRow, EachValue, PermutedView
 from tacit.result import Claim
 
 
 @dataclass(frozen=True)
-class FinishAtReceiver:
+class DeferToReceiver:
     """Leave a strictly increasing function to whoever the value is opened to.
 
     Guarantee: nothing is sent; the receiver of f(x) could compute x from it, so opening x to it
@@ -40,12 +40,12 @@ class FinishAtReceiver:
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what comes out."""
         x = local.numeric(operands[0], self.function)
-        return Declaration(out=replace(x, finish=self.function))
+        return Declaration(out=replace(x, deferred=self.function))
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Mark the share."""
-        x = local.half(operands[0])
-        return Share(x.words, replace(x.spec, finish=self.function))
+        x = local.numeric_share(operands[0])
+        return Share(x.words, replace(x.spec, deferred=self.function))
 
 
 # The values are constructors of kernels with different parameters, hence Any.
@@ -59,7 +59,7 @@ _ARITHMETIC: Mapping[str, Callable[..., Any]] = {
     "multiply": Multiply,
     "offset": public.Offset,
     "part": local.Part,
-    "rescale": Rescale,
+    "truncate": Truncate,
     "restate": local.Restate,
     "reshape": local.Reshape,
     "scale": local.Scale,
@@ -89,8 +89,8 @@ def _sealed_function(name: str, frac_bits: int, bound: float) -> Kernel:
     return Piecewise(name, (curve_of(name, frac_bits, bound),))
 
 
-def _sealed_narrowing(name: str, frac_bits: int, bound: float, bits: int) -> Kernel:
-    return Narrowing(name, curve_of(name, frac_bits, bound), bits)
+def _fused(name: str, frac_bits: int, bound: float, bits: int) -> Kernel:
+    return FusedTruncateCompare(name, curve_of(name, frac_bits, bound), bits)
 
 
 def _sealed_exponents(
@@ -107,7 +107,7 @@ def _sealed_pieces(pieces: Pieces, frac_bits: int, bound: float) -> Kernel:
     return Piecewise("pieces", (curve_of_pieces(pieces, frac_bits, bound),))
 
 
-def _permuted(through: Callable[[Sight], Kernel]) -> dict[str, Callable[..., Any]]:
+def _permuted(through: Callable[[PermutedView], Kernel]) -> dict[str, Callable[..., Any]]:
     """Make the kernels of a protocol in which someone sees permuted values."""
     return {
         "elementwise": lambda name, frac_bits, bound: through(EachValue(name, frac_bits)),
@@ -117,10 +117,10 @@ def _permuted(through: Callable[[Sight], Kernel]) -> dict[str, Callable[..., Any
     }
 
 
-def permuted3(disguise: Disguise) -> MpcProtocol:
-    """Make the protocol whose helper sees values permuted, and disguised as stated."""
+def permuted3(hiding: FlipsAndDummies) -> MpcProtocol:
+    """Make the protocol whose helper sees values permuted, and hidden as stated."""
     return MpcProtocol(
-        name=" ".join(("permuted3", *disguise.spelling())),
+        name=" ".join(("permuted3", *hiding.spelling())),
         claims=(
             Claim(
                 subject="inputs and intermediate values, towards the two computing parties",
@@ -134,22 +134,22 @@ def permuted3(disguise: Disguise) -> MpcProtocol:
                     "the helper sees these values in random order, fresh in every call; a value "
                     "that comes again is recognised; what it can infer depends on how many there "
                     "are and on what it knows already",
-                    *disguise.assumptions(),
+                    *hiding.assumptions(),
                 ),
             ),
         ),
         helper_is_online=True,
         kernels={
             **_ARITHMETIC,
-            **_permuted(lambda sight: SeenByHelper(sight, disguise)),
+            **_permuted(lambda view: SeenByHelper(view, hiding)),
         },
     )
 
 
-def permuted2(disguise: Disguise) -> MpcProtocol:
-    """Make the protocol whose second party sees values permuted, and disguised as stated."""
+def permuted2(hiding: FlipsAndDummies) -> MpcProtocol:
+    """Make the protocol whose second party sees values permuted, and hidden as stated."""
     return MpcProtocol(
-        name=" ".join(("permuted2", *disguise.spelling())),
+        name=" ".join(("permuted2", *hiding.spelling())),
         claims=(
             Claim(
                 subject="inputs and intermediate values, towards P0 (the first computing party)",
@@ -166,16 +166,16 @@ def permuted2(disguise: Disguise) -> MpcProtocol:
                     "and on what it knows already: let the owner of the data be P1, so that what "
                     "is at risk is the model",
                     "the dealer knows the orders; it does not tell P1",
-                    "P1 follows the protocol: one that cheats undoes the orders by tagging what it "
+                    "P1 follows the protocol: a malicious one undoes the orders by tagging what it "
                     "hands over, sees every value in its place, and is not noticed",
-                    *disguise.assumptions(),
+                    *hiding.assumptions(),
                 ),
             ),
         ),
         helper_is_online=False,
         kernels={
             **_ARITHMETIC,
-            **_permuted(lambda sight: SeenBySecond(sight, disguise)),
+            **_permuted(lambda view: SeenBySecond(view, hiding)),
         },
     )
 
@@ -195,15 +195,15 @@ PROTOCOLS: Mapping[str, MpcProtocol] = {
             **_ARITHMETIC,
             "elementwise": _sealed_function,
             "exponents": _sealed_exponents,
-            "finish": FinishAtReceiver,
+            "deferred": DeferToReceiver,
             "is_positive": IsPositive,
-            "narrowing": _sealed_narrowing,
+            "truncate_compare": _fused,
             "normalised": _sealed_normalised,
             "pieces": _sealed_pieces,
         },
     ),
-    "permuted3": permuted3(Disguise()),
-    "permuted2": permuted2(Disguise()),
+    "permuted3": permuted3(FlipsAndDummies()),
+    "permuted2": permuted2(FlipsAndDummies()),
 }
 
 
@@ -225,7 +225,7 @@ def _find(name: str) -> MpcProtocol:
         raise ConfigError(f"unknown protocol {name!r}; there are {', '.join(sorted(PROTOCOLS))}")
     if not options:
         return PROTOCOLS[base]
-    disguised = {"permuted2": permuted2, "permuted3": permuted3}.get(base)
-    if disguised is None:
+    hidden = {"permuted2": permuted2, "permuted3": permuted3}.get(base)
+    if hidden is None:
         raise ConfigError(f"{base} takes no options, got {' '.join(options)!r}")
-    return disguised(read_disguise(options))
+    return hidden(read_flips_and_dummies(options))

@@ -42,8 +42,8 @@ class Need(Protocol):
 
 
 @dataclass(frozen=True)
-class HoldMask:
-    """A uniform mask for one operand, known to its holder alone or in two uniform halves.
+class OpeningMask:
+    """A uniform mask for one operand, known to its holder alone or in two uniform shares.
 
     It is drawn from a generator of its own, so that the dealer can draw it again for every
     product in which the operand takes part.
@@ -54,15 +54,15 @@ class HoldMask:
     holder: Party | None
 
     def first(self, prg: Prg) -> Parts:
-        """Draw the first party's half, if it has one."""
+        """Draw the first party's share, if it has one."""
         return () if self.holder == "second" else (self._draw(prg),)
 
     def second(self, prg: Prg) -> Parts:
-        """Draw the second party's half, if it has one."""
+        """Draw the second party's share, if it has one."""
         return () if self.holder == "first" else (self._draw(prg),)
 
     def correction(self, first: Parts, second: Parts) -> Parts:
-        """Return nothing: the halves are independent."""
+        """Return nothing: the shares are independent."""
         return ()
 
     def correction_shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -73,13 +73,13 @@ class HoldMask:
         return prg.fork(f"mask {self.place}").words(self.shape)
 
 
-Halves = tuple[Tensor | None, Tensor | None]
+SharePair = tuple[Tensor | None, Tensor | None]
 """The first and the second party's part of a mask, as the dealer draws them again."""
 
 
 @dataclass(frozen=True)
-class HeldTriple:
-    """Halves of the product of two masks that are in use already (after Beaver 1991).
+class OpeningTriple:
+    """Shares of the product of two masks that are in use already (after Beaver 1991).
 
     Where one party holds a whole mask, it adds its own share of the other mask's product itself:
     only what the other party has is left to be shared.
@@ -100,9 +100,9 @@ class HeldTriple:
 
     def correction(self, first: Parts, second: Parts) -> Parts:
         """Refuse: this needs the masks, see `correct`."""
-        raise TypeError("a HeldTriple is corrected with the masks of its operands")
+        raise TypeError("an OpeningTriple is corrected with the masks of its operands")
 
-    def correct(self, first: Parts, left: Halves, right: Halves) -> Parts:
+    def correct(self, first: Parts, left: SharePair, right: SharePair) -> Parts:
         """Compute c1 = a·b - c0, without the terms that a holder adds itself."""
         if self.right.holder is not None:
             left = _without(left, self.right.holder)
@@ -118,12 +118,12 @@ class HeldTriple:
         return (self.shape,)
 
 
-def _without(halves: Halves, holder: Party) -> Halves:
-    return (None, halves[1]) if holder == "first" else (halves[0], None)
+def _without(shares: SharePair, holder: Party) -> SharePair:
+    return (None, shares[1]) if holder == "first" else (shares[0], None)
 
 
-def _total(halves: Halves) -> Tensor | None:
-    first, second = halves
+def _total(shares: SharePair) -> Tensor | None:
+    first, second = shares
     if first is None or second is None:
         return second if first is None else first
     return first + second
@@ -131,16 +131,16 @@ def _total(halves: Halves) -> Tensor | None:
 
 @dataclass(frozen=True)
 class BorrowMask:
-    """A uniform bit for each party and element, and halves of their product modulo 2^bits.
+    """A uniform bit for each party and element, and shares of their product modulo 2^bits.
 
-    Bits are packed into words, and so are the halves, in lanes of as few bytes as hold them.
+    Bits are packed into words, and so are the shares, in lanes of as few bytes as hold them.
     """
 
     elements: int
     bits: int
 
     def first(self, prg: Prg) -> Parts:
-        """Draw the first party's bits, and its half of the products."""
+        """Draw the first party's bits, and its share of the products."""
         return prg.words((packed_words(self.elements),)), prg.words(self._lanes())
 
     def second(self, prg: Prg) -> Parts:
@@ -148,7 +148,7 @@ class BorrowMask:
         return (prg.words((packed_words(self.elements),)),)
 
     def correction(self, first: Parts, second: Parts) -> Parts:
-        """Compute the second half of the products."""
+        """Compute the second share of the products."""
         both = ring.unpack_bits((first[0] & second[0]).view(torch.uint8), self.elements)
         lanes = read_lanes(first[1], self.bits, self.elements)
         return (write_lanes(both.to(lanes.dtype).sub_(lanes), self.bits),)

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from tacit.errors import DisagreementError
-from tacit.mpc.additive2.hold import Hold
+from tacit.mpc.additive2.opening import OpenMasked
 from tacit.mpc.ahead import Ahead
 from tacit.mpc.boundary import Input, Open, Resume
+from tacit.mpc.cache import OpeningCache
 from tacit.mpc.contract import Attended, Channel, HandsOver, Kernel, MpcProtocol
 from tacit.mpc.dealer import FromDealer, Pace, Source, Supply, deal
 from tacit.mpc.memo import Memo
@@ -23,16 +24,16 @@ from tacit.mpc.plan import Plan, Step, owner_role
 from tacit.mpc.primitives import Scope
 from tacit.mpc.protocols import find_protocol
 from tacit.mpc.randomness import Parts
-from tacit.mpc.share import AnyShare, AnySpec, HeldShare, Party, Share, Spec, View
-from tacit.mpc.shelf import Shelf
+from tacit.mpc.share import AnyShare, AnySpec, MaskedOpening, Party, Share, Spec, View
 from tacit.party import Session
+from tacit.renamed import keyword_renamed
 from tacit.result import Phase
 
 R = TypeVar("R")
 
 
 class SecretOps(ProtocolOps[AnyShare]):
-    """Interpret a program on this party's halves, exactly along the agreed plan."""
+    """Interpret a program on this party's shares, exactly along the agreed plan."""
 
     def __init__(
         self,
@@ -45,7 +46,7 @@ class SecretOps(ProtocolOps[AnyShare]):
         supply: Ahead,
         device: torch.device,
         kept: Mapping[str, AnyShare],
-        shelf: Shelf,
+        cache: OpeningCache,
     ) -> None:
         self._kept = kept
         self._notes: Memo[Any] = Memo()
@@ -58,8 +59,8 @@ class SecretOps(ProtocolOps[AnyShare]):
         self._inputs = inputs
         self._advance = advance
         self._supply = supply
-        self._shelf = shelf
-        self.shelved: dict[str, HeldShare] = {}
+        self._cache = cache
+        self.kept_openings: dict[str, MaskedOpening] = {}
         self._clear: Memo[Tensor] = Memo()
         self._step = 0
         self._early = frozenset(at for _, at in plan.handed)
@@ -86,7 +87,7 @@ class SecretOps(ProtocolOps[AnyShare]):
         return self._plan.frac_bits
 
     def spec(self, value: AnyShare) -> AnySpec:
-        """Return the public facts about a half."""
+        """Return the public facts about a share."""
         return value.spec
 
     def apply(self, kernel: Kernel, *operands: AnyShare) -> AnyShare:
@@ -108,7 +109,7 @@ class SecretOps(ProtocolOps[AnyShare]):
         bound: float,
         frac_bits: int | None = None,
     ) -> AnyShare:
-        """Take my half of an input."""
+        """Take my share of an input."""
         bits = self.frac_bits if frac_bits is None else frac_bits
         step = Input(owner, name, Spec.of(shape=shape, frac_bits=bits, bound=bound))
         channel = self._next(step, ())
@@ -122,7 +123,7 @@ class SecretOps(ProtocolOps[AnyShare]):
         return share
 
     def _hand_over(self, number: int, share: Share) -> None:
-        """Hand P1's half of an input over to P0, for every step that will want it."""
+        """Hand P1's share of an input over to P0, for every step that will want it."""
         for at in (step for entered, step in self._plan.handed if entered == number):
             kernel = self._plan.steps[at].kernel
             assert isinstance(kernel, HandsOver)  # noqa: S101 - it was planned as one
@@ -131,7 +132,7 @@ class SecretOps(ProtocolOps[AnyShare]):
     def resume(
         self, name: str, *, shape: tuple[int, ...], bound: float, frac_bits: int | None = None
     ) -> AnyShare:
-        """Take up my half of what an earlier run left."""
+        """Take up my share of what an earlier run left."""
         bits = self.frac_bits if frac_bits is None else frac_bits
         step = Resume(name, Spec.of(shape=shape, frac_bits=bits, bound=bound))
         self._next(step, ())
@@ -140,34 +141,34 @@ class SecretOps(ProtocolOps[AnyShare]):
         return share
 
     def recall(self, value: AnyShare) -> AnyShare | None:
-        """Take what I have of a value from the shelf."""
+        """Take what I have of a value from the cache."""
         if not isinstance(value, Share):
             return None
         name, owner = self.notes.get(value, "name"), self.notes.get(value, "owner")
-        if name is None or self._shelf.find(name, value.spec, owner) is None:
+        if name is None or self._cache.find(name, value.spec, owner) is None:
             return None
         clear = self._clear.get(value, "clear")
-        return self._shelf.take(name, half=value.words, clear=clear)
+        return self._cache.take(name, share=value.words, clear=clear)
 
-    def shelve(self, name: str, held: AnyShare) -> None:
-        """Keep a held input until the run is over."""
-        assert isinstance(held, HeldShare)  # noqa: S101 - `open_masked` gave it
-        self.shelved[name] = held
+    def keep_opening(self, name: str, opening: AnyShare) -> None:
+        """Keep the masked opening of an input until the run is over."""
+        assert isinstance(opening, MaskedOpening)  # noqa: S101 - `open_masked` gave it
+        self.kept_openings[name] = opening
 
     def open_masked(
         self, values: tuple[AnyShare, ...], owners: tuple[Party | None, ...], phase: Phase
     ) -> tuple[AnyShare, ...]:
         """Open values under masks."""
-        step = Hold(owners, phase)
+        step = OpenMasked(owners, phase)
         channel = self._next(step, values)
         material = self._supply.take(channel.step)
         clear = tuple(self._clear.get(value, "clear") for value in values)
         return step.run(channel, material, values, clear)
 
-    def laid_out(self, held: AnyShare, view: View, like: AnyShare) -> AnyShare:
-        """Lay a held value out differently."""
-        assert isinstance(held, HeldShare)  # noqa: S101 - only what `open_masked` gave is noted
-        return held.view(view, like.spec.shape)
+    def laid_out(self, opening: AnyShare, view: View, like: AnyShare) -> AnyShare:
+        """Lay a masked opening out differently."""
+        assert isinstance(opening, MaskedOpening)  # noqa: S101 - `open_masked` gave all notes
+        return opening.view(view, like.spec.shape)
 
     def note_layout(self, value: AnyShare, view: View, out: AnyShare) -> None:
         """Note about a value in another layout what is known about the value."""
@@ -178,12 +179,12 @@ class SecretOps(ProtocolOps[AnyShare]):
 
     def open(self, value: AnyShare, *, to: tuple[str, ...], what: str, why: str) -> Tensor | None:
         """Reveal a value to the named parties and write it into the ledger."""
-        value = self.rescaled(value)
+        value = self.truncated(value)
         step = Open(to, what, why)
         return step.run(self._next(step, (value,)), value)
 
     def _next(
-        self, kernel: Kernel | Hold | Input | Open | Resume, operands: tuple[AnyShare, ...]
+        self, kernel: Kernel | OpenMasked | Input | Open | Resume, operands: tuple[AnyShare, ...]
     ) -> Channel:
         """Move to the next step of the plan, and make sure that it is this one."""
         number = self._step
@@ -206,6 +207,7 @@ class SecretOps(ProtocolOps[AnyShare]):
         return Channel(self._session, roles, run=self._run, step=number, device=self._device)
 
 
+@keyword_renamed("shelf", "cache")
 def compute(
     session: Session,
     plan: Plan,
@@ -215,7 +217,7 @@ def compute(
     device: torch.device | str = "cpu",
     material: Path | None = None,
     kept: Mapping[str, AnyShare] | None = None,
-    shelf: Shelf | None = None,
+    cache: OpeningCache | None = None,
     is_agreed: bool = False,
 ) -> R:
     """Run a program as P0 or P1, after making sure that everyone has the same plan.
@@ -225,14 +227,14 @@ def compute(
         plan: what everyone agreed to do.
         program: a function of ops, the one that was planned.
         inputs: my inputs, by name.
-        device: where my halves live and are computed on; the result does not depend on it.
+        device: where my shares live and are computed on; the result does not depend on it.
         material: my file of `prepare_material`, instead of a dealer in the session.
-        kept: my halves of what earlier runs left, by name.
-        shelf: what earlier runs have held, as it was given to `make_plan`.
+        kept: my shares of what earlier runs left, by name.
+        cache: what earlier runs have opened under masks, as it was given to `make_plan`.
         is_agreed: whether everyone has compared this plan before, so that it need not be again.
     """
-    shelf = shelf or Shelf()
-    shelf.bind(session)
+    cache = cache or OpeningCache()
+    cache.bind(session)
     run, device = _begin(session, plan, is_agreed=is_agreed), torch.device(device)
     with _source(session, plan, run=run, material=material) as source:
         is_first = session.me == plan.roles.first
@@ -249,15 +251,15 @@ def compute(
                     supply=ahead,
                     device=device,
                     kept=kept or {},
-                    shelf=shelf,
+                    cache=cache,
                 )
                 result = program(ops)
         finally:
             ahead.close()
-        halves = {
+        shares = {
             name: share.words for name, share in (kept or {}).items() if isinstance(share, Share)
         }
-        shelf.keep(run, plan.shelved, ops.shelved, halves)
+        cache.keep(run, plan.kept_openings, ops.kept_openings, shares)
         return result
 
 
@@ -272,26 +274,27 @@ def _source(session: Session, plan: Plan, *, run: int, material: Path | None) ->
         yield source
 
 
+@keyword_renamed("shelf", "cache")
 def serve(
     session: Session,
     plan: Plan,
     *,
     inputs: Mapping[str, Tensor],
     device: torch.device | str = "cpu",
-    shelf: Shelf | None = None,
+    cache: OpeningCache | None = None,
     is_agreed: bool = False,
 ) -> tuple[Tensor, ...]:
     """Take part as everyone but P0 and P1: dealer or helper, outside owner, outside receiver.
 
-    ``device`` is where a dealer multiplies and a helper computes; ``shelf`` as in `compute`.
+    ``device`` is where a dealer multiplies and a helper computes; ``cache`` as in `compute`.
 
     Returns:
         What was opened to me, in order.
     """
-    shelf = shelf or Shelf()
-    shelf.bind(session)
+    cache = cache or OpeningCache()
+    cache.bind(session)
     run, pace = _begin(session, plan, is_agreed=is_agreed), Pace()
-    shelf.keep(run, plan.shelved, {}, {})
+    cache.keep(run, plan.kept_openings, {}, {})
     if session.me != plan.roles.dealer:
         return _attend(session, plan, run=run, inputs=inputs, pace=pace, device=device)
     pool = ThreadPoolExecutor(1, thread_name_prefix="tacit-deal")

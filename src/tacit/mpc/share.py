@@ -1,4 +1,4 @@
-"""Secrets have a type: one party's half of a number, or of a bit, and the public facts about it."""
+"""Secrets have a type: one party's share of a number, or a bit, and the public facts about it."""
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -11,7 +11,7 @@ from torch import Tensor
 from tacit.errors import RangeError
 
 HEADROOM_BITS = 62
-"""A product may use this many bits of the word: rescaling is exact below 2^62 (see additive2)."""
+"""A product may use this many bits of the word: truncation is exact below 2^62 (see additive2)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class Spec:
     through every operation as an integer, so that a result that could wrap around the ring is
     refused when the job is planned instead of being wrong when it runs.
 
-    ``finish`` names a function that the receiver applies after opening. Only a strictly
+    ``deferred`` names a function that the receiver applies after opening. Only a strictly
     increasing function may wait like this: whoever gets its value can compute the argument, so
     opening the argument reveals nothing more.
     """
@@ -31,7 +31,7 @@ class Spec:
     shape: tuple[int, ...]
     frac_bits: int
     largest: int
-    finish: str | None = None
+    deferred: str | None = None
 
     def __post_init__(self) -> None:
         if self.largest >= 1 << HEADROOM_BITS:
@@ -109,7 +109,7 @@ View = Swap | Fold
 class Mask:
     """A mask that the dealer can draw again: where it was first drawn, and how it lies now.
 
-    ``holder`` is the party that knows all of it, or None if both have a uniform half. ``run`` is
+    ``holder`` is the party that knows all of it, or None if both have a uniform share. ``run`` is
     the run of the session in which it was drawn; None is this one.
     """
 
@@ -122,7 +122,7 @@ class Mask:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldSpec:
+class OpeningSpec:
     """What everyone may know about a secret whose masked value has been opened."""
 
     shape: tuple[int, ...]
@@ -135,7 +135,7 @@ class HeldSpec:
         """Return the number of values."""
         return prod(self.shape)
 
-    def view(self, view: View, shape: tuple[int, ...]) -> "HeldSpec":
+    def view(self, view: View, shape: tuple[int, ...]) -> "OpeningSpec":
         """Describe the same secret in another layout."""
         mask = replace(self.mask, views=(*self.mask.views, view))
         return replace(self, shape=shape, mask=mask)
@@ -152,7 +152,7 @@ class _Secret:
     """Refuse everything by which a secret could slip into plain arithmetic."""
 
     def __array__(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError(f"{self!r} is one half of a secret; open it with ops.open(to=…, why=…)")
+        raise TypeError(f"{self!r} is one share of a secret; open it with ops.open(to=…, why=…)")
 
     def __bool__(self) -> NoReturn:
         raise TypeError(f"{self!r} has no truth value: a branch on a secret would reveal it")
@@ -169,9 +169,9 @@ def _refuse(kind: type) -> NoReturn:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Share(_Secret):
-    """One party's additive half of a fixed-point tensor modulo 2^64.
+    """One party's additive share of a fixed-point tensor modulo 2^64.
 
-    Guarantee: a single half is uniform and says nothing about the value.
+    Guarantee: a single share is uniform and says nothing about the value.
     """
 
     words: Tensor
@@ -183,7 +183,7 @@ class Share(_Secret):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BitShare(_Secret):
-    """One party's XOR half of a tensor of bits, packed 64 to a word (1-D)."""
+    """One party's XOR share of a tensor of bits, packed 64 to a word (1-D)."""
 
     words: Tensor
     spec: BitSpec
@@ -193,32 +193,32 @@ class BitShare(_Secret):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class HeldShare(_Secret):
+class MaskedOpening(_Secret):
     """A secret x as x - a, which is public, and what this party has of the mask a.
 
     Attributes:
         opened: x - a.
-        half: my half of a, or all of it if I am its holder; None if I have nothing of it.
+        mask_share: my share of a, or all of it if I am its holder; None if I have nothing of it.
         clear: x itself, if I am the holder of a, whose own input x is.
         spec: the public facts.
 
     Guarantee: a is uniform and masks x alone, so x - a says nothing about x, however often it is
-    used; see `tacit.mpc.additive2.hold`.
+    used; see `tacit.mpc.additive2.opening`.
     """
 
     opened: Tensor
-    half: Tensor | None
+    mask_share: Tensor | None
     clear: Tensor | None
-    spec: HeldSpec
+    spec: OpeningSpec
 
     def __repr__(self) -> str:
-        return f"HeldShare(shape={self.spec.shape}, frac_bits={self.spec.frac_bits})"
+        return f"MaskedOpening(shape={self.spec.shape}, frac_bits={self.spec.frac_bits})"
 
-    def view(self, view: View, shape: tuple[int, ...]) -> "HeldShare":
+    def view(self, view: View, shape: tuple[int, ...]) -> "MaskedOpening":
         """Lay the same secret out differently."""
-        half, clear = (None if one is None else view(one) for one in (self.half, self.clear))
-        return HeldShare(view(self.opened), half, clear, self.spec.view(view, shape))
+        mask, clear = (None if one is None else view(one) for one in (self.mask_share, self.clear))
+        return MaskedOpening(view(self.opened), mask, clear, self.spec.view(view, shape))
 
 
-AnySpec = Spec | BitSpec | HeldSpec
-AnyShare = Share | BitShare | HeldShare
+AnySpec = Spec | BitSpec | OpeningSpec
+AnyShare = Share | BitShare | MaskedOpening

@@ -332,13 +332,13 @@ class GradientOps(Generic[T]):
         out = self.conv2d(flat[0], flat[1], stride=(1, stride), padding=(0, padding))
         return self.reshape(out, (*self.shape(out)[:2], -1))
 
-    def mix(self, shares: Node[T], values: Node[T]) -> Node[T]:
+    def mix(self, weights: Node[T], values: Node[T]) -> Node[T]:
         """Multiply matrices, where every row of the first adds up to one."""
         ops = self._ops
         return self._tape.node(
-            ops.mix(shares.value, values.value),
-            (shares, lambda g: self._capped(ops.matmul(g, turned(ops, values.value)))),
-            (values, lambda g: ops.matmul(turned(ops, shares.value), g)),
+            ops.mix(weights.value, values.value),
+            (weights, lambda g: self._capped(ops.matmul(g, turned(ops, values.value)))),
+            (values, lambda g: ops.matmul(turned(ops, weights.value), g)),
         )
 
     def hide(self, x: Node[T], kept: Tensor) -> Node[T]:

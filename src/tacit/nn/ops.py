@@ -1,7 +1,7 @@
 """The Ops contract: the verbs a model is written in, whoever interprets them.
 
 A model is a function ``model(ops, weights, x)``. It does not know whether its tensors are plain
-torch tensors (`TorchOps`), halves of a secret (`tacit.mpc.SecretOps`) or only shapes
+torch tensors (`TorchOps`), shares of a secret (`tacit.mpc.SecretOps`) or only shapes
 (`tacit.mpc.PlanOps`).
 """
 
@@ -202,7 +202,7 @@ class Ops(Protocol[T]):
         """Put a number that a softmax makes zero wherever a public mask is false."""
         ...
 
-    def mix(self, shares: T, values: T) -> T:
+    def mix(self, weights: T, values: T) -> T:
         """Multiply matrices, where every row of the first adds up to one, as of a softmax."""
         ...
 

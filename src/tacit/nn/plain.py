@@ -204,9 +204,9 @@ class TorchOps:
         """Put minus infinity wherever a public mask is false."""
         return x.masked_fill(~kept.to(x.device, torch.bool), -torch.inf)
 
-    def mix(self, shares: Tensor, values: Tensor) -> Tensor:
+    def mix(self, weights: Tensor, values: Tensor) -> Tensor:
         """Multiply matrices."""
-        return torch.matmul(shares, values)
+        return torch.matmul(weights, values)
 
     def embedding(self, table: Tensor, ids: Tensor, *, padding: int | None = None) -> Tensor:
         """Read the rows of a table that whole numbers name."""

@@ -217,7 +217,7 @@ def _state_attack(result: Result) -> str:
     """Say how well the strongest attack did."""
     metric = pick_headline_metric(result)
     if metric is None or metric.reference is None:
-        return "Attacked by its owner: the tables say what each sight tells"
+        return "Attacked by its owner: the tables say what each view tells"
     shown, blind = (show_quantity(one, metric.unit) for one in (metric.value, metric.reference))
     what = f"{clean(metric.name)}, {shown} ({name_reference(result, metric)}: {blind})"
     if _is_beyond(metric):
@@ -264,7 +264,7 @@ def _check_revealed(result: Result) -> Check:
     if result.kind in _GAMES:
         metric = pick_headline_metric(result)
         if metric is None or metric.reference is None:
-            return Check(title, "The tables say what each sight tells", "quiet")
+            return Check(title, "The tables say what each view tells", "quiet")
         if _is_beyond(metric):
             return Check(title, "An attack found something; see the strongest", "warn")
         return Check(title, "No attack tried found anything; others may", "quiet")

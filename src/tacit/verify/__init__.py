@@ -1,28 +1,31 @@
 """Verification: exact robustness of tree ensembles, with certificates and counterexamples."""
 
 from tacit.verify.attack import attack
+from tacit.verify.batch import Inquiry, verify_each, verify_many, verify_on_ray
 from tacit.verify.box import Box, Domain
-from tacit.verify.certificate import prove
-from tacit.verify.checker import check_proof
 from tacit.verify.closest import Closest, closest
-from tacit.verify.ensemble import Ensemble, with_integers
-from tacit.verify.features import (
+from tacit.verify.constrained import verify_within
+from tacit.verify.explain import (
     Importance,
     RobustSet,
     count_importance,
     importance,
     robust_features,
 )
-from tacit.verify.forest import from_sklearn
-from tacit.verify.jit import tell_compiling
-from tacit.verify.lgbm import from_lightgbm
+from tacit.verify.kernels.jit import tell_compiling
 from tacit.verify.limits import Limits, Sum, quantile_radii
 from tacit.verify.margin import Margin, margin
 from tacit.verify.minimum import SmallestSet, smallest_features
-from tacit.verify.models import import_ensemble, load_ensemble
-from tacit.verify.proof import Proof, dump_proof, load_proof
-from tacit.verify.score import RobustScorer, verified_accuracy
-from tacit.verify.search import (
+from tacit.verify.models.ensemble import Ensemble, with_integers
+from tacit.verify.models.lightgbm import from_lightgbm
+from tacit.verify.models.load import import_ensemble, load_ensemble
+from tacit.verify.models.sklearn import from_sklearn
+from tacit.verify.models.stored import save_ensemble
+from tacit.verify.models.xgboost import from_xgboost
+from tacit.verify.proof.certificate import prove
+from tacit.verify.proof.checker import check_proof
+from tacit.verify.proof.proof import Proof, dump_proof, load_proof
+from tacit.verify.robustness import (
     Budget,
     Certificate,
     Counterexample,
@@ -32,11 +35,8 @@ from tacit.verify.search import (
     verify,
     verify_box,
 )
+from tacit.verify.score import RobustScorer, verified_accuracy
 from tacit.verify.smt import verify_smt
-from tacit.verify.spread import Inquiry, verify_each, verify_many, verify_on_ray
-from tacit.verify.stored import save_ensemble
-from tacit.verify.within import verify_within
-from tacit.verify.xgb import from_xgboost
 
 VERIFIERS = {"search": verify, "smt": verify_smt}
 """Every way to answer the question of `verify`; one contract suite runs over all."""

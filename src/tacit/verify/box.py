@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import ConfigError, DataError
-from tacit.verify.ensemble import Ensemble, check_rows
-from tacit.verify.jit import bare
+from tacit.verify.kernels.layout.rounding import FITS, add_down, fill_box, fill_cells, move
+from tacit.verify.models.ensemble import Ensemble, check_rows
 
 Floats = npt.NDArray[np.float64]
+Cells = npt.NDArray[np.int32]
 LARGEST = {kind: float(np.finfo(kind).max) for kind in ("float32", "float64")}
-FITS = -1
 
 
 @dataclass(frozen=True)
@@ -57,25 +57,35 @@ def balls(ensemble: Ensemble, rows: npt.ArrayLike, eps: npt.ArrayLike, domain: D
     n = ensemble.n_features
     floor, roof = _wide(domain.low, n), _wide(domain.high, n)
     low, high = np.empty_like(center), np.empty_like(center)
-    wrong = _fill(center, below, above, floor, roof, LARGEST[ensemble.input_type], low, high)
+    wrong = fill_box(center, below, above, floor, roof, LARGEST[ensemble.input_type], low, high)
     if wrong != FITS:
         _refuse(ensemble, center[wrong // n], wrong % n, floor, roof)
     box = Box(center, low, high)
     return box if ensemble.integer is None else _keep_whole(ensemble, ensemble.integer, box)
 
 
-def box_cells(ensemble: Ensemble, box: Box) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+def box_cells(ensemble: Ensemble, box: Box) -> tuple[Cells, Cells]:
     """Translate a box into cells, as the library rounds its ends."""
     low, high = np.empty((2, ensemble.n_features), dtype=np.int32)
     index = ensemble.index
     is_single = ensemble.input_type == "float32"
-    _fill_cells(index.cuts, index.cut_start, box.low, box.high, is_single, low, high)
+    fill_cells(index.cuts, index.cut_start, box.low, box.high, is_single, low, high)
     return low, high
+
+
+def place_witness(ensemble: Ensemble, box: Box, low: Cells, high: Cells) -> Floats:
+    """Move each feature of the center as little as possible into its cells."""
+    x = box.center.copy()
+    index = ensemble.index
+    is_single = ensemble.input_type == "float32"
+    whole = np.zeros(x.size, dtype=bool) if ensemble.integer is None else ensemble.integer
+    move(index.cuts, index.cut_start, to_keys(ensemble, x), low, high, is_single, whole, x)
+    return np.clip(x, box.low, box.high)
 
 
 def inward(x: float, radius: float) -> tuple[float, float]:
     """Compute the float64 range inside the real interval [x − radius, x + radius]."""
-    return -float(_add_down(-x, radius)), float(_add_down(x, radius))
+    return -float(add_down(-x, radius)), float(add_down(x, radius))
 
 
 def to_keys(ensemble: Ensemble, values: Floats) -> Floats:
@@ -84,52 +94,6 @@ def to_keys(ensemble: Ensemble, values: Floats) -> Floats:
     with np.errstate(over="ignore"):
         keys = values.astype(ensemble.input_type)
     return np.asarray(np.clip(keys, -largest, largest), dtype=np.float64)
-
-
-@bare
-def _fill(
-    x: Any, below: Any, above: Any, floor: Any, roof: Any, limit: float, low: Any, high: Any
-) -> Any:
-    """Write the ends of boxes; return FITS, or a place that is outside what it may be."""
-    largest = np.finfo(np.float64).max
-    for row in range(x.shape[0]):
-        for i in range(x.shape[1]):
-            value = x[row, i]
-            if not (abs(value) <= limit and floor[i] <= value <= roof[i]):
-                return row * x.shape[1] + i
-            low[row, i] = max(-_add_down(-value, below[i]), floor[i], -largest)
-            high[row, i] = min(_add_down(value, above[i]), roof[i], largest)
-    return FITS
-
-
-@bare
-def _fill_cells(
-    cuts: Any, start: Any, low: Any, high: Any, is_single: bool, cell_low: Any, cell_high: Any
-) -> None:
-    for f in range(low.size):
-        part = cuts[start[f] : start[f + 1]]
-        cell_low[f], cell_high[f] = 0, 0
-        if part.size:
-            low_key, high_key = low[f], high[f]
-            if is_single:
-                largest = np.float64(np.finfo(np.float32).max)
-                low_key = max(np.float64(np.float32(low_key)), -largest)
-                high_key = min(np.float64(np.float32(high_key)), largest)
-            cell = np.searchsorted(part, low_key)
-            cell_low[f] = cell
-            while cell < part.size and part[cell] < high_key:
-                cell += 1
-            cell_high[f] = cell
-
-
-@bare
-def _add_down(x: float, y: float) -> Any:
-    """Compute x + y rounded towards minus infinity."""
-    total = x + y
-    # Knuth's two-sum: the exact sum is total + rest; rest is NaN where total is infinite.
-    part = total - x
-    rest = (x - (total - part)) + (y - part)
-    return np.nextafter(total, -np.inf) if rest < 0 else total
 
 
 def _one_row(ensemble: Ensemble, x: npt.ArrayLike) -> npt.NDArray[Any]:

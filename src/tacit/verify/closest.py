@@ -6,16 +6,14 @@ its own radius, which shortens the way.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tacit.verify.box import Domain, Floats, ball
-from tacit.verify.ensemble import Ensemble
-from tacit.verify.jit import compiled
-from tacit.verify.search import ANYWHERE, Budget, Certificate, Counterexample, verify
-from tacit.verify.witness import above, at_most
+from tacit.verify.kernels.layout.rounding import fill_radii, max_distance
+from tacit.verify.models.ensemble import Ensemble
+from tacit.verify.robustness import ANYWHERE, Budget, Certificate, Counterexample, verify
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +60,7 @@ def closest(
         answer = verify(ensemble, x, radii[middle], rho=rho, domain=domain, budget=budget)
         if isinstance(answer, Counterexample):
             best = answer
-            needed = _distance(answer.box.center, answer.x)
+            needed = max_distance(answer.box.center, answer.x)
             high = min(middle, int(np.searchsorted(radii, needed)))
         else:
             if not isinstance(answer, Certificate):
@@ -80,38 +78,5 @@ def critical_radii(ensemble: Ensemble, x: npt.ArrayLike, domain: Domain) -> Floa
     whole = np.zeros(box.low.size, dtype=bool) if ensemble.integer is None else ensemble.integer
     found = np.empty(index.cuts.size)
     is_single = ensemble.input_type == "float32"
-    _radii(index.cuts, index.cut_start, box.center, box.low, box.high, is_single, whole, found)
+    fill_radii(index.cuts, index.cut_start, box.center, box.low, box.high, is_single, whole, found)
     return np.unique(found[np.isfinite(found)])
-
-
-@compiled
-def _distance(x: Any, y: Any) -> Any:
-    """Compute the largest difference of two inputs, rounded up."""
-    most = 0.0
-    for i in range(x.size):
-        most = max(most, _subtract_up(max(x[i], y[i]), min(x[i], y[i])))
-    return most
-
-
-@compiled
-def _subtract_up(x: float, y: float) -> Any:
-    """Compute x − y rounded towards plus infinity."""
-    total = x - y
-    part = total - x
-    rest = (x - (total - part)) + (-y - part)
-    return np.nextafter(total, np.inf) if rest > 0 else total
-
-
-@compiled
-def _radii(
-    cuts: Any, start: Any, x: Any, low: Any, high: Any, is_single: bool, whole: Any, out: Any
-) -> None:
-    for f in range(x.size):
-        key = np.float64(np.float32(x[f])) if is_single else x[f]
-        for i in range(start[f], start[f + 1]):
-            if key <= cuts[i]:
-                other = above(cuts[i], is_single, whole[f])
-                out[i] = _subtract_up(other, x[f]) if other <= high[f] else np.inf
-            else:
-                other = at_most(cuts[i], is_single, whole[f])
-                out[i] = _subtract_up(x[f], other) if other >= low[f] else np.inf

@@ -8,20 +8,16 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import ConfigError
-from tacit.verify.bounds import make_work
-from tacit.verify.box import Box, Domain, Floats, ball, box_cells
-from tacit.verify.deep import first_trail, make_deep
-from tacit.verify.ensemble import Ensemble
-from tacit.verify.index import Index
-from tacit.verify.joint import start_joint
-from tacit.verify.least import Least, lower
-from tacit.verify.parts import isolate, label_parts, settle_others
-from tacit.verify.polish import polish
-from tacit.verify.purse import Purse
-from tacit.verify.reach import reach_open
-from tacit.verify.search import ANYWHERE, PATIENCE, Budget
-from tacit.verify.sides import make_sides
-from tacit.verify.solve import (
+from tacit.verify.box import Box, Domain, Floats, ball, box_cells, place_witness
+from tacit.verify.budget import Purse
+from tacit.verify.kernels.attack.descent import polish
+from tacit.verify.kernels.layout.index import Index
+from tacit.verify.kernels.layout.reach import reach_open
+from tacit.verify.kernels.search.bounds import make_work
+from tacit.verify.kernels.search.branch import first_trail, make_deep
+from tacit.verify.kernels.search.components import isolate, label_parts, settle_others, start_joint
+from tacit.verify.kernels.search.least import Least, lower
+from tacit.verify.kernels.search.problem import (
     Sides,
     first_stack,
     make_load,
@@ -29,7 +25,9 @@ from tacit.verify.solve import (
     quick_bound,
     witness_cells,
 )
-from tacit.verify.witness import place_witness
+from tacit.verify.models.ensemble import Ensemble
+from tacit.verify.objectives import make_sides
+from tacit.verify.robustness import ANYWHERE, PATIENCE, Budget
 
 
 @dataclass(frozen=True, eq=False)

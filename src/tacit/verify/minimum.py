@@ -14,11 +14,11 @@ from scipy.sparse import csr_array
 
 from tacit.errors import ConfigError
 from tacit.verify.box import Domain, ball
-from tacit.verify.ensemble import Ensemble
-from tacit.verify.features import robust_features
-from tacit.verify.kernel import FOUND, PROVED
-from tacit.verify.quest import Bools, Quest
-from tacit.verify.search import ANYWHERE, PATIENCE, Budget
+from tacit.verify.explain import robust_features
+from tacit.verify.kernels.presolve.scores import FOUND, PROVED
+from tacit.verify.models.ensemble import Ensemble
+from tacit.verify.oracle import Bools, Quest
+from tacit.verify.robustness import ANYWHERE, PATIENCE, Budget
 
 
 @dataclass(frozen=True, eq=False)

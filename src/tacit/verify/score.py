@@ -7,11 +7,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import ConfigError, DataError
+from tacit.verify.batch import verify_many
 from tacit.verify.box import Domain
-from tacit.verify.ensemble import Ensemble
-from tacit.verify.models import import_ensemble
-from tacit.verify.search import ANYWHERE, Budget, Certificate
-from tacit.verify.spread import verify_many
+from tacit.verify.models.ensemble import Ensemble
+from tacit.verify.models.load import import_ensemble
+from tacit.verify.robustness import ANYWHERE, Budget, Certificate
 
 
 def verified_accuracy(

@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from tacit.errors import ConfigError
 from tacit.verify.box import Domain, Floats, ball, to_keys
-from tacit.verify.ensemble import Ensemble
-from tacit.verify.search import ANYWHERE, Budget, Certificate, Counterexample, Unknown, Verdict
-from tacit.verify.sides import make_sides
-from tacit.verify.solve import Sides
+from tacit.verify.kernels.search.problem import Sides
+from tacit.verify.models.ensemble import Ensemble
+from tacit.verify.objectives import make_sides
+from tacit.verify.robustness import ANYWHERE, Budget, Certificate, Counterexample, Unknown, Verdict
 
 try:
     import z3

@@ -8,13 +8,11 @@ from rich.console import Console
 from llm_models import write_model
 from tacit import report
 from tacit.cli.commands.group import Edge
-from tacit.cli.jobs.audit import Effort, audit_job
-from tacit.cli.jobs.audit_llm import check_inputs, choose_targets, form_of, run
-from tacit.cli.jobs.audit_llm_job import AuditLlmJob, LlmCanaries
+from tacit.cli.jobs.audit import Effort, audit_job, check_llm_inputs, run
+from tacit.cli.jobs.audit_llm_job import AuditLlmJob
 from tacit.cli.main import run_command
 from tacit.cli.toml import read_record
 from tacit.errors import ConfigError, DataError
-from tacit.llm import open_checkpoint
 
 SILENT = Console(quiet=True)
 TEXTS = ["hello world again", "abcdefghijklmnop", "", "hello world again", "a short"]
@@ -68,49 +66,14 @@ def test_a_second_model_brings_the_fifth_ranking(raw, tmp_path):
     assert any("second model" in metric.name for metric in both.utility)
 
 
-def test_targets_are_distinct_long_enough_and_of_one_length(raw):
-    job = job_of(raw, texts={"count": 9})
-    corpus = [[1, 2, 3, 4, 5, 6, 7], [1, 2], [1, 2, 3, 4, 5, 6, 7, 8], [9] * 7]
-    assert choose_targets(job, corpus, context=32).tolist() == [[1, 2, 3, 4, 5, 6, 7], [9] * 7]
-    with pytest.raises(DataError, match=r"at least 7 tokens.*the longest of 1 has 2"):
-        choose_targets(job, [[1, 2]], context=32)
-    with pytest.raises(ConfigError, match="make 7, more than the 5"):
-        choose_targets(job, corpus, context=5)
-
-
-def test_a_canary_is_numbered_by_its_characters(raw, tmp_path):
-    tokenizer = open_checkpoint(tmp_path / "tiny").tokenizer()
-    form, numbers = form_of(
-        LlmCanaries(sentence="x", planted=("ab", "ca"), alphabet="abc"), tokenizer
-    )
-    assert numbers == [1, 6]
-    assert form.text(6) == tuple(tokenizer.encode("xca"))
-
-
-class Merging:
-    """A tokenizer that has a token for a space and a letter, and for two letters."""
-
-    def encode(self, text):
-        for number, pair in enumerate((" a", "bb")):
-            text = text.replace(pair, chr(1000 + number))
-        return [ord(one) for one in text]
-
-
-@pytest.mark.parametrize(("sentence", "text"), [("x ", "'a' there"), ("x", "'bb' a character")])
-def test_canaries_that_are_spelled_otherwise_are_refused(sentence, text):
-    canaries = LlmCanaries(sentence=sentence, planted=("bb",), alphabet="ab")
-    with pytest.raises(ConfigError, match=text):
-        form_of(canaries, Merging())
-
-
 @pytest.mark.parametrize(
     ("tables", "text"),
     [
-        ({"texts": {"prefix": 0}}, "texts.prefix: wanted at least 1"),
+        ({"texts": {"prefix": 0}}, "texts.prefix: wanted a whole number of at least 1"),
         ({"canaries": {"planted": ["ab", "a"]}}, "one length"),
         ({"canaries": {"planted": ["xx"]}}, "out of the characters"),
-        ({"audit": {"draws": 0}}, "draws and beams"),
-        ({"audit": {"noise": [-1.0]}}, "noise: wanted 0 or more"),
+        ({"audit": {"draws": 0}}, "audit.draws: wanted a whole number of at least 1"),
+        ({"audit": {"noise": [-1.0]}}, r"noise\[0\]: wanted a number of at least 0"),
         ({"parties": {"lab": {}}}, "an audit has no parties"),
     ],
 )
@@ -128,7 +91,7 @@ def test_settings_without_meaning_are_refused(raw, tables, text):
 )
 def test_files_that_are_not_there_are_named(raw, tables, text):
     with pytest.raises(DataError, match=text):
-        check_inputs(job_of(raw, **tables), ())
+        check_llm_inputs(job_of(raw, **tables), ())
 
 
 def test_the_command_writes_the_page(raw, tmp_path, monkeypatch):

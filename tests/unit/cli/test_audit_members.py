@@ -7,10 +7,10 @@ from rich.console import Console
 from safetensors.torch import save_file
 
 from tacit.audit.target import fresh
+from tacit.audit.targets import Build
 from tacit.cli.jobs.audit import audit_job, check_inputs
 from tacit.cli.jobs.audit_job import AuditJob
-from tacit.cli.jobs.audit_rows import load_sides
-from tacit.cli.jobs.audit_target import Build
+from tacit.cli.jobs.audit_target import load_sides
 from tacit.cli.toml import read_record
 from tacit.errors import ConfigError, DataError
 from tacit.report.words import pick_headline_metric, state_headline

@@ -1,4 +1,4 @@
-"""The local endpoint over real HTTP, with a voice that says what the test tells it."""
+"""The local endpoint over real HTTP, with a backend that says what the test tells it."""
 
 import http.client
 import json
@@ -14,10 +14,9 @@ from tokenizers import decoders, models
 from llm_models import LLAMA
 from tacit.cli.commands import endpoint as endpoint_module
 from tacit.cli.commands.completion_request import read_request
-from tacit.cli.commands.conversation import Manner, Partner
 from tacit.cli.commands.endpoint import Endpoint
 from tacit.errors import ConfigError, InputError, LinkClosed
-from tacit.llm import Sampling, Spent, Tokenizer
+from tacit.llm import Chat, Manner, Sampling, Spent, Tokenizer
 from tacit.result import Leak
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
@@ -26,7 +25,7 @@ LEAK = Leak(to="user", what="permuted scores", why="to choose", kind="protocol",
 
 
 class Script:
-    """A voice that says a text, or fails when the text is over."""
+    """A backend that says a text, or fails when the text is over."""
 
     architecture = LLAMA
 
@@ -46,18 +45,18 @@ class Script:
         return Spent(payload_bytes=1000, round_trips=4, leaks=(LEAK,))
 
 
-def partner(voice):
+def partner(backend):
     engine = Engine(models.BPE({letter: i for i, letter in enumerate([*LETTERS, "."])}, []))
     engine.decoder = decoders.Fuse()
     tokenizer = Tokenizer(
         engine=engine, starts=(), stops=frozenset({len(LETTERS)}), template=None, special={}
     )
-    return Partner(name="tiny", voice=voice, tokenizer=tokenizer)
+    return Chat(name="tiny", backend=backend, tokenizer=tokenizer)
 
 
 @contextmanager
-def served(voice, errors=()):
-    endpoint = Endpoint(("127.0.0.1", 0), partner(voice), Manner(limit=20))
+def served(backend, errors=()):
+    endpoint = Endpoint(("127.0.0.1", 0), partner(backend), Manner(limit=20))
     seen = []
 
     def run():
@@ -200,13 +199,13 @@ def test_a_program_that_speaks_no_http_or_leaves_midway_harms_nobody(sent):
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 def test_an_error_of_ours_ends_one_request_and_not_the_endpoint(is_streamed, caplog):
-    voice = Script("hel", ZeroDivisionError("a bug"))
-    with served(voice) as (port, _, thread):
+    backend = Script("hel", ZeroDivisionError("a bug"))
+    with served(backend) as (port, _, thread):
         status, text = ask(port, body={**ASK, "stream": is_streamed})
         assert status == (200 if is_streamed else 500)
         assert "this request cannot be answered (ZeroDivisionError)" in text
         assert thread.is_alive()
-        voice._failure = None
+        backend._failure = None
         assert ask(port)[0] == 200
 
 

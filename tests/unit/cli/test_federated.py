@@ -18,6 +18,7 @@ from tacit.cli.toml import read_record, read_toml
 from tacit.dp import detection_of, epsilon, ledger_from_record
 from tacit.errors import ConfigError, DataError
 from tacit.learn import search_path
+from tacit.learn.federated import round_config
 from tacit.learn.weights import load_weights, read_facts
 
 FOLDERS = search_path(os.environ.get("TACIT_DATA"), Path(__file__).parents[3], Path.home())
@@ -47,7 +48,7 @@ def run_job(job):
 def test_the_examples_are_valid_and_their_promise_can_be_kept(path, monkeypatch):
     monkeypatch.chdir(EXAMPLES[0].parents[2])
     job = read_record(read_toml(path), FederatedJob, source=str(path))
-    claim = job.policy(largest_weight=1).terms(650).promise.claim
+    claim = round_config(job.spec(), 650).mechanism.claim
     assert claim.epsilon <= job.privacy.target_epsilon
     check_inputs(job, ())
 

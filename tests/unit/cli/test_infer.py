@@ -74,7 +74,7 @@ def test_the_classes_are_those_of_the_network_in_the_clear(make_job, tmp_path, p
     merged = merge_results(tuple(parts[name].result for name in job.parties))
     whole = infer.complete(job, merged, tmp_path, ())
     found = {metric.name: metric for metric in whole.utility}
-    assert found["classes equal to plaintext"].value == 1.0
+    assert found["answers equal to plaintext"].value == 1.0
     assert found["accuracy"].value == found["accuracy"].reference
 
 
@@ -174,8 +174,8 @@ def test_code_that_makes_no_such_model_is_refused_in_words(
 
 
 @pytest.fixture
-def halves(weights, tmp_path):
-    prg = ring.Prg(b"halves of a test")
+def shares(weights, tmp_path):
+    prg = ring.Prg(b"shares of a test")
     files = {"north": {}, "south": {}}
     with np.load(weights) as arrays:
         for name in arrays.files:
@@ -189,13 +189,13 @@ def halves(weights, tmp_path):
 
 
 @pytest.fixture
-def make_shared(halves):
+def make_shared(shares):
     def make(**changes):
         raw = {
             "job": {"name": "j", "kind": "infer"},
             "parties": {"north": {}, "south": {}, "dealer": {}, "clinic": {}},
             "data": {"owner": "clinic", "set": "digits", "rows": [0, 12]},
-            "model": {"layers": LAYERS, "inputs": [64], "halves": halves},
+            "model": {"layers": LAYERS, "inputs": [64], "halves": shares},
             "protocol": {"kind": "sealed", "dealer": "dealer", "compute": ["north", "south"]},
         }
         if changes.get("data__owner", "clinic") != "clinic":
@@ -241,7 +241,7 @@ def test_a_model_that_nobody_has_answers_as_it_would_in_the_clear(
     merged = merge_results(tuple(parts[name].result for name in job.parties))
     whole = infer.complete(job, merged, tmp_path, ())
     found = {metric.name: metric for metric in whole.utility}
-    assert found["classes equal to plaintext"].value == 1.0
+    assert found["answers equal to plaintext"].value == 1.0
     opened = [leak for leak in whole.leakage if leak.kind == "output"]
     bit = "whether any weight is beyond its bound"
     assert [leak.to for leak in opened if leak.what != bit] == [owner]
@@ -278,8 +278,8 @@ def test_a_shared_model_with_wrong_parties_is_refused(make_shared, changes, word
         make_shared(**changes)
 
 
-def test_a_half_that_is_not_there_is_told_before_anyone_connects(make_shared, halves):
-    job = make_shared(model__halves={"north": halves["north"]})
+def test_a_share_that_is_not_there_is_told_before_anyone_connects(make_shared, shares):
+    job = make_shared(model__halves={"north": shares["north"]})
     infer.check_inputs(job, ["north"])
     with pytest.raises(ConfigError, match=r"model\.halves\.south: missing"):
         infer.check_inputs(job, ["south"])

@@ -39,13 +39,13 @@ def write_table(path, ids, columns, *, label):
 @pytest.fixture
 def make_job(tmp_path):
     module = parse_layers(["dense 1"], (COLUMNS,), seed=3)
-    prg, halves = ring.Prg(b"halves of a test"), {"bank": {}, "insurer": {}}
+    prg, shares = ring.Prg(b"shares of a test"), {"bank": {}, "insurer": {}}
     for name, value in module.state_dict().items():
         words = ring.encode(value.double(), frac_bits=16)
         mask = prg.words(tuple(words.shape))
         key = name.replace(".", "/")
-        halves["bank"][key], halves["insurer"][key] = mask.numpy(), (words - mask).numpy()
-    for name, arrays in halves.items():
+        shares["bank"][key], shares["insurer"][key] = mask.numpy(), (words - mask).numpy()
+    for name, arrays in shares.items():
         np.savez(tmp_path / f"{name}.npz", frac_bits=np.int64(16), **arrays)
     bank = write_table(tmp_path / "bank.csv", range(0, 24), [0, 1], label=False)
     insurer = write_table(tmp_path / "insurer.csv", range(29, 5, -1), [2, 3, 4], label=True)
@@ -63,7 +63,7 @@ def make_job(tmp_path):
             "model": {
                 "layers": ["dense 1"],
                 "inputs": [COLUMNS],
-                "halves": {name: str(tmp_path / f"{name}.npz") for name in halves},
+                "halves": {name: str(tmp_path / f"{name}.npz") for name in shares},
             },
             "protocol": {"kind": "sealed", "dealer": "dealer", "compute": ["bank", "insurer"]},
         }
@@ -106,7 +106,7 @@ def test_common_rows_are_answered_to_one_owner_as_in_the_clear(
     merged = merge_results(tuple(parts[name].result for name in job.parties))
     whole = infer.complete(job, merged, tmp_path, ())
     found = {metric.name: metric for metric in whole.utility}
-    assert found["classes equal to plaintext"].value == 1.0
+    assert found["answers equal to plaintext"].value == 1.0
     assert found["accuracy"].value == found["accuracy"].reference
     assert ("AUC" in found) == (reveal == "output")
     for metered, forecast in zip(
@@ -160,7 +160,7 @@ def test_columns_that_the_model_does_not_take_are_refused(make_job, tmp_path):
         run(make_job(data__owners=owners), tmp_path)
 
 
-def test_the_model_is_the_one_of_the_halves(make_job, tmp_path):
+def test_the_model_is_the_one_of_the_shares(make_job, tmp_path):
     lines = run(make_job(protocol__reveal="output"), tmp_path)["insurer"].files[folder.PREDICTIONS]
     module = parse_layers(["dense 1"], (COLUMNS,), seed=3).double()
     for line in lines.splitlines()[1:]:

@@ -34,10 +34,10 @@ def test_another_protocol_can_be_looked_at():
     result = examine(JOBS / "predict-permuted.toml", protocol="sealed", is_quick=True)
     assert result.protocol == "sealed"
     assert [sheet.title for sheet in result.sheets] == [
-        "How much each sight has to do with the rows"
+        "How much each view has to do with the rows"
     ]
 
 
 def test_jobs_of_other_kinds_are_refused():
-    with pytest.raises(ConfigError, match="'train' or 'predict'"):
+    with pytest.raises(ConfigError, match="one linear layer"):
         examine(JOBS / "serve-digits.toml", protocol=None, is_quick=True)

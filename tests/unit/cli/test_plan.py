@@ -79,25 +79,25 @@ def weights(tmp_path):
     state = parse_layers(LAYERS, (64,), seed=3).state_dict()
     state = {name.replace(".", "/"): value for name, value in state.items()}
     np.savez(tmp_path / "model.npz", **{name: value.numpy() for name, value in state.items()})
-    prg, halves = ring.Prg(b"halves of a test"), {"north": {}, "south": {}}
+    prg, shares = ring.Prg(b"shares of a test"), {"north": {}, "south": {}}
     for name, value in state.items():
         words = ring.encode(value.double(), frac_bits=16)
-        halves["north"][name] = prg.words(tuple(words.shape))
-        halves["south"][name] = words - halves["north"][name]
-    for party, half in halves.items():
-        shares = {name: one.numpy() for name, one in half.items()}
+        shares["north"][name] = prg.words(tuple(words.shape))
+        shares["south"][name] = words - shares["north"][name]
+    for party, share in shares.items():
+        shares = {name: one.numpy() for name, one in share.items()}
         np.savez(tmp_path / f"{party}.npz", frac_bits=np.array(16), **shares)
     return tmp_path
 
 
 @pytest.fixture(
-    params=["predict", "infer", "infer, shared", "infer, columns", "train", "train, columns"]
+    params=["infer, linear", "infer", "infer, shared", "infer, columns", "train", "train, columns"]
 )
 def job(request, weights):
     raw = {"job": {**HEAD, "kind": request.param.partition(",")[0]}, "parties": dict(THREE)}
     raw["protocol"] = {"kind": "sealed", "dealer": "helper"}
     match request.param:
-        case "predict":
+        case "infer, linear":
             raw["data"] = {"owner": "north", "set": "breast-cancer", "part": "test"}
             raw["model"] = {"owner": "south", "train": {"set": "breast-cancer", "part": "train"}}
         case "infer":
@@ -107,17 +107,17 @@ def job(request, weights):
         case "infer, shared":
             raw["parties"]["clinic"] = {}
             raw["data"] = {"owner": "clinic", "set": "digits", "rows": [0, 5]}
-            halves = {name: str(weights / f"{name}.npz") for name in ("north", "south")}
-            raw["model"] = {"layers": LAYERS, "inputs": [64], "halves": halves}
+            shares = {name: str(weights / f"{name}.npz") for name in ("north", "south")}
+            raw["model"] = {"layers": LAYERS, "inputs": [64], "halves": shares}
             raw["protocol"]["compute"] = ["north", "south"]
         case "infer, columns":
-            halves = {name: str(weights / f"{name}.npz") for name in ("north", "south")}
+            shares = {name: str(weights / f"{name}.npz") for name in ("north", "south")}
             stretches = {"north": [0, 40], "south": [40, 64]}
             owners = {
                 n: {"set": "digits", "columns": one, "rows": [0, 6]} for n, one in stretches.items()
             }
             raw["data"] = {"owner": "north", "owners": owners}
-            raw["model"] = {"layers": LAYERS, "inputs": [64], "halves": halves}
+            raw["model"] = {"layers": LAYERS, "inputs": [64], "halves": shares}
             raw["protocol"]["compute"] = ["north", "south"]
         case "train, columns":
             owners = {

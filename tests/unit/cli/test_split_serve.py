@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from split_jobs import run
+from tacit.cli.jobs.split import models_folder
 from tacit.cli.jobs.split_data import check_inputs, load_part
 from tacit.cli.jobs.split_job import ServeTable, SplitJob
-from tacit.cli.jobs.split_result import models_folder
 from tacit.cli.toml import read_record
 from tacit.errors import ConfigError, DataError
 
@@ -127,7 +127,7 @@ def test_a_model_that_reads_tokens_trains_and_serves_from_files(tmp_path, kind):
     [
         ({"kind": "textcnn", "width": 9}, {}, "reads tokens"),
         ({"kind": "mlp", "vocabulary": 9}, {}, "reads no tokens"),
-        ({"kind": "gru4rec", "vocabulary": 1}, {}, "wanted 2 to"),
+        ({"kind": "gru4rec", "vocabulary": 1}, {}, "wanted a whole number from 2 to"),
         ({"kind": "gru4rec", "vocabulary": 9}, {"set": "iris", "files": {}}, "known sets"),
     ],
 )

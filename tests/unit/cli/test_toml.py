@@ -3,14 +3,16 @@
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import Field
 
-from tacit.cli.toml import Problem, RefusedError, read_record, read_toml
+from tacit.cli.toml import read_record, read_toml, refuse
 from tacit.errors import ConfigError
 
 
@@ -18,11 +20,12 @@ from tacit.errors import ConfigError
 class Engine:
     fuel: Literal["petrol", "diesel"]
     litres: float = 1.5
-    cylinders: int = 4
+    cylinders: Annotated[int, Field(ge=1, le=16)] = 4
+    turbos: Annotated[int, Field(ge=0)] | None = None
 
     def __post_init__(self):
-        if self.cylinders < 1:
-            raise RefusedError(Problem("cylinders", f"wanted at least 1, got {self.cylinders}"))
+        if self.turbos is not None and self.turbos > self.cylinders:
+            refuse("turbos", f"wanted one per cylinder at most, got {self.turbos}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +91,11 @@ def test_a_whole_number_is_good_enough_for_a_float_and_becomes_one():
         ({"engine": {"fuel": "diesel", "litres": float("nan")}}, ["engine.litres", "finite"]),
         ({"engine": {"fuel": "diesel", "litres": True}}, ["engine.litres", "got true"]),
         ({"engine": {"fuel": "diesel", "cylinders": 2.0}}, ["engine.cylinders", "whole number"]),
-        ({"engine": {"fuel": "diesel", "cylinders": 0}}, ["engine.cylinders", "at least 1"]),
+        ({"engine": {"fuel": "diesel", "cylinders": 0}}, ["engine.cylinders", "from 1 to 16"]),
+        ({"engine": {"fuel": "diesel", "turbos": -1}}, ["engine.turbos", "of at least 0, got -1"]),
+        ({"engine": {"fuel": "diesel", "turbos": 5}}, ["engine.turbos: wanted one per cylinder"]),
+        ({"name": date(2026, 1, 1)}, ["name: wanted a text, got 2026-01-01"]),
+        ({"manual": "a\0b"}, ["manual: wanted a path"]),
         ({"colours": "red"}, ["colours", "a list", "got 'red'"]),
         ({"colours": ["red", 1]}, ["colours[1]", "a text", "got 1"]),
         ({"wheels": {"front": {}}}, ["wheels.front.side", "missing"]),

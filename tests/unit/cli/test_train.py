@@ -13,6 +13,7 @@ from tacit.cli import folder
 from tacit.cli.jobs import train
 from tacit.cli.jobs.code import OwnModel
 from tacit.cli.jobs.digest import job_digest
+from tacit.cli.jobs.given import stretch
 from tacit.cli.jobs.kind import Place
 from tacit.cli.jobs.kinds import find_kind, load_job
 from tacit.cli.jobs.train import check_inputs
@@ -62,7 +63,10 @@ def test_every_example_is_a_good_job(name):
         ({"data__test_share": 1.0}, "between 0 and 1"),
         ({"data__owners__north": {"set": "digits", "rows": [5, 5]}}, "first < end"),
         ({"data__owners__north": {"set": "digits", "scale": [2.0]}}, "own divisors"),
-        ({"data__owners__north": {"file": "a.csv", "scale": [0.0]}}, "divisors greater than 0"),
+        (
+            {"data__owners__north": {"file": "a.csv", "scale": [0.0]}},
+            r"scale\[0\]: wanted a number greater than 0",
+        ),
         ({"model__layers": []}, "at least one layer"),
         ({"model__bound": 0}, "greater than 0"),
         ({"training__optimiser": "sdg"}, "did you mean 'sgd'"),
@@ -244,3 +248,10 @@ def test_ones_own_code_is_trained_and_the_weights_load_back_into_it(tmp_path):
         assert (found[name] - value).abs().max() < 1e-3
     assert read_facts(tmp_path / folder.MODEL)["scale"] == 16.0
     assert folder.MODEL not in parts["south"].files
+
+
+def test_a_stretch_beyond_what_there_is_is_refused_and_not_cut_short():
+    assert stretch(None, 10, "data.rows") == slice(0, 10)
+    assert stretch((2, 10), 10, "data.rows") == slice(2, 10)
+    with pytest.raises(DataError, match=r"data\.rows: wanted at most \[2, 10\]"):
+        stretch((2, 11), 10, "data.rows")

@@ -34,7 +34,7 @@ from tacit.dp import (
 from tacit.dp.library import is_installed
 from tacit.dp.renyi import renyi
 from tacit.errors import ConfigError
-from tacit.learn.federated import Crowd, Wish, promise
+from tacit.learn.federated import FederatedSpec, PrivacySpec, calibrate
 from tacit.learn.noise import DpSgd, train_dp_sgd
 from tacit.ring import Prg
 
@@ -93,12 +93,13 @@ def test_without_the_extra_the_error_names_a_way_out_that_works(no_library, name
 
 
 def test_without_the_extra_a_federated_policy_makes_its_promise(no_library):
-    wish = Wish(kind="central", clip=1.0, epsilon=5.0, delta=1e-4)
-    crowd = Crowd(clients=50, minimum=40, colluding=5, rounds=10, dimension=100)
-    made = promise(wish, crowd, is_split=True)
+    wish = PrivacySpec(kind="central", clip=1.0, epsilon=5.0, delta=1e-4)
+    spec = FederatedSpec(clients=50, minimum=40, rounds=10, aggregator="masked", privacy=wish)
+    made = calibrate(spec, 100)
     assert made.claim.accountant == "renyi"
     assert 4.9 < made.claim.epsilon <= 5.0
-    local = promise(replace(wish, kind="local", mechanism="laplace"), crowd, is_split=False)
+    wish = replace(wish, kind="local", mechanism="laplace")
+    local = calibrate(replace(spec, aggregator="plain", privacy=wish), 100)
     assert local.claim.accountant == "renyi"
 
 

@@ -337,7 +337,10 @@ def test_a_loop_that_leaves_batches_out_or_passes_means_is_refused():
 def test_the_budget_ends_with_the_planned_epochs():
     model = nn.Linear(4, 2)
     private, _ = private_of(model)
+    assert "nothing" in repr(private)
     train(private, model)
+    assert "0 left" in repr(private)
+    assert "δ = 1e-05" in private._repr_html_()
     with pytest.raises(ConfigError, match="planned epochs are over"):
         train(private, model, 1)
     with pytest.raises(ConfigError, match="take a batch"):

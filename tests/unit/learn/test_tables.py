@@ -2,6 +2,7 @@ import contextlib
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -180,3 +181,57 @@ def test_without_pyarrow_the_message_says_what_to_install(tmp_path, monkeypatch)
     monkeypatch.setattr(tables, "parquet", None)
     with pytest.raises(DataError, match=r"pip install 'tacit-ml\[tables\]'"):
         load_file(tmp_path / "own.parquet", label=None)
+
+
+class Frame:
+    """A data frame, as far as it counts here."""
+
+    columns = ("id", "age", "sick")
+
+    def to_numpy(self):
+        return np.array([[7, 40, 1], [9, 50, 0]])
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.array([[1.0, 2.0], [3.0, 4.0]], np.float32),
+        torch.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True),
+        [[1, 2], [3, 4]],
+        {"feature 0": [1, 3], "feature 1": [2, 4]},
+    ],
+)
+def test_rows_in_memory_are_taken_in_every_form(x):
+    found = tables.take_rows(x, [1, 0])
+    assert found.features.tolist() == [[1, 2], [3, 4]]
+    assert found.labels.tolist() == [1, 0]
+    assert found.feature_names == ("feature 0", "feature 1")
+
+
+def test_a_data_frame_keeps_its_names_and_gives_the_column_of_classes():
+    found = tables.take_rows(Frame(), label="sick")
+    assert found.feature_names == ("id", "age")
+    assert found.features.tolist() == [[7, 40], [9, 50]]
+    assert found.labels.tolist() == [1, 0]
+
+
+def test_classes_alone_are_rows_without_columns():
+    found = tables.take_rows(None, np.array([0, 2, 1]))
+    assert found.features.shape == (3, 0)
+    assert found.labels.tolist() == [0, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "wrong"),
+    [
+        ([1, 2], None, "2 dimensions or more"),
+        ([["a"]], None, "rows of numbers"),
+        ([[float(PRIVATE)], [np.inf]], None, "row 2, column 0"),
+        ([[1], [2]], [0, 0.5], "row 2, column 'y': wanted a label"),
+        ([[1], [2]], [0], "one label per row"),
+    ],
+)
+def test_rows_in_memory_are_refused_like_those_of_a_file(x, y, wrong):
+    with pytest.raises(DataError, match=wrong) as caught:
+        tables.take_rows(x, y)
+    assert PRIVATE not in str(caught.value)

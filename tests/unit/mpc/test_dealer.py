@@ -9,10 +9,10 @@ from tacit.errors import TacitError
 from tacit.mpc import PROTOCOLS, make_plan
 from tacit.mpc.additive2.compare import CompareMask
 from tacit.mpc.additive2.conjunction import ConjunctionMask, Group
-from tacit.mpc.additive2.thermometer import FEW, Blocks
+from tacit.mpc.additive2.unary import FEW, Blocks
 from tacit.mpc.dealer import AHEAD_BYTES, FromDealer, Pace, Supply, deal
 from tacit.mpc.products import MatMul
-from tacit.mpc.randomness import BorrowMask, HeldTriple, read_lanes
+from tacit.mpc.randomness import BorrowMask, OpeningTriple, read_lanes
 from tacit.mpc.share import Mask
 from tacit.party import run_threads
 
@@ -37,8 +37,8 @@ def parts(need):
 def test_a_borrow_mask_shares_the_product_of_both_parties_bits(elements, bits):
     (alpha, s0), (beta, s1) = parts(BorrowMask(elements, bits))
     both = ring.unpack_bits((alpha & beta).view(torch.uint8), elements)
-    halves = [read_lanes(words, bits, elements).to(torch.int64) for words in (s0, s1)]
-    assert torch.equal((halves[0] + halves[1]) % 2**bits, both.to(torch.int64))
+    shares = [read_lanes(words, bits, elements).to(torch.int64) for words in (s0, s1)]
+    assert torch.equal((shares[0] + shares[1]) % 2**bits, both.to(torch.int64))
 
 
 @pytest.mark.parametrize("left", [None, "first", "second"])
@@ -55,18 +55,18 @@ def test_a_held_triple_shares_what_the_holders_do_not_add_themselves(left, right
         Mask(step=0, place=at, shape=shape, holder=holder)
         for at, (shape, holder) in enumerate((((2, 3), left), ((3, 4), right)))
     ]
-    need = HeldTriple(MatMul(), *masks, (2, 4))
+    need = OpeningTriple(MatMul(), *masks, (2, 4))
     first = need.first(prg)
     (c1,) = need.correct(first, a, b)
 
-    def half(halves, holder):
-        wanted = [one for at, one in zip(("first", "second"), halves, strict=True) if at != holder]
+    def share(shares, holder):
+        wanted = [one for at, one in zip(("first", "second"), shares, strict=True) if at != holder]
         return sum((one for one in wanted if one is not None), torch.zeros((), dtype=torch.int64))
 
     if right is not None:
-        a0, b0 = half(a, right), half(b, None)
+        a0, b0 = share(a, right), share(b, None)
     else:
-        a0, b0 = half(a, None), half(b, left)
+        a0, b0 = share(a, None), share(b, left)
     wanted = ring.matmul(a0, b0) if a0.dim() and b0.dim() else torch.zeros(2, 4, dtype=torch.int64)
     assert torch.equal(first[0] + c1, wanted)
 

@@ -23,14 +23,14 @@ def test_the_lowest_bytes_survive_the_journey(size, words):
 
 @pytest.mark.parametrize("size", range(4, 9))
 @given(data=st.data())
-def test_the_sum_of_two_cut_halves_is_the_value_if_it_is_small(size, data):
+def test_the_sum_of_two_cut_shares_is_the_value_if_it_is_small(size, data):
     limit = 1 << (8 * size - 1)
     values = data.draw(st.lists(st.integers(-limit, limit - 1), min_size=1, max_size=9))
     mask = torch.tensor(data.draw(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=9)))
     mask = mask[: len(values)]
-    halves = (torch.tensor(values) - mask, mask)
-    left, right = (narrow.uncut(narrow.cut(half, size), size) for half in halves)
-    assert narrow.settle(left + right, size).tolist() == values
+    shares = (torch.tensor(values) - mask, mask)
+    left, right = (narrow.uncut(narrow.cut(share, size), size) for share in shares)
+    assert narrow.sign_extend(left + right, size).tolist() == values
 
 
 @given(bound=st.integers(1, 2**62 - 1))

@@ -55,10 +55,10 @@ def test_a_program_that_leaves_the_plan_is_stopped():
         simulate(fickle, inputs={ALICE: {"x": torch.ones(2)}})
 
 
-def test_a_product_is_rescaled_only_when_its_extra_bits_are_in_the_way():
+def test_a_product_is_truncated_only_when_its_extra_bits_are_in_the_way():
     plan = make_plan(program(), PROTOCOLS["sealed"], ROLES, frac_bits=16)
     names = [type(step.kernel).__name__ for step in plan.steps]
-    assert names == ["Input", "Hold", "Multiply", "Rescale", "Open"]
+    assert names == ["Input", "OpenMasked", "Multiply", "Truncate", "Open"]
 
     def sign(ops):
         x = ops.input("x", owner=ALICE, shape=(3,), bound=1.0)
@@ -66,7 +66,7 @@ def test_a_product_is_rescaled_only_when_its_extra_bits_are_in_the_way():
 
     plan = make_plan(sign, PROTOCOLS["sealed"], ROLES, frac_bits=16)
     names = [type(step.kernel).__name__ for step in plan.steps]
-    assert names == ["Input", "Hold", "Multiply", "IsPositive", "Open"]
+    assert names == ["Input", "OpenMasked", "Multiply", "IsPositive", "Open"]
 
 
 def test_a_dealer_who_computes_is_refused():

@@ -58,12 +58,12 @@ FUNCTIONS = {
 
 
 def declared(name, protocol):
-    """Return rounds and bytes per element (both ways together) of a function, settled."""
+    """Return rounds and bytes per element (both ways together) of a function and its truncation."""
     ops = PlanOps(PROTOCOLS[protocol], ROLES, frac_bits=16)
     x = ops.input("x", owner=ALICE, shape=(ROWS, LENGTH), bound=BOUND)
     result = FUNCTIONS[name](ops, x)
     if name != "is_positive":
-        ops.settle(result)
+        ops.normalise_scale(result)
     cost = ops.plan().cost
     online = sum(entry.payload_bytes for entry in cost.traffic if entry.phase == "online")
     return cost.online_rounds, online / (ROWS * LENGTH)

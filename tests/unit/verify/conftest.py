@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
-from tacit.verify.build import Tree, build
+from tacit.verify.models.build import Tree, build
 
 
 @pytest.fixture(scope="session")

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
-from tacit.verify.accord import make_accord, price, recall, remember, squeeze
-from tacit.verify.bounds import is_open
 from tacit.verify.box import Domain, ball, box_cells
-from tacit.verify.reach import reach
-from tacit.verify.segments import make_segments
-from tacit.verify.sides import make_sides
-from tacit.verify.solve import make_load, make_task
+from tacit.verify.kernels.layout.reach import reach
+from tacit.verify.kernels.layout.segments import make_segments
+from tacit.verify.kernels.search.bounds import is_open
+from tacit.verify.kernels.search.mplp import make_accord, price, recall, remember, squeeze
+from tacit.verify.kernels.search.problem import make_load, make_task
+from tacit.verify.objectives import make_sides
 
 
 def pose(brute, rng):

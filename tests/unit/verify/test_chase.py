@@ -3,10 +3,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.verify.box import Domain, ball, box_cells
-from tacit.verify.hold import Hold
-from tacit.verify.kernel import CHANGED, FOUND
-from tacit.verify.sides import make_sides
-from tacit.verify.ways import find_others, look
+from tacit.verify.incremental import Hold
+from tacit.verify.kernels.attack.neighbours import find_others, look
+from tacit.verify.kernels.presolve.scores import CHANGED, FOUND
+from tacit.verify.objectives import make_sides
 
 SEEDS = st.integers(0, 2**32 - 1)
 WIDE = Domain(-3.0, 3.0)

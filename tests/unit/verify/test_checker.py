@@ -13,13 +13,13 @@ from tacit.verify import (
     Certificate,
     Domain,
     check_proof,
-    checker,
     dump_proof,
     load_proof,
     prove,
     verify,
 )
 from tacit.verify.box import ball
+from tacit.verify.proof import checker
 
 SEEDS = st.integers(0, 2**32 - 1)
 WIDE = Domain(-100.0, 100.0)
@@ -125,6 +125,6 @@ def test_the_checker_is_short_and_shares_no_code_with_the_search():
     assert len(source.splitlines()) < 200
     imported = [line for line in source.splitlines() if line.startswith("from tacit")]
     assert imported == [
-        "from tacit.verify.ensemble import Ensemble",
-        "from tacit.verify.proof import Proof, Side",
+        "from tacit.verify.models.ensemble import Ensemble",
+        "from tacit.verify.proof.proof import Proof, Side",
     ]

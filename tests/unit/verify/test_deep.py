@@ -9,8 +9,8 @@ pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
 from tacit.verify import Certificate, Counterexample, Domain, verify
 from tacit.verify.box import ball, box_cells
-from tacit.verify.deep import is_wide
-from tacit.verify.reach import reach
+from tacit.verify.kernels.layout.reach import reach
+from tacit.verify.kernels.search.branch import is_wide
 
 AREA = Domain(-3.0, 3.0)
 

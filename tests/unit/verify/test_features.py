@@ -4,9 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.errors import ConfigError
-from tacit.verify import Budget, Domain, attack, importance, quest, robust_features
+from tacit.verify import Budget, Domain, attack, importance, oracle, robust_features
 from tacit.verify.box import Box, ball
-from tacit.verify.kernel import FOUND
+from tacit.verify.kernels.presolve.scores import FOUND
 
 SEEDS = st.integers(0, 2**32 - 1)
 WIDE = Domain(-3.0, 3.0)
@@ -75,12 +75,12 @@ def test_where_eps_is_as_wide_as_the_domain_the_set_is_empty_or_there_is_none(br
 @given(seed=SEEDS)
 @settings(max_examples=150, deadline=None)
 def test_sets_stay_minimal_when_every_question_is_answered_from_what_is_proved(brute, seed):
-    many, few = quest.MANY_NODES, quest.FEW_NODES
+    many, few = oracle.MANY_NODES, oracle.FEW_NODES
     try:
-        quest.MANY_NODES = quest.FEW_NODES = 1
+        oracle.MANY_NODES = oracle.FEW_NODES = 1
         check_set(brute, seed, most=60)
     finally:
-        quest.MANY_NODES, quest.FEW_NODES = many, few
+        oracle.MANY_NODES, oracle.FEW_NODES = many, few
 
 
 @given(seed=SEEDS)
@@ -90,7 +90,7 @@ def test_a_way_changes_the_prediction_with_no_other_feature_free(brute, seed):
     model = brute.random_ensemble(rng, scores=int(rng.integers(1, 4)), most=30)
     x = brute.random_input(rng, model.n_features)
     near, far = ball(model, x, 0.3, WIDE), ball(model, x, np.inf, WIDE)
-    asked = quest.Quest(model, near, far, None)
+    asked = oracle.Quest(model, near, far, None)
     everything = np.ones(model.n_features, dtype=bool)
     outcome, way = asked.ask(everything, np.arange(model.n_features), Budget(seconds=10.0))
     kept = np.flatnonzero(~way)

@@ -2,12 +2,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.verify import hold
+from tacit.verify import incremental
 from tacit.verify.box import Box, Domain, ball, box_cells
-from tacit.verify.hold import Hold
-from tacit.verify.kernel import CHANGED, FOUND, PAUSED, PROVED
-from tacit.verify.sides import make_sides
-from tacit.verify.ways import look
+from tacit.verify.incremental import Hold
+from tacit.verify.kernels.attack.neighbours import look
+from tacit.verify.kernels.presolve.scores import CHANGED, FOUND, PAUSED, PROVED
+from tacit.verify.objectives import make_sides
 
 SEEDS = st.integers(0, 2**32 - 1)
 WIDE = Domain(-3.0, 3.0)
@@ -85,5 +85,5 @@ def test_a_budget_that_ends_leaves_what_was_proved_as_it_was(brute):
 
 def test_a_cover_that_would_grow_too_large_is_given_up(brute, monkeypatch):
     model, sides, (low, high), home = hard_question(brute)
-    monkeypatch.setattr(hold, "MOST_WORDS", 1)
+    monkeypatch.setattr(incremental, "MOST_WORDS", 1)
     assert Hold(model, sides, home).widen(low, high, None)[0] == PAUSED

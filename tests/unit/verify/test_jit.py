@@ -1,5 +1,6 @@
 import importlib
 import pkgutil
+import re
 import shutil
 import signal
 import time
@@ -13,8 +14,8 @@ pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 import numba
 from numba.core.errors import NumbaError
 
-import tacit.verify
-from tacit.verify.jit import (
+import tacit.verify.kernels
+from tacit.verify.kernels.jit import (
     bare,
     compiled,
     digest_kernels,
@@ -23,7 +24,7 @@ from tacit.verify.jit import (
     wall_time,
 )
 
-HERE = Path(tacit.verify.__file__).parent
+HERE = Path(tacit.verify.kernels.__file__).parent
 
 
 def test_machine_code_is_kept_on_disk_by_what_it_is_made_of():
@@ -38,28 +39,38 @@ def test_machine_code_is_kept_on_disk_by_what_it_is_made_of():
 
 
 def test_the_same_kernels_in_another_place_are_the_same_machine_code(tmp_path):
-    copy = shutil.copytree(HERE, tmp_path / "verify")
-    for name in ("rows", "deep", "search"):
+    copy = shutil.copytree(HERE, tmp_path / "kernels")
+    for name in ("presolve/batch", "search/branch"):
         assert digest_kernels(copy / f"{name}.py") == digest_kernels(HERE / f"{name}.py")
 
 
 @pytest.mark.parametrize(
     ("changed", "stale", "fresh"),
     [
-        ("split", "rows", "deep"),  # kernels that are called, however far below
-        ("accord", "deep", "rows"),  # the deep search changes nothing about the small one
-        ("xgb", None, "rows"),  # a reader of models is no kernel
+        ("presolve/bisect", "presolve/batch", "search/branch"),  # what is called, however far below
+        ("search/mplp", "search/branch", "presolve/batch"),  # the small search stays as it is
     ],
 )
 def test_a_kernel_is_compiled_anew_where_something_below_it_changed(
     tmp_path, changed, stale, fresh
 ):
-    copy = shutil.copytree(HERE, tmp_path / "verify")
+    copy = shutil.copytree(HERE, tmp_path / "kernels")
     with (copy / f"{changed}.py").open("a") as file:
         file.write("NEW = 1\n")
     assert digest_kernels(copy / f"{fresh}.py") == digest_kernels(HERE / f"{fresh}.py")
-    if stale is not None:
-        assert digest_kernels(copy / f"{stale}.py") != digest_kernels(HERE / f"{stale}.py")
+    assert digest_kernels(copy / f"{stale}.py") != digest_kernels(HERE / f"{stale}.py")
+
+
+def test_kernels_import_no_other_part_of_the_room_and_lie_nowhere_else():
+    # Otherwise a change elsewhere could change machine code that is kept.
+    room = HERE.parent
+    for path in room.rglob("*.py"):
+        text = path.read_text()
+        if HERE in path.parents:
+            names = re.findall(r"(?:from|import) (tacit\.verify\S*)", text)
+            assert all(name.startswith("tacit.verify.kernels") for name in names), path
+        else:
+            assert not re.search(r"^@(compiled|bare)", text, re.M), path
 
 
 def test_compiling_is_told_and_counts_for_no_budget():
@@ -113,7 +124,7 @@ def test_kernels_that_count_no_references_return_no_arrays():
 
 
 def _bare_kernels():
-    for found in pkgutil.iter_modules(tacit.verify.__path__, "tacit.verify."):
+    for found in pkgutil.walk_packages(tacit.verify.kernels.__path__, "tacit.verify.kernels."):
         for one in vars(importlib.import_module(found.name)).values():
             if getattr(one, "targetoptions", {}).get("_nrt") is False:
                 yield one

@@ -10,16 +10,15 @@ from hypothesis import strategies as st
 pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
 from tacit.verify import Budget, Certificate, Domain, Unknown, margin, verify
-from tacit.verify import search as searching
-from tacit.verify.box import ball, box_cells
-from tacit.verify.build import build
-from tacit.verify.joint import UNSURE, search_parts
-from tacit.verify.kernel import BLURRED, FOUND, PAUSED, PROVED
-from tacit.verify.parts import label_parts
-from tacit.verify.purse import Purse
-from tacit.verify.reach import reach
-from tacit.verify.sides import make_sides
-from tacit.verify.witness import place_witness
+from tacit.verify import robustness as searching
+from tacit.verify.box import ball, box_cells, place_witness
+from tacit.verify.budget import Purse
+from tacit.verify.components import UNSURE, search_parts
+from tacit.verify.kernels.layout.reach import reach
+from tacit.verify.kernels.presolve.scores import BLURRED, FOUND, PAUSED, PROVED
+from tacit.verify.kernels.search.components import label_parts
+from tacit.verify.models.build import build
+from tacit.verify.objectives import make_sides
 
 SEEDS = st.integers(0, 2**32 - 1)
 KINDS = ("binary", "whole votes", "forest", "boosted", "regression")

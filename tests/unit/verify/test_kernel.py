@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.verify.witness import above, at_most
+from tacit.verify.kernels.layout.rounding import above, at_most
 
 
 def predict_slowly(model, x):

@@ -5,7 +5,7 @@ import pytest
 
 from tacit.errors import DataError
 from tacit.verify import from_lightgbm, load_ensemble
-from tacit.verify.lgbm import parse_lightgbm
+from tacit.verify.models.lightgbm import parse_lightgbm
 
 lgb = pytest.importorskip("lightgbm", reason="LightGBM is not installed")
 

@@ -5,7 +5,7 @@ import pytest
 
 pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
-from tacit.verify.lure import lay_lures
+from tacit.verify.kernels.layout.marginals import lay_lures
 
 
 def average(packed, node, pull, rises):

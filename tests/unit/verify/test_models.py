@@ -2,7 +2,7 @@ import pytest
 
 from tacit.errors import DataError
 from tacit.verify import load_ensemble
-from tacit.verify.ubjson import read_ubjson
+from tacit.verify.models.ubjson import read_ubjson
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path):

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
 from tacit.verify.box import Domain, ball, box_cells
-from tacit.verify.parts import hull_cells, isolate, label_parts
-from tacit.verify.reach import reach
-from tacit.verify.solve import first_stack
+from tacit.verify.kernels.layout.reach import reach
+from tacit.verify.kernels.search.components import hull_cells, isolate, label_parts
+from tacit.verify.kernels.search.problem import first_stack
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -3,12 +3,12 @@ import pytest
 
 pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
-from tacit.verify.bounds import is_open, make_work
 from tacit.verify.box import Domain, ball, box_cells
-from tacit.verify.polish import polish
-from tacit.verify.reach import reach
-from tacit.verify.sides import make_sides
-from tacit.verify.solve import make_load, make_task
+from tacit.verify.kernels.attack.descent import polish
+from tacit.verify.kernels.layout.reach import reach
+from tacit.verify.kernels.search.bounds import is_open, make_work
+from tacit.verify.kernels.search.problem import make_load, make_task
+from tacit.verify.objectives import make_sides
 
 
 def total_at(r, task, point):

@@ -13,15 +13,14 @@ from tacit.verify import (
     Counterexample,
     Domain,
     Unknown,
-    search,
+    robustness,
     verify,
     verify_box,
 )
-from tacit.verify.box import Box, ball, box_cells
-from tacit.verify.kernel import FOUND, PAUSED, PROVED
-from tacit.verify.quick import decide_cells, make_scratch, pick_model
-from tacit.verify.sides import make_sides
-from tacit.verify.witness import place_witness
+from tacit.verify.box import Box, ball, box_cells, place_witness
+from tacit.verify.kernels.presolve.presolve import decide_cells, make_scratch, pick_model
+from tacit.verify.kernels.presolve.scores import FOUND, PAUSED, PROVED
+from tacit.verify.objectives import make_sides
 
 SEEDS = st.integers(0, 2**32 - 1)
 DOMAIN = Domain(-3.0, 3.0)
@@ -104,7 +103,7 @@ def test_it_decides_most_small_questions_alone(brute, name):
     told = []
     for seed in range(100):
         model, box, rho = draw(brute, seed, name, 20)
-        told.append(decide(model, box, rho, search.MOST_PARTS)[0])
+        told.append(decide(model, box, rho, robustness.MOST_PARTS)[0])
     # Near ties within a wide guard are the deep search's to judge.
     assert np.mean(np.array(told) == PAUSED) < (0.5 if "ties" in name else 0.2)
     assert {PROVED, FOUND} <= set(told)
@@ -118,6 +117,6 @@ def test_the_deep_search_alone_decides_like_brute_force(brute, name, seed):
     model, box, _ = draw(brute, seed, name, 20)
     sides = make_sides(model, model.predict(box.center[None])[0], None)
     low, high = box_cells(model, box)
-    outcome, _ = search.persist(model, sides, low, high, Budget())
+    outcome, _ = robustness.persist(model, sides, low, high, Budget())
     if outcome in (PROVED, FOUND):
         assert (outcome == PROVED) == brute.is_robust(model, box)

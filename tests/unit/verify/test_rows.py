@@ -8,10 +8,10 @@ import pytest
 pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
 from tacit.verify import Domain, Inquiry, Unknown, verify, verify_each
-from tacit.verify.kernel import PAUSED
-from tacit.verify.quick import MOST_PARTS, make_scratch, pick_model
-from tacit.verify.rows import UNTOLD, Boxes, answer, make_answers
-from tacit.verify.sides import state_cases
+from tacit.verify.kernels.presolve.batch import UNTOLD, Boxes, answer, make_answers
+from tacit.verify.kernels.presolve.presolve import MOST_PARTS, make_scratch, pick_model
+from tacit.verify.kernels.presolve.scores import PAUSED
+from tacit.verify.objectives import state_cases
 
 WIDE = Domain(-3.0, 3.0)
 

@@ -14,17 +14,16 @@ from tacit.verify import (
     Counterexample,
     Domain,
     Unknown,
-    search,
+    robustness,
     verify,
     verify_many,
     with_integers,
 )
-from tacit.verify.box import ball, box_cells
-from tacit.verify.build import Tree, build
-from tacit.verify.kernel import BLURRED, FOUND, PAUSED, PROVED
-from tacit.verify.quick import decide_cells, make_scratch, pick_model
-from tacit.verify.sides import make_sides
-from tacit.verify.witness import place_witness
+from tacit.verify.box import ball, box_cells, place_witness
+from tacit.verify.kernels.presolve.presolve import decide_cells, make_scratch, pick_model
+from tacit.verify.kernels.presolve.scores import BLURRED, FOUND, PAUSED, PROVED
+from tacit.verify.models.build import Tree, build
+from tacit.verify.objectives import make_sides
 
 SEEDS = st.integers(0, 2**32 - 1)
 WIDE = Domain(-100.0, 100.0)
@@ -90,7 +89,7 @@ def test_many_trees_make_the_search_branch_and_change_nothing(brute, kind, seed)
 @settings(max_examples=200, deadline=None)
 def test_the_deep_search_alone_agrees_with_brute_force(brute, kind, most, seed):
     model, box, rho, sides, low, high = draw_cells(brute, seed, kind, most)
-    outcome, _ = search.persist(model, sides, low, high, Budget())
+    outcome, _ = robustness.persist(model, sides, low, high, Budget())
     assert outcome == BLURRED or (outcome == PROVED) == brute.is_robust(model, box, rho)
 
 
@@ -125,7 +124,7 @@ def test_a_search_that_is_paused_at_every_node_ends_the_same(brute, seed):
     whole = verify(model, x, eps, rho=rho, domain=WIDE)
     with pytest.MonkeyPatch.context() as patch:
         for name in ("MOST_PARTS", "FEW_NODES", "CHUNK_NODES"):
-            patch.setattr(search, name, 1)
+            patch.setattr(robustness, name, 1)
         parts = verify(model, x, eps, rho=rho, domain=WIDE)
     assert type(parts) is type(whole)
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
 from tacit.verify.box import Domain, ball, box_cells
-from tacit.verify.reach import reach
-from tacit.verify.segments import make_segments
+from tacit.verify.kernels.layout.reach import reach
+from tacit.verify.kernels.layout.segments import make_segments
 
 
 @given(seed=st.integers(0, 2**32 - 1))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tacit.errors import DataError
 from tacit.verify import load_ensemble, save_ensemble, with_integers
-from tacit.verify.stored import parse_stored, store_ensemble
+from tacit.verify.models.stored import parse_stored, store_ensemble
 
 
 @given(seed=st.integers(0, 2**32 - 1))

@@ -3,13 +3,13 @@ import pytest
 
 pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
-from tacit.verify.bounds import make_work
 from tacit.verify.box import Domain, ball, box_cells
-from tacit.verify.polish import take_point
-from tacit.verify.reach import reach
-from tacit.verify.sides import make_sides
-from tacit.verify.solve import make_load, make_task
-from tacit.verify.stroll import NOWHERE, begin, leave, make_stroll, move, sink, step
+from tacit.verify.kernels.attack.descent import take_point
+from tacit.verify.kernels.attack.tabu import NOWHERE, begin, leave, make_stroll, move, sink, step
+from tacit.verify.kernels.layout.reach import reach
+from tacit.verify.kernels.search.bounds import make_work
+from tacit.verify.kernels.search.problem import make_load, make_task
+from tacit.verify.objectives import make_sides
 
 
 def some_walks(brute, count=60):

@@ -7,7 +7,7 @@ import pytest
 
 from tacit.errors import DataError
 from tacit.verify import from_xgboost, load_ensemble
-from tacit.verify.xgb import parse_xgboost
+from tacit.verify.models.xgboost import parse_xgboost
 
 xgb = pytest.importorskip("xgboost", reason="XGBoost is not installed")
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from tacit.errors import ConfigError
 from tacit.llm import LanguageModel, rotate, turns
-from tacit.llm.pieces import feed, linear, norm
+from tacit.llm.model.layer import feed, linear, norm
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

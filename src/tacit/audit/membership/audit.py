@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tacit.audit.estimators import proportion
-from tacit.audit.findings import Finding, best_findings
+from tacit.audit.findings import Finding, best_findings, build_result
 from tacit.audit.membership.exposure import sheet_of_exposed, sheet_of_groups
 from tacit.audit.membership.plays import PLAYS, Plan, Played, Scene, why_not
 from tacit.audit.membership.threats import ATTACKS, SETTINGS
@@ -17,7 +17,8 @@ from tacit.audit.ranking import Ranking, auc, draw_roc, measure_ranking
 from tacit.audit.shadows import Fleet
 from tacit.audit.target import Trainer, as_classifier
 from tacit.errors import DataError
-from tacit.result import Metric, Sheet
+from tacit.notebook import Rows, Shown
+from tacit.result import Metric, Result, Sheet
 
 LEAST = 20
 """Fewest records of a side from which anything can be said."""
@@ -32,8 +33,8 @@ Labelled = tuple[Any, Any]
 """Rows and labels, as tensors or arrays."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Membership:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Membership(Shown):
     """What the audit found; ``rankings`` holds the scores behind every attack."""
 
     findings: tuple[Finding, ...]
@@ -41,6 +42,31 @@ class Membership:
     sheets: tuple[Sheet, ...]
     utility: tuple[Metric, ...]
     notes: tuple[str, ...]
+
+    @property
+    def best(self) -> Finding:
+        """Return the strongest attack."""
+        return max(self.findings, key=lambda one: one.headline.value or 0.0)
+
+    @property
+    def auc(self) -> float:
+        """Return the area under its curve: ½ is a blind guess, 1 knows every member."""
+        return self.best.headline.value or 0.0
+
+    def result(self, name: str = "membership") -> Result:
+        """Lay it out for `tacit.report`."""
+        return build_result(
+            name, self.findings, utility=self.utility, sheets=self.sheets, notes=self.notes
+        )
+
+    def _shown(self) -> tuple[str, Rows]:
+        """Say how the best attack on every threat did, and how good the model is."""
+        best = [(one.threat.name, one.attack, one.headline) for one in best_findings(self.findings)]
+        return "Membership audit", [
+            *((metric.name, f"{metric.value:.3f}") for metric in self.utility),
+            *((name, attack, _in_words(metric)) for name, attack, metric in best),
+            *(("note", note) for note in self.notes),
+        ]
 
 
 def audit_membership(
@@ -190,3 +216,8 @@ def _utility(scene: Scene) -> tuple[Metric, ...]:
         proportion(f"accuracy on {word}", int(right[rows].sum()), int(rows.sum()))
         for word, rows in (("members", inside), ("non-members", ~inside))
     )
+
+
+def _in_words(metric: Metric) -> str:
+    between = "" if metric.low is None else f" ({metric.low:.3f} to {metric.high:.3f})"
+    return f"AUC {metric.value:.3f}{between}"

@@ -1,6 +1,6 @@
 """Sweep a defence: train and attack once per setting, and draw privacy against utility."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tacit.audit.findings import Finding
 from tacit.audit.membership.audit import Labelled, audit_membership, join_records
@@ -19,6 +19,7 @@ def sweep(
     name: str,
     plan: Plan,
     fleet: Fleet,
+    report: Callable[[int], None] = lambda done: None,
 ) -> tuple[Curve, Sheet]:
     """Train a target with every trainer, attack it, and lay out what each setting costs and saves.
 
@@ -29,6 +30,7 @@ def sweep(
         name: of the defence.
         plan: what is tried against each.
         fleet: how shadow models are trained and kept.
+        report: told how many settings were tried.
 
     Returns:
         The frontier, accuracy on non-members against the AUC of the best attack, and the table.
@@ -54,6 +56,7 @@ def sweep(
                 best.attack,
             )
         )
+        report(len(rows))
     curve = Curve(
         title="Privacy against utility",
         x_label="accuracy on non-members",

@@ -9,7 +9,7 @@ from torch.func import functional_call
 
 from tacit.audit.membership.views import SeenRounds
 from tacit.errors import ConfigError, DataError
-from tacit.learn.federated import Learner, Recipe
+from tacit.learn.federated import Learner, LocalTraining
 from tacit.learn.partition import data_generator
 from tacit.ring import KEY_BYTES, Prg
 
@@ -30,7 +30,7 @@ class Push:
     warm_rounds: int = 10
     rounds: int = 10
     length: float = 0.1
-    recipe: Recipe = Recipe(steps=10, batch=16, rate=0.1)  # noqa: RUF009  it is frozen
+    recipe: LocalTraining = LocalTraining(steps=10, batch=16, rate=0.1)  # noqa: RUF009  it is frozen
 
     def __post_init__(self) -> None:
         if self.clients < 1 or self.rounds < 1 or self.warm_rounds < 1 or not self.length > 0:
@@ -50,7 +50,7 @@ def play_rounds(
         raise DataError(f"wanted a member for each of {push.clients} clients, got {len(members)}")
     generator, prg = data_generator(seed), Prg(seed.to_bytes(KEY_BYTES, "big", signed=True))
     parts = np.array_split(generator.permutation(members), push.clients)
-    learner = Learner(model, x, y, parts, recipe=push.recipe)
+    learner = Learner(model, x, y, parts, training=push.recipe)
     everyone = list(range(push.clients))
 
     def answer(weights: Tensor) -> Tensor:

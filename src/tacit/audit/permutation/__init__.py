@@ -15,7 +15,7 @@ from tacit.audit.permutation.lab import (
     study,
 )
 from tacit.audit.permutation.matching import (
-    Sightings,
+    PermutedView,
     count_recognised,
     match_repeats,
     nearest,
@@ -30,6 +30,7 @@ from tacit.audit.permutation.subject import (
     training_subject,
 )
 from tacit.audit.permutation.tell import claims, metrics, pictures, sheets
+from tacit.renamed import find_renamed
 
 __all__ = [
     "DISTRIBUTIONS",
@@ -38,11 +39,11 @@ __all__ = [
     "Findings",
     "Glimpse",
     "LabSettings",
+    "PermutedView",
     "Recognition",
     "Retrieval",
     "Run",
     "Seen",
-    "Sightings",
     "Subject",
     "claims",
     "correlation_curves",
@@ -63,3 +64,7 @@ __all__ = [
     "training_subject",
     "watch",
 ]
+
+
+def __getattr__(name: str) -> object:
+    return find_renamed(globals(), {"Sightings": "PermutedView"}, name)

@@ -12,7 +12,7 @@ from tacit.audit.estimators import proportion
 from tacit.audit.permutation import chance
 from tacit.audit.permutation.chance import Floats
 from tacit.audit.permutation.distance import distance_correlation, independence_p
-from tacit.audit.permutation.matching import Sightings, count_recognised, match_repeats, nearest
+from tacit.audit.permutation.matching import PermutedView, count_recognised, match_repeats, nearest
 from tacit.audit.permutation.recording import Seen, watch
 from tacit.audit.permutation.subject import Planner, Subject, Weights, first_arguments
 from tacit.errors import ConfigError
@@ -207,7 +207,7 @@ def _recognise(
             seen = watch(runs, subject.roles)
             for name, guess in guesses.items():
                 hits = sum(
-                    count_recognised(_sightings(subject, one, guess), pick.tolist())
+                    count_recognised(_permuted_view(subject, one, guess), pick.tolist())
                     for one, pick in zip(seen, picks, strict=True)
                 )
                 found.append(
@@ -238,11 +238,11 @@ def _shuffled(value: Tensor, generator: torch.Generator) -> Tensor:
     return value.reshape(-1)[places].reshape(value.shape)
 
 
-def _sightings(subject: Subject, seen: Seen, guesses: Tensor) -> Sightings:
+def _permuted_view(subject: Subject, seen: Seen, guesses: Tensor) -> PermutedView:
     values = seen.glimpses[0].values.reshape(-1)
     if "flips" in subject.protocol:
-        return Sightings(values.abs(), guesses.abs())
-    return Sightings(values, guesses)
+        return PermutedView(values.abs(), guesses.abs())
+    return PermutedView(values, guesses)
 
 
 def _retrieve(

@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, eq=False)
-class Sightings:
+class PermutedView:
     """All that a matching attack may hold.
 
     Attributes:
@@ -21,7 +21,7 @@ class Sightings:
     guesses: Tensor
 
 
-def rank_candidates(view: Sightings) -> Tensor:
+def rank_candidates(view: PermutedView) -> Tensor:
     """Order candidates by how well their values occur among those seen, best first.
 
     The score of a candidate is how far its values are, on average, from the nearest one seen:
@@ -36,7 +36,7 @@ def rank_candidates(view: Sightings) -> Tensor:
     return gaps.mean(dim=1).argsort()
 
 
-def count_recognised(view: Sightings, batch: Sequence[int]) -> int:
+def count_recognised(view: PermutedView, batch: Sequence[int]) -> int:
     """Count the rows of a batch among as many best candidates: the score of the attack."""
     best = rank_candidates(view)[: len(batch)].tolist()
     return len(set(best) & set(batch))

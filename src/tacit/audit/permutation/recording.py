@@ -9,8 +9,8 @@ from torch import Tensor
 
 from tacit import ring
 from tacit.mpc import Plan, Roles, Share, compute, narrow, serve
+from tacit.mpc.instance import instance_of
 from tacit.mpc.permuted3.kernel import SeenByHelper
-from tacit.mpc.scene import scene_of
 from tacit.mpc.share import Spec
 from tacit.party import Meeting, Session, run_threads
 from tacit.result import Phase
@@ -73,7 +73,7 @@ def watch(runs: Sequence[Run], roles: Roles) -> list[Seen]:
             if session.me == roles.dealer:
                 serve(session, run.plan, inputs={}, is_agreed=True)
             else:
-                kept = _halves(run, is_first=session.me == roles.first, number=number)
+                kept = _shares(run, is_first=session.me == roles.first, number=number)
                 compute(session, run.plan, run.program, inputs={}, kept=kept, is_agreed=True)
 
     meeting = Meeting(parties=parties, job_digest=b"leakage lab".ljust(32))
@@ -112,20 +112,20 @@ class _Tap:
         self._link.close(failure=failure)
 
 
-def _halves(run: Run, *, is_first: bool, number: int) -> dict[str, Share]:
+def _shares(run: Run, *, is_first: bool, number: int) -> dict[str, Share]:
     """Split the values of a run; both parties draw the same masks, which no third one sees."""
     prg = ring.Prg(number.to_bytes(ring.KEY_BYTES, "big"))
-    halves = {}
+    shares = {}
     for name, (value, bound) in run.values.items():
         frac_bits = run.plan.frac_bits
         words = ring.encode(value.double(), frac_bits=frac_bits)
         spec = Spec.of(shape=tuple(words.shape), frac_bits=frac_bits, bound=bound)
         if not spec.shape:  # a public number, which both know
-            halves[name] = Share(words, spec)
+            shares[name] = Share(words, spec)
             continue
         mask = prg.words(spec.shape)
-        halves[name] = Share(mask if is_first else words - mask, spec)
-    return halves
+        shares[name] = Share(mask if is_first else words - mask, spec)
+    return shares
 
 
 def _seen(run: Run, number: int, roles: Roles, taps: Mapping[str, Sequence[_Tap]]) -> Seen:
@@ -134,22 +134,22 @@ def _seen(run: Run, number: int, roles: Roles, taps: Mapping[str, Sequence[_Tap]
     for at, step in enumerate(run.plan.steps):
         if isinstance(step.kernel, SeenByHelper):
             tag = f"run/{number}.{at}.0"
-            halves = [helper[name][tag] for name in roles.computing]
-            glimpses.append(_glimpse(step.kernel, step.operands[0], halves))
+            shares = [helper[name][tag] for name in roles.computing]
+            glimpses.append(_glimpse(step.kernel, step.operands[0], shares))
     received = {
         name: _as_numbers([tap.kept for tap in taps[name]], number) for name in roles.computing
     }
     return Seen(tuple(glimpses), received)
 
 
-def _glimpse(kernel: SeenByHelper, x: object, halves: Sequence[Tensor]) -> Glimpse:
+def _glimpse(kernel: SeenByHelper, x: object, shares: Sequence[Tensor]) -> Glimpse:
     assert isinstance(x, Spec)  # noqa: S101 - functions are of numbers
-    scene = scene_of(kernel.sight, kernel.disguise, x)
-    left, right = (narrow.uncut(half, scene.size) for half in halves)
-    values = ring.decode(narrow.settle(left + right, scene.size), frac_bits=x.frac_bits)
-    function = scene.sight.function
+    instance = instance_of(kernel.view, kernel.hiding, x)
+    left, right = (narrow.uncut(share, instance.size) for share in shares)
+    values = ring.decode(narrow.sign_extend(left + right, instance.size), frac_bits=x.frac_bits)
+    function = instance.view.function
     name = function if isinstance(function, str) else "a piecewise polynomial"
-    return Glimpse(name, values.view(scene.layout.rows, -1))
+    return Glimpse(name, values.view(instance.layout.rows, -1))
 
 
 def _as_numbers(kept: Sequence[Mapping[str, Tensor]], number: int) -> Tensor:

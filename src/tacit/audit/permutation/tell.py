@@ -71,7 +71,7 @@ def _correlations(findings: Findings) -> Sheet:
         for one in findings.correlations
     )
     return Sheet(
-        title="How much each sight has to do with the rows",
+        title="How much each view has to do with the rows",
         heads=("#step", "what is seen", "#distance correlation", "#p if independent", "#runs"),
         rows=rows,
         caption="One run per row. 0 is independent, 1 is the same up to rotation, shift and scale.",
@@ -128,7 +128,7 @@ def _conditions(findings: Findings) -> list[tuple[str, bool, str]]:
         (
             "small layers",
             findings.smallest < _SMALL,
-            f"the smallest sight of one row has {findings.smallest} values",
+            f"the smallest view of one row has {findings.smallest} values",
         ),
         (
             "discrete rows",

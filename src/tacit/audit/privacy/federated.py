@@ -1,6 +1,6 @@
 """Audit the rounds of federated training: one client's data against its opposite, +C against −C.
 
-What a policy claims is about replacing a client, and two updates of length C that point to opposite
+What a spec claims is about replacing a client, and two updates of length C that point to opposite
 sides are as far apart as two clients can be. Two rounds that draw the same randomness, one with
 each of them, show how far apart they come out; their mean is noise alone, and every parameter of it
 is a trial.
@@ -33,13 +33,14 @@ from tacit.dp.alone import alone_epsilon
 from tacit.errors import ConfigError, PartyError
 from tacit.learn.federated import (
     Aggregate,
+    CalibratedMechanism,
+    FederatedSpec,
     Meter,
-    Policy,
-    Promise,
+    RoundConfig,
     Seat,
-    Terms,
     Update,
     find_aggregator,
+    round_config,
     run_round,
 )
 from tacit.learn.federated.grid import Grid
@@ -51,79 +52,83 @@ _DIMENSIONS = (2000, 200, 20)  # the first that the mechanism can serve
 _LOUD = 100.0  # how much longer than the clip the canary is before it is clipped
 _LARGEST_EPSILON = 60.0
 
-RunRound = Callable[[str, Terms, Sequence[Update], Prg], Aggregate]
+RunRound = Callable[[str, RoundConfig, Sequence[Update], Prg], Aggregate]
 """What is on trial: makes a mean of updates by an aggregator of this name."""
 
 
-def run_one_round(aggregator: str, terms: Terms, updates: Sequence[Update], prg: Prg) -> Aggregate:
+def run_one_round(
+    aggregator: str, config: RoundConfig, updates: Sequence[Update], prg: Prg
+) -> Aggregate:
     """Run a round of an aggregator in this process; all clients answer."""
     known = find_aggregator(aggregator)
     clients = [
         known.make_client(
-            terms,
+            config,
             Seat(index=index, signing=Ed25519PrivateKey.generate()),
             prg.fork(f"client {index}"),
         )
-        for index in range(terms.clients)
+        for index in range(config.clients)
     ]
 
     def exchange(messages: dict[int, bytes]) -> Iterator[tuple[int, bytes | PartyError]]:
         for index, message in messages.items():
             yield index, clients[index].answer(message, partial(updates.__getitem__, index))
 
-    return run_round(known.make_server(terms, prg.fork("server")), exchange, Meter())
+    return run_round(known.make_server(config, prg.fork("server")), exchange, Meter())
 
 
-def see_one_client(aggregator: str, terms: Terms, updates: Sequence[Update], prg: Prg) -> Aggregate:
+def see_one_client(
+    aggregator: str, config: RoundConfig, updates: Sequence[Update], prg: Prg
+) -> Aggregate:
     """Return what a plain server sees of the first client's update."""
     known = find_aggregator(aggregator)
     seat = Seat(index=0, signing=Ed25519PrivateKey.generate())
-    client = known.make_client(terms, seat, prg.fork("client 0"))
-    server = known.make_server(terms, prg.fork("server"))
+    client = known.make_client(config, seat, prg.fork("client 0"))
+    server = known.make_server(config, prg.fork("server"))
     server.accept(0, client.answer(server.invite()[0], lambda: updates[0]))
     return server.aggregate()
 
 
 def audit_federated_rounds(
-    policy: Policy,
+    spec: FederatedSpec,
     *,
     trials: int = 4000,
     confidence: float = CONFIDENCE,
     prg: Prg | None = None,
     run: RunRound | None = None,
 ) -> Rounds:
-    """Put the rounds of a policy on trial: its noise, and how far a client can move the result.
+    """Put the rounds of a spec on trial: its noise, and how far a client can move the result.
 
     The rounds are real ones, messages, masks and all, with all clients and as many parameters as
     suit the mechanism. With the shuffle model what is tried is the randomiser of a report, which
     its claim rests on; that the shuffler shuffles is not.
 
-    Guarantee: if a round is as the policy's event says, a contradiction is found with a probability
+    Guarantee: if a round is as the spec's event says, a contradiction is found with a probability
     of at most 1 − confidence.
     Cost: two rounds for every 2,000 trials.
 
     Raises:
-        ConfigError: the policy adds no noise that can be tried.
+        ConfigError: the spec adds no noise that can be tried.
     """
     prg = prg or Prg.from_os()
-    if policy.wish.kind == "shuffle":
-        return _try_reports(policy, trials, confidence, prg)
-    if policy.wish.kind == "record":
-        return try_records(policy, trials=trials, confidence=confidence, prg=prg)
-    terms = _widest(policy)
-    grid = terms.promise.grid
-    if grid is None or terms.promise.claim.epsilon is None:
+    if spec.privacy.kind == "shuffle":
+        return _try_reports(spec, trials, confidence, prg)
+    if spec.privacy.kind == "record":
+        return try_records(spec, trials=trials, confidence=confidence, prg=prg)
+    config = _widest(spec)
+    grid = config.mechanism.grid
+    if grid is None or config.mechanism.claim.epsilon is None:
         raise ConfigError(
-            "wanted a policy whose noise can be tried: central, local, shuffle or record, with a "
-            f"claim; got {policy.wish.kind!r} with mechanism {policy.wish.mechanism!r}"
+            "wanted a spec whose noise can be tried: central, local, shuffle or record, with a "
+            f"claim; got {spec.privacy.kind!r} with mechanism {spec.privacy.mechanism!r}"
         )
-    is_alone = policy.aggregator == "plain" and policy.wish.kind != "central"
+    is_alone = spec.aggregator == "plain" and spec.privacy.kind != "central"
     if grid.noise == "laplace" and not is_alone:
         raise ConfigError("a sum of Laplace noises is not tried; audit with aggregator 'plain'")
     run = run or (see_one_client if is_alone else run_one_round)
-    noise, moved = _run_pairs(policy, terms, -(-trials // terms.dimension), prg, run)
-    is_split = policy.aggregator == "masked"
-    parts = terms.clients if is_split else 1
+    noise, moved = _run_pairs(spec, config, -(-trials // config.dimension), prg, run)
+    is_split = spec.aggregator == "masked"
+    parts = config.clients if is_split else 1
     found = try_noise(
         noise[:trials],
         deviation=math.sqrt(float(grid.sigma2) * parts) / grid.scale,
@@ -131,30 +136,30 @@ def audit_federated_rounds(
         confidence=confidence,
         needed=max(1.0, moved),
     )
-    return _judge(terms.promise, found, confidence)
+    return _judge(config.mechanism, found, confidence)
 
 
-def _widest(policy: Policy) -> Terms:
-    """Return the terms for as many parameters as the mechanism can serve, unclaimed noise off."""
+def _widest(spec: FederatedSpec) -> RoundConfig:
+    """Return the config for as many parameters as the mechanism can serve, unclaimed noise off."""
     for dimension in _DIMENSIONS[:-1]:
         try:
-            found = policy.terms(dimension)
+            found = round_config(spec, dimension)
             break
         except ConfigError:
             continue
     else:
-        found = policy.terms(_DIMENSIONS[-1])
-    return replace(found, promise=replace(found.promise, downlink_sigma=0.0))
+        found = round_config(spec, _DIMENSIONS[-1])
+    return replace(found, mechanism=replace(found.mechanism, downlink_sigma=0.0))
 
 
 def _run_pairs(
-    policy: Policy, terms: Terms, pairs: int, prg: Prg, run: RunRound
+    spec: FederatedSpec, config: RoundConfig, pairs: int, prg: Prg, run: RunRound
 ) -> tuple[NDArray[np.float64], float]:
     """Run rounds in pairs; return all noise, and how far a client moved the sum, of what it may."""
-    grid, bound = terms.promise.grid, terms.promise.clip
+    grid, bound = config.mechanism.grid, config.mechanism.clip
     if grid is None or bound is None:
-        raise ConfigError("wanted a policy with a clip and noise on a grid")
-    size = terms.dimension
+        raise ConfigError("wanted a spec with a clip and noise on a grid")
+    size = config.dimension
     side = np.full(size, size**-0.5) if grid.noise == "laplace" else np.eye(1, size)[0]
     still = Update(np.zeros(size, np.float32), 1)
     loud = [Update((sign * _LOUD * bound * side).astype(np.float32), 1) for sign in (1, -1)]
@@ -163,9 +168,9 @@ def _run_pairs(
         high, low = (
             _total(
                 run(
-                    policy.aggregator,
-                    terms,
-                    [one, *[still] * (terms.clients - 1)],
+                    spec.aggregator,
+                    config,
+                    [one, *[still] * (config.clients - 1)],
                     prg.fork(f"pair {pair}"),  # the same for both, so that noise cancels
                 )
             )
@@ -204,16 +209,16 @@ def _tail(grid: Grid, parts: int) -> Tail:
     return lambda x: float(2 * binom.sf(math.floor(middle + x * deviation), coins, 0.5))
 
 
-def _judge(promise: Promise, found: NoiseTrial, confidence: float) -> Rounds:
+def _judge(mechanism: CalibratedMechanism, found: NoiseTrial, confidence: float) -> Rounds:
     """Turn signal over noise into ε: by the whole curve of a Gaussian, or of Laplace noise."""
-    if promise.event is None or promise.claim.delta is None or promise.grid is None:
-        raise ConfigError("wanted a promise with an event and a δ")
-    delta = promise.claim.delta
-    claim = epsilon([promise.event], delta=delta, accountant=promise.claim.accountant).epsilon
-    if isinstance(promise.event, DiscreteLaplace):
-        measured = promise.event.epsilon * found.excess
+    if mechanism.event is None or mechanism.claim.delta is None or mechanism.grid is None:
+        raise ConfigError("wanted a mechanism with an event and a δ")
+    delta = mechanism.claim.delta
+    claim = epsilon([mechanism.event], delta=delta, accountant=mechanism.claim.accountant).epsilon
+    if isinstance(mechanism.event, DiscreteLaplace):
+        measured = mechanism.event.epsilon * found.excess
     else:
-        grid = promise.grid
+        grid = mechanism.grid
         multiplier = math.sqrt(float(grid.sigma2) * grid.parts) / grid.l2_sensitivity
         smooth = Gaussian(
             sigma=multiplier / found.excess, l2_sensitivity=1.0, relation=REPLACE_CLIENT
@@ -227,10 +232,10 @@ def _judge(promise: Promise, found: NoiseTrial, confidence: float) -> Rounds:
     return Rounds(points=(point,), rounds=found.trials, confidence=confidence, noise=found)
 
 
-def _try_reports(policy: Policy, trials: int, confidence: float, prg: Prg) -> Rounds:
+def _try_reports(spec: FederatedSpec, trials: int, confidence: float, prg: Prg) -> Rounds:
     """Count the reports that say the opposite of the truth, about an update of one number."""
-    terms = policy.terms(1)
-    plan = replace(plan_from(terms), reports=trials // 2)
+    config = round_config(spec, 1)
+    plan = replace(plan_from(config), reports=trials // 2)
     false = 0
     for sign in (1.0, -1.0):
         longest = Bounded(torch.tensor([sign * plan.l2_bound], dtype=torch.float64), plan.l2_bound)
@@ -243,6 +248,6 @@ def _try_reports(policy: Policy, trials: int, confidence: float, prg: Prg) -> Ro
     share = min(found.at_most * claimed, 0.5)
     measured = min(math.log((1 - share) / share), _LARGEST_EPSILON)
     point = Point(
-        delta=terms.promise.claim.delta or 0.0, claimed=plan.local_epsilon, measured=measured
+        delta=config.mechanism.claim.delta or 0.0, claimed=plan.local_epsilon, measured=measured
     )
     return Rounds(points=(point,), rounds=found.trials, confidence=confidence, noise=found)

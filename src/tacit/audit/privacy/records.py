@@ -17,7 +17,7 @@ from tacit.audit.privacy.rounds import Point, Rounds
 from tacit.dp import Ledger, Repeated, epsilon
 from tacit.dp.private import step_event
 from tacit.errors import ConfigError
-from tacit.learn.federated import Learner, Policy, Update
+from tacit.learn.federated import FederatedSpec, Learner, Update, round_config
 from tacit.learn.federated.records import ACCOUNTANT, RecordSteps, train_records
 from tacit.ring import Prg
 
@@ -29,7 +29,7 @@ TrainRecords = Callable[..., tuple[Update, Ledger]]
 
 
 def try_records(
-    policy: Policy,
+    spec: FederatedSpec,
     *,
     trials: int,
     confidence: float,
@@ -38,25 +38,25 @@ def try_records(
 ) -> Rounds:
     """Put the noise of a client's round on trial. That gradients are clipped is not tried here.
 
-    Guarantee: if a round is as the policy's event says, a contradiction is found with a probability
+    Guarantee: if a round is as the spec's event says, a contradiction is found with a probability
     of at most 1 − confidence.
     Cost: a round of one client for every 2,002 trials.
 
     Raises:
-        ConfigError: the policy promises nothing about records.
+        ConfigError: the spec promises nothing about records.
     """
     model = nn.Linear(_INPUTS, 2)
     nn.init.zeros_(model.weight)
     nn.init.zeros_(model.bias)
-    promise = policy.terms(sum(one.numel() for one in model.parameters())).promise
-    if promise.records is None or promise.claim.delta is None:
-        raise ConfigError(f"wanted privacy 'record', got {policy.wish.kind!r}")
+    mechanism = round_config(spec, sum(one.numel() for one in model.parameters())).mechanism
+    if mechanism.records is None or mechanism.claim.delta is None:
+        raise ConfigError(f"wanted privacy 'record', got {spec.privacy.kind!r}")
     # What pulls weights to zero, and changes of pictures, are no part of the noise.
-    recipe = replace(promise.records.recipe, l2=0.0, augment="none")
-    steps = replace(promise.records, recipe=recipe)
+    training = replace(mechanism.records.training, l2=0.0, augment="none", class_weights=None)
+    steps = replace(mechanism.records, training=training)
     row = torch.full((1, _INPUTS), math.nan)
     learner = Learner(
-        model, row, torch.zeros(1, dtype=torch.int64), [np.zeros(1, np.int64)], recipe=recipe
+        model, row, torch.zeros(1, dtype=torch.int64), [np.zeros(1, np.int64)], training=training
     )
     start = learner.first_weights()
     noise = [
@@ -72,21 +72,23 @@ def try_records(
     )
     spent = [
         epsilon(
-            [_event(steps, factor, len(start))], delta=promise.claim.delta, accountant=ACCOUNTANT
+            [_event(steps, factor, len(start))], delta=mechanism.claim.delta, accountant=ACCOUNTANT
         )
         for factor in (1.0, found.excess)
     ]
     claimed, measured = (math.inf if one.epsilon is None else one.epsilon for one in spent)
     point = Point(
-        delta=promise.claim.delta, claimed=claimed, measured=min(measured, _LARGEST_EPSILON)
+        delta=mechanism.claim.delta, claimed=claimed, measured=min(measured, _LARGEST_EPSILON)
     )
     return Rounds(points=(point,), rounds=found.trials, confidence=confidence, noise=found)
 
 
 def _deviation(steps: RecordSteps) -> float:
     """Return the deviation of a parameter after a round of plain steps."""
-    recipe = steps.recipe
-    return recipe.rate * steps.multiplier * steps.clip * math.sqrt(recipe.steps) / recipe.batch
+    training = steps.training
+    return (
+        training.rate * steps.multiplier * steps.clip * math.sqrt(training.steps) / training.batch
+    )
 
 
 def _event(steps: RecordSteps, excess: float, numbers: int) -> Repeated:
@@ -94,4 +96,4 @@ def _event(steps: RecordSteps, excess: float, numbers: int) -> Repeated:
     step = step_event(
         numbers, multiplier=steps.multiplier / excess, clip=steps.clip, rate=steps.rate
     )
-    return Repeated(event=step, count=steps.recipe.steps)
+    return Repeated(event=step, count=steps.training.steps)

@@ -18,7 +18,7 @@ Layers = tuple[tuple[Tensor, Tensor], ...]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SeenUpdates:
-    """A curious server with rows of its own, some that have the property and some that have not.
+    """A semi-honest server with rows of its own, some that have the property and some that do not.
 
     Attributes:
         model: as it was sent out.

@@ -15,7 +15,7 @@ Defence = Callable[[Update], Update]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SeenUpdate:
-    """A curious server: the model that it sent out, and what came back.
+    """A semi-honest server: the model that it sent out, and what came back.
 
     Attributes:
         model: as it was sent out; the architecture and the weights are the server's own.

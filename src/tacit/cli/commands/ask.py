@@ -1,6 +1,6 @@
 """``tacit ask``: predictions from a service, for rows that only the client sees."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -9,13 +9,9 @@ from torch import Tensor
 from tacit.audit import proportion
 from tacit.cli.folder import write_text
 from tacit.cli.jobs.serve import load_service
-from tacit.cli.jobs.serve_job import ServeJob, own_identity
-from tacit.errors import DataError
+from tacit.cli.launch.connect import as_client
 from tacit.learn import Dataset, load_file
-from tacit.learn.service import connected
 from tacit.result import Metric
-
-_ANSWER_S = 300.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,34 +43,16 @@ def ask(path: Path, rows: Path, *, me: str, keys: Path, label: str | None) -> Re
         keys: the folder with our key.
         label: the column with true classes, which stays here, to measure accuracy.
     """
-    job = load_service(path).with_keys(keys, may_make=False)
-    identity = own_identity(job, me, keys)
     dataset = load_file(rows, label=label)
-    features = _shaped(job, dataset)
-    # A service may be idle for long, an answer may not.
-    patience = replace(job.network, stall_s=min(job.network.stall_s, _ANSWER_S))
-    with connected(
-        me, job.task(), servers=job.server_peers(), identity=identity, patience=patience
-    ) as client:
-        answers = client.ask(features)
+    with as_client(load_service(path), me, keys) as client:
+        answers = client.run(dataset.features).values
+    assert answers is not None  # noqa: S101 - a client of a service always gets answers
     return Reply(answers=answers, accuracy=_accuracy(answers, dataset))
 
 
 def write_reply(reply: Reply, out: Path) -> None:
     """Write the answers as CSV."""
     write_text(out, reply.to_csv())
-
-
-def _shaped(job: ServeJob, dataset: Dataset) -> Tensor:
-    inputs = job.model.inputs
-    features = torch.from_numpy(dataset.features) / job.service.scale
-    wanted = torch.Size(inputs).numel()
-    if features[0].numel() != wanted:
-        raise DataError(
-            f"{dataset.name}: the service wants {wanted} features per row, got "
-            f"{features[0].numel()}; name the column of true classes with --label"
-        )
-    return features.reshape(len(features), *inputs)
 
 
 def _accuracy(answers: Tensor, dataset: Dataset) -> Metric | None:

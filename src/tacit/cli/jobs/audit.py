@@ -1,4 +1,4 @@
-"""``tacit audit``: attack what a job protects, and put the claim beside the measurement."""
+"""``tacit audit``: attack what a job trains, and put its claims to the test."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -6,26 +6,27 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tacit.audit import Fleet, Verdict, build_result
-from tacit.audit.membership import Plan, audit_membership, sweep
-from tacit.audit.shadows import Report
-from tacit.cli.jobs.audit_claims import put_to_the_test, short_claim
+from tacit.audit import Fleet, Trainer, Verdict, build_result
+from tacit.audit.privacy.claims import (
+    claim_of_spec,
+    claim_of_training,
+    try_federated,
+    try_training,
+)
+from tacit.audit.targets import Target, Tested, audit_target, no_claim
 from tacit.cli.jobs.audit_job import AuditJob, AuditTable
-from tacit.cli.jobs.audit_llm import audit_language
 from tacit.cli.jobs.audit_llm_job import AuditLlmJob
-from tacit.cli.jobs.audit_pictures import show_classes
-from tacit.cli.jobs.audit_sides import Target, no_claim
 from tacit.cli.jobs.audit_target import make_target, trainer_of
 from tacit.cli.jobs.code import split_code
 from tacit.cli.jobs.config import Job
+from tacit.cli.jobs.federated_job import FederatedJob
 from tacit.cli.jobs.kind import Part
-from tacit.cli.screen import say
-from tacit.errors import DataError
+from tacit.cli.screen import teller
+from tacit.errors import ConfigError, DataError
 from tacit.party import Progress, Usage
-from tacit.result import Curve, Result, Sheet
+from tacit.result import Result, Sheet
 
 _QUICK_ROWS = 300
-_SUBJECT = "each member's presence in the training data"
 
 
 def check_inputs(job: AuditJob, parties: Sequence[str]) -> None:
@@ -37,13 +38,19 @@ def check_inputs(job: AuditJob, parties: Sequence[str]) -> None:
         "model.file": job.model.file,
         "model.code": None if job.model.code is None else split_code(job.model.code)[0],
     }
-    for key, path in named.items():
-        if path is not None and not path.is_file():
-            raise DataError(f"{key}: no such file: {path} (from {Path.cwd()})")
+    _check_files(named)
 
 
-def run(job: AuditJob, console: Console, search: Sequence[Path]) -> Part:
-    """Audit a job of kind "audit"; contradicted claims are in the result."""
+def check_llm_inputs(job: AuditLlmJob, parties: Sequence[str]) -> None:
+    """Make sure that the files of a job of kind "audit-llm" are there."""
+    _check_files({"texts.file": job.texts.file})
+    for key, path in {"model.path": job.model.path, "model.second": job.model.second}.items():
+        if path is not None and not path.exists():
+            raise DataError(f"{key}: no such file or folder: {path} (from {Path.cwd()})")
+
+
+def run(job: Job, console: Console, search: Sequence[Path]) -> Part:
+    """Audit a job of kind "audit" or "audit-llm"; contradicted claims are in the result."""
     result, _ = audit_job(job, console, search)
     return Part(result=result)
 
@@ -71,115 +78,140 @@ def audit_job(
     effort: Effort = Effort(),  # noqa: B008  it is frozen
 ) -> tuple[Result, tuple[Verdict, ...]]:
     """Attack the model of a job; return what was found, and what became of its claims."""
-    if isinstance(job, AuditLlmJob):
-        return audit_language(job, console, is_quick=effort.is_quick), ()
-    usage, progress = Usage(), Progress()
+    usage, progress = Usage(), Progress(teller(console))
+    result, verdicts = (
+        (_audit_language(job, progress, effort), ())
+        if isinstance(job, AuditLlmJob)
+        else _audit_training(job, search, progress, effort)
+    )
+    report = usage.report(name="auditor", role="attacks", progress=progress)
+    return replace(result, parties=(report,)), verdicts
+
+
+def _audit_training(
+    job: Job, search: Sequence[Path], progress: Progress, effort: Effort
+) -> tuple[Result, tuple[Verdict, ...]]:
     if isinstance(job, AuditJob) and effort.is_quick:
         job = job.quickened()
-    with progress.stage("load"):
-        say(console, "training the target …", "dim")
+    with progress.stage("training the target"):
         target = make_target(job, search, rows=_QUICK_ROWS if effort.is_quick else None)
-    table = _table(job, effort.is_quick)
+    table = AuditTable(shadows=4, rounds=2000) if effort.is_quick else AuditTable()
+    if isinstance(job, AuditJob):
+        table = job.audit
+    with progress.stage("putting claims to the test"):
+        tested, notes = _put_to_the_test(job, table, target)
     fleet = Fleet(
-        cache=_cache(job, table),
+        cache=table.cache or job.out.with_name(f"{job.out.name}-shadows"),
         workers=effort.workers or table.workers,
         ray=effort.ray,
-        report=_teller(console),
     )
-    with progress.stage("compute"):
-        found = audit_membership(
-            target.model,
-            target.members,
-            target.non_members,
-            trainer=target.trainer,
-            plan=_plan(target, table),
-            fleet=fleet,
-        )
-        shown = show_classes(target, is_quick=effort.is_quick)
-        findings, verdicts, claims = put_to_the_test(job, table, target, console)
-        curves, sheets = _draw_sweep(job, table, target, fleet, console)
-    words = "; ".join(short_claim(claim) for claim in claims[:1])
-    result = build_result(
+    result = audit_target(
         job.job.name,
-        [
-            replace(one, claimed=words)
-            for one in (*found.findings, *target.findings, *shown, *findings)
-        ],
-        verdicts=verdicts,
-        utility=found.utility,
-        sheets=(*found.sheets, *sheets),
-        settings=(_settings_sheet(job, table),),
-        curves=curves,
-        notes=(*target.notes, *found.notes),
-        reports=(usage.report(name="auditor", role="attacks", progress=progress),),
-    )
-    return replace(result, claims=(*claims, *target.claims) or (no_claim(_SUBJECT),)), verdicts
-
-
-def _draw_sweep(
-    job: Job, table: AuditTable, target: Target, fleet: Fleet, console: Console
-) -> tuple[tuple[Curve, ...], tuple[Sheet, ...]]:
-    if not isinstance(job, AuditJob) or not table.sweep:
-        return (), ()
-    say(console, f"sweeping {table.sweep_setting} …", "dim")
-    curve, sheet = _sweep(job, table, target, fleet)
-    return (curve,), (sheet,)
-
-
-def _sweep(job: AuditJob, table: AuditTable, target: Target, fleet: Fleet) -> tuple[Curve, Sheet]:
-    shape = tuple(target.members[0].shape[1:])
-    trainers = {
-        f"{table.sweep_setting} {value:g}": trainer_of(job.swept(value), shape, target.classes)
-        for value in table.sweep
-    }
-    # The cheapest threat with teeth: shadow models for every setting would take too long.
-    plan = replace(table.plan(), threats=("scores",))
-    return sweep(
-        trainers,
-        target.members,
-        target.non_members,
-        name=table.sweep_setting,
-        plan=plan,
+        replace(target, notes=(*target.notes, *notes)),
+        plan=table.plan(),
         fleet=fleet,
+        tested=tested,
+        swept=_sweep(job, target),
+        is_quick=effort.is_quick,
+        progress=progress,
     )
-
-
-def _plan(target: Target, table: AuditTable) -> Plan:
-    """Return what is tried: what the job asks for, else what makes sense for its kind."""
-    plan = table.plan()
-    return plan if plan.threats else replace(plan, threats=target.threats)
-
-
-def _table(job: Job, is_quick: bool) -> AuditTable:
-    if isinstance(job, AuditJob):
-        return job.audit
-    return AuditTable(shadows=4, rounds=2000) if is_quick else AuditTable()
-
-
-def _cache(job: Job, table: AuditTable) -> Path:
-    return table.cache or job.out.with_name(f"{job.out.name}-shadows")
-
-
-def _teller(console: Console) -> Report:
-    def tell(done: int, total: int) -> None:
-        if done == total or done % max(total // 8, 1) == 0:
-            say(console, f"shadow models: {done} of {total}", "dim")
-
-    return tell
-
-
-def _settings_sheet(job: Job, table: AuditTable) -> Sheet:
-    """Write down what a repetition needs."""
     tables = {"data": getattr(job, "data", None), "model": getattr(job, "model", None)}
-    tables |= {
-        name: getattr(job, name, None)
-        for name in ("train", "training", "federated", "split", "privacy")
+    names = ("train", "training", "federated", "split", "privacy")
+    tables |= {name: getattr(job, name, None) for name in names}
+    sheet = _settings_sheet({**tables, "audit": table})
+    return replace(result, sheets=(*result.sheets, sheet)), tested.verdicts
+
+
+def _audit_language(job: AuditLlmJob, progress: Progress, effort: Effort) -> Result:
+    # Checkpoints and tokenizers are heavy to import, and most audits need none.
+    from tacit.audit.language import audit_language
+    from tacit.llm import open_checkpoint
+
+    job = job.quickened() if effort.is_quick else job
+    second = job.model.second
+    with progress.stage("load"):
+        checkpoint = open_checkpoint(job.model.path)
+        model, tokenizer = checkpoint.load(), checkpoint.tokenizer()
+        other = None if second is None else open_checkpoint(second).load()
+    findings, curves, notes = audit_language(
+        model,
+        tokenizer,
+        read_texts(job.texts.file),
+        canaries=job.canaries,
+        second=other,
+        plan=job.plan(),
+        progress=progress,
+    )
+    # Canaries are secrets and stay out.
+    sheet = _settings_sheet({"model": job.model, "texts": job.texts, "audit": job.audit})
+    result = build_result(job.job.name, findings, settings=(sheet,), curves=curves, notes=notes)
+    return replace(result, claims=(no_claim("each training text"),))
+
+
+def read_texts(path: Path) -> list[str]:
+    """Return the lines of a file of texts."""
+    try:
+        return path.read_text(encoding="utf8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"texts.file: {path}: wanted text in UTF-8: {error}") from error
+
+
+def _put_to_the_test(job: Job, table: AuditTable, target: Target) -> tuple[Tested, tuple[str, ...]]:
+    """Try what the job claims about ε, where it claims something that can be tried."""
+    if isinstance(job, FederatedJob):
+        spec = job.spec()
+        claim = claim_of_spec(spec)
+        try:
+            rounds = try_federated(spec, table.trials())
+        except ConfigError as error:
+            note = f"The noise of a round was not put to the test: {error}"
+            return Tested(claims=(claim,)), (note,)
+        claims = (claim, *(one.claim for one in rounds))
+        return Tested(verdicts=rounds, claims=claims), ()
+    if not isinstance(job, AuditJob) or job.privacy is None:
+        return Tested(), ()
+    settings = job.privacy.settings()
+    claim = claim_of_training(
+        settings,
+        delta=job.privacy.delta,
+        records=len(target.members[1]),
+        claimed_epsilon=job.privacy.claimed_epsilon,
+    )
+    findings, verdicts = try_training(
+        settings,
+        claim,
+        target.members,
+        table.trials(),
+        trainer=target.trainer,
+        classes=target.classes,
+    )
+    claims = tuple(dict.fromkeys(one.claim for one in verdicts))
+    return Tested(findings=tuple(findings), verdicts=verdicts, claims=claims), ()
+
+
+def _sweep(job: Job, target: Target) -> tuple[str, dict[str, Trainer]]:
+    if not isinstance(job, AuditJob) or not job.audit.sweep:
+        return "", {}
+    setting, shape = job.audit.sweep_setting, tuple(target.members[0].shape[1:])
+    return setting, {
+        f"{setting} {value:g}": trainer_of(job.swept(value), shape, target.classes)
+        for value in job.audit.sweep
     }
+
+
+def _check_files(named: dict[str, Path | None]) -> None:
+    for key, path in named.items():
+        if path is not None and not path.is_file():
+            raise DataError(f"{key}: no such file: {path} (from {Path.cwd()})")
+
+
+def _settings_sheet(tables: dict[str, object]) -> Sheet:
+    """Write down what a repetition needs."""
     rows = [
         (f"{name}.{key}", ", ".join(map(str, value)) if isinstance(value, tuple) else str(value))
-        for name, one in (*tables.items(), ("audit", table))
+        for name, one in tables.items()
         if one is not None
-        for key, value in asdict(one).items()
+        for key, value in asdict(one).items()  # type: ignore[call-overload]
         if value is not None and key not in ("workers", "cache")
     ]
     return Sheet(

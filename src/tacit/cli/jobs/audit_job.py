@@ -6,11 +6,14 @@ Nothing here is promised to anyone: an audit plays games with the data of whoeve
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from tacit.audit.membership import SETTINGS, Plan, Push
-from tacit.cli.jobs.config import LOCAL, Job, PartyEntry
-from tacit.cli.toml import Problem, RefusedError
+from pydantic import Field
+
+from tacit.audit.membership import SETTINGS, Plan
+from tacit.audit.privacy.claims import Trials
+from tacit.cli.jobs.config import LOCAL, Count, Job, PartyEntry, Positive, Share
+from tacit.cli.toml import refuse
 from tacit.dp import GaussianKind
 from tacit.errors import ConfigError
 from tacit.learn.federated import ModelName
@@ -52,23 +55,16 @@ class AuditData:
     strangers: Path | None = field(default=None, metadata=LOCAL)
     label: str | None = None
     member: str | None = None
-    test_share: float = 0.5
-    rows: int | None = None
+    test_share: Share = 0.5
+    rows: Count | None = None
 
     def __post_init__(self) -> None:
         if (self.members is None) != (self.strangers is None):
-            raise RefusedError(Problem("members", "wanted both 'members' and 'strangers'"))
+            refuse("members", "wanted both 'members' and 'strangers'")
         if sum(one is not None for one in (self.set, self.file, self.members)) != 1:
-            raise RefusedError(
-                Problem("set", "wanted one of 'set', 'file', or 'members' with 'strangers'")
-            )
+            refuse("set", "wanted one of 'set', 'file', or 'members' with 'strangers'")
         if self.member is not None and (self.file is None or self.member == self.label):
-            raise RefusedError(Problem("member", "wanted a column of its own of 'file'"))
-        if not 0 < self.test_share < 1:
-            text = f"wanted a number between 0 and 1, got {self.test_share}"
-            raise RefusedError(Problem("test_share", text))
-        if self.rows is not None and self.rows < 1:
-            raise RefusedError(Problem("rows", f"wanted at least 1, got {self.rows}"))
+            refuse("member", "wanted a column of its own of 'file'")
 
     @property
     def names_members(self) -> bool:
@@ -100,16 +96,12 @@ class AuditModel:
 class AuditTrain:
     """[train]: how target and shadow models are trained, unless [privacy] says otherwise."""
 
-    epochs: int = 50
-    batch: int = 64
-    rate: float = 0.05
+    epochs: Count = 50
+    batch: Count = 64
+    rate: Positive = 0.05
     momentum: float = 0.9
     weight_decay: float = 0.0
     device: str = field(default="cpu", metadata=LOCAL)
-
-    def __post_init__(self) -> None:
-        if self.epochs < 1 or self.batch < 1 or not self.rate > 0:
-            raise RefusedError(Problem("epochs", "epochs, batch and rate must be positive"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,16 +119,11 @@ class AuditPrivacy:
     clip: float
     multiplier: float
     learning_rate: float = 0.5
-    delta: float = 1e-5
-    claimed_epsilon: float | None = None
+    delta: Share = 1e-5
+    claimed_epsilon: Annotated[float, Field(ge=0)] | None = None
     noise: GaussianKind = "continuous"
 
     def __post_init__(self) -> None:
-        if not 0 < self.delta < 1:
-            raise RefusedError(Problem("delta", f"wanted between 0 and 1, got {self.delta}"))
-        if self.claimed_epsilon is not None and not self.claimed_epsilon >= 0:
-            text = f"wanted 0 or more, got {self.claimed_epsilon}"
-            raise RefusedError(Problem("claimed_epsilon", text))
         self.settings()
 
     def settings(self) -> DpSgd:
@@ -171,11 +158,11 @@ class AuditTable:
 
     threats: tuple[str, ...] = ()
     shadows: int = 16
-    canaries: int = 400
-    rounds: int = 4000
-    confidence: float = 0.95
+    canaries: Annotated[int, Field(ge=2)] = 400
+    rounds: Annotated[int, Field(ge=100)] = 4000
+    confidence: Annotated[float, Field(ge=0.5, lt=1)] = 0.95
     seed: int = 0
-    workers: int = field(default=1, metadata=LOCAL)
+    workers: Count = field(default=1, metadata=LOCAL)
     cache: Path | None = field(default=None, metadata=LOCAL)
     sweep: tuple[float, ...] = ()
     sweep_setting: Literal["epochs", "weight_decay", "dropout", "multiplier"] = "weight_decay"
@@ -183,22 +170,20 @@ class AuditTable:
     def __post_init__(self) -> None:
         strange = [name for name in self.threats if name not in SETTINGS]
         if strange:
-            text = f"wanted some of {', '.join(SETTINGS)}, got {strange[0]!r}"
-            raise RefusedError(Problem("threats", text))
-        if not 0.5 <= self.confidence < 1:
-            text = f"wanted at least 0.5 and below 1, got {self.confidence}"
-            raise RefusedError(Problem("confidence", text))
-        if self.canaries < 2 or self.rounds < 100 or self.workers < 1:
-            text = "wanted 2 canaries, 100 rounds and 1 worker or more"
-            raise RefusedError(Problem("canaries", text))
+            refuse("threats", f"wanted some of {', '.join(SETTINGS)}, got {strange[0]!r}")
         try:
             self.plan()
         except ConfigError as error:
-            raise RefusedError(Problem("shadows", str(error))) from error
+            refuse("shadows", str(error))
 
-    def plan(self, *, push: Push | None = None) -> Plan:
+    def plan(self) -> Plan:
         """Return what is tried against membership."""
-        return Plan(threats=self.threats, shadows=self.shadows, seed=self.seed, push=push or Push())
+        return Plan(threats=self.threats, shadows=self.shadows, seed=self.seed)
+
+    def trials(self) -> Trials:
+        """Return how claims are put to the test."""
+        names = ("canaries", "rounds", "confidence", "seed")
+        return Trials(**{name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,12 +199,14 @@ class AuditJob(Job):
 
     def __post_init__(self) -> None:
         if self.parties:
-            raise RefusedError(Problem("parties", "an audit has no parties: it runs here, alone"))
+            refuse("parties", "an audit has no parties: it runs here, alone")
         if self.model.file is not None and not self.data.names_members:
-            raise RefusedError(Problem("data.members", _WHO_IS_A_MEMBER))
+            refuse("data.members", _WHO_IS_A_MEMBER)
         if self.audit.sweep and (self.audit.sweep_setting == "multiplier") != bool(self.privacy):
             text = "'multiplier' is swept with [privacy], the other settings without"
-            raise RefusedError(Problem("audit.sweep_setting", text))
+            refuse("audit.sweep_setting", text)
+        if self.audit.sweep_setting == "epochs" and any(value < 1 for value in self.audit.sweep):
+            refuse("audit.sweep", f"wanted epochs of at least 1, got {list(self.audit.sweep)}")
         for value in self.audit.sweep:
             self.swept(value)
 

@@ -1,12 +1,15 @@
 """The job file of kind "audit-llm": a language model, texts it was trained on, planted canaries."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
 
-from tacit.cli.jobs.config import LOCAL, Job, PartyEntry
-from tacit.cli.toml import Problem, RefusedError
+from pydantic import Field
+
+from tacit.audit.language import Canaries, LanguagePlan
+from tacit.cli.jobs.config import LOCAL, Count, Job, PartyEntry
+from tacit.cli.toml import refuse
 
 _QUICK_TEXTS, _QUICK_DRAWS = 4, 10
 
@@ -36,38 +39,9 @@ class LlmTexts:
     """
 
     file: Path = field(metadata=LOCAL)
-    count: int = 20
-    prefix: int = 8
-    tokens: int = 16
-
-    def __post_init__(self) -> None:
-        for name in ("count", "prefix", "tokens"):
-            if getattr(self, name) < 1:
-                text = f"wanted at least 1, got {getattr(self, name)}"
-                raise RefusedError(Problem(name, text))
-
-
-@dataclass(frozen=True, kw_only=True)
-class LlmCanaries:
-    """[canaries]: secrets of one form that were planted before training.
-
-    Attributes:
-        sentence: what stands before the secret, up to its first character.
-        planted: the secrets, all of one length, drawn at random.
-        alphabet: the characters that they are made of, a token each.
-    """
-
-    sentence: str
-    planted: tuple[str, ...]
-    alphabet: str = "0123456789"
-
-    def __post_init__(self) -> None:
-        if not self.planted or len({len(one) for one in self.planted}) != 1 or not self.planted[0]:
-            text = f"wanted secrets of one length, got {len(self.planted)}"
-            raise RefusedError(Problem("planted", text))
-        if not all(set(one) <= set(self.alphabet) for one in self.planted):
-            text = f"wanted secrets out of the characters {self.alphabet!r}"
-            raise RefusedError(Problem("planted", text))
+    count: Count = 20
+    prefix: Count = 8
+    tokens: Count = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,17 +56,11 @@ class LlmAudit:
         seed: of draws and noise.
     """
 
-    draws: int = 20
+    draws: Count = 20
     depths: tuple[int, ...] = ()
-    noise: tuple[float, ...] = ()
-    beams: int = 2
+    noise: tuple[Annotated[float, Field(ge=0)], ...] = ()
+    beams: Count = 2
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.draws < 1 or self.beams < 1:
-            raise RefusedError(Problem("draws", "wanted draws and beams of at least 1"))
-        if not all(one >= 0 for one in self.noise):
-            raise RefusedError(Problem("noise", f"wanted 0 or more, got {list(self.noise)}"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,16 +70,21 @@ class AuditLlmJob(Job):
     model: LlmModel
     texts: LlmTexts
     parties: Mapping[str, PartyEntry] = field(default_factory=dict)
-    canaries: LlmCanaries | None = None
+    canaries: Canaries | None = None
     audit: LlmAudit = field(default_factory=LlmAudit)
 
     def __post_init__(self) -> None:
         if self.parties:
-            raise RefusedError(Problem("parties", "an audit has no parties: it runs here, alone"))
+            refuse("parties", "an audit has no parties: it runs here, alone")
 
     def role(self, party: str) -> str:
         """Say what a party does."""
         return "attacks"
+
+    def plan(self) -> LanguagePlan:
+        """Return with how much effort the model is attacked."""
+        texts = {name: getattr(self.texts, name) for name in ("prefix", "tokens", "count")}
+        return LanguagePlan(**texts, **asdict(self.audit))
 
     def quickened(self) -> Self:
         """Return the job with fewer texts, draws and cuts."""

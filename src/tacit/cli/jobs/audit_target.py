@@ -1,133 +1,55 @@
-"""What the audit of a job attacks: its rows, its trained model, and trainers of more like it."""
+"""What the audit of a job attacks: its rows, loaded, and its model, trained as the job says."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tacit.audit import Classifier, TorchClassifier, TorchTrainer
-from tacit.audit.target import code_of, code_of_module, fresh
-from tacit.cli.jobs.audit_job import AuditJob
-from tacit.cli.jobs.audit_own import OwnTrainer
-from tacit.cli.jobs.audit_pictures import rebuild_rows
-from tacit.cli.jobs.audit_rows import load_sides
-from tacit.cli.jobs.audit_sides import Target, prg_of
-from tacit.cli.jobs.audit_split import split_target
-from tacit.cli.jobs.audit_train import train_target
+from tacit.audit.target import fresh
+from tacit.audit.targets import (
+    Build,
+    DpTrainer,
+    EstimatorTrainer,
+    FederatedTrainer,
+    PrivateTrainer,
+    Side,
+    SplitTrainer,
+    Target,
+    check_alike,
+    check_apart,
+    divide_by_column,
+    draw_sides,
+    federated_target,
+    picture_of,
+    split_target,
+    to_side,
+    train_target,
+)
+from tacit.cli import folder
+from tacit.cli.jobs.audit_job import AuditData, AuditJob
 from tacit.cli.jobs.code import OwnModel
 from tacit.cli.jobs.config import Job
-from tacit.cli.jobs.federated import judge_of
-from tacit.cli.jobs.federated_data import LARGEST_WEIGHT, Shards, load_shards
+from tacit.cli.jobs.federated_data import load_shards
 from tacit.cli.jobs.federated_job import FederatedJob
+from tacit.cli.jobs.split_data import load_own, load_whole
 from tacit.cli.jobs.split_job import SplitJob
+from tacit.cli.jobs.train_data import join_owners
 from tacit.cli.jobs.train_job import TrainJob
-from tacit.errors import ConfigError
-from tacit.learn import load_dataset
-from tacit.learn.federated import (
-    Hall,
-    Learner,
-    build_model,
-    find_aggregator,
-    run_course,
-)
-from tacit.learn.noise import DpSgd, train_dp_sgd
-from tacit.learn.partition import data_generator, divide
+from tacit.errors import ConfigError, DataError
+from tacit.learn import Dataset, load_dataset, load_file
+from tacit.learn.training import Holding, TrainTask
 from tacit.learn.weights import load_weights
-from tacit.ring import KEY_BYTES, Prg
 
 _SAID = {
     True: "Members and strangers are those that the job names; the audit is as right as they are.",
     False: "Members and strangers were drawn here, and the model was trained here on the members.",
 }
-
-
-@final
-@dataclass(frozen=True)
-class Build:
-    """Makes a model of the table; first weights follow torch's generator."""
-
-    name: str
-    shape: tuple[int, ...]
-    classes: int
-    dropout: float = 0.0
-
-    def __call__(self) -> nn.Module:
-        """Return a fresh module."""
-        seed = torch.initial_seed() % 2**31
-        return build_model(self.name, self.shape, self.classes, seed=seed, dropout=self.dropout)
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class DpTrainer:
-    """Trains by DP-SGD. Noise follows from the seed, so that an audit can be repeated.
-
-    It offers no plain modules: a game that trains them without noise would not be about this.
-
-    Guarantee: none. Whoever knows the seed knows the noise; nothing that is trained here may be
-    given away.
-    """
-
-    make: Callable[[], nn.Module]
-    settings: DpSgd
-
-    @property
-    def recipe(self) -> str:
-        """Return model, settings and code, as text."""
-        made = repr(self.make), code_of_module(fresh(self.make, 0))
-        return "\n".join([*made, repr(self.settings), code_of(train_dp_sgd)])
-
-    def __call__(self, x: Tensor, y: Tensor, *, seed: int) -> TorchClassifier:
-        """Return a module trained on these rows alone."""
-        module = fresh(self.make, seed)
-        train_dp_sgd(module, x, y, self.settings, prg=prg_of(seed))
-        return TorchClassifier(module)
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class FederatedTrainer:
-    """Trains as a federated job does, on the light engine, with the rows divided anew."""
-
-    job: FederatedJob
-    classes: int
-
-    @property
-    def recipe(self) -> str:
-        """Return the settings of the job that decide the outcome, and the code."""
-        tables = (self.job.model, self.job.federated, self.job.privacy, self.job.train)
-        return "\n".join([*(repr(asdict(table)) for table in tables), code_of(run_course)])
-
-    def __call__(self, x: Tensor, y: Tensor, *, seed: int) -> TorchClassifier:
-        """Return the model that the clients end with."""
-        job, generator = self.job, data_generator(seed)
-        build = Build(job.model.name, tuple(x.shape[1:]), self.classes, job.model.dropout)
-        module = fresh(build, seed)
-        parts = divide(y.numpy(), job.federated.clients, job.data.division(), generator)
-        learner = Learner(module, x, y, parts, recipe=job.train.recipe())
-        terms = job.policy(largest_weight=LARGEST_WEIGHT).terms(learner.dimension)
-        shards = Shards(x, y, parts, x, y, self.classes)
-        outcome = run_course(
-            Hall(
-                learner,
-                find_aggregator(job.federated.aggregator),
-                drop_rate=job.federated.simulated_drops,
-                prg=Prg(seed.to_bytes(KEY_BYTES, "big", signed=True)),
-            ),
-            learner.first_weights(),
-            terms,
-            job.course(),
-            judge=judge_of(job, shards),
-            on_round=lambda report: None,
-        )
-        torch.nn.utils.vector_to_parameters(
-            torch.from_numpy(outcome.weights).float(), module.parameters()
-        )
-        return TorchClassifier(module)
 
 
 def make_target(job: Job, search: Sequence[Path], *, rows: int | None = None) -> Target:
@@ -140,10 +62,9 @@ def make_target(job: Job, search: Sequence[Path], *, rows: int | None = None) ->
         return _federated_target(job, search, rows)
     if isinstance(job, TrainJob):
         whole = next(iter(job.data.owners.values())).set if job.data.split == "rows" else None
-        return replace(train_target(job, search, rows=rows), picture=_picture(whole, search))
+        return replace(_train_target(job, search, rows), picture=_picture(whole, search))
     if isinstance(job, SplitJob):
-        found = split_target(job, search, rows=rows)
-        return replace(found, picture=_picture(job.data.set, search))
+        return replace(_split_target(job, search, rows), picture=_picture(job.data.set, search))
     if isinstance(job, AuditJob):
         return replace(_own_target(job, search), picture=_picture(job.data.set, search))
     raise ConfigError(
@@ -152,12 +73,64 @@ def make_target(job: Job, search: Sequence[Path], *, rows: int | None = None) ->
     )
 
 
+def load_sides(job: AuditJob, search: Sequence[Path]) -> tuple[Side, Side, int]:
+    """Load members, strangers, and the number of classes.
+
+    Raises:
+        DataError: no labels, files whose columns differ, or rows that are on both sides.
+    """
+    data = job.data
+    members, strangers = _name_sides(data, search)
+    shares = (members, 1 - data.test_share), (strangers, data.test_share)
+    inside, outside = (
+        to_side(one, rows=None if data.rows is None else round(share * data.rows))
+        for one, share in shares
+    )
+    if data.names_members:
+        check_apart(inside, outside)
+    return inside, outside, max(len(members.label_names), len(strangers.label_names))
+
+
+def trainer_of(
+    job: AuditJob, shape: tuple[int, ...], classes: int
+) -> DpTrainer | EstimatorTrainer | TorchTrainer:
+    """Return what trains targets and shadow models of a job."""
+    build: Build | OwnModel = Build(job.model.name, shape, classes, job.model.dropout)
+    if job.model.code is not None:
+        build = OwnModel.read(job.model.code)
+        found = build.make()
+        if not isinstance(found, nn.Module):
+            _check_estimator(job, found)
+            return EstimatorTrainer(make=build.make, classes=classes)
+    if job.privacy is not None:
+        return DpTrainer(make=build, settings=job.privacy.settings())
+    _check_device(job.train.device)
+    return TorchTrainer(build=build, **asdict(job.train))
+
+
+def _name_sides(data: AuditData, search: Sequence[Path]) -> tuple[Dataset, Dataset]:
+    if data.members is not None and data.strangers is not None:
+        inside, outside = (
+            load_file(one, label=data.label) for one in (data.members, data.strangers)
+        )
+        check_alike(inside, outside)
+        return inside, outside
+    if data.file is not None:
+        whole = load_file(data.file, label=data.label)
+    else:
+        whole = load_dataset(data.set or "", search)
+    if data.member is not None:
+        return divide_by_column(whole, data.member)
+    return draw_sides(whole, test_share=data.test_share)
+
+
 def _own_target(job: AuditJob, search: Sequence[Path]) -> Target:
     members, non_members, classes = load_sides(job, search)
     trainer = trainer_of(job, tuple(members[0].shape[1:]), classes)
-    if job.model.file is not None and not isinstance(trainer, OwnTrainer):
-        build = trainer.make if isinstance(trainer, DpTrainer) else trainer.build
-        model: Classifier = TorchClassifier(load_module(build, job.model.file))
+    if job.model.file is not None and not isinstance(trainer, EstimatorTrainer):
+        module = fresh(trainer.make if isinstance(trainer, DpTrainer) else trainer.build, 0)
+        load_weights(module, job.model.file)
+        model: Classifier = TorchClassifier(module)
     else:
         model = trainer(*members, seed=job.audit.seed)
     return Target(
@@ -168,23 +141,6 @@ def _own_target(job: AuditJob, search: Sequence[Path]) -> Target:
         classes=classes,
         notes=(_SAID[job.data.names_members],),
     )
-
-
-def trainer_of(
-    job: AuditJob, shape: tuple[int, ...], classes: int
-) -> DpTrainer | OwnTrainer | TorchTrainer:
-    """Return what trains targets and shadow models of a job."""
-    build: Build | OwnModel = Build(job.model.name, shape, classes, job.model.dropout)
-    if job.model.code is not None:
-        build = OwnModel.read(job.model.code)
-        found = build.make()
-        if not isinstance(found, nn.Module):
-            _check_estimator(job, found)
-            return OwnTrainer(own=build, classes=classes)
-    if job.privacy is not None:
-        return DpTrainer(make=build, settings=job.privacy.settings())
-    _check_device(job.train.device)
-    return TorchTrainer(build=build, **asdict(job.train))
 
 
 def _check_estimator(job: AuditJob, found: Any) -> None:
@@ -200,17 +156,6 @@ def _check_estimator(job: AuditJob, found: Any) -> None:
         )
 
 
-def load_module(build: Callable[[], nn.Module], path: Path) -> nn.Module:
-    """Load weights by name into a fresh model.
-
-    Raises:
-        DataError: not such a file, or weights that do not fit the model.
-    """
-    module = fresh(build, 0)
-    load_weights(module, path)
-    return module
-
-
 def _check_device(device: str) -> None:
     try:
         torch.empty(1, device=device)
@@ -224,36 +169,85 @@ def _check_device(device: str) -> None:
 def _federated_target(job: FederatedJob, search: Sequence[Path], rows: int | None) -> Target:
     shards = load_shards(job.data, job.federated.clients, tuple(search))
     count = min(len(shards.labels), len(shards.test_labels), rows or len(shards.labels))
-    members = shards.features[:count], shards.labels[:count]
-    others = shards.test_features[:count], shards.test_labels[:count]
-    trainer = FederatedTrainer(job=job, classes=shards.classes)
-    build = Build(job.model.name, tuple(members[0].shape[1:]), shards.classes)
-    picture = _picture(job.data.set, search)
-    rebuilt, notes = rebuild_rows(
-        job, fresh(build, 0), members, others, picture=picture, is_quick=rows is not None
+    shape = tuple(shards.features.shape[1:])
+    trainer = FederatedTrainer(
+        build=Build(job.model.name, shape, shards.classes, job.model.dropout),
+        spec=job.spec(),
+        division=job.data.division(),
+        drop_rate=job.federated.simulated_drops,
     )
-    return Target(
-        model=trainer(*members, seed=0),
-        trainer=trainer,
-        members=members,
-        non_members=others,
+    return federated_target(
+        trainer,
+        (shards.features[:count], shards.labels[:count]),
+        (shards.test_features[:count], shards.test_labels[:count]),
         classes=shards.classes,
-        findings=rebuilt,
-        notes=notes,
-        picture=picture,
-        # The target already is what a participant would see.
-        threats=("scores", "labels", "shadows", "gradients"),
+        picture=_picture(job.data.set, search),
+        is_quick=rows is not None,
     )
+
+
+def _train_target(job: TrainJob, search: Sequence[Path], rows: int | None) -> Target:
+    features, labels, holdings = join_owners(job, search)
+    y = labels[:, 0] if job.training.loss == "logistic" else labels.argmax(1)
+    trainer = PrivateTrainer(
+        module=job.module,
+        task=partial(_alone, job),
+        settings=f"{asdict(job.model)}\n{asdict(job.training)}",
+    )
+    kept = folder.find_model(job.out)
+    return train_target(
+        trainer, job.task(holdings), features.float(), y.long(), kept=kept, rows=rows
+    )
+
+
+def _alone(job: TrainJob, rows: int, shape: tuple[int, ...]) -> TrainTask:
+    """Return the job's task as if one owner held all rows; none is kept for measuring."""
+    room = math.ceil(rows / (1 - job.data.test_share)) + 2
+    alone = replace(
+        job,
+        data=replace(job.data, split="rows", labels=None),
+        training=replace(job.training, batch=min(job.training.batch, rows)),
+    )
+    return alone.task((Holding(next(iter(job.data.owners)), room, shape, True),))
+
+
+def _split_target(job: SplitJob, search: Sequence[Path], rows: int | None) -> Target:
+    if job.model.vocabulary is not None:
+        raise ConfigError(f"audit: wanted a model that reads numbers, got {job.model.kind!r}")
+    x, y, classes = _join_split(job, search)
+    return split_target(
+        SplitTrainer(task=job.task(classes), network=job.model.network(classes)),
+        x,
+        y,
+        rows=rows,
+        per_class=job.audit.leaked_per_class,
+        before=job.audit.before,
+    )
+
+
+def _join_split(job: SplitJob, search: Sequence[Path]) -> tuple[Tensor, Tensor, int]:
+    if job.data.set is not None:
+        whole = load_whole(job, search)
+        x = torch.cat([whole.train_x, whole.test_x])
+        return x, torch.cat([whole.train_y, whole.test_y]), whole.classes
+    parts = {party: load_own(job, party) for party in job.data.parties}
+    if job.data.match is not None:
+        common = sorted(set.intersection(*(set(one.ids) for one in parts.values())))
+        for party, one in parts.items():
+            places = {name: at for at, name in enumerate(one.ids)}
+            parts[party] = one.take([places[name] for name in common])
+    counts = {party: len(one) for party, one in parts.items()}
+    if len(set(counts.values())) != 1:
+        raise DataError(f"wanted the same rows in the file of every party, got {counts}")
+    columns = [parts[owner].features for owner in job.data.blocks]
+    x = torch.cat([one for one in columns if one is not None], dim=1).float()
+    x = (x - x.mean(0)) / x.std(0).clamp(min=1e-6)
+    y = parts[job.data.labels].labels
+    if y is None:
+        raise ConfigError("audit: wanted a job that trains, got [serve]")
+    return x, y.long(), job.data.classes or int(y.max()) + 1
 
 
 def _picture(name: str | None, search: Sequence[Path]) -> tuple[int, ...]:
     """Return height and width of a row, if a known set holds grey pictures."""
-    if name is None:
-        return ()
-    dataset = load_dataset(name, search)
-    if dataset.features.ndim == 3:
-        return tuple(dataset.features.shape[1:])
-    if all(one.startswith("pixel") for one in dataset.feature_names):
-        side = math.isqrt(dataset.features.shape[1])
-        return (side, side) if side**2 == dataset.features.shape[1] else ()
-    return ()
+    return () if name is None else picture_of(load_dataset(name, search))

@@ -4,50 +4,84 @@
 shown. The tables of a kind of job, which can weaken privacy, are in its own file.
 """
 
-import math
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Self, TypeVar
+from typing import Annotated, Literal, Self, TypeVar
 
-from tacit.cli.toml import Problem, RefusedError, suggest
+from pydantic import AfterValidator, Field
+
+from tacit.cli.toml import Problem, refuse, suggest
 from tacit.crypto import parse_fingerprint, parse_name
-from tacit.errors import ConfigError, IdentityError, InputError
+from tacit.errors import ConfigError, IdentityError
 from tacit.mpc import PROTOCOLS, find_protocol
+from tacit.ring import MAX_FRAC_BITS
 from tacit.transport import Patience
-
-_ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.%]+)\]|([^\s:\[\]]+)):([0-9]{1,5})")
+from tacit.transport import parse_address as parse_address
 
 LOCAL: Mapping[str, bool] = {"is_local": True}
 """Marks a setting that is one party's own business and may differ between the parties."""
+
+
+def _parsed_by(parse: Callable[[str], object]) -> AfterValidator:
+    """Let a parser look at a text, which stays as it was written."""
+
+    def check(text: str) -> str:
+        parse(text)
+        return text
+
+    return AfterValidator(check)
+
+
+def _parse_protocol(name: str) -> None:
+    try:
+        find_protocol(name)
+    except ConfigError as error:
+        raise ConfigError(f"{error}{suggest(name.split(' ')[0], PROTOCOLS)}") from error
+
+
+def _check_stretch(stretch: tuple[int, ...]) -> tuple[int, ...]:
+    if not (len(stretch) == 2 and 0 <= stretch[0] < stretch[1]):
+        raise ConfigError(f"wanted two numbers, first < end, got {list(stretch)}")
+    return stretch
+
+
+def _check_pair(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(names) != 2:
+        raise ConfigError(f"wanted the names of two parties, got {list(names)}")
+    return names
+
+
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(gt=0, lt=1)]
+FracBits = Annotated[int, Field(ge=1, le=MAX_FRAC_BITS)]
+Name = Annotated[str, _parsed_by(parse_name)]
+Address = Annotated[str, _parsed_by(parse_address)]
+Fingerprint = Annotated[str, _parsed_by(parse_fingerprint)]
+ProtocolName = Annotated[str, _parsed_by(_parse_protocol)]
+Stretch = Annotated[tuple[int, ...], AfterValidator(_check_stretch)]
+"""From the first to before the second."""
+Pair = Annotated[tuple[str, ...], AfterValidator(_check_pair)]
+"""The two parties that compute."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
     """[job]: what is computed, and where the result goes."""
 
-    name: str
+    name: Name
     kind: str
     out: Path | None = field(default=None, metadata=LOCAL)
-
-    def __post_init__(self) -> None:
-        _check_with(parse_name, self.name, "name")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartyEntry:
     """[parties.NAME]: where a party listens, if it does, and the key by which it is known."""
 
-    address: str | None = field(default=None, metadata=LOCAL)
-    key: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.address is not None:
-            _check_with(parse_address, self.address, "address")
-        if self.key is not None:
-            _check_with(parse_fingerprint, self.key, "key")
+    address: Address | None = field(default=None, metadata=LOCAL)
+    key: Fingerprint | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,16 +92,20 @@ class Source:
     file: Path | None = field(default=None, metadata=LOCAL)
     label: str | None = None
     part: Literal["train", "test", "all"] = "all"
-    test_share: float | None = None
+    test_share: Share | None = None
 
     def __post_init__(self) -> None:
         if self.set is not None and self.file is not None:
-            raise RefusedError(Problem("file", "wanted either 'set' or 'file', got both"))
+            refuse("file", "wanted either 'set' or 'file', got both")
         if self.set is not None and self.label is not None:
-            raise RefusedError(Problem("label", "names a column of 'file'; a set has its labels"))
-        if self.test_share is not None and not 0 < self.test_share < 1:
-            text = f"wanted a number between 0 and 1, got {self.test_share}"
-            raise RefusedError(Problem("test_share", text))
+            refuse("label", "names a column of 'file'; a set has its labels")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RingTable:
+    """[ring]: how numbers are written as integers."""
+
+    frac_bits: FracBits = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,49 +149,10 @@ def with_parties(job: J, entries: Mapping[str, PartyEntry]) -> J:
     return replace(job, parties={name: entries[name] for name in job.parties})
 
 
-def parse_address(address: str) -> tuple[str, int]:
-    """Take `host:port`, `1.2.3.4:port` or `[v6]:port` apart.
-
-    Raises:
-        ConfigError: it is none of them.
-    """
-    match = _ADDRESS.fullmatch(address)
-    if match is None or not 0 < int(match[3]) < 65536:
-        raise ConfigError(f"wanted host:port, with [] around an IPv6 host, got {address!r}")
-    return match[1] or match[2], int(match[3])
-
-
-def _check_with(parse: Callable[[str], object], text: str, key: str) -> None:
-    """Let a parser look at a text, and put the key before its complaint."""
-    try:
-        parse(text)
-    except InputError as error:
-        raise RefusedError(Problem(key, str(error))) from error
-
-
-def check_bound(bound: float) -> None:
-    """Refuse a promised size that is none."""
-    if not (math.isfinite(bound) and bound > 0):
-        raise RefusedError(Problem("bound", f"wanted a number greater than 0, got {bound}"))
-
-
 def check_scale(scale: tuple[float, ...] | None, known: str | None) -> None:
-    """Refuse divisors of columns that are no such thing, or that belong to a known set."""
-    if scale is None:
-        return
-    if known is not None:
-        raise RefusedError(Problem("scale", "belongs to 'file'; a set has its own divisors"))
-    if not all(0 < divisor < math.inf for divisor in scale):
-        raise RefusedError(Problem("scale", f"wanted divisors greater than 0, got {list(scale)}"))
-
-
-def check_protocol(name: str, key: str = "kind") -> None:
-    """Refuse a protocol that does not exist, or options that it does not have."""
-    try:
-        find_protocol(name)
-    except ConfigError as error:
-        near = suggest(name.split(" ")[0], PROTOCOLS)
-        raise RefusedError(Problem(key, f"{error}{near}")) from error
+    """Refuse divisors of columns that belong to a known set, which has its own."""
+    if scale is not None and known is not None:
+        refuse("scale", "belongs to 'file'; a set has its own divisors")
 
 
 def check_parties(parties: Mapping[str, PartyEntry]) -> Iterator[Problem]:

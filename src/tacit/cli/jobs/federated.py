@@ -12,7 +12,6 @@ from rich.console import Console
 
 from tacit import __version__
 from tacit.cli.jobs.federated_data import (
-    LARGEST_WEIGHT,
     Shards,
     load_shards,
     make_learner,
@@ -25,14 +24,14 @@ from tacit.cli.screen import say
 from tacit.dp import Event, Repeated, confirm, ledger_to_record, sharpen
 from tacit.errors import ConfigError, DataError
 from tacit.learn.federated import (
-    Hall,
+    LocalEngine,
     Outcome,
     RoundReport,
-    Terms,
     find_aggregator,
-    run_course,
+    round_config,
+    run_rounds,
 )
-from tacit.learn.federated.course import Judge, OnRound
+from tacit.learn.federated.rounds import Judge, OnRound
 from tacit.learn.metrics import measure_odds
 from tacit.learn.weights import to_safetensors, unflatten
 from tacit.party import Progress, Usage
@@ -69,13 +68,12 @@ def run(job: FederatedJob, console: Console, search: Sequence[Path]) -> Part:
     with progress.stage("load"):
         shards = load_shards(job.data, job.federated.clients, tuple(search))
     learner = make_learner(job, shards)
-    terms = job.policy(largest_weight=LARGEST_WEIGHT).terms(learner.dimension)
     clients_cpu_s = None
     with progress.stage("compute"):
         if job.federated.engine == "flower":
-            outcome = _run_flower(job, shards, terms, tuple(search), console)
+            outcome = _run_flower(job, shards, tuple(search), console)
         else:
-            outcome, clients_cpu_s = _run_light(job, shards, terms, console)
+            outcome, clients_cpu_s = _run_light(job, shards, console)
     report = usage.report(name="server", role="adds the updates up", progress=progress)
     result = Result(
         kind="federated",
@@ -114,20 +112,20 @@ def _promise(job: FederatedJob, console: Console) -> None:
     target that it is calibrated to. Noise that suits small models only is refused here if it suits
     none, and otherwise when the model is known.
     """
-    policy = job.policy(largest_weight=LARGEST_WEIGHT)
+    spec = job.spec()
     try:
-        promise = policy.terms(_USUAL_PARAMETERS).promise
+        mechanism = round_config(spec, _USUAL_PARAMETERS).mechanism
     except ConfigError:
         if job.privacy.mechanism not in ("binomial", "laplace"):
             raise
-        promise = policy.terms(_FEWEST_PARAMETERS).promise
-    say(console, f"After {job.federated.rounds} rounds: {describe(promise.claim)}")
-    if promise.event is not None and promise.claim.detection is not None:
-        whole: list[Event] = [Repeated(event=promise.event, count=policy.rounds)]
-        whole += [promise.first] if promise.first is not None else []
-        say(console, state_detection(sharpen(promise.claim, whole)))
-    warn(promise.claim, console)
-    for warning in (text for text in promise.claim.assumptions if "near 1/n" in text):
+        mechanism = round_config(spec, _FEWEST_PARAMETERS).mechanism
+    say(console, f"After {job.federated.rounds} rounds: {describe(mechanism.claim)}")
+    if mechanism.event is not None and mechanism.claim.detection is not None:
+        whole: list[Event] = [Repeated(event=mechanism.event, count=spec.rounds)]
+        whole += [mechanism.first] if mechanism.first is not None else []
+        say(console, state_detection(sharpen(mechanism.claim, whole)))
+    warn(mechanism.claim, console)
+    for warning in (text for text in mechanism.claim.assumptions if "near 1/n" in text):
         say(console, f"Warning: {warning}.", "yellow")
     say(console, f"The server sees {find_aggregator(job.federated.aggregator).server_sees}.")
 
@@ -150,32 +148,29 @@ def _parties(
     )
 
 
-def _run_light(
-    job: FederatedJob, shards: Shards, terms: Terms, console: Console
-) -> tuple[Outcome, float]:
+def _run_light(job: FederatedJob, shards: Shards, console: Console) -> tuple[Outcome, float]:
     """Run in this process; return also the processor seconds of the clients."""
-    learner = make_learner(job, shards)
-    hall = Hall(
+    learner, spec = make_learner(job, shards), job.spec()
+    engine = LocalEngine(
         learner,
-        find_aggregator(job.federated.aggregator),
+        find_aggregator(spec.aggregator),
         drop_rate=job.federated.simulated_drops,
         prg=Prg.from_os(),
     )
-    if terms.keys is not None:
-        terms = replace(terms, keys=hall.identities)
-    outcome = run_course(
-        hall,
+    if spec.keys is not None:
+        spec = replace(spec, keys=engine.identities)
+    outcome = run_rounds(
+        engine,
         learner.first_weights(),
-        terms,
-        job.course(),
+        spec,
         judge=judge_of(job, shards),
         on_round=_live(job, console),
     )
-    return outcome, hall.clients_cpu_s
+    return outcome, engine.clients_cpu_s
 
 
 def _run_flower(
-    job: FederatedJob, shards: Shards, terms: Terms, search: tuple[Path, ...], console: Console
+    job: FederatedJob, shards: Shards, search: tuple[Path, ...], console: Console
 ) -> Outcome:
     # Neither Flower nor Ray shall report to its makers unless the user says so; they look when
     # they are loaded, which is here, by the job that asks for them: they are heavy and optional.
@@ -183,7 +178,7 @@ def _run_flower(
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     from tacit.cli.jobs.federated_apps import simulate
 
-    return simulate(job, terms, search, judge=judge_of(job, shards), on_round=_live(job, console))
+    return simulate(job, search, judge=judge_of(job, shards), on_round=_live(job, console))
 
 
 def judge_of(job: FederatedJob, shards: Shards) -> Judge:

@@ -21,7 +21,6 @@ from flwr.simulation import run_simulation
 from tacit.cli.environment import data_folders
 from tacit.cli.jobs.federated import files_of, judge_of
 from tacit.cli.jobs.federated_data import (
-    LARGEST_WEIGHT,
     Shards,
     load_shards,
     make_learner,
@@ -31,9 +30,9 @@ from tacit.cli.jobs.federated_job import FederatedJob
 from tacit.cli.launch.member import write_files
 from tacit.cli.toml import read_record, read_toml
 from tacit.errors import ConfigError, IdentityError, PartyError
-from tacit.learn.federated import Learner, Outcome, Policy, Terms, flatten, run_course
-from tacit.learn.federated.course import Judge, OnRound
-from tacit.learn.federated.flower import App, FlowerCarrier, flat_arrays, guard, named_arrays
+from tacit.learn.federated import FederatedSpec, Learner, Outcome, flatten, run_rounds
+from tacit.learn.federated.flower import App, FlowerCarrier, client_mod, flat_arrays, named_arrays
+from tacit.learn.federated.rounds import Judge, OnRound
 from tacit.learn.federated.silo import Silo
 from tacit.ring import Prg
 
@@ -42,7 +41,6 @@ _WAIT_S = 120.0
 
 def simulate(
     job: FederatedJob,
-    terms: Terms,
     search: tuple[Path, ...],
     *,
     judge: Judge,
@@ -54,23 +52,23 @@ def simulate(
         PartyError: the simulation ended without a result.
     """
     found: list[Outcome] = []
-    app, policy = ServerApp(), _policy(job)
+    app, spec = ServerApp(), job.spec()
     shuffling = None
-    if policy.shuffler is not None:
+    if spec.shuffler is not None:
         made = X25519PrivateKey.generate()
-        policy = replace(policy, shuffler=made.public_key().public_bytes_raw())
+        spec = replace(spec, shuffler=made.public_key().public_bytes_raw())
         shuffling = made.private_bytes_raw()  # as bytes: the app is sent to other processes
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        found.append(_serve(job, policy, grid, terms, search, judge, on_round))
+        found.append(_serve(job, spec, grid, search, judge, on_round))
 
     nodes = job.federated.clients + (job.federated.aggregator == "shuffled")
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    with tempfile.TemporaryDirectory(prefix="tacit-") as diary:
+    with tempfile.TemporaryDirectory(prefix="tacit-") as journal:
         run_simulation(
             app,
-            make_client_app(job, policy, search, Path(diary), shuffling),
+            make_client_app(job, spec, search, Path(journal), shuffling),
             num_supernodes=nodes,
             backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
         )
@@ -81,22 +79,20 @@ def simulate(
 
 def make_client_app(
     job: FederatedJob,
-    policy: Policy,
+    spec: FederatedSpec,
     search: tuple[Path, ...],
-    diary: Path,
+    journal: Path,
     shuffling: bytes | None,
 ) -> ClientApp:
-    """Make the app of a simulated client: it trains on its part of the rows, behind the policy.
+    """Make the app of a simulated client: it trains on its part of the rows, behind the mod.
 
     Where the job names keys, every simulated client gets a new one in place of the one named.
     """
     secrets = list[bytes]()
-    if policy.keys is not None:
-        made = [Ed25519PrivateKey.generate() for _ in range(policy.clients)]
+    if spec.keys is not None:
+        made = [Ed25519PrivateKey.generate() for _ in range(spec.clients)]
         secrets = [key.private_bytes_raw() for key in made]
-        policy = replace(
-            policy, keys=frozenset(key.public_key().public_bytes_raw() for key in made)
-        )
+        spec = replace(spec, keys=frozenset(key.public_key().public_bytes_raw() for key in made))
 
     def guard_one(message: Message, context: Context, app: App) -> Message:
         number = int(context.node_config["partition-id"])
@@ -104,9 +100,9 @@ def make_client_app(
         key = Ed25519PrivateKey.from_private_bytes(secrets[number]) if is_known else None
         secret = None if shuffling is None else X25519PrivateKey.from_private_bytes(shuffling)
         silo = None
-        if policy.wish.kind == "record":
-            silo = Silo(learner, number, ledger=diary / f"client {number}.ledger")
-        mod = guard(policy, signing=key, shuffling=secret, diary=diary, silo=silo)
+        if spec.privacy.kind == "record":
+            silo = Silo(learner, number, ledger=journal / f"client {number}.ledger")
+        mod = client_mod(spec, signing=key, shuffling=secret, journal=journal, silo=silo)
         return mod(message, context, app)
 
     def learner() -> Learner:
@@ -138,17 +134,16 @@ def _trained(message: Message, arrays: ArrayRecord, examples: int) -> Message:
 
 def _serve(
     job: FederatedJob,
-    policy: Policy,
+    spec: FederatedSpec,
     grid: Grid,
-    terms: Terms,
     search: tuple[Path, ...],
     judge: Judge,
     on_round: OnRound,
 ) -> Outcome:
     model = make_model(job, load_shards(job.data, 1, search))
-    carrier = FlowerCarrier(grid, policy, named_arrays(model), timeout_s=_WAIT_S)
+    carrier = FlowerCarrier(grid, spec, named_arrays(model), timeout_s=_WAIT_S)
     carrier.meet()
-    return run_course(carrier, flatten(model), terms, job.course(), judge=judge, on_round=on_round)
+    return run_rounds(carrier, flatten(model), spec, judge=judge, on_round=on_round)
 
 
 def _load(path: object) -> FederatedJob:
@@ -157,15 +152,15 @@ def _load(path: object) -> FederatedJob:
 
 
 def _guard_own(message: Message, context: Context, app: App) -> Message:
-    """Hold to the policy of the job file on this node, whatever the server says."""
-    policy = _policy(_load(context.node_config["job"]))
-    diary = context.node_config.get("diary")
-    mod = guard(
-        policy,
+    """Hold to the spec of the job file on this node, whatever the server says."""
+    spec = _load(context.node_config["job"]).spec()
+    journal = context.node_config.get("journal", context.node_config.get("diary"))
+    mod = client_mod(
+        spec,
         signing=_signing_key(context),
         shuffling=_shuffling_key(context),
-        diary=None if diary is None else Path(str(diary)),
-        silo=_own_silo(context) if policy.wish.kind == "record" else None,
+        journal=None if journal is None else Path(str(journal)),
+        silo=_own_silo(context) if spec.privacy.kind == "record" else None,
     )
     return mod(message, context, app)
 
@@ -189,10 +184,6 @@ def _own_shards(job: FederatedJob) -> Shards:
     if job.data.files:
         raise ConfigError("data.files is for simulated clients: a node names its rows in data.file")
     return load_shards(job.data, 1, data_folders())
-
-
-def _policy(job: FederatedJob) -> Policy:
-    return job.policy(largest_weight=LARGEST_WEIGHT)
 
 
 def _signing_key(context: Context) -> Ed25519PrivateKey | None:
@@ -237,9 +228,8 @@ def serve(grid: Grid, context: Context) -> None:
     """Run the job of the run's config, and write its ledger, rounds and weights to ``out``."""
     job, search = _load(context.run_config["job"]), data_folders()
     shards = load_shards(job.data, 1, search)
-    policy = _policy(job)
-    terms = policy.terms(make_learner(job, shards).dimension)
-    outcome = _serve(job, policy, grid, terms, search, judge_of(job, shards), lambda report: None)
+    spec = job.spec()
+    outcome = _serve(job, spec, grid, search, judge_of(job, shards), lambda report: None)
     out = Path(str(context.run_config["out"]))
     out.mkdir(parents=True, exist_ok=True)
     write_files(files_of(job, shards, outcome), out)

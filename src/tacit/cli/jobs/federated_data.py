@@ -17,9 +17,6 @@ from tacit.learn.dataset import Part, scale_of, split_by_row
 from tacit.learn.federated import Learner, build_model, build_stack
 from tacit.learn.partition import data_generator, divide
 
-LARGEST_WEIGHT = 2**20
-"""The most examples that a client is given weight for; public, as nobody's count may be."""
-
 _SPLIT_SEED = 0
 _PARTS: tuple[Part, ...] = ("train", "test")
 
@@ -81,7 +78,7 @@ def make_learner(job: FederatedJob, shards: Shards) -> Learner:
         shards.features.to(device),
         shards.labels.to(device),
         shards.parts,
-        recipe=job.train.recipe(),
+        training=job.train.local(),
     )
 
 

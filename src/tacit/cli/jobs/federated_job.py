@@ -13,20 +13,22 @@ from tacit.cli.jobs.config import LOCAL, Job, PartyEntry
 from tacit.cli.toml import Problem, RefusedError
 from tacit.errors import ConfigError
 from tacit.learn.federated import (
-    Adaptive,
+    AdaptiveNoise,
     AggregatorName,
     Augment,
-    Course,
+    FederatedSpec,
+    LocalTraining,
     Mechanism,
     ModelName,
-    Policy,
     Privacy,
-    Recipe,
-    Wish,
+    PrivacySpec,
 )
-from tacit.learn.federated.masked import Server
+from tacit.learn.federated.secagg import Server
 from tacit.learn.federated.shuffled import Method
 from tacit.learn.partition import How, Partition
+
+LARGEST_WEIGHT = 2**20
+"""The most examples that a client is given weight for; public, as nobody's count may be."""
 
 _KEY = re.compile("[0-9a-fA-F]{64}")
 
@@ -167,14 +169,14 @@ class PrivacyTable:
     mechanism: Mechanism = "gaussian"
     records: int | None = None
     quantile: float | None = None
-    adaptive: Adaptive = field(default_factory=Adaptive)
+    adaptive: AdaptiveNoise = field(default_factory=AdaptiveNoise)
 
     def __post_init__(self) -> None:
-        self.wish()
+        self.spec()
 
-    def wish(self, local: Recipe | None = None) -> Wish:
-        """Return what is asked for, given how clients train."""
-        return Wish(
+    def spec(self) -> PrivacySpec:
+        """Return what is asked for."""
+        return PrivacySpec(
             kind=self.kind,
             clip=self.clip,
             epsilon=self.target_epsilon,
@@ -186,7 +188,6 @@ class PrivacyTable:
             records=self.records,
             quantile=self.quantile,
             adaptive=self.adaptive,
-            local=local if self.kind == "record" else None,
         )
 
 
@@ -199,18 +200,24 @@ class TrainTable:
     rate: float = 0.1
     l2: float = 0.0
     augment: Augment = "none"
+    class_weights: tuple[float, ...] | None = None
     server_rate: float = 1.0
     momentum: float = 0.0
     patience: int = 0
     device: str = field(default="cpu", metadata=LOCAL)
 
     def __post_init__(self) -> None:
-        self.recipe()
+        self.local()
 
-    def recipe(self) -> Recipe:
+    def local(self) -> LocalTraining:
         """Return how a client trains."""
-        return Recipe(
-            steps=self.steps, batch=self.batch, rate=self.rate, l2=self.l2, augment=self.augment
+        return LocalTraining(
+            steps=self.steps,
+            batch=self.batch,
+            rate=self.rate,
+            l2=self.l2,
+            augment=self.augment,
+            class_weights=self.class_weights,
         )
 
 
@@ -257,7 +264,7 @@ class FederatedJob(Job):
             text = "privacy 'record' does not account for a stack; wanted one model"
             raise RefusedError(Problem("model.stack", text))
         try:
-            self.policy(largest_weight=1)
+            self.spec()
         except ConfigError as error:
             raise RefusedError(Problem("federated", str(error))) from error
 
@@ -265,28 +272,23 @@ class FederatedJob(Job):
         """Say what a party does."""
         return "trains together with others"
 
-    def policy(self, *, largest_weight: int) -> Policy:
+    def spec(self) -> FederatedSpec:
         """Return what all sides hold to."""
-        table = self.federated
-        return Policy(
+        table, train = self.federated, self.train
+        return FederatedSpec(
             clients=table.clients,
             rounds=table.rounds,
             aggregator=table.aggregator,
-            wish=self.privacy.wish(self.train.recipe()),
-            minimum=table.minimum or max(2, int(0.6 * table.clients)),
+            privacy=self.privacy.spec(),
+            training=train.local(),
+            minimum=table.minimum or 0,
             drop_rate=table.drop_rate,
             colluding_share=table.colluding_share,
             server=table.server,
             keys=frozenset(bytes.fromhex(key) for key in table.keys) or None,
             shuffler=None if table.shuffler is None else bytes.fromhex(table.shuffler),
-            largest_weight=largest_weight if self.privacy.kind == "none" else 1,
-        )
-
-    def course(self) -> Course:
-        """Return how the run goes on from round to round."""
-        return Course(
-            rounds=self.federated.rounds,
-            server_rate=self.train.server_rate,
-            momentum=self.train.momentum,
-            patience=self.train.patience,
+            largest_weight=LARGEST_WEIGHT if self.privacy.kind == "none" else 1,
+            server_rate=train.server_rate,
+            momentum=train.momentum,
+            patience=train.patience,
         )

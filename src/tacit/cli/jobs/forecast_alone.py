@@ -6,13 +6,13 @@ from tacit.cli.environment import data_folders
 from tacit.cli.jobs.audit_job import AuditJob
 from tacit.cli.jobs.audit_llm_job import AuditLlmJob
 from tacit.cli.jobs.federated import describe, leaks_of
-from tacit.cli.jobs.federated_data import LARGEST_WEIGHT, load_shards, make_learner
+from tacit.cli.jobs.federated_data import load_shards, make_learner
 from tacit.cli.jobs.federated_job import FederatedJob
 from tacit.cli.jobs.outlook import Asked, Outlook
 from tacit.cli.jobs.verify_job import VerifyJob
-from tacit.learn.federated import Hall, find_aggregator
+from tacit.learn.federated import LocalEngine, find_aggregator, round_config
 from tacit.learn.federated.contract import Meter
-from tacit.learn.federated.course import per_client
+from tacit.learn.federated.rounds import per_client
 from tacit.ring import Prg
 
 NOTHING_SENT = "No forecast of traffic: nothing is sent, everything runs on this machine."
@@ -25,14 +25,14 @@ def forecast_federated(job: FederatedJob, asked: Asked) -> Outlook:
     # How long a client trains does not change what it sends.
     short = replace(job, train=replace(job.train, steps=1, batch=1, device="cpu"))
     learner = make_learner(short, shards)
-    terms = job.policy(largest_weight=LARGEST_WEIGHT).terms(learner.dimension)
+    config = round_config(job.spec(), learner.dimension)
     aggregator = find_aggregator(job.federated.aggregator)
-    hall = Hall(learner, aggregator, drop_rate=0.0, prg=Prg.from_os())
-    if terms.keys is not None:
-        terms = replace(terms, keys=hall.identities)
+    engine = LocalEngine(learner, aggregator, drop_rate=0.0, prg=Prg.from_os())
+    if config.keys is not None:
+        config = replace(config, keys=engine.identities)
     meter = Meter()
-    hall.carry(learner.first_weights(), terms, meter)
-    up, down = per_client(meter.up, terms), per_client(meter.down, terms)
+    engine.carry(learner.first_weights(), config, meter)
+    up, down = per_client(meter.up, config), per_client(meter.down, config)
     rounds, clients = job.federated.rounds, job.federated.clients
     return Outlook(
         about=f"{job.federated.aggregator}, privacy {job.privacy.kind}",
@@ -40,10 +40,10 @@ def forecast_federated(job: FederatedJob, asked: Asked) -> Outlook:
             f"{clients} clients, {rounds} rounds, {learner.dimension:,} parameters",
             f"A client sends {up:,.0f} B and receives {down:,.0f} B in a round, as a rehearsed "
             f"round did; all clients {clients * rounds * (up + down):,.0f} B in all rounds.",
-            f"After {rounds} rounds: {describe(terms.promise.claim)}",
+            f"After {rounds} rounds: {describe(config.mechanism.claim)}",
         ),
         leaks=leaks_of(job, learner.dimension),
-        claims=(terms.promise.claim,),
+        claims=(config.mechanism.claim,),
     )
 
 

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic
 
 from rich.console import Console
+from torch import Tensor
 
 from tacit.cli.jobs.config import J
-from tacit.party import Session
+from tacit.cli.jobs.given import NOTHING, Given
+from tacit.party import Progress, Session
 from tacit.result import PartyReport, Result
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ class Place:
         report: says what this party has used up to now.
         out: the folder of the whole job; what must survive a crash goes beside it.
         is_fresh: whether what an earlier run has left there is to be discarded.
+        given: what this party hands over in Python, in place of its files.
     """
 
     search: tuple[Path, ...]
@@ -35,6 +38,7 @@ class Place:
     report: Callable[[], PartyReport]
     out: Path
     is_fresh: bool = False
+    given: Given = NOTHING
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,10 +46,15 @@ class Part:
     """What a party has when its part is done: its view, and files for the result folder.
 
     The parties and the metered cost of ``result`` are taken anew after the very end. ``settle``
-    is called then, when nothing can go wrong any more: to remove checkpoints, for instance.
+    is called then, when nothing can go wrong any more: to remove checkpoints, for instance. For a
+    party in Python, ``values`` are its answers, ``weights`` a model that it got, and ``shares``
+    its share of one.
     """
 
     result: Result
+    values: Tensor | None = None
+    weights: Mapping[str, Tensor] = field(default_factory=dict)
+    shares: Mapping[str, Tensor] = field(default_factory=dict)
     files: Mapping[str, str | bytes] = field(default_factory=dict)
     settle: Callable[[], None] | None = None
 
@@ -60,6 +69,8 @@ class Kind(Generic[J]):
         take_part: does one party's part over its session.
         complete: adds to the joined result what only someone with all inputs can tell; gets the
             folder with the parties' files. Called by `tacit run` alone.
+        attack: adds to it what attacks with all inputs find, and tells what it is doing; it may
+            take minutes. Called by `tacit run` alone.
         forecast: says what would be sent and revealed, from sizes alone.
         run: runs the whole job on this machine with an engine of its own, for kinds whose
             parties are not processes of ours; None for all others.
@@ -71,5 +82,6 @@ class Kind(Generic[J]):
     forecast: Callable[[J, "Asked"], "Outlook"]
     take_part: Callable[[Session, J, Place], Part] | None = None
     complete: Callable[[J, Result, Path, Sequence[Path]], Result] | None = None
+    attack: Callable[[J, Result, Sequence[Path], Progress], Result] | None = None
     run: Callable[[J, Console, Sequence[Path]], Part] | None = None
     resumes: bool = False

@@ -13,17 +13,18 @@ from tacit import __version__
 from tacit.cli.jobs.config import parse_address
 from tacit.cli.jobs.digest import job_digest
 from tacit.cli.jobs.serve_job import ServeJob, own_identity
+from tacit.cli.screen import STAGES
 from tacit.cli.toml import read_record, read_toml
 from tacit.crypto import Identity
 from tacit.errors import ConfigError
 from tacit.learn.private import merge_results
 from tacit.learn.service import (
+    Acceptor,
     PredictionServer,
-    Reception,
     ServiceTask,
     Tally,
     deal_predictions,
-    load_half,
+    load_share,
 )
 from tacit.learn.training import sum_forecasts
 from tacit.mpc import find_protocol
@@ -72,7 +73,7 @@ def check_inputs(job: ServeJob, parties: Sequence[str]) -> None:
 def serve_here(path: Path, *, keys: Path, note: Note, stop: threading.Event) -> Result:
     """Run the whole service in this process, to try it; only clients come over the network."""
     job = load_service(path).with_keys(keys, may_make=True)
-    _check_halves(job, job.protocol.compute)
+    _check_shares(job, job.protocol.compute)
     meeting = Meeting(parties=tuple(job.parties), job_digest=job_digest(job), patience=job.patience)
     task = job.task()  # once: torch traces a module in one thread at a time
     posts = {
@@ -101,7 +102,7 @@ def serve_as(
     if me not in job.parties:
         raise ConfigError(f"{path} has no party {me!r}; wanted one of {', '.join(job.parties)}")
     if me in job.protocol.compute:
-        _check_halves(job, (me,))
+        _check_shares(job, (me,))
     identity = own_identity(job, me, keys)
     address = at or job.parties[me].address
     meeting = Meeting(parties=tuple(job.parties), job_digest=job_digest(job), patience=job.patience)
@@ -116,7 +117,7 @@ def serve_as(
                 peers=_peers(job, me),
                 identity=identity,
                 listener=listener,
-                progress=Progress(),
+                progress=Progress(lambda stage, *_: note(f"{me}: {STAGES.get(stage, stage)}")),
             )
         )
         result = attend(
@@ -162,25 +163,25 @@ def attend(session: Session, post: Post) -> Result:
 
 def _serve(session: Session, post: Post) -> Tally:
     job, task, me = post.job, post.task, post.me
-    half = load_half(job.model.halves[me], frac_bits=task.frac_bits, bound=task.weight_bound)
-    server = PredictionServer(session, task, half)
+    share = load_share(job.model.halves[me], frac_bits=task.frac_bits, bound=task.weight_bound)
+    server = PredictionServer(session, task, share)
     files = Credentials(post.identity.certificate_file, post.identity.key_file)
-    with listen(*job.door(me)) as door:
-        reception = Reception(
+    with listen(*job.address(me)) as listener:
+        acceptor = Acceptor(
             me,
             job.client_peers(),
             credentials=files,
-            listener=door,
+            listener=listener,
             patience=job.patience,
             limits=_client_limits(task),
         )
-        reception.open(server.desk.admit)
-        host, port = job.door(me)
+        acceptor.open(server.queue.admit)
+        host, port = job.address(me)
         post.note(f"{me}: open for {', '.join(task.clients)} at {host}:{port}")
         try:
             return server.run(post.stop)
         finally:
-            reception.close()
+            acceptor.close()
 
 
 def _client_limits(task: ServiceTask) -> Limits:
@@ -212,12 +213,12 @@ def stopping() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _check_halves(job: ServeJob, servers: Sequence[str]) -> None:
+def _check_shares(job: ServeJob, servers: Sequence[str]) -> None:
     for name in servers:
         path = job.model.halves.get(name)
         if path is None:
-            raise ConfigError(f"model.halves.{name}: missing; wanted the file with its half")
-        load_half(path, frac_bits=job.ring.frac_bits, bound=job.model.bound)
+            raise ConfigError(f"model.halves.{name}: missing; wanted the file with its share")
+        load_share(path, frac_bits=job.ring.frac_bits, bound=job.model.bound)
 
 
 def _peers(job: ServeJob, me: str) -> dict[str, Peer]:

@@ -1,25 +1,31 @@
-"""The job file of kind "serve": whose halves of a model, which clients, and what they are told."""
+"""The job file of kind "serve": whose shares of a model, which clients, and what they are told."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
+
+from pydantic import Field
 
 from tacit.cli.jobs.code import build_network, check_network
 from tacit.cli.jobs.config import (
     LOCAL,
+    Address,
+    Count,
+    Fingerprint,
     Job,
+    Pair,
     PartyEntry,
-    check_bound,
+    Positive,
+    ProtocolName,
+    RingTable,
     check_parties,
-    check_protocol,
     check_references,
     parse_address,
 )
-from tacit.cli.jobs.predict_job import RingTable
-from tacit.cli.toml import Problem, RefusedError
-from tacit.crypto import Identity, load_identity, make_identity, parse_fingerprint, parse_name
-from tacit.errors import ConfigError, IdentityError, InputError
+from tacit.cli.toml import Problem, RefusedError, refuse
+from tacit.crypto import Identity, load_identity, make_identity, parse_name
+from tacit.errors import ConfigError, IdentityError
 from tacit.learn.service import SIZES, ServiceTask
 from tacit.learn.training import make_model
 from tacit.mpc import Roles, find_protocol
@@ -33,81 +39,55 @@ _WEEK_S = 7 * 86400.0
 class ClientEntry:
     """[clients.NAME]: the key by which a client is known."""
 
-    key: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.key is not None:
-            try:
-                parse_fingerprint(self.key)
-            except InputError as error:
-                raise RefusedError(Problem("key", str(error))) from error
+    key: Fingerprint | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServeModel:
-    """[model]: the network that was trained, and where each server keeps its half.
+    """[model]: the network that was trained, and where each server keeps its share.
 
     ``layers`` in words, or ``code`` as file.py:function, which makes a torch module and is run.
     """
 
     layers: tuple[str, ...] = ()
     code: Path | None = field(default=None, metadata=LOCAL)
-    inputs: tuple[int, ...]
+    inputs: Annotated[tuple[Count, ...], Field(min_length=1)]
     halves: Mapping[str, Path] = field(default_factory=dict, metadata=LOCAL)
-    bound: float = 4.0
+    bound: Positive = 4.0
     cap: float | None = None
 
     def __post_init__(self) -> None:
-        check_bound(self.bound)
         if (wrong := check_network(self.layers, self.code)) is not None:
-            raise RefusedError(Problem("layers", wrong))
-        if not self.inputs or any(size < 1 for size in self.inputs):
-            text = f"wanted the shape of one row, got {list(self.inputs)}"
-            raise RefusedError(Problem("inputs", text))
+            refuse("layers", wrong)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceTable:
-    """[service]: where clients knock, what rows look like, and what is revealed."""
+    """[service]: the addresses for clients, what rows look like, and what is revealed."""
 
-    doors: Mapping[str, str] = field(metadata=LOCAL)
+    doors: Mapping[str, Address] = field(metadata=LOCAL)
     reveal: Literal["class", "score"] = "class"
-    bound: float = 1.0
-    scale: float = 1.0
+    bound: Positive = 1.0
+    scale: Positive = 1.0
     sizes: tuple[int, ...] = SIZES
     clip: bool = False
-
-    def __post_init__(self) -> None:
-        check_bound(self.bound)
-        if not self.scale > 0:
-            text = f"wanted a divisor greater than 0, got {self.scale}"
-            raise RefusedError(Problem("scale", text))
-        for name, address in self.doors.items():
-            try:
-                parse_address(address)
-            except InputError as error:
-                raise RefusedError(Problem(f"doors.{name}", str(error))) from error
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServeProtection:
     """[protocol]: how secrets are protected, by whom."""
 
-    kind: str
+    kind: ProtocolName
     dealer: str
-    compute: tuple[str, ...]
+    compute: Pair
 
     def __post_init__(self) -> None:
-        check_protocol(self.kind)
         if find_protocol(self.kind).second_sees:
             text = (
                 f"wanted sealed or permuted3, got {self.kind!r}: under it the second server would "
-                "see values that follow from clients' rows, and undo their order if it cheats"
+                "see values that follow from clients' rows, and undo their order if malicious"
             )
-            raise RefusedError(Problem("kind", text))
-        if len(self.compute) != 2:
-            text = f"wanted the names of the two servers, got {list(self.compute)}"
-            raise RefusedError(Problem("compute", text))
+            refuse("kind", text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +98,7 @@ class ServeJob(Job):
     model: ServeModel
     service: ServiceTable
     protocol: ServeProtection
-    ring: RingTable = field(default_factory=lambda: RingTable(frac_bits=16))
+    ring: RingTable = field(default_factory=RingTable)
 
     def __post_init__(self) -> None:
         problems = [
@@ -166,8 +146,8 @@ class ServeJob(Job):
             clip=self.service.clip,
         ).fitted()
 
-    def door(self, server: str) -> tuple[str, int]:
-        """Return where a server's clients knock."""
+    def address(self, server: str) -> tuple[str, int]:
+        """Return the address for a server's clients."""
         return parse_address(self.service.doors[server])
 
     def client_peers(self) -> dict[str, Peer]:
@@ -177,7 +157,7 @@ class ServeJob(Job):
     def server_peers(self) -> dict[str, Peer]:
         """Return the servers, as a client dials them."""
         return {
-            name: Peer(self.door(name), self.parties[name].key or "")
+            name: Peer(self.address(name), self.parties[name].key or "")
             for name in self.protocol.compute
         }
 

@@ -6,10 +6,23 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
-from tacit.cli.jobs.config import LOCAL, Job, check_parties, check_references
-from tacit.cli.toml import Problem, RefusedError, suggest
-from tacit.learn.split import CUT, MODELS, READS_TOKENS, Compression, Defence, Pace, SplitTask
+from pydantic import Field
+
+from tacit.audit.split import CutAudit
+from tacit.cli.jobs.config import LOCAL, Count, Job, Share, check_parties, check_references
+from tacit.cli.toml import Problem, RefusedError, refuse, suggest
+from tacit.learn.split import (
+    CUT,
+    MODELS,
+    READS_TOKENS,
+    Compression,
+    Defence,
+    Network,
+    Pace,
+    SplitTask,
+)
 
 _LARGEST_VOCABULARY = 1 << 24  # whole numbers up to here are exact in float32
 
@@ -20,6 +33,7 @@ class SplitData:
 
     Attributes:
         features: the parties that own features; of a known set they get equal blocks of columns.
+            The owner of the labels may be one of them: what it computes from its own stays with it.
         labels: the party that owns the labels.
         set: a known data set; every party takes its part of it.
         files: each party's own file instead; the same rows in the same order, unless matched.
@@ -30,32 +44,39 @@ class SplitData:
         rows: take only so many rows to train on.
     """
 
-    features: tuple[str, ...]
+    features: Annotated[tuple[str, ...], Field(min_length=1)]
     labels: str
     set: str | None = None
     files: Mapping[str, Path] = field(default_factory=dict, metadata=LOCAL)
     match: str | None = None
     label: str | None = None
     classes: int | None = None
-    test_share: float | None = None
-    rows: int | None = None
+    test_share: Share | None = None
+    rows: Count | None = None
 
     def __post_init__(self) -> None:
-        if not self.features:
-            raise RefusedError(Problem("features", "wanted at least one party, got none"))
         if self.set is not None and self.files:
-            raise RefusedError(Problem("files", "wanted either 'set' or 'files', got both"))
+            refuse("files", "wanted either 'set' or 'files', got both")
         if self.set is None and (self.label is None or self.classes is None):
-            raise RefusedError(Problem("set", "wanted a set, or files with 'label' and 'classes'"))
+            refuse("set", "wanted a set, or files with 'label' and 'classes'")
         if self.set is not None and self.match is not None:
-            raise RefusedError(Problem("match", "rows of a known set are in order; drop it"))
+            refuse("match", "rows of a known set are in order; drop it")
         if self.match is not None and self.match == self.label:
-            raise RefusedError(Problem("match", f"{self.match!r} is the column of the labels"))
-        if self.test_share is not None and not 0 < self.test_share < 1:
-            text = f"wanted a number between 0 and 1, got {self.test_share}"
-            raise RefusedError(Problem("test_share", text))
-        if self.rows is not None and self.rows < 1:
-            raise RefusedError(Problem("rows", f"wanted at least 1, got {self.rows}"))
+            refuse("match", f"{self.match!r} is the column of the labels")
+        if self.features == (self.labels,):
+            text = f"{self.labels!r} owns labels and features: it can train alone, and the split"
+            refuse("features", f"{text} would protect nothing; wanted two parties")
+
+    @property
+    def blocks(self) -> tuple[str, ...]:
+        """Return the owners of features in the order in which the top takes their cut layers."""
+        others = tuple(one for one in self.features if one != self.labels)
+        return (*others, *((self.labels,) if self.labels in self.features else ()))
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """Return everyone who has rows, the label owner first."""
+        return (self.labels, *(one for one in self.features if one != self.labels))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,26 +93,24 @@ class SplitModel:
 
     kind: str = "mlp"
     cut: str = CUT
-    width: int = 64
-    hidden: int = 0
-    vocabulary: int | None = None
+    width: Count = 64
+    hidden: Annotated[int, Field(ge=0)] = 0
+    vocabulary: Annotated[int, Field(ge=2, le=_LARGEST_VOCABULARY)] | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in MODELS:
             wanted = f"wanted one of {', '.join(sorted(MODELS))}, got {self.kind!r}"
-            raise RefusedError(Problem("kind", wanted + suggest(self.kind, MODELS)))
-        if self.width < 1:
-            raise RefusedError(Problem("width", f"wanted at least 1, got {self.width}"))
-        if self.hidden < 0:
-            raise RefusedError(Problem("hidden", f"wanted at least 0, got {self.hidden}"))
+            refuse("kind", wanted + suggest(self.kind, MODELS))
         if (self.vocabulary is not None) != (self.kind in READS_TOKENS):
             text = f"{self.kind} reads no tokens; drop it"
             if self.vocabulary is None:
                 text = f"{self.kind} reads tokens: wanted how many different ones there are"
-            raise RefusedError(Problem("vocabulary", text))
-        if self.vocabulary is not None and not 2 <= self.vocabulary <= _LARGEST_VOCABULARY:
-            text = f"wanted 2 to {_LARGEST_VOCABULARY}, got {self.vocabulary}"
-            raise RefusedError(Problem("vocabulary", text))
+            refuse("vocabulary", text)
+
+    def network(self, classes: int) -> Network:
+        """Return the model, before the shape of a row is known."""
+        names = ("kind", "width", "hidden", "vocabulary")
+        return Network(classes=classes, **{name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,18 +147,22 @@ class AuditTable:
         tsne: whether to draw the cut layer by t-SNE besides PCA.
     """
 
-    leaked_per_class: int = 1
+    leaked_per_class: Count = 1
     before: str | None = None
     sweep: tuple[float, ...] = ()
     ray: str | None = None
     tsne: bool = False
 
     def __post_init__(self) -> None:
-        if self.leaked_per_class < 1:
-            text = f"wanted at least 1, got {self.leaked_per_class}"
-            raise RefusedError(Problem("leaked_per_class", text))
         if self.ray is not None and not self.sweep:
-            raise RefusedError(Problem("ray", "wanted audit.sweep, which it spreads over machines"))
+            refuse("ray", "wanted audit.sweep, which it spreads over machines")
+
+    def how(self) -> CutAudit:
+        """Return how the cut is attacked."""
+        names = ("before", "sweep", "ray")
+        return CutAudit(
+            per_class=self.leaked_per_class, **{name: getattr(self, name) for name in names}
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +196,7 @@ class SplitJob(Job):
             problems.append(Problem("data.match", text))
         if problems:
             raise RefusedError(*problems)
-        self.task(2)
+        self.task(self.data.classes or len(self.train.class_weights or (1, 1)))
 
     @property
     def defences(self) -> tuple[Defence, ...]:
@@ -184,15 +207,18 @@ class SplitJob(Job):
     def task(self, classes: int) -> SplitTask:
         """Return what is trained, without who is where."""
         return SplitTask(
-            feature_owners=self.data.features,
+            feature_owners=tuple(one for one in self.data.features if one != self.data.labels),
             label_owner=self.data.labels,
             classes=classes,
             cut=self.model.cut,
             compression=self.split.compress,
             defences=self.defences,
             pace=self.train,
+            label_owner_has_features=self.data.labels in self.data.features,
         )
 
     def role(self, party: str) -> str:
         """Say in words what a party does."""
-        return "label owner" if party == self.data.labels else "feature owner"
+        if party != self.data.labels:
+            return "feature owner"
+        return "label owner" + (", with features" if party in self.data.features else "")

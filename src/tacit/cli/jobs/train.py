@@ -56,10 +56,11 @@ def check_inputs(job: TrainJob, parties: Sequence[str]) -> None:
 
 def take_part(session: Session, job: TrainJob, place: Place) -> Part:
     """Do one party's part."""
-    mine = None
-    if session.me in job.data.owners:
+    mine, is_owner = None, session.me in job.data.owners
+    place.given.check(session.me, rows=is_owner, model=False)
+    if is_owner:
         with session.progress.stage("load"):
-            mine = load_rows(job, session.me, place.search)
+            mine = load_rows(job, session.me, place.search, place.given)
     counts: dict[str, int] = {}
     if job.data.split == "columns":
         owners = tuple(job.data.owners)
@@ -83,6 +84,9 @@ def take_part(session: Session, job: TrainJob, place: Place) -> Part:
     return Part(
         result=replace(result, utility=utility),
         files=_files(session, job, task, trained, mine),
+        values=trained.scores,
+        weights=_state(task, trained),
+        shares=trained.shares,
         settle=state.remove if job.training.keep or place.is_fresh else None,
     )
 
@@ -151,19 +155,25 @@ def _files(
     session: Session, job: TrainJob, task: TrainTask, trained: Trained, mine: Rows | None
 ) -> dict[str, bytes]:
     files = {}
-    if trained.halves:
+    if trained.shares:
         facts = {
             "frac_bits": torch.tensor(task.frac_bits),
             "bound": torch.tensor(task.weight_bound, dtype=torch.float64),
         }
-        files[folder.half_name(session.me)] = _npz({**trained.halves, **facts})
+        files[folder.share_name(session.me)] = _npz({**trained.shares, **facts})
     if trained.weights:
-        state = {name: _single(one) for name, one in task.model.state(trained.weights).items()}
         about: dict[str, object] = {"tacit": __version__, "job": job.job.name}
         if mine is not None and job.data.split == "rows":
             about["scale"] = mine.scale
-        files[folder.MODEL] = to_safetensors(state, about)
+        files[folder.MODEL] = to_safetensors(_state(task, trained), about)
     return files
+
+
+def _state(task: TrainTask, trained: Trained) -> dict[str, Tensor]:
+    """Return the trained network as `load_state_dict` takes it, for those it was given to."""
+    if not trained.weights:
+        return {}
+    return {name: _single(one) for name, one in task.model.state(trained.weights).items()}
 
 
 def _single(value: Tensor) -> Tensor:

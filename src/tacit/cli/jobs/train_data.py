@@ -10,10 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from tacit.cli.jobs.code import OwnModel
+from tacit.cli.jobs.given import NOTHING, Given, load_source, stretch
 from tacit.cli.jobs.train_job import OwnerTable, TrainJob
 from tacit.errors import DataError
-from tacit.learn import Dataset, load_dataset, load_file
+from tacit.learn import Dataset
 from tacit.learn.dataset import scale_of
+from tacit.learn.training import Holding
 
 _LARGEST_ID = 1 << 53
 
@@ -64,13 +66,13 @@ class Rows:
         return content.digest()
 
 
-def load_rows(job: TrainJob, owner: str, search: Sequence[Path]) -> Rows:
+def load_rows(job: TrainJob, owner: str, search: Sequence[Path], given: Given = NOTHING) -> Rows:
     """Load an owner's part of the data, with labels as a training wants them.
 
     Raises:
         DataError: it cannot be read, holds NaN, a constant column, or labels out of range.
     """
-    rows = read_rows(job.data.owners[owner], owner, search, shape=job.data.shape)
+    rows = read_rows(job.data.owners[owner], owner, search, given, shape=job.data.shape)
     wants_labels = job.data.labels in (None, owner)
     brings_labels_alone = job.data.split == "columns" and wants_labels
     _check_columns(rows.features, owner, may_be_none=brings_labels_alone)
@@ -81,27 +83,32 @@ def load_rows(job: TrainJob, owner: str, search: Sequence[Path]) -> Rows:
 
 
 def read_rows(
-    table: OwnerTable, owner: str, search: Sequence[Path], *, shape: tuple[int, ...] | None = None
+    table: OwnerTable,
+    owner: str,
+    search: Sequence[Path],
+    given: Given = NOTHING,
+    *,
+    shape: tuple[int, ...] | None = None,
 ) -> Rows:
     """Read an owner's part of the data; labels are classes, if there are any.
 
     Raises:
         DataError: it cannot be read, holds NaN, or nothing is left of it.
     """
-    dataset = _load(table, owner, search)
+    dataset = load_source(table, f"data.owners.{owner}", search, given)
     features, labels, ids = dataset.scaled(), dataset.labels, _ids(dataset, table)
     names = tuple(name for name in dataset.feature_names if name != table.id)
     if table.id is not None:
         features = features[:, [dataset.feature_names.index(name) for name in names]]
-    if table.rows is not None:
-        stretch = slice(*table.rows)
-        features, labels, ids = features[stretch], labels[stretch], ids[stretch]
+    rows = stretch(table.rows, len(features), f"data.owners.{owner}.rows")
+    features, labels, ids = features[rows], labels[rows], ids[rows]
     if shape is not None:
         features = features.reshape(len(features), *shape)
     elif features.ndim > 2:
         features = features.reshape(len(features), -1)
     if table.columns is not None:
-        features, names = features[:, slice(*table.columns)], names[slice(*table.columns)]
+        columns = stretch(table.columns, features.shape[1], f"data.owners.{owner}.columns")
+        features, names = features[:, columns], names[columns]
     features = _rescaled(features, table, owner)
     _check(features, owner)
     known = torch.from_numpy(np.ascontiguousarray(labels)) if dataset.is_labelled else None
@@ -109,9 +116,29 @@ def read_rows(
         features=torch.from_numpy(np.ascontiguousarray(features)),
         labels=known,
         ids=ids,
-        columns=() if table.file is None else names,
+        columns=() if table.set is not None else names,
         scale=scale_of(dataset) if table.scale is None else tuple(table.scale),
     )
+
+
+def join_owners(
+    job: TrainJob, search: Sequence[Path]
+) -> tuple[Tensor, Tensor, tuple[Holding, ...]]:
+    """Put the rows of all owners together, for someone who may see them: rows, labels, and whose.
+
+    Labels are as a training wants them: one-hot, or a column of zeros and ones.
+    """
+    parts = {owner: load_rows(job, owner, search) for owner in job.data.owners}
+    if job.data.split == "columns":
+        parts = align_in_the_clear(parts)
+    holdings = tuple(
+        Holding(owner, len(one.features), tuple(one.features.shape[1:]), one.labels is not None)
+        for owner, one in parts.items()
+    )
+    along = 0 if job.data.split == "rows" else 1
+    features = torch.cat([one.features for one in parts.values()], dim=along)
+    labels = torch.cat([one.labels for one in parts.values() if one.labels is not None])
+    return features, labels, holdings
 
 
 def align_in_the_clear(rows: Mapping[str, Rows]) -> dict[str, Rows]:
@@ -119,14 +146,6 @@ def align_in_the_clear(rows: Mapping[str, Rows]) -> dict[str, Rows]:
     common = sorted(set.intersection(*(set(one.ids) for one in rows.values())))
     places = {name: {row: at for at, row in enumerate(one.ids)} for name, one in rows.items()}
     return {name: one.take([places[name][row] for row in common]) for name, one in rows.items()}
-
-
-def _load(table: OwnerTable, owner: str, search: Sequence[Path]) -> Dataset:
-    if table.set is not None:
-        return load_dataset(table.set, search)
-    if table.file is not None:
-        return load_file(table.file, label=table.label)
-    raise DataError(f"data.owners.{owner}: wanted 'set' or 'file', got neither")
 
 
 def _rescaled(features: np.ndarray, table: OwnerTable, owner: str) -> np.ndarray:

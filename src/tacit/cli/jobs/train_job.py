@@ -10,16 +10,21 @@ from torch import nn
 from tacit.cli.jobs.code import build_network, check_network
 from tacit.cli.jobs.config import (
     LOCAL,
+    Count,
     Job,
+    Pair,
+    Positive,
+    ProtocolName,
+    RingTable,
+    Share,
     Source,
-    check_bound,
+    Stretch,
     check_parties,
-    check_protocol,
     check_references,
     check_scale,
 )
-from tacit.cli.jobs.predict_job import RingTable
-from tacit.cli.toml import Problem, RefusedError
+from tacit.cli.toml import Problem, RefusedError, refuse
+from tacit.errors import ConfigError
 from tacit.learn.training import Holding, Model, Optimiser, TrainTask, make_model
 from tacit.learn.weights import load_weights
 from tacit.mpc import Roles, find_protocol
@@ -39,16 +44,12 @@ class OwnerTable:
     file: Path | None = field(default=None, metadata=LOCAL)
     label: str | None = None
     id: str | None = None
-    rows: tuple[int, ...] | None = None
-    columns: tuple[int, ...] | None = None
-    scale: tuple[float, ...] | None = field(default=None, metadata=LOCAL)
+    rows: Stretch | None = None
+    columns: Stretch | None = None
+    scale: tuple[Positive, ...] | None = field(default=None, metadata=LOCAL)
 
     def __post_init__(self) -> None:
         check_scale(self.scale, self.set)
-        for key, stretch in (("rows", self.rows), ("columns", self.columns)):
-            if stretch is not None and not (len(stretch) == 2 and 0 <= stretch[0] < stretch[1]):
-                text = f"wanted two numbers, first < end, got {list(stretch)}"
-                raise RefusedError(Problem(key, text))
         _ = self.source
 
     @property
@@ -65,19 +66,14 @@ class TrainData:
     split: Literal["rows", "columns"] = "rows"
     labels: str | None = None
     shape: tuple[int, ...] | None = None
-    test_share: float = 0.1
-    bound: float = 1.0
+    test_share: Share = 0.1
+    bound: Positive = 1.0
 
     def __post_init__(self) -> None:
-        check_bound(self.bound)
-        if not 0 < self.test_share < 1:
-            text = f"wanted a number between 0 and 1, got {self.test_share}"
-            raise RefusedError(Problem("test_share", text))
         if self.split == "columns" and self.labels is None:
-            text = "missing; wanted the owner of the labels, because columns are split"
-            raise RefusedError(Problem("labels", text))
+            refuse("labels", "missing; wanted the owner of the labels, because columns are split")
         if self.split == "rows" and self.labels is not None:
-            raise RefusedError(Problem("labels", "with split rows every owner has labels"))
+            refuse("labels", "with split rows every owner has labels")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,23 +92,22 @@ class TrainModel:
     layers: tuple[str, ...] = ()
     code: Path | None = field(default=None, metadata=LOCAL)
     file: Path | None = field(default=None, metadata=LOCAL)
-    bound: float = 4.0
+    bound: Positive = 4.0
     cap: float | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_bound(self.bound)
         if (wrong := check_network(self.layers, self.code)) is not None:
-            raise RefusedError(Problem("layers", wrong))
+            refuse("layers", wrong)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingTable:
     """[training]: how weights are changed."""
 
-    epochs: int = 1
-    batch: int = 128
-    rate: float = 0.1
+    epochs: Count = 1
+    batch: Count = 128
+    rate: Positive = 0.1
     schedule: Literal["constant", "cosine", "halving", "linear"] = "constant"
     optimiser: Literal["sgd", "momentum", "adam"] = "sgd"
     momentum: float = 0.9
@@ -122,7 +117,7 @@ class TrainingTable:
     loss: Literal["softmax", "logistic"] = "softmax"
     class_weights: tuple[float, ...] | None = None
     seed: int = 0
-    look_every: int = 50
+    look_every: Count = 50
     keep: bool = field(default=True, metadata=LOCAL)
 
 
@@ -133,10 +128,10 @@ class TrainProtection:
     ``layers`` gives kinds of functions (activations, norms, softmax) protocols of their own.
     """
 
-    kind: str
+    kind: ProtocolName
     dealer: str
     layers: Mapping[str, str] = field(default_factory=dict)
-    compute: tuple[str, ...] | None = None
+    compute: Pair | None = None
     show_to: tuple[str, ...] = ()
     give_to: tuple[str, ...] = ()
     score_to: tuple[str, ...] = ()
@@ -147,11 +142,10 @@ class TrainProtection:
         return spell(self.kind, self.layers)
 
     def __post_init__(self) -> None:
-        check_protocol(self.kind)
-        check_protocol(self.spelled, key="layers")
-        if self.compute is not None and len(self.compute) != 2:
-            text = f"wanted the names of two parties, got {list(self.compute)}"
-            raise RefusedError(Problem("compute", text))
+        try:
+            find_protocol(self.spelled)
+        except ConfigError as error:
+            refuse("layers", str(error))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +156,7 @@ class TrainJob(Job):
     model: TrainModel
     protocol: TrainProtection
     training: TrainingTable = field(default_factory=TrainingTable)
-    ring: RingTable = field(default_factory=lambda: RingTable(frac_bits=16))
+    ring: RingTable = field(default_factory=RingTable)
 
     def __post_init__(self) -> None:
         problems = [

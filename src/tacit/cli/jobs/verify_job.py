@@ -3,14 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
+from pydantic import Field
 from rich.console import Console
 
-from tacit.cli.jobs.config import LOCAL, Job, PartyEntry
+from tacit.cli.jobs.config import LOCAL, Count, Job, PartyEntry, Positive
 from tacit.cli.jobs.kind import Part
 from tacit.cli.jobs.verify import Question, answer, check_claim
 from tacit.cli.jobs.verify_report import make_result
-from tacit.cli.toml import Problem, RefusedError
+from tacit.cli.toml import refuse
 from tacit.errors import ConfigError, DataError
 
 
@@ -35,12 +37,8 @@ class VerifyData:
 
     file: Path = field(metadata=LOCAL)
     label: str | None = None
-    rows: int | None = None
+    rows: Count | None = None
     shape: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.rows is not None and self.rows < 1:
-            raise RefusedError(Problem("rows", f"wanted at least 1, got {self.rows}"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,18 +57,11 @@ class VerifyTable:
 
     eps: float
     rho: float | None = None
-    claim: float | None = None
-    seconds: float = 60.0
-    importance: int = 0
-    workers: int = field(default=1, metadata=LOCAL)
+    claim: Annotated[float, Field(ge=0, le=1)] | None = None
+    seconds: Positive = 60.0
+    importance: Annotated[int, Field(ge=0)] = 0
+    workers: Count = field(default=1, metadata=LOCAL)
     ray: str | None = field(default=None, metadata=LOCAL)
-
-    def __post_init__(self) -> None:
-        if self.claim is not None and not 0 <= self.claim <= 1:
-            raise RefusedError(Problem("claim", f"wanted between 0 and 1, got {self.claim}"))
-        if self.workers < 1 or self.importance < 0 or not self.seconds > 0:
-            text = "wanted 1 worker or more, 0 explained rows or more, and time to spend"
-            raise RefusedError(Problem("workers", text))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,12 +75,11 @@ class VerifyJob(Job):
 
     def __post_init__(self) -> None:
         if self.parties:
-            text = "a verification has no parties: it runs here, alone"
-            raise RefusedError(Problem("parties", text))
+            refuse("parties", "a verification has no parties: it runs here, alone")
         try:
             self.question()
         except ConfigError as error:
-            raise RefusedError(Problem("verify", str(error))) from error
+            refuse("verify", str(error))
 
     def role(self, party: str) -> str:
         """Say what a party does."""

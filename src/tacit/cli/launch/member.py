@@ -3,8 +3,8 @@
 import json
 import socket
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from tacit.cli import folder
 from tacit.cli.environment import data_folders
 from tacit.cli.jobs.config import Job, PartyEntry, parse_address, with_parties
 from tacit.cli.jobs.digest import job_digest
+from tacit.cli.jobs.given import NOTHING, Given
 from tacit.cli.jobs.kind import Part, Place
 from tacit.cli.jobs.kinds import check_fresh, kind_of, load_job
 from tacit.cli.screen import board, say
@@ -50,14 +51,6 @@ class Seat:
     is_fresh: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Finished:
-    """One party's view of a job that came to its end, and its files for the result folder."""
-
-    result: Result
-    files: Mapping[str, str | bytes]
-
-
 def run_alone(
     path: Path,
     me: str,
@@ -81,29 +74,15 @@ def run_alone(
     """
     job = load_job(path)
     check_fresh(job, is_fresh)
-    _check_member(job, me, path)
-    _check_keys(job, path)
+    check_parties(job, me, path)
     target = out or job.out.with_name(f"{job.out.name}-{me}")
     folder.check_target(target)
     say_aside(target, console)
     find_part(job)
     kind_of(job).check_inputs(job, [me])
-    identity = _own_identity(job, me, keys)
-    address = _listening_address(job, me, at)
     with ExitStack() as stack:
-        listener = None
-        if address is not None:
-            listener = stack.enter_context(listen(*address))
+        seat = stack.enter_context(own_seat(job, me, keys=keys, at=at, is_fresh=is_fresh))
         shown = stack.enter_context(board(console, {me: job.role(me)}))
-        seat = Seat(
-            job=job,
-            me=me,
-            identity=identity,
-            listener=listener,
-            launched="remote",
-            search=data_folders(),
-            is_fresh=is_fresh,
-        )
         finished = take_seat(seat, lambda *where: shown.show(me, *where))
         shown.show(me, "done", 0, 0)
     with folder.staged(target) as stage:
@@ -143,35 +122,69 @@ def run_child(
     pipe.send("done", result=report.to_json(finished.result))
 
 
-def take_seat(seat: Seat, listener: Listener) -> Finished:
+@contextmanager
+def own_seat(
+    job: Job, me: str, *, keys: Path, at: str | None, is_fresh: bool = False
+) -> Iterator[Seat]:
+    """Make ready to take part from this host: our key, and where the others dial us.
+
+    Raises:
+        ConfigError: our key is not the one that the job names.
+    """
+    identity = _own_identity(job, me, keys)
+    address = _listening_address(job, me, at)
+    with nullcontext() if address is None else listen(*address) as listener:
+        yield Seat(
+            job=job,
+            me=me,
+            identity=identity,
+            listener=listener,
+            launched="remote",
+            search=data_folders(),
+            is_fresh=is_fresh,
+        )
+
+
+def take_seat(seat: Seat, listener: Listener) -> Part:
     """Connect, do this party's part, and see everyone come to the end."""
     usage, progress = Usage(), Progress(listener)
+    with met(seat, progress) as session:
+        return do_part(session, seat, usage)
+
+
+def met(seat: Seat, progress: Progress) -> AbstractContextManager[Session]:
+    """Connect to the others, who must have the same job."""
     job, me = seat.job, seat.me
-    meeting = Meeting(parties=tuple(job.parties), job_digest=job_digest(job), patience=job.network)
-    with joined(
+    return joined(
         me,
-        meeting,
+        Meeting(parties=tuple(job.parties), job_digest=job_digest(job), patience=job.network),
         peers=_peers(job, me),
         identity=seat.identity,
         listener=seat.listener,
         progress=progress,
-    ) as session:
-        place = Place(
-            search=seat.search,
-            launched=seat.launched,
-            report=lambda: usage.report(name=me, role=job.role(me), progress=progress),
-            out=job.out,
-            is_fresh=seat.is_fresh,
-        )
-        # Inputs are read after connecting: a party that cannot read its own tells the others so.
-        part = find_part(job)(session, job, place)
-        with progress.stage("finish"):
-            session.finish()
+    )
+
+
+def do_part(session: Session, seat: Seat, usage: Usage, given: Given = NOTHING) -> Part:
+    """Do this party's part over a session, and see everyone come to the end."""
+    job, progress = seat.job, session.progress
+    place = Place(
+        search=seat.search,
+        launched=seat.launched,
+        report=lambda: usage.report(name=seat.me, role=job.role(seat.me), progress=progress),
+        out=job.out,
+        is_fresh=seat.is_fresh,
+        given=given,
+    )
+    # Inputs are read after connecting: a party that cannot read its own tells the others so.
+    part = find_part(job)(session, job, place)
+    with progress.stage("finish"):
+        session.finish()
     if part.settle is not None:
         part.settle()
     # The end itself took time and messages, too.
     result = replace(part.result, parties=(place.report(),), metered=session.cost())
-    return Finished(result=result, files=part.files)
+    return replace(part, result=result)
 
 
 def write_files(files: Mapping[str, str | bytes], stage: Path) -> None:
@@ -276,7 +289,13 @@ def find_part(job: Job) -> Callable[[Session, Job, Place], Part]:
     return take_part
 
 
-def _check_keys(job: Job, path: Path) -> None:
+def check_parties(job: Job, me: str, path: Path) -> None:
+    """Make sure that a job knows us, and everyone by a key.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    _check_member(job, me, path)
     missing = [name for name, entry in job.parties.items() if entry.key is None]
     if missing:
         raise ConfigError(

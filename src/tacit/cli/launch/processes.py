@@ -15,11 +15,11 @@ from tacit.cli.jobs.config import Job, PartyEntry
 from tacit.cli.jobs.kind import Part
 from tacit.cli.jobs.kinds import check_fresh, kind_of, load_job
 from tacit.cli.launch.member import say_aside, write_entries, write_files, write_result
-from tacit.cli.screen import Board, board
+from tacit.cli.screen import Board, board, teller, working
 from tacit.crypto import Identity, load_identity, make_identity
 from tacit.errors import ConfigError, PartyError
 from tacit.learn.private import merge_results
-from tacit.party import Child, Event, Outcome, python_command, supervise
+from tacit.party import Child, Event, Outcome, Progress, python_command, supervise
 from tacit.result import Result
 from tacit.transport import listen
 
@@ -37,21 +37,23 @@ def run_job(
     without a key in the job get one that is thrown away afterwards. With ``is_fresh`` they discard
     what an earlier run has kept to go on from.
     """
-    job = load_job(path)
-    check_fresh(job, is_fresh)
-    target = out or job.out
-    folder.check_target(target)
-    say_aside(target, console)
-    kind = kind_of(job)
-    kind.check_inputs(job, list(job.parties))
+    with working(console, "reading the job"):
+        job = load_job(path)
+        check_fresh(job, is_fresh)
+        target = out or job.out
+        folder.check_target(target)
+        say_aside(target, console)
+        kind = kind_of(job)
+        kind.check_inputs(job, list(job.parties))
     if kind.run is not None:
         return _run_engine(kind.run, job, target, console), target
     with folder.staged(target) as stage, tempfile.TemporaryDirectory(prefix="tacit-") as private:
         with board(console, {name: job.role(name) for name in job.parties}) as shown:
             extra = ["--fresh"] if is_fresh else []
             outcomes = _run_children(path, job, keys, stage, Path(private), shown, extra)
-        result = _join(job, outcomes, stage)
-        write_result(job, result, stage)
+        with working(console, "putting the result together"):
+            result = _join(job, outcomes, stage, console)
+            write_result(job, result, stage)
     return result, target
 
 
@@ -59,7 +61,7 @@ def _run_engine(
     run: Callable[[Job, Console, Sequence[Path]], Part], job: Job, target: Path, console: Console
 ) -> Result:
     """Run a job whose kind has an engine of its own."""
-    with folder.staged(target) as stage:
+    with folder.staged(target) as stage, working(console, "reading its input"):
         part = run(job, console, data_folders())
         write_files(part.files, stage)
         write_result(job, part.result, stage)
@@ -131,14 +133,18 @@ def _show_on(shown: Board) -> Callable[[str, Event], None]:
     return on_event
 
 
-def _join(job: Job, outcomes: Sequence[Outcome], stage: Path) -> Result:
+def _join(job: Job, outcomes: Sequence[Outcome], stage: Path, console: Console) -> Result:
     """Make one result of what the parties said, or raise the first cause of a failure."""
     cause = find_cause([_end(outcome) for outcome in outcomes])
     if cause is not None:
         raise cause
     result = merge_results(tuple(_result(outcome) for outcome in outcomes))
-    complete = kind_of(job).complete
-    return result if complete is None else complete(job, result, stage, data_folders())
+    kind = kind_of(job)
+    if kind.complete is not None:
+        result = kind.complete(job, result, stage, data_folders())
+    if kind.attack is not None:
+        result = kind.attack(job, result, data_folders(), Progress(teller(console)))
+    return result
 
 
 def _end(outcome: Outcome) -> End:

@@ -1,13 +1,11 @@
 """Federated learning: aggregation that hides the single update, on Flower or in one process."""
 
+from importlib import import_module
+
 from tacit.learn.federated.adaptive import attribute_scale
-from tacit.learn.federated.aggregators import (
-    AGGREGATORS,
-    Aggregator,
-    AggregatorName,
-    Seat,
-    find_aggregator,
-)
+from tacit.learn.federated.aggregators import AGGREGATORS, Aggregator, Seat, find_aggregator
+from tacit.learn.federated.calibration import CalibratedMechanism, calibrate
+from tacit.learn.federated.config import RoundConfig, round_config
 from tacit.learn.federated.contract import (
     Aggregate,
     ClientSide,
@@ -17,8 +15,7 @@ from tacit.learn.federated.contract import (
     Update,
     run_round,
 )
-from tacit.learn.federated.course import Carrier, Course, Outcome, RoundReport, run_course
-from tacit.learn.federated.engine import Hall
+from tacit.learn.federated.engine import LocalEngine
 from tacit.learn.federated.models import (
     MODELS,
     ModelName,
@@ -28,50 +25,62 @@ from tacit.learn.federated.models import (
     flatten,
 )
 from tacit.learn.federated.packing import VoidRound
-from tacit.learn.federated.policy import Policy
-from tacit.learn.federated.privacy import Crowd, Promise, promise
-from tacit.learn.federated.terms import Terms
-from tacit.learn.federated.training import Augment, Learner, Recipe
-from tacit.learn.federated.wish import PRIVACIES, Adaptive, Mechanism, Privacy, Wish
+from tacit.learn.federated.rounds import Carrier, Outcome, RoundReport, run_rounds
+from tacit.learn.federated.spec import (
+    PRIVACIES,
+    AdaptiveNoise,
+    AggregatorName,
+    Augment,
+    FederatedSpec,
+    LocalTraining,
+    Mechanism,
+    Privacy,
+    PrivacySpec,
+)
+from tacit.learn.federated.training import Learner
 
 __all__ = [
     "AGGREGATORS",
     "MODELS",
     "PRIVACIES",
-    "Adaptive",
+    "AdaptiveNoise",
     "Aggregate",
     "Aggregator",
     "AggregatorName",
     "Augment",
+    "CalibratedMechanism",
     "Carrier",
     "ClientSide",
-    "Course",
-    "Crowd",
-    "Hall",
+    "FederatedSpec",
     "Learner",
+    "LocalEngine",
+    "LocalTraining",
     "Mechanism",
     "Meter",
     "ModelName",
     "Offer",
     "Outcome",
-    "Policy",
     "Privacy",
-    "Promise",
-    "Recipe",
+    "PrivacySpec",
+    "RoundConfig",
     "RoundReport",
     "Seat",
     "ServerSide",
     "Stack",
-    "Terms",
     "Update",
     "VoidRound",
-    "Wish",
     "attribute_scale",
     "build_model",
     "build_stack",
+    "calibrate",
     "find_aggregator",
     "flatten",
-    "promise",
-    "run_course",
+    "round_config",
     "run_round",
+    "run_rounds",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Find what version 0.1 called otherwise, with a warning; it goes with the next release."""
+    return import_module("tacit.learn.federated.old").find(name)

@@ -1,4 +1,4 @@
-"""Adaptive local noise: less of it where the model has been seen to learn.
+"""AdaptiveNoise local noise: less of it where the model has been seen to learn.
 
 The scale of every parameter follows from the global model, which everyone has and which is the
 outcome of private rounds: looking at it costs no ε. An update is divided by the scale before it is

@@ -2,20 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tacit.errors import ConfigError
+from tacit.learn.federated.config import RoundConfig
 from tacit.learn.federated.contract import ClientSide, ServerSide
-from tacit.learn.federated.masked.sides import MaskedClientSide, MaskedServerSide
 from tacit.learn.federated.plain import PlainClient, PlainServer
-from tacit.learn.federated.privacy import Privacy
+from tacit.learn.federated.secagg.sides import SecAggClientSide, SecAggServerSide
 from tacit.learn.federated.shuffled.sides import ShuffledClientSide, ShuffledServerSide
-from tacit.learn.federated.terms import Terms
+from tacit.learn.federated.spec import GOES_WITH, AggregatorName, Privacy
 from tacit.ring import Prg
-
-AggregatorName = Literal["plain", "masked", "shuffled"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +36,6 @@ class Aggregator:
         name: as a job spells it.
         server_sees: of a single client's update, in words.
         privacies: the words it goes with.
-        is_split: clients share in the noise of a central promise.
         make_server: the server's side of a round.
         make_client: a client's side of a round.
     """
@@ -47,21 +43,8 @@ class Aggregator:
     name: AggregatorName
     server_sees: str
     privacies: tuple[Privacy, ...]
-    is_split: bool
-    make_server: Callable[[Terms, Prg], ServerSide]
-    make_client: Callable[[Terms, Seat, Prg], ClientSide]
-
-    def check(self, kind: Privacy) -> None:
-        """Refuse a privacy word that it does not go with.
-
-        Raises:
-            ConfigError: names those it goes with.
-        """
-        if kind not in self.privacies:
-            raise ConfigError(
-                f"aggregator {self.name!r} goes with privacy {' or '.join(self.privacies)}, "
-                f"got {kind!r}"
-            )
+    make_server: Callable[[RoundConfig, Prg], ServerSide]
+    make_client: Callable[[RoundConfig, Seat, Prg], ClientSide]
 
 
 def find_aggregator(name: str) -> Aggregator:
@@ -71,40 +54,36 @@ def find_aggregator(name: str) -> Aggregator:
     return AGGREGATORS[name]
 
 
-def _masked_client(terms: Terms, seat: Seat, prg: Prg) -> ClientSide:
-    return MaskedClientSide(terms, seat.index, signing=seat.signing, prg=prg, saved=seat.saved)
+def _masked_client(config: RoundConfig, seat: Seat, prg: Prg) -> ClientSide:
+    return SecAggClientSide(config, seat.index, signing=seat.signing, prg=prg, saved=seat.saved)
 
 
-def _shuffled_client(terms: Terms, seat: Seat, prg: Prg) -> ClientSide:
-    return ShuffledClientSide(terms, shuffler=seat.shuffler, prg=prg, saved=seat.saved)
+def _shuffled_client(config: RoundConfig, seat: Seat, prg: Prg) -> ClientSide:
+    return ShuffledClientSide(config, shuffler=seat.shuffler, prg=prg, saved=seat.saved)
 
 
-_SUMS: tuple[Privacy, ...] = ("none", "central", "local", "local-adaptive", "record")
 AGGREGATORS: dict[str, Aggregator] = {
     known.name: known
     for known in (
         Aggregator(
             name="plain",
             server_sees="every update as the client sends it",
-            privacies=_SUMS,
-            is_split=False,
+            privacies=GOES_WITH["plain"],
             make_server=PlainServer,
-            make_client=lambda terms, seat, prg: PlainClient(terms, seat.index, prg),
+            make_client=lambda config, seat, prg: PlainClient(config, seat.index, prg),
         ),
         Aggregator(
             name="masked",
             server_sees="the sum of the updates, and of each alone nothing",
-            privacies=_SUMS,
-            is_split=True,
-            make_server=lambda terms, prg: MaskedServerSide(terms),
+            privacies=GOES_WITH["masked"],
+            make_server=lambda config, prg: SecAggServerSide(config),
             make_client=_masked_client,
         ),
         Aggregator(
             name="shuffled",
             server_sees="randomised reports, and not whose they are",
-            privacies=("shuffle",),
-            is_split=True,
-            make_server=lambda terms, prg: ShuffledServerSide(terms),
+            privacies=GOES_WITH["shuffled"],
+            make_server=lambda config, prg: ShuffledServerSide(config),
             make_client=_shuffled_client,
         ),
     )

@@ -12,12 +12,12 @@ from torch import Tensor
 from tacit.errors import ConfigError, PartyError
 from tacit.learn.federated.aggregators import find_aggregator
 from tacit.learn.federated.arrays import Flat
+from tacit.learn.federated.config import RoundConfig
 from tacit.learn.federated.contract import Aggregate, Meter, run_round
-from tacit.learn.federated.node import ARRAYS, HELLO, RECORD, TRAIN, check_policy, to_bytes
-from tacit.learn.federated.policy import Policy
+from tacit.learn.federated.node import ARRAYS, HELLO, RECORD, TRAIN, check_spec, to_bytes
 from tacit.learn.federated.shaping import Shaper
 from tacit.learn.federated.shuffled import SHUFFLER
-from tacit.learn.federated.terms import Terms
+from tacit.learn.federated.spec import FederatedSpec
 from tacit.ring import Prg
 
 try:
@@ -37,7 +37,7 @@ class FlowerCarrier:
 
     Args:
         grid: of the ServerApp.
-        policy: what the run holds to.
+        spec: what the run holds to.
         arrays: turns flat weights into the record that the apps expect.
         timeout_s: how long a stage waits; whoever is silent then has dropped out.
     """
@@ -45,13 +45,13 @@ class FlowerCarrier:
     def __init__(
         self,
         grid: Grid,
-        policy: Policy,
+        spec: FederatedSpec,
         arrays: Callable[[Flat], ArrayRecord],
         *,
         timeout_s: float = 60.0,
     ) -> None:
-        check_policy(policy)
-        self._grid, self._policy, self._arrays = grid, policy, arrays
+        check_spec(spec)
+        self._grid, self._spec, self._arrays = grid, spec, arrays
         self._timeout_s = timeout_s
         self._shaper: Shaper | None = None
         self._nodes: dict[int, int] = {}
@@ -65,14 +65,14 @@ class FlowerCarrier:
         Raises:
             PartyError: not enough nodes came, or another shuffler than the job pins.
         """
-        wanted = self._policy.clients + (self._policy.aggregator == "shuffled")
+        wanted = self._spec.clients + (self._spec.aggregator == "shuffled")
         deadline = time.monotonic() + self._timeout_s
         while len(nodes := sorted(self._grid.get_node_ids())) < wanted:
             if time.monotonic() > deadline:
                 raise PartyError("server", f"{len(nodes)} nodes came, the job wants {wanted}")
             time.sleep(_FIRST_WAIT_S)
-        if self._policy.aggregator != "shuffled":
-            self.seat(nodes[: self._policy.clients], {})
+        if self._spec.aggregator != "shuffled":
+            self.seat(nodes[: self._spec.clients], {})
             return
         roles = dict(self._ask({node: {"role": HELLO} for node in nodes}, None))
         shufflers = [node for node in nodes if roles.get(node, {}).get("is-shuffler")]
@@ -80,10 +80,10 @@ class FlowerCarrier:
             raise PartyError("shuffler", "no node has the role of the shuffler")
         clients = [node for node in nodes if node in roles and node not in shufflers]
         self._greeted = {*clients, shufflers[0]}
-        self._nodes = dict(enumerate(clients[: self._policy.clients]))
+        self._nodes = dict(enumerate(clients[: self._spec.clients]))
         self._nodes[SHUFFLER] = shufflers[0]
         self._shuffler_key = to_bytes(roles[shufflers[0]]["shuffler"])
-        if self._policy.shuffler not in (None, self._shuffler_key):
+        if self._spec.shuffler not in (None, self._shuffler_key):
             raise PartyError("shuffler", "its key is not the one that the job pins")
 
     def seat(self, nodes: Sequence[int], configs: dict[str, ConfigRecord]) -> None:
@@ -103,14 +103,14 @@ class FlowerCarrier:
         for node in set(unknown) - self._greeted:
             _LOG.warning("node %d does not answer as the mod does: nothing is sent to it", node)
 
-    def carry(self, weights: Tensor, terms: Terms, meter: Meter) -> Aggregate:
+    def carry(self, weights: Tensor, config: RoundConfig, meter: Meter) -> Aggregate:
         """Run a round over the nodes."""
         self._greet()
         flat = weights.detach().cpu().numpy().astype(np.float32)
-        aggregator = find_aggregator(self._policy.aggregator)
+        aggregator = find_aggregator(self._spec.aggregator)
         if self._shaper is None:
             shapes = {name: array.numpy().shape for name, array in self._arrays(flat).items()}
-            self._shaper = Shaper(terms.promise, list(shapes), list(shapes.values()))
+            self._shaper = Shaper(config.mechanism, list(shapes), list(shapes.values()))
         outlook = self._shaper.outlook(flat)
         is_first = True
 
@@ -133,9 +133,9 @@ class FlowerCarrier:
             for node, said in self._ask(asked, arrays):
                 yield index_of[node], _said(said)
 
-        for index in range(terms.clients):
+        for index in range(config.clients):
             meter.down[index] = flat.nbytes
-        found = run_round(aggregator.make_server(terms, Prg.from_os()), exchange, meter)
+        found = run_round(aggregator.make_server(config, Prg.from_os()), exchange, meter)
         return replace(found, mean=self._shaper.finish(found.mean, outlook))
 
     def _ask(

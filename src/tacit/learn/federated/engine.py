@@ -1,4 +1,4 @@
-"""The light engine: all clients, and the shuffler, in this process."""
+"""The local engine: all clients, and the shuffler, in this process."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -12,6 +12,7 @@ from torch import Tensor
 from tacit.crypto import make_key_pair
 from tacit.errors import InputError, PartyError
 from tacit.learn.federated.aggregators import Aggregator, Seat
+from tacit.learn.federated.config import RoundConfig
 from tacit.learn.federated.contract import Aggregate, ClientSide, Meter, Offer, Update, run_round
 from tacit.learn.federated.objective import fit_update
 from tacit.learn.federated.records import RecordSteps, train_records
@@ -19,7 +20,6 @@ from tacit.learn.federated.relevance import find_shares
 from tacit.learn.federated.shaping import Outlook, Shaper, Shares, shape_update
 from tacit.learn.federated.shuffled import SHUFFLER, Shuffler
 from tacit.learn.federated.shuffled.sides import make_shuffler
-from tacit.learn.federated.terms import Terms
 from tacit.learn.federated.training import Learner
 from tacit.ring import Prg
 
@@ -28,7 +28,7 @@ _MOST_STAGES = 5
 
 
 @final
-class Hall:
+class LocalEngine:
     """A `Carrier` that walks from one client object to the next."""
 
     def __init__(
@@ -55,24 +55,25 @@ class Hall:
 
     @property
     def identities(self) -> frozenset[bytes]:
-        """The public keys of the clients; terms that name keys name these."""
+        """The public keys of the clients; a spec that names keys names these."""
         return frozenset(key.public_key().public_bytes_raw() for key in self._signing)
 
-    def carry(self, weights: Tensor, terms: Terms, meter: Meter) -> Aggregate:
+    def carry(self, weights: Tensor, config: RoundConfig, meter: Meter) -> Aggregate:
         """Run a round with every client of the learner."""
-        if self._shuffler is None:
-            self._shuffler = make_shuffler(terms, self._shuffler_keys, Prg.from_os())
-        clients = [self._sit(terms, index) for index in range(terms.clients)]
+        if self._shuffler is None and self._aggregator.name == "shuffled":
+            self._shuffler = make_shuffler(config, self._shuffler_keys, Prg.from_os())
+        clients = [self._sit(config, index) for index in range(config.clients)]
         if self._shaper is None:
-            self._shaper = Shaper(terms.promise, self._learner.names, self._learner.shapes)
-        self._shares = find_shares(self._learner, weights, terms.promise, self._shares)
+            self._shaper = Shaper(config.mechanism, self._learner.names, self._learner.shapes)
+        if config.mechanism.adaptive is not None:
+            self._shares = find_shares(self._learner, weights, config.mechanism, self._shares)
         outlook = self._shaper.outlook(weights.cpu().numpy(), self._shares)
         source = _Source(self._learner, weights, outlook, self._prg)
-        if terms.promise.objective_epsilon is not None:
-            source.fit_privately(terms.promise.objective_epsilon)
-        if terms.promise.records is not None:
-            source.train_privately(terms.promise.records, meter)
-        silent_from = self._draw_silence(terms.clients)
+        if config.mechanism.objective_epsilon is not None:
+            source.fit_privately(config.mechanism.objective_epsilon)
+        if config.mechanism.records is not None:
+            source.train_privately(config.mechanism.records, meter)
+        silent_from = self._draw_silence(config.clients)
         stage = 0
 
         def exchange(messages: dict[int, bytes]) -> Iterator[tuple[int, bytes | PartyError]]:
@@ -83,14 +84,14 @@ class Hall:
                     yield index, self._answer(index, message, clients, source.offer(index))
             stage += 1
 
-        for index in range(terms.clients):
-            meter.down[index] = 4 * terms.dimension
-        found = run_round(self._aggregator.make_server(terms, Prg.from_os()), exchange, meter)
+        for index in range(config.clients):
+            meter.down[index] = 4 * config.dimension
+        found = run_round(self._aggregator.make_server(config, Prg.from_os()), exchange, meter)
         return replace(found, mean=self._shaper.finish(found.mean, outlook))
 
-    def _sit(self, terms: Terms, index: int) -> ClientSide:
+    def _sit(self, config: RoundConfig, index: int) -> ClientSide:
         seat = Seat(index=index, signing=self._signing[index], shuffler=self._shuffler_keys.public)
-        return self._aggregator.make_client(terms, seat, Prg.from_os())
+        return self._aggregator.make_client(config, seat, Prg.from_os())
 
     def _draw_silence(self, clients: int) -> dict[int, int]:
         """Choose who falls silent, and before which stage."""

@@ -2,16 +2,17 @@
 
 A user's own app joins with two lines::
 
-    from tacit.learn.federated.flower import guard
+    from tacit.learn.federated.flower import client_mod
 
-    app = ClientApp(mods=[guard(policy)])
+    app = ClientApp(mods=[client_mod(spec)])
 
 Its train function is called as before, with the global arrays; what it returns never leaves the
-node except through the aggregator of the policy. Nothing else is answered. On the server,
+node except through the aggregator of the spec. Nothing else is answered. On the server,
 `PrivateStrategy` stands in front of a strategy of Flower's.
 """
 
 import logging
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from tacit.errors import ConfigError, InputError, PartyError
 from tacit.learn.federated.arrays import flat_arrays, named_arrays
 from tacit.learn.federated.carrier import FlowerCarrier
-from tacit.learn.federated.diary import open_diary
+from tacit.learn.federated.journal import open_journal
 from tacit.learn.federated.node import (
     HELLO,
     RECORD,
@@ -30,14 +31,14 @@ from tacit.learn.federated.node import (
     App,
     Asked,
     Visit,
-    check_policy,
+    check_spec,
     greet,
     is_shuffler,
     read_asked,
     shuffle,
 )
-from tacit.learn.federated.policy import Policy
 from tacit.learn.federated.silo import Silo
+from tacit.learn.federated.spec import FederatedSpec
 from tacit.learn.federated.strategy import PrivateStrategy
 
 try:
@@ -50,57 +51,59 @@ __all__ = [
     "FlowerCarrier",
     "PrivateStrategy",
     "Silo",
-    "check_policy",
+    "check_spec",
+    "client_mod",
     "flat_arrays",
     "guard",
     "named_arrays",
 ]
 
+Mod = Callable[[Message, Context, App], Message]
 _LOG = logging.getLogger(__name__)
 _REFUSED = 6  # Flower's code for a mod that refuses
 
 
-def guard(
-    policy: Policy,
+def client_mod(
+    spec: FederatedSpec,
     *,
     signing: Ed25519PrivateKey | None = None,
     shuffling: X25519PrivateKey | None = None,
-    diary: Path | None = None,
+    journal: Path | None = None,
     silo: Silo | None = None,
-) -> Callable[[Message, Context, App], Message]:
-    """Make a Flower mod that lets an app's update go only as the policy says.
+) -> Mod:
+    """Make a Flower mod that lets an app's update go only as the spec says.
 
     Args:
-        policy: what this client holds to; a server with other terms is refused.
-        signing: the key that the others know this client by, where ``policy.keys`` names them; one
+        spec: what this client holds to; a server with other config is refused.
+        signing: the key that the others know this client by, where ``spec.keys`` names them; one
             made for the run, if not given.
-        shuffling: the private key of the node that shuffles, where ``policy.shuffler`` pins its
+        shuffling: the private key of the node that shuffles, where ``spec.shuffler`` pins its
             public half; one made for the run, if not given.
-        diary: a folder of this node's where it writes down what it has answered; all processes of
+        journal: a folder of this node's where it writes down what it has answered; all processes of
             the node must see it, and rounds are counted for as long as it lasts. One among the
             temporary files, if not given.
         silo: the rows that are trained on under a ledger of their own, for privacy "record", and
             for nothing else; the app's own training is then not called.
 
-    Guarantee: the aggregator's and the promise's. Messages that are not of an aggregation, other
+    Guarantee: the aggregator's and the mechanism's. Messages that are not of an aggregation, other
     types ("evaluate", "query") and further actions included, are refused and logged and reach no
     app: what an app says to them would be in no claim.
     Cost: the aggregator's; the state of a round, secrets and update, lies in the node's context
     while the round lasts.
     """
-    check_policy(policy)
-    if (policy.wish.kind == "record") != (silo is not None):
+    check_spec(spec)
+    if (spec.privacy.kind == "record") != (silo is not None):
         raise ConfigError(
             "privacy 'record' and a silo go together: noise for records belongs into the training, "
             "which a mod cannot do for an app; "
-            f"got {policy.wish.kind!r} {'without' if silo is None else 'with'} a silo"
+            f"got {spec.privacy.kind!r} {'without' if silo is None else 'with'} a silo"
         )
 
     def mod(message: Message, context: Context, app: App) -> Message:
         try:
             asked = read_asked(message)
             if asked.role == HELLO:
-                return _reply(message, greet(policy, context, shuffling))
+                return _reply(message, greet(spec, context, shuffling))
         except PartyError as error:
             _LOG.warning("refused a message: %s", error)
             return Message(Error(_REFUSED, str(error)), reply_to=message)
@@ -114,16 +117,23 @@ def guard(
         return _reply(message, said)
 
     def answer(asked: Asked, message: Message, context: Context, app: App) -> bytes:
-        if (asked.role == SHUFFLE) != is_shuffler(policy, context):
+        if (asked.role == SHUFFLE) != is_shuffler(spec, context):
             raise PartyError("server", f"it asked a node for the role {asked.role!r} of another")
         # A shuffler may keep its key from run to run, and so what it has shuffled.
         run = 0 if asked.role == SHUFFLE else context.run_id
-        book = open_diary(diary, run=run, node=context.node_id)
+        book = open_journal(journal, run=run, node=context.node_id)
         if asked.role == SHUFFLE:
-            return shuffle(policy, asked, context, book, shuffling)
-        return Visit(policy, signing, context, book, silo).answer(asked, message, app)
+            return shuffle(spec, asked, context, book, shuffling)
+        return Visit(spec, signing, context, book, silo).answer(asked, message, app)
 
     return mod
+
+
+def guard(spec: FederatedSpec, *, diary: Path | None = None, **given: Any) -> Mod:
+    """Do as `client_mod`, by its name of version 0.1, which goes with the next release."""
+    text = "guard is called client_mod now, and its diary journal; the old name goes with the next"
+    warnings.warn(f"{text} release", DeprecationWarning, stacklevel=2)
+    return client_mod(spec, journal=diary, **given)  # what is given is its own, hence Any
 
 
 def _reply(message: Message, said: dict[str, Any]) -> Message:

@@ -74,17 +74,20 @@ class Stack(nn.Module):
         return torch.stack([*said, joint]) if self.training else joint
 
 
-def stack_loss(logits: Tensor, labels: Tensor, learner: Tensor) -> Tensor:
+def stack_loss(
+    logits: Tensor, labels: Tensor, learner: Tensor, *, weight: Tensor | None = None
+) -> Tensor:
     """Return the mean loss of rows, each of which only one learner of a stack learns from.
 
     Args:
         logits: of all learners, (learners, rows, classes).
         labels: of the rows.
         learner: whose each row is.
+        weight: how much each class counts.
     """
     count, rows, classes = logits.shape
     each = nn.functional.cross_entropy(
-        logits.reshape(-1, classes), labels.repeat(count), reduction="none"
+        logits.reshape(-1, classes), labels.repeat(count), weight=weight, reduction="none"
     ).view(count, rows)
     own = learner == torch.arange(count, device=labels.device)[:, None]
     # Times the learners: each sees one in so many rows, and is to move as if it saw a whole batch.

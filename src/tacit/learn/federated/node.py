@@ -18,14 +18,15 @@ from tacit.crypto import KeyPair
 from tacit.errors import ConfigError, InputError, PartyError
 from tacit.learn.federated.aggregators import Seat, find_aggregator
 from tacit.learn.federated.arrays import Flat, flat_arrays
+from tacit.learn.federated.config import round_config
 from tacit.learn.federated.contract import Floats, Update
-from tacit.learn.federated.diary import Diary
+from tacit.learn.federated.journal import Journal
 from tacit.learn.federated.packing import kind_of
-from tacit.learn.federated.policy import Policy
 from tacit.learn.federated.shaping import Outlook, Shaper, shape_update
 from tacit.learn.federated.shuffled import COMPLAINED, session_of
 from tacit.learn.federated.shuffled.sides import make_shuffler
 from tacit.learn.federated.silo import Silo
+from tacit.learn.federated.spec import FederatedSpec
 from tacit.ring import Prg
 
 try:
@@ -69,7 +70,7 @@ def read_asked(message: Message) -> Asked:
             "server",
             f"it sent no record {RECORD!r}: updates leave this node through its aggregator alone; "
             "on the server put PrivateStrategy in front of the strategy, or use FlowerCarrier and "
-            "run_course",
+            "run_rounds",
         )
     said = message.content.config_records[RECORD]
     if said.get("role") not in (HELLO, CLIENT, SHUFFLE):
@@ -90,21 +91,21 @@ def read_asked(message: Message) -> Asked:
 class Visit:
     """One message of the server at a client: load the state, answer, save it.
 
-    Flower may run several at once, each with a copy of the state. A step is entered in the diary
+    Flower may run several at once, each with a copy of the state. A step is entered in the journal
     before it is worked out, refusals included, and its state is saved only then: every step of a
     round is answered once, and all answers of a round go back to the same secrets.
     """
 
     def __init__(
         self,
-        policy: Policy,
+        spec: FederatedSpec,
         signing: Ed25519PrivateKey | None,
         context: Context,
-        diary: Diary,
+        journal: Journal,
         silo: Silo | None = None,
     ) -> None:
-        self._policy, self._signing, self._silo = policy, signing, silo
-        self._context, self._diary = context, diary
+        self._spec, self._signing, self._silo = spec, signing, silo
+        self._context, self._journal = context, journal
         self._records = context.state.config_records
 
     def answer(self, asked: Asked, message: Message, app: App) -> bytes:
@@ -112,22 +113,22 @@ class Visit:
         kind = bytes([kind_of(asked.payload, sender="server")])
         if ARRAYS in message.content.array_records:
             state = self._begin()
-            self._diary.enter(to_int(state["rounds"]), kind)
+            self._journal.enter(to_int(state["rounds"]), kind)
             state.update(self._train(asked, message, app))
         else:
             state = ConfigRecord(dict(self._records.get(STATE) or {}))
             if "update" not in state or state["run"] != str(self._context.run_id):
                 raise PartyError("server", "it asked for a step of a round that has not begun")
-            self._diary.enter(to_int(state["rounds"]), kind)
+            self._journal.enter(to_int(state["rounds"]), kind)
         values = np.frombuffer(to_bytes(state["update"]), "<f4").copy()
         weight = to_int(state["weight"])
         small = np.frombuffer(to_bytes(state["small"]), np.bool_) if state["small"] else None
-        terms = self._policy.terms(to_int(state["dimension"]))
-        make = find_aggregator(self._policy.aggregator).make_client
-        side = make(terms, self._seat(asked, state), Prg.from_os())
+        config = round_config(self._spec, to_int(state["dimension"]))
+        make = find_aggregator(self._spec.aggregator).make_client
+        side = make(config, self._seat(asked, state), Prg.from_os())
         answer = side.answer(asked.payload, lambda: Update(values, weight, small))
         if kind_of(answer, sender="this client") == COMPLAINED:
-            self._diary.end()
+            self._journal.end()
         state["round"] = side.save()
         if not state["invitation"]:
             state["invitation"] = asked.payload
@@ -140,7 +141,7 @@ class Visit:
         return Seat(
             index=asked.index,
             signing=self._signing or own,
-            shuffler=self._policy.shuffler or asked.shuffler,
+            shuffler=self._spec.shuffler or asked.shuffler,
             saved=before if before[1] else None,
         )
 
@@ -151,7 +152,7 @@ class Visit:
             PartyError: the server asks for more rounds than the privacy was planned for.
         """
         state = self._records.get(STATE) or ConfigRecord()
-        number = self._diary.begin(most=self._policy.rounds, already=to_int(state.get("rounds", 0)))
+        number = self._journal.begin(most=self._spec.rounds, already=to_int(state.get("rounds", 0)))
         signing = state.get("signing") or Ed25519PrivateKey.generate().private_bytes_raw()
         return ConfigRecord(
             {"signing": to_bytes(signing), "rounds": number, "run": str(self._context.run_id)}
@@ -165,7 +166,7 @@ class Visit:
             raise PartyError("server", "its arrays are not numbers that can be read") from error
         if self._silo is not None:
             # No app's training is taken for a private one: the silo's own is.
-            raw, weight = _train_silo(self._silo, before, self._policy), 1
+            raw, weight = _train_silo(self._silo, before, self._spec), 1
         else:
             raw, weight = self._train_app(message, app, before)
         outlook = self._outlook(asked, message, before)
@@ -184,8 +185,8 @@ class Visit:
         after, examples = _call(app, message, self._context)
         if after.shape != before.shape:
             raise InputError(f"the app returned {after.size} numbers, got {before.size} to train")
-        # Under a promise all weigh the same: the number of examples is private too.
-        weight = examples if self._policy.wish.kind == "none" else 1
+        # Under a mechanism all weigh the same: the number of examples is private too.
+        weight = examples if self._spec.privacy.kind == "none" else 1
         if weight < 1:
             raise InputError(f"the app returned num-examples {weight}, wanted at least 1")
         return after - before, weight
@@ -195,24 +196,24 @@ class Visit:
 
         A clip that the server chooses badly costs accuracy; the noise is planned for any.
         """
-        promise = self._policy.terms(before.size).promise
-        if promise.quantile is None:
+        mechanism = round_config(self._spec, before.size).mechanism
+        if mechanism.quantile is None:
             given = message.content.array_records[ARRAYS]
             shapes = [array.numpy().shape for array in given.values()]
-            return Shaper(promise, list(given), shapes).outlook(before)
+            return Shaper(mechanism, list(given), shapes).outlook(before)
         if not 0 < asked.bound < float("inf"):
             raise PartyError("server", f"wanted a clip above 0 for the round, got {asked.bound!r}")
         return Outlook(bound=asked.bound)
 
 
-def _train_silo(silo: Silo, before: Flat, policy: Policy) -> Floats:
+def _train_silo(silo: Silo, before: Flat, spec: FederatedSpec) -> Floats:
     """Let a silo train; return what it changed.
 
     Raises:
         PartyError: it refused, or it failed; of a failure the words stay here, as with an app.
     """
     try:
-        return silo.train(before, policy).values
+        return silo.train(before, spec).values
     except PartyError:
         raise
     except Exception as error:  # Flower sends what it raises, and it may quote rows
@@ -239,44 +240,45 @@ def _call(app: App, message: Message, context: Context) -> tuple[Flat, int]:
     raise PartyError("client", "its app failed; the log of its node says where")
 
 
-def greet(policy: Policy, context: Context, shuffling: X25519PrivateKey | None) -> dict[str, Any]:
+def greet(
+    spec: FederatedSpec, context: Context, shuffling: X25519PrivateKey | None
+) -> dict[str, Any]:
     """Say whether this node shuffles, and under which key."""
-    if not is_shuffler(policy, context):
+    if not is_shuffler(spec, context):
         return {"is-shuffler": False}
-    return {"is-shuffler": True, "shuffler": _shuffler_keys(policy, context, shuffling).public}
+    return {"is-shuffler": True, "shuffler": _shuffler_keys(spec, context, shuffling).public}
 
 
 def shuffle(
-    policy: Policy,
+    spec: FederatedSpec,
     asked: Asked,
     context: Context,
-    diary: Diary,
+    journal: Journal,
     shuffling: X25519PrivateKey | None,
 ) -> bytes:
-    """Do the shuffler's part; a session is entered in the diary before it is shuffled."""
-    pair = _shuffler_keys(policy, context, shuffling)
-    diary.enter(0, session_of(asked.payload))
-    return make_shuffler(policy.terms(1), pair, Prg.from_os()).shuffle(asked.payload)
+    """Do the shuffler's part; a session is entered in the journal before it is shuffled."""
+    pair = _shuffler_keys(spec, context, shuffling)
+    journal.enter(0, session_of(asked.payload))
+    return make_shuffler(round_config(spec, 1), pair, Prg.from_os()).shuffle(asked.payload)
 
 
-def is_shuffler(policy: Policy, context: Context) -> bool:
+def is_shuffler(spec: FederatedSpec, context: Context) -> bool:
     """Return whether this node shuffles; a node that shuffles is no client, and never both."""
     # A simulation numbers its nodes; the one after the last client shuffles.
     is_extra = (
-        policy.aggregator == "shuffled"
-        and context.node_config.get("partition-id") == policy.clients
+        spec.aggregator == "shuffled" and context.node_config.get("partition-id") == spec.clients
     )
     return context.node_config.get("role") == "shuffler" or is_extra
 
 
-def check_policy(policy: Policy) -> None:
+def check_spec(spec: FederatedSpec) -> None:
     """Refuse what nodes cannot do: they know the arrays of a model, not its layers.
 
     Raises:
         ConfigError: says what can be done instead.
     """
-    adaptive = policy.wish.adaptive
-    if policy.wish.mechanism == "objective":
+    adaptive = spec.privacy.adaptive
+    if spec.privacy.mechanism == "objective":
         raise ConfigError("objective perturbation is a training of its own: engine 'light' has it")
     if adaptive.by == "layers" or adaptive.relevance == "clients":
         raise ConfigError(
@@ -285,7 +287,9 @@ def check_policy(policy: Policy) -> None:
         )
 
 
-def _shuffler_keys(policy: Policy, context: Context, shuffling: X25519PrivateKey | None) -> KeyPair:
+def _shuffler_keys(
+    spec: FederatedSpec, context: Context, shuffling: X25519PrivateKey | None
+) -> KeyPair:
     """Return the key that was given, or one made for the run.
 
     Raises:
@@ -297,7 +301,7 @@ def _shuffler_keys(policy: Policy, context: Context, shuffling: X25519PrivateKey
         records[STATE] = ConfigRecord({"private": made})
     private = shuffling or X25519PrivateKey.from_private_bytes(to_bytes(records[STATE]["private"]))
     pair = KeyPair(public=private.public_key().public_bytes_raw(), private=private)
-    if policy.shuffler not in (None, pair.public):
+    if spec.shuffler not in (None, pair.public):
         raise PartyError("shuffler", "its key is not the one that the job pins")
     return pair
 

@@ -29,6 +29,8 @@ def fit_update(
     Raises:
         ConfigError: the model is not linear.
     """
+    if learner.class_weights is not None:
+        raise ConfigError("objective perturbation weighs no classes: its loss is the logistic one")
     x, labels = learner.rows_of(client).flatten(1), learner.labels_of(client)
     features = x.shape[1]
     classes = learner.shapes[-1][0]

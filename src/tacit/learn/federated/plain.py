@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from tacit.dp import REPLACE_CLIENT, normal
 from tacit.errors import DisagreementError, FrameError, PartyError
+from tacit.learn.federated.config import RoundConfig, clip_l2, go_bare, made_finite, on_grid
 from tacit.learn.federated.contract import Aggregate, Floats, Offer
 from tacit.learn.federated.packing import VoidRound, pack, unpack
-from tacit.learn.federated.terms import Terms, clip_l2, go_bare, made_finite, on_grid
 from tacit.learn.noise import Selection, upload_selected
 from tacit.ring import Prg
 
@@ -22,19 +22,19 @@ _SLACK = 1e-3  # of a norm, for single precision
 class PlainServer:
     """Adds the updates as they come; with central privacy, noise before anyone sees the mean.
 
-    Guarantee: towards those who see the models, the promise's; towards the server itself none.
+    Guarantee: towards those who see the models, the mechanism's; towards the server itself none.
     Cost: 2 messages; 4 bytes per parameter and client; memory for one sum.
     """
 
-    def __init__(self, terms: Terms, prg: Prg) -> None:
-        self._terms, self._prg = terms, prg
-        self._sum = np.zeros(terms.dimension)
+    def __init__(self, config: RoundConfig, prg: Prg) -> None:
+        self._config, self._prg = config, prg
+        self._sum = np.zeros(config.dimension)
         self._weight = 0
         self._survivors: list[int] = []
 
     def invite(self) -> dict[int, bytes]:
         """Ask everyone for an update."""
-        return dict.fromkeys(range(self._terms.clients), pack(OPEN))
+        return dict.fromkeys(range(self._config.clients), pack(OPEN))
 
     def accept(self, index: int, message: bytes) -> None:
         """Add an update.
@@ -43,11 +43,11 @@ class PlainServer:
             PartyError: it is not finite, longer than the clip, or a second one.
         """
         name = f"client {index}"
-        if index in self._survivors or not 0 <= index < self._terms.clients:
+        if index in self._survivors or not 0 <= index < self._config.clients:
             raise DisagreementError(name, "no update is awaited from it")
         weight, values = self._read(name, message)
-        if not 1 <= weight <= self._terms.largest_weight:
-            raise PartyError(name, f"its weight is not 1 to {self._terms.largest_weight}")
+        if not 1 <= weight <= self._config.largest_weight:
+            raise PartyError(name, f"its weight is not 1 to {self._config.largest_weight}")
         self._check(name, values)
         self._sum += weight * values
         self._weight += weight
@@ -58,26 +58,26 @@ class PlainServer:
 
     def close(self) -> dict[int, bytes]:
         """End the round."""
-        if len(self._survivors) < self._terms.minimum:
+        if len(self._survivors) < self._config.minimum:
             raise VoidRound(
                 "server",
-                f"{len(self._survivors)} updates arrived, the plan wants {self._terms.minimum}",
+                f"{len(self._survivors)} updates arrived, the plan wants {self._config.minimum}",
             )
         return {}
 
     def aggregate(self) -> Aggregate:
         """Return the mean, with noise where it was promised."""
-        promise = self._terms.promise
-        if promise.kind == "central" and promise.grid is not None:
-            self._sum = on_grid(promise.grid, self._sum, self._prg)
+        mechanism = self._config.mechanism
+        if mechanism.kind == "central" and mechanism.grid is not None:
+            self._sum = on_grid(mechanism.grid, self._sum, self._prg)
         mean = self._sum / max(self._weight, 1)
-        if promise.downlink_sigma > 0:
-            mean = mean + promise.downlink_sigma * normal(self._prg, mean.size).numpy()
+        if mechanism.downlink_sigma > 0:
+            mean = mean + mechanism.downlink_sigma * normal(self._prg, mean.size).numpy()
         return Aggregate(mean, self._weight, tuple(sorted(self._survivors)))
 
     def _read(self, name: str, message: bytes) -> tuple[int, NDArray[np.float64]]:
-        """Read an update, whole or of chosen entries alone, as the promise has it."""
-        size, selection = self._terms.dimension, self._terms.promise.selection
+        """Read an update, whole or of chosen entries alone, as the mechanism has it."""
+        size, selection = self._config.dimension, self._config.mechanism.selection
         if selection is None:
             weight, body = unpack(message, UPDATE, "ib", sender=name)
             if len(cast(bytes, body)) != 4 * size:
@@ -98,8 +98,8 @@ class PlainServer:
     def _check(self, name: str, values: np.ndarray) -> None:
         if not np.isfinite(values).all():
             raise PartyError(name, "its update holds values that are no finite numbers")
-        clip = self._terms.promise.clip
-        if clip is not None and self._terms.promise.kind in ("none", "central", "record"):
+        clip = self._config.mechanism.clip
+        if clip is not None and self._config.mechanism.kind in ("none", "central", "record"):
             norm = float(np.linalg.norm(values))
             if norm > clip * (1 + _SLACK):
                 raise PartyError(
@@ -111,25 +111,25 @@ class PlainServer:
 class PlainClient:
     """Sends its update, clipped, and with local privacy under noise.
 
-    Guarantee: with local privacy the promise's, towards everyone; else none towards the server.
+    Guarantee: with local privacy the mechanism's, towards everyone; else none towards the server.
     Cost: 4 bytes per parameter.
     """
 
-    def __init__(self, terms: Terms, index: int, prg: Prg) -> None:
-        self._terms, self._index, self._prg = terms, index, prg
+    def __init__(self, config: RoundConfig, index: int, prg: Prg) -> None:
+        self._config, self._index, self._prg = config, index, prg
 
     def answer(self, message: bytes, offer: Offer) -> bytes:
         """Send the update."""
         unpack(message, OPEN, "", sender="server")
-        promise = self._terms.promise
-        update = made_finite(offer(), promise)
-        values = clip_l2(update.values, promise.clip)
-        weight = min(update.weight, self._terms.largest_weight)
-        if promise.selection is not None:
-            return pack(SELECTED, weight, *_select(values, promise.selection, self._prg))
-        if promise.kind in ("local", "local-adaptive") and promise.grid is not None:
-            noisy = on_grid(promise.grid, values, self._prg)
-            bare = go_bare(update, promise, self._prg)
+        mechanism = self._config.mechanism
+        update = made_finite(offer(), mechanism)
+        values = clip_l2(update.values, mechanism.clip)
+        weight = min(update.weight, self._config.largest_weight)
+        if mechanism.selection is not None:
+            return pack(SELECTED, weight, *_select(values, mechanism.selection, self._prg))
+        if mechanism.kind in ("local", "local-adaptive") and mechanism.grid is not None:
+            noisy = on_grid(mechanism.grid, values, self._prg)
+            bare = go_bare(update, mechanism, self._prg)
             values = noisy if bare is None else np.where(bare, values, noisy)
         return pack(UPDATE, weight, values.astype("<f4").tobytes())
 

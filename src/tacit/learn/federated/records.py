@@ -22,10 +22,9 @@ from tacit.dp.ghost import ENOUGH, Ghost
 from tacit.dp.private import Private, PrivateLoader, step_event
 from tacit.errors import ConfigError
 from tacit.learn.federated.contract import Update
-from tacit.learn.federated.crowd import Crowd
 from tacit.learn.federated.models import Stack, flatten
-from tacit.learn.federated.training import Learner, Recipe, augment
-from tacit.learn.federated.wish import Wish
+from tacit.learn.federated.spec import FederatedSpec, LocalTraining
+from tacit.learn.federated.training import Learner, augment
 from tacit.ring import Prg
 
 ACCOUNTANT = "fourier"  # our own: needs no extra
@@ -48,7 +47,7 @@ class RecordSteps:
     """What a client does in every round.
 
     Attributes:
-        recipe: how it trains: steps, expected batch, learning rate.
+        training: how it trains: steps, expected batch, learning rate.
         clip: largest norm of one record's gradient.
         rate: the probability with which a record is in a batch.
         multiplier: noise on the sum of a batch, in clips.
@@ -58,7 +57,7 @@ class RecordSteps:
         records: how many a client is taken to have.
     """
 
-    recipe: Recipe
+    training: LocalTraining
     clip: float
     rate: float
     multiplier: float
@@ -69,38 +68,37 @@ class RecordSteps:
 
 
 @functools.lru_cache(maxsize=8)
-def plan_records(wish: Wish, crowd: Crowd) -> RecordSteps:
-    """Find the least noise of a step that keeps the wish over all steps of all rounds.
+def plan_records(spec: FederatedSpec, dimension: int) -> RecordSteps:
+    """Find the least noise of a step that keeps the spec over all steps of all rounds.
 
     Raises:
-        ConfigError: something is not said that ε depends on, or no noise keeps the wish.
+        ConfigError: something is not said that ε depends on, or no noise keeps it.
     """
-    recipe, records, target, clip = wish.local, wish.records, wish.epsilon, wish.clip
-    if recipe is None or records is None or target is None or clip is None:
-        raise ConfigError(
-            "privacy 'record' wants target_epsilon, clip, records and how a client trains"
-        )
-    delta_among(wish.delta, records, "record")
-    rate = min(1.0, recipe.batch / records)
+    training, asked = spec.training, spec.privacy
+    records, target, clip = asked.records, asked.epsilon, asked.clip
+    if records is None or target is None or clip is None:
+        raise ConfigError("privacy 'record' wants target_epsilon, clip and records")
+    delta_among(asked.delta, records, "record")
+    rate = min(1.0, training.batch / records)
 
     def step(multiplier: float) -> Event:
-        return step_event(crowd.dimension, multiplier=multiplier, clip=clip, rate=rate)
+        return step_event(dimension, multiplier=multiplier, clip=clip, rate=rate)
 
     def plan(multiplier: float) -> list[Event]:
-        return [Repeated(event=step(multiplier), count=crowd.rounds * recipe.steps)]
+        return [Repeated(event=step(multiplier), count=spec.rounds * training.steps)]
 
-    accountant = wish.accountant or ACCOUNTANT
-    goal = Target(epsilon=target, delta=wish.delta, accountant=accountant)
+    accountant = asked.accountant or ACCOUNTANT
+    goal = Target(epsilon=target, delta=asked.delta, accountant=accountant)
     multiplier = least_noise(plan, goal)
-    noise = multiplier * math.sqrt(crowd.dimension * recipe.steps) / recipe.batch
+    noise = multiplier * math.sqrt(dimension * training.steps) / training.batch
     return RecordSteps(
-        recipe=recipe,
+        training=training,
         clip=clip,
         rate=rate,
         multiplier=multiplier,
-        event=Repeated(event=step(multiplier), count=recipe.steps),
-        bound=recipe.rate * clip * (_BATCHES * recipe.steps + _TAIL * noise),
-        delta=wish.delta,
+        event=Repeated(event=step(multiplier), count=training.steps),
+        bound=training.rate * clip * (_BATCHES * training.steps + _TAIL * noise),
+        delta=asked.delta,
         records=records,
     )
 
@@ -123,23 +121,24 @@ def train_records(
             model.parameters(), learner.model_at(weights).parameters(), strict=True
         ):
             parameter.copy_(given)
-    recipe = steps.recipe
+    training = steps.training
     rows = TensorDataset(learner.rows_of(client), learner.labels_of(client))
     loader = PrivateLoader(
         DataLoader(rows),
         rate=steps.rate,
-        steps=recipe.steps,
+        steps=training.steps,
         at_once=_AT_ONCE,
         prg=prg,
-        divisor=float(recipe.batch),
+        divisor=float(training.batch),
     )
-    optimizer = torch.optim.SGD(model.parameters(), lr=recipe.rate, weight_decay=recipe.l2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=training.rate, weight_decay=training.l2)
     noise = steps.multiplier, steps.clip
     private = Private(ghost, optimizer, loader, noise=noise, delta=steps.delta)
     while loader.steps_left:
         for x, y in loader:
-            seen = augment(x[None], recipe.augment, prg)[0]
-            private.step(cross_entropy(model(seen), y, reduction="none"))
+            seen = augment(x[None], training.augment, prg)[0]
+            weight = learner.class_weights
+            private.step(cross_entropy(model(seen), y, weight=weight, reduction="none"))
     private.remove()
     change = (flatten(model) - weights).cpu().numpy()
     return Update(change.astype(np.float32), 1), private.ledger

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import ConfigError
-from tacit.learn.federated.privacy import Promise
+from tacit.learn.federated.calibration import CalibratedMechanism
 from tacit.learn.federated.shaping import Shares
 from tacit.learn.federated.training import Learner
 from tacit.learn.noise import contributions, floored, relevance, show_contributions
@@ -17,15 +17,15 @@ _MOST_ROWS = 256  # of a client that are looked at
 
 
 def find_shares(
-    learner: Learner, weights: Tensor, promise: Promise, known: Shares | None
+    learner: Learner, weights: Tensor, mechanism: CalibratedMechanism, known: Shares | None
 ) -> Shares | None:
     """Find the contributions of this round; None where the global model alone decides.
 
     Guarantee: off public inputs, none needed; of clients, each one's mean contribution is put under
-    Laplace noise by itself, once, as ``promise.first`` says.
+    Laplace noise by itself, once, as ``mechanism.first`` says.
     Cost: in this process nothing is sent; of a real client, 4 bytes per layer or attribute, once.
     """
-    adaptive = promise.adaptive
+    adaptive = mechanism.adaptive
     if adaptive is None or (adaptive.by == "attributes" and adaptive.relevance == "model"):
         return None
     if adaptive.relevance == "clients" and known is not None:

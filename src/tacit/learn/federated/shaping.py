@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from tacit.dp import QuantileClip
 from tacit.learn.federated.adaptive import attribute_scale, layer_scale, share_scale
+from tacit.learn.federated.calibration import BIT, CalibratedMechanism
 from tacit.learn.federated.contract import Floats
-from tacit.learn.federated.privacy import BIT, Promise
 
 Shares = Mapping[str, float] | NDArray[np.float64]
 """Contributions that add up to one: of layers by name, or of the attributes of a row."""
@@ -42,17 +42,19 @@ class Outlook:
 class Shaper:
     """Keeps what changes from round to round: the clip, and the contributions."""
 
-    def __init__(self, promise: Promise, names: Sequence[str], shapes: Sequence[Sequence[int]]):
-        self._promise, self._names, self._shapes = promise, names, shapes
+    def __init__(
+        self, mechanism: CalibratedMechanism, names: Sequence[str], shapes: Sequence[Sequence[int]]
+    ):
+        self._mechanism, self._names, self._shapes = mechanism, names, shapes
         self._clip: QuantileClip | None = None
-        if promise.quantile is not None and promise.follows is not None:
-            self._clip = QuantileClip(l2_bound=promise.follows, quantile=promise.quantile)
+        if mechanism.quantile is not None and mechanism.follows is not None:
+            self._clip = QuantileClip(l2_bound=mechanism.follows, quantile=mechanism.quantile)
 
     def outlook(self, weights: Floats, shares: Shares | None = None) -> Outlook:
         """Look at the global model, and at contributions where some were found."""
         if self._clip is not None:
             return Outlook(bound=self._clip.l2_bound)
-        adaptive, clip = self._promise.adaptive, self._promise.clip
+        adaptive, clip = self._mechanism.adaptive, self._mechanism.clip
         if adaptive is None or clip is None:
             return Outlook()
         if adaptive.by == "layers" and isinstance(shares, Mapping):

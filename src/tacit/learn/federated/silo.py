@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from tacit.dp import Event, Ledger, epsilon, event_from_record, event_to_record
 from tacit.errors import ConfigError, DataError, PartyError
+from tacit.learn.federated.config import round_config
 from tacit.learn.federated.contract import Update
-from tacit.learn.federated.policy import Policy
 from tacit.learn.federated.records import ACCOUNTANT, train_records
+from tacit.learn.federated.spec import FederatedSpec
 from tacit.learn.federated.training import Learner
 from tacit.ring import Prg
 
@@ -100,10 +101,10 @@ class Silo:
         self._learner, self._client = learner, client
         self._ledger = RecordLedger(ledger)
 
-    def train(self, weights: NDArray[np.float32], policy: Policy) -> Update:
+    def train(self, weights: NDArray[np.float32], spec: FederatedSpec) -> Update:
         """Train for a round on these weights, if the ledger has room for it.
 
-        Guarantee: `train_records`', and all rounds together stay within the policy's ε.
+        Guarantee: `train_records`', and all rounds together stay within the spec's ε.
         Cost: `train_records`', and one computation of ε.
 
         Raises:
@@ -114,14 +115,14 @@ class Silo:
             raise PartyError(
                 "server", f"wanted {learner.dimension} weights to train on, got {weights.size}"
             )
-        wish, steps = policy.wish, policy.terms(learner.dimension).promise.records
-        if steps is None or wish.epsilon is None:
-            raise ConfigError(f"a silo trains with privacy 'record', got {wish.kind!r}")
+        asked, steps = spec.privacy, round_config(spec, learner.dimension).mechanism.records
+        if steps is None or asked.epsilon is None:
+            raise ConfigError(f"a silo trains with privacy 'record', got {asked.kind!r}")
         self._ledger.spend(
             steps.event,
-            limit=wish.epsilon,
-            delta=wish.delta,
-            accountant=wish.accountant or ACCOUNTANT,
+            limit=asked.epsilon,
+            delta=asked.delta,
+            accountant=asked.accountant or ACCOUNTANT,
         )
         given = torch.from_numpy(weights).to(learner.first_weights())
         return train_records(learner, self._client, given, steps, prg=Prg.from_os())[0]

@@ -11,11 +11,12 @@ from tacit.dp import Ledger
 from tacit.errors import ConfigError
 from tacit.learn.federated.arrays import arrays_like, flat_arrays
 from tacit.learn.federated.carrier import FlowerCarrier
+from tacit.learn.federated.config import round_config
 from tacit.learn.federated.contract import Aggregate, Meter
-from tacit.learn.federated.course import count_round
 from tacit.learn.federated.node import ARRAYS
 from tacit.learn.federated.packing import VoidRound
-from tacit.learn.federated.policy import Policy
+from tacit.learn.federated.rounds import count_round
+from tacit.learn.federated.spec import FederatedSpec
 from tacit.result import Claim
 
 try:
@@ -46,31 +47,31 @@ class PrivateStrategy(Strategy):
 
     It is used as the one beneath it would be::
 
-        strategy = PrivateStrategy(FedAdam(fraction_evaluate=0.0), policy)
-        strategy.start(grid, arrays, num_rounds=policy.rounds)
+        strategy = PrivateStrategy(FedAdam(fraction_evaluate=0.0), spec)
+        strategy.start(grid, arrays, num_rounds=spec.rounds)
         print(strategy.claim)
 
     The strategy beneath it chooses the nodes of a round and their config, and turns the mean into
     the next model; it never sees a client's own update, nor do the metrics of apps leave a node.
 
-    Guarantee: the policy's, as `claim` says after every round. It fails closed: what would get
+    Guarantee: the spec's, as `claim` says after every round. It fails closed: what would get
     round it (evaluation on nodes, strategies that want single updates, more rounds than planned) is
     refused before a message is sent, and a node that does not answer as the mod does gets no
-    weights. Who keeps its update to itself is the node's mod: see `guard`.
+    weights. Who keeps its update to itself is the node's mod: see `client_mod`.
     Cost: the aggregator's.
 
     Args:
         strategy: FedAvg, FedAvgM, FedAdam, FedAdagrad, FedYogi or FedProx.
-        policy: what the nodes hold to; a round is for as many nodes as it has clients.
+        spec: what the nodes hold to; a round is for as many nodes as it has clients.
         timeout_s: how long a stage of a round waits; whoever is silent then has dropped out.
 
     Raises:
         ConfigError: they do not go together; says what would.
     """
 
-    def __init__(self, strategy: FedAvg, policy: Policy, *, timeout_s: float = 60.0) -> None:
-        _check(strategy, policy)
-        self._inner, self._policy, self._timeout_s = strategy, policy, timeout_s
+    def __init__(self, strategy: FedAvg, spec: FederatedSpec, *, timeout_s: float = 60.0) -> None:
+        _check(strategy, spec)
+        self._inner, self._spec, self._timeout_s = strategy, spec, timeout_s
         self._carrier: FlowerCarrier | None = None
         self._found: tuple[ArrayRecord, Aggregate] | None = None
         self._begun = 0
@@ -90,13 +91,13 @@ class PrivateStrategy(Strategy):
         """Run the rounds, as Flower's strategies do.
 
         Raises:
-            ConfigError: more rounds than the policy plans, or a config for evaluation on nodes.
+            ConfigError: more rounds than the spec plans, or a config for evaluation on nodes.
         """
         self._check_rounds(self._begun + num_rounds)
         if evaluate_config is not None:
             raise ConfigError(_NO_EVALUATION)
         self._carrier = FlowerCarrier(
-            grid, self._policy, arrays_like(initial_arrays), timeout_s=self._timeout_s
+            grid, self._spec, arrays_like(initial_arrays), timeout_s=self._timeout_s
         )
         return super().start(
             grid, initial_arrays, num_rounds, timeout, train_config, None, evaluate_fn
@@ -112,24 +113,24 @@ class PrivateStrategy(Strategy):
         self._begun += 1
         planned = list(self._inner.configure_train(server_round, arrays, config, grid))
         nodes = sorted({message.metadata.dst_node_id for message in planned})
-        if len(nodes) != self._policy.clients:
+        if len(nodes) != self._spec.clients:
             raise ConfigError(
-                f"the strategy chose {len(nodes)} nodes for a round, the policy has "
-                f"{self._policy.clients} clients in one; set fraction_train, min_train_nodes and "
+                f"the strategy chose {len(nodes)} nodes for a round, the spec has "
+                f"{self._spec.clients} clients in one; set fraction_train, min_train_nodes and "
                 "min_available_nodes to that"
             )
         self._carrier.seat(nodes, dict(planned[0].content.config_records))
         flat = flat_arrays(arrays)
-        terms, meter = self._policy.terms(flat.size), Meter()
+        derived, meter = round_config(self._spec, flat.size), Meter()
         self._found = None
         try:
-            self._found = arrays, self._carrier.carry(torch.from_numpy(flat), terms, meter)
+            self._found = arrays, self._carrier.carry(torch.from_numpy(flat), derived, meter)
         except VoidRound as error:
             _LOG.warning("round %d is void: %s", server_round, error)
         for refused in meter.refused:
             _LOG.warning("round %d: %s", server_round, refused)
         # By node: a node sits in another place whenever others are chosen.
-        self.claim = count_round(self.ledger, terms, meter, [f"node {node}" for node in nodes])
+        self.claim = count_round(self.ledger, derived, meter, [f"node {node}" for node in nodes])
         return []
 
     def aggregate_train(
@@ -162,13 +163,13 @@ class PrivateStrategy(Strategy):
 
     def summary(self) -> None:
         """Log what is promised, and the strategy beneath."""
-        _LOG.info("%s aggregation, privacy %r", self._policy.aggregator, self._policy.wish.kind)
+        _LOG.info("%s aggregation, privacy %r", self._spec.aggregator, self._spec.privacy.kind)
         self._inner.summary()
 
     def _check_rounds(self, wanted: int) -> None:
-        if wanted > self._policy.rounds:
+        if wanted > self._spec.rounds:
             raise ConfigError(
-                f"the policy plans privacy for {self._policy.rounds} rounds, got {wanted}"
+                f"the spec plans privacy for {self._spec.rounds} rounds, got {wanted}"
             )
 
 
@@ -178,7 +179,7 @@ _NO_EVALUATION = (
 )
 
 
-def _check(strategy: FedAvg, policy: Policy) -> None:
+def _check(strategy: FedAvg, spec: FederatedSpec) -> None:
     if type(strategy) not in _OF_MEANS:
         names = ", ".join(one.__name__ for one in _OF_MEANS)
         raise ConfigError(
@@ -191,7 +192,7 @@ def _check(strategy: FedAvg, policy: Policy) -> None:
         raise ConfigError("metrics of apps do not leave their nodes: no train_metrics_aggr_fn")
     if strategy.arrayrecord_key != ARRAYS:
         raise ConfigError(f"nodes look for {ARRAYS!r}, got {strategy.arrayrecord_key!r}")
-    if policy.aggregator == "shuffled":
-        raise ConfigError("the shuffler is a node of its own: use FlowerCarrier and run_course")
-    if policy.wish.kind == "record" and isinstance(strategy, FedProx):
-        raise ConfigError("a silo trains by its policy, which has no proximal term: not FedProx")
+    if spec.aggregator == "shuffled":
+        raise ConfigError("the shuffler is a node of its own: use FlowerCarrier and run_rounds")
+    if spec.privacy.kind == "record" and isinstance(strategy, FedProx):
+        raise ConfigError("a silo trains by its spec, which has no proximal term: not FedProx")

@@ -2,8 +2,7 @@
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, final
+from typing import final
 
 import numpy as np
 import torch
@@ -14,40 +13,12 @@ from torch.func import functional_call, grad, vmap
 from tacit.errors import ConfigError, DataError
 from tacit.learn.federated.contract import Update
 from tacit.learn.federated.models import Stack, flatten, stack_loss
+from tacit.learn.federated.spec import Augment, LocalTraining
 from tacit.ring import Prg
 
 Rows = NDArray[np.int64]
-Augment = Literal["none", "shift", "flip"]
 
 _FARTHEST = 2  # pixels of a shift
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """How a client trains in a round.
-
-    Attributes:
-        steps: batches.
-        batch: rows in each; drawn in a new order whenever all rows have been seen.
-        rate: of plain gradient descent.
-        l2: weight of half the squared norm of the parameters in the loss.
-        augment: change pictures at random before every step: "shift" by up to two pixels, "flip"
-            left and right.
-    """
-
-    steps: int = 10
-    batch: int = 32
-    rate: float = 0.1
-    l2: float = 0.0
-    augment: Augment = "none"
-
-    def __post_init__(self) -> None:
-        if self.steps < 1 or self.batch < 1:
-            raise ConfigError(f"steps and batch must be 1 or more, got {self.steps}, {self.batch}")
-        if not self.rate > 0 or not self.l2 >= 0:
-            raise ConfigError(
-                f"rate must be positive and l2 not negative, got {self.rate}, {self.l2}"
-            )
 
 
 @final
@@ -61,21 +32,36 @@ class Learner:
         labels: Tensor,
         parts: Sequence[Rows],
         *,
-        recipe: Recipe,
+        training: LocalTraining,
     ) -> None:
         if any(len(rows) == 0 for rows in parts):
             raise DataError("a client has no rows to train on")
-        if recipe.augment != "none" and features.dim() < 3:
+        if training.augment != "none" and features.dim() < 3:
             numbers = features.shape[1:].numel()
             raise ConfigError(
-                f"augment {recipe.augment!r} wants pictures, got rows of {numbers} numbers"
+                f"augment {training.augment!r} wants pictures, got rows of {numbers} numbers"
             )
         self._model, self._features, self._labels = model, features, labels
-        self._parts, self._recipe = parts, recipe
+        self._parts, self._training = parts, training
         self._names = [name for name, _ in model.named_parameters()]
         self._shapes = [parameter.shape for parameter in model.parameters()]
         self._learner = _deal(model, len(features), parts).to(features.device)
+        self._class_weights = self._weigh(training.class_weights)
         self._step = vmap(grad(self._loss), randomness="different")
+
+    def _weigh(self, weights: tuple[float, ...] | None) -> Tensor | None:
+        if weights is None:
+            return None
+        with torch.no_grad():
+            classes = self._model.eval()(self._features[:1]).shape[-1]
+        if len(weights) != classes:
+            raise ConfigError(f"wanted {classes} class weights, got {len(weights)}")
+        return torch.tensor(weights, dtype=torch.float32, device=self._features.device)
+
+    @property
+    def class_weights(self) -> Tensor | None:
+        """How much an error on each class counts."""
+        return self._class_weights
 
     @property
     def clients(self) -> int:
@@ -118,7 +104,7 @@ class Learner:
     @property
     def l2(self) -> float:
         """The weight of half the squared norm in the loss."""
-        return self._recipe.l2
+        return self._training.l2
 
     def model_at(self, weights: Tensor) -> nn.Module:
         """Return a copy of the model with these weights."""
@@ -139,11 +125,11 @@ class Learner:
         self._model.train()
         for rows in self._batches(clients, prg):
             chosen = torch.from_numpy(rows).to(self._features.device)
-            x = augment(self._features[chosen], self._recipe.augment, prg)
+            x = augment(self._features[chosen], self._training.augment, prg)
             named, y, whose = self._unflatten(trained), self._labels[chosen], self._learner[chosen]
             slopes = self._step(named, x, y, whose)
             flat = torch.cat([slopes[name].reshape(len(clients), -1) for name in self._names], 1)
-            trained -= self._recipe.rate * (flat + self._recipe.l2 * trained)
+            trained -= self._training.rate * (flat + self._training.l2 * trained)
         changed = (trained - weights).cpu().numpy()
         return [
             Update(row, len(self._parts[client]))
@@ -173,8 +159,9 @@ class Learner:
     def _loss(self, named: dict[str, Tensor], x: Tensor, y: Tensor, whose: Tensor) -> Tensor:
         logits = functional_call(self._model, named, (x,))
         if isinstance(self._model, Stack):
-            return stack_loss(logits, y, whose)
-        return nn.functional.cross_entropy(logits, y)
+            return stack_loss(logits, y, whose, weight=self._class_weights)
+        each = nn.functional.cross_entropy(logits, y, weight=self._class_weights, reduction="none")
+        return each.mean()
 
     def _unflatten(self, flat: Tensor) -> dict[str, Tensor]:
         parts = torch.split(flat, [shape.numel() for shape in self._shapes], dim=1)
@@ -185,15 +172,15 @@ class Learner:
 
     def _batches(self, clients: Sequence[int], prg: Prg) -> list[Rows]:
         """Draw (clients, batch) row numbers for every step."""
-        recipe = self._recipe
-        need = recipe.steps * recipe.batch
+        training = self._training
+        need = training.steps * training.batch
         drawn = np.empty((len(clients), need), np.int64)
         for at, client in enumerate(clients):
             rows = self._parts[client]
             turns = range(-(-need // len(rows)))
             orders = [rows[prg.permutation(len(rows)).numpy()] for _ in turns]
             drawn[at] = np.concatenate(orders)[:need]
-        return list(drawn.reshape(len(clients), recipe.steps, recipe.batch).transpose(1, 0, 2))
+        return list(drawn.reshape(len(clients), training.steps, training.batch).transpose(1, 0, 2))
 
 
 def _deal(model: nn.Module, rows: int, parts: Sequence[Rows]) -> Tensor:

@@ -23,7 +23,7 @@ from tacit.learn.private.summary import merge_results
 from tacit.mpc import Plan, Roles, compute, find_protocol, make_plan, serve
 from tacit.mpc.pace import add_computing
 from tacit.nn import Imported, import_module, quarters_of, size_of
-from tacit.notebook import lines, table
+from tacit.notebook import Rows, Shown
 from tacit.party import Meeting, Session, Usage, run_threads
 from tacit.result import Claim, Cost, Forecast, Leak, Result
 
@@ -62,7 +62,7 @@ class Crew:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Answer:
+class Answer(Shown):
     """What a run gave.
 
     Attributes:
@@ -85,19 +85,13 @@ class Answer:
         """Return what was shown to whom, and why."""
         return self.result.leakage
 
-    def __repr__(self) -> str:
-        return lines("Private answer", self._rows())
-
-    def _repr_html_(self) -> str:
-        return table("Private answer", self._rows())
-
-    def _rows(self) -> list[tuple[str, ...]]:
+    def _shown(self) -> tuple[str, Rows]:
         shape = "not for this party" if self.values is None else f"{tuple(self.values.shape)}"
-        return [("values", shape), *self.result.headline()]
+        return "Private answer", [("values", shape), *self.result.headline()]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Secured:
+class Secured(Shown):
     """A private model. Made by `secure`.
 
     Call it with an input to run all three parties in this process, or `join` a session with it
@@ -205,20 +199,14 @@ class Secured:
         )
         return (*find_protocol(self.protocol).claims, answers)
 
-    def __repr__(self) -> str:
-        return lines("Private model", self._rows())
-
-    def _repr_html_(self) -> str:
-        return table("Private model", self._rows())
-
-    def _rows(self) -> list[tuple[str, ...]]:
+    def _shown(self) -> tuple[str, Rows]:
         """Say what is computed, by whom, and how exactly; no weight is shown."""
         crew, bound = self.crew, self.input_bound
         steps: list[tuple[str, ...]] = [("model", getattr(self.model, "__name__", "a function"))]
         cap = None
         if isinstance(self.model, Imported):
             steps, cap = self.model.steps(), self.model.cap
-        return [
+        return "Private model", [
             *steps,
             ("parameters", f"{sum(one.numel() for one in self.weights.values()):,}"),
             ("protocol", self.protocol),
@@ -256,7 +244,9 @@ class Secured:
                 for name, value in self.weights.items()
             }
             # Matrices are opened under their masks before the query, once for all their uses.
-            ops.hold(*(weights[name] for name, one in self.weights.items() if one.dim() > 1))
+            ops.cache_openings(
+                *(weights[name] for name, one in self.weights.items() if one.dim() > 1)
+            )
             answer = model(ops, weights, x)
             if self.reveal == "class":
                 answer = ops.argmax(answer, dim=-1)
@@ -318,9 +308,16 @@ def secure(
             1024, 256 and 64 that fits is taken where one is needed, and the report says so.
         device: where this party computes; the answer does not depend on it.
 
+    Returns:
+        The private model. Call it to run all parties here; `Secured.join` is one party's part.
+
     Raises:
         InputError: the module does something that is not supported; the message says what and
             where.
+
+    Guarantee: if every party follows the protocol (is semi-honest) and the dealer works together
+    with nobody, what `Secured.claims` says. Under ``sealed`` that is all of it; ``permuted3`` and
+    ``permuted2`` show hidden values in random order, to the dealer or the client.
     """
     find_protocol(protocol)
     if not LEAST_FRAC_BITS <= frac_bits <= 30:

@@ -1,18 +1,19 @@
-"""Prediction services: two servers with a half of a model each answer many clients."""
+"""Prediction services: two servers with a share of a model each answer many clients."""
 
+from tacit.learn.service.acceptor import Acceptor
 from tacit.learn.service.ahead import ServicePlans, plan_service
 from tacit.learn.service.client import PredictionClient, connected
 from tacit.learn.service.columns import answer_columns, claim_of_columns, plan_columns
 from tacit.learn.service.once import answer_once, plan_once
-from tacit.learn.service.reception import Reception
 from tacit.learn.service.server import PredictionServer, Tally, deal_predictions
-from tacit.learn.service.task import SIZES, ServiceTask, load_half
+from tacit.learn.service.task import SIZES, ServiceTask, load_share
+from tacit.renamed import find_renamed
 
 __all__ = [
     "SIZES",
+    "Acceptor",
     "PredictionClient",
     "PredictionServer",
-    "Reception",
     "ServicePlans",
     "ServiceTask",
     "Tally",
@@ -21,8 +22,12 @@ __all__ = [
     "claim_of_columns",
     "connected",
     "deal_predictions",
-    "load_half",
+    "load_share",
     "plan_columns",
     "plan_once",
     "plan_service",
 ]
+
+
+def __getattr__(name: str) -> object:
+    return find_renamed(globals(), {"Reception": "Acceptor", "load_half": "load_share"}, name)

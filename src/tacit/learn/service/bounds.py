@@ -25,13 +25,13 @@ _AT_ONCE = 1 << 20
 """A comparison takes a hundred bytes per weight, in memory and in a message of the dealer's."""
 
 
-def check_weights(session: Session, task: ServiceTask, half: Mapping[str, Tensor] | None) -> Plan:
+def check_weights(session: Session, task: ServiceTask, share: Mapping[str, Tensor] | None) -> Plan:
     """Make sure, on shares, that no weight is beyond the bound that everything is planned for.
 
     Args:
         session: my end of the job.
         task: what is answered.
-        half: of the weights, if I compute.
+        share: of the weights, if I compute.
 
     Guarantee: that of `sealed`; every party of the session learns one bit.
     Cost: once, 3 rounds and 4 per million weights; 25 bytes per weight each way, and 99 from the
@@ -46,10 +46,10 @@ def check_weights(session: Session, task: ServiceTask, half: Mapping[str, Tensor
     program = partial(_beyond, task=task, to=session.parties)
     plan = check_plan(task, session.parties)
     bit: Tensor | None
-    if half is None:
+    if share is None:
         (bit,) = serve(session, plan, inputs={})
     else:
-        bit = compute(session, plan, program, inputs={}, kept=task.half_of(half))
+        bit = compute(session, plan, program, inputs={}, kept=task.share_of(share))
     if bit is None or bool(bit.any()):
         raise RangeError(
             f"a weight of the shared model is beyond the bound of ±{task.weight_bound:g}, so "
@@ -98,13 +98,13 @@ def clip_plan(task: ServiceTask, rows: int) -> Plan:
 def clip_rows(ops: ProtocolOps[V], *, task: ServiceTask, rows: int) -> V:
     """Bring every feature between plus and minus the bound, whatever words a client has sent.
 
-    Shifting up and rescaling down leaves a word of at most 46 bits as it is, and makes any other
+    Shifting up and truncating down leaves a word of at most 46 bits as it is, and makes any other
     one small: the difference of two shifted words and a borrow, whether or not that is right. A
     word of more bits becomes some word within the bound.
     """
     bound, frac_bits = task.feature_bound, task.frac_bits
     x = ops.resume("x", shape=(rows, *task.model.inputs), bound=bound)
     spare = min(_SPARE, HEADROOM_BITS - 1 - words_of(bound, frac_bits).bit_length())
-    x = ops.rescaled(ops.apply(ops.make("scale", 1.0, spare), x))
+    x = ops.truncated(ops.apply(ops.make("scale", 1.0, spare), x))
     x = ops.restate(x, bound=2.0 ** (65 - spare - frac_bits))
-    return ops.settle(ops.clamp(x, -bound, bound))
+    return ops.normalise_scale(ops.clamp(x, -bound, bound))

@@ -1,4 +1,4 @@
-"""The client of a prediction service: it asks two servers with a half each."""
+"""The client of a prediction service: it asks two servers with a share each."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from torch import Tensor
 from tacit import ring
 from tacit.crypto import Identity
 from tacit.errors import DataError, DisagreementError, FrameError
-from tacit.learn.service.desk import LARGEST_VISIT
+from tacit.learn.service.queue import LARGEST_VISIT
 from tacit.learn.service.task import ServiceTask
 from tacit.mpc.boundary import Input, encode_input
 from tacit.mpc.share import Spec
@@ -20,13 +20,13 @@ class PredictionClient:
     """Ask for predictions over links to both servers. For one thread.
 
     Guarantee: each server gets words that are uniform and independent of the rows; only the two
-    together could read them. The answers come as two halves and are put together here.
+    together could read them. The answers come as two shares and are put together here.
     Cost: 1 round to both servers and back; 8 bytes per feature to each, 8 bytes per number of the
     answer from each.
     """
 
     def __init__(self, me: str, task: ServiceTask, links: Mapping[str, Link]) -> None:
-        task.refuse_sight()
+        task.refuse_view()
         self._me = me
         self._task = task
         self._links = [links[name] for name in task.roles.computing]
@@ -61,13 +61,13 @@ class PredictionClient:
         replies = self._exchange((mask, words - mask))
         return ring.decode(replies[0] + replies[1], frac_bits=task.frac_bits)
 
-    def _exchange(self, halves: tuple[Tensor, Tensor]) -> list[Tensor]:
+    def _exchange(self, shares: tuple[Tensor, Tensor]) -> list[Tensor]:
         number, self._asked = self._asked, self._asked + 1
-        for link, half in zip(self._links, halves, strict=True):
-            frame = Frame("i64", tuple(half.shape), ring.to_bytes(half.contiguous()))
+        for link, share in zip(self._links, shares, strict=True):
+            frame = Frame("i64", tuple(share.shape), ring.to_bytes(share.contiguous()))
             link.send(f"ask/{number}", frame)
         frames = [link.recv(f"answer/{number}") for link in self._links]
-        wanted = (len(halves[0]), self._task.width)
+        wanted = (len(shares[0]), self._task.width)
         return [
             self._read(link, frame, wanted) for link, frame in zip(self._links, frames, strict=True)
         ]

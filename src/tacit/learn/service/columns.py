@@ -16,16 +16,18 @@ from tacit.learn.training import sum_forecasts
 from tacit.learn.vertical import claims_of_matching, declare_matching
 from tacit.mpc import Plan, compute, find_protocol, make_plan, serve
 from tacit.party import Session, Usage
+from tacit.renamed import keyword_renamed
 from tacit.result import Claim, Leak
 
 
+@keyword_renamed("half", "share")
 def answer_columns(
     session: Session,
     task: ServiceTask,
     *,
     counts: Mapping[str, int],
     receiver: str,
-    half: Mapping[str, Tensor] | None = None,
+    share: Mapping[str, Tensor] | None = None,
     x: Tensor | None = None,
 ) -> Answer:
     """Answer rows whose columns lie with several owners, from a model that two parties share.
@@ -36,7 +38,7 @@ def answer_columns(
         counts: the owners in the order of their columns, and how many ids each had before rows were
             matched.
         receiver: who gets the answers.
-        half: of the weights, if I compute.
+        share: of the weights, if I compute.
         x: my columns of the common rows, in the order of the matching, if I own any.
 
     Guarantee: that of the protocol. Nobody learns a weight or another's column; the answers are
@@ -49,17 +51,17 @@ def answer_columns(
         ConfigError: a party that computes would see what follows from the rows.
     """
     usage = Usage()
-    task.refuse_sight()
+    task.refuse_view()
     widths, rows = _announce(session, task, tuple(counts), x)
     program = _program(task, receiver, widths, rows)
     plan = _plan(task, program)
     mine = {} if x is None or not x.numel() else {f"columns of {session.me}": x.double()}
     is_computing = session.me in task.roles.computing
-    if is_computing and half is None:
-        raise DataError(f"{session.me!r} computes and must give its half of the model")
-    checked = check_weights(session, task, half if is_computing else None)
-    if is_computing and half is not None:
-        values = compute(session, plan, program, inputs=mine, kept=task.half_of(half))
+    if is_computing and share is None:
+        raise DataError(f"{session.me!r} computes and must give its share of the model")
+    checked = check_weights(session, task, share if is_computing else None)
+    if is_computing and share is not None:
+        values = compute(session, plan, program, inputs=mine, kept=task.share_of(share))
     else:
         opened = serve(session, plan, inputs=mine)
         values = opened[0] if opened else None

@@ -16,24 +16,26 @@ from tacit.learn.service.task import ServiceTask
 from tacit.learn.training import sum_forecasts
 from tacit.mpc import Plan, compute, find_protocol, make_plan, serve
 from tacit.party import Session, Usage
+from tacit.renamed import keyword_renamed
 from tacit.result import Claim, Forecast, Result
 
 
+@keyword_renamed("half", "share")
 def answer_once(
     session: Session,
     task: ServiceTask,
     *,
     client: str,
-    half: Mapping[str, Tensor] | None = None,
+    share: Mapping[str, Tensor] | None = None,
     x: Tensor | None = None,
 ) -> Answer:
-    """Answer one party's rows from a model of which two parties hold a half each.
+    """Answer one party's rows from a model of which two parties hold a share each.
 
     Args:
         session: my end of the job.
         task: what is answered; all parties have the same.
         client: who owns the rows and gets the answers: a party that computes, or another one.
-        half: of the weights, if I compute.
+        share: of the weights, if I compute.
         x: the rows, if I am the client.
 
     Guarantee: that of the protocol. Nobody learns a weight; the answers are opened to the client
@@ -47,7 +49,7 @@ def answer_once(
         ConfigError: somebody else than the client would see what follows from its rows.
     """
     usage = Usage()
-    task.refuse_sight(client)
+    task.refuse_view(client)
     if session.me == client:
         x = _checked(task, x)
     shape, _ = share_input_facts(session, client, x, bound=task.feature_bound)
@@ -57,11 +59,11 @@ def answer_once(
     plan = _plan(task, program)
     mine = {} if x is None or session.me != client else {"x": x}
     is_computing = session.me in task.roles.computing
-    if is_computing and half is None:
-        raise DataError(f"{session.me!r} computes and must give its half of the model")
-    checked = check_weights(session, task, half if is_computing else None)
-    if is_computing and half is not None:
-        values = compute(session, plan, program, inputs=mine, kept=task.half_of(half))
+    if is_computing and share is None:
+        raise DataError(f"{session.me!r} computes and must give its share of the model")
+    checked = check_weights(session, task, share if is_computing else None)
+    if is_computing and share is not None:
+        values = compute(session, plan, program, inputs=mine, kept=task.share_of(share))
     else:
         opened = serve(session, plan, inputs=mine)
         values = opened[0] if opened else None
@@ -112,7 +114,7 @@ def report_answers(
     session: Session, task: ServiceTask, client: str, forecast: Forecast, usage: Usage
 ) -> Result:
     """Write down one party's view of answers from a shared model."""
-    roles = dict.fromkeys(task.roles.computing, "holds a half of the model")
+    roles = dict.fromkeys(task.roles.computing, "holds a share of the model")
     role = roles.get(session.me, "dealer" if session.me == task.roles.dealer else "data owner")
     model = Claim(
         subject=f"what the answers tell {client} about the model",

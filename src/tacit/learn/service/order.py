@@ -3,7 +3,7 @@
 import threading
 from collections import OrderedDict, deque
 
-from tacit.learn.service.desk import Ticket
+from tacit.learn.service.queue import Ticket
 
 _VISITS = 2
 """Older visits of a client are forgotten: it has come anew since."""
@@ -25,15 +25,15 @@ class Order:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._half: dict[int, OrderedDict[int, dict[int, int]]] = {}
+        self._waiting: dict[int, OrderedDict[int, dict[int, int]]] = {}
         self._ready: OrderedDict[int, Item] = OrderedDict()
         self._void: dict[int, deque[Ticket]] = {}
         self._failure: BaseException | None = None
 
     def report(self, ticket: Ticket, rows: int) -> None:
-        """Hear of a half from one of the servers; the second report makes the pair."""
+        """Hear of a share from one of the servers; the second report makes the pair."""
         with self._changed:
-            visits = self._half.setdefault(ticket.client, OrderedDict())
+            visits = self._waiting.setdefault(ticket.client, OrderedDict())
             waiting = visits.setdefault(ticket.visit, {})
             while len(visits) > _VISITS:
                 visits.popitem(last=False)

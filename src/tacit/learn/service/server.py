@@ -12,10 +12,10 @@ from torch import Tensor
 
 from tacit.errors import FrameError, PartyError
 from tacit.learn.service.bounds import check_weights, clip_plan, clip_rows
-from tacit.learn.service.desk import ANSWER_S, Desk, Ticket
 from tacit.learn.service.order import MOST_ITEMS, Item, Order
+from tacit.learn.service.queue import ANSWER_S, RequestQueue, Ticket
 from tacit.learn.service.task import ServiceTask
-from tacit.mpc import Plan, SecretOps, Share, Shelf, compute, serve
+from tacit.mpc import OpeningCache, Plan, SecretOps, Share, compute, serve
 from tacit.mpc.share import Spec
 from tacit.party import Ledger, Progress, Session, merge
 from tacit.result import Leak
@@ -42,13 +42,13 @@ class Tally:
 
 
 class PredictionServer:
-    """One of the two servers: it holds a half of the model, and answers clients with halves.
+    """One of the two servers: it holds a share of the model, and answers clients with shares.
 
-    Links of clients are handed to `desk.admit`, from any thread; `run` works until the service is
+    Links of clients are handed to `queue.admit`, from any thread; `run` works until the service is
     stopped. The first server decides in which order questions are answered, and tells the others.
 
-    Guarantee: that of the protocol. A client's rows come as two halves, one for each server, and
-    each half alone is uniform; halves of answers leave under a fresh common mask, so that both
+    Guarantee: that of the protocol. A client's rows come as two shares, one for each server, and
+    each share alone is uniform; shares of answers leave under a fresh common mask, so that both
     together say no more than the answer. The dealer learns how many rows a batch was filled up to.
     """
 
@@ -56,19 +56,19 @@ class PredictionServer:
         self,
         session: Session,
         task: ServiceTask,
-        half: Mapping[str, Tensor],
+        share: Mapping[str, Tensor],
         *,
         answer_s: float = ANSWER_S,
     ) -> None:
-        task.refuse_sight()
+        task.refuse_view()
         self._session = session
         self._task = task
-        self._half = half
-        self._weights = task.half_of(half)
+        self._share = share
+        self._weights = task.share_of(share)
         self._plans = Plans(task)
         self._order = Order()
         self.tally = Tally()
-        self.desk = Desk(task, report=self._reported, answer_s=answer_s)
+        self.queue = RequestQueue(task, report=self._reported, answer_s=answer_s)
 
     @property
     def _is_first(self) -> bool:
@@ -88,27 +88,27 @@ class PredictionServer:
             else:
                 self._follow()
         finally:
-            self.desk.close()
+            self.queue.close()
         return self.tally
 
     def _prepare(self) -> None:
         """Agree on everything, check the weights, and open them under masks."""
         self._session.agree("service", self._task.digest())
-        _check(self._session, self._task, self._half, self.tally)
+        _check(self._session, self._task, self._share, self.tally)
         # Masks of another service of this session must not come again.
         self._number = self._session.begin_run()
         self._plans.fill(first_run=self._number + 1)
         self._session.agree("plans", self._plans.digest())
-        self._run(0, self._task.hold, {})
+        self._run(0, self._task.cache_weights, {})
         self.tally.runs[0] = (self._plans.get(0), 1)
 
     def _reported(self, ticket: Ticket, rows: int) -> None:
-        """Note a half of mine: the first server keeps the list, the second tells it."""
+        """Note a share of mine: the first server keeps the list, the second tells it."""
         if self._is_first:
             self._order.report(ticket, rows)
         else:
             facts = torch.tensor((ticket.client, ticket.visit, ticket.number, rows))
-            self._session.send(self._other, "ready/half", facts, phase="setup")
+            self._session.send(self._other, "ready/share", facts, phase="setup")
 
     def _lead(self, stop: threading.Event) -> None:
         hearing = threading.Thread(target=self._hear, name="tacit-service", daemon=True)
@@ -122,12 +122,12 @@ class PredictionServer:
         _tell(self._session, self._task.roles.dealer, _END)
 
     def _hear(self) -> None:
-        """Hear from the second server which halves it has."""
+        """Hear from the second server which shares it has."""
         clients = len(self._task.clients)
         try:
             while True:
                 client, visit, number, rows = self._session.recv(
-                    self._other, "ready/half", (4,)
+                    self._other, "ready/share", (4,)
                 ).tolist()
                 if not 0 <= client < clients:
                     raise FrameError(self._other, f"it reported a question of client {client}")
@@ -158,10 +158,10 @@ class PredictionServer:
             self._work(items)
 
     def _work(self, items: list[Item]) -> None:
-        """Answer a batch, and refuse what came in two halves that do not fit each other."""
+        """Answer a batch, and refuse what came in two shares that do not fit each other."""
         for ticket, rows in items:
             if not rows:
-                self.desk.answer(ticket, "the two servers did not get halves of the same shape")
+                self.queue.answer(ticket, "the two servers did not get shares of the same shape")
         asked = [(ticket, rows) for ticket, rows in items if rows]
         total = sum(rows for _, rows in asked)
         if not total:
@@ -172,7 +172,7 @@ class PredictionServer:
         self.tally.rows += total
         at = 0
         for ticket, rows in asked:
-            self.desk.answer(ticket, answers[at : at + rows].clone())
+            self.queue.answer(ticket, answers[at : at + rows].clone())
             at += rows
 
     def _compute(self, asked: list[Item], padded: int) -> Tensor:
@@ -180,7 +180,7 @@ class PredictionServer:
         x = torch.zeros((padded, *task.model.inputs), dtype=torch.int64)
         at = 0
         for ticket, rows in asked:
-            words = self.desk.words(ticket)
+            words = self.queue.words(ticket)
             # Whoever left meanwhile is answered nonsense, or rather nobody is.
             if words is not None and len(words) == rows:
                 x[at : at + rows] = words
@@ -217,7 +217,7 @@ class PredictionServer:
             program,
             inputs={},
             kept={**self._weights, **kept},
-            shelf=self._plans.shelf,
+            cache=self._plans.cache,
             is_agreed=True,
         )
         return result, ledger
@@ -225,13 +225,13 @@ class PredictionServer:
 
 def deal_predictions(session: Session, task: ServiceTask) -> Tally:
     """Deal and help as the third party, until the first server ends the service."""
-    task.refuse_sight()
+    task.refuse_view()
     plans, tally = Plans(task), Tally()
     session.agree("service", task.digest())
     _check(session, task, None, tally)
     plans.fill(first_run=session.begin_run() + 1)
     session.agree("plans", plans.digest())
-    serve(session, plans.get(0), inputs={}, shelf=plans.shelf, is_agreed=True)
+    serve(session, plans.get(0), inputs={}, cache=plans.cache, is_agreed=True)
     tally.runs[0] = (plans.get(0), 1)
     while True:
         rows = _hear_number(session, task.roles.first)
@@ -244,7 +244,7 @@ def deal_predictions(session: Session, task: ServiceTask) -> Tally:
         if task.clip:
             serve(own, plans.clips[rows], inputs={}, is_agreed=True)
             _count_guard(tally, plans.clips[rows], rows)
-        serve(own, plans.get(rows), inputs={}, shelf=plans.shelf, is_agreed=True)
+        serve(own, plans.get(rows), inputs={}, cache=plans.cache, is_agreed=True)
         _count(tally, plans, rows, ledger)
         tally.rows += rows
 
@@ -254,18 +254,18 @@ class Plans:
 
     def __init__(self, task: ServiceTask) -> None:
         self._task = task
-        self.shelf = Shelf()
-        self._made = {0: task.plan(0, self.shelf)}
+        self.cache = OpeningCache()
+        self._made = {0: task.plan(0, self.cache)}
         self.clips = {size: clip_plan(task, size) for size in task.sizes if task.clip}
 
     def fill(self, *, first_run: int) -> None:
         """Plan batches as they will be once the weights are held, which is the run of this number.
 
         So everything is planned, and can be agreed upon, before anything is opened. A run of
-        another number would leave other masks on the shelf, and the first batch would stop.
+        another number would leave other masks in the cache, and the first batch would stop.
         """
-        foreseen = Shelf()
-        foreseen.keep(first_run, self._made[0].shelved, {}, {})
+        foreseen = OpeningCache()
+        foreseen.keep(first_run, self._made[0].kept_openings, {}, {})
         self._made |= {size: self._task.plan(size, foreseen) for size in self._task.sizes}
 
     def get(self, rows: int) -> Plan:
@@ -279,12 +279,12 @@ class Plans:
 
 
 def _check(
-    session: Session, task: ServiceTask, half: Mapping[str, Tensor] | None, tally: Tally
+    session: Session, task: ServiceTask, share: Mapping[str, Tensor] | None, tally: Tally
 ) -> None:
     """Compare the weights with their bound, and note what was opened."""
     ledger = Ledger()
     quiet = replace(session, ledger=ledger, progress=Progress())
-    tally.guards[0] = (check_weights(quiet, task, half), 1)
+    tally.guards[0] = (check_weights(quiet, task, share), 1)
     tally.leaks = merge((*tally.leaks, *ledger.entries()))
 
 

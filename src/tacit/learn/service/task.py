@@ -14,7 +14,7 @@ from tacit.errors import ConfigError, DataError
 from tacit.learn.arrays import open_arrays
 from tacit.learn.capping import with_room
 from tacit.learn.training import Model
-from tacit.mpc import Plan, Roles, Share, Shelf, find_protocol, make_plan
+from tacit.mpc import OpeningCache, Plan, Roles, Share, find_protocol, make_plan
 from tacit.mpc.ops import ProtocolOps
 from tacit.mpc.share import Spec
 
@@ -32,7 +32,7 @@ class ServiceTask:
         name: of the job.
         roles: the two servers, and who deals or helps.
         protocol: of the table of protocols.
-        model: whose halves the servers hold.
+        model: whose shares the servers hold.
         clients: who may ask, in the order by which the servers number them.
         reveal: what a client gets: the class of every row, or the scores of all classes.
         frac_bits: the precision of numbers.
@@ -64,7 +64,7 @@ class ServiceTask:
         if not self.sizes or self.sizes[0] < 1 or list(self.sizes) != sorted(set(self.sizes)):
             raise ConfigError(f"wanted sizes of batches in ascending order, got {self.sizes}")
 
-    def refuse_sight(self, client: str | None = None) -> None:
+    def refuse_view(self, client: str | None = None) -> None:
         """Refuse a protocol under which a party that computes would see another's rows.
 
         Args:
@@ -76,7 +76,7 @@ class ServiceTask:
         if find_protocol(self.protocol).second_sees and client != self.roles.second:
             raise ConfigError(
                 f"under {self.protocol} the second computing party, {self.roles.second!r}, sees "
-                "values that follow from the rows, and undoes their order if it cheats; that must "
+                "values that follow from the rows, and undoes their order if malicious; that must "
                 "be the owner of the rows, which is no server: use sealed or permuted3"
             )
 
@@ -99,44 +99,44 @@ class ServiceTask:
 
         def attempt(cap: float | None) -> ServiceTask:
             task = replace(self, model=self.model.capped(cap))
-            task.plan(self.sizes[0], Shelf())
+            task.plan(self.sizes[0], OpeningCache())
             return task
 
         return with_room(attempt, cap=self.model.imported.cap, keyword="model.cap")
 
-    def plan(self, rows: int, shelf: Shelf) -> Plan:
+    def plan(self, rows: int, cache: OpeningCache) -> Plan:
         """Plan a batch of rows; none for opening the weights under masks, once for all batches."""
         protocol = find_protocol(self.protocol)
-        program = partial(self.answer, rows=rows) if rows else self.hold
-        return make_plan(program, protocol, self.roles, frac_bits=self.frac_bits, shelf=shelf)
+        program = partial(self.answer, rows=rows) if rows else self.cache_weights
+        return make_plan(program, protocol, self.roles, frac_bits=self.frac_bits, cache=cache)
 
-    def hold(self, ops: ProtocolOps[V]) -> dict[str, V]:
+    def cache_weights(self, ops: ProtocolOps[V]) -> dict[str, V]:
         """Take up the weights, open under masks from the first run of the service on."""
         weights = {
             name: ops.resume(name, shape=tuple(value.shape), bound=self.weight_bound)
             for name, value in self.model.initial.items()
         }
-        ops.hold(*weights.values())
+        ops.cache_openings(*weights.values())
         return weights
 
     def answer(self, ops: ProtocolOps[V], *, rows: int) -> V:
         """Answer a batch; the result stays shared."""
         # The weights are taken up first, as they are in the run that holds them.
-        weights = self.hold(ops)
+        weights = self.cache_weights(ops)
         x = ops.resume("x", shape=(rows, *self.model.inputs), bound=self.feature_bound)
         return self._reply(ops, weights, x)
 
     def reply(self, ops: ProtocolOps[V], x: V) -> V:
         """Answer rows that are there already; the result stays shared."""
-        return self._reply(ops, self.hold(ops), x)
+        return self._reply(ops, self.cache_weights(ops), x)
 
     def _reply(self, ops: ProtocolOps[V], weights: Mapping[str, V], x: V) -> V:
-        scores = ops.settle(self.model(ops, weights, x))
+        scores = ops.normalise_scale(self.model(ops, weights, x))
         if self.reveal == "score":
             return scores
         if self.model.outputs == 1:
-            return ops.settle(ops.indicate(scores))
-        return ops.reshape(ops.settle(ops.argmax(scores, dim=-1)), (-1, 1))
+            return ops.normalise_scale(ops.indicate(scores))
+        return ops.reshape(ops.normalise_scale(ops.argmax(scores, dim=-1)), (-1, 1))
 
     def digest(self) -> bytes:
         """Hash what a client must know to ask and to read the answer."""
@@ -154,29 +154,29 @@ class ServiceTask:
         )
         return hashlib.sha256(repr(facts).encode()).digest()
 
-    def half_of(self, words: Mapping[str, Tensor]) -> dict[str, Share]:
-        """Give halves of weights their public facts.
+    def share_of(self, words: Mapping[str, Tensor]) -> dict[str, Share]:
+        """Give shares of weights their public facts.
 
         Raises:
             DataError: they are not those of this model.
         """
         found = {}
         for name, value in self.model.initial.items():
-            half = words.get(name)
-            if half is None or half.shape != value.shape or half.dtype != torch.int64:
-                came = "none" if half is None else f"{half.dtype} {tuple(half.shape)}"
+            share = words.get(name)
+            if share is None or share.shape != value.shape or share.dtype != torch.int64:
+                came = "none" if share is None else f"{share.dtype} {tuple(share.shape)}"
                 raise DataError(
-                    f"wanted a half of {name!r} of shape {tuple(value.shape)}, got {came}; the "
+                    f"wanted a share of {name!r} of shape {tuple(value.shape)}, got {came}; the "
                     "layers of the job must be those that were trained"
                 )
             shape = tuple(value.shape)
             spec = Spec.of(shape=shape, frac_bits=self.frac_bits, bound=self.weight_bound)
-            found[name] = Share(half, spec)
+            found[name] = Share(share, spec)
         return found
 
 
-def load_half(path: Path, *, frac_bits: int, bound: float) -> dict[str, Tensor]:
-    """Read one party's half of a model, as a training has left it.
+def load_share(path: Path, *, frac_bits: int, bound: float) -> dict[str, Tensor]:
+    """Read one party's share of a model, as a training has left it.
 
     Args:
         path: the file.
@@ -190,7 +190,7 @@ def load_half(path: Path, *, frac_bits: int, bound: float) -> dict[str, Tensor]:
         with open_arrays(path) as arrays:
             words = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
     except (OSError, ValueError) as error:
-        raise DataError(f"cannot read a half of a model from {path}: {error}") from error
+        raise DataError(f"cannot read a share of a model from {path}: {error}") from error
     precision = words.pop("frac_bits", None)
     if precision is None or int(precision) != frac_bits:
         found = "none" if precision is None else int(precision)

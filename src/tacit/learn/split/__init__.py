@@ -16,13 +16,20 @@ from tacit.learn.split.defend import (
 )
 from tacit.learn.split.energy import angle_energies
 from tacit.learn.split.exchange import introduce
+from tacit.learn.split.fit import SplitModel, fit
 from tacit.learn.split.forecast import forecast
-from tacit.learn.split.local import Halves, fit_locally, halve, training_bytes
-from tacit.learn.split.models import CUT, MODELS, READS_TOKENS, make_head, make_model
+from tacit.learn.split.local import (
+    Halves,
+    cut_model,
+    fit_locally,
+    halve,
+    training_bytes,
+)
+from tacit.learn.split.models import CUT, MODELS, READS_TOKENS, Network, make_head, make_model
 from tacit.learn.split.returned import OnReturned, Returned
 from tacit.learn.split.serve import Answered, answer, ask, stop_asking
 from tacit.learn.split.task import Pace, SplitTask, steps_per_epoch
-from tacit.learn.split.top import Epoch, TopTrainer
+from tacit.learn.split.top import Epoch, OwnFeatures, TopTrainer
 
 __all__ = [
     "COMPRESSORS",
@@ -39,10 +46,13 @@ __all__ = [
     "Epoch",
     "Flat",
     "Halves",
+    "Network",
     "OnReturned",
+    "OwnFeatures",
     "Pace",
     "Returned",
     "Shaped",
+    "SplitModel",
     "SplitTask",
     "TopTrainer",
     "Trial",
@@ -51,8 +61,10 @@ __all__ = [
     "ask",
     "claims_of",
     "cut",
+    "cut_model",
     "cut_shape",
     "epsilon_of",
+    "fit",
     "fit_locally",
     "fitting",
     "forecast",

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import prod
 
 import torch
@@ -14,6 +15,36 @@ CUT = "cut"
 
 Make = Callable[[tuple[int, ...], int, int], nn.Module]
 """Takes the shape of a row, the number of classes and the width of the cut layer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """A model of the table, before the shape of a row is known.
+
+    Attributes:
+        classes: how many.
+        kind: a name of `MODELS`.
+        width: of the layer named "cut".
+        hidden: width of a hidden layer between that and the logits; 0 for none.
+        vocabulary: for a model that reads tokens, how many there are.
+    """
+
+    classes: int
+    kind: str = "mlp"
+    width: int = 64
+    hidden: int = 0
+    vocabulary: int | None = None
+
+    def __call__(self, shape: Sequence[int]) -> nn.Module:
+        """Build it with fresh weights for rows of a shape."""
+        row = (*shape, *(() if self.vocabulary is None else (self.vocabulary,)))
+        return make_model(
+            self.kind, shape=row, classes=self.classes, width=self.width, hidden=self.hidden
+        )
+
+    def head(self, owners: int) -> nn.Module:
+        """Build what turns the cut layers of so many owners into logits."""
+        return make_head(owners * self.width, self.classes, hidden=self.hidden)
 
 
 def make_model(

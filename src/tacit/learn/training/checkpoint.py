@@ -1,8 +1,8 @@
-"""Checkpoints: each party keeps its own halves on its own disk, so that a stopped job goes on.
+"""Checkpoints: each party keeps its own shares on its own disk, so that a stopped job goes on.
 
-A computing party's folder holds its halves after the last two looks, which say nothing about the
+A computing party's folder holds its shares after the last two looks, which say nothing about the
 data without the folder of the other one. No key and no mask is kept: whoever goes on draws
-fresh masks, and masks its halves anew. So steps that are done again, after a crash or because a
+fresh masks, and masks its shares anew. So steps that are done again, after a crash or because a
 party wants them done again with other rows, show uniform words that have nothing to do with those
 of the first time.
 """
@@ -26,19 +26,20 @@ from tacit.learn.arrays import open_arrays
 KEEP = 2
 """A party can be one look ahead of the other, so the last but one is what both have."""
 _START = "start.json"
+_KEY = "half "  # of a share, by its old name: checkpoints of version 0.1 can be taken up
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Checkpoint:
-    """One party's halves after a number of steps, and what was shown until then.
+    """One party's shares after a number of steps, and what was shown until then.
 
     ``attempt`` is a random number that both computing parties drew when they last (re)started:
-    halves of different attempts do not add up to anything.
+    shares of different attempts do not add up to anything.
     """
 
     step: int
     attempt: int
-    halves: Mapping[str, Tensor]
+    shares: Mapping[str, Tensor]
     shown: tuple[tuple[int, float, float], ...]
 
 
@@ -102,7 +103,7 @@ class StateFolder:
         if found.st_uid != os.getuid() or found.st_mode & 0o022:
             raise InputError(
                 f"{self.path} was there before and others can write to it; remove it: whoever put "
-                "it there could put other halves in it"
+                "it there could put other shares in it"
             )
         start = {"binding": self.binding, "work": work, "bound": bound}
         self._write(_START, json.dumps(start).encode())
@@ -121,7 +122,7 @@ class StateFolder:
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint, whole or not at all, and remove those before the last two."""
-        arrays = {f"half {name}": half.cpu().numpy() for name, half in checkpoint.halves.items()}
+        arrays = {_KEY + name: share.cpu().numpy() for name, share in checkpoint.shares.items()}
         shown = np.array(checkpoint.shown, dtype=np.float64).reshape(-1, 3)
         content = io.BytesIO()
         arrays |= {"shown": shown, "attempt": np.array(checkpoint.attempt, dtype=np.int64)}
@@ -147,16 +148,16 @@ class StateFolder:
         if hashlib.sha256(self.binding.encode() + payload).digest() != digest:
             raise DataError(f"{file} is damaged; start all parties with --fresh")
         with open_arrays(io.BytesIO(payload)) as arrays:
-            halves = {
-                name.removeprefix("half "): torch.from_numpy(arrays[name])
+            shares = {
+                name.removeprefix(_KEY): torch.from_numpy(arrays[name])
                 for name in arrays.files
-                if name.startswith("half ")
+                if name.startswith(_KEY)
             }
             shown = tuple(
                 (int(at), float(loss), float(right)) for at, loss, right in arrays["shown"]
             )
             attempt = int(arrays["attempt"])
-        return Checkpoint(step=step, attempt=attempt, halves=halves, shown=shown)
+        return Checkpoint(step=step, attempt=attempt, shares=shares, shown=shown)
 
     def remove(self) -> None:
         """Remove everything, when a training has come to its end or is to begin afresh."""

@@ -27,7 +27,7 @@ class Trained:
     """What a party has in the end.
 
     Attributes:
-        halves: my half of every weight; empty for a party that does not compute.
+        shares: my share of every weight; empty for a party that does not compute.
         weights: the weights themselves, for those they were given to.
         shown: step, mean loss and share of right answers at every look, for those it is shown to.
         runs: the plans as they were run, and how often in a row.
@@ -38,7 +38,7 @@ class Trained:
             a party that does not compute.
     """
 
-    halves: Mapping[str, Tensor]
+    shares: Mapping[str, Tensor]
     weights: Mapping[str, Tensor]
     shown: tuple[tuple[int, float, float], ...]
     runs: tuple[tuple[Plan, int], ...]
@@ -70,7 +70,7 @@ def train(
 
     Guarantee: that of the protocol; beyond it, what `Programs` opens: at every look the loss and
         the number of right answers to ``task.show_to`` and two bits to both computing parties.
-        A training that is taken up again has fresh masks and fresh halves of the same weights; the
+        A training that is taken up again has fresh masks and fresh shares of the same weights; the
         looks after its last checkpoint are opened again.
 
     Raises:
@@ -92,7 +92,7 @@ def train(
     scores = worker.score() if task.score_to else None
     weights = worker.give() if task.give_to else {}
     return Trained(
-        halves=worker.weight_halves(),
+        shares=worker.weight_shares(),
         weights=weights,
         shown=tuple(worker.shown),
         runs=tuple(plans.runs),
@@ -156,14 +156,14 @@ class _Worker:
         self._plans = plans
         self._inputs = inputs
         self._data: dict[str, Share] = {}
-        self._halves: dict[str, Share] = {}
+        self._shares: dict[str, Share] = {}
         self._attempt = 0
         self.near_at = 0
         self.shown: list[tuple[int, float, float]] = []
 
     @property
     def is_computing(self) -> bool:
-        """Tell whether I hold halves."""
+        """Tell whether I hold shares."""
         return self._session.me in self._task.roles.computing
 
     def share(self) -> None:
@@ -176,7 +176,7 @@ class _Worker:
         self._data = _numbers(shares)
 
     def begin(self, checkpoint: Checkpoint | None) -> None:
-        """Start from the public initial weights, or from a checkpoint, with fresh halves."""
+        """Start from the public initial weights, or from a checkpoint, with fresh shares."""
         number = self._session.begin_run()  # of another training of this session: other masks
         if not self.is_computing:
             return
@@ -193,9 +193,9 @@ class _Worker:
             if not is_first:
                 words = torch.zeros_like(words)
             if checkpoint is not None:
-                words = checkpoint.halves[name]
+                words = checkpoint.shares[name]
             mask = common.words(spec.shape)
-            self._halves[name] = Share(words + mask if is_first else words - mask, spec)
+            self._shares[name] = Share(words + mask if is_first else words - mask, spec)
         if checkpoint is not None:
             self.shown = list(checkpoint.shown)
 
@@ -209,7 +209,7 @@ class _Worker:
         program = partial(self._plans.programs.step, rate=rate)
         kept = {**self._kept(action.rows), **self._dials(action.step)}
         changed = compute(self._session, plan, program, inputs={}, kept=kept, is_agreed=True)
-        self._halves = _numbers(changed)
+        self._shares = _numbers(changed)
 
     def look(self, action: Action) -> bool:
         """Open how it goes, and tell whether a weight has grown too large to go on."""
@@ -260,22 +260,22 @@ class _Worker:
             opened = serve(self._session, plan, inputs={}, is_agreed=True)
             return dict(zip(names, opened, strict=True)) if opened else {}
         given = compute(
-            self._session, plan, programs.give, inputs={}, kept=self._halves, is_agreed=True
+            self._session, plan, programs.give, inputs={}, kept=self._shares, is_agreed=True
         )
         return {name: value for name, value in given.items() if value is not None}
 
     def checkpoint(self, step: int) -> Checkpoint:
         """Return what is needed to go on from here."""
-        halves = {name: share.words for name, share in self._halves.items()}
-        return Checkpoint(step=step, attempt=self._attempt, halves=halves, shown=tuple(self.shown))
+        shares = {name: share.words for name, share in self._shares.items()}
+        return Checkpoint(step=step, attempt=self._attempt, shares=shares, shown=tuple(self.shown))
 
-    def weight_halves(self) -> dict[str, Tensor]:
-        """Return my half of every weight."""
+    def weight_shares(self) -> dict[str, Tensor]:
+        """Return my share of every weight."""
         names = self._task.model.initial
-        return {name: self._halves[name].words for name in names if name in self._halves}
+        return {name: self._shares[name].words for name in names if name in self._shares}
 
     def _kept(self, rows: np.ndarray) -> dict[str, Share]:
-        """Return my halves of weights, memory and the rows of a batch."""
+        """Return my shares of weights, memory and the rows of a batch."""
         chosen = torch.from_numpy(rows)
         batch = {
             name: Share(
@@ -284,7 +284,7 @@ class _Worker:
             )
             for name, share in self._data.items()
         }
-        return {**self._halves, **batch}
+        return {**self._shares, **batch}
 
     def _dials(self, step: int) -> dict[str, Share]:
         """Return the public numbers of a step, which each party computes for itself."""
@@ -304,5 +304,5 @@ class _Worker:
 
 
 def _numbers(shares: Mapping[str, AnyShare]) -> dict[str, Share]:
-    """Keep halves of numbers; a training has no others."""
+    """Keep shares of numbers; a training has no others."""
     return {name: share for name, share in shares.items() if isinstance(share, Share)}

@@ -8,7 +8,7 @@ from math import sqrt
 from typing import Literal, TypeVar
 
 from tacit.errors import ConfigError
-from tacit.learn.training.verbs import StepOps, scale_unsettled
+from tacit.learn.training.verbs import StepOps, scale_unnormalised
 
 V = TypeVar("V")
 State = dict[str, V]
@@ -79,7 +79,7 @@ class Optimiser:
         """Return the public numbers that a step needs besides the rate; steps count from 1.
 
         They are computed in decimal arithmetic, which is alike to the digit on every machine: the
-        parties multiply their halves by the same word or the result is noise.
+        parties multiply their shares by the same word or the result is noise.
         """
         if self.kind != "adam":
             return {}
@@ -130,20 +130,20 @@ class Optimiser:
         """
         # The mean is taken as late as possible: small numbers lose digits in fixed point.
         grown = dict(gradients)
-        share = 1 / batch
+        portion = 1 / batch
         if self.clip is not None:
-            grown, share = _clip(ops, grown, self.clip, share), 1.0
+            grown, portion = _clip(ops, grown, self.clip, portion), 1.0
         changed: State[V] = {}
         kept: State[V] = {}
         for name, weight in weights.items():
             if self.weight_decay:
                 weight = ops.scale(weight, 1 - rate * self.weight_decay)
             if lead == 1.0:
-                change, mine = self._change(ops, name, weight, grown[name], state, rate, share)
+                change, mine = self._change(ops, name, weight, grown[name], state, rate, portion)
                 kept.update(mine)
             else:
                 change = ops.scale(grown[name], 2.0**-LEAD_BITS)
-            changed[name] = ops.settle(ops.sub(weight, change))
+            changed[name] = ops.normalise_scale(ops.sub(weight, change))
         return changed, kept
 
     def _change(
@@ -154,17 +154,17 @@ class Optimiser:
         gradient: V,
         state: Mapping[str, V],
         rate: float,
-        share: float,
+        portion: float,
     ) -> tuple[V, State[V]]:
         if self.kind == "sgd":
-            return scale_unsettled(ops, gradient, rate * share, beside=weight), {}
+            return scale_unnormalised(ops, gradient, rate * portion, beside=weight), {}
         if self.kind == "momentum":
             key = f"velocity/{name}"
-            grown = scale_unsettled(ops, gradient, share, beside=state[key])
+            grown = scale_unnormalised(ops, gradient, portion, beside=state[key])
             velocity = ops.add(ops.scale(state[key], self.momentum), grown)
-            velocity = ops.settle(velocity)
+            velocity = ops.normalise_scale(velocity)
             return ops.scale(velocity, rate), {key: velocity}
-        return self._adam(ops, name, gradient, state, rate, share)
+        return self._adam(ops, name, gradient, state, rate, portion)
 
     def _adam(
         self,
@@ -173,22 +173,24 @@ class Optimiser:
         gradient: V,
         state: Mapping[str, V],
         rate: float,
-        share: float,
+        portion: float,
     ) -> tuple[V, State[V]]:
-        large = ops.cap(ops.settle(ops.scale(gradient, AMPLIFY * share)), bound=LARGEST_MOMENT)
+        large = ops.cap(
+            ops.normalise_scale(ops.scale(gradient, AMPLIFY * portion)), bound=LARGEST_MOMENT
+        )
         # Sums, not means, are kept: they are larger, and fixed point has an absolute precision.
         mean = ops.add(ops.scale(state[f"mean/{name}"], self.momentum), large)
         spread = ops.add(
-            ops.scale(state[f"spread/{name}"], self.decay), ops.settle(ops.square(large))
+            ops.scale(state[f"spread/{name}"], self.decay), ops.normalise_scale(ops.square(large))
         )
-        mean, spread = ops.settle(mean), ops.settle(spread)
+        mean, spread = ops.normalise_scale(mean), ops.normalise_scale(spread)
         # Below 2^-8 the inverse root stays where it is, which is what Adam's epsilon is for.
-        ratio = ops.settle(ops.mul(mean, ops.rsqrt(spread)))
+        ratio = ops.normalise_scale(ops.mul(mean, ops.rsqrt(spread)))
         ratio = self._stated(ops, ratio)
         factor = rate * (1 - self.momentum) / sqrt(1 - self.decay)
         change = ops.tune(ratio, CORRECTION, bound=self.dial_bounds()[CORRECTION])
         kept = {f"mean/{name}": mean, f"spread/{name}": spread}
-        return ops.scale(ops.settle(change), factor), kept
+        return ops.scale(ops.normalise_scale(change), factor), kept
 
     def _stated(self, ops: StepOps[V], ratio: V) -> V:
         """Bound Σ m^k g_k by √(Σ d^k g_k²), as Cauchy and Schwarz do, where m² < d."""
@@ -200,13 +202,16 @@ class Optimiser:
         return ops.restate(ratio, bound=1.01 / sqrt(rest) + slack)
 
 
-def _clip(ops: StepOps[V], gradients: State[V], norm: float, share: float) -> State[V]:
+def _clip(ops: StepOps[V], gradients: State[V], norm: float, portion: float) -> State[V]:
     """Shorten the mean gradient to a norm; it is never left longer than that."""
-    scaled = {name: ops.settle(ops.scale(value, share / norm)) for name, value in gradients.items()}
+    scaled = {
+        name: ops.normalise_scale(ops.scale(value, portion / norm))
+        for name, value in gradients.items()
+    }
     squares = [
-        ops.sum(ops.reshape(ops.settle(ops.square(value)), (-1,)), dim=0)
+        ops.sum(ops.reshape(ops.normalise_scale(ops.square(value)), (-1,)), dim=0)
         for value in scaled.values()
     ]
     total = ops.reshape(reduce(ops.add, squares), (1,))
-    factor = ops.settle(ops.clamp(ops.rsqrt_below(total), 0.0, 1.0))
+    factor = ops.normalise_scale(ops.clamp(ops.rsqrt_below(total), 0.0, 1.0))
     return {name: ops.scale(ops.mul(value, factor), norm) for name, value in scaled.items()}

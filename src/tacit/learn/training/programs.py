@@ -1,6 +1,6 @@
 """The programs of a training: share the data, take a step, look how it goes, hand out the model.
 
-Each is a function of ops. Values stay shared between runs; a run takes its halves up by name.
+Each is a function of ops. Values stay shared between runs; a run takes its shares up by name.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ LARGEST_SCORE = 64.0
 """Where scores saturate when a loss is shown."""
 DECLARED = "declared in the job"
 NEAR = 0.75
-"""The share of half its bound from which on a weight is spoken of; at half, a training stops."""
+"""The part of half its bound from which on a weight is spoken of; at half, a training stops."""
 LOOK_ELEMENTS = 1 << 23
 """A look is taken at so many rows at a time that no layer makes more numbers of them."""
 
@@ -98,7 +98,7 @@ class Programs:
         task = self.task
         x, _ = self._batch(ops, task.test_rows)
         weights, parts = self._weights(ops), self._parts(ops, x)
-        scores = [ops.settle(task.model(ops, weights, part)) for part in parts]
+        scores = [ops.normalise_scale(task.model(ops, weights, part)) for part in parts]
         what, joined = "scores of held-out rows", _joined(ops, scores, 0)
         return (ops.open(joined, to=task.score_to, what=what, why=DECLARED),)
 
@@ -132,9 +132,9 @@ class Programs:
             ops.reshape(ops.resume(name, shape=shape, bound=bound), (-1,))
             for name, shape in shapes.items()
         ]
-        power = ops.settle(ops.scale(_joined(ops, flat, 0), 2 / self.task.weight_bound))
+        power = ops.normalise_scale(ops.scale(_joined(ops, flat, 0), 2 / self.task.weight_bound))
         for _ in range(3):
-            power = ops.settle(ops.square(power))
+            power = ops.normalise_scale(ops.square(power))
         total = ops.reshape(ops.sum(power, dim=0), (1,))
         near, beyond = (ops.shift(total, -0.95 * level) for level in (NEAR**8, 1.0))
         return ops.concatenate([near, beyond], dim=0)
@@ -202,7 +202,7 @@ def train_step(
     batch = ops.shape(x)[0]
     lead = _lead(task, rate, batch)
     if lead != 1.0:
-        error = ops.settle(ops.scale(error, lead))
+        error = ops.normalise_scale(ops.scale(error, lead))
     found = pull_back(ops, scores, error, list(leaves.values()))
     gradients = dict(zip(leaves, found, strict=True))
     return task.optimiser.step(ops, weights, gradients, state, rate=rate, batch=batch, lead=lead)
@@ -222,7 +222,7 @@ def measure(ops: StepOps[V], task: TrainTask, scores: V, y: V) -> tuple[V, V]:
     All of it is about scores of rows, so it is computed as a softmax would be.
     """
     with ops.family("softmax"):
-        return _measure(ops, task, ops.settle(scores), y)
+        return _measure(ops, task, ops.normalise_scale(scores), y)
 
 
 def _measure(ops: StepOps[V], task: TrainTask, scores: V, y: V) -> tuple[V, V]:
@@ -236,7 +236,7 @@ def _measure(ops: StepOps[V], task: TrainTask, scores: V, y: V) -> tuple[V, V]:
         return ops.reshape(loss, (1,)), ops.reshape(ops.sum(right, dim=0), (1,))
     loss = ops.cross_entropy(tame, y)
     best = ops.max(scores, dim=-1)
-    mine = ops.settle(ops.sum(ops.settle(ops.mul(scores, y)), dim=-1))
+    mine = ops.normalise_scale(ops.sum(ops.normalise_scale(ops.mul(scores, y)), dim=-1))
     # Half a unit of slack for each rounding on the way.
     near = ops.shift(ops.sub(mine, best), 2.0**-10)
     return ops.reshape(loss, (1,)), ops.reshape(ops.sum(ops.indicate(near), dim=0), (1,))
@@ -256,7 +256,7 @@ def _error(ops: StepOps[V], task: TrainTask, scores: V, y: V) -> V:
     else:
         factor = ops.sum(ops.weigh(y, torch.tensor(task.class_weights)), dim=-1)
         factor = ops.reshape(factor, (*ops.shape(factor), 1))
-    return ops.mul(ops.settle(error), ops.settle(factor))
+    return ops.mul(ops.normalise_scale(error), ops.normalise_scale(factor))
 
 
 def _stretches(count: int, most: int) -> list[range]:

@@ -23,7 +23,7 @@ def resume(
     plans: Plans,
     mine: Mapping[str, Tensor],
 ) -> int:
-    """Find the last step of which both computing parties have halves that belong together."""
+    """Find the last step of which both computing parties have shares that belong together."""
     has_begun = folder is not None and not is_fresh and _has_begun(task, folder, plans, mine)
     attempts = folder.attempts() if has_begun and folder is not None else {}
     flat = [number for pair in sorted(attempts.items())[-KEEP:] for number in pair]
@@ -82,7 +82,7 @@ def _pairs(numbers: tuple[int, ...]) -> set[tuple[int, int]]:
 
 
 def hash_work(task: TrainTask, plans: Plans, mine: Mapping[str, Tensor]) -> str:
-    """Hash all that decides what is trained: halves of one training are of no use to another."""
+    """Hash all that decides what is trained: shares of one training are of no use to another."""
     content = hashlib.sha256(f"tacit training {__version__}\n".encode() + plans.digest())
     for name, value in {**task.model.initial, **mine}.items():
         content.update(f"\n{name} {tuple(value.shape)}\n".encode())

@@ -25,7 +25,7 @@ _ROOM_BITS = 58
 class StepOps(TrainableOps[T], Protocol[T]):
     """The verbs of a training step: those of models, and those that mind precision and bounds."""
 
-    def settle(self, value: T) -> T:
+    def normalise_scale(self, value: T) -> T:
         """Bring a value to the usual precision."""
         ...
 
@@ -50,10 +50,10 @@ class StepOps(TrainableOps[T], Protocol[T]):
         ...
 
 
-def scale_unsettled(ops: StepOps[T], x: T, factor: float, *, beside: T) -> T:
+def scale_unnormalised(ops: StepOps[T], x: T, factor: float, *, beside: T) -> T:
     """Multiply by a public number without bringing the value to the usual precision first.
 
-    A product that is to be scaled and then added to something would otherwise be rescaled twice,
+    A product that is to be scaled and then added to something would otherwise be truncated twice,
     and gradients are as large as all weights. The factor is written as k·2^-s, which costs
     nothing, with as many bits of k as fit into the word.
 
@@ -97,7 +97,7 @@ class PlainStepOps(TorchOps):
         """Multiply by a public number that the schedule gives."""
         return x * self._dials[name]
 
-    def settle(self, value: Tensor) -> Tensor:
+    def normalise_scale(self, value: Tensor) -> Tensor:
         """Give the value as it is: floats have no fixed precision."""
         return value
 

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError, DisagreementError
-from tacit.llm.architecture import Architecture, LanguageModel
 from tacit.llm.floating.interpreters import (
     LARGEST,
     DealerInterpreter,
@@ -19,6 +18,7 @@ from tacit.llm.floating.interpreters import (
 from tacit.llm.floating.noise import Noise, to_grid
 from tacit.llm.floating.program import Rows, Wire, run_pass
 from tacit.llm.floating.sizes import learn, measure, name_of, publish, size_names
+from tacit.llm.model.architecture import Architecture, LanguageModel
 from tacit.llm.permuted.allowance import Account
 from tacit.llm.permuted.seats import Seats
 from tacit.llm.permuted.setup import recv_key, send_key
@@ -26,7 +26,7 @@ from tacit.llm.permuted.tape import Tape
 from tacit.llm.permuted.transfer import cover, deal_pads, pads
 from tacit.llm.sealed.bounds import weight_shapes
 from tacit.llm.sealed.folded import fold
-from tacit.llm.sealed.order import PASS_WORDS, Pass, read_pass
+from tacit.llm.sealed.passes import PASS_WORDS, Pass, read_pass
 from tacit.party import Session
 from tacit.result import Claim
 from tacit.ring import KEY_BYTES, Prg

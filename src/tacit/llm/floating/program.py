@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tacit.llm.architecture import Architecture
-from tacit.llm.rotary import rotate, turns
-from tacit.llm.sealed.order import Pass
+from tacit.llm.model.architecture import Architecture
+from tacit.llm.model.rotary import rotate, turns
+from tacit.llm.sealed.passes import Pass
 from tacit.llm.sealed.program import sight
 
 Equation = Literal["qk", "av"]

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from tacit.errors import FrameError
-from tacit.llm.architecture import Architecture
 from tacit.llm.floating.program import Equation, Function, Rows, Wire, multiply, run_pass
+from tacit.llm.model.architecture import Architecture
 from tacit.llm.sealed.bounds import weight_shapes
-from tacit.llm.sealed.order import Pass
+from tacit.llm.sealed.passes import Pass
 from tacit.party import Session
 
 _FURTHEST = 40

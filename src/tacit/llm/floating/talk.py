@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError, DataError
-from tacit.llm.architecture import Architecture
+from tacit.llm.backend.sampling import Sampling, chooser
 from tacit.llm.floating.interpreters import AskingInterpreter, Mail, PreparingInterpreter
 from tacit.llm.floating.parties import (
     NAME,
@@ -19,10 +19,10 @@ from tacit.llm.floating.parties import (
     noise_with,
 )
 from tacit.llm.floating.program import Rows, run_pass
+from tacit.llm.model.architecture import Architecture
 from tacit.llm.permuted.seats import Seats
 from tacit.llm.permuted.transfer import picks, shift_of, uncover
-from tacit.llm.sampling import Sampling, chooser
-from tacit.llm.sealed.order import CHUNK, LEAVE, Pass
+from tacit.llm.sealed.passes import CHUNK, LEAVE, Pass
 from tacit.party import Session
 from tacit.result import Leak
 from tacit.ring import Prg

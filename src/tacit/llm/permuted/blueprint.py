@@ -7,7 +7,8 @@ from functools import cached_property, lru_cache, partial
 import torch
 from torch import Tensor
 
-from tacit.llm.architecture import Architecture
+from tacit.llm.model.architecture import Architecture
+from tacit.llm.model.rotary import rotate, turns
 from tacit.llm.permuted.exchange import Answer, Exchange, Reveal
 from tacit.llm.permuted.geometry import Heads, heads_of, rows_of
 from tacit.llm.permuted.half import Half
@@ -21,7 +22,6 @@ from tacit.llm.permuted.precision import (
     Words,
 )
 from tacit.llm.permuted.resent import Resent, Weighting
-from tacit.llm.rotary import rotate, turns
 
 Attention = Incremental | Half | Resent
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tacit.llm.architecture import Architecture, LanguageModel
+from tacit.llm.model.architecture import Architecture, LanguageModel
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.precision import Precision
 from tacit.llm.permuted.weights import fold, matrices

@@ -1,6 +1,6 @@
 """What the permuted protocol promises, and what it does not: said before a chat begins."""
 
-from tacit.llm.architecture import Architecture
+from tacit.llm.model.architecture import Architecture
 from tacit.llm.permuted.seats import Seats
 from tacit.llm.permuted.weights import matrices
 from tacit.result import Claim, Leak

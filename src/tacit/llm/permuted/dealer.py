@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import FrameError
-from tacit.llm.architecture import Architecture
+from tacit.llm.model.architecture import Architecture
 from tacit.llm.permuted.allowance import Account, Allowance, material_bytes
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.crew import Crew, step_back

@@ -4,10 +4,10 @@ import math
 from dataclasses import replace
 
 from tacit.errors import RangeError
-from tacit.llm.architecture import Architecture, LanguageModel
+from tacit.llm.model.architecture import Architecture, LanguageModel
+from tacit.llm.model.plain import streams
 from tacit.llm.permuted.bounds import bound_model
 from tacit.llm.permuted.precision import LEAST_REACH, WORD_BITS, Precision
-from tacit.llm.plain import streams
 
 _ENDS = 4
 """Tokens at either end of the vocabulary, where special ones are: a text begins with each once.

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from tacit import ring
-from tacit.llm.architecture import Architecture
+from tacit.llm.model.architecture import Architecture
+from tacit.llm.model.rotary import visible
 from tacit.llm.permuted.narrow import Item
 from tacit.llm.permuted.tape import Tape
-from tacit.llm.rotary import visible
 
 _FEW = 8  # rows of one batch up to which torch's plain loops win
 _ROOM = 1 << 26  # products on a device at once

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import FrameError
-from tacit.llm.architecture import Architecture
+from tacit.llm.model.architecture import Architecture
 
 Form = Literal["incremental", "half", "resent"]
 """How attention of one new token is computed; see `tacit.llm.permuted.attention`."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tacit.llm.architecture import Architecture
+from tacit.llm.model.architecture import Architecture
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.exchange import Exchange
 from tacit.llm.permuted.products import Product, output, product

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tacit import ring
-from tacit.llm.architecture import Architecture, LanguageModel
+from tacit.llm.model.architecture import Architecture, LanguageModel
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.precision import Precision
 from tacit.ring import Factor, Prg

@@ -6,7 +6,6 @@ and with approximated functions; for owners and users who accept no permuted val
 
 from tacit.llm.sealed.claims import sealed_claims
 from tacit.llm.sealed.forecast import plan_passes
-from tacit.llm.sealed.order import Pass
 from tacit.llm.sealed.parties import (
     SEALED_DEALER_BYTES,
     SEALED_OWNER_BYTES,
@@ -16,6 +15,7 @@ from tacit.llm.sealed.parties import (
     serve_sealed_dealer,
     serve_sealed_owner,
 )
+from tacit.llm.sealed.passes import Pass
 from tacit.llm.sealed.program import Reveal
 from tacit.llm.sealed.talk import SealedClient, SealedMemory
 from tacit.llm.sealed.wishes import check_wish

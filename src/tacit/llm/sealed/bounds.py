@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import FrameError
-from tacit.llm.architecture import Architecture
+from tacit.llm.model.architecture import Architecture
 from tacit.llm.sealed.folded import has_bias
 from tacit.party import Session
 

@@ -15,7 +15,7 @@ _SHOWN: dict[Reveal, tuple[str, tuple[str, ...]]] = {
     "sample": (
         "tokens drawn with the dealer's noise, and powers of two above values",
         (
-            "a user who departs from the protocol can add numbers to its half of the scores, and "
+            "a user who departs from the protocol can add numbers to its share of the scores, and "
             "compare them as if the noise were its own",
         ),
     ),

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from tacit.llm.architecture import Architecture, LanguageModel
+from tacit.llm.model.architecture import Architecture, LanguageModel
 
 _USUAL_SIZE = 1 / 16
 """Embeddings are enlarged up to this root mean square: inverse roots begin at 1/16."""

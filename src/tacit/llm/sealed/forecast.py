@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 
 from tacit.llm.permuted.seats import Seats
-from tacit.llm.sealed.order import Pass
 from tacit.llm.sealed.parties import SealedVault, plan_pass
+from tacit.llm.sealed.passes import Pass
 from tacit.llm.sealed.program import Passing
-from tacit.mpc import Plan, Shelf
+from tacit.mpc import OpeningCache, Plan
 
 
-def plan_passes(vault: SealedVault, orders: Sequence[Pass]) -> tuple[Plan, ...]:
+def plan_passes(vault: SealedVault, passes: Sequence[Pass]) -> tuple[Plan, ...]:
     """Plan the passes of a session in their order; the first also opens the weights under masks.
 
     Cost: 0 rounds, 0 bits.
     """
-    seats, shelf = Seats(), Shelf()
+    seats, cache = Seats(), OpeningCache()
     passing = Passing(
         architecture=vault.architecture,
         bounds=vault.bounds,
@@ -25,8 +25,8 @@ def plan_passes(vault: SealedVault, orders: Sequence[Pass]) -> tuple[Plan, ...]:
         dealer=seats.dealer,
     )
     plans = []
-    for number, order in enumerate(orders):
-        plan = plan_pass(passing, order, seats, shelf)
-        shelf.keep(number, plan.shelved, {}, {})
+    for number, step in enumerate(passes):
+        plan = plan_pass(passing, step, seats, cache)
+        cache.keep(number, plan.kept_openings, {}, {})
         plans.append(plan)
     return tuple(plans)

@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 
 from tacit.errors import DisagreementError
-from tacit.llm.architecture import Architecture, LanguageModel
+from tacit.llm.model.architecture import Architecture, LanguageModel
+from tacit.llm.model.plain import streams
 from tacit.llm.permuted.allowance import Account, Allowance
 from tacit.llm.permuted.seats import Seats
-from tacit.llm.plain import streams
 from tacit.llm.sealed.bounds import learn, measure, publish
 from tacit.llm.sealed.folded import fold, usual_gain
-from tacit.llm.sealed.halves import Halves
-from tacit.llm.sealed.order import PASS_WORDS, Pass, read_pass
+from tacit.llm.sealed.passes import PASS_WORDS, Pass, read_pass
 from tacit.llm.sealed.program import FRAC_BITS, Outcome, Passing, Reveal
+from tacit.llm.sealed.shares import KvShares
 from tacit.llm.sealed.wishes import gumbel
-from tacit.mpc import Plan, Roles, Share, Shelf, compute, find_protocol, make_plan, serve
+from tacit.mpc import OpeningCache, Plan, Roles, Share, compute, find_protocol, make_plan, serve
 from tacit.party import Session
 from tacit.ring import Prg
 
@@ -44,7 +44,7 @@ class SealedVault:
     bounds: dict[str, float]
     gain: int
     reveal: Reveal = "token"
-    conversations: dict[int, Halves] = field(default_factory=dict)
+    conversations: dict[int, KvShares] = field(default_factory=dict)
     most: int = 16
     allowance: Allowance = field(default_factory=Allowance)
     account: Account = field(default_factory=Account)
@@ -54,15 +54,15 @@ class SealedVault:
         """Return a vault of the same model for another user."""
         return replace(self, conversations={}, account=account or Account(), left_at=None)
 
-    def find(self, number: int) -> Halves:
+    def find(self, number: int) -> KvShares:
         """Return a conversation, or begin it; the one used longest ago makes room."""
-        found = self.conversations.pop(number, None) or Halves()
+        found = self.conversations.pop(number, None) or KvShares()
         self.conversations[number] = found
         while len(self.conversations) > self.most:
             del self.conversations[next(iter(self.conversations))]
         return found
 
-    def charge(self, order: Pass, *, user: str) -> None:
+    def charge(self, step: Pass, *, user: str) -> None:
         """Count the bytes that are kept after a pass; conversations used longest ago make room.
 
         Raises:
@@ -71,7 +71,7 @@ class SealedVault:
         a = self.architecture
         row = 2 * a.layers * a.kv_heads * a.head_dim * torch.int64.itemsize
         while True:
-            rows = sum(one.length for one in self.conversations.values()) + order.rows
+            rows = sum(one.length for one in self.conversations.values()) + step.rows
             is_alone = len(self.conversations) < 2
             if is_alone or self.account.fits(row * rows - self.account.used):
                 break
@@ -103,32 +103,32 @@ class Table:
 
     def __init__(self, session: Session, passing: Passing, seats: Seats) -> None:
         self.session, self.passing, self.seats = session, passing, seats
-        self._shelf = Shelf()
+        self._cache = OpeningCache()
 
-    def plan(self, order: Pass) -> Plan:
+    def plan(self, step: Pass) -> Plan:
         """Say what a pass will do and cost, before anything is sent."""
-        return plan_pass(self.passing, order, self.seats, self._shelf)
+        return plan_pass(self.passing, step, self.seats, self._cache)
 
     def compute(
-        self, order: Pass, inputs: Mapping[str, Tensor], kept: Mapping[str, Share]
+        self, step: Pass, inputs: Mapping[str, Tensor], kept: Mapping[str, Share]
     ) -> Outcome[Share]:
         """Compute a pass as the owner or the user."""
         return compute(
             self.session,
-            self.plan(order),
-            # Keys and values are settled numbers, never bits or held values: shares.
-            lambda ops: self.passing.run(ops, order),  # type: ignore[arg-type]
+            self.plan(step),
+            # Keys and values are numbers, never bits or masked openings: shares.
+            lambda ops: self.passing.run(ops, step),  # type: ignore[arg-type]
             inputs=inputs,
             kept=kept,
-            shelf=self._shelf,
+            cache=self._cache,
         )
 
-    def deal(self, order: Pass) -> None:
+    def deal(self, step: Pass) -> None:
         """Deal for a pass."""
         inputs = {}
-        if order.is_scored and self.passing.reveal == "sample":
+        if step.is_scored and self.passing.reveal == "sample":
             inputs = {"noise": gumbel(Prg.from_os(), self.passing.architecture.vocab)}
-        serve(self.session, self.plan(order), inputs=inputs, shelf=self._shelf)
+        serve(self.session, self.plan(step), inputs=inputs, cache=self._cache)
 
     def announce(self, words: Tensor) -> None:
         """Tell the two others about a pass, as the user."""
@@ -142,14 +142,14 @@ class Table:
         return read_pass(words, sender=user, architecture=self.passing.architecture)
 
 
-def plan_pass(passing: Passing, order: Pass, seats: Seats, shelf: Shelf) -> Plan:
-    """Plan a pass of a session that holds what is on the shelf."""
+def plan_pass(passing: Passing, step: Pass, seats: Seats, cache: OpeningCache) -> Plan:
+    """Plan a pass of a session with a cache of opened weights."""
     return make_plan(
-        lambda ops: passing.run(ops, order),
+        lambda ops: passing.run(ops, step),
         find_protocol(PROTOCOL),
         Roles(seats.owner, seats.user, seats.dealer),
         frac_bits=FRAC_BITS,
-        shelf=shelf,
+        cache=cache,
     )
 
 
@@ -198,18 +198,18 @@ def serve_sealed_owner(session: Session, vault: SealedVault, *, seats: Seats | N
 
 
 def _pass_on(table: Table, vault: SealedVault, seats: Seats) -> None:
-    while (order := table.hear()) is not None:
-        halves = vault.find(order.conversation)
-        if order.past > halves.length:
+    while (step := table.hear()) is not None:
+        kv = vault.find(step.conversation)
+        if step.past > kv.length:
             raise DisagreementError(
                 seats.user, "asks for a conversation that is not kept here; it has to begin anew"
             )
         # Before, not after: if the pass breaks, rows taken back must not pass for new ones.
-        halves.rewind(order.past)
-        vault.charge(order, user=seats.user)
-        vault.account.spend(order.rows, user=seats.user)
-        outcome = table.compute(order, _read_by(vault, order), halves.shares)
-        halves.extend(order.past, outcome.keys, outcome.values)
+        kv.rewind(step.past)
+        vault.charge(step, user=seats.user)
+        vault.account.spend(step.rows, user=seats.user)
+        outcome = table.compute(step, _read_by(vault, step), kv.shares)
+        kv.extend(step.past, outcome.keys, outcome.values)
 
 
 def serve_sealed_dealer(
@@ -224,13 +224,13 @@ def serve_sealed_dealer(
     Guarantee: the dealer learns how many tokens are read and written, and when.
     """
     table = sit_down(session, architecture, reveal=reveal, seats=seats or Seats())
-    while (order := table.hear()) is not None:
-        table.deal(order)
+    while (step := table.hear()) is not None:
+        table.deal(step)
 
 
-def _read_by(vault: SealedVault, order: Pass) -> dict[str, Tensor]:
+def _read_by(vault: SealedVault, step: Pass) -> dict[str, Tensor]:
     """Return the owner's part of what a pass reads."""
     positions = vault.weights.get("positions")
     if positions is None:
         return vault.weights
-    return vault.weights | {"positions": positions[order.past : order.past + order.rows]}
+    return vault.weights | {"positions": positions[step.past : step.past + step.rows]}

@@ -8,10 +8,10 @@ from typing import Generic, Literal, TypeVar
 import torch
 from torch import Tensor
 
-from tacit.llm.architecture import Architecture
-from tacit.llm.rotary import turns, visible
+from tacit.llm.model.architecture import Architecture
+from tacit.llm.model.rotary import turns, visible
 from tacit.llm.sealed.bounds import weight_shapes
-from tacit.llm.sealed.order import Pass
+from tacit.llm.sealed.passes import Pass
 from tacit.mpc.ops import ProtocolOps
 
 V = TypeVar("V")
@@ -50,8 +50,8 @@ class Passing:
     user: str
     dealer: str
 
-    def run(self, ops: ProtocolOps[V], order: Pass) -> Outcome[V]:
-        """Compute one pass, on shapes or on halves.
+    def run(self, ops: ProtocolOps[V], step: Pass) -> Outcome[V]:
+        """Compute one pass, on shapes or on shares.
 
         Guarantee: that of `sealed`: neither side learns anything but the token (or the scores),
         which the user does. Bounds of values are public. Functions are approximated, see
@@ -59,16 +59,16 @@ class Passing:
         Cost: what the plan says.
         """
         a, w = self.architecture, self._weights(ops)
-        x = self._embedded(ops, w, order)
+        x = self._embedded(ops, w, step)
         out = Outcome[V]([], [], None)
         for i in range(a.layers):
-            key, value, attended, skip = self._attend(ops, w, order, i, x)
+            key, value, attended, skip = self._attend(ops, w, step, i, x)
             out.keys.append(key)
             out.values.append(value)
             if attended is None or skip is None:
                 return out
             x = self._fed(ops, w, i, ops.add(skip, attended))
-        return Outcome(out.keys, out.values, self._shown(ops, w, order, x))
+        return Outcome(out.keys, out.values, self._shown(ops, w, step, x))
 
     def inputs(self, ids: list[int]) -> dict[str, Tensor]:
         """Return the user's part of what a pass reads."""
@@ -84,42 +84,43 @@ class Passing:
         }
         for name, value in w.items():
             if len(shapes[name]) > 1:
-                ops.hold(value)  # one by one: a link does not carry a whole model in one message
+                # One by one: a link does not carry a whole model in one message.
+                ops.cache_openings(value)
         return w
 
-    def _embedded(self, ops: ProtocolOps[V], w: Mapping[str, V], order: Pass) -> V:
+    def _embedded(self, ops: ProtocolOps[V], w: Mapping[str, V], step: Pass) -> V:
         a = self.architecture
-        hot = ops.input("hot", owner=self.user, shape=(order.rows, a.vocab), bound=1.0)
+        hot = ops.input("hot", owner=self.user, shape=(step.rows, a.vocab), bound=1.0)
         x = ops.lookup(w["embed"], hot)
         if a.positions != "learned":
             return x
         bound = self.bounds["positions"]
-        shape = (order.rows, a.width)
+        shape = (step.rows, a.width)
         return ops.add(x, ops.input("positions", owner=self.owner, shape=shape, bound=bound))
 
     def _attend(
-        self, ops: ProtocolOps[V], w: Mapping[str, V], order: Pass, i: int, x: V
+        self, ops: ProtocolOps[V], w: Mapping[str, V], step: Pass, i: int, x: V
     ) -> tuple[V, V, V | None, V | None]:
         """Return new keys and values, and attention's output and the skip beside it.
 
         Behind the last keys and values nothing is computed if no token is wanted.
         """
-        a, rows = self.architecture, order.rows
+        a, rows = self.architecture, step.rows
         h = self._norm(ops, f"{i}.norm1", x)
-        joined = ops.settle(self._affine(ops, w, f"{i}.qkv", h))
-        query, key = self._turned(ops, w, order, i, joined)
+        joined = ops.normalise_scale(self._affine(ops, w, f"{i}.qkv", h))
+        query, key = self._turned(ops, w, step, i, joined)
         value = _cut(ops, joined, a.heads + a.kv_heads, a.heads + 2 * a.kv_heads, a.head_dim)
         value = self._stated(ops, value, f"{i}.v")
-        if i + 1 == a.layers and not order.is_scored:
+        if i + 1 == a.layers and not step.is_scored:
             return key, value, None, None
         keys, values = (
-            self._recalled(ops, order, i, kind, new) for kind, new in (("k", key), ("v", value))
+            self._recalled(ops, step, i, kind, new) for kind, new in (("k", key), ("v", value))
         )
         groups, shared = a.kv_heads, a.heads // a.kv_heads
         stacked = ops.reshape(query, (1, groups, shared * rows, a.head_dim))
         scores = ops.matmul(stacked, ops.transpose(keys, 2, 3))
         scores = self._stated(ops, scores, f"{i}.scores")
-        seen, total = sight(a, order, i), order.past + rows
+        seen, total = sight(a, step, i), step.past + rows
         if not bool(seen.all()):
             scores = ops.reshape(scores, (1, groups, shared, rows, total))
             scores = ops.hide(scores, seen)
@@ -145,10 +146,10 @@ class Passing:
         query = ops.take(h, range(a.heads), dim=1)
         key = ops.take(h, range(a.heads, a.heads + a.kv_heads), dim=1)
         parts = (ops.mul(query, w[f"{i}.q_norm.weight"]), ops.mul(key, w[f"{i}.k_norm.weight"]))
-        return ops.settle(ops.concatenate(parts, dim=1))
+        return ops.normalise_scale(ops.concatenate(parts, dim=1))
 
     def _turned(
-        self, ops: ProtocolOps[V], w: Mapping[str, V], order: Pass, i: int, joined: V
+        self, ops: ProtocolOps[V], w: Mapping[str, V], step: Pass, i: int, joined: V
     ) -> tuple[V, V]:
         """Return queries and keys, (1, heads, rows, dim) each, turned by their positions."""
         a, window = self.architecture, self.architecture.window_of(i)
@@ -156,23 +157,21 @@ class Passing:
         if a.has_qk_norm:
             both = self._normed_heads(ops, w, i, both)
         if a.positions != "learned":
-            cos, sin = turns(
-                a, start=order.past, count=order.rows, prompt=order.prompt, window=window
-            )
+            cos, sin = turns(a, start=step.past, count=step.rows, prompt=step.prompt, window=window)
             places, signs = _swap(a)
             swapped = ops.take(both, places, dim=3)
             both = ops.add(ops.weigh(both, cos.double()), ops.weigh(swapped, sin.double() * signs))
-            both = ops.settle(both)
+            both = ops.normalise_scale(both)
         query = ops.take(both, range(a.heads), dim=1)
         key = ops.take(both, range(a.heads, a.heads + a.kv_heads), dim=1)
         # Turning two numbers of at most b gives at most √2 b.
         return self._stated(ops, query, f"{i}.q", 2), self._stated(ops, key, f"{i}.k", 2)
 
-    def _recalled(self, ops: ProtocolOps[V], order: Pass, i: int, kind: str, new: V) -> V:
-        if not order.past:
+    def _recalled(self, ops: ProtocolOps[V], step: Pass, i: int, kind: str, new: V) -> V:
+        if not step.past:
             return new
         a, factor = self.architecture, 2.0 if kind == "k" else 1.0
-        shape = (1, a.kv_heads, order.past, a.head_dim)
+        shape = (1, a.kv_heads, step.past, a.head_dim)
         bound = factor * self.bounds[f"{i}.{kind}"]
         old = ops.resume(f"{i}.{kind}", shape=shape, bound=bound)
         return ops.concatenate((old, new), dim=2)
@@ -180,7 +179,7 @@ class Passing:
     def _fed(self, ops: ProtocolOps[V], w: Mapping[str, V], i: int, x: V) -> V:
         a = self.architecture
         h = self._norm(ops, f"{i}.norm2", x)
-        joined = ops.settle(self._affine(ops, w, f"{i}.up", h))
+        joined = ops.normalise_scale(self._affine(ops, w, f"{i}.up", h))
         up = self._stated(ops, ops.take(joined, _last(ops, joined, a.ffn), dim=1), f"{i}.up")
         if a.has_gate:
             gate = self._stated(ops, ops.take(joined, range(a.ffn), dim=1), f"{i}.gate")
@@ -188,15 +187,15 @@ class Passing:
             active = self._stated(ops, ops.mul(curve(gate), up), f"{i}.active")
         else:
             active = ops.gelu(up)
-        active = ops.cap(ops.settle(active), bound=self._widest(f"{i}.down", a.ffn))
+        active = ops.cap(ops.normalise_scale(active), bound=self._widest(f"{i}.down", a.ffn))
         out = self._stated(ops, self._affine(ops, w, f"{i}.down", active), f"{i}.fed")
         out = self._post_norm(ops, w, i, 2, out)
         return ops.add(self._skip(ops, w, f"{i}.skip2", x, h), out)
 
-    def _shown(self, ops: ProtocolOps[V], w: Mapping[str, V], order: Pass, x: V) -> Tensor | None:
-        last = ops.take(x, (order.rows - 1,), dim=0)
+    def _shown(self, ops: ProtocolOps[V], w: Mapping[str, V], step: Pass, x: V) -> Tensor | None:
+        last = ops.take(x, (step.rows - 1,), dim=0)
         scores = self._affine(ops, w, "output", self._norm(ops, "norm", last))
-        scores = ops.settle(self._stated(ops, scores, "logits"))
+        scores = ops.normalise_scale(self._stated(ops, scores, "logits"))
         if self.reveal == "scores":
             return ops.open(
                 scores, to=(self.user,), what="scores of every token", why="it chooses the next"
@@ -216,14 +215,14 @@ class Passing:
         noise = ops.input("noise", owner=self.user, shape=(1, vocab), bound=NOISE_BOUND)
         both = ops.concatenate((scores, ops.relu(scores)), dim=0)
         scaled = ops.reshape(ops.sum(ops.mul(both, slopes), dim=0), (1, vocab))
-        return ops.settle(ops.add(scaled, noise))
+        return ops.normalise_scale(ops.add(scaled, noise))
 
     def _drawn(self, ops: ProtocolOps[V], scores: V) -> V:
         """Add the dealer's noise at the user's temperature, and nothing else of the user's."""
         shape, bound = (1, self.architecture.vocab), NOISE_BOUND / HOTTEST
         noise = ops.input("noise", owner=self.dealer, shape=shape, bound=bound)
         heat = ops.input("temperature", owner=self.user, shape=(1, 1), bound=HOTTEST)
-        return ops.settle(ops.add(scores, ops.mul(noise, heat)))
+        return ops.normalise_scale(ops.add(scores, ops.mul(noise, heat)))
 
     def _skip(self, ops: ProtocolOps[V], w: Mapping[str, V], name: str, x: V, h: V) -> V:
         if not self.architecture.skips_from_norm:
@@ -234,7 +233,7 @@ class Passing:
         """Normalise rows, brought down first if one of them may be too large to be squared."""
         a, usual = self.architecture, self.bounds[name]
         down = max(1.0, usual / STREAM_BOUND)
-        x = ops.cap(ops.settle(ops.scale(x, 1 / down)), bound=STREAM_BOUND)
+        x = ops.cap(ops.normalise_scale(ops.scale(x, 1 / down)), bound=STREAM_BOUND)
         eps = a.norm_eps * 4.0**self.gain_bits / down**2
         return ops.rms_norm(x, eps=eps) if a.norm == "rms" else ops.layer_norm(x, eps=eps)
 
@@ -253,10 +252,10 @@ class Passing:
         return ops.restate(x, bound=bound) if bound < known else x
 
 
-def sight(a: Architecture, order: Pass, layer: int) -> Tensor:
+def sight(a: Architecture, step: Pass, layer: int) -> Tensor:
     """Return which keys each new token may see in a layer, (rows, past + rows)."""
     window = a.window_of(layer)
-    return visible(a, start=order.past, count=order.rows, prompt=order.prompt, window=window)
+    return visible(a, start=step.past, count=step.rows, prompt=step.prompt, window=window)
 
 
 def _cut(ops: ProtocolOps[V], joined: V, first: int, last: int, dim: int) -> V:

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from tacit.errors import DataError
-from tacit.llm.architecture import Architecture
+from tacit.llm.backend.sampling import Place, Sampling, chooser, generator
+from tacit.llm.model.architecture import Architecture
 from tacit.llm.permuted.seats import Seats
-from tacit.llm.sampling import Place, Sampling, chooser, generator
 from tacit.llm.sealed.bounds import names
-from tacit.llm.sealed.halves import Halves
-from tacit.llm.sealed.order import CHUNK, LEAVE, Pass
 from tacit.llm.sealed.parties import sit_down
+from tacit.llm.sealed.passes import CHUNK, LEAVE, Pass
 from tacit.llm.sealed.program import Reveal
+from tacit.llm.sealed.shares import KvShares
 from tacit.llm.sealed.wishes import check_wish, wish
 from tacit.party import Session
 from tacit.result import Leak
@@ -27,7 +27,7 @@ class SealedMemory:
 
     number: int = field(default_factory=lambda: int(Prg.from_os().below(1 << 62, 1)))
     read: list[int] = field(default_factory=list)
-    halves: Halves = field(default_factory=Halves)
+    kv: KvShares = field(default_factory=KvShares)
     prompt: int = 0
 
     def rewind(self, length: int) -> None:
@@ -88,22 +88,22 @@ class SealedClient:
             memory.prompt = len(fresh) - 1
         shown = None
         for now, is_last in self._chunks(fresh, memory):
-            order = Pass(
+            step = Pass(
                 conversation=memory.number,
                 past=len(memory.read),
                 rows=len(now),
                 prompt=memory.prompt,
                 is_scored=is_last,
             )
-            self._table.announce(order.words())
+            self._table.announce(step.words())
             inputs = self._table.passing.inputs(now)
             if is_last:
                 inputs |= choose.inputs([*memory.read, *now])
-            kept = memory.halves.upto(order.past)
-            outcome = self._table.compute(order, inputs, kept)
-            memory.halves.extend(order.past, outcome.keys, outcome.values)
+            kept = memory.kv.upto(step.past)
+            outcome = self._table.compute(step, inputs, kept)
+            memory.kv.extend(step.past, outcome.keys, outcome.values)
             memory.read += now
-            self._note_sizes(order)
+            self._note_sizes(step)
             shown = outcome.shown
         assert shown is not None  # noqa: S101 - the last chunk is scored
         return choose.token(shown, memory.read)
@@ -150,8 +150,8 @@ class SealedClient:
                 )
             )
 
-    def _note_sizes(self, order: Pass) -> None:
-        if order.is_scored and self.reveal == "token":
+    def _note_sizes(self, step: Pass) -> None:
+        if step.is_scored and self.reveal == "token":
             self.session.ledger.record(
                 Leak(
                     to=self.seats.user,
@@ -169,7 +169,7 @@ class SealedClient:
                     what="how many tokens are read and written, and when",
                     why="sizes are not hidden",
                     kind="size",
-                    elements=order.rows,
+                    elements=step.rows,
                 )
             )
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError
-from tacit.llm.sampling import Sampling
+from tacit.llm.backend.sampling import Sampling
 from tacit.llm.sealed.program import HOTTEST, NOISE_BOUND, PENALTY_BOUND, Reveal
 from tacit.ring import Prg
 

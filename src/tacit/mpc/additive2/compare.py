@@ -13,8 +13,8 @@ from torch import Tensor
 from tacit import ring
 from tacit.mpc import narrow
 from tacit.mpc.additive2.conjunction import ConjunctionMask, Group, merge_blocks, plan_tree
-from tacit.mpc.additive2.local import half, numeric
-from tacit.mpc.additive2.thermometer import Blocks, compare_blocks, encode_thermometers
+from tacit.mpc.additive2.local import numeric, numeric_share
+from tacit.mpc.additive2.unary import Blocks, compare_blocks, encode_unary
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.cost import Round, exchange
 from tacit.mpc.narrow import bits_size
@@ -32,24 +32,24 @@ def bits_of(largest: int) -> int:
 
 @dataclass(frozen=True)
 class CompareMask:
-    """A uniform word r per element: halves of it, of its top bit and of its thermometers."""
+    """A uniform word r per element: shares of it, of its top bit and of its unary codes."""
 
     elements: int
     blocks: Blocks
 
     def first(self, prg: Prg) -> Parts:
-        """Draw the first halves of r and of its bits."""
+        """Draw the first shares of r and of its bits."""
         return prg.words((self.elements,)), prg.words(self._planes())
 
     def second(self, prg: Prg) -> Parts:
-        """Draw the second half of r."""
+        """Draw the second share of r."""
         return (prg.words((self.elements,)),)
 
     def correction(self, first: Parts, second: Parts) -> Parts:
-        """Compute the second half of the bits of r = r0 + r1."""
+        """Compute the second share of the bits of r = r0 + r1."""
         planes = ring.to_planes(first[0] + second[0])
         top = planes[self.blocks.bits : self.blocks.bits + 1]
-        return (torch.cat((encode_thermometers(planes, self.blocks), top)) ^ first[1],)
+        return (torch.cat((encode_unary(planes, self.blocks), top)) ^ first[1],)
 
     def correction_shapes(self) -> tuple[tuple[int, ...], ...]:
         """Return the shape of the bits."""
@@ -111,7 +111,7 @@ class Comparison:
             channel: where to exchange the masked bits of the tree.
             c: the public x + r, flat; only its lowest ``bits`` bits matter.
             thresholds: public words t.
-            bits: my half of the thermometers and of the top bit of r.
+            bits: my share of the unary codes and of the top bit of r.
             tree: the material of each level.
         """
         planes = self._planes(c, thresholds)
@@ -167,7 +167,7 @@ class IsPositive:
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Open x + r and compare."""
-        x = half(operands[0])
+        x = numeric_share(operands[0])
         comparison = _comparison(x.spec)
         (r, bits), tree = material[0], material[1:]
         c = channel.exchange_low(x.words.reshape(-1) + r, comparison.bits)

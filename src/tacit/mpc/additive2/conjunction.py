@@ -73,15 +73,15 @@ class ConjunctionMask:
     lanes: tuple[int, ...]
 
     def first(self, prg: Prg) -> Parts:
-        """Draw the first halves of masks and products."""
+        """Draw the first shares of masks and products."""
         return prg.words(self._masks()), prg.words(self._products())
 
     def second(self, prg: Prg) -> Parts:
-        """Draw the second half of the masks."""
+        """Draw the second share of the masks."""
         return (prg.words(self._masks()),)
 
     def correction(self, first: Parts, second: Parts) -> Parts:
-        """Compute the second halves of the products."""
+        """Compute the second shares of the products."""
         places = {variable: at for at, variable in enumerate(self.group.variables())}
         masks = first[0] ^ second[0]
         known: dict[Monomial, Tensor] = {(v,): masks[at] for v, at in places.items()}
@@ -118,7 +118,7 @@ def merge_blocks(
 
 
 def masked_blocks(group: Group, g: Tensor, p: Tensor, masks: Tensor) -> Tensor:
-    """Lay out what has to be opened of the blocks, under my half of the masks."""
+    """Lay out what has to be opened of the blocks, under my share of the masks."""
     rows = [p[v] if v < group.fan_in else g[v - group.fan_in] for v in group.variables()]
     return torch.stack(rows) ^ masks if rows else masks
 

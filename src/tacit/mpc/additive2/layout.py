@@ -6,7 +6,7 @@ import torch
 
 from tacit.errors import InputError
 from tacit.mpc import shapes
-from tacit.mpc.additive2.local import half, lift, numeric
+from tacit.mpc.additive2.local import lift, numeric, numeric_share
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.randomness import Parts
 from tacit.mpc.share import AnyShare, AnySpec, Share, Spec
@@ -39,10 +39,10 @@ class Concatenate:
         return Spec(shape=tuple(shape), frac_bits=frac_bits, largest=largest)
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
-        """Join my halves."""
-        halves = [half(operand) for operand in operands]
-        out = self._out([one.spec for one in halves])
-        words = [lift(one.words, one.spec, out.frac_bits) for one in halves]
+        """Join my shares."""
+        shares = [numeric_share(operand) for operand in operands]
+        out = self._out([one.spec for one in shares])
+        words = [lift(one.words, one.spec, out.frac_bits) for one in shares]
         return Share(torch.cat(words, dim=self.dim), out)
 
 
@@ -70,8 +70,8 @@ class Take:
         return replace(x, shape=shape)
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
-        """Pick from my half."""
-        x = half(operands[0])
+        """Pick from my share."""
+        x = numeric_share(operands[0])
         out = self._out(x.spec)
         if isinstance(self.positions, range) and self.positions.step == 1 and self.positions:
             words = x.words.narrow(self.dim, self.positions.start, len(self.positions))
@@ -114,8 +114,8 @@ class Windows:
         return replace(x, shape=(*x.shape[:2], self.size[0] * self.size[1], *sides))
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
-        """Lay out my half."""
-        x = half(operands[0])
+        """Lay out my share."""
+        x = numeric_share(operands[0])
         out = self._out(x.spec)
         edge = -x.spec.largest if self.edge_is_least and channel.is_first else 0
         (down, right), (height, width) = self.padding, x.spec.shape[2:]
@@ -155,8 +155,8 @@ class Dropout:
         return round((1 << self.frac_bits) / (1 - self.rate))
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
-        """Draw the common mask and apply it to my half."""
-        x = half(operands[0])
+        """Draw the common mask and apply it to my share."""
+        x = numeric_share(operands[0])
         out = self._out(x.spec)
         words = channel.shared(channel.other).words(x.spec.shape)
         threshold = round(self.rate * 2**64) - 2**63

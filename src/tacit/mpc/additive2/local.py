@@ -1,4 +1,4 @@
-"""Operations that each party does on its own halves: nothing is sent, nothing can leak."""
+"""Operations that each party does on its own shares: nothing is sent, nothing can leak."""
 
 from dataclasses import dataclass, replace
 
@@ -16,23 +16,23 @@ def numeric(spec: AnySpec, operation: str) -> Spec:
     """Return the spec of a number that may take part in arithmetic, or say why it may not."""
     if not isinstance(spec, Spec):
         raise InputError(f"{operation} wants numbers, got secret bits; only opening is possible")
-    if spec.finish:
+    if spec.deferred:
         raise InputError(
-            f"{operation} after {spec.finish}: under this protocol {spec.finish} is applied by the "
-            "receiver once the value is opened, so nothing can be computed on it; open it, or use "
-            "protocol 'permuted3', whose helper computes it on the way"
+            f"{operation} after {spec.deferred}: under this protocol {spec.deferred} is applied by "
+            "the receiver once the value is opened, so nothing can be computed on it; open it, or "
+            "use protocol 'permuted3', whose helper computes it on the way"
         )
     return spec
 
 
-def half(share: AnyShare) -> Share:
+def numeric_share(share: AnyShare) -> Share:
     """Narrow an operand to a share of numbers; `declare` has refused everything else."""
     assert isinstance(share, Share)  # noqa: S101 - cannot happen after `numeric`
     return share
 
 
 def lift(words: Tensor, spec: Spec, frac_bits: int) -> Tensor:
-    """Bring a half to more fraction bits, exactly."""
+    """Bring a share to more fraction bits, exactly."""
     return words if spec.frac_bits == frac_bits else words * (1 << (frac_bits - spec.frac_bits))
 
 
@@ -54,8 +54,8 @@ class Add:
         return Spec(shape=shape, frac_bits=frac_bits, largest=largest)
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
-        """Add my halves."""
-        x, y = (half(operand) for operand in operands)
+        """Add my shares."""
+        x, y = (numeric_share(operand) for operand in operands)
         out = self._out(x.spec, y.spec)
         left, right = (lift(s.words, s.spec, out.frac_bits) for s in (x, y))
         return Share(left + right if self.sign > 0 else left - right, out)
@@ -85,8 +85,8 @@ class Scale:
         return round(self.factor * (1 << self.frac_bits))
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
-        """Scale my half."""
-        x = half(operands[0])
+        """Scale my share."""
+        x = numeric_share(operands[0])
         out = self._out(x.spec)
         return Share(x.words * self._word(), out)
 
@@ -95,7 +95,7 @@ class Scale:
 class Tune:
     """Multiply a secret by a number that both parties know when it is time, but the plan does not.
 
-    Both hold the number itself, not halves of it: whoever calls this answers for that.
+    Both hold the number itself, not shares of it: whoever calls this answers for that.
 
     Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes. Error: that of rounding the number.
     """
@@ -110,8 +110,8 @@ class Tune:
         return Spec(shape=x.shape, frac_bits=frac_bits, largest=x.largest * number.largest)
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
-        """Scale my half."""
-        x, number = (half(operand) for operand in operands)
+        """Scale my share."""
+        x, number = (numeric_share(operand) for operand in operands)
         return Share(x.words * number.words, self._out(x.spec, number.spec))
 
 
@@ -129,8 +129,8 @@ class Shift:
         return replace(x, largest=x.largest + words_of(abs(self.amount), x.frac_bits))
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
-        """Add the number to P0's half."""
-        x = half(operands[0])
+        """Add the number to P0's share."""
+        x = numeric_share(operands[0])
         out = self._out(x.spec)
         if not channel.is_first:
             return Share(x.words, out)
@@ -152,8 +152,8 @@ class Sum:
         return replace(x, shape=shape, largest=x.largest * x.shape[self.dim])
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
-        """Sum my half."""
-        x = half(operands[0])
+        """Sum my share."""
+        x = numeric_share(operands[0])
         out = self._out(x.spec)
         return Share(x.words.sum(dim=self.dim), out)
 
@@ -173,7 +173,7 @@ class CumulativeSum:
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Sum my share."""
-        x = half(operands[0])
+        x = numeric_share(operands[0])
         return Share(x.words.cumsum(dim=self.dim), self._out(x.spec))
 
 
@@ -190,8 +190,8 @@ class Reshape:
         return Declaration(out=replace(x, shape=shape))
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
-        """Reshape my half."""
-        x = half(operands[0])
+        """Reshape my share."""
+        x = numeric_share(operands[0])
         words = x.words.reshape(self.shape)
         return Share(words, replace(x.spec, shape=tuple(words.shape)))
 
@@ -210,8 +210,8 @@ class Transpose:
         return Declaration(out=replace(x, shape=shape))
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
-        """Transpose my half."""
-        x = half(operands[0])
+        """Transpose my share."""
+        x = numeric_share(operands[0])
         words = x.words.transpose(self.first, self.second)
         return Share(words, replace(x.spec, shape=tuple(words.shape)))
 
@@ -228,8 +228,8 @@ class Part:
         return Declaration(out=replace(x, shape=x.shape[1:]))
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
-        """Take the part of my half."""
-        x = half(operands[0])
+        """Take the part of my share."""
+        x = numeric_share(operands[0])
         return Share(x.words[self.index], replace(x.spec, shape=x.spec.shape[1:]))
 
 
@@ -251,8 +251,8 @@ class Halve:
         return Declaration(out=replace(x, shape=tuple(shape)))
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
-        """Take that part of my half."""
-        x = half(operands[0])
+        """Take that part of my share."""
+        x = numeric_share(operands[0])
         size = x.spec.shape[self.dim]
         length = -(-size // 2)
         words = x.words.narrow(self.dim, size - length if self.takes_last else 0, length)
@@ -277,6 +277,6 @@ class Restate:
         return replace(x, largest=words_of(self.bound, x.frac_bits))
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
-        """Give the same half another bound."""
-        x = half(operands[0])
+        """Give the same share another bound."""
+        x = numeric_share(operands[0])
         return Share(x.words, self._out(x.spec))

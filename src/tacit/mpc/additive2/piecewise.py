@@ -17,8 +17,8 @@ from torch import Tensor
 
 from tacit import ring
 from tacit.mpc.additive2.compare import CompareMask, Comparison, bits_of
-from tacit.mpc.additive2.ladder import Ladder, fits_ladder
-from tacit.mpc.additive2.local import half, numeric
+from tacit.mpc.additive2.local import numeric, numeric_share
+from tacit.mpc.additive2.multithreshold import MultiThreshold, fits_multi_threshold
 from tacit.mpc.boundary import WORD_BYTES
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.cost import exchange
@@ -83,7 +83,7 @@ class SelectMask:
     """Everything a piecewise polynomial needs that depends on the mask r of its comparison.
 
     r comes from the `CompareMask` in ``compare``; besides it there are, for every breakpoint, a
-    uniform bit ρ in XOR halves, and additive halves of r^i and of ρ·r^i.
+    uniform bit ρ in XOR shares, and additive shares of r^i and of ρ·r^i.
     """
 
     compare: CompareMask
@@ -91,15 +91,15 @@ class SelectMask:
     degree: int
 
     def first(self, prg: Prg) -> Parts:
-        """Draw the first halves: of r and its bits, of ρ, of powers and of selected powers."""
+        """Draw the first shares: of r and its bits, of ρ, of powers and of selected powers."""
         return (*self.compare.first(prg), prg.words(self._bits()), prg.words(self._powers()))
 
     def second(self, prg: Prg) -> Parts:
-        """Draw the second halves of r and ρ."""
+        """Draw the second shares of r and ρ."""
         return (*self.compare.second(prg), prg.words(self._bits()))
 
     def correction(self, first: Parts, second: Parts) -> Parts:
-        """Compute the second halves of the bits of r and of all powers."""
+        """Compute the second shares of the bits of r and of all powers."""
         r, rho = first[0] + second[0], first[2] ^ second[1]
         powers = torch.ones_like(r).repeat(self.degree + 1, 1)
         for i in range(1, self.degree + 1):
@@ -157,7 +157,7 @@ class Piecewise:
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Open x + r, compare with the breakpoints, select."""
-        words, spec = half(operands[0]).words.reshape(-1), self._argument(operands[0].spec)
+        words, spec = numeric_share(operands[0]).words.reshape(-1), self._argument(operands[0].spec)
         (r, rho, powers, bits), tree = _arrange(material[0], channel), material[1:]
         mine = words + r
         c = mine + channel.exchange(mine)
@@ -172,15 +172,15 @@ class Piecewise:
 
     def _argument(self, spec: AnySpec) -> Spec:
         """Take a number, also one on which this very function is still to be applied."""
-        if isinstance(spec, Spec) and spec.finish == self.name:
-            return replace(spec, finish=None)
+        if isinstance(spec, Spec) and spec.deferred == self.name:
+            return replace(spec, deferred=None)
         return numeric(spec, self.name)
 
-    def _comparison(self, x: Spec) -> Comparison | Ladder:
+    def _comparison(self, x: Spec) -> Comparison | MultiThreshold:
         curve = self.curves[0]
         bits = bits_of(x.largest + curve.reach)
-        if fits_ladder(x.elements, bits, len(curve.breaks)):
-            return Ladder(x.elements, bits, curve.slack or (0,) * len(curve.breaks))
+        if fits_multi_threshold(x.elements, bits, len(curve.breaks)):
+            return MultiThreshold(x.elements, bits, curve.slack or (0,) * len(curve.breaks))
         return Comparison(x.elements, bits, len(curve.breaks))
 
     def _out(self, x: Spec) -> Spec:

@@ -1,4 +1,4 @@
-"""Products of two secrets that are held, with the product of their masks from the dealer."""
+"""Products of two secrets opened under masks, with the product of the masks from the dealer."""
 
 from dataclasses import dataclass
 
@@ -7,13 +7,13 @@ from torch import Tensor
 from tacit.errors import InputError
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.products import Product
-from tacit.mpc.randomness import HeldTriple, Parts
-from tacit.mpc.share import AnyShare, AnySpec, HeldShare, HeldSpec, Share, Spec
+from tacit.mpc.randomness import OpeningTriple, Parts
+from tacit.mpc.share import AnyShare, AnySpec, MaskedOpening, OpeningSpec, Share, Spec
 
 
 @dataclass(frozen=True)
 class Multiply:
-    """Multiply two secrets that are held: element-wise, as matrices or by convolution.
+    """Multiply two secrets opened under masks: element-wise, as matrices or by convolution.
 
     With e = x - a and d = y - b public, x·y = e·d + e·b + a·d + a·b, and the dealer has shared
     the last. Where y is a party's own, that party takes (e + a_mine)·y at once and the other
@@ -26,12 +26,12 @@ class Multiply:
 
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what comes out and what is needed."""
-        x, y = (_holding(spec) for spec in operands)
+        x, y = (_opening_spec(spec) for spec in operands)
         out = self._out(x, y)
-        triple = HeldTriple(self.product, x.mask, y.mask, out.shape)
+        triple = OpeningTriple(self.product, x.mask, y.mask, out.shape)
         return Declaration(out=out, needs=(triple,))
 
-    def _out(self, x: HeldSpec, y: HeldSpec) -> Spec:
+    def _out(self, x: OpeningSpec, y: OpeningSpec) -> Spec:
         terms = self.product.terms(x.shape, y.shape)
         return Spec(
             shape=self.product.shape(x.shape, y.shape),
@@ -41,7 +41,7 @@ class Multiply:
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Combine what is open with my part of the masks."""
-        x, y = (_held_share(operand) for operand in operands)
+        x, y = (_opening(operand) for operand in operands)
         ((c,),) = material
         terms = [
             self.product.multiply(left, right)
@@ -52,31 +52,31 @@ class Multiply:
         return Share(c, self._out(x.spec, y.spec))
 
 
-def _pairs(x: HeldShare, y: HeldShare, *, is_first: bool) -> list[tuple[Tensor, Tensor]]:
+def _pairs(x: MaskedOpening, y: MaskedOpening, *, is_first: bool) -> list[tuple[Tensor, Tensor]]:
     """List the products that this party computes."""
     if y.spec.mask.holder is not None:
         if y.clear is not None:
-            return [(_with_half(x), y.clear)]
-        return [] if x.half is None else [(x.half, y.opened)]
+            return [(_with_mask(x), y.clear)]
+        return [] if x.mask_share is None else [(x.mask_share, y.opened)]
     if x.spec.mask.holder is not None:
         if x.clear is not None:
-            return [(x.clear, _with_half(y))]
-        return [] if y.half is None else [(x.opened, y.half)]
-    assert x.half is not None and y.half is not None  # noqa: S101, PT018 - nobody is the holder
-    right = y.half + y.opened if is_first else y.half
-    return [(x.opened, right), (x.half, y.opened)]
+            return [(x.clear, _with_mask(y))]
+        return [] if y.mask_share is None else [(x.opened, y.mask_share)]
+    a, b = x.mask_share, y.mask_share
+    assert a is not None and b is not None  # noqa: S101, PT018 - nobody is the holder
+    return [(x.opened, b + y.opened if is_first else b), (a, y.opened)]
 
 
-def _with_half(value: HeldShare) -> Tensor:
-    return value.opened if value.half is None else value.opened + value.half
+def _with_mask(value: MaskedOpening) -> Tensor:
+    return value.opened if value.mask_share is None else value.opened + value.mask_share
 
 
-def _holding(spec: AnySpec) -> HeldSpec:
-    if not isinstance(spec, HeldSpec):
-        raise InputError(f"multiplying wants operands that are held, got {type(spec).__name__}")
+def _opening_spec(spec: AnySpec) -> OpeningSpec:
+    if not isinstance(spec, OpeningSpec):
+        raise InputError(f"multiplying wants masked openings, got {type(spec).__name__}")
     return spec
 
 
-def _held_share(share: AnyShare) -> HeldShare:
-    assert isinstance(share, HeldShare)  # noqa: S101 - `declare` has refused everything else
+def _opening(share: AnyShare) -> MaskedOpening:
+    assert isinstance(share, MaskedOpening)  # noqa: S101 - `declare` has refused everything else
     return share

@@ -9,7 +9,7 @@ from torch import Tensor
 from tacit import ring
 from tacit.errors import InputError
 from tacit.mpc import shapes
-from tacit.mpc.additive2.local import half, numeric
+from tacit.mpc.additive2.local import numeric, numeric_share
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.randomness import Parts
 from tacit.mpc.share import AnyShare, AnySpec, Share, Spec
@@ -63,8 +63,8 @@ class Weigh:
         )
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
-        """Multiply my half."""
-        x = half(operands[0])
+        """Multiply my share."""
+        x = numeric_share(operands[0])
         words = x.words * self.factors.words().to(x.words.device)
         return Share(words, self._out(x.spec))
 
@@ -87,8 +87,8 @@ class Offset:
         return Spec(shape=shape, frac_bits=frac_bits, largest=largest)
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
-        """Add the amounts to P0's half."""
-        x = half(operands[0])
+        """Add the amounts to P0's share."""
+        x = numeric_share(operands[0])
         out = self._out(x.spec)
         words = (x.words << (out.frac_bits - x.spec.frac_bits)).expand(out.shape)
         if not channel.is_first:
@@ -119,8 +119,8 @@ class Fill:
         return round(self.value * (1 << x.frac_bits))
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
-        """Mask my half; P0 puts the number in."""
-        x = half(operands[0])
+        """Mask my share; P0 puts the number in."""
+        x = numeric_share(operands[0])
         kept = self.kept.words().to(x.words.device)
         words = x.words * kept
         if channel.is_first:

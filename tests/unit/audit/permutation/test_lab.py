@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from harness import ROLES
 from tacit.audit.permutation import (
     LabSettings,
-    Sightings,
+    PermutedView,
     claims,
     count_recognised,
     first_arguments,
@@ -139,7 +139,7 @@ def test_the_scores_of_a_linear_model_are_one_number_per_row(digits):
 
 def test_a_candidate_whose_values_were_all_seen_comes_first():
     guesses = torch.tensor([[0.0, 1.0], [2.0, 3.0], [2.0, 9.0]])
-    view = Sightings(seen=torch.tensor([3.0, 7.0, 2.0, 8.5]), guesses=guesses)
+    view = PermutedView(seen=torch.tensor([3.0, 7.0, 2.0, 8.5]), guesses=guesses)
     assert rank_candidates(view).tolist()[0] == 1
     assert count_recognised(view, [1, 2]) == 2
 

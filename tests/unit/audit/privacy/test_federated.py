@@ -14,7 +14,7 @@ from tacit.audit.privacy import audit_federated_rounds, federated, run_one_round
 from tacit.audit.privacy.noise import CAUGHT, gaussian_tail, try_count
 from tacit.cli.jobs.kinds import load_job
 from tacit.errors import ConfigError
-from tacit.learn.federated import Policy, Wish
+from tacit.learn.federated import FederatedSpec, PrivacySpec, round_config
 from tacit.ring import Prg
 
 
@@ -23,14 +23,14 @@ def prg(label="rounds"):
 
 
 def policy(aggregator, *, epsilon=5.0, kind="central", **changes):
-    wish = Wish(
+    asked = PrivacySpec(
         kind=kind, clip=0.5, epsilon=None if kind == "none" else epsilon, delta=1e-3, **changes
     )
-    return Policy(
+    return FederatedSpec(
         clients=4,
         rounds=1,
         aggregator=aggregator,
-        wish=wish,
+        privacy=asked,
         minimum=4,
         drop_rate=0.0,
         colluding_share=0.0,
@@ -41,9 +41,9 @@ def with_noise(factor):
     """Run rounds whose grid has less noise than the terms say."""
 
     def run(aggregator, terms, updates, source):
-        grid = terms.promise.grid
+        grid = terms.mechanism.grid
         less = replace(grid, sigma2=max(int(factor**2 * grid.sigma2), 1))
-        terms = replace(terms, promise=replace(terms.promise, grid=less))
+        terms = replace(terms, mechanism=replace(terms.mechanism, grid=less))
         return run_one_round(aggregator, terms, updates, source)
 
     return run
@@ -70,8 +70,8 @@ def test_missing_noise_is_caught_at_epsilon_five(aggregator, factor):
 
 def test_a_client_that_is_not_clipped_is_caught():
     def run(aggregator, terms, updates, source):
-        loose = replace(terms.promise, clip=20 * terms.promise.clip)
-        return run_one_round(aggregator, replace(terms, promise=loose), updates, source)
+        loose = replace(terms.mechanism, clip=20 * terms.mechanism.clip)
+        return run_one_round(aggregator, replace(terms, mechanism=loose), updates, source)
 
     found = audit_federated_rounds(policy("plain"), trials=400, prg=prg(), run=run)
     assert found.is_contradicted
@@ -90,7 +90,7 @@ def test_rounds_with_randomness_of_their_own_are_not_accused_of_what_noise_does(
 def test_of_the_shipped_jobs_half_of_the_noise_is_caught_and_honest_rounds_are_not(name):
     """Exact, from the statistic: a count that is binomial whether the claim is true or false."""
     job = load_job(Path(f"examples/jobs/{name}.toml"))
-    promise = job.policy(largest_weight=1).terms(1).promise
+    promise = round_config(job.spec(), 1).mechanism
 
     def chance(f):
         if promise.local_epsilon is not None:
@@ -120,7 +120,7 @@ def _limit(trials, chance):
 @pytest.mark.parametrize("name", ["fl-digits", "fl-shuffle"])
 def test_the_shipped_jobs_stand_as_they_are(name):
     job = load_job(Path(f"examples/jobs/{name}.toml"))
-    found = audit_federated_rounds(job.policy(largest_weight=1), trials=2000, prg=prg(name))
+    found = audit_federated_rounds(job.spec(), trials=2000, prg=prg(name))
     assert not found.is_contradicted
     assert found.power.factor > 0.5
 
@@ -129,7 +129,7 @@ def test_the_shipped_jobs_stand_as_they_are(name):
 def test_reports_that_tell_the_truth_too_often_are_caught(method, monkeypatch):
     honest = policy("shuffled", kind="shuffle", method=method)
     assert not audit_federated_rounds(honest, trials=600, prg=prg()).is_contradicted
-    sent, claimed = federated.encode, honest.terms(1).promise.local_epsilon
+    sent, claimed = federated.encode, round_config(honest, 1).mechanism.local_epsilon
     monkeypatch.setattr(
         federated, "encode", lambda plan, *rest: sent(replace(plan, local_epsilon=9.0), *rest)
     )

@@ -11,7 +11,7 @@ from tacit.audit.privacy.noise import CONFIDENCE
 from tacit.audit.privacy.records import try_records
 from tacit.cli.jobs.kinds import load_job
 from tacit.errors import ConfigError
-from tacit.learn.federated import Policy, Wish
+from tacit.learn.federated import FederatedSpec, PrivacySpec
 from tacit.learn.federated.records import train_records
 from tacit.ring import Prg
 
@@ -20,7 +20,7 @@ JOB = Path(tacit.__file__).parents[2] / "examples" / "jobs" / "fl-hospitals.toml
 
 @pytest.fixture(scope="module")
 def policy():
-    return load_job(JOB).policy(largest_weight=1)
+    return load_job(JOB).spec()
 
 
 def prg():
@@ -54,10 +54,10 @@ def test_too_little_noise_is_caught(policy, factor):
 
 
 def test_a_policy_without_records_is_refused():
-    wish = Wish(kind="central", clip=1.0, epsilon=2.0, delta=1e-3)
+    asked = PrivacySpec(kind="central", clip=1.0, epsilon=2.0, delta=1e-3)
     with pytest.raises(ConfigError, match="wanted privacy 'record'"):
         try_records(
-            Policy(clients=4, rounds=1, aggregator="plain", wish=wish, minimum=2),
+            FederatedSpec(clients=4, rounds=1, aggregator="plain", privacy=asked, minimum=2),
             trials=10,
             confidence=0.9,
             prg=prg(),

@@ -12,8 +12,8 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from flower_nodes import Nodes, make_app, make_contexts, make_policy, stand_in, train_on
 from tacit.errors import ConfigError, PartyError
-from tacit.learn.federated import Adaptive, Wish
-from tacit.learn.federated.flower import guard
+from tacit.learn.federated import AdaptiveNoise, PrivacySpec
+from tacit.learn.federated.flower import client_mod
 from tacit.learn.federated.packing import pack
 
 
@@ -103,8 +103,8 @@ def test_adaptive_noise_travels_too():
 
 @pytest.mark.parametrize("aggregator", ["plain", "masked"])
 def test_a_clip_that_follows_a_quantile_travels_too(aggregator):
-    wish = Wish(kind="central", clip=1.0, epsilon=1e4, accountant="basic", quantile=0.5)
-    policy = make_policy(aggregator, wish=wish, rounds=2)
+    asked = PrivacySpec(kind="central", clip=1.0, epsilon=1e4, accountant="basic", quantile=0.5)
+    policy = make_policy(aggregator, privacy=asked, rounds=2)
     outcome = train(policy, make_contexts(4), rounds=2)
     # Every round adds a quarter on average: all updates lie within the clip, which then shrinks.
     assert np.allclose(outcome.weights, 0.5, atol=0.1)
@@ -113,17 +113,17 @@ def test_a_clip_that_follows_a_quantile_travels_too(aggregator):
 
 def test_a_server_without_a_clip_for_the_round_is_refused():
     plain = make_policy("plain", "central")
-    wish = Wish(kind="central", clip=1.0, epsilon=1e4, accountant="basic", quantile=0.5)
-    app = make_app(make_policy("plain", wish=wish))
+    asked = PrivacySpec(kind="central", clip=1.0, epsilon=1e4, accountant="basic", quantile=0.5)
+    app = make_app(make_policy("plain", privacy=asked))
     outcome = train(plain, make_contexts(4), app=app)
     assert "wanted a clip above 0 for the round" in outcome.rounds[0].refused[0]
 
 
 def test_what_nodes_cannot_do_is_refused_when_the_app_is_made():
-    adaptive = Adaptive(by="layers")
-    wish = Wish(kind="local-adaptive", clip=1.0, epsilon=1.0, adaptive=adaptive)
+    adaptive = AdaptiveNoise(by="layers")
+    asked = PrivacySpec(kind="local-adaptive", clip=1.0, epsilon=1.0, adaptive=adaptive)
     with pytest.raises(ConfigError, match="run on the engine 'light'"):
-        guard(make_policy("plain", wish=wish))
+        client_mod(make_policy("plain", privacy=asked))
 
 
 def test_a_client_refuses_more_rounds_than_its_policy_has():
@@ -131,7 +131,7 @@ def test_a_client_refuses_more_rounds_than_its_policy_has():
     client = make_app(make_policy(rounds=1))
     outcome = train(make_policy(rounds=1), contexts, app=client, rounds=2)
     assert outcome.rounds[0].void is None
-    assert "more than the 1 rounds of the policy" in outcome.rounds[1].refused[0]
+    assert "more than the 1 rounds of the spec" in outcome.rounds[1].refused[0]
     assert outcome.rounds[1].void is not None
 
 
@@ -157,7 +157,7 @@ def test_rounds_that_begin_at_once_are_both_counted():
     grid = Twins(make_app(policy), make_contexts(4))
     outcome = train_on(grid, policy, rounds=2)
     assert grid.answers == [2] * 4 + [0] * 4
-    assert "more than the 2 rounds of the policy" in outcome.rounds[1].refused[0]
+    assert "more than the 2 rounds of the spec" in outcome.rounds[1].refused[0]
 
 
 def test_an_update_is_not_sent_again_under_new_noise():
@@ -177,7 +177,7 @@ def test_an_update_is_not_sent_again_under_new_noise():
 
 
 def test_a_round_of_one_run_is_not_gone_on_with_in_another():
-    """A diary is of one run; a state may outlive it."""
+    """A journal is of one run; a state may outlive it."""
     policy, contexts = make_policy(), make_contexts(4)
     grid = Nodes(make_app(policy), contexts)
     train_on(grid, policy)

@@ -15,16 +15,16 @@ from tacit.dp import private as dp_private
 from tacit.dp.ghost import Ghost
 from tacit.errors import ConfigError, DataError, PartyError
 from tacit.learn.federated import (
-    Course,
-    Hall,
+    FederatedSpec,
     Learner,
-    Policy,
-    Recipe,
-    Wish,
+    LocalEngine,
+    LocalTraining,
+    PrivacySpec,
     engine,
     find_aggregator,
     flatten,
-    run_course,
+    round_config,
+    run_rounds,
 )
 from tacit.learn.federated.records import train_records
 from tacit.learn.federated.silo import RecordLedger, Silo
@@ -37,16 +37,17 @@ def prg(label="records"):
     return Prg(b"a key for tests.").fork(label)
 
 
-def make_policy(*, recipe=None, records=100, rounds=2, **changes):
-    recipe = recipe or Recipe(steps=3, batch=20, rate=0.5)
-    wish = Wish(
-        kind="record", clip=1.0, epsilon=4.0, delta=DELTA, records=records, local=recipe, **changes
+def make_policy(*, training=None, records=100, rounds=2, **changes):
+    training = training or LocalTraining(steps=3, batch=20, rate=0.5)
+    asked = PrivacySpec(
+        kind="record", clip=1.0, epsilon=4.0, delta=DELTA, records=records, **changes
     )
-    return Policy(
+    return FederatedSpec(
         clients=4,
         rounds=rounds,
         aggregator="masked",
-        wish=wish,
+        privacy=asked,
+        training=training,
         minimum=3,
         drop_rate=0.25,
         colluding_share=0.0,
@@ -58,11 +59,11 @@ def make_learner(features, labels=None, clients=4, model=None):
     labels = torch.zeros(len(features), dtype=torch.int64) if labels is None else labels
     model = model or torch.nn.Linear(features.shape[1], 2)
     parts = np.array_split(np.arange(len(features)), clients)
-    return Learner(model, features, labels, parts, recipe=Recipe())
+    return Learner(model, features, labels, parts, training=LocalTraining())
 
 
 def steps_of(policy, learner):
-    return policy.terms(learner.dimension).promise.records
+    return round_config(policy, learner.dimension).mechanism.records
 
 
 def silent(total, *, sigma, l2_sensitivity, relation, prg):
@@ -81,7 +82,7 @@ def test_every_record_is_drawn_by_a_coin_of_its_own(monkeypatch):
     monkeypatch.setattr(dp_private, "add_gaussian", silent)
     rows, rounds, rate = 200, 60, 0.2
     learner = make_learner(np.eye(rows), clients=1)
-    steps = steps_of(make_policy(recipe=Recipe(steps=1, batch=20, rate=1.0)), learner)
+    steps = steps_of(make_policy(training=LocalTraining(steps=1, batch=20, rate=1.0)), learner)
     source, weights = prg(), learner.first_weights()
     drawn = np.array(
         [
@@ -104,7 +105,7 @@ def test_one_record_more_moves_a_step_by_its_clip_and_nothing_else(monkeypatch, 
     monkeypatch.setattr(dp_private, "add_gaussian", silent)
     rows = np.linspace(-1, 1, 30 * 6).reshape(30, 6)
     extra = np.vstack([rows, scale * np.ones(6)])
-    policy = make_policy(recipe=Recipe(steps=1, batch=100, rate=0.5), records=100)
+    policy = make_policy(training=LocalTraining(steps=1, batch=100, rate=0.5), records=100)
     found = []
     for given in (rows, extra):
         learner = make_learner(given, clients=1, model=MODEL)
@@ -155,17 +156,17 @@ def test_weights_at_the_optimum_of_the_rows_do_not_make_a_client_fall_out():
     with pytest.raises(ConfigError, match="used outside of its layer"):
         ghost.clipped_sum(each, 1.0)
     ghost.remove()
-    steps = steps_of(make_policy(recipe=Recipe(steps=1, batch=100, rate=0.5)), learner)
+    steps = steps_of(make_policy(training=LocalTraining(steps=1, batch=100, rate=0.5)), learner)
     train_records(learner, 0, flatten(found), steps, prg=prg())
 
 
 def run(learner, policy, drop_rate=0.0, rounds=2):
-    hall = Hall(learner, find_aggregator("masked"), drop_rate=drop_rate, prg=prg())
-    return run_course(
-        hall,
+    engine = LocalEngine(learner, find_aggregator("masked"), drop_rate=drop_rate, prg=prg())
+    return run_rounds(
+        engine,
         learner.first_weights(),
-        policy.terms(learner.dimension),
-        Course(rounds=rounds),
+        policy,
+        rounds=rounds,
         judge=lambda weights: None,
         on_round=lambda report: None,
     )
@@ -178,7 +179,7 @@ def test_all_steps_of_all_rounds_are_in_the_ledger_of_each_client():
         events = outcome.ledger.events_of(f"client {client}")
         assert sum(unroll(events).values()) == 2 * 3
     claim = outcome.rounds[-1].claim
-    assert claim.epsilon == pytest.approx(policy.terms(8).promise.claim.epsilon, rel=1e-3)
+    assert claim.epsilon == pytest.approx(round_config(policy, 8).mechanism.claim.epsilon, rel=1e-3)
     assert claim.epsilon <= 4.0
     assert claim.relation == "adding or removing one record"
     assert "each record, towards everybody but its own client" in claim.subject
@@ -203,7 +204,7 @@ def test_who_trained_has_spent_it_though_its_round_was_lost(monkeypatch):
 
 def test_more_local_steps_and_rounds_cost_noise():
     first = steps_of(make_policy(), make_learner(np.ones((8, 3)))).multiplier
-    longer = make_policy(recipe=Recipe(steps=12, batch=20, rate=0.5))
+    longer = make_policy(training=LocalTraining(steps=12, batch=20, rate=0.5))
     more = steps_of(longer, make_learner(np.ones((8, 3)))).multiplier
     assert more > 1.3 * first
     assert steps_of(make_policy(rounds=8), make_learner(np.ones((8, 3)))).multiplier == (
@@ -296,7 +297,6 @@ def test_a_ledger_is_written_before_the_training_begins(tmp_path):
         ({"records": None}, "goes with privacy 'record'"),
         ({"epsilon": None}, "wants target_epsilon and clip"),
         ({"records": 10_000}, "is 1/n or more for n = 10000 records"),
-        ({"local": None}, "and how a client trains"),
         ({"mechanism": "laplace"}, "goes with mechanism gaussian"),
     ],
 )
@@ -304,7 +304,7 @@ def test_what_epsilon_depends_on_must_be_said(changes, message):
     policy = make_policy()
 
     def change():
-        return replace(policy, wish=replace(policy.wish, **changes)).terms(8)
+        return round_config(replace(policy, privacy=replace(policy.privacy, **changes)), 8)
 
     with pytest.raises(ConfigError, match=message):
         change()

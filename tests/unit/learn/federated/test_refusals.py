@@ -15,9 +15,9 @@ from flwr.serverapp.strategy import FedAvg
 from flower_nodes import MODEL, Nodes, make_app, make_contexts, make_policy, stand_in, train_on
 from tacit.crypto import make_key_pair
 from tacit.errors import ConfigError, InputError, PartyError
-from tacit.learn.federated import Recipe, Wish
+from tacit.learn.federated import LocalTraining, PrivacySpec, round_config
 from tacit.learn.federated.arrays import named_arrays
-from tacit.learn.federated.flower import guard
+from tacit.learn.federated.flower import client_mod
 from tacit.learn.federated.packing import kind_of, pack, unpack
 from tacit.learn.federated.shuffled.box import open_box
 from tacit.learn.federated.shuffled.roles import (
@@ -49,7 +49,7 @@ def _as_a_server(monkeypatch, tmp_path):
 
 def make_open_app(policy, called):
     """Make an app with the documented two lines that would answer everything."""
-    app = ClientApp(mods=[guard(policy)])
+    app = ClientApp(mods=[client_mod(policy)])
 
     def answer(message, context):
         called.append(message.metadata.message_type)
@@ -139,7 +139,7 @@ def test_a_node_has_one_role():
 
 
 def test_what_an_app_says_when_it_fails_stays_on_the_node(caplog):
-    app = ClientApp(mods=[guard(make_policy())])
+    app = ClientApp(mods=[client_mod(make_policy())])
 
     @app.train()
     def train(message, context):
@@ -170,7 +170,7 @@ class Shuffled:
 
     def invite(self, opens_with=None):
         """Begin a round; return its name and the client's key."""
-        plan = plan_from(self.policy.terms(3))
+        plan = plan_from(round_config(self.policy, 3))
         invitation = open_message(plan, self.server.public)
         said = self.say(invitation, arrays=WEIGHTS)
         if isinstance(said, str):
@@ -216,7 +216,7 @@ def test_without_a_pinned_key_a_server_opens_the_first_envelope_and_the_claim_sa
     """What is left open is shown to be open: no guarantee means none."""
     scene = Shuffled(is_pinned=False)
     scene.invite(opens_with=scene.server)
-    claim = scene.policy.terms(3).promise.claim
+    claim = round_config(scene.policy, 3).mechanism.claim
     assert any("a server that puts in its own reads every report" in x for x in claim.assumptions)
     with pytest.raises(InputError):
         Shuffled().invite(opens_with=scene.server)
@@ -238,7 +238,7 @@ def test_a_pinned_shuffler_is_the_only_one():
 @pytest.mark.parametrize("aggregator", ["plain", "masked"])
 def test_how_many_examples_a_node_has_does_not_leave_it_under_a_promise(aggregator, examples):
     policy, contexts = make_policy(aggregator, "central"), make_contexts(4)
-    app = ClientApp(mods=[guard(policy)])
+    app = ClientApp(mods=[client_mod(policy)])
 
     @app.train()
     def train(message, context):
@@ -266,14 +266,12 @@ def test_arrays_that_cannot_be_read_are_the_servers_fault(data):
 
 def test_no_app_is_taken_to_train_with_privacy_for_records():
     """A mod sees what an app returns, and not how it came to be: there it refuses to begin."""
-    wish = Wish(
-        kind="record", clip=1.0, epsilon=4.0, delta=1e-3, records=50, local=Recipe(batch=10)
-    )
+    asked = PrivacySpec(kind="record", clip=1.0, epsilon=4.0, delta=1e-3, records=50)
     with pytest.raises(ConfigError, match="'record' without a silo"):
-        guard(make_policy(wish=wish))
+        client_mod(make_policy(privacy=asked, training=LocalTraining(batch=10)))
     silo = Silo(lambda: None, 0, ledger=Path("never"))
     with pytest.raises(ConfigError, match="'central' with a silo"):
-        guard(make_policy(kind="central"), silo=silo)
+        client_mod(make_policy(kind="central"), silo=silo)
 
 
 def test_a_node_without_the_mod_gets_no_weights():

@@ -4,7 +4,15 @@ import numpy as np
 import torch
 
 from tacit.learn import load_dataset, split_dataset
-from tacit.learn.federated import Adaptive, Crowd, Learner, Recipe, Wish, build_model, promise
+from tacit.learn.federated import (
+    AdaptiveNoise,
+    FederatedSpec,
+    Learner,
+    LocalTraining,
+    PrivacySpec,
+    build_model,
+    calibrate,
+)
 from tacit.learn.federated.relevance import find_shares
 from tacit.learn.partition import Partition, divide
 
@@ -14,14 +22,16 @@ def make(adaptive, model="mlp", epsilon=90.0):
     features = torch.tensor(rows.scaled(), dtype=torch.float32)
     parts = divide(rows.labels, 8, Partition(how="iid"), np.random.default_rng(0))
     built = build_model(model, features.shape[1:], 10, seed=0)
-    learner = Learner(built, features, torch.tensor(rows.labels), parts, recipe=Recipe())
-    crowd = Crowd(clients=8, minimum=8, colluding=0, rounds=2, dimension=learner.dimension)
-    wish = Wish(kind="local-adaptive", clip=1.0, epsilon=epsilon, delta=1e-3, adaptive=adaptive)
-    return learner, promise(wish, crowd, is_split=False)
+    learner = Learner(built, features, torch.tensor(rows.labels), parts, training=LocalTraining())
+    privacy = PrivacySpec(
+        kind="local-adaptive", clip=1.0, epsilon=epsilon, delta=1e-3, adaptive=adaptive
+    )
+    spec = FederatedSpec(clients=8, rounds=2, aggregator="plain", privacy=privacy)
+    return learner, calibrate(spec, learner.dimension)
 
 
 def test_shares_of_layers_name_the_layers_and_add_up_to_one():
-    learner, made = make(Adaptive(by="layers"))
+    learner, made = make(AdaptiveNoise(by="layers"))
     shares = find_shares(learner, learner.first_weights(), made, None)
     assert set(shares) == {name.rpartition(".")[0] for name in learner.names}
     assert np.isclose(sum(shares.values()), 1.0)
@@ -30,7 +40,7 @@ def test_shares_of_layers_name_the_layers_and_add_up_to_one():
 
 def test_clients_are_asked_once_and_it_is_paid_for():
     """The noise has no seed: the shares of pixels that carry nothing lie 5 deviations below."""
-    adaptive = Adaptive(relevance="clients", relevance_epsilon=190.0)
+    adaptive = AdaptiveNoise(relevance="clients", relevance_epsilon=190.0)
     learner, made = make(adaptive, model="linear", epsilon=300.0)
     shares = find_shares(learner, learner.first_weights(), made, None)
     assert shares.shape == (64,)
@@ -41,5 +51,5 @@ def test_clients_are_asked_once_and_it_is_paid_for():
 
 
 def test_the_model_alone_decides_about_attributes_unless_clients_are_asked():
-    learner, made = make(Adaptive())
+    learner, made = make(AdaptiveNoise())
     assert find_shares(learner, learner.first_weights(), made, None) is None

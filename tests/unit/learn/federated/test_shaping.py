@@ -5,18 +5,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.learn.federated import Adaptive, Crowd, Wish, promise
+from tacit.learn.federated import AdaptiveNoise, FederatedSpec, PrivacySpec, calibrate
 from tacit.learn.federated.adaptive import layer_scale, share_scale
-from tacit.learn.federated.privacy import BIT
+from tacit.learn.federated.calibration import BIT
 from tacit.learn.federated.shaping import Outlook, Shaper, shape_update
 
 NAMES, SHAPES = ["0.weight", "0.bias", "2.weight"], [(4, 6), (4,), (2, 4)]
 SIZE = 36
-CROWD = Crowd(clients=10, minimum=8, colluding=0, rounds=3, dimension=SIZE)
 
 
-def make(**wish):
-    return promise(Wish(clip=2.0, epsilon=30.0, delta=1e-3, **wish), CROWD, is_split=False)
+def make(**asked):
+    privacy = PrivacySpec(clip=2.0, epsilon=30.0, delta=1e-3, **asked)
+    spec = FederatedSpec(clients=10, rounds=3, aggregator="plain", privacy=privacy)
+    return calibrate(spec, SIZE)
 
 
 @given(st.floats(0.0, 1.0), st.integers(0, 2**32 - 1))
@@ -37,7 +38,7 @@ def test_a_layer_that_contributes_more_gets_less_noise():
 
 
 def test_small_updates_come_back_as_they_were():
-    shaper = Shaper(make(kind="local-adaptive", adaptive=Adaptive(by="layers")), NAMES, SHAPES)
+    shaper = Shaper(make(kind="local-adaptive", adaptive=AdaptiveNoise(by="layers")), NAMES, SHAPES)
     outlook = shaper.outlook(np.zeros(SIZE), {"0": 0.3, "2": 0.7})
     values = np.random.default_rng(0).normal(0, 1e-3, SIZE)
     assert np.allclose(shaper.finish(shape_update(values, outlook), outlook), values)
@@ -75,7 +76,7 @@ def test_a_clip_that_follows_a_quantile_shrinks_while_updates_are_shorter():
 
 def test_only_parameters_of_small_contribution_may_go_bare():
     shaper = Shaper(
-        make(kind="local-adaptive", adaptive=Adaptive(p=0.5, threshold=0.8)), NAMES, SHAPES
+        make(kind="local-adaptive", adaptive=AdaptiveNoise(p=0.5, threshold=0.8)), NAMES, SHAPES
     )
     weights = np.full(SIZE, 0.01)
     weights[:24].reshape(4, 6)[:, 2] = 1.0

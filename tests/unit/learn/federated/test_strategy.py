@@ -25,7 +25,7 @@ from flwr.serverapp.strategy import (
 from flower_nodes import MODEL, Nodes, make_app, make_contexts, make_policy, stand_in
 from tacit.errors import ConfigError
 from tacit.learn.federated.arrays import flat_arrays, named_arrays
-from tacit.learn.federated.flower import PrivateStrategy, guard
+from tacit.learn.federated.flower import PrivateStrategy, client_mod
 
 FIRST = named_arrays(MODEL)(np.zeros(3, np.float32))
 SETTINGS = {"fraction_evaluate": 0.0, "min_train_nodes": 4, "min_available_nodes": 4}
@@ -74,7 +74,7 @@ def test_what_is_learned_is_what_the_strategy_learns_alone(kind, aggregator):
 
 def test_the_config_of_the_strategy_reaches_the_apps():
     policy, seen = make_policy(), []
-    app = ClientApp(mods=[guard(policy)])
+    app = ClientApp(mods=[client_mod(policy)])
 
     @app.train()
     def train(message, context):
@@ -172,7 +172,7 @@ def test_nothing_is_sent_where_the_plan_does_not_fit():
     with pytest.raises(ConfigError, match="steps: wanted floating-point numbers"):
         private.start(grid, counts, num_rounds=1)
     few = PrivateStrategy(FedAvg(fraction_evaluate=0.0, fraction_train=0.5), policy)
-    with pytest.raises(ConfigError, match="chose 2 nodes for a round, the policy has 4"):
+    with pytest.raises(ConfigError, match="chose 2 nodes for a round, the spec has 4"):
         few.start(grid, FIRST, num_rounds=1)
     assert grid.sent == 0
 

@@ -6,7 +6,7 @@ import torch
 
 from tacit.errors import ConfigError
 from tacit.learn import load_dataset, split_dataset
-from tacit.learn.federated import Learner, Recipe, build_model, build_stack
+from tacit.learn.federated import Learner, LocalTraining, build_model, build_stack
 from tacit.learn.federated.training import augment
 from tacit.ring import Prg
 
@@ -41,7 +41,7 @@ def test_only_pictures_can_be_augmented():
             torch.zeros(3, 4),
             torch.zeros(3, dtype=torch.int64),
             [np.arange(3)],
-            recipe=Recipe(augment="shift"),
+            training=LocalTraining(augment="shift"),
         )
 
 
@@ -51,8 +51,8 @@ def test_pictures_in_colour_are_learned_from():
     features = torch.rand(12, 3, 32, 32) * 0.1
     features[:, 0] += labels[:, None, None].float()
     model = build_model("cnn", (3, 32, 32), 2, seed=0)
-    recipe = Recipe(steps=15, batch=6, rate=0.2)
-    learner = Learner(model, features, labels, [np.arange(12)], recipe=recipe)
+    recipe = LocalTraining(steps=15, batch=6, rate=0.2)
+    learner = Learner(model, features, labels, [np.arange(12)], training=recipe)
     weights = learner.first_weights()
     weights = weights + torch.from_numpy(learner.updates(weights, [0], Prg(b"\0" * 16))[0].values)
     assert learner.accuracy(weights, features, labels) == 1.0
@@ -61,8 +61,8 @@ def test_pictures_in_colour_are_learned_from():
 def stacked(features, labels, *, steps=1, batch=6):
     """One client with six rows and two members: rows 0 and 3 are the first one's, and so on."""
     model = build_stack(("linear", "mlp"), features.shape[1:], 2, seed=0)
-    recipe = Recipe(steps=steps, batch=batch, rate=0.1)
-    return model, Learner(model, features, labels, [np.arange(len(features))], recipe=recipe)
+    recipe = LocalTraining(steps=steps, batch=batch, rate=0.1)
+    return model, Learner(model, features, labels, [np.arange(len(features))], training=recipe)
 
 
 def moved(model, change):
@@ -107,8 +107,8 @@ def test_a_stack_learns():
     train, test = (split_dataset(data, part=part, seed=0) for part in ("train", "test"))
     x, y = torch.tensor(train.scaled(), dtype=torch.float32), torch.tensor(train.labels)
     model = build_stack(("linear", "mlp"), x.shape[1:], 10, seed=0)
-    recipe = Recipe(steps=150, batch=64, rate=1.0)
-    learner = Learner(model, x, y, [np.arange(len(x))], recipe=recipe)
+    recipe = LocalTraining(steps=150, batch=64, rate=1.0)
+    learner = Learner(model, x, y, [np.arange(len(x))], training=recipe)
     weights = learner.first_weights()
     weights = weights + torch.from_numpy(learner.updates(weights, [0], Prg(b"\0" * 16))[0].values)
     x_test = torch.tensor(test.scaled(), dtype=torch.float32)

@@ -40,7 +40,7 @@ class Service:
                 patience=PATIENCE,
                 limits=Limits(max_frame_bytes=1 << 24),
             )
-            self.servers[name].desk.admit(theirs)
+            self.servers[name].queue.admit(theirs)
             found[name] = mine
         return found
 
@@ -56,7 +56,7 @@ class Service:
         return scores.argmax(-1).double()
 
 
-def _halves_of(weights, frac_bits):
+def _shares_of(weights, frac_bits):
     prg = ring.Prg(b"k" * 16)
     first, second = {}, {}
     for name, value in weights.items():
@@ -67,8 +67,8 @@ def _halves_of(weights, frac_bits):
 
 
 @pytest.fixture
-def halves_of():
-    return _halves_of
+def shares_of():
+    return _shares_of
 
 
 @pytest.fixture
@@ -86,14 +86,14 @@ def serving():
     @contextmanager
     def start(task, **how):
         weights = {name: value.double() for name, value in task.model.initial.items()}
-        halves = _halves_of(weights, task.frac_bits)
+        shares = _shares_of(weights, task.frac_bits)
         stop, ready = threading.Event(), threading.Barrier(3)
         service, ends = Service(task, {}, weights), {}
 
         def party(session):
             if session.me == ROLES.dealer:
                 return deal_predictions(session, task)
-            server = PredictionServer(session, task, halves[session.me], **how)
+            server = PredictionServer(session, task, shares[session.me], **how)
             service.servers[session.me] = server
             ready.wait(200)
             return server.run(stop)

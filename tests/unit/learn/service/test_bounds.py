@@ -13,7 +13,7 @@ from tacit.learn.service import (
     answer_once,
     bounds,
     deal_predictions,
-    load_half,
+    load_share,
 )
 from tacit.party import run_threads
 
@@ -21,11 +21,11 @@ SMALL = 2.0**-4
 """A bound that the weights of these models do not keep."""
 
 
-def ask_once(task, halves, rows):
+def ask_once(task, shares, rows):
     """Answer the rows of alice, who computes, from a shared model."""
 
     def party(session):
-        mine = {"half": halves.get(session.me), "x": rows if session.me == ROLES.first else None}
+        mine = {"share": shares.get(session.me), "x": rows if session.me == ROLES.first else None}
         return answer_once(session, task, client=ROLES.first, **mine)
 
     return run_threads(dict.fromkeys(PARTIES, party), MEETING)[ROLES.first]
@@ -42,37 +42,37 @@ def test_a_service_with_weights_beyond_its_bound_does_not_open(
 
 @pytest.mark.parametrize("protocol", ["sealed", "permuted3"])
 def test_a_shared_model_with_weights_beyond_its_bound_does_not_answer(
-    make_service_task, halves_of, rows, protocol
+    make_service_task, shares_of, rows, protocol
 ):
     task = make_service_task(protocol=protocol, weight_bound=SMALL)
     with pytest.raises(RangeError, match="beyond the bound"):
-        ask_once(task, halves_of(task.model.initial, task.frac_bits), rows)
+        ask_once(task, shares_of(task.model.initial, task.frac_bits), rows)
 
 
 @pytest.mark.parametrize("off", [0, 1])
 def test_a_weight_may_be_as_large_as_its_bound_and_not_by_one_unit_larger(
-    make_service_task, halves_of, rows, monkeypatch, off
+    make_service_task, shares_of, rows, monkeypatch, off
 ):
     monkeypatch.setattr(bounds, "_AT_ONCE", 5)  # 14 weights take three turns
     task = make_service_task(layers=("dense 2",), weight_bound=0.5)
     weights = {name: torch.zeros_like(value).double() for name, value in task.model.initial.items()}
     weights["0/weight"][1, 3] = -0.5 - off * 2.0**-task.frac_bits
-    halves = halves_of(weights, task.frac_bits)
+    shares = shares_of(weights, task.frac_bits)
     if off:
         with pytest.raises(RangeError, match="beyond the bound"):
-            ask_once(task, halves, rows[:2])
+            ask_once(task, shares, rows[:2])
     else:
-        answer = ask_once(task, halves, rows[:2])
+        answer = ask_once(task, shares, rows[:2])
         seen = {(leak.to, leak.what) for leak in answer.result.leakage}
         assert (ROLES.first, "whether any weight is beyond its bound") in seen
 
 
-def test_a_half_that_was_trained_with_a_larger_bound_is_refused_before_anyone_connects(tmp_path):
-    path = tmp_path / "half.npz"
+def test_a_share_that_was_trained_with_a_larger_bound_is_refused_before_anyone_connects(tmp_path):
+    path = tmp_path / "share.npz"
     np.savez(path, w=np.zeros(3, dtype=np.int64), frac_bits=np.array(16), bound=np.array(4.0))
-    assert set(load_half(path, frac_bits=16, bound=4.0)) == {"w"}
+    assert set(load_share(path, frac_bits=16, bound=4.0)) == {"w"}
     with pytest.raises(DataError, match=r"set model\.bound to that of the training"):
-        load_half(path, frac_bits=16, bound=2.0)
+        load_share(path, frac_bits=16, bound=2.0)
 
 
 def ask_words(service, words):
@@ -137,7 +137,7 @@ def test_a_service_whose_second_server_would_see_values_is_refused_by_everyone(
 
 def test_a_second_party_may_see_values_of_its_own_rows_and_of_no_others(make_service_task):
     task = make_service_task(protocol="permuted2")
-    task.refuse_sight(ROLES.second)
+    task.refuse_view(ROLES.second)
     for other in (ROLES.first, "clinic", None):
         with pytest.raises(ConfigError, match="the owner of the rows"):
-            task.refuse_sight(other)
+            task.refuse_view(other)

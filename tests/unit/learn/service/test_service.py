@@ -15,11 +15,11 @@ from tacit.learn.service import (
     PredictionClient,
     PredictionServer,
     deal_predictions,
-    load_half,
+    load_share,
 )
-from tacit.learn.service.desk import Desk, Ticket
 from tacit.learn.service.order import Order
-from tacit.mpc.additive2.hold import Hold
+from tacit.learn.service.queue import RequestQueue, Ticket
+from tacit.mpc.additive2.opening import OpenMasked
 from tacit.party import run_threads
 from tacit.transport import Frame, frame_bytes
 
@@ -64,7 +64,7 @@ def test_weights_are_opened_under_masks_once_and_not_with_every_question(
     assert all(not shapes & ones for ones in opened.values())
 
 
-def test_plans_are_agreed_upon_before_weights_are_opened(make_service_task, halves_of):
+def test_plans_are_agreed_upon_before_weights_are_opened(make_service_task, shares_of):
     # The bound of weights is in no digest of a client's terms, so plans alone can differ by it.
     tasks = dict.fromkeys(PARTIES, make_service_task())
     tasks[ROLES.second] = make_service_task(weight_bound=8.0)
@@ -75,8 +75,8 @@ def test_plans_are_agreed_upon_before_weights_are_opened(make_service_task, halv
         task = tasks[session.me]
         if session.me == ROLES.dealer:
             return deal_predictions(session, task)
-        half = halves_of(task.model.initial, task.frac_bits)[session.me]
-        return PredictionServer(session, task, half).run(threading.Event())
+        share = shares_of(task.model.initial, task.frac_bits)[session.me]
+        return PredictionServer(session, task, share).run(threading.Event())
 
     with pytest.raises(DisagreementError, match="another plan"):
         run_threads(dict.fromkeys(PARTIES, party), MEETING)
@@ -86,7 +86,7 @@ def test_plans_are_agreed_upon_before_weights_are_opened(make_service_task, halv
 
 
 def _held(step):
-    return step.operands if isinstance(step.kernel, Hold) else ()
+    return step.operands if isinstance(step.kernel, OpenMasked) else ()
 
 
 def test_a_model_with_one_score_answers_yes_or_no(make_service_task, serving, rows):
@@ -138,7 +138,7 @@ def test_a_wrong_shape_is_told_to_its_client_alone_and_the_service_goes_on(
         assert torch.equal(good.ask(rows), service.plain(rows))
 
 
-def test_halves_of_different_shapes_are_refused_by_both_servers(make_service_task, serving, rows):
+def test_shares_of_different_shapes_are_refused_by_both_servers(make_service_task, serving, rows):
     task = make_service_task()
     with serving(task) as service:
         links = service.links("client-0")
@@ -146,11 +146,11 @@ def test_halves_of_different_shapes_are_refused_by_both_servers(make_service_tas
         for count, link in zip((2, 3), links.values(), strict=True):
             ask_raw(link, 0, torch.zeros((count, 6), dtype=torch.int64))
         for link in links.values():
-            assert b"halves of the same shape" in bytes(link.recv("answer/0").data)
+            assert b"shares of the same shape" in bytes(link.recv("answer/0").data)
         assert torch.equal(service.client("client-1").ask(rows), service.plain(rows))
 
 
-def test_a_half_that_goes_to_one_server_only_is_given_up_after_a_while(
+def test_a_share_that_goes_to_one_server_only_is_given_up_after_a_while(
     make_service_task, serving, rows
 ):
     task = make_service_task()
@@ -158,10 +158,10 @@ def test_a_half_that_goes_to_one_server_only_is_given_up_after_a_while(
         links = service.links("client-0")
         visit(links)
         ask_raw(links[ROLES.first], 0, torch.zeros((1, 6), dtype=torch.int64))
-        assert b"did not get its half" in bytes(links[ROLES.first].recv("answer/0").data)
-        assert service.servers[ROLES.first].desk.waiting() == 0
+        assert b"did not get its share" in bytes(links[ROLES.first].recv("answer/0").data)
+        assert service.servers[ROLES.first].queue.waiting() == 0
         for server in service.servers.values():
-            server.desk._answer_s = 200.0
+            server.queue._answer_s = 200.0
         assert torch.equal(service.client("client-1").ask(rows), service.plain(rows))
 
 
@@ -182,28 +182,28 @@ def test_a_client_that_comes_again_and_again_leaves_nothing_waiting(
 ):
     task = make_service_task()
     with serving(task) as service:
-        desk = service.servers[ROLES.first].desk
+        queue = service.servers[ROLES.first].queue
         for number in range(20):
             links = service.links("client-0")
             visit(links, number)
             ask_raw(links[ROLES.first], 0, torch.zeros((1, 6), dtype=torch.int64))
         assert torch.equal(service.client("client-0").ask(rows), service.plain(rows))
         for _ in range(2000):
-            if desk.waiting() <= 1 and len(readers_of("client-0")) <= 4:
+            if queue.waiting() <= 1 and len(readers_of("client-0")) <= 4:
                 break
             time.sleep(0.05)
-        assert desk.waiting() <= 1
+        assert queue.waiting() <= 1
         assert len(readers_of("client-0")) <= 4
 
 
 def test_a_question_that_comes_when_its_link_was_replaced_is_not_waited_for(make_service_task):
     task, reports = make_service_task(), []
-    desk = Desk(task, report=lambda ticket, rows: reports.append(ticket), answer_s=200.0)
+    queue = RequestQueue(task, report=lambda ticket, rows: reports.append(ticket), answer_s=200.0)
     link = Asked("client-0", torch.zeros((1, 6), dtype=torch.int64))
-    desk._links["client-0"] = Asked("client-0", None)  # the next visit, which gave up the others
-    desk._answer_one(link, Ticket(0, 1, 0))
+    queue._links["client-0"] = Asked("client-0", None)  # the next visit, which gave up the others
+    queue._answer_one(link, Ticket(0, 1, 0))
     assert b"another connection took the place" in link.sent
-    assert desk.waiting() == 0
+    assert queue.waiting() == 0
 
 
 class Asked:
@@ -265,7 +265,7 @@ def ask_many(task, serving, rows, *, questions):
     with serving(task) as service:
         ask_all(service, rows, questions=questions)
         for server in service.servers.values():
-            assert server.desk.waiting() == 0
+            assert server.queue.waiting() == 0
             assert server.tally.questions == questions
             assert len(server.tally.leaks) < 10
             assert set(server.tally.runs) <= {0, *task.sizes}
@@ -319,7 +319,8 @@ def test_an_order_forgets_visits_that_were_given_up():
     order.report(Ticket(0, 49, 0), 1)
     order.report(Ticket(0, 3, 0), 1)
     assert order.take(8, wait_s=0.0) == [(Ticket(0, 49, 0), 1)]
-    assert sum(len(waiting) for visits in order._half.values() for waiting in visits.values()) < 10
+    waiting = [len(some) for visits in order._waiting.values() for some in visits.values()]
+    assert sum(waiting) < 10
 
 
 def test_a_client_that_comes_again_and_again_fills_no_batch():
@@ -348,15 +349,15 @@ def test_an_order_fills_a_batch_without_splitting_a_question():
     assert [rows for _, rows in order.take(8, wait_s=0.0)] == [4]
 
 
-def test_halves_of_another_model_are_refused(make_service_task, tmp_path):
+def test_shares_of_another_model_are_refused(make_service_task, tmp_path):
     task = make_service_task()
-    with pytest.raises(DataError, match="wanted a half of"):
-        task.half_of({})
+    with pytest.raises(DataError, match="wanted a share of"):
+        task.share_of({})
     with pytest.raises(DataError, match="cannot read"):
-        load_half(tmp_path / "none.npz", frac_bits=16, bound=4.0)
+        load_share(tmp_path / "none.npz", frac_bits=16, bound=4.0)
 
 
 def test_an_answer_to_nobody_is_dropped(make_service_task):
-    desk = Desk(make_service_task(), report=lambda ticket, rows: None)
-    desk.answer(Ticket(0, 0, 0), "too late")
-    assert desk.words(Ticket(0, 0, 0)) is None
+    queue = RequestQueue(make_service_task(), report=lambda ticket, rows: None)
+    queue.answer(Ticket(0, 0, 0), "too late")
+    assert queue.words(Ticket(0, 0, 0)) is None

@@ -226,11 +226,11 @@ def test_two_trainings_of_one_session_share_no_masks(make_task, run_training, di
 
     def party(session):
         rows, labels = inputs.get(session.me, (None, None))
-        return [train(session, task, rows=rows, labels=labels).halves for _ in range(2)]
+        return [train(session, task, rows=rows, labels=labels).shares for _ in range(2)]
 
     first, second = run_training(task, inputs, patch=party)[ROLES.first]
-    for name, half in first.items():
-        assert not (half == second[name]).any()
+    for name, share in first.items():
+        assert not (share == second[name]).any()
 
 
 def test_weights_that_grow_beyond_their_bound_stop_the_training(make_task, run_training, digits):

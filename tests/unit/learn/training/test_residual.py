@@ -64,7 +64,9 @@ def test_the_private_gradients_of_a_residual_block_are_those_of_torch(protocol):
         nodes = {name: tape.leaf(one) for name, one in leaves.items()}
         out = imported(tape, nodes, tape.leaf(images))
         found = pull_back(ops, out, error, list(nodes.values()))
-        return [ops.open(ops.settle(one), to=(ALICE,), what="g", why="test") for one in found]
+        return [
+            ops.open(ops.normalise_scale(one), to=(ALICE,), what="g", why="test") for one in found
+        ]
 
     inputs = {ALICE: {**weights, "x": x, "above": above}}
     got = simulate(private, protocol=protocol, inputs=inputs).values[ALICE]

@@ -15,7 +15,7 @@ from tacit.party import run_threads
 SMALL = 1 << 40
 """A difference of weights is below this in size, a uniform word with probability 2^-23."""
 TOLERANCE = 2.0**-8
-"""Two trainings round differently; a wrong half would be off by about 2^46."""
+"""Two trainings round differently; a wrong share would be off by about 2^46."""
 
 
 class StoppedError(Exception):
@@ -89,8 +89,8 @@ def folders_in(path, binding="b"):
 
 
 def whole(ends, frac_bits):
-    """Put the halves of both parties together."""
-    first, second = (ends[name].halves for name in ROLES.computing)
+    """Put the shares of both parties together."""
+    first, second = (ends[name].shares for name in ROLES.computing)
     return {name: ring.decode(first[name] + second[name], frac_bits=frac_bits) for name in first}
 
 
@@ -140,7 +140,7 @@ def test_a_training_that_was_killed_ends_with_the_same_model(
         torch.testing.assert_close(found[name], value, atol=TOLERANCE, rtol=0.0)
 
 
-def test_halves_are_masked_anew_when_a_training_goes_on(
+def test_shares_are_masked_anew_when_a_training_goes_on(
     make_task, run_training, digits, tmp_path, monkeypatch
 ):
     task, folders = make_task(give_to=()), folders_in(tmp_path)
@@ -150,7 +150,7 @@ def test_halves_are_masked_anew_when_a_training_goes_on(
     def noting(self, checkpoint):
         begin(self, checkpoint)
         if checkpoint is not None:
-            kept.append((checkpoint.halves, {n: s.words for n, s in self._halves.items()}))
+            kept.append((checkpoint.shares, {n: s.words for n, s in self._shares.items()}))
 
     monkeypatch.setattr(loop._Worker, "begin", noting)
     with monkeypatch.context() as patch:
@@ -198,7 +198,7 @@ def test_checkpoints_of_other_data_are_not_used(make_task, run_training, digits,
 
 
 @pytest.mark.parametrize("change", ["weights", "rows", "order", "rate"])
-def test_halves_of_one_training_are_not_taken_for_another(
+def test_shares_of_one_training_are_not_taken_for_another(
     make_task, run_training, digits, tmp_path, change
 ):
     rows, labels = digits
@@ -206,7 +206,7 @@ def test_halves_of_one_training_are_not_taken_for_another(
     for party, folder in kept.items():
         mine = named(party, digits) if party in ROLES.computing else {}
         folder.begin(resume.hash_work(task, Plans(task), mine), bound=task.weight_bound)
-        folder.save(Checkpoint(step=2, attempt=7, halves={}, shown=()))
+        folder.save(Checkpoint(step=2, attempt=7, shares={}, shown=()))
     if change == "weights":
         name, first = next(iter(task.model.initial.items()))
         model = replace(task.model, initial={**task.model.initial, name: first + 2.0**-10})
@@ -307,7 +307,7 @@ def test_a_start_that_failed_before_its_first_look_is_in_nobodys_way(
     assert ends[ALICE].resumed_at == 0
 
 
-def test_halves_are_not_kept_where_others_could_write(tmp_path):
+def test_shares_are_not_kept_where_others_could_write(tmp_path):
     folder = StateFolder(tmp_path / "state", "b")
     folder.path.mkdir()
     folder.path.chmod(0o777)
@@ -323,7 +323,7 @@ def test_halves_are_not_kept_where_others_could_write(tmp_path):
 def test_a_damaged_checkpoint_is_refused(tmp_path):
     folder = StateFolder(tmp_path / "state", "b")
     folder.begin("w", bound=4.0)
-    folder.save(Checkpoint(step=3, attempt=7, halves={"w": torch.arange(4)}, shown=()))
+    folder.save(Checkpoint(step=3, attempt=7, shares={"w": torch.arange(4)}, shown=()))
     file = folder.path / "step-3.npz"
     assert folder.attempts() == {3: 7}
     assert oct(file.stat().st_mode)[-3:] == "600"

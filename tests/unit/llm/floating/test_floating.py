@@ -24,7 +24,7 @@ from tacit.llm.floating.program import Rows, Wire, run_pass
 from tacit.llm.floating.sizes import Measuring, name_of, size_names
 from tacit.llm.permuted.tape import Tape
 from tacit.llm.sealed.folded import fold
-from tacit.llm.sealed.order import Pass
+from tacit.llm.sealed.passes import Pass
 from tacit.party import run_threads
 from tacit.ring import Prg
 

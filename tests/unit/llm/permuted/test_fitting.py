@@ -8,6 +8,7 @@ import torch
 from private_llm import FAMILIES, MEETING, answering, plainly, speak, tiny
 from tacit.errors import FrameError, RangeError
 from tacit.llm import logits
+from tacit.llm.model.plain import streams
 from tacit.llm.permuted import Conversation, Precision, fit_precision, fitting
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.bounds import bound_model
@@ -16,7 +17,6 @@ from tacit.llm.permuted.narrow import wrap
 from tacit.llm.permuted.precision import WORD_BITS
 from tacit.llm.permuted.ranges import Ranges
 from tacit.llm.permuted.setup import learn_precision
-from tacit.llm.plain import streams
 from tacit.party import run_threads
 
 IDS = [3, 7, 11, 5]

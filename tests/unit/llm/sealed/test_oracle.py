@@ -66,7 +66,7 @@ def test_with_the_noise_of_the_dealer_there_is_none_to_choose():
 
 
 def test_a_user_who_departs_from_the_protocol_compares_scores_all_the_same():
-    """What the claim of ``sample`` says: who adds to its half of the scores chooses its noise."""
+    """What the claim of ``sample`` says: who adds to its share of the scores chooses its noise."""
 
     class Departing(Passing):
         def _drawn(self, ops, scores):

@@ -6,7 +6,7 @@ import torch
 from private_llm import FAMILIES, MEETING, OLDER, plainly, tiny
 from sealed_chat import ERROR, as_user, say
 from tacit.errors import ConfigError, DataError, DisagreementError, FrameError
-from tacit.llm import Cache, PlainVoice, Sampling, logits, next_logits
+from tacit.llm import Cache, PlainBackend, Sampling, logits, next_logits
 from tacit.llm.sealed import (
     Pass,
     SealedClient,
@@ -16,8 +16,8 @@ from tacit.llm.sealed import (
     serve_sealed_owner,
 )
 from tacit.llm.sealed.bounds import names, weight_shapes
-from tacit.llm.sealed.order import PASS_WORDS, read_pass
 from tacit.llm.sealed.parties import Table
+from tacit.llm.sealed.passes import PASS_WORDS, read_pass
 from tacit.llm.sealed.wishes import check_wish, wish
 from tacit.party import run_threads
 from tacit.ring import Prg
@@ -189,7 +189,7 @@ def test_a_user_who_is_shown_scores_samples_as_in_the_clear():
     said, leaks = as_user(
         model, lambda client: say(client, SealedMemory(), [1, 5], 3, **how), reveal="scores"
     )
-    plain = PlainVoice(model).speak([1, 5], sampling=Sampling(**how), limit=3)
+    plain = PlainBackend(model).speak([1, 5], sampling=Sampling(**how), limit=3)
     assert said == list(plain)
     assert any(leak.to == "user" and "scores" in leak.what for leak in leaks)
 

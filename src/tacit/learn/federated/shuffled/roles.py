@@ -49,7 +49,7 @@ class ShuffledClient:
     """Reports once, then checks once that its reports arrived.
 
     Args:
-        invitation: the server's; the caller has compared its plan with the terms.
+        invitation: the server's; the caller has compared its plan with the config.
         shuffler: the shuffler's public key; from the job, not from the server.
         prg: where its randomness comes from.
 

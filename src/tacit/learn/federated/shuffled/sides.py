@@ -1,4 +1,4 @@
-"""Shuffled aggregation as the engines run it: plan from the terms, answer whatever comes."""
+"""Shuffled aggregation as the engines run it: plan from the config, answer whatever comes."""
 
 from dataclasses import replace
 from typing import final
@@ -8,6 +8,7 @@ import torch
 from tacit.crypto import KeyPair, make_key_pair
 from tacit.dp import clip
 from tacit.errors import ConfigError, DisagreementError, PartyError
+from tacit.learn.federated.config import RoundConfig, made_finite
 from tacit.learn.federated.contract import Aggregate, Offer
 from tacit.learn.federated.packing import VoidRound, kind_of
 from tacit.learn.federated.shuffled.plan import ShuffledPlan, new_session
@@ -19,30 +20,29 @@ from tacit.learn.federated.shuffled.roles import (
     Shuffler,
     read_open,
 )
-from tacit.learn.federated.terms import Terms, made_finite
 from tacit.ring import Prg
 
 
-def plan_from(terms: Terms) -> ShuffledPlan:
-    """Derive the plan of a round; all who hold the same terms find the same, but for the session.
+def plan_from(config: RoundConfig) -> ShuffledPlan:
+    """Derive the plan of a round; all who hold the same config find the same, but for the session.
 
     Raises:
-        ConfigError: the promise is not one for the shuffle model.
+        ConfigError: the mechanism is not one for the shuffle model.
     """
-    promise = terms.promise
-    if promise.local_epsilon is None or promise.clip is None:
+    mechanism = config.mechanism
+    if mechanism.local_epsilon is None or mechanism.clip is None:
         raise ConfigError(
-            f"aggregator 'shuffled' goes with privacy 'shuffle', got {promise.kind!r}"
+            f"aggregator 'shuffled' goes with privacy 'shuffle', got {mechanism.kind!r}"
         )
     return ShuffledPlan(
-        clients=terms.clients,
-        minimum=terms.minimum,
-        dimension=terms.dimension,
-        l2_bound=promise.clip,
-        method=promise.method,
-        reports=promise.reports,
+        clients=config.clients,
+        minimum=config.minimum,
+        dimension=config.dimension,
+        l2_bound=mechanism.clip,
+        method=mechanism.method,
+        reports=mechanism.reports,
         steps=1,
-        local_epsilon=promise.local_epsilon,
+        local_epsilon=mechanism.local_epsilon,
         session=new_session(),
     )
 
@@ -51,8 +51,8 @@ def plan_from(terms: Terms) -> ShuffledPlan:
 class ShuffledServerSide:
     """A `ShuffledServer` with a key of its own for the round."""
 
-    def __init__(self, terms: Terms) -> None:
-        self._server = ShuffledServer(plan_from(terms), make_key_pair())
+    def __init__(self, config: RoundConfig) -> None:
+        self._server = ShuffledServer(plan_from(config), make_key_pair())
 
     def invite(self) -> dict[int, bytes]:
         """Invite everyone."""
@@ -82,9 +82,14 @@ class ShuffledClientSide:
     """A `ShuffledClient` that knows what to answer."""
 
     def __init__(
-        self, terms: Terms, *, shuffler: bytes, prg: Prg, saved: tuple[bytes, bytes] | None = None
+        self,
+        config: RoundConfig,
+        *,
+        shuffler: bytes,
+        prg: Prg,
+        saved: tuple[bytes, bytes] | None = None,
     ) -> None:
-        self._terms, self._shuffler, self._prg = terms, shuffler, prg
+        self._config, self._shuffler, self._prg = config, shuffler, prg
         self._client: ShuffledClient | None = None
         self._invitation = b""
         if saved is not None:
@@ -113,19 +118,19 @@ class ShuffledClientSide:
         plan, _ = read_open(message)
         if self._client is not None:
             raise PartyError("server", "it invited this client a second time")
-        if plan != replace(plan_from(self._terms), session=plan.session):
+        if plan != replace(plan_from(self._config), session=plan.session):
             raise DisagreementError(
-                "server", "its plan of the round is not the one that follows from the terms"
+                "server", "its plan of the round is not the one that follows from the config"
             )
         self._invitation = message
         self._client = self._make(message)
-        values = made_finite(offer(), self._terms.promise).values
+        values = made_finite(offer(), self._config.mechanism).values
         return self._client.report(clip(torch.from_numpy(values), l2_bound=plan.l2_bound))
 
     def _make(self, invitation: bytes) -> ShuffledClient:
         return ShuffledClient(invitation, shuffler=self._shuffler, prg=self._prg)
 
 
-def make_shuffler(terms: Terms, mine: KeyPair, prg: Prg) -> Shuffler:
-    """Make a shuffler that holds to the terms."""
-    return Shuffler(mine, minimum=terms.minimum, reports=terms.promise.reports, prg=prg)
+def make_shuffler(config: RoundConfig, mine: KeyPair, prg: Prg) -> Shuffler:
+    """Make a shuffler that holds to the config."""
+    return Shuffler(mine, minimum=config.minimum, reports=config.mechanism.reports, prg=prg)

@@ -1,0 +1,200 @@
+"""Write the reference pages of the Python front from docstrings: `make reference`.
+
+Sources are read and never imported, so that a page is the same whatever is installed. A name that a
+room exports is followed to the file that defines it.
+"""
+
+import ast
+import inspect
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+SOURCE = FOLDER.parents[1] / "src"
+# Page, the module behind it, and the names that come first; all that it exports if none are given.
+PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "audit": ("tacit.audit", ()),
+    "connect": ("tacit.cli.launch.connect", ("connect", "Member", "Answer")),
+    "dp": ("tacit.dp", ()),
+    "llm": ("tacit.llm", ()),
+    "secure": ("tacit.learn.private", ("secure", "Secured", "Answer", "Crew")),
+    "verify": ("tacit.verify", ()),
+}
+FIRST = {"audit": "membership", "dp": "make_private", "llm": "chat", "verify": "verify"}
+_LISTS = {"Args": "Arguments", "Attributes": "Attributes", "Raises": "Raises"}
+_PARAGRAPHS = {"Returns": "Returns", "Yields": "Gives"}
+_WORDS = ("Guarantee", "Cost", "Assumes")
+
+Definition = ast.FunctionDef | ast.ClassDef
+
+
+@dataclass(frozen=True)
+class Found:
+    """Where a name is defined, and how: a function, a class, or a value with words below it."""
+
+    node: ast.stmt
+    words: str
+
+
+def write_pages() -> dict[Path, str]:
+    """Return the text of every page by its path."""
+    return {FOLDER / f"{page}.md": _page(page) for page in PAGES}
+
+
+def _page(page: str) -> str:
+    module, chosen = PAGES[page]
+    tree = _tree(module)
+    names = chosen or tuple(_exported(tree))
+    if page in FIRST:
+        names = (FIRST[page], *(name for name in names if name != FIRST[page]))
+    is_room = module == f"tacit.{page}"
+    about = _markdown(ast.get_docstring(tree) or "")
+    parts = [f"# `tacit.{page}`", about, "Written from docstrings by `make reference`."]
+    for name in names:
+        found = _find(module, name)
+        if found is not None:
+            parts.append(_entry(f"tacit.{page}.{name}" if is_room else name, found))
+    return "\n\n".join(parts) + "\n"
+
+
+def _entry(name: str, found: Found) -> str:
+    node = found.node
+    short = name.rpartition(".")[2]
+    if isinstance(node, ast.FunctionDef):
+        head = f"```python\n{_signature(short, node)}\n```\n\n"
+    elif isinstance(node, ast.ClassDef):
+        head = f"```python\n{_fields(short, node)}\n```\n\n"
+    else:
+        head = ""
+    parts = [f"## `{name}`\n\n{head}{_markdown(found.words)}".rstrip()]
+    if isinstance(node, ast.ClassDef):
+        for one in node.body:
+            if isinstance(one, ast.FunctionDef) and not one.name.startswith("_"):
+                words = _markdown(ast.get_docstring(one) or "")
+                parts.append(f"### `{_signature(f'{short}.{one.name}', one)}`\n\n{words}".rstrip())
+    return "\n\n".join(parts)
+
+
+def _signature(name: str, node: ast.FunctionDef) -> str:
+    if any(isinstance(one, ast.Name) and one.id == "property" for one in node.decorator_list):
+        return f"{name}: {ast.unparse(node.returns) if node.returns else 'object'}"
+    arguments = [text for text in _arguments(node.args) if text.split(":")[0] != "self"]
+    back = f" -> {_returned(node)}" if node.returns else ""
+    line = f"{name}({', '.join(arguments)}){back}"
+    if len(line) <= 96 or "." in name:
+        return line
+    return f"{name}(\n" + "".join(f"    {one},\n" for one in arguments) + f"){back}"
+
+
+def _returned(node: ast.FunctionDef) -> str:
+    text = ast.unparse(node.returns) if node.returns else ""
+    if any(isinstance(one, ast.Name) and one.id == "contextmanager" for one in node.decorator_list):
+        return text.replace("Iterator[", "AbstractContextManager[", 1)
+    return text
+
+
+def _arguments(given: ast.arguments) -> list[str]:
+    plain = [*given.posonlyargs, *given.args]
+    defaults = [None] * (len(plain) - len(given.defaults)) + list(given.defaults)
+    found = [_argument(*one) for one in zip(plain, defaults, strict=True)]
+    if given.vararg is not None:
+        found.append(f"*{_argument(given.vararg, None)}")
+    elif given.kwonlyargs:
+        found.append("*")
+    found += [_argument(*one) for one in zip(given.kwonlyargs, given.kw_defaults, strict=True)]
+    if given.kwarg is not None:
+        found.append(f"**{_argument(given.kwarg, None)}")
+    return found
+
+
+def _argument(one: ast.arg, default: ast.expr | None) -> str:
+    text = f"{one.arg}: {ast.unparse(one.annotation)}" if one.annotation else one.arg
+    return text if default is None else f"{text} = {ast.unparse(default)}"
+
+
+def _fields(name: str, node: ast.ClassDef) -> str:
+    """Say how an object is made: the fields of a record, or the constructor."""
+    made = next(
+        (x for x in node.body if isinstance(x, ast.FunctionDef) and x.name == "__init__"), None
+    )
+    if made is not None:
+        return f"class {_signature(name, made).removesuffix(' -> None')}"
+    fields = [ast.unparse(one) for one in node.body if isinstance(one, ast.AnnAssign)]
+    shown = [one for one in fields if not one.startswith("_")]
+    return f"class {name}" + "".join(f"\n    {one}" for one in shown)
+
+
+def _find(module: str, name: str) -> Found | None:
+    """Follow a name to where it is defined; None for what has no words of its own."""
+    tree = _tree(module)
+    for at, node in enumerate(tree.body):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
+            return Found(node, ast.get_docstring(node) or "")
+        if _assigns(node, name):
+            below = tree.body[at + 1] if at + 1 < len(tree.body) else None
+            words = below.value.value if _is_text(below) else ""
+            return Found(node, inspect.cleandoc(words)) if words else None
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("tacit"):
+            for alias in node.names:
+                if (alias.asname or alias.name) == name:
+                    return _find(node.module, alias.name)
+    return None
+
+
+def _assigns(node: ast.stmt, name: str) -> bool:
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    if isinstance(node, ast.AnnAssign):
+        targets = [node.target]
+    return any(isinstance(one, ast.Name) and one.id == name for one in targets)
+
+
+def _is_text(node: ast.stmt | None) -> bool:
+    is_value = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    return is_value and isinstance(node.value.value, str)
+
+
+def _exported(tree: ast.Module) -> list[str]:
+    for node in tree.body:
+        if _assigns(node, "__all__"):
+            return list(ast.literal_eval(node.value))
+    return []
+
+
+def _tree(module: str) -> ast.Module:
+    path = SOURCE.joinpath(*module.split("."))
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _markdown(docstring: str) -> str:
+    """Turn a docstring of the house's form into Markdown."""
+    blocks = re.split(r"\n\n+(?=\S)", docstring.replace("``", "`").replace("::\n", ":\n"))
+    return "\n\n".join(_block(block) for block in blocks if block.strip())
+
+
+def _block(block: str) -> str:
+    head, _, rest = block.partition("\n")
+    word = head.rstrip(":")
+    if head.endswith(":") and word in _LISTS:
+        items = re.split(r"\n(?=\S)", inspect.cleandoc(rest))
+        return f"**{_LISTS[word]}**\n\n" + "\n".join(_item(one) for one in items)
+    if head.endswith(":") and word in _PARAGRAPHS:
+        return f"**{_PARAGRAPHS[word]}** {_joined(inspect.cleandoc(rest))}"
+    starts = "|".join(_WORDS)
+    parts = re.split(rf"\n(?=(?:{starts}):)", block)
+    return "\n\n".join(re.sub(rf"^({starts}):", r"**\1:**", one) for one in parts)
+
+
+def _item(text: str) -> str:
+    name, _, words = _joined(text).partition(": ")
+    return f"- `{name}`: {words}"
+
+
+def _joined(text: str) -> str:
+    return " ".join(line.strip() for line in text.splitlines())
+
+
+if __name__ == "__main__":
+    for path, text in write_pages().items():
+        path.write_text(text, encoding="utf-8")

@@ -1,0 +1,50 @@
+"""What audits attack: models by how they were trained, with trainers of more like them."""
+
+from tacit.audit.targets.audit import Tested, audit_target
+from tacit.audit.targets.federated import FederatedTrainer, federated_target, rebuild_rows
+from tacit.audit.targets.pictures import show_classes
+from tacit.audit.targets.sides import (
+    check_alike,
+    check_apart,
+    divide_by_column,
+    draw_sides,
+    to_side,
+)
+from tacit.audit.targets.split import SplitTrainer, split_target
+from tacit.audit.targets.target import (
+    Side,
+    Target,
+    halve_rows,
+    no_claim,
+    picture_of,
+    take_rows,
+)
+from tacit.audit.targets.trainers import Build, DpTrainer, EstimatorTrainer
+from tacit.audit.targets.training import PrivateTrainer, train_target
+
+__all__ = [
+    "Build",
+    "DpTrainer",
+    "EstimatorTrainer",
+    "FederatedTrainer",
+    "PrivateTrainer",
+    "Side",
+    "SplitTrainer",
+    "Target",
+    "Tested",
+    "audit_target",
+    "check_alike",
+    "check_apart",
+    "divide_by_column",
+    "draw_sides",
+    "federated_target",
+    "halve_rows",
+    "no_claim",
+    "picture_of",
+    "rebuild_rows",
+    "show_classes",
+    "split_target",
+    "take_rows",
+    "to_side",
+    "train_target",
+]

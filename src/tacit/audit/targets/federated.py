@@ -1,0 +1,184 @@
+"""Federated training under audit: the finished model, and what a round shows of single rows."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tacit.audit.findings import Finding
+from tacit.audit.privacy import run_one_round
+from tacit.audit.reconstruction import Round, Work, audit_round, choose_attacks, do_work
+from tacit.audit.target import TorchClassifier, code_of, code_of_module, fresh
+from tacit.audit.targets.pictures import Shaped, bounds_of, to_pictures
+from tacit.audit.targets.target import Side, Target
+from tacit.learn.federated import (
+    FederatedSpec,
+    Learner,
+    LocalEngine,
+    Update,
+    find_aggregator,
+    round_config,
+    run_rounds,
+)
+from tacit.learn.partition import Partition, data_generator, divide
+from tacit.ring import KEY_BYTES, Prg
+
+_SHOWN = 8
+_MOST_CLIENTS = 40
+_ONE_EACH = (
+    "Reconstruction is tried on the most exposed clients there are: each holds one row, and takes "
+    "one step on it with the model of the first round."
+)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class FederatedTrainer:
+    """Trains together with others, on the local engine, with the rows divided anew.
+
+    Attributes:
+        build: makes the module.
+        spec: what all sides hold to, and how they train.
+        division: how rows are dealt to the clients.
+        drop_rate: the share of clients that falls silent in a round.
+    """
+
+    build: Callable[[], nn.Module]
+    spec: FederatedSpec
+    division: Partition
+    drop_rate: float = 0.0
+
+    @property
+    def recipe(self) -> str:
+        """Return the settings that decide the outcome, and the code."""
+        parts = (self.spec, self.division, self.drop_rate)
+        model = code_of_module(fresh(self.build, 0))
+        return "\n".join([*map(repr, parts), model, code_of(run_rounds)])
+
+    def __call__(self, x: Tensor, y: Tensor, *, seed: int) -> TorchClassifier:
+        """Return the model that the clients end with."""
+        parts = divide(y.numpy(), self.spec.clients, self.division, data_generator(seed))
+        module, judge = (
+            Learner(fresh(self.build, seed), x, y, parts, training=self.spec.training)
+            for _ in range(2)
+        )
+        outcome = run_rounds(
+            LocalEngine(
+                module,
+                find_aggregator(self.spec.aggregator),
+                drop_rate=self.drop_rate,
+                prg=Prg(seed.to_bytes(KEY_BYTES, "big", signed=True)),
+            ),
+            module.first_weights(),
+            self.spec,
+            judge=lambda weights: judge.accuracy(weights, x, y),
+            on_round=lambda report: None,
+        )
+        trained = fresh(self.build, seed)
+        torch.nn.utils.vector_to_parameters(
+            torch.from_numpy(outcome.weights).float(), trained.parameters()
+        )
+        return TorchClassifier(trained)
+
+
+def federated_target(
+    trainer: FederatedTrainer,
+    members: Side,
+    others: Side,
+    *,
+    classes: int,
+    picture: tuple[int, ...] = (),
+    is_quick: bool = False,
+) -> Target:
+    """Train as the spec says, and attack a round of it.
+
+    Args:
+        trainer: says how it is trained, and what the server sees.
+        members: rows of the clients.
+        others: rows of nobody.
+        classes: how many.
+        picture: height and width of a row that is a picture; empty if it is none.
+        is_quick: search less.
+    """
+    rebuilt, notes = rebuild_rows(trainer, members, others, picture=picture, is_quick=is_quick)
+    return Target(
+        model=trainer(*members, seed=0),
+        trainer=trainer,
+        members=members,
+        non_members=others,
+        classes=classes,
+        findings=rebuilt,
+        notes=notes,
+        picture=picture,
+        # The target already is what a participant would see.
+        threats=("scores", "labels", "shadows", "gradients"),
+    )
+
+
+def rebuild_rows(
+    trainer: FederatedTrainer,
+    members: Side,
+    others: Side,
+    *,
+    picture: tuple[int, ...],
+    is_quick: bool,
+) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
+    """Attack a round: every update, or the mean where that is all there is.
+
+    Args:
+        trainer: says what the server sees.
+        members: rows of the clients.
+        others: rows of nobody, for line-ups.
+        picture: height and width of a row that is a picture; empty if it is none.
+        is_quick: search less.
+    """
+    spec = trainer.spec
+    if spec.aggregator == "shuffled":
+        return (), ("Reconstruction from shuffled reports was not tried.",)
+    x, y = members
+    is_single = spec.aggregator == "plain" and spec.privacy.kind in ("none", "central")
+    count = _SHOWN if is_single else min(spec.clients, _MOST_CLIENTS, len(y))
+    rows, rest = (to_pictures(side, picture) for side in (x, others[0]))
+    target = Round(
+        model=nn.Sequential(Shaped(tuple(x.shape[1:])), fresh(trainer.build, 0)),
+        rows=rows[:count],
+        labels=y[:count],
+        others=rest,
+        classes=int(torch.cat([y, others[1]]).max()) + 1,
+        per_client=1 if is_single else count,
+        work=Work(learning_rate=spec.training.rate),
+        bounds=bounds_of(x),
+    )
+    seen = None if is_single else _mean_of_round(spec, target)
+    attacks = choose_attacks(target, steps=100 if is_quick else 500)
+    del attacks["blind"]  # what it reaches is the others' reference
+    if not is_single:
+        attacks.pop("Levenberg–Marquardt", None)  # hours, for the rows of all clients at once
+    found = tuple(
+        audit_round(target, name, attack, defence=None if seen is None else lambda _: seen)
+        for name, attack in attacks.items()
+    )
+    if is_single:
+        return found, (_ONE_EACH,)
+    threat = replace(found[0].threat, sees=f"the mean over {count} clients, after their noise")
+    return tuple(replace(one, threat=threat) for one in found), (_ONE_EACH,)
+
+
+def _mean_of_round(spec: FederatedSpec, target: Round) -> tuple[Tensor, ...]:
+    """Run one round on single rows; return the mean as a gradient."""
+    clients, rate = len(target.labels), target.work.learning_rate
+    gradients = [
+        do_work(target.model, target.rows[i : i + 1], target.labels[i : i + 1], target.work)
+        for i in range(clients)
+    ]
+    moves = [-rate * torch.cat([part.flatten() for part in one]) for one in gradients]
+    config = round_config(spec, len(moves[0]))
+    config = replace(config, clients=clients, minimum=max(2, clients // 2))
+    updates = [Update(move.numpy().astype(np.float32), 1) for move in moves]
+    found = run_one_round(spec.aggregator, config, updates, Prg.from_os())
+    mean = torch.from_numpy(np.asarray(found.mean))
+    parts = torch.split(-mean.float() / rate, [part.numel() for part in gradients[0]])
+    return tuple(part.view_as(like) for part, like in zip(parts, gradients[0], strict=True))

@@ -1,0 +1,261 @@
+"""Split models under audit: membership in the whole model, labels and inputs at the cut."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from tacit.audit.findings import Finding, Threat, beats_guess
+from tacit.audit.split import Target as SplitTarget
+from tacit.audit.split import Watch, audit_gradients, audit_inputs, audit_labels
+from tacit.audit.target import TorchClassifier, code_of
+from tacit.audit.targets.target import Side, Target, halve_rows
+from tacit.learn.split import Codec, Halves, Network, SplitTask, claims_of, cut_model, fit_locally
+from tacit.result import Metric
+
+_LARGEST_AUDIT = 2000
+_LABEL_THREAT = Threat(
+    name="labels, bottom model",
+    who="a feature owner after training",
+    sees="its own bottom model",
+    knows="its rows, and a few labels of every class",
+)
+_GRADIENT_THREAT = Threat(
+    name="labels, gradients",
+    who="a feature owner while training",
+    sees="the gradient of every row that it sent",
+    knows="its rows and the job; no label, or a few of every class",
+)
+_INPUT_THREAT = Threat(
+    name="inputs, cut layer",
+    who="the label owner",
+    sees="the cut layer as it is sent",
+    knows="some rows with their cut layers",
+)
+_LABEL_REMEDIES = (
+    'split.defend = { kind = "potential-energy" } makes the finished bottom model tell less of '
+    "labels; the gradients of training tell as much as before",
+    'split.defend = { kind = "label-dp" } bounds what training can tell about a label, with an ε',
+)
+_GRADIENT_REMEDIES = (
+    'split.defend = { kind = "label-dp" } bounds what gradients tell of a training label, with an '
+    "ε; losses at the cut layer (potential-energy, distance-correlation) do not",
+    'split.also_defend = [{ kind = "gradient-noise" }] makes clusters harder to find, as measured',
+)
+_INPUT_REMEDIES = (
+    "send less: a compressor with fewer values, or a cut further up",
+    "compute on shares instead of sending the cut layer: a job of kind 'train'",
+)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SplitTrainer:
+    """Trains both parts of a split model here, with what travels rounded and masked as on the wire.
+
+    With several feature owners every one has its own bottom model and its own choice of values; a
+    defence sees their cut layers joined.
+
+    Guarantee: none. Whoever knows the seed knows the noise of the defences.
+    """
+
+    task: SplitTask
+    network: Network
+
+    @property
+    def recipe(self) -> str:
+        """Return the settings that decide the outcome, and the code, as text."""
+        return "\n".join([repr(self.task), repr(self.network), code_of(cut_model)])
+
+    def __call__(self, x: Tensor, y: Tensor, *, seed: int) -> TorchClassifier:
+        """Return the joined model, trained on these rows alone."""
+        return TorchClassifier(Joined(self.train(x, y, seed=seed)))
+
+    def train(self, x: Tensor, y: Tensor, *, seed: int, watch: Watch | None = None) -> Halves:
+        """Return both parts, trained on these rows alone; `watch` sees what comes back."""
+        task = self.task
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            halves = self._build(x)
+        owner = task.feature_owners[0]
+        fit_locally(
+            task,
+            halves,
+            x,
+            y,
+            seed=seed,
+            on_gradient=None if watch is None else lambda one: watch(owner, one),
+        )
+        return halves
+
+    def _build(self, x: Tensor) -> Halves:
+        task = self.task
+        blocks = torch.tensor_split(x[:2], task.bottoms, dim=-1)
+        parts = [cut_model(self.network(one.shape[1:]), task, one) for one in blocks]
+        if task.bottoms == 1:
+            return parts[0]
+        return Halves(
+            bottom=SideBySide([one.bottom for one in parts]),
+            top=self.network.head(task.bottoms),
+            # It has all of a codec that training here asks for.
+            codec=Apiece(parts[0].codec),  # type: ignore[arg-type]
+            own_width=self.network.width if task.label_owner_has_features else 0,
+        )
+
+
+class SideBySide(nn.Module):
+    """Several bottom models, each on its own block of columns."""
+
+    def __init__(self, parts: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return all cut layers in one row."""
+        blocks = torch.tensor_split(x, len(self.parts), dim=-1)
+        found = [part(block) for part, block in zip(self.parts, blocks, strict=True)]
+        return torch.cat(found, dim=1)
+
+
+@dataclass(frozen=True)
+class Apiece:
+    """One owner's compressor, used by every owner on its own values."""
+
+    codec: Codec
+
+    @property
+    def l1_weight(self) -> float:
+        """Return the weight of the penalty."""
+        return self.codec.l1_weight
+
+    def apply(self, h: Tensor, **how: Any) -> Tensor:
+        """Return what arrives of the cut layers of all owners."""
+        return self.codec.apply(h.reshape(-1, self.codec.width), **how).reshape(h.shape)
+
+    def penalty(self, h: Tensor) -> Tensor:
+        """Return the penalty over all owners."""
+        return self.codec.penalty(h.reshape(-1, self.codec.width))
+
+
+class Joined(nn.Module):
+    """Both parts as one classifier, with what the compressor lets through between them."""
+
+    def __init__(self, halves: Halves) -> None:
+        super().__init__()
+        self.bottom, self.top, self._halves = halves.bottom, halves.top, halves
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (rows, classes) logits."""
+        return self._halves.serve(x)
+
+
+def split_target(
+    trainer: SplitTrainer,
+    x: Tensor,
+    y: Tensor,
+    *,
+    rows: int | None = None,
+    per_class: int = 1,
+    before: str | None = None,
+) -> Target:
+    """Train both parts on half of all rows, and attack what either side sees.
+
+    Args:
+        trainer: says how.
+        x: the columns of all feature owners side by side, in equal blocks; the label owner's own
+            last.
+        y: a class for each.
+        rows: at most so many of each half.
+        per_class: labels of every class that the attacker holds.
+        before: an earlier layer to attack too, as the bottom model names it.
+    """
+    members, others = halve_rows((x, y), rows)
+    task = trainer.task
+    watch = Watch(len(members[1]), task.pace)
+    halves = trainer.train(*members, seed=0, watch=watch)
+    return Target(
+        model=TorchClassifier(Joined(halves)),
+        trainer=trainer,
+        members=members,
+        non_members=others,
+        classes=task.classes,
+        threats=("scores", "labels", "shadows"),
+        findings=(
+            *_attack_gradients(task, watch, members, per_class),
+            *_attack_cut(trainer, halves, (members, others), per_class, before),
+        ),
+        claims=claims_of(task.defences),
+        notes=(
+            "Attacked: both parts, trained here on half of all rows as the job says.",
+            "No party holds both parts: attacks on all weights are left out.",
+        ),
+    )
+
+
+def _attack_gradients(
+    task: SplitTask, watch: Watch, members: Side, per_class: int
+) -> tuple[Finding, ...]:
+    """Read the labels of the rows trained on off the gradients; those of all owners together."""
+    blocks = torch.tensor_split(members[0], task.bottoms, dim=-1)
+    seen, truth = watch.see(
+        task.feature_owners[0],
+        members[1],
+        per_class=per_class,
+        classes=task.classes,
+        defences=task.defences,
+        inputs=torch.cat(blocks[: len(task.feature_owners)], dim=-1),
+    )
+    told = audit_gradients(seen, truth, per_class=per_class)
+    return tuple(
+        replace(_finding(_GRADIENT_THREAT, one, _GRADIENT_REMEDIES), curves=told.curves)
+        for one in told.metrics
+    )
+
+
+def _attack_cut(
+    trainer: SplitTrainer,
+    halves: Halves,
+    both: tuple[Side, Side],
+    per_class: int,
+    before: str | None,
+) -> tuple[Finding, ...]:
+    """Attack labels and inputs at the first feature owner's cut."""
+    count = trainer.task.bottoms
+    bottom = halves.bottom.parts[0] if isinstance(halves.bottom, SideBySide) else halves.bottom
+    codec = halves.codec.codec if isinstance(halves.codec, Apiece) else halves.codec
+    sides = [
+        (torch.tensor_split(x, count, dim=-1)[0][:_LARGEST_AUDIT], y[:_LARGEST_AUDIT])
+        for x, y in both
+    ]
+    shape = sides[0][0].shape[1:]
+    target = SplitTarget(
+        bottom=bottom,
+        make_model=lambda: trainer.network(shape),
+        pool=sides[0],
+        targets=sides[1],
+        classes=trainer.task.classes,
+        before=before,
+        as_sent=lambda h: codec.apply(h, is_training=False),
+    )
+    labels = audit_labels(target, per_class=per_class)
+    found = [
+        _finding(_LABEL_THREAT, one, _LABEL_REMEDIES) for one in labels if one.reference is not None
+    ]
+    inputs = audit_inputs(target)
+    # Here small is bad: an error below that of guessing the mean.
+    is_found = (inputs.high or 0.0) < (inputs.reference or 0.0)
+    rebuilt = _finding(_INPUT_THREAT, inputs, _INPUT_REMEDIES)
+    return (*found, replace(rebuilt, is_found=is_found))
+
+
+def _finding(threat: Threat, metric: Metric, remedies: tuple[str, ...]) -> Finding:
+    return Finding(
+        threat=threat,
+        attack=metric.name,
+        headline=metric,
+        metrics=(metric,),
+        is_found=beats_guess(metric),
+        remedies=remedies,
+    )

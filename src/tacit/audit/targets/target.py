@@ -1,0 +1,86 @@
+"""What an audit attacks, however it was trained: a model, its trainer, members and strangers."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tacit.audit.findings import Finding
+from tacit.audit.target import Classifier, Trainer
+from tacit.learn import Dataset
+from tacit.result import Claim
+
+SPLIT_SEED = 0
+Side = tuple[Tensor, Tensor]
+"""Rows and labels."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Target:
+    """What is attacked, with everything that the games need.
+
+    Attributes:
+        model: the trained classifier.
+        trainer: trains more like it.
+        members: rows and labels that it was trained on.
+        non_members: rows and labels that it was not.
+        classes: how many.
+        threats: those that make sense for how it was trained; all if empty.
+        findings: of attacks that only this kind of training knows.
+        claims: what is promised.
+        notes: for the reader of the report.
+        picture: height and width of a row that is a picture; empty if it is none.
+    """
+
+    model: Classifier
+    trainer: Trainer
+    members: Side
+    non_members: Side
+    classes: int
+    threats: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    notes: tuple[str, ...] = ()
+    picture: tuple[int, ...] = ()
+
+
+def halve_rows(both: Side, rows: int | None) -> tuple[Side, Side]:
+    """Draw members and as many strangers from all rows, at most `rows` of each."""
+    x, y = both
+    order, half = _order(len(y)), len(y) // 2
+    inside, outside = order[:half].sort().values, order[half:].sort().values
+    return take_rows((x[inside], y[inside]), rows), take_rows((x[outside], y[outside]), rows)
+
+
+def take_rows(side: Side, rows: int | None) -> Side:
+    """Return at most so many rows of a side, drawn evenly from it."""
+    x, y = side
+    if rows is None or rows >= len(y):
+        return side
+    chosen = _order(len(y))[: max(rows, 1)].sort().values
+    return x[chosen], y[chosen]
+
+
+def picture_of(dataset: Dataset) -> tuple[int, ...]:
+    """Return height and width of a row, if a set holds grey pictures; nothing if it does not."""
+    if dataset.features.ndim == 3:
+        return tuple(dataset.features.shape[1:])
+    if all(one.startswith("pixel") for one in dataset.feature_names):
+        side = math.isqrt(dataset.features.shape[1])
+        return (side, side) if side**2 == dataset.features.shape[1] else ()
+    return ()
+
+
+def no_claim(subject: str) -> Claim:
+    """Return what stands in a report where nothing was promised."""
+    return Claim(
+        subject=subject,
+        guarantee="no guarantee",
+        assumptions=("nothing was claimed; an attack that fails proves nothing",),
+    )
+
+
+def _order(rows: int) -> Tensor:
+    keys = torch.empty(rows).uniform_(generator=torch.Generator().manual_seed(SPLIT_SEED))
+    return keys.argsort()

@@ -1,0 +1,171 @@
+"""Training on shares under audit: the finished model of a private training, and more like it."""
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from tacit.audit.target import TorchClassifier, code_of
+from tacit.audit.targets.target import Side, Target, halve_rows, take_rows
+from tacit.learn.training import TrainTask
+from tacit.learn.training.programs import initial_state, train_step
+from tacit.learn.training.verbs import PlainStepOps
+from tacit.learn.weights import load_weights
+from tacit.mpc import find_protocol
+from tacit.result import Claim
+
+Shape = tuple[int, ...]
+MakeModule = Callable[[Shape], nn.Module]
+"""Builds the torch module for rows of a shape, with the weights to start from."""
+MakeTask = Callable[[int, Shape], TrainTask]
+"""Returns the task as if one owner held so many rows of a shape, all of them to train on."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class PrivateTrainer:
+    """Trains in the clear what a task trains on shares: start, steps, batches and rates alike.
+
+    The first weights of such a training are public, so shadow models start from them too; the seed
+    decides the order of the rows alone.
+
+    Guarantee: none. Its models are trained in the clear.
+
+    Attributes:
+        module: builds the model.
+        task: says how it is trained.
+        settings: all that decides the outcome, as text.
+    """
+
+    module: MakeModule
+    task: MakeTask
+    settings: str
+
+    @property
+    def recipe(self) -> str:
+        """Return the settings that decide the outcome, and the code, as text."""
+        return "\n".join([self.settings, code_of(train_step)])
+
+    def __call__(self, x: Tensor, y: Tensor, *, seed: int) -> TorchClassifier:
+        """Return a model trained on these rows alone."""
+        shape = tuple(x.shape[1:])
+        task = self.task(len(x), shape)
+        weights = {name: value.double() for name, value in task.model.initial.items()}
+        state = {name: value.double() for name, value in initial_state(task).items()}
+        rows, labels = x.double(), _targets(task, y)
+        generator = torch.Generator().manual_seed(seed)
+        steps = itertools.count(1)
+        for epoch in range(task.epochs):
+            first = epoch * task.steps_per_epoch + 1
+            order = torch.empty(len(x)).uniform_(generator=generator).argsort()
+            batches = torch.split(order, task.batch)[: len(x) // task.batch]
+            for step, chosen in enumerate(batches, start=first):
+                weights, state = train_step(
+                    PlainStepOps(task.optimiser.dials(next(steps))),
+                    task,
+                    weights,
+                    state,
+                    rows[chosen],
+                    labels[chosen],
+                    rate=task.rate_at(step),
+                )
+        return TorchClassifier(self._with_weights(task, shape, weights))
+
+    def _with_weights(
+        self, task: TrainTask, shape: Shape, weights: Mapping[str, Tensor]
+    ) -> nn.Module:
+        """Put weights, named as in a run, into a torch module with a logit per class."""
+        module = self.module(shape)
+        state = task.model.state(weights)
+        module.load_state_dict({name: value.to(torch.float32) for name, value in state.items()})
+        return _sided(task, module)
+
+
+class BothSides(nn.Module):
+    """Turns the one score of a yes-or-no model into a logit per class."""
+
+    def forward(self, score: Tensor) -> Tensor:
+        """Return (rows, 2) logits."""
+        return torch.cat([torch.zeros_like(score), score], dim=1)
+
+
+def train_target(
+    trainer: PrivateTrainer,
+    task: TrainTask,
+    x: Tensor,
+    y: Tensor,
+    *,
+    kept: Path | None = None,
+    rows: int | None = None,
+) -> Target:
+    """Take the model that a training has given out, or train one like it.
+
+    A model that was given out is attacked as it is, on the rows that it was trained on against
+    those that were kept for measuring. Without one, half of all rows are trained on.
+
+    Args:
+        trainer: trains more like it.
+        task: the training, with all owners.
+        x: the rows of all owners, in the order of the task.
+        y: a class for each.
+        kept: the file of the model that was given out, if there is one.
+        rows: at most so many of each side.
+    """
+    if kept is not None:
+        inside = torch.ones(len(x), dtype=torch.bool)
+        inside[torch.from_numpy(task.test_indices())] = False
+        members, others = (take_rows((x[side], y[side]), rows) for side in (inside, ~inside))
+        module = trainer.module(tuple(x.shape[1:]))
+        load_weights(module, kept)
+        model = TorchClassifier(_sided(task, module.float()))
+        said = f"Attacked: the model in {kept}, as the job gave it out."
+    else:
+        members, others = halve_rows((x, y), rows)
+        model = trainer(*members, seed=0)
+        said = "Attacked: a model trained in the clear on half of all rows, as the job says."
+    return _target(trainer, task, model, (members, others), (said,))
+
+
+def _target(
+    trainer: PrivateTrainer,
+    task: TrainTask,
+    model: TorchClassifier,
+    sides: tuple[Side, Side],
+    notes: tuple[str, ...],
+) -> Target:
+    if not task.give_to:
+        stays = "The weights stay shared: nobody holds them, so attacks on weights are left out."
+        notes = (*notes, stays)
+    return Target(
+        model=model,
+        trainer=trainer,
+        members=sides[0],
+        non_members=sides[1],
+        classes=task.classes,
+        threats=("scores", "labels", "shadows", *(("gradients",) if task.give_to else ())),
+        claims=(*find_protocol(task.protocol).claims, _no_claim(task)),
+        notes=notes,
+    )
+
+
+def _targets(task: TrainTask, y: Tensor) -> Tensor:
+    if task.loss == "logistic":
+        return y.double().view(-1, 1)
+    return nn.functional.one_hot(y, task.label_width).double()
+
+
+def _sided(task: TrainTask, module: nn.Module) -> nn.Module:
+    return nn.Sequential(module, BothSides()) if task.loss == "logistic" else module
+
+
+def _no_claim(task: TrainTask) -> Claim:
+    who = ", ".join(task.give_to) or "whoever may ask it"
+    return Claim(
+        subject=f"what the trained model tells {who} about the rows it was trained on",
+        guarantee="no guarantee",
+        assumptions=("the protocol hides rows while training, not what the model remembers",),
+    )

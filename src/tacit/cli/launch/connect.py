@@ -1,0 +1,205 @@
+"""`tacit.connect`: one party of a job, or a client of a service, from Python."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from tacit.cli.jobs.given import Given
+from tacit.cli.jobs.kinds import load_job
+from tacit.cli.jobs.serve_job import ServeJob, own_identity
+from tacit.cli.launch.member import Seat, check_parties, do_part, find_part, met, own_seat
+from tacit.errors import ConfigError, DataError
+from tacit.learn import Dataset
+from tacit.learn.service import PredictionClient, connected
+from tacit.learn.tables import Table, take_rows
+from tacit.notebook import Rows, Shown
+from tacit.party import Progress, Session, Usage
+from tacit.result import Result
+
+ANSWER_S = 300.0
+"""How long a client waits for an answer; between questions a service may be idle for longer."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Answer(Shown):
+    """What one party has when a job is done.
+
+    Attributes:
+        values: its answers: a class or a score per row; None if it gets none.
+        weights: a model that was given to it, as `load_state_dict` takes it; empty if none was.
+        shares: its share of every weight of a model that nobody has; empty if it holds none.
+        result: cost, leakage and claims as this party saw them; None for a client of a service,
+            which sees its own link alone.
+    """
+
+    values: Tensor | None
+    weights: Mapping[str, Tensor] = field(default_factory=dict)
+    shares: Mapping[str, Tensor] = field(default_factory=dict)
+    result: Result | None = None
+
+    def _shown(self) -> tuple[str, Rows]:
+        shape = "not for this party" if self.values is None else f"{tuple(self.values.shape)}"
+        held = [
+            (name, f"{len(tensors)} tensors")
+            for name, tensors in (("weights", self.weights), ("shares", self.shares))
+            if tensors
+        ]
+        return "Answer", [
+            ("values", shape),
+            *held,
+            *(self.result.headline() if self.result else ()),
+        ]
+
+
+class Member(Protocol):
+    """Somebody who has joined: a party of a job, or a client of a service."""
+
+    def run(
+        self,
+        x: Table | None = None,
+        y: Table | None = None,
+        *,
+        model: nn.Module | Mapping[str, Tensor] | None = None,
+    ) -> Answer:
+        """Do one's part, and return what one gets. A party runs once, a client as often as it asks.
+
+        Args:
+            x: rows of features: an array, a tensor, lists, a data frame, or columns by name. They
+                take the place of the file that the job names for this party; scale, rows and
+                columns of the job apply to them as they would to the file. None to read that
+                file, and for parties without rows.
+            y: the class of each row, whole numbers from 0; or the column that the job calls label.
+            model: of the owner of a model: a torch module with the layers that the job states, or
+                its state; of a party that holds a share of a model, the ``shares`` of a training.
+
+        Raises:
+            DataError: what is given cannot be used.
+            ConfigError: it is not this party's to give.
+            RangeError: a value is beyond the bound that the job states.
+            PartyError: another party failed, or went away; it says which.
+        """
+        ...
+
+
+@contextmanager
+def connect(
+    job: str | Path, me: str, *, keys: str | Path = "keys", listen: str | None = None
+) -> Iterator[Member]:
+    """Join a job as one of its parties, or a service as one of its clients.
+
+    The others may be Python programs like this one, or `tacit party` and `tacit serve` on their
+    hosts: everyone has the same job file, and meets over TLS with the keys that it names. What one
+    gives stays in this process but for shares and messages that the protocol sends; checkpoints
+    and the parts of split models are kept beside the job's folder, as `tacit party` keeps them.
+
+    Args:
+        job: the job file.
+        me: which party or client we are.
+        keys: the folder with our key, made by `tacit keys`.
+        listen: host:port to listen on, if it is not where the others dial.
+
+    Returns:
+        A context manager. Its `run` takes our rows or our model and returns our answers. If the
+        block fails, the others are told that we failed, and not what our data was.
+
+    Raises:
+        ConfigError: the job file is wrong, does not know us, or knows us by another key.
+        PartyError: the others do not come, are not who they should be, or have another job.
+
+    Guarantee: if every party follows the protocol (is semi-honest) and the dealer works together
+    with nobody, that of the protocol which the job names; `Answer.result.claims` states it whole.
+    """
+    path = Path(job)
+    loaded = load_job(path)
+    if isinstance(loaded, ServeJob):
+        with as_client(loaded, me, Path(keys)) as client:
+            yield client
+        return
+    find_part(loaded)
+    check_parties(loaded, me, path)
+    usage = Usage()
+    with (
+        own_seat(loaded, me, keys=Path(keys), at=listen) as seat,
+        met(seat, Progress()) as session,
+    ):
+        party = _Party(seat, session, usage)
+        yield party
+        if not party.has_run:
+            raise ConfigError(f"{me!r} has joined and left without a part: call run() once")
+
+
+class _Party:
+    """A party whose links are up."""
+
+    def __init__(self, seat: Seat, session: Session, usage: Usage) -> None:
+        self._seat = seat
+        self._session = session
+        self._usage = usage
+        self.has_run = False
+
+    def run(
+        self,
+        x: Table | None = None,
+        y: Table | None = None,
+        *,
+        model: nn.Module | Mapping[str, Tensor] | None = None,
+    ) -> Answer:
+        if self.has_run:
+            raise ConfigError("a job is run once: join it again with tacit.connect")
+        self.has_run = True
+        weights = model.state_dict() if isinstance(model, nn.Module) else model
+        given = Given(x=x, y=y, weights=weights)
+        part = do_part(self._session, self._seat, self._usage, given)
+        return Answer(
+            values=part.values, weights=part.weights, shares=part.shares, result=part.result
+        )
+
+
+class _Client:
+    """A client whose links to both servers are up."""
+
+    def __init__(self, job: ServeJob, client: PredictionClient) -> None:
+        self._job = job
+        self._client = client
+
+    def run(
+        self,
+        x: Table | None = None,
+        y: Table | None = None,
+        *,
+        model: nn.Module | Mapping[str, Tensor] | None = None,
+    ) -> Answer:
+        if x is None or y is not None or model is not None:
+            raise ConfigError("a client of a service gives rows, x, and nothing else")
+        return Answer(values=self._client.ask(_shaped(self._job, take_rows(x))))
+
+
+@contextmanager
+def as_client(job: ServeJob, me: str, keys: Path) -> Iterator[Member]:
+    """Connect to both servers of a service, as one of its clients."""
+    job = job.with_keys(keys, may_make=False)
+    identity = own_identity(job, me, keys)
+    if me not in job.clients:
+        raise ConfigError(f"{me!r} is no client of this service: start it with `tacit serve`")
+    patience = replace(job.network, stall_s=min(job.network.stall_s, ANSWER_S))
+    with connected(
+        me, job.task(), servers=job.server_peers(), identity=identity, patience=patience
+    ) as client:
+        yield _Client(job, client)
+
+
+def _shaped(job: ServeJob, dataset: Dataset) -> Tensor:
+    inputs = job.model.inputs
+    features = torch.from_numpy(dataset.features) / job.service.scale
+    wanted = torch.Size(inputs).numel()
+    if features[0].numel() != wanted:
+        raise DataError(
+            f"{dataset.name}: the service wants {wanted} features per row, got "
+            f"{features[0].numel()}; leave the true classes out (--label names their column)"
+        )
+    return features.reshape(len(features), *inputs)

@@ -1,0 +1,169 @@
+"""Secure aggregation as the engines run it: plan from the config, answer whatever comes."""
+
+from dataclasses import replace
+from typing import final
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tacit.errors import ConfigError, DisagreementError, PartyError
+from tacit.learn.federated.config import RoundConfig, clip_l2, go_bare, made_finite
+from tacit.learn.federated.contract import Aggregate, Offer
+from tacit.learn.federated.packing import kind_of
+from tacit.learn.federated.secagg.client import SecAggClient
+from tacit.learn.federated.secagg.graph import plan_neighbourhood
+from tacit.learn.federated.secagg.messages import (
+    ATTESTED,
+    DELIVERY,
+    OPEN,
+    ROSTER,
+    SERVER,
+    SURVIVORS,
+    read_open,
+)
+from tacit.learn.federated.secagg.plan import SecAggPlan, dequantise, plan_secagg, quantise
+from tacit.learn.federated.secagg.server import SecAggServer
+from tacit.ring import Prg
+
+_TAILS = {"gaussian": 10.0, "binomial": 10.0, "laplace": 40.0}
+"""Standard deviations of the noise of the sum that must not wrap."""
+
+
+def plan_from(config: RoundConfig) -> SecAggPlan:
+    """Derive the plan of a round; all who hold the same config find the same, but for the session.
+
+    Raises:
+        ConfigError: without a clip there is no bound on an update.
+    """
+    mechanism = config.mechanism
+    if mechanism.clip is None:
+        raise ConfigError("secure aggregation needs a bound on every update: set clip")
+    neighbourhood = plan_neighbourhood(
+        config.clients,
+        drop_rate=config.drop_rate,
+        colluding_share=config.colluding_share,
+    )
+    scale, headroom = None, 0.0
+    if mechanism.grid is not None:
+        scale = mechanism.grid.scale
+        tails = _TAILS[mechanism.grid.noise] * (config.clients / mechanism.grid.parts) ** 0.5
+        headroom = tails * mechanism.grid.sigma
+    units = config.clients * (mechanism.clip + headroom / config.clients) * (scale or 1.0)
+    return plan_secagg(
+        config.clients,
+        config.dimension,
+        bound=mechanism.clip,
+        neighbourhood=neighbourhood,
+        minimum=config.minimum,
+        word_bytes=4 if scale is None or units < 2**30 else 5,
+        scale=scale,
+        headroom=headroom,
+    )
+
+
+@final
+class SecAggServerSide:
+    """A `SecAggServer` that gives back numbers."""
+
+    def __init__(self, config: RoundConfig) -> None:
+        self._config, self._plan = config, plan_from(config)
+        self._server = SecAggServer(self._plan)
+
+    def invite(self) -> dict[int, bytes]:
+        """Invite everyone to the round."""
+        return self._server.invite()
+
+    def accept(self, index: int, message: bytes) -> None:
+        """Take an answer of the current stage."""
+        self._server.accept(index, message)
+
+    def complain(self, index: int, error: PartyError) -> None:
+        """Do without a client: it counts as silent from here on."""
+
+    def close(self) -> dict[int, bytes]:
+        """End a stage."""
+        return self._server.close()
+
+    def aggregate(self) -> Aggregate:
+        """Return the mean of those who stayed."""
+        total, weight = dequantise(self._plan, self._server.total())
+        mean = total * (self._config.largest_weight / max(weight, 1))
+        return Aggregate(mean, weight, self._server.survivors)
+
+
+@final
+class SecAggClientSide:
+    """A `SecAggClient` that knows what to answer, and adds the noise that was promised."""
+
+    def __init__(
+        self,
+        config: RoundConfig,
+        index: int,
+        *,
+        signing: Ed25519PrivateKey,
+        prg: Prg,
+        saved: tuple[bytes, bytes] | None = None,
+    ) -> None:
+        self._config, self._index, self._prg = config, index, prg
+        self._signing = signing
+        self._client: SecAggClient | None = None
+        self._invitation = b""
+        if saved is not None:
+            self._invitation, state = saved
+            plan, _ = read_open(self._invitation)
+            self._client = SecAggClient.load(state, plan, index, known=config.keys)
+
+    def answer(self, message: bytes, offer: Offer) -> bytes:
+        """Do the step that the server's message asks for."""
+        kind = kind_of(message, sender=SERVER)
+        if kind == OPEN:
+            return self._begin(message)
+        if self._client is None:
+            raise PartyError(SERVER, "it did not invite this client to the round")
+        if kind == ROSTER:
+            return self._client.share(message)
+        if kind == DELIVERY:
+            return self._client.mask(message, self._words(offer))
+        if kind == SURVIVORS:
+            return self._client.attest(message)
+        if kind == ATTESTED:
+            return self._client.unmask(message)
+        raise PartyError(SERVER, f"it sent a message of kind {kind}, which no step of a round has")
+
+    def save(self) -> bytes:
+        """Write the state; see `SecAggClient.save`."""
+        return b"" if self._client is None else self._client.save()
+
+    @property
+    def invitation(self) -> bytes:
+        """The invitation that a saved state goes with."""
+        return self._invitation
+
+    def _begin(self, message: bytes) -> bytes:
+        plan, index = read_open(message)
+        if self._client is not None:
+            raise PartyError(SERVER, "it invited this client a second time")
+        expected = replace(plan_from(self._config), session=plan.session)
+        if plan != expected or index != self._index:
+            raise DisagreementError(
+                SERVER,
+                "its plan of the round is not the one that follows from this client's config",
+            )
+        self._invitation = message
+        self._client = SecAggClient(
+            plan, index, signing=self._signing, prg=self._prg, known=self._config.keys
+        )
+        return self._client.advertise()
+
+    def _words(self, offer: Offer) -> "np.ndarray":
+        config = self._config
+        update = made_finite(offer(), config.mechanism)
+        weight = min(update.weight, config.largest_weight)
+        values = clip_l2(update.values, config.mechanism.clip) * (weight / config.largest_weight)
+        grid = config.mechanism.grid
+        noise = None if grid is None else grid.draw(values.size, self._prg)
+        bare = go_bare(update, config.mechanism, self._prg)
+        if noise is not None and bare is not None:
+            noise = np.where(bare, 0, noise)
+        plan = read_open(self._invitation)[0]
+        return quantise(plan, values, weight=weight, noise=noise, prg=self._prg)

@@ -1,0 +1,301 @@
+"""What the user of a federated run writes: who takes part, how they train, and which privacy.
+
+`config.round_config` derives everything else from it, the same on every side that holds the same
+spec. Nothing here depends on the model or on data.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tacit.errors import ConfigError
+from tacit.learn.federated.secagg.graph import Server, share_of
+from tacit.learn.federated.shuffled.box import KEY_BYTES
+from tacit.learn.federated.shuffled.plan import Method
+
+AggregatorName = Literal["plain", "masked", "shuffled"]
+Augment = Literal["none", "shift", "flip"]
+Privacy = Literal["none", "central", "local", "local-adaptive", "shuffle", "record"]
+PRIVACIES: tuple[Privacy, ...] = (
+    "none",
+    "central",
+    "local",
+    "local-adaptive",
+    "shuffle",
+    "record",
+)
+Mechanism = Literal["gaussian", "laplace", "binomial", "nbafl", "objective"]
+
+_MECHANISMS: dict[str, tuple[str, ...]] = {
+    "gaussian": PRIVACIES,
+    "laplace": ("local", "local-adaptive"),
+    "binomial": ("central",),
+    "nbafl": ("local",),
+    "objective": ("local",),
+}
+
+_SUMS: tuple[Privacy, ...] = ("none", "central", "local", "local-adaptive", "record")
+GOES_WITH: dict[str, tuple[Privacy, ...]] = {
+    "plain": _SUMS,
+    "masked": _SUMS,
+    "shuffled": ("shuffle",),
+}
+"""The kinds of privacy that each aggregator can give."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalTraining:
+    """How a client trains in a round.
+
+    Attributes:
+        steps: batches.
+        batch: rows in each; drawn in a new order whenever all rows have been seen.
+        rate: of plain gradient descent.
+        l2: weight of half the squared norm of the parameters in the loss.
+        class_weights: how much an error on each class counts; None for alike. The loss of a batch
+            is the mean over its rows, so that weights of 2 move as far as twice the rate.
+        augment: change pictures at random before every step: "shift" by up to two pixels, "flip"
+            left and right.
+    """
+
+    steps: int = 10
+    batch: int = 32
+    rate: float = 0.1
+    l2: float = 0.0
+    augment: Augment = "none"
+    class_weights: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.batch < 1:
+            raise ConfigError(f"steps and batch must be 1 or more, got {self.steps}, {self.batch}")
+        if not self.rate > 0 or not self.l2 >= 0:
+            raise ConfigError(
+                f"rate must be positive and l2 not negative, got {self.rate}, {self.l2}"
+            )
+        weights = self.class_weights
+        if weights is not None and not all(0 < one < math.inf for one in weights):
+            raise ConfigError(f"class_weights must be positive and finite, got {list(weights)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveNoise:
+    """How "local-adaptive" noise follows the contributions of attributes or layers.
+
+    Attributes:
+        by: "attributes" gives the columns of every weight matrix their own noise, "layers" every
+            layer its own clip and noise.
+        relevance: "model" reads the contributions off the global model and public inputs, which
+            costs nothing; "clients" asks every client for those on its own rows, once.
+        relevance_epsilon: the price of asking, for "clients".
+        p: parameters of small contribution get noise with this probability; below 1 there is no
+            guarantee.
+        threshold: below which share of the average a contribution is small, for ``p``.
+        select: send only so many entries of an update, chosen by the sparse vector technique; 0
+            sends all.
+    """
+
+    by: Literal["attributes", "layers"] = "attributes"
+    relevance: Literal["model", "clients"] = "model"
+    relevance_epsilon: float | None = None
+    p: float = 1.0
+    threshold: float = 0.5
+    select: int = 0
+
+    def __post_init__(self) -> None:
+        if (self.relevance == "clients") != (self.relevance_epsilon is not None):
+            raise ConfigError("relevance 'clients' and relevance_epsilon go together")
+        if self.relevance_epsilon is not None and not 0 < self.relevance_epsilon <= 200:
+            raise ConfigError(
+                f"relevance_epsilon must be above 0 and at most 200, got {self.relevance_epsilon}"
+            )
+        if not 0 <= self.p <= 1:
+            raise ConfigError(f"p must lie between 0 and 1, got {self.p}")
+        if self.select < 0 or (self.select and self.p < 1):
+            raise ConfigError(f"select must be 0 or more, and goes with p = 1, got {self.select}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacySpec:
+    """The privacy that a run is to have.
+
+    Attributes:
+        kind: who is trusted with what.
+        clip: largest L2 norm of an update, and for "record" of one record's gradient; longer ones
+            are shortened to it.
+        epsilon: the ε not to exceed at the end; not for "none".
+        delta: the δ that goes with it.
+        accountant: who computes ε; the first that can, if not given.
+        reports: how many reports a client makes in a round, for "shuffle".
+        method: how such a report is made.
+        mechanism: the shape of the noise; "objective" puts it into the training of linear models,
+            and is about one record of a client.
+        records: fewest rows of a client, for the noise of "nbafl"; for "record", how many rows a
+            client is taken to have: a public number, from which the sampling rate follows.
+        quantile: let the clip follow this quantile of the updates' norms, for "central"; the
+            clients pay for it with one noisy bit a round.
+        adaptive: for "local-adaptive".
+    """
+
+    kind: Privacy = "none"
+    clip: float | None = None
+    epsilon: float | None = None
+    delta: float = 1e-5
+    accountant: str | None = None
+    reports: int = 8
+    method: Method = "direction"
+    mechanism: Mechanism = "gaussian"
+    records: int | None = None
+    quantile: float | None = None
+    adaptive: AdaptiveNoise = field(default_factory=AdaptiveNoise)
+
+    def __post_init__(self) -> None:
+        if self.kind not in PRIVACIES:
+            raise ConfigError(f"privacy must be one of {', '.join(PRIVACIES)}, got {self.kind!r}")
+        if self.kind != "none" and (self.epsilon is None or self.clip is None):
+            raise ConfigError(
+                f"privacy {self.kind!r} wants target_epsilon and clip, got {self.epsilon} and "
+                f"{self.clip}"
+            )
+        if self.kind == "none" and self.epsilon is not None:
+            raise ConfigError("privacy 'none' has no ε; leave target_epsilon out")
+        if self.clip is not None and not 0 < self.clip < math.inf:
+            raise ConfigError(f"clip must be positive and finite, got {self.clip}")
+        self._check_mechanism()
+
+    def _check_mechanism(self) -> None:
+        if self.kind not in _MECHANISMS.get(self.mechanism, ()):
+            fits = [name for name, kinds in _MECHANISMS.items() if self.kind in kinds]
+            raise ConfigError(
+                f"privacy {self.kind!r} goes with mechanism {' or '.join(fits)}, "
+                f"got {self.mechanism!r}"
+            )
+        counts = self.mechanism == "nbafl" or self.kind == "record"
+        if counts != (self.records is not None):
+            raise ConfigError(
+                "records, how many rows a client has, goes with privacy 'record' and with "
+                f"mechanism 'nbafl', and they with it; got {self.records} with {self.kind!r} and "
+                f"{self.mechanism!r}"
+            )
+        if self.records is not None and self.records < 1:
+            raise ConfigError(f"records must be 1 or more, got {self.records}")
+        if self.quantile is not None and (self.kind != "central" or not 0 < self.quantile < 1):
+            raise ConfigError(
+                f"quantile lies between 0 and 1 and goes with privacy 'central', got "
+                f"{self.quantile} with {self.kind!r}"
+            )
+        if self.kind != "local-adaptive" and self.adaptive != AdaptiveNoise():
+            raise ConfigError(f"adaptive goes with privacy 'local-adaptive', got {self.kind!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederatedSpec:
+    """A federated run: on what conditions clients let updates go, and a server asks for them.
+
+    Attributes:
+        clients: how many take part in a round.
+        rounds: how many rounds at most; the privacy is planned for all of them.
+        aggregator: how updates become a mean.
+        privacy: the privacy asked for, with the clip.
+        training: how a client trains in a round; for privacy "record" its steps spend ε.
+        minimum: fewest clients whose mean may be shown; 0.6 of them, if not given.
+        drop_rate: the share of clients that may fall silent in a round.
+        colluding_share: the share that may work with the server.
+        server: what the server is assumed to do; "malicious" wants ``keys``.
+        keys: the Ed25519 public keys of all who may take part. Without them whoever runs the
+            server can invent clients: secure aggregation is then safe from a curious server only.
+        shuffler: the shuffler's X25519 public key, for the aggregator "shuffled". Without it
+            clients take the key that the server passes on, which could be its own: it would then
+            read all reports in their first envelope.
+        largest_weight: the most examples that a client is given weight for, without privacy; 1
+            weighs all alike.
+        server_rate: how much of the mean update the model takes.
+        momentum: of the server.
+        patience: stop after so many rounds without a better accuracy; 0 never stops early.
+    """
+
+    clients: int
+    rounds: int
+    aggregator: AggregatorName = "masked"
+    privacy: PrivacySpec = field(default_factory=PrivacySpec)
+    training: LocalTraining = field(default_factory=LocalTraining)
+    minimum: int = 0
+    drop_rate: float = 0.1
+    colluding_share: float = 0.1
+    server: Server = "curious"
+    keys: frozenset[bytes] | None = None
+    shuffler: bytes | None = None
+    largest_weight: int = 1
+    server_rate: float = 1.0
+    momentum: float = 0.0
+    patience: int = 0
+
+    def __post_init__(self) -> None:
+        if self.minimum == 0:
+            object.__setattr__(self, "minimum", max(2, int(0.6 * self.clients)))
+        self._check_parties()
+        self._check_aggregator()
+        if self.rounds < 1 or self.patience < 0:
+            raise ConfigError(f"rounds must be 1 or more, got {self.rounds}")
+        if self.privacy.mechanism == "objective" and self.rounds != 1:
+            raise ConfigError(
+                f"objective perturbation trains once: wanted 1 round, got {self.rounds}"
+            )
+        if not self.server_rate > 0 or not 0 <= self.momentum < 1:
+            raise ConfigError(
+                "wanted server_rate above 0 and momentum from 0 to below 1, got "
+                f"{self.server_rate} and {self.momentum}"
+            )
+
+    @property
+    def is_split(self) -> bool:
+        """Whether the clients share in the noise of the sum: the server sees no more than that."""
+        return self.aggregator != "plain"
+
+    @property
+    def lost(self) -> int:
+        """The clients of a round whose noise and reports somebody else knows.
+
+        One at least: a fellow client that sees the models knows its own noise and its own reports,
+        and hides nobody from itself.
+        """
+        return max(1, share_of(self.clients, self.colluding_share))
+
+    @property
+    def honest(self) -> int:
+        """The fewest clients in a round that counts whose noise nobody else knows."""
+        return self.minimum - self.lost
+
+    def _check_parties(self) -> None:
+        if not 2 <= self.minimum <= self.clients:
+            raise ConfigError(f"minimum must be 2 to {self.clients} clients, got {self.minimum}")
+        if self.server == "malicious" and self.keys is None:
+            raise ConfigError(
+                "server 'malicious' wants the clients' keys: without them a server can invent "
+                "clients; name keys, or trust it to follow the protocol with 'curious'"
+            )
+        if self.keys is not None and len(self.keys) < self.clients:
+            raise ConfigError(f"{self.clients} clients want as many keys, got {len(self.keys)}")
+
+    def _check_aggregator(self) -> None:
+        if self.aggregator not in GOES_WITH:
+            raise ConfigError(
+                f"the aggregator is one of {', '.join(GOES_WITH)}, got {self.aggregator!r}"
+            )
+        if self.privacy.kind not in GOES_WITH[self.aggregator]:
+            raise ConfigError(
+                f"aggregator {self.aggregator!r} goes with privacy "
+                f"{' or '.join(GOES_WITH[self.aggregator])}, got {self.privacy.kind!r}"
+            )
+        if self.shuffler is not None and (
+            self.aggregator != "shuffled" or len(self.shuffler) != KEY_BYTES
+        ):
+            raise ConfigError(
+                f"the shuffler's key is {KEY_BYTES} bytes and goes with aggregator 'shuffled', got "
+                f"{len(self.shuffler)} bytes with {self.aggregator!r}"
+            )
+        is_open = self.privacy.adaptive.select > 0 or self.privacy.mechanism == "nbafl"
+        if is_open and self.aggregator != "plain":
+            raise ConfigError(
+                "select and 'nbafl' go with aggregator 'plain': what a client sends is private "
+                f"as it is; got {self.aggregator!r}"
+            )

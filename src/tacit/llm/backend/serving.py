@@ -1,0 +1,291 @@
+"""The owner or the dealer of private chats: once, or up for as long as users come."""
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import monotonic
+
+from tacit.crypto import Identity, load_identity
+from tacit.errors import ConfigError, PartyError
+from tacit.llm.backend.chat_file import ChatFile, load_chat
+from tacit.llm.backend.programs import (
+    Make,
+    Program,
+    ServingRole,
+    dealer_program,
+    owner_program,
+)
+from tacit.llm.backend.protocol import ChatProtocol
+from tacit.llm.backend.quota import TokenQuota
+from tacit.llm.backend.roster import enrol
+from tacit.llm.model.store import free_memory_bytes
+from tacit.llm.permuted import Account
+from tacit.party import Listener, Meeting, Progress, StatusPipe, joined, watch_parent
+from tacit.transport import Limits, listen
+
+_WAIT_S = 7 * 86400.0
+"""How long a server waits for its next user before it looks at its links again."""
+_CHILD_CONNECT_S = 600.0
+"""The others may still be reading a large model."""
+_MEETINGS = 16
+"""How often a child meets the others again; its parent ends it long before."""
+_RETRY_S, _LONGEST_RETRY_S = 1.0, 16.0
+_SOUND_S = 60.0
+"""A session that lasted so long does not count as another failure in a row."""
+_GLANCE_S = 0.5
+_PARTS = 4
+"""Up to so many users have parts of the memory that do not overlap; more of them overlap."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ChatSeat:
+    """A party of a chat that is ready to connect."""
+
+    job: ChatFile
+    me: str
+    identity: Identity
+    listener: socket.socket | None
+    connect_s: float
+    limits: Limits = field(default_factory=Limits)
+
+    def meeting(self) -> Meeting:
+        """Return what all three agree on."""
+        return Meeting(
+            parties=("owner", "user", "dealer"),
+            job_digest=self.job.digest(),
+            patience=replace(self.job.network, connect_s=self.connect_s),
+            limits=self.limits,
+        )
+
+
+def own_identity(job: ChatFile, me: str, keys: Path) -> Identity:
+    """Load a party's key, and make sure that it is the one that the others know.
+
+    Raises:
+        ConfigError: it is another one.
+    """
+    identity = load_identity(keys, me)
+    wanted = job.parties[me].key
+    if identity.fingerprint != wanted:
+        raise ConfigError(
+            f"the chat knows {me!r} by the key {wanted}, but {identity.certificate_file} is "
+            f"{identity.fingerprint}; use the right folder with --keys, or correct parties.{me}.key"
+        )
+    return identity
+
+
+def attend(seat: ChatSeat, program: Program, listener: Listener) -> None:
+    """Meet the others once, and serve until the user leaves."""
+    with joined(
+        seat.me,
+        seat.meeting(),
+        peers=seat.job.peers(seat.me),
+        identity=seat.identity,
+        listener=seat.listener,
+        progress=Progress(listener),
+    ) as session:
+        program.serve(session)
+        session.finish()
+
+
+def serve_once(
+    path: Path,
+    role: ServingRole,
+    *,
+    model: Path | None,
+    keys: Path,
+    protocol: ChatProtocol,
+    note: Callable[[str], None],
+    quota: int | None = None,
+) -> None:
+    """Take part in one chat from this host, and leave when its user does."""
+    job = load_chat(path)
+    identity = own_identity(job, role, keys)
+    if role == "owner":
+        enrol({path: job}, keys)
+    make = _program(role, model, protocol, [job])
+    address = job.own_address(role)
+    with ExitStack() as stack:
+        listener = None if address is None else stack.enter_context(listen(*address))
+        seat = ChatSeat(
+            job=job,
+            me=role,
+            identity=identity,
+            listener=listener,
+            connect_s=job.network.connect_s,
+        )
+        account = Account(quota=_quota(job, keys, quota))
+        attend(seat, make(account), lambda stage, done, total: note(f"{role}: {stage}"))
+
+
+def serve_child(
+    path: Path,
+    role: ServingRole,
+    *,
+    model: Path | None,
+    keys: Path,
+    protocol: ChatProtocol,
+    listen_fd: int,
+    pipe: StatusPipe,
+) -> None:
+    """Take part in one chat as a child process: report on the pipe, and meet again if need be."""
+    watch_parent()
+    job = load_chat(path)
+    with socket.socket(fileno=listen_fd) as listener:
+        pipe.send("stage", stage="load", pid=os.getpid())
+        make = _program(role, model, protocol, [job])
+        seat = ChatSeat(
+            job=job,
+            me=role,
+            identity=own_identity(job, role, keys),
+            listener=listener,
+            connect_s=_CHILD_CONNECT_S,
+        )
+        _attend_again(
+            seat,
+            make(Account()),
+            lambda stage, done, total: pipe.send("stage", stage=stage, done=done, total=total),
+        )
+    pipe.send("done")
+
+
+def _attend_again(seat: ChatSeat, program: Program, listener: Listener) -> None:
+    """Serve until the user leaves in good order; when a session breaks, wait for the next."""
+    for left in range(_MEETINGS, -1, -1):
+        try:
+            attend(seat, program, listener)
+            return
+        except PartyError:
+            if not left:
+                raise
+
+
+def serve_many(
+    paths: Sequence[Path],
+    role: ServingRole,
+    *,
+    model: Path | None,
+    keys: Path,
+    protocol: ChatProtocol,
+    note: Callable[[str], None],
+    quota: int | None = None,
+    memory_bytes: int | None = None,
+    stop: threading.Event | None = None,
+) -> None:
+    """Serve the users of several chats at once, one file each, again and again.
+
+    What users make us keep stays within ``memory_bytes`` in all, half of what is free if not given.
+    Nothing that happens in a session ends the service; after ``stop`` no other session begins.
+
+    Raises:
+        TacitError: a file, a key or the model cannot be used.
+    """
+    jobs = {path: load_chat(path) for path in paths}
+    identities = {path: own_identity(job, role, keys) for path, job in jobs.items()}
+    if role == "owner":
+        enrol(jobs, keys)
+    make = _program(role, model, protocol, list(jobs.values()))
+    total = memory_bytes or free_memory_bytes() // 2
+    most, pool = total // min(len(jobs), _PARTS), Account(most=total)
+    stop = stop or threading.Event()
+    with ExitStack() as stack:
+        loops = []
+        for path, job in jobs.items():
+            address = job.own_address(role)
+            seat = ChatSeat(
+                job=job,
+                me=role,
+                identity=identities[path],
+                listener=None if address is None else stack.enter_context(listen(*address)),
+                connect_s=_WAIT_S,
+                limits=_link_limits(most),
+            )
+            account = Account(most=most, pool=pool, quota=_quota(job, keys, quota))
+            program = make(account)
+            loops.append(_Loop(seat, program, path.stem, note, stop))
+        for loop in loops:
+            loop.thread.start()
+        note(f"{role}: waiting for users of {', '.join(path.stem for path in paths)}")
+        while not stop.wait(_GLANCE_S):
+            for loop in loops:
+                loop.program.sweep()
+        for loop in loops:
+            loop.thread.join()
+
+
+def _program(
+    role: ServingRole, model: Path | None, protocol: ChatProtocol, jobs: Sequence[ChatFile]
+) -> Make:
+    if role == "dealer":
+        return dealer_program(protocol)
+    if model is None:
+        raise ConfigError("the owner of a chat needs a model: name a folder or a GGUF file")
+    return owner_program(model, protocol, protocol.bits(job.precision for job in jobs))
+
+
+def _quota(job: ChatFile, keys: Path, most: int | None) -> TokenQuota | None:
+    return None if most is None else TokenQuota(keys, job.parties["user"].key, most)
+
+
+def _link_limits(most: int) -> Limits:
+    """Let a user fill the buffers of its links no further than its memory goes."""
+    usual = Limits()
+    return Limits(
+        queue_bytes=max(1, min(usual.queue_bytes, most)),
+        prefetch_bytes=max(1, min(usual.prefetch_bytes, most)),
+        stash_bytes=max(1, min(usual.stash_bytes, most)),
+    )
+
+
+class _Loop:
+    """One user's chats, one after the other: a user has one session at a time."""
+
+    def __init__(
+        self,
+        seat: ChatSeat,
+        program: Program,
+        name: str,
+        note: Callable[[str], None],
+        stop: threading.Event,
+    ) -> None:
+        self.program = program
+        self._seat = seat
+        key = seat.job.parties["user"].key
+        self._name = f"{name} ({key[:15]}…)"
+        self._note = note
+        self._stop = stop
+        self.thread = threading.Thread(target=self.run, name=f"serve-{name}", daemon=True)
+
+    def run(self) -> None:
+        """Serve until stopped; whatever a session ends with, the next one may begin."""
+        pause_s = _RETRY_S
+        while not self._stop.is_set():
+            began = monotonic()
+            try:
+                attend(self._seat, self.program, self._listen)
+                self._tell("the user left")
+                pause_s = _RETRY_S
+                continue
+            except PartyError as error:
+                self._tell(f"{error}; waiting for the next meeting")
+            except Exception as error:  # what a peer sent may have led to anything
+                _log.debug("%s: a session failed", self._name, exc_info=True)
+                self._tell(f"the session failed ({type(error).__name__}: {error}); waiting")
+            if monotonic() - began > _SOUND_S:
+                pause_s = _RETRY_S
+            self._stop.wait(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_RETRY_S)
+
+    def _listen(self, stage: str, done: int, total: int) -> None:
+        if stage == "agree":
+            self._tell("a user is here")
+
+    def _tell(self, text: str) -> None:
+        with suppress(OSError, ValueError):  # a closed terminal must not end a service
+            self._note(f"{self._name}: {text}")

@@ -1,0 +1,185 @@
+"""Run a language model in the clear: the reference of the private engine, and a chat without it."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tacit.errors import DataError
+from tacit.llm.model.architecture import Architecture, LanguageModel
+from tacit.llm.model.layer import feed, linear, norm
+from tacit.llm.model.rotary import rotate, turns, visible
+
+Choose = Callable[[Tensor], int]
+"""Given the scores of every token, return the one to take."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Cache:
+    """What attention remembers: keys and values of every layer, (heads, tokens, head_dim).
+
+    ``prompt`` counts the tokens that see each other in both directions, in ChatGLM; the first
+    call sets it to all of its tokens but the last, which is ``<sop>``.
+    """
+
+    keys: dict[int, Tensor] = field(default_factory=dict)
+    values: dict[int, Tensor] = field(default_factory=dict)
+    length: int = 0
+    prompt: int = 0
+
+    def extend(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Append the new keys and values of a layer and return all of them."""
+        if layer in self.keys:
+            key = torch.cat([self.keys[layer], key], 1)
+            value = torch.cat([self.values[layer], value], 1)
+        self.keys[layer], self.values[layer] = key, value
+        return key, value
+
+
+def logits(model: LanguageModel, ids: Sequence[int], cache: Cache | None = None) -> Tensor:
+    """Return the scores of the next token after each of ``ids``, (tokens, vocab).
+
+    With a cache, ``ids`` follow what it holds, and are added to it.
+
+    Raises:
+        DataError: an id is not in the vocabulary, or the text is longer than the context.
+    """
+    return _scores(model, _hidden(model, ids, cache or Cache()))
+
+
+def next_logits(model: LanguageModel, ids: Sequence[int], cache: Cache) -> Tensor:
+    """Return the scores after the last of ``ids`` only, (vocab,); cheaper for long prompts."""
+    return _scores(model, _hidden(model, ids, cache)[-1:])[0]
+
+
+def generate(
+    model: LanguageModel, prompt: Sequence[int], *, choose: Choose, limit: int, cache: Cache
+) -> Iterator[int]:
+    """Yield up to ``limit`` tokens after the prompt; stop by not asking for more.
+
+    Ends early when the context is full. The last token that was yielded is not in the cache yet.
+    """
+    ids = list(prompt)
+    for _ in range(limit):
+        if cache.length + len(ids) > model.architecture.context:
+            return
+        token = choose(next_logits(model, ids, cache))
+        yield token
+        ids = [token]
+
+
+def perplexity(model: LanguageModel, ids: Sequence[int]) -> float:
+    """Return exp of the mean surprise at each token but the first."""
+    if len(ids) < 2:
+        raise DataError(f"perplexity needs at least 2 tokens, got {len(ids)}")
+    scores = logits(model, ids)[:-1]
+    return math.exp(functional.cross_entropy(scores, torch.tensor(ids[1:])).item())
+
+
+def streams(model: LanguageModel, ids: Sequence[int]) -> list[Tensor]:
+    """Return what every layer reads, and what the last norm does, (tokens, width) each."""
+    found: list[Tensor] = []
+    _hidden(model, ids, Cache(), found.append)
+    return found
+
+
+def _skip(x: Tensor) -> None:
+    """Take no note of a stream."""
+
+
+@torch.no_grad()
+def _hidden(
+    model: LanguageModel,
+    ids: Sequence[int],
+    cache: Cache,
+    note: Callable[[Tensor], None] = _skip,
+) -> Tensor:
+    a, w = model.architecture, model.weights
+    _check_ids(a, ids, cache)
+    start, count = cache.length, len(ids)
+    if start == 0 and a.family == "chatglm":
+        cache.prompt = count - 1
+    x = a.embed_scale * w["embed"][torch.tensor(ids)]
+    if a.positions == "learned":
+        x = x + w["positions"][start : start + count]
+    sights = {
+        window: _see(a, start, count, cache.prompt, window)
+        for window in {a.window_of(i) for i in range(a.layers)}
+    }
+    for i in range(a.layers):
+        note(x)
+        x = _block(model, i, x, cache, sights[a.window_of(i)])
+    note(x)
+    cache.length += count
+    return norm(model, "norm", x)
+
+
+def _block(model: LanguageModel, layer: int, x: Tensor, cache: Cache, sight: "_Sight") -> Tensor:
+    a, name = model.architecture, f"layers.{layer}"
+    h = norm(model, f"{name}.norm1", x)
+    skip = h if a.skips_from_norm else x
+    out = _attend(model, layer, h, cache, sight)
+    x = a.residual_scale * skip + _behind(model, f"{name}.post_norm1", out)
+    h = norm(model, f"{name}.norm2", x)
+    skip = h if a.skips_from_norm else x
+    return a.residual_scale * skip + _behind(model, f"{name}.post_norm2", feed(model, name, h))
+
+
+def _behind(model: LanguageModel, name: str, x: Tensor) -> Tensor:
+    """Normalise what is added to the stream, where a model does."""
+    return norm(model, name, x) if model.architecture.has_post_norm else x
+
+
+def _attend(model: LanguageModel, layer: int, x: Tensor, cache: Cache, sight: "_Sight") -> Tensor:
+    a, name = model.architecture, f"layers.{layer}"
+    q, k, v = (_heads(a, linear(model, f"{name}.{part}", x)) for part in "qkv")
+    if a.has_qk_norm:
+        q, k = norm(model, f"{name}.q_norm", q), norm(model, f"{name}.k_norm", k)
+    if sight.turns is not None:
+        q, k = rotate(a, q, *sight.turns), rotate(a, k, *sight.turns)
+    k, v = cache.extend(layer, k, v)
+    mixed = functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=sight.mask, scale=a.query_scale, enable_gqa=a.kv_heads != a.heads
+    )
+    return linear(model, f"{name}.o", mixed.transpose(0, 1).flatten(1))
+
+
+@torch.no_grad()
+def _scores(model: LanguageModel, x: Tensor) -> Tensor:
+    return functional.linear(x, model.weights["output.weight"])
+
+
+def _heads(a: Architecture, x: Tensor) -> Tensor:
+    return x.reshape(len(x), -1, a.head_dim).transpose(0, 1)  # (heads, tokens, head_dim)
+
+
+class _Sight(NamedTuple):
+    """The angles of the new tokens, if any turn, and who may look at whom, if not all at all."""
+
+    turns: tuple[Tensor, Tensor] | None
+    mask: Tensor | None
+
+
+def _see(a: Architecture, start: int, count: int, prompt: int, window: int) -> _Sight:
+    angles, is_all = None, count == 1 and not 0 < window <= start
+    if a.positions != "learned":
+        angles = turns(a, start=start, count=count, prompt=prompt, window=window)
+    mask = None if is_all else visible(a, start=start, count=count, prompt=prompt, window=window)
+    return _Sight(angles, mask)
+
+
+def _check_ids(a: Architecture, ids: Sequence[int], cache: Cache) -> None:
+    if not ids:
+        raise DataError("wanted at least one token, got none")
+    if cache.length + len(ids) > a.context:
+        raise DataError(
+            f"the text is too long: {cache.length + len(ids)} tokens, the model's context is "
+            f"{a.context}"
+        )
+    for token in ids:
+        if not 0 <= token < a.vocab:
+            raise DataError(f"token ids lie between 0 and {a.vocab - 1}, got {token}")

@@ -1,0 +1,134 @@
+"""Products of secrets that are opened under a mask once, and the notes that make it once."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, TypeVar
+
+from tacit.mpc.contract import Kernel
+from tacit.mpc.memo import Memo
+from tacit.mpc.products import Product
+from tacit.mpc.share import Party, View
+from tacit.renamed import warn_renamed
+from tacit.result import Phase
+
+V = TypeVar("V")
+
+
+class MaskedOpenings(ABC, Generic[V]):
+    """Keep track of what is known about values: their owners, their masked openings, their views.
+
+    Notes are made alike while planning and while running, because both walk the same program.
+    """
+
+    @property
+    @abstractmethod
+    def notes(self) -> Memo[Any]:
+        """Return the notes about values; a note is a value, or the role of an owner."""
+
+    @abstractmethod
+    def make(self, name: str, *public: object) -> Kernel:
+        """Make a kernel of the protocol."""
+
+    @abstractmethod
+    def apply(self, kernel: Kernel, *operands: V) -> V:
+        """Plan or run one kernel."""
+
+    @abstractmethod
+    def normalise_scale(self, value: V) -> V:
+        """Make a value ready for a product: computed, and of usual precision."""
+
+    @abstractmethod
+    def open_masked(
+        self, values: tuple[V, ...], owners: tuple[Party | None, ...], phase: Phase
+    ) -> tuple[V, ...]:
+        """Open values under masks, and return the openings."""
+
+    @abstractmethod
+    def recall(self, value: V) -> V | None:
+        """Return the opening of a value from an earlier run of the session, if there is one."""
+
+    @abstractmethod
+    def keep_opening(self, name: str, opening: V) -> None:
+        """Keep the opening of an input for later runs."""
+
+    @abstractmethod
+    def laid_out(self, opening: V, view: View, like: V) -> V:
+        """Lay an opening out differently, in the shape of ``like``."""
+
+    def cache_openings(self, *values: V) -> None:
+        """Open weights under masks, before any query, so that no later product has to.
+
+        Guarantee: see `tacit.mpc.additive2.opening.OpenMasked`. Cost: 1 round for all of them
+        together, counted as offline; nothing for a value that has an opening already, from this
+        run or, in an `OpeningCache`, from an earlier one.
+        """
+        normalised = tuple(map(self.normalise_scale, values))
+        for one in normalised:
+            known = self.recall(one)
+            if known is not None:
+                self.notes.put(one, "opening", known)
+        self._open_missing(normalised, "offline")
+
+    def hold(self, *values: V) -> None:
+        """Do as `cache_openings`, which was called so in version 0.1."""
+        warn_renamed("hold", "cache_openings")
+        self.cache_openings(*values)
+
+    def _open_missing(self, values: tuple[V, ...], phase: Phase) -> None:
+        distinct = {id(one): one for one in values if self.notes.get(one, "opening") is None}
+        missing = tuple(distinct.values())
+        if not missing:
+            return
+        owners = tuple(self.notes.get(one, "owner") for one in missing)
+        for one, opening in zip(missing, self.open_masked(missing, owners, phase), strict=True):
+            self.notes.put(one, "opening", opening)
+            name = self.notes.get(one, "name")
+            if name is not None and phase == "offline":
+                self.keep_opening(name, opening)
+
+    def multiply(self, product: Product, x: V, y: V) -> V:
+        """Multiply two secrets as they are, opening under masks what has not been opened yet."""
+        self._open_missing((x, y), "online")
+        return self.apply(self.make("multiply", product), self._opening(x), self._opening(y))
+
+    def _opening(self, value: V) -> V:
+        opening: V | None = self.notes.get(value, "opening")
+        assert opening is not None  # noqa: S101 - `_open_missing` has seen to it
+        return opening
+
+    def note_input(self, value: V, name: str, owner: Party | None) -> None:
+        """Note the name of an input of a computing party, and which party that is."""
+        # Somebody else's input has other shares in every run: nobody can see whether it changed.
+        if owner is not None:
+            self.note_name(value, name)
+        self.note_owner(value, owner)
+
+    def note_name(self, value: V, name: str) -> None:
+        """Note the name under which a value can be kept for later runs."""
+        self.notes.put(value, "name", name)
+
+    def note_owner(self, value: V, owner: Party | None) -> None:
+        """Note which computing party knows a value, because it is its input."""
+        if owner is not None:
+            self.notes.put(value, "owner", owner)
+
+    def note_entry(self, value: V, step: int) -> None:
+        """Note at which step an input of P0 was shared: P1's share of it is drawn."""
+        if self.notes.get(value, "owner") == "first":
+            self.notes.put(value, "entered", step)
+
+    def note_layout(self, value: V, view: View, out: V) -> None:
+        """Note about a value in another layout what is known about the value."""
+        self.note_owner(out, self.notes.get(value, "owner"))
+        opening = self.notes.get(value, "opening")
+        if opening is not None:
+            self.notes.put(out, "opening", self.laid_out(opening, view, out))
+
+    def once(self, value: V, key: Hashable, work: Callable[[], V]) -> V:
+        """Do some work about a value the first time, and remember the result."""
+        known: V | None = self.notes.get(value, key)
+        if known is not None:
+            return known
+        made = work()
+        # A note about itself would keep a value alive for ever.
+        return made if made is value else self.notes.put(value, key, made)

@@ -1,0 +1,138 @@
+"""Explanations: which features hold a prediction in place."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit.errors import ConfigError
+from tacit.verify.box import Domain, Floats, ball
+from tacit.verify.kernels.presolve.scores import PROVED
+from tacit.verify.models.ensemble import Ensemble, check_rows
+from tacit.verify.oracle import Bools, Ints, Quest
+from tacit.verify.robustness import ANYWHERE, PATIENCE, Budget
+
+HASTE = (5, 40)
+"""Nodes per question and side in the rounds before the last."""
+
+
+ON_THE_WAY = 2
+"""How much more a question counts, for the order of features, that the input itself is asked."""
+
+
+@dataclass(frozen=True, eq=False)
+class RobustSet:
+    """Features that must stay within eps; all others may take any value of their domain.
+
+    The set is subset-minimal: no feature of it can be freed as well. Where a question ran out of
+    budget, `is_minimal` is false: the set still holds the prediction, but may be too large.
+    """
+
+    features: tuple[int, ...]
+    is_minimal: bool
+    questions: int
+
+
+def robust_features(
+    ensemble: Ensemble,
+    x: npt.ArrayLike,
+    eps: npt.ArrayLike,
+    *,
+    rho: float | None = None,
+    domain: Domain = ANYWHERE,
+    budget: Budget | None = None,
+) -> RobustSet | None:
+    """Find a subset-minimal set of features that holds the prediction at x; None if none does.
+
+    Bounding the features of the set within eps and leaving all others free over the domain keeps
+    the prediction. Features are freed in blocks, those that the trees ask for least first; a block
+    that cannot be freed loses the feature that must stay, or is halved. None is also the answer
+    when the budget does not suffice to tell whether the prediction holds with all features bounded.
+    """
+    near, far = (ball(ensemble, x, radius, domain) for radius in (eps, np.inf))
+    quest, budget = Quest(ensemble, near, far, rho), PATIENCE if budget is None else budget
+    uses = np.bincount(ensemble.feature[ensemble.feature >= 0], minlength=ensemble.n_features)
+    order = np.argsort(uses + ON_THE_WAY * quest.count_asked(), kind="stable")
+    is_free = ~quest.matters
+    if quest.ask(is_free, order, budget)[0] != PROVED:
+        return None
+    open_features = order[quest.matters[order]]
+    for nodes in HASTE:
+        # What is hard to tell now may be easy to tell when others are free, or free with it.
+        most = nodes * quest.n_sides
+        hurried = Budget(nodes=min(most, budget.nodes or most), seconds=budget.seconds)
+        is_free, open_features = _free(quest, is_free, open_features, hurried)
+    is_free, open_features = _free(quest, is_free, open_features, budget)
+    kept = tuple(np.flatnonzero(~is_free).tolist())
+    return RobustSet(kept, not open_features.size, quest.count)
+
+
+def _free(quest: Quest, is_free: Bools, order: Ints, budget: Budget) -> tuple[Bools, Ints]:
+    """Free features block by block; return what is free, and the features left undecided."""
+    blocks, undecided = [order], []
+    while blocks:
+        block = blocks.pop()
+        if not block.size:
+            continue
+        trial = is_free.copy()
+        trial[block] = True
+        outcome, way = quest.ask(trial, block, budget)
+        if outcome == PROVED:
+            is_free = trial
+        elif (way & ~is_free).sum() == 1:
+            # One more feature is enough to change the prediction: it must stay.
+            blocks.append(block[~way[block]])
+        elif block.size > 1:
+            half = (block.size + 1) // 2
+            blocks += [block[half:], block[:half]]
+        else:
+            undecided.append(int(block[0]))
+    return is_free, np.array(undecided, dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Importance:
+    """Local robust feature importance, per class."""
+
+    share: Floats
+    """(classes, features): the share of the class's robust samples whose set has the feature."""
+    robust: npt.NDArray[np.int64]
+    """(classes): how many samples of the class had a robust set."""
+    samples: npt.NDArray[np.int64]
+    """(classes): how many samples of the class were looked at."""
+
+
+def importance(
+    ensemble: Ensemble,
+    rows: npt.ArrayLike,
+    eps: npt.ArrayLike,
+    *,
+    domain: Domain = ANYWHERE,
+    budget: Budget | None = None,
+) -> Importance:
+    """Count, per predicted class, how often a feature is in the robust set of a robust sample.
+
+    A class without robust samples has the share NaN: not measured.
+    """
+    if ensemble.task != "classify":
+        raise ConfigError("importance is counted per class; this is a regression")
+    inputs = check_rows(ensemble, rows)
+    sets = [robust_features(ensemble, row, eps, domain=domain, budget=budget) for row in inputs]
+    return count_importance(ensemble, ensemble.predict(inputs), sets)
+
+
+def count_importance(
+    ensemble: Ensemble, classes: npt.ArrayLike, sets: Sequence[RobustSet | None]
+) -> Importance:
+    """Count the features of robust sets that are already known, per class of their samples."""
+    counts = np.zeros((ensemble.n_classes, ensemble.n_features), dtype=np.int64)
+    robust, samples = np.zeros((2, ensemble.n_classes), dtype=np.int64)
+    for label, found in zip(np.asarray(classes, dtype=np.int64), sets, strict=True):
+        samples[label] += 1
+        if found is not None:
+            robust[label] += 1
+            counts[label, list(found.features)] += 1
+    with np.errstate(invalid="ignore"):
+        share = counts / np.where(robust > 0, robust, np.nan)[:, None]
+    return Importance(share, robust, samples)

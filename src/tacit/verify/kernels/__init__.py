@@ -1,0 +1,1 @@
+"""What is compiled. It imports nothing else of this room: its files alone name the cache."""

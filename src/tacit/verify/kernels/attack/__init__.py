@@ -1,0 +1,1 @@
+"""Local search for counterexamples; nothing is proved here."""

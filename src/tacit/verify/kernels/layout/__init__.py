@@ -1,0 +1,1 @@
+"""Arrays of a model and of a box, as the kernels read them."""

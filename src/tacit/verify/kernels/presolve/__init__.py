@@ -1,0 +1,1 @@
+"""The small search that answers most questions, and is compiled first."""

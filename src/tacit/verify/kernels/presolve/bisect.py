@@ -1,0 +1,231 @@
+"""Compiled: one side of a box, decided by cutting the box where trees disagree.
+
+A branch and bound on plain bounds: the least leaf of every tree in a part adds up to a bound; where
+that does not suffice, the trees that promise most take their least leaf that is still possible, and
+the point where that leads is tried. The tree that missed most tells where to cut.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from tacit.verify.kernels.jit import bare
+from tacit.verify.kernels.layout.collect import ONE, THREE, TWO
+from tacit.verify.kernels.layout.nodes import END
+from tacit.verify.kernels.presolve.scores import weigh
+
+LEVELS = 24
+"""Boxes that may wait at a time."""
+BANDS = 5
+"""The attack takes trees by what they promise: a half of the most, a quarter, and so on."""
+FAR = 1 << 61
+"""A weight beyond every sum of units."""
+HELD, FELL, OPEN = 0, 1, 2
+"""What became of one side."""
+
+
+@bare
+def split_side(m: Any, s: Any, plus: int, minus: int, barrier: int, doubt: int, most: Any) -> int:
+    """Decide a side by cutting its box, into so many parts at most: HELD, FELL or OPEN."""
+    excess = stand(m, s, plus, minus, barrier)
+    _copy(m.asked, s.low[0], s.low[1])
+    _copy(m.asked, s.high[0], s.high[1])
+    top, parts = np.int64(1), 0
+    while top > 0:
+        parts += 1
+        if parts > most:
+            return OPEN
+        low, high = s.low[top], s.high[top]
+        gap = excess + _find_least(m, s, plus, minus, low, high)
+        if gap >= 0:
+            top -= 1
+            continue
+        _follow(m, s, low, high)
+        there, worst = try_point(m, s, plus, minus)
+        if excess + there < -doubt:
+            return FELL
+        if worst < 0 or top + 1 == LEVELS:
+            return OPEN
+        _cut(m, s, worst, top)
+        top += 1
+    return HELD
+
+
+@bare
+def _copy(asked: Any, cells: Any, to: Any) -> None:
+    for f in asked:
+        to[f] = cells[f]
+
+
+@bare
+def _find_least(m: Any, s: Any, plus: int, minus: int, low: Any, high: Any) -> int:
+    """Find the least leaf of every undecided tree in a box; return what all lose in sum."""
+    total = 0
+    for k in range(s.team[m.entry.size]):
+        tree = s.team[k]
+        column = -1 if m.ends.size == 0 else choose_end(m, tree, plus, minus)
+        if column >= 0:
+            least, leaf = find_leaf(m, s, tree, column, low, high)
+        elif m.ends.size == 0:
+            least, leaf = _least_of_all(m, s, tree, plus, minus, low, high)
+        else:
+            least, leaf = 0, s.here[tree]
+        s.least[tree], s.leaf[tree] = least, leaf
+        s.loss[tree] = least - weigh(m.units[s.here[tree] >> TWO], plus, minus)
+        total += s.loss[tree]
+    return total
+
+
+@bare
+def choose_end(m: Any, tree: int, plus: int, minus: int) -> int:
+    """Say which end of a tree counts for a side: the first, the second, or -1 for neither."""
+    if m.n_groups == 1:
+        return 0 if plus == 0 else 1
+    if m.group[tree] == plus:
+        return 0
+    return 1 if m.group[tree] == minus else -1
+
+
+@bare
+def find_leaf(m: Any, s: Any, tree: int, column: int, low: Any, high: Any) -> Any:
+    """Find the least leaf of a tree in a box, where every node knows the least one below it."""
+    walk, ends, stack, to = m.walk, m.ends, s.stack, np.uint64(column)
+    stack[0], top, least, leaf = s.fork[tree], np.int64(1), FAR, s.fork[tree]
+    while top > 0:
+        top -= 1
+        node = stack[top]
+        while ends[(node >> ONE) + to] < least:
+            f, rank = np.uint64(walk[node]), walk[node + ONE]
+            if rank == END:
+                least, leaf = ends[(node >> ONE) + to], node
+            elif high[f] <= rank:
+                node = np.uint64(walk[node + TWO])
+            elif low[f] > rank:
+                node = np.uint64(walk[node + THREE])
+            else:
+                one, other = np.uint64(walk[node + TWO]), np.uint64(walk[node + THREE])
+                if ends[(one >> ONE) + to] > ends[(other >> ONE) + to]:
+                    one, other = other, one
+                # The one that promises less waits.
+                stack[top], node = other, one
+                top += 1
+    return least, leaf
+
+
+@bare
+def _least_of_all(m: Any, s: Any, tree: int, plus: int, minus: int, low: Any, high: Any) -> Any:
+    """Find the least leaf of a tree in a box, where leaves pull many scores."""
+    s.stack[0], top = s.fork[tree], np.int64(1)
+    least, leaf = FAR, s.fork[tree]
+    while top > 0:
+        place, top = next_leaf(m.walk, s.stack, top, low, high)
+        weight = weigh(m.units[place >> TWO], plus, minus)
+        if weight < least:
+            least, leaf = weight, place
+    return least, leaf
+
+
+@bare
+def next_leaf(walk: Any, stack: Any, top: Any, low: Any, high: Any) -> Any:
+    """Go to the next leaf that a box can reach below the places of a stack."""
+    top -= 1
+    node = stack[top]
+    while walk[node + ONE] != END:
+        f, rank = np.uint64(walk[node]), walk[node + ONE]
+        goes_right = low[f] > rank
+        # Written in any case and counted only if the box goes both ways: no branch to mistake.
+        stack[top] = np.uint64(walk[node + THREE])
+        top += (high[f] > rank) & (not goes_right)
+        node = np.uint64(walk[node + TWO + np.uint64(goes_right)])
+    return node, top
+
+
+@bare
+def _follow(m: Any, s: Any, low: Any, high: Any) -> None:
+    """Narrow a box to the least leaves of trees, the most promising first, while they fit."""
+    near_low, near_high, n_open, deepest = s.near_low, s.near_high, s.team[m.entry.size], 0
+    _copy(m.asked, low, near_low)
+    _copy(m.asked, high, near_high)
+    for k in range(n_open):
+        deepest = min(deepest, s.loss[s.team[k]])
+    for band in range(1, BANDS + 1):
+        below = deepest >> (band - 1) if band > 1 else -FAR
+        limit = deepest >> band if band < BANDS else 0
+        for k in range(n_open):
+            tree = s.team[k]
+            if below < s.loss[tree] <= limit and _fits(m.rise, s.leaf[tree], near_low, near_high):
+                _narrow(m.rise, s.leaf[tree], near_low, near_high)
+    for k in range(s.free[s.at.size]):
+        f = s.free[k]
+        s.point[f] = min(max(s.at[f], near_low[f]), near_high[f])
+
+
+@bare
+def _fits(rise: Any, node: Any, low: Any, high: Any) -> bool:
+    """Say whether intervals leave a way to a leaf."""
+    while rise[node] != END:
+        f = np.uint64(rise[node + ONE])
+        if (low[f] > rise[node + THREE]) | (high[f] < rise[node + TWO]):
+            return False
+        node = np.uint64(rise[node])
+    return True
+
+
+@bare
+def _narrow(rise: Any, node: Any, low: Any, high: Any) -> None:
+    """Narrow intervals to what reaches a leaf."""
+    while rise[node] != END:
+        f = np.uint64(rise[node + ONE])
+        low[f], high[f] = max(low[f], rise[node + TWO]), min(high[f], rise[node + THREE])
+        node = np.uint64(rise[node])
+
+
+@bare
+def try_point(m: Any, s: Any, plus: int, minus: int) -> Any:
+    """Sum what changes at the point against the center; name the tree that missed most, or -1."""
+    walk, point, total, most, worst = m.walk, s.point, 0, 0, -1
+    for k in range(s.team[m.entry.size]):
+        tree = s.team[k]
+        node = s.fork[tree]
+        while walk[node + ONE] != END:
+            goes_right = np.uint64(point[np.uint64(walk[node])] > walk[node + ONE])
+            node = np.uint64(walk[node + TWO + goes_right])
+        weight = weigh(m.units[node >> TWO], plus, minus)
+        total += weight - weigh(m.units[s.here[tree] >> TWO], plus, minus)
+        if weight - s.least[tree] > most:
+            most, worst = weight - s.least[tree], tree
+    return total, worst
+
+
+@bare
+def _cut(m: Any, s: Any, tree: int, top: Any) -> None:
+    """Cut a box where the point leaves the way to a tree's least leaf; that part comes next."""
+    rise, node = m.rise, s.leaf[tree]
+    feature, rank, is_above = np.uint64(0), np.int64(0), False
+    while rise[node] != END:
+        f = np.uint64(rise[node + ONE])
+        first, last = np.int64(rise[node + TWO]), np.int64(rise[node + THREE])
+        # The question nearest to the root comes last, and cuts most.
+        if s.point[f] < first:
+            feature, rank, is_above = f, first - 1, True
+        elif s.point[f] > last:
+            feature, rank, is_above = f, last, False
+        node = np.uint64(rise[node])
+    _copy(m.asked, s.low[top], s.low[top + 1])
+    _copy(m.asked, s.high[top], s.high[top + 1])
+    without, within = top, top + 1
+    if is_above:
+        s.high[without, feature], s.low[within, feature] = rank, rank + 1
+    else:
+        s.low[without, feature], s.high[within, feature] = rank + 1, rank
+
+
+@bare
+def stand(m: Any, s: Any, plus: int, minus: int, barrier: int) -> int:
+    """Return by how much the sum at the center exceeds a barrier."""
+    total = -barrier
+    if plus >= 0:
+        total += s.sums[plus] + m.base[plus]
+    if minus >= 0:
+        total -= s.sums[minus] + m.base[minus]
+    return total

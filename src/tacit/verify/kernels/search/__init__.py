@@ -1,0 +1,1 @@
+"""Branch and bound with the bound of dual decomposition."""

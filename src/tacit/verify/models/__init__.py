@@ -1,0 +1,1 @@
+"""Tree ensembles: one exact form, and its importers."""

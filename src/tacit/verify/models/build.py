@@ -1,0 +1,119 @@
+"""Putting trees, one by one, into the flat arrays of an ensemble."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit.errors import DataError
+from tacit.verify.models.ensemble import Ensemble
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tree:
+    """One tree as its library lists it: node 0 is the root, `left` is negative at a leaf."""
+
+    feature: npt.NDArray[Any]
+    threshold: npt.NDArray[Any]
+    left: npt.NDArray[Any]
+    right: npt.NDArray[Any]
+    missing_left: npt.NDArray[Any]
+    value: npt.NDArray[Any]  # (nodes, scores)
+
+
+def build(trees: list[Tree], **rule: Any) -> Ensemble:
+    """Join trees into an ensemble; nodes that no root leads to are left out.
+
+    Args:
+        trees: in the order in which the library sums them.
+        rule: the remaining fields of `Ensemble`.
+    """
+    if not trees:
+        raise DataError(f"{rule.get('origin', 'the model')} has no trees")
+    compact = [_compact(tree, rule.get("origin", "the model")) for tree in trees]
+    sizes = np.array([tree.feature.size for tree in compact], dtype=np.int64)
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    shift = np.repeat(starts[:-1], sizes)
+
+    def join(name: str, kind: Any) -> npt.NDArray[Any]:
+        parts = [getattr(tree, name) for tree in compact]
+        return np.concatenate(parts).astype(kind)
+
+    is_leaf = join("left", np.int64) < 0
+    value = np.concatenate([tree.value for tree in compact]).astype(np.float64)
+    threshold = join("threshold", np.float64)
+    if rule.get("input_type") == "float32":
+        threshold = _down_to_single(threshold)
+    return Ensemble(
+        roots=starts[:-1].astype(np.int32),
+        feature=np.where(is_leaf, -1, join("feature", np.int64)).astype(np.int32),
+        threshold=np.where(is_leaf, 0.0, threshold),
+        left=np.where(is_leaf, -1, join("left", np.int64) + shift).astype(np.int32),
+        right=np.where(is_leaf, -1, join("right", np.int64) + shift).astype(np.int32),
+        missing_left=join("missing_left", np.bool_) & ~is_leaf,
+        value=np.where(is_leaf[:, None], value, 0.0),
+        **rule,
+    )
+
+
+def before(threshold: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    """Turn the thresholds of ``x < t`` into those of ``x <= t``, in float32."""
+    return np.nextafter(threshold, np.float32(-np.inf)).astype(np.float64)
+
+
+def _down_to_single(threshold: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    # No float32 lies between this and the threshold: every cell then holds a possible input.
+    single = threshold.astype(np.float32)
+    lower = np.nextafter(single, np.float32(-np.inf))
+    return np.where(single.astype(np.float64) > threshold, lower, single).astype(np.float64)
+
+
+def binary_cutoff(sum_type: str, slope: float = 1.0) -> float:
+    """Find the least score whose sigmoid, rounded as the library rounds it, exceeds one half.
+
+    A score just above zero has a sigmoid of exactly 0.5 after rounding, and 0.5 is class 0.
+    """
+    kind = np.float32 if sum_type == "float32" else np.float64
+    step = kind(0.0)
+    for bit in range(12, -160 if kind is np.float32 else -1080, -1):
+        longer = step + kind(2.0**bit)
+        if longer > step and not _exceeds_half(kind(longer), slope):
+            step = longer
+    return float(np.nextafter(step, kind(np.inf)))
+
+
+def _exceeds_half(score: Any, slope: float) -> bool:
+    kind = type(score)
+    raised = kind(np.exp(-slope * np.float64(score)))
+    chance = kind(1.0) / (kind(1.0) + raised)
+    return bool(chance > kind(0.5) and chance > kind(1.0) - chance)
+
+
+def _compact(tree: Tree, origin: str) -> Tree:
+    nodes = tree.feature.size
+    if nodes == 0:
+        raise DataError(f"{origin} has a tree without nodes")
+    if max(int(tree.left.max()), int(tree.right.max())) >= nodes:
+        raise DataError(f"{origin} has a tree that points beyond its {nodes} nodes")
+    order, front = [], [0]
+    while front:
+        node = front.pop()
+        order.append(node)
+        if len(order) > nodes:
+            raise DataError(f"{origin} has a tree that runs in a circle")
+        if tree.left[node] >= 0:
+            front += [int(tree.right[node]), int(tree.left[node])]
+    if any(node < 0 for node in order):
+        raise DataError(f"{origin} has a node with one child")
+    kept = np.array(order)
+    moved = np.full(nodes, -1)
+    moved[kept] = np.arange(kept.size)
+    return Tree(
+        feature=tree.feature[kept],
+        threshold=tree.threshold[kept],
+        left=np.where(tree.left[kept] >= 0, moved[tree.left[kept]], -1),
+        right=np.where(tree.left[kept] >= 0, moved[tree.right[kept]], -1),
+        missing_left=tree.missing_left[kept],
+        value=tree.value[kept],
+    )

@@ -1,0 +1,141 @@
+"""LightGBM models: the text form, a Booster, or a scikit-learn style estimator.
+
+What LightGBM does and this module keeps: inputs, thresholds and leaf values are float64; a node
+asks ``x <= t``; leaf values are added tree by tree. NaN counts as 0 at a node that saw no missing
+values in training, and follows the node's default direction otherwise.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit.errors import DataError
+from tacit.verify.models.build import Tree, binary_cutoff, build
+from tacit.verify.models.ensemble import Ensemble
+
+REGRESSIONS = {"regression", "regression_l1", "huber", "fair", "quantile", "mape"}
+SOFTMAX_GUARD = 1e-15
+ZERO = float(np.float32(1e-35))
+CATEGORICAL, DEFAULT_LEFT = 1, 2
+MISSING_NONE, MISSING_ZERO = 0, 1
+
+
+def from_lightgbm(model: Any) -> Ensemble:
+    """Import a Booster or an LGBMClassifier or LGBMRegressor.
+
+    The import predicts with the best iteration where training stopped early, as LightGBM does.
+    """
+    booster = model.booster_ if hasattr(model, "booster_") else model
+    if not hasattr(booster, "model_to_string"):
+        raise DataError(f"want a LightGBM Booster or estimator, got {type(model).__name__}")
+    return parse_lightgbm(booster.model_to_string())
+
+
+def parse_lightgbm(text: str) -> Ensemble:
+    """Import the text that `Booster.save_model` writes."""
+    blocks = text.split("end of trees")[0].split("\nTree=")
+    header, flags = _fields(blocks[0])
+    try:
+        return _read(header, flags, [_fields(block)[0] for block in blocks[1:]])
+    except (KeyError, ValueError, IndexError) as broken:
+        if isinstance(broken, DataError):
+            raise
+        raise DataError(f"not a valid LightGBM model: {broken!r}") from broken
+
+
+def _read(header: dict[str, str], flags: set[str], blocks: list[dict[str, str]]) -> Ensemble:
+    groups = int(header["num_tree_per_iteration"])
+    trees = [_tree(block, i % groups, groups) for i, block in enumerate(blocks)]
+    rounds = len(trees) // groups
+    return build(
+        trees,
+        base=np.zeros(groups),
+        n_features=int(header["max_feature_idx"]) + 1,
+        divisor=float(rounds) if "average_output" in flags else 1.0,
+        origin=f"LightGBM {header.get('objective', 'without objective')}",
+        **_rule(header.get("objective", ""), groups),
+    )
+
+
+def _rule(objective: str, groups: int) -> dict[str, Any]:
+    name, *options = objective.split() or [""]
+    settings = dict(option.split(":", 1) for option in options if ":" in option)
+    if name in REGRESSIONS and "sqrt" not in options:
+        return {"task": "regress"}
+    if name == "binary":
+        slope = float(settings.get("sigmoid", "1"))
+        return {"task": "classify", "cutoff": binary_cutoff("float64", slope)}
+    if name == "multiclass" and groups > 1:
+        return {"task": "classify", "guard": SOFTMAX_GUARD}
+    known = ", ".join(sorted({*REGRESSIONS, "binary", "multiclass"}))
+    raise DataError(f"objective {objective!r} is not supported; known are {known}")
+
+
+def _tree(block: dict[str, str], group: int, groups: int) -> Tree:
+    if block.get("is_linear", "0").strip() == "1":
+        raise DataError("linear trees are not supported; train with linear_tree=false")
+    leaf_value = _floats(block["leaf_value"])
+    if int(block["num_leaves"]) == 1:
+        return _assemble(leaf_value, np.empty(0, int), np.empty(0), [], [], group, groups)
+    decision = np.array(block["decision_type"].split(), dtype=np.int64)
+    threshold = _settle_zero(_floats(block["threshold"]))
+    _check_decisions(decision)
+    missing_left = np.where(
+        decision >> 2 == MISSING_NONE, threshold >= 0.0, (decision & DEFAULT_LEFT) != 0
+    )
+    split = np.array(block["split_feature"].split(), dtype=np.int64)
+    children = [np.array(block[side].split(), np.int64) for side in ("left_child", "right_child")]
+    return _assemble(leaf_value, split, threshold, children, missing_left, group, groups)
+
+
+def _settle_zero(threshold: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    # LightGBM takes inputs of size up to ZERO for 0 before it compares them.
+    threshold = np.where((threshold >= 0.0) & (threshold <= ZERO), ZERO, threshold)
+    is_below = (threshold < 0.0) & (threshold >= -ZERO)
+    return np.where(is_below, np.nextafter(-ZERO, -np.inf), threshold)
+
+
+def _check_decisions(decision: npt.NDArray[Any]) -> None:
+    if (decision & CATEGORICAL).any():
+        raise DataError("categorical splits are not supported; encode categories as numbers")
+    if ((decision >> 2) == MISSING_ZERO).any():
+        raise DataError("zero_as_missing is not supported; train with zero_as_missing=false")
+
+
+def _assemble(
+    leaf_value: npt.NDArray[Any],
+    split: npt.NDArray[Any],
+    threshold: npt.NDArray[Any],
+    children: Any,
+    missing_left: Any,
+    group: int,
+    groups: int,
+) -> Tree:
+    """Number inner nodes first and leaves after them; LightGBM writes leaf i as -i-1."""
+    inner, leaves = split.size, leaf_value.size
+    value = np.zeros((inner + leaves, groups))
+    value[inner:, group] = leaf_value
+    none = np.full(leaves, -1)
+    left, right = (
+        np.concatenate([np.where(side < 0, inner - side - 1, side), none])
+        for side in (children or [np.empty(0, np.int64)] * 2)
+    )
+    return Tree(
+        feature=np.concatenate([split, none]),
+        threshold=np.concatenate([threshold, np.zeros(leaves)]),
+        left=left,
+        right=right,
+        missing_left=np.concatenate([missing_left, np.zeros(leaves)]).astype(bool),
+        value=value,
+    )
+
+
+def _fields(block: str) -> tuple[dict[str, str], set[str]]:
+    lines = [line.strip() for line in block.splitlines()]
+    pairs = dict(line.split("=", 1) for line in lines if "=" in line)
+    return pairs, {line for line in lines if line and "=" not in line}
+
+
+def _floats(text: str) -> npt.NDArray[np.float64]:
+    return np.array([float(part) for part in text.split()])

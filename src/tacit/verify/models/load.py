@@ -1,0 +1,45 @@
+"""Loading an ensemble from a file or from a library's model object."""
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+from tacit.errors import DataError
+from tacit.verify.models.ensemble import Ensemble
+from tacit.verify.models.lightgbm import from_lightgbm, parse_lightgbm
+from tacit.verify.models.sklearn import from_sklearn
+from tacit.verify.models.stored import parse_stored
+from tacit.verify.models.xgboost import from_xgboost, parse_xgboost
+
+
+def load_ensemble(path: Path | str) -> Ensemble:
+    """Load a model file: XGBoost's .json or .ubj, LightGBM's text, or what `save_ensemble` wrote.
+
+    Any of them may be gzipped. What the file holds is told by its first bytes, not by its name.
+    """
+    try:
+        data = Path(path).read_bytes()
+        if data[:2] == b"\x1f\x8b":
+            data = gzip.decompress(data)
+    except (OSError, EOFError) as broken:
+        raise DataError(f"cannot read the model file {path}: {broken}") from broken
+    if data[:1] in (b"{", b"["):
+        return parse_xgboost(data)
+    if data[:4] == b"tree":
+        return parse_lightgbm(data.decode(errors="replace"))
+    if data[:2] == b"PK":
+        return parse_stored(data)
+    raise DataError(
+        f"{path} is neither an XGBoost model (.json, .ubj) nor a LightGBM text model; it begins "
+        f"with {data[:8]!r}. A scikit-learn model is saved by "
+        "save_ensemble(from_sklearn(model), path)"
+    )
+
+
+def import_ensemble(model: Any) -> Ensemble:
+    """Import a model object of XGBoost, LightGBM or scikit-learn, whichever it is."""
+    if hasattr(model, "get_booster") or hasattr(model, "save_raw"):
+        return from_xgboost(model)
+    if hasattr(model, "booster_") or hasattr(model, "model_to_string"):
+        return from_lightgbm(model)
+    return from_sklearn(model)

@@ -1,0 +1,132 @@
+"""scikit-learn models: trees, forests, gradient boosting and histogram gradient boosting.
+
+What scikit-learn does and this module keeps: trees round inputs to float32 and ask ``x <= t``
+with a float64 threshold; forests add up float64 probabilities or outputs in the order of their
+trees (with ``n_jobs`` above 1 the order is that of the threads: verify what one thread predicts)
+and divide by their number; boosting adds learning_rate × value to the initial score.
+Histogram boosting compares and adds in float64.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit.errors import DataError
+from tacit.verify.models.build import Tree, build
+from tacit.verify.models.ensemble import Ensemble
+
+FORESTS = ("RandomForest", "ExtraTrees")
+LEAST_POSITIVE = float(np.nextafter(0.0, 1.0))
+
+
+def from_sklearn(model: Any) -> Ensemble:
+    """Import a fitted DecisionTree, ExtraTree, RandomForest, ExtraTrees or (Hist)GradientBoosting.
+
+    Class c of the ensemble is ``model.classes_[c]``.
+    """
+    name = type(model).__name__
+    family = name.removesuffix("Classifier").removesuffix("Regressor")
+    task = "classify" if name.endswith("Classifier") else "regress"
+    if family in FORESTS and hasattr(model, "estimators_"):
+        return _forest(model, list(model.estimators_), task)
+    if family in ("DecisionTree", "ExtraTree") and hasattr(model, "tree_"):
+        return _forest(model, [model], task)
+    if family == "GradientBoosting" and hasattr(model, "estimators_"):
+        return _boosting(model, task)
+    if family == "HistGradientBoosting" and hasattr(model, "_predictors"):
+        return _histogram(model, task)
+    raise DataError(
+        f"want a fitted scikit-learn tree, forest or gradient boosting, got {name} "
+        f"({'fitted' if hasattr(model, 'n_features_in_') else 'not fitted'})"
+    )
+
+
+def _forest(model: Any, members: list[Any], task: str) -> Ensemble:
+    if model.n_outputs_ != 1:
+        raise DataError(f"one output is supported, the model has {model.n_outputs_}")
+    scores = int(model.n_classes_) if task == "classify" else 1
+    if scores == 1 and task == "classify":
+        raise DataError("the model knows a single class: it cannot change its prediction")
+    trees = [_tree(member.tree_, member.tree_.value[:, 0, :scores]) for member in members]
+    return build(
+        trees,
+        base=np.zeros(scores),
+        n_features=int(model.n_features_in_),
+        task=task,
+        input_type="float32",
+        divisor=float(len(members)),
+        origin=f"scikit-learn {type(model).__name__}",
+    )
+
+
+def _boosting(model: Any, task: str) -> Ensemble:
+    first = model._raw_predict_init(np.zeros((1, model.n_features_in_), dtype=np.float32))
+    init = type(model.init_).__name__
+    if model.init_ != "zero" and init not in ("DummyClassifier", "DummyRegressor"):
+        raise DataError(f"an init estimator that looks at the input is not supported, got {init}")
+    scores = model.estimators_.shape[1]
+    trees = []
+    for stage in model.estimators_:
+        for column, member in enumerate(stage):
+            value = np.zeros((member.tree_.node_count, scores))
+            value[:, column] = model.learning_rate * member.tree_.value[:, 0, 0]
+            trees.append(_tree(member.tree_, value))
+    return build(
+        trees,
+        base=np.asarray(first[0], dtype=np.float64),
+        n_features=int(model.n_features_in_),
+        task=task,
+        input_type="float32",
+        cutoff=0.0,
+        origin=f"scikit-learn {type(model).__name__}",
+    )
+
+
+def _histogram(model: Any, task: str) -> Ensemble:
+    if getattr(model, "_preprocessor", None) is not None or model.is_categorical_ is not None:
+        raise DataError("categorical features are not supported; encode categories as numbers")
+    link = type(model._loss.link).__name__
+    if task == "regress" and link != "IdentityLink":
+        raise DataError(f"a regression through {link} is not supported; use a squared-error loss")
+    base = np.asarray(model._baseline_prediction, dtype=np.float64).reshape(-1)
+    trees = []
+    for stage in model._predictors:
+        for column, predictor in enumerate(stage):
+            trees.append(_grown(predictor.nodes, column, base.size))
+    return build(
+        trees,
+        base=base,
+        n_features=int(model.n_features_in_),
+        task=task,
+        cutoff=LEAST_POSITIVE,
+        origin=f"scikit-learn {type(model).__name__}",
+    )
+
+
+def _tree(tree: Any, value: npt.NDArray[Any]) -> Tree:
+    missing = getattr(tree, "missing_go_to_left", np.zeros(tree.node_count, dtype=bool))
+    return Tree(
+        feature=np.asarray(tree.feature),
+        threshold=np.asarray(tree.threshold),
+        left=np.asarray(tree.children_left),
+        right=np.asarray(tree.children_right),
+        missing_left=np.asarray(missing),
+        value=np.asarray(value, dtype=np.float64),
+    )
+
+
+def _grown(nodes: Any, column: int, scores: int) -> Tree:
+    if nodes["is_categorical"].any():
+        raise DataError("categorical splits are not supported; encode categories as numbers")
+    is_leaf = nodes["is_leaf"].astype(bool)
+    value = np.zeros((nodes.size, scores))
+    value[:, column] = nodes["value"]
+    return Tree(
+        feature=nodes["feature_idx"].astype(np.int64),
+        threshold=nodes["num_threshold"].astype(np.float64),
+        left=np.where(is_leaf, -1, nodes["left"].astype(np.int64)),
+        right=np.where(is_leaf, -1, nodes["right"].astype(np.int64)),
+        missing_left=nodes["missing_go_to_left"].astype(bool),
+        value=value,
+    )

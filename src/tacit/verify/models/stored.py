@@ -1,0 +1,97 @@
+"""An ensemble in a file of our own: for models whose library saves only by pickle."""
+
+import io
+import json
+import math
+import zipfile
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tacit.errors import DataError
+from tacit.verify.models.ensemble import Ensemble
+
+ARRAYS = {
+    "roots": np.int32,
+    "feature": np.int32,
+    "threshold": np.float64,
+    "left": np.int32,
+    "right": np.int32,
+    "missing_left": np.bool_,
+    "value": np.float64,
+    "base": np.float64,
+}
+NUMBERS = ("float32", "float64")
+TASKS = ("classify", "regress")
+FORM = 1
+
+
+def save_ensemble(ensemble: Ensemble, path: Path | str) -> None:
+    """Write an ensemble to a file that `load_ensemble` and ``tacit verify`` read."""
+    Path(path).write_bytes(store_ensemble(ensemble))
+
+
+def store_ensemble(ensemble: Ensemble) -> bytes:
+    """Write an ensemble as an npz of plain arrays; floats keep all their bits."""
+    arrays = {name: getattr(ensemble, name) for name in ARRAYS}
+    if ensemble.integer is not None:
+        arrays["integer"] = ensemble.integer
+    rule = {
+        one.name: getattr(ensemble, one.name)
+        for one in fields(ensemble)
+        if one.name not in ARRAYS and one.name != "integer"
+    }
+    text = json.dumps({"form": FORM} | rule)
+    file = io.BytesIO()
+    np.savez_compressed(file, rule=np.frombuffer(text.encode(), dtype=np.uint8), **arrays)
+    return file.getvalue()
+
+
+def parse_stored(data: bytes) -> Ensemble:
+    """Read the bytes of a file that `save_ensemble` wrote."""
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as saved:
+            told = {name: saved[name] for name in saved.files}
+        rule = json.loads(told.pop("rule").tobytes())
+        arrays = {name: _expect(told, name, kind) for name, kind in ARRAYS.items()}
+        integer = _expect(told, "integer", np.bool_) if "integer" in told else None
+    except (KeyError, ValueError, OSError, zipfile.BadZipFile, UnicodeDecodeError) as broken:
+        raise DataError(f"not a stored ensemble: {broken!r}") from broken
+    rule = _check_rule(rule)
+    if integer is not None and integer.size != rule["n_features"]:
+        raise DataError(f"want {rule['n_features']} marks of whole numbers, got {integer.size}")
+    return Ensemble(**arrays, **rule, integer=integer)
+
+
+def _expect(told: dict[str, Any], name: str, kind: Any) -> Any:
+    array, axes = told[name], 2 if name == "value" else 1
+    if array.dtype != kind or array.ndim != axes:
+        raise ValueError(
+            f"{name} must have {axes} axes of {np.dtype(kind)}, got {array.ndim} of {array.dtype}"
+        )
+    return np.ascontiguousarray(array)
+
+
+def _check_rule(rule: Any) -> dict[str, Any]:
+    """Check everything of an ensemble that is no array; its arrays check themselves."""
+    if not isinstance(rule, dict) or rule.pop("form", None) != FORM:
+        raise DataError(f"the stored ensemble is of another form than {FORM}")
+    known = {one.name for one in fields(Ensemble)} - set(ARRAYS) - {"integer"}
+    if set(rule) != known:
+        raise DataError(f"a stored ensemble has {sorted(known)}, got {sorted(rule)}")
+    words = {"input_type": NUMBERS, "sum_type": NUMBERS, "task": TASKS}
+    for name, allowed in words.items():
+        if rule[name] not in allowed:
+            raise DataError(f"{name} must be one of {allowed}, got {rule[name]!r}")
+    for name in ("divisor", "cutoff", "guard"):
+        if type(rule[name]) not in (int, float) or not math.isfinite(rule[name]):
+            raise DataError(f"{name} must be a finite number, got {rule[name]!r}")
+    if not (rule["divisor"] > 0 and rule["guard"] >= 0):
+        raise DataError("divisor must be positive and guard not negative")
+    if type(rule["n_features"]) is not int or not 0 < rule["n_features"] < 2**31:
+        raise DataError(f"n_features must be a positive number, got {rule['n_features']!r}")
+    if not isinstance(rule["origin"], str):
+        raise DataError(f"origin must be a text, got {rule['origin']!r}")
+    return rule

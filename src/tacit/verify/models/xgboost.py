@@ -1,0 +1,143 @@
+"""XGBoost models: the saved form (.json, .ubj), a Booster, or a scikit-learn style estimator.
+
+What XGBoost does and this module keeps: inputs are rounded to float32; a node asks ``x < t`` in
+float32; leaf values are added in float32, tree by tree, to the base score's margin.
+"""
+
+import json
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit.errors import DataError
+from tacit.verify.models.build import Tree, before, binary_cutoff, build
+from tacit.verify.models.ensemble import Ensemble
+from tacit.verify.models.ubjson import read_ubjson
+
+REGRESSIONS = {"reg:squarederror", "reg:absoluteerror", "reg:pseudohubererror", "reg:linear"}
+SOFTMAX_GUARD = 2.5e-7
+"""Margins further apart than this have different float32 probabilities, in the same order."""
+
+
+def from_xgboost(model: Any) -> Ensemble:
+    """Import a Booster or an XGBClassifier, XGBRegressor, XGBRFClassifier, XGBRFRegressor.
+
+    An estimator that stopped early predicts with its best iteration, and so does the import; a
+    Booster predicts with all its trees.
+    """
+    booster = model.get_booster() if hasattr(model, "get_booster") else model
+    if not hasattr(booster, "save_raw"):
+        raise DataError(f"want an XGBoost Booster or estimator, got {type(model).__name__}")
+    saved = read_ubjson(bytes(booster.save_raw("ubj")))
+    rounds = None
+    if booster is not model and (best := booster.attr("best_iteration")) is not None:
+        rounds = int(best) + 1
+    return read_xgboost(saved, rounds=rounds)
+
+
+def parse_xgboost(data: bytes) -> Ensemble:
+    """Import the bytes of a saved model, JSON or UBJSON."""
+    # Both begin with a brace; in UBJSON a type code and a length follow, in JSON text.
+    if data[1:2] in b"iUIlL" and data[:1] == b"{":
+        return read_xgboost(read_ubjson(data))
+    try:
+        return read_xgboost(json.loads(data))
+    except (json.JSONDecodeError, UnicodeDecodeError) as broken:
+        raise DataError(f"not a valid XGBoost model: {broken}") from broken
+
+
+def read_xgboost(saved: Any, *, rounds: int | None = None) -> Ensemble:
+    """Import a decoded model.
+
+    Args:
+        saved: what `Booster.save_model` wrote, decoded.
+        rounds: how many boosting rounds to keep; all when not given.
+    """
+    if isinstance(saved, list):
+        raise DataError("this is a dump without objective and base score; use save_model instead")
+    try:
+        return _read(saved, rounds)
+    except (KeyError, IndexError, TypeError) as missing:
+        raise DataError(f"the XGBoost model lacks a field: {missing!r}") from missing
+
+
+def _read(saved: Any, rounds: int | None) -> Ensemble:
+    learner = saved["learner"]
+    booster = learner["gradient_booster"]
+    if booster["name"] != "gbtree":
+        raise DataError(f"only XGBoost's gbtree booster is supported, got {booster['name']!r}")
+    shape = learner["learner_model_param"]
+    groups = max(1, int(shape["num_class"]))
+    if int(shape.get("num_target", "1")) > 1:
+        raise DataError(f"one target is supported, the model has {shape['num_target']}")
+    objective = learner["objective"]["name"]
+    model = booster["model"]
+    kept = _keep_rounds(model, rounds, groups)
+    trees = [
+        _tree(model["trees"][i], int(model["tree_info"][i]), groups)  #
+        for i in range(kept)
+    ]
+    return build(
+        trees,
+        base=_base_margin(shape["base_score"], objective, groups),
+        n_features=int(shape["num_feature"]),
+        input_type="float32",
+        sum_type="float32",
+        origin=f"XGBoost {objective}",
+        **_rule(objective, groups),
+    )
+
+
+def _rule(objective: str, groups: int) -> dict[str, Any]:
+    if objective in REGRESSIONS:
+        return {"task": "regress"}
+    if objective == "binary:logistic":
+        return {"task": "classify", "cutoff": binary_cutoff("float32")}
+    if objective == "binary:hinge":
+        return {"task": "classify", "cutoff": float(np.nextafter(np.float32(0), np.float32(1)))}
+    if objective == "multi:softmax" and groups > 1:
+        return {"task": "classify"}
+    if objective == "multi:softprob" and groups > 1:
+        return {"task": "classify", "guard": SOFTMAX_GUARD}
+    known = sorted(
+        {*REGRESSIONS, "binary:logistic", "binary:hinge", "multi:softmax", "multi:softprob"}
+    )
+    raise DataError(f"objective {objective!r} is not supported; known are {', '.join(known)}")
+
+
+def _keep_rounds(model: Any, rounds: int | None, groups: int) -> int:
+    count = len(model["trees"])
+    if rounds is None:
+        return count
+    parallel = int(model["gbtree_model_param"].get("num_parallel_tree", "1"))
+    return min(count, rounds * groups * max(1, parallel))
+
+
+def _tree(saved: Any, group: int, groups: int) -> Tree:
+    if int(saved["tree_param"].get("size_leaf_vector", "1")) > 1:
+        raise DataError("trees with a vector in each leaf are not supported")
+    split_type = np.asarray(saved.get("split_type", []))
+    if split_type.size and (split_type != 0).any():
+        raise DataError("categorical splits are not supported; encode categories as numbers")
+    condition = np.asarray(saved["split_conditions"], dtype=np.float32)
+    left = np.asarray(saved["left_children"], dtype=np.int64)
+    value = np.zeros((left.size, groups))
+    value[:, group] = condition
+    return Tree(
+        feature=np.asarray(saved["split_indices"], dtype=np.int64),
+        threshold=before(condition),
+        left=left,
+        right=np.asarray(saved["right_children"], dtype=np.int64),
+        missing_left=np.asarray(saved["default_left"], dtype=np.bool_),
+        value=value,
+    )
+
+
+def _base_margin(text: str, objective: str, groups: int) -> npt.NDArray[np.float64]:
+    # One number for all groups before version 3.1, a bracketed list since.
+    numbers = np.array([float(part) for part in text.strip("[]").split(",")], dtype=np.float32)
+    base = np.broadcast_to(numbers, (groups,)).astype(np.float64)
+    if objective == "binary:logistic":
+        base = -np.log((np.float32(1.0) / base.astype(np.float32) - np.float32(1.0)).astype(float))
+    return base.astype(np.float32).astype(np.float64)

@@ -1,0 +1,1 @@
+"""Proofs: what they are, how they are written, and an independent checker."""

@@ -1,0 +1,157 @@
+"""The private backend against the plain one, all parties in this process."""
+
+import pytest
+
+from llm_models import ARCHITECTURES, LLAMA, make_model
+from tacit.errors import ConfigError
+from tacit.llm import PlainBackend, Sampling, announce, hear
+from tacit.llm.backend.permuted import PermutedBackend
+from tacit.llm.permuted import Client, open_vault, serve_dealer, serve_owner
+from tacit.party import Meeting, run_threads
+
+MEETING = Meeting(parties=("owner", "user", "dealer"), job_digest=bytes(32))
+
+
+def as_user(model, talk, *, counts=True):
+    """Run a function of a private backend, with an owner and a dealer beside it."""
+
+    def own(session):
+        announce(session, model.architecture)
+        serve_owner(session, open_vault(model, counts=counts))
+
+    def use(session):
+        architecture = hear(session, "owner")
+        client = Client(session, architecture, counts=counts)
+        backend = PermutedBackend(client, architecture, on_wait=lambda seconds: None)
+        found = talk(backend)
+        backend.close()
+        return found
+
+    def deal(session):
+        serve_dealer(session, hear(session, "owner"), counts=counts)
+
+    return run_threads({"owner": own, "user": use, "dealer": deal}, MEETING)["user"]
+
+
+def say(backend, prompt, limit=5, **sampling):
+    return list(backend.speak(prompt, sampling=Sampling(**sampling), limit=limit))
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_turn_after_turn_it_says_what_the_plain_backend_says(name):
+    model = make_model(ARCHITECTURES[name])
+
+    def talk(backend):
+        first = say(backend, [1, 2, 3])
+        longer = [1, 2, 3, *first, 7]
+        return [first, say(backend, longer), say(backend, [9, 8])]
+
+    assert as_user(model, talk) == talk(PlainBackend(model))
+
+
+def test_a_listener_who_leaves_early_can_come_back():
+    model = make_model(LLAMA)
+
+    def talk(backend):
+        speech = backend.speak([1, 2, 3], sampling=Sampling(), limit=9)
+        some = [next(speech) for _ in range(3)]
+        speech.close()
+        return some, say(backend, [1, 2, 3, *some, 5])
+
+    assert as_user(model, talk) == talk(PlainBackend(model))
+
+
+def test_what_was_read_is_not_read_again():
+    def talk(backend):
+        prompt = [1, 2, 3, 4, 5, 6, 7, 8]
+        first = say(backend, prompt, 1)
+        whole = backend.take_spent()
+        say(backend, [*prompt, *first], 1)
+        return whole, backend.take_spent()
+
+    whole, rest = as_user(make_model(LLAMA), talk)
+    assert 0 < rest.payload_bytes < whole.payload_bytes / 2
+
+
+def test_a_conversation_is_kept_while_others_speak():
+    def talk(backend):
+        prompts = [[start] * 8 for start in (1, 2, 3)]
+        firsts = [say(backend, prompt, 1) for prompt in prompts]
+        backend.take_spent()
+        again = say(backend, [*prompts[0], *firsts[0]], 2)
+        return again, backend.take_spent()
+
+    model = make_model(LLAMA)
+    again, spent = as_user(model, talk)
+    assert again == say(PlainBackend(model), [*[1] * 8, *say(PlainBackend(model), [1] * 8, 1)], 2)
+    read = [leak.elements for leak in spent.leaks if leak.to == "owner"]
+    assert read == [2]
+
+
+def test_the_conversation_least_used_makes_room():
+    model = make_model(LLAMA)
+    prompts = [[start] * 4 for start in (1, 2, 3, 4, 5, 6)]
+
+    def talk(backend):
+        return [say(backend, prompt, 2) for prompt in [*prompts, prompts[0]]]
+
+    assert as_user(model, talk) == talk(PlainBackend(model))
+
+
+def test_it_says_what_was_sent_and_who_learned_what():
+    def talk(backend):
+        say(backend, [1, 2, 3], 2)
+        return backend.take_spent(), backend.take_spent()
+
+    spent, nothing = as_user(make_model(LLAMA), talk)
+    assert spent.payload_bytes > 0
+    assert spent.round_trips > 2 * LLAMA.layers
+    learned = {(leak.to, leak.kind) for leak in spent.leaks}
+    sizes = {("owner", "size"), ("dealer", "size")}
+    assert learned == {("user", "protocol"), ("dealer", "protocol")} | sizes
+    told = [leak.to for leak in spent.leaks if "six powers of two" in leak.what]
+    assert told == ["user", "dealer"]
+    assert nothing.payload_bytes == nothing.round_trips == 0
+    assert nothing.leaks == ()
+
+
+def test_a_seed_draws_alike_whether_the_order_of_the_scores_is_hidden_or_not():
+    model = make_model(LLAMA)
+
+    def talk(backend):
+        return say(backend, [1, 2, 3], 6, temperature=0.9, top_k=10, seed=5)
+
+    assert as_user(model, talk) == talk(PlainBackend(model))
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("draw", [{}, {"temperature": 0.8, "top_p": 0.9, "seed": 3}])
+def test_a_penalty_works_as_it_does_in_the_clear(name, draw):
+    model = make_model(ARCHITECTURES[name])
+
+    def talk(backend):
+        first = say(backend, [1, 2, 3], 12, repetition_penalty=1.7, **draw)
+        # A second turn, and one that takes the conversation back: other tokens came before.
+        second = say(backend, [1, 2, 3, *first, 7], 5, repetition_penalty=1.7, **draw)
+        return first, second, say(backend, [1, 2, 4], 5, repetition_penalty=1.7, **draw)
+
+    spoken = as_user(model, talk)
+    assert spoken == talk(PlainBackend(model))
+    assert spoken[0] != as_user(model, lambda backend: say(backend, [1, 2, 3], 12, **draw))
+
+
+def test_the_ledger_says_that_a_penalty_shows_where_earlier_tokens_stand():
+    def talk(backend):
+        say(backend, [1, 2, 3], 4)
+        return backend.take_spent()
+
+    shown = [leak for leak in as_user(make_model(LLAMA), talk).leaks if "came before" in leak.what]
+    assert [(leak.to, leak.elements) for leak in shown] == [("user", 4 * LLAMA.vocab)]
+
+
+def test_a_penalty_without_counts_is_refused():
+    def talk(backend):
+        with pytest.raises(ConfigError, match="ask for counts"):
+            say(backend, [1, 2], repetition_penalty=2.0)
+
+    as_user(make_model(LLAMA), talk, counts=False)

@@ -1,0 +1,246 @@
+"""What the user's side says while it waits, and what all three parties must choose alike."""
+
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from llm_models import LLAMA, write_model
+from private_llm import MEETING, answering, speak, tiny
+from sealed_chat import as_user, say
+from tacit.errors import ConfigError, DisagreementError, FrameError
+from tacit.llm import ChatProtocol, Sampling, chat
+from tacit.llm.backend.connected import enter_by, waiting
+from tacit.llm.backend.programs import dealer_program, owner_program
+from tacit.llm.backend.protocol import choose_protocol
+from tacit.llm.backend.quota import TokenQuota
+from tacit.llm.permuted import BRIEF, Account, Precision, open_vault
+from tacit.llm.sealed import SealedMemory, open_sealed_vault
+from tacit.party import run_threads
+
+
+class Notes(list):
+    def tell(self, party, text):
+        self.append(text)
+
+
+def test_a_slow_dealer_is_told_of_at_growing_intervals_and_every_time():
+    notes = Notes()
+    wait = waiting(notes, "the dealer")
+    for seconds in (1, 3, 4, 6, 31, 1, 3):  # the last two are another wait
+        wait(seconds)
+    assert [note.removeprefix("has waited for the dealer for more than ") for note in notes] == [
+        "2 s",
+        "30 s",
+        "2 s",
+    ]
+
+
+def agreeing(*protocols):
+    programs = zip(("owner", "user", "dealer"), protocols, strict=True)
+    return run_threads({name: protocol.agree for name, protocol in programs}, MEETING)
+
+
+def test_three_that_chose_alike_begin():
+    agreeing(*[ChatProtocol(name="sealed")] * 3)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"name": "permuted"},
+        {"name": "sealed", "reveal": "scores"},
+        {"name": "floating", "noise": 50.0},
+    ],
+)
+def test_three_that_chose_otherwise_do_not(other):
+    chosen = ChatProtocol(name="sealed")
+    with pytest.raises(DisagreementError, match="another --protocol, --reveal, --noise or"):
+        agreeing(chosen, ChatProtocol(**other), chosen)
+
+
+def test_counts_are_shown_only_if_all_three_ask_for_them():
+    counting = ChatProtocol(counts=True)
+    agreeing(counting, counting, counting)
+    with pytest.raises(DisagreementError, match="--counts"):
+        agreeing(ChatProtocol(), counting, ChatProtocol())
+    assert counting.arguments("owner")[-1] == "--counts"
+    counting.check(Sampling(repetition_penalty=1.2))
+    ChatProtocol().check(Sampling(temperature=0.5))
+    with pytest.raises(ConfigError, match="all parties start with --counts"):
+        ChatProtocol().check(Sampling(repetition_penalty=1.2))
+
+
+def test_an_owner_who_serves_others_chooses_the_protocol():
+    with pytest.raises(ConfigError, match="an owner who serves others chooses the protocol"):
+        choose_protocol(None, [None], "owner")
+    assert choose_protocol(None, [None], "user") == "permuted"
+    assert choose_protocol(None, [], None) == "permuted"
+    assert choose_protocol(None, [None, "sealed"], "owner") == "sealed"
+    assert choose_protocol("permuted", [None], "owner") == "permuted"
+    with pytest.raises(ConfigError, match=r"must be the same .* permuted, sealed"):
+        choose_protocol("permuted", ["sealed"], "owner")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "words"),
+    [
+        (
+            ChatProtocol(),
+            "the weights, against the user: no guarantee; a user who cheats can compute all of "
+            "them from about 49 tokens, and nobody notices; serve only models whose weights the "
+            "user may have",
+        ),
+        (ChatProtocol(name="sealed"), "how two scores of its choice compare"),
+        (ChatProtocol(name="sealed", reveal="sample"), "drawn with the dealer's noise"),
+        (ChatProtocol(name="sealed", reveal="scores"), "shown are all scores"),
+        (ChatProtocol(name="floating"), "no guarantee"),
+    ],
+)
+def test_an_owner_is_told_what_it_promises_and_risks(protocol, words):
+    assert words in "\n".join(protocol.words(LLAMA))
+
+
+def test_a_key_gets_no_more_tokens_than_its_quota_even_after_a_restart(tmp_path):
+    TokenQuota(tmp_path, "alice", 100)(60, "user")
+    again, other = TokenQuota(tmp_path, "alice", 100), TokenQuota(tmp_path, "bob", 100)
+    with pytest.raises(FrameError, match="asks for 41 tokens, and 40 are left of the 100"):
+        again(41, "user")
+    other(100, "user")
+    again(40, "user")
+    with pytest.raises(FrameError, match="0 are left"):
+        again(1, "user")
+
+
+@pytest.mark.parametrize("room", [0, 8, 26])
+def test_a_full_disk_does_not_make_a_quota_forget(tmp_path, monkeypatch, room):
+    TokenQuota(tmp_path, "alice", 100)(99, "user")
+    real = os.pwrite
+    with monkeypatch.context() as full:
+        full.setattr(os, "pwrite", lambda held, text, at: real(held, text[:room], at))
+        for key in ("alice", "bob"):
+            with pytest.raises(ConfigError, match="cannot count tokens"):
+                TokenQuota(tmp_path, key, 1000)(1, "user")
+    with pytest.raises(FrameError, match="are left"):
+        TokenQuota(tmp_path, "alice", 100)(2, "user")
+
+
+@pytest.mark.parametrize("name", ["permuted", "sealed"])
+def test_an_owner_counts_the_tokens_of_its_user_before_it_computes_them(name):
+    model, counted = tiny("llama", layers=1, seed=2, vocab=12), []
+    asking = {
+        "permuted": lambda model, account: speak(
+            model, answering([1, 5, 7], 8), vault=open_vault(model).for_user(account)
+        ),
+        "sealed": lambda model, account: as_user(
+            model,
+            lambda client: say(client, SealedMemory(), [1, 5, 7], 8),
+            vault=open_sealed_vault(model).for_user(account),
+        ),
+    }
+
+    def quota(tokens, user):
+        counted.append(tokens)
+        if sum(counted) > 5:
+            raise FrameError(user, "no more")
+
+    account = Account(quota=quota)
+    with pytest.raises(FrameError, match="no more"):
+        asking[name](model, account)
+    assert counted[0] == 3
+
+
+def test_options_survive_the_way_to_a_child():
+    protocol = ChatProtocol(name="floating", noise=64.0)
+    assert protocol.arguments("dealer")[:2] == ["--protocol", "floating"]
+    assert protocol.arguments("dealer")[-2:] == ["--noise", "64.0"]
+    assert protocol.ratio == 64.0
+
+
+def test_the_owner_chooses_the_precision_by_option_or_else_by_its_files():
+    assert ChatProtocol().bits(["fitted"]) is None
+    assert ChatProtocol().bits(["brief", "brief"]) == BRIEF
+    assert ChatProtocol(precision="wide").bits(["fitted", "brief"]) == Precision()
+    with pytest.raises(ConfigError, match=r"must be the same in all files .* brief, fitted"):
+        ChatProtocol().bits(["fitted", "brief"])
+
+
+def test_only_the_owner_is_given_a_precision():
+    chosen = ChatProtocol(precision="brief")
+    assert chosen.arguments("owner")[-2:] == ["--precision", "brief"]
+    assert "--precision" not in chosen.arguments("dealer")
+    with pytest.raises(ConfigError, match="--precision belongs to --protocol permuted"):
+        ChatProtocol(name="sealed", precision="brief")
+
+
+def test_only_a_chat_without_any_guarantee_warns_before_it_begins():
+    assert ChatProtocol().warning is None
+    assert ChatProtocol(name="sealed").warning is None
+    assert "no guarantee" in ChatProtocol(name="floating").warning
+
+
+def test_settings_of_another_protocol_are_refused():
+    with pytest.raises(ConfigError, match="--protocol sealed"):
+        ChatProtocol(reveal="scores")
+    with pytest.raises(ConfigError, match="--protocol floating"):
+        ChatProtocol(name="sealed", noise=3.0)
+    with pytest.raises(ConfigError, match="--protocol permuted"):
+        ChatProtocol(name="sealed", counts=True)
+    with pytest.raises(ConfigError, match="--protocol sealed"):
+        ChatProtocol(reveal="sample")
+    with pytest.raises(ConfigError, match="--device belongs to --protocol permuted"):
+        ChatProtocol(name="sealed", device="cuda")
+    with pytest.raises(ConfigError, match="--naming belongs to --protocol permuted"):
+        ChatProtocol(name="floating", naming="bfv")
+
+
+@pytest.mark.parametrize(
+    ("device", "words"),
+    [("tpu0", "wanted cpu, cuda or cuda:N"), ("meta", "wanted cpu"), ("cuda:9", "finds 2 CUDA")],
+)
+def test_a_device_that_is_not_here_is_refused_before_a_model_is_read(monkeypatch, device, words):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    with pytest.raises(ConfigError, match=words):
+        ChatProtocol(device=device)
+
+
+def test_device_and_naming_reach_the_parties(monkeypatch, tmp_path):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    monkeypatch.setattr("tacit.llm.backend.protocol.find_spec", lambda name: name)
+    protocol, seen = ChatProtocol(device="cuda", naming="bfv"), {}
+    assert protocol.arguments("dealer")[-4:] == ["--device", "cuda", "--naming", "bfv"]
+
+    def note(role):
+        def called(*what, **how):
+            seen[role] = (how["device"], how.get("bfv", how.get("naming")))
+            return SimpleNamespace(masked=None)
+
+        return called
+
+    monkeypatch.setattr("tacit.llm.backend.programs.open_vault", note("owner"))
+    monkeypatch.setattr("tacit.llm.backend.programs.serve_dealer", note("dealer"))
+    monkeypatch.setattr("tacit.llm.backend.programs.hear", lambda *what: LLAMA)
+    monkeypatch.setattr("tacit.llm.backend.reconnecting.Client", note("user"))
+    monkeypatch.setattr("tacit.llm.backend.reconnecting.PermutedBackend", lambda *what, **how: None)
+    owner_program(write_model(tmp_path / "tiny"), protocol, None)
+    session = SimpleNamespace(agree=lambda *what: None)
+    dealer_program(protocol)(Account()).serve(session)
+    enter_by(protocol, None, Notes())(session, LLAMA, ())
+    assert seen == {"owner": ("cuda", True), "user": ("cuda", "bfv"), "dealer": ("cuda", None)}
+
+
+def test_bfv_without_its_library_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("tacit.llm.backend.protocol.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'tacit-ml\[he\]'"):
+        ChatProtocol(naming="bfv")
+
+
+@pytest.mark.gpu
+def test_a_chat_on_a_gpu_says_what_it_says_on_the_cpu(tmp_path):
+    model = write_model(tmp_path / "tiny")
+
+    def answer(device):
+        with chat(model, protocol=ChatProtocol(device=device)) as talk:
+            return list(talk.backend.speak([1, 5, 7], sampling=Sampling(), limit=4))
+
+    assert answer("cuda") == answer("cpu")
