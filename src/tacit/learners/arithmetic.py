@@ -76,7 +76,8 @@ def excess_bits(ops: Any, x: Any, y: Any, *, terms: int) -> int:
     Scores are compared with each other and no more, so that both may be made smaller alike.
     """
     largest: float = ops.number(x, "a product").bound * ops.number(y, "a product").bound * terms
-    return max(0, ceil(log2(max(largest, 1.0))) - (HEADROOM_BITS - 1 - 2 * ops.frac_bits))
+    digits: int = ops.frac_bits
+    return max(0, ceil(log2(max(largest, 1.0))) - (HEADROOM_BITS - 1 - 2 * digits))
 
 
 def reduced(ops: Any, x: Any, bits: int) -> Any:

@@ -52,26 +52,13 @@ class LinearClassifier(Classifier):
         x = f"{name}design"
         rows = data.shape[0]
         public: dict[str, Any] = {"loss": self.loss, "classes": data.classes}
-        walker.run(
-            _majorise,
-            uses={"x": x},
-            gives=name,
-            damping=1 / (self.C * rows),
-            heaviest=max(self.class_weight or (1.0,)),
-            **public,
-        )
+        public["weights"] = self.class_weight
+        public["damping"] = 1 / (self.C * rows)
         uses = {"x": x, "y": data.load_labels(walker)}
+        walker.run(_majorise, uses=uses, gives=name, **public)
         uses |= {one: f"{name}{one}" for one in ("coef", "last", "inverse", "factors")}
         for step in range(self.max_iter):
-            walker.run(
-                _descend,
-                uses=uses,
-                momentum=_momentum(step),
-                gives=name,
-                damping=1 / (self.C * rows),
-                weights=self.class_weight,
-                **public,
-            )
+            walker.run(_descend, uses=uses, gives=name, momentum=_momentum(step), **public)
 
     def _scores(self, walker: Walker, data: Table, name: str) -> None:
         uses = {"x": data.load(walker), "coef": f"{name}/coef"}
@@ -129,12 +116,21 @@ def _design(ops: Any, values: Values) -> Values:
 
 
 def _majorise(
-    ops: Any, values: Values, *, loss: str, classes: int, damping: float, heaviest: float
+    ops: Any,
+    values: Values,
+    *,
+    loss: str,
+    classes: int,
+    damping: float,
+    weights: tuple[float, ...] | None,
 ) -> Values:
     """Invert the matrix of the quadratic above the loss; start from zero."""
     x = values["x"]
     size = ops.shape(x)[1]
-    curved = ops.scale(gram(ops, x, x), _curvature(loss, classes) * heaviest)
+    weighed = x
+    if weights is not None:
+        weighed = fixed(ops, ops.mul(x, _row_weights(ops, values["y"], weights)))
+    curved = ops.scale(gram(ops, x, weighed), _curvature(loss, classes))
     penalty = torch.diag(_penalty(size, damping, loss).reshape(-1))
     unit, factors = unit_diagonal(ops, fixed(ops, ops.offset(fixed(ops, curved), penalty)))
     width = 1 if classes == 2 else classes
@@ -159,15 +155,14 @@ def _descend(
 ) -> Values:
     """Go to the lowest point of the quadratic that touches the loss ahead of here."""
     x, y, last = values["x"], values["y"], values["coef"]
-    rows, size = ops.shape(x)
+    size = ops.shape(x)[1]
     ops.cache_openings(x)
     ahead = ops.scale(ops.sub(last, values["last"]), momentum)
     coef = ops.cap(fixed(ops, ops.add(last, ahead)), bound=LARGEST_COEFFICIENT)
     scores = fixed(ops, ops.matmul(x, coef))
     rest = fixed(ops, _residual(ops, scores, fixed(ops, y), loss, classes))
     if weights is not None:
-        factor = ops.sum(ops.weigh(fixed(ops, y), torch.tensor(weights)), dim=1)
-        rest = fixed(ops, ops.mul(rest, ops.reshape(fixed(ops, factor), (rows, 1))))
+        rest = fixed(ops, ops.mul(rest, _row_weights(ops, y, weights)))
     pull = gram(ops, x, rest)
     shrink = fixed(ops, ops.weigh(coef, _penalty(size, damping, loss)))
     slope = ops.mul(fixed(ops, ops.sub(pull, shrink)), values["factors"])
@@ -177,6 +172,12 @@ def _descend(
     moved = ops.cap(fixed(ops, ops.matmul(values["inverse"], slope)), bound=LARGEST_COEFFICIENT)
     moved = fixed(ops, ops.mul(moved, values["factors"]))
     return {"coef": ops.cap(ops.add(coef, moved), bound=LARGEST_COEFFICIENT), "last": last}
+
+
+def _row_weights(ops: Any, y: Any, weights: tuple[float, ...]) -> Any:
+    """Give every row the weight of its class."""
+    factor = ops.sum(ops.weigh(fixed(ops, y), torch.tensor(weights)), dim=1)
+    return ops.restate(ops.reshape(fixed(ops, factor), (-1, 1)), bound=max(weights) + 2.0**-8)
 
 
 def _residual(ops: Any, scores: Any, y: Any, loss: str, classes: int) -> Any:

@@ -25,7 +25,7 @@ from tacit.learners.tables import (
     labels_of,
 )
 from tacit.mpc import Roles, find_protocol, merge_costs
-from tacit.party import Meeting, Session, merge, run_threads
+from tacit.party import Meeting, Session, run_threads
 from tacit.result import Claim, Cost, Leak
 
 R = TypeVar("R")
@@ -185,7 +185,13 @@ class Local(Parties):
 
     def ledger(self) -> tuple[Leak, ...]:
         """Return what was shown to whom so far."""
-        return merge(tuple(e for s in self._sessions.values() for e in s.ledger.entries()))
+        seen: dict[tuple[str, str, str], Leak] = {}
+        for leak in (one for s in self._sessions.values() for one in s.ledger.entries()):
+            # All parties to a revelation write it down.
+            known = seen.setdefault((leak.to, leak.what, leak.why), leak)
+            if known.elements < leak.elements:
+                seen[leak.to, leak.what, leak.why] = leak
+        return tuple(seen.values())
 
     def cost(self) -> Cost:
         """Return what was metered so far, of all parties."""

@@ -45,6 +45,7 @@ class StandardScaler(Learner):
             name=parties.name("scaled table"),
             holdings=tuple(replace(one, bound=LARGEST_SCALED) for one in data.holdings),
             values={},
+            is_shared=True,
         )
 
         def work(engine: Engine) -> None:

@@ -56,7 +56,8 @@ class Table:
     """A table that no party has whole. Made by the methods of `Parties`.
 
     ``values`` and ``labels`` hold what lies in this process: one's own part, or all parts where
-    all parties are threads of it.
+    all parties are threads of it. ``is_shared`` marks features that are shares already, so that
+    no owner can make anything else of them.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Table:
     holdings: tuple[Holding, ...]
     values: Mapping[str, Tensor]
     labels: Mapping[str, Tensor]
+    is_shared: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -115,6 +117,11 @@ class Table:
         name = f"{self.name}/{kind}"
         if name in walker.facts:
             return name
+        if self.is_shared:
+            raise DataError(
+                "this learner wants raw features, and these are shares already, e.g. scaled ones; "
+                "fit it on the table that the owners gave (trees need no scaling)"
+            )
         parts = tuple((one.owner, one.rows, one.columns * width) for one in self.holdings)
         mine = {}
         if isinstance(walker, Engine) and walker.me in self.values:
