@@ -1,19 +1,17 @@
 """The report of ``tacit verify --html``: one page with what was proved, found and left open."""
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
-from math import sqrt
 from pathlib import Path
 
 import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from tacit import __version__
 from tacit.cli.jobs.verify import Answers, Findings, Question, Size, Tally
 from tacit.cli.jobs.verify_pictures import draw_attacks, draw_importance, draw_sets
+from tacit.learn.metrics import proportion
 from tacit.report import write
-from tacit.result import Claim, Cost, Curve, Metric, Picture, Result, Sheet
+from tacit.result import NOTHING_SENT, Claim, Curve, Metric, Picture, Result, Sheet
 from tacit.verify import (
     Budget,
     Counterexample,
@@ -24,7 +22,6 @@ from tacit.verify import (
     robust_features,
 )
 
-Z95 = 1.959964
 MOST_LINES = 20
 """Lines of a table of examples; the JSON file holds the rest."""
 QUANTILES = (0.5, 0.9, 0.95, 0.99, 1.0)
@@ -44,11 +41,9 @@ def make_result(question: Question, findings: Findings, console: Console) -> Res
         name=f"{question.model.name}, {question.data.name}",
         protocol="exact search",
         launched="one process",
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        version=__version__,
         parties=(answers.usage.report(name="here", role="verifier", progress=answers.progress),),
         forecast=None,
-        metered=Cost(traffic=(), offline_rounds=0, online_rounds=0),
+        metered=NOTHING_SENT,
         leakage=(),
         claims=(_claim(findings),),
         utility=tuple(_metrics(findings)),
@@ -60,15 +55,6 @@ def make_result(question: Question, findings: Findings, console: Console) -> Res
             "Times are processor time per row; the search was compiled before.",
         ),
     )
-
-
-def wilson(hits: int, count: int) -> tuple[float, float]:
-    """Return the 95 % score interval of a proportion (Wilson 1927)."""
-    share, spread = hits / count, Z95**2 / count
-    centre = (share + spread / 2) / (1 + spread)
-    half = Z95 / (1 + spread) * sqrt(share * (1 - share) / count + spread / (4 * count))
-    # At the ends rounding would leave a speck.
-    return centre - half if hits else 0.0, centre + half if hits < count else 1.0
 
 
 def _claim(findings: Findings) -> Claim:
@@ -100,16 +86,9 @@ def _metrics(findings: Findings) -> Iterator[Metric]:
 
 
 def _share(name: str, hits: int, group: Tally, note: str) -> Metric:
-    low, high = wilson(hits, group.rows) if group.rows else (None, None)
-    return Metric(
-        name=name,
-        value=hits / group.rows if group.rows else None,
-        unit="fraction",
-        samples=group.rows,
-        low=low,
-        high=high,
-        note=note,
-    )
+    if not group.rows:
+        return Metric(name=name, value=None, unit="fraction", samples=0, note=note)
+    return proportion(name, hits, group.rows, note=note)
 
 
 def _spread(times_ms: Sequence[float]) -> Curve:

@@ -23,7 +23,8 @@ from tacit.learn.split.rows import Divided, divide_rows
 from tacit.learn.split.summary import Done, draw_epochs, summarise
 from tacit.learn.split.task import Pace, SplitTask
 from tacit.learn.split.top import Epoch
-from tacit.notebook import lines, table
+from tacit.notebook import Rows as Lines
+from tacit.notebook import Shown
 from tacit.party import Meeting, Session, Usage, run_processes, run_threads
 from tacit.party.threads import Program
 from tacit.result import Claim, Cost, Leak, Metric, PartyReport, Result
@@ -34,7 +35,7 @@ Launch = Literal["threads", "processes"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class SplitModel:
+class SplitModel(Shown):
     """A trained split model: every part, and what the run says about itself.
 
     Attributes:
@@ -89,18 +90,12 @@ class SplitModel:
             found: Tensor = self.top.eval()(torch.cat(cuts, 1))
         return found
 
-    def __repr__(self) -> str:
-        return lines("Split model", self._rows())
-
-    def _repr_html_(self) -> str:
-        return table("Split model", self._rows())
-
-    def _rows(self) -> list[tuple[str, ...]]:
+    def _shown(self) -> tuple[str, Lines]:
         sizes = {
             name: sum(one.numel() for one in part.parameters())
             for name, part in (*self.bottoms.items(), (f"{self.task.label_owner} (top)", self.top))
         }
-        return [
+        return "Split model", [
             *((name, f"{size:,} parameters") for name, size in sizes.items()),
             *self.result.headline(),
         ]
