@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.cli.jobs.code import OwnModel
-from tacit.cli.jobs.given import NOTHING, Given, load_source, stretch
+from tacit.cli.jobs.given import NOTHING, Given, load_source, shaped, stretch
 from tacit.cli.jobs.train_job import OwnerTable, TrainJob
 from tacit.errors import DataError
 from tacit.learn import Dataset
@@ -104,7 +104,7 @@ def read_rows(
     rows = stretch(table.rows, len(features), f"data.owners.{owner}.rows")
     features, labels, ids = features[rows], labels[rows], ids[rows]
     if shape is not None:
-        features = features.reshape(len(features), *shape)
+        features = shaped(features, shape, "data.shape")
     elif features.ndim > 2:
         features = features.reshape(len(features), -1)
     if table.columns is not None:
