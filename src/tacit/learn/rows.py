@@ -1,6 +1,7 @@
 """One owner's rows: cut to its part, scaled, and checked before anything of them is sent."""
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol, Self, TypeVar
@@ -95,7 +96,7 @@ def cut_rows(dataset: Dataset, cut: Cut, *, owner: str) -> Rows:
     rows = stretch(cut.rows, len(features), f"{key}.rows")
     features, labels, ids = features[rows], labels[rows], ids[rows]
     if cut.shape is not None:
-        features = features.reshape(len(features), *cut.shape)
+        features = shaped(features, cut.shape, "data.shape")
     elif features.ndim > 2:
         features = features.reshape(len(features), -1)
     if cut.columns is not None:
@@ -210,6 +211,18 @@ def stretch(pair: Sequence[int] | None, count: int, key: str) -> slice:
             f"{key}: wanted at most [{first}, {count}], as there are {count}, got {end}"
         )
     return slice(first, end)
+
+
+def shaped(rows: Floats, shape: Sequence[int], key: str) -> Floats:
+    """Give every row the shape that a key of the job wants.
+
+    Raises:
+        DataError: the rows have another number of values.
+    """
+    wanted, got = math.prod(shape), math.prod(rows.shape[1:])
+    if got != wanted:
+        raise DataError(f"{key}: wanted rows of {wanted} values, shape {list(shape)}, got {got}")
+    return rows.reshape(len(rows), *shape)
 
 
 def _rescaled(features: Floats, scale: tuple[float, ...] | None, key: str) -> Floats:

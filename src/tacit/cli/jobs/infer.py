@@ -32,7 +32,7 @@ from tacit.learn.private import (
     summarise,
     train_logistic,
 )
-from tacit.learn.rows import align_in_the_clear, stretch
+from tacit.learn.rows import align_in_the_clear, shaped, stretch
 from tacit.learn.service import answer_columns, answer_once, load_share
 from tacit.learn.training.model import as_input
 from tacit.learn.vertical import align_rows, announce_ids
@@ -243,8 +243,10 @@ def load_rows(
     if job.is_linear:
         features = scaled_features(dataset)[chosen]
     else:
-        rows = dataset.scaled()[chosen]
-        rows = rows.reshape(len(rows), *(job.data.shape or job.model.inputs))
+        key, shape = "data.shape", job.data.shape
+        if shape is None:
+            key, shape = "model.inputs", job.model.inputs
+        rows = shaped(dataset.scaled()[chosen], shape, key)
         features = torch.from_numpy(np.ascontiguousarray(rows))
     if not len(features):
         raise DataError(f"{dataset.name}: no rows are left")
