@@ -4,7 +4,6 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
@@ -80,8 +79,6 @@ def run(job: FederatedJob, console: Console, search: Sequence[Path]) -> Part:
         name=job.job.name,
         protocol=f"{job.federated.aggregator}, privacy {job.privacy.kind}",
         launched=job.federated.engine,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        version=__version__,
         parties=_parties(report, job.federated.clients, clients_cpu_s),
         forecast=None,
         metered=_cost(job, outcome),

@@ -17,7 +17,6 @@ from tacit.learn.dataset import Part, scale_of, split_by_row
 from tacit.learn.federated import Learner, build_model, build_stack
 from tacit.learn.partition import data_generator, divide
 
-_SPLIT_SEED = 0
 _PARTS: tuple[Part, ...] = ("train", "test")
 
 
@@ -109,7 +108,7 @@ def _join(data: FederatedData) -> Shards:
 
 def _split(whole: Dataset, data: FederatedData, part: Part) -> Dataset:
     if data.set is not None:
-        return split_dataset(whole, part=part, test_share=data.test_share, seed=_SPLIT_SEED)
+        return split_dataset(whole, part=part, test_share=data.test_share)
     return split_by_row(whole, part=part, test_share=data.test_share)
 
 
