@@ -4,6 +4,7 @@
 """
 
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ from tacit.learn.federated import (
     Privacy,
     PrivacySpec,
 )
+from tacit.learn.federated.front import Engine
 from tacit.learn.federated.secagg import Server
 from tacit.learn.federated.shuffled import Method
 from tacit.learn.partition import How, Partition
@@ -114,8 +116,8 @@ class FederatedTable:
         keys: the Ed25519 public keys of all clients, as 64 hexadecimal digits each; a simulation
             makes keys of its own in their place.
         shuffler: the X25519 public key of the shuffler, in the same way.
-        engine: "light" is one process; "flower" is Flower's simulation, on Ray.
-        simulated_drops: the share of clients that the light engine lets fall silent.
+        engine: "local" is one process; "flower" is Flower's simulation, on Ray.
+        simulated_drops: the share of clients that the local engine lets fall silent.
     """
 
     clients: int
@@ -127,10 +129,13 @@ class FederatedTable:
     server: Server = "curious"
     keys: tuple[str, ...] = ()
     shuffler: str | None = None
-    engine: Literal["light", "flower"] = "light"
+    engine: Literal["local", "light", "flower"] = "local"
     simulated_drops: float = 0.0
 
     def __post_init__(self) -> None:
+        if self.engine == "light":
+            text = 'engine = "light" is called "local" now; the old word goes with the next release'
+            warnings.warn(text, DeprecationWarning, stacklevel=2)
         if self.clients < 2:
             raise RefusedError(Problem("clients", f"wanted at least 2, got {self.clients}"))
         pinned = [("shuffler", self.shuffler)] if self.shuffler is not None else []
@@ -245,7 +250,7 @@ class FederatedJob(Job):
         if self.federated.engine == "flower" and is_local:
             text = (
                 "noise by layers, relevance asked of clients and objective perturbation run on the "
-                "engine 'light'"
+                "engine 'local'"
             )
             raise RefusedError(Problem("federated.engine", text))
         if is_objective and (self.model.name != "linear" or self.model.stack):
@@ -271,6 +276,11 @@ class FederatedJob(Job):
     def role(self, party: str) -> str:
         """Say what a party does."""
         return "trains together with others"
+
+    @property
+    def engine(self) -> Engine:
+        """Where it runs; "light" is what version 0.1 called "local"."""
+        return "local" if self.federated.engine == "light" else self.federated.engine
 
     def spec(self) -> FederatedSpec:
         """Return what all sides hold to."""

@@ -48,7 +48,7 @@ def test_an_old_course_runs_as_many_rounds_as_it_says():
         torch.zeros(7),
         round_config(SPEC, 7),
         old("Course")(rounds=2),
-        judge=lambda weights: None,
+        judge=lambda weights: (),
         on_round=lambda report: None,
     )
     assert len(outcome.rounds) == 2
