@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from docs.follow import find_missing, read_blocks, split_commands
 from tacit.crypto import make_identity
 from tacit.mpc import PROTOCOLS
 
@@ -49,6 +50,15 @@ def run(name, folder=None):
     return dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
 
 
+def promised(page, program):
+    """Return the lines that a tutorial promises of a program."""
+    text = (FOLDER.parent / "docs" / "tutorial" / page).read_text()
+    commands = [one for block in read_blocks(text) for one in split_commands(block.body)]
+    (lines,) = [lines for command, lines in commands if command == f"python {program}"]
+    assert lines
+    return lines
+
+
 def test_the_covariance_is_that_of_the_clear_data_and_costs_what_was_forecast():
     printed = run("program.py")
     assert float(printed["private"]) == pytest.approx(float(printed["plaintext"]), abs=1e-3)
@@ -63,6 +73,8 @@ def test_a_model_made_private_gives_the_same_under_every_protocol():
     assert printed["sealed.shows"] == "nothing"
     assert printed["permuted3.shows"].startswith("dealer: the inputs of relu")
     assert printed["permuted2.shows"].startswith("client: the inputs of relu")
+    said = "\n".join(f"{key} {value}" for key, value in printed.items())
+    assert find_missing(said, promised("secure-a-torch-model.md", "secure_model.py")) is None
 
 
 def test_a_training_with_privacy_keeps_its_budget_and_learns():

@@ -16,8 +16,10 @@ import tacit
 PACKAGE = Path(tacit.__file__).parent
 # The words that a folder has given up.
 GIVEN_UP = {
-    "learn/service": "door knock",
-    "llm": "hushed hands voice parcel supply playback",
+    "learn": "desk reception door knock",
+    "llm": "hushed hands voice parcel shelf stock supply quick playback",
+    "mpc": "disguise finish held holding ladder narrowing octaves rescale scene settle shelf sight "
+    "thermometer",
     "verify": "rush slide hop slate glance",
 }
 # Files that know what version 0.1 called things, to answer to it for one release.

@@ -13,9 +13,12 @@ CONFIDENCE = 0.95
 
 
 def clopper_pearson(
-    hits: int, trials: int, *, confidence: float = CONFIDENCE
+    hits: float, trials: int, *, confidence: float = CONFIDENCE
 ) -> tuple[float, float]:
-    """Return an interval that covers a probability at least this often, for any sample size."""
+    """Return an interval that covers a probability at least this often, for any sample size.
+
+    Hits may be a sum of shares between 0 and 1, which vary less than hits and misses do.
+    """
     if not (0 <= hits <= trials and trials > 0):
         raise ConfigError(f"wanted 0 ≤ hits ≤ trials and a trial, got {hits} of {trials}")
     tail = (1 - confidence) / 2
@@ -47,10 +50,13 @@ def bootstrap(
 def mean_interval(
     values: Sequence[float], *, confidence: float = CONFIDENCE
 ) -> tuple[float, float, float]:
-    """Return the mean of a few repetitions with Student's interval; infinite from one alone."""
+    """Return the mean of a few repetitions with Student's interval.
+
+    It is infinite from one alone and from equal ones: they say nothing about their spread.
+    """
     sample = np.asarray(values, np.float64)
     mean = float(sample.mean())
-    if len(sample) < 2:
+    if len(sample) < 2 or sample.min() == sample.max():
         return mean, -np.inf, np.inf
     half = float(t.ppf((1 + confidence) / 2, len(sample) - 1) * sample.std(ddof=1))
     half /= len(sample) ** 0.5
@@ -67,5 +73,28 @@ def proportion(name: str, hits: int, trials: int, *, note: str = "") -> Metric:
         samples=trials,
         low=low,
         high=high,
+        note=note,
+    )
+
+
+def average(
+    name: str,
+    values: Sequence[float],
+    unit: str,
+    *,
+    reference: float | None = None,
+    note: str = "",
+) -> Metric:
+    """Return a mean as a metric with Student's interval, if there is one."""
+    value, low, high = mean_interval(values)
+    is_known = bool(np.isfinite(low))
+    return Metric(
+        name=name,
+        value=value,
+        unit=unit,
+        samples=len(values),
+        low=low if is_known else None,
+        high=high if is_known else None,
+        reference=reference,
         note=note,
     )

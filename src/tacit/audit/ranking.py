@@ -66,8 +66,8 @@ def auc(ranking: Ranking, *, confidence: float = CONFIDENCE) -> tuple[float, flo
     """Return the area under the ROC curve with DeLong's interval; ½ is a blind guess.
 
     The interval is taken on the logit of the area, so that it stays within 0 and 1 (DeLong et al.
-    1988; fast form of Sun and Xu 2014). With perfect separation the variance is zero and the
-    exact one-sided bound of the rarer kind stands in.
+    1988; fast form of Sun and Xu 2014). With perfect separation, or equal scores, the variance is
+    zero and the exact interval of a share of the rarer kind stands in.
     """
     positives, negatives = ranking.positives, ranking.negatives
     m, n = len(positives), len(negatives)
@@ -75,10 +75,10 @@ def auc(ranking: Ranking, *, confidence: float = CONFIDENCE) -> tuple[float, flo
     above = (both[:m] - rankdata(positives)) / n  # share of negatives below each positive
     below = 1 - (both[m:] - rankdata(negatives)) / m
     area = float(above.mean())
-    if area in (0.0, 1.0) or min(m, n) < 2:
-        low, high = clopper_pearson(round(area * min(m, n)), min(m, n), confidence=confidence)
+    spread = float(np.sqrt(above.var() / max(m - 1, 1) + below.var() / max(n - 1, 1)))
+    if spread == 0 or min(m, n) < 2:
+        low, high = clopper_pearson(area * min(m, n), min(m, n), confidence=confidence)
         return area, low, high
-    spread = float(np.sqrt(above.var(ddof=1) / m + below.var(ddof=1) / n))
     z = float(norm.ppf((1 + confidence) / 2)) * spread / (area * (1 - area))
     centre = float(np.log(area / (1 - area)))
     return area, _sigmoid(centre - z), _sigmoid(centre + z)

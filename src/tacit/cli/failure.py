@@ -1,37 +1,17 @@
 """What went wrong, in one record: for the screen, for the pipe to a parent, and for a verdict."""
 
 import errno
-import signal
 import traceback
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 
 import click
 
-from tacit.errors import ClaimError, InputError, PartyError, TacitError
+from tacit.errors import InputError, PartyError, TacitError
 from tacit.extras import install_hint
+from tacit.failure import BUG, ChildBugError, End, Failure, find_cause
 
-BUG = 1
+__all__ = ["BUG", "ChildBugError", "End", "Failure", "describe", "find_cause"]
+
 _OF_THE_HOST = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EMFILE}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Failure:
-    """Why a command ended, and with which exit code.
-
-    ``party`` is whom the others blame, ``details`` a traceback if it was a bug of ours.
-    """
-
-    exit_code: int
-    message: str
-    party: str | None = None
-    reason: str | None = None
-    details: str = ""
-
-    def fields(self) -> dict[str, object]:
-        """Return the record as plain values."""
-        return asdict(self)
 
 
 def describe(error: BaseException) -> Failure:
@@ -60,74 +40,3 @@ def describe(error: BaseException) -> Failure:
         message=f"internal error: {type(error).__name__}: {error}",
         details="".join(traceback.format_exception(error)),
     )
-
-
-class ChildBugError(TacitError):
-    """A party that we started ran into a bug of ours; carries its traceback."""
-
-    def __init__(self, message: str, details: str) -> None:
-        super().__init__(message)
-        self.details = details
-
-
-@dataclass(frozen=True, kw_only=True)
-class End:
-    """How a party that we started ended; ``failure`` is None if it said nothing about one.
-
-    ``was_ended`` tells that it was we who ended it, because it did not end by itself.
-    """
-
-    party: str
-    exit_code: int
-    failure: Failure | None
-    was_ended: bool = False
-
-
-def find_cause(ends: Sequence[End]) -> TacitError | None:
-    """Find the first cause among the ways the parties ended; None if all ended well.
-
-    A party that knows its own fault beats one that died without a word, and both beat those that
-    only report that another one failed. A party that we had to end, for instance one that hung,
-    did not die of that: what the others say about it comes first.
-    """
-    if all(end.exit_code == 0 for end in ends):
-        return None
-    for end in ends:
-        failure = end.failure
-        if failure and failure.exit_code != PartyError.exit_code:
-            return _own_fault(end.party, failure)
-    blamed = Counter(end.failure.party for end in ends if end.failure and end.failure.party)
-    silent = [
-        end for end in ends if end.failure is None and end.exit_code < 0 and not end.was_ended
-    ]
-    if silent:
-        worst = max(silent, key=lambda end: blamed[end.party])
-        return PartyError(worst.party, _name_signal(-worst.exit_code))
-    return _blamed(ends, blamed)
-
-
-def _own_fault(party: str, failure: Failure) -> TacitError:
-    message = f"party {party!r}: {failure.message}"
-    if failure.exit_code == InputError.exit_code:
-        return InputError(message)
-    if failure.exit_code == ClaimError.exit_code:
-        return ClaimError(message)
-    return ChildBugError(message, failure.details)
-
-
-def _blamed(ends: Sequence[End], blamed: "Counter[str]") -> TacitError:
-    for end in ends:
-        if end.failure and end.failure.party in dict(blamed.most_common(1)):
-            return PartyError(end.failure.party, end.failure.reason or end.failure.message)
-    failed = [end for end in ends if end.exit_code != 0]
-    end = next((end for end in failed if not end.was_ended), failed[0])
-    if end.was_ended:
-        return PartyError(end.party, "did not end by itself and was ended")
-    return PartyError(end.party, f"ended with exit code {end.exit_code} and without a word")
-
-
-def _name_signal(number: int) -> str:
-    try:
-        return f"killed by signal {number} ({signal.Signals(number).name})"
-    except ValueError:
-        return f"killed by signal {number}"

@@ -1,12 +1,15 @@
 """What a person sees while parties work: a row for each, or plain lines when nobody watches."""
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
 
-from rich.console import Console
+from rich.console import Console, ConsoleRenderable, RenderHook
+from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.spinner import Spinner
 from rich.text import Text
 
 from tacit.result import TOLD
@@ -111,6 +114,69 @@ class _Lines:
     def note(self, text: str) -> None:
         """Print a line."""
         say(self._console, text)
+
+
+@contextmanager
+def working(console: Console, text: str) -> Iterator[None]:
+    """Show that work goes on while the block runs, if somebody watches.
+
+    A last line that moves: what was said last, for how long, and how long the rest will take if
+    what was said counts ("round 3/10"). Nothing of it stays.
+    """
+    if not console.is_terminal:
+        yield
+        return
+    doing = _Doing(text, console.width)
+    # Standard output may be a file, and what is written to it is not for this line's terminal.
+    with Live(doing, console=console, transient=True, refresh_per_second=5, redirect_stdout=False):
+        console.push_render_hook(doing)
+        try:
+            yield
+        finally:
+            console.pop_render_hook()
+
+
+class _Doing(RenderHook):
+    """The last line of `working`; sees what is printed above it."""
+
+    _COUNT = re.compile(r"[^0-9]*([0-9]+)(?:/| of )([0-9]+)")
+
+    def __init__(self, text: str, width: int) -> None:
+        self._width = width
+        self._spinner = Spinner("dots")
+        self._text, self._since = text, time.monotonic()
+        self._total, self._first, self._began, self._left_s = 0, 0, 0.0, 0.0
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        """Take note of a line that is said."""
+        for one in renderables:
+            if isinstance(one, Text) and one.plain.strip():
+                self._text, self._since = one.plain.split("\n")[0].strip(), time.monotonic()
+                self._count(self._text)
+        return renderables
+
+    def _count(self, text: str) -> None:
+        found = self._COUNT.match(text)
+        self._left_s = 0.0
+        if found is None:
+            return
+        done, total = int(found[1]), int(found[2])
+        if total != self._total or done <= self._first:
+            self._total, self._first, self._began = total, done, self._since
+        else:
+            pace = (self._since - self._began) / (done - self._first)
+            self._left_s = pace * (total - done)
+
+    def __rich__(self) -> Text:
+        """Draw the line anew."""
+        now = time.monotonic()
+        tail = f" {now - self._since:.0f} s"
+        left = self._left_s - (now - self._since)
+        if left >= 1:
+            tail += f", about {left:.0f} s left"
+        head = self._text[: max(self._width - len(tail) - 3, 8)]
+        sign = self._spinner.render(now)
+        return Text.assemble(sign if isinstance(sign, Text) else "", f" {head}{tail}", style="dim")
 
 
 def teller(console: Console) -> Callable[[str, int, int], None]:

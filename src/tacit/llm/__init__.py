@@ -1,10 +1,11 @@
 """Language models: checkpoints, tokenizers, plain and private generation."""
 
-import sys
-
 from tacit.llm.backend.announce import announce, hear
+from tacit.llm.backend.chat import chat
+from tacit.llm.backend.conversation import Answer, Chat, Manner
 from tacit.llm.backend.dialogue import Ask, Backend, Receipt, Reply, Spent, TooLongError
 from tacit.llm.backend.plain import PlainBackend
+from tacit.llm.backend.protocol import ChatProtocol
 from tacit.llm.backend.sampling import Chooser, Place, Sampling, choose, chooser
 from tacit.llm.model.architecture import Architecture, LanguageModel, check, parameters, shapes
 from tacit.llm.model.catalogue import DEFAULT, OFFERS, Offer, find_offer
@@ -17,9 +18,11 @@ from tacit.llm.model.checkpoint import (
 )
 from tacit.llm.model.plain import Cache, generate, logits, next_logits, perplexity
 from tacit.llm.model.rotary import places, rotate, turns
+from tacit.llm.model.store import describe_model, find_model, get_model, list_models
 from tacit.llm.model.template import Message, Role, prompt_ids, render
 from tacit.llm.model.tokenizer import Spelling, Tokenizer, check_vocabulary
-from tacit.llm.moved import find_renamed, redirect
+from tacit.llm.moved import NAMES, redirect
+from tacit.renamed import find_renamed
 
 redirect()
 
@@ -29,13 +32,17 @@ __all__ = [
     "OFFERS",
     "OWNER_BYTES",
     "USER_BYTES",
+    "Answer",
     "Architecture",
     "Ask",
     "Backend",
     "Cache",
+    "Chat",
+    "ChatProtocol",
     "Checkpoint",
     "Chooser",
     "LanguageModel",
+    "Manner",
     "Message",
     "Offer",
     "Place",
@@ -49,13 +56,18 @@ __all__ = [
     "Tokenizer",
     "TooLongError",
     "announce",
+    "chat",
     "check",
     "check_vocabulary",
     "choose",
     "chooser",
+    "describe_model",
+    "find_model",
     "find_offer",
     "generate",
+    "get_model",
     "hear",
+    "list_models",
     "logits",
     "next_logits",
     "open_checkpoint",
@@ -72,4 +84,4 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """Find what had another name in version 0.1."""
-    return find_renamed(sys.modules[__name__], name)
+    return find_renamed(globals(), NAMES, name)

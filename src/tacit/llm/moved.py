@@ -1,12 +1,13 @@
 """Where modules and names of version 0.1 are now; the old ones warn for one release."""
 
 import sys
-import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+
+from tacit.renamed import find_renamed, warn_renamed
 
 _MODULES = {
     "announce": "backend.announce",
@@ -31,7 +32,7 @@ _MODULES = {
     "veiled": "backend.permuted",
     "vocabulary": "model.vocabulary",
 }
-_NAMES = {
+NAMES = {
     "PlainVoice": "PlainBackend",
     "PrivateVoice": "PermutedBackend",
     "SessionVoice": "SessionBackend",
@@ -40,19 +41,6 @@ _NAMES = {
     "Voice": "Backend",
 }
 _ROOM = "tacit.llm"
-
-
-def find_renamed(module: ModuleType, name: str) -> object:
-    """Return what a module calls by another name now, with a warning.
-
-    Raises:
-        AttributeError: it never had such a name.
-    """
-    new = _NAMES.get(name)
-    if new is None or not hasattr(module, new):
-        raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
-    _warn(f"{module.__name__}.{name}", f"{module.__name__}.{new}", level=4)
-    return getattr(module, new)
 
 
 class _Moved(ModuleType):
@@ -66,7 +54,7 @@ class _Moved(ModuleType):
     def __getattr__(self, name: str) -> object:
         if name.startswith("__") or hasattr(self._home, name):
             return getattr(self._home, name)
-        return find_renamed(self._home, name)
+        return find_renamed(vars(self._home), NAMES, name)
 
 
 class _Finder(MetaPathFinder, Loader):
@@ -82,16 +70,11 @@ class _Finder(MetaPathFinder, Loader):
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """Warn, and stand in for the module that it is now."""
         new = f"{_ROOM}.{_MODULES[spec.name.rpartition('.')[2]]}"
-        _warn(spec.name, new, level=3)  # the import machinery is not counted
+        warn_renamed(spec.name, new)  # the import machinery is not counted
         return _Moved(spec.name, import_module(new))
 
     def exec_module(self, module: ModuleType) -> None:
         """Do nothing: the new module has run."""
-
-
-def _warn(old: str, new: str, *, level: int) -> None:
-    text = f"{old} is called {new} now; the old name goes with the next release"
-    warnings.warn(text, DeprecationWarning, stacklevel=level)
 
 
 def redirect() -> None:

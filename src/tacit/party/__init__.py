@@ -1,5 +1,6 @@
 """Parties: a session with the others, and ways to start them."""
 
+from tacit.party.child_parties import Companions, companions
 from tacit.party.join import Meeting, blame, joined, session_over
 from tacit.party.ledger import Ledger, merge
 from tacit.party.processes import (
@@ -13,12 +14,13 @@ from tacit.party.processes import (
 )
 from tacit.party.progress import Listener, Progress
 from tacit.party.session import LARGEST_MESSAGE_BYTES, Session, open_session
-from tacit.party.threads import run_threads
+from tacit.party.threads import first_cause, run_threads, session_beside
 from tacit.party.usage import Usage
 
 __all__ = [
     "LARGEST_MESSAGE_BYTES",
     "Child",
+    "Companions",
     "Event",
     "Ledger",
     "Listener",
@@ -29,11 +31,14 @@ __all__ = [
     "StatusPipe",
     "Usage",
     "blame",
+    "companions",
+    "first_cause",
     "joined",
     "merge",
     "open_session",
     "python_command",
     "run_threads",
+    "session_beside",
     "session_over",
     "supervise",
     "watch_parent",

@@ -70,10 +70,11 @@ def show_number(value: float | None) -> str:
         return "not a number" if math.isnan(value) else _signed("∞", is_negative=value < 0)
     if float(value).is_integer() and abs(value) < 1e15:
         return show_count(int(value))
-    mantissa, _, exponent = f"{value:.4g}".replace("-", _MINUS).partition("e")
+    mantissa, _, exponent = f"{value:.4g}".partition("e")
+    mantissa = mantissa.replace("-", _MINUS)
     if not exponent:
         return mantissa
-    power = f"10{exponent.lstrip('+').replace(_MINUS + '0', _MINUS).translate(_RAISED)}"
+    power = f"10{str(int(exponent)).replace('-', _MINUS).translate(_RAISED)}"
     return power if mantissa == "1" else f"{mantissa}{_HARD}×{_HARD}{power}"
 
 

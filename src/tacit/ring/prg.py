@@ -12,7 +12,7 @@ import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from torch import Tensor
 
-from tacit.errors import DataError, RangeError
+from tacit.errors import DataError, RangeError, TacitError
 
 KEY_BYTES = 16
 
@@ -25,6 +25,17 @@ Shape = int | Sequence[int]
 
 _Word = TypeVar("_Word", np.int64, np.uint8)
 
+_process = object()
+"""Stands for this process; a forked one has another."""
+
+
+def _note_fork() -> None:
+    global _process
+    _process = object()
+
+
+os.register_at_fork(after_in_child=_note_fork)
+
 
 @final
 class Prg:
@@ -32,19 +43,21 @@ class Prg:
 
     The stream is the encryption of zeros with the counter starting at zero: a function of the key
     alone, so two parties with the same key draw the same values if they draw the same shapes in
-    the same order. One owner draws from one generator; two threads take a fork each.
+    the same order. One owner draws from one generator; two threads take a fork each. A process
+    that was forked off refuses to draw from what it inherited: it makes generators of its own.
 
     Guarantee: what is drawn cannot be told from uniform by anyone without the key, if AES-128 is a
     pseudo-random permutation and fewer than 2^48 bytes are drawn from one key.
     Cost: 16 bytes of key; about 0.2 s per GB drawn; 0 rounds, 0 bits.
     """
 
-    __slots__ = ("_ahead", "_cipher", "_drawn", "_key", "_next")
+    __slots__ = ("_ahead", "_cipher", "_drawn", "_home", "_key", "_next")
 
     def __init__(self, key: bytes) -> None:
         if len(key) != KEY_BYTES:
             raise DataError(f"the key of a Prg has {KEY_BYTES} bytes, got {len(key)}")
         self._key = bytes(key)
+        self._home = _process
         self._cipher: CipherContext | None = None  # made at the first draw: a fork may never draw
         self._drawn = 0  # bytes taken from the cipher, including what lies ahead unread
         self._ahead = memoryview(b"")
@@ -65,6 +78,7 @@ class Prg:
         HMAC-SHA256 is a pseudo-random function; a child does not betray its parent.
         Cost: one HMAC.
         """
+        self._check_home()
         message = _FORK_DOMAIN + label.encode()
         return Prg(hmac.digest(self._key, message, "sha256")[:KEY_BYTES])
 
@@ -169,6 +183,7 @@ class Prg:
 
     def _fill(self, target: memoryview) -> None:
         """Write the next bytes of the stream into `target`."""
+        self._check_home()
         start, size = self._next, len(target)
         end = start + size
         if end <= len(self._ahead):
@@ -191,6 +206,15 @@ class Prg:
         if self._cipher is None:
             self._cipher = _keystream(self._key, 0)
         self._drawn += self._cipher.update_into(_ZEROS[: len(target)], target)
+
+    def _check_home(self) -> None:
+        # Parent and child would draw the same words: one mask on two secrets shows their
+        # difference. A new key instead would silently part two who must draw alike.
+        if self._home is not _process:
+            raise TacitError(
+                "this Prg was made before os.fork, and both processes would draw the same words: "
+                "make one in the new process, with Prg.from_os() or from a key of its own"
+            )
 
     def __repr__(self) -> str:
         return f"Prg(position={self.position})"

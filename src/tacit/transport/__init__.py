@@ -5,7 +5,7 @@ A ``Link`` comes from ``memory_pair`` (threads), from ``mesh`` (TCP with mutual 
 """
 
 from tacit.transport.bounds import Limits, Patience
-from tacit.transport.dial import Peer
+from tacit.transport.dial import Peer, parse_address
 from tacit.transport.faulty import Fault, Faulty, faulty_pair
 from tacit.transport.frame import DTYPE_BYTES, Frame, frame_bytes
 from tacit.transport.link import Link, PacketLink
@@ -37,4 +37,5 @@ __all__ = [
     "listen",
     "memory_pair",
     "mesh",
+    "parse_address",
 ]

@@ -1,5 +1,6 @@
 """Both ends of making a link over TLS: dialling a peer, and greeting one that dialled us."""
 
+import re
 import secrets
 import socket
 import ssl
@@ -23,6 +24,20 @@ GREETING_S = 5.0
 """How long one connection may take from TCP to the end of its hello."""
 PREAMBLE_S = 1.0
 """How long who dialled us may take to show a certificate, which it can send at once."""
+
+_ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.%]+)\]|([^\s:\[\]]+)):([0-9]{1,5})")
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Take `host:port`, `1.2.3.4:port` or `[v6]:port` apart.
+
+    Raises:
+        ConfigError: it is none of them.
+    """
+    match = _ADDRESS.fullmatch(address)
+    if match is None or not 0 < int(match[3]) < 65536:
+        raise ConfigError(f"wanted host:port, with [] around an IPv6 host, got {address!r}")
+    return match[1] or match[2], int(match[3])
 
 
 @dataclass(frozen=True)

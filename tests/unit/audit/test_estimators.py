@@ -2,9 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import binom
 
 from tacit.audit import bootstrap, clopper_pearson, mean_interval, proportion, seeded
+from tacit.audit.embedding.game import score_tokens
+from tacit.audit.estimators import average
+from tacit.audit.split import score_ranking
 from tacit.errors import ConfigError
 
 
@@ -37,6 +41,21 @@ def test_the_mean_of_few_has_students_interval():
     assert (mean, high - mean) == pytest.approx((2.0, 4.302653 / 3**0.5), rel=1e-5)
     assert low == pytest.approx(4 - high)
     assert mean_interval([1.0])[1:] == (-np.inf, np.inf)
+
+
+def test_what_came_out_alike_every_time_is_never_given_an_interval_of_one_point():
+    """Four of four recovered is not "100 to 100 %"."""
+    assert mean_interval([1.0] * 4)[1:] == (-np.inf, np.inf)
+    metric = average("x", [1.0] * 4, "dB")
+    assert (metric.value, metric.low, metric.high) == (1.0, None, None)
+    guess = torch.ones(4, 8, dtype=torch.long)
+    tokens = score_tokens("x", guess, guess, vocab=100)
+    assert (tokens.low, tokens.high) == clopper_pearson(4, 4)
+    is_rare = torch.tensor([True, False] * 4)
+    alike = score_ranking("x", torch.zeros(8), is_rare)
+    apart = score_ranking("x", is_rare.double(), is_rare)
+    assert alike.low < alike.value == 0.5 < alike.high
+    assert (apart.low, apart.high) == clopper_pearson(4, 4)
 
 
 def test_a_proportion_carries_its_sample():

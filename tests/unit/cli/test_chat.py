@@ -10,11 +10,11 @@ import pytest
 from rich.console import Console
 
 from llm_models import write_model
-from tacit.cli.commands import models as shelf
 from tacit.cli.commands.group import Edge
-from tacit.cli.launch import private_chat
 from tacit.cli.main import run_command
 from tacit.llm import DEFAULT, OFFERS
+from tacit.llm.backend import chat
+from tacit.llm.model import store
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def test_the_tokenizer_of_another_model_is_refused_by_name(run, tmp_path):
 
 
 def test_a_model_that_does_not_fit_is_refused(run, model, monkeypatch):
-    for module in (shelf, private_chat):
+    for module in (store, chat):
         monkeypatch.setattr(module, "free_memory_bytes", lambda: 1000)
     for mode in (["--plain"], [], ["--protocol", "sealed"]):
         code, _, err = run("chat", *mode, "--model", model, "-p", "hi")

@@ -14,10 +14,9 @@ from tokenizers import decoders, models
 from llm_models import LLAMA
 from tacit.cli.commands import endpoint as endpoint_module
 from tacit.cli.commands.completion_request import read_request
-from tacit.cli.commands.conversation import Manner, Partner
 from tacit.cli.commands.endpoint import Endpoint
 from tacit.errors import ConfigError, InputError, LinkClosed
-from tacit.llm import Sampling, Spent, Tokenizer
+from tacit.llm import Chat, Manner, Sampling, Spent, Tokenizer
 from tacit.result import Leak
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
@@ -52,7 +51,7 @@ def partner(backend):
     tokenizer = Tokenizer(
         engine=engine, starts=(), stops=frozenset({len(LETTERS)}), template=None, special={}
     )
-    return Partner(name="tiny", backend=backend, tokenizer=tokenizer)
+    return Chat(name="tiny", backend=backend, tokenizer=tokenizer)
 
 
 @contextmanager

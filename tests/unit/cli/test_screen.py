@@ -4,8 +4,9 @@ import io
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 
-from tacit.cli.screen import board, printable, say
+from tacit.cli.screen import _Doing, board, printable, say, working
 from tacit.party import Progress
 
 ROLES = {"hospital": "data owner", "lab": "model owner"}
@@ -70,3 +71,28 @@ def test_text_is_not_read_as_markup_and_not_wrapped():
     screen = console(is_terminal=False, width=20)
     say(screen, "[bold]parties[/bold] " + "x" * 50)
     assert screen.file.getvalue() == "[bold]parties[/bold] " + "x" * 50 + "\n"
+
+
+def test_while_work_goes_on_the_last_line_says_what_and_for_how_long():
+    screen = console(is_terminal=True)
+    with working(screen, "reading the job"):
+        say(screen, "training the target …")
+    text = screen.file.getvalue()
+    assert text.index("reading the job 0 s") < text.index("training the target … 0 s")
+    silent = console(is_terminal=False)
+    with working(silent, "reading the job"):
+        say(silent, "training the target …")
+    assert silent.file.getvalue() == "training the target …\n"
+
+
+def test_what_is_said_by_count_tells_how_long_the_rest_will_take(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("tacit.cli.screen.time.monotonic", lambda: now[0])
+    doing = _Doing("starting", 80)
+    for done, seconds in ((1, 10.0), (2, 13.0), (3, 16.0)):
+        now[0] = seconds
+        doing.process_renderables([Text(f"round {done}/10  ε 1.5")])
+    now[0] = 17.0
+    assert doing.__rich__().plain.endswith("round 3/10  ε 1.5 1 s, about 20 s left")
+    doing.process_renderables([Text("sweeping")])
+    assert doing.__rich__().plain.endswith("sweeping 0 s")

@@ -1,5 +1,6 @@
 import copy
 import math
+import os
 import pickle
 from collections import Counter
 
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from tacit.errors import DataError, RangeError
+from tacit.errors import DataError, RangeError, TacitError
 from tacit.ring import Prg
 
 KEY = bytes(range(16))
@@ -183,3 +184,40 @@ def check_uniform(counts: list[int]) -> None:
     expected = sum(counts) / len(counts)
     statistic = sum((count - expected) ** 2 for count in counts) / expected
     assert statistic < chi2.isf(FALSE_ALARM, len(counts) - 1)
+
+
+def after_fork(check):
+    """Run a check in a forked process, and return what it says."""
+    inlet, outlet = os.pipe()
+    pid = os.fork()
+    if pid == 0:  # nothing of pytest's may run here
+        try:
+            os.write(outlet, check())
+        finally:
+            os._exit(0)
+    os.close(outlet)
+    os.waitpid(pid, 0)
+    with os.fdopen(inlet, "rb") as said:
+        return said.read()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("draw", ["bytes", "fork"])
+def test_a_forked_process_does_not_repeat_the_stream(draw):
+    prg = Prg(KEY)
+    prg.bytes(16)
+
+    def check():
+        try:
+            return prg.bytes(16) if draw == "bytes" else prg.fork("a").bytes(16)
+        except TacitError as error:
+            return str(error).encode()
+
+    said = after_fork(check)
+    assert b"made before os.fork" in said
+    assert len(prg.bytes(16)) == 16, "the parent goes on"
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_draws_from_a_generator_of_its_own():
+    assert after_fork(lambda: Prg(KEY).bytes(16)) == Prg(KEY).bytes(16)

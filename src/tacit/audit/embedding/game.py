@@ -8,7 +8,7 @@ from torch import Tensor
 from tacit.audit.embedding.attacks import guess_blindly, optimise_embeddings, try_tokens
 from tacit.audit.embedding.bottom import run_head, run_layers
 from tacit.audit.embedding.views import Defence, SeenHidden, add_noise, see_hidden
-from tacit.audit.estimators import bootstrap
+from tacit.audit.estimators import bootstrap, clopper_pearson
 from tacit.audit.findings import Finding, Threat, beats_guess
 from tacit.audit.views import Attack, seeded
 from tacit.errors import DataError
@@ -37,12 +37,16 @@ _REMEDIES = (
 def score_tokens(name: str, guess: Tensor, truth: Tensor, *, vocab: int) -> Metric:
     """Return the mean share of right tokens per text (seed 000, eq. 6-5).
 
-    The interval is a bootstrap over texts, whose tokens stand and fall together.
+    The interval is a bootstrap over texts, whose tokens stand and fall together; where all texts
+    came out alike it would be a point, and that of a share of texts stands in.
     """
     if guess.shape != truth.shape:
         raise DataError(f"wanted guesses of shape {tuple(truth.shape)}, got {tuple(guess.shape)}")
     shares = (guess.cpu() == truth.cpu()).double().mean(1).numpy()
-    low, high = bootstrap(lambda rows: float(rows.mean()), shares, generator=seeded(0))
+    if shares.min() == shares.max():
+        low, high = clopper_pearson(float(shares.sum()), len(shares))
+    else:
+        low, high = bootstrap(lambda rows: float(rows.mean()), shares, generator=seeded(0))
     return Metric(
         name=f"{name}: tokens recovered",
         value=float(shares.mean()),

@@ -59,9 +59,9 @@ def audit_canaries(
         raise DataError("wanted at least one canary, got none")
     values = [one.value for one in exact_exposures(seen, form, canaries)]
     mean, low, high = mean_interval(values)
-    if len(values) == 1:
-        # A uniform rank gives t bits or more with probability 2^−t.
-        low, high = max(mean + math.log2(0.05), 0.0), form.bits
+    if not math.isfinite(low):
+        # Equal exposures: n uniform ranks all give t bits or more with probability 2^−nt.
+        low, high = max(mean + math.log2(0.05) / len(values), 0.0), form.bits
     headline = Metric(
         name=f"{name}: exposure",
         value=mean,

@@ -8,7 +8,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from tacit.audit.estimators import mean_interval, proportion
+from tacit.audit.estimators import average, proportion
 from tacit.errors import DataError
 from tacit.result import Metric, Picture
 
@@ -160,18 +160,8 @@ _NOTE = f"squared error below {RECOVERED:g} of the squared width of the bounds"
 
 
 def _mean(name: str, values: Tensor, unit: str, *, reference: float | None = None) -> Metric:
-    value, low, high = mean_interval(values.tolist())
-    is_alone = len(values) < 2
-    return Metric(
-        name=name,
-        value=value,
-        unit=unit,
-        samples=len(values),
-        low=None if is_alone else low,
-        high=None if is_alone else high,
-        reference=reference,
-        note="" if reference is None else "reference: the mean of other rows",
-    )
+    note = "" if reference is None else "reference: the mean of other rows"
+    return average(name, values.tolist(), unit, reference=reference, note=note)
 
 
 def _beside(metric: Metric, chance: float) -> Metric:

@@ -3,13 +3,11 @@
 from dataclasses import replace
 
 import numpy as np
-import torch
 from scipy.optimize import linear_sum_assignment
-from scipy.stats import rankdata
 from torch import Tensor
 
-from tacit.audit.estimators import bootstrap, proportion
-from tacit.errors import DataError
+from tacit.audit.estimators import average, proportion
+from tacit.audit.ranking import Ranking, auc
 from tacit.result import Metric
 
 
@@ -31,16 +29,11 @@ def score_clusters(name: str, guess: Tensor, truth: Tensor, classes: int) -> Met
     return proportion(name, int(table[rows, columns].sum()), len(truth), note="best naming")
 
 
-def score_ranking(
-    name: str, scores: Tensor, is_positive: Tensor, *, generator: torch.Generator
-) -> Metric:
+def score_ranking(name: str, scores: Tensor, is_positive: Tensor) -> Metric:
     """Return the area under the ROC curve of a score for a yes-or-no secret; ½ is a guess."""
-    sample = np.stack([scores.cpu().double().numpy(), is_positive.cpu().double().numpy()], axis=1)
-    if not 0 < sample[:, 1].sum() < len(sample):
-        raise DataError("wanted rows of both kinds to rank, got one kind")
-    low, high = bootstrap(_auc, sample, generator=generator, draws=200)
-    value = _auc(sample)
-    return Metric(name=name, value=value, unit="AUC", samples=len(sample), low=low, high=high)
+    truth = is_positive.cpu().numpy().astype(bool)
+    value, low, high = auc(Ranking(scores.cpu().double().numpy(), truth))
+    return Metric(name=name, value=value, unit="AUC", samples=len(truth), low=low, high=high)
 
 
 def score_inputs(name: str, guess: Tensor, truth: Tensor, known: Tensor) -> Metric:
@@ -51,15 +44,10 @@ def score_inputs(name: str, guess: Tensor, truth: Tensor, known: Tensor) -> Metr
     truth = truth.flatten(1).double().cpu()
     errors = (guess.flatten(1).double().cpu() - truth).square().mean(1)
     blind = (known.flatten(1).double().cpu().mean(0) - truth).square().mean()
-    spread = 1.96 * float(errors.std()) / len(errors) ** 0.5 if len(errors) > 1 else float("inf")
-    value = float(errors.mean())
-    return Metric(
-        name=name,
-        value=value,
-        unit="squared error",
-        samples=len(errors),
-        low=value - spread,
-        high=value + spread,
+    return average(
+        name,
+        errors.tolist(),
+        "squared error",
         reference=float(blind),
         note="reference: the mean of the leaked inputs",
     )
@@ -69,13 +57,3 @@ def beside(metric: Metric, base: Metric) -> Metric:
     """Put a base line beside what an attack got."""
     note = f"reference: {base.name}"
     return replace(metric, reference=base.value, note=f"{metric.note}; {note}".lstrip("; "))
-
-
-def _auc(sample: np.ndarray) -> float:
-    positive = sample[:, 1] > 0.5
-    count = int(positive.sum())
-    if count in (0, len(sample)):
-        return 0.5
-    ranks = rankdata(sample[:, 0])
-    excess = float(ranks[positive].sum()) - count * (count + 1) / 2
-    return excess / (count * (len(sample) - count))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tacit.cli.screen import say
+from tacit.cli.screen import say, working
 
 if TYPE_CHECKING:
     from tacit.cli.commands.group import Edge
@@ -45,23 +45,24 @@ def audit(
     well the best attack did. Exits with 3 if a claim is contradicted. Shadow models are kept beside
     the result: an interrupted audit goes on where it stopped.
     """
-    from tacit import report as reports
-    from tacit.audit import check_verdicts
-    from tacit.cli.environment import data_folders
-    from tacit.cli.folder import REPORT, RESULT, check_target, staged
-    from tacit.cli.jobs.audit import Effort, audit_job
-    from tacit.cli.jobs.kinds import kind_of, load_job
-    from tacit.cli.launch.member import write_result
+    with working(edge.err, "starting"):
+        from tacit import report as reports
+        from tacit.audit import check_verdicts
+        from tacit.cli.environment import data_folders
+        from tacit.cli.folder import REPORT, RESULT, check_target, staged
+        from tacit.cli.jobs.audit import Effort, audit_job
+        from tacit.cli.jobs.kinds import kind_of, load_job
+        from tacit.cli.launch.member import write_result
 
-    loaded = load_job(job)
-    is_own = loaded.job.kind in ("audit", "audit-llm")
-    target = out or (loaded.out if is_own else _beside(loaded.out))
-    check_target(target)
-    kind_of(loaded).check_inputs(loaded, tuple(loaded.parties))
-    effort = Effort(is_quick=quick, workers=workers, ray=ray)
-    result, verdicts = audit_job(loaded, edge.err, data_folders(), effort=effort)
-    with staged(target) as stage:
-        write_result(loaded, result, stage)
+        loaded = load_job(job)
+        is_own = loaded.job.kind in ("audit", "audit-llm")
+        target = out or (loaded.out if is_own else _beside(loaded.out))
+        check_target(target)
+        kind_of(loaded).check_inputs(loaded, tuple(loaded.parties))
+        effort = Effort(is_quick=quick, workers=workers, ray=ray)
+        result, verdicts = audit_job(loaded, edge.err, data_folders(), effort=effort)
+        with staged(target) as stage:
+            write_result(loaded, result, stage)
     if html is not None:
         reports.write(result, html)
     edge.out.print()

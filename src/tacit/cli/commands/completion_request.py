@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tacit.cli.commands.conversation import Manner
 from tacit.errors import InputError
-from tacit.llm import Ask, Message, Role, Sampling
+from tacit.llm import Ask, Manner, Message, Role, Sampling
 
 _ROLES: Mapping[str, Role] = {
     "system": "system",

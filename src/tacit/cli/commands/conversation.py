@@ -3,68 +3,27 @@
 import sys
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from rich.console import Console
 from rich.text import Text
 
 from tacit.cli.screen import printable, say
-from tacit.llm import (
-    Ask,
-    Backend,
-    Message,
-    Receipt,
-    Reply,
-    Sampling,
-    Spent,
-    Tokenizer,
-    TooLongError,
-)
+from tacit.llm import Answer, Chat, Receipt, Spent
 
 _UNITS = ("B", "kB", "MB", "GB")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Manner:
-    """How answers are made; all of it is the user's own choice and unknown to the others."""
-
-    sampling: Sampling = field(default_factory=Sampling)
-    limit: int = 256
-    system: str | None = None
-
-    def ask(self, talk: list[Message]) -> Ask:
-        """Ask for the next answer in a conversation."""
-        first = [] if self.system is None else [Message(role="system", content=self.system)]
-        return Ask(messages=(*first, *talk), sampling=self.sampling, limit=self.limit)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Partner:
-    """What one talks to: a model by its name, how it speaks, and its tokenizer."""
-
-    name: str
-    backend: Backend
-    tokenizer: Tokenizer
-
-    def reply(self, ask: Ask) -> Reply:
-        """Return the answer, to be iterated over."""
-        return Reply(self.backend, self.tokenizer, ask)
-
-
-def converse(partner: Partner, manner: Manner, *, console: Console, prompt: str | None) -> None:
+def converse(talk: Chat, *, console: Console, prompt: str | None) -> None:
     """Answer one prompt, or what is typed until the end of the input, a line each time."""
-    talk: list[Message] = []
     learned: set[str] = set()
+    talk.note = lambda text: say(console, text, "dim")
     for text in _typed(console) if prompt is None else [prompt]:
-        talk.append(Message(role="user", content=text))
-        reply = _fitting(partner, manner, talk, console)
-        said = _show(reply, console)
-        talk.append(Message(role="assistant", content=said))
-        if reply.receipt is not None:
-            for line in receipt_lines(reply.receipt):
-                is_known = " learned: " in line and line in learned
-                learned.add(line)
-                say(console, _again(line) if is_known else _fitted(line, console), "dim")
+        answer = talk.say(text)
+        _show(answer, console)
+        for line in receipt_lines(answer.receipt):
+            is_known = " learned: " in line and line in learned
+            learned.add(line)
+            say(console, _again(line) if is_known else _fitted(line, console), "dim")
 
 
 def _again(line: str) -> str:
@@ -77,18 +36,6 @@ def _fitted(line: str, console: Console) -> str:
     if not console.is_terminal:
         return line
     return textwrap.fill(line, max(console.width, 40), subsequent_indent="  ")
-
-
-def _fitting(partner: Partner, manner: Manner, talk: list[Message], console: Console) -> Reply:
-    """Ask for an answer, forgetting the oldest turns of a talk that has grown too long."""
-    while True:
-        try:
-            return partner.reply(manner.ask(talk))
-        except TooLongError:
-            if len(talk) == 1:
-                raise
-            del talk[:2]
-            say(console, "the oldest turn no longer fits into the context and is left out", "dim")
 
 
 def receipt_lines(receipt: Receipt) -> list[str]:
@@ -123,16 +70,13 @@ def show_bytes(count: float) -> str:
     return f"{count:.0f} {_UNITS[power]}" if power == 0 else f"{count:.1f} {_UNITS[power]}"
 
 
-def _show(reply: Reply, console: Console) -> str:
-    """Print an answer as it comes, and return it."""
-    pieces = []
-    for piece in reply:
-        pieces.append(piece)
+def _show(answer: Answer, console: Console) -> None:
+    """Print an answer as it comes."""
+    for piece in answer:
         shown = printable(piece.replace("\t", "    "))
         console.print(Text(shown), end="", soft_wrap=True, highlight=False)
         console.file.flush()
     console.print()
-    return "".join(pieces)
 
 
 def _typed(console: Console) -> Iterator[str]:

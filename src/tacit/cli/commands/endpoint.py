@@ -20,9 +20,8 @@ from itertools import chain
 from typing import Any
 
 from tacit.cli.commands.completion_request import read_request
-from tacit.cli.commands.conversation import Manner, Partner
 from tacit.errors import ConfigError, InputError, PartyError, TacitError
-from tacit.llm import Ask, Receipt, Spent
+from tacit.llm import Ask, Chat, Manner, Receipt, Spent
 
 _LARGEST_BODY_BYTES = 1 << 20
 _MOST_CONNECTIONS = 64
@@ -35,7 +34,7 @@ _log = logging.getLogger(__name__)
 class Endpoint:
     """Serve one backend to local programs, one answer at a time."""
 
-    def __init__(self, address: tuple[str, int], partner: Partner, manner: Manner) -> None:
+    def __init__(self, address: tuple[str, int], partner: Chat, manner: Manner) -> None:
         host = "127.0.0.1" if address[0] == "localhost" else address[0]
         if not _is_local(host):
             raise ConfigError(f"the endpoint is for this machine only, got the address {host}")

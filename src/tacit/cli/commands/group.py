@@ -2,6 +2,7 @@
 
 import os
 import signal
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -17,7 +18,7 @@ from tacit.cli.commands import serve as serve_command
 from tacit.cli.commands.audit import audit
 from tacit.cli.commands.split import split
 from tacit.cli.commands.verify import verify
-from tacit.cli.screen import say
+from tacit.cli.screen import say, working
 from tacit.cli.toml import read_toml
 from tacit.errors import ConfigError
 
@@ -79,9 +80,10 @@ _FRESH = click.option(
 @_edge
 def demo(edge: Edge, out: Path | None) -> None:
     """Run the example: a hospital, a lab and a dealer."""
-    from tacit.cli.launch.processes import run_job
-
     say(edge.out, _INTRODUCTION)
+    with working(edge.err, "starting"):
+        from tacit.cli.launch.processes import run_job
+
     with resources.as_file(resources.files("tacit.cli") / "demo.toml") as path:
         result, folder = run_job(path, keys=Path("keys"), out=out, console=edge.err)
     _show(edge, result, folder)
@@ -99,7 +101,8 @@ def run(edge: Edge, job: Path, keys: Path, out: Path | None, is_fresh: bool) -> 
     The parties talk over encrypted links as they would between hosts. Parties without a key in
     the job get one that is thrown away at the end; addresses in the job are not used.
     """
-    from tacit.cli.launch.processes import run_job
+    with working(edge.err, "starting"):
+        from tacit.cli.launch.processes import run_job
 
     result, folder = run_job(job, keys=keys, out=out, console=edge.err, is_fresh=is_fresh)
     _show(edge, result, folder)
@@ -128,8 +131,9 @@ def party(edge: Edge, /, job: Path, name: str, keys: Path, out: Path | None, **h
     if edge.is_child:
         # The parent cleans up after us; leaving at once is all that is asked of a child.
         signal.signal(signal.SIGTERM, lambda number, frame: os._exit(128 + number))
-    from tacit.cli.launch.member import run_alone, run_child
-    from tacit.party import StatusPipe
+    with nullcontext() if edge.is_child else working(edge.err, "starting"):
+        from tacit.cli.launch.member import run_alone, run_child
+        from tacit.party import StatusPipe
 
     # The options in `how` differ in type, hence Any; the descriptors come from `tacit run` alone.
     if not edge.is_child:
@@ -212,14 +216,16 @@ def plan(
 
     JOB is a job file of any kind, or the file that the three parties of a chat share.
     """
-    from tacit.cli.commands.plan import plan_file
-    from tacit.cli.jobs.outlook import Asked
-
     if (rtt_ms is None) != (mbit is None):
         raise click.UsageError("--rtt-ms and --mbit describe one network: give both or neither.")
     network = None if rtt_ms is None or mbit is None else (rtt_ms, mbit)
-    # `sizes` are --rows and --features, which `Asked` declares.
-    edge.out.print(plan_file(job, Asked(**sizes), model=model, network=network))
+    with working(edge.err, "planning"):
+        from tacit.cli.commands.plan import plan_file
+        from tacit.cli.jobs.outlook import Asked
+
+        # `sizes` are --rows and --features, which `Asked` declares.
+        shown = plan_file(job, Asked(**sizes), model=model, network=network)
+    edge.out.print(shown)
 
 
 @click.command(epilog=_examples("tacit report out/demo/result.json"))

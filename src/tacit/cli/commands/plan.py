@@ -4,12 +4,12 @@ from pathlib import Path
 
 from rich.console import RenderableType
 
-from tacit.cli.jobs.chat_job import ROLES, load_chat
 from tacit.cli.jobs.kind import Network
 from tacit.cli.jobs.kinds import kind_of, load_job
 from tacit.cli.jobs.outlook import Asked, lay_out
 from tacit.cli.toml import read_toml
 from tacit.errors import ConfigError
+from tacit.llm.backend.chat_file import ROLES, load_chat
 
 
 def plan_file(
@@ -30,7 +30,7 @@ def plan_file(
 
         chat = load_chat(path)
         outlook = forecast_chat(chat, asked, model=model, network=network)
-        return lay_out(chat.chat.name, chat_roles(), outlook, network)
+        return lay_out(chat.name, chat_roles(), outlook, network)
     if model is not None:
         raise ConfigError("--model belongs to the file of a chat; a job names its own")
     job = load_job(path)

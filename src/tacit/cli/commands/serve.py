@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tacit.cli.screen import say
+from tacit.cli.screen import say, working
 
 if TYPE_CHECKING:
     from tacit.cli.commands.group import Edge
@@ -34,8 +34,9 @@ def serve(
     Without --as everything runs here, and keys that JOB does not name are taken from the folder
     of keys or made there.
     """
-    from tacit import report
-    from tacit.cli.jobs.serve import serve_as, serve_here, stopping
+    with working(edge.err, "starting"):
+        from tacit import report
+        from tacit.cli.jobs.serve import serve_as, serve_here, stopping
 
     def note(text: str) -> None:
         say(edge.err, text)
@@ -65,10 +66,11 @@ def ask(
 
     Each server gets a share of every row, which alone is random; the answers are put together here.
     """
-    from tacit.cli.commands.ask import ask as ask_service
-    from tacit.cli.commands.ask import write_reply
+    with working(edge.err, "asking"):
+        from tacit.cli.commands.ask import ask as ask_service
+        from tacit.cli.commands.ask import write_reply
 
-    reply = ask_service(job, rows, me=name, keys=keys, label=label)
+        reply = ask_service(job, rows, me=name, keys=keys, label=label)
     if out is None:
         say(edge.out, reply.to_csv().rstrip())
     else:
@@ -96,10 +98,14 @@ def leakage(
     JOB is of kind train or predict, and all of its data must be here: this is for whoever decides
     which protocol is safe enough, not for the parties. Real runs are watched and attacked.
     """
-    from tacit import report
-    from tacit.cli.commands.leakage import examine
+    with working(edge.err, "starting"):
+        from tacit import report
+        from tacit.cli.commands.leakage import examine
 
-    result = examine(job, protocol=protocol, is_quick=quick, note=lambda text: say(edge.err, text))
+        def note(text: str) -> None:
+            say(edge.err, text)
+
+        result = examine(job, protocol=protocol, is_quick=quick, note=note)
     edge.out.print(report.summarise(result))
     if html is not None:
         report.write(result, html)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tacit.cli.screen import say
+from tacit.cli.screen import say, working
 from tacit.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -48,8 +48,9 @@ def advise(edge: "Edge", job: Path, budget: str, seeds: int) -> None:
     Of every kind the mildest setting that fits is tried, on at most 4,000 rows of the job's data
     set, all on this machine.
     """
-    from tacit.cli.commands.advise import advise_job, show_trials
+    with working(edge.err, "starting"):
+        from tacit.cli.commands.advise import advise_job, show_trials
 
-    trials, chosen = advise_job(job, parse_bytes(budget), seeds=seeds, console=edge.err)
+        trials, chosen = advise_job(job, parse_bytes(budget), seeds=seeds, console=edge.err)
     edge.out.print(show_trials(trials, chosen))
     say(edge.out, f"\n{chosen.line}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tacit.cli.screen import say
+from tacit.cli.screen import say, working
 
 if TYPE_CHECKING:
     from tacit.cli.commands.group import Edge
@@ -62,16 +62,18 @@ def verify(
     tacit.verify.save_ensemble; DATA is a .csv, .npz or .parquet.
     Every answer is exact: a proof, a counterexample, or, after the budget, unknown.
     """
-    from tacit.cli.jobs.verify import Question, answer, check_claim, show, write_findings
-    from tacit.cli.jobs.verify_report import write_page
+    with working(edge.err, "starting"):
+        from tacit.cli.jobs.verify import Question, answer, check_claim, show, write_findings
+        from tacit.cli.jobs.verify_report import write_page
 
-    question = Question(**asked)
-    findings = answer(question, edge.err)
+        question = Question(**asked)
+        findings = answer(question, edge.err)
     edge.out.print(show(findings))
     if out is not None:
         write_findings(findings, out)
     if html is not None:
-        write_page(question, findings, html, edge.err)
+        with working(edge.err, "writing the report"):
+            write_page(question, findings, html, edge.err)
         say(edge.out, f"Report: {html}")
     if claim is not None:
         check_claim(findings, claim)

@@ -4,7 +4,6 @@
 shown. The tables of a kind of job, which can weaken privacy, are in its own file.
 """
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,23 +17,10 @@ from tacit.crypto import parse_fingerprint, parse_name
 from tacit.errors import ConfigError, IdentityError
 from tacit.mpc import PROTOCOLS, find_protocol
 from tacit.transport import Patience
-
-_ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.%]+)\]|([^\s:\[\]]+)):([0-9]{1,5})")
+from tacit.transport import parse_address as parse_address
 
 LOCAL: Mapping[str, bool] = {"is_local": True}
 """Marks a setting that is one party's own business and may differ between the parties."""
-
-
-def parse_address(address: str) -> tuple[str, int]:
-    """Take `host:port`, `1.2.3.4:port` or `[v6]:port` apart.
-
-    Raises:
-        ConfigError: it is none of them.
-    """
-    match = _ADDRESS.fullmatch(address)
-    if match is None or not 0 < int(match[3]) < 65536:
-        raise ConfigError(f"wanted host:port, with [] around an IPv6 host, got {address!r}")
-    return match[1] or match[2], int(match[3])
 
 
 def _parsed_by(parse: Callable[[str], object]) -> AfterValidator:

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable
 
-from tacit.cli.commands.models import find_model, free_memory_bytes
-from tacit.cli.jobs.chat_job import ROLES, ChatJob
+from tacit.cli.commands.models import find_model
 from tacit.cli.jobs.kind import Network
 from tacit.cli.jobs.outlook import Asked, Outlook
-from tacit.cli.launch.chat_protocol import ChatProtocol, choose_protocol
-from tacit.llm import DEALER_BYTES, LanguageModel, open_checkpoint
+from tacit.llm import DEALER_BYTES, ChatProtocol, LanguageModel, open_checkpoint
+from tacit.llm.backend.chat_file import ROLES, ChatFile
+from tacit.llm.backend.protocol import choose_protocol
+from tacit.llm.model.store import free_memory_bytes
 from tacit.llm.permuted import (
     Ahead,
     Order,
@@ -29,7 +30,7 @@ PROMPT_TOKENS = 128
 
 
 def forecast_chat(
-    job: ChatJob, asked: Asked, *, model: str | None, network: Network | None
+    job: ChatFile, asked: Asked, *, model: str | None, network: Network | None
 ) -> Outlook:
     """Forecast a prompt and the tokens behind it, from the shape of the model.
 
@@ -40,11 +41,11 @@ def forecast_chat(
         network: the link between user and owner; a fast one if not given.
     """
     asked.refuse("features")
-    protocol = ChatProtocol(name=choose_protocol(None, [job], None))
+    protocol = ChatProtocol(name=choose_protocol(None, [job.protocol], None))
     checkpoint = open_checkpoint(find_model(model))
     past = min(asked.rows or PROMPT_TOKENS, checkpoint.architecture.context // 2)
     lines = [f"{checkpoint.name}; a prompt of {past} tokens, then one token after the other"]
-    if job.chat.protocol is None:
+    if job.protocol is None:
         lines.append("The file names no protocol; this is the plan of permuted.")
     seen: tuple[Leak, ...] = ()
     if protocol.name == "floating":
@@ -74,9 +75,9 @@ def chat_roles() -> dict[str, str]:
 
 
 def _permuted(
-    job: ChatJob, protocol: ChatProtocol, model: LanguageModel, past: int, link: Link
+    job: ChatFile, protocol: ChatProtocol, model: LanguageModel, past: int, link: Link
 ) -> tuple[list[str], tuple[Leak, ...]]:
-    precision = protocol.bits([job]) or fit_precision(model)
+    precision = protocol.bits([job.precision]) or fit_precision(model)
     plan, rows = Blueprint(model.architecture, precision), Ahead().block
     form = choose_form(plan, link, past=past, rows=rows, posted=past)
     prompt = Order(number=0, past=0, rows=past, prompt=0, posted=0, form=None)

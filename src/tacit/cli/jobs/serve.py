@@ -13,6 +13,7 @@ from tacit import __version__
 from tacit.cli.jobs.config import parse_address
 from tacit.cli.jobs.digest import job_digest
 from tacit.cli.jobs.serve_job import ServeJob, own_identity
+from tacit.cli.screen import STAGES
 from tacit.cli.toml import read_record, read_toml
 from tacit.crypto import Identity
 from tacit.errors import ConfigError
@@ -116,7 +117,7 @@ def serve_as(
                 peers=_peers(job, me),
                 identity=identity,
                 listener=listener,
-                progress=Progress(),
+                progress=Progress(lambda stage, *_: note(f"{me}: {STAGES.get(stage, stage)}")),
             )
         )
         result = attend(

@@ -187,4 +187,4 @@ def _audit_norms(owner: str, seen: SeenTraining, truth: Tensor) -> list[Metric]:
     rows = SeenGradients(gradients=torch.cat([one.gradient for one in last]))
     scores = gradient_norm(rows, generator=seeded(0))
     name = f"gradient norm at {owner}, last epoch"
-    return [score_ranking(name, scores, is_rare, generator=seeded(0))]
+    return [score_ranking(name, scores, is_rare)]

@@ -15,7 +15,7 @@ from tacit.cli.jobs.config import Job, PartyEntry
 from tacit.cli.jobs.kind import Part
 from tacit.cli.jobs.kinds import check_fresh, kind_of, load_job
 from tacit.cli.launch.member import say_aside, write_entries, write_files, write_result
-from tacit.cli.screen import Board, board
+from tacit.cli.screen import Board, board, working
 from tacit.crypto import Identity, load_identity, make_identity
 from tacit.errors import ConfigError, PartyError
 from tacit.learn.private import merge_results
@@ -37,21 +37,23 @@ def run_job(
     without a key in the job get one that is thrown away afterwards. With ``is_fresh`` they discard
     what an earlier run has kept to go on from.
     """
-    job = load_job(path)
-    check_fresh(job, is_fresh)
-    target = out or job.out
-    folder.check_target(target)
-    say_aside(target, console)
-    kind = kind_of(job)
-    kind.check_inputs(job, list(job.parties))
+    with working(console, "reading the job"):
+        job = load_job(path)
+        check_fresh(job, is_fresh)
+        target = out or job.out
+        folder.check_target(target)
+        say_aside(target, console)
+        kind = kind_of(job)
+        kind.check_inputs(job, list(job.parties))
     if kind.run is not None:
         return _run_engine(kind.run, job, target, console), target
     with folder.staged(target) as stage, tempfile.TemporaryDirectory(prefix="tacit-") as private:
         with board(console, {name: job.role(name) for name in job.parties}) as shown:
             extra = ["--fresh"] if is_fresh else []
             outcomes = _run_children(path, job, keys, stage, Path(private), shown, extra)
-        result = _join(job, outcomes, stage)
-        write_result(job, result, stage)
+        with working(console, "putting the result together"):
+            result = _join(job, outcomes, stage)
+            write_result(job, result, stage)
     return result, target
 
 
@@ -59,7 +61,7 @@ def _run_engine(
     run: Callable[[Job, Console, Sequence[Path]], Part], job: Job, target: Path, console: Console
 ) -> Result:
     """Run a job whose kind has an engine of its own."""
-    with folder.staged(target) as stage:
+    with folder.staged(target) as stage, working(console, "reading its input"):
         part = run(job, console, data_folders())
         write_files(part.files, stage)
         write_result(job, part.result, stage)

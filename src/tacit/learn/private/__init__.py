@@ -1,5 +1,6 @@
 """Prediction and training on secret-shared data."""
 
+from tacit.learn.metrics import measure_classes
 from tacit.learn.private.models import (
     load_logistic,
     logistic_of,
@@ -17,6 +18,7 @@ from tacit.learn.private.predict import (
 )
 from tacit.learn.private.secure import Answer, Crew, Secured, secure
 from tacit.learn.private.summary import claims_of, merge_results, summarise
+from tacit.renamed import warn_renamed
 
 __all__ = [
     "Answer",
@@ -38,3 +40,13 @@ __all__ = [
     "summarise",
     "train_logistic",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Find what version 0.1 had here; it goes with the next release."""
+    if name != "accuracy":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warn_renamed(f"{__name__}.accuracy", "tacit.learn.metrics.measure_classes")
+    return lambda answers, labels, *, reveal: measure_classes(
+        (answers.numpy() >= 0.5) if reveal == "score" else answers.numpy(), labels
+    )[0]

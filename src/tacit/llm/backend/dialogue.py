@@ -35,6 +35,17 @@ class Spent:
     leaks: tuple[Leak, ...]
     offline_bytes: int = 0
 
+    def __add__(self, other: "Spent") -> "Spent":
+        return Spent(
+            payload_bytes=self.payload_bytes + other.payload_bytes,
+            round_trips=self.round_trips + other.round_trips,
+            offline_bytes=self.offline_bytes + other.offline_bytes,
+            leaks=merge(self.leaks + other.leaks),
+        )
+
+
+NOTHING = Spent(payload_bytes=0, round_trips=0, leaks=())
+
 
 class Backend(Protocol):
     """What continues a text, token by token: a model in the clear, or a private session."""
@@ -108,7 +119,7 @@ class Reply:
         self._prompt = prompt_ids(tokenizer, ask.messages)
         self._tokens = 0
         self._first_s = 0.0
-        self._first_spent = Spent(payload_bytes=0, round_trips=0, leaks=())
+        self._first_spent = NOTHING
         self._ending: Ending = "length"
         self.receipt: Receipt | None = None
         context = backend.architecture.context

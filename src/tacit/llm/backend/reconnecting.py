@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from tacit.errors import DisagreementError, FrameError, HandshakeError, PartyError
 from tacit.llm.backend.announce import hear
-from tacit.llm.backend.dialogue import Backend, Spent
+from tacit.llm.backend.dialogue import NOTHING, Backend, Spent
 from tacit.llm.backend.permuted import PermutedBackend, Wait
 from tacit.llm.backend.sampling import Sampling
 from tacit.llm.backend.stepwise import StepwiseBackend
@@ -15,7 +15,7 @@ from tacit.llm.floating import FloatingClient, FloatingMemory
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.permuted import Client, MaskedWeights, Memory, Naming, Network
 from tacit.llm.sealed import Reveal, SealedClient, SealedMemory
-from tacit.party import Session, merge
+from tacit.party import Session
 
 Meet = Callable[[], AbstractContextManager[Session]]
 """Connects to the owner and the dealer."""
@@ -124,7 +124,7 @@ class ReconnectingBackend:
         self._attempts = attempts
         self._on_break = on_break
         self._memories: tuple[Any, ...] = ()  # of the backend's kind
-        self._spent = _NOTHING
+        self._spent = NOTHING
         self._open()
 
     @property
@@ -159,7 +159,7 @@ class ReconnectingBackend:
 
     def take_spent(self) -> Spent:
         """Return what all sessions sent and showed since the last call."""
-        spent, self._spent = _add(self._spent, self._backend.take_spent()), _NOTHING
+        spent, self._spent = self._spent + self._backend.take_spent(), NOTHING
         return spent
 
     def close(self) -> None:
@@ -194,18 +194,6 @@ class ReconnectingBackend:
     def _drop(self, error: PartyError, *, keep: bool) -> None:
         """Leave a broken session, keeping what a new one needs."""
         self._on_break(error)
-        self._spent = _add(self._spent, self._backend.take_spent())
+        self._spent = self._spent + self._backend.take_spent()
         self._memories = self._backend.memories if keep else ()
         self.fail()
-
-
-_NOTHING = Spent(payload_bytes=0, round_trips=0, leaks=())
-
-
-def _add(first: Spent, second: Spent) -> Spent:
-    return Spent(
-        payload_bytes=first.payload_bytes + second.payload_bytes,
-        round_trips=first.round_trips + second.round_trips,
-        offline_bytes=first.offline_bytes + second.offline_bytes,
-        leaks=merge(first.leaks + second.leaks),
-    )

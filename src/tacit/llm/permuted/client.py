@@ -103,8 +103,7 @@ class Client:
         told = learn_precision(session, self.seats.owner)
         precision = precision or told
         agree_on(session, architecture, precision, counts=counts)
-        with session.progress.stage("receive masked weights"):
-            self.masked = take_weights(session, self.seats, architecture, known, device)
+        self.masked = take_weights(session, self.seats, architecture, known, device)
         self.plan = Blueprint(architecture, precision, self.masked.weights.device, counts)
         self._count = 0
         self._is_noted = False

@@ -42,8 +42,7 @@ def serve_owner(session: Session, vault: OwnerVault, *, seats: Seats | None = No
     seats = seats or Seats()
     publish_precision(session, vault.ring.precision)
     agree_on(session, vault.ring.architecture, vault.ring.precision, counts=vault.counts)
-    with session.progress.stage("mask weights"):
-        give_weights(session, seats, vault)
+    give_weights(session, seats, vault)
     opened: list[_Conversation] = []
     vault.begin()
     try:

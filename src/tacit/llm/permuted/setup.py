@@ -2,7 +2,6 @@
 
 import hashlib
 import threading
-from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field, fields, replace
 from time import monotonic
 
@@ -231,10 +230,12 @@ def give_weights(session: Session, seats: Seats, vault: OwnerVault) -> None:
     if int(session.recv(seats.user, "setup/masked", (1,))):
         return
     masks = draw_masks(vault.ring.architecture, vault.key)
-    for number, (name, mask) in enumerate(masks):
-        words = vault.ring.words[name] - mask
-        for part, rows in enumerate(words.split_with_sizes(_parts(*words.shape))):
-            session.send(seats.user, f"setup/w{number}.{part}", rows, phase="setup")
+    with session.progress.stage("mask weights", len(vault.ring.words)) as advance:
+        for number, (name, mask) in enumerate(masks):
+            words = vault.ring.words[name] - mask
+            for part, rows in enumerate(words.split_with_sizes(_parts(*words.shape))):
+                session.send(seats.user, f"setup/w{number}.{part}", rows, phase="setup")
+            advance(number + 1)
 
 
 def take_weights(
@@ -252,12 +253,15 @@ def take_weights(
     if known is not None and is_known:
         return known
     words: dict[str, Tensor] = {}
-    for number, matrix in enumerate(matrices(architecture)):
-        parts = [
-            session.recv(seats.owner, f"setup/w{number}.{part}", (rows, matrix.shape[1]))
-            for part, rows in enumerate(_parts(*matrix.shape))
-        ]
-        words[matrix.name] = torch.cat(parts) if len(parts) > 1 else parts[0]
+    wanted = matrices(architecture)
+    with session.progress.stage("receive masked weights", len(wanted)) as advance:
+        for number, matrix in enumerate(wanted):
+            parts = [
+                session.recv(seats.owner, f"setup/w{number}.{part}", (rows, matrix.shape[1]))
+                for part, rows in enumerate(_parts(*matrix.shape))
+            ]
+            words[matrix.name] = torch.cat(parts) if len(parts) > 1 else parts[0]
+            advance(number + 1)
     return MaskedWeights(fingerprint, Weights(words, device))
 
 
@@ -280,7 +284,11 @@ def take_masks(
     key = recv_key(session, seats.owner, "setup/masks")
     if known is not None and known.key == key:
         return known.weights
-    words: Mapping[str, Tensor] = dict(draw_masks(architecture, key))
+    words: dict[str, Tensor] = {}
+    with session.progress.stage("draw masks", len(matrices(architecture))) as advance:
+        for name, mask in draw_masks(architecture, key):
+            words[name] = mask
+            advance(len(words))
     return Weights(words, device)
 
 

@@ -8,24 +8,15 @@ import pytest
 from llm_models import LLAMA, write_model
 from private_llm import MEETING, answering, speak, tiny
 from sealed_chat import as_user, say
-from tacit.cli.jobs.chat_job import ChatHead
-from tacit.cli.launch.chat_program import program_of
-from tacit.cli.launch.chat_protocol import ChatProtocol, choose_protocol
-from tacit.cli.launch.private_chat import _enter, _waiting, chat_here
-from tacit.cli.launch.quota import TokenQuota
 from tacit.errors import ConfigError, DisagreementError, FrameError
-from tacit.llm import Sampling
+from tacit.llm import ChatProtocol, Sampling, chat
+from tacit.llm.backend.connected import enter_by, waiting
+from tacit.llm.backend.programs import dealer_program, owner_program
+from tacit.llm.backend.protocol import choose_protocol
+from tacit.llm.backend.quota import TokenQuota
 from tacit.llm.permuted import BRIEF, Account, Precision, open_vault
 from tacit.llm.sealed import SealedMemory, open_sealed_vault
 from tacit.party import run_threads
-
-
-class Quiet:
-    def __call__(self, party, stage):
-        pass
-
-    def tell(self, party, text):
-        pass
 
 
 class Notes(list):
@@ -35,13 +26,13 @@ class Notes(list):
 
 def test_a_slow_dealer_is_told_of_at_growing_intervals_and_every_time():
     notes = Notes()
-    wait = _waiting(notes, "the dealer")
-    for seconds in (1, 4, 6, 7, 31, 1, 6):  # the last two are another wait
+    wait = waiting(notes, "the dealer")
+    for seconds in (1, 3, 4, 6, 31, 1, 3):  # the last two are another wait
         wait(seconds)
     assert [note.removeprefix("has waited for the dealer for more than ") for note in notes] == [
-        "5 s",
+        "2 s",
         "30 s",
-        "5 s",
+        "2 s",
     ]
 
 
@@ -81,15 +72,14 @@ def test_counts_are_shown_only_if_all_three_ask_for_them():
 
 
 def test_an_owner_who_serves_others_chooses_the_protocol():
-    silent, sealed = (SimpleNamespace(chat=ChatHead(protocol=name)) for name in (None, "sealed"))
     with pytest.raises(ConfigError, match="an owner who serves others chooses the protocol"):
-        choose_protocol(None, [silent], "owner")
-    assert choose_protocol(None, [silent], "user") == "permuted"
+        choose_protocol(None, [None], "owner")
+    assert choose_protocol(None, [None], "user") == "permuted"
     assert choose_protocol(None, [], None) == "permuted"
-    assert choose_protocol(None, [silent, sealed], "owner") == "sealed"
-    assert choose_protocol("permuted", [silent], "owner") == "permuted"
+    assert choose_protocol(None, [None, "sealed"], "owner") == "sealed"
+    assert choose_protocol("permuted", [None], "owner") == "permuted"
     with pytest.raises(ConfigError, match=r"must be the same .* permuted, sealed"):
-        choose_protocol("permuted", [sealed], "owner")
+        choose_protocol("permuted", ["sealed"], "owner")
 
 
 @pytest.mark.parametrize(
@@ -167,16 +157,12 @@ def test_options_survive_the_way_to_a_child():
     assert protocol.ratio == 64.0
 
 
-def job(precision):
-    return SimpleNamespace(chat=ChatHead(precision=precision))
-
-
 def test_the_owner_chooses_the_precision_by_option_or_else_by_its_files():
-    assert ChatProtocol().bits([job("fitted")]) is None
-    assert ChatProtocol().bits([job("brief"), job("brief")]) == BRIEF
-    assert ChatProtocol(precision="wide").bits([job("fitted"), job("brief")]) == Precision()
+    assert ChatProtocol().bits(["fitted"]) is None
+    assert ChatProtocol().bits(["brief", "brief"]) == BRIEF
+    assert ChatProtocol(precision="wide").bits(["fitted", "brief"]) == Precision()
     with pytest.raises(ConfigError, match=r"must be the same in all files .* brief, fitted"):
-        ChatProtocol().bits([job("fitted"), job("brief")])
+        ChatProtocol().bits(["fitted", "brief"])
 
 
 def test_only_the_owner_is_given_a_precision():
@@ -220,7 +206,7 @@ def test_a_device_that_is_not_here_is_refused_before_a_model_is_read(monkeypatch
 
 def test_device_and_naming_reach_the_parties(monkeypatch, tmp_path):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
-    monkeypatch.setattr("tacit.cli.launch.chat_protocol.find_spec", lambda name: name)
+    monkeypatch.setattr("tacit.llm.backend.protocol.find_spec", lambda name: name)
     protocol, seen = ChatProtocol(device="cuda", naming="bfv"), {}
     assert protocol.arguments("dealer")[-4:] == ["--device", "cuda", "--naming", "bfv"]
 
@@ -231,30 +217,30 @@ def test_device_and_naming_reach_the_parties(monkeypatch, tmp_path):
 
         return called
 
-    monkeypatch.setattr("tacit.cli.launch.chat_program.open_vault", note("owner"))
-    monkeypatch.setattr("tacit.cli.launch.chat_program.serve_dealer", note("dealer"))
-    monkeypatch.setattr("tacit.cli.launch.chat_program.hear", lambda *what: LLAMA)
+    monkeypatch.setattr("tacit.llm.backend.programs.open_vault", note("owner"))
+    monkeypatch.setattr("tacit.llm.backend.programs.serve_dealer", note("dealer"))
+    monkeypatch.setattr("tacit.llm.backend.programs.hear", lambda *what: LLAMA)
     monkeypatch.setattr("tacit.llm.backend.reconnecting.Client", note("user"))
     monkeypatch.setattr("tacit.llm.backend.reconnecting.PermutedBackend", lambda *what, **how: None)
-    program_of("owner", str(write_model(tmp_path / "tiny")), protocol, [job("fitted")])
+    owner_program(write_model(tmp_path / "tiny"), protocol, None)
     session = SimpleNamespace(agree=lambda *what: None)
-    program_of("dealer", None, protocol, [])(Account()).serve(session)
-    _enter(protocol, None, Notes())(session, LLAMA, ())
+    dealer_program(protocol)(Account()).serve(session)
+    enter_by(protocol, None, Notes())(session, LLAMA, ())
     assert seen == {"owner": ("cuda", True), "user": ("cuda", "bfv"), "dealer": ("cuda", None)}
 
 
 def test_bfv_without_its_library_says_what_to_install(monkeypatch):
-    monkeypatch.setattr("tacit.cli.launch.chat_protocol.find_spec", lambda name: None)
+    monkeypatch.setattr("tacit.llm.backend.protocol.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'tacit-ml\[he\]'"):
         ChatProtocol(naming="bfv")
 
 
 @pytest.mark.gpu
 def test_a_chat_on_a_gpu_says_what_it_says_on_the_cpu(tmp_path):
-    model = str(write_model(tmp_path / "tiny"))
+    model = write_model(tmp_path / "tiny")
 
     def answer(device):
-        with chat_here(model, ChatProtocol(device=device), Quiet()) as partner:
-            return list(partner.backend.speak([1, 5, 7], sampling=Sampling(), limit=4))
+        with chat(model, protocol=ChatProtocol(device=device)) as talk:
+            return list(talk.backend.speak([1, 5, 7], sampling=Sampling(), limit=4))
 
     assert answer("cuda") == answer("cpu")

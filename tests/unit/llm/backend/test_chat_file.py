@@ -1,15 +1,14 @@
 import pytest
 
-from tacit.cli.jobs.chat_job import load_chat, write_chat
-from tacit.cli.jobs.config import PartyEntry
 from tacit.crypto import make_identity
 from tacit.errors import ConfigError
+from tacit.llm.backend.chat_file import ChatParty, load_chat, write_chat
 
 
 @pytest.fixture
 def entries(tmp_path):
     return {
-        name: PartyEntry(
+        name: ChatParty(
             address=f"127.0.0.1:{4000 + i}", key=make_identity(name, tmp_path).fingerprint
         )
         for i, name in enumerate(("owner", "user", "dealer"))
@@ -26,12 +25,12 @@ def test_what_is_written_is_read(tmp_path, entries):
 
 def test_addresses_may_differ_between_the_parties_but_keys_may_not(tmp_path, entries):
     write_chat(tmp_path / "a.toml", entries)
-    moved = {**entries, "owner": PartyEntry(address="10.0.0.1:1", key=entries["owner"].key)}
+    moved = {**entries, "owner": ChatParty(address="10.0.0.1:1", key=entries["owner"].key)}
     write_chat(tmp_path / "b.toml", moved)
     swapped = {
         **entries,
-        "owner": PartyEntry(address="10.0.0.1:1", key=entries["user"].key),
-        "user": PartyEntry(address="10.0.0.2:1", key=entries["owner"].key),
+        "owner": ChatParty(address="10.0.0.1:1", key=entries["user"].key),
+        "user": ChatParty(address="10.0.0.2:1", key=entries["owner"].key),
     }
     write_chat(tmp_path / "c.toml", swapped)
     digests = [load_chat(tmp_path / f"{name}.toml").digest() for name in "abc"]

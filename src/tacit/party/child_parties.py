@@ -8,9 +8,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from time import monotonic
 
-from tacit.cli.failure import End, Failure, find_cause
 from tacit.errors import PartyError, TacitError
-from tacit.party import Child, Event, Outcome, supervise
+from tacit.failure import End, Failure, find_cause
+from tacit.party.processes import Child, Event, Outcome, supervise
 
 GRACE_S = 3.0
 """How long the others may take to end by themselves."""

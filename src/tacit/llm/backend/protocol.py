@@ -1,17 +1,18 @@
 """How a chat is kept private: what owner, user and dealer must all have chosen alike."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
 
 import torch
 
-from tacit.cli.jobs.chat_job import ChatJob, PrecisionName, ProtocolName, Role
 from tacit.errors import ConfigError
 from tacit.extras import install_hint
-from tacit.llm import Architecture, Sampling
+from tacit.llm.backend.chat_file import PrecisionName, ProtocolName, Role
+from tacit.llm.backend.sampling import Sampling
 from tacit.llm.floating import CLAIM, check_sampling
+from tacit.llm.model.architecture import Architecture
 from tacit.llm.permuted import BRIEF, COMPACT, Naming, Precision, claims
 from tacit.llm.sealed import Reveal, check_wish, sealed_claims
 from tacit.party import Session
@@ -110,15 +111,18 @@ class ChatProtocol:
                 "before: leave it out, or have all parties start with --counts"
             )
 
-    def bits(self, jobs: Sequence[ChatJob]) -> Precision | None:
+    def bits(self, named: Iterable[PrecisionName]) -> Precision | None:
         """Return the precision that the owner has chosen, None for what fits its model.
 
+        Args:
+            named: what the files of its chats say.
+
         Raises:
-            ConfigError: job files say different things, and there is one encoded model for all.
+            ConfigError: files say different things, and there is one encoded model for all.
         """
         if self.precision is not None:
             return _PRECISIONS[self.precision]
-        found = {job.chat.precision for job in jobs}
+        found = set(named)
         if len(found) > 1:
             raise ConfigError(
                 f"chat.precision must be the same in all files that one owner serves, got "
@@ -144,16 +148,16 @@ class ChatProtocol:
 
 
 def choose_protocol(
-    given: ProtocolName | None, jobs: Sequence[ChatJob], role: Role | None
+    given: ProtocolName | None, named: Iterable[ProtocolName | None], role: Role | None
 ) -> ProtocolName:
-    """Return the protocol of a chat: that of the command, or of the job files.
+    """Return the protocol of a chat: that of the command, or the one that its files name.
 
     On one machine, without a role, it is permuted if nothing is said.
 
     Raises:
         ConfigError: they contradict each other, or an owner who serves others has not chosen.
     """
-    found = {job.chat.protocol for job in jobs if job.chat.protocol is not None}
+    found = {name for name in named if name is not None}
     if given is not None:
         found.add(given)
     if len(found) > 1:

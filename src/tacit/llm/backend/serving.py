@@ -1,4 +1,4 @@
-"""``tacit serve-llm``: the owner or the dealer of private chats, up for as long as users come."""
+"""The owner or the dealer of private chats: once, or up for as long as users come."""
 
 import logging
 import os
@@ -6,18 +6,24 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 
-from tacit.cli.commands.models import free_memory_bytes
-from tacit.cli.jobs.chat_job import ChatJob, load_chat, patient
-from tacit.cli.launch.chat_program import Program, ServingRole, program_of
-from tacit.cli.launch.chat_protocol import ChatProtocol
-from tacit.cli.launch.quota import TokenQuota
-from tacit.cli.launch.roster import enrol
 from tacit.crypto import Identity, load_identity
 from tacit.errors import ConfigError, PartyError
+from tacit.llm.backend.chat_file import ChatFile, load_chat
+from tacit.llm.backend.programs import (
+    Make,
+    Program,
+    ServingRole,
+    dealer_program,
+    owner_program,
+)
+from tacit.llm.backend.protocol import ChatProtocol
+from tacit.llm.backend.quota import TokenQuota
+from tacit.llm.backend.roster import enrol
+from tacit.llm.model.store import free_memory_bytes
 from tacit.llm.permuted import Account
 from tacit.party import Listener, Meeting, Progress, StatusPipe, joined, watch_parent
 from tacit.transport import Limits, listen
@@ -41,7 +47,7 @@ _log = logging.getLogger(__name__)
 class ChatSeat:
     """A party of a chat that is ready to connect."""
 
-    job: ChatJob
+    job: ChatFile
     me: str
     identity: Identity
     listener: socket.socket | None
@@ -53,12 +59,12 @@ class ChatSeat:
         return Meeting(
             parties=("owner", "user", "dealer"),
             job_digest=self.job.digest(),
-            patience=patient(self.job, self.connect_s),
+            patience=replace(self.job.network, connect_s=self.connect_s),
             limits=self.limits,
         )
 
 
-def own_identity(job: ChatJob, me: str, keys: Path) -> Identity:
+def own_identity(job: ChatFile, me: str, keys: Path) -> Identity:
     """Load a party's key, and make sure that it is the one that the others know.
 
     Raises:
@@ -92,7 +98,7 @@ def serve_once(
     path: Path,
     role: ServingRole,
     *,
-    model: str | None,
+    model: Path | None,
     keys: Path,
     protocol: ChatProtocol,
     note: Callable[[str], None],
@@ -103,7 +109,7 @@ def serve_once(
     identity = own_identity(job, role, keys)
     if role == "owner":
         enrol({path: job}, keys)
-    make = program_of(role, model, protocol, [job])
+    make = _program(role, model, protocol, [job])
     address = job.own_address(role)
     with ExitStack() as stack:
         listener = None if address is None else stack.enter_context(listen(*address))
@@ -122,7 +128,7 @@ def serve_child(
     path: Path,
     role: ServingRole,
     *,
-    model: str | None,
+    model: Path | None,
     keys: Path,
     protocol: ChatProtocol,
     listen_fd: int,
@@ -133,7 +139,7 @@ def serve_child(
     job = load_chat(path)
     with socket.socket(fileno=listen_fd) as listener:
         pipe.send("stage", stage="load", pid=os.getpid())
-        make = program_of(role, model, protocol, [job])
+        make = _program(role, model, protocol, [job])
         seat = ChatSeat(
             job=job,
             me=role,
@@ -142,7 +148,9 @@ def serve_child(
             connect_s=_CHILD_CONNECT_S,
         )
         _attend_again(
-            seat, make(Account()), lambda stage, done, total: pipe.send("stage", stage=stage)
+            seat,
+            make(Account()),
+            lambda stage, done, total: pipe.send("stage", stage=stage, done=done, total=total),
         )
     pipe.send("done")
 
@@ -162,7 +170,7 @@ def serve_many(
     paths: Sequence[Path],
     role: ServingRole,
     *,
-    model: str | None,
+    model: Path | None,
     keys: Path,
     protocol: ChatProtocol,
     note: Callable[[str], None],
@@ -182,7 +190,7 @@ def serve_many(
     identities = {path: own_identity(job, role, keys) for path, job in jobs.items()}
     if role == "owner":
         enrol(jobs, keys)
-    make = program_of(role, model, protocol, list(jobs.values()))
+    make = _program(role, model, protocol, list(jobs.values()))
     total = memory_bytes or free_memory_bytes() // 2
     most, pool = total // min(len(jobs), _PARTS), Account(most=total)
     stop = stop or threading.Event()
@@ -211,8 +219,18 @@ def serve_many(
             loop.thread.join()
 
 
-def _quota(job: ChatJob, keys: Path, most: int | None) -> TokenQuota | None:
-    return None if most is None else TokenQuota(keys, job.parties["user"].key or "", most)
+def _program(
+    role: ServingRole, model: Path | None, protocol: ChatProtocol, jobs: Sequence[ChatFile]
+) -> Make:
+    if role == "dealer":
+        return dealer_program(protocol)
+    if model is None:
+        raise ConfigError("the owner of a chat needs a model: name a folder or a GGUF file")
+    return owner_program(model, protocol, protocol.bits(job.precision for job in jobs))
+
+
+def _quota(job: ChatFile, keys: Path, most: int | None) -> TokenQuota | None:
+    return None if most is None else TokenQuota(keys, job.parties["user"].key, most)
 
 
 def _link_limits(most: int) -> Limits:
@@ -238,7 +256,7 @@ class _Loop:
     ) -> None:
         self.program = program
         self._seat = seat
-        key = seat.job.parties["user"].key or ""
+        key = seat.job.parties["user"].key
         self._name = f"{name} ({key[:15]}…)"
         self._note = note
         self._stop = stop

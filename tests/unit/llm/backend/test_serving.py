@@ -12,13 +12,12 @@ import pytest
 import torch
 
 from llm_models import write_model
-from tacit.cli.jobs.chat_job import load_chat
-from tacit.cli.launch import serve_llm
-from tacit.cli.launch.chat_protocol import ChatProtocol
-from tacit.cli.launch.serve_llm import ChatSeat, serve_many
 from tacit.crypto import make_identity
 from tacit.errors import PartyError
-from tacit.llm import Sampling, hear
+from tacit.llm import ChatProtocol, Sampling, hear
+from tacit.llm.backend import serving as the_module
+from tacit.llm.backend.chat_file import load_chat
+from tacit.llm.backend.serving import ChatSeat, serve_many
 from tacit.llm.floating import FloatingClient, FloatingMemory
 from tacit.llm.permuted import Ahead, Client, Conversation
 from tacit.llm.permuted.seats import BY_BFV, RUN
@@ -78,7 +77,7 @@ class Service:
         seat = ChatSeat(
             job=job,
             me="user",
-            identity=serve_llm.own_identity(job, "user", self.folder / user),
+            identity=the_module.own_identity(job, "user", self.folder / user),
             listener=None,
             connect_s=connect_s,
         )
@@ -127,14 +126,14 @@ def best(scores):
 def serving(folder, model, monkeypatch, *, memory_bytes=None, **chosen):
     protocol = ChatProtocol(**chosen)
     service = Service(folder, write_jobs(folder), protocol)
-    monkeypatch.setattr(serve_llm, "_WAIT_S", 60.0)
-    monkeypatch.setattr(serve_llm, "_RETRY_S", 0.01)
-    monkeypatch.setattr(serve_llm, "_LONGEST_RETRY_S", 0.02)
-    monkeypatch.setattr(serve_llm, "_GLANCE_S", 0.05)
-    program_of, stop = serve_llm.program_of, threading.Event()
+    monkeypatch.setattr(the_module, "_WAIT_S", 60.0)
+    monkeypatch.setattr(the_module, "_RETRY_S", 0.01)
+    monkeypatch.setattr(the_module, "_LONGEST_RETRY_S", 0.02)
+    monkeypatch.setattr(the_module, "_GLANCE_S", 0.05)
+    make_program, stop = the_module._program, threading.Event()
 
     def watched(role, *rest):
-        make = program_of(role, *rest)
+        make = make_program(role, *rest)
 
         def made(account):
             service.programs[role].append(make(account))
@@ -142,14 +141,14 @@ def serving(folder, model, monkeypatch, *, memory_bytes=None, **chosen):
 
         return made
 
-    monkeypatch.setattr(serve_llm, "program_of", watched)
+    monkeypatch.setattr(the_module, "_program", watched)
 
     def run(role):
         try:
             serve_many(
                 list(service.jobs.values()),
                 role,
-                model=str(model),
+                model=model,
                 keys=folder / role,
                 protocol=protocol,
                 note=service.notes.append,

@@ -7,11 +7,9 @@ import torch
 
 from llm_models import write_model
 from private_llm import MEETING
-from tacit.cli.jobs.chat_job import ChatHead
-from tacit.cli.launch.chat_program import program_of
-from tacit.cli.launch.chat_protocol import ChatProtocol
 from tacit.errors import PartyError
-from tacit.llm import hear
+from tacit.llm import ChatProtocol, hear
+from tacit.llm.backend.programs import owner_program
 from tacit.llm.floating.parties import KEY, agree, draw_mask, hear_scales, matrices
 from tacit.llm.permuted import Account, Seats
 from tacit.llm.permuted.setup import agree_on, learn_precision, recv_key, take_weights
@@ -22,19 +20,13 @@ from tacit.party import run_threads
 SEATS = Seats()
 
 
-class Job:
-    """As much of a job as an owner's choice of precision looks at."""
-
-    chat = ChatHead()
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    return str(write_model(tmp_path_factory.mktemp("models") / "tiny"))
+    return write_model(tmp_path_factory.mktemp("models") / "tiny")
 
 
 def programs(model, protocol):
-    make = program_of("owner", model, protocol, [Job(), Job()])
+    make = owner_program(model, protocol, None)
     return [make(Account()) for _ in range(2)]
 
 

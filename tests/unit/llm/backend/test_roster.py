@@ -4,10 +4,9 @@ import os
 
 import pytest
 
-from tacit.cli.jobs.chat_job import load_chat, write_chat
-from tacit.cli.jobs.config import PartyEntry
-from tacit.cli.launch.roster import enrol
 from tacit.errors import ConfigError
+from tacit.llm.backend.chat_file import ChatParty, load_chat, write_chat
+from tacit.llm.backend.roster import enrol
 
 
 def key(letter):
@@ -20,7 +19,7 @@ def job(tmp_path):
         keys = {"owner": "0", "user": user, "dealer": dealer}
         path = tmp_path / f"{name}.toml"
         entries = {
-            role: PartyEntry(address="127.0.0.1:4000", key=key(letter))
+            role: ChatParty(address="127.0.0.1:4000", key=key(letter))
             for role, letter in keys.items()
         }
         write_chat(path, entries)

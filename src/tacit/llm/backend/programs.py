@@ -1,19 +1,21 @@
 """What the owner or the dealer of private chats does in the sessions of one user."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, Protocol
 
-from tacit.cli.commands.models import find_model, free_memory_bytes
-from tacit.cli.jobs.chat_job import ChatJob
-from tacit.cli.launch.chat_protocol import ChatProtocol
-from tacit.llm import OWNER_BYTES, LanguageModel, announce, hear, open_checkpoint
+from tacit.llm.backend.announce import announce, hear
+from tacit.llm.backend.protocol import ChatProtocol
 from tacit.llm.floating import (
     FloatingVault,
     open_floating_vault,
     serve_floating_dealer,
     serve_floating_owner,
 )
+from tacit.llm.model.architecture import LanguageModel
+from tacit.llm.model.checkpoint import OWNER_BYTES, open_checkpoint
+from tacit.llm.model.store import free_memory_bytes
 from tacit.llm.permuted import (
     Account,
     OwnerVault,
@@ -50,17 +52,17 @@ Make = Callable[[Account], Program]
 """Makes what a role does for one more user."""
 
 
-def program_of(
-    role: ServingRole, model: str | None, protocol: ChatProtocol, jobs: Sequence[ChatJob]
-) -> Make:
-    """Return a maker of what a role does for a user; the owner's model is read and checked here.
+def dealer_program(protocol: ChatProtocol) -> Make:
+    """Return a maker of what the dealer does for a user."""
+    return lambda account: _Dealer(protocol, account)
+
+
+def owner_program(model: Path, protocol: ChatProtocol, precision: Precision | None) -> Make:
+    """Return a maker of what the owner does for a user; the model is read and checked here.
 
     Each user gets a program of its own: mask keys, caches and limits are never shared.
     """
-    if role == "dealer":
-        return lambda account: _Dealer(protocol, account)
-    precision = protocol.bits(jobs)
-    checkpoint = open_checkpoint(find_model(model))
+    checkpoint = open_checkpoint(model)
     checkpoint.tokenizer()
     needed = SEALED_OWNER_BYTES if protocol.is_sealed else OWNER_BYTES
     checkpoint.check_memory(free_memory_bytes(), bytes_per_weight=needed)

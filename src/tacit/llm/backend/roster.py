@@ -11,15 +11,15 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from tacit.cli.jobs.chat_job import ChatJob
 from tacit.errors import ConfigError
+from tacit.llm.backend.chat_file import ChatFile
 
 _LARGEST_BYTES = 1 << 20
 Entry = tuple[str, str]
 """A role and a fingerprint."""
 
 
-def enrol(jobs: Mapping[Path, ChatJob], keys: Path) -> None:
+def enrol(jobs: Mapping[Path, ChatFile], keys: Path) -> None:
     """Note the users and dealers of an owner's jobs beside its key, and refuse who is both.
 
     Guarantee: a key that is user in one of these jobs, or in one that was served from this folder
@@ -40,7 +40,7 @@ def enrol(jobs: Mapping[Path, ChatJob], keys: Path) -> None:
         fcntl.flock(held, fcntl.LOCK_EX)
         known = _read(os.read(held, _LARGEST_BYTES))
         found = {
-            (role, job.parties[role].key or ""): path
+            (role, job.parties[role].key): path
             for path, job in jobs.items()
             for role in ("user", "dealer")
         }

@@ -1,0 +1,131 @@
+"""The user's side of a private chat, over sessions that may break."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from tacit.errors import PartyError
+from tacit.llm.backend.conversation import Chat, Manner
+from tacit.llm.backend.protocol import ChatProtocol
+from tacit.llm.backend.reconnecting import (
+    Enter,
+    Meet,
+    ReconnectingBackend,
+    SessionBackend,
+    enter_floating,
+    enter_private,
+    enter_sealed,
+)
+from tacit.llm.model.architecture import Architecture
+from tacit.llm.model.checkpoint import Checkpoint
+from tacit.llm.model.tokenizer import check_vocabulary
+from tacit.llm.permuted import Network
+from tacit.party import Session
+
+_WAITS_S = (2, 10, 30, 120, 600)
+_ATTEMPTS = 2
+"""How often owner and dealer are met again before we give up."""
+
+
+class Note(Protocol):
+    """Says to the user where the parties stand."""
+
+    def __call__(self, party: str, stage: str, done: int = 0, total: int = 0) -> None:
+        """Take note that a party is at a stage, ``done`` steps of ``total`` (0: unknown)."""
+        ...
+
+    def tell(self, party: str, text: str) -> None:
+        """Say something, every time."""
+        ...
+
+
+class Silence:
+    """Says nothing."""
+
+    def __call__(self, party: str, stage: str, done: int = 0, total: int = 0) -> None:
+        """Say nothing of a stage."""
+
+    def tell(self, party: str, text: str) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def connected(
+    meet: Meet,
+    checkpoint: Checkpoint,
+    protocol: ChatProtocol,
+    manner: Manner,
+    *,
+    note: Note,
+    network: Network | None = None,
+    before_again: Callable[[], None] = lambda: None,
+) -> Iterator[Chat]:
+    """Connect as the user, and leave in good order, or with a reason.
+
+    When a session breaks, ``before_again`` may say that another meeting would be in vain.
+    """
+    tokenizer = checkpoint.tokenizer()
+    enter = enter_by(protocol, network, note)
+
+    def enter_checked(
+        session: Session, architecture: Architecture, memories: Any
+    ) -> SessionBackend:  # memories are of the backend's own kind
+        # Before the owner is told to send its weights.
+        check_vocabulary(tokenizer, architecture.vocab)
+        return enter(session, architecture, memories)
+
+    @contextmanager
+    def meet_alike() -> Iterator[Session]:
+        with meet() as session:
+            protocol.agree(session)
+            yield session
+
+    def on_break(error: PartyError) -> None:
+        before_again()
+        note.tell("user", f"{error}; meeting again")
+
+    backend = ReconnectingBackend(meet_alike, enter_checked, on_break=on_break, attempts=_ATTEMPTS)
+    try:
+        yield Chat(
+            name=checkpoint.name,
+            backend=backend,
+            tokenizer=tokenizer,
+            manner=manner,
+            claims=protocol.claims(backend.architecture),
+            note=lambda text: note.tell("user", text),
+        )
+    except BaseException:
+        backend.fail()
+        raise
+    backend.close()
+
+
+def enter_by(protocol: ChatProtocol, network: Network | None, note: Note) -> Enter:
+    """Return what makes the backend of each session."""
+    match protocol.name:
+        case "sealed":
+            return enter_sealed(on_wait=waiting(note, "the others"), reveal=protocol.reveal)
+        case "floating":
+            return enter_floating(on_wait=waiting(note, "the others"), ratio=protocol.ratio)
+        case "permuted":
+            return enter_private(
+                on_wait=waiting(note, "the dealer"),
+                network=network,
+                counts=protocol.counts,
+                device=protocol.device,
+                naming=protocol.naming,
+            )
+
+
+def waiting(note: Note, whom: str) -> Callable[[float], None]:
+    """Return what says at growing intervals that somebody is slow, in every wait anew."""
+    told = 0
+
+    def wait(seconds: float) -> None:
+        nonlocal told
+        passed = max((limit for limit in _WAITS_S if seconds >= limit), default=0)
+        if passed > told:
+            note.tell("user", f"has waited for {whom} for more than {passed} s")
+        told = passed
+
+    return wait
