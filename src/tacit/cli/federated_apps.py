@@ -1,14 +1,8 @@
 """The old name of `tacit.cli.flower`; it goes with the next release."""
 
-import warnings
-
 from tacit.cli.flower import client_app, server_app
+from tacit.renamed import warn_renamed
 
 __all__ = ["client_app", "server_app"]
 
-warnings.warn(
-    "tacit.cli.federated_apps is called tacit.cli.flower now; the old name goes with the next "
-    "release",
-    DeprecationWarning,
-    stacklevel=2,
-)
+warn_renamed(__name__, "tacit.cli.flower")

@@ -4,6 +4,7 @@ The job file lies on every node; its path is the value ``job`` in the node's con
 the run's config (server). A client trains on the rows of its own file.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 from flwr.app import Context
@@ -15,7 +16,7 @@ from tacit.cli.jobs.federated_job import FederatedJob
 from tacit.cli.launch.member import write_files
 from tacit.cli.toml import read_record, read_toml
 from tacit.errors import ConfigError
-from tacit.learn.federated import Outcome, Task
+from tacit.learn.federated import Outcome, Shards, Task
 from tacit.learn.federated.apps import Node, deploy_client, deploy_server
 
 __all__ = ["client_app", "server_app"]
@@ -28,10 +29,13 @@ def _load(path: object) -> FederatedJob:
 
 def _node(context: Context) -> Node:
     job = _load(context.node_config["job"])
-    if job.data.files:
-        raise ConfigError("data.files is for simulated clients: a node names its rows in data.file")
+    task = task_of(job, data_folders(), clients=1)
     ledger = None if job.data.file is None else Path(f"{job.data.file}.ledger")
-    return Node(task=task_of(job, data_folders(), clients=1), ledger=ledger)
+    return Node(task=replace(task, load=_refuse) if job.data.files else task, ledger=ledger)
+
+
+def _refuse() -> Shards:
+    raise ConfigError("data.files is for simulated clients: a node names its rows in data.file")
 
 
 def _task(context: Context) -> Task:

@@ -106,16 +106,10 @@ def test_what_cannot_be_trained_is_refused_in_words(changes, message):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([(np.zeros((3, 2)), np.zeros(3))], "two clients or more"),
-        (
-            [(np.zeros((3, 2)), np.zeros(3)), (np.zeros((3, 2)), np.zeros(2))],
-            r"clients\[1\]: wanted",
-        ),
-        (
-            [(np.zeros((3, 2)), np.zeros(3)), (np.zeros((3, 1)), np.zeros(3))],
-            r"clients\[1\]: wanted",
-        ),
-        ([(np.zeros((3, 2)), np.zeros(3)), (np.zeros((3, 2)), np.full(3, 0.5))], "are classes"),
+        ([], "two clients or more"),
+        ([(np.zeros((3, 2)), np.zeros(2))], r"clients\[1\]: wanted a label for each"),
+        ([(np.zeros((3, 1)), np.zeros(3))], r"clients\[1\]: wanted rows of shape"),
+        ([(np.zeros((3, 2)), np.full(3, 0.5))], "are classes"),
     ],
 )
 def test_rows_that_do_not_go_together_are_refused_by_name(rows, message):

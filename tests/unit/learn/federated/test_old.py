@@ -13,7 +13,7 @@ SPEC = FederatedSpec(clients=10, rounds=2, minimum=8, privacy=PRIVACY)
 
 
 def old(name):
-    with pytest.warns(DeprecationWarning, match=f"{name} is called"):
+    with pytest.warns(DeprecationWarning, match=f"{name} is called tacit"):
         return getattr(room, name)
 
 
