@@ -33,7 +33,7 @@ def fixed_weights() -> Iterator[None]:
     with (
         mock.patch.object(torch, "seed", return_value=0),
         mock.patch.object(split, "make_bottom", alike(split.make_bottom)),
-        mock.patch.object(split, "make_top", alike(split.make_top)),
+        mock.patch.object(split, "top_of", alike(split.top_of)),
     ):
         yield
 

@@ -19,9 +19,16 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "dp": ("tacit.dp", ()),
     "llm": ("tacit.llm", ()),
     "secure": ("tacit.learn.private", ("secure", "Secured", "Answer", "Crew")),
+    "split": ("tacit.split", ()),
     "verify": ("tacit.verify", ()),
 }
-FIRST = {"audit": "membership", "dp": "make_private", "verify": "verify"}
+FIRST = {
+    "audit": "membership",
+    "dp": "make_private",
+    "llm": "chat",
+    "split": "fit",
+    "verify": "verify",
+}
 _LISTS = {"Args": "Arguments", "Attributes": "Attributes", "Raises": "Raises"}
 _PARAGRAPHS = {"Returns": "Returns", "Yields": "Gives"}
 _WORDS = ("Guarantee", "Cost", "Assumes")
@@ -135,10 +142,11 @@ def _find(module: str, name: str) -> Found | None:
             below = tree.body[at + 1] if at + 1 < len(tree.body) else None
             words = below.value.value if _is_text(below) else ""
             return Found(node, inspect.cleandoc(words)) if words else None
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("tacit"):
+    for node in ast.walk(tree):  # also where only a type checker imports
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tacit"):
             for alias in node.names:
                 if (alias.asname or alias.name) == name:
-                    return _find(node.module, alias.name)
+                    return _find(node.module or "", alias.name)
     return None
 
 

@@ -7,7 +7,7 @@ from tacit.crypto import make_identity
 JOB = """
 [job]
 name = "test"
-kind = "predict"
+kind = "infer"
 out = "{out}"
 
 {parties}
@@ -20,7 +20,6 @@ bound = 1.0
 
 [model]
 owner = "lab"
-kind = "logistic"
 train = {{ set = "breast-cancer", part = "train" }}
 bound = 256.0
 

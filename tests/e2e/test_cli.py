@@ -148,7 +148,6 @@ bound = 1.0
 
 [model]
 owner = "lab"
-kind = "logistic"
 file = "model.npz"
 bound = 4.0
 

@@ -16,7 +16,7 @@ from tacit.learn.private import save_logistic
 LOGISTIC = """
 [job]
 name = "asked"
-kind = "predict"
+kind = "infer"
 [data]
 owner = "clinic"
 bound = 4.0

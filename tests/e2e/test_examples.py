@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from docs.follow import find_missing, read_blocks, split_commands
+from llm_models import write_model
 from tacit.crypto import make_identity
 from tacit.mpc import PROTOCOLS
 
@@ -37,9 +38,9 @@ def free_port():
         return sock.getsockname()[1]
 
 
-def run(name, folder=None):
+def run(name, *arguments, folder=None):
     done = subprocess.run(
-        [sys.executable, str(FOLDER / name)],
+        [sys.executable, str(FOLDER / name), *map(str, arguments)],
         check=True,
         capture_output=True,
         text=True,
@@ -85,6 +86,22 @@ def test_a_training_with_privacy_keeps_its_budget_and_learns():
     assert float(printed["plain"]) > 0.85
 
 
+def test_a_private_chat_says_what_the_plain_model_says(tmp_path):
+    printed = run("private_chat.py", write_model(tmp_path / "tiny"), "hi")
+    assert printed["plain.answer"] == printed["sealed.answer"] == printed["permuted.answer"]
+    assert printed["plain.sent"] == "0 bytes"
+    assert "the next token" in printed["sealed.shown"]
+    assert "compute all of them" in printed["permuted.shown"]
+
+
+def test_a_split_model_learns_less_under_privacy_of_labels():
+    printed = run("split_fit.py")
+    accuracy = {name: float(printed[name].split()[1][:-1]) for name in ("open", "label-dp")}
+    assert accuracy["open"] > 0.8
+    assert accuracy["label-dp"] < accuracy["open"]
+    assert "no guarantee" in printed["promise"]
+
+
 def test_an_audit_tells_a_model_that_remembers_from_one_that_does_not():
     printed = run("audit_membership.py")
     assert float(printed["deep"]) > 0.7
@@ -102,7 +119,7 @@ def test_proved_answers_are_fewer_at_a_larger_radius_and_refuted_ones_replay():
 
 def test_a_forest_and_rows_for_verification_are_written(tmp_path):
     pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
-    assert run("tree_model.py", tmp_path) == {"trees": "50", "rows": "100"}
+    assert run("tree_model.py", folder=tmp_path) == {"trees": "50", "rows": "100"}
     assert len((tmp_path / "patients.csv").read_text().splitlines()) == 101
     assert (tmp_path / "forest.npz").exists()
 
@@ -159,9 +176,11 @@ def test_no_example_is_forgotten():
         "connect.py",
         "flower_strategy.py",
         "prediction_client.py",
+        "private_chat.py",
         "program.py",
         "program_between_hosts.py",
         "secure_model.py",
+        "split_fit.py",
         "train_with_dp.py",
         "tree_model.py",
         "verify_forest.py",

@@ -12,7 +12,7 @@ import pytest
 
 import tacit
 
-FRONT = ["audit", "connect", "dp", "llm", "secure", "verify"]
+FRONT = ["audit", "connect", "dp", "llm", "secure", "split", "verify"]
 TABLE = tomllib.loads((Path(__file__).parent / "public_names.toml").read_text())
 ROOMS = TABLE["names"]
 OLD = TABLE["old"]
@@ -34,8 +34,9 @@ def test_what_the_package_lists_is_there_and_documented(name):
 def exported():
     """Read the list of every room that has one."""
     package = Path(tacit.__file__).parent
-    for path in sorted(package.rglob("__init__.py")):
-        room = ".".join(path.parent.relative_to(package).parts)
+    for path in sorted([*package.rglob("__init__.py"), *package.glob("[!_]*.py")]):
+        place = path.parent if path.stem == "__init__" else path.with_suffix("")
+        room = ".".join(place.relative_to(package).parts)
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__" and room:
                 yield room, ast.literal_eval(node.value)

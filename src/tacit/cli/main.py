@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import tempfile
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from types import FrameType
@@ -80,8 +81,14 @@ def entry() -> None:
         edge.stopped_by = number
         raise KeyboardInterrupt
 
+    def warn(message: Warning | str, *_: object, **__: object) -> None:
+        # The party that was started by hand says it; its children have read the same file.
+        if not edge.is_child:
+            say(edge.err, f"warning: {message}", "yellow")
+
     for number in _SIGNALS:
         signal.signal(number, stop)
+    warnings.showwarning = warn
     code = run_command(sys.argv[1:], edge)
     sys.exit(code)
 

@@ -4,6 +4,7 @@ from tacit.learn.data import (
     Dataset,
     known_names,
     load_csv,
+    load_data,
     load_file,
     search_path,
 )
@@ -14,6 +15,7 @@ __all__ = [
     "Dataset",
     "known_names",
     "load_csv",
+    "load_data",
     "load_dataset",
     "load_file",
     "search_path",

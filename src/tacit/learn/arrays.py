@@ -23,7 +23,11 @@ def open_arrays(source: Path | IO[bytes]) -> Iterator[NpzFile]:
         ValueError: it holds objects, or one array without a name.
     """
     with _ONE_READER:
-        found = np.load(source, allow_pickle=False)
+        try:
+            found = np.load(source, allow_pickle=False)
+        except ValueError as error:
+            # NumPy takes whatever it does not know for a pickle, and says how to run its code.
+            raise ValueError("no npz file, which is a zip of arrays") from error
         if not isinstance(found, NpzFile):
             raise ValueError("a single array without a name")
         with found:

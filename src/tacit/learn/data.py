@@ -26,10 +26,36 @@ __all__ = [
     "known_names",
     "load",
     "load_csv",
+    "load_data",
     "load_file",
     "search_path",
     "split",
 ]
+
+
+def load_data(
+    name: str | None = None,
+    *,
+    file: Path | None = None,
+    label: str | None = None,
+    search: Sequence[Path] = (),
+) -> Dataset:
+    """Load a data set by its name, or a user's own file.
+
+    Args:
+        name: one of `known_names()`.
+        file: instead of it, a file that `load_file` takes.
+        label: the column of the file that holds the classes.
+        search: the folders to look in for a name, from `search_path`.
+
+    Raises:
+        DataError: neither or both are given, or what is given cannot be read.
+    """
+    if name is not None and file is None:
+        return load(name, search)
+    if file is not None and name is None:
+        return load_file(file, label=label)
+    raise DataError(f"wanted the name of a data set or a file, got {name!r} and {file}")
 
 
 def load_file(path: Path, *, label: str | None) -> Dataset:

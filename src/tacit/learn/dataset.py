@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -16,6 +17,8 @@ Part = Literal["train", "test", "all"]
 
 PARTS: tuple[Part, ...] = ("train", "test", "all")
 USUAL_TEST_SHARE = 0.3
+PUBLIC_SEED = 0
+"""Of choices that all parties make alike, such as which rows of a public set are tested on."""
 NO_LABELS: Labels = np.empty(0, np.int64)
 
 
@@ -74,8 +77,23 @@ class Dataset:
         """Divide the features by their public divisors; exact, as those are powers of two."""
         return self.features / self.scale
 
+    def rescaled(self, scale: Sequence[float]) -> "Dataset":
+        """Return the same rows with other public divisors, one per column.
 
-def split(dataset: Dataset, *, part: Part, test_share: float | None = None, seed: int) -> Dataset:
+        Raises:
+            DataError: there are not as many as columns.
+        """
+        if self.features.shape[1:] != (len(scale),):
+            raise DataError(
+                f"{self.name}: data.scale has {len(scale)} divisors, "
+                f"the rows are of shape {self.features.shape[1:]}"
+            )
+        return replace(self, scale=np.array(scale))
+
+
+def split(
+    dataset: Dataset, *, part: Part, test_share: float | None = None, seed: int = PUBLIC_SEED
+) -> Dataset:
     """Take the rows to train on, those to test on, or all.
 
     The same seed gives the same rows to every party. Each class is divided in the same

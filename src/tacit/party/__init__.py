@@ -1,5 +1,6 @@
 """Parties: a session with the others, and ways to start them."""
 
+from tacit.party.apart import run_processes
 from tacit.party.child_parties import Companions, companions
 from tacit.party.join import Meeting, blame, joined, session_over
 from tacit.party.ledger import Ledger, merge
@@ -37,6 +38,7 @@ __all__ = [
     "merge",
     "open_session",
     "python_command",
+    "run_processes",
     "run_threads",
     "session_beside",
     "session_over",

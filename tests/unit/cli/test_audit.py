@@ -23,7 +23,7 @@ from tacit.cli.jobs.audit_job import AuditJob
 from tacit.cli.jobs.audit_target import load_sides, make_target, trainer_of
 from tacit.cli.jobs.code import OwnModel
 from tacit.cli.jobs.federated_job import FederatedJob
-from tacit.cli.jobs.predict_job import PredictJob
+from tacit.cli.jobs.infer_job import InferJob
 from tacit.cli.jobs.split_job import SplitJob
 from tacit.cli.jobs.train_job import TrainJob
 from tacit.cli.toml import read_record, read_toml
@@ -321,17 +321,6 @@ def test_a_split_job_is_audited_at_the_cut_and_as_a_whole(tmp_path):
     assert any(one.title.startswith("Labels of training rows") for one in result.curves)
 
 
-def test_several_feature_owners_have_a_bottom_model_each(tmp_path):
-    both = {"parties": {"bank": {}}, "data": {"features": ["clinic", "bank"]}}
-    job = read_record(split_raw(tmp_path, **both), SplitJob, source="job.toml")
-    target = make_target(job, (), rows=60)
-    module = target.model.module
-    assert len(module.bottom.parts) == 2
-    sent = module._codec.apply(module.bottom(target.members[0]), is_training=False)
-    # Three values of every owner, not three of all.
-    assert ((sent.view(60, 2, 16) != 0).sum(2) == 3).all()
-
-
 def test_files_of_a_split_job_are_matched_by_their_ids(tmp_path):
     rng = np.random.default_rng(0)
     clinic = np.column_stack([np.arange(60), rng.normal(size=(60, 4))])
@@ -446,6 +435,6 @@ def test_a_model_of_ones_own_is_made_where_its_file_is_not(tmp_path):
 
 def test_a_job_that_trains_nothing_is_refused():
     path = JOBS / "predict-breast-cancer.toml"
-    job = read_record(read_toml(path), PredictJob, source=str(path))
+    job = read_record(read_toml(path), InferJob, source=str(path))
     with pytest.raises(ConfigError, match="wanted a job that trains something"):
         make_target(job, ())

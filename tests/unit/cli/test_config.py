@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 import tacit
 from tacit.cli.jobs.config import PartyEntry, parse_address, with_parties
-from tacit.cli.jobs.kinds import find_kind, load_job
-from tacit.cli.jobs.predict_job import PredictJob as Job
-from tacit.cli.toml import read_record
+from tacit.cli.jobs.infer_job import InferJob as Job
+from tacit.cli.jobs.kinds import load_job, read_job
 from tacit.errors import ConfigError
 
 ROOT = Path(tacit.__file__).parents[2]
@@ -22,7 +21,7 @@ EXAMPLES = sorted((ROOT / "examples" / "jobs").glob("*.toml"))
 KEY = "sha256:" + "ab" * 32
 
 GOOD = {
-    "job": {"name": "demo", "kind": "predict"},
+    "job": {"name": "demo", "kind": "infer"},
     "parties": {"hospital": {}, "lab": {}, "dealer": {}},
     "data": {"owner": "hospital", "set": "breast-cancer"},
     "model": {"owner": "lab", "file": "model.npz"},
@@ -45,7 +44,7 @@ def changed(**changes):
 
 
 def read(raw):
-    return read_record(raw, find_kind(raw, "job.toml").record, source="job.toml")
+    return read_job(raw, source="job.toml")
 
 
 def complaint(**changes):
@@ -73,7 +72,7 @@ def test_every_example_is_listed_in_the_readme():
 
 def test_what_is_left_out_has_a_default():
     job = read(GOOD)
-    assert (job.out, job.ring.frac_bits, job.protocol.reveal) == (Path("out/demo"), 20, "class")
+    assert (job.out, job.frac_bits, job.protocol.reveal) == (Path("out/demo"), 20, "class")
     assert job.roles.computing == ("hospital", "lab")
 
 
@@ -94,7 +93,7 @@ def test_a_dealer_that_helps_online_is_called_so():
     ("changes", "words"),
     [
         ({"job__name": "A b"}, ["job.name", "a-z", "'A b'"]),
-        ({"job__kind": "predct"}, ["job.kind", "'predict'", "did you mean 'predict'?"]),
+        ({"job__kind": "infr"}, ["job.kind", "'infer'", "did you mean 'infer'?"]),
         ({"job": None}, ["job", "missing"]),
         ({"parties__Lab": {}}, ["parties", "'Lab'"]),
         ({"parties": {"hospital": {}}}, ["parties", "two parties or more"]),
@@ -190,7 +189,7 @@ def test_every_key_is_documented():
 def test_the_commented_job_in_the_reference_is_a_good_job():
     text = (ROOT / "docs" / "reference" / "job-file.md").read_text()
     block = text.split("```toml\n")[1].split("```")[0]
-    assert read(tomllib.loads(block)).job.kind == "predict"
+    assert read(tomllib.loads(block)).job.kind == "infer"
 
 
 @pytest.mark.parametrize(

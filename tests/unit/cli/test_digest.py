@@ -5,14 +5,14 @@ import copy
 import pytest
 
 from tacit.cli.jobs.digest import job_digest, shared_content
-from tacit.cli.jobs.predict_job import PredictJob as Job
+from tacit.cli.jobs.infer_job import InferJob as Job
 from tacit.cli.toml import read_record
 
 KEY = "sha256:" + "ab" * 32
 OTHER_KEY = "sha256:" + "cd" * 32
 
 JOB = {
-    "job": {"name": "demo", "kind": "predict", "out": "here"},
+    "job": {"name": "demo", "kind": "infer", "out": "here"},
     "parties": {"hospital": {"address": "a:1", "key": KEY}, "lab": {}, "dealer": {}},
     "data": {"owner": "hospital", "file": "x.csv", "label": "y", "scale": [2.0]},
     "model": {"owner": "lab", "train": {"file": "t.csv"}},

@@ -116,7 +116,7 @@ def test_a_host_that_nobody_waits_on_is_bad_input_with_what_to_do():
 JOB = """
 [job]
 name = "tumours"
-kind = "predict"
+kind = "infer"
 [parties.hospital]
 address = "127.0.0.1:{hospital}"
 [parties.lab]
@@ -128,7 +128,6 @@ set = "breast-cancer"
 part = "test"
 [model]
 owner = "lab"
-kind = "logistic"
 train = {{ set = "breast-cancer", part = "train" }}
 [protocol]
 kind = "sealed"

@@ -74,7 +74,7 @@ def test_the_classes_are_those_of_the_network_in_the_clear(make_job, tmp_path, p
     merged = merge_results(tuple(parts[name].result for name in job.parties))
     whole = infer.complete(job, merged, tmp_path, ())
     found = {metric.name: metric for metric in whole.utility}
-    assert found["classes equal to plaintext"].value == 1.0
+    assert found["answers equal to plaintext"].value == 1.0
     assert found["accuracy"].value == found["accuracy"].reference
 
 
@@ -241,7 +241,7 @@ def test_a_model_that_nobody_has_answers_as_it_would_in_the_clear(
     merged = merge_results(tuple(parts[name].result for name in job.parties))
     whole = infer.complete(job, merged, tmp_path, ())
     found = {metric.name: metric for metric in whole.utility}
-    assert found["classes equal to plaintext"].value == 1.0
+    assert found["answers equal to plaintext"].value == 1.0
     opened = [leak for leak in whole.leakage if leak.kind == "output"]
     bit = "whether any weight is beyond its bound"
     assert [leak.to for leak in opened if leak.what != bit] == [owner]

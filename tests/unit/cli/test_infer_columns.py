@@ -106,7 +106,7 @@ def test_common_rows_are_answered_to_one_owner_as_in_the_clear(
     merged = merge_results(tuple(parts[name].result for name in job.parties))
     whole = infer.complete(job, merged, tmp_path, ())
     found = {metric.name: metric for metric in whole.utility}
-    assert found["classes equal to plaintext"].value == 1.0
+    assert found["answers equal to plaintext"].value == 1.0
     assert found["accuracy"].value == found["accuracy"].reference
     assert ("AUC" in found) == (reveal == "output")
     for metered, forecast in zip(

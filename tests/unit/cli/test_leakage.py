@@ -39,5 +39,5 @@ def test_another_protocol_can_be_looked_at():
 
 
 def test_jobs_of_other_kinds_are_refused():
-    with pytest.raises(ConfigError, match="'train' or 'predict'"):
+    with pytest.raises(ConfigError, match="one linear layer"):
         examine(JOBS / "serve-digits.toml", protocol=None, is_quick=True)

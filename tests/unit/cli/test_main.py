@@ -87,14 +87,14 @@ def test_an_unknown_key_is_named_with_a_suggestion(command):
 def test_a_fresh_start_is_for_jobs_that_go_on():
     code, _, err = tacit_says("run", SEALED, "--fresh")
     assert code == 2
-    assert "'demo', of kind 'predict', has none" in err
+    assert "'demo', of kind 'infer', has none" in err
 
 
 def test_a_kind_that_does_not_exist_is_refused():
-    code, _, err = tacit_says("run", changed(SEALED, '"predict"', '"predct"'))
+    code, _, err = tacit_says("run", changed(SEALED, '"infer"', '"infr"'))
     assert code == 2
     assert "job.kind: wanted one of" in err
-    assert "did you mean 'predict'?" in err
+    assert "did you mean 'infer'?" in err
 
 
 def test_a_party_that_is_not_in_the_job_is_refused():

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from tacit.cli.jobs import predict
+from tacit.cli.jobs import infer
 from tacit.cli.jobs.config import PartyEntry, with_parties
-from tacit.cli.jobs.predict_job import PredictJob as Job
+from tacit.cli.jobs.infer_job import InferJob as Job
 from tacit.cli.launch import member
 from tacit.cli.toml import read_record
 from tacit.crypto import make_identity
@@ -19,7 +19,7 @@ from tacit.learn.private import save_logistic
 from tacit.party import StatusPipe
 
 RAW = {
-    "job": {"name": "j", "kind": "predict"},
+    "job": {"name": "j", "kind": "infer"},
     "parties": {"hospital": {}, "lab": {}, "dealer": {}},
     "data": {"owner": "hospital", "set": "iris"},
     "model": {"owner": "lab", "file": "m.npz"},
@@ -116,10 +116,10 @@ def test_only_the_receiver_has_answers_and_the_end_is_metered_and_timed(seats):
 
 
 def test_a_bug_in_what_a_party_makes_of_its_answers_is_told_to_the_others(seats, monkeypatch):
-    def broken(job, answers):
+    def broken(job, answers, labels):
         return () if answers is None else 1 / 0
 
-    monkeypatch.setattr(predict, "measure", broken)
+    monkeypatch.setattr(infer, "measure", broken)
     ends = sit(seats)
     assert isinstance(ends["hospital"], ZeroDivisionError)
     for name in ("lab", "dealer"):

@@ -91,13 +91,13 @@ def weights(tmp_path):
 
 
 @pytest.fixture(
-    params=["predict", "infer", "infer, shared", "infer, columns", "train", "train, columns"]
+    params=["infer, linear", "infer", "infer, shared", "infer, columns", "train", "train, columns"]
 )
 def job(request, weights):
     raw = {"job": {**HEAD, "kind": request.param.partition(",")[0]}, "parties": dict(THREE)}
     raw["protocol"] = {"kind": "sealed", "dealer": "helper"}
     match request.param:
-        case "predict":
+        case "infer, linear":
             raw["data"] = {"owner": "north", "set": "breast-cancer", "part": "test"}
             raw["model"] = {"owner": "south", "train": {"set": "breast-cancer", "part": "train"}}
         case "infer":

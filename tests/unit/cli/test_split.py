@@ -12,11 +12,12 @@ from rich.console import Console
 from split_jobs import run
 from tacit.cli.commands.advise import advise_job, show_trials
 from tacit.cli.commands.split import parse_bytes
-from tacit.cli.jobs.split import complete, models_folder
+from tacit.cli.jobs.split import attack, models_folder
 from tacit.cli.jobs.split_data import check_inputs, load_part, load_whole
 from tacit.cli.jobs.split_job import SplitJob
 from tacit.cli.toml import read_record, read_toml
 from tacit.errors import ConfigError, DataError
+from tacit.party import Progress
 
 RATE = {"label_learning_rate": 0.06}
 JOBS = Path(__file__).parents[3] / "examples" / "jobs"
@@ -67,7 +68,11 @@ def test_a_split_job_trains_serves_and_attacks_itself(tmp_path):
         "clinic.npz",
         "lab.npz",
     ]
-    whole = complete(job, lab, tmp_path, ())
+    said = []
+    progress = Progress(lambda stage, done, total: said.append((stage, done, total)))
+    whole = attack(job, lab, (), progress)
+    assert said[0][0] == "attacking labels at the cut"
+    assert said[-1] == ("sweeping the defence potential-energy", 1, 1)
     found = {metric.name: metric for metric in whole.utility}
     assert "fine-tuning, 1 label per class, before the cut at bottom.first" in found
     assert found["k-means"].reference == found["k-means on the inputs"].value
@@ -127,7 +132,7 @@ def test_parties_bring_their_own_files(tmp_path):
     job = read_record(raw, SplitJob, source="test")
     check_inputs(job, ["clinic", "lab"])
     x, y = (load_part(job, party, ()) for party in ("clinic", "lab"))
-    assert (len(x.train), len(x.test)) == (len(y.train), len(y.test)) == (42, 18)
+    assert x.counts == y.counts == (42, 18)
     assert run(job)["lab"].result.utility[0].value > 0.8
     with pytest.raises(ConfigError, match="not in one place"):
         load_whole(job, ())
@@ -171,11 +176,13 @@ def test_the_examples_are_whole(name):
     [
         ({"split": {"compress": {"kind": "topk"}}}, "needs k"),
         ({"split": {"defend": {"kind": "potential-energy"}}}, "needs weight"),
-        ({"data": {"features": ["clinic", "lab"]}}, "owns labels and features"),
+        ({"data": {"features": ["lab"]}}, "owns labels and features: it can train alone"),
         ({"data": {"labels": "nobody"}}, "data.labels: wanted one of the parties"),
         ({"model": {"kind": "mpl"}}, "did you mean 'mlp'"),
         ({"model": {"hidden": -1}}, "hidden: wanted a whole number of at least 0"),
         ({"audit": {"sweep": [1.0]}}, "audit.sweep: wanted split.defend"),
+        ({"audit": {"ray": "local"}}, r"audit.ray: wanted audit\.sweep"),
+        ({"train": {"class_weights": [1.0, -1.0]}}, "class_weights: wanted above 0"),
         ({"train": {"epochs": 0}}, "epochs: wanted at least 1"),
         ({"data": {"files": {"lab": "x.csv"}}}, "either 'set' or 'files'"),
         (

@@ -1,11 +1,14 @@
 """Split jobs whose parties have their own rows, matched by id in private."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from split_jobs import run
-from tacit.cli.jobs.split_data import load_own
-from tacit.cli.jobs.split_job import SplitJob
+from tacit.cli.jobs.split import models_folder
+from tacit.cli.jobs.split_data import check_inputs, load_own
+from tacit.cli.jobs.split_job import ServeTable, SplitJob
 from tacit.cli.toml import read_record
 from tacit.errors import ConfigError, DataError, TacitError
 
@@ -140,3 +143,47 @@ def test_a_match_that_makes_no_sense_is_refused_by_key(tmp_path, data, message):
     tables = {"lab": outcomes([1, 2]), "clinic": measurements([1, 2], seed=0)}
     with pytest.raises(ConfigError, match=message):
         make(tmp_path, tables, **data)
+
+
+def with_columns(ids, *, seed):
+    """Return a label owner's table that has a telling column of its own beside the labels."""
+    return {**measurements(ids, seed=seed), "sick": [LABELS.get(name, 0) for name in ids]}
+
+
+def test_a_label_owner_brings_columns_of_its_own_and_serves_with_them(tmp_path):
+    tables = {
+        "lab": with_columns(shuffled(20, 110, 1), seed=7),
+        "clinic": {"id": shuffled(0, 90, 2), "noise": [float(at % 7) for at in range(90)]},
+    }
+    job = make(tmp_path, tables, features=["lab", "clinic"])
+    assert job.role("lab") == "label owner, with features"
+    parts = run(job)
+    lab = parts["lab"].result
+    assert lab.utility[0].value > 0.9  # the clinic's column tells nothing
+    # What a label owner computes from its own columns is shown to nobody.
+    assert not [one for one in lab.leakage if "cut layer of lab" in one.what]
+    assert online(lab.metered, "lab") == online(lab.forecast.cost, "lab")
+    kept = sorted(one.name for one in models_folder(job.out).iterdir())
+    assert kept == [
+        *("clinic-columns.npz", "clinic.npz"),
+        *("lab-bottom-columns.npz", "lab-bottom.npz", "lab.npz"),
+    ]
+    asked = shuffled(0, 30, 5)
+    write(tmp_path / "clinic.csv", {"noise": [1.0] * 30})
+    mine = {key: value for key, value in measurements(asked, seed=9).items() if key != "id"}
+    write(tmp_path / "lab.csv", mine)
+    serving = replace(
+        job,
+        serve=ServeTable(models=models_folder(job.out)),
+        data=replace(job.data, match=None),
+        job=replace(job.job, out=job.out.with_name("asked")),
+    )
+    check_inputs(serving, ["clinic", "lab"])
+    lines = run(serving)["clinic"].files["predictions.csv"].splitlines()[1:]
+    right = [
+        int(line.split(",")[1]) == LABELS[name] for name, line in zip(asked, lines, strict=True)
+    ]
+    assert np.mean(right) > 0.9
+    write(tmp_path / "lab.csv", {key: value[:20] for key, value in mine.items()})
+    with pytest.raises(TacitError, match="has its own columns of 20"):
+        run(serving)

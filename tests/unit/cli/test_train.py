@@ -13,6 +13,7 @@ from tacit.cli import folder
 from tacit.cli.jobs import train
 from tacit.cli.jobs.code import OwnModel
 from tacit.cli.jobs.digest import job_digest
+from tacit.cli.jobs.given import stretch
 from tacit.cli.jobs.kind import Place
 from tacit.cli.jobs.kinds import find_kind, load_job
 from tacit.cli.jobs.train import check_inputs
@@ -247,3 +248,10 @@ def test_ones_own_code_is_trained_and_the_weights_load_back_into_it(tmp_path):
         assert (found[name] - value).abs().max() < 1e-3
     assert read_facts(tmp_path / folder.MODEL)["scale"] == 16.0
     assert folder.MODEL not in parts["south"].files
+
+
+def test_a_stretch_beyond_what_there_is_is_refused_and_not_cut_short():
+    assert stretch(None, 10, "data.rows") == slice(0, 10)
+    assert stretch((2, 10), 10, "data.rows") == slice(2, 10)
+    with pytest.raises(DataError, match=r"data\.rows: wanted at most \[2, 10\]"):
+        stretch((2, 11), 10, "data.rows")

@@ -36,3 +36,11 @@ def test_an_array_without_a_name_is_refused_and_others_can_read_on(file, tmp_pat
         pass
     with open_arrays(file) as arrays:
         assert arrays.files == ["one"]
+
+
+def test_what_is_no_npz_file_is_refused_without_advice_to_run_its_code(tmp_path):
+    path = tmp_path / "weights.npz"
+    path.write_bytes(b"not a zip of arrays")
+    with pytest.raises(ValueError, match="no npz file") as caught, open_arrays(path):
+        pass
+    assert "pickle" not in str(caught.value)

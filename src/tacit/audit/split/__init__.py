@@ -22,7 +22,9 @@ from tacit.audit.split.labels import (
     gradient_norm,
     train_from_scratch,
 )
+from tacit.audit.split.report import audit_answers, audit_returned
 from tacit.audit.split.score import score_clusters, score_inputs, score_labels, score_ranking
+from tacit.audit.split.sweep import CutAudit, audit_whole
 from tacit.audit.split.training import SeenTraining, Watch
 from tacit.audit.split.views import (
     SeenCut,
@@ -38,6 +40,7 @@ __all__ = [
     "ATTACKS",
     "BLIND",
     "JOINED",
+    "CutAudit",
     "SeenCut",
     "SeenGradients",
     "SeenLayer",
@@ -46,9 +49,12 @@ __all__ = [
     "Target",
     "Told",
     "Watch",
+    "audit_answers",
     "audit_gradients",
     "audit_inputs",
     "audit_labels",
+    "audit_returned",
+    "audit_whole",
     "cluster",
     "complete_deep_each",
     "complete_each",

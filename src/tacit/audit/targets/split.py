@@ -91,16 +91,17 @@ class SplitTrainer:
         return halves
 
     def _build(self, x: Tensor) -> Halves:
-        task, owners = self.task, len(self.task.feature_owners)
-        blocks = torch.tensor_split(x[:2], owners, dim=-1)
+        task = self.task
+        blocks = torch.tensor_split(x[:2], task.bottoms, dim=-1)
         parts = [cut_model(self.network(one.shape[1:]), task, one) for one in blocks]
-        if owners == 1:
+        if task.bottoms == 1:
             return parts[0]
         return Halves(
             bottom=SideBySide([one.bottom for one in parts]),
-            top=self.network.head(owners),
+            top=self.network.head(task.bottoms),
             # It has all of a codec that training here asks for.
             codec=Apiece(parts[0].codec),  # type: ignore[arg-type]
+            own_width=self.network.width if task.label_owner_has_features else 0,
         )
 
 
@@ -143,12 +144,11 @@ class Joined(nn.Module):
 
     def __init__(self, halves: Halves) -> None:
         super().__init__()
-        self.bottom, self.top, self._codec = halves.bottom, halves.top, halves.codec
+        self.bottom, self.top, self._halves = halves.bottom, halves.top, halves
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (rows, classes) logits."""
-        logits: Tensor = self.top(self._codec.apply(self.bottom(x), is_training=False))
-        return logits
+        return self._halves.serve(x)
 
 
 def split_target(
@@ -164,7 +164,8 @@ def split_target(
 
     Args:
         trainer: says how.
-        x: the columns of all feature owners side by side, in equal blocks.
+        x: the columns of all feature owners side by side, in equal blocks; the label owner's own
+            last.
         y: a class for each.
         rows: at most so many of each half.
         per_class: labels of every class that the attacker holds.
@@ -197,13 +198,14 @@ def _attack_gradients(
     task: SplitTask, watch: Watch, members: Side, per_class: int
 ) -> tuple[Finding, ...]:
     """Read the labels of the rows trained on off the gradients; those of all owners together."""
+    blocks = torch.tensor_split(members[0], task.bottoms, dim=-1)
     seen, truth = watch.see(
         task.feature_owners[0],
         members[1],
         per_class=per_class,
         classes=task.classes,
         defences=task.defences,
-        inputs=members[0],
+        inputs=torch.cat(blocks[: len(task.feature_owners)], dim=-1),
     )
     told = audit_gradients(seen, truth, per_class=per_class)
     return tuple(
@@ -220,7 +222,7 @@ def _attack_cut(
     before: str | None,
 ) -> tuple[Finding, ...]:
     """Attack labels and inputs at the first feature owner's cut."""
-    count = len(trainer.task.feature_owners)
+    count = trainer.task.bottoms
     bottom = halves.bottom.parts[0] if isinstance(halves.bottom, SideBySide) else halves.bottom
     codec = halves.codec.codec if isinstance(halves.codec, Apiece) else halves.codec
     sides = [

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from tacit.audit import clopper_pearson
 from tacit.cli.environment import data_folders
-from tacit.cli.jobs.split_data import WholeData, load_whole
+from tacit.cli.jobs.split_data import load_whole
 from tacit.cli.jobs.split_job import SplitJob
 from tacit.cli.screen import say
 from tacit.cli.toml import read_record, read_toml
@@ -20,8 +20,8 @@ from tacit.learn.split import (
     Halves,
     SplitTask,
     Trial,
+    cut_model,
     fitting,
-    halve,
     recommend,
     try_candidates,
 )
@@ -52,14 +52,19 @@ def advise_job(
         raise ConfigError(f"{path}: advice is for one feature owner, got {len(job.data.features)}")
     data = load_whole(job, data_folders())
     task = job.task(data.classes)
-    rows, width = len(data.train_x), _make(job, task, data).codec.width
-    candidates = fitting(task, rows=rows, width=width, budget_bytes=budget_bytes)
+    network, rows = job.model.network(data.classes), data.train_x
+
+    def make(trial: SplitTask) -> Halves:
+        return cut_model(network(rows.shape[1:]), trial, rows[:2])
+
+    width = make(task).codec.width
+    candidates = fitting(task, rows=len(rows), width=width, budget_bytes=budget_bytes)
     trials = []
     found = try_candidates(
         task,
         candidates,
-        lambda trial: _make(job, trial, data),
-        data.train_x,
+        make,
+        rows,
         data.train_y,
         seeds=seeds,
     )
@@ -95,8 +100,3 @@ def show_trials(trials: list[Trial], advice: Advice) -> Table:
             f"{100 * low:.1f} to {100 * high:.1f} %",
         )
     return table
-
-
-def _make(job: SplitJob, task: SplitTask, data: WholeData) -> Halves:
-    model = job.model
-    return halve(model.kind, task, data.train_x[:2], width=model.width, hidden=model.hidden)

@@ -25,13 +25,13 @@ from tacit.audit.permutation import (
     training_subject,
 )
 from tacit.cli.environment import data_folders
+from tacit.cli.jobs.infer import load_linear
+from tacit.cli.jobs.infer import load_rows as load_questions
+from tacit.cli.jobs.infer_job import InferJob
 from tacit.cli.jobs.kinds import load_job
-from tacit.cli.jobs.predict import load_data, load_weights
-from tacit.cli.jobs.predict_job import PredictJob
 from tacit.cli.jobs.train_data import join_owners
 from tacit.cli.jobs.train_job import TrainJob
 from tacit.errors import ConfigError
-from tacit.learn.private import scaled_features
 from tacit.learn.service import ServiceTask
 from tacit.learn.training import make_model, parse_layers
 from tacit.mpc import find_protocol
@@ -47,7 +47,7 @@ Note = Callable[[str], None]
 def examine(
     path: Path, *, protocol: str | None, is_quick: bool, note: Note = lambda text: None
 ) -> Result:
-    """Run the lab on a job of kind "train" or "predict", all of whose data is here.
+    """Run the lab on a job that trains, or that asks a linear model, all of whose data is here.
 
     Args:
         path: the job file.
@@ -102,10 +102,11 @@ def _subject(path: Path, *, looks: int) -> Subject:
     job, search = load_job(path), data_folders()
     if isinstance(job, TrainJob):
         return _training(job, search, looks=looks)
-    if isinstance(job, PredictJob):
+    if isinstance(job, InferJob) and job.is_linear:
         return _prediction(job, search)
     raise ConfigError(
-        f"{path}: wanted a job of kind 'train' or 'predict', got kind {job.job.kind!r}"
+        f"{path}: wanted a job of kind 'train', or of kind 'infer' whose model is one linear "
+        f"layer, got kind {job.job.kind!r}"
     )
 
 
@@ -114,10 +115,8 @@ def _training(job: TrainJob, search: Sequence[Path], *, looks: int) -> Subject:
     return training_subject(job.task(holdings), features, labels, looks=looks)
 
 
-def _prediction(job: PredictJob, search: Sequence[Path]) -> Subject:
-    dataset, weights = load_data(job, search), load_weights(job, search)
-    features = scaled_features(dataset)
-    features = features.reshape(len(features), -1)
+def _prediction(job: InferJob, search: Sequence[Path]) -> Subject:
+    (features, labels), weights = load_questions(job, search), load_linear(job, search)
     model = make_model(
         parse_layers(["dense 1"], (features.shape[1],), seed=0), (features.shape[1],)
     )
@@ -131,11 +130,10 @@ def _prediction(job: PredictJob, search: Sequence[Path]) -> Subject:
         protocol=job.protocol.kind,
         model=model,
         clients=(job.data.owner,),
-        frac_bits=job.ring.frac_bits,
+        frac_bits=job.frac_bits,
         feature_bound=job.data.bound,
-        weight_bound=job.model.bound,
+        weight_bound=job.model.weight_bound,
     )
-    classes = torch.zeros(len(features), dtype=torch.int64)
-    if dataset.is_labelled:
-        classes = torch.from_numpy(dataset.labels)
+    unknown = torch.zeros(len(features), dtype=torch.int64)
+    classes = unknown if labels is None else torch.from_numpy(labels)
     return prediction_subject(task, named, features, classes)

@@ -230,19 +230,22 @@ def _join_split(job: SplitJob, search: Sequence[Path]) -> tuple[Tensor, Tensor, 
         whole = load_whole(job, search)
         x = torch.cat([whole.train_x, whole.test_x])
         return x, torch.cat([whole.train_y, whole.test_y]), whole.classes
-    parts = {party: load_own(job, party) for party in (*job.data.features, job.data.labels)}
+    parts = {party: load_own(job, party) for party in job.data.parties}
     if job.data.match is not None:
         common = sorted(set.intersection(*(set(one.ids) for one in parts.values())))
         for party, one in parts.items():
             places = {name: at for at, name in enumerate(one.ids)}
             parts[party] = one.take([places[name] for name in common])
-    counts = {party: len(one.values) for party, one in parts.items()}
+    counts = {party: len(one) for party, one in parts.items()}
     if len(set(counts.values())) != 1:
         raise DataError(f"wanted the same rows in the file of every party, got {counts}")
-    x = torch.cat([parts[owner].values for owner in job.data.features], dim=1).float()
+    columns = [parts[owner].features for owner in job.data.blocks]
+    x = torch.cat([one for one in columns if one is not None], dim=1).float()
     x = (x - x.mean(0)) / x.std(0).clamp(min=1e-6)
-    y = parts[job.data.labels].values.long()
-    return x, y, job.data.classes or int(y.max()) + 1
+    y = parts[job.data.labels].labels
+    if y is None:
+        raise ConfigError("audit: wanted a job that trains, got [serve]")
+    return x, y.long(), job.data.classes or int(y.max()) + 1
 
 
 def _picture(name: str | None, search: Sequence[Path]) -> tuple[int, ...]:

@@ -43,6 +43,9 @@ class OwnModel:
         path, function = split_code(code)
         try:
             return cls(path.resolve(), path.read_text(encoding="utf8"), function)
+        except FileNotFoundError as error:
+            message = f"model.code: no such file: {path} (looked for from {Path.cwd()})"
+            raise ConfigError(message) from error
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"model.code: {path}: wanted Python: {error}") from error
 

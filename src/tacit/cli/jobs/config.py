@@ -16,6 +16,7 @@ from tacit.cli.toml import Problem, refuse, suggest
 from tacit.crypto import parse_fingerprint, parse_name
 from tacit.errors import ConfigError, IdentityError
 from tacit.mpc import PROTOCOLS, find_protocol
+from tacit.ring import MAX_FRAC_BITS
 from tacit.transport import Patience
 from tacit.transport import parse_address as parse_address
 
@@ -55,6 +56,7 @@ def _check_pair(names: tuple[str, ...]) -> tuple[str, ...]:
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(gt=0, lt=1)]
+FracBits = Annotated[int, Field(ge=1, le=MAX_FRAC_BITS)]
 Name = Annotated[str, _parsed_by(parse_name)]
 Address = Annotated[str, _parsed_by(parse_address)]
 Fingerprint = Annotated[str, _parsed_by(parse_fingerprint)]
@@ -97,6 +99,13 @@ class Source:
             refuse("file", "wanted either 'set' or 'file', got both")
         if self.set is not None and self.label is not None:
             refuse("label", "names a column of 'file'; a set has its labels")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RingTable:
+    """[ring]: how numbers are written as integers."""
+
+    frac_bits: FracBits = 16
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,14 +10,12 @@ from torch import nn
 from tacit.cli.environment import data_folders
 from tacit.cli.jobs.config import Job
 from tacit.cli.jobs.infer import find_shape, load_owned, make_private
+from tacit.cli.jobs.infer import load_rows as load_questions
 from tacit.cli.jobs.infer_job import InferJob
 from tacit.cli.jobs.outlook import Asked, Outlook
-from tacit.cli.jobs.predict import load_data
-from tacit.cli.jobs.predict_job import PredictJob
 from tacit.cli.jobs.serve_job import ServeJob
-from tacit.cli.jobs.split_data import OwnRows, divide_own, load_own, load_whole, make_top
+from tacit.cli.jobs.split_data import OwnRows, divide_own, load_own, load_whole, top_of
 from tacit.cli.jobs.split_job import SplitJob
-from tacit.cli.jobs.split_result import SERVE_ROWS
 from tacit.cli.jobs.train import claims_beyond, holding_of
 from tacit.cli.jobs.train_data import align_in_the_clear, load_rows, read_rows
 from tacit.cli.jobs.train_job import TrainJob
@@ -27,6 +25,7 @@ from tacit.learn.service import claim_of_columns, plan_columns, plan_once, plan_
 from tacit.learn.split import SplitTask
 from tacit.learn.split import claims_of as split_claims
 from tacit.learn.split import forecast as forecast_messages
+from tacit.learn.split.part import SERVE_ROWS
 from tacit.learn.training import Holding, plan_training, sum_forecasts
 from tacit.learn.vertical import claims_of_matching, declare_matching, leaks_of_matching
 from tacit.mpc import Plan, find_protocol
@@ -35,8 +34,8 @@ from tacit.party import merge
 from tacit.result import Leak, LeakKind
 
 
-def forecast_prediction(job: PredictJob, asked: Asked) -> Outlook:
-    """Forecast a prediction."""
+def _forecast_linear(job: InferJob, asked: Asked) -> Outlook:
+    """Forecast the answers of a model of one linear layer."""
     sizes = _sizes(job, asked)
     plan = plan_prediction(job.task(), sizes)
     what = f"{sizes.rows} rows of {sizes.features} features; {_steps(plan)}"
@@ -51,6 +50,8 @@ def forecast_prediction(job: PredictJob, asked: Asked) -> Outlook:
 
 def forecast_inference(job: InferJob, asked: Asked) -> Outlook:
     """Forecast the answers of a network, owned or shared."""
+    if job.is_linear:
+        return _forecast_linear(job, asked)
     asked.refuse("features")
     if job.data.owners:
         return _forecast_columns(job, asked)
@@ -114,7 +115,7 @@ def forecast_split(job: SplitJob, asked: Asked) -> Outlook:
     common, matched = _split_rows(job, asked)
     trained, questions, classes = _divided(job, common)
     task = job.task(classes)
-    widths = make_top(job, task, data_folders())[1]
+    widths = top_of(job, task, data_folders())[1]
     found = forecast_messages(
         task,
         widths=widths,
@@ -175,11 +176,11 @@ def forecast_service(job: ServeJob, asked: Asked) -> Outlook:
     )
 
 
-def _sizes(job: PredictJob, asked: Asked) -> Sizes:
+def _sizes(job: InferJob, asked: Asked) -> Sizes:
     if asked.rows is not None and asked.features is not None:
         return Sizes(rows=asked.rows, features=asked.features)
     try:
-        found = load_data(job, data_folders()).features.shape
+        found = load_questions(job, data_folders())[0].shape
     except InputError as error:
         raise _unread(error, "--rows and --features") from error
     return Sizes(rows=asked.rows or found[0], features=asked.features or found[1])
@@ -321,13 +322,13 @@ def _split_rows(job: SplitJob, asked: Asked) -> tuple[int, dict[str, int]]:
     if job.data.set is not None:
         asked.refuse("rows")
         return 0, {}  # a known set says it itself
-    owners = (job.data.labels, *job.data.features)
+    owners = job.data.parties
     is_matched = job.data.match is not None and job.serve is None
     if asked.rows is not None:
         return asked.rows, dict.fromkeys(owners, asked.rows) if is_matched else {}
     try:
         if not is_matched:
-            return len(load_own(job, job.data.features[0]).values), {}
+            return len(load_own(job, job.data.features[0])), {}
         ids = {owner: load_own(job, owner).ids for owner in owners}
     except InputError as error:
         raise _unread(error, "--rows") from error
@@ -344,8 +345,7 @@ def _divided(job: SplitJob, rows: int) -> tuple[int, int, int]:
     classes = job.data.classes or 0
     if job.serve is not None:
         return 0, rows, classes
-    divided = divide_own(job, job.data.labels, OwnRows(values=torch.zeros(rows)))
-    return len(divided.train), len(divided.test), classes
+    return *divide_own(job, OwnRows(labels=torch.zeros(rows))).counts, classes
 
 
 def _unread(error: InputError, options: str) -> ConfigError:

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from torch import Tensor
 
-from tacit.errors import ConfigError
-from tacit.learn import Dataset, load_dataset, load_file
+from tacit.errors import ConfigError, DataError
+from tacit.learn import Dataset, load_data
 from tacit.learn.tables import Table, take_rows
 
 
@@ -86,9 +86,37 @@ def load_source(source: Named, key: str, search: Sequence[Path], given: Given = 
     """
     if source.set is not None:
         given.refuse_rows(source.set, key)
-        return load_dataset(source.set, search)
-    if given.has_rows:
+    elif given.has_rows:
         return take_rows(given.x, given.y, label=source.label)
-    if source.file is not None:
-        return load_file(source.file, label=source.label)
-    raise ConfigError(f"{key}: wanted 'set' or 'file', or rows given in Python, got none of them")
+    elif source.file is None:
+        raise ConfigError(
+            f"{key}: wanted 'set' or 'file', or rows given in Python, got none of them"
+        )
+    return load_data(source.set, file=source.file, label=source.label, search=search)
+
+
+def check_source(source: Named, key: str) -> None:
+    """Make sure, cheaply, that a table names rows, and that a file of them is there."""
+    if source.set is None and source.file is None:
+        raise ConfigError(f"{key}: wanted 'set' or 'file', got neither")
+    check_file(source.file, f"{key}.file")
+
+
+def check_file(path: Path | None, key: str) -> None:
+    """Make sure that a file that a key names is there."""
+    if path is not None and not path.is_file():
+        raise DataError(f"{key}: no such file: {path} (looked for from {Path.cwd()})")
+
+
+def stretch(pair: Sequence[int] | None, count: int, key: str) -> slice:
+    """Return the part of rows or columns that a job names; all of them if it names none.
+
+    Raises:
+        DataError: it goes beyond what there is.
+    """
+    first, end = pair or (0, count)
+    if end > count:
+        raise DataError(
+            f"{key}: wanted at most [{first}, {count}], as there are {count}, got {end}"
+        )
+    return slice(first, end)

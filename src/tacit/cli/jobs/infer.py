@@ -6,19 +6,32 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tacit import ring
 from tacit.cli import folder
 from tacit.cli.jobs.code import OwnModel
-from tacit.cli.jobs.given import NOTHING, Given, load_source
+from tacit.cli.jobs.config import Source
+from tacit.cli.jobs.given import NOTHING, Given, check_file, check_source, load_source, stretch
 from tacit.cli.jobs.infer_job import InferJob
 from tacit.cli.jobs.kind import Part, Place
 from tacit.cli.jobs.train_data import align_in_the_clear, read_rows
-from tacit.cli.jobs.train_job import OwnerTable
 from tacit.errors import ConfigError, DataError, InputError
+from tacit.learn import Dataset, split_dataset
 from tacit.learn.metrics import measure_classes, measure_odds, put_beside
-from tacit.learn.private import Answer, Secured, secure
+from tacit.learn.private import (
+    Answer,
+    Secured,
+    load_logistic,
+    logistic_of,
+    predict,
+    predict_plain,
+    scaled_features,
+    secure,
+    summarise,
+    train_logistic,
+)
 from tacit.learn.service import answer_columns, answer_once, load_share
 from tacit.learn.training.model import as_input
 from tacit.learn.vertical import align_rows, announce_ids
@@ -27,24 +40,43 @@ from tacit.nn import import_module
 from tacit.party import Session
 from tacit.result import Metric, Result
 
+Labels = NDArray[np.int64] | None
+"""The true classes, or None where nobody knows them."""
+
 
 def check_inputs(job: InferJob, parties: Sequence[str]) -> None:
-    """Make sure that the owners among these parties say where their input is, and that it is."""
+    """Make sure, cheaply, that the owners among these parties say where their input is.
+
+    Raises:
+        ConfigError: an owner names no input.
+        DataError: a file is not there.
+    """
     for name, table in job.data.owners.items():
         if name in parties:
-            _check_table(table, f"data.owners.{name}")
+            check_source(table, f"data.owners.{name}")
     if job.data.owner in parties and not job.data.owners:
-        if job.data.set is None and job.data.file is None:
-            raise ConfigError("data: wanted 'set' or 'file', got neither")
-        _check_file(job.data.file, "data.file")
-    if job.model.code is not None:
+        check_source(job.data, "data")
+    if job.model.code is not None and (not job.is_linear or job.model.owner in parties):
         OwnModel.read(job.model.code)
     if job.is_shared:
         _check_shares(job, [name for name in job.holders if name in parties])
     elif job.model.owner in parties:
-        if job.model.file is None:
-            raise ConfigError(f"model.file: missing; {job.model.owner!r} owns the model")
-        _check_file(job.model.file, "model.file")
+        _check_model(job)
+
+
+def _check_model(job: InferJob) -> None:
+    model = job.model
+    if job.is_linear and model.train is not None:
+        check_source(model.train, "model.train")
+    elif model.file is not None:
+        check_file(model.file, "model.file")
+    elif job.is_linear and model.code is None:
+        raise ConfigError(
+            f"{model.owner!r} owns the model, but the job names none; "
+            "wanted model.train, model.file or model.code"
+        )
+    elif not job.is_linear:
+        raise ConfigError(f"model.file: missing; {model.owner!r} owns the model")
 
 
 def take_part(session: Session, job: InferJob, place: Place) -> Part:
@@ -62,32 +94,51 @@ def take_part(session: Session, job: InferJob, place: Place) -> Part:
         with session.progress.stage("load"):
             if session.me == job.data.owner:
                 x, labels = load_rows(job, place.search, place.given)
-        ask = _ask_shared if job.is_shared else _ask_owner
-        answer = ask(session, job, x, place.given)
+        ask = _ask_linear if job.is_linear else _ask_shared if job.is_shared else _ask_owner
+        answer = ask(session, job, x, place)
     values = answer.values
-    files = {} if values is None else {folder.PREDICTIONS: _table(values, labels, ids)}
+    files = {} if values is None else {folder.PREDICTIONS: write_answers(job, values, labels, ids)}
     result = replace(
         answer.result,
         kind="infer",
         name=job.job.name,
         launched=place.launched,
-        utility=() if values is None else _measure(values, labels),
+        utility=() if values is None else measure(job, values, labels),
     )
     return Part(result=result, files=files, values=values)
 
 
-def _ask_shared(session: Session, job: InferJob, x: Tensor | None, given: Given) -> Answer:
+def _ask_linear(session: Session, job: InferJob, x: Tensor | None, place: Place) -> Answer:
+    """Ask a model of one linear layer, whose bounds are agreed and whose width the rows tell."""
+    weights, task = None, job.task()
+    if session.me == job.model.owner:
+        with session.progress.stage("load"):
+            weights = load_linear(job, place.search, place.given)
+    found = predict(session, task, features=x, weights=weights)
+    result = summarise(
+        session,
+        task,
+        found,
+        name=job.job.name,
+        launched=place.launched,
+        report=place.report(),
+        utility=(),
+    )
+    return Answer(values=found.values, plan=found.plan, result=result)
+
+
+def _ask_shared(session: Session, job: InferJob, x: Tensor | None, place: Place) -> Answer:
     """Ask a network of which two parties hold a share each."""
     share = None
     if session.me in job.holders:
-        share = _load_share(job, session.me, given)
+        share = _load_share(job, session.me, place.given)
     answer = answer_once(session, job.shared_task(), client=job.data.owner, share=share, x=x)
     return _as_classes(job, answer)
 
 
 def _ask_columns(
     session: Session, job: InferJob, place: Place
-) -> tuple[Answer, "np.ndarray | None", tuple[str, ...]]:
+) -> tuple[Answer, Labels, tuple[str, ...]]:
     """Ask a shared network about rows that owners of columns have in common."""
     mine, owners = None, tuple(job.data.owners)
     if session.me in owners:
@@ -115,12 +166,12 @@ def _as_classes(job: InferJob, answer: Answer) -> Answer:
     return replace(answer, values=answer.values[:, 0].round())
 
 
-def _ask_owner(session: Session, job: InferJob, x: Tensor | None, given: Given) -> Answer:
+def _ask_owner(session: Session, job: InferJob, x: Tensor | None, place: Place) -> Answer:
     """Ask a network that one party owns."""
-    module = _network(job)
+    module = job.model.module()
     with session.progress.stage("load"):
         if session.me == job.model.owner:
-            load_owned(module, job, given)
+            load_owned(module, job, place.given)
     return make_private(job, module).join(session, x)
 
 
@@ -130,8 +181,8 @@ def make_private(job: InferJob, module: nn.Module) -> Secured:
         module.double(),
         protocol=job.protocol.kind,
         crew=job.crew,
-        reveal=job.protocol.reveal,
-        frac_bits=job.ring.frac_bits,
+        reveal="class" if job.protocol.reveal == "class" else "output",
+        frac_bits=job.frac_bits,
         input_bound=job.data.bound,
         cap=job.model.cap,
     )
@@ -140,44 +191,87 @@ def make_private(job: InferJob, module: nn.Module) -> Secured:
 def complete(job: InferJob, result: Result, stage: Path, search: Sequence[Path]) -> Result:
     """Put the plaintext answers beside the private ones, if the job wants it."""
     answers = stage / folder.PREDICTIONS
-    if job.report.compare != "plain" or not answers.exists():
-        return result
+    if job.report.compare == "plain" and answers.exists():
+        return compare_plain(job, result, read_answers(answers), search)
+    return result
+
+
+def compare_plain(job: InferJob, result: Result, answers: Tensor, search: Sequence[Path]) -> Result:
+    """Put the answers of a plain computation beside the private ones.
+
+    Only for someone who holds both sides' inputs, as when all parties run on one machine.
+    """
     x, labels = load_rows(job, search)
-    module = _network(job).double()
+    plain = _answer_plain(job, x, search)
+    utility = put_beside(result.utility, measure(job, plain, labels))
+    return replace(result, utility=(*utility, _agreement(job, answers, plain)))
+
+
+def _answer_plain(job: InferJob, x: Tensor, search: Sequence[Path]) -> Tensor:
+    if job.is_linear:
+        return predict_plain(x, load_linear(job, search), reveal=job.task().reveal)
+    module = job.model.module().double()
     if job.is_shared:
         _join_shares(module, job)
     else:
         load_owned(module, job)
     with torch.no_grad():
-        plain = module.eval()(as_input(module, x))
-    lines = answers.read_text(encoding="utf-8").splitlines()[1:]
-    private = torch.tensor([float(line.split(",")[1]) for line in lines], dtype=torch.float64)
-    classes = _classes(plain).double()
-    utility = put_beside(result.utility, _measure(plain, labels))
-    same = Metric(
-        name="classes equal to plaintext",
-        value=float((private == classes).double().mean()),
-        unit="share",
-        samples=len(classes),
-        reference=1.0,
-    )
-    return replace(result, utility=(*utility, same))
+        answers: Tensor = module.eval()(as_input(module, x))
+    return answers
+
+
+def _agreement(job: InferJob, answers: Tensor, plain: Tensor) -> Metric:
+    rows, name, unit, ideal = len(plain), "answers equal to plaintext", "share", 1.0
+    if job.protocol.reveal == "score":
+        name, unit, ideal = "largest difference to plaintext", "", 0.0
+        value = float((answers - plain).abs().max())
+    else:
+        value = int((answers == (plain if plain.dim() == 1 else _classes(plain))).sum()) / rows
+    return Metric(name=name, value=value, unit=unit, samples=rows, reference=ideal)
 
 
 def load_rows(
     job: InferJob, search: Sequence[Path], given: Given = NOTHING
-) -> tuple[Tensor, "np.ndarray | None"]:
+) -> tuple[Tensor, Labels]:
     """Load the rows, and their classes where they are known."""
     if job.data.owners:
         return _join_columns(job, search)
-    dataset = load_source(job.data.source, "data", search, given)
-    stretch = slice(*(job.data.rows or (0, len(dataset.features))))
-    features = dataset.scaled()[stretch]
-    features = features.reshape(len(features), *(job.data.shape or job.model.inputs))
-    labels = dataset.labels[stretch] if dataset.is_labelled else None
+    dataset = load_part(job, job.data.source, "data", search, given)
+    chosen = stretch(job.data.rows, len(dataset.features), "data.rows")
+    labels = dataset.labels[chosen] if dataset.is_labelled else None
+    if job.is_linear:
+        features = scaled_features(dataset)[chosen]
+    else:
+        rows = dataset.scaled()[chosen]
+        rows = rows.reshape(len(rows), *(job.data.shape or job.model.inputs))
+        features = torch.from_numpy(np.ascontiguousarray(rows))
     if not len(features):
         raise DataError(f"{dataset.name}: no rows are left")
-    return torch.from_numpy(np.ascontiguousarray(features)), labels
+    return features, labels
+
+
+def load_part(
+    job: InferJob, source: Source, key: str, search: Sequence[Path], given: Given = NOTHING
+) -> Dataset:
+    """Load the rows that a source names, in the scale that all parties have agreed on."""
+    dataset = load_source(source, key, search, given)
+    if job.data.scale is not None and source.set is None:
+        dataset = dataset.rescaled(job.data.scale)
+    return split_dataset(dataset, part=source.part, test_share=source.test_share)
+
+
+def load_linear(job: InferJob, search: Sequence[Path], given: Given = NOTHING) -> dict[str, Tensor]:
+    """Load or train a model of one linear layer."""
+    if given.weights is not None:
+        return logistic_of(given.weights, source="the model given")
+    if job.model.file is not None:
+        return load_logistic(job.model.file)
+    if job.model.code is not None:
+        state = OwnModel.read(job.model.code)().state_dict()
+        return logistic_of(state, source=f"model.code: {job.model.code}")
+    if job.model.train is None:
+        raise ConfigError("the job names no model; wanted model.train, model.file or model.code")
+    return train_logistic(load_part(job, job.model.train, "model.train", search))
 
 
 def find_shape(job: InferJob, search: Sequence[Path], rows: int | None) -> tuple[int, ...]:
@@ -195,7 +289,7 @@ def find_shape(job: InferJob, search: Sequence[Path], rows: int | None) -> tuple
     return (rows or end - first, *(job.data.shape or job.model.inputs))
 
 
-def _join_columns(job: InferJob, search: Sequence[Path]) -> tuple[Tensor, "np.ndarray | None"]:
+def _join_columns(job: InferJob, search: Sequence[Path]) -> tuple[Tensor, Labels]:
     """Put columns side by side, as only whoever tries a job with all files can."""
     rows = align_in_the_clear(
         {name: read_rows(table, name, search) for name, table in job.data.owners.items()}
@@ -217,7 +311,7 @@ def load_owned(module: nn.Module, job: InferJob, given: Given = NOTHING) -> None
 
 def _join_shares(module: nn.Module, job: InferJob) -> None:
     """Put both shares together, as only whoever tries a job with all files can."""
-    frac_bits = job.ring.frac_bits
+    frac_bits = job.frac_bits
     first, second = (_load_share(job, name) for name in job.holders)
     weights = {name: ring.decode(first[name] + second[name], frac_bits=frac_bits) for name in first}
     module.load_state_dict(import_module(module).state(weights))
@@ -227,7 +321,7 @@ def _load_share(job: InferJob, name: str, given: Given = NOTHING) -> dict[str, T
     if given.weights is not None:
         return dict(given.weights)
     path = job.model.halves[name]
-    return load_share(path, frac_bits=job.ring.frac_bits, bound=job.model.bound)
+    return load_share(path, frac_bits=job.frac_bits, bound=job.model.weight_bound)
 
 
 def _check_shares(job: InferJob, holders: Sequence[str]) -> None:
@@ -235,7 +329,7 @@ def _check_shares(job: InferJob, holders: Sequence[str]) -> None:
         path = job.model.halves.get(name)
         if path is None:
             raise ConfigError(f"model.halves.{name}: missing; wanted the file with its share")
-        _check_file(path, f"model.halves.{name}")
+        check_file(path, f"model.halves.{name}")
 
 
 def _classes(scores: Tensor) -> Tensor:
@@ -243,21 +337,18 @@ def _classes(scores: Tensor) -> Tensor:
     return (scores[:, 0] >= 0).long() if scores.shape[1] == 1 else scores.argmax(dim=-1)
 
 
-def _network(job: InferJob) -> nn.Module:
-    return job.model.module()
-
-
-def _table(values: Tensor, labels: "np.ndarray | None", ids: Sequence[str]) -> str:
-    """Write a line per row: its class, its scores if they were opened, its label if known.
+def write_answers(job: InferJob, values: Tensor, labels: Labels, ids: Sequence[str] = ()) -> str:
+    """Write a line per row: its answer, its scores if they were opened, its label if known.
 
     Rows are named by their ids, where they have any, and numbered from 1 where not.
     """
     scores = values if values.dim() > 1 else None
-    classes = values if scores is None else _classes(scores)
-    heads = ["id" if ids else "row", "class"]
+    answers = values if scores is None else _classes(scores)
+    is_class = job.protocol.reveal != "score"
+    heads = ["id" if ids else "row", "prediction" if job.is_linear else "class"]
     columns = [
-        list(ids) or [str(row) for row in range(1, len(classes) + 1)],
-        [str(int(one)) for one in classes.tolist()],
+        list(ids) or [str(row) for row in range(1, len(answers) + 1)],
+        [str(int(one)) if is_class else repr(one) for one in answers.tolist()],
     ]
     if scores is not None:
         heads += [f"score {at}" for at in range(scores.shape[1])]
@@ -268,25 +359,22 @@ def _table(values: Tensor, labels: "np.ndarray | None", ids: Sequence[str]) -> s
     return "\n".join([",".join(heads), *map(",".join, zip(*columns, strict=True))]) + "\n"
 
 
-def _measure(values: Tensor, labels: "np.ndarray | None") -> tuple[Metric, ...]:
+def read_answers(path: Path) -> Tensor:
+    """Read the answers back from a file that `write_answers` made."""
+    lines = path.read_text(encoding="utf-8").splitlines()[1:]
+    return torch.tensor([float(line.split(",")[1]) for line in lines], dtype=torch.float64)
+
+
+def measure(job: InferJob, values: Tensor, labels: Labels) -> tuple[Metric, ...]:
+    """Say how good answers are, as far as their receiver can tell."""
     if labels is None:
         return ()
-    if values.dim() == 1:
-        return measure_classes(values.numpy(), labels)
-    return measure_odds(_odds(values).numpy(), labels)
+    if values.dim() > 1:
+        return measure_odds(_odds(values).numpy(), labels)
+    measured = measure_odds if job.protocol.reveal == "score" else measure_classes
+    return measured(values.numpy(), labels)
 
 
 def _odds(scores: Tensor) -> Tensor:
     """Turn scores into probabilities; one score is that of class 1."""
     return torch.sigmoid(scores[:, 0]) if scores.shape[1] == 1 else scores.softmax(dim=-1)
-
-
-def _check_table(table: OwnerTable, key: str) -> None:
-    if table.set is None and table.file is None:
-        raise ConfigError(f"{key}: wanted 'set' or 'file', got neither")
-    _check_file(table.file, f"{key}.file")
-
-
-def _check_file(path: Path | None, key: str) -> None:
-    if path is not None and not path.is_file():
-        raise DataError(f"{key}: no such file: {path} (looked for from {Path.cwd()})")

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tacit.cli.jobs.config import J
 from tacit.cli.jobs.given import NOTHING, Given
-from tacit.party import Session
+from tacit.party import Progress, Session
 from tacit.result import PartyReport, Result
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ class Kind(Generic[J]):
         take_part: does one party's part over its session.
         complete: adds to the joined result what only someone with all inputs can tell; gets the
             folder with the parties' files. Called by `tacit run` alone.
+        attack: adds to it what attacks with all inputs find, and tells what it is doing; it may
+            take minutes. Called by `tacit run` alone.
         forecast: says what would be sent and revealed, from sizes alone.
         run: runs the whole job on this machine with an engine of its own, for kinds whose
             parties are not processes of ours; None for all others.
@@ -80,5 +82,6 @@ class Kind(Generic[J]):
     forecast: Callable[[J, "Asked"], "Outlook"]
     take_part: Callable[[Session, J, Place], Part] | None = None
     complete: Callable[[J, Result, Path, Sequence[Path]], Result] | None = None
+    attack: Callable[[J, Result, Sequence[Path], Progress], Result] | None = None
     run: Callable[[J, Console, Sequence[Path]], Part] | None = None
     resumes: bool = False

@@ -5,6 +5,7 @@ an entry in `KINDS`. Entries are functions: what a kind imports is heavy, and lo
 of that kind.
 """
 
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -52,19 +53,6 @@ def _infer() -> Kind[Any]:
     )
 
 
-def _predict() -> Kind[Any]:
-    from tacit.cli.jobs import forecast, predict
-    from tacit.cli.jobs.predict_job import PredictJob
-
-    return Kind(
-        record=PredictJob,
-        check_inputs=predict.check_inputs,
-        take_part=predict.take_part,
-        complete=predict.complete,
-        forecast=forecast.forecast_prediction,
-    )
-
-
 def _serve() -> Kind[Any]:
     from tacit.cli.jobs import forecast, serve
     from tacit.cli.jobs.serve_job import ServeJob
@@ -108,7 +96,7 @@ def _split() -> Kind[Any]:
         record=SplitJob,
         check_inputs=split_data.check_inputs,
         take_part=split.take_part,
-        complete=split.complete,
+        attack=split.attack,
         forecast=forecast.forecast_split,
     )
 
@@ -130,12 +118,15 @@ KINDS: Mapping[str, Callable[[], Kind[Any]]] = {
     "audit-llm": _audit_llm,
     "federated": _federated,
     "infer": _infer,
-    "predict": _predict,
     "split": _split,
     "serve": _serve,
     "train": _train,
     "verify": _verify,
 }
+
+
+RENAMED = {"predict": "infer"}
+"""Kinds as version 0.1 called them."""
 
 
 def load_job(path: Path) -> Job:
@@ -144,8 +135,17 @@ def load_job(path: Path) -> Job:
     Raises:
         ConfigError: names the file, every wrong key, what was wanted and what came.
     """
-    raw = read_toml(path)
-    job: Job = read_record(raw, find_kind(raw, str(path)).record, source=str(path))
+    return read_job(read_toml(path), source=str(path))
+
+
+def read_job(raw: Mapping[str, object], *, source: str) -> Job:
+    """Check the tables of a job file; a kind by its name in version 0.1 is read with a warning."""
+    head = raw.get("job")
+    if isinstance(head, dict) and (old := head.get("kind")) in RENAMED:
+        text = f"{source}: job.kind: {old!r} is called {RENAMED[old]!r} now; the old word goes soon"
+        warnings.warn(text, FutureWarning, stacklevel=3)
+        raw = {**raw, "job": {**head, "kind": RENAMED[old]}}
+    job: Job = read_record(raw, find_kind(raw, source).record, source=source)
     return job
 
 
@@ -173,7 +173,7 @@ def find_kind(raw: Mapping[str, object], source: str) -> Kind[Any]:
     name = head.get("kind") if isinstance(head, dict) else None
     if name is None:
         # Let the reader of records say what a whole head looks like.
-        return _predict()
+        return _infer()
     if not isinstance(name, str) or name not in KINDS:
         near = suggest(name, KINDS) if isinstance(name, str) else ""
         wanted = ", ".join(repr(known) for known in KINDS)

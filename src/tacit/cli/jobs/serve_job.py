@@ -18,11 +18,11 @@ from tacit.cli.jobs.config import (
     PartyEntry,
     Positive,
     ProtocolName,
+    RingTable,
     check_parties,
     check_references,
     parse_address,
 )
-from tacit.cli.jobs.predict_job import RingTable
 from tacit.cli.toml import Problem, RefusedError, refuse
 from tacit.crypto import Identity, load_identity, make_identity, parse_name
 from tacit.errors import ConfigError, IdentityError
@@ -98,7 +98,7 @@ class ServeJob(Job):
     model: ServeModel
     service: ServiceTable
     protocol: ServeProtection
-    ring: RingTable = field(default_factory=lambda: RingTable(frac_bits=16))
+    ring: RingTable = field(default_factory=RingTable)
 
     def __post_init__(self) -> None:
         problems = [

@@ -1,4 +1,4 @@
-"""Jobs of kind "split": one party's part in training and serving, and the audit afterwards."""
+"""Jobs of kind "split": one party's part in training or serving, and the attacks afterwards."""
 
 import hashlib
 import shutil
@@ -8,41 +8,33 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import Tensor, nn
 
-from tacit.audit.split import Watch
+from tacit.audit.split import Watch, audit_answers, audit_returned, audit_whole
+from tacit.audit.split.report import draw_layer, state_told
 from tacit.cli import folder
 from tacit.cli.jobs.kind import Part, Place
-from tacit.cli.jobs.split_audit import (
-    audit_answers,
-    audit_returned,
-    audit_whole,
-    draw_epochs,
-    draw_layer,
-    state_told,
-)
-from tacit.cli.jobs.split_data import (
-    Brought,
-    divide_own,
-    load_own,
-    load_part,
-    make_bottom,
-    make_top,
-)
+from tacit.cli.jobs.split_data import Brought, divide_own, load_own, load_part, load_whole, top_of
 from tacit.cli.jobs.split_job import SplitJob
-from tacit.cli.jobs.split_result import SERVE_ROWS, make_result, models_folder, to_csv
-from tacit.cli.jobs.split_serve import columns_file, serve_part
+from tacit.errors import DataError
 from tacit.learn.metrics import measure_odds
 from tacit.learn.split import (
-    BottomTrainer,
-    TopTrainer,
+    OwnFeatures,
+    SplitTask,
     answer,
-    ask,
+    cut_shape,
+    introduce,
+    load_weights,
+    make_codec,
     save_weights,
-    stop_asking,
 )
+from tacit.learn.split.local import make_bottom
+from tacit.learn.split.part import LabelsDone, question, train_features, train_labels
+from tacit.learn.split.rows import Columns, Divided
+from tacit.learn.split.summary import Done, draw_epochs, summarise
 from tacit.learn.vertical import align_rows
-from tacit.party import Session
-from tacit.result import Result
+from tacit.party import Progress, Session
+from tacit.result import Curve, Metric, Result
 
 
 def take_part(session: Session, job: SplitJob, place: Place) -> Part:
@@ -50,103 +42,164 @@ def take_part(session: Session, job: SplitJob, place: Place) -> Part:
     # Weights start anywhere but at torch's fixed seed, which everyone knows.
     torch.seed()
     place.given.check(session.me, rows=True, model=False)
+    is_label_owner = session.me == job.data.labels
     if job.serve is not None:
-        return serve_part(session, job, place, job.serve.models)
-    if session.me == job.data.labels:
-        return _own_labels(session, job, place)
-    return _own_features(session, job, place)
+        return (_answer if is_label_owner else _ask)(session, job, place, job.serve.models)
+    return (_own_labels if is_label_owner else _own_features)(session, job, place)
 
 
-def complete(job: SplitJob, result: Result, stage: Path, search: Sequence[Path]) -> Result:
+def attack(job: SplitJob, result: Result, search: Sequence[Path], progress: Progress) -> Result:
     """Attack the trained model with all that an attacker could hold, as only `tacit run` can."""
     if job.report.compare == "none" or job.data.set is None or job.serve is not None:
         return result
-    metrics, curves = audit_whole(job, models_folder(job.out), search)
+    data = load_whole(job, search)
+    task, network = job.task(data.classes), job.model.network(data.classes)
+    example = torch.tensor_split(data.train_x, task.bottoms, dim=-1)[0]
+    bottom = make_bottom(network, task, example.shape[1:])
+    load_weights(models_folder(job.out) / f"{task.feature_owners[0]}.npz", bottom)
+    how = job.audit.how()
+    metrics, curves = audit_whole(task, network, bottom, data, how=how, progress=progress)
     utility = (*result.utility, *metrics)
     return replace(result, utility=utility, curves=(*result.curves, *curves))
 
 
+def models_folder(out: Path) -> Path:
+    """Return where the trained parts of a job are kept, beside its result."""
+    return out.with_name(f"{out.name}-models")
+
+
+def to_csv(classes: Tensor, ids: Sequence[str]) -> str:
+    """Write the predicted classes as a table, by id where there are ids."""
+    names = ids or [str(row) for row in range(1, len(classes) + 1)]
+    lines = [f"{name},{value}" for name, value in zip(names, classes.tolist(), strict=True)]
+    return "\n".join([f"{'id' if ids else 'row'},prediction", *lines]) + "\n"
+
+
 def _own_features(session: Session, job: SplitJob, place: Place) -> Part:
     rows, matched = _load(session, job, place)
-    task = job.task(rows.classes)
-    bottom = make_bottom(job, task, rows.train)
+    mine, task = _present(rows.features), job.task(rows.classes)
+    bottom = make_bottom(job.model.network(task.classes), task, mine.train.shape[1:])
     state = _state_folder(job, session, place, rows)
-    trainer = BottomTrainer(session, task, bottom, rows.train, folder=state)
-    trainer.run()
-    with session.progress.stage("serve"):
-        classes = ask(
-            session,
-            trainer.codec,
-            bottom,
-            rows.test,
-            label_owner=task.label_owner,
-            classes=task.classes,
-            defences=task.defences,
-            batch_rows=SERVE_ROWS,
-        )
-        stop_asking(session, task.label_owner)
-    models = models_folder(place.out)
-    save_weights(models / f"{session.me}.npz", bottom)
-    if rows.columns is not None:
-        save_weights(columns_file(models, session.me), rows.columns)
+    done = train_features(session, task, bottom, mine, folder=state)
+    _keep(place, session.me, bottom, mine)
     _forget(state, session)
     is_first = session.me == task.feature_owners[0]
-    files = {folder.PREDICTIONS: to_csv(classes, rows.test_ids)} if is_first else {}
-    result = make_result(
-        session,
-        job,
-        place,
-        task,
-        widths=trainer.widths,
-        trained=(len(rows.train), trainer.start),
-        asked=len(rows.test),
-        matched=matched,
+    files = {folder.PREDICTIONS: to_csv(done.classes, mine.test_ids)} if is_first else {}
+    what = _done(rows, done.widths, done.start, matched)
+    return Part(
+        result=_result(session, job, place, task, what),
+        files=files,
+        values=done.classes,
+        weights=bottom.state_dict(),
     )
-    return Part(result=result, files=files, values=classes, weights=bottom.state_dict())
 
 
 def _own_labels(session: Session, job: SplitJob, place: Place) -> Part:
     rows, matched = _load(session, job, place)
-    task = job.task(rows.classes)
-    top, widths = make_top(job, task, place.search)
-    watch = Watch(len(rows.train), task.pace)
+    labels, task = _present(rows.labels), job.task(rows.classes)
+    top, widths = top_of(job, task, place.search)
+    own = None
+    if rows.features is not None:
+        network = job.model.network(task.classes)
+        own = make_bottom(network, task, rows.features.train.shape[1:]), rows.features
+    watch = Watch(len(labels.train), task.pace)
     state = _state_folder(job, session, place, rows)
-    trainer = TopTrainer(
+    done = train_labels(
         session,
         task,
         top,
-        rows.train,
+        labels.train,
         widths=widths,
+        own=own,
         folder=state,
         on_gradient=watch,
     )
-    epochs = trainer.run()
-    with session.progress.stage("serve"):
-        (found,) = answer(session, trainer.codecs, top, classes=task.classes)
-    with session.progress.stage("audit"):
-        odds = found.logits.softmax(1).numpy()
-        utility = [*measure_odds(odds, rows.test.numpy())]
-        utility += audit_answers(job, task, found.cut, rows.test)
-        told, told_curves = audit_returned(job, task, watch, rows.train)
-        utility += told
-        drawn = draw_layer(found.cut, rows.test, tsne=job.audit.tsne)
-        curves = (*draw_epochs(epochs), *told_curves, *drawn)
+    utility, curves, notes = _attack_seen(session, job, task, done, labels, watch)
     save_weights(models_folder(place.out) / f"{session.me}.npz", top)
+    if own is not None:
+        _keep(place, f"{session.me}-bottom", *own)
     _forget(state, session)
-    result = make_result(
-        session,
-        job,
-        place,
-        task,
-        widths=trainer.widths,
-        trained=(len(rows.train), trainer.start),
-        asked=len(rows.test),
-        matched=matched,
-        utility=tuple(utility),
-        curves=curves,
-        notes=state_told(task, told),
-    )
+    what = _done(rows, done.widths, done.start, matched)
+    result = _result(session, job, place, task, what)
+    result = replace(result, utility=utility, curves=curves, notes=notes)
     return Part(result=result, weights=top.state_dict())
+
+
+def _attack_seen(
+    session: Session,
+    job: SplitJob,
+    task: SplitTask,
+    done: LabelsDone,
+    labels: Divided,
+    watch: Watch,
+) -> tuple[tuple[Metric, ...], tuple[Curve, ...], tuple[str, ...]]:
+    """Measure the answers, and attack what the label owner itself saw and sent."""
+    found, per_class, steps = done.answered, job.audit.leaked_per_class, session.progress
+    utility = [*measure_odds(found.logits.softmax(1).numpy(), labels.test.numpy())]
+    with steps.stage("attacking what was sent"):
+        utility += audit_answers(task, found.cut, labels.test, per_class=per_class)
+    with steps.stage("attacking gradients", len(task.feature_owners)) as advance:
+        told, told_curves = audit_returned(
+            task, watch, labels.train, per_class=per_class, report=advance
+        )
+    with steps.stage("drawing the cut layer"):
+        drawn = draw_layer(found.cut, labels.test, tsne=job.audit.tsne)
+    curves = (*draw_epochs(done.epochs), *told_curves, *drawn)
+    return (*utility, *told), curves, state_told(task, told)
+
+
+def _ask(session: Session, job: SplitJob, place: Place, models: Path) -> Part:
+    with session.progress.stage("load"):
+        rows, ids, classes = _questions(job, session.me, place, models, session.me)
+        task = job.task(classes)
+        bottom = make_bottom(job.model.network(classes), task, rows.shape[1:])
+        load_weights(models / f"{session.me}.npz", bottom)
+    codec = make_codec(task.compression, cut_shape(bottom, rows)[0])
+    widths = introduce(session, task, rows=0, width=codec.width)
+    found = question(session, task, codec, bottom, rows)
+    result = _result(session, job, place, task, Done(widths=widths, asked=len(rows)))
+    is_first = session.me == task.feature_owners[0]
+    files = {folder.PREDICTIONS: to_csv(found, ids)} if is_first else {}
+    return Part(result=result, files=files, values=found)
+
+
+def _answer(session: Session, job: SplitJob, place: Place, models: Path) -> Part:
+    with session.progress.stage("load"):
+        known = job.data.set is not None
+        classes = load_whole(job, place.search).classes if known else job.data.classes or 0
+        task = job.task(classes)
+        top, widths = top_of(job, task, place.search)
+        load_weights(models / f"{session.me}.npz", top)
+        own = None
+        if task.label_owner_has_features:
+            kept = f"{session.me}-bottom"
+            rows, _, _ = _questions(job, session.me, place, models, kept)
+            own = OwnFeatures(make_bottom(job.model.network(classes), task, rows.shape[1:]), rows)
+            load_weights(models / f"{kept}.npz", own.bottom)
+    codecs = {owner: make_codec(task.compression, width) for owner, width in widths.items()}
+    introduce(session, task, rows=0, width=0)
+    with session.progress.stage("serve"):
+        answered = answer(session, codecs, top, classes=task.classes, own=own)
+    asked = sum(len(one.logits) for one in answered)
+    result = _result(session, job, place, task, Done(widths=widths, asked=asked))
+    return Part(result=result)
+
+
+def _questions(
+    job: SplitJob, party: str, place: Place, models: Path, kept: str
+) -> tuple[Tensor, tuple[str, ...], int]:
+    """Return the rows to ask about, their ids if they have any, and how many classes there are."""
+    if job.data.set is not None:
+        brought = load_part(job, party, place.search)
+        return _present(brought.features).test, (), brought.classes
+    own = load_own(job, party, place.given)
+    if own.features is None or len(own) < 1:
+        raise DataError(f"data.files.{party}: wanted at least one row to ask about, got none")
+    if job.model.vocabulary is not None:
+        return own.features, own.ids, job.data.classes or 0
+    scale = Columns(torch.zeros(2, own.features.shape[1]))
+    load_weights(_columns_file(models, kept), scale)
+    return scale(own.features), own.ids, job.data.classes or 0
 
 
 def _load(session: Session, job: SplitJob, place: Place) -> tuple[Brought, dict[str, int]]:
@@ -155,14 +208,48 @@ def _load(session: Session, job: SplitJob, place: Place) -> tuple[Brought, dict[
         if job.data.match is None:
             return load_part(job, session.me, place.search, place.given), {}
         own = load_own(job, session.me, place.given)
-    owners = (job.data.labels, *job.data.features)
+    owners = job.data.parties
     session.publish("ids", (len(own.ids),))
     counts = {
         owner: len(own.ids) if owner == session.me else session.learn(owner, "ids", 1)[0]
         for owner in owners
     }
     common = align_rows(session, owners, own.ids)
-    return divide_own(job, session.me, own.take(common)), counts
+    return divide_own(job, own.take(common)), counts
+
+
+def _present(rows: Divided | None) -> Divided:
+    if rows is None:
+        raise DataError("this party has no such rows in the job")
+    return rows
+
+
+def _done(rows: Brought, widths: dict[str, int], start: int, matched: dict[str, int]) -> Done:
+    trained, asked = rows.counts
+    return Done(widths=widths, trained=trained, start=start, asked=asked, matched=matched)
+
+
+def _result(session: Session, job: SplitJob, place: Place, task: SplitTask, done: Done) -> Result:
+    return summarise(
+        session,
+        task,
+        done,
+        name=job.job.name,
+        launched=place.launched,
+        report=place.report(),
+    )
+
+
+def _keep(place: Place, name: str, bottom: nn.Module, rows: Divided) -> None:
+    """Keep a trained bottom, with the scale of its columns."""
+    models = models_folder(place.out)
+    save_weights(models / f"{name}.npz", bottom)
+    if rows.columns is not None:
+        save_weights(_columns_file(models, name), rows.columns)
+
+
+def _columns_file(models: Path, name: str) -> Path:
+    return models / f"{name}-columns.npz"
 
 
 def _state_folder(job: SplitJob, session: Session, place: Place, rows: Brought) -> Path:

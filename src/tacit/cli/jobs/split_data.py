@@ -1,4 +1,4 @@
-"""What the parties of a split job bring: their columns or their labels, and their part."""
+"""What the parties of a split job bring, as its file says: their columns, their labels, or both."""
 
 import hashlib
 from collections.abc import Sequence
@@ -13,72 +13,61 @@ from tacit.cli.jobs.config import Source
 from tacit.cli.jobs.given import NOTHING, Given, load_source
 from tacit.cli.jobs.split_job import SplitJob
 from tacit.errors import ConfigError, DataError
-from tacit.learn import Dataset, load_dataset, split_dataset
-from tacit.learn.split import CUT, Flat, Shaped, SplitTask, cut, cut_shape, make_head, make_model
+from tacit.learn import Dataset, load_dataset
+from tacit.learn.split import CUT, SplitTask
+from tacit.learn.split.local import make_top
+from tacit.learn.split.rows import (
+    Divided,
+    WholeData,
+    divide_dataset,
+    divide_rows,
+    read_tokens,
+    to_tensor,
+)
 
-SPLIT_SEED = 0
-"""Fixed, so that all parties divide the rows alike."""
-_USUAL_TEST_SHARE = 0.3
 _LARGEST_ID = 2**53
 """Tables are read as float64, which has whole numbers up to here."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Brought:
-    """What one party brings, divided into rows to train on and rows to test on.
+    """What one party brings, divided into rows to train on and rows to test on."""
 
-    `columns` is what brought those of a file to mean 0 and deviation 1, if anything did.
-    """
-
-    train: Tensor
-    test: Tensor
+    features: Divided | None
+    labels: Divided | None
     classes: int
-    test_ids: tuple[str, ...] = ()
-    columns: nn.Module | None = None
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Return how many rows there are to train on, and to test on."""
+        one = self.features or self.labels
+        return (len(one.train), len(one.test)) if one is not None else (0, 0)
 
     def digest(self) -> bytes:
         """Hash the rows to train on."""
-        return hashlib.sha256(self.train.numpy().tobytes()).digest()
+        parts = [one.digest() for one in (self.features, self.labels) if one is not None]
+        return hashlib.sha256(b"".join(parts)).digest()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OwnRows:
-    """What is in a party's own file: columns or labels, and the ids to match rows by, if any."""
+    """What is in a party's own file: columns, labels or both, and ids to match rows by, if any."""
 
-    values: Tensor
+    features: Tensor | None = None
+    labels: Tensor | None = None
     ids: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        one = self.labels if self.features is None else self.features
+        return 0 if one is None else len(one)
 
     def take(self, chosen: Sequence[int]) -> "OwnRows":
         """Keep some rows, in the order given."""
         at = torch.tensor(list(chosen), dtype=torch.int64)
-        return OwnRows(values=self.values[at], ids=tuple(self.ids[one] for one in chosen))
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class WholeData:
-    """All of a known set, for someone who may see both sides."""
-
-    train_x: Tensor
-    train_y: Tensor
-    test_x: Tensor
-    test_y: Tensor
-    classes: int
-
-
-class Columns(nn.Module):
-    """Gives the columns of a table mean 0 and deviation 1, as the rows trained on had them."""
-
-    mean: Tensor
-    spread: Tensor
-
-    def __init__(self, train: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("mean", train.mean(0))
-        self.register_buffer("spread", train.std(0).clamp(min=1e-6))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return rows in the scale of those trained on."""
-        return (x - self.mean) / self.spread
+        features, labels = (
+            None if one is None else one[at] for one in (self.features, self.labels)
+        )
+        return OwnRows(features=features, labels=labels, ids=tuple(self.ids[one] for one in chosen))
 
 
 def check_inputs(job: SplitJob, parties: Sequence[str]) -> None:
@@ -104,37 +93,26 @@ def load_whole(job: SplitJob, search: Sequence[Path]) -> WholeData:
     if job.data.set is None:
         raise ConfigError("wanted data.set: the parties' files are not in one place")
     dataset = load_dataset(job.data.set, search)
-    if not dataset.is_labelled:
-        raise DataError(f"{dataset.name}: wanted a set with classes")
-    train, test = (
-        split_dataset(dataset, part=part, test_share=job.data.test_share, seed=SPLIT_SEED)
-        for part in ("train", "test")
-    )
-    limit = job.data.rows
-    train_x, test_x = _even(_tensor(train)[:limit], _tensor(test))
-    return WholeData(
-        train_x=train_x,
-        train_y=torch.from_numpy(train.labels)[:limit],
-        test_x=test_x,
-        test_y=torch.from_numpy(test.labels),
-        classes=len(dataset.label_names),
-    )
+    return divide_dataset(dataset, test_share=job.data.test_share, rows=job.data.rows)
 
 
 def load_part(job: SplitJob, party: str, search: Sequence[Path], given: Given = NOTHING) -> Brought:
     """Load what one party brings; its own file must have the rows of the others, in their order."""
     if job.data.set is None:
-        return divide_own(job, party, load_own(job, party, given))
+        return divide_own(job, load_own(job, party, given))
     given.refuse_rows(job.data.set, "data")
     whole = load_whole(job, search)
-    if party not in job.data.features:
-        return Brought(train=whole.train_y, test=whole.test_y, classes=whole.classes)
-    place, count = job.data.features.index(party), len(job.data.features)
-    train, test = (
-        torch.tensor_split(x, count, dim=-1)[place].contiguous()
-        for x in (whole.train_x, whole.test_x)
-    )
-    return Brought(train=train, test=test, classes=whole.classes)
+    features = labels = None
+    if party == job.data.labels:
+        labels = Divided(train=whole.train_y, test=whole.test_y)
+    if party in job.data.features:
+        place, count = job.data.blocks.index(party), len(job.data.blocks)
+        train, test = (
+            torch.tensor_split(x, count, dim=-1)[place].contiguous()
+            for x in (whole.train_x, whole.test_x)
+        )
+        features = Divided(train=train, test=test)
+    return Brought(features=features, labels=labels, classes=whole.classes)
 
 
 def load_own(job: SplitJob, party: str, given: Given = NOTHING) -> OwnRows:
@@ -143,83 +121,60 @@ def load_own(job: SplitJob, party: str, given: Given = NOTHING) -> OwnRows:
     Raises:
         DataError: it cannot be read, has no column to match by, or nothing besides it.
     """
-    path, is_owner = job.data.files.get(party), party in job.data.features
-    source = Source(file=path, label=None if is_owner else job.data.label)
+    data, has_labels = job.data, party == job.data.labels and job.serve is None
+    source = Source(file=data.files.get(party), label=data.label if has_labels else None)
     dataset = load_source(source, f"data.files.{party}", (), given)
-    ids = () if job.data.match is None else _ids(dataset, job.data.match)
-    if not is_owner:
+    ids = () if data.match is None else _ids(dataset, data.match)
+    labels = features = None
+    if has_labels:
         _check_classes(job, party, dataset)
-        return OwnRows(values=torch.from_numpy(dataset.labels), ids=ids)
-    values = _tensor(dataset)
-    if job.data.match is not None:
-        kept = [at for at, name in enumerate(dataset.feature_names) if name != job.data.match]
-        if not kept:
-            raise DataError(f"{dataset.name}: wanted a column besides {job.data.match!r}, got none")
-        values = values[:, kept]
-    if job.model.vocabulary is not None:
-        values = _tokens(values, job.model.vocabulary, dataset.name)
-    return OwnRows(values=values, ids=ids)
+        labels = torch.from_numpy(dataset.labels)
+    if party in data.features:
+        taken = {data.match, data.label if party == data.labels else None}
+        features = _features(job, dataset, taken)
+    return OwnRows(features=features, labels=labels, ids=ids)
 
 
-def divide_own(job: SplitJob, party: str, rows: OwnRows) -> Brought:
+def divide_own(job: SplitJob, rows: OwnRows) -> Brought:
     """Divide a party's rows into those to train on and those to test on, as the others do.
 
     Raises:
         DataError: there are too few.
     """
-    total = len(rows.values)
-    # By position alone: a feature owner has no classes to divide evenly.
-    order = torch.from_numpy(np.random.default_rng(SPLIT_SEED).permutation(total))  # noqa: TID251 - public, the same everywhere
-    count = max(1, round(total * (job.data.test_share or _USUAL_TEST_SHARE)))
-    if total <= count:
-        raise DataError(f"wanted rows to train on and rows to test on, got {total} in all")
-    train, test = rows.values[order[count:]][: job.data.rows], rows.values[order[:count]]
-    columns = _columns(train) if party in job.data.features else None
-    if columns is not None:
-        train, test = columns(train), columns(test)
-    test_ids = tuple(rows.ids[at] for at in order[:count].tolist()) if rows.ids else ()
+
+    def divide(values: Tensor | None, is_scaled: bool) -> Divided | None:
+        if values is None:
+            return None
+        share, most = job.data.test_share, job.data.rows
+        return divide_rows(values, rows.ids, test_share=share, rows=most, is_scaled=is_scaled)
+
     return Brought(
-        train=train,
-        test=test,
+        features=divide(rows.features, True),
+        labels=divide(rows.labels, False),
         classes=job.data.classes or 0,
-        test_ids=test_ids,
-        columns=columns,
     )
 
 
-def make_bottom(job: SplitJob, task: SplitTask, example: Tensor) -> nn.Module:
-    """Build a feature owner's part with fresh weights."""
-    shape = tuple(example.shape[1:])
-    if job.model.vocabulary is not None:
-        shape = (*shape, job.model.vocabulary)
-    model = make_model(job.model.kind, shape=shape, classes=task.classes, width=job.model.width)
-    return Flat(cut(model, task.cut)[0], is_normalised=task.is_normalised)
-
-
-def make_top(
+def top_of(
     job: SplitJob, task: SplitTask, search: Sequence[Path]
 ) -> tuple[nn.Module, dict[str, int]]:
-    """Build the label owner's part with fresh weights, and say which widths it takes.
+    """Build the label owner's part; a cut elsewhere than at "cut" looks at the known set."""
+    shape = None if task.cut == CUT else load_whole(job, search).train_x.shape[1:]
+    return make_top(job.model.network(task.classes), task, shape)
 
-    From the layer "cut" on, all models here are one or two linear layers, and nothing about the
-    features is needed; a cut elsewhere needs the shape of a row, which a known set tells.
-    """
-    owners = task.feature_owners
-    if task.cut == CUT:
-        wide = job.model.width * len(owners)
-        head = make_head(wide, task.classes, hidden=job.model.hidden)
-        return head, dict.fromkeys(owners, job.model.width)
-    example = load_whole(job, search).train_x[:1]
-    model = make_model(
-        job.model.kind,
-        shape=tuple(example.shape[1:]),
-        classes=task.classes,
-        width=job.model.width,
-        hidden=job.model.hidden,
-    )
-    low, high = cut(model, task.cut)
-    inner = cut_shape(low, example)
-    return Shaped(high, inner), {owners[0]: int(np.prod(inner))}
+
+def _features(job: SplitJob, dataset: Dataset, taken: set[str | None]) -> Tensor:
+    """Return the columns that are neither ids nor labels."""
+    values, names = to_tensor(dataset), dataset.feature_names
+    if names:  # pictures have none
+        kept = [at for at, name in enumerate(names) if name not in taken]
+        if not kept:
+            besides = " and ".join(repr(one) for one in sorted(taken - {None}, key=str))
+            raise DataError(f"{dataset.name}: wanted a column besides {besides}, got none")
+        values = values[:, kept]
+    if job.model.vocabulary is not None:
+        return read_tokens(values, job.model.vocabulary, dataset.name)
+    return values
 
 
 def _ids(dataset: Dataset, column: str) -> tuple[str, ...]:
@@ -242,32 +197,3 @@ def _check_classes(job: SplitJob, party: str, dataset: Dataset) -> None:
         raise DataError(
             f"data.files.{party}: a label is {found}, wanted labels below data.classes = {wanted}"
         )
-
-
-def _tensor(dataset: Dataset) -> Tensor:
-    return torch.from_numpy(dataset.scaled().astype(np.float32))
-
-
-def _even(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
-    """Give the columns of a table mean 0 and deviation 1, as the training rows have them."""
-    columns = _columns(train)
-    return (train, test) if columns is None else (columns(train), columns(test))
-
-
-def _columns(train: Tensor) -> Columns | None:
-    is_table = train.dim() == 2 and len(train) > 1 and train.is_floating_point()
-    return Columns(train) if is_table else None
-
-
-def _tokens(values: Tensor, vocabulary: int, name: str) -> Tensor:
-    """Read columns as tokens."""
-    tokens = values.long()
-    if not torch.equal(tokens.to(values.dtype), values):
-        raise DataError(f"{name}: wanted tokens, which are whole numbers, in every column")
-    low, high = int(tokens.min()), int(tokens.max())
-    if low < 0 or high >= vocabulary:
-        raise DataError(
-            f"{name}: wanted tokens from 0 to {vocabulary - 1}, below model.vocabulary, "
-            f"got {low} to {high}"
-        )
-    return tokens

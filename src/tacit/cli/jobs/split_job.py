@@ -10,6 +10,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from tacit.audit.split import CutAudit
 from tacit.cli.jobs.config import LOCAL, Count, Job, Share, check_parties, check_references
 from tacit.cli.toml import Problem, RefusedError, refuse, suggest
 from tacit.learn.split import (
@@ -32,6 +33,7 @@ class SplitData:
 
     Attributes:
         features: the parties that own features; of a known set they get equal blocks of columns.
+            The owner of the labels may be one of them: what it computes from its own stays with it.
         labels: the party that owns the labels.
         set: a known data set; every party takes its part of it.
         files: each party's own file instead; the same rows in the same order, unless matched.
@@ -61,6 +63,20 @@ class SplitData:
             refuse("match", "rows of a known set are in order; drop it")
         if self.match is not None and self.match == self.label:
             refuse("match", f"{self.match!r} is the column of the labels")
+        if self.features == (self.labels,):
+            text = f"{self.labels!r} owns labels and features: it can train alone, and the split"
+            refuse("features", f"{text} would protect nothing; wanted two parties")
+
+    @property
+    def blocks(self) -> tuple[str, ...]:
+        """Return the owners of features in the order in which the top takes their cut layers."""
+        others = tuple(one for one in self.features if one != self.labels)
+        return (*others, *((self.labels,) if self.labels in self.features else ()))
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """Return everyone who has rows, the label owner first."""
+        return (self.labels, *(one for one in self.features if one != self.labels))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +157,13 @@ class AuditTable:
         if self.ray is not None and not self.sweep:
             refuse("ray", "wanted audit.sweep, which it spreads over machines")
 
+    def how(self) -> CutAudit:
+        """Return how the cut is attacked."""
+        names = ("before", "sweep", "ray")
+        return CutAudit(
+            per_class=self.leaked_per_class, **{name: getattr(self, name) for name in names}
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class SplitJob(Job):
@@ -173,7 +196,7 @@ class SplitJob(Job):
             problems.append(Problem("data.match", text))
         if problems:
             raise RefusedError(*problems)
-        self.task(2)
+        self.task(self.data.classes or len(self.train.class_weights or (1, 1)))
 
     @property
     def defences(self) -> tuple[Defence, ...]:
@@ -184,15 +207,18 @@ class SplitJob(Job):
     def task(self, classes: int) -> SplitTask:
         """Return what is trained, without who is where."""
         return SplitTask(
-            feature_owners=self.data.features,
+            feature_owners=tuple(one for one in self.data.features if one != self.data.labels),
             label_owner=self.data.labels,
             classes=classes,
             cut=self.model.cut,
             compression=self.split.compress,
             defences=self.defences,
             pace=self.train,
+            label_owner_has_features=self.data.labels in self.data.features,
         )
 
     def role(self, party: str) -> str:
         """Say in words what a party does."""
-        return "label owner" if party == self.data.labels else "feature owner"
+        if party != self.data.labels:
+            return "feature owner"
+        return "label owner" + (", with features" if party in self.data.features else "")

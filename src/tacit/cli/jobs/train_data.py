@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.cli.jobs.code import OwnModel
-from tacit.cli.jobs.given import NOTHING, Given, load_source
+from tacit.cli.jobs.given import NOTHING, Given, load_source, stretch
 from tacit.cli.jobs.train_job import OwnerTable, TrainJob
 from tacit.errors import DataError
 from tacit.learn import Dataset
@@ -100,15 +100,15 @@ def read_rows(
     names = tuple(name for name in dataset.feature_names if name != table.id)
     if table.id is not None:
         features = features[:, [dataset.feature_names.index(name) for name in names]]
-    if table.rows is not None:
-        stretch = slice(*table.rows)
-        features, labels, ids = features[stretch], labels[stretch], ids[stretch]
+    rows = stretch(table.rows, len(features), f"data.owners.{owner}.rows")
+    features, labels, ids = features[rows], labels[rows], ids[rows]
     if shape is not None:
         features = features.reshape(len(features), *shape)
     elif features.ndim > 2:
         features = features.reshape(len(features), -1)
     if table.columns is not None:
-        features, names = features[:, slice(*table.columns)], names[slice(*table.columns)]
+        columns = stretch(table.columns, features.shape[1], f"data.owners.{owner}.columns")
+        features, names = features[:, columns], names[columns]
     features = _rescaled(features, table, owner)
     _check(features, owner)
     known = torch.from_numpy(np.ascontiguousarray(labels)) if dataset.is_labelled else None

@@ -10,10 +10,12 @@ from torch import nn
 from tacit.cli.jobs.code import build_network, check_network
 from tacit.cli.jobs.config import (
     LOCAL,
+    Count,
     Job,
     Pair,
     Positive,
     ProtocolName,
+    RingTable,
     Share,
     Source,
     Stretch,
@@ -21,7 +23,6 @@ from tacit.cli.jobs.config import (
     check_references,
     check_scale,
 )
-from tacit.cli.jobs.predict_job import RingTable
 from tacit.cli.toml import Problem, RefusedError, refuse
 from tacit.errors import ConfigError
 from tacit.learn.training import Holding, Model, Optimiser, TrainTask, make_model
@@ -104,9 +105,9 @@ class TrainModel:
 class TrainingTable:
     """[training]: how weights are changed."""
 
-    epochs: int = 1
-    batch: int = 128
-    rate: float = 0.1
+    epochs: Count = 1
+    batch: Count = 128
+    rate: Positive = 0.1
     schedule: Literal["constant", "cosine", "halving", "linear"] = "constant"
     optimiser: Literal["sgd", "momentum", "adam"] = "sgd"
     momentum: float = 0.9
@@ -116,7 +117,7 @@ class TrainingTable:
     loss: Literal["softmax", "logistic"] = "softmax"
     class_weights: tuple[float, ...] | None = None
     seed: int = 0
-    look_every: int = 50
+    look_every: Count = 50
     keep: bool = field(default=True, metadata=LOCAL)
 
 
@@ -155,7 +156,7 @@ class TrainJob(Job):
     model: TrainModel
     protocol: TrainProtection
     training: TrainingTable = field(default_factory=TrainingTable)
-    ring: RingTable = field(default_factory=lambda: RingTable(frac_bits=16))
+    ring: RingTable = field(default_factory=RingTable)
 
     def __post_init__(self) -> None:
         problems = [

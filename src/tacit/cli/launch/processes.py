@@ -15,11 +15,11 @@ from tacit.cli.jobs.config import Job, PartyEntry
 from tacit.cli.jobs.kind import Part
 from tacit.cli.jobs.kinds import check_fresh, kind_of, load_job
 from tacit.cli.launch.member import say_aside, write_entries, write_files, write_result
-from tacit.cli.screen import Board, board, working
+from tacit.cli.screen import Board, board, teller, working
 from tacit.crypto import Identity, load_identity, make_identity
 from tacit.errors import ConfigError, PartyError
 from tacit.learn.private import merge_results
-from tacit.party import Child, Event, Outcome, python_command, supervise
+from tacit.party import Child, Event, Outcome, Progress, python_command, supervise
 from tacit.result import Result
 from tacit.transport import listen
 
@@ -52,7 +52,7 @@ def run_job(
             extra = ["--fresh"] if is_fresh else []
             outcomes = _run_children(path, job, keys, stage, Path(private), shown, extra)
         with working(console, "putting the result together"):
-            result = _join(job, outcomes, stage)
+            result = _join(job, outcomes, stage, console)
             write_result(job, result, stage)
     return result, target
 
@@ -133,14 +133,18 @@ def _show_on(shown: Board) -> Callable[[str, Event], None]:
     return on_event
 
 
-def _join(job: Job, outcomes: Sequence[Outcome], stage: Path) -> Result:
+def _join(job: Job, outcomes: Sequence[Outcome], stage: Path, console: Console) -> Result:
     """Make one result of what the parties said, or raise the first cause of a failure."""
     cause = find_cause([_end(outcome) for outcome in outcomes])
     if cause is not None:
         raise cause
     result = merge_results(tuple(_result(outcome) for outcome in outcomes))
-    complete = kind_of(job).complete
-    return result if complete is None else complete(job, result, stage, data_folders())
+    kind = kind_of(job)
+    if kind.complete is not None:
+        result = kind.complete(job, result, stage, data_folders())
+    if kind.attack is not None:
+        result = kind.attack(job, result, data_folders(), Progress(teller(console)))
+    return result
 
 
 def _end(outcome: Outcome) -> End:

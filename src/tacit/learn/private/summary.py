@@ -28,7 +28,7 @@ def summarise(
 ) -> Result:
     """Write down one party's view: what it sent, what it knows to have leaked, what it used."""
     return Result(
-        kind="predict",
+        kind="infer",
         name=name,
         protocol=task.protocol,
         launched=launched,

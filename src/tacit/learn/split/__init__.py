@@ -16,13 +16,20 @@ from tacit.learn.split.defend import (
 )
 from tacit.learn.split.energy import angle_energies
 from tacit.learn.split.exchange import introduce
+from tacit.learn.split.fit import SplitModel, fit
 from tacit.learn.split.forecast import forecast
-from tacit.learn.split.local import Halves, cut_model, fit_locally, halve, training_bytes
+from tacit.learn.split.local import (
+    Halves,
+    cut_model,
+    fit_locally,
+    halve,
+    training_bytes,
+)
 from tacit.learn.split.models import CUT, MODELS, READS_TOKENS, Network, make_head, make_model
 from tacit.learn.split.returned import OnReturned, Returned
 from tacit.learn.split.serve import Answered, answer, ask, stop_asking
 from tacit.learn.split.task import Pace, SplitTask, steps_per_epoch
-from tacit.learn.split.top import Epoch, TopTrainer
+from tacit.learn.split.top import Epoch, OwnFeatures, TopTrainer
 
 __all__ = [
     "COMPRESSORS",
@@ -41,9 +48,11 @@ __all__ = [
     "Halves",
     "Network",
     "OnReturned",
+    "OwnFeatures",
     "Pace",
     "Returned",
     "Shaped",
+    "SplitModel",
     "SplitTask",
     "TopTrainer",
     "Trial",
@@ -55,6 +64,7 @@ __all__ = [
     "cut_model",
     "cut_shape",
     "epsilon_of",
+    "fit",
     "fit_locally",
     "fitting",
     "forecast",

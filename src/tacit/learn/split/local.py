@@ -1,45 +1,56 @@
 """The same training on one machine: what travels is rounded and masked as on the wire."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 import torch
 from torch import Tensor, nn
 
+from tacit.errors import ConfigError
 from tacit.learn.split.codec import Codec
 from tacit.learn.split.compress import make_codec
 from tacit.learn.split.cut import Flat, Shaped, cut, cut_shape
 from tacit.learn.split.defend import blur_activations, blur_gradient, defence_loss, hide_labels
-from tacit.learn.split.models import make_model
+from tacit.learn.split.models import CUT, Network, make_model
 from tacit.learn.split.returned import Returned
+from tacit.learn.split.scoring import weighted_loss
 from tacit.learn.split.task import Pace, SplitTask, Step, make_optimiser, steps, steps_per_epoch
 from tacit.ring import KEY_BYTES, Prg
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Halves:
-    """Both parts of a model with one feature owner, flat at the cut."""
+    """Both parts of a model, flat at the cut, whose last `own_width` values never travel."""
 
     bottom: nn.Module
     top: nn.Module
     codec: Codec
+    own_width: int = 0
 
     def logits(self, x: Tensor) -> Tensor:
         """Return what the model serves, through the compressor."""
         self.bottom.eval()
         self.top.eval()
         with torch.no_grad():
-            parts = [self._serve(batch) for batch in torch.split(x, 1024)]
+            parts = [self.serve(batch) for batch in torch.split(x, 1024)]
         return torch.cat(parts)
 
     def accuracy(self, x: Tensor, y: Tensor) -> float:
         """Return the share of rows that the model gets right."""
         return float((self.logits(x).argmax(1) == y).float().mean())
 
-    def _serve(self, batch: Tensor) -> Tensor:
-        logits: Tensor = self.top(self.codec.apply(self.bottom(batch), is_training=False))
+    def serve(self, batch: Tensor) -> Tensor:
+        """Return logits of rows, as they would be served."""
+        shown, own = self.divide(self.bottom(batch))
+        logits: Tensor = self.top(torch.cat([self.codec.apply(shown, is_training=False), own], 1))
         return logits
+
+    def divide(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what of a cut layer travels, and what stays."""
+        at = h.shape[1] - self.own_width
+        return h[:, :at], h[:, at:]
 
 
 def halve(
@@ -83,6 +94,28 @@ def cut_model(model: nn.Module, task: SplitTask, example: Tensor) -> Halves:
     )
 
 
+def make_bottom(network: Network, task: SplitTask, shape: Sequence[int]) -> nn.Module:
+    """Build a feature owner's part with fresh weights, for rows of a shape."""
+    return Flat(cut(network(shape), task.cut)[0], is_normalised=task.is_normalised)
+
+
+def make_top(
+    network: Network, task: SplitTask, shape: Sequence[int] | None = None
+) -> tuple[nn.Module, dict[str, int]]:
+    """Build the label owner's part with fresh weights, and say which widths it takes.
+
+    From the layer "cut" on, all models of the table are one or two linear layers, and nothing about
+    the features is needed; a cut elsewhere needs the shape of a row.
+    """
+    if task.cut == CUT:
+        return network.head(task.bottoms), dict.fromkeys(task.feature_owners, network.width)
+    if shape is None:
+        raise ConfigError(f"a cut at {task.cut!r} needs the shape of a row; wanted {CUT!r}")
+    low, high = cut(network(shape), task.cut)
+    inner = cut_shape(low, torch.zeros(1, *shape))
+    return Shaped(high, inner), {task.feature_owners[0]: prod(inner)}
+
+
 def fit_locally(
     task: SplitTask,
     halves: Halves,
@@ -115,6 +148,7 @@ def fit_locally(
     halves.bottom.train()
     halves.top.train()
     losses: list[float] = []
+    weights = None if task.pace.class_weights is None else torch.tensor(task.pace.class_weights)
     total = torch.zeros((), device=x.device)
     for step in steps(len(x), task.pace, order=prg.fork("order")):
         for optimiser in optimisers:
@@ -122,12 +156,16 @@ def fit_locally(
         rows = torch.cat(step.parts).to(x.device)
         noise = prg.fork(f"step {step.number}")
         h = halves.bottom(x[rows])
-        arriving = blur_activations(task.defences, h, noise).view_as(h)
+        shown, own = halves.divide(h)
+        arriving = blur_activations(task.defences, shown, noise).view_as(shown)
         sent = halves.codec.apply(arriving, is_training=True, generator=generator)
         if on_gradient is not None:
             _show(on_gradient, step, rows, sent.detach(), arriving)
-        loss = _loss(task, halves, sent, targets[rows], step.number, noise)
-        loss = loss + halves.codec.penalty(h) if halves.codec.l1_weight else loss
+        if any(one.kind.startswith("gradient-") for one in task.defences):
+            sent.register_hook(partial(blur_gradient, task.defences, prg=noise))  # type: ignore[no-untyped-call]
+        loss = weighted_loss(halves.top(torch.cat([sent, own], 1)), targets[rows], weights)
+        loss = loss + defence_loss(task.defences, sent, targets[rows], step.number)
+        loss = loss + halves.codec.penalty(shown) if halves.codec.l1_weight else loss
         loss.backward()  # type: ignore[no-untyped-call]
         for optimiser in optimisers:
             optimiser.step()
@@ -147,14 +185,6 @@ def training_bytes(codec: Codec, rows: int, pace: Pace) -> int:
         forward = codec.forward_bytes(size, is_training=True) or 0
         per_epoch += sizes.count(size) * (forward + codec.backward_bytes(size))
     return per_epoch * pace.epochs
-
-
-def _loss(task: SplitTask, halves: Halves, sent: Tensor, y: Tensor, step: int, prg: Prg) -> Tensor:
-    """Return the label owner's loss; the gradient of what was sent is blurred on its way back."""
-    if any(one.kind.startswith("gradient-") for one in task.defences):
-        sent.register_hook(lambda gradient: blur_gradient(task.defences, gradient, prg))  # type: ignore[no-untyped-call]
-    loss = nn.functional.cross_entropy(halves.top(sent), y)
-    return loss + defence_loss(task.defences, sent, y, step)
 
 
 def _show(

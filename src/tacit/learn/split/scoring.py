@@ -44,19 +44,51 @@ class Scorer(Protocol):
         ...
 
 
-def make_scorer(top: nn.Module, defences: Sequence[Defence]) -> Scorer:
-    """Make the fastest scorer there is for a top; all give the same but for rounding."""
+def make_scorer(
+    top: nn.Module,
+    defences: Sequence[Defence],
+    *,
+    class_weights: Sequence[float] | None = None,
+    sent: int | None = None,
+) -> Scorer:
+    """Make the fastest scorer there is for a top; all give the same but for rounding.
+
+    Args:
+        top: takes the cut layers side by side.
+        defences: of the cut layers.
+        class_weights: how much an error on each class counts.
+        sent: how many cut layers travel, and are defended; all if not given.
+    """
     layer = linear_layer(top)
+    weights = None if class_weights is None else torch.tensor(class_weights)
     if layer is not None and not defences:
-        return _Linear(layer)
-    return _Traced(top, defences)
+        return _Linear(layer, weights)
+    return _Traced(top, defences, weights, sent)
+
+
+def weighted_loss(logits: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
+    """Return the mean cross entropy of rows, each times the weight of its class.
+
+    The mean is over rows and not over weights: so parts of a batch add up to the whole.
+    """
+    if weights is None:
+        return nn.functional.cross_entropy(logits, y)
+    each = nn.functional.cross_entropy(logits, y, reduction="none")
+    return (each * weights.to(y.device)[y]).mean()
 
 
 class _Traced:
     """Any top, by autograd."""
 
-    def __init__(self, top: nn.Module, defences: Sequence[Defence]) -> None:
+    def __init__(
+        self,
+        top: nn.Module,
+        defences: Sequence[Defence],
+        class_weights: Tensor | None,
+        sent: int | None,
+    ) -> None:
         self._top, self._defences = top, defences
+        self._class_weights, self._sent = class_weights, sent
         self._weights = [p for p in top.parameters() if p.requires_grad]
         is_dense = all(p.dim() <= 2 for p in self._weights)
         self._is_small = is_dense and sum(p.numel() for p in self._weights) <= SMALL_WEIGHTS
@@ -69,8 +101,8 @@ class _Traced:
         """Go back to the cut layers; to the weights on the same way unless the top is small."""
         h = [one.requires_grad_() for one in h]
         logits: Tensor = self._top(h[0] if len(h) == 1 else torch.cat(h, 1))
-        loss = nn.functional.cross_entropy(logits, y)
-        for one in h if self._defences else ():
+        loss = weighted_loss(logits, y, self._class_weights)
+        for one in h[: self._sent] if self._defences else ():
             loss = loss + defence_loss(self._defences, one, y, step)
         loss = loss if share == 1 else share * loss
         if self._is_small:
@@ -87,20 +119,23 @@ class _Traced:
 class _Linear:
     """A top that is one linear layer: its gradients are two products, without autograd.
 
-    The gradient at the logits is softmax − the ones at the classes, over the number of rows.
+    The gradient at the logits is softmax − the ones at the classes, times the weight of the row's
+    class, over the number of rows.
     """
 
-    def __init__(self, layer: nn.Linear) -> None:
-        self._layer = layer
+    def __init__(self, layer: nn.Linear, class_weights: Tensor | None) -> None:
+        self._layer, self._class_weights = layer, class_weights
 
     def expect(self, y: Tensor, share: float) -> Score:
         """Put the ones in their places."""
-        weight = share / len(y)
+        weight = torch.full((len(y), 1), share / len(y), device=y.device)
+        if self._class_weights is not None:
+            weight = weight * self._class_weights.to(y.device)[y, None]
         ones = torch.zeros(len(y), self._layer.out_features, device=y.device)
         ones.scatter_(1, y[:, None], weight)
         return lambda h, step: self._score(h, ones, weight)
 
-    def _score(self, h: Sequence[Tensor], ones: Tensor, weight: float) -> Scored:
+    def _score(self, h: Sequence[Tensor], ones: Tensor, weight: Tensor) -> Scored:
         """Take the gradient at the logits back through the layer."""
         with torch.no_grad():
             joined = h[0] if len(h) == 1 else torch.cat(list(h), 1)

@@ -11,7 +11,7 @@ from tacit.learn.split.codec import Codec
 from tacit.learn.split.defend import Defence, blur_activations
 from tacit.learn.split.exchange import send_bytes
 from tacit.learn.split.packing import bits_below, pack_numbers, packed_bytes, unpack_numbers
-from tacit.learn.split.top import receive_cut
+from tacit.learn.split.top import OwnFeatures, receive_cut
 from tacit.party import Session
 from tacit.result import Leak
 from tacit.ring import Prg
@@ -82,19 +82,27 @@ def answer(
     top: nn.Module,
     *,
     classes: int,
+    own: OwnFeatures | None = None,
 ) -> list[Answered]:
     """Answer questions until the feature owners stop; return what was seen and answered.
 
-    Every feature owner learns the predicted classes and nothing else.
+    Every feature owner learns the predicted classes and nothing else. `own` are the label owner's
+    columns of the rows that are asked about, if the top takes any.
     """
     top.eval()
+    if own is not None:
+        own.bottom.eval()
     found: list[Answered] = []
     while sizes := _agree_on_rows(session, tuple(codecs)):
         rows, batch_rows = sizes
+        if own is not None and len(own.rows) != rows:
+            asks = f"asks about {rows} rows, {session.me!r} has its own columns of {len(own.rows)}"
+            raise DisagreementError(next(iter(codecs)), asks)
         batches = []
         for number, start in enumerate(range(0, rows, batch_rows)):
             count = min(batch_rows, rows - start)
-            batches.append(_answer_batch(session, codecs, top, number, count, classes))
+            part = None if own is None else OwnFeatures(own.bottom, own.rows[start:][:count])
+            batches.append(_answer_batch(session, codecs, top, number, count, classes, part))
         found.append(
             Answered(
                 cut=torch.cat([one.cut for one in batches]),
@@ -111,6 +119,7 @@ def _answer_batch(
     number: int,
     rows: int,
     classes: int,
+    own: OwnFeatures | None,
 ) -> Answered:
     device = next((p.device for p in top.parameters()), torch.device("cpu"))
     cuts = [
@@ -119,7 +128,8 @@ def _answer_batch(
     ]
     with torch.no_grad():
         h = torch.cat(cuts, 1)
-        logits: Tensor = top(h.to(device)).cpu()
+        stays = () if own is None else (own.cut(slice(None)).to(device),)
+        logits: Tensor = top(torch.cat([h.to(device), *stays], 1)).cpu()
     packed = pack_numbers(logits.argmax(1), bits_below(classes))
     for owner in codecs:
         send_bytes(session, owner, f"answer/{number}", packed)

@@ -21,7 +21,7 @@ _FUSED_ON = ("cpu", "cuda")
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
-    """How fast it learns and what overlaps; nothing here changes what is revealed.
+    """How it learns and what overlaps; nothing here changes what is revealed.
 
     Attributes:
         epochs: how often every row is taken.
@@ -36,6 +36,8 @@ class Pace:
         optimiser: "sgd" with momentum 0.9, or "adam".
         weight_decay: of both sides.
         checkpoint_every: steps between checkpoints; 0 for the end of every epoch.
+        class_weights: how much an error on each class counts; None for alike. Public: weights
+            that follow the counts of the label owner's rows tell those counts.
     """
 
     epochs: int = 5
@@ -47,6 +49,7 @@ class Pace:
     optimiser: Optimiser = "adam"
     weight_decay: float = 0.0
     checkpoint_every: int = 0
+    class_weights: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_rows", "micro_batches", "in_flight"):
@@ -62,6 +65,8 @@ class Pace:
                 raise ConfigError(f"{name}: wanted above 0, got {rate}")
         if self.weight_decay < 0 or self.checkpoint_every < 0:
             raise ConfigError("weight_decay and checkpoint_every: wanted at least 0")
+        if not all(0 < one < float("inf") for one in self.class_weights or ()):
+            raise ConfigError(f"class_weights: wanted above 0, got {self.class_weights}")
 
     @property
     def top_rate(self) -> float:
@@ -72,7 +77,19 @@ class Pace:
 
 @dataclass(frozen=True, kw_only=True)
 class SplitTask:
-    """Who holds what, where the model is cut, and how the cut is compressed and defended."""
+    """Who holds what, where the model is cut, and how the cut is compressed and defended.
+
+    Attributes:
+        feature_owners: those whose cut layers travel.
+        label_owner: has the labels and the top.
+        classes: how many.
+        cut: the last layer of a bottom.
+        compression: of what travels.
+        defences: of the labels and inputs.
+        pace: how it learns.
+        label_owner_has_features: whether the label owner has a bottom for columns of its own, too;
+            what it computes stays with it.
+    """
 
     feature_owners: tuple[str, ...]
     label_owner: str
@@ -81,6 +98,7 @@ class SplitTask:
     compression: Compression = field(default_factory=Compression)
     defences: tuple[Defence, ...] = ()
     pace: Pace = field(default_factory=Pace)
+    label_owner_has_features: bool = False
 
     def __post_init__(self) -> None:
         if not self.feature_owners:
@@ -89,13 +107,21 @@ class SplitTask:
             raise ConfigError(f"feature_owners: a party is named twice: {self.feature_owners}")
         if self.label_owner in self.feature_owners:
             raise ConfigError(
-                f"{self.label_owner!r} owns labels and features: it can train alone, and the split "
-                "would protect nothing; wanted two parties"
+                f"{self.label_owner!r} owns labels and features: it can train alone; beside "
+                "others' features, wanted label_owner_has_features"
             )
         if self.classes < 2:
             raise ConfigError(f"classes: wanted at least 2, got {self.classes}")
+        weights = self.pace.class_weights
+        if weights is not None and len(weights) != self.classes:
+            raise ConfigError(f"class_weights: wanted {self.classes}, got {len(weights)}")
         if sum(one.is_on_sphere for one in self.defences) > 1:
             raise ConfigError("defend: potential-energy is named twice")
+
+    @property
+    def bottoms(self) -> int:
+        """Return how many cut layers the top takes: those that travel, and the label owner's."""
+        return len(self.feature_owners) + self.label_owner_has_features
 
     @property
     def is_normalised(self) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from tacit.errors import DataError, DisagreementError
+from tacit.errors import ConfigError, DataError, DisagreementError
 from tacit.learn.split import checkpoint
 from tacit.learn.split.codec import Codec, Kept, is_finite
 from tacit.learn.split.compress import make_codec
@@ -39,17 +39,33 @@ class Epoch:
     bytes_so_far: int
 
 
+@dataclass(frozen=True, eq=False)
+class OwnFeatures:
+    """Columns of the label owner's own: a bottom, whose cut layer stays here, and their rows."""
+
+    bottom: nn.Module
+    rows: Tensor
+
+    def cut(self, chosen: Tensor | slice) -> Tensor:
+        """Return the cut layer of some rows."""
+        rows = self.rows[chosen if isinstance(chosen, slice) else chosen.to(self.rows.device)]
+        h: Tensor = self.bottom(rows)
+        return h
+
+
 class TopTrainer:
     """Trains the label owner's top model in step with the feature owners.
 
     Args:
         session: our end of the job.
         task: the same for everyone.
-        top: takes the owners' cut layers, side by side, as (rows, sum of widths).
+        top: takes the owners' cut layers, side by side, as (rows, sum of widths); the label
+            owner's own, if it has features, last.
         labels: one class per row.
         widths: of the cut layers that `top` takes, by owner.
         folder: where checkpoints are, if there are any.
         on_gradient: is shown every gradient that goes out, as it arrives, for an audit.
+        own: the label owner's own columns, if it has any.
 
     Guarantee: none beyond the defences' claims; the feature owners receive gradients, which
     depend on the labels.
@@ -66,8 +82,10 @@ class TopTrainer:
         widths: Mapping[str, int],
         folder: Path | None = None,
         on_gradient: OnReturned | None = None,
+        own: OwnFeatures | None = None,
     ) -> None:
         _check_labels(labels, task.classes)
+        _check_own(own, task, labels)
         self.session, self.task, self.top, self.labels = session, task, top, labels
         self.widths = dict(widths)
         self.codecs: dict[str, Codec] = {
@@ -77,9 +95,16 @@ class TopTrainer:
         self.start = 0
         self._folder = folder
         self._on_gradient = on_gradient
-        self._optimiser = make_optimiser(top, task.pace, rate=task.pace.top_rate)
+        self._own = own
+        self._module = top if own is None else nn.ModuleList([top, own.bottom])
+        self._optimiser = make_optimiser(self._module, task.pace, rate=task.pace.top_rate)
         self._stepper = Stepper(self._optimiser)
-        self._scorer = make_scorer(top, task.defences)
+        self._scorer = make_scorer(
+            top,
+            task.defences,
+            class_weights=task.pace.class_weights,
+            sent=len(task.feature_owners),
+        )
         self._device = next((p.device for p in top.parameters()), torch.device("cpu"))
         self._is_noisy = any(one.kind.startswith("gradient-") for one in task.defences)
         self._key, self._order_key = os.urandom(KEY_BYTES), os.urandom(KEY_BYTES)
@@ -95,7 +120,7 @@ class TopTrainer:
             self._resume(checkpoint.load(self._folder, start))
         order = share_order(session, task, self._order_key)
         targets = self._targets()
-        self.top.train()
+        self._module.train()
         total = steps_per_epoch(len(self.labels), task.pace) * task.pace.epochs
         with session.progress.stage("train", total) as advance:
             for step in steps(len(self.labels), task.pace, order=order, start=start):
@@ -129,9 +154,11 @@ class TopTrainer:
         """Take in a part of a batch and send its gradients back."""
         name, rows = name_part(step.number, number), step.parts[number]
         cuts = self._receive(f"forward/{name}", len(rows))
-        scored = score([seen for seen, _ in cuts], step.number)
+        own = None if self._own is None else self._own.cut(rows).to(self._device)
+        stays = () if own is None else (own.detach(),)
+        scored = score([*(seen for seen, _ in cuts), *stays], step.number)
         for owner, slope, (seen, kept) in zip(
-            self.task.feature_owners, scored.slopes, cuts, strict=True
+            self.task.feature_owners, scored.slopes[: len(cuts)], cuts, strict=True
         ):
             draws = f"{owner} backward/{step.number}.{number}"
             packed = self._send_back(owner, f"backward/{name}", slope, kept, draws=draws)
@@ -144,7 +171,7 @@ class TopTrainer:
                     gradient=self.codecs[owner].unpack_gradient(packed, kept, len(rows)),
                 )
                 self._on_gradient(owner, shown)
-        return scored
+        return scored if own is None else _through(scored, own)
 
     def _receive(self, tag: str, rows: int) -> list[tuple[Tensor, Kept]]:
         found = []
@@ -193,7 +220,7 @@ class TopTrainer:
     def _save(self, step: int) -> None:
         if self._folder is None:
             return
-        tensors = checkpoint.gather(self.top, self._optimiser)
+        tensors = checkpoint.gather(self._module, self._optimiser)
         tensors["torch"], tensors["tally"] = torch.get_rng_state(), self._tally
         rows = [[one.loss, one.accuracy, one.bytes_so_far] for one in self.epochs]
         tensors["epochs"] = torch.tensor(rows, dtype=torch.float64).view(-1, 3)
@@ -201,7 +228,7 @@ class TopTrainer:
         checkpoint.save(self._folder, checkpoint.Saved(step=step, tensors=tensors, keys=keys))
 
     def _resume(self, state: checkpoint.Saved) -> None:
-        checkpoint.restore(self.top, self._optimiser, state.tensors)
+        checkpoint.restore(self._module, self._optimiser, state.tensors)
         torch.set_rng_state(state.tensors["torch"])
         self._tally = state.tensors["tally"].clone()
         self._order_key = state.keys["order"]
@@ -209,6 +236,16 @@ class TopTrainer:
             Epoch(loss=loss, accuracy=accuracy, bytes_so_far=int(count))
             for loss, accuracy, count in state.tensors["epochs"].tolist()
         ]
+
+
+def _through(scored: Scored, own: Tensor) -> Scored:
+    """Let the gradient at the label owner's own cut layer go on to the weights below it."""
+
+    def finish() -> None:
+        scored.finish()
+        torch.autograd.backward(own, scored.slopes[-1])
+
+    return Scored(scored.logits, scored.slopes, finish)
 
 
 def receive_cut(
@@ -236,3 +273,13 @@ def _check_labels(labels: Tensor, classes: int) -> None:
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= classes:
         raise DataError(f"wanted classes from 0 to {classes - 1}, got {low} to {high}")
+
+
+def _check_own(own: OwnFeatures | None, task: SplitTask, labels: Tensor) -> None:
+    if (own is not None) != task.label_owner_has_features:
+        raise ConfigError(
+            f"label_owner_has_features is {task.label_owner_has_features}; wanted columns of the "
+            "label owner's own exactly then"
+        )
+    if own is not None and len(own.rows) != len(labels):
+        raise DataError(f"wanted {len(labels)} rows of its own features, got {len(own.rows)}")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import TypeVar
 
 import torch
@@ -22,6 +23,7 @@ _ACTIVATIONS: Mapping[str, Callable[[], nn.Module]] = {
     "silu": nn.SiLU,
     "tanh": nn.Tanh,
 }
+_SIZED = ("avgpool", "block", "conv", "dense", "maxpool", "norm")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -133,6 +135,9 @@ def parse_layers(layers: Sequence[str], inputs: tuple[int, ...], *, seed: int) -
 
 def _build(words: Sequence[str], shape: tuple[int, ...]) -> nn.Module:
     name, sizes = words[0], [int(word) for word in words[1:]]
+    if name not in (*_SIZED, *_ACTIVATIONS):
+        near = get_close_matches(name, (*_SIZED, *_ACTIVATIONS), n=1)
+        raise ValueError("no such layer" + (f", did you mean {near[0]!r}?" if near else ""))
     if name in _ACTIVATIONS and not sizes:
         return _ACTIVATIONS[name]()
     if name == "dense":

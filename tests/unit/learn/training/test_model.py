@@ -26,7 +26,9 @@ def test_models_can_be_made_in_many_threads_at_once():
 
 
 def test_a_word_that_is_no_layer_is_named_with_its_place():
-    with pytest.raises(ConfigError, match="layer 2, 'dence 3', does not fit"):
+    with pytest.raises(
+        ConfigError, match=r"layer 2, 'dence 3', does not fit .* did you mean 'dense'"
+    ):
         parse_layers(("dense 4", "dence 3"), (5,), seed=0)
 
 

@@ -1,38 +1,37 @@
-"""Jobs of kind "predict": inputs, answers and the comparison with a plain computation."""
+"""A model of one linear layer: inputs, answers, the comparison with a plain computation."""
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from tacit.cli.jobs.predict import (
-    Answers,
+from tacit.cli.jobs.digest import job_digest
+from tacit.cli.jobs.infer import (
     check_inputs,
     compare_plain,
-    load_data,
-    load_inputs,
-    load_weights,
+    load_linear,
+    load_rows,
     measure,
     read_answers,
+    write_answers,
 )
-from tacit.cli.jobs.predict_job import PredictJob as Job
-from tacit.cli.toml import read_record
+from tacit.cli.jobs.kinds import read_job
 from tacit.errors import ConfigError, DataError
-from tacit.learn.private import predict_plain, save_logistic, scaled_features
+from tacit.learn.private import predict_plain, save_logistic
 from tacit.learn.weights import to_safetensors
-from tacit.party import Progress
 from tacit.result import Cost, Forecast, Result
 
 
-def job(data, model, reveal="class"):
+def job(data, model, reveal="class", kind="infer", **tables):
     raw = {
-        "job": {"name": "j", "kind": "predict"},
+        "job": {"name": "j", "kind": kind},
         "parties": {"hospital": {}, "lab": {}, "dealer": {}},
         "data": {"owner": "hospital", **data},
         "model": {"owner": "lab", **model},
         "protocol": {"kind": "sealed", "dealer": "dealer", "reveal": reveal},
+        **tables,
     }
-    return read_record(raw, Job, source="job.toml")
+    return read_job(raw, source="job.toml")
 
 
 CANCER = {"set": "breast-cancer", "part": "test"}
@@ -46,37 +45,55 @@ def table(tmp_path):
     return str(path)
 
 
-def test_only_owners_bring_something():
+def test_the_word_of_version_0_1_still_works_and_is_the_same_job():
+    with pytest.warns(FutureWarning, match="'predict' is called 'infer' now"):
+        old = job(CANCER, {**TRAINED, "kind": "logistic"}, kind="predict")
+    new = job(CANCER, {**TRAINED, "kind": "logistic"})
+    assert old == new
+    assert job_digest(old) == job_digest(new)
+
+
+@pytest.mark.parametrize(
+    ("data", "model", "reveal", "word"),
+    [
+        (CANCER, TRAINED, "output", "of a linear model wanted 'class' or 'score', got 'output'"),
+        ({**CANCER, "shape": [30]}, TRAINED, "class", "data.shape: is for a network"),
+        (CANCER, {**TRAINED, "cap": 2.0}, "class", "model.cap: one linear layer"),
+        (CANCER, {"layers": ["dense 1"]}, "class", "model.inputs: missing"),
+        (CANCER, {**TRAINED, "layers": ["dense 1"], "inputs": [30]}, "class", "one linear layer"),
+        (CANCER, {"layers": ["dense 2"], "inputs": [30]}, "score", "of a network wanted 'class'"),
+    ],
+)
+def test_settings_of_networks_and_of_linear_models_are_told_apart(data, model, reveal, word):
+    with pytest.raises(ConfigError, match=word):
+        job(data, model, reveal)
+
+
+def test_rows_and_weights_fit_each_other():
     one = job(CANCER, TRAINED)
-    inputs = {name: load_inputs(one, name, (), Progress()) for name in one.parties}
-    assert inputs["hospital"].weights is None
-    assert inputs["hospital"].features.shape[1] == 30
-    assert inputs["lab"].features is None
-    assert inputs["lab"].weights["weight"].shape == (30, 1)
-    assert inputs["dealer"].features is inputs["dealer"].weights is None
+    assert load_rows(one, ())[0].shape[1] == len(load_linear(one, ())["weight"]) == 30
 
 
 def test_rows_without_labels_have_none_to_compare_with(table):
-    one = job({"file": table}, {"file": "m.npz"})
-    inputs = load_inputs(one, "hospital", (), Progress())
-    assert (inputs.features.shape, inputs.labels) == ((2, 3), None)
+    features, labels = load_rows(job({"file": table}, {"file": "m.npz"}), ())
+    assert (features.shape, labels) == ((2, 3), None)
 
 
 def test_the_parts_of_both_owners_do_not_overlap():
-    test = load_data(job(CANCER, TRAINED), ()).features
-    train = load_data(job({**CANCER, "part": "train"}, TRAINED), ()).features
+    test, _ = load_rows(job(CANCER, TRAINED), ())
+    train, _ = load_rows(job({**CANCER, "part": "train"}, TRAINED), ())
     assert len(test) + len(train) == 569
-    assert not {row.tobytes() for row in test} & {row.tobytes() for row in train}
+    assert not {tuple(row) for row in test.tolist()} & {tuple(row) for row in train.tolist()}
 
 
 def test_public_divisors_apply_to_a_file(table):
     one = job({"file": table, "label": "y", "scale": [2.0, 16.0]}, TRAINED)
-    assert scaled_features(load_data(one, ())).tolist() == [[0.5, 0.5], [1.0, 1.0]]
+    assert load_rows(one, ())[0].tolist() == [[0.5, 0.5], [1.0, 1.0]]
 
 
 def test_a_wrong_number_of_divisors_is_refused(table):
     with pytest.raises(DataError, match="3 divisors"):
-        load_data(job({"file": table, "label": "y", "scale": [1.0, 1.0, 1.0]}, TRAINED), ())
+        load_rows(job({"file": table, "label": "y", "scale": [1.0, 1.0, 1.0]}, TRAINED), ())
 
 
 @pytest.mark.parametrize(
@@ -102,9 +119,8 @@ def test_an_owner_without_its_input_is_told_before_anyone_connects(data, model, 
     ("reveal", "values"), [("class", [1.0, 0.0]), ("score", [0.1 + 0.2, 1e-9])]
 )
 def test_answers_survive_their_file(tmp_path, reveal, values, labels):
-    answers = Answers(values=torch.tensor(values, dtype=torch.float64), labels=labels)
-    path = tmp_path / "predictions.csv"
-    path.write_text(answers.to_csv(reveal=reveal))
+    one, path = job(CANCER, TRAINED, reveal), tmp_path / "predictions.csv"
+    path.write_text(write_answers(one, torch.tensor(values, dtype=torch.float64), labels))
     assert read_answers(path).tolist() == values
     lines = path.read_text().splitlines()
     assert lines[0] == ("row,prediction" if labels is None else "row,prediction,label")
@@ -112,9 +128,7 @@ def test_answers_survive_their_file(tmp_path, reveal, values, labels):
 
 
 def test_without_labels_nothing_is_measured():
-    one = job(CANCER, TRAINED)
-    assert measure(one, None) == ()
-    assert measure(one, Answers(values=torch.zeros(2), labels=None)) == ()
+    assert measure(job(CANCER, TRAINED), torch.zeros(2), None) == ()
 
 
 @pytest.mark.parametrize(
@@ -126,9 +140,9 @@ def test_without_labels_nothing_is_measured():
 )
 def test_the_plain_answers_are_put_beside_the_private_ones(reveal, name, ideal):
     one = job(CANCER, TRAINED, reveal)
-    dataset = load_data(one, ())
-    plain = predict_plain(scaled_features(dataset), load_weights(one, ()), reveal=reveal)
-    own = measure(one, Answers(values=plain, labels=dataset.labels))
+    features, labels = load_rows(one, ())
+    plain = predict_plain(features, load_linear(one, ()), reveal=reveal)
+    own = measure(one, plain, labels)
     result = compare_plain(one, empty_result(own), plain, ())
     *quality, agreement = result.utility
     names = ["accuracy", "F1"] + ["AUC", "KS", "calibration error"] * (reveal == "score")
@@ -148,8 +162,7 @@ def test_without_labels_the_comparison_is_with_the_plain_answers_alone(table, tm
 
 def test_a_wrong_answer_shows_in_the_comparison():
     one = job(CANCER, TRAINED)
-    dataset = load_data(one, ())
-    wrong = predict_plain(scaled_features(dataset), load_weights(one, ()), reveal="class")
+    wrong = predict_plain(load_rows(one, ())[0], load_linear(one, ()), reveal="class")
     wrong[0] = 1 - wrong[0]
     agreement = compare_plain(one, empty_result(()), wrong, ()).utility[-1]
     assert agreement.value == (len(wrong) - 1) / len(wrong)
@@ -158,7 +171,7 @@ def test_a_wrong_answer_shows_in_the_comparison():
 def empty_result(utility):
     cost = Cost(traffic=(), offline_rounds=0, online_rounds=0)
     return Result(
-        kind="predict",
+        kind="infer",
         name="j",
         protocol="sealed",
         launched="threads",
@@ -191,7 +204,7 @@ def test_a_torch_model_of_one_linear_layer_is_a_model(tmp_path, ending):
     key = {"code": f"{path}:trained"} if ending == ".py" else {"file": str(path)}
     one = job(CANCER, key)
     check_inputs(one, ["lab"])
-    found = load_weights(one, ())
+    found = load_linear(one, ())
     assert torch.equal(found["weight"], module[0].weight.detach().double().T)
     assert torch.equal(found["bias"], module[0].bias.detach().double())
 
@@ -199,4 +212,4 @@ def test_a_torch_model_of_one_linear_layer_is_a_model(tmp_path, ending):
 def test_a_torch_model_of_two_layers_is_no_logistic_regression(tmp_path):
     torch.save(nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1)).state_dict(), tmp_path / "w.pt")
     with pytest.raises(DataError, match=r"wanted 'weight' and 'bias', got 0\.weight"):
-        load_weights(job(CANCER, {"file": str(tmp_path / "w.pt")}), ())
+        load_linear(job(CANCER, {"file": str(tmp_path / "w.pt")}), ())

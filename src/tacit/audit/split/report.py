@@ -1,50 +1,30 @@
-"""What the report of a split job shows: attacks, pictures of the cut layer, the frontier."""
+"""What a report on a split model shows: attacks on what was seen, and pictures of the cut layer."""
 
-from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 import torch
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 from torch import Tensor
 
-from tacit.audit import seeded
-from tacit.audit.split import (
-    SeenGradients,
-    SeenLayer,
-    SeenTraining,
-    Watch,
-    audit_gradients,
-    audit_inputs,
-    audit_labels,
-    cluster,
-    fine_tune,
-    fine_tune_whitened,
-    gradient_norm,
-    pick_leak,
-    score_clusters,
-    score_labels,
-    score_ranking,
-)
-from tacit.cli.jobs.split_data import load_whole, make_bottom
-from tacit.cli.jobs.split_job import SplitJob
-from tacit.cli.jobs.split_sweep import draw_sweep, target_of
+from tacit.audit.split.course import audit_gradients
+from tacit.audit.split.labels import cluster, fine_tune, fine_tune_whitened, gradient_norm
+from tacit.audit.split.score import score_clusters, score_labels, score_ranking
+from tacit.audit.split.training import SeenTraining, Watch
+from tacit.audit.split.views import SeenGradients, SeenLayer, pick_leak
+from tacit.audit.views import seeded
 from tacit.errors import DataError
-from tacit.learn.split import Epoch, SplitTask, keep_probability, label_events, load_weights
+from tacit.learn.split import SplitTask, keep_probability, label_events
 from tacit.result import Curve, Metric
 
 _LARGEST_CLOUD = 400
 
 
 def audit_answers(
-    job: SplitJob,
-    task: SplitTask,
-    cut: Tensor,
-    labels: Tensor,
+    task: SplitTask, cut: Tensor, labels: Tensor, *, per_class: int = 1
 ) -> list[Metric]:
     """Attack what the label owner itself saw: the cut layer as it came."""
-    generator, per_class = seeded(0), job.audit.leaked_per_class
+    generator = seeded(0)
     chosen = pick_leak(labels, per_class, generator=generator)
     rest = torch.ones(len(labels), dtype=torch.bool)
     rest[chosen] = False
@@ -72,23 +52,29 @@ def audit_answers(
 
 
 def audit_returned(
-    job: SplitJob, task: SplitTask, watch: Watch, labels: Tensor
+    task: SplitTask,
+    watch: Watch,
+    labels: Tensor,
+    *,
+    per_class: int = 1,
+    report: Callable[[int], None] = lambda done: None,
 ) -> tuple[list[Metric], list[Curve]]:
     """Attack what the label owner itself sent: the gradients, which depend on training labels."""
     found: list[Metric] = []
     curves: list[Curve] = []
-    for owner in task.feature_owners:
+    for done, owner in enumerate(task.feature_owners):
+        report(done)
         try:
             seen, truth = watch.see(
                 owner,
                 labels,
-                per_class=job.audit.leaked_per_class,
+                per_class=per_class,
                 classes=task.classes,
                 defences=task.defences,
             )
         except DataError:  # resumed within its last epoch, or too few rows
             continue
-        told = audit_gradients(seen, truth, per_class=job.audit.leaked_per_class, owner=owner)
+        told = audit_gradients(seen, truth, per_class=per_class, owner=owner)
         found += told.metrics
         curves += told.curves
         if task.classes == 2:
@@ -113,43 +99,6 @@ def state_told(task: SplitTask, told: Sequence[Metric]) -> tuple[str, ...]:
         said,
         "Losses at the cut layer protect the finished bottom model, not these labels: "
         "wanted label-dp for them.",
-    )
-
-
-def audit_whole(
-    job: SplitJob, models: Path, search: Sequence[Path]
-) -> tuple[tuple[Metric, ...], tuple[Curve, ...]]:
-    """Attack the first feature owner's bottom model, with the base lines beside; draw the sweep."""
-    data = load_whole(job, search)
-    task = job.task(data.classes)
-    owner, count = task.feature_owners[0], len(task.feature_owners)
-    train, test = (torch.tensor_split(x, count, dim=-1)[0] for x in (data.train_x, data.test_x))
-    bottom = make_bottom(job, task, train)
-    load_weights(models / f"{owner}.npz", bottom)
-    target = target_of(job, task, bottom, replace(data, train_x=train, test_x=test))
-    metrics = audit_labels(target, per_class=job.audit.leaked_per_class)
-    curves = draw_sweep(job, task, data) if count == 1 and job.audit.sweep else ()
-    return (*metrics, audit_inputs(target)), curves
-
-
-def draw_epochs(epochs: Sequence[Epoch]) -> tuple[Curve, ...]:
-    """Draw loss and accuracy while training, against the bytes that had travelled."""
-    megabytes = [one.bytes_so_far / 1e6 for one in epochs]
-    return (
-        Curve(
-            title="Accuracy against bytes",
-            x_label="payload sent and received by the label owner (MB)",
-            y_label="accuracy on the rows trained on",
-            name="training",
-            points=tuple(zip(megabytes, (one.accuracy for one in epochs), strict=True)),
-        ),
-        Curve(
-            title="Loss",
-            x_label="epoch",
-            y_label="cross entropy",
-            name="training",
-            points=tuple((float(i), one.loss) for i, one in enumerate(epochs, start=1)),
-        ),
     )
 
 

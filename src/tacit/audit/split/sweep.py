@@ -4,7 +4,7 @@ The models do not need each other: they are trained here, one after the other, o
 Ray cluster.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -12,23 +12,42 @@ from typing import Protocol
 import torch
 from torch import nn
 
-from tacit.audit.split import Target, Told, Watch, audit_gradients, audit_labels
-from tacit.cli.jobs.split_data import WholeData
-from tacit.cli.jobs.split_job import SplitJob
+from tacit.audit.split.course import Told, audit_gradients
+from tacit.audit.split.game import Target, audit_inputs, audit_labels
+from tacit.audit.split.training import Watch
 from tacit.cluster import open_cluster
 from tacit.learn.split import (
     Defence,
     Halves,
+    Network,
     SplitTask,
+    cut_model,
     fit_locally,
-    halve,
     make_codec,
-    make_model,
 )
-from tacit.result import Curve
+from tacit.learn.split.rows import WholeData
+from tacit.party import Progress
+from tacit.result import Curve, Metric
 
 _LARGEST_AUDIT = 5000
 _SWEPT = {"potential-energy": "weight", "distance-correlation": "weight", "label-dp": "epsilon"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CutAudit:
+    """How a cut is attacked.
+
+    Attributes:
+        per_class: labels of every class that the attacker holds.
+        before: an earlier layer to attack too, as the bottom model names it.
+        sweep: strengths of the main defence to draw the frontier with; each trains a model.
+        ray: the address of a Ray cluster of one's own to train them on, or "local".
+    """
+
+    per_class: int = 1
+    before: str | None = None
+    sweep: tuple[float, ...] = ()
+    ray: str | None = None
 
 
 @dataclass(frozen=True)
@@ -56,11 +75,56 @@ class Trial(Protocol):
         ...
 
 
-def draw_sweep(job: SplitJob, task: SplitTask, data: WholeData) -> tuple[Curve, ...]:
+def audit_whole(
+    task: SplitTask,
+    network: Network,
+    bottom: nn.Module,
+    data: WholeData,
+    *,
+    how: CutAudit,
+    progress: Progress | None = None,
+) -> tuple[tuple[Metric, ...], tuple[Curve, ...]]:
+    """Attack the first feature owner's bottom model, with the base lines beside; draw the sweep.
+
+    Args:
+        task: what was trained.
+        network: the architecture.
+        bottom: the first feature owner's trained part.
+        data: the rows of all owners, in equal blocks of columns.
+        how: the attacks.
+        progress: is told what is being done.
+    """
+    steps = progress or Progress()
+    train, test = (
+        torch.tensor_split(x, task.bottoms, dim=-1)[0] for x in (data.train_x, data.test_x)
+    )
+    block = replace(data, train_x=train, test_x=test)
+    target = target_of(task, network, bottom, block, before=how.before)
+    with steps.stage("attacking labels at the cut"):
+        metrics = audit_labels(target, per_class=how.per_class)
+    with steps.stage("rebuilding inputs from the cut"):
+        metrics = (*metrics, audit_inputs(target))
+    if task.bottoms > 1 or not how.sweep:
+        return metrics, ()
+    name = f"sweeping the defence {task.defences[0].kind}"
+    with steps.stage(name, len(how.sweep)) as advance:
+        return metrics, draw_sweep(task, network, data, how=how, report=advance)
+
+
+def draw_sweep(
+    task: SplitTask,
+    network: Network,
+    data: WholeData,
+    *,
+    how: CutAudit,
+    report: Callable[[int], None] = lambda done: None,
+) -> tuple[Curve, ...]:
     """Draw attack success against task accuracy, and the base line of perfect protection."""
-    trial = partial(try_strength, job, task, data)
-    run = sweep_here if job.audit.ray is None else partial(sweep_on_ray, address=job.audit.ray)
-    points = sorted(run(trial, job.audit.sweep), key=lambda one: (one.accuracy, one.attack))
+    trial = partial(try_strength, task, network, data, how.per_class)
+    run = sweep_here if how.ray is None else partial(sweep_on_ray, address=how.ray)
+    points = sorted(
+        run(trial, how.sweep, report=report), key=lambda one: (one.accuracy, one.attack)
+    )
     base = points[-1].base_line
     main = task.defences[0]
     swept = f"{main.kind}, {_setting(main)} swept"
@@ -79,12 +143,24 @@ def draw_sweep(job: SplitJob, task: SplitTask, data: WholeData) -> tuple[Curve, 
     )
 
 
-def sweep_here(trial: Trial, strengths: Sequence[float]) -> list[Point]:
+def sweep_here(
+    trial: Trial, strengths: Sequence[float], *, report: Callable[[int], None] = lambda done: None
+) -> list[Point]:
     """Try one strength after the other."""
-    return [trial(strength) for strength in strengths]
+    found = []
+    for strength in strengths:
+        found.append(trial(strength))
+        report(len(found))
+    return found
 
 
-def sweep_on_ray(trial: Trial, strengths: Sequence[float], *, address: str) -> list[Point]:
+def sweep_on_ray(
+    trial: Trial,
+    strengths: Sequence[float],
+    *,
+    address: str,
+    report: Callable[[int], None] = lambda done: None,
+) -> list[Point]:
     """Try all strengths at once, as tasks of a Ray cluster, one core each.
 
     The cluster's machines get the data of all parties, which only `tacit run` has: they must be
@@ -94,6 +170,7 @@ def sweep_on_ray(trial: Trial, strengths: Sequence[float], *, address: str) -> l
         trial: what a task does.
         strengths: one task each.
         address: of the cluster, or "local" for one of this machine's cores.
+        report: told how many are tried.
 
     Raises:
         ConfigError: Ray is not installed, or no cluster answers there.
@@ -102,21 +179,26 @@ def sweep_on_ray(trial: Trial, strengths: Sequence[float], *, address: str) -> l
     with open_cluster(address) as cluster:
         shared = cluster.share(trial)
         tasks = [cluster.submit(_try_alone, shared, strength) for strength in strengths]
-        return [task.result() for task in tasks]
+        found = []
+        for task in tasks:
+            found.append(task.result())
+            report(len(found))
+        return found
 
 
-def try_strength(job: SplitJob, task: SplitTask, data: WholeData, strength: float) -> Point:
+def try_strength(
+    task: SplitTask, network: Network, data: WholeData, per_class: int, strength: float
+) -> Point:
     """Train the whole model here with the main defence at one strength, and attack it."""
     main = task.defences[0]
     defences = (_with(main, strength), *task.defences[1:])
     trial = replace(task, defences=defences)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # all points start alike, wherever they are tried
-        model = job.model
-        halves = halve(model.kind, trial, data.train_x, width=model.width, hidden=model.hidden)
+        halves = cut_model(network(data.train_x.shape[1:]), trial, data.train_x)
     told = watch_training(trial, halves, data)
-    target = target_of(job, trial, halves.bottom, data)
-    found = audit_labels(target, per_class=job.audit.leaked_per_class)
+    target = target_of(trial, network, halves.bottom, data)
+    found = audit_labels(target, per_class=per_class)
     return Point(
         accuracy=halves.accuracy(data.test_x, data.test_y),
         # The stronger of the two completions: the attacker may choose.
@@ -150,25 +232,25 @@ def watch_training(task: SplitTask, halves: Halves, data: WholeData) -> Told:
     return audit_gradients(seen, truth)
 
 
-def target_of(job: SplitJob, task: SplitTask, bottom: nn.Module, data: WholeData) -> Target:
+def target_of(
+    task: SplitTask,
+    network: Network,
+    bottom: nn.Module,
+    data: WholeData,
+    *,
+    before: str | None = None,
+) -> Target:
     """Return what the audit attacks, with rows for the attacker and rows to attack."""
-    shape = tuple(data.train_x.shape[1:])
     with torch.no_grad():
         width = bottom(data.train_x[:2]).shape[1]
     codec = make_codec(task.compression, width)
     return Target(
         bottom=bottom,
-        make_model=lambda: make_model(
-            job.model.kind,
-            shape=shape,
-            classes=data.classes,
-            width=job.model.width,
-            hidden=job.model.hidden,
-        ),
+        make_model=lambda: network(data.train_x.shape[1:]),
         pool=(data.train_x[:_LARGEST_AUDIT], data.train_y[:_LARGEST_AUDIT]),
         targets=(data.test_x[:_LARGEST_AUDIT], data.test_y[:_LARGEST_AUDIT]),
         classes=data.classes,
-        before=job.audit.before,
+        before=before,
         as_sent=lambda h: codec.apply(h, is_training=False),
     )
 

@@ -1,0 +1,48 @@
+"""Split models under audit: a bottom for every owner, and columns that the label owner keeps."""
+
+import pytest
+import torch
+
+from tacit.audit.targets import SplitTrainer, split_target
+from tacit.learn.split import Compression, Network, Pace, SplitTask
+
+ROWS, WIDTH = 120, 16
+
+
+def make_trainer(**changes):
+    task = SplitTask(
+        feature_owners=("clinic", "bank"),
+        label_owner="lab",
+        classes=3,
+        compression=Compression(kind="randtopk", k=3, alpha=0.1),
+        pace=Pace(epochs=2, batch_rows=32),
+        **changes,
+    )
+    return SplitTrainer(task=task, network=Network(classes=3, width=WIDTH))
+
+
+@pytest.fixture
+def rows():
+    draw = torch.Generator().manual_seed(0)
+    return torch.randn(ROWS, 12, generator=draw), torch.arange(ROWS) % 3
+
+
+def test_several_feature_owners_have_a_bottom_model_each(rows):
+    halves = make_trainer().train(*rows, seed=0)
+    assert len(halves.bottom.parts) == 2
+    sent = halves.codec.apply(halves.bottom(rows[0]), is_training=False)
+    # Three values of every owner, not three of all.
+    assert ((sent.view(ROWS, 2, WIDTH) != 0).sum(2) == 3).all()
+
+
+def test_what_the_label_owner_computes_itself_is_neither_compressed_nor_attacked(rows):
+    trainer = make_trainer(label_owner_has_features=True)
+    halves = trainer.train(*rows, seed=0)
+    shown, own = halves.divide(halves.bottom(rows[0]))
+    assert (shown.shape[1], own.shape[1]) == (2 * WIDTH, WIDTH)
+    assert halves.top.in_features == 3 * WIDTH
+    target = split_target(trainer, *rows)
+    assert target.model.log_probs(rows[0]).shape == (ROWS, 3)
+    assert {one.threat.name for one in target.findings} == {
+        *("labels, gradients", "labels, bottom model", "inputs, cut layer"),
+    }
