@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from tacit.cli.jobs.config import LOCAL, Job, PartyEntry
-from tacit.cli.toml import Problem, RefusedError
+from tacit.cli.jobs.config import LOCAL, Count, Job, PartyEntry
+from tacit.cli.toml import refuse
 from tacit.errors import ConfigError
 from tacit.learn.federated import (
     AdaptiveNoise,
@@ -57,7 +57,7 @@ class FederatedData:
     files: tuple[Path, ...] = field(default=(), metadata=LOCAL)
     label: str | None = None
     test_share: float | None = None
-    rows: int | None = None
+    rows: Count | None = None
     partition: How = "iid"
     shards: int = 2
     alpha: float = 0.5
@@ -65,12 +65,10 @@ class FederatedData:
 
     def __post_init__(self) -> None:
         if (self.set is not None) + (self.file is not None) + bool(self.files) != 1:
-            raise RefusedError(Problem("set", "wanted either 'set' or 'file' or 'files'"))
+            refuse("set", "wanted either 'set' or 'file' or 'files'")
         if self.files and (self.rows is not None or self.partition != "iid"):
             text = "files are divided already; leave out 'rows' and 'partition'"
-            raise RefusedError(Problem("files", text))
-        if self.rows is not None and self.rows < 1:
-            raise RefusedError(Problem("rows", f"wanted at least 1, got {self.rows}"))
+            refuse("files", text)
         self.division()
 
     def division(self) -> Partition:
@@ -97,7 +95,7 @@ class FederatedModel:
 
     def __post_init__(self) -> None:
         if len(self.stack) == 1:
-            raise RefusedError(Problem("stack", f"wanted two models or more, got {self.stack[0]}"))
+            refuse("stack", f"wanted two models or more, got {self.stack[0]}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,11 +135,11 @@ class FederatedTable:
             text = 'engine = "light" is called "local" now; the old word goes with the next release'
             warnings.warn(text, DeprecationWarning, stacklevel=2)
         if self.clients < 2:
-            raise RefusedError(Problem("clients", f"wanted at least 2, got {self.clients}"))
+            refuse("clients", f"wanted at least 2, got {self.clients}")
         pinned = [("shuffler", self.shuffler)] if self.shuffler is not None else []
         for name, key in [*(("keys", key) for key in self.keys), *pinned]:
             if not _KEY.fullmatch(key):
-                raise RefusedError(Problem(name, f"wanted 64 hexadecimal digits, got {key!r}"))
+                refuse(name, f"wanted 64 hexadecimal digits, got {key!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,11 +237,7 @@ class FederatedJob(Job):
 
     def __post_init__(self) -> None:
         if self.parties:
-            raise RefusedError(
-                Problem(
-                    "parties", "a federated job names no parties: clients are simulated, or join"
-                )
-            )
+            refuse("parties", "a federated job names no parties: clients are simulated, or join")
         adaptive = self.privacy.adaptive
         is_objective = self.privacy.mechanism == "objective"
         is_local = adaptive.by == "layers" or adaptive.relevance == "clients" or is_objective
@@ -252,26 +246,26 @@ class FederatedJob(Job):
                 "noise by layers, relevance asked of clients and objective perturbation run on the "
                 "engine 'local'"
             )
-            raise RefusedError(Problem("federated.engine", text))
+            refuse("federated.engine", text)
         if is_objective and (self.model.name != "linear" or self.model.stack):
             text = f"objective perturbation trains 'linear', got {self.model.name!r}"
-            raise RefusedError(Problem("model.name", text))
+            refuse("model.name", text)
         if self.model.stack and (adaptive.by == "layers" or adaptive.relevance == "clients"):
             text = "relevance is not traced through a stack; wanted one model"
-            raise RefusedError(Problem("model.stack", text))
+            refuse("model.stack", text)
         if self.data.files and len(self.data.files) != self.federated.clients:
             text = (
                 f"wanted one for each of {self.federated.clients} clients, got "
                 f"{len(self.data.files)}"
             )
-            raise RefusedError(Problem("data.files", text))
+            refuse("data.files", text)
         if self.privacy.kind == "record" and self.model.stack:
             text = "privacy 'record' does not account for a stack; wanted one model"
-            raise RefusedError(Problem("model.stack", text))
+            refuse("model.stack", text)
         try:
             self.spec()
         except ConfigError as error:
-            raise RefusedError(Problem("federated", str(error))) from error
+            refuse("federated", str(error))
 
     def role(self, party: str) -> str:
         """Say what a party does."""
