@@ -13,7 +13,7 @@ import argparse
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -23,11 +23,11 @@ import torch
 from tacit.llm import Cache, LanguageModel, generate, open_checkpoint
 from tacit.llm.permuted import (
     Ahead,
+    Batch,
     Client,
     Conversation,
     MaskedWeights,
     Network,
-    Order,
     OwnerVault,
     offline_cost,
     open_vault,
@@ -125,7 +125,7 @@ def measure(
         conversation.close()
         client.close()
         out["stamps"], out["said"] = stamps, said
-        out["forms"] = [order.form for order, _ in conversation.memory.history][1:]
+        out["forms"] = [batch.form for batch, _ in conversation.memory.history][1:]
 
     def wrap(me: str, link: Link) -> Link:
         if network is None or "dealer" in (me, link.peer):
@@ -150,9 +150,9 @@ def row(bench: Bench, name: str, out: dict, loopback_s: float | None) -> Row:
     seconds = median(after - before for before, after in pairwise(stamps[1:]))
     sustained = (len(stamps) - 1) / (stamps[-1] - stamps[0])
     past = len(PROMPT) + len(stamps) // 2
-    order = Order(number=0, past=past, rows=1, prompt=0, posted=past, form=out["forms"][-1])
-    block = Order(number=0, past=past, rows=Ahead().block, prompt=0, posted=past, form=order.form)
-    cost, offline = pass_cost(plan, order), offline_cost(plan, block)
+    batch = Batch(number=0, past=past, rows=1, prompt=0, masked_kv=past, form=out["forms"][-1])
+    block = replace(batch, rows=Ahead().block)
+    cost, offline = pass_cost(plan, batch), offline_cost(plan, block)
     network = NETWORKS[name]
     formula, material_s = None, None
     if network is not None and loopback_s is not None:

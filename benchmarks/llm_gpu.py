@@ -10,7 +10,7 @@ are threads of one process, or with ``--processes`` three processes that speak T
 then they do not wait for each other's interpreter.
 
 Reported: the owner's products of one token against fp16 products of the same shapes; seconds per
-token on a local link and on two shaped ones, at a context of about 64; what an order costs
+token on a local link and on two shaped ones, at a context of about 64; what a batch costs
 offline. Expected on an H200 (ChatGLM-6B): products at most 3 × fp16, at most 0.1 s per token
 locally, 2.0 s at 1 Gbps / 10 ms, 4.5 s at 100 Mbps / 20 ms. In threads the prompt is read before
 the link becomes slow; the first two tokens, which compile and record, are not counted.
@@ -39,12 +39,12 @@ from tacit.llm import Architecture
 from tacit.llm.permuted import (
     BRIEF,
     Ahead,
+    Batch,
     Client,
     Conversation,
     DealerMasks,
     MaskedWeights,
     Network,
-    Order,
     OwnerVault,
     offline_cost,
     pass_cost,
@@ -203,7 +203,7 @@ def programs(
 
 
 def offline_seconds(conversation: Conversation, steps: int) -> float:
-    """Time the material of some steps, from the order until the owner has it, with no chat."""
+    """Time the material of some steps, from the request until the owner has it, with no chat."""
     supply = conversation._supply
     began = time.perf_counter()
     supply.plan(conversation._orders(0, steps))
@@ -303,10 +303,10 @@ def describe(a: Architecture, name: str, steps: int, out: dict[str, Any]) -> dic
     network, plan = NETWORKS[name], Blueprint(a, BRIEF)
     steps_s = [after - before for before, after in pairwise(out["stamps"][2:])]
     past = PROMPT_ROWS + steps // 2
-    order = Order(
-        number=0, past=past, rows=1, prompt=PROMPT_ROWS - 1, posted=past, form=out["form"]
+    batch = Batch(
+        number=0, past=past, rows=1, prompt=PROMPT_ROWS - 1, masked_kv=past, form=out["form"]
     )
-    cost, offline = pass_cost(plan, order), offline_cost(plan, order)
+    cost, offline = pass_cost(plan, batch), offline_cost(plan, batch)
     return {
         "network": name,
         "form": out["form"],

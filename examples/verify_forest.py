@@ -10,7 +10,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.preprocessing import minmax_scale
 
 import tacit
-from tacit.verify import Certificate, Counterexample
+from tacit.verify import Counterexample, Robust
 
 
 def main() -> None:
@@ -22,7 +22,7 @@ def main() -> None:
     model = tacit.verify.import_ensemble(forest)
     for eps in (0.002, 0.02):
         verdicts = [tacit.verify.verify(model, row, eps) for row in x[:20]]
-        print(f"proved.{eps} {sum(isinstance(one, Certificate) for one in verdicts)} of 20")
+        print(f"proved.{eps} {sum(isinstance(one, Robust) for one in verdicts)} of 20")
     refuted = next(one for one in verdicts if isinstance(one, Counterexample))
     print("changed", int(refuted.prediction), "to", int(refuted.changed))
     # The forest itself agrees: nothing here rests on our copy of it.

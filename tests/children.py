@@ -2,8 +2,11 @@
 
 import multiprocessing
 import os
+import runpy
 import signal
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -51,3 +54,72 @@ def start(arguments, log, *, die_at=None, freeze_at=None):
     process = CONTEXT.Process(target=run_party, args=(arguments, str(log), die_at, freeze_at))
     process.start()
     return process
+
+
+class Program:
+    """A `tacit` command, or a script, as a process of its own; used like `subprocess.Popen`.
+
+    It does what `python -m tacit` does, and costs no import of torch. What it starts in turn are
+    interpreters of their own.
+    """
+
+    def __init__(self, *arguments, folder, script=None, is_leader=False):
+        """Start it in a folder; what a leader of a session starts can be killed with it."""
+        (typed, mine), *said = (CONTEXT.Pipe(duplex=False) for _ in range(3))
+        theirs = (typed, *(end for _, end in said))
+        how = (theirs, str(folder), script and str(script), [*map(str, arguments)], is_leader)
+        self._process = CONTEXT.Process(target=run_program, args=how)
+        self._process.start()
+        self.stdin = os.fdopen(os.dup(mine.fileno()), "w")
+        self.stdout, self.stderr = (os.fdopen(os.dup(one.fileno())) for one, _ in said)
+        for one in (*theirs, mine, *(start for start, _ in said)):
+            one.close()
+        self._said = None
+        self.pid = self._process.pid
+        self.terminate, self.kill = self._process.terminate, self._process.kill
+
+    @property
+    def returncode(self):
+        return self._process.exitcode
+
+    poll = returncode.fget
+
+    def wait(self, timeout=None):
+        self._process.join(timeout)
+        assert self.returncode is not None, f"still running after {timeout} s"
+        return self.returncode
+
+    def communicate(self, timeout=240):
+        """Close its input, and return what it says until it ends."""
+        with suppress(BrokenPipeError):
+            self.stdin.close()
+        if self._said is None:
+            with ThreadPoolExecutor(2) as pool:
+                self._said = list(pool.map(_read, (self.stdout, self.stderr)))
+        self.wait(timeout)
+        return self._said
+
+
+def _read(stream):
+    with stream:
+        return stream.read()
+
+
+def run_program(theirs, folder, script, arguments, is_leader):
+    """Become the program: its streams, its folder, its arguments."""
+    if is_leader:
+        os.setsid()
+    for number, pipe in enumerate(theirs):
+        os.dup2(pipe.fileno(), number)
+    sys.stdin = os.fdopen(0, closefd=False)
+    sys.stdout.reconfigure(line_buffering=True)
+    os.chdir(folder)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    sys.argv = [script or "tacit", *arguments]
+    if script:
+        sys.path.insert(0, str(Path(script).parent))
+        runpy.run_path(script, run_name="__main__")
+        return
+    from tacit.cli.main import entry
+
+    entry()

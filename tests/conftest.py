@@ -1,5 +1,7 @@
 """What holds for every test."""
 
+import gc
+import warnings
 from itertools import count
 
 import pytest
@@ -59,3 +61,13 @@ def pytest_xdist_make_scheduler(config, log):
 def models_start_alike():
     """Make weights that a test does not seed the same in every run, whatever ran before."""
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def ray_tidied():
+    """Let go of what a Ray of this process left open, before another test is blamed for it."""
+    yield
+    with warnings.catch_warnings():
+        # Its frames keep /dev/null open in a cycle, which is found whenever memory is next tidied.
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()

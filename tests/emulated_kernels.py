@@ -45,16 +45,18 @@ def peaked(word, peak):
     peak.copy_(torch.maximum(peak, word.abs().max()))
 
 
-def show(first, second, split, first_drop, second_drop, where, veiled, out, at, n, NBYTES, **_):
+def show(
+    first, second, split, first_drop, second_drop, where, reveal_correction, out, at, n, NBYTES, **_
+):
     i, place = torch.arange(n), behind(where)[:n]
     is_first = place < split
     a = behind(first)[torch.where(is_first, place, 0)] >> first_drop
     b = behind(second)[torch.where(is_first, 0, place - split)] >> second_drop
-    store(out, at, i, n, torch.where(is_first, a, b) + behind(veiled)[:n], NBYTES)
+    store(out, at, i, n, torch.where(is_first, a, b) + behind(reveal_correction)[:n], NBYTES)
 
 
-def take(octets, at, covered, where, out, n, NBYTES, **_):
-    word = load(octets, at, torch.arange(n), n, NBYTES) + behind(covered)[:n]
+def take(octets, at, answer_correction, where, out, n, NBYTES, **_):
+    word = load(octets, at, torch.arange(n), n, NBYTES) + behind(answer_correction)[:n]
     behind(out)[behind(where)[:n]] = word
 
 
@@ -68,8 +70,8 @@ def add(octets, at, one, two, out, place, n, drop, ADDS, IN_CACHE, NBYTES, **_):
     behind(out)[row] = word >> drop
 
 
-def see(octets, at, veil, out, peak, n, more, scale, NBYTES, **_):
-    word = load(octets, at, torch.arange(n), n, NBYTES) + behind(veil)[:n] + more
+def see(octets, at, reveal_mask, out, peak, n, more, scale, NBYTES, **_):
+    word = load(octets, at, torch.arange(n), n, NBYTES) + behind(reveal_mask)[:n] + more
     word = (word << (64 - 8 * NBYTES)) >> (64 - 8 * NBYTES)
     peaked(word, peak)
     behind(out)[:n] = word.double() * scale
@@ -81,15 +83,19 @@ def spread(x, eps, stats, n, IS_LAYER, **_):
     stats[0], stats[1] = mean, ((value - mean).square().mean() + eps[0]).sqrt()
 
 
-def answer(values, stats, cover, out, at, first, total, n, scale, CENTRES, DIVIDES, NBYTES, **_):
+def answer(
+    values, stats, answer_mask, out, at, first, total, n, scale, CENTRES, DIVIDES, NBYTES, **_
+):
     value = behind(values)[:n]
     value = value - stats[0] if CENTRES else value
     value = value / stats[1] if DIVIDES else value
-    word = (value * scale).round().long() - behind(cover)[:n]
+    word = (value * scale).round().long() - behind(answer_mask)[:n]
     store(out, at, first + torch.arange(n), total, word, NBYTES)
 
 
-def post(words, cos, sin, blind, kept, out, place, at, n, drop, DIM, HALF, IN_CACHE, NBYTES, **_):
+def mask_heads(
+    words, cos, sin, blind, kept, out, place, at, n, drop, DIM, HALF, IN_CACHE, NBYTES, **_
+):
     i = torch.arange(n)
     word = behind(words)[i]
     if HALF > 0:
@@ -118,37 +124,41 @@ def scores(query, cached, out, place, drop, GROUPS, SIZE, DIM, **_):
     behind(out)[: len(word)] = word
 
 
-def halves(asked, masks, query, posted, split, out, place, drop, GROUPS, SIZE, DIM, NBYTES, **_):
+def score_shares(
+    asked, masks, query, masked_kv, split, out, place, drop, GROUPS, SIZE, DIM, NBYTES, **_
+):
     sizes = (place, GROUPS, SIZE, DIM)
-    word = (dots(asked, masks, *sizes) + dots(query, posted, *sizes)) >> drop
+    word = (dots(asked, masks, *sizes) + dots(query, masked_kv, *sizes)) >> drop
     i = torch.arange(len(word))
     store(out, 0, i, len(i), word - behind(split)[i], NBYTES)
 
 
-def reshow(own, octets, order, delta, out, place, HEADS, NBYTES, **_):
+def reshow(own, octets, permutation, delta, out, place, HEADS, NBYTES, **_):
     n = HEADS * (int(place) + 1)
-    i, at = torch.arange(n), behind(order)[:n]
+    i, at = torch.arange(n), behind(permutation)[:n]
     word = behind(own)[at] + load(octets, 0, at, n, NBYTES)
     store(out, 0, i, n, word + behind(delta)[i], NBYTES)
 
 
-def reweigh(octets, covered, order, blind, kept, out, place, HEADS, NBYTES, **_):
+def reweigh(octets, answer_correction, permutation, blind, kept, out, place, HEADS, NBYTES, **_):
     n = HEADS * (int(place) + 1)
-    i, at = torch.arange(n), behind(order)[:n]
-    word = load(octets, 0, i, n, NBYTES) + behind(covered)[i]
+    i, at = torch.arange(n), behind(permutation)[:n]
+    word = load(octets, 0, i, n, NBYTES) + behind(answer_correction)[i]
     behind(kept)[at] = word
     store(out, 0, at, n, word + behind(blind)[at], NBYTES)
 
 
-def weigh(heads, octets, veil, cover, out, peak, place, seen_scale, scale, SEEN, NBYTES, **_):
+def weigh(
+    heads, octets, reveal_mask, answer_mask, out, peak, place, seen_scale, scale, SEEN, NBYTES, **_
+):
     keys = int(place) + 1
     n = heads * keys
     i = torch.arange(n)
-    word = load(octets, 0, i, n, SEEN) + behind(veil)[i]
+    word = load(octets, 0, i, n, SEEN) + behind(reveal_mask)[i]
     word = (word << (64 - 8 * SEEN)) >> (64 - 8 * SEEN)
     peaked(word, peak)
     weight = (word.double() * seen_scale).view(heads, keys).softmax(1).view(-1)
-    store(out, 0, i, n, (weight * scale).round().long() - behind(cover)[i], NBYTES)
+    store(out, 0, i, n, (weight * scale).round().long() - behind(answer_mask)[i], NBYTES)
 
 
 def mix(weights, values, out, place, GROUPS, SIZE, DIM, **_):
@@ -158,11 +168,11 @@ def mix(weights, values, out, place, GROUPS, SIZE, DIM, **_):
     behind(out)[: heads * DIM] = mixed.reshape(-1)
 
 
-def mixed(weights, posted, octets, masks, rest, out, place, GROUPS, SIZE, DIM, NBYTES, **_):
+def mixed(weights, masked_kv, octets, masks, rest, out, place, GROUPS, SIZE, DIM, NBYTES, **_):
     keys, heads = int(place) + 1, GROUPS * SIZE
     sizes = (place, GROUPS, SIZE, DIM)
     one, two = torch.empty(2, heads * DIM, dtype=torch.int64)
-    mix(weights, posted, one, *sizes)
+    mix(weights, masked_kv, one, *sizes)
     sent = load(octets, 0, torch.arange(heads * keys), heads * keys, NBYTES)
     mix(sent, masks, two, *sizes)
     i = torch.arange(heads * DIM)
@@ -183,7 +193,7 @@ class Launch:
 
 KERNELS = {
     kernels: (show, take, add, see, spread, answer),
-    attention_kernels: (post, scores, halves, reshow, reweigh, weigh, mix, mixed),
+    attention_kernels: (mask_heads, scores, score_shares, reshow, reweigh, weigh, mix, mixed),
 }
 
 

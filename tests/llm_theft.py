@@ -1,9 +1,9 @@
 """A user of the permuted protocol who cheats, and walks away with the weights.
 
 It does three things that the owner cannot see, because all it sends is masked. It adds *tags* to
-its corrections, which add to the values of a wire before they are permuted: tags further apart than
+its corrections, which add to values before they are permuted: tags further apart than
 the values say which place each value comes from. It answers with *chosen* values, one unit vector
-after the other, so that the next wire shows the columns of a matrix. And it sends rows of its own
+after the other, so that the next one shows the columns of a matrix. And it sends rows of its own
 making instead of one-hot rows. Everything else, owner and dealer included, is the real code.
 """
 
@@ -104,19 +104,19 @@ class Thief:
             tags = self.tags(one.width)
             known = torch.empty_like(values).scatter_(1, order, values) - tags
             self.seen[f"{exchange.label}.{one.name}"] = known
-            self.orders[f"{exchange.label}.{one.order}"] = order
+            self.orders[f"{exchange.label}.{one.permutation}"] = order
 
     def patches(self) -> ExitStack:
         """Make the user of this process this thief."""
         linear, see, answer, ask = prepare._corrected, Party._see, Party._answer, Incremental.ask
 
-        def tagging(weights, tape, name, share):
-            out = linear(weights, tape, name, share)
+        def tagging(weights, prf, name, share):
+            out = linear(weights, prf, name, share)
             added, bits = self.correct(name, out.shape[1])
             return out + encode(added, bits)
 
         def prompting(user, prepared, ids, seen):
-            hot = -prepared.tape.words("first.hot.mask", len(ids), self.a.vocab)
+            hot = -prepared.prf.words("first.hot.mask", len(ids), self.a.vocab)
             for row, token in enumerate(ids):
                 hot[row, token] += int(self.is_tagged[row] and self.positions is not None)
                 hot[row, token] += int(self.is_tagged[row] and self.a.positions != "learned")
@@ -130,7 +130,7 @@ class Thief:
         def answering(user, exchange, values):
             chosen = {
                 one.name: self.answer(exchange.label, one.name, one.width).gather(
-                    1, self.orders[f"{exchange.label}.{one.order}"]
+                    1, self.orders[f"{exchange.label}.{one.permutation}"]
                 )
                 for one in exchange.answers
             }

@@ -1,9 +1,6 @@
-"""One party of a private model run, as its own process: python secured_party.py NAME FOLDER FD."""
+"""One party of a private model run, for a process of its own."""
 
 import json
-import socket
-import sys
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -30,7 +27,7 @@ def rows():
     return torch.rand(2, 3, 8, generator=torch.Generator().manual_seed(9)) * 2 - 1
 
 
-def main(me, folder, descriptor, protocol):
+def main(me, folder, listener, protocol):
     """Join the others over TLS and take part."""
     book = json.loads((folder / "peers.json").read_text())
     peers = {
@@ -46,14 +43,10 @@ def main(me, folder, descriptor, protocol):
         ),
         peers=peers,
         identity=load_identity(folder, me),
-        listener=socket.socket(fileno=descriptor),
+        listener=listener,
         progress=Progress(),
     ) as session:
         answer = private.join(session, rows() if me == "hospital" else None)
         session.finish()
     if answer.values is not None:
         np.save(folder / "values.npy", answer.values.numpy())
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4])

@@ -5,8 +5,10 @@ zero is never a substitute.
 """
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Literal
 
+from tacit import __version__
 from tacit.notebook import lines, table
 
 Phase = Literal["setup", "offline", "online"]
@@ -39,6 +41,10 @@ class Cost:
     traffic: tuple[Traffic, ...]
     offline_rounds: int
     online_rounds: int
+
+
+NOTHING_SENT = Cost(traffic=(), offline_rounds=0, online_rounds=0)
+"""Of what runs on one machine, without parties."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,15 +180,16 @@ class Forecast:
 class Result:
     """Everything one run has to say. ``metered`` covers the parties in ``parties``, no others.
 
-    ``forecast`` is None where no plan can tell the traffic beforehand.
+    ``forecast`` is None where no plan can tell the traffic beforehand. A result is
+    made now, by this version, unless it is read from a file.
     """
 
     kind: str
     name: str
     protocol: str
     launched: str
-    created: str
-    version: str
+    created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    version: str = __version__
     parties: tuple[PartyReport, ...]
     forecast: Forecast | None
     metered: Cost

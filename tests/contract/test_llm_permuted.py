@@ -7,7 +7,7 @@ from tacit.llm.permuted import (
     BRIEF,
     COMPACT,
     FORMS,
-    Order,
+    Batch,
     Precision,
     fit_precision,
     layer_messages,
@@ -43,16 +43,16 @@ def test_greedy_answers_survive_every_precision_on_offer(precision, vocab):
     assert spoken.value == plainly(model, PROMPT, LIMIT)
 
 
-def orders(plan, form, block):
-    """List the orders that an answer of LIMIT tokens takes, and the runs of each."""
+def batches(plan, form, block):
+    """List the batches that an answer of LIMIT tokens takes, and the runs of each."""
     prompt = len(PROMPT) - 1 if plan.architecture.family == "chatglm" else 0
     common = {"prompt": prompt, "number": 0}
-    yield Order(past=0, rows=len(PROMPT), posted=0, form=None, **common)
-    past, posted, left = len(PROMPT), len(PROMPT), LIMIT - 1
+    yield Batch(past=0, rows=len(PROMPT), masked_kv=0, form=None, **common)
+    past, masked_kv, left = len(PROMPT), len(PROMPT), LIMIT - 1
     while left:
-        order = Order(past=past, rows=min(block, left), posted=posted, form=form, **common)
-        yield order
-        past, posted, left = order.end, order.posted_after(order.runs), left - order.rows
+        batch = Batch(past=past, rows=min(block, left), masked_kv=masked_kv, form=form, **common)
+        yield batch
+        past, masked_kv, left = batch.end, batch.masked_after(batch.runs), left - batch.rows
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -72,7 +72,7 @@ def test_metered_traffic_is_what_the_forecast_says(family, form, precision, coun
         model, answering(PROMPT, LIMIT), form=form, precision=plan.precision, counts=counts
     )
     costs = [
-        pass_cost(plan, order, run) for order in orders(plan, form, 8) for run in range(order.runs)
+        pass_cost(plan, batch, run) for batch in batches(plan, form, 8) for run in range(batch.runs)
     ]
     online = traffic(spoken.costs["user"], "online")
     vocab = model.architecture.vocab
@@ -93,9 +93,9 @@ def test_metered_material_is_what_the_forecast_says(form, counts):
     model = tiny("llama")
     plan = Blueprint(model.architecture, fit_precision(model), counts=counts)
     spoken = speak(model, answering(PROMPT, LIMIT), form=form, counts=counts)
-    costs = [offline_cost(plan, order) for order in orders(plan, form, 8)]
+    costs = [offline_cost(plan, batch) for batch in batches(plan, form, 8)]
     dealt = traffic(spoken.costs["dealer"], "offline")
-    notes = 64 * (len(costs) + 1)  # the user's orders, passed on
+    notes = 64 * (len(costs) + 1)  # the user's batches, passed on
     assert dealt["dealer", "owner", "bytes"] == sum(c.dealer_to_owner_bytes for c in costs) + notes
     assert dealt["dealer", "user", "bytes"] == sum(c.dealer_to_user_bytes for c in costs)
     fixed = traffic(spoken.costs["owner"], "offline")["user", "owner", "bytes"]

@@ -287,6 +287,7 @@ def test_options_that_do_not_exist_are_refused(name):
         find_protocol(name)
 
 
+@pytest.mark.filterwarnings("ignore:prepare_material goes:DeprecationWarning")
 def test_permuted2_runs_on_prepared_material_with_no_dealer_in_the_session(tmp_path):
     """Helper offline only: two parties and a file each."""
     two = Meeting(parties=(ALICE, BOB), job_digest=b"j" * 32, patience=MEETING.patience)

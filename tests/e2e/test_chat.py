@@ -13,6 +13,7 @@ import time
 import pytest
 from safetensors.torch import load_file, save_file
 
+from children import Program
 from llm_models import write_model
 from tacit.crypto import make_identity
 
@@ -28,11 +29,13 @@ def model(tmp_path_factory):
 
 
 def start(folder, *arguments, typed=None):
+    if typed is None:
+        return Program(*arguments, folder=folder)
     return subprocess.Popen(
         [*COMMAND, *map(str, arguments)],
         cwd=folder,
         env=ENVIRONMENT,
-        stdin=subprocess.PIPE if typed is None else typed,
+        stdin=typed,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

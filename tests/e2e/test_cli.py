@@ -14,6 +14,9 @@ import numpy as np
 import pytest
 
 import tacit
+from children import Program
+from in_threads import NAMES, predict_in_threads
+from tacit.crypto import make_identity
 
 ROOT = Path(tacit.__file__).parents[2]
 JOBS = ROOT / "examples" / "jobs"
@@ -23,6 +26,11 @@ COMMAND = [sys.executable, "-m", "tacit"]
 
 
 def start(folder, *arguments):
+    return Program(*arguments, folder=folder)
+
+
+def start_anew(folder, *arguments):
+    """Start it as a shell does, with an interpreter of its own."""
     return subprocess.Popen(
         [*COMMAND, *map(str, arguments)],
         cwd=folder,
@@ -48,7 +56,7 @@ def finished(tmp_path_factory):
     found = {}
     for job in ("predict-breast-cancer", "predict-permuted"):
         folder = tmp_path_factory.mktemp(job)
-        code, out, err = finish(start(folder, "run", JOBS / f"{job}.toml"))
+        code, out, err = finish(start_anew(folder, "run", JOBS / f"{job}.toml"))
         assert code == 0, err
         found[job] = folder, out, err
     return found
@@ -98,6 +106,24 @@ def test_the_meter_agrees_with_the_forecast(finished, job):
     assert both[0] == both[1]
 
 
+@pytest.mark.parametrize(
+    ("job", "out", "how"),
+    [
+        ("predict-breast-cancer", "demo", {"protocol": "sealed", "reveal": "class"}),
+        (
+            *("predict-permuted", "predict-permuted"),
+            {"protocol": "permuted3", "reveal": "score", "frac_bits": 16},
+        ),
+    ],
+)
+def test_threads_give_the_answers_of_processes(finished, job, out, how):
+    lines = (finished[job][0] / "out" / out / "predictions.csv").read_text().splitlines()[1:]
+    # Truncation may round either way by one unit in the last place, so scores agree that far.
+    unit = 2.0 ** -how.get("frac_bits", 20)
+    answers = [float(line.split(",")[1]) for line in lines]
+    assert answers == pytest.approx(predict_in_threads(**how), abs=10 * unit)
+
+
 def test_predictions_have_a_line_per_row(finished):
     folder, _, _ = finished["predict-breast-cancer"]
     with (folder / "out/demo/predictions.csv").open() as stream:
@@ -135,33 +161,6 @@ def test_a_party_whose_data_breaks_its_promise_is_the_cause_and_nothing_is_left(
     assert "Traceback" not in err
     assert out == ""
     assert tree(tmp_path) == ["job.toml"]
-
-
-def test_rows_and_a_model_of_ones_own_need_no_labels(tmp_path):
-    text = (JOBS / "predict-breast-cancer.toml").read_text()
-    head, rest = text.split("[data]")
-    own = """[data]
-owner = "hospital"
-file = "patients.csv"
-scale = [128, 1, 64]
-bound = 1.0
-
-[model]
-owner = "lab"
-file = "model.npz"
-bound = 4.0
-
-"""
-    (tmp_path / "job.toml").write_text(head + own + "[protocol]" + rest.split("[protocol]")[1])
-    (tmp_path / "patients.csv").write_text("pressure,sex,age\n64,0,32\n0,1,0\n128,1,1\n")
-    np.savez(tmp_path / "model.npz", weight=[0.8, -1.2, 0.4], bias=[0.1])
-    code, _, err = finish(start(tmp_path, "run", "job.toml"))
-    assert code == 0, err
-    answers = (tmp_path / "out/demo/predictions.csv").read_text()
-    assert answers == "row,prediction\n1,1\n2,0\n3,0\n"
-    result = json.loads((tmp_path / "out/demo/result.json").read_text())
-    (agreement,) = result["utility"]
-    assert (agreement["name"], agreement["value"]) == ("answers equal to plaintext", 1.0)
 
 
 def children(process):
@@ -229,7 +228,7 @@ def free_ports(count):
 def test_three_parties_started_apart_give_their_own_results(tmp_path):
     """Each party has its own folder, key and copy of the job, as on hosts of their own."""
     lines = {}
-    for name in ("hospital", "lab", "dealer"):
+    for name in NAMES:
         (tmp_path / name).mkdir()
         code, lines[name], err = finish(start(tmp_path / name, "keys", name))
         assert code == 0, err
@@ -252,8 +251,40 @@ def test_three_parties_started_apart_give_their_own_results(tmp_path):
         assert has_answers == (name == "hospital")
 
 
+def test_rows_and_a_model_of_ones_own_need_no_labels(tmp_path):
+    text = (JOBS / "predict-breast-cancer.toml").read_text()
+    head, rest = text.split("[data]")
+    own = """[data]
+owner = "hospital"
+file = "patients.csv"
+scale = [128, 1, 64]
+bound = 1.0
+
+[model]
+owner = "lab"
+file = "model.npz"
+bound = 4.0
+
+"""
+    text = head + own + "[protocol]" + rest.split("[protocol]")[1]
+    for name, port in zip(NAMES, free_ports(3), strict=True):
+        key = f'key = "{make_identity(name, tmp_path / "keys").fingerprint}"'
+        entry = f'[parties.{name}]\n{key}\naddress = "127.0.0.1:{port}"\n'
+        text = text.replace(f"[parties.{name}]\n", entry)
+    (tmp_path / "job.toml").write_text(text)
+    (tmp_path / "patients.csv").write_text("pressure,sex,age\n64,0,32\n0,1,0\n128,1,1\n")
+    np.savez(tmp_path / "model.npz", weight=[0.8, -1.2, 0.4], bias=[0.1])
+    started = [start(tmp_path, "party", "job.toml", "--as", name) for name in NAMES]
+    ends = [finish(one) for one in started]
+    assert [code for code, _, _ in ends] == [0, 0, 0], ends
+    answers = (tmp_path / "out/demo-hospital/predictions.csv").read_text()
+    assert answers == "row,prediction\n1,1\n2,0\n3,0\n"
+    result = json.loads((tmp_path / "out/demo-hospital/result.json").read_text())
+    assert result["utility"] == []  # it has neither labels nor the model to measure against
+
+
 def test_a_reader_that_goes_away_is_no_error_to_speak_of(tmp_path):
-    process = start(tmp_path, "completion", "bash")
+    process = start_anew(tmp_path, "completion", "bash")
     process.stdout.close()
     err = process.stderr.read()
     process.stderr.close()

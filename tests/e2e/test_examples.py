@@ -1,20 +1,17 @@
 """Every example that is a program runs, and prints what its first lines say."""
 
-import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from children import Program
 from docs.follow import find_missing, read_blocks, split_commands
 from llm_models import write_model
 from tacit.crypto import make_identity
 from tacit.mpc import PROTOCOLS
 
 FOLDER = Path(__file__).parents[2] / "examples"
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 JOB = """
 [job]
 name = "asked"
@@ -29,7 +26,6 @@ inputs = [30]
 kind = "sealed"
 dealer = "dealer"
 """
-DEALER = [sys.executable, "-m", "tacit", "party", "job.toml", "--as", "dealer"]
 
 
 def free_port():
@@ -39,16 +35,10 @@ def free_port():
 
 
 def run(name, *arguments, folder=None):
-    done = subprocess.run(
-        [sys.executable, str(FOLDER / name), *map(str, arguments)],
-        check=True,
-        capture_output=True,
-        text=True,
-        env=ENVIRONMENT,
-        timeout=240,
-        cwd=folder,
-    )
-    return dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+    program = Program(*arguments, folder=folder or FOLDER, script=FOLDER / name)
+    said, errors = program.communicate()
+    assert program.returncode == 0, errors
+    return dict(line.split(maxsplit=1) for line in said.splitlines())
 
 
 def promised(page, program):
@@ -133,12 +123,12 @@ def test_a_program_between_hosts_runs_as_three_processes_with_keys(tmp_path):
             lines.append(f'address = "127.0.0.1:{port}"')
             (tmp_path / f"{name}.txt").write_text("1\n2\n3\n4\n5\n")
     (tmp_path / "parties.toml").write_text("\n".join(lines))
-    command = [sys.executable, str(FOLDER / "program_between_hosts.py"), "--as"]
+    script = FOLDER / "program_between_hosts.py"
     started = [
-        subprocess.Popen([*command, name], cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE)
+        Program("--as", name, folder=tmp_path, script=script)
         for name in ("north", "south", "dealer")
     ]
-    said = [one.communicate(timeout=240)[0].decode().strip() for one in started]
+    said = [one.communicate()[0].strip() for one in started]
     assert said == [
         "north: sum of products 55.000",
         "south: sum of products 55.000",
@@ -154,13 +144,12 @@ def test_two_parties_in_python_and_a_dealer_from_the_command_line_run_a_job(tmp_
         if port is not None:
             lines.append(f'address = "127.0.0.1:{port}"')
     (tmp_path / "job.toml").write_text("\n".join(lines))
-    python = [sys.executable, str(FOLDER / "connect.py"), "--as"]
-    commands = [[*python, "clinic"], [*python, "lab"], [*DEALER]]
     started = [
-        subprocess.Popen(one, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
-        for one in commands
+        Program("--as", name, folder=tmp_path, script=FOLDER / "connect.py")
+        for name in ("clinic", "lab")
     ]
-    said = [one.communicate(timeout=240)[0] for one in started]
+    started.append(Program("party", "job.toml", "--as", "dealer", folder=tmp_path))
+    said = [one.communicate()[0] for one in started]
     assert [one.returncode for one in started] == [0, 0, 0]
     printed = dict(line.split(maxsplit=1) for line in said[0].splitlines())
     assert int(printed["right"]) > 85

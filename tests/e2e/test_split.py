@@ -3,15 +3,14 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from children import Program
+
 ROOT = Path(__file__).parents[2]
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 JOB = """
 [job]
 name = "split"
@@ -44,15 +43,7 @@ compare = "none"
 
 
 def start(folder, job):
-    return subprocess.Popen(
-        [sys.executable, "-m", "tacit", "run", str(job)],
-        cwd=folder,
-        env=ENVIRONMENT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    return Program("run", job, folder=folder, is_leader=True)
 
 
 def have_checkpoints(folder, *parties):

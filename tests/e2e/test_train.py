@@ -4,8 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -13,9 +11,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-TACIT = [sys.executable, "-m", "tacit"]
+from children import Program
+
 JOBS = Path(__file__).parents[2] / "examples" / "jobs"
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 
 
 @pytest.fixture
@@ -30,13 +28,14 @@ def job(tmp_path):
 
 
 def run(job, *options):
-    command = [*TACIT, "run", str(job), *options]
-    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=240)
+    process = Program("run", job, *options, folder=job.parent)
+    _, errors = process.communicate()
+    return process.returncode, errors
 
 
 def test_a_training_ends_with_a_model_for_who_may_have_it(job, tmp_path):
-    done = run(job)
-    assert done.returncode == 0, done.stderr
+    code, said = run(job)
+    assert code == 0, said
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     accuracy = next(one for one in result["utility"] if one["name"] == "accuracy")
     assert accuracy["value"] > 0.6
@@ -61,14 +60,9 @@ def have_checkpoints(folder):
 
 def test_a_training_that_was_killed_goes_on_where_it_was(job, tmp_path):
     # Long enough to be killed well before its end.
-    job.write_text(job.read_text().replace("epochs = 3", "epochs = 10"))
-    process = subprocess.Popen(
-        [*TACIT, "run", str(job)],
-        env=ENVIRONMENT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+    text = job.read_text().replace("epochs = 3", "epochs = 10")
+    job.write_text(text.replace("[0, 200]", "[0, 100]").replace("[200, 400]", "[100, 200]"))
+    process = Program("run", job, folder=tmp_path, is_leader=True)
     try:
         deadline = time.monotonic() + 200
         while not have_checkpoints(tmp_path):
@@ -81,17 +75,17 @@ def test_a_training_that_was_killed_goes_on_where_it_was(job, tmp_path):
     assert not (tmp_path / "out").exists()
     corrected = tmp_path / "corrected.toml"
     corrected.write_text(job.read_text().replace("epochs = 10", "epochs = 1"))
-    refused = run(corrected)
-    assert refused.returncode == 2
-    assert "--fresh" in refused.stderr
+    code, said = run(corrected)
+    assert code == 2
+    assert "--fresh" in said
     for state in tmp_path.glob(".out-*.state"):
         shutil.copytree(state, tmp_path / "copies" / state.name)
-    done = run(job)
-    assert done.returncode == 0, done.stderr
-    assert "resumed at step" in done.stderr
+    code, said = run(job)
+    assert code == 0, said
+    assert "resumed at step" in said
     assert "Taken up again after step" in (tmp_path / "out" / "report.html").read_text()
     for state in (tmp_path / "copies").iterdir():
         state.rename(tmp_path / state.name)
-    done = run(corrected, "--fresh")
-    assert done.returncode == 0, done.stderr
+    code, said = run(corrected, "--fresh")
+    assert code == 0, said
     assert not list(tmp_path.glob(".out-*.state"))

@@ -19,16 +19,16 @@ from harness import ZeroPrg
 from private_llm import answering, speak, tiny
 from tacit import ring
 from tacit.llm.permuted import BRIEF, FORMS, fit_precision
+from tacit.llm.permuted.batch import Batch
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.exchange import Exchange
 from tacit.llm.permuted.half import Half
 from tacit.llm.permuted.incremental import Incremental
 from tacit.llm.permuted.listing import exchanges
 from tacit.llm.permuted.narrow import pack, split, unpack
-from tacit.llm.permuted.order import Order
+from tacit.llm.permuted.prf_stream import PrfStream
 from tacit.llm.permuted.resent import Resent
 from tacit.llm.permuted.serving import Party, Serving
-from tacit.llm.permuted.tape import Tape
 from uniformity import complaints, related
 
 KNOWN = b"k" * 16
@@ -78,8 +78,8 @@ def kind_of(label):
 
 
 def without(kind, label):
-    """Make one draw give what a missing mask would be: zeros, or the order as it is."""
-    original = getattr(Tape, kind)
+    """Make one draw give what a missing mask would be: zeros, or the identity."""
+    original = getattr(PrfStream, kind)
 
     def wrapped(self, name, *arguments):
         drawn = original(self, name, *arguments)
@@ -89,7 +89,7 @@ def without(kind, label):
             return torch.zeros_like(drawn)
         return drawn.sort(-1).values
 
-    return mock.patch.object(Tape, kind, wrapped)
+    return mock.patch.object(PrfStream, kind, wrapped)
 
 
 def passes(notes, sender):
@@ -148,7 +148,7 @@ def check_owner(form, family="llama"):
             shares[tag.split("/")[0] + tag.split()[0].split(".")[-1]].append(words.view(-1))
     sent = (words for tag, words in spoken.sent["owner"] if tag.startswith("run0/data"))
     for one in to_user(form, sent, family=family):
-        if one.kind != "posted":  # turned shares under its own mask, which it knows
+        if one.kind != "masked_kv":  # turned shares under its own mask, which it knows
             shares[one.name].append(pack(one.words.reshape(-1), one.nbytes))
     for name, parts in shares.items():
         _check_parts(name, parts)
@@ -191,22 +191,22 @@ def check_lean(form):
     received = overheard(form, "user", **LEAN).received["user"]
     for one in to_user(form, _data(received), **LEAN):
         assert not one.name.endswith((".q", ".k", ".v"))
-        if one.kind in ("masked", "posted"):
+        if one.kind in ("masked", "masked_kv"):
             parts[one.name].append(pack(one.words.reshape(-1), one.nbytes))
     for name, found in parts.items():
         _check_parts(name, found)
 
 
-def check_covers(form):
-    """What the user sends is covered by a mask of its own, whatever its other masks are."""
-    original = Tape.words
+def check_answer_masks(form):
+    """What the user sends is under a mask of its own, whatever its other masks are."""
+    original = PrfStream.words
 
     def wrapped(self, label, *shape):
         drawn = original(self, label, *shape)
         is_inner = label.endswith((".mask", "attention.weights")) or ".fresh." in label
         return torch.zeros_like(drawn) if is_inner else drawn
 
-    with mock.patch.object(Tape, "words", wrapped):
+    with mock.patch.object(PrfStream, "words", wrapped):
         spoken = overheard(form, "owner")
     parts = defaultdict(list)
     for tag, words in spoken.received["owner"]:
@@ -240,18 +240,18 @@ def _check_parts(name, parts):
             assert complaints((first - second).view(-1, 1)) == [], name
 
 
-def orders(form):
-    """Return the orders of the chat that `overheard` runs."""
-    yield Order(number=0, past=0, rows=24, prompt=0, posted=0, form=None)
-    past = posted = 24
+def batches(form):
+    """Return the batches of the chat that `overheard` runs."""
+    yield Batch(number=0, past=0, rows=24, prompt=0, masked_kv=0, form=None)
+    past = masked_kv = 24
     for rows in (8, 8, 8, 8, 1):
-        order = Order(number=1, past=past, rows=rows, prompt=0, posted=posted, form=form)
-        yield order
-        past, posted = order.end, order.posted_after(rows)
+        batch = Batch(number=1, past=past, rows=rows, prompt=0, masked_kv=masked_kv, form=form)
+        yield batch
+        past, masked_kv = batch.end, batch.masked_after(rows)
 
 
 class Sight(NamedTuple):
-    """Words of the owner's: shown, scores, masked or posted."""
+    """Words of the owner's: shown, scores, masked or masked_kv."""
 
     kind: str
     name: str
@@ -266,13 +266,13 @@ def to_user(form, messages, *, family="llama", precision=None):
     """Take the owner's messages apart."""
     model = tiny(family)
     plan = Blueprint(model.architecture, precision or fit_precision(model), counts=True)
-    for order in orders(form):
-        for run in range(order.runs):
-            rows = order.rows if order.is_prompt else 1
+    for batch in batches(form):
+        for run in range(batch.runs):
+            rows = batch.rows if batch.is_prompt else 1
             for layer in range(2):
                 project, *feeds = exchanges(plan, layer)
                 yield from _shown(project, rows, messages)
-                yield from _attention(plan.attention(layer, order, run), layer, rows, messages)
+                yield from _attention(plan.attention(layer, batch, run), layer, rows, messages)
                 for exchange in feeds:
                     yield from _shown(exchange, rows, messages)
             if (last := plan.last_norm()) is not None:
@@ -289,8 +289,8 @@ def _shown(exchange, rows, messages):
 
 
 KINDS = {
-    Incremental: [["posted"] * 3, ["scores"], ["masked"]],
-    Half: [["posted"] * 3, ["scores", "masked"]],
+    Incremental: [["masked_kv"] * 3, ["scores"], ["masked"]],
+    Half: [["masked_kv"] * 3, ["scores", "masked"]],
     Resent: [["masked", "masked", "masked", "scores"]],
 }
 
@@ -317,7 +317,7 @@ def check_user(form, family="llama"):
             parts[tag].append(words.reshape(-1))
     seen = []
     for one in to_user(form, _data(received), family=family):
-        if one.kind in ("masked", "posted"):
+        if one.kind in ("masked", "masked_kv"):
             parts[one.name].append(pack(one.words.reshape(-1), one.nbytes))
         else:
             seen.append(one)
@@ -408,5 +408,5 @@ def _count_groups(pairs, count, alike):
 
 def everything_is_clean(forms=FORMS):
     for form in forms:
-        for check in (check_owner, check_covers, check_user):
+        for check in (check_owner, check_answer_masks, check_user):
             check(form)

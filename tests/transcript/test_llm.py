@@ -5,7 +5,7 @@ import torch
 
 from llm_views import (
     KNOWN,
-    check_covers,
+    check_answer_masks,
     check_lean,
     check_owner,
     check_user,
@@ -34,7 +34,7 @@ def test_masked_words_are_uniform_where_the_user_never_sees_queries_keys_and_val
 
 
 @pytest.mark.parametrize(
-    "label", ["#.qkv.mask", pytest.param("#.project.cover", marks=pytest.mark.slow)]
+    "label", ["#.qkv.mask", pytest.param("#.project.answer_mask", marks=pytest.mark.slow)]
 )
 def test_a_missing_mask_is_noticed_there_too(label):
     with without("words", label), pytest.raises(AssertionError):
@@ -43,7 +43,7 @@ def test_a_missing_mask_is_noticed_there_too(label):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_what_the_user_sends_is_covered_whatever_else_it_draws(form):
-    check_covers(form)
+    check_answer_masks(form)
 
 
 @pytest.mark.parametrize("family", ["qwen3", "gemma3", "glm4"])
@@ -56,7 +56,7 @@ def test_the_user_sees_newer_models_in_orders_it_cannot_know_too(family):
     check_user("incremental", family)
 
 
-@pytest.mark.parametrize("part", ["noise", "mask", "cover", "h.mask"])
+@pytest.mark.parametrize("part", ["noise", "mask", "answer_mask", "h.mask"])
 def test_a_missing_mask_of_a_norm_behind_attention_is_noticed(part):
     with without("words", f"#.post#.{part}"), pytest.raises(AssertionError):
         check_owner("incremental", "glm4")

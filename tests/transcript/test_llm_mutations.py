@@ -1,7 +1,7 @@
-"""Take each mask and each order away, one at a time: the transcripts of a chat must notice.
+"""Take each mask and each permutation away, one at a time: the transcripts of a chat must notice.
 
-The draws are found by listening to a chat, so a step that is written tomorrow is covered
-tomorrow. A draw is taken away at all parties, so that the chat still goes on as if nothing was.
+The draws are found by listening to a chat, so a step that is written tomorrow is tried tomorrow. A
+draw is taken away at all parties, so that the chat still goes on as if nothing was.
 """
 
 from unittest import mock
@@ -10,13 +10,13 @@ import pytest
 
 from llm_views import everything_is_clean, kind_of, overheard, without
 from tacit.llm.permuted import FORMS
-from tacit.llm.permuted.tape import Tape
+from tacit.llm.permuted.prf_stream import PrfStream
 
 KINDS = ("words", "shuffles", "shuffles_within")
 SKETCH = (  # one of each sort for every day; all of them with -m slow
     "resent words #.#.attention.blind.k",
-    "resent words #.project.veil",
-    "incremental words #.#.attention.halves",
+    "resent words #.project.reveal_mask",
+    "incremental words #.#.attention.score_shares",
     "resent words first.counts.mask",
     "resent shuffles #.act.f",
 )
@@ -25,7 +25,7 @@ SKETCH = (  # one of each sort for every day; all of them with -m slow
 def draws(form):
     """Name every draw of a chat: its method and its label, with the numbers taken out."""
     found = set()
-    originals = {kind: getattr(Tape, kind) for kind in KINDS}
+    originals = {kind: getattr(PrfStream, kind) for kind in KINDS}
 
     def listening(kind):
         def wrapped(self, label, *arguments):
@@ -35,13 +35,13 @@ def draws(form):
         return wrapped
 
     with (
-        mock.patch.object(Tape, "words", listening("words")),
-        mock.patch.object(Tape, "shuffles", listening("shuffles")),
-        mock.patch.object(Tape, "shuffles_within", listening("shuffles_within")),
+        mock.patch.object(PrfStream, "words", listening("words")),
+        mock.patch.object(PrfStream, "shuffles", listening("shuffles")),
+        mock.patch.object(PrfStream, "shuffles_within", listening("shuffles_within")),
     ):
         overheard(form, None, limit=3)
-    orders = {label for kind, label in found if kind != "words"}
-    return sorted(one for one in found if one[0] != "words" or one[1] not in orders)
+    shuffled = {label for kind, label in found if kind != "words"}
+    return sorted(one for one in found if one[0] != "words" or one[1] not in shuffled)
 
 
 def test_the_checks_pass_on_the_code_as_it_is():

@@ -4,27 +4,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
-from scipy.stats import beta, t
+from scipy.stats import t
 
 from tacit.errors import ConfigError
+from tacit.learn.metrics import CONFIDENCE, clopper_pearson, proportion
 from tacit.result import Metric
 
-CONFIDENCE = 0.95
-
-
-def clopper_pearson(
-    hits: float, trials: int, *, confidence: float = CONFIDENCE
-) -> tuple[float, float]:
-    """Return an interval that covers a probability at least this often, for any sample size.
-
-    Hits may be a sum of shares between 0 and 1, which vary less than hits and misses do.
-    """
-    if not (0 <= hits <= trials and trials > 0):
-        raise ConfigError(f"wanted 0 ≤ hits ≤ trials and a trial, got {hits} of {trials}")
-    tail = (1 - confidence) / 2
-    low = 0.0 if hits == 0 else float(beta.ppf(tail, hits, trials - hits + 1))
-    high = 1.0 if hits == trials else float(beta.ppf(1 - tail, hits + 1, trials - hits))
-    return low, high
+__all__ = ["CONFIDENCE", "average", "bootstrap", "clopper_pearson", "mean_interval", "proportion"]
 
 
 def bootstrap(
@@ -61,20 +47,6 @@ def mean_interval(
     half = float(t.ppf((1 + confidence) / 2, len(sample) - 1) * sample.std(ddof=1))
     half /= len(sample) ** 0.5
     return mean, mean - half, mean + half
-
-
-def proportion(name: str, hits: int, trials: int, *, note: str = "") -> Metric:
-    """Return a share of hits as a metric with its exact interval."""
-    low, high = clopper_pearson(hits, trials)
-    return Metric(
-        name=name,
-        value=hits / trials,
-        unit="fraction",
-        samples=trials,
-        low=low,
-        high=high,
-        note=note,
-    )
 
 
 def average(

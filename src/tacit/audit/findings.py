@@ -3,11 +3,9 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
-from tacit import __version__
 from tacit.errors import ClaimError
-from tacit.result import Claim, Cost, Curve, Metric, PartyReport, Picture, Result, Sheet
+from tacit.result import NOTHING_SENT, Claim, Curve, Metric, PartyReport, Picture, Result, Sheet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,11 +140,9 @@ def build_result(
         name=name,
         protocol="audit",
         launched="here",
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        version=__version__,
         parties=tuple(reports),
         forecast=None,
-        metered=Cost(traffic=(), offline_rounds=0, online_rounds=0),
+        metered=NOTHING_SENT,
         leakage=(),
         claims=tuple(one.claim for one in verdicts),
         utility=(

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import secrets
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -138,6 +139,7 @@ def train_one(trainer: Trainer, x: Tensor, y: Tensor, coin: Tensor, seed: int) -
 
 
 def _start_worker() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends a worker amid a model, wordlessly
     torch.set_num_threads(1)
 
 

@@ -27,6 +27,7 @@ STAGES = {
     "deal": "dealing",
     "match ids": "matching ids",
     "train": "training",
+    "serve": "asking and answering",
     "finish": "waiting for the others",
     "done": "done",
     "failed": "failed",
@@ -182,18 +183,21 @@ class _Doing(RenderHook):
 def teller(console: Console) -> Callable[[str, int, int], None]:
     """Return what says a line when work of this process comes to another stage, and now and then.
 
-    How many steps are done is said at most once a second, unless it is all of them.
+    How many steps are done is said at most once a second, unless it is all of them; how long the
+    others will take, where nobody watches the last line that `working` shows.
     """
-    stage_before, next_s = "", 0.0
+    stage_before, began, next_s = "", 0.0, 0.0
 
     def tell(stage: str, done: int, total: int) -> None:
-        nonlocal stage_before, next_s
+        nonlocal stage_before, began, next_s
         now, words = time.monotonic(), STAGES.get(stage, stage)
         if stage != stage_before:
             say(console, f"{words} …", "dim")
-            stage_before, next_s = stage, now + _TELL_S
-        elif total and (done == total or now >= next_s):
-            say(console, f"{words}: {done} of {total}", "dim")
+            stage_before, began, next_s = stage, now, now + _TELL_S
+        elif total and done and (done == total or now >= next_s):
+            left_s = (now - began) / done * (total - done)
+            tail = f", about {left_s:.0f} s left" if left_s >= 1 and not console.is_terminal else ""
+            say(console, f"{words}: {done} of {total}{tail}", "dim")
             next_s = now + _TELL_S
 
     return tell

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from tacit.errors import IdentityError
+from tacit.errors import ConfigError, IdentityError
 
 VALIDITY = timedelta(days=3653)
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
@@ -93,6 +93,32 @@ def load_identity(directory: Path, name: str) -> Identity:
     _check_certificate(certificate, certificate_file, name)
     seen = fingerprint(certificate.public_bytes(Encoding.DER))
     return Identity(name, certificate_file, key_file, seen)
+
+
+def load_pinned(
+    directory: Path, name: str, pinned: str | None, *, who: str = "the job", table: str = "parties"
+) -> Identity:
+    """Load a party's key, and make sure that it is the one that the others know.
+
+    Args:
+        directory: the folder with keys.
+        name: whose key.
+        pinned: its fingerprint, as the file says that all parties share.
+        who: what that file is called.
+        table: where it says so.
+
+    Raises:
+        ConfigError: it is another one.
+        IdentityError: as `load_identity`.
+    """
+    identity = load_identity(directory, name)
+    if identity.fingerprint != pinned:
+        raise ConfigError(
+            f"{who} knows {name!r} by the key {pinned}, but {identity.certificate_file} is "
+            f"{identity.fingerprint}; use the right folder with --keys, or correct "
+            f"{table}.{name}.key"
+        )
+    return identity
 
 
 def fingerprint(certificate_der: bytes) -> str:

@@ -1,7 +1,7 @@
 """How good answers are: accuracy, F1, AUC, KS and calibration, with intervals where they exist.
 
-One place for every kind of job. Intervals are of 95 %: Wilson's for a share of right answers,
-DeLong's for the area under a curve. F1, KS and the calibration error come without one.
+One place for every kind of job. Intervals are of 95 %: Clopper and Pearson's for a share of
+right answers, DeLong's for the area under a curve. F1, KS and the calibration error have none.
 """
 
 from collections.abc import Iterable
@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.errors import DataError
+from tacit.errors import ConfigError, DataError
 from tacit.result import Metric
 
 Numbers = NDArray[Any]  # of any width: files, tensors and counts come with their own
 
+CONFIDENCE = 0.95
 _Z95 = 1.959963984540054
 _TAIL = 0.025
 BINS = 15
@@ -36,7 +37,8 @@ def measure_classes(found: Numbers, labels: Numbers) -> tuple[Metric, ...]:
     """
     if len(found) != len(labels) or not len(labels):
         raise DataError(f"wanted an answer for each of {len(labels)} labels, got {len(found)}")
-    return (share(ACCURACY, int((found == labels).sum()), len(labels)), _f1(found, labels))
+    hits = int((found == labels).sum())
+    return (proportion(ACCURACY, hits, len(labels)), _f1(found, labels))
 
 
 def measure_odds(odds: Numbers, labels: Numbers) -> tuple[Metric, ...]:
@@ -58,20 +60,38 @@ def _ranked(odds: Numbers, labels: Numbers) -> tuple[Metric, ...]:
     return (_auc(yes, no), _ks(yes, no)) if len(yes) and len(no) else _unranked(len(labels))
 
 
-def share(name: str, hits: int, count: int) -> Metric:
-    """Return a share of hits as a metric with Wilson's interval."""
-    low, high = wilson(hits, count)
-    return Metric(name=name, value=hits / count, unit="fraction", samples=count, low=low, high=high)
+def proportion(name: str, hits: int, trials: int, *, note: str = "") -> Metric:
+    """Return a share of hits as a metric with its exact interval."""
+    low, high = clopper_pearson(hits, trials)
+    return Metric(
+        name=name,
+        value=hits / trials,
+        unit="fraction",
+        samples=trials,
+        low=low,
+        high=high,
+        note=note,
+    )
 
 
-def wilson(hits: int, count: int) -> tuple[float, float]:
-    """Return the 95 % score interval of a proportion (Wilson 1927)."""
-    rate, spread = hits / count, _Z95**2 / count
-    centre = (rate + spread / 2) / (1 + spread)
-    half = _Z95 / (1 + spread) * sqrt(rate * (1 - rate) / count + spread / (4 * count))
-    # At the ends both terms are equal but for rounding.
-    low = 0.0 if hits == 0 else max(0.0, centre - half)
-    return low, 1.0 if hits == count else min(1.0, centre + half)
+def clopper_pearson(
+    hits: float, trials: int, *, confidence: float = CONFIDENCE
+) -> tuple[float, float]:
+    """Return an interval that covers a probability at least this often, for any sample size.
+
+    The one interval for a proportion, of audits as of answers: a few trials that all came out alike
+    do not make it a point. Hits may be a sum of shares between 0 and 1, which vary less than hits
+    and misses do.
+    """
+    if not (0 <= hits <= trials and trials > 0):
+        raise ConfigError(f"wanted 0 ≤ hits ≤ trials and a trial, got {hits} of {trials}")
+    # Imported by who measures: it takes a while, and parties that only compute do not need it.
+    from scipy.special import betaincinv
+
+    tail = (1 - confidence) / 2
+    low = 0.0 if hits == 0 else float(betaincinv(hits, trials - hits + 1, tail))
+    high = 1.0 if hits == trials else float(betaincinv(hits + 1, trials - hits, 1 - tail))
+    return low, high
 
 
 def put_beside(metrics: Iterable[Metric], plain: Iterable[Metric]) -> tuple[Metric, ...]:

@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -57,6 +58,10 @@ def prepare_material(
             earlier run of a session.
         DataError: the folder cannot be made, or others can change it.
     """
+    # Plans of jobs and chats depend on what the parties tell each other, and all but the first
+    # pass of a chat on what was opened before it: there is no job that could use such files.
+    text = "prepare_material goes with the next release: no job and no chat can use its files"
+    warnings.warn(text, DeprecationWarning, stacklevel=2)
     if find_protocol(plan.protocol).helper_is_online:
         raise ConfigError(
             f"{plan.protocol} needs its third party while it computes; let it deal, too: material "

@@ -129,6 +129,7 @@ def test_a_fleet_needs_a_worker():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("ray_tidied")
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_models_trained_on_ray_are_the_same_and_are_kept(tmp_path):

@@ -13,7 +13,7 @@ from tacit.cli.jobs.config import PartyEntry, with_parties
 from tacit.cli.jobs.infer_job import InferJob as Job
 from tacit.cli.launch import member
 from tacit.cli.toml import read_record
-from tacit.crypto import make_identity
+from tacit.crypto import load_pinned, make_identity
 from tacit.errors import ConfigError, PartyError
 from tacit.learn.private import save_logistic
 from tacit.party import StatusPipe
@@ -57,7 +57,7 @@ def test_a_key_that_the_job_does_not_know_is_refused(tmp_path):
     make_identity("lab", tmp_path)
     job = read_record(RAW, Job, source="job.toml")
     with pytest.raises(ConfigError, match=r"knows 'lab' by the key None.*--keys"):
-        member._own_identity(job, "lab", tmp_path)
+        load_pinned(tmp_path, "lab", job.parties["lab"].key)
 
 
 @pytest.fixture

@@ -24,8 +24,8 @@ from tacit.errors import ConfigError
 from tacit.learn.private import merge_results
 from tacit.learn.training import parse_layers
 from tacit.llm.permuted import (
+    Batch,
     Network,
-    Order,
     choose_form,
     fit_precision,
     offline_cost,
@@ -294,8 +294,8 @@ def test_the_plan_of_a_permuted_chat_names_bytes_messages_and_material_of_a_toke
     assert "a prompt of 8 tokens" in out
     # The meter is held against these costs by the contract tests.
     plan = Blueprint(LLAMA, fit_precision(make_model(LLAMA)))
-    form = choose_form(plan, Network(), past=8, rows=8, posted=8)
-    block = Order(number=1, past=8, rows=8, prompt=0, posted=8, form=form)
+    form = choose_form(plan, Network(), past=8, rows=8, masked_kv=8)
+    block = Batch(number=1, past=8, rows=8, prompt=0, masked_kv=8, form=form)
     steps, dealt = [pass_cost(plan, block, run) for run in range(8)], offline_cost(plan, block)
     online = sum(step.payload_bytes for step in steps) / 8
     assert f"A token: {online:,.0f} B in {steps[0].chain} messages" in out
@@ -334,11 +334,11 @@ def test_sealed_passes_cost_what_was_planned(plan_chat):
         "dealer": lambda session: (serve_sealed_dealer(session, LLAMA), session.cost())[1],
     }
     seen = run_threads(programs, MEETING)
-    orders = [
+    passes = [
         Pass(conversation=0, past=0, rows=3, prompt=0, is_scored=True),
         Pass(conversation=0, past=3, rows=1, prompt=0, is_scored=True),
     ]
-    plans = plan_passes(vault, orders)
+    plans = plan_passes(vault, passes)
 
     def size(costs, sender, receiver, phase):
         entries = [one for cost in costs for one in cost.traffic]

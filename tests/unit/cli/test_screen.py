@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from tacit.cli.screen import _Doing, board, printable, say, working
+from tacit.cli.screen import _Doing, board, printable, say, teller, working
 from tacit.party import Progress
 
 ROLES = {"hospital": "data owner", "lab": "model owner"}
@@ -96,3 +96,20 @@ def test_what_is_said_by_count_tells_how_long_the_rest_will_take(monkeypatch):
     assert doing.__rich__().plain.endswith("round 3/10  ε 1.5 1 s, about 20 s left")
     doing.process_renderables([Text("sweeping")])
     assert doing.__rich__().plain.endswith("sweeping 0 s")
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_work_of_this_process_says_every_stage_and_how_long_it_will_take(monkeypatch, is_terminal):
+    clock = iter([0.0, 0.5, 10.0, 10.2, 40.0])
+    monkeypatch.setattr("tacit.cli.screen.time.monotonic", lambda: next(clock))
+    screen = console(is_terminal=is_terminal)
+    tell = teller(screen)
+    tell("sweeping", 0, 4)
+    tell("sweeping", 0, 4)  # nothing is done yet: how long it takes is not known
+    tell("sweeping", 1, 4)
+    tell("sweeping", 2, 4)  # too soon after the last
+    tell("sweeping", 4, 4)
+    lines = Text.from_ansi(screen.file.getvalue()).plain.splitlines()
+    # On a terminal `working` says how long, in a line that moves.
+    tail = "" if is_terminal else ", about 30 s left"
+    assert lines == ["sweeping …", f"sweeping: 1 of 4{tail}", "sweeping: 4 of 4"]

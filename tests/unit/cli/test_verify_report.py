@@ -15,7 +15,7 @@ import xgboost
 
 from tacit.cli.commands.verify import verify
 from tacit.cli.jobs.verify import Question, answer
-from tacit.cli.jobs.verify_report import make_result, wilson
+from tacit.cli.jobs.verify_report import make_result
 
 SILENT = Console(quiet=True)
 
@@ -57,7 +57,7 @@ def test_the_page_is_written_and_holds_the_verified_accuracy(files):
 
 def test_metrics_are_counts_of_rows_with_an_interval_around_them(files):
     asked = question(files)
-    every = answer(asked, SILENT).groups[0]
+    every = answer(asked, SILENT).findings.groups[0]
     metrics = {one.name: one for one in result_of(asked).utility}
     verified = metrics["verified robust accuracy"]
     assert verified.value == every.verified / every.rows
@@ -132,10 +132,3 @@ def test_models_beside_it_show_the_effect_of_trees_and_depth(files):
     assert [row[1:3] for row in sheet.rows] == [("2", "1"), ("6", "3"), ("12", "3")]
     lines = [one for one in result.curves if one.title == "Robustness against trees × depth"]
     assert [(one.name, len(one.points)) for one in lines] == [("depth 1", 1), ("depth 3", 2)]
-
-
-def test_wilsons_interval_agrees_with_its_published_form():
-    # 10 of 20 at 95 %: (0.2993, 0.7007), by the formula's closed form.
-    assert wilson(10, 20) == pytest.approx((0.29930, 0.70070), abs=1e-5)
-    assert wilson(0, 20)[0] == 0.0
-    assert wilson(20, 20)[1] == 1.0

@@ -6,7 +6,7 @@ from scipy.stats import ks_2samp
 from sklearn.metrics import f1_score, roc_auc_score
 
 from tacit.errors import DataError
-from tacit.learn.metrics import measure_classes, measure_odds, put_beside, wilson
+from tacit.learn.metrics import clopper_pearson, measure_classes, measure_odds, put_beside
 
 
 def draw(rows, *, seed=0, shift=1.0, digits=2):
@@ -96,11 +96,18 @@ def test_answers_and_labels_must_be_as_many():
         measure_classes(np.zeros(0), np.zeros(0))
 
 
-def test_wilson_interval_matches_published_values():
-    # Newcombe (1998), Table I, method 3.
-    assert wilson(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
-    assert wilson(0, 20) == pytest.approx((0.0, 0.1611), abs=5e-5)
-    assert wilson(20, 20)[1] == 1.0
+def test_the_interval_of_a_proportion_matches_published_values():
+    # Newcombe (1998), Table I, method 5.
+    assert clopper_pearson(81, 263) == pytest.approx((0.2527, 0.3676), abs=5e-5)
+    assert clopper_pearson(15, 148) == pytest.approx((0.0578, 0.1617), abs=5e-5)
+    assert clopper_pearson(0, 20) == pytest.approx((0.0, 0.1684), abs=5e-5)
+
+
+@pytest.mark.parametrize("count", [1, 4, 100])
+def test_rows_that_all_came_out_alike_do_not_make_the_interval_a_point(count):
+    (accuracy, *_) = measure_classes(np.ones(count), np.ones(count))
+    assert (accuracy.value, accuracy.high) == (1.0, 1.0)
+    assert accuracy.low == pytest.approx(0.025 ** (1 / count))
 
 
 def test_plain_values_are_put_beside_those_of_the_same_name():

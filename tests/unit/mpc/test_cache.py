@@ -85,6 +85,7 @@ def test_a_cache_belongs_to_one_session():
         run_threads(dict.fromkeys(PARTIES, party), MEETING)
 
 
+@pytest.mark.filterwarnings("ignore:prepare_material goes:DeprecationWarning")
 def test_files_cannot_hold_material_for_masks_of_a_session(tmp_path):
     _, plans = ask(inputs(), runs=2)
     with pytest.raises(ConfigError, match="earlier run"):

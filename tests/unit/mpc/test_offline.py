@@ -10,6 +10,8 @@ from tacit.mpc import PROTOCOLS, compute, make_plan, prepare_material
 from tacit.mpc.offline import open_material
 from tacit.party import Meeting, run_threads
 
+pytestmark = pytest.mark.filterwarnings("ignore:prepare_material goes:DeprecationWarning")
+
 TWO = Meeting(parties=(ALICE, BOB), job_digest=b"j" * 32, patience=MEETING.patience)
 X = torch.tensor([1.5, -2.0, 0.25], dtype=torch.float64)
 
@@ -198,3 +200,9 @@ def test_material_lies_where_nobody_else_can_read_or_change_it(tmp_path):
     (tmp_path / "open").chmod(0o777)
     with pytest.raises(DataError, match="others can put files"):
         prepare_material(plan, tmp_path / "open")
+
+
+def test_who_prepares_material_is_told_that_it_goes(tmp_path):
+    with pytest.warns(DeprecationWarning, match="no job and no chat") as warned:
+        prepare_material(planned(), tmp_path)
+    assert warned[0].filename == __file__

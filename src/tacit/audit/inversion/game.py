@@ -161,13 +161,4 @@ def _finding(threat: Threat, name: str, headline: Metric, pictures: tuple[Pictur
 
 
 def _beside(metric: Metric, base: float) -> Metric:
-    return Metric(
-        name=metric.name,
-        value=metric.value,
-        unit=metric.unit,
-        samples=metric.samples,
-        low=metric.low,
-        high=metric.high,
-        reference=base,
-        note="reference: blind guess",
-    )
+    return replace(metric, reference=base, note="reference: blind guess")

@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -165,16 +166,7 @@ def _mean(name: str, values: Tensor, unit: str, *, reference: float | None = Non
 
 
 def _beside(metric: Metric, chance: float) -> Metric:
-    return Metric(
-        name=metric.name,
-        value=metric.value,
-        unit=metric.unit,
-        samples=metric.samples,
-        low=metric.low,
-        high=metric.high,
-        reference=chance,
-        note="reference: blind guess",
-    )
+    return replace(metric, reference=chance, note="reference: blind guess")
 
 
 def _gaussian(size: int) -> Tensor:

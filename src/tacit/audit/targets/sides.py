@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from tacit.audit.targets.target import SPLIT_SEED, Side, take_rows
+from tacit.audit.targets.target import Side, take_rows
 from tacit.errors import DataError
 from tacit.learn import Dataset, split_dataset
 
@@ -20,8 +20,7 @@ def draw_sides(whole: Dataset, *, test_share: float) -> tuple[Dataset, Dataset]:
         test_share: of the rows, that are strangers.
     """
     inside, outside = (
-        split_dataset(whole, part=part, test_share=test_share, seed=SPLIT_SEED)
-        for part in ("train", "test")
+        split_dataset(whole, part=part, test_share=test_share) for part in ("train", "test")
     )
     return inside, outside
 

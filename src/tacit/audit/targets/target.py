@@ -9,9 +9,9 @@ from torch import Tensor
 from tacit.audit.findings import Finding
 from tacit.audit.target import Classifier, Trainer
 from tacit.learn import Dataset
+from tacit.learn.dataset import PUBLIC_SEED
 from tacit.result import Claim
 
-SPLIT_SEED = 0
 Side = tuple[Tensor, Tensor]
 """Rows and labels."""
 
@@ -82,5 +82,5 @@ def no_claim(subject: str) -> Claim:
 
 
 def _order(rows: int) -> Tensor:
-    keys = torch.empty(rows).uniform_(generator=torch.Generator().manual_seed(SPLIT_SEED))
+    keys = torch.empty(rows).uniform_(generator=torch.Generator().manual_seed(PUBLIC_SEED))
     return keys.argsort()

@@ -2,12 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
 
-from tacit import __version__
 from tacit.audit import seeded
 from tacit.audit.permutation import (
     DISTRIBUTIONS,
@@ -36,7 +34,7 @@ from tacit.learn.service import ServiceTask
 from tacit.learn.training import make_model, parse_layers
 from tacit.mpc import find_protocol
 from tacit.party import Progress, Usage
-from tacit.result import Cost, Curve, Result
+from tacit.result import NOTHING_SENT, Curve, Result
 
 _LOOKS = 4
 _SIMULATED_ROWS = 1000
@@ -70,11 +68,9 @@ def examine(
         name=subject.name,
         protocol=subject.protocol,
         launched="threads",
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        version=__version__,
         parties=(report,),
         forecast=None,
-        metered=Cost(traffic=(), offline_rounds=0, online_rounds=0),
+        metered=NOTHING_SENT,
         leakage=(),
         claims=(*find_protocol(subject.protocol).claims, *claims(findings)),
         utility=metrics(findings),

@@ -14,7 +14,7 @@ from tacit.audit.privacy.claims import (
     try_training,
 )
 from tacit.audit.targets import Target, Tested, audit_target, no_claim
-from tacit.cli.jobs.audit_job import AuditJob, AuditTable
+from tacit.cli.jobs.audit_job import AuditJob, AuditPrivacy, AuditTable
 from tacit.cli.jobs.audit_llm_job import AuditLlmJob
 from tacit.cli.jobs.audit_target import make_target, trainer_of
 from tacit.cli.jobs.code import split_code
@@ -98,8 +98,7 @@ def _audit_training(
     table = AuditTable(shadows=4, rounds=2000) if effort.is_quick else AuditTable()
     if isinstance(job, AuditJob):
         table = job.audit
-    with progress.stage("putting claims to the test"):
-        tested, notes = _put_to_the_test(job, table, target)
+    tested, notes = _put_to_the_test(job, table, target, progress)
     fleet = Fleet(
         cache=table.cache or job.out.with_name(f"{job.out.name}-shadows"),
         workers=effort.workers or table.workers,
@@ -156,37 +155,48 @@ def read_texts(path: Path) -> list[str]:
         raise DataError(f"texts.file: {path}: wanted text in UTF-8: {error}") from error
 
 
-def _put_to_the_test(job: Job, table: AuditTable, target: Target) -> tuple[Tested, tuple[str, ...]]:
+def _put_to_the_test(
+    job: Job, table: AuditTable, target: Target, progress: Progress
+) -> tuple[Tested, tuple[str, ...]]:
     """Try what the job claims about ε, where it claims something that can be tried."""
     if isinstance(job, FederatedJob):
-        spec = job.spec()
-        claim = claim_of_spec(spec)
-        try:
-            rounds = try_federated(spec, table.trials())
-        except ConfigError as error:
-            note = f"The noise of a round was not put to the test: {error}"
-            return Tested(claims=(claim,)), (note,)
-        claims = (claim, *(one.claim for one in rounds))
-        return Tested(verdicts=rounds, claims=claims), ()
-    if not isinstance(job, AuditJob) or job.privacy is None:
-        return Tested(), ()
-    settings = job.privacy.settings()
+        with progress.stage("putting the claim to the test"):
+            return _try_rounds(job, table)
+    if isinstance(job, AuditJob) and job.privacy is not None:
+        with progress.stage("putting the claim to the test"):
+            return _try_training(job, job.privacy, target), ()
+    return Tested(), ()
+
+
+def _try_rounds(job: FederatedJob, table: AuditTable) -> tuple[Tested, tuple[str, ...]]:
+    spec = job.spec()
+    claim = claim_of_spec(spec)
+    try:
+        rounds = try_federated(spec, table.trials())
+    except ConfigError as error:
+        note = f"The noise of a round was not put to the test: {error}"
+        return Tested(claims=(claim,)), (note,)
+    return Tested(verdicts=rounds, claims=(claim, *(one.claim for one in rounds))), ()
+
+
+def _try_training(job: AuditJob, privacy: AuditPrivacy, target: Target) -> Tested:
+    settings = privacy.settings()
     claim = claim_of_training(
         settings,
-        delta=job.privacy.delta,
+        delta=privacy.delta,
         records=len(target.members[1]),
-        claimed_epsilon=job.privacy.claimed_epsilon,
+        claimed_epsilon=privacy.claimed_epsilon,
     )
     findings, verdicts = try_training(
         settings,
         claim,
         target.members,
-        table.trials(),
+        job.audit.trials(),
         trainer=target.trainer,
         classes=target.classes,
     )
     claims = tuple(dict.fromkeys(one.claim for one in verdicts))
-    return Tested(findings=tuple(findings), verdicts=verdicts, claims=claims), ()
+    return Tested(findings=tuple(findings), verdicts=verdicts, claims=claims)
 
 
 def _sweep(job: Job, target: Target) -> tuple[str, dict[str, Trainer]]:

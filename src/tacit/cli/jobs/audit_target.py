@@ -39,7 +39,7 @@ from tacit.cli.jobs.federated_data import load_shards
 from tacit.cli.jobs.federated_job import FederatedJob
 from tacit.cli.jobs.split_data import load_own, load_whole
 from tacit.cli.jobs.split_job import SplitJob
-from tacit.cli.jobs.train_data import join_owners
+from tacit.cli.jobs.train_data import align_in_the_clear, join_owners
 from tacit.cli.jobs.train_job import TrainJob
 from tacit.errors import ConfigError, DataError
 from tacit.learn import Dataset, load_dataset, load_file
@@ -232,10 +232,7 @@ def _join_split(job: SplitJob, search: Sequence[Path]) -> tuple[Tensor, Tensor, 
         return x, torch.cat([whole.train_y, whole.test_y]), whole.classes
     parts = {party: load_own(job, party) for party in job.data.parties}
     if job.data.match is not None:
-        common = sorted(set.intersection(*(set(one.ids) for one in parts.values())))
-        for party, one in parts.items():
-            places = {name: at for at, name in enumerate(one.ids)}
-            parts[party] = one.take([places[name] for name in common])
+        parts = align_in_the_clear(parts)
     counts = {party: len(one) for party, one in parts.items()}
     if len(set(counts.values())) != 1:
         raise DataError(f"wanted the same rows in the file of every party, got {counts}")

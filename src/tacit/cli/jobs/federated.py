@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
@@ -54,8 +53,6 @@ def run(job: FederatedJob, console: Console, search: Sequence[Path]) -> Part:
         name=job.job.name,
         protocol=f"{spec.aggregator}, privacy {spec.privacy.kind}",
         launched=job.engine,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        version=__version__,
         parties=_parties(report, spec.clients, outcome.clients_cpu_s),
         forecast=None,
         metered=summary.cost_of(spec, outcome),

@@ -12,8 +12,6 @@ from tacit.learn import Dataset, load_dataset, load_file, split_dataset
 from tacit.learn.dataset import split_by_row
 from tacit.learn.federated import Shards, Task, build_model, build_stack, divide_rows, join_rows
 
-_SPLIT_SEED = 0
-
 
 def task_of(job: FederatedJob, search: Sequence[Path], *, clients: int | None = None) -> Task:
     """Return what the job trains.
@@ -57,10 +55,9 @@ def _build(job: FederatedJob, shards: Shards) -> nn.Module:
 
 def _split(whole: Dataset, data: FederatedData) -> tuple[Dataset, Dataset]:
     if data.set is not None:
-        share, seed = data.test_share, _SPLIT_SEED
         return (
-            split_dataset(whole, part="train", test_share=share, seed=seed),
-            split_dataset(whole, part="test", test_share=share, seed=seed),
+            split_dataset(whole, part="train", test_share=data.test_share),
+            split_dataset(whole, part="test", test_share=data.test_share),
         )
     return (
         split_by_row(whole, part="train", test_share=data.test_share),

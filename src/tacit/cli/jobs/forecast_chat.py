@@ -11,7 +11,7 @@ from tacit.llm.backend.protocol import choose_protocol
 from tacit.llm.model.store import free_memory_bytes
 from tacit.llm.permuted import (
     Ahead,
-    Order,
+    Batch,
     Seats,
     choose_form,
     fit_precision,
@@ -79,9 +79,9 @@ def _permuted(
 ) -> tuple[list[str], tuple[Leak, ...]]:
     precision = protocol.bits([job.precision]) or fit_precision(model)
     plan, rows = Blueprint(model.architecture, precision), Ahead().block
-    form = choose_form(plan, link, past=past, rows=rows, posted=past)
-    prompt = Order(number=0, past=0, rows=past, prompt=0, posted=0, form=None)
-    block = Order(number=1, past=past, rows=rows, prompt=0, posted=past, form=form)
+    form = choose_form(plan, link, past=past, rows=rows, masked_kv=past)
+    prompt = Batch(number=0, past=0, rows=past, prompt=0, masked_kv=0, form=None)
+    block = Batch(number=1, past=past, rows=rows, prompt=0, masked_kv=past, form=form)
     read = pass_cost(plan, prompt)
     steps = [pass_cost(plan, block, run) for run in range(rows)]
     size = sum(step.payload_bytes for step in steps) / rows

@@ -1,5 +1,6 @@
 """Where a party's rows come from: a known set, a file, or what it hands over in Python."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from tacit.errors import ConfigError, DataError
 from tacit.learn import Dataset, load_data
+from tacit.learn.dataset import Floats
 from tacit.learn.tables import Table, take_rows
 
 
@@ -120,3 +122,15 @@ def stretch(pair: Sequence[int] | None, count: int, key: str) -> slice:
             f"{key}: wanted at most [{first}, {count}], as there are {count}, got {end}"
         )
     return slice(first, end)
+
+
+def shaped(rows: Floats, shape: Sequence[int], key: str) -> Floats:
+    """Give every row the shape that a key of the job wants.
+
+    Raises:
+        DataError: the rows have another number of values.
+    """
+    wanted, got = math.prod(shape), math.prod(rows.shape[1:])
+    if got != wanted:
+        raise DataError(f"{key}: wanted rows of {wanted} values, shape {list(shape)}, got {got}")
+    return rows.reshape(len(rows), *shape)

@@ -13,7 +13,15 @@ from tacit import ring
 from tacit.cli import folder
 from tacit.cli.jobs.code import OwnModel
 from tacit.cli.jobs.config import Source
-from tacit.cli.jobs.given import NOTHING, Given, check_file, check_source, load_source, stretch
+from tacit.cli.jobs.given import (
+    NOTHING,
+    Given,
+    check_file,
+    check_source,
+    load_source,
+    shaped,
+    stretch,
+)
 from tacit.cli.jobs.infer_job import InferJob
 from tacit.cli.jobs.kind import Part, Place
 from tacit.cli.jobs.train_data import align_in_the_clear, read_rows
@@ -242,8 +250,10 @@ def load_rows(
     if job.is_linear:
         features = scaled_features(dataset)[chosen]
     else:
-        rows = dataset.scaled()[chosen]
-        rows = rows.reshape(len(rows), *(job.data.shape or job.model.inputs))
+        key, shape = "data.shape", job.data.shape
+        if shape is None:
+            key, shape = "model.inputs", job.model.inputs
+        rows = shaped(dataset.scaled()[chosen], shape, key)
         features = torch.from_numpy(np.ascontiguousarray(rows))
     if not len(features):
         raise DataError(f"{dataset.name}: no rows are left")

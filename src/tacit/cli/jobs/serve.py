@@ -5,11 +5,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
-from tacit import __version__
 from tacit.cli.jobs.config import parse_address
 from tacit.cli.jobs.digest import job_digest
 from tacit.cli.jobs.serve_job import ServeJob, own_identity
@@ -150,8 +148,6 @@ def attend(session: Session, post: Post) -> Result:
         name=post.job.job.name,
         protocol=task.protocol,
         launched=post.launched,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        version=__version__,
         parties=parties,
         forecast=sum_forecasts((*tally.guards.values(), *tally.runs.values())),
         metered=session.cost(),

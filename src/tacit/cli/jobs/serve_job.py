@@ -24,7 +24,7 @@ from tacit.cli.jobs.config import (
     parse_address,
 )
 from tacit.cli.toml import Problem, RefusedError, refuse
-from tacit.crypto import Identity, load_identity, make_identity, parse_name
+from tacit.crypto import Identity, load_identity, load_pinned, make_identity, parse_name
 from tacit.errors import ConfigError, IdentityError
 from tacit.learn.service import SIZES, ServiceTask
 from tacit.learn.training import make_model
@@ -192,13 +192,8 @@ def own_identity(job: ServeJob, me: str, keys: Path) -> Identity:
     if entry is None:
         known = ", ".join((*job.parties, *job.clients))
         raise ConfigError(f"the job knows no {me!r}; it has {known}")
-    identity = load_identity(keys, me)
-    if entry.key != identity.fingerprint:
-        raise ConfigError(
-            f"the job knows {me!r} by the key {entry.key}, but {identity.certificate_file} is "
-            f"{identity.fingerprint}; use the right folder with --keys, or correct the job"
-        )
-    return identity
+    table = "parties" if me in job.parties else "clients"
+    return load_pinned(keys, me, entry.key, table=table)
 
 
 def _identity(keys: Path, name: str, may_make: bool) -> Identity:

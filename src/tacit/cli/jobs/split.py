@@ -32,7 +32,7 @@ from tacit.learn.split.local import make_bottom
 from tacit.learn.split.part import LabelsDone, question, train_features, train_labels
 from tacit.learn.split.rows import Columns, Divided
 from tacit.learn.split.summary import Done, draw_epochs, summarise
-from tacit.learn.vertical import align_rows
+from tacit.learn.vertical import align_rows, announce_ids
 from tacit.party import Progress, Session
 from tacit.result import Curve, Metric, Result
 
@@ -209,11 +209,7 @@ def _load(session: Session, job: SplitJob, place: Place) -> tuple[Brought, dict[
             return load_part(job, session.me, place.search, place.given), {}
         own = load_own(job, session.me, place.given)
     owners = job.data.parties
-    session.publish("ids", (len(own.ids),))
-    counts = {
-        owner: len(own.ids) if owner == session.me else session.learn(owner, "ids", 1)[0]
-        for owner in owners
-    }
+    counts = announce_ids(session, owners, own.ids)
     common = align_rows(session, owners, own.ids)
     return divide_own(job, own.take(common)), counts
 

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from tacit.cli.jobs.config import Source
 from tacit.cli.jobs.given import NOTHING, Given, load_source
 from tacit.cli.jobs.split_job import SplitJob
+from tacit.cli.jobs.train_data import ids_in
 from tacit.errors import ConfigError, DataError
 from tacit.learn import Dataset, load_dataset
 from tacit.learn.split import CUT, SplitTask
@@ -24,9 +24,6 @@ from tacit.learn.split.rows import (
     read_tokens,
     to_tensor,
 )
-
-_LARGEST_ID = 2**53
-"""Tables are read as float64, which has whole numbers up to here."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -124,7 +121,7 @@ def load_own(job: SplitJob, party: str, given: Given = NOTHING) -> OwnRows:
     data, has_labels = job.data, party == job.data.labels and job.serve is None
     source = Source(file=data.files.get(party), label=data.label if has_labels else None)
     dataset = load_source(source, f"data.files.{party}", (), given)
-    ids = () if data.match is None else _ids(dataset, data.match)
+    ids = () if data.match is None else ids_in(dataset, data.match)
     labels = features = None
     if has_labels:
         _check_classes(job, party, dataset)
@@ -175,20 +172,6 @@ def _features(job: SplitJob, dataset: Dataset, taken: set[str | None]) -> Tensor
     if job.model.vocabulary is not None:
         return read_tokens(values, job.model.vocabulary, dataset.name)
     return values
-
-
-def _ids(dataset: Dataset, column: str) -> tuple[str, ...]:
-    if column not in dataset.feature_names:
-        raise DataError(
-            f"{dataset.name} has no column {column!r} to match rows by; it has "
-            f"{', '.join(dataset.feature_names) or 'pictures'}"
-        )
-    values = dataset.features[:, dataset.feature_names.index(column)]
-    if not np.all(np.abs(values) < _LARGEST_ID):  # also of none, and of NaN
-        raise DataError(
-            f"{dataset.name}: wanted ids below {_LARGEST_ID}: larger ones are not exact"
-        )
-    return tuple(f"{value:.17g}" for value in values)
 
 
 def _check_classes(job: SplitJob, party: str, dataset: Dataset) -> None:

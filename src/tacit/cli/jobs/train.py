@@ -4,7 +4,6 @@ import hashlib
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,7 @@ from tacit.cli.jobs.train_data import Rows, align_in_the_clear, load_rows
 from tacit.cli.jobs.train_job import TrainJob
 from tacit.errors import ConfigError, DataError
 from tacit.learn.capping import note_of
-from tacit.learn.metrics import ACCURACY, measure_odds, share
+from tacit.learn.metrics import ACCURACY, measure_odds, proportion
 from tacit.learn.training import (
     Holding,
     StateFolder,
@@ -203,8 +202,6 @@ def _summarise(
         name=job.job.name,
         protocol=task.protocol,
         launched=place.launched,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        version=__version__,
         parties=(place.report(),),
         forecast=sum_forecasts(trained.runs, before=declare_matching(counts) if counts else ()),
         metered=session.cost(),
@@ -233,7 +230,7 @@ def _notes(trained: Trained) -> tuple[str, ...]:
 def _metrics(task: TrainTask, last: tuple[int, float, float]) -> tuple[Metric, ...]:
     _, loss, right = last
     return (
-        share(ACCURACY, round(right * task.test_rows), task.test_rows),
+        proportion(ACCURACY, round(right * task.test_rows), task.test_rows),
         Metric(name="loss", value=loss, unit="", samples=task.test_rows),
     )
 

@@ -4,13 +4,14 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol, Self, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from tacit.cli.jobs.code import OwnModel
-from tacit.cli.jobs.given import NOTHING, Given, load_source, stretch
+from tacit.cli.jobs.given import NOTHING, Given, load_source, shaped, stretch
 from tacit.cli.jobs.train_job import OwnerTable, TrainJob
 from tacit.errors import DataError
 from tacit.learn import Dataset
@@ -34,7 +35,7 @@ class Rows:
     columns: tuple[str, ...] = ()
     scale: float | tuple[float, ...] = 1.0
 
-    def take(self, chosen: Sequence[int]) -> "Rows":
+    def take(self, chosen: Sequence[int]) -> Self:
         """Keep some rows, in the order given."""
         at = torch.tensor(list(chosen), dtype=torch.int64)
         labels = None if self.labels is None else self.labels[at]
@@ -96,14 +97,14 @@ def read_rows(
         DataError: it cannot be read, holds NaN, or nothing is left of it.
     """
     dataset = load_source(table, f"data.owners.{owner}", search, given)
-    features, labels, ids = dataset.scaled(), dataset.labels, _ids(dataset, table)
+    features, labels, ids = dataset.scaled(), dataset.labels, ids_in(dataset, table.id)
     names = tuple(name for name in dataset.feature_names if name != table.id)
     if table.id is not None:
         features = features[:, [dataset.feature_names.index(name) for name in names]]
     rows = stretch(table.rows, len(features), f"data.owners.{owner}.rows")
     features, labels, ids = features[rows], labels[rows], ids[rows]
     if shape is not None:
-        features = features.reshape(len(features), *shape)
+        features = shaped(features, shape, "data.shape")
     elif features.ndim > 2:
         features = features.reshape(len(features), -1)
     if table.columns is not None:
@@ -141,7 +142,23 @@ def join_owners(
     return features, labels, holdings
 
 
-def align_in_the_clear(rows: Mapping[str, Rows]) -> dict[str, Rows]:
+class Matchable(Protocol):
+    """Rows that can be matched by their ids."""
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Return an id for every row."""
+        ...
+
+    def take(self, chosen: Sequence[int]) -> Self:
+        """Keep some rows, in the order given."""
+        ...
+
+
+M = TypeVar("M", bound=Matchable)
+
+
+def align_in_the_clear(rows: Mapping[str, M]) -> dict[str, M]:
     """Order the common rows alike, as a matching does, for a comparison on one machine."""
     common = sorted(set.intersection(*(set(one.ids) for one in rows.values())))
     places = {name: {row: at for at, row in enumerate(one.ids)} for name, one in rows.items()}
@@ -161,21 +178,25 @@ def _rescaled(features: np.ndarray, table: OwnerTable, owner: str) -> np.ndarray
     return scaled
 
 
-def _ids(dataset: Dataset, table: OwnerTable) -> tuple[str, ...]:
-    """Return the ids of all rows: a column of the file, or the position in a public set."""
-    if table.id is None:
+def ids_in(dataset: Dataset, column: str | None) -> tuple[str, ...]:
+    """Return the ids of all rows: a column of the file, or the position in a public set.
+
+    Raises:
+        DataError: there is no such column, or ids in it are too large to be exact.
+    """
+    if column is None:
         return tuple(str(row) for row in range(len(dataset.features)))
-    if table.id not in dataset.feature_names:
+    if column not in dataset.feature_names:
         raise DataError(
-            f"{dataset.name} has no column {table.id!r} to match rows by; it has "
-            f"{', '.join(dataset.feature_names)}"
+            f"{dataset.name} has no column {column!r} to match rows by; it has "
+            f"{', '.join(dataset.feature_names) or 'pictures'}"
         )
-    column = dataset.features[:, dataset.feature_names.index(table.id)]
-    if not (np.abs(column) < _LARGEST_ID).all():
+    values = dataset.features[:, dataset.feature_names.index(column)]
+    if not (np.abs(values) < _LARGEST_ID).all():  # also of none, and of NaN
         raise DataError(
             f"{dataset.name}: wanted ids below {_LARGEST_ID}: larger ones are not exact"
         )
-    return tuple(f"{value:.17g}" for value in column)
+    return tuple(f"{value:.17g}" for value in values)
 
 
 def _check(features: np.ndarray, owner: str) -> None:

@@ -20,7 +20,7 @@ from tacit.cli.jobs.kind import Part, Place
 from tacit.cli.jobs.kinds import check_fresh, kind_of, load_job
 from tacit.cli.screen import board, say
 from tacit.cli.toml import read_record, suggest
-from tacit.crypto import Identity, load_identity
+from tacit.crypto import Identity, load_pinned
 from tacit.errors import ConfigError
 from tacit.party import (
     Listener,
@@ -111,7 +111,7 @@ def run_child(
         seat = Seat(
             job=job,
             me=me,
-            identity=_own_identity(job, me, keys),
+            identity=load_pinned(keys, me, job.parties[me].key),
             listener=listener,
             launched="processes",
             search=data_folders(),
@@ -131,7 +131,7 @@ def own_seat(
     Raises:
         ConfigError: our key is not the one that the job names.
     """
-    identity = _own_identity(job, me, keys)
+    identity = load_pinned(keys, me, job.parties[me].key)
     address = _listening_address(job, me, at)
     with nullcontext() if address is None else listen(*address) as listener:
         yield Seat(
@@ -235,17 +235,6 @@ def _report_on(pipe: StatusPipe) -> Listener:
         pipe.send("stage", stage=stage, done=done, total=total)
 
     return listen_to
-
-
-def _own_identity(job: Job, me: str, keys: Path) -> Identity:
-    identity = load_identity(keys, me)
-    wanted = job.parties[me].key
-    if identity.fingerprint != wanted:
-        raise ConfigError(
-            f"the job knows {me!r} by the key {wanted}, but {identity.certificate_file} is "
-            f"{identity.fingerprint}; use the right folder with --keys, or correct parties.{me}.key"
-        )
-    return identity
 
 
 def _listening_address(job: Job, me: str, at: str | None) -> tuple[str, int] | None:

@@ -16,8 +16,8 @@ from tacit.cli.jobs.kind import Part
 from tacit.cli.jobs.kinds import check_fresh, kind_of, load_job
 from tacit.cli.launch.member import say_aside, write_entries, write_files, write_result
 from tacit.cli.screen import Board, board, teller, working
-from tacit.crypto import Identity, load_identity, make_identity
-from tacit.errors import ConfigError, PartyError
+from tacit.crypto import Identity, load_pinned, make_identity
+from tacit.errors import PartyError
 from tacit.learn.private import merge_results
 from tacit.party import Child, Event, Outcome, Progress, python_command, supervise
 from tacit.result import Result
@@ -104,13 +104,7 @@ def _identify(job: Job, name: str, keys: Path, private: Path) -> Identity:
     wanted = job.parties[name].key
     if wanted is None:
         return make_identity(name, private)
-    identity = load_identity(keys, name)
-    if identity.fingerprint != wanted:
-        raise ConfigError(
-            f"parties.{name}.key: wanted the key in {identity.certificate_file}, "
-            f"{identity.fingerprint}, got {wanted}; or leave it out to use a throw-away key"
-        )
-    return identity
+    return load_pinned(keys, name, wanted)
 
 
 def _command(path: Path, name: str, identity: Identity, entries: Path, stage: Path) -> list[str]:

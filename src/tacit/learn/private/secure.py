@@ -3,13 +3,11 @@
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from tacit import __version__
 from tacit.errors import ConfigError, DataError
 from tacit.learn.capping import note_of, with_room
 from tacit.learn.private.facts import (
@@ -267,8 +265,6 @@ class Secured(Shown):
             name="private model",
             protocol=self.protocol,
             launched="session",
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            version=__version__,
             parties=(usage.report(name=session.me, role=role, progress=session.progress),),
             forecast=add_computing(plan.forecast(), [(plan, 1)]),
             metered=session.cost(),

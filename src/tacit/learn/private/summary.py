@@ -2,10 +2,8 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TypeVar
 
-from tacit import __version__
 from tacit.errors import DisagreementError
 from tacit.learn.private.predict import Prediction, PredictTask
 from tacit.mpc import find_protocol, merge_costs
@@ -32,8 +30,6 @@ def summarise(
         name=name,
         protocol=task.protocol,
         launched=launched,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        version=__version__,
         parties=(report,),
         forecast=add_computing(prediction.plan.forecast(), [(prediction.plan, 1)]),
         metered=session.cost(),

@@ -1,13 +1,11 @@
 """One question to a shared model, without a service: the owner of the rows gets the answers."""
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tacit import __version__
 from tacit.errors import DataError, DisagreementError
 from tacit.learn.private import Answer
 from tacit.learn.private.facts import share_input_facts
@@ -126,8 +124,6 @@ def report_answers(
         name=task.name,
         protocol=task.protocol,
         launched="session",
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        version=__version__,
         parties=(usage.report(name=session.me, role=role, progress=session.progress),),
         forecast=forecast,
         metered=session.cost(),

@@ -10,10 +10,8 @@ from torch import Tensor, nn
 
 from tacit.errors import DataError
 from tacit.learn.data import split as split_dataset
-from tacit.learn.dataset import Dataset
+from tacit.learn.dataset import PUBLIC_SEED, Dataset
 
-SPLIT_SEED = 0
-"""Fixed, so that all parties divide the rows alike."""
 _USUAL_TEST_SHARE = 0.3
 
 
@@ -72,8 +70,7 @@ def divide_dataset(dataset: Dataset, *, test_share: float | None, rows: int | No
     if not dataset.is_labelled:
         raise DataError(f"{dataset.name}: wanted a set with classes")
     train, test = (
-        split_dataset(dataset, part=part, test_share=test_share, seed=SPLIT_SEED)
-        for part in ("train", "test")
+        split_dataset(dataset, part=part, test_share=test_share) for part in ("train", "test")
     )
     train_x, test_x = to_tensor(train)[:rows], to_tensor(test)
     columns = columns_of(train_x)
@@ -110,7 +107,7 @@ def divide_rows(
     """
     # By position alone: a feature owner has no classes to divide evenly.
     total = len(values)
-    order = torch.from_numpy(np.random.default_rng(SPLIT_SEED).permutation(total))
+    order = torch.from_numpy(np.random.default_rng(PUBLIC_SEED).permutation(total))
     count = max(1, round(total * (test_share or _USUAL_TEST_SHARE)))
     if total <= count:
         raise DataError(f"wanted rows to train on and rows to test on, got {total} in all")

@@ -2,9 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
-from tacit import __version__
 from tacit.learn.split.defend import claims_of
 from tacit.learn.split.forecast import forecast
 from tacit.learn.split.part import SERVE_ROWS
@@ -82,8 +80,6 @@ def summarise(
         name=name,
         protocol=f"split at {task.cut!r}, {task.compression.kind}",
         launched=launched,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        version=__version__,
         parties=(report,),
         forecast=plan,
         metered=session.cost(),

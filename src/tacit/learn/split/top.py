@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +29,9 @@ from tacit.learn.split.stepping import Stepper
 from tacit.learn.split.task import SplitTask, Step, make_optimiser, steps, steps_per_epoch
 from tacit.party import Session
 from tacit.ring import KEY_BYTES, Prg
+
+TELL_S = 2.0
+"""Seconds between two epochs of which is told how they went."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +113,7 @@ class TopTrainer:
         self._is_noisy = any(one.kind.startswith("gradient-") for one in task.defences)
         self._key, self._order_key = os.urandom(KEY_BYTES), os.urandom(KEY_BYTES)
         self._tally = torch.zeros(3, dtype=torch.float64)  # loss, right, rows of this epoch
+        self._tell_s = 0.0
 
     def run(self) -> list[Epoch]:
         """Train from the last common checkpoint, or from the start; return every epoch's words."""
@@ -207,6 +212,12 @@ class TopTrainer:
             Epoch(loss=loss / rows, accuracy=right / rows, bytes_so_far=online_bytes(self.session))
         )
         self._tally.zero_()
+        done, total = len(self.epochs), self.task.pace.epochs
+        now = monotonic()
+        if now >= self._tell_s or done == total:
+            self._tell_s, last = now + TELL_S, self.epochs[-1]
+            words = f"epoch {done} of {total}: loss {last.loss:.3f}, accuracy {last.accuracy:.1%}"
+            self.session.progress.tell(words, done, total)
 
     def _check_widths(self, announced: Mapping[str, int]) -> None:
         for owner, width in announced.items():

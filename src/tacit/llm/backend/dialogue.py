@@ -105,8 +105,8 @@ class Receipt:
     @property
     def tokens_per_s(self) -> float | None:
         """Return the speed after the first token, or None if there was no second."""
-        steady = self.seconds - self.prompt_seconds
-        return (self.tokens - 1) / steady if self.tokens > 1 and steady > 0 else None
+        after_first = self.seconds - self.prompt_seconds
+        return (self.tokens - 1) / after_first if self.tokens > 1 and after_first > 0 else None
 
 
 class Reply:

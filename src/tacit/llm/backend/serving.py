@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 
-from tacit.crypto import Identity, load_identity
+from tacit.crypto import Identity, load_pinned
 from tacit.errors import ConfigError, PartyError
 from tacit.llm.backend.chat_file import ChatFile, load_chat
 from tacit.llm.backend.programs import (
@@ -70,14 +70,7 @@ def own_identity(job: ChatFile, me: str, keys: Path) -> Identity:
     Raises:
         ConfigError: it is another one.
     """
-    identity = load_identity(keys, me)
-    wanted = job.parties[me].key
-    if identity.fingerprint != wanted:
-        raise ConfigError(
-            f"the chat knows {me!r} by the key {wanted}, but {identity.certificate_file} is "
-            f"{identity.fingerprint}; use the right folder with --keys, or correct parties.{me}.key"
-        )
-    return identity
+    return load_pinned(keys, me, job.parties[me].key, who="the chat")
 
 
 def attend(seat: ChatSeat, program: Program, listener: Listener) -> None:

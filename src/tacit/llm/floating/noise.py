@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from tacit.llm.permuted.tape import Tape
+from tacit.llm.permuted.prf_stream import PrfStream
 
 _GRID_BITS = 50
 """Bits of a grid below the spread of a mask; a mask of up to 8 spreads fits a double with them."""
@@ -14,20 +14,20 @@ _LOW_BITS = 26
 
 
 class Noise:
-    """Draw normal numbers under labels; both owners of a tape draw the same.
+    """Draw normal numbers under labels; both owners of a prf draw the same.
 
     Guarantee: no guarantee about what is hidden: a sum with Gaussian noise is not independent of
     what the noise was added to. Draws under different labels are independent.
     """
 
-    def __init__(self, tape: Tape) -> None:
-        self.tape = tape
+    def __init__(self, prf: PrfStream) -> None:
+        self.prf = prf
 
     def draw(self, label: str, shape: tuple[int, ...], spread: float) -> Tensor:
         """Draw doubles with a standard deviation, on the grid of that spread."""
         step = grid_step(spread)
-        coarse = normal(self.tape.words(label, *shape)) * (spread / step) * 2.0**-_LOW_BITS
-        low = self.tape.words(f"{label} low", *shape) >> (64 - _LOW_BITS)
+        coarse = normal(self.prf.words(label, *shape)) * (spread / step) * 2.0**-_LOW_BITS
+        low = self.prf.words(f"{label} low", *shape) >> (64 - _LOW_BITS)
         return (coarse.round() * 2.0**_LOW_BITS + low.double()) * step
 
 

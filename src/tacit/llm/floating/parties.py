@@ -16,14 +16,14 @@ from tacit.llm.floating.interpreters import (
     Scales,
 )
 from tacit.llm.floating.noise import Noise, to_grid
-from tacit.llm.floating.program import Rows, Wire, run_pass
+from tacit.llm.floating.program import MaskedValue, Rows, run_pass
 from tacit.llm.floating.sizes import learn, measure, name_of, publish, size_names
 from tacit.llm.model.architecture import Architecture, LanguageModel
 from tacit.llm.permuted.allowance import Account
+from tacit.llm.permuted.prf_stream import PrfStream
 from tacit.llm.permuted.seats import Seats
 from tacit.llm.permuted.setup import recv_key, send_key
-from tacit.llm.permuted.tape import Tape
-from tacit.llm.permuted.transfer import cover, deal_pads, pads
+from tacit.llm.permuted.transfer import deal_pads, pad_table, pads
 from tacit.llm.sealed.bounds import weight_shapes
 from tacit.llm.sealed.folded import fold
 from tacit.llm.sealed.passes import PASS_WORDS, Pass, read_pass
@@ -100,7 +100,7 @@ def matrices(a: Architecture) -> dict[str, tuple[int, ...]]:
 
 def draw_mask(key: bytes, name: str, shape: tuple[int, ...], scales: Scales) -> Tensor:
     """Draw U of one matrix, as the owner or the dealer."""
-    noise = Noise(Tape(Prg(key)))
+    noise = Noise(PrfStream(Prg(key)))
     return noise.draw(f"U {name}", shape, scales.outer(f"{name}.weight"))
 
 
@@ -117,7 +117,7 @@ def hear_scales(session: Session, seats: Seats, a: Architecture, ratio: float) -
 
 def noise_with(session: Session, peer: str, run: int) -> Noise:
     """Return the noise of one pass that a peer and I draw alike."""
-    return Noise(Tape(session.shared(peer).fork(f"floating {run}")))
+    return Noise(PrfStream(session.shared(peer).fork(f"floating {run}")))
 
 
 def serve_floating_owner(
@@ -138,18 +138,18 @@ def serve_floating_owner(
         session.send(seats.user, f"setup/float {name}", words, phase="setup")
     talks: dict[int, Rows] = {}
     try:
-        while (order := _hear(session, seats, a)) is not None:
-            charge(vault.account, talks, order, a, seats.user)
-            _own_pass(session, seats, vault, order, talks)
+        while (step := _hear(session, seats, a)) is not None:
+            charge(vault.account, talks, step, a, seats.user)
+            _own_pass(session, seats, vault, step, talks)
     finally:
         vault.account.clear()
 
 
 def _own_pass(
-    session: Session, seats: Seats, vault: FloatingVault, order: Pass, talks: dict[int, Rows]
+    session: Session, seats: Seats, vault: FloatingVault, step: Pass, talks: dict[int, Rows]
 ) -> None:
     a, run = vault.architecture, session.begin_run()
-    rows = find_rows(talks, order, seats.user)
+    rows = find_rows(talks, step, seats.user)
     mail, noise = Mail(session, run), noise_with(session, seats.dealer, run)
     party = OwnerInterpreter(
         mail,
@@ -159,15 +159,15 @@ def _own_pass(
         scales=vault.scales,
         weights=vault.weights,
     )
-    hot = Wire(mail.recv(seats.user, (order.rows, a.vocab)), vault.scales.ratio)
+    hot = MaskedValue(mail.recv(seats.user, (step.rows, a.vocab)), vault.scales.ratio)
     x = party.linear("embed", hot)
     if a.positions == "learned":
-        places = vault.weights["positions"][order.past : order.past + order.rows]
-        x = Wire(x.share + places, x.spread)
-    names = run_pass(party, a, order, x, rows)
+        places = vault.weights["positions"][step.past : step.past + step.rows]
+        x = MaskedValue(x.share + places, x.spread)
+    names = run_pass(party, a, step, x, rows)
     if names is not None:
         shift = int(session.recv(seats.user, f"{NAME}/{run}", (1,)))
-        table = cover(names[0], pads(noise.tape, 1, a.vocab)[0], shift % a.vocab)
+        table = pad_table(names[0], pads(noise.prf, 1, a.vocab)[0], shift % a.vocab)
         session.send(seats.user, f"{NAME}/{run}", table)
 
 
@@ -191,9 +191,9 @@ def serve_floating_dealer(
     masks = {name: draw_mask(key, name, shape, scales) for name, shape in matrices(a).items()}
     talks: dict[int, Rows] = {}
     try:
-        while (order := _hear(session, seats, a)) is not None:
-            charge(account, talks, order, a, seats.user)
-            _deal_pass(session, seats, a, scales, masks, order, talks)
+        while (step := _hear(session, seats, a)) is not None:
+            charge(account, talks, step, a, seats.user)
+            _deal_pass(session, seats, a, scales, masks, step, talks)
     finally:
         account.clear()
 
@@ -204,7 +204,7 @@ def _deal_pass(
     a: Architecture,
     scales: Scales,
     masks: Mapping[str, Tensor],
-    order: Pass,
+    step: Pass,
     talks: dict[int, Rows],
 ) -> None:
     run = session.begin_run()
@@ -217,15 +217,15 @@ def _deal_pass(
         scales=scales,
         masks=masks,
     )
-    x = party.linear("embed", hot_mask(user, order, a, scales))
-    run_pass(party, a, order, x, find_rows(talks, order, seats.user))
-    if order.is_scored:
-        pad = deal_pads(user.tape, own.tape, 1, a.vocab)
+    x = party.linear("embed", hot_mask(user, step, a, scales))
+    run_pass(party, a, step, x, find_rows(talks, step, seats.user))
+    if step.is_scored:
+        pad = deal_pads(user.prf, own.prf, 1, a.vocab)
         session.send(seats.user, f"{NAME}/pad {run}", pad, phase="offline")
 
 
 def charge(
-    account: Account, talks: Mapping[int, Rows], order: Pass, a: Architecture, user: str
+    account: Account, talks: Mapping[int, Rows], step: Pass, a: Architecture, user: str
 ) -> None:
     """Count the bytes that are kept after a pass, before it begins.
 
@@ -234,23 +234,23 @@ def charge(
     """
     row = 2 * a.layers * a.kv_heads * a.head_dim * torch.float64.itemsize
     kept = (one.keys[0].share.shape[0] for one in talks.values() if one.keys)
-    account.settle(row * (sum(kept) + order.rows), user=user)
-    account.spend(order.rows, user=user)
+    account.settle(row * (sum(kept) + step.rows), user=user)
+    account.spend(step.rows, user=user)
 
 
-def hot_mask(noise: Noise, order: Pass, a: Architecture, scales: Scales) -> Wire:
+def hot_mask(noise: Noise, step: Pass, a: Architecture, scales: Scales) -> MaskedValue:
     """Draw r of the one-hot rows of a pass, as the user or the dealer."""
-    shape = (order.rows, a.vocab)
-    return Wire(noise.draw("hot.mask", shape, scales.ratio), scales.ratio)
+    shape = (step.rows, a.vocab)
+    return MaskedValue(noise.draw("hot.mask", shape, scales.ratio), scales.ratio)
 
 
-def find_rows(talks: dict[int, Rows], order: Pass, user: str) -> Rows:
+def find_rows(talks: dict[int, Rows], step: Pass, user: str) -> Rows:
     """Return the keys and values of a conversation, or begin it; the oldest makes room."""
-    rows = talks[order.conversation] = talks.pop(order.conversation, Rows())
+    rows = talks[step.conversation] = talks.pop(step.conversation, Rows())
     while len(talks) > _MOST:
         del talks[next(iter(talks))]
     known = rows.keys[0].share.shape[0] if rows.keys else 0
-    if order.past > known:
+    if step.past > known:
         raise DisagreementError(user, "asks for a conversation that is not kept here")
     return rows
 

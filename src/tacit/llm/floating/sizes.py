@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import FrameError
-from tacit.llm.floating.program import Equation, Function, Rows, Wire, multiply, run_pass
+from tacit.llm.floating.program import Equation, Function, MaskedValue, Rows, multiply, run_pass
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.sealed.bounds import weight_shapes
 from tacit.llm.sealed.passes import Pass
@@ -19,42 +19,48 @@ _TAG = "floating sizes"
 
 
 class Measuring:
-    """Walk a pass in the clear, and note the root mean square of every wire."""
+    """Walk a pass in the clear, and note the root mean square of every masked value."""
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
         self._weights = weights
         self.sizes = {name: _size(w) for name, w in weights.items()}
 
-    def linear(self, name: str, x: Wire) -> Wire:
+    def linear(self, name: str, x: MaskedValue) -> MaskedValue:
         """Multiply by a matrix, or by a diagonal."""
         return self._note(name, apply(self._weights, name, x.share))
 
-    def product(self, label: str, equation: Equation, x: Wire, y: Wire) -> Wire:
-        """Multiply two wires."""
-        for side, wire in (("x", x), ("y", y)):
-            self.sizes[f"{label}.{side}"] = _size(wire.share)
+    def product(
+        self, label: str, equation: Equation, x: MaskedValue, y: MaskedValue
+    ) -> MaskedValue:
+        """Multiply two masked values."""
+        for side, value in (("x", x), ("y", y)):
+            self.sizes[f"{label}.{side}"] = _size(value.share)
         return self._note(label, multiply(equation, x.share, y.share))
 
-    def look(self, label: str, x: Wire, function: Function, valid: Tensor | None = None) -> Wire:
+    def look(
+        self, label: str, x: MaskedValue, function: Function, valid: Tensor | None = None
+    ) -> MaskedValue:
         """Compute a function in the clear."""
         self.sizes[f"{label}.in"] = _size(x.share)
         if valid is None:
             return self._note(label, function(x.share))
-        order = (~valid).to(torch.int64).argsort(dim=1, stable=True)
+        permutation = (~valid).to(torch.int64).argsort(dim=1, stable=True)
         rows, places = valid.shape
-        order = order.unsqueeze(1).expand(rows, x.share.shape[2] // places, places)
-        wide = x.share.view(order.shape)
-        softened = function(wide.gather(2, order).view(x.share.shape)).view(order.shape)
-        return self._note(label, torch.zeros_like(wide).scatter(2, order, softened).flatten(1))
+        permutation = permutation.unsqueeze(1).expand(rows, x.share.shape[2] // places, places)
+        wide = x.share.view(permutation.shape)
+        softened = function(wide.gather(2, permutation).view(x.share.shape)).view(permutation.shape)
+        return self._note(
+            label, torch.zeros_like(wide).scatter(2, permutation, softened).flatten(1)
+        )
 
-    def show(self, label: str, x: Wire) -> Tensor | None:
+    def show(self, label: str, x: MaskedValue) -> Tensor | None:
         """Give the scores as they are."""
         self.sizes[label] = _size(x.share)
         return x.share
 
-    def _note(self, label: str, x: Tensor) -> Wire:
+    def _note(self, label: str, x: Tensor) -> MaskedValue:
         self.sizes[label] = _size(x)
-        return Wire(x, 0.0)
+        return MaskedValue(x, 0.0)
 
 
 def apply(weights: Mapping[str, Tensor], name: str, x: Tensor) -> Tensor:
@@ -68,12 +74,12 @@ def measure(a: Architecture, weights: Mapping[str, Tensor]) -> dict[str, float]:
     """Measure usual sizes on a text that is the same for every model; powers of two."""
     party, count = Measuring(weights), min(_PROBE, a.context)
     prompt = count - 1 if a.family == "chatglm" else 0
-    order = Pass(conversation=0, past=0, rows=count, prompt=prompt, is_scored=True)
+    step = Pass(conversation=0, past=0, rows=count, prompt=prompt, is_scored=True)
     x = weights["embed.weight"][torch.arange(count) * 7919 % a.vocab]
     party.sizes["embed"] = _size(x)
     if a.positions == "learned":
         x = x + weights["positions"][:count]
-    run_pass(party, a, order, Wire(x, 0.0), Rows())
+    run_pass(party, a, step, MaskedValue(x, 0.0), Rows())
     return {
         name: 2.0 ** math.ceil(math.log2(max(size, 2.0**-_FURTHEST)))
         for name, size in party.sizes.items()

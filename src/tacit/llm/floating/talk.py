@@ -21,7 +21,7 @@ from tacit.llm.floating.parties import (
 from tacit.llm.floating.program import Rows, run_pass
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.permuted.seats import Seats
-from tacit.llm.permuted.transfer import picks, shift_of, uncover
+from tacit.llm.permuted.transfer import picks, shift_of, unpad
 from tacit.llm.sealed.passes import CHUNK, LEAVE, Pass
 from tacit.party import Session
 from tacit.result import Leak
@@ -111,14 +111,14 @@ class FloatingClient:
         scores, run = None, 0
         for at in range(0, len(fresh), size):
             now = fresh[at : at + size]
-            order = self._order(memory, len(now), is_last=at + size >= len(fresh))
-            scores, run = self._ask(memory, order, now)
+            step = self._next_pass(memory, len(now), is_last=at + size >= len(fresh))
+            scores, run = self._ask(memory, step, now)
             memory.read += now
         assert scores is not None  # noqa: S101 - the last chunk is scored
         return scores, run
 
-    def _order(self, memory: FloatingMemory, rows: int, *, is_last: bool) -> Pass:
-        order = Pass(
+    def _next_pass(self, memory: FloatingMemory, rows: int, *, is_last: bool) -> Pass:
+        step = Pass(
             conversation=memory.number,
             past=len(memory.read),
             rows=rows,
@@ -126,56 +126,54 @@ class FloatingClient:
             is_scored=is_last,
         )
         for peer in (self._seats.owner, self._seats.dealer):
-            self.session.send(peer, NEXT, order.words())
-        return order
+            self.session.send(peer, NEXT, step.words())
+        return step
 
-    def _ask(
-        self, memory: FloatingMemory, order: Pass, ids: list[int]
-    ) -> tuple[Tensor | None, int]:
+    def _ask(self, memory: FloatingMemory, step: Pass, ids: list[int]) -> tuple[Tensor | None, int]:
         """Go through one pass: first what depends on masks alone, then the text."""
         a, seats, run = self.architecture, self._seats, self.session.begin_run()
         noise, mail = noise_with(self.session, seats.dealer, run), Mail(self.session, run)
-        hot = hot_mask(noise, order, a, self._scales)
+        hot = hot_mask(noise, step, a, self._scales)
         before = Rows(dict(memory.rows.keys), dict(memory.rows.values))
         preparing = PreparingInterpreter(
             mail, seats.owner, user=noise, scales=self._scales, masked=self._masked
         )
-        run_pass(preparing, a, order, preparing.linear("embed", hot), before)
+        run_pass(preparing, a, step, preparing.linear("embed", hot), before)
         mail.send(seats.owner, _one_hot(ids, a.vocab) - hot.share, hot.spread)
         asking = AskingInterpreter(
             mail, seats.owner, user=noise, scales=self._scales, outs=self._outs
         )
-        scores = run_pass(asking, a, order, asking.linear("embed", hot), memory.rows)
-        self._note(order)
+        scores = run_pass(asking, a, step, asking.linear("embed", hot), memory.rows)
+        self._note(step)
         return scores, run
 
     def _name(self, run: int, place: int) -> int:
         """Learn which token a place stands for, by oblivious transfer."""
         vocab, owner = self.architecture.vocab, self._seats.owner
-        tape = noise_with(self.session, self._seats.dealer, run).tape
-        shift = shift_of(place, int(picks(tape, 1, vocab)[0]), vocab)
+        prf = noise_with(self.session, self._seats.dealer, run).prf
+        shift = shift_of(place, int(picks(prf, 1, vocab)[0]), vocab)
         self.session.send(owner, f"{NAME}/{run}", torch.tensor([shift]))
         pad = self.session.recv(self._seats.dealer, f"{NAME}/pad {run}", (1,), dtype=torch.int32)
         table = self.session.recv(owner, f"{NAME}/{run}", (vocab,), dtype=torch.int32)
-        token = uncover(table, place, int(pad[0]))
+        token = unpad(table, place, int(pad[0]))
         if not 0 <= token < vocab:
             raise DataError("the owner and the dealer disagree about the name of a token")
         return token
 
-    def _note(self, order: Pass) -> None:
+    def _note(self, step: Pass) -> None:
         """Write down what a pass showed to whom."""
         a, seats = self.architecture, self._seats
-        total, inner = order.past + order.rows, a.heads * a.head_dim
+        total, inner = step.past + step.rows, a.heads * a.head_dim
         kv = 2 * total * a.kv_heads * a.head_dim
-        seen = a.layers * order.rows * (2 * a.width + a.heads * total + a.ffn) + a.vocab
-        noisy = a.layers * (order.rows * (inner + a.heads * total) + kv)
+        seen = a.layers * step.rows * (2 * a.width + a.heads * total + a.ffn) + a.vocab
+        noisy = a.layers * (step.rows * (inner + a.heads * total) + kv)
         under = "under noise that averages out over repeated texts"
         for to, what, kind, elements in (
             (seats.user, "inputs of norms, softmax, activations; scores: in fresh orders", 0, seen),
             (seats.user, f"weights, queries, keys, values and attention {under}", 0, noisy),
             (seats.owner, f"the text and every value that follows from it {under}", 0, noisy),
-            (seats.owner, "how many tokens are read and written, and when", 1, order.rows),
-            (seats.dealer, "how many tokens are read and written, and when", 1, order.rows),
+            (seats.owner, "how many tokens are read and written, and when", 1, step.rows),
+            (seats.dealer, "how many tokens are read and written, and when", 1, step.rows),
         ):
             leak = Leak(
                 to=to,

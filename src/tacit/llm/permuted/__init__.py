@@ -19,6 +19,7 @@ often the token of each score came before.
 """
 
 from tacit.llm.permuted.allowance import Account, Allowance
+from tacit.llm.permuted.batch import FORMS, Batch, Form
 from tacit.llm.permuted.claims import claims, rows_to_steal
 from tacit.llm.permuted.client import Ahead, Client, Memory, Naming
 from tacit.llm.permuted.conversation import Adjust, Choose, Conversation, Token
@@ -34,11 +35,11 @@ from tacit.llm.permuted.forecast import (
     offline_cost,
     pass_cost,
 )
-from tacit.llm.permuted.order import FORMS, Form, Order
 from tacit.llm.permuted.owner import serve_owner
 from tacit.llm.permuted.precision import BRIEF, COMPACT, Precision
 from tacit.llm.permuted.seats import Seats
 from tacit.llm.permuted.setup import DealerMasks, MaskedWeights, OwnerVault, open_vault
+from tacit.renamed import find_renamed
 
 __all__ = [
     "BRIEF",
@@ -48,6 +49,7 @@ __all__ = [
     "Adjust",
     "Ahead",
     "Allowance",
+    "Batch",
     "Choose",
     "Client",
     "Conversation",
@@ -58,7 +60,6 @@ __all__ = [
     "Naming",
     "Network",
     "OfflineCost",
-    "Order",
     "OwnerVault",
     "PassCost",
     "Precision",
@@ -76,3 +77,8 @@ __all__ = [
     "serve_dealer",
     "serve_owner",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Find what had another name in version 0.1."""
+    return find_renamed(globals(), {"Order": "Batch"}, name)

@@ -9,10 +9,10 @@ from math import prod
 from typing import final
 
 from tacit.errors import ConfigError, FrameError
+from tacit.llm.permuted.batch import Batch
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.listing import first_items, last_items, list_layer
 from tacit.llm.permuted.narrow import Item, sum_bytes
-from tacit.llm.permuted.order import Order
 from tacit.party import LARGEST_MESSAGE_BYTES
 
 _WORD_BYTES = 8
@@ -32,11 +32,11 @@ class Allowance:
     """
 
     conversations: int = 8
-    orders: int = 16
+    batches: int = 16
     keep_s: float = 600.0
 
     def __post_init__(self) -> None:
-        if min(self.conversations, self.orders) < 1 or not self.keep_s >= 0:
+        if min(self.conversations, self.batches) < 1 or not self.keep_s >= 0:
             raise ConfigError(f"an allowance is at least 1 of each, got {self}")
 
 
@@ -127,9 +127,9 @@ class Account:
 
 
 def material_bytes(
-    plan: Blueprint, order: Order, *, sender: str, most: int = sys.maxsize
+    plan: Blueprint, batch: Batch, *, sender: str, most: int = sys.maxsize
 ) -> tuple[int, int]:
-    """Return about what an order takes in memory at its owner, and the largest part of it.
+    """Return about what a batch takes in memory at its owner, and the largest part of it.
 
     Words are unpacked to 8 bytes when they come, and what is dealt has an order of the same size.
 
@@ -139,22 +139,22 @@ def material_bytes(
     """
     a, room = plan.architecture, min(most // plan.architecture.layers, LARGEST_MESSAGE_BYTES)
     # From the sizes alone: what says where every weight lies may be too large itself.
-    if a.heads * order.rows * (order.past + order.rows) // 2 > room:
-        raise FrameError(sender, f"ordered {order.rows} rows at once, which is too much here")
+    if a.heads * batch.rows * (batch.past + batch.rows) // 2 > room:
+        raise FrameError(sender, f"ordered {batch.rows} rows at once, which is too much here")
     widest = next((i for i in range(a.layers) if not a.window_of(i)), 0)
-    layer_items = list_layer(plan, order, widest).items
-    parts = [first_items(plan, order), layer_items, last_items(plan, order)]
+    layer_items = list_layer(plan, batch, widest).items
+    parts = [first_items(plan, batch), layer_items, last_items(plan, batch)]
     largest = max(sum_bytes(some) for one in parts for some in (one.dealt, one.corrected))
-    rows = order.rows if order.is_prompt else 1
+    rows = batch.rows if batch.is_prompt else 1
     largest = max(largest, rows * a.vocab * plan.wide_bytes)
     if largest > LARGEST_MESSAGE_BYTES:
         raise FrameError(
             sender,
-            f"ordered {order.rows} rows at once; a message of that would have {largest} bytes, "
+            f"ordered {batch.rows} rows at once; a message of that would have {largest} bytes, "
             f"and {LARGEST_MESSAGE_BYTES} is the most",
         )
     head, layer, tail = (2 * _words(one.dealt) + _words(one.corrected) for one in parts)
-    total = _WORD_BYTES * (head + a.layers * layer + tail + order.runs * a.vocab)
+    total = _WORD_BYTES * (head + a.layers * layer + tail + batch.runs * a.vocab)
     return total, _WORD_BYTES * max(head, layer, tail)
 
 

@@ -32,20 +32,21 @@ class Shown(NamedTuple):
 class Asking:
     """One conversation of the user, online.
 
-    Guarantee: what it sees of the model is what the ledger lists: activations, scores and norms
-    in fresh secret orders. None for the weights: who answers otherwise than here can compute them.
+    Guarantee: what it sees of the model is what the ledger lists: activations, scores and norms in
+    fresh secret permutations. None for the weights: who answers otherwise than here can compute
+    them.
     Cost: messages as `Blueprint` lists them.
     """
 
-    def __init__(self, plan: Blueprint, talk: Channel, cached: KvCache, posted: KvCache) -> None:
+    def __init__(self, plan: Blueprint, talk: Channel, cached: KvCache, masked_kv: KvCache) -> None:
         self._plan = plan
         self._talk = talk
         self._cached = cached
-        self._posted = posted
+        self._masked_kv = masked_kv
         self._ranges = Ranges(plan)
         self._cuda: CudaAsking | None = None
         if has_kernels(plan):
-            self._cuda = CudaAsking(plan, talk, cached, posted, self._attend)
+            self._cuda = CudaAsking(plan, talk, cached, masked_kv, self._attend)
 
     def prompt(self, prepared: Prepared, ids: Sequence[int], seen: Collection[int]) -> Tensor:
         """Return what the owner is sent of the tokens of a prompt, as bytes.
@@ -53,36 +54,36 @@ class Asking:
         ``seen`` are the tokens that count as having come before; none if nothing is counted.
         """
         plan, vocab = self._plan, self._plan.architecture.vocab
-        hot = -prepared.tape.words("first.hot.mask", len(ids), vocab)
+        hot = -prepared.prf.words("first.hot.mask", len(ids), vocab)
         hot[torch.arange(len(ids)), torch.tensor(ids)] += 1  # indices are small: from the host
         octets = pack(hot, plan.wide_bytes).reshape(-1)
         if not plan.counts:
             return octets
-        tally = -first_tally(plan, prepared.tape)
+        tally = -first_tally(plan, prepared.prf)
         tally[0, torch.tensor(sorted(seen), dtype=torch.int64)] += 1
         return torch.cat([octets, pack(tally, plan.count_bytes).reshape(-1)])
 
     def choice(self, prepared: Prepared, run: int, place: int) -> Tensor:
         """Return what the owner is sent of a chosen place, as bytes."""
         choose = self._plan.choose()
-        cover = choose.cover(prepared.tape, prepared.order.runs)
-        hot = torch.zeros_like(cover[:1])
+        answer_mask = choose.answer_mask(prepared.prf, prepared.batch.runs)
+        hot = torch.zeros_like(answer_mask[:1])
         hot[0, place] = 1
-        return choose.answer(cover[run : run + 1], [hot])
+        return choose.answer(answer_mask[run : run + 1], [hot])
 
     def run(self, prepared: Prepared, run: int) -> Shown:
         """Go through all layers, and return the scores in the order of this run."""
-        plan, order, cuda = self._plan, prepared.order, None
+        plan, batch, cuda = self._plan, prepared.batch, None
         if self._cuda is not None and prepared.cuda is not None:
             cuda = self._cuda
             cuda.run(prepared, run, prepared.cuda)
         else:
-            party = self._party(prepared, run, order.rows_of(run), order.rows)
+            party = self._party(prepared, run, batch.rows_of(run), batch.rows)
             for layer in range(plan.architecture.layers):
                 run_layer(party, plan, layer, party.stream)
-        party = self._party(prepared, run, order.scored_by(run), order.scores)
+        party = self._party(prepared, run, batch.scored_by(run), batch.scores)
         counts = [party.unknown(plan.architecture.vocab)] * plan.counts
-        scored = order.scored_by(run)
+        scored = batch.scored_by(run)
         seen = run_end(party, plan, party.stream, scored=scored.stop - scored.start, counts=counts)
         if cuda is not None:
             cuda.note(self._ranges)
@@ -90,17 +91,17 @@ class Asking:
         return Shown(seen["scores"].cpu(), seen["counts"].cpu() if plan.counts else None)
 
     def _party(self, prepared: Prepared, run: int, rows: slice, total: int) -> "Party":
-        caches = (self._cached, self._posted)
+        caches = (self._cached, self._masked_kv)
         at = At(prepared, run, rows, total)
         return Party(self._plan, self._talk, caches, self._ranges, at)
 
     def _attend(self, prepared: Prepared, run: int, layer: int) -> None:
-        order = prepared.order
-        self._party(prepared, run, order.rows_of(run), order.rows).attend(layer, [])
+        batch = prepared.batch
+        self._party(prepared, run, batch.rows_of(run), batch.rows).attend(layer, [])
 
 
 class At(NamedTuple):
-    """A run of an order, its rows in what was drawn, and how many rows that has."""
+    """A run of a batch, its rows in what was drawn, and how many rows that has."""
 
     prepared: Prepared
     run: int
@@ -109,7 +110,7 @@ class At(NamedTuple):
 
 
 class Party:
-    """Walk a pass with what is shown: values in secret orders, which it computes on."""
+    """Walk a pass with what is shown: values in secret permutations, which it computes on."""
 
     def __init__(
         self,
@@ -120,7 +121,7 @@ class Party:
         at: At,
     ) -> None:
         self._plan, self._talk, self._ranges, self._at = plan, talk, ranges, at
-        self._cached, self._posted = caches
+        self._cached, self._masked_kv = caches
 
     @property
     def stream(self) -> Tensor:
@@ -128,7 +129,7 @@ class Party:
         return self.unknown(self._plan.architecture.width)
 
     def unknown(self, width: int) -> Tensor:
-        """Return a wire of which nothing is known but its shape."""
+        """Return a masked value of which nothing is known but its shape."""
         return unknown(self._at.rows.stop - self._at.rows.start, width)
 
     def linear(self, product: Product, x: Tensor, skip: Tensor | None = None) -> Tensor:
@@ -136,50 +137,50 @@ class Party:
         return self.unknown(product.outputs)
 
     def look(self, exchange: Exchange, shown: list[Tensor], function: Function) -> list[Tensor]:
-        """See values in a secret order, compute, and answer in it."""
+        """See values in a secret permutation, compute, and answer in it."""
         self._answer(exchange, function(self._see(exchange)))
         return [self.unknown(one.width) for one in exchange.answers]
 
     def attend(self, layer: int, qkv: list[Tensor]) -> Tensor:
         """Go through attention with the owner."""
         plan, (prepared, run, rows, _) = self._plan, self._at
-        order, tape = prepared.order, prepared.tape
-        kernel = plan.attention(layer, order, run)
+        batch, prf = prepared.batch, prepared.prf
+        kernel = plan.attention(layer, batch, run)
         if isinstance(kernel, Resent):
-            seen = kernel.ask(self._talk, tape)
+            seen = kernel.ask(self._talk, prf)
         else:
-            posted = order.posted_before(run)
+            masked_kv = batch.masked_before(run)
             keys, values, seen = kernel.ask(
                 self._talk,
-                tape,
+                prf,
                 query=prepared.queries[layer][rows],
-                cached=self._cached.upto(layer, order.past + rows.stop),
-                posted=self._posted.upto(layer, posted),
+                cached=self._cached.upto(layer, batch.past + rows.stop),
+                masked_kv=self._masked_kv.upto(layer, masked_kv),
             )
-            self._posted.put(layer, posted, keys, values)
+            self._masked_kv.put(layer, masked_kv, keys, values)
         words = plan.words
         self._ranges.note_words(seen, words.seen_bytes, words.seen_bits, f"{layer}.scores")
         return self.unknown(plan.inner)
 
     def show(self, exchange: Exchange, shown: list[Tensor], function: Function) -> Seen:
-        """See values in a secret order, and compute."""
+        """See values in a secret permutation, and compute."""
         return function(self._see(exchange))
 
     def _answer(self, exchange: Exchange, values: Seen) -> None:
-        cover = exchange.cover(self._at.prepared.tape, self._at.total)[self._at.rows]
+        answer_mask = exchange.answer_mask(self._at.prepared.prf, self._at.total)[self._at.rows]
         words = [encode(values[one.name], one.frac_bits) for one in exchange.answers]
-        self._talk.send_bytes(exchange.answer(cover, words))
+        self._talk.send_bytes(exchange.answer(answer_mask, words))
 
     def _see(self, exchange: Exchange) -> Seen:
         """Receive what is shown, as doubles."""
         rows = self._at.rows
-        veil = exchange.veil(self._at.prepared.tape, self._at.total)[rows]
+        reveal_mask = exchange.reveal_mask(self._at.prepared.prf, self._at.total)[rows]
         octets = self._talk.recv_bytes(rows.stop - rows.start, exchange.shown_bytes)
         seen = dict[str, Tensor]()
-        for reveal, words in zip(exchange.reveals, exchange.see(veil, octets), strict=True):
-            wire = f"{exchange.label}.{reveal.name}"
-            self._ranges.note_words(words, reveal.nbytes, reveal.seen_bits, wire)
+        for reveal, words in zip(exchange.reveals, exchange.see(reveal_mask, octets), strict=True):
+            value = f"{exchange.label}.{reveal.name}"
+            self._ranges.note_words(words, reveal.nbytes, reveal.seen_bits, value)
             seen[reveal.name] = ring.decode(words, frac_bits=reveal.seen_bits)
-            if wire in self._ranges.streams:
-                self._ranges.note_stream(seen[reveal.name], wire)
+            if value in self._ranges.streams:
+                self._ranges.note_stream(seen[reveal.name], value)
         return seen

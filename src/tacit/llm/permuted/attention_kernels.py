@@ -35,7 +35,7 @@ if triton is not None:
         return tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), n
 
     @triton.jit(do_not_specialize=kernels.SIZES)  # type: ignore[untyped-decorator]
-    def post(  # type: ignore[no-untyped-def]
+    def mask_heads(  # type: ignore[no-untyped-def]
         words,
         cos,
         sin,
@@ -109,11 +109,11 @@ if triton is not None:
         tl.store(out + tl.program_id(0) * keys + m, total, mask=m < keys)
 
     @triton.jit(do_not_specialize=kernels.SIZES)  # type: ignore[untyped-decorator]
-    def halves(  # type: ignore[no-untyped-def]
+    def score_shares(  # type: ignore[no-untyped-def]
         asked,
         masks,
         query,
-        posted,
+        masked_kv,
         split,
         out,
         place,
@@ -128,7 +128,7 @@ if triton is not None:
         """Compute the user's part of the scores from two products, and send it split."""
         keys, m = length(place), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
         total = dot(asked, masks, m, keys, GROUPS, SIZE, DIM, WIDE)
-        total += dot(query, posted, m, keys, GROUPS, SIZE, DIM, WIDE)
+        total += dot(query, masked_kv, m, keys, GROUPS, SIZE, DIM, WIDE)
         i = tl.program_id(0) * keys + m
         word = (total >> drop) - tl.load(split + i, mask=m < keys, other=0)
         kernels.store_words(out, 0, i, tl.num_programs(0) * keys, word, m < keys, NBYTES)
@@ -137,7 +137,7 @@ if triton is not None:
     def reshow(  # type: ignore[no-untyped-def]
         own,
         octets,
-        order,
+        permutation,
         delta,
         out,
         place,
@@ -145,10 +145,10 @@ if triton is not None:
         NBYTES: tl.constexpr,
         BLOCK: tl.constexpr,
     ):
-        """Add both parts of the scores, permute them, and veil them."""
+        """Add both parts of the scores, permute them, and mask them."""
         i, n = entries(place, HEADS, BLOCK)
         mask = i < n
-        at = tl.load(order + i, mask=mask, other=0)
+        at = tl.load(permutation + i, mask=mask, other=0)
         word = tl.load(own + at, mask=mask, other=0) + kernels.load_words(
             octets, 0, at, n, mask, NBYTES
         )
@@ -159,8 +159,8 @@ if triton is not None:
     @triton.jit(do_not_specialize=kernels.SIZES)  # type: ignore[untyped-decorator]
     def reweigh(  # type: ignore[no-untyped-def]
         octets,
-        covered,
-        order,
+        answer_correction,
+        permutation,
         blind,
         kept,
         out,
@@ -172,9 +172,9 @@ if triton is not None:
         """Put attention weights back in their order, keep them, and send them blinded."""
         i, n = entries(place, HEADS, BLOCK)
         mask = i < n
-        at = tl.load(order + i, mask=mask, other=0)
+        at = tl.load(permutation + i, mask=mask, other=0)
         word = kernels.load_words(octets, 0, i, n, mask, NBYTES) + tl.load(
-            covered + i, mask=mask, other=0
+            answer_correction + i, mask=mask, other=0
         )
         tl.store(kept + at, word, mask=mask)
         word += tl.load(blind + at, mask=mask, other=0)
@@ -183,8 +183,8 @@ if triton is not None:
     @triton.jit(do_not_specialize=kernels.SIZES)  # type: ignore[untyped-decorator]
     def weigh(  # type: ignore[no-untyped-def]
         octets,
-        veil,
-        cover,
+        reveal_mask,
+        answer_mask,
         out,
         peak,
         place,
@@ -194,14 +194,14 @@ if triton is not None:
         NBYTES: tl.constexpr,
         WHOLE: tl.constexpr,
     ):
-        """Take the veil off one head's scores, and answer with their softmax."""
+        """Take the mask off one head's scores, and answer with their softmax."""
         keys = length(place)
         n = tl.num_programs(0) * keys
         m = tl.arange(0, WHOLE)
         mask = m < keys
         i = tl.program_id(0) * keys + m
         word = kernels.load_words(octets, 0, i, n, mask, SEEN) + tl.load(
-            veil + i, mask=mask, other=0
+            reveal_mask + i, mask=mask, other=0
         )
         if SEEN < 8:
             word = (word << (64 - 8 * SEEN)) >> (64 - 8 * SEEN)
@@ -212,7 +212,7 @@ if triton is not None:
         weight = power / tl.sum(power, axis=0)
         magic = tl.full((), 6755399441055744.0, tl.float64)
         rounded = (weight * scale + magic) - magic
-        word = rounded.to(tl.int64) - tl.load(cover + i, mask=mask, other=0)
+        word = rounded.to(tl.int64) - tl.load(answer_mask + i, mask=mask, other=0)
         kernels.store_words(out, 0, i, n, word, mask, NBYTES)
 
     @triton.jit(do_not_specialize=kernels.SIZES)  # type: ignore[untyped-decorator]
@@ -241,7 +241,7 @@ if triton is not None:
     @triton.jit(do_not_specialize=kernels.SIZES)  # type: ignore[untyped-decorator]
     def mixed(  # type: ignore[no-untyped-def]
         weights,
-        posted,
+        masked_kv,
         octets,
         masks,
         rest,
@@ -263,7 +263,7 @@ if triton is not None:
             i = head * keys + m
             w = tl.load(weights + i, mask=m < keys, other=0)
             sent = kernels.load_words(octets, 0, i, heads * keys, m < keys, NBYTES)
-            p = gather(posted, head, m, d, keys, GROUPS, SIZE, DIM)
+            p = gather(masked_kv, head, m, d, keys, GROUPS, SIZE, DIM)
             r = gather(masks, head, m, d, keys, GROUPS, SIZE, DIM)
             total += tl.sum(w[:, None] * p + sent[:, None] * r, axis=0)
         i = head * DIM + d

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.model.rotary import rotate, turns
+from tacit.llm.permuted.batch import Batch
 from tacit.llm.permuted.exchange import Answer, Exchange, Reveal
 from tacit.llm.permuted.geometry import Heads, heads_of, rows_of
 from tacit.llm.permuted.half import Half
 from tacit.llm.permuted.incremental import Incremental
 from tacit.llm.permuted.narrow import WORD_BYTES
-from tacit.llm.permuted.order import Order
 from tacit.llm.permuted.precision import (
     OUT_SPARE,
     QUERY_SPARE,
@@ -28,7 +28,7 @@ Attention = Incremental | Half | Resent
 
 @dataclass(frozen=True)
 class Blueprint:
-    """The exchanges of every layer, and the bits of its wires.
+    """The exchanges of every layer, and the bits of its masked values.
 
     The device is where the party that holds the blueprint computes. With ``counts`` the user is
     shown, beside the scores and in their order, how often each token came before.
@@ -96,9 +96,9 @@ class Blueprint:
 
     @cached_property
     def wide_bytes(self) -> int:
-        """Return the bytes of a word on wires that lead to no product of two activations.
+        """Return the bytes of a word on masked values that lead to no product of two activations.
 
-        The stream is never read with more than the bits of the wires behind it.
+        The stream is never read with more than the bits of the masked values behind it.
         """
         p = self.precision
         if self.is_lean:
@@ -184,13 +184,13 @@ class Blueprint:
         return made
 
     def _reveal(
-        self, name: str, width: int, order: str, frac_bits: int, look: int, *, span: int = 0
+        self, name: str, width: int, permutation: str, frac_bits: int, look: int, *, span: int = 0
     ) -> Reveal:
-        """Show a wire with at least ``look`` bits, as many as fit the bytes that takes."""
+        """Show a masked value with at least ``look`` bits, as many as fit the bytes that takes."""
         span = min(span or self.precision.reach, 8 * WORD_BYTES - frac_bits)
         nbytes = min(8 * WORD_BYTES, min(look, frac_bits) + span + 7) // 8
         drop = max(0, frac_bits + span - 8 * nbytes)
-        return Reveal(name, width, order, frac_bits, nbytes, drop)
+        return Reveal(name, width, permutation, frac_bits, nbytes, drop)
 
     def _stream(self, look: int) -> Reveal:
         """Show the stream where a layer starts, or behind the last."""
@@ -198,7 +198,7 @@ class Blueprint:
         return self._reveal("x", a.width, "x", p.stream, look, span=p.stream_span)
 
     def _raw_look(self, layer: int) -> int:
-        """Return the bits to show of a wire before the user divides it by the norm.
+        """Return the bits to show of a masked value before the user divides it by the norm.
 
         A stream that takes its skip from a norm's output, scaled up, has a norm above 1; only the
         first layer reads what comes from the tokens themselves.
@@ -341,29 +341,29 @@ class Blueprint:
             (Answer("hot", self.architecture.vocab, "vocab", 0, self.wide_bytes),),
         )
 
-    def attention(self, layer: int, order: Order, run: int) -> Attention:
-        """Return the attention of one layer in one run of an order."""
+    def attention(self, layer: int, batch: Batch, run: int) -> Attention:
+        """Return the attention of one layer in one run of a batch."""
         a, label, window = self.architecture, f"{layer}.{run}.attention", 0
         window = a.window_of(layer)
-        past, rows = (order.past, order.rows) if order.is_prompt else (order.past + run, 1)
-        fresh = past + rows - order.posted_before(run)
+        past, rows = (batch.past, batch.rows) if batch.is_prompt else (batch.past + run, 1)
+        fresh = past + rows - batch.masked_before(run)
         seen = min(past + rows, window or past + rows)
         weighting = Weighting(label, self.heads, seen, self.words)
-        if order.form == "resent":
+        if batch.form == "resent":
             return Resent(weighting)
-        if order.form == "half":
+        if batch.form == "half":
             return Half(weighting, fresh)
-        layout = rows_of(a, past, rows, order.prompt, window, self.device)
+        layout = rows_of(a, past, rows, batch.prompt, window, self.device)
         return Incremental(label, self.heads, layout, fresh, self.words)
 
-    def rotation(self, order: Order, layer: int) -> "Rotation | None":
+    def rotation(self, batch: Batch, layer: int) -> "Rotation | None":
         """Return what turns the new queries and keys of a layer, if anything does."""
         a = self.architecture
         if a.positions == "learned":
             return None
         bits = self.precision.rotation
         window = a.window_of(layer)
-        return _rotation(a, bits, order.past, order.rows, order.prompt, window, self.device)
+        return _rotation(a, bits, batch.past, batch.rows, batch.prompt, window, self.device)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,11 +7,11 @@ import torch
 
 from tacit.errors import ConfigError
 from tacit.llm.model.architecture import Architecture
+from tacit.llm.permuted.batch import Batch, Form
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.claims import told_leaks
 from tacit.llm.permuted.forecast import Network
 from tacit.llm.permuted.kv_cache import KvCache
-from tacit.llm.permuted.order import Form, Order
 from tacit.llm.permuted.precision import Precision
 from tacit.llm.permuted.seats import Seats, channel
 from tacit.llm.permuted.setup import (
@@ -53,23 +53,23 @@ class Memory:
         number: names it at the owner.
         key: of the generator that the user shares with the dealer.
         cached: the user's masks of keys and values.
-        posted: keys and values masked by the owner.
+        masked_kv: keys and values masked by the owner.
         read: the tokens that the model has read.
-        history: every order that was run, and how many runs of it.
-        posted_rows: how many rows of ``posted`` are valid.
+        history: every batch that was run, and how many runs of it.
+        masked_rows: how many rows of ``masked_kv`` are valid.
         prompt: ChatGLM's count of tokens before ``<sop>``.
-        orders: how many orders were made; a number is used once.
+        orders: how many batches were ordered; a number is used once.
     """
 
     number: int
     key: bytes
     cached: KvCache
-    posted: KvCache
+    masked_kv: KvCache
     read: list[int] = field(default_factory=list)
-    history: list[tuple[Order, int]] = field(default_factory=list)
-    posted_rows: int = 0
+    history: list[tuple[Batch, int]] = field(default_factory=list)
+    masked_rows: int = 0
     prompt: int = 0
-    orders: int = 0
+    batches: int = 0
 
 
 class Client:
@@ -145,5 +145,5 @@ class Client:
             number=int(prg.below(1 << 62, 1)),
             key=prg.bytes(KEY_BYTES),
             cached=KvCache(*cache),
-            posted=KvCache(*cache),
+            masked_kv=KvCache(*cache),
         )

@@ -9,14 +9,14 @@ from torch import Tensor
 
 from tacit.errors import ConfigError, DataError
 from tacit.llm.permuted.asking import Asking, Shown
+from tacit.llm.permuted.batch import Batch
 from tacit.llm.permuted.client import Client, Memory
 from tacit.llm.permuted.forecast import choose_form, leaks
 from tacit.llm.permuted.homomorphic import Picker
 from tacit.llm.permuted.messages import Channel
-from tacit.llm.permuted.order import Order
 from tacit.llm.permuted.prefetch import Prefetch, Ready, Wait
 from tacit.llm.permuted.seats import BY_BFV, CLOSE, NAME, RUN, STEP, channel
-from tacit.llm.permuted.transfer import picks, shift_of, uncover
+from tacit.llm.permuted.transfer import picks, shift_of, unpad
 from tacit.transport import frame_bytes
 
 Choose = Callable[[Tensor], int]
@@ -36,14 +36,14 @@ class Token:
 
 @dataclass(frozen=True, eq=False)
 class _At:
-    """A run of an order whose scores are known, or will be."""
+    """A run of a batch whose scores are known, or will be."""
 
     ready: Ready
     run: int
 
     @property
     def is_last(self) -> bool:
-        return self.run + 1 == self.ready.order.runs
+        return self.run + 1 == self.ready.batch.runs
 
 
 def _silent(seconds: float) -> None:
@@ -61,7 +61,7 @@ class Conversation:
         self._client, self._index, self._plan = client, index, client.plan
         seats = client.seats
         talk = Channel(client.session, seats.owner, channel("run", index), client.plan.device)
-        self._asking = Asking(client.plan, talk, self.memory.cached, self.memory.posted)
+        self._asking = Asking(client.plan, talk, self.memory.cached, self.memory.masked_kv)
         self._prefetch = Prefetch(client, index, self.memory)
         self._picker: Picker | None = None
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"tacit-ask-{index}")
@@ -78,7 +78,7 @@ class Conversation:
                 f"a conversation of {len(self.memory.read)} tokens cannot be taken back to {length}"
             )
         del self.memory.read[length:]
-        self.memory.posted_rows = min(self.memory.posted_rows, length)
+        self.memory.masked_rows = min(self.memory.masked_rows, length)
 
     def generate(
         self,
@@ -112,12 +112,12 @@ class Conversation:
             return choose(adjust(scores[-1], counts[-1]))
 
         steps = self._check(ids, limit)
-        self._prefetch.plan(self._orders(len(ids), steps))
+        self._prefetch.plan(self._batches(len(ids), steps))
         here, shown = self._read(ids, on_wait)
         for _ in range(steps):
             place = pick(shown)
             there = _At(here.ready, here.run + 1)
-            if here.ready.order.is_prompt or here.is_last:
+            if here.ready.batch.is_prompt or here.is_last:
                 there = _At(self._prefetch.take(on_wait), 0)
             stepping = self._step(here, place, there)
             token = self._named(here, place)
@@ -134,11 +134,11 @@ class Conversation:
     def score(self, ids: Sequence[int], *, on_wait: Wait = _silent) -> Tensor:
         """Read ``ids`` and return the scores after each, every row in an order of its own.
 
-        For measurements on a text of one chunk: without the owner's orders a row says how sure
-        the model is, not of what.
+        For measurements on a text of one chunk: without the owner's permutations a row says how
+        sure the model is, not of what.
         """
         self._check(ids, 1)
-        first = next(self._orders(len(ids), 0, chunk=len(ids), scored=len(ids)))
+        first = next(self._batches(len(ids), 0, chunk=len(ids), scored=len(ids)))
         self._prefetch.plan(iter([first]))
         _, shown = self._read(ids, on_wait)
         return shown.scores
@@ -166,12 +166,12 @@ class Conversation:
             raise DataError(f"token ids lie between 0 and {a.vocab - 1}, got {bad[0]}")
         return min(limit - 1, room)
 
-    def _orders(
+    def _batches(
         self, count: int, steps: int, *, chunk: int | None = None, scored: int = 1
-    ) -> Iterator[Order]:
+    ) -> Iterator[Batch]:
         """Plan a prompt and as many steps, block by block."""
         memory, ahead = self.memory, self._client.ahead
-        past, posted = len(memory.read), memory.posted_rows
+        past, masked_kv = len(memory.read), memory.masked_rows
         if self._plan.architecture.family == "chatglm" and past == 0:
             chunk, memory.prompt = count, count - 1
         sizes = [*_split(count, chunk or ahead.chunk), *_split(steps, ahead.block)]
@@ -180,27 +180,27 @@ class Conversation:
             form = None
             if number >= prompts:
                 form = self._client.form or choose_form(
-                    self._plan, self._client.network, past=past, rows=rows, posted=posted
+                    self._plan, self._client.network, past=past, rows=rows, masked_kv=masked_kv
                 )
-            order = Order(
-                number=memory.orders,
+            batch = Batch(
+                number=memory.batches,
                 past=past,
                 rows=rows,
                 prompt=memory.prompt,
-                posted=posted,
+                masked_kv=masked_kv,
                 form=form,
                 scored=scored,
             )
-            memory.orders += 1
-            yield order
-            past, posted = order.end, order.posted_after(order.runs)
+            memory.batches += 1
+            yield batch
+            past, masked_kv = batch.end, batch.masked_after(batch.runs)
 
     def _read(self, ids: Sequence[int], on_wait: Wait) -> tuple[_At, Shown]:
         """Run the prompt, in its chunks."""
         at, left = None, list(ids)
         while left:
             ready = self._prefetch.take(on_wait)
-            now, left = left[: ready.order.rows], left[ready.order.rows :]
+            now, left = left[: ready.batch.rows], left[ready.batch.rows :]
             at = _At(ready, 0)
             seen = {*self.memory.read, *now}
             self._command(RUN, at, 0, self._asking.prompt(ready.prepared, now, seen))
@@ -221,8 +221,8 @@ class Conversation:
         return shift_of(place, self._pick(here), self._plan.architecture.vocab)
 
     def _pick(self, here: _At) -> int:
-        order, vocab = here.ready.order, self._plan.architecture.vocab
-        return int(picks(here.ready.prepared.tape, order.runs, vocab)[here.run])
+        batch, vocab = here.ready.batch, self._plan.architecture.vocab
+        return int(picks(here.ready.prepared.prf, batch.runs, vocab)[here.run])
 
     def _named(self, here: _At, place: int) -> int:
         """Learn the token at our place."""
@@ -231,7 +231,7 @@ class Conversation:
         tag, vocab = f"{channel('id', self._index)}/table", self._plan.architecture.vocab
         seats = self._client.seats
         table = self._client.session.recv(seats.owner, tag, (vocab,), dtype=torch.int32)
-        token = uncover(table, place, int(here.ready.pads[here.run]))
+        token = unpad(table, place, int(here.ready.pads[here.run]))
         if not 0 <= token < vocab:
             raise DataError("the owner and the dealer disagree about the name of a token")
         return token
@@ -248,7 +248,7 @@ class Conversation:
         return self._picker.read(bytes(session.links[owner].recv(f"{names}/answer").data))
 
     def _command(self, op: int, at: _At, shift: int, hot: Tensor | None = None) -> None:
-        octets = torch.tensor([op, at.ready.order.number, at.run, shift]).view(torch.uint8)
+        octets = torch.tensor([op, at.ready.batch.number, at.run, shift]).view(torch.uint8)
         if hot is not None:
             octets = torch.cat([octets, hot.reshape(-1).cpu()])
         tag = f"{channel('run', self._index)}/next"
@@ -256,13 +256,13 @@ class Conversation:
 
     def _done(self, at: _At, ids: list[int]) -> None:
         """Remember a run, and write down what it showed."""
-        memory, order = self.memory, at.ready.order
+        memory, batch = self.memory, at.ready.batch
         memory.read += ids
-        memory.posted_rows = order.posted_after(at.run + 1)
+        memory.masked_rows = batch.masked_after(at.run + 1)
         if at.run:
             memory.history.pop()
-        memory.history.append((order, at.run + 1))
-        self._client.record(leaks(self._plan, order, at.run, self._client.seats))
+        memory.history.append((batch, at.run + 1))
+        self._client.record(leaks(self._plan, batch, at.run, self._client.seats))
 
 
 def _split(count: int, size: int) -> list[int]:

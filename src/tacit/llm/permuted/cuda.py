@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from tacit.llm.permuted import attention_kernels, kernels
+from tacit.llm.permuted.batch import Batch
 from tacit.llm.permuted.blueprint import Blueprint
-from tacit.llm.permuted.cuda_graph import Size, Wire
+from tacit.llm.permuted.cuda_graph import MessageLink, Size
 from tacit.llm.permuted.exchange import Answer, Exchange, spans
 from tacit.llm.permuted.incremental import Incremental
 from tacit.llm.permuted.listing import exchanges
-from tacit.llm.permuted.order import Order
 
 _SCORED = 16  # keys of one program
 _MIXED = 32
@@ -49,7 +49,7 @@ def has_kernels(plan: Blueprint) -> bool:
 
 
 def is_plain(plan: Blueprint) -> bool:
-    """Say whether all wires but the first of an exchange lose as many bits, as kernels want it."""
+    """Say whether all values but the first of an exchange lose as many bits, as kernels want it."""
     return all(
         len({one.drop for one in exchange.reveals[1:]}) <= 1
         for layer in range(plan.architecture.layers)
@@ -57,11 +57,11 @@ def is_plain(plan: Blueprint) -> bool:
     )
 
 
-def is_steady(plan: Blueprint, order: Order) -> bool:
+def is_capturable(plan: Blueprint, batch: Batch) -> bool:
     """Say whether kernels compute the attention of all steps: one new row over all keys."""
     found = (
-        plan.attention(layer, order, run)
-        for run in range(order.runs)
+        plan.attention(layer, batch, run)
+        for run in range(batch.runs)
         for layer in range(plan.architecture.layers)
     )
     return all(
@@ -110,11 +110,11 @@ class Slot:
 
 def slots(exchange: Exchange) -> list[Slot]:
     """Lay the answers of an exchange out."""
-    wires, out, at, start = iter(exchange.answers), list[Slot](), 0, 0
+    values, out, at, start = iter(exchange.answers), list[Slot](), 0, 0
     for span in spans(exchange.answers):
         first = 0
         for width in span.widths:
-            out.append(Slot(next(wires), at, first, span.width, start))
+            out.append(Slot(next(values), at, first, span.width, start))
             first += width
             start += width
         at += span.width * span.nbytes
@@ -138,7 +138,7 @@ class Heading:
         self.result = Size(plan.inner * words.value_bytes)
         self.widths = (plan.inner, plan.kv, plan.kv)
         self.nbytes = (words.key_bytes, words.key_bytes, words.value_bytes)
-        self.posts = Size(sum(map(prod, zip(self.widths, self.nbytes, strict=True))))
+        self.masked_qkv = Size(sum(map(prod, zip(self.widths, self.nbytes, strict=True))))
 
     def scores(self, query: Tensor, keys: Tensor, place: Tensor, most: int) -> Tensor:
         """Multiply a query with all keys: (heads · n,), without the bits that nobody sees."""
@@ -149,11 +149,13 @@ class Heading:
         )
         return out
 
-    def halves(self, wire: Wire, factors: Sequence[Tensor], place: Tensor, most: int) -> None:
+    def score_shares(
+        self, link: MessageLink, factors: Sequence[Tensor], place: Tensor, most: int
+    ) -> None:
         """Send the user's part of the scores: a · r + q · p, and what splits it off."""
         count, nbytes = self.heads.count, self.words.seen_bytes
-        out = wire.empty(self.seen.at(most))
-        attention_kernels.halves[(count, -(-most // _SCORED))](
+        out = link.empty(self.seen.at(most))
+        attention_kernels.score_shares[(count, -(-most // _SCORED))](
             *factors,
             out,
             place,
@@ -163,7 +165,7 @@ class Heading:
             NBYTES=nbytes,
             BLOCK=_SCORED,
         )
-        wire.send(out, self.seen)
+        link.send(out, self.seen)
 
     def mix(self, weights: Tensor, values: Tensor, place: Tensor) -> Tensor:
         """Weigh values: (heads · dim,)."""
@@ -174,10 +176,10 @@ class Heading:
         )
         return out
 
-    def mixed(self, wire: Wire, factors: Sequence[Tensor], place: Tensor) -> None:
+    def mixed(self, link: MessageLink, factors: Sequence[Tensor], place: Tensor) -> None:
         """Send the user's part of the weighed values, from two products."""
         count, dim, nbytes = self.heads.count, self.heads.dim, self.words.value_bytes
-        out = wire.empty(self.result.fixed)
+        out = link.empty(self.result.fixed)
         attention_kernels.mixed[(count, -(-dim // _NUMBERS))](
             *factors,
             out,
@@ -187,4 +189,4 @@ class Heading:
             NBYTES=nbytes,
             BLOCK=_MIXED,
         )
-        wire.send(out, self.result)
+        link.send(out, self.result)

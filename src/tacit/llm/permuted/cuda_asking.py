@@ -9,7 +9,7 @@ from torch import Tensor
 from tacit.llm.permuted import attention_kernels, kernels
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.cuda import Heading, Slot, blocks, power, slots
-from tacit.llm.permuted.cuda_graph import Capture, Live, Mute, Size, Wire
+from tacit.llm.permuted.cuda_graph import Capture, Live, MessageLink, Mute, Size
 from tacit.llm.permuted.cuda_masks import CudaMasks
 from tacit.llm.permuted.exchange import Exchange
 from tacit.llm.permuted.kv_cache import KvCache
@@ -21,16 +21,16 @@ from tacit.llm.permuted.program import Function, Normalise, Seen, cut, run_layer
 from tacit.llm.permuted.ranges import Ranges
 
 Attend = Callable[[Prepared, int, int], None]
-_MARKS = 16  # wires of one layer whose ends are noted, at most
+_MARKS = 16  # masked values of one layer whose ends are noted, at most
 
 
 @dataclass(frozen=True, eq=False)
 class Peak:
-    """How far the words of a wire went, and how far they may."""
+    """How far the words of a masked value went, and how far they may."""
 
     nbytes: int
     frac_bits: int
-    wire: str
+    value: str
 
 
 @dataclass(eq=False)
@@ -57,11 +57,11 @@ class CudaAsking:
         plan: Blueprint,
         talk: Channel,
         cached: KvCache,
-        posted: KvCache,
+        masked_kv: KvCache,
         attend: Attend,
     ) -> None:
         self._plan, self._talk = plan, talk
-        self.cached, self.posted, self.attend_slowly = cached, posted, attend
+        self.cached, self.masked_kv, self.attend_slowly = cached, masked_kv, attend
         self.heading = Heading(plan)
         a, device = plan.architecture, plan.device
         found = [one for layer in range(a.layers) for one in exchanges(plan, layer)]
@@ -77,38 +77,38 @@ class CudaAsking:
 
     def run(self, prepared: Prepared, run: int, masks: CudaMasks) -> None:
         """Go through all layers."""
-        past, device = prepared.order.past + run, self._plan.device
+        past, device = prepared.batch.past + run, self._plan.device
         stage = self._stage(masks)
         stage.whole.copy_(masks.runs[run])
         stage.place.fill_(past)
         self._peaks.zero_()
         live = Live(self._talk, past + 1, device)
-        if not masks.is_steady:
+        if not masks.is_capturable:
             self._pass(live, stage, masks.most, (prepared, run))
             return
-        self.posted.reserve(past, masks.most)
+        self.masked_kv.reserve(past, masks.most)
         if not self._captures:
             self._pass(live, stage, masks.most, None)
             return
-        version = self.cached.version, self.posted.version
+        version = self.cached.version, self.masked_kv.version
         if stage.record is None or stage.version != version:
             stage.record, stage.version = self._captured(stage, masks.most), version
             self._peaks.zero_()
         stage.record.replay(self._talk, past + 1)
 
     def note(self, ranges: Ranges) -> None:
-        """Note how far every wire of the last run went."""
+        """Note how far every masked value of the last run went."""
         width = self._plan.architecture.width
         for number, (peak, most) in enumerate(zip(self._noted, self._marks, strict=False)):
-            ranges.note_words(most.view(1), peak.nbytes, peak.frac_bits, peak.wire)
-            if peak.wire in ranges.streams:
+            ranges.note_words(most.view(1), peak.nbytes, peak.frac_bits, peak.value)
+            if peak.value in ranges.streams:
                 mean, sigma = self._stats[number]
                 length = (width * (sigma.square() + mean.square())).sqrt()
-                ranges.note_row(most.double() * 2.0**-peak.frac_bits, length, peak.wire)
+                ranges.note_row(most.double() * 2.0**-peak.frac_bits, length, peak.value)
 
     def _stage(self, masks: CudaMasks) -> _Stage:
         """Find the memory for a run, or make it; other memory is let go."""
-        key = masks.most, masks.is_steady
+        key = masks.most, masks.is_capturable
         if key not in self._stages:
             whole = torch.empty_like(masks.runs[0])
             self._stages = {key: _Stage(whole, masks.sheet.parts(whole), whole.new_zeros(1))}
@@ -117,7 +117,7 @@ class CudaAsking:
     def _captured(self, stage: _Stage, most: int) -> Capture:
         """Capture a pass on a stage; first without recording, so that kernels are compiled."""
         heading = self.heading
-        sizes = [one.at(most) for one in (heading.seen, heading.weights, heading.posts)]
+        sizes = [one.at(most) for one in (heading.seen, heading.weights, heading.masked_qkv)]
         room = max(self._shown_bytes, *sizes)
         self._pass(Mute(room, stage.whole.device), stage, most, None)
         stage.caches = []
@@ -126,17 +126,17 @@ class CudaAsking:
         return record
 
     def _pass(
-        self, wire: Wire, stage: _Stage, most: int, slow: tuple[Prepared, int] | None
+        self, link: MessageLink, stage: _Stage, most: int, slow: tuple[Prepared, int] | None
     ) -> None:
         self._noted = []
-        a, party = self._plan.architecture, _Party(self, wire, stage, most, slow)
+        a, party = self._plan.architecture, _Party(self, link, stage, most, slow)
         for number in range(a.layers):
             run_layer(party, self._plan, number, unknown(1, a.width))
 
-    def mark(self, nbytes: int, frac_bits: int, wire: str) -> Tensor:
-        """Return where to note how far a wire goes."""
+    def mark(self, nbytes: int, frac_bits: int, value: str) -> Tensor:
+        """Return where to note how far a masked value goes."""
         mark = self._marks[len(self._noted)]
-        self._noted.append(Peak(nbytes, frac_bits, wire))
+        self._noted.append(Peak(nbytes, frac_bits, value))
         return mark
 
     def spread(self, stream: Tensor, first: int) -> Tensor:
@@ -149,22 +149,22 @@ class CudaAsking:
 
     @property
     def marked(self) -> int:
-        """Return how many wires were noted."""
+        """Return how many masked values were noted."""
         return len(self._noted)
 
 
 class _Party:
-    """Walk a pass of one row; wires that are shown are vectors."""
+    """Walk a pass of one row; masked values that are shown are vectors."""
 
     def __init__(
         self,
         asking: CudaAsking,
-        wire: Wire,
+        link: MessageLink,
         stage: _Stage,
         most: int,
         slow: tuple[Prepared, int] | None,
     ) -> None:
-        self._asking, self._wire, self._stage, self._most = asking, wire, stage, most
+        self._asking, self._link, self._stage, self._most = asking, link, stage, most
         self._slow, self._heading = slow, asking.heading
 
     def linear(self, product: Product, x: Tensor, skip: Tensor | None = None) -> Tensor:
@@ -172,7 +172,7 @@ class _Party:
         return unknown(1, product.outputs)
 
     def look(self, exchange: Exchange, shown: list[Tensor], function: Function) -> list[Tensor]:
-        """See values in a secret order, compute, and answer in it; a norm is one kernel."""
+        """See values in a secret permutation, compute, and answer in it; a norm is one kernel."""
         first = self._asking.marked
         values, stats = self._see(exchange), None
         if "x" in values:
@@ -181,11 +181,11 @@ class _Party:
             values = {"h": values["x"]} | values
         else:
             values, stats = dict(function(values)), None
-        cover = self._stage.parts[f"{exchange.label}.cover"]
-        out = self._wire.empty(exchange.answer_bytes)
+        answer_mask = self._stage.parts[f"{exchange.label}.answer_mask"]
+        out = self._link.empty(exchange.answer_bytes)
         for slot in self._asking.slots[exchange.label]:
-            _encode(slot, values[slot.answer.name], stats, cover[slot.start :], out)
-        self._wire.send(out, Size(exchange.answer_bytes, is_row=True))
+            _encode(slot, values[slot.answer.name], stats, answer_mask[slot.start :], out)
+        self._link.send(out, Size(exchange.answer_bytes, is_row=True))
         return [unknown(1, one.width) for one in exchange.answers]
 
     def attend(self, layer: int, qkv: list[Tensor]) -> Tensor:
@@ -197,21 +197,24 @@ class _Party:
         return unknown(1, self._heading.inner)
 
     def show(self, exchange: Exchange, shown: list[Tensor], function: Function) -> Seen:
-        """See values in a secret order, and compute."""
+        """See values in a secret permutation, and compute."""
         return function(self._see(exchange))
 
     def _see(self, exchange: Exchange) -> dict[str, Tensor]:
         """Receive what is shown, as doubles that lie end to end."""
-        octets = self._wire.recv(Size(exchange.shown_bytes, is_row=True))
-        veil, wires = self._stage.parts[f"{exchange.label}.veil"], iter(exchange.reveals)
-        out = torch.empty(len(veil), dtype=torch.float64, device=octets.device)
+        octets = self._link.recv(Size(exchange.shown_bytes, is_row=True))
+        reveal_mask, reveals = (
+            self._stage.parts[f"{exchange.label}.reveal_mask"],
+            iter(exchange.reveals),
+        )
+        out = torch.empty(len(reveal_mask), dtype=torch.float64, device=octets.device)
         at, start = 0, 0
         for span in exchange.shown:
-            reveal, *_ = [next(wires) for _ in span.widths]
+            reveal, *_ = [next(reveals) for _ in span.widths]
             kernels.see[blocks(span.width)](
                 octets,
                 at,
-                veil[start:],
+                reveal_mask[start:],
                 out[start:],
                 self._asking.mark(span.nbytes, reveal.seen_bits, f"{exchange.label}.{reveal.name}"),
                 span.width,
@@ -226,23 +229,23 @@ class _Party:
         return {one.name: part for one, part in zip(exchange.reveals, parts, strict=True)}
 
     def _attend(self, number: int) -> None:
-        heading, wire, stage, most = self._heading, self._wire, self._stage, self._most
+        heading, link, stage, most = self._heading, self._link, self._stage, self._most
         place, words = stage.place, heading.words
         masks = {
             name: stage.parts[f"{number}.attention.{name}"]
-            for name in ("query", "halves", "veil", "cover", "weights", "rest")
+            for name in ("query", "score_shares", "reveal_mask", "answer_mask", "weights", "rest")
         }
         keys, values = self._asking.cached.whole(number)
-        posted_keys, posted_values = self._asking.posted.whole(number)
-        stage.caches += [keys, posted_keys]
-        asked = self._take_posts((keys, values), (posted_keys, posted_values))
-        factors = (asked, keys, masks["query"], posted_keys, masks["halves"])
-        heading.halves(wire, factors, place, most)
-        octets, out = wire.recv(heading.seen), wire.empty(heading.weights.at(most))
+        masked_keys, masked_values = self._asking.masked_kv.whole(number)
+        stage.caches += [keys, masked_keys]
+        asked = self._take_masked_qkv((keys, values), (masked_keys, masked_values))
+        factors = (asked, keys, masks["query"], masked_keys, masks["score_shares"])
+        heading.score_shares(link, factors, place, most)
+        octets, out = link.recv(heading.seen), link.empty(heading.weights.at(most))
         attention_kernels.weigh[(heading.heads.count,)](
             octets,
-            masks["veil"],
-            masks["cover"],
+            masks["reveal_mask"],
+            masks["answer_mask"],
             out,
             self._asking.mark(words.seen_bytes, words.seen_bits, f"{number}.scores"),
             place,
@@ -252,18 +255,20 @@ class _Party:
             NBYTES=words.value_bytes,
             WHOLE=most,
         )
-        wire.send(out, heading.weights)
-        octets = wire.recv(heading.weights)
-        factors = (masks["weights"], posted_values, octets, values, masks["rest"])
-        heading.mixed(wire, factors, place)
+        link.send(out, heading.weights)
+        octets = link.recv(heading.weights)
+        factors = (masks["weights"], masked_values, octets, values, masks["rest"])
+        heading.mixed(link, factors, place)
 
-    def _take_posts(self, masks: tuple[Tensor, Tensor], posted: tuple[Tensor, Tensor]) -> Tensor:
+    def _take_masked_qkv(
+        self, masks: tuple[Tensor, Tensor], masked_kv: tuple[Tensor, Tensor]
+    ) -> Tensor:
         """Receive the new query, key and value, blinded; the latter two go onto the cache."""
         heading, place = self._heading, self._stage.place
-        octets, at = self._wire.recv(heading.posts), 0
+        octets, at = self._link.recv(heading.masked_qkv), 0
         asked = torch.empty(heading.inner, dtype=torch.int64, device=octets.device)
         for out, added, width, nbytes in zip(
-            (asked, *posted), (asked, *masks), heading.widths, heading.nbytes, strict=True
+            (asked, *masked_kv), (asked, *masks), heading.widths, heading.nbytes, strict=True
         ):
             is_kept = out is not asked
             kernels.add[blocks(width)](
@@ -284,12 +289,14 @@ class _Party:
         return asked
 
 
-def _encode(slot: Slot, value: Tensor, stats: Tensor | None, cover: Tensor, out: Tensor) -> None:
+def _encode(
+    slot: Slot, value: Tensor, stats: Tensor | None, answer_mask: Tensor, out: Tensor
+) -> None:
     one = slot.answer
     kernels.answer[blocks(one.width)](
         value,
         value if stats is None else stats,
-        cover,
+        answer_mask,
         out,
         slot.at,
         slot.first,

@@ -27,7 +27,7 @@ class Size(NamedTuple):
         return self.fixed + self.each * tokens
 
 
-class Wire(Protocol):
+class MessageLink(Protocol):
     """Where a pass sends its messages, and takes others from."""
 
     def empty(self, size: int) -> Tensor:
@@ -69,7 +69,7 @@ class Live:
 
 @final
 class Mute:
-    """A wire that leads nowhere: a pass on it only compiles its kernels."""
+    """A link that leads nowhere: a pass on it only compiles its kernels."""
 
     def __init__(self, most: int, device: torch.device) -> None:
         self._inbox = torch.zeros(most, dtype=torch.uint8, device=device)
@@ -97,7 +97,7 @@ class _Step(NamedTuple):
 
 @final
 class Capture:
-    """A pass, recorded: be the wire of the pass that is recorded, then `play` it.
+    """A pass, recorded: be the link of the pass that is recorded, then `play` it.
 
     Between a message that is sent and the next that is taken, a pass must not compute.
     """

@@ -10,18 +10,18 @@ from tacit import ring
 from tacit.llm.permuted import attention_kernels, kernels
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.cuda import Heading, Sheet, blocks
-from tacit.llm.permuted.cuda_graph import Capture, Live, Mute, Size, Wire
+from tacit.llm.permuted.cuda_graph import Capture, Live, MessageLink, Mute, Size
 from tacit.llm.permuted.cuda_material import lay_out
 from tacit.llm.permuted.exchange import Exchange
 from tacit.llm.permuted.kv_cache import KvCache
 from tacit.llm.permuted.listing import exchanges
-from tacit.llm.permuted.material import OrderMaterial
+from tacit.llm.permuted.material import BatchMaterial
 from tacit.llm.permuted.messages import Channel
 from tacit.llm.permuted.products import Product
 from tacit.llm.permuted.program import Function, Seen, cut, run_layer
 from tacit.llm.permuted.weights import Weights
 
-Attend = Callable[[OrderMaterial, int, int, list[Tensor]], Tensor]
+Attend = Callable[[BatchMaterial, int, int, list[Tensor]], Tensor]
 
 
 @dataclass(eq=False)
@@ -49,10 +49,10 @@ class _Stage:
 
 @dataclass(frozen=True, eq=False)
 class _Ready:
-    """An order's material, laid out for every run."""
+    """A batch's material, laid out for every run."""
 
     most: int
-    is_steady: bool
+    is_capturable: bool
     sheet: Sheet
     runs: list[Tensor] = field(default_factory=list)
 
@@ -79,21 +79,21 @@ class CudaServing:
         self._stages: dict[tuple[int, bool], _Stage] = {}
         self._captures = plan.device.type == "cuda"
 
-    def make_ready(self, offline: OrderMaterial) -> None:
-        """Lay the material of an order out, run by run, before it is wanted."""
-        most, is_steady, sheet, runs = lay_out(self.plan, offline)
-        self._ready[offline.order.number] = _Ready(most, is_steady, sheet, runs)
+    def make_ready(self, offline: BatchMaterial) -> None:
+        """Lay the material of a batch out, run by run, before it is wanted."""
+        most, is_capturable, sheet, runs = lay_out(self.plan, offline)
+        self._ready[offline.batch.number] = _Ready(most, is_capturable, sheet, runs)
 
-    def run(self, offline: OrderMaterial, run: int, stream: Tensor) -> Tensor:
+    def run(self, offline: BatchMaterial, run: int, stream: Tensor) -> Tensor:
         """Take a stream through all layers."""
         for old in list(self._ready):  # a copy: what stocks up writes there at the same time
-            if old < offline.order.number:
+            if old < offline.batch.number:
                 self._ready.pop(old, None)
-        ready, past = self._ready[offline.order.number], offline.order.past + run
+        ready, past = self._ready[offline.batch.number], offline.batch.past + run
         stage = self._stage(ready)
         stage.whole.copy_(ready.runs[run])
         stage.place.fill_(past)
-        if not ready.is_steady:
+        if not ready.is_capturable:
             live = Live(self._talk, past + 1, stream.device)
             return self._pass(live, stage, ready.most, stream.view(-1), (offline, run)).view(1, -1)
         self.cached.reserve(past, ready.most)
@@ -111,7 +111,7 @@ class CudaServing:
 
     def _stage(self, ready: _Ready) -> _Stage:
         """Find the memory for a run, or make it; other memory is let go."""
-        key = ready.most, ready.is_steady
+        key = ready.most, ready.is_capturable
         if key not in self._stages:
             whole = torch.empty_like(ready.runs[0])
             place = whole.new_zeros(1)
@@ -133,30 +133,30 @@ class CudaServing:
 
     def _pass(
         self,
-        wire: Wire,
+        link: MessageLink,
         stage: _Stage,
         most: int,
         stream: Tensor,
-        slow: tuple[OrderMaterial, int] | None,
+        slow: tuple[BatchMaterial, int] | None,
     ) -> Tensor:
-        party = _Party(self, wire, stage, most, slow)
+        party = _Party(self, link, stage, most, slow)
         for number in range(self.plan.architecture.layers):
             stream = run_layer(party, self.plan, number, stream)
         return stream
 
 
 class _Party:
-    """Walk a pass of one row; wires are vectors, and products are added to their material."""
+    """Walk a pass of one row; values are vectors, and products are added to their material."""
 
     def __init__(
         self,
         serving: CudaServing,
-        wire: Wire,
+        link: MessageLink,
         stage: _Stage,
         most: int,
-        slow: tuple[OrderMaterial, int] | None,
+        slow: tuple[BatchMaterial, int] | None,
     ) -> None:
-        self._wire, self._stage, self._most, self._slow = wire, stage, most, slow
+        self._link, self._stage, self._most, self._slow = link, stage, most, slow
         self._weights, self._cached = serving.weights, serving.cached
         self._window_of = serving.plan.architecture.window_of
         self._heading, self._attend_slowly = serving.heading, serving.attend_slowly
@@ -176,17 +176,17 @@ class _Party:
         return ring.accumulate(out.view(1, -1), x.view(1, -1), factor).view(-1)
 
     def look(self, exchange: Exchange, shown: list[Tensor], function: Function) -> list[Tensor]:
-        """Show wires in a secret order, and take the answer; biases are in the material."""
+        """Show values in a secret permutation, and take the answer; biases are in the material."""
         self.show(exchange, shown, function)
-        octets = self._wire.recv(Size(exchange.answer_bytes, is_row=True))
+        octets = self._link.recv(Size(exchange.answer_bytes, is_row=True))
         parts, key = self._stage.parts, exchange.label
-        covered, places = parts[f"{key}.covered"], parts[f"{key}.answered"]
-        out, at, start = torch.empty_like(covered), 0, 0
+        answer_correction, places = parts[f"{key}.answer_correction"], parts[f"{key}.answered"]
+        out, at, start = torch.empty_like(answer_correction), 0, 0
         for span in exchange.answered:
             kernels.take[blocks(span.width)](
                 octets,
                 at,
-                covered[start:],
+                answer_correction[start:],
                 places[start:],
                 out,
                 span.width,
@@ -198,19 +198,19 @@ class _Party:
         return cut(out, [one.width for one in exchange.answers])
 
     def show(self, exchange: Exchange, shown: list[Tensor], function: Function) -> Seen:
-        """Show wires in a secret order; all but the first lie end to end in memory."""
-        wires, parts, key = exchange.reveals, self._stage.parts, exchange.label
-        places, veiled = parts[f"{key}.shown"], parts[f"{key}.veiled"]
-        out, at, start = self._wire.empty(exchange.shown_bytes), 0, 0
+        """Show values in a secret permutation; all but the first lie end to end in memory."""
+        values, parts, key = exchange.reveals, self._stage.parts, exchange.label
+        places, reveal_correction = parts[f"{key}.shown"], parts[f"{key}.reveal_correction"]
+        out, at, start = self._link.empty(exchange.shown_bytes), 0, 0
         for span in exchange.shown:
             kernels.show[blocks(span.width)](
                 shown[0],
                 shown[min(1, len(shown) - 1)],
-                wires[0].width,
-                wires[0].drop,
-                wires[-1].drop,
+                values[0].width,
+                values[0].drop,
+                values[-1].drop,
                 places[start:],
-                veiled[start:],
+                reveal_correction[start:],
                 out,
                 at,
                 span.width,
@@ -219,7 +219,7 @@ class _Party:
             )
             at += span.width * span.nbytes
             start += span.width
-        self._wire.send(out, Size(exchange.shown_bytes, is_row=True))
+        self._link.send(out, Size(exchange.shown_bytes, is_row=True))
         return {}
 
     def attend(self, layer: int, qkv: list[Tensor]) -> Tensor:
@@ -230,17 +230,17 @@ class _Party:
         return self._attend_slowly(*self._slow, layer, rows).view(-1)
 
     def _attend(self, number: int, qkv: list[Tensor]) -> Tensor:
-        heading, wire, stage, most = self._heading, self._wire, self._stage, self._most
+        heading, link, stage, most = self._heading, self._link, self._stage, self._most
         place, parts = stage.place, stage.parts
         key, value_bytes = f"{number}.attention", self._heading.words.value_bytes
         keys, values = self._cached.whole(number)
-        query, posts = self._post(number, qkv, (keys, values))
+        query, masked_qkv = self._post(number, qkv, (keys, values))
         own = heading.scores(query, keys, place, most)
-        wire.send(posts, heading.posts)
+        link.send(masked_qkv, heading.masked_qkv)
         weights, blinded = self._weigh(key, own)
         own = heading.mix(weights, values, place)
-        wire.send(blinded, heading.weights)
-        half = wire.recv(heading.result)
+        link.send(blinded, heading.weights)
+        half = link.recv(heading.result)
         kernels.add[blocks(len(own))](
             half,
             0,
@@ -259,28 +259,28 @@ class _Party:
 
     def _weigh(self, key: str, own: Tensor) -> tuple[Tensor, Tensor]:
         """Show the scores and take the weights; returns them, and what is sent of them."""
-        heading, wire, most = self._heading, self._wire, self._most
+        heading, link, most = self._heading, self._link, self._most
         parts, place = self._stage.parts, self._stage.place
         sizes = {"HEADS": heading.heads.count, "BLOCK": kernels.BLOCK}
-        order, grid = parts[f"{key}.order"], blocks(heading.heads.count * most)
-        half, out = wire.recv(heading.seen), wire.empty(heading.seen.at(most))
+        permutation, grid = parts[f"{key}.permutation"], blocks(heading.heads.count * most)
+        half, out = link.recv(heading.seen), link.empty(heading.seen.at(most))
         attention_kernels.reshow[grid](
             own,
             half,
-            order,
+            permutation,
             parts[f"{key}.delta"],
             out,
             place,
             NBYTES=heading.words.seen_bytes,
             **sizes,
         )
-        wire.send(out, heading.seen)
-        answer, out = wire.recv(heading.weights), wire.empty(heading.weights.at(most))
+        link.send(out, heading.seen)
+        answer, out = link.recv(heading.weights), link.empty(heading.weights.at(most))
         weights = torch.empty_like(own)
         attention_kernels.reweigh[grid](
             answer,
-            parts[f"{key}.covered"],
-            order,
+            parts[f"{key}.answer_correction"],
+            permutation,
             parts[f"{key}.weights"],
             weights,
             out,
@@ -295,13 +295,13 @@ class _Party:
     ) -> tuple[Tensor, Tensor]:
         """Turn and keep queries, keys and values; returns the query, and what is sent of all."""
         heading, stage, parts = self._heading, self._stage, self._stage.parts
-        query, out, at = torch.empty_like(qkv[0]), self._wire.empty(heading.posts.fixed), 0
+        query, out, at = torch.empty_like(qkv[0]), self._link.empty(heading.masked_qkv.fixed), 0
         names, key = ("query", "keys", "values"), f"{number}.attention"
         window = self._window_of(number)
         for part, kept, name, nbytes, drop in zip(
             qkv, (query, *caches), names, heading.nbytes, heading.drops, strict=True
         ):
-            attention_kernels.post[blocks(len(part))](
+            attention_kernels.mask_heads[blocks(len(part))](
                 part,
                 parts[f"cos.{window}"],
                 parts[f"sin.{window}"],

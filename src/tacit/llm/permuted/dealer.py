@@ -9,6 +9,7 @@ from torch import Tensor
 from tacit.errors import FrameError
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.permuted.allowance import Account, Allowance, material_bytes
+from tacit.llm.permuted.batch import BATCH_WORDS, Batch, read_batch
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.crew import Crew, step_back
 from tacit.llm.permuted.exchange import Exchange
@@ -26,9 +27,9 @@ from tacit.llm.permuted.masks import (
 )
 from tacit.llm.permuted.messages import send_packed
 from tacit.llm.permuted.narrow import Item
-from tacit.llm.permuted.order import ORDER_WORDS, Order, read_order
 from tacit.llm.permuted.precision import Precision
 from tacit.llm.permuted.prepare import Masking
+from tacit.llm.permuted.prf_stream import PrfStream
 from tacit.llm.permuted.products import Product
 from tacit.llm.permuted.program import Function, Seen, run_end, run_layer, unknown
 from tacit.llm.permuted.resent import Resent
@@ -40,7 +41,6 @@ from tacit.llm.permuted.setup import (
     recv_key,
     take_masks,
 )
-from tacit.llm.permuted.tape import Tape
 from tacit.llm.permuted.transfer import deal_pads
 from tacit.llm.permuted.weights import Weights
 from tacit.party import Session
@@ -48,10 +48,10 @@ from tacit.ring import Prg
 
 
 class Dealing:
-    """One conversation at the dealer: the keys of both tapes, and the masks of its cache.
+    """One conversation at the dealer: the keys of both prfs, and the masks of its cache.
 
-    Guarantee: what it yields is uniform to the owner, who does not know the user's tape. The
-    dealer learns shapes and draws orders; nothing it holds depends on a text or a weight.
+    Guarantee: what it yields is uniform to the owner, who does not know the user's prf. The
+    dealer learns shapes and draws permutations; nothing it holds depends on a text or a weight.
     Cost: the products U·r of every matrix, once per row.
     """
 
@@ -69,8 +69,8 @@ class Dealing:
         self._user = user
         self._owner = owner
         cache = partial(KvCache, plan.architecture.layers, plan.heads, plan.device)
-        cached, posted = (cache() if charge is None else cache(charge=charge) for _ in range(2))
-        self._cached, self._caches = cached, (cached, posted)
+        cached, masked_kv = (cache() if charge is None else cache(charge=charge) for _ in range(2))
+        self._cached, self._caches = cached, (cached, masked_kv)
         self._before: Tensor | None = None
         self._counted: Tensor | None = None
 
@@ -79,82 +79,84 @@ class Dealing:
         """Return how much memory the masks of the cache take."""
         return sum(cache.nbytes for cache in self._caches)
 
-    def deal(self, order: Order) -> Iterator[tuple[list[Tensor], list[Item]]]:
-        """Yield the packed messages of an order: before the layers, one for each, and behind."""
-        user, owner = self._tapes(order)
+    def deal(self, batch: Batch) -> Iterator[tuple[list[Tensor], list[Item]]]:
+        """Yield the packed messages of a batch: before the layers, one for each, and behind."""
+        user, owner = self._prfs(batch)
         plan = self._plan
-        stream = first_stream(plan, user, order, self._before)
-        self._before = next_streams(plan, user, order)[-1:]
-        yield self._first(user, order, stream), first_items(plan, order).dealt
+        stream = first_stream(plan, user, batch, self._before)
+        self._before = next_streams(plan, user, batch)[-1:]
+        yield self._first(user, batch, stream), first_items(plan, batch).dealt
         for layer in range(plan.architecture.layers):
-            party = self._party(user, owner, order, order.rows)
+            party = self._party(user, owner, batch, batch.rows)
             stream = run_layer(party, plan, layer, stream)
-            yield party.dealt, list_layer(plan, order, layer).items.dealt
-        yield self._last(user, owner, order, stream), last_items(plan, order).dealt
+            yield party.dealt, list_layer(plan, batch, layer).items.dealt
+        yield self._last(user, owner, batch, stream), last_items(plan, batch).dealt
 
-    def recall(self, order: Order, runs: int) -> None:
-        """Draw again what an order left in the cache, after a dealer was replaced."""
-        (user, owner), plan = self._tapes(order), self._plan
-        party = self._party(user, owner, order, order.rows)
-        start = unknown(order.rows, plan.architecture.width)
+    def recall(self, batch: Batch, runs: int) -> None:
+        """Draw again what a batch left in the cache, after a dealer was replaced."""
+        (user, owner), plan = self._prfs(batch), self._plan
+        party = self._party(user, owner, batch, batch.rows)
+        start = unknown(batch.rows, plan.architecture.width)
         for layer in range(plan.architecture.layers):
-            run_layer(Masking(plan, order, user, order.rows, self._cached), plan, layer, start)
+            run_layer(Masking(plan, batch, user, batch.rows, self._cached), plan, layer, start)
             for run in range(runs):
-                party.post(layer, run)
+                party.draw_kv_masks(layer, run)
 
-    def pads(self, order: Order) -> Tensor:
+    def pads(self, batch: Batch) -> Tensor:
         """Return the user's pads for naming the tokens it will choose."""
-        return deal_pads(*self._tapes(order), order.runs, self._plan.architecture.vocab)
+        return deal_pads(*self._prfs(batch), batch.runs, self._plan.architecture.vocab)
 
-    def _party(self, user: Tape, owner: Tape, order: Order, rows: int) -> "_Party":
-        return _Party(self._plan, self._weights, order, (user, owner), rows, self._caches)
+    def _party(self, user: PrfStream, owner: PrfStream, batch: Batch, rows: int) -> "_Party":
+        return _Party(self._plan, self._weights, batch, (user, owner), rows, self._caches)
 
-    def _tapes(self, order: Order) -> tuple[Tape, Tape]:
+    def _prfs(self, batch: Batch) -> tuple[PrfStream, PrfStream]:
         user, owner = (
-            Tape(prg.fork(f"order {order.number}"), device=self._plan.device)
+            PrfStream(prg.fork(f"batch {batch.number}"), device=self._plan.device)
             for prg in (self._user, self._owner)
         )
         return user, owner
 
-    def _first(self, user: Tape, order: Order, stream: Tensor) -> list[Tensor]:
-        if not order.is_prompt:
+    def _first(self, user: PrfStream, batch: Batch, stream: Tensor) -> list[Tensor]:
+        if not batch.is_prompt:
             return []
-        hot = user.words("first.hot.mask", order.rows, self._plan.architecture.vocab)
+        hot = user.words("first.hot.mask", batch.rows, self._plan.architecture.vocab)
         return [_dealt(self._weights, user, "embed", hot) - stream]
 
-    def _last(self, user: Tape, owner: Tape, order: Order, stream: Tensor) -> list[Tensor]:
-        plan, rows, runs = self._plan, order.scores, order.runs
+    def _last(
+        self, user: PrfStream, owner: PrfStream, batch: Batch, stream: Tensor
+    ) -> list[Tensor]:
+        plan, rows, runs = self._plan, batch.scores, batch.runs
         counts = list[Tensor]()
         if plan.counts:
-            tally, self._counted = tallies(plan, user, order, self._counted)
+            tally, self._counted = tallies(plan, user, batch, self._counted)
             counts = [tally]
-        party = self._party(user, owner, order, rows)
+        party = self._party(user, owner, batch, rows)
         run_end(party, plan, stream, scored=rows, counts=counts)
         choose = plan.choose()
-        chosen = {name: places[rows - runs :] for name, places in party.orders.items()}
+        chosen = {name: places[rows - runs :] for name, places in party.permutations.items()}
         out = [*party.dealt, *choose.deal(user, chosen, [], runs)]
         after = self._weights.apply("embed", choose.masks(user, runs)[0])
         after = after + noise(user, "next.embed", *after.shape)
-        return [*out, after - next_streams(plan, user, order)]
+        return [*out, after - next_streams(plan, user, batch)]
 
 
 class _Party:
-    """Walk a pass with r of every wire: U·r + w behind a product, and what was drawn elsewhere."""
+    """Walk a pass with r of every value: U·r + w behind a product, and what was drawn elsewhere."""
 
     def __init__(
         self,
         plan: Blueprint,
         weights: Weights,
-        order: Order,
-        tapes: tuple[Tape, Tape],
+        batch: Batch,
+        prfs: tuple[PrfStream, PrfStream],
         rows: int,
         caches: tuple[KvCache, KvCache],
     ) -> None:
-        self._plan, self._weights, self._order, self._rows = plan, weights, order, rows
-        self._user, self._owner = tapes
-        self._cached, self._posted = caches
+        self._plan, self._weights, self._batch, self._rows = plan, weights, batch, rows
+        self._user, self._owner = prfs
+        self._cached, self._masked_kv = caches
         self.dealt: list[Tensor] = []
-        self.orders: dict[str, Tensor] = {}
+        self.permutations: dict[str, Tensor] = {}
 
     def linear(self, product: Product, x: Tensor, skip: Tensor | None = None) -> Tensor:
         """Compute U·r + w, and what gives the result a fresh mask."""
@@ -176,41 +178,41 @@ class _Party:
 
     def attend(self, layer: int, qkv: list[Tensor]) -> Tensor:
         """Keep the masks of keys and values, and deal for every run."""
-        plan, order = self._plan, self._order
-        query, keys, values = turn(plan, order, layer, slice(None), qkv, drop_bits)
-        self._cached.put(layer, order.past, keys, values)
+        plan, batch = self._plan, self._batch
+        query, keys, values = turn(plan, batch, layer, slice(None), qkv, drop_bits)
+        self._cached.put(layer, batch.past, keys, values)
         out = attended(plan, self._user, layer, self._rows)
-        for run in range(order.runs):
-            rows = order.rows_of(run)
+        for run in range(batch.runs):
+            rows = batch.rows_of(run)
             self.dealt += self._deal_run(layer, run, query=query[rows], out=out[rows])
         return drop_bits(out, plan.out_drop)
 
     def show(self, exchange: Exchange, shown: list[Tensor], function: Function) -> Seen:
         """Compute what permutes the masks of what is shown."""
-        self.orders = exchange.orders(self._owner, self._rows)
-        self.dealt += exchange.deal(self._user, self.orders, shown, self._rows)
+        self.permutations = exchange.permutations(self._owner, self._rows)
+        self.dealt += exchange.deal(self._user, self.permutations, shown, self._rows)
         return {}
 
-    def post(self, layer: int, run: int) -> None:
-        """Draw the owner's masks of the keys and values that a run posts."""
-        kernel = self._plan.attention(layer, self._order, run)
+    def draw_kv_masks(self, layer: int, run: int) -> None:
+        """Draw the owner's masks of the keys and values that a run sends masked."""
+        kernel = self._plan.attention(layer, self._batch, run)
         if not isinstance(kernel, Resent):
-            before = self._order.posted_before(run)
-            self._posted.put(layer, before, *kernel.post(self._owner))
+            before = self._batch.masked_before(run)
+            self._masked_kv.put(layer, before, *kernel.kv_masks(self._owner))
 
     def _deal_run(self, layer: int, run: int, *, query: Tensor, out: Tensor) -> list[Tensor]:
-        self.post(layer, run)
+        self.draw_kv_masks(layer, run)
         user, owner = self._user, self._owner
-        kernel = self._plan.attention(layer, self._order, run)
-        n = self._order.past + self._order.rows_of(run).stop
+        kernel = self._plan.attention(layer, self._batch, run)
+        n = self._batch.past + self._batch.rows_of(run).stop
         cached = self._cached.upto(layer, n)
         if isinstance(kernel, Resent):
             return kernel.deal(user, owner, query=query, cached=cached, out=out)
-        posted = self._posted.upto(layer, n)
-        return kernel.deal(user, owner, query=query, cached=cached, posted=posted, out=out)
+        masked_kv = self._masked_kv.upto(layer, n)
+        return kernel.deal(user, owner, query=query, cached=cached, masked_kv=masked_kv, out=out)
 
 
-def _dealt(weights: Weights, user: Tape, name: str, share: Tensor) -> Tensor:
+def _dealt(weights: Weights, user: PrfStream, name: str, share: Tensor) -> Tensor:
     out = weights.apply(name, share)
     return out + noise(user, name, *out.shape)
 
@@ -279,38 +281,38 @@ def _recall(
     if kept < 1:
         return
     tag = f"{channel('ctl', index)}/past"
-    for words in session.recv(seats.user, tag, (kept, ORDER_WORDS + 1)):
-        order = read_order(words[1:], sender=seats.user, architecture=a)
-        if not 0 <= int(words[0]) <= order.runs:
-            raise FrameError(seats.user, f"says that {int(words[0])} runs of an order were made")
-        dealing.recall(order, int(words[0]))
+    for words in session.recv(seats.user, tag, (kept, BATCH_WORDS + 1)):
+        batch = read_batch(words[1:], sender=seats.user, architecture=a)
+        if not 0 <= int(words[0]) <= batch.runs:
+            raise FrameError(seats.user, f"says that {int(words[0])} runs of a batch were made")
+        dealing.recall(batch, int(words[0]))
 
 
 def _serve(
     session: Session, seats: Seats, index: int, dealing: Dealing, plan: Blueprint, account: Account
 ) -> None:
     step_back()
-    tag = f"{channel('ctl', index)}/order"
+    tag = f"{channel('ctl', index)}/batch"
     while True:
-        words = session.recv(seats.user, tag, (1 + ORDER_WORDS,))
+        words = session.recv(seats.user, tag, (1 + BATCH_WORDS,))
         session.send(seats.owner, tag, words, phase="offline")
         if int(words[0]):
             account.give(dealing.nbytes)
             return
-        order = read_order(words[1:], sender=seats.user, architecture=plan.architecture)
-        _, largest = material_bytes(plan, order, sender=seats.user, most=account.most)
+        batch = read_batch(words[1:], sender=seats.user, architecture=plan.architecture)
+        _, largest = material_bytes(plan, batch, sender=seats.user, most=account.most)
         with account.lent(largest, user=seats.user):
-            _deal(session, seats, index, dealing, order, plan.architecture.layers)
+            _deal(session, seats, index, dealing, batch, plan.architecture.layers)
 
 
 def _deal(
-    session: Session, seats: Seats, index: int, dealing: Dealing, order: Order, layers: int
+    session: Session, seats: Seats, index: int, dealing: Dealing, batch: Batch, layers: int
 ) -> None:
-    """Send the material of an order to the owner, part by part, and its pads to the user."""
+    """Send the material of a batch to the owner, part by part, and its pads to the user."""
     parts = ["head", *map(str, range(layers)), "tail"]
-    for part, (tensors, items) in zip(parts, dealing.deal(order), strict=True):
+    for part, (tensors, items) in zip(parts, dealing.deal(batch), strict=True):
         if items:
-            tag = f"{channel('deal', index)}/{order.number}.{part}"
+            tag = f"{channel('deal', index)}/{batch.number}.{part}"
             send_packed(session, seats.owner, tag, tensors, items)
-    tag = f"{channel('pad', index)}/{order.number}"
-    session.send(seats.user, tag, dealing.pads(order), phase="offline")
+    tag = f"{channel('pad', index)}/{batch.number}"
+    session.send(seats.user, tag, dealing.pads(batch), phase="offline")

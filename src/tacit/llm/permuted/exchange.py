@@ -1,8 +1,8 @@
-"""One round trip: the user sees some wires permuted, computes, and sends others back.
+"""One round trip: the user sees some masked values permuted, computes, and sends others back.
 
-A wire is a value x = m + r modulo 2^64: the owner holds m, the dealer knows r, and so does the user
-where it made the wire. The owner and the dealer draw the orders, the user and the dealer the
-masks; every part of this file draws under the same labels.
+A masked value is a value x = m + r modulo 2^64: the owner holds m, the dealer knows r, and so does
+the user where it made the masked value. The owner and the dealer draw the permutations, the user
+and the dealer the masks; every part of this file draws under the same labels.
 """
 
 from dataclasses import dataclass
@@ -12,24 +12,24 @@ import torch
 from torch import Tensor
 
 from tacit.llm.permuted.narrow import WORD_BYTES, Item, pack, unpack, wrap
-from tacit.llm.permuted.tape import Tape
+from tacit.llm.permuted.prf_stream import PrfStream
 
 
 @dataclass(frozen=True)
 class Reveal:
-    """A wire that the user sees, its entries in the secret order named ``order``.
+    """A masked value that the user sees, its entries in the secret permutation of that name.
 
     Both shares lose their lowest ``drop`` bits first. In the smaller ring that is left, the sum of
     two shares without their low bits is the value without its low bits, or one less, and never
     anything else; adding one back makes a rounding up or down that is right on average.
 
-    A wire of several ``heads`` keeps each of them together: its order is one of heads, the same for
-    all wires of a ``group``, and one within each head.
+    A masked value of several ``heads`` keeps each of them together: its permutation is one of
+    heads, the same for all masked values of a ``group``, and one within each head.
     """
 
     name: str
     width: int
-    order: str
+    permutation: str
     frac_bits: int
     nbytes: int = WORD_BYTES
     drop: int = 0
@@ -44,11 +44,11 @@ class Reveal:
 
 @dataclass(frozen=True)
 class Answer:
-    """A wire that the user sends back, in the order that it was shown."""
+    """A masked value that the user sends back, in the order that it was shown."""
 
     name: str
     width: int
-    order: str
+    permutation: str
     frac_bits: int
     nbytes: int = WORD_BYTES
 
@@ -57,8 +57,8 @@ class Answer:
 class Exchange:
     """What travels in one round trip, for every row alike.
 
-    Guarantee: the user learns each revealed wire up to a fresh uniform order per row; the owner
-    receives uniform words only. The dealer sees neither.
+    Guarantee: the user learns each revealed masked value up to a fresh uniform permutation per row;
+    the owner receives uniform words only. The dealer sees neither.
     Cost: one message each way (none back without answers); offline, from the dealer to the
     owner, as many words again.
     """
@@ -70,7 +70,7 @@ class Exchange:
 
     @cached_property
     def shown(self) -> list["Span"]:
-        """Return how the revealed wires are packed."""
+        """Return how the revealed masked values are packed."""
         return spans(self.reveals)
 
     @cached_property
@@ -93,80 +93,78 @@ class Exchange:
         both = [*self.shown, *self.answered]
         return [Item((rows, span.width), span.nbytes) for span in both]
 
-    def orders(self, tape: Tape, rows: int) -> dict[str, Tensor]:
-        """Draw the secret orders, as the owner or the dealer: (rows, width) each."""
-        wires: dict[str, Reveal | Answer] = {one.order: one for one in self.answers}
-        wires |= {one.order: one for one in self.reveals}
+    def permutations(self, prf: PrfStream, rows: int) -> dict[str, Tensor]:
+        """Draw the secret permutations, as the owner or the dealer: (rows, width) each."""
+        values: dict[str, Reveal | Answer] = {one.permutation: one for one in self.answers}
+        values |= {one.permutation: one for one in self.reveals}
         return {
-            order: self._shuffled(tape, rows, one)
+            permutation: self._shuffled(prf, rows, one)
             if isinstance(one, Reveal) and one.heads
-            else tape.shuffles(f"{self.label}.{order}", rows, one.width)
-            for order, one in wires.items()
+            else prf.shuffles(f"{self.label}.{permutation}", rows, one.width)
+            for permutation, one in values.items()
         }
 
-    def _shuffled(self, tape: Tape, rows: int, wire: Reveal) -> Tensor:
+    def _shuffled(self, prf: PrfStream, rows: int, value: Reveal) -> Tensor:
         """Draw an order of heads, and one within each."""
-        dim = wire.width // wire.heads
-        heads = tape.shuffles(f"{self.label}.{wire.group}", rows, wire.heads).unsqueeze(2)
-        within = tape.shuffles(f"{self.label}.{wire.order}", rows * wire.heads, dim)
-        return (heads * dim + within.view(rows, wire.heads, dim)).flatten(1)
+        dim = value.width // value.heads
+        heads = prf.shuffles(f"{self.label}.{value.group}", rows, value.heads).unsqueeze(2)
+        within = prf.shuffles(f"{self.label}.{value.permutation}", rows * value.heads, dim)
+        return (heads * dim + within.view(rows, value.heads, dim)).flatten(1)
 
-    def look(self, orders: dict[str, Tensor], dealt: list[Tensor]) -> "Look":
+    def look(self, permutations: dict[str, Tensor], dealt: list[Tensor]) -> "Look":
         """Lay the owner's material end to end, as `show` and `take` want it."""
         shown = len(self.shown)
         return Look(
-            shown=_places(self.reveals, orders),
-            answered=_places(self.answers, orders),
-            veiled=_row(dealt[:shown]),
-            covered=_row(dealt[shown:]),
+            shown=_places(self.reveals, permutations),
+            answered=_places(self.answers, permutations),
+            reveal_correction=_row(dealt[:shown]),
+            answer_correction=_row(dealt[shown:]),
         )
 
-    def veil(self, tape: Tape, rows: int) -> Tensor:
-        """Draw what the user takes off all revealed wires, laid end to end."""
-        return tape.words(f"{self.label}.veil", rows, sum(one.width for one in self.reveals))
+    def reveal_mask(self, prf: PrfStream, rows: int) -> Tensor:
+        """Draw what the user takes off all revealed masked values, laid end to end."""
+        return prf.words(f"{self.label}.reveal_mask", rows, sum(one.width for one in self.reveals))
 
-    def cover(self, tape: Tape, rows: int) -> Tensor:
+    def answer_mask(self, prf: PrfStream, rows: int) -> Tensor:
         """Draw what the user puts on all answers, laid end to end."""
-        return tape.words(f"{self.label}.cover", rows, sum(one.width for one in self.answers))
+        return prf.words(f"{self.label}.answer_mask", rows, sum(one.width for one in self.answers))
 
-    def masks(self, tape: Tape, rows: int) -> list[Tensor]:
-        """Draw the user's share r of every answered wire."""
-        return [
-            tape.words(f"{self.label}.{one.name}.mask", rows, one.width) for one in self.answers
-        ]
+    def masks(self, prf: PrfStream, rows: int) -> list[Tensor]:
+        """Draw the user's share r of every answered masked value."""
+        return [prf.words(f"{self.label}.{one.name}.mask", rows, one.width) for one in self.answers]
 
     def deal(
-        self, user: Tape, orders: dict[str, Tensor], shares: list[Tensor], rows: int
+        self, user: PrfStream, permutations: dict[str, Tensor], shares: list[Tensor], rows: int
     ) -> list[Tensor]:
         """Compute what the dealer sends to the owner, as `dealt` lists it.
 
         Args:
-            user: the tape that the user and the dealer share.
-            orders: drawn by `orders`.
-            shares: r of every revealed wire.
+            user: the prf that the user and the dealer share.
+            permutations: drawn by `permutations`.
+            shares: r of every revealed masked value.
             rows: how many rows.
         """
         out: list[Tensor] = []
         if self.reveals:
-            shown = self._lined_up(shares).gather(1, _places(self.reveals, orders))
-            out += _cut(shown - self.veil(user, rows), self.shown)
+            shown = self._lined_up(shares).gather(1, _places(self.reveals, permutations))
+            out += _cut(shown - self.reveal_mask(user, rows), self.shown)
         if self.answers:
-            masks = _row(self.masks(user, rows)).gather(1, _places(self.answers, orders))
-            out += _cut(self.cover(user, rows) - masks, self.answered)
+            masks = _row(self.masks(user, rows)).gather(1, _places(self.answers, permutations))
+            out += _cut(self.answer_mask(user, rows) - masks, self.answered)
         return out
 
     def show(self, look: "Look", shares: list[Tensor]) -> Tensor:
-        """Compute the owner's message from m of every revealed wire: uint8 (rows, shown_bytes)."""
-        words = self._lined_up(shares).gather(1, look.shown).add_(look.veiled)
+        """Compute the owner's message from m of every revealed value: uint8 (rows, shown_bytes)."""
+        words = self._lined_up(shares).gather(1, look.shown).add_(look.reveal_correction)
         return _packed(words, self.shown)
 
-    def see(self, veil: Tensor, shown: Tensor) -> list[Tensor]:
-        """Take the veil off, as the user: every revealed wire as signed words."""
+    def see(self, reveal_mask: Tensor, shown: Tensor) -> list[Tensor]:
+        """Take the mask off, as the user: every revealed masked value as signed words."""
         out: list[Tensor] = []
         for span, words, mask in zip(
             self.shown,
             _unpacked(shown, self.shown),
-            _cut(veil, self.shown),
+            _cut(reveal_mask, self.shown),
             strict=True,
         ):
             seen = words + mask
@@ -174,18 +172,18 @@ class Exchange:
             out += seen.split_with_sizes(span.widths, 1)
         return out
 
-    def answer(self, cover: Tensor, values: list[Tensor]) -> Tensor:
+    def answer(self, answer_mask: Tensor, values: list[Tensor]) -> Tensor:
         """Compute the user's message from the words of every answer: uint8."""
-        return _packed(_row(values) - cover, self.answered)
+        return _packed(_row(values) - answer_mask, self.answered)
 
     def take(self, look: "Look", answer: Tensor) -> list[Tensor]:
-        """Put the user's answers in their own order, as the owner: m of every answered wire."""
-        words = _row(_unpacked(answer, self.answered)) + look.covered
+        """Put the user's answers in their own order, as the owner: m of every answered value."""
+        words = _row(_unpacked(answer, self.answered)) + look.answer_correction
         out = torch.empty_like(words).scatter_(1, look.answered, words)
         return list(out.split_with_sizes([one.width for one in self.answers], 1))
 
     def _lined_up(self, shares: list[Tensor]) -> Tensor:
-        """Lay shares of the revealed wires end to end, without their low bits."""
+        """Lay shares of the revealed masked values end to end, without their low bits."""
         cut = [
             share >> one.drop if one.drop else share
             for one, share in zip(self.reveals, shares, strict=True)
@@ -195,28 +193,33 @@ class Exchange:
 
 @dataclass(frozen=True, eq=False)
 class Look:
-    """The owner's part of an exchange, all wires laid end to end.
+    """The owner's part of an exchange, all masked values laid end to end.
 
     Attributes:
         shown: where each place of what is shown comes from.
         answered: where each place of the answers goes to.
-        veiled: the dealer's part of what is shown.
-        covered: the dealer's part of the answers.
+        reveal_correction: the dealer's part of what is shown.
+        answer_correction: the dealer's part of the answers.
     """
 
     shown: Tensor
     answered: Tensor
-    veiled: Tensor
-    covered: Tensor
+    reveal_correction: Tensor
+    answer_correction: Tensor
 
     def at(self, rows: slice) -> "Look":
         """Return the part of some of the rows."""
-        return Look(self.shown[rows], self.answered[rows], self.veiled[rows], self.covered[rows])
+        return Look(
+            self.shown[rows],
+            self.answered[rows],
+            self.reveal_correction[rows],
+            self.answer_correction[rows],
+        )
 
 
 @dataclass(frozen=True)
 class Span:
-    """Neighbouring wires with words of one length and scale: they are packed together."""
+    """Neighbouring masked values with words of one length and scale: they are packed together."""
 
     nbytes: int
     seen_bits: int
@@ -229,13 +232,13 @@ class Span:
         return sum(self.widths)
 
 
-Wires = tuple[Reveal, ...] | tuple[Answer, ...]
+Values = tuple[Reveal, ...] | tuple[Answer, ...]
 
 
-def spans(wires: Wires) -> list[Span]:
-    """Group neighbouring wires that are packed together."""
+def spans(values: Values) -> list[Span]:
+    """Group neighbouring masked values that are packed together."""
     out: list[Span] = []
-    for one in wires:
+    for one in values:
         bits, is_cut = (one.seen_bits, one.drop > 0) if isinstance(one, Reveal) else (0, False)
         last = out[-1] if out else None
         if last and (last.nbytes, last.seen_bits, last.is_cut) == (one.nbytes, bits, is_cut):
@@ -260,11 +263,11 @@ def _unpacked(octets: Tensor, found: list[Span]) -> list[Tensor]:
     return [unpack(part, span.nbytes) for span, part in zip(found, parts, strict=True)]
 
 
-def _places(wires: Wires, orders: dict[str, Tensor]) -> Tensor:
-    """Return the orders of wires that lie end to end, as one."""
+def _places(values: Values, permutations: dict[str, Tensor]) -> Tensor:
+    """Return the orders of masked values that lie end to end, as one."""
     out, at = [], 0
-    for one in wires:
-        out.append(orders[one.order] + at)
+    for one in values:
+        out.append(permutations[one.permutation] + at)
         at += one.width
     return _row(out)
 

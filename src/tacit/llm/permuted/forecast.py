@@ -4,11 +4,11 @@ from collections import Counter
 from dataclasses import dataclass
 
 from tacit.errors import ConfigError
+from tacit.llm.permuted.batch import FORMS, Batch, Form
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.incremental import Incremental
 from tacit.llm.permuted.listing import all_items, exchanges, list_end
 from tacit.llm.permuted.narrow import sum_bytes
-from tacit.llm.permuted.order import FORMS, Form, Order
 from tacit.llm.permuted.seats import COMMAND_BYTES, Seats
 from tacit.result import Leak
 
@@ -66,34 +66,34 @@ def layer_messages(plan: Blueprint, form: Form | None) -> int:
     return 2 * len(exchanges(plan, 0)) + attention
 
 
-def pass_cost(plan: Blueprint, order: Order, run: int = 0, *, named: bool = True) -> PassCost:
-    """Return the online cost of one run of an order.
+def pass_cost(plan: Blueprint, batch: Batch, run: int = 0, *, named: bool = True) -> PassCost:
+    """Return the online cost of one run of a batch.
 
     Args:
         plan: the steps.
-        order: the order.
+        batch: the batch.
         run: which of its runs.
         named: whether a token that was chosen before is named while this runs.
     """
-    rows = order.rows if order.is_prompt else 1
-    scored = order.scored if order.is_prompt else 1
+    rows = batch.rows if batch.is_prompt else 1
+    scored = batch.scored if batch.is_prompt else 1
     vocab = plan.architecture.vocab
-    tally = plan.tally_bytes if order.is_prompt else 0
+    tally = plan.tally_bytes if batch.is_prompt else 0
     to_user, to_owner = [], [COMMAND_BYTES + rows * vocab * plan.wide_bytes + tally]
-    if named and not order.is_prompt:
+    if named and not batch.is_prompt:
         to_user.append(_TABLE_BYTES * vocab)
     for layer in range(plan.architecture.layers):
         for exchange in exchanges(plan, layer):
             to_user.append(rows * exchange.shown_bytes)
             to_owner.append(rows * exchange.answer_bytes)
-        sizes = [sum_bytes(items) for items in plan.attention(layer, order, run).messages]
+        sizes = [sum_bytes(items) for items in plan.attention(layer, batch, run).messages]
         to_user += sizes[::2]
         to_owner += sizes[1::2]
     if (last := plan.last_norm()) is not None:
         to_user.append(scored * last.shown_bytes)
         to_owner.append(scored * last.answer_bytes)
     to_user.append(scored * plan.score().shown_bytes)
-    beside = int(named and not order.is_prompt)
+    beside = int(named and not batch.is_prompt)
     return PassCost(
         to_user_messages=len(to_user),
         to_owner_messages=len(to_owner),
@@ -105,7 +105,7 @@ def pass_cost(plan: Blueprint, order: Order, run: int = 0, *, named: bool = True
 
 @dataclass(frozen=True, kw_only=True)
 class OfflineCost:
-    """What an order's material takes, in bytes, and how many messages carry it."""
+    """What a batch's material takes, in bytes, and how many messages carry it."""
 
     dealer_to_owner_bytes: int
     user_to_owner_bytes: int
@@ -113,58 +113,58 @@ class OfflineCost:
     messages: int
 
 
-def offline_cost(plan: Blueprint, order: Order) -> OfflineCost:
-    """Return the offline traffic of an order, without the notes that order it."""
-    items = all_items(plan, order)
+def offline_cost(plan: Blueprint, batch: Batch) -> OfflineCost:
+    """Return the offline traffic of a batch, without the notes that order it."""
+    items = all_items(plan, batch)
     dealt, fixed = [one.dealt for one in items], [one.corrected for one in items]
     return OfflineCost(
         dealer_to_owner_bytes=sum(sum_bytes(items) for items in dealt),
         user_to_owner_bytes=sum(sum_bytes(items) for items in fixed),
-        dealer_to_user_bytes=_TABLE_BYTES * order.runs,
+        dealer_to_user_bytes=_TABLE_BYTES * batch.runs,
         messages=sum(bool(items) for items in (*dealt, *fixed)) + 1,
     )
 
 
-def choose_form(plan: Blueprint, network: Network, *, past: int, rows: int, posted: int) -> Form:
+def choose_form(plan: Blueprint, network: Network, *, past: int, rows: int, masked_kv: int) -> Form:
     """Return the form of attention that makes a block of steps fastest on a network."""
 
     def seconds(form: Form) -> float:
-        order = Order(number=0, past=past, rows=rows, prompt=0, posted=posted, form=form)
-        first, last = (pass_cost(plan, order, run).seconds(network) for run in (0, rows - 1))
+        batch = Batch(number=0, past=past, rows=rows, prompt=0, masked_kv=masked_kv, form=form)
+        first, last = (pass_cost(plan, batch, run).seconds(network) for run in (0, rows - 1))
         return first + (rows - 1) * last
 
     return min(FORMS, key=seconds)
 
 
-def leaks(plan: Blueprint, order: Order, run: int, seats: Seats) -> tuple[Leak, ...]:
+def leaks(plan: Blueprint, batch: Batch, run: int, seats: Seats) -> tuple[Leak, ...]:
     """List what one run shows to whom."""
     a = plan.architecture
-    rows = order.rows if order.is_prompt else 1
-    scored = order.scored if order.is_prompt else 1
+    rows = batch.rows if batch.is_prompt else 1
+    scored = batch.scored if batch.is_prompt else 1
     windows = Counter(a.window_of(layer) for layer in range(a.layers))
-    scores = sum(count * _scores(plan, window, order, run) for window, count in windows.items())
+    scores = sum(count * _scores(plan, window, batch, run) for window, count in windows.items())
 
     def seen(what: str, why: str, elements: int) -> Leak:
         return Leak(to=seats.user, what=what, why=why, kind="protocol", elements=elements)
 
-    wires = Counter[str]()
+    shown = Counter[str]()
     for layer in range(a.layers):
         for exchange in exchanges(plan, layer):
-            wires.update({one.name: rows * one.width for one in exchange.reveals})
-    for exchange in list_end(plan, order).exchanges:
-        wires.update({one.name: scored * one.width for one in exchange.reveals})
+            shown.update({one.name: rows * one.width for one in exchange.reveals})
+    for exchange in list_end(plan, batch).exchanges:
+        shown.update({one.name: scored * one.width for one in exchange.reveals})
     which = "all" if a.has_post_norm else "both"
     heads = ", heads together, with and without the weights of their norms" * a.has_qk_norm
     projected = seen(
         f"queries, keys and values of each layer before rotation and bias, in fresh orders{heads}",
         "the user gives them back with fewer bits",
-        sum(wires[name] for name in ("q", "k", "v", "q norm", "k norm")),
+        sum(shown[name] for name in ("q", "k", "v", "q norm", "k norm")),
     )
     return (
         seen(
             f"inputs of {which} norms, and so their norms, each in a fresh order",
             "the user normalises in the clear",
-            wires["x"],
+            shown["x"],
         ),
         *((projected,) if projected.elements else ()),
         seen(
@@ -175,12 +175,12 @@ def leaks(plan: Blueprint, order: Order, run: int, seats: Seats) -> tuple[Leak, 
         seen(
             "inputs of the activation of each layer, in a fresh order",
             "the user computes it in the clear",
-            wires["gate"] + wires["up"],
+            shown["gate"] + shown["up"],
         ),
         seen(
             "scores of every token, in a fresh order",
             "the user chooses the next token",
-            wires["scores"],
+            shown["scores"],
         ),
         *(_counted(seats, scored * a.vocab) if plan.counts else ()),
         Leak(
@@ -200,11 +200,11 @@ def leaks(plan: Blueprint, order: Order, run: int, seats: Seats) -> tuple[Leak, 
     )
 
 
-def _scores(plan: Blueprint, window: int, order: Order, run: int) -> int:
+def _scores(plan: Blueprint, window: int, batch: Batch, run: int) -> int:
     """Count the attention scores of a layer with a window in one run."""
     a = plan.architecture
     layer = next(i for i in range(a.layers) if a.window_of(i) == window)
-    kernel = plan.attention(layer, order, run)
+    kernel = plan.attention(layer, batch, run)
     if isinstance(kernel, Incremental):
         return kernel.layout.count
     return a.heads * kernel.weighting.n

@@ -1,4 +1,4 @@
-"""Heads and keys: products of shares by group, and the secret orders of attention."""
+"""Heads and keys: products of shares by group, and the secret permutations of attention."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from tacit import ring
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.model.rotary import visible
 from tacit.llm.permuted.narrow import Item
-from tacit.llm.permuted.tape import Tape
+from tacit.llm.permuted.prf_stream import PrfStream
 
 _FEW = 8  # rows of one batch up to which torch's plain loops win
 _ROOM = 1 << 26  # products on a device at once
@@ -142,16 +142,16 @@ class Rowwise:
         out[places] = packed
         return out.view(self.shape)
 
-    def shuffled(self, tape: Tape, label: str) -> Tensor:
-        """Draw the secret order: for every row its heads, for each of them its keys, anew.
+    def shuffled(self, prf: PrfStream, label: str) -> Tensor:
+        """Draw the secret permutation: for every row its heads, for each of them its keys, anew.
 
         Returns:
             Indices into the dense scores, (count,), row by row and slot by slot.
         """
         rows, heads, n = self.shape
-        keys = tape.shuffles_within(f"{label}.keys", heads, self.visible)
-        order = tape.shuffles(f"{label}.heads", rows, heads)
-        head = order.unsqueeze(2)
+        keys = prf.shuffles_within(f"{label}.keys", heads, self.visible)
+        permutation = prf.shuffles(f"{label}.heads", rows, heads)
+        head = permutation.unsqueeze(2)
         keys = keys.gather(1, head.expand(-1, -1, n))
         row = torch.arange(rows, device=keys.device).view(-1, 1, 1)
         return self.flat(((row * heads + head) * n + keys).contiguous())
@@ -183,7 +183,7 @@ def rowwise(seen: Tensor, heads: int) -> Rowwise:
 
 @dataclass(frozen=True, eq=False)
 class Grouped:
-    """The secret order of one new token: groups, heads in their group, and keys by group.
+    """The secret permutation of one new token: groups, heads in their group, and keys by group.
 
     Heads of one group share their keys, which travel once; so they share the order of the keys.
     """
@@ -217,11 +217,11 @@ class Grouped:
         return (self.group.unsqueeze(1) * self.heads.size + self.member).view(-1)
 
 
-def grouped(tape: Tape, label: str, heads: Heads, n: int) -> Grouped:
-    """Draw the secret order of one new token over n keys."""
+def grouped(prf: PrfStream, label: str, heads: Heads, n: int) -> Grouped:
+    """Draw the secret permutation of one new token over n keys."""
     return Grouped(
         heads=heads,
-        group=tape.shuffles(f"{label}.groups", 1, heads.groups)[0],
-        member=tape.shuffles(f"{label}.members", heads.groups, heads.size),
-        keys=tape.shuffles(f"{label}.keys", heads.groups, n),
+        group=prf.shuffles(f"{label}.groups", 1, heads.groups)[0],
+        member=prf.shuffles(f"{label}.members", heads.groups, heads.size),
+        keys=prf.shuffles(f"{label}.keys", heads.groups, n),
     )

@@ -84,12 +84,12 @@ class Names:
                     user, f"sent BFV keys with {name} {found[name]}, agreed is {wanted}"
                 )
 
-    def answer(self, order: Sequence[int], asked: Sequence[bytes]) -> bytes:
-        """Multiply the order in which scores were shown with what was asked, and add up."""
+    def answer(self, permutation: Sequence[int], asked: Sequence[bytes]) -> bytes:
+        """Multiply the permutation in which scores were shown with what was asked, and add up."""
         total = None
         try:
             for number, piece in enumerate(asked):
-                part = [int(one) for one in order[number * _SLOTS : (number + 1) * _SLOTS]]
+                part = [int(one) for one in permutation[number * _SLOTS : (number + 1) * _SLOTS]]
                 vector = _library().bfv_vector_from(self._context, piece)
                 self._check_vector(vector, len(part))
                 product = vector.dot(part)

@@ -2,7 +2,7 @@
 
 The user keeps keys and values masked by the owner, K + s, so that a row is sent once. Scores
 come out as shares in their own order, and are permuted on their way to the user, each row by
-itself: with a causal mask, a common order would betray the position of every key.
+itself: with a causal mask, a common permutation would betray the position of every key.
 """
 
 from dataclasses import dataclass
@@ -12,26 +12,26 @@ from torch import Tensor
 
 from tacit import ring
 from tacit.llm.permuted.geometry import Heads, Rowwise, Talk
+from tacit.llm.permuted.masked_qkv import MaskedQkv
 from tacit.llm.permuted.narrow import Item, encode, wrap
-from tacit.llm.permuted.posting import Posting
 from tacit.llm.permuted.precision import Words
-from tacit.llm.permuted.tape import Tape
+from tacit.llm.permuted.prf_stream import PrfStream
 
 
 @dataclass(frozen=True, eq=False)
 class Incremental:
-    """Attention of new rows over all keys, of which some rows still have to be posted.
+    """Attention of new rows over all keys, of which some rows have yet to be sent.
 
-    Guarantee: the user learns the scores of each row and head up to a fresh uniform order of
+    Guarantee: the user learns the scores of each row and head up to a fresh uniform permutation of
     heads and keys; the owner receives uniform words.
-    Cost: 6 messages. With R rows, H heads, C scores in all, P rows to post, words:
+    Cost: 6 messages. With R rows, H heads, C scores in all, P rows to send masked, words:
     R·H·dim + 2·P·groups·dim, C, C, C, C, R·H·dim; offline 2·C + R·H·dim to the owner.
     """
 
     label: str
     heads: Heads
     layout: Rowwise
-    fresh: int  # rows to post
+    fresh: int  # rows to send masked
     words: Words
 
     @property
@@ -40,9 +40,9 @@ class Incremental:
         return self.layout.visible.shape[0]
 
     @property
-    def posting(self) -> Posting:
+    def masked_qkv(self) -> MaskedQkv:
         """Return the first message."""
-        return Posting(self.label, self.heads, self.rows, self.fresh, self.words)
+        return MaskedQkv(self.label, self.heads, self.rows, self.fresh, self.words)
 
     @property
     def _query(self) -> tuple[int, ...]:
@@ -59,7 +59,7 @@ class Incremental:
         """List every online message, the owner's first, then in turn."""
         seen, weights = self._scores
         out = Item(self._query, self.words.value_bytes)
-        return [self.posting.items, [seen], [seen], [weights], [weights], [out]]
+        return [self.masked_qkv.items, [seen], [seen], [weights], [weights], [out]]
 
     @property
     def _scores(self) -> tuple[Item, Item]:
@@ -67,77 +67,77 @@ class Incremental:
         shape = (self.layout.count,)
         return Item(shape, self.words.seen_bytes), Item(shape, self.words.value_bytes)
 
-    def post(self, owner: Tape) -> tuple[Tensor, Tensor]:
-        """Draw the owner's masks of the rows that are posted now: keys, values."""
-        return self.posting.draw(owner)
+    def kv_masks(self, owner: PrfStream) -> tuple[Tensor, Tensor]:
+        """Draw the owner's masks of the rows that are sent now: keys, values."""
+        return self.masked_qkv.draw(owner)
 
     def deal(
         self,
-        user: Tape,
-        owner: Tape,
+        user: PrfStream,
+        owner: PrfStream,
         *,
         query: Tensor,
         cached: tuple[Tensor, Tensor],
-        posted: tuple[Tensor, Tensor],
+        masked_kv: tuple[Tensor, Tensor],
         out: Tensor,
     ) -> list[Tensor]:
         """Compute the owner's corrections.
 
         Args:
-            user: tape of the user and the dealer.
-            owner: tape of the owner and the dealer.
+            user: prf of the user and the dealer.
+            owner: prf of the owner and the dealer.
             query: the user's masks of the new queries.
             cached: the user's masks of all keys and values.
-            posted: the owner's masks of all keys and values, `post` included.
+            masked_kv: the owner's masks of all keys and values, `kv_masks` included.
             out: the user's masks of the result.
         """
-        order = self.layout.shuffled(owner, self.label)
+        permutation = self.layout.shuffled(owner, self.label)
         _, s_a = self.owner_masks(owner)
         r_a = self.weights_mask(user)
-        crossed = self.posting.crossed(owner, query=query, cached=cached, posted=posted)
-        alpha = self.layout.dense(user.words(f"{self.label}.halves", self.layout.count))
-        delta = (alpha - (crossed >> self.words.drop)).view(-1)[order]
-        delta -= user.words(f"{self.label}.veil", self.layout.count)
-        cover = user.words(f"{self.label}.cover", self.layout.count)
-        mixed = self.heads.mix(s_a, cached[1]) + self.heads.mix(r_a, posted[1])
+        crossed = self.masked_qkv.crossed(owner, query=query, cached=cached, masked_kv=masked_kv)
+        alpha = self.layout.dense(user.words(f"{self.label}.score_shares", self.layout.count))
+        delta = (alpha - (crossed >> self.words.drop)).view(-1)[permutation]
+        delta -= user.words(f"{self.label}.reveal_mask", self.layout.count)
+        answer_mask = user.words(f"{self.label}.answer_mask", self.layout.count)
+        mixed = self.heads.mix(s_a, cached[1]) + self.heads.mix(r_a, masked_kv[1])
         rest = user.words(f"{self.label}.rest", *self._query) - out.view(self._query) - mixed
-        return [delta, cover - r_a.view(-1)[order], rest]
+        return [delta, answer_mask - r_a.view(-1)[permutation], rest]
 
-    def draw_owner(self, owner: Tape) -> None:
+    def draw_owner(self, owner: PrfStream) -> None:
         """Draw beforehand what `serve` will want."""
         self.layout.shuffled(owner, self.label)
         self.owner_masks(owner)
-        self.post(owner)
+        self.kv_masks(owner)
 
-    def draw_user(self, user: Tape) -> None:
+    def draw_user(self, user: PrfStream) -> None:
         """Draw beforehand what `ask` will want."""
-        for what in ("halves", "veil", "cover", "weights"):
+        for what in ("score_shares", "reveal_mask", "answer_mask", "weights"):
             user.words(f"{self.label}.{what}", self.layout.count)
         user.words(f"{self.label}.rest", *self._query)
 
     def serve(
         self,
         talk: Talk,
-        owner: Tape,
+        owner: PrfStream,
         dealt: list[Tensor],
         *,
         query: Tensor,
         cached: tuple[Tensor, Tensor],
-        posted: int,
+        masked_kv: int,
     ) -> Tensor:
         """Compute as the owner, from its shares; returns its share of the result."""
-        _, sent, shown, weighed, veiled, last = self.messages
+        _, sent, shown, weighed, reveal_correction, last = self.messages
         delta, g, rest = dealt
-        order = self.layout.shuffled(owner, self.label)
+        permutation = self.layout.shuffled(owner, self.label)
         (_, s_a), (keys, values) = self.owner_masks(owner), cached
-        self.posting.send(talk, owner, query=query, cached=cached, posted=posted)
+        self.masked_qkv.send(talk, owner, query=query, cached=cached, masked_kv=masked_kv)
         own = self.heads.scores(query, keys).bitwise_right_shift_(self.words.drop)
         (half,) = talk.recv(sent)
-        talk.send(shown, (own + self.layout.dense(half)).view(-1)[order] + delta)
+        talk.send(shown, (own + self.layout.dense(half)).view(-1)[permutation] + delta)
         (answer,) = talk.recv(weighed)
         weights = torch.zeros_like(own)
-        weights.view(-1)[order] = answer + g
-        talk.send(veiled, self.layout.packed(weights + s_a))
+        weights.view(-1)[permutation] = answer + g
+        talk.send(reveal_correction, self.layout.packed(weights + s_a))
         own = self.heads.mix(weights, values)
         (half,) = talk.recv(last)
         return (own + half + rest).view(self.rows, -1)
@@ -145,37 +145,37 @@ class Incremental:
     def ask(
         self,
         talk: Talk,
-        user: Tape,
+        user: PrfStream,
         *,
         query: Tensor,
         cached: tuple[Tensor, Tensor],
-        posted: tuple[Tensor, Tensor],
+        masked_kv: tuple[Tensor, Tensor],
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Compute as the user, from its masks.
 
         Returns:
-            The rows posted now, keys and values, masked by the owner; and the scores it saw.
+            The rows sent now, keys and values, masked by the owner; and the scores it saw.
         """
-        post, sent, shown, weighed, veiled, last = self.messages
+        first, sent, shown, weighed, mixing, last = self.messages
         count, fresh, drop = self.layout.count, self.fresh, self.words.drop
         r_a, (r_k, r_v) = self.weights_mask(user), cached
         old = len(r_k) - fresh
         # What does not wait for the owner is done before it answers.
-        known = self.heads.scores(query, posted[0]) if old else query.new_empty(0)
-        mixed = self.heads.mix(r_a[..., :old], posted[1]) if old else query.new_zeros(())
-        a, new_k, new_v = talk.recv(post)
+        known = self.heads.scores(query, masked_kv[0]) if old else query.new_empty(0)
+        mixed = self.heads.mix(r_a[..., :old], masked_kv[1]) if old else query.new_zeros(())
+        a, new_k, new_v = talk.recv(first)
         new_k, new_v = new_k + r_k[old:], new_v + r_v[old:]
         half = self.heads.scores(a, r_k)
         half[..., old:] += self.heads.scores(query, new_k)
         if old:
             half[..., :old] += known
         packed = self.layout.packed(half) >> drop
-        talk.send(sent, packed - user.words(f"{self.label}.halves", count))
+        talk.send(sent, packed - user.words(f"{self.label}.score_shares", count))
         (words,) = talk.recv(shown)
-        seen = wrap(words + user.words(f"{self.label}.veil", count), self.words.seen_bytes)
+        seen = wrap(words + user.words(f"{self.label}.reveal_mask", count), self.words.seen_bytes)
         weights = self._softmax(seen)
-        talk.send(weighed, weights - user.words(f"{self.label}.cover", count))
-        (masked,) = talk.recv(veiled)
+        talk.send(weighed, weights - user.words(f"{self.label}.answer_mask", count))
+        (masked,) = talk.recv(mixing)
         mixed = mixed + self.heads.mix(r_a[..., old:], new_v)
         mixed += self.heads.mix(self.layout.dense(masked), r_v)
         talk.send(last, mixed - user.words(f"{self.label}.rest", *self._query))
@@ -187,11 +187,11 @@ class Incremental:
         weights = self.layout.segments(scores, -torch.inf).softmax(2)
         return encode(self.layout.flat(weights), self.words.weight_bits)
 
-    def owner_masks(self, owner: Tape) -> tuple[Tensor, Tensor]:
+    def owner_masks(self, owner: PrfStream) -> tuple[Tensor, Tensor]:
         """Draw the owner's masks of the new queries and of the weights."""
         s_a = self.layout.dense(owner.words(f"{self.label}.blind.a", self.layout.count))
-        return self.posting.blind(owner), s_a
+        return self.masked_qkv.blind(owner), s_a
 
-    def weights_mask(self, user: Tape) -> Tensor:
+    def weights_mask(self, user: PrfStream) -> Tensor:
         """Draw the user's share of the weights."""
         return self.layout.dense(user.words(f"{self.label}.weights", self.layout.count))

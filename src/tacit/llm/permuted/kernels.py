@@ -75,31 +75,35 @@ if triton is not None:
         first_drop,
         second_drop,
         places,
-        veiled,
+        reveal_correction,
         out,
         at,
         n,
         NBYTES: tl.constexpr,
         BLOCK: tl.constexpr,
     ):
-        """Permute two vectors that lie end to end, without their low bits, and veil them."""
+        """Permute two vectors that lie end to end, without their low bits, and mask them."""
         i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
         mask = i < n
         place = tl.load(places + i, mask=mask, other=0)
         is_first = place < split
         a = tl.load(first + place, mask=mask & is_first, other=0) >> first_drop
         b = tl.load(second + (place - split), mask=mask & (place >= split), other=0)
-        word = tl.where(is_first, a, b >> second_drop) + tl.load(veiled + i, mask=mask, other=0)
+        word = tl.where(is_first, a, b >> second_drop) + tl.load(
+            reveal_correction + i, mask=mask, other=0
+        )
         store_words(out, at, i, n, word, mask, NBYTES)
 
     @triton.jit(do_not_specialize=SIZES)  # type: ignore[untyped-decorator]
     def take(  # type: ignore[no-untyped-def]
-        octets, at, covered, places, out, n, NBYTES: tl.constexpr, BLOCK: tl.constexpr
+        octets, at, answer_correction, places, out, n, NBYTES: tl.constexpr, BLOCK: tl.constexpr
     ):
         """Read words, add, and put each where it belongs."""
         i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
         mask = i < n
-        word = load_words(octets, at, i, n, mask, NBYTES) + tl.load(covered + i, mask=mask, other=0)
+        word = load_words(octets, at, i, n, mask, NBYTES) + tl.load(
+            answer_correction + i, mask=mask, other=0
+        )
         tl.store(out + tl.load(places + i, mask=mask, other=0), word, mask=mask)
 
     @triton.jit(do_not_specialize=SIZES)  # type: ignore[untyped-decorator]
@@ -135,14 +139,23 @@ if triton is not None:
 
     @triton.jit(do_not_specialize=SIZES)  # type: ignore[untyped-decorator]
     def see(  # type: ignore[no-untyped-def]
-        octets, at, veil, out, peak, n, more, scale, NBYTES: tl.constexpr, BLOCK: tl.constexpr
+        octets,
+        at,
+        reveal_mask,
+        out,
+        peak,
+        n,
+        more,
+        scale,
+        NBYTES: tl.constexpr,
+        BLOCK: tl.constexpr,
     ):
-        """Take the veil off, as doubles, and note how far the words go."""
+        """Take the mask off, as doubles, and note how far the words go."""
         i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
         mask = i < n
         word = (
             load_words(octets, at, i, n, mask, NBYTES)
-            + tl.load(veil + i, mask=mask, other=0)
+            + tl.load(reveal_mask + i, mask=mask, other=0)
             + more
         )
         if NBYTES < 8:
@@ -172,7 +185,7 @@ if triton is not None:
     def answer(  # type: ignore[no-untyped-def]
         values,
         stats,
-        cover,
+        answer_mask,
         out,
         at,
         first,
@@ -184,7 +197,7 @@ if triton is not None:
         NBYTES: tl.constexpr,
         BLOCK: tl.constexpr,
     ):
-        """Normalise, encode (ties to even), cover, and write as words ``first`` … of ``total``.
+        """Normalise, encode (ties to even), mask, and write as words ``first`` … of ``total``.
 
         Adding 1.5 · 2^52 rounds what is below 2^51 in magnitude.
         """
@@ -197,5 +210,5 @@ if triton is not None:
             value /= tl.load(stats + 1)
         magic = tl.full((), 6755399441055744.0, tl.float64)
         rounded = (value * scale + magic) - magic
-        word = rounded.to(tl.int64) - tl.load(cover + i, mask=mask, other=0)
+        word = rounded.to(tl.int64) - tl.load(answer_mask + i, mask=mask, other=0)
         store_words(out, at, first + i, total, word, mask, NBYTES)

@@ -93,8 +93,8 @@ class KvCache:
         return keys, values
 
     def _check(self, layer: int, n: int) -> None:
-        """Refuse an order that counts on rows nobody wrote: memory may hold anything there."""
+        """Refuse a batch that counts on rows nobody wrote: memory may hold anything there."""
         if n > self._filled[layer]:
             raise DataError(
-                f"an order counts on {n} tokens in the cache, but {self._filled[layer]} are there"
+                f"a batch counts on {n} tokens in the cache, but {self._filled[layer]} are there"
             )

@@ -5,10 +5,10 @@ from functools import lru_cache
 
 from torch import Tensor
 
+from tacit.llm.permuted.batch import Batch
 from tacit.llm.permuted.blueprint import Attention, Blueprint
 from tacit.llm.permuted.exchange import Exchange
 from tacit.llm.permuted.narrow import Item
-from tacit.llm.permuted.order import Order
 from tacit.llm.permuted.products import Product
 from tacit.llm.permuted.program import Function, Seen, run_end, run_layer, unknown
 
@@ -24,8 +24,8 @@ class Items:
 class Listing:
     """Walk a pass without a value, and note what it takes."""
 
-    def __init__(self, plan: Blueprint, order: Order, rows: int) -> None:
-        self._plan, self._order, self._rows = plan, order, rows
+    def __init__(self, plan: Blueprint, batch: Batch, rows: int) -> None:
+        self._plan, self._batch, self._rows = plan, batch, rows
         self.items = Items()
         self.exchanges: list[Exchange] = []
         self.attention: list[Attention] = []
@@ -47,8 +47,8 @@ class Listing:
 
     def attend(self, layer: int, qkv: list[Tensor]) -> Tensor:
         """Note the attention of every run."""
-        runs = range(self._order.runs)
-        self.attention += [self._plan.attention(layer, self._order, run) for run in runs]
+        runs = range(self._batch.runs)
+        self.attention += [self._plan.attention(layer, self._batch, run) for run in runs]
         self.items.dealt.extend(item for one in self.attention for item in one.dealt)
         return unknown(self._rows, self._plan.inner)
 
@@ -59,46 +59,46 @@ class Listing:
         return {}
 
 
-def list_layer(plan: Blueprint, order: Order, layer: int) -> Listing:
+def list_layer(plan: Blueprint, batch: Batch, layer: int) -> Listing:
     """List what a layer takes."""
-    out = Listing(plan, order, order.rows)
-    run_layer(out, plan, layer, unknown(order.rows, plan.architecture.width))
+    out = Listing(plan, batch, batch.rows)
+    run_layer(out, plan, layer, unknown(batch.rows, plan.architecture.width))
     return out
 
 
-def list_end(plan: Blueprint, order: Order) -> Listing:
+def list_end(plan: Blueprint, batch: Batch) -> Listing:
     """List what the scores take."""
-    a, rows = plan.architecture, order.scores
-    out = Listing(plan, order, rows)
+    a, rows = plan.architecture, batch.scores
+    out = Listing(plan, batch, rows)
     counts = [unknown(rows, a.vocab)] * plan.counts
     run_end(out, plan, unknown(rows, a.width), scored=rows, counts=counts)
     return out
 
 
-def first_items(plan: Blueprint, order: Order) -> Items:
+def first_items(plan: Blueprint, batch: Batch) -> Items:
     """List what comes before the first layer: for the embedding of a prompt."""
-    if not order.is_prompt:
+    if not batch.is_prompt:
         return Items()
-    item = Item((order.rows, plan.architecture.width), plan.wide_bytes)
+    item = Item((batch.rows, plan.architecture.width), plan.wide_bytes)
     return Items([item], [item])
 
 
-def last_items(plan: Blueprint, order: Order) -> Items:
+def last_items(plan: Blueprint, batch: Batch) -> Items:
     """List what comes behind the last layer: for scores, and for the token that is chosen."""
-    items, after = list_end(plan, order).items, (order.runs, plan.architecture.width)
+    items, after = list_end(plan, batch).items, (batch.runs, plan.architecture.width)
     embedded = Item(after, plan.wide_bytes)
-    chosen = plan.choose().dealt(order.runs)
+    chosen = plan.choose().dealt(batch.runs)
     return Items([*items.dealt, *chosen, embedded], [*items.corrected, embedded])
 
 
-def all_items(plan: Blueprint, order: Order) -> list[Items]:
-    """List the messages of an order: in front of the layers, one for each, and behind them."""
-    layers = [list_layer(plan, order, i).items for i in range(plan.architecture.layers)]
-    return [first_items(plan, order), *layers, last_items(plan, order)]
+def all_items(plan: Blueprint, batch: Batch) -> list[Items]:
+    """List the messages of a batch: in front of the layers, one for each, and behind them."""
+    layers = [list_layer(plan, batch, i).items for i in range(plan.architecture.layers)]
+    return [first_items(plan, batch), *layers, last_items(plan, batch)]
 
 
 @lru_cache(maxsize=1024)
 def exchanges(plan: Blueprint, layer: int) -> list[Exchange]:
     """List the exchanges of a layer, in their order; attention is between two of them."""
-    step = Order(number=0, past=0, rows=1, prompt=0, posted=0, form="resent")
+    step = Batch(number=0, past=0, rows=1, prompt=0, masked_kv=0, form="resent")
     return list_layer(plan, step, layer).exchanges

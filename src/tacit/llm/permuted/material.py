@@ -1,4 +1,4 @@
-"""The owner's material for one order, taken apart as it arrives, so that a pass only adds."""
+"""The owner's material for one batch, taken apart as it arrives, so that a pass only adds."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from tacit.llm.permuted.batch import Batch
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.exchange import Exchange, Look
-from tacit.llm.permuted.order import Order
+from tacit.llm.permuted.prf_stream import PrfStream
 from tacit.llm.permuted.products import Product
 from tacit.llm.permuted.program import Function, Seen, run_end, run_layer, unknown
-from tacit.llm.permuted.tape import Tape
 from tacit.llm.permuted.transfer import pads
 
 Biases = Mapping[str, Tensor]
@@ -33,12 +33,12 @@ class LayerMaterial:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class OrderMaterial:
-    """The owner's material for one order.
+class BatchMaterial:
+    """The owner's material for one batch.
 
     Attributes:
-        order: what was ordered.
-        tape: of the owner and the dealer.
+        batch: what was ordered.
+        prf: of the owner and the dealer.
         first: what masks the stream in front of the layers, of a prompt.
         layers: by number.
         end: of the scores.
@@ -48,8 +48,8 @@ class OrderMaterial:
         pads: of the names of all tokens.
     """
 
-    order: Order
-    tape: Tape
+    batch: Batch
+    prf: PrfStream
     first: Tensor | None
     layers: list[LayerMaterial]
     end: LayerMaterial
@@ -67,9 +67,15 @@ class _Unpacking:
     """Walk a pass, and take what user and dealer sent in the order in which it is used."""
 
     def __init__(
-        self, plan: Blueprint, order: Order, tape: Tape, packed: Packed, biases: Biases, rows: int
+        self,
+        plan: Blueprint,
+        batch: Batch,
+        prf: PrfStream,
+        packed: Packed,
+        biases: Biases,
+        rows: int,
     ) -> None:
-        self._plan, self._order, self._tape, self._rows = plan, order, tape, rows
+        self._plan, self._batch, self._prf, self._rows = plan, batch, prf, rows
         self.dealt, self.corrected = map(iter, packed)
         self._biases = biases
         self.material = LayerMaterial()
@@ -96,65 +102,70 @@ class _Unpacking:
 
     def attend(self, layer: int, qkv: list[Tensor]) -> Tensor:
         """Take the material of every run, and draw what will be wanted."""
-        for run in range(self._order.runs):
-            kernel = self._plan.attention(layer, self._order, run)
-            if not self._order.is_prompt:
-                kernel.draw_owner(self._tape)
+        for run in range(self._batch.runs):
+            kernel = self._plan.attention(layer, self._batch, run)
+            if not self._batch.is_prompt:
+                kernel.draw_owner(self._prf)
             self.material.mixed.append([next(self.dealt) for _ in kernel.dealt])
         return unknown(self._rows, self._plan.inner)
 
     def show(self, exchange: Exchange, shown: list[Tensor], function: Function) -> Seen:
         """Lay the material of what is shown out."""
-        orders = exchange.orders(self._tape, self._rows)
-        self.material.looks[exchange.label] = _look(exchange, orders, self.dealt)
+        permutations = exchange.permutations(self._prf, self._rows)
+        self.material.looks[exchange.label] = _look(exchange, permutations, self.dealt)
         return {}
 
 
 def unpack_layer(
-    plan: Blueprint, order: Order, layer: int, tape: Tape, packed: Packed, biases: Biases
+    plan: Blueprint, batch: Batch, layer: int, prf: PrfStream, packed: Packed, biases: Biases
 ) -> LayerMaterial:
     """Take a layer's material apart, and draw what will be wanted."""
-    party = _Unpacking(plan, order, tape, packed, biases, order.rows)
-    run_layer(party, plan, layer, unknown(order.rows, plan.architecture.width))
+    party = _Unpacking(plan, batch, prf, packed, biases, batch.rows)
+    run_layer(party, plan, layer, unknown(batch.rows, plan.architecture.width))
     return party.material
 
 
-def unpack_order(
+def unpack_batch(
     plan: Blueprint,
-    order: Order,
-    tape: Tape,
+    batch: Batch,
+    prf: PrfStream,
     *,
     first: Packed,
     layers: Sequence[LayerMaterial],
     last: Packed,
     biases: Biases,
-) -> OrderMaterial:
-    """Put the material of an order together."""
-    a, rows = plan.architecture, order.scores
-    party = _Unpacking(plan, order, tape, last, biases, rows)
+) -> BatchMaterial:
+    """Put the material of a batch together."""
+    a, rows = plan.architecture, batch.scores
+    party = _Unpacking(plan, batch, prf, last, biases, rows)
     counts = [unknown(rows, a.vocab)] * plan.counts
     run_end(party, plan, unknown(rows, a.width), scored=rows, counts=counts)
-    names = plan.score().orders(tape, rows)["vocab"]
-    chosen = _look(plan.choose(), {"vocab": names[-order.runs :]}, party.dealt)
-    return OrderMaterial(
-        order=order,
-        tape=tape,
-        first=first[0][0] + first[1][0] if order.is_prompt else None,
+    names = plan.score().permutations(prf, rows)["vocab"]
+    chosen = _look(plan.choose(), {"vocab": names[-batch.runs :]}, party.dealt)
+    return BatchMaterial(
+        batch=batch,
+        prf=prf,
+        first=first[0][0] + first[1][0] if batch.is_prompt else None,
         layers=list(layers),
         end=party.material,
         chosen=chosen,
         names=names,
         following=next(party.corrected) + next(party.dealt),
-        pads=pads(tape, order.runs, a.vocab),
+        pads=pads(prf, batch.runs, a.vocab),
     )
 
 
-def _look(exchange: Exchange, orders: dict[str, Tensor], dealt: Iterator[Tensor]) -> Look:
-    return exchange.look(orders, [next(dealt) for _ in exchange.dealt(1)])
+def _look(exchange: Exchange, permutations: dict[str, Tensor], dealt: Iterator[Tensor]) -> Look:
+    return exchange.look(permutations, [next(dealt) for _ in exchange.dealt(1)])
 
 
 def _biased(look: Look, bias: Tensor) -> Look:
     """Let the answers bring biases with them; those behind the last have none."""
     whole = torch.zeros(look.answered.shape[1], dtype=torch.int64, device=bias.device)
     whole[: len(bias)] = bias
-    return Look(look.shown, look.answered, look.veiled, look.covered + whole[look.answered])
+    return Look(
+        look.shown,
+        look.answered,
+        look.reveal_correction,
+        look.answer_correction + whole[look.answered],
+    )

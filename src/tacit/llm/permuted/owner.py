@@ -9,13 +9,14 @@ from torch import Tensor
 
 from tacit.errors import DisagreementError, FrameError
 from tacit.llm.permuted.allowance import material_bytes
+from tacit.llm.permuted.batch import BATCH_WORDS, Batch, read_batch
 from tacit.llm.permuted.crew import Crew, step_back
 from tacit.llm.permuted.homomorphic import Names, pieces
 from tacit.llm.permuted.kv_cache import KvCache
 from tacit.llm.permuted.listing import Items, first_items, last_items, list_layer
-from tacit.llm.permuted.material import OrderMaterial, unpack_layer, unpack_order
+from tacit.llm.permuted.material import BatchMaterial, unpack_batch, unpack_layer
 from tacit.llm.permuted.messages import Channel, recv_packed
-from tacit.llm.permuted.order import ORDER_WORDS, Order, read_order
+from tacit.llm.permuted.prf_stream import PrfStream
 from tacit.llm.permuted.seats import BY_BFV, CLOSE, COMMAND_BYTES, NAME, RUN, STEP, Seats, channel
 from tacit.llm.permuted.serving import Serving
 from tacit.llm.permuted.setup import (
@@ -26,8 +27,7 @@ from tacit.llm.permuted.setup import (
     publish_precision,
     send_key,
 )
-from tacit.llm.permuted.tape import Tape
-from tacit.llm.permuted.transfer import cover
+from tacit.llm.permuted.transfer import pad_table
 from tacit.llm.permuted.turns import Turns
 from tacit.party import Session
 from tacit.ring import KEY_BYTES, Prg, from_bytes
@@ -111,14 +111,14 @@ class _Conversation:
             self._plan, vault.weights, vault.ring.biases, self._talk, kept.cached
         )
         self._changed = threading.Condition()
-        self._offline: dict[int, OrderMaterial] = {}
+        self._offline: dict[int, BatchMaterial] = {}
         self._charged: dict[int, int] = {}
         self._is_over = False
         self._is_closed = False
         self._names: Names | None = None
 
     def take_material(self) -> None:
-        """Take the material of every order, and tell the user when it is complete."""
+        """Take the material of every batch, and tell the user when it is complete."""
         step_back()
         try:
             self._take_all()
@@ -128,35 +128,35 @@ class _Conversation:
                 self._changed.notify_all()
 
     def _take_all(self) -> None:
-        user, tag = self._seats.user, f"{channel('ctl', self._index)}/order"
+        user, tag = self._seats.user, f"{channel('ctl', self._index)}/batch"
         while True:
-            words = self._session.recv(self._seats.dealer, tag, (1 + ORDER_WORDS,))
+            words = self._session.recv(self._seats.dealer, tag, (1 + BATCH_WORDS,))
             if int(words[0]):
                 return
-            order = read_order(words[1:], sender=user, architecture=self._plan.architecture)
-            self._kept.take_order(order.number, holder=self._holder, user=user)
-            self._charge(order)
-            offline = self._receive(order)
+            batch = read_batch(words[1:], sender=user, architecture=self._plan.architecture)
+            self._kept.take_batch(batch.number, holder=self._holder, user=user)
+            self._charge(batch)
+            offline = self._receive(batch)
             self._serving.make_ready(offline)
             with self._changed:
-                self._offline[order.number] = offline
+                self._offline[batch.number] = offline
                 self._changed.notify_all()
-            ready = torch.tensor([order.number])
+            ready = torch.tensor([batch.number])
             self._session.send(
-                user, f"{channel('ready', self._index)}/{order.number}", ready, phase="offline"
+                user, f"{channel('ready', self._index)}/{batch.number}", ready, phase="offline"
             )
 
-    def _charge(self, order: Order) -> None:
-        """Count an order's material before any of it is taken."""
-        user, most = self._seats.user, self._vault.allowance.orders
+    def _charge(self, batch: Batch) -> None:
+        """Count a batch's material before any of it is taken."""
+        user, most = self._seats.user, self._vault.allowance.batches
         most_bytes = self._vault.account.most
-        nbytes, _ = material_bytes(self._plan, order, sender=user, most=most_bytes)
+        nbytes, _ = material_bytes(self._plan, batch, sender=user, most=most_bytes)
         if len(self._charged) >= most:
-            raise FrameError(user, f"made more than {most} orders without using any of them")
+            raise FrameError(user, f"made more than {most} batches without using any of them")
         self._vault.charge(nbytes, user=user)
-        self._vault.account.spend(order.rows, user=user)
+        self._vault.account.spend(batch.rows, user=user)
         with self._changed:
-            self._charged[order.number] = nbytes
+            self._charged[batch.number] = nbytes
 
     def release_if_over(self) -> bool:
         """Give the memory of material back if the conversation has ended; say whether it has."""
@@ -182,7 +182,7 @@ class _Conversation:
                 self._is_closed = True
 
     def _serve(self) -> None:
-        previous: tuple[OrderMaterial, int] | None = None
+        previous: tuple[BatchMaterial, int] | None = None
         turns = Turns(self._seats.user)
         while True:
             op, number, run, shift, hot, tally = self._command(turns)
@@ -196,7 +196,7 @@ class _Conversation:
                 self._talk.flush()
                 continue
             offline = self._wait_for(number)
-            turns.take(op, offline.order, run)
+            turns.take(op, offline.batch, run)
             if previous is None or op == RUN:
                 stream = self._serving.embed_prompt(offline, hot, tally)
             else:
@@ -215,7 +215,7 @@ class _Conversation:
         head = octets[:COMMAND_BYTES].clone().view(torch.int64)
         op, number, run, shift = (int(word) for word in head)
         turns.admit(op, number, run)
-        rows = self._wait_for(number).order.rows if op == RUN else int(op == STEP)
+        rows = self._wait_for(number).batch.rows if op == RUN else int(op == STEP)
         row_bytes = self._plan.architecture.vocab * wide
         tally_bytes = self._plan.tally_bytes if op == RUN else 0
         if size != COMMAND_BYTES + rows * row_bytes + tally_bytes:
@@ -224,58 +224,58 @@ class _Conversation:
         hot, tally = body.split_with_sizes([rows * row_bytes, tally_bytes])
         return op, number, run, shift, hot.view(rows, row_bytes), tally
 
-    def _wait_for(self, number: int) -> OrderMaterial:
-        """Return the material of an order, and forget those before it."""
+    def _wait_for(self, number: int) -> BatchMaterial:
+        """Return the material of a batch, and forget those before it."""
         with self._changed:
             self._changed.wait_for(lambda: number in self._offline or self._is_over)
             if number not in self._offline:
-                raise DisagreementError(self._seats.user, f"runs order {number}, never ordered")
+                raise DisagreementError(self._seats.user, f"runs batch {number}, never ordered")
             for old in [one for one in self._offline if one < number]:
                 del self._offline[old]
                 self._vault.account.give(self._charged.pop(old))
             return self._offline[number]
 
-    def _namer(self, offline: OrderMaterial, run: int, shift: int) -> Callable[[], None]:
-        """Return what sends the padded order of a run, once something more urgent has left."""
-        order = offline.names[offline.order.scores - offline.order.runs + run]
+    def _namer(self, offline: BatchMaterial, run: int, shift: int) -> Callable[[], None]:
+        """Return what sends the padded permutation of a run, after something more urgent."""
+        permutation = offline.names[offline.batch.scores - offline.batch.runs + run]
         if shift == BY_BFV and not self._vault.bfv:
             raise FrameError(self._seats.user, "asks for names by BFV, which is not offered here")
 
         def send() -> None:
             if shift == BY_BFV:
-                self._name_by_bfv(order)
+                self._name_by_bfv(permutation)
                 return
-            message = cover(order, offline.pads[run], shift % len(order))
+            message = pad_table(permutation, offline.pads[run], shift % len(permutation))
             tag = f"{channel('id', self._index)}/table"
             self._session.send(self._seats.user, tag, message)
 
         return send
 
-    def _name_by_bfv(self, order: Tensor) -> None:
-        """Answer the user's encrypted question about the order in which scores were shown."""
+    def _name_by_bfv(self, permutation: Tensor) -> None:
+        """Answer the user's encrypted question about the permutation in which scores were shown."""
         user, names = self._seats.user, channel("he", self._index)
         link = self._session.links[user]
         if self._names is None:
             self._names = Names(user, bytes(link.recv(f"{names}/keys").data))
-        asked = [bytes(link.recv(f"{names}/ask").data) for _ in range(pieces(len(order)))]
-        answer = self._names.answer(order.tolist(), asked)
+        asked = [bytes(link.recv(f"{names}/ask").data) for _ in range(pieces(len(permutation)))]
+        answer = self._names.answer(permutation.tolist(), asked)
         link.send(f"{names}/answer", frame_bytes(answer))
 
-    def _receive(self, order: Order) -> OrderMaterial:
+    def _receive(self, batch: Batch) -> BatchMaterial:
         plan, biases = self._plan, self._serving.biases
-        tape = Tape(self._prg.fork(f"order {order.number}"), keeps=True, device=plan.device)
-        first = self._receive_packed(order, "head", first_items(plan, order))
+        prf = PrfStream(self._prg.fork(f"batch {batch.number}"), keeps=True, device=plan.device)
+        first = self._receive_packed(batch, "head", first_items(plan, batch))
         layers = []
         for layer in range(plan.architecture.layers):
-            packed = self._receive_packed(order, str(layer), list_layer(plan, order, layer).items)
-            layers.append(unpack_layer(plan, order, layer, tape, packed, biases))
-        last = self._receive_packed(order, "tail", last_items(plan, order))
-        return unpack_order(plan, order, tape, first=first, layers=layers, last=last, biases=biases)
+            packed = self._receive_packed(batch, str(layer), list_layer(plan, batch, layer).items)
+            layers.append(unpack_layer(plan, batch, layer, prf, packed, biases))
+        last = self._receive_packed(batch, "tail", last_items(plan, batch))
+        return unpack_batch(plan, batch, prf, first=first, layers=layers, last=last, biases=biases)
 
     def _receive_packed(
-        self, order: Order, part: str, items: Items
+        self, batch: Batch, part: str, items: Items
     ) -> tuple[list[Tensor], list[Tensor]]:
-        name, device = f"{order.number}.{part}", self._plan.device
+        name, device = f"{batch.number}.{part}", self._plan.device
         tags = f"{channel('deal', self._index)}/{name}", f"{channel('fix', self._index)}/{name}"
         wanted = (
             (self._seats.dealer, tags[0], items.dealt),

@@ -1,4 +1,4 @@
-"""How many fraction bits each wire carries. Nothing is ever truncated: scales only add up."""
+"""How many fraction bits each value carries. Nothing is ever truncated: scales only add up."""
 
 from dataclasses import dataclass, fields
 
@@ -6,7 +6,7 @@ from tacit.errors import ConfigError
 
 WORD_BITS = 64
 LEAST_REACH = 10
-"""Bits in front of the point, sign included, that any wire before a norm must have."""
+"""Bits in front of the point, sign included, that any masked value before a norm must have."""
 
 QUERY_SPARE, OUT_SPARE = 2, 3
 """What turned queries and keys, and the output of attention, keep beyond the bits of a query."""
@@ -37,7 +37,8 @@ class Precision:
         span: bits in front of the point, sign included, of what an activation or a softmax reads.
         reach: the same for the stream, and, as far as a word has room, for products with it before
             it is normalised. Many models have a first token whose stream reaches tens of thousands.
-        look: what the user sees at least of a normalised wire; the bits below need not travel.
+        look: what the user sees at least of a normalised masked value; the bits below need not
+        travel.
         score: bits in front of the point, sign included, of attention scores.
         far: the same of the stream where a layer starts, if no text can exceed that; 0: ``reach``.
         gain: rows of the matrices that read the stream are at most 2^gain long. With it nothing
@@ -77,7 +78,7 @@ class Precision:
         for name, room in rooms:
             if getattr(self, name) > WORD_BITS - room:
                 raise ConfigError(
-                    f"{name} wires would have {getattr(self, name)} fraction bits, and {room} in "
+                    f"{name} values would have {getattr(self, name)} fraction bits, and {room} in "
                     f"front of the point do not fit {WORD_BITS}; use fewer bits"
                 )
         if self.skip > self.stream:
@@ -145,7 +146,7 @@ class Precision:
 
     @property
     def raw_look(self) -> int:
-        """Return what the user sees at least of a wire that it is still to divide by a norm."""
+        """Return what the user sees at least of a value that it is still to divide by a norm."""
         return self.look + 8
 
     def word_bytes(self, frac_bits: int) -> int:
@@ -154,7 +155,7 @@ class Precision:
 
     @property
     def narrow_bytes(self) -> int:
-        """Return the bytes of a word on wires that only feed an activation."""
+        """Return the bytes of a word on masked values that only feed an activation."""
         return min(WORD_BITS, self.stream + self.span + 7) // 8
 
     def words(self, score_bits: int, value_bytes: int) -> "Words":
@@ -171,7 +172,7 @@ class Precision:
 
 @dataclass(frozen=True, kw_only=True)
 class Words:
-    """Bits and bytes of the wires of attention.
+    """Bits and bytes of the masked values of attention.
 
     Attributes:
         score_bits: fraction bits of the product of a query and a key.

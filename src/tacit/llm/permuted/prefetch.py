@@ -1,4 +1,4 @@
-"""The user's orders: made ahead of their use, bounded, and waited for aloud."""
+"""The user's batches: made ahead of their use, bounded, and waited for aloud."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -11,10 +11,10 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from tacit.llm.permuted.batch import Batch
 from tacit.llm.permuted.client import Client, Memory
 from tacit.llm.permuted.crew import step_back
 from tacit.llm.permuted.messages import send_packed
-from tacit.llm.permuted.order import Order
 from tacit.llm.permuted.prepare import Prepared, Preparing
 from tacit.llm.permuted.seats import channel
 from tacit.ring import Prg
@@ -35,9 +35,9 @@ class Ready:
     pads: Tensor
 
     @property
-    def order(self) -> Order:
+    def batch(self) -> Batch:
         """Return the order."""
-        return self.prepared.order
+        return self.prepared.batch
 
 
 class Prefetch:
@@ -56,12 +56,12 @@ class Prefetch:
             1, thread_name_prefix=f"tacit-prepare-{index}", initializer=step_back
         )
         self._arrive = ThreadPoolExecutor(1, thread_name_prefix=f"tacit-arrive-{index}")
-        self._orders: Iterator[Order] = iter(())
+        self._batches: Iterator[Batch] = iter(())
         self._out: deque[tuple[Future[Prepared], Future[Tensor]]] = deque()
 
-    def plan(self, orders: Iterator[Order]) -> None:
+    def plan(self, batches: Iterator[Batch]) -> None:
         """Set what to order next; what was ordered before and not taken is dropped."""
-        self._orders = orders
+        self._batches = batches
         self._out.clear()
         self._top_up()
 
@@ -77,46 +77,46 @@ class Prefetch:
         session, seats = self._client.session, self._client.seats
         self._prepare.shutdown()
         self._arrive.shutdown()
-        last, tag = torch.full_like(_note(None), 1), f"{channel('ctl', self._index)}/order"
+        last, tag = torch.full_like(_note(None), 1), f"{channel('ctl', self._index)}/batch"
         session.send(seats.dealer, tag, last, phase="offline")
 
     def _top_up(self) -> None:
         while len(self._out) < self._client.ahead.blocks:
-            order = next(self._orders, None)
-            if order is None:
+            batch = next(self._batches, None)
+            if batch is None:
                 return
             session, dealer = self._client.session, self._client.seats.dealer
-            tag = f"{channel('ctl', self._index)}/order"
-            session.send(dealer, tag, _note(order), phase="offline")
+            tag = f"{channel('ctl', self._index)}/batch"
+            session.send(dealer, tag, _note(batch), phase="offline")
             self._out.append(
                 (
-                    self._prepare.submit(self._make, order),
-                    self._arrive.submit(self._note_arrival, order),
+                    self._prepare.submit(self._make, batch),
+                    self._arrive.submit(self._note_arrival, batch),
                 )
             )
 
-    def _make(self, order: Order) -> Prepared:
+    def _make(self, batch: Batch) -> Prepared:
         session, seats, a = self._client.session, self._client.seats, self._client.plan.architecture
         parts = iter(["head", *map(str, range(a.layers)), "tail"])
-        for made in self._preparing.prepare(order):
+        for made in self._preparing.prepare(batch):
             if isinstance(made, Prepared):
                 return made
             part, (tensors, items) = next(parts), made
             if items:
-                tag = f"{channel('fix', self._index)}/{order.number}.{part}"
+                tag = f"{channel('fix', self._index)}/{batch.number}.{part}"
                 send_packed(session, seats.owner, tag, tensors, items)
         raise AssertionError("prepare ends with what it prepared")
 
-    def _note_arrival(self, order: Order) -> Tensor:
+    def _note_arrival(self, batch: Batch) -> Tensor:
         session, seats = self._client.session, self._client.seats
-        tag = f"{channel('pad', self._index)}/{order.number}"
-        pads = session.recv(seats.dealer, tag, (order.runs,), dtype=torch.int32)
-        session.recv(seats.owner, f"{channel('ready', self._index)}/{order.number}", (1,))
+        tag = f"{channel('pad', self._index)}/{batch.number}"
+        pads = session.recv(seats.dealer, tag, (batch.runs,), dtype=torch.int32)
+        session.recv(seats.owner, f"{channel('ready', self._index)}/{batch.number}", (1,))
         return pads
 
 
-def _note(order: Order | None) -> Tensor:
-    words = torch.zeros(7, dtype=torch.int64) if order is None else order.words()
+def _note(batch: Batch | None) -> Tensor:
+    words = torch.zeros(7, dtype=torch.int64) if batch is None else batch.words()
     return torch.cat([torch.zeros(1, dtype=torch.int64), words])
 
 

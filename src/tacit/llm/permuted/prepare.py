@@ -1,10 +1,11 @@
-"""The user's offline work: what it holds of every wire, and what the owner needs of it."""
+"""The user's offline work: what it holds of every masked value, and what the owner needs of it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torch import Tensor
 
+from tacit.llm.permuted.batch import Batch
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.cuda import has_kernels
 from tacit.llm.permuted.cuda_masks import CudaMasks, lay_out_masks
@@ -22,23 +23,22 @@ from tacit.llm.permuted.masks import (
     turn,
 )
 from tacit.llm.permuted.narrow import Item
-from tacit.llm.permuted.order import Order
+from tacit.llm.permuted.prf_stream import PrfStream
 from tacit.llm.permuted.products import Product
 from tacit.llm.permuted.program import Function, Seen, run_end, run_layer, unknown
-from tacit.llm.permuted.tape import Tape
 from tacit.llm.permuted.weights import Weights
 from tacit.ring import Prg
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """An order that can be run: its tape, and the masks of its queries by layer.
+    """An order that can be run: its prf, and the masks of its queries by layer.
 
     For steps on CUDA, ``cuda`` has the masks of every run laid out.
     """
 
-    order: Order
-    tape: Tape
+    batch: Batch
+    prf: PrfStream
     queries: list[Tensor]
     cuda: CudaMasks | None = None
 
@@ -57,44 +57,44 @@ class Preparing:
         self._cached = cached
         self._before: Tensor | None = None
 
-    def prepare(self, order: Order) -> Iterator[tuple[list[Tensor], list[Item]] | Prepared]:
-        """Yield the packed messages of an order for the owner, and at last what runs it."""
+    def prepare(self, batch: Batch) -> Iterator[tuple[list[Tensor], list[Item]] | Prepared]:
+        """Yield the packed messages of a batch for the owner, and at last what runs it."""
         plan = self._plan
-        prg = self._prg.fork(f"order {order.number}")
-        tape = Tape(prg, keeps=True, device=plan.device)
-        stream = first_stream(plan, tape, order, self._before)
-        self._before = next_streams(plan, tape, order)[-1:]
+        prg = self._prg.fork(f"batch {batch.number}")
+        prf = PrfStream(prg, keeps=True, device=plan.device)
+        stream = first_stream(plan, prf, batch, self._before)
+        self._before = next_streams(plan, prf, batch)[-1:]
         queries = []
-        yield self._first(tape, order), first_items(plan, order).corrected
+        yield self._first(prf, batch), first_items(plan, batch).corrected
         for layer in range(plan.architecture.layers):
-            party = Masking(plan, order, tape, order.rows, self._cached, self._weights)
+            party = Masking(plan, batch, prf, batch.rows, self._cached, self._weights)
             stream = run_layer(party, plan, layer, stream)
-            yield party.corrected, list_layer(plan, order, layer).items.corrected
+            yield party.corrected, list_layer(plan, batch, layer).items.corrected
             queries += [one.query for one in party.turned]
-        yield self._last(tape, order, stream), last_items(plan, order).corrected
+        yield self._last(prf, batch, stream), last_items(plan, batch).corrected
         cuda = None
-        if not order.is_prompt and has_kernels(plan):
-            cuda = lay_out_masks(plan, order, tape, queries)
-        yield Prepared(order, tape, queries, cuda)
+        if not batch.is_prompt and has_kernels(plan):
+            cuda = lay_out_masks(plan, batch, prf, queries)
+        yield Prepared(batch, prf, queries, cuda)
 
-    def _first(self, tape: Tape, order: Order) -> list[Tensor]:
-        if not order.is_prompt:
+    def _first(self, prf: PrfStream, batch: Batch) -> list[Tensor]:
+        if not batch.is_prompt:
             return []
-        hot = tape.words("first.hot.mask", order.rows, self._plan.architecture.vocab)
-        return [_corrected(self._weights, tape, "embed", hot)]
+        hot = prf.words("first.hot.mask", batch.rows, self._plan.architecture.vocab)
+        return [_corrected(self._weights, prf, "embed", hot)]
 
-    def _last(self, tape: Tape, order: Order, stream: Tensor) -> list[Tensor]:
-        plan, rows = self._plan, order.scores
-        party = Masking(plan, order, tape, rows, self._cached, self._weights)
+    def _last(self, prf: PrfStream, batch: Batch, stream: Tensor) -> list[Tensor]:
+        plan, rows = self._plan, batch.scores
+        party = Masking(plan, batch, prf, rows, self._cached, self._weights)
         counts = [unknown(rows, plan.architecture.vocab)] * plan.counts
         run_end(party, plan, stream, scored=rows, counts=counts)
-        hot = plan.choose().masks(tape, order.runs)[0]
+        hot = plan.choose().masks(prf, batch.runs)[0]
         after = self._weights.apply("embed", hot)
-        return [*party.corrected, after - noise(tape, "next.embed", *after.shape)]
+        return [*party.corrected, after - noise(prf, "next.embed", *after.shape)]
 
 
 class Masking:
-    """Walk a pass with r of every wire that the user knows, and correct products with it.
+    """Walk a pass with r of every masked value that the user knows, and correct products with it.
 
     Without weights the masks alone are drawn, and those of keys and values put where they belong.
     """
@@ -102,13 +102,13 @@ class Masking:
     def __init__(
         self,
         plan: Blueprint,
-        order: Order,
-        tape: Tape,
+        batch: Batch,
+        prf: PrfStream,
         rows: int,
         cached: KvCache,
         weights: Weights | None = None,
     ) -> None:
-        self._plan, self._order, self._tape, self._rows = plan, order, tape, rows
+        self._plan, self._batch, self._prf, self._rows = plan, batch, prf, rows
         self._cached, self._weights = cached, weights
         self.corrected: list[Tensor] = []
         self.turned: list[Turned] = []
@@ -116,38 +116,38 @@ class Masking:
     def linear(self, product: Product, x: Tensor, skip: Tensor | None = None) -> Tensor:
         """Compute (W − U)·r − w; r of the result is the dealer's alone, unless it is fresh."""
         if self._weights is not None:
-            self.corrected.append(_corrected(self._weights, self._tape, product.name, x))
+            self.corrected.append(_corrected(self._weights, self._prf, product.name, x))
             if product.skip is not None and product.skip.name and skip is not None:
                 name = product.skip.name
-                self.corrected.append(_corrected(self._weights, self._tape, name, skip))
+                self.corrected.append(_corrected(self._weights, self._prf, name, skip))
         shape = (self._rows, product.outputs)
-        return fresh(self._tape, product.name, *shape) if product.is_fresh else unknown(*shape)
+        return fresh(self._prf, product.name, *shape) if product.is_fresh else unknown(*shape)
 
     def look(self, exchange: Exchange, shown: list[Tensor], function: Function) -> list[Tensor]:
         """Draw r of the answers, and what will be wanted online."""
         self.show(exchange, shown, function)
         if self._weights is not None:
-            exchange.cover(self._tape, self._rows)
-        return exchange.masks(self._tape, self._rows)
+            exchange.answer_mask(self._prf, self._rows)
+        return exchange.masks(self._prf, self._rows)
 
     def attend(self, layer: int, qkv: list[Tensor]) -> Tensor:
         """Keep r of keys and values, and draw that of the output."""
-        plan, order = self._plan, self._order
-        turned = turn(plan, order, layer, slice(None), qkv, drop_bits)
-        self._cached.put(layer, order.past, turned.keys, turned.values)
+        plan, batch = self._plan, self._batch
+        turned = turn(plan, batch, layer, slice(None), qkv, drop_bits)
+        self._cached.put(layer, batch.past, turned.keys, turned.values)
         self.turned.append(turned)
-        if self._weights is not None and not order.is_prompt:
-            for run in range(order.runs):
-                plan.attention(layer, order, run).draw_user(self._tape)
-        return drop_bits(attended(plan, self._tape, layer, self._rows), plan.out_drop)
+        if self._weights is not None and not batch.is_prompt:
+            for run in range(batch.runs):
+                plan.attention(layer, batch, run).draw_user(self._prf)
+        return drop_bits(attended(plan, self._prf, layer, self._rows), plan.out_drop)
 
     def show(self, exchange: Exchange, shown: list[Tensor], function: Function) -> Seen:
         """Draw what will be wanted online."""
         if self._weights is not None:
-            exchange.veil(self._tape, self._rows)
+            exchange.reveal_mask(self._prf, self._rows)
         return {}
 
 
-def _corrected(weights: Weights, tape: Tape, name: str, share: Tensor) -> Tensor:
+def _corrected(weights: Weights, prf: PrfStream, name: str, share: Tensor) -> Tensor:
     out = weights.apply(name, share)
-    return out - noise(tape, name, *out.shape)
+    return out - noise(prf, name, *out.shape)

@@ -1,8 +1,8 @@
 """A pass of the permuted protocol, written once for whoever walks it.
 
-A wire is a value x = m + r: the owner walks with m, the dealer with r, the user with what it knows
-of r. What a party does not hold of a wire is a tensor without words (`unknown`), so that all of
-them walk the same lines. Wires lie end to end in their last axis.
+A masked value is a value x = m + r: the owner walks with m, the dealer with r, the user with what
+it knows of r. What a party does not hold of a masked value is a tensor without words (`unknown`),
+so that all of them walk the same lines. Masked values lie end to end in their last axis.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ from tacit.llm.permuted.exchange import Exchange
 from tacit.llm.permuted.products import Product, output, product
 
 Seen = Mapping[str, Tensor]
-"""Permuted values in the clear, by the name of their wire."""
+"""Permuted values in the clear, by the name of their masked value."""
 
 Function = Callable[[Seen], Seen]
 """What the user computes: from what it is shown to what it answers; places stay as they are."""
@@ -98,12 +98,12 @@ def run_end(
 
 
 def cut(x: Tensor, widths: Sequence[int]) -> list[Tensor]:
-    """Cut wires apart that lie end to end."""
+    """Cut masked values apart that lie end to end."""
     return list(x.split_with_sizes(list(widths), -1))
 
 
 def unknown(rows: int, width: int) -> Tensor:
-    """Return a wire of which a party holds nothing but the shape."""
+    """Return a masked value of which a party holds nothing but the shape."""
     return torch.empty((rows, width), dtype=torch.int64, device="meta")
 
 

@@ -1,9 +1,9 @@
 """Whether what the user saw can have wrapped around: values are kept modulo the size of a word.
 
-With a precision that was fitted to the model (`Blueprint.is_certain`) every wire has room for all
-that the weights allow, but for two kinds whose room depends on the text: the stream behind
-attention, and products with the stream before its norm. Both follow from the stream in front,
-which the user sees and which cannot have wrapped: so it can tell.
+With a precision that was fitted to the model (`Blueprint.is_certain`) every masked value has room
+for all that the weights allow, but for two kinds whose room depends on the text: the stream behind
+attention, and products with the stream before its norm. Both follow from the stream in front, which
+the user sees and which cannot have wrapped: so it can tell.
 
 With any other precision a value is refused from a quarter of its range on. That notices every
 value up to seven times as large; beyond that one in four is taken for a smaller one.
@@ -23,12 +23,12 @@ from tacit.llm.permuted.precision import WORD_BITS
 
 @dataclass(frozen=True, eq=False)
 class _Seen:
-    """How far the words of a wire went, and how far they may."""
+    """How far the words of a masked value went, and how far they may."""
 
     ends: Tensor
     nbytes: int
     frac_bits: int
-    wire: str
+    value: str
 
 
 @final
@@ -46,31 +46,31 @@ class Ranges:
 
     @cached_property
     def streams(self) -> frozenset[str]:
-        """Return the wires from which it follows that others have not wrapped."""
+        """Return the masked values from which it follows that others have not wrapped."""
         if not self._plan.is_certain:
             return frozenset()
         layers = range(self._plan.architecture.layers)
         last = ["out.x"] if self._plan.is_raw_output else []
         return frozenset([*(f"{layer}.project.x" for layer in layers), *last])
 
-    def note_words(self, words: Tensor, nbytes: int, frac_bits: int, wire: str) -> None:
-        """Note the range of a wire."""
+    def note_words(self, words: Tensor, nbytes: int, frac_bits: int, value: str) -> None:
+        """Note the range of a masked value."""
         if not self._plan.is_certain:
-            self._words.append(_Seen(torch.stack(torch.aminmax(words)), nbytes, frac_bits, wire))
+            self._words.append(_Seen(torch.stack(torch.aminmax(words)), nbytes, frac_bits, value))
 
-    def note_stream(self, x: Tensor, wire: str) -> None:
+    def note_stream(self, x: Tensor, value: str) -> None:
         """Note how far the stream goes, in any place and in all."""
-        self.note_row(x.abs().max(), x.norm(dim=-1).max(), wire)
+        self.note_row(x.abs().max(), x.norm(dim=-1).max(), value)
 
-    def note_row(self, most: Tensor, length: Tensor, wire: str) -> None:
+    def note_row(self, most: Tensor, length: Tensor, value: str) -> None:
         """Note the largest place and the length of the stream."""
-        self._rows.append((most, length, wire))
+        self._rows.append((most, length, value))
 
     def check(self) -> None:
         """Refuse a pass whose values may have gone over the end of a word.
 
         Raises:
-            RangeError: names the wire.
+            RangeError: names the masked value.
         """
         words, self._words = self._words, []
         rows, self._rows = self._rows, []
@@ -80,17 +80,17 @@ class Ranges:
                 _check_word(max(-low, high), one)
         if rows:
             sizes = torch.stack([part for one in rows for part in one[:2]]).view(-1, 2).tolist()
-            for (_, _, wire), (most, length) in zip(rows, sizes, strict=True):
-                self._check_row(most, length, wire)
+            for (_, _, value), (most, length) in zip(rows, sizes, strict=True):
+                self._check_row(most, length, value)
 
-    def _check_row(self, most: float, length: float, wire: str) -> None:
-        p, is_last = self._plan.precision, wire == "out.x"
+    def _check_row(self, most: float, length: float, value: str) -> None:
+        p, is_last = self._plan.precision, value == "out.x"
         gain = p.output_gain if is_last else p.gain
         if length * 2.0**gain >= 2.0 ** (WORD_BITS - 1 - p.raw) or (
             not is_last and most >= 2.0 ** (p.reach - 2)
         ):
             raise RangeError(
-                f"the stream on wire {wire} is {length:.3g} long and reaches {most:.3g}: what is "
+                f"the stream in {value} is {length:.3g} long and reaches {most:.3g}: what is "
                 "computed from it might not fit a word; this text goes further than what the "
                 "model was measured on, let the owner use --precision wide"
             )
@@ -99,7 +99,7 @@ class Ranges:
 def _check_word(most: int, seen: _Seen) -> None:
     if most >= 1 << (8 * seen.nbytes - 3):
         raise RangeError(
-            f"a value on wire {seen.wire} comes near 2^{8 * seen.nbytes - 1 - seen.frac_bits}, "
+            f"a value in {seen.value} comes near 2^{8 * seen.nbytes - 1 - seen.frac_bits}, "
             f"where words of {seen.nbytes} bytes with {seen.frac_bits} fraction bits end; use a "
             "Precision with fewer bits or a wider span"
         )

@@ -13,7 +13,7 @@ from tacit import ring
 from tacit.llm.permuted.geometry import Grouped, Heads, Talk, grouped, inner, multiply
 from tacit.llm.permuted.narrow import Item, encode, wrap
 from tacit.llm.permuted.precision import Words
-from tacit.llm.permuted.tape import Tape
+from tacit.llm.permuted.prf_stream import PrfStream
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,55 +66,59 @@ class Weighting:
         value = self.words.value_bytes
         return [Item(self.score_shape, value), Item(self.out_shape, value)]
 
-    def order(self, owner: Tape) -> Grouped:
-        """Draw the secret order."""
+    def permutation(self, owner: PrfStream) -> Grouped:
+        """Draw the secret permutation."""
         return grouped(owner, self.label, self.heads, self.n)
 
-    def fresh(self, user: Tape, what: str) -> Tensor:
+    def fresh(self, user: PrfStream, what: str) -> Tensor:
         """Draw the user's fresh masks of permuted keys or values."""
         return user.words(f"{self.label}.fresh.{what}", *self.value_shape)
 
-    def blind(self, owner: Tape, what: str) -> Tensor:
+    def blind(self, owner: PrfStream, what: str) -> Tensor:
         """Draw the owner's masks of permuted keys or values."""
         return owner.words(f"{self.label}.blind.{what}", *self.value_shape)
 
-    def remask(self, user: Tape, order: Grouped, share: Tensor, what: str) -> Tensor:
+    def remask(self, user: PrfStream, permutation: Grouped, share: Tensor, what: str) -> Tensor:
         """Compute, as the dealer, what gives permuted keys or values the user's fresh mask."""
-        return order.cached(share) - self.fresh(user, what)
+        return permutation.cached(share) - self.fresh(user, what)
 
-    def rest(self, user: Tape, owner: Tape, order: Grouped, out: Tensor) -> Tensor:
+    def rest(self, user: PrfStream, owner: PrfStream, permutation: Grouped, out: Tensor) -> Tensor:
         """Compute, as the dealer, what gives the result the mask ``out``."""
-        crossed = multiply(self._cover(user), self.blind(owner, "v"))
-        return order.undo(self._rest(user) - crossed) - out.view(self.heads.count, self.heads.dim)
+        crossed = multiply(self._answer_mask(user), self.blind(owner, "v"))
+        return permutation.undo(self._rest(user) - crossed) - out.view(
+            self.heads.count, self.heads.dim
+        )
 
-    def draw_owner(self, owner: Tape) -> None:
+    def draw_owner(self, owner: PrfStream) -> None:
         """Draw beforehand what the owner will want."""
-        self.order(owner)
+        self.permutation(owner)
         self.blind(owner, "v")
 
-    def draw_user(self, user: Tape) -> None:
+    def draw_user(self, user: PrfStream) -> None:
         """Draw beforehand what the user will want."""
         self.fresh(user, "v")
-        self._cover(user)
+        self._answer_mask(user)
         self._rest(user)
 
-    def weigh(self, user: Tape, seen: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    def weigh(self, user: PrfStream, seen: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Answer, as the user, to permuted scores and masked values."""
         scores = ring.decode(seen, frac_bits=self.words.seen_bits)
         weights = encode(scores.softmax(2), self.words.weight_bits)
         mixed = multiply(weights, values)
-        return weights - self._cover(user), mixed - self._rest(user)
+        return weights - self._answer_mask(user), mixed - self._rest(user)
 
-    def collect(self, owner: Tape, order: Grouped, rest: Tensor, answer: list[Tensor]) -> Tensor:
+    def collect(
+        self, owner: PrfStream, permutation: Grouped, rest: Tensor, answer: list[Tensor]
+    ) -> Tensor:
         """Turn the user's answer, as the owner, into its share of the result: (1, heads·dim)."""
         weights, mixed = answer
-        mixed = order.undo(mixed - multiply(weights, self.blind(owner, "v")))
+        mixed = permutation.undo(mixed - multiply(weights, self.blind(owner, "v")))
         return (mixed + rest).view(1, -1)
 
-    def _cover(self, user: Tape) -> Tensor:
-        return user.words(f"{self.label}.cover", *self.score_shape)
+    def _answer_mask(self, user: PrfStream) -> Tensor:
+        return user.words(f"{self.label}.answer_mask", *self.score_shape)
 
-    def _rest(self, user: Tape) -> Tensor:
+    def _rest(self, user: PrfStream) -> Tensor:
         return user.words(f"{self.label}.rest", *self.out_shape)
 
 
@@ -122,8 +126,8 @@ class Weighting:
 class Resent:
     """Keys and values both travel: one round trip.
 
-    Guarantee: the user learns the scores up to a fresh uniform order of groups, of heads within a
-    group, and of the keys of each group; the owner receives uniform words.
+    Guarantee: the user learns the scores up to a fresh uniform permutation of groups, of heads
+    within a group, and of the keys of each group; the owner receives uniform words.
     Cost: 2 messages of heads·dim + 2·n·groups·dim + n·heads and n·heads + heads·dim words;
     offline as much as both to the owner.
     """
@@ -145,29 +149,35 @@ class Resent:
         return [[query, cached, w.value_item, w.seen_item], w.answer]
 
     def deal(
-        self, user: Tape, owner: Tape, *, query: Tensor, cached: tuple[Tensor, Tensor], out: Tensor
+        self,
+        user: PrfStream,
+        owner: PrfStream,
+        *,
+        query: Tensor,
+        cached: tuple[Tensor, Tensor],
+        out: Tensor,
     ) -> list[Tensor]:
         """Compute the owner's corrections; the arguments are as in `Incremental.deal`."""
         w = self.weighting
-        order = w.order(owner)
+        permutation = w.permutation(owner)
         r_q, r_k = self._fresh_query(user), w.fresh(user, "k")
         s_q, s_k = self._blind_query(owner), w.blind(owner, "k")
         crossed = inner(s_q, r_k) + inner(r_q, s_k)
         return [
-            order.queries(query[0]) - r_q,
-            w.remask(user, order, cached[0][-w.n :], "k"),
-            w.remask(user, order, cached[1][-w.n :], "v"),
+            permutation.queries(query[0]) - r_q,
+            w.remask(user, permutation, cached[0][-w.n :], "k"),
+            w.remask(user, permutation, cached[1][-w.n :], "v"),
             crossed - self._split(user),
-            w.rest(user, owner, order, out),
+            w.rest(user, owner, permutation, out),
         ]
 
-    def draw_owner(self, owner: Tape) -> None:
+    def draw_owner(self, owner: PrfStream) -> None:
         """Draw beforehand what `serve` will want."""
         self.weighting.draw_owner(owner)
         self.weighting.blind(owner, "k")
         self._blind_query(owner)
 
-    def draw_user(self, user: Tape) -> None:
+    def draw_user(self, user: PrfStream) -> None:
         """Draw beforehand what `ask` will want."""
         self.weighting.draw_user(user)
         self.weighting.fresh(user, "k")
@@ -177,7 +187,7 @@ class Resent:
     def serve(
         self,
         talk: Talk,
-        owner: Tape,
+        owner: PrfStream,
         dealt: list[Tensor],
         *,
         query: Tensor,
@@ -186,16 +196,16 @@ class Resent:
         """Compute as the owner, from its shares; returns its share of the result."""
         w, (shown, answer) = self.weighting, self.messages
         d_q, d_k, d_v, d_z, rest = dealt
-        order = w.order(owner)
+        permutation = w.permutation(owner)
         keys, values = (part[-w.n :] for part in cached)
-        q, k = order.queries(query[0]) + d_q, order.cached(keys) + d_k
-        v = order.cached(values) + d_v
+        q, k = permutation.queries(query[0]) + d_q, permutation.cached(keys) + d_k
+        v = permutation.cached(values) + d_v
         own = (inner(q, k) - d_z) >> w.words.drop
         s_q, s_k, s_v = self._blind_query(owner), w.blind(owner, "k"), w.blind(owner, "v")
         talk.send(shown, q + s_q, k + s_k, v + s_v, own)
-        return w.collect(owner, order, rest, talk.recv(answer))
+        return w.collect(owner, permutation, rest, talk.recv(answer))
 
-    def ask(self, talk: Talk, user: Tape) -> Tensor:
+    def ask(self, talk: Talk, user: PrfStream) -> Tensor:
         """Compute as the user; returns the scores it saw."""
         w, (shown, answer) = self.weighting, self.messages
         r_q, r_k, r_v = self._fresh_query(user), w.fresh(user, "k"), w.fresh(user, "v")
@@ -205,11 +215,11 @@ class Resent:
         talk.send(answer, *w.weigh(user, seen, c + r_v))
         return seen
 
-    def _fresh_query(self, user: Tape) -> Tensor:
+    def _fresh_query(self, user: PrfStream) -> Tensor:
         return user.words(f"{self.weighting.label}.fresh.q", *self.weighting.out_shape)
 
-    def _blind_query(self, owner: Tape) -> Tensor:
+    def _blind_query(self, owner: PrfStream) -> Tensor:
         return owner.words(f"{self.weighting.label}.blind.q", *self.weighting.out_shape)
 
-    def _split(self, user: Tape) -> Tensor:
+    def _split(self, user: PrfStream) -> Tensor:
         return user.words(f"{self.weighting.label}.split", *self.weighting.score_shape)

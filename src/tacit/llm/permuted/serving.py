@@ -12,7 +12,7 @@ from tacit.llm.permuted.cuda_serving import CudaServing
 from tacit.llm.permuted.exchange import Exchange, Look
 from tacit.llm.permuted.kv_cache import KvCache
 from tacit.llm.permuted.masks import turn
-from tacit.llm.permuted.material import LayerMaterial, OrderMaterial
+from tacit.llm.permuted.material import BatchMaterial, LayerMaterial
 from tacit.llm.permuted.messages import Channel
 from tacit.llm.permuted.narrow import unpack
 from tacit.llm.permuted.products import Product
@@ -22,7 +22,7 @@ from tacit.llm.permuted.weights import Weights
 
 
 class Serving:
-    """One conversation at the owner, online: m of every wire.
+    """One conversation at the owner, online: m of every masked value.
 
     Guarantee: everything it receives is uniform: the user's text leaves no trace but its length.
     Cost: one product with every matrix per row; messages as `Blueprint` lists them.
@@ -46,54 +46,54 @@ class Serving:
             self._cuda = CudaServing(plan, weights, talk, cached, self._attend)
         self._counts: Tensor | None = None
 
-    def make_ready(self, offline: OrderMaterial) -> None:
+    def make_ready(self, offline: BatchMaterial) -> None:
         """Do beforehand what a run of steps would have to do with its material."""
-        if self._cuda is not None and not offline.order.is_prompt:
+        if self._cuda is not None and not offline.batch.is_prompt:
             self._cuda.make_ready(offline)
 
-    def embed_prompt(self, offline: OrderMaterial, hot: Tensor, tally: Tensor) -> Tensor:
+    def embed_prompt(self, offline: BatchMaterial, hot: Tensor, tally: Tensor) -> Tensor:
         """Return the owner's share of the stream for the tokens of a prompt.
 
         ``tally`` is the user's masked count of all tokens so far; empty if nothing is counted.
         """
-        assert offline.first is not None  # noqa: S101 - the order is a prompt
+        assert offline.first is not None  # noqa: S101 - the batch is a prompt
         if self._plan.counts:
             self._counts = unpack(tally.view(1, -1), self._plan.count_bytes)
         words = unpack(hot, self._plan.wide_bytes)
         stream = self._weights.apply("embed", words) + offline.first
-        return self._placed(stream, offline.order.past)
+        return self._placed(stream, offline.batch.past)
 
-    def embed_choice(self, offline: OrderMaterial, run: int, answer: Tensor) -> Tensor:
+    def embed_choice(self, offline: BatchMaterial, run: int, answer: Tensor) -> Tensor:
         """Return the owner's share of the stream for the token that was chosen after a run."""
         at = slice(run, run + 1)
         (hot,) = self._plan.choose().take(offline.chosen.at(at), answer)
         if self._counts is not None:
             self._counts = self._counts + hot
         stream = self._weights.apply("embed", hot) + offline.following[at]
-        past = offline.order.end if offline.order.is_prompt else offline.order.past + run + 1
+        past = offline.batch.end if offline.batch.is_prompt else offline.batch.past + run + 1
         return self._placed(stream, past)
 
-    def run(self, offline: OrderMaterial, run: int, stream: Tensor) -> None:
+    def run(self, offline: BatchMaterial, run: int, stream: Tensor) -> None:
         """Take a stream through all layers and show the scores."""
-        plan, rows = self._plan, offline.order.scored_by(run)
-        if self._cuda is not None and not offline.order.is_prompt:
+        plan, rows = self._plan, offline.batch.scored_by(run)
+        if self._cuda is not None and not offline.batch.is_prompt:
             stream = self._cuda.run(offline, run, stream)
         else:
             for layer, material in enumerate(offline.layers):
-                party = self._party(offline, run, material, offline.order.rows_of(run))
+                party = self._party(offline, run, material, offline.batch.rows_of(run))
                 stream = run_layer(party, plan, layer, stream)
         counts = [] if self._counts is None else [self._counts.expand(rows.stop - rows.start, -1)]
         party = self._party(offline, run, offline.end, rows)
         run_end(party, plan, stream, scored=rows.stop - rows.start, counts=counts)
 
     def _party(
-        self, offline: OrderMaterial, run: int, material: LayerMaterial, rows: slice
+        self, offline: BatchMaterial, run: int, material: LayerMaterial, rows: slice
     ) -> "Party":
         at = At(offline, run, material, rows)
         return Party(self._plan, self._weights, self._talk, self._cached, at)
 
-    def _attend(self, offline: OrderMaterial, run: int, layer: int, qkv: list[Tensor]) -> Tensor:
-        rows = offline.order.rows_of(run)
+    def _attend(self, offline: BatchMaterial, run: int, layer: int, qkv: list[Tensor]) -> Tensor:
+        rows = offline.batch.rows_of(run)
         return self._party(offline, run, offline.layers[layer], rows).attend(layer, qkv)
 
     def _placed(self, stream: Tensor, at: int) -> Tensor:
@@ -103,16 +103,16 @@ class Serving:
 
 
 class At(NamedTuple):
-    """A run of an order, the material of the part that is walked, and its rows."""
+    """A run of a batch, the material of the part that is walked, and its rows."""
 
-    offline: OrderMaterial
+    offline: BatchMaterial
     run: int
     material: LayerMaterial
     rows: slice
 
 
 class Party:
-    """Walk a pass with m of every wire, one message at every exchange."""
+    """Walk a pass with m of every masked value, one message at every exchange."""
 
     def __init__(
         self, plan: Blueprint, weights: Weights, talk: Channel, cached: KvCache, at: At
@@ -133,7 +133,7 @@ class Party:
         return out + (skip << product.skip.bits)
 
     def look(self, exchange: Exchange, shown: list[Tensor], function: Function) -> list[Tensor]:
-        """Show wires in a secret order, and take the answer."""
+        """Show masked values in a secret permutation, and take the answer."""
         self.show(exchange, shown, function)
         answer = self._talk.recv_bytes(len(shown[0]), exchange.answer_bytes)
         return exchange.take(self._look(exchange), answer)
@@ -141,21 +141,23 @@ class Party:
     def attend(self, layer: int, qkv: list[Tensor]) -> Tensor:
         """Keep shares of keys and values, and go through attention with the user."""
         plan, (offline, run, material, rows) = self._plan, self._at
-        order, dealt, tape = offline.order, material.mixed[run], offline.tape
-        past = order.past + rows.start
-        query, keys, values = turn(plan, order, layer, rows, qkv, torch.bitwise_right_shift)
+        batch, dealt, prf = offline.batch, material.mixed[run], offline.prf
+        past = batch.past + rows.start
+        query, keys, values = turn(plan, batch, layer, rows, qkv, torch.bitwise_right_shift)
         self._cached.put(layer, past, keys, values)
         cached = self._cached.upto(layer, past + len(keys))
-        kernel = plan.attention(layer, order, run)
+        kernel = plan.attention(layer, batch, run)
         if isinstance(kernel, Resent):
-            out = kernel.serve(self._talk, tape, dealt, query=query, cached=cached)
+            out = kernel.serve(self._talk, prf, dealt, query=query, cached=cached)
         else:
-            posted = order.posted_before(run)
-            out = kernel.serve(self._talk, tape, dealt, query=query, cached=cached, posted=posted)
+            masked_kv = batch.masked_before(run)
+            out = kernel.serve(
+                self._talk, prf, dealt, query=query, cached=cached, masked_kv=masked_kv
+            )
         return out >> plan.out_drop
 
     def show(self, exchange: Exchange, shown: list[Tensor], function: Function) -> Seen:
-        """Show wires in a secret order."""
+        """Show masked values in a secret permutation."""
         self._talk.send_bytes(exchange.show(self._look(exchange), shown))
         return {}
 

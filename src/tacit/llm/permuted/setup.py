@@ -31,7 +31,7 @@ class Kept:
 
     key: bytes
     cached: KvCache
-    last_order: int = -1
+    last_batch: int = -1
     is_open: bool = True
     holder: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -42,8 +42,8 @@ class Kept:
             self.holder += 1
             return self.holder
 
-    def take_order(self, number: int, *, holder: int, user: str) -> None:
-        """Use an order's number, once and only here: its masks follow from it.
+    def take_batch(self, number: int, *, holder: int, user: str) -> None:
+        """Use a batch's number, once and only here: its masks follow from it.
 
         Raises:
             FrameError: it was used before, or the conversation goes on elsewhere.
@@ -51,9 +51,9 @@ class Kept:
         with self.lock:
             if holder != self.holder:
                 raise FrameError(user, "opened this conversation again; it goes on there")
-            if number <= self.last_order:
-                raise FrameError(user, f"made order {number} twice; masks are used once")
-            self.last_order = number
+            if number <= self.last_batch:
+                raise FrameError(user, f"made batch {number} twice; masks are used once")
+            self.last_batch = number
 
 
 @dataclass(eq=False)

@@ -1,9 +1,9 @@
-"""What a user may ask of the owner next: masks and orders are used once, whatever it sends."""
+"""What a user may ask of the owner next: masks and batches are used once, whatever it sends."""
 
 from typing import final
 
 from tacit.errors import FrameError
-from tacit.llm.permuted.order import Order
+from tacit.llm.permuted.batch import Batch
 from tacit.llm.permuted.seats import CLOSE, NAME, RUN, STEP
 
 
@@ -11,13 +11,13 @@ from tacit.llm.permuted.seats import CLOSE, NAME, RUN, STEP
 class Turns:
     """Where a conversation stands at the owner.
 
-    Guarantee: no run of an order is served twice, and no run's token is named twice; a second
+    Guarantee: no run of a batch is served twice, and no run's token is named twice; a second
     look through the same order would show more than the ledger says.
     """
 
     def __init__(self, user: str) -> None:
         self._user = user
-        self._at: tuple[Order, int] | None = None
+        self._at: tuple[Batch, int] | None = None
         self._is_named = True
 
     def admit(self, op: int, number: int, run: int) -> None:
@@ -40,16 +40,16 @@ class Turns:
             )
         self._is_named = True
 
-    def take(self, op: int, order: Order, run: int) -> None:
+    def take(self, op: int, batch: Batch, run: int) -> None:
         """Note a run that begins, if its order is of the right kind."""
-        if run >= order.runs or order.is_prompt != (op == RUN):
-            raise FrameError(self._user, f"order {order.number} has no run {run} of this kind")
-        self._at, self._is_named = (order, run), False
+        if run >= batch.runs or batch.is_prompt != (op == RUN):
+            raise FrameError(self._user, f"batch {batch.number} has no run {run} of this kind")
+        self._at, self._is_named = (batch, run), False
 
     def _follows(self, number: int, run: int) -> bool:
         if self._at is None:
             return False
-        order, done = self._at
-        if number == order.number:
+        batch, done = self._at
+        if number == batch.number:
             return run == done + 1
-        return number > order.number and run == 0
+        return number > batch.number and run == 0

@@ -66,6 +66,7 @@ def test_every_attack_on_the_finished_model_is_announced(iris):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("ray_tidied")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.filterwarnings(
     "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"

@@ -194,9 +194,17 @@ def service(tmp_path_factory, model):
         yield running
 
 
-def order(**changes):
-    """Return the words of an order, as they travel."""
-    facts = {"number": 0, "past": 0, "rows": 4, "prompt": 0, "posted": 0, "form": -1, "scored": 1}
+def batch(**changes):
+    """Return the words of a batch, as they travel."""
+    facts = {
+        "number": 0,
+        "past": 0,
+        "rows": 4,
+        "prompt": 0,
+        "masked_kv": 0,
+        "form": -1,
+        "scored": 1,
+    }
     return torch.tensor([0, *(facts | changes).values()])
 
 
@@ -208,7 +216,7 @@ def opened(client, index=0, number=7, kept=0):
 
 
 def ordered(client, index=0, **changes):
-    client.session.send("dealer", f"ctl{index}/order", order(**changes), phase="offline")
+    client.session.send("dealer", f"ctl{index}/batch", batch(**changes), phase="offline")
 
 
 def wait_for_the_end(client):
@@ -250,7 +258,7 @@ def two_dozen_orders(client):
 
 def a_past_without_end(client):
     opened(client, kept=1)
-    words = torch.cat([torch.tensor([2**62]), order(form=1)[1:]])
+    words = torch.cat([torch.tensor([2**62]), batch(form=1)[1:]])
     client.session.send("dealer", "ctl0/past", words.unsqueeze(0), phase="setup")
     wait_for_the_end(client)
 
@@ -263,7 +271,7 @@ def a_past_of_another_length(client):
 
 def a_conversation_that_is_not_kept(client):
     opened(client, kept=1)
-    words = torch.cat([torch.tensor([1]), order()[1:]])
+    words = torch.cat([torch.tensor([1]), batch()[1:]])
     client.session.send("dealer", "ctl0/past", words.unsqueeze(0), phase="setup")
     wait_for_the_end(client)
 
@@ -344,7 +352,7 @@ def frames_of_all_kinds(client):
     """Send a hundred frames that a seeded generator makes up."""
     draw = np.random.default_rng(11)
     opened(client)
-    tags = ("run0/next", "ctl0/order", "fix0/0.head", "llm/open", "he0/keys", "key1/user", "x/y")
+    tags = ("run0/next", "ctl0/batch", "fix0/0.head", "llm/open", "he0/keys", "key1/user", "x/y")
     for _ in range(100):
         dtype = ("u8", "i32", "i64")[draw.integers(3)]
         shape = tuple(int(n) for n in draw.integers(0, 9, draw.integers(4)))

@@ -20,9 +20,9 @@ from tacit.llm.floating import (
 from tacit.llm.floating.interpreters import AskingInterpreter, Mail
 from tacit.llm.floating.noise import Noise, grid_step, normal
 from tacit.llm.floating.parties import find_rows
-from tacit.llm.floating.program import Rows, Wire, run_pass
+from tacit.llm.floating.program import MaskedValue, Rows, run_pass
 from tacit.llm.floating.sizes import Measuring, name_of, size_names
-from tacit.llm.permuted.tape import Tape
+from tacit.llm.permuted.prf_stream import PrfStream
 from tacit.llm.sealed.folded import fold
 from tacit.llm.sealed.passes import Pass
 from tacit.party import run_threads
@@ -61,11 +61,11 @@ def test_a_walk_in_the_clear_is_the_plain_model(family):
     a, weights = model.architecture, {name_of(n): w for n, w in fold(model).items()}
     ids, party = [1, 5, 7, 9], Measuring(weights)
     prompt = len(ids) - 1 if family == "chatglm" else 0
-    order = Pass(conversation=0, past=0, rows=4, prompt=prompt, is_scored=True)
+    step = Pass(conversation=0, past=0, rows=4, prompt=prompt, is_scored=True)
     x = weights["embed.weight"][torch.tensor(ids)]
     if a.positions == "learned":
         x = x + weights["positions"][:4]
-    scores = run_pass(party, a, order, Wire(x, 0.0), Rows())[0]
+    scores = run_pass(party, a, step, MaskedValue(x, 0.0), Rows())[0]
     assert torch.allclose(scores.float(), next_logits(model, ids, Cache()), atol=1e-4)
     assert sorted([*party.sizes, "embed"]) == size_names(a)
 
@@ -148,9 +148,9 @@ def test_averaging_repeated_prompts_gives_the_user_values_in_their_own_order():
     with mock.patch.object(AskingInterpreter, "product", listening):
         as_user(model, talk, ratio=4.0, vault=vault)
     rows = Rows()
-    order = Pass(conversation=0, past=0, rows=len(ids), prompt=0, is_scored=True)
+    step = Pass(conversation=0, past=0, rows=len(ids), prompt=0, is_scored=True)
     x = vault.weights["embed.weight"][torch.tensor(ids)]
-    run_pass(Measuring(vault.weights), model.architecture, order, Wire(x, 0.0), rows)
+    run_pass(Measuring(vault.weights), model.architecture, step, MaskedValue(x, 0.0), rows)
     values = rows.values[0].share
     spread = vault.scales.outer("0.mixed.y")
     errors = [float((one - values).square().mean().sqrt()) for one in seen]
@@ -189,7 +189,7 @@ def test_all_that_is_sent_lies_on_grids_that_do_not_depend_on_the_text(ratio):
 
 
 def test_noise_takes_every_step_of_its_grid():
-    steps = Noise(Tape(Prg(b"k" * 16))).draw("x", (20_000,), 100.0) / grid_step(100.0)
+    steps = Noise(PrfStream(Prg(b"k" * 16))).draw("x", (20_000,), 100.0) / grid_step(100.0)
     found = torch.bincount(steps.long() & 15, minlength=16)
     assert float(((found - 1250) ** 2 / 1250).sum()) < 50  # chi-square, 15 degrees of freedom
 
@@ -205,8 +205,8 @@ def test_the_rarest_words_give_finite_noise():
 def test_a_session_keeps_the_conversations_used_last():
     talks = {}
     for number in (*range(16), 0, 16):
-        order = Pass(conversation=number, past=0, rows=1, prompt=0, is_scored=True)
-        find_rows(talks, order, "user")
+        step = Pass(conversation=number, past=0, rows=1, prompt=0, is_scored=True)
+        find_rows(talks, step, "user")
     assert list(talks) == [*range(2, 16), 0, 16]
 
 
@@ -241,7 +241,7 @@ def test_what_cannot_be_read_is_refused():
 
 
 def test_noise_is_normal_and_the_same_for_both_who_have_the_key():
-    first, second = (Noise(Tape(Prg(b"k" * 16))).draw("x", (20_000,), 3.0) for _ in range(2))
+    first, second = (Noise(PrfStream(Prg(b"k" * 16))).draw("x", (20_000,), 3.0) for _ in range(2))
     assert torch.equal(first, second)
     assert abs(float(first.mean())) < 5 * 3 / 20_000**0.5
     assert float(first.std()) == pytest.approx(3.0, rel=0.03)

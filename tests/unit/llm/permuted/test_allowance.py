@@ -1,4 +1,4 @@
-"""What a user may make a party keep: bytes, orders and conversations are counted."""
+"""What a user may make a party keep: bytes, batches and conversations are counted."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import pytest
 
 from private_llm import answering, best, speak, tiny
 from tacit.errors import ConfigError, FrameError, PartyError
-from tacit.llm.permuted import Account, Ahead, Allowance, Conversation, Order, open_vault
+from tacit.llm.permuted import Account, Ahead, Allowance, Batch, Conversation, open_vault
 from tacit.llm.permuted.allowance import material_bytes
 
 PROMPT = [1, 5, 7, 9, 3]
@@ -33,13 +33,13 @@ def test_an_account_holds_a_user_to_its_part_and_all_to_the_whole():
 
 def test_an_allowance_of_nothing_is_refused():
     with pytest.raises(ConfigError, match="at least 1"):
-        Allowance(orders=0)
+        Allowance(batches=0)
 
 
 def test_what_an_order_takes_is_known_before_it_is_made():
     plan = open_vault(tiny("llama", context=1 << 20, vocab=40)).plan
-    small = Order(number=0, past=0, rows=8, prompt=0, posted=0, form=None)
-    large = Order(number=0, past=0, rows=1 << 16, prompt=0, posted=0, form=None)
+    small = Batch(number=0, past=0, rows=8, prompt=0, masked_kv=0, form=None)
+    large = Batch(number=0, past=0, rows=1 << 16, prompt=0, masked_kv=0, form=None)
     total, largest = material_bytes(plan, small, sender="user")
     assert 0 < largest < total < 1 << 24
     with pytest.raises(FrameError, match="too much here"):
@@ -101,8 +101,8 @@ def test_a_session_that_breaks_leaves_nothing_open_and_is_forgotten_after_a_whil
 def test_many_orders_or_conversations_end_their_own_session():
     model = tiny("llama", seed=3)
     vault = open_vault(model)
-    vault.allowance = Allowance(orders=2, conversations=2)
-    with pytest.raises(PartyError, match="more than 2 orders without using"):
+    vault.allowance = Allowance(batches=2, conversations=2)
+    with pytest.raises(PartyError, match="more than 2 batches without using"):
         speak(model, answering(PROMPT, 20), vault=vault, ahead=Ahead(block=1, blocks=6))
 
     def open_three(client):

@@ -99,8 +99,8 @@ def test_a_user_who_numbers_tokens_instead_of_counting_them_reads_all_scores():
     """What the page about private models says of a user who cheats, taken at its word."""
     model, seen = tiny("llama", seed=2), []
 
-    def numbered(plan, tape):
-        return first_tally(plan, tape) - 2 * torch.arange(plan.architecture.vocab)
+    def numbered(plan, prf):
+        return first_tally(plan, prf) - 2 * torch.arange(plan.architecture.vocab)
 
     def adjust(scores, counts):
         seen.append((scores, counts))
@@ -158,7 +158,7 @@ def test_undoing_the_order_recovers_no_more_than_rows_shuffled_anew(looks, wire,
 
 
 def chained(rows):
-    """Order each row so that it lies nearest to the row before it."""
+    """Batch each row so that it lies nearest to the row before it."""
     out = [rows[0]]
     for row in rows[1:]:
         _, columns = linear_sum_assignment((out[-1][:, None] - row[None, :]) ** 2)

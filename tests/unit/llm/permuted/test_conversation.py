@@ -197,7 +197,7 @@ def test_a_conversation_survives_the_death_of_its_dealer(form):
             begin,
             vault=vault,
             form=form,
-            ahead=Ahead(block=2, blocks=1),  # so that order 3 is made when tokens have been heard
+            ahead=Ahead(block=2, blocks=1),  # so that batch 3 is made when tokens have been heard
             wrap=lambda me, link: Dying(link) if me == "dealer" else link,
         )
     memory, masked = kept[0]
@@ -239,7 +239,7 @@ def test_what_cannot_be_read_is_refused_before_anything_is_sent(ids, message):
 def test_a_model_whose_values_leave_the_ring_is_refused_by_name():
     model = tiny("llama")
     model.weights["layers.0.q.weight"].mul_(3e4)
-    with pytest.raises(RangeError, match=r"wire 0\.project\.q"):
+    with pytest.raises(RangeError, match=r"in 0\.project\.q"):
         speak(model, answering(PROMPT, 2), precision=Precision())
 
 

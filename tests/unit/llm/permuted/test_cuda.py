@@ -33,33 +33,33 @@ def blocks(n):
 @pytest.mark.parametrize("nbytes", BYTES)
 def test_two_vectors_are_shown_permuted_and_taken_back(nbytes):
     n, first, second = 1000, words(400, seed=1), words(600, seed=2)
-    places, veil, out = torch.randperm(n).cuda(), words(n, seed=3), octets(n * nbytes)
+    places, reveal_mask, out = torch.randperm(n).cuda(), words(n, seed=3), octets(n * nbytes)
     sizes = {"NBYTES": nbytes, "BLOCK": kernels.BLOCK}
-    kernels.show[blocks(n)](first, second, 400, 3, 5, places, veil, out, 0, n, **sizes)
-    expected = pack(torch.cat([first >> 3, second >> 5])[places] + veil, nbytes)
+    kernels.show[blocks(n)](first, second, 400, 3, 5, places, reveal_mask, out, 0, n, **sizes)
+    expected = pack(torch.cat([first >> 3, second >> 5])[places] + reveal_mask, nbytes)
     assert torch.equal(out, expected)
-    back = torch.zeros_like(veil)
-    kernels.take[blocks(n)](out, 0, veil, places, back, n, **sizes)
+    back = torch.zeros_like(reveal_mask)
+    kernels.take[blocks(n)](out, 0, reveal_mask, places, back, n, **sizes)
     there = torch.empty_like(back)
-    there[places] = unpack(expected, nbytes) + veil
+    there[places] = unpack(expected, nbytes) + reveal_mask
     assert torch.equal(back, there)
 
 
 @pytest.mark.parametrize("nbytes", BYTES)
 def test_what_is_seen_is_exact_and_its_peak_is_noted(nbytes):
-    n, veil, message = 700, words(700, seed=4), pack(words(700, seed=5), nbytes)
+    n, reveal_mask, message = 700, words(700, seed=4), pack(words(700, seed=5), nbytes)
     out = torch.zeros(n, dtype=torch.float64, device="cuda")
     peak = torch.zeros(1, dtype=torch.int64, device="cuda")
     sizes = {"NBYTES": nbytes, "BLOCK": kernels.BLOCK}
-    kernels.see[blocks(n)](message, 0, veil, out, peak, n, 1, 2.0**-11, **sizes)
-    seen = wrap(unpack(message, nbytes) + veil + 1, nbytes)
+    kernels.see[blocks(n)](message, 0, reveal_mask, out, peak, n, 1, 2.0**-11, **sizes)
+    seen = wrap(unpack(message, nbytes) + reveal_mask + 1, nbytes)
     assert torch.equal(out, seen.double() * 2.0**-11)
     assert int(peak) == int(seen.abs().max())
 
 
 @pytest.mark.parametrize("nbytes", [5, 6, 8])
 def test_a_normalised_answer_is_rounded_to_even_and_covered(nbytes):
-    n, cover = 900, words(900, seed=6)
+    n, answer_mask = 900, words(900, seed=6)
     values = torch.randn(n, dtype=torch.float64, device="cuda") * 3
     stats = torch.zeros(2, dtype=torch.float64, device="cuda")
     eps = torch.tensor([1e-5], dtype=torch.float64, device="cuda")
@@ -68,8 +68,10 @@ def test_a_normalised_answer_is_rounded_to_even_and_covered(nbytes):
     assert torch.allclose(stats, torch.stack([values.mean(), sigma]), rtol=1e-12)
     out = octets(8 + n * nbytes)
     rules = {"CENTRES": True, "DIVIDES": True, "NBYTES": nbytes, "BLOCK": kernels.BLOCK}
-    kernels.answer[blocks(n)](values, stats, cover, out, 8, 0, n, n, 2.0**11, **rules)
-    assert torch.equal(out[8:], pack(encode((values - stats[0]) / stats[1], 11) - cover, nbytes))
+    kernels.answer[blocks(n)](values, stats, answer_mask, out, 8, 0, n, n, 2.0**11, **rules)
+    assert torch.equal(
+        out[8:], pack(encode((values - stats[0]) / stats[1], 11) - answer_mask, nbytes)
+    )
 
 
 @pytest.mark.parametrize(("groups", "size", "dim", "keys"), [(4, 1, 16, 37), (2, 3, 24, 70)])
@@ -101,7 +103,7 @@ def test_what_the_user_adds_to_attention_is_word_for_word_what_heads_compute(
     rows = [words(1, count, dim, seed=seed) for seed in (3, 4)]
     split, out = words(count * keys, seed=5), octets(count * keys * nbytes)
     factors = (rows[0], caches[0], rows[1], caches[1], split)
-    attention.halves[(count, most // 16)](*factors, out, place, drop, **sizes, BLOCK=16)
+    attention.score_shares[(count, most // 16)](*factors, out, place, drop, **sizes, BLOCK=16)
     both = sum(heads.scores(row, cache) for row, cache in zip(rows, caches, strict=True))
     assert torch.equal(out, pack((both >> drop).view(-1) - split, nbytes))
     weights, rest = words(count * keys, seed=6), words(count * dim, seed=7)
@@ -117,16 +119,18 @@ def test_what_the_user_adds_to_attention_is_word_for_word_what_heads_compute(
 def test_scores_are_shown_and_weights_taken_back_in_their_order(nbytes):
     count, keys = 6, 37
     n, place = count * keys, torch.tensor([keys - 1], device="cuda")
-    own, delta, covered, blind = (words(n, seed=seed) for seed in range(4))
-    order, sent = torch.randperm(n).cuda(), pack(words(n, seed=4), nbytes)
+    own, delta, answer_correction, blind = (words(n, seed=seed) for seed in range(4))
+    permutation, sent = torch.randperm(n).cuda(), pack(words(n, seed=4), nbytes)
     sizes = {"HEADS": count, "NBYTES": nbytes, "BLOCK": kernels.BLOCK}
     out = octets(n * nbytes)
-    attention.reshow[blocks(n)](own, sent, order, delta, out, place, **sizes)
-    assert torch.equal(out, pack((own + unpack(sent, nbytes))[order] + delta, nbytes))
+    attention.reshow[blocks(n)](own, sent, permutation, delta, out, place, **sizes)
+    assert torch.equal(out, pack((own + unpack(sent, nbytes))[permutation] + delta, nbytes))
     kept = torch.zeros_like(own)
-    attention.reweigh[blocks(n)](sent, covered, order, blind, kept, out, place, **sizes)
+    attention.reweigh[blocks(n)](
+        sent, answer_correction, permutation, blind, kept, out, place, **sizes
+    )
     back = torch.empty_like(own)
-    back[order] = unpack(sent, nbytes) + covered
+    back[permutation] = unpack(sent, nbytes) + answer_correction
     assert torch.equal(kept, back)
     assert torch.equal(out, pack(back + blind, nbytes))
 

@@ -44,13 +44,13 @@ def test_rows_behind_those_written_again_are_forgotten():
 def test_an_order_is_taken_once_and_only_by_the_last_who_opened_the_conversation():
     kept = Kept(b"\0" * 16, cache())
     first = kept.take_over()
-    kept.take_order(0, holder=first, user="user")
+    kept.take_batch(0, holder=first, user="user")
     with pytest.raises(FrameError, match="twice"):
-        kept.take_order(0, holder=first, user="user")
+        kept.take_batch(0, holder=first, user="user")
     second = kept.take_over()
     with pytest.raises(FrameError, match="goes on there"):
-        kept.take_order(1, holder=first, user="user")
-    kept.take_order(1, holder=second, user="user")
+        kept.take_batch(1, holder=first, user="user")
+    kept.take_batch(1, holder=second, user="user")
 
 
 def test_a_shelf_with_room_keeps_its_rows_where_they_are():

@@ -1,4 +1,4 @@
-"""The small parts: words of few bytes, tapes, orders, precisions, tables, folded weights."""
+"""The small parts: short words, PRF streams, permutations, precisions, tables, weights."""
 
 import os
 import sys
@@ -15,9 +15,9 @@ from tacit.llm.permuted import (
     BRIEF,
     COMPACT,
     FORMS,
+    Batch,
     Client,
     Network,
-    Order,
     Precision,
     Seats,
     choose_form,
@@ -26,16 +26,16 @@ from tacit.llm.permuted import (
     serve_dealer,
     serve_owner,
 )
+from tacit.llm.permuted.batch import read_batch
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.crew import step_back
 from tacit.llm.permuted.exchange import Exchange, Reveal
 from tacit.llm.permuted.kv_cache import KvCache
 from tacit.llm.permuted.masks import drop_bits
 from tacit.llm.permuted.narrow import Item, join, pack, split, sum_bytes, unpack
-from tacit.llm.permuted.order import read_order
+from tacit.llm.permuted.prf_stream import PrfStream
 from tacit.llm.permuted.setup import Kept
-from tacit.llm.permuted.tape import Tape
-from tacit.llm.permuted.transfer import cover, deal_pads, pads, picks, shift_of, uncover
+from tacit.llm.permuted.transfer import deal_pads, pad_table, pads, picks, shift_of, unpad
 from tacit.llm.permuted.weights import draw_masks, encode_model, matrices
 from tacit.party import run_threads
 from tacit.ring import Prg
@@ -76,17 +76,17 @@ def test_a_shown_wire_is_rounded_up_or_down_and_never_wraps(drop, seed, value):
     exchange = Exchange("e", (reveal,), ())
     word = round(value * 2**34)
     share = torch.randint(-(2**63), 2**63 - 1, (1, 8), generator=torch.manual_seed(seed))
-    user, owner = Tape(Prg(b"u" * 16)), Tape(Prg(b"o" * 16))
-    orders = exchange.orders(owner, 1)
+    user, owner = PrfStream(Prg(b"u" * 16)), PrfStream(Prg(b"o" * 16))
+    orders = exchange.permutations(owner, 1)
     look = exchange.look(orders, exchange.deal(user, orders, [share], 1))
     shown = exchange.show(look, [word - share])
-    (seen,) = exchange.see(exchange.veil(user, 1), shown)
+    (seen,) = exchange.see(exchange.reveal_mask(user, 1), shown)
     assert all(abs(int(one) - word / 2**drop) <= 1 for one in seen[0])
 
 
 def test_long_rows_are_put_in_order_as_short_ones_are():
-    keys = Tape(Prg(b"c" * 16)).words("x", 2, 40_000)
-    drawn = Tape(Prg(b"c" * 16)).shuffles("x", 2, 40_000)
+    keys = PrfStream(Prg(b"c" * 16)).words("x", 2, 40_000)
+    drawn = PrfStream(Prg(b"c" * 16)).shuffles("x", 2, 40_000)
     assert torch.equal(drawn, keys.argsort(1))
 
 
@@ -103,7 +103,7 @@ def test_an_owner_forgets_what_was_closed_longest_ago():
 
 
 def test_two_tapes_of_one_key_draw_the_same_whether_they_keep_or_not():
-    first, second = Tape(Prg(b"a" * 16)), Tape(Prg(b"a" * 16), keeps=True)
+    first, second = PrfStream(Prg(b"a" * 16)), PrfStream(Prg(b"a" * 16), keeps=True)
     for _ in range(2):
         assert torch.equal(first.words("x", 3, 4), second.words("x", 3, 4))
         assert torch.equal(first.shuffles("y", 3, 9), second.shuffles("y", 3, 9))
@@ -112,7 +112,7 @@ def test_two_tapes_of_one_key_draw_the_same_whether_they_keep_or_not():
 
 def test_orders_within_rows_put_what_exists_first():
     valid = torch.ones(5, 7, dtype=torch.bool).tril(2)
-    drawn = Tape(Prg(b"b" * 16)).shuffles_within("keys", 3, valid)
+    drawn = PrfStream(Prg(b"b" * 16)).shuffles_within("keys", 3, valid)
     for row in range(5):
         count = int(valid[row].sum())
         for head in range(3):
@@ -123,7 +123,7 @@ def test_orders_within_rows_put_what_exists_first():
     ("bits", "message"),
     [
         ({"weight": 3}, "weight must be between 4 and 32"),
-        ({"weight": 24}, "raw wires would have"),
+        ({"weight": 24}, "raw values would have"),
         ({"activation": 12, "weight": 16, "skip": 30}, "skip must not be above 28"),
     ],
 )
@@ -151,7 +151,7 @@ def test_only_norms_with_a_bias_keep_queries_from_the_user():
     assert not any("queries" in leak.what for leak in leaks(plan, STEP, 0, Seats()))
 
 
-STEP = Order(number=1, past=5, rows=1, prompt=0, posted=5, form="incremental")
+STEP = Batch(number=1, past=5, rows=1, prompt=0, masked_kv=5, form="incremental")
 
 
 @given(st.integers(-(2**30), 2**30), st.integers(0, 2**64 - 1), st.integers(1, 30))
@@ -173,20 +173,20 @@ def test_the_default_precision_has_room_for_streams_of_tens_of_thousands():
 
 
 def test_an_order_survives_its_journey():
-    order = Order(number=3, past=4, rows=5, prompt=1, posted=2, form="half")
+    batch = Batch(number=3, past=4, rows=5, prompt=1, masked_kv=2, form="half")
     assert (
-        read_order(order.words(), sender="user", architecture=tiny("llama").architecture) == order
+        read_batch(batch.words(), sender="user", architecture=tiny("llama").architecture) == batch
     )
 
 
 @pytest.mark.parametrize(
-    "change", [{"rows": 0}, {"past": 60, "rows": 5}, {"posted": 9}, {"past": -1}, {"scored": 7}]
+    "change", [{"rows": 0}, {"past": 60, "rows": 5}, {"masked_kv": 9}, {"past": -1}, {"scored": 7}]
 )
 def test_an_order_that_the_model_cannot_do_is_refused(change):
-    fields = {"number": 0, "past": 4, "rows": 5, "prompt": 0, "posted": 2, "form": "half"}
-    order = Order(**(fields | change))
+    fields = {"number": 0, "past": 4, "rows": 5, "prompt": 0, "masked_kv": 2, "form": "half"}
+    batch = Batch(**(fields | change))
     with pytest.raises(FrameError, match="cannot do"):
-        read_order(order.words(), sender="user", architecture=tiny("llama").architecture)
+        read_batch(batch.words(), sender="user", architecture=tiny("llama").architecture)
 
 
 def test_a_shelf_forgets_what_is_written_over():
@@ -201,12 +201,12 @@ def test_a_shelf_forgets_what_is_written_over():
 
 @given(st.integers(0, 39), st.integers(0, 2))
 def test_a_table_gives_the_token_at_the_place(place, run):
-    user, owner = Tape(Prg(b"u" * 16)), Tape(Prg(b"o" * 16))
+    user, owner = PrfStream(Prg(b"u" * 16)), PrfStream(Prg(b"o" * 16))
     order = torch.randperm(40, generator=torch.Generator().manual_seed(place))
     shift = shift_of(place, int(picks(user, 3, 40)[run]), 40)
-    message = cover(order, pads(owner, 3, 40)[run], shift)
+    message = pad_table(order, pads(owner, 3, 40)[run], shift)
     pad = int(deal_pads(user, owner, 3, 40)[run])
-    assert uncover(message, place, pad) == int(order[place])
+    assert unpad(message, place, pad) == int(order[place])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -233,7 +233,7 @@ def test_two_vaults_of_one_model_have_masks_of_their_own():
 )
 def test_a_slow_line_saves_bytes_and_a_long_one_saves_messages(network, form):
     plan = Blueprint(tiny("gpt2", context=2048).architecture, Precision())
-    assert choose_form(plan, network, past=1000, rows=8, posted=1000) == form
+    assert choose_form(plan, network, past=1000, rows=8, masked_kv=1000) == form
 
 
 def test_a_network_without_bandwidth_is_refused():
@@ -249,8 +249,8 @@ def test_three_seats_need_three_parties():
 @pytest.mark.parametrize("form", FORMS)
 def test_the_ledger_names_what_permutation_shows_and_counts_it(form):
     plan, seats = Blueprint(tiny("llama").architecture, Precision()), Seats()
-    order = Order(number=1, past=5, rows=2, prompt=0, posted=5, form=form)
-    found = leaks(plan, order, 0, seats)
+    batch = Batch(number=1, past=5, rows=2, prompt=0, masked_kv=5, form=form)
+    found = leaks(plan, batch, 0, seats)
     by_user = {leak.what.split(",")[0]: leak.elements for leak in found if leak.to == "user"}
     assert by_user == {
         "inputs of both norms": 2 * 2 * 16 + 16,
@@ -264,8 +264,8 @@ def test_the_ledger_names_what_permutation_shows_and_counts_it(form):
 
 def test_the_ledger_says_what_norms_of_heads_and_behind_attention_show():
     plan = Blueprint(tiny("gemma3").architecture, Precision())
-    order = Order(number=1, past=9, rows=1, prompt=0, posted=9, form="half")
-    first, second, third, *_ = leaks(plan, order, 0, Seats())
+    batch = Batch(number=1, past=9, rows=1, prompt=0, masked_kv=9, form="half")
+    first, second, third, *_ = leaks(plan, batch, 0, Seats())
     assert first.what.startswith("inputs of all norms")
     assert first.elements == 2 * 4 * 16 + 16
     assert second.what.endswith("heads together, with and without the weights of their norms")

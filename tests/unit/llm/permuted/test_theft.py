@@ -84,7 +84,7 @@ def test_honest_corrections_would_not_keep_the_embeddings():
     vocab, width = 40, model.architecture.width
 
     def summing(user, prepared, ids, seen):
-        hot = -prepared.tape.words("first.hot.mask", len(ids), vocab)
+        hot = -prepared.prf.words("first.hot.mask", len(ids), vocab)
         hot[torch.arange(2), torch.tensor(ids[:2])] += 1
         hot[2, torch.tensor(ids[:2])] += 1
         return pack(hot, user._plan.wide_bytes).reshape(-1)
@@ -166,7 +166,7 @@ def test_honest_corrections_would_not_keep_the_matrices():
 
 
 def aligned(corner, left, upper, cell):
-    """Order three rows like the first, if cell − left − upper + corner is zero place by place."""
+    """Batch three rows like the first, if cell − left − upper + corner is zero place by place."""
     sums = left.view(-1, 1, 1) + upper.view(1, -1, 1) - cell  # (left, upper, cell)
     found = [(sums - value).abs().argmin() for value in corner]
     gaps = torch.stack([(sums - value).abs().min() for value in corner])

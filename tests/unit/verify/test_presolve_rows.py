@@ -7,10 +7,15 @@ import pytest
 
 pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
-from tacit.verify import Domain, Inquiry, Unknown, verify, verify_each
-from tacit.verify.kernels.presolve.batch import UNTOLD, Boxes, answer, make_answers
-from tacit.verify.kernels.presolve.presolve import MOST_PARTS, make_scratch, pick_model
-from tacit.verify.kernels.presolve.scores import PAUSED
+from tacit.verify import Domain, Inquiry, Outcome, Unknown, verify, verify_each
+from tacit.verify.kernels.presolve.presolve import MOST_PARTS, answer
+from tacit.verify.kernels.presolve.workspace import (
+    UNTOLD,
+    Boxes,
+    make_answers,
+    make_workspace,
+    pick_model,
+)
 from tacit.verify.objectives import state_cases
 
 WIDE = Domain(-3.0, 3.0)
@@ -46,8 +51,8 @@ def test_rows_together_are_answered_like_rows_alone(brute, rule):
 def ask(model, boxes, cases, seconds):
     """Hand boxes to the small search; return what it says and how many it has begun and left."""
     out = make_answers(*boxes.center.shape)
-    scratch = make_scratch(model.index, cases.plus.shape[1])
-    told = answer(pick_model(model.index), scratch, cases, boxes, MOST_PARTS, out, seconds)
+    workspace = make_workspace(model.index, cases.plus.shape[1])
+    told = answer(pick_model(model.index), workspace, cases, boxes, MOST_PARTS, out, seconds)
     return out, told
 
 
@@ -58,7 +63,7 @@ def test_a_center_whose_class_the_sums_do_not_tell_is_left_to_the_library(brute)
     boxes = Boxes(rows, rows, rows, case, np.zeros(model.n_features, dtype=bool), False)
     out, (begun, left, found) = ask(model, boxes, cases, 10.0)
     assert (begun, left, found) == (len(rows), len(rows), 0)
-    assert (out.outcome == PAUSED).all()
+    assert (out.outcome == Outcome.UNDECIDED).all()
     assert (out.case == UNTOLD).all()
     told = list(verify_each(model, rows, Inquiry(0.0)))
     assert [one.verdict.prediction for one in told] == model.predict(rows).tolist()

@@ -1,4 +1,4 @@
-"""A tape: the randomness that two parties share for one order, drawn by name."""
+"""A prf: the randomness that two parties share for one batch, drawn by name."""
 
 from typing import final
 
@@ -11,10 +11,10 @@ _WIDE = 1 << 15
 
 
 @final
-class Tape:
-    """Draw words and orders under labels; both owners of the key draw the same.
+class PrfStream:
+    """Draw words and permutations under labels; both owners of the key draw the same.
 
-    The same label gives the same words again. A tape that ``keeps`` remembers what was drawn, so
+    The same label gives the same words again. A prf that ``keeps`` remembers what was drawn, so
     that it can be drawn before it is wanted; what it returns must not be changed.
 
     Guarantee: as `Prg`; what different labels give is independent.
@@ -39,19 +39,19 @@ class Tape:
         return drawn
 
     def shuffles(self, label: str, rows: int, width: int) -> Tensor:
-        """Draw one order of 0 … width − 1 for every row, as (rows, width).
+        """Draw one permutation of 0 … width − 1 for every row, as (rows, width).
 
         Guarantee: uniform, but for equal keys: a chance below width² / 2^65 per row.
         """
         if self._kept is None:
-            return _order(self.words(label, rows, width))
-        if f"{label} order" not in self._kept:
-            self._kept[f"{label} order"] = _order(self.words(label, rows, width))
+            return _sorting(self.words(label, rows, width))
+        if f"{label} permutation" not in self._kept:
+            self._kept[f"{label} permutation"] = _sorting(self.words(label, rows, width))
             del self._kept[label]
-        return self._kept[f"{label} order"]
+        return self._kept[f"{label} permutation"]
 
     def shuffles_within(self, label: str, heads: int, valid: Tensor) -> Tensor:
-        """Draw for every row and head an order that puts the valid places first.
+        """Draw for every row and head a permutation that puts the valid places first.
 
         Args:
             label: the name of this draw.
@@ -69,7 +69,7 @@ class Tape:
         return self._prg.fork(label).below(bound, rows)
 
 
-def _order(keys: Tensor) -> Tensor:
+def _sorting(keys: Tensor) -> Tensor:
     """Return what sorts each row."""
     if keys.shape[1] < _WIDE or keys.is_cuda:
         return keys.argsort(1)

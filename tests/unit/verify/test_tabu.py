@@ -3,13 +3,20 @@ import pytest
 
 pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
-from tacit.verify.box import Domain, ball, box_cells
-from tacit.verify.kernels.attack.descent import take_point
-from tacit.verify.kernels.attack.tabu import NOWHERE, begin, leave, make_stroll, move, sink, step
+from tacit.verify.box import Domain, ball, box_intervals
+from tacit.verify.kernels.attack.descent import evaluate_point
+from tacit.verify.kernels.attack.tabu import (
+    NOWHERE,
+    begin,
+    descend_within,
+    leave,
+    make_tabu,
+    move,
+    step,
+)
 from tacit.verify.kernels.layout.reach import reach
-from tacit.verify.kernels.search.bounds import make_work
-from tacit.verify.kernels.search.problem import make_load, make_task
-from tacit.verify.objectives import make_sides
+from tacit.verify.kernels.search.problem import make_load, make_problem
+from tacit.verify.objectives import make_objectives
 
 
 def some_walks(brute, count=60):
@@ -18,14 +25,14 @@ def some_walks(brute, count=60):
     for _ in range(count):
         model = brute.random_ensemble(rng, most=12, values=brute.reals)
         x = brute.random_input(rng, model.n_features)
-        near, far = (box_cells(model, ball(model, x, size, Domain())) for size in (0.3, 2.0))
+        near, far = (box_intervals(model, ball(model, x, size, Domain())) for size in (0.3, 2.0))
         index = model.index
         r = reach(index.trees, *far)
         if not r.tree_id.size:
             continue
-        load = make_load(index.trees, index.base_units, r)
-        task = make_task(r, load, make_sides(model, model.predict(x[None])[0], None), 0)
-        s = make_stroll(r, *near)
+        load = make_load(index.trees, index.base_fixed, r)
+        task = make_problem(r, load, make_objectives(model, model.predict(x[None])[0], None), 0)
+        s = make_tabu(r, *near)
         begin(r, task, s, draw_point(rng, r))
         yield rng, near, r, task, s
 
@@ -36,7 +43,7 @@ def draw_point(rng, r):
 
 def total_at(r, task, point):
     free = np.diff(r.rank_start).astype(np.int32) - 1
-    return take_point(r, task, make_work(r, 1), point, np.zeros_like(free), free)
+    return evaluate_point(r, task, r.fixed_leaf.copy(), point, np.zeros_like(free), free)
 
 
 def changes(r, task, point, f):
@@ -121,7 +128,7 @@ def test_a_feature_that_left_the_smaller_box_stays_outside(brute):
 def test_a_walk_sinks_to_a_point_of_the_smaller_box_that_no_step_lowers(brute):
     for _, _, r, task, s in some_walks(brute):
         begin(r, task, s, s.near_low.copy())
-        lowest = sink(r, task, s, 200)
+        lowest = descend_within(r, task, s, 200)
         assert ((s.near_low <= lowest) & (lowest <= s.near_high)).all()
         for f in range(lowest.size):
             found = changes(r, task, lowest, f)

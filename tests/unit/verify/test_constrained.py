@@ -1,4 +1,5 @@
-"""Limits beside the box, against every whole-numbered input, or every cell, of small ensembles."""
+"""Limits beside the box, against every whole-numbered input, or every interval, of small
+ensembles."""
 
 import itertools
 from fractions import Fraction
@@ -13,10 +14,10 @@ pytest.importorskip("z3", reason="tacit-ml[verify] is not installed")
 
 from tacit.errors import ConfigError, DataError
 from tacit.verify import (
-    Certificate,
     Counterexample,
     Domain,
     Limits,
+    Robust,
     Sum,
     verify,
     verify_within,
@@ -59,7 +60,7 @@ def test_whole_numbered_inputs_agree_with_trying_all(brute, seed):
     reachable = np.array([one for one in points if are_kept(limits, x, one)])
     can_change = bool((ensemble.predict(reachable) != ensemble.predict(x)[0]).any())
     answer = verify_within(ensemble, x, np.inf, limits, domain=WHOLE)
-    assert isinstance(answer, Counterexample if can_change else Certificate)
+    assert isinstance(answer, Counterexample if can_change else Robust)
     if isinstance(answer, Counterexample):
         assert (answer.x == np.rint(answer.x)).all()
         assert are_kept(limits, x, answer.x)
@@ -81,11 +82,11 @@ def test_real_inputs_within_an_l1_or_l0_ball_agree_with_trying_every_cell(brute,
         for point in nearest_points(ensemble, x)
     )
     answer = verify_within(ensemble, x, np.inf, limits, domain=Domain(-3.0, 3.0))
-    assert isinstance(answer, Counterexample if can_change else Certificate)
+    assert isinstance(answer, Counterexample if can_change else Robust)
 
 
 def nearest_points(ensemble, x):
-    """List, for every combination of cells, the input nearest to x."""
+    """List, for every combination of intervals, the input nearest to x."""
     axes = []
     for f in range(ensemble.n_features):
         cuts = np.unique(ensemble.threshold[ensemble.feature == f])
@@ -106,9 +107,9 @@ def test_one_of_a_group_stays_one_of_a_group(brute):
         x = np.eye(n)[rng.integers(n)]
         can_change = bool((ensemble.predict(np.eye(n)) != ensemble.predict(x)[0]).any())
         answer = verify_within(ensemble, x, 1.0, limits)
-        assert isinstance(answer, Counterexample if can_change else Certificate)
+        assert isinstance(answer, Counterexample if can_change else Robust)
         answers.add(type(answer))
-    assert answers == {Counterexample, Certificate}
+    assert answers == {Counterexample, Robust}
 
 
 @pytest.mark.parametrize("sum_type", ["float32", "float64"])
@@ -124,10 +125,10 @@ def test_float_sums_never_prove_falsely_nor_break_their_limits(brute, sum_type):
         if not are_kept(limits, x, x):
             continue
         answer = verify_within(ensemble, x, 1.0, limits)
-        known += isinstance(answer, Counterexample | Certificate)
+        known += isinstance(answer, Counterexample | Robust)
         if isinstance(answer, Counterexample):
             assert sum(map(Fraction, answer.x.tolist())) <= Fraction(most)
-        if isinstance(answer, Certificate):
+        if isinstance(answer, Robust):
             tries = rng.uniform(x - 1, x + 1, (500, n))
             tries = tries[tries.sum(axis=1) <= most]
             assert (ensemble.predict(tries) == ensemble.predict(x)[0]).all()

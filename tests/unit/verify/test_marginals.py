@@ -1,11 +1,11 @@
-"""The cells to which attacks are drawn, against a plain reading of the trees."""
+"""The intervals to which attacks are drawn, against a plain reading of the trees."""
 
 import numpy as np
 import pytest
 
 pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
-from tacit.verify.kernels.layout.marginals import lay_lures
+from tacit.verify.models.marginals import lay_minimisers
 
 
 def average(packed, node, pull, rises):
@@ -19,42 +19,42 @@ def average(packed, node, pull, rises):
 
 
 def heights(index, roots, pull):
-    """Draw the average over the cells of each feature."""
+    """Draw the average over the intervals of each feature."""
     rises = []
     for root in roots:
         average(index.trees.packed, root, pull, rises)
-    cells = [np.zeros(n + 1) for n in np.diff(index.cut_start)]
+    intervals = [np.zeros(n + 1) for n in np.diff(index.cut_start)]
     for feature, rank, rise in rises:
-        cells[feature][rank + 1 :] += rise
-    return cells
+        intervals[feature][rank + 1 :] += rise
+    return intervals
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_lure_is_where_the_average_is_least(brute, seed):
     model = brute.random_ensemble(np.random.default_rng(seed), scores=1, most=20)
     index = model.index
-    cells = heights(index, index.trees.roots, index.trees.units[:, 0])
-    for f, height in enumerate(cells):
+    intervals = heights(index, index.trees.roots, index.trees.fixed[:, 0])
+    for f, height in enumerate(intervals):
         slack = 1e-6 * (1 + np.abs(height).max())
-        assert height[index.lure[0, f]] <= height.min() + slack
-        assert height[index.lure[1, f]] >= height.max() - slack
+        assert height[index.minimiser[0, f]] <= height.min() + slack
+        assert height[index.minimiser[1, f]] >= height.max() - slack
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_pair_of_classes_has_a_lure_of_its_own(brute, seed):
     model = brute.random_boosted(np.random.default_rng(seed), scores=4, most=20)
     index = model.index
-    start, entry = index.paths.group_start, index.paths.entry // 4
+    start, entry = index.nodes.group_start, index.nodes.entry // 4
     if start.size == 2:
         pytest.skip("trees of this model add to several classes")
     groups = [
-        heights(index, entry[start[k] : start[k + 1]], index.trees.units[:, k])
+        heights(index, entry[start[k] : start[k + 1]], index.trees.fixed[:, k])
         for k in range(start.size - 1)
     ]
     n_groups = len(groups)
     for first in range(n_groups):
         for second in range(n_groups):
-            row = index.lure[first * n_groups + second]
+            row = index.minimiser[first * n_groups + second]
             for f in range(model.n_features):
                 height = groups[first][f] - groups[second][f]
                 assert height[row[f]] <= height.min() + 1e-6 * (1 + np.abs(height).max())
@@ -63,7 +63,7 @@ def test_a_pair_of_classes_has_a_lure_of_its_own(brute, seed):
 def test_leaves_that_pull_several_scores_have_no_lure(brute):
     model = brute.random_ensemble(np.random.default_rng(1), scores=3, most=20)
     index = model.index
-    assert lay_lures(index.trees.packed, index.paths, index.cut_start).shape == (
+    assert lay_minimisers(index.trees.packed, index.nodes, index.cut_start).shape == (
         0,
         model.n_features,
     )

@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 
 pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
-from tacit.verify.box import Domain, ball, box_cells
-from tacit.verify.kernels.layout.reach import reach
+from tacit.verify.box import Domain, ball, box_intervals
+from tacit.verify.kernels.layout.reach import is_reachable, reach
 from tacit.verify.kernels.layout.segments import make_segments
-from tacit.verify.kernels.search.bounds import is_open
-from tacit.verify.kernels.search.mplp import make_accord, price, recall, remember, squeeze
-from tacit.verify.kernels.search.problem import make_load, make_task
-from tacit.verify.objectives import make_sides
+from tacit.verify.kernels.search.mplp import make_mplp, price, restore, revive, save, tighten
+from tacit.verify.kernels.search.problem import make_load, make_problem
+from tacit.verify.objectives import make_objectives
 
 
 def pose(brute, rng):
@@ -23,11 +22,11 @@ def pose(brute, rng):
     model = brute.random_ensemble(rng, most=12, values=brute.reals)
     x = brute.random_input(rng, model.n_features)
     index = model.index
-    r = reach(index.trees, *box_cells(model, ball(model, x, 2.0, Domain())))
+    r = reach(index.trees, *box_intervals(model, ball(model, x, 2.0, Domain())))
     if not r.tree_id.size:
         return None
-    load = make_load(index.trees, index.base_units, r)
-    return r, make_task(r, load, make_sides(model, model.predict(x[None])[0], None), 0)
+    load = make_load(index.trees, index.base_fixed, r)
+    return r, make_problem(r, load, make_objectives(model, model.predict(x[None])[0], None), 0)
 
 
 def sums(r, task, low, high):
@@ -36,7 +35,7 @@ def sums(r, task, low, high):
         at, total = np.array(point, dtype=np.int32), int(task.base)
         for t in range(r.tree_id.size):
             leaves = range(r.leaf_start[t], r.leaf_start[t + 1])
-            total += next(int(task.value[leaf]) for leaf in leaves if is_open(r, leaf, at, at))
+            total += next(int(task.value[leaf]) for leaf in leaves if is_reachable(r, leaf, at, at))
         yield point, total
 
 
@@ -48,7 +47,7 @@ def whole(r):
 
 def start_anew(r, a):
     """Let every leaf be alive, as at the top of a search."""
-    a.count[:] = np.diff(r.leaf_start)
+    revive(r, a)
 
 
 @given(seed=st.integers(0, 2**32 - 1))
@@ -60,9 +59,9 @@ def test_no_point_below_the_barrier_is_cut_off_or_below_the_bound(brute, seed):
     r, task = posed
     low, high = whole(r)
     points = list(sums(r, task, low, high))
-    bound = squeeze(r, task, make_accord(r, make_segments(r)), low, high)
+    bound = tighten(r, task, make_mplp(r, make_segments(r)), low, high)
     for point, total in points:
-        if total < task.barrier:
+        if total < task.threshold:
             assert bound <= total
             assert (low <= point).all()
             assert (point <= high).all()
@@ -76,7 +75,7 @@ def test_messages_of_one_box_are_valid_in_every_other(brute, seed):
     if posed is None:
         return
     r, task = posed
-    a, memory = make_accord(r, make_segments(r)), None
+    a, memory = make_mplp(r, make_segments(r)), None
     for _ in range(6):
         ends = np.sort(rng.integers(0, np.diff(r.rank_start), (2, r.feature_id.size)), axis=0)
         low, high = ends.astype(np.int32)
@@ -84,12 +83,12 @@ def test_messages_of_one_box_are_valid_in_every_other(brute, seed):
         bound = price(r, task, a, low, high)
         assert bound <= min(total for _, total in sums(r, task, low, high))
         if memory is not None:
-            other = make_accord(r, a.cut)
-            recall(r, other, memory)
+            other = make_mplp(r, a.cut)
+            restore(r, other, memory)
             assert price(r, task, other, low, high) == bound
-        squeeze(r, task, a, low, high)
-        memory = np.zeros(a.toll.size + r.rank_low.size, np.int64)
-        remember(a, memory)
+        tighten(r, task, a, low, high)
+        memory = np.zeros(a.min_marginal.size, np.int64)
+        save(a, memory)
 
 
 def test_the_bound_of_one_feature_is_exact(brute):
@@ -101,7 +100,7 @@ def test_the_bound_of_one_feature_is_exact(brute):
         r, task = posed
         low, high = whole(r)
         least = min(total for _, total in sums(r, task, low, high))
-        bound = squeeze(r, task, make_accord(r, make_segments(r)), low, high)
-        # Fares are rounded down once per tree.
-        assert min(least, task.barrier) - r.tree_id.size <= bound
+        bound = tighten(r, task, make_mplp(r, make_segments(r)), low, high)
+        # Shared potentials are rounded down once per tree.
+        assert min(least, task.threshold) - r.tree_id.size <= bound
         seen += 1

@@ -7,12 +7,12 @@ from torch import Tensor
 from tacit.llm.permuted.geometry import Heads, Talk
 from tacit.llm.permuted.narrow import Item
 from tacit.llm.permuted.precision import Words
-from tacit.llm.permuted.tape import Tape
+from tacit.llm.permuted.prf_stream import PrfStream
 
 
 @dataclass(frozen=True, eq=False)
-class Posting:
-    """The owner's first message: new queries, and the rows that were not posted yet, masked.
+class MaskedQkv:
+    """The owner's first message: new queries, and the rows that the user has not got yet, masked.
 
     Guarantee: the masks are uniform to the user; the owner and the dealer draw them.
     """
@@ -38,39 +38,41 @@ class Posting:
         keys, values = self.words.key_bytes, self.words.value_bytes
         return [Item(self.query, keys), Item(self._shape, keys), Item(self._shape, values)]
 
-    def draw(self, owner: Tape) -> tuple[Tensor, Tensor]:
-        """Draw the masks of the posted rows: keys, values."""
+    def draw(self, owner: PrfStream) -> tuple[Tensor, Tensor]:
+        """Draw the masks of these rows: keys, values."""
         return (
-            owner.words(f"{self.label}.post.k", *self._shape),
-            owner.words(f"{self.label}.post.v", *self._shape),
+            owner.words(f"{self.label}.masked.k", *self._shape),
+            owner.words(f"{self.label}.masked.v", *self._shape),
         )
 
-    def blind(self, owner: Tape) -> Tensor:
+    def blind(self, owner: PrfStream) -> Tensor:
         """Draw the mask of the queries."""
         return owner.words(f"{self.label}.blind.q", *self.query)
 
     def send(
         self,
         talk: Talk,
-        owner: Tape,
+        owner: PrfStream,
         *,
         query: Tensor,
         cached: tuple[Tensor, Tensor],
-        posted: int,
+        masked_kv: int,
     ) -> None:
         """Send the message, as the owner, from its shares."""
         keys, values = cached
         s_k, s_v = self.draw(owner)
-        masked = (query + self.blind(owner), keys[posted:] + s_k, values[posted:] + s_v)
-        talk.send(self.items, *masked)
+        message = (query + self.blind(owner), keys[masked_kv:] + s_k, values[masked_kv:] + s_v)
+        talk.send(self.items, *message)
 
     def crossed(
         self,
-        owner: Tape,
+        owner: PrfStream,
         *,
         query: Tensor,
         cached: tuple[Tensor, Tensor],
-        posted: tuple[Tensor, Tensor],
+        masked_kv: tuple[Tensor, Tensor],
     ) -> Tensor:
         """Return the products of masks in the user's half of the scores, as the dealer."""
-        return self.heads.scores(self.blind(owner), cached[0]) + self.heads.scores(query, posted[0])
+        return self.heads.scores(self.blind(owner), cached[0]) + self.heads.scores(
+            query, masked_kv[0]
+        )

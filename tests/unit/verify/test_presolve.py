@@ -9,18 +9,19 @@ pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
 from tacit.verify import (
     Budget,
-    Certificate,
     Counterexample,
     Domain,
+    Outcome,
+    Robust,
     Unknown,
     robustness,
     verify,
     verify_box,
 )
-from tacit.verify.box import Box, ball, box_cells, place_witness
-from tacit.verify.kernels.presolve.presolve import decide_cells, make_scratch, pick_model
-from tacit.verify.kernels.presolve.scores import FOUND, PAUSED, PROVED
-from tacit.verify.objectives import make_sides
+from tacit.verify.box import Box, ball, box_intervals, place_witness
+from tacit.verify.kernels.presolve.presolve import decide_box
+from tacit.verify.kernels.presolve.workspace import make_workspace, pick_model
+from tacit.verify.objectives import make_objectives
 
 SEEDS = st.integers(0, 2**32 - 1)
 DOMAIN = Domain(-3.0, 3.0)
@@ -46,11 +47,11 @@ def draw(brute, seed, name, most):
 
 
 def decide(model, box, rho, most):
-    """Ask the small search alone; return what it says, and the cells."""
-    sides = make_sides(model, model.predict(box.center[None])[0], rho)
-    low, high = box_cells(model, box)
-    scratch = make_scratch(model.index, sides.plus.size)
-    return decide_cells(pick_model(model.index), scratch, sides, low, high, most), low, high
+    """Ask the small search alone; return what it says, and the intervals."""
+    objectives = make_objectives(model, model.predict(box.center[None])[0], rho)
+    low, high = box_intervals(model, box)
+    workspace = make_workspace(model.index, objectives.plus.size)
+    return decide_box(pick_model(model.index), workspace, objectives, low, high, most), low, high
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -58,9 +59,9 @@ def decide(model, box, rho, most):
 @settings(max_examples=100, deadline=None)
 def test_what_falls_replays_and_what_is_proved_is_robust(brute, name, seed, most):
     model, box, rho = draw(brute, seed, name, 20)
-    before = box_cells(model, box)
+    before = box_intervals(model, box)
     outcome, low, high = decide(model, box, rho, most)
-    if outcome == FOUND:
+    if outcome == Outcome.COUNTEREXAMPLE:
         x = place_witness(model, box, low, high)
         assert ((box.low <= x) & (x <= box.high)).all()
         there, here = model.predict(np.stack([x, box.center]))
@@ -68,7 +69,7 @@ def test_what_falls_replays_and_what_is_proved_is_robust(brute, name, seed, most
         return
     assert (low == before[0]).all()
     assert (high == before[1]).all()
-    assert outcome == PAUSED or brute.is_robust(model, box, rho)
+    assert outcome == Outcome.UNDECIDED or brute.is_robust(model, box, rho)
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -80,7 +81,7 @@ def test_verdicts_are_those_of_brute_force(brute, name, seed):
     eps = np.maximum(box.center - box.low, box.high - box.center)
     budget = Budget(nodes=int(rng.integers(1, 400)))
     told = verify(model, box.center, eps, rho=rho, domain=DOMAIN, budget=budget)
-    if isinstance(told, Certificate):
+    if isinstance(told, Robust):
         assert brute.is_robust(model, told.box, rho)
     if isinstance(told, Counterexample):
         assert not brute.is_robust(model, told.box, rho)
@@ -95,7 +96,7 @@ def test_a_box_beside_its_center_is_decided_like_brute_force_says(brute, name, s
     ends = np.sort(rng.choice(brute.MENU, (2, model.n_features)) + rng.choice([0.0, 0.1]), axis=0)
     told = verify_box(model, Box(box.center, *ends))
     if not isinstance(told, Unknown):
-        assert isinstance(told, Certificate) == brute.is_robust(model, told.box)
+        assert isinstance(told, Robust) == brute.is_robust(model, told.box)
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -105,8 +106,8 @@ def test_it_decides_most_small_questions_alone(brute, name):
         model, box, rho = draw(brute, seed, name, 20)
         told.append(decide(model, box, rho, robustness.MOST_PARTS)[0])
     # Near ties within a wide guard are the deep search's to judge.
-    assert np.mean(np.array(told) == PAUSED) < (0.5 if "ties" in name else 0.2)
-    assert {PROVED, FOUND} <= set(told)
+    assert np.mean(np.array(told) == Outcome.UNDECIDED) < (0.5 if "ties" in name else 0.2)
+    assert {Outcome.ROBUST, Outcome.COUNTEREXAMPLE} <= set(told)
 
 
 @pytest.mark.parametrize("name", ["boosted", "several scores"])
@@ -115,8 +116,8 @@ def test_it_decides_most_small_questions_alone(brute, name):
 def test_the_deep_search_alone_decides_like_brute_force(brute, name, seed):
     # In boosting it looks at the trees of two classes only.
     model, box, _ = draw(brute, seed, name, 20)
-    sides = make_sides(model, model.predict(box.center[None])[0], None)
-    low, high = box_cells(model, box)
-    outcome, _ = robustness.persist(model, sides, low, high, Budget())
-    if outcome in (PROVED, FOUND):
-        assert (outcome == PROVED) == brute.is_robust(model, box)
+    objectives = make_objectives(model, model.predict(box.center[None])[0], None)
+    low, high = box_intervals(model, box)
+    outcome, _ = robustness.search_on(model, objectives, low, high, Budget())
+    if outcome in (Outcome.ROBUST, Outcome.COUNTEREXAMPLE):
+        assert (outcome == Outcome.ROBUST) == brute.is_robust(model, box)

@@ -49,6 +49,7 @@ def test_a_machine_of_a_cluster_answers_from_the_stored_model(asked):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("ray_tidied")
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_ray_cluster_answers_like_this_machine(asked):

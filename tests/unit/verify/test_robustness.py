@@ -10,20 +10,21 @@ from hypothesis import strategies as st
 from tacit.errors import ConfigError, DataError
 from tacit.verify import (
     Budget,
-    Certificate,
     Counterexample,
     Domain,
+    Outcome,
+    Robust,
     Unknown,
     robustness,
     verify,
     verify_many,
     with_integers,
 )
-from tacit.verify.box import ball, box_cells, place_witness
-from tacit.verify.kernels.presolve.presolve import decide_cells, make_scratch, pick_model
-from tacit.verify.kernels.presolve.scores import BLURRED, FOUND, PAUSED, PROVED
+from tacit.verify.box import ball, box_intervals, place_witness
+from tacit.verify.kernels.presolve.presolve import decide_box
+from tacit.verify.kernels.presolve.workspace import make_workspace, pick_model
 from tacit.verify.models.build import Tree, build
-from tacit.verify.objectives import make_sides
+from tacit.verify.objectives import make_objectives
 
 SEEDS = st.integers(0, 2**32 - 1)
 WIDE = Domain(-100.0, 100.0)
@@ -64,7 +65,7 @@ def check_against_brute_force(brute, seed, kind, most=12):
     model, x, eps, rho = draw_question(brute, rng, kind, most)
     answer = verify(model, x, eps, rho=rho, domain=WIDE)
     if not isinstance(answer, Unknown):
-        assert isinstance(answer, Certificate) == brute.is_robust(model, answer.box, rho)
+        assert isinstance(answer, Robust) == brute.is_robust(model, answer.box, rho)
     else:
         assert model.guard > 0
 
@@ -88,9 +89,11 @@ def test_many_trees_make_the_search_branch_and_change_nothing(brute, kind, seed)
 @given(seed=SEEDS)
 @settings(max_examples=200, deadline=None)
 def test_the_deep_search_alone_agrees_with_brute_force(brute, kind, most, seed):
-    model, box, rho, sides, low, high = draw_cells(brute, seed, kind, most)
-    outcome, _ = robustness.persist(model, sides, low, high, Budget())
-    assert outcome == BLURRED or (outcome == PROVED) == brute.is_robust(model, box, rho)
+    model, box, rho, objectives, low, high = draw_cells(brute, seed, kind, most)
+    outcome, _ = robustness.search_on(model, objectives, low, high, Budget())
+    assert outcome == Outcome.NEAR_TIE or (outcome == Outcome.ROBUST) == brute.is_robust(
+        model, box, rho
+    )
 
 
 @pytest.mark.parametrize("kind", ["binary", "several classes", "regression"])
@@ -98,22 +101,22 @@ def test_the_deep_search_alone_agrees_with_brute_force(brute, kind, most, seed):
 @given(seed=SEEDS)
 @settings(max_examples=200, deadline=None)
 def test_what_the_small_search_alone_decides_brute_force_decides_alike(brute, kind, most, seed):
-    model, box, rho, sides, low, high = draw_cells(brute, seed, kind, most)
-    scratch = make_scratch(model.index, sides.plus.size)
-    outcome = decide_cells(pick_model(model.index), scratch, sides, low, high, 1 << 40)
-    if outcome == FOUND:
+    model, box, rho, objectives, low, high = draw_cells(brute, seed, kind, most)
+    workspace = make_workspace(model.index, objectives.plus.size)
+    outcome = decide_box(pick_model(model.index), workspace, objectives, low, high, 1 << 40)
+    if outcome == Outcome.COUNTEREXAMPLE:
         x = place_witness(model, box, low, high)
         assert ((box.low <= x) & (x <= box.high)).all()
-    if outcome != PAUSED:
-        assert (outcome == PROVED) == brute.is_robust(model, box, rho)
+    if outcome != Outcome.UNDECIDED:
+        assert (outcome == Outcome.ROBUST) == brute.is_robust(model, box, rho)
 
 
 def draw_cells(brute, seed, kind, most):
     """Make a question in the form that the searches take."""
     model, x, eps, rho = draw_question(brute, np.random.default_rng(seed), kind, most)
     box = ball(model, x, eps, WIDE)
-    sides = make_sides(model, model.predict(box.center[None])[0], rho)
-    return model, box, rho, sides, *box_cells(model, box)
+    objectives = make_objectives(model, model.predict(box.center[None])[0], rho)
+    return model, box, rho, objectives, *box_intervals(model, box)
 
 
 @given(seed=SEEDS)
@@ -141,7 +144,7 @@ def test_a_budget_of_one_node_leaves_hard_questions_open(brute):
         elif verify(model, x, eps, domain=WIDE).nodes > 1:
             pytest.fail("a question that takes several nodes was answered with one")
         kinds.add(type(answer))
-    assert kinds == {Certificate, Counterexample, Unknown}
+    assert kinds == {Robust, Counterexample, Unknown}
 
 
 def stump(threshold=0.5, *, low=-1.0, high=1.0, kind="float64", **rule):
@@ -166,12 +169,12 @@ def stump(threshold=0.5, *, low=-1.0, high=1.0, kind="float64", **rule):
 
 
 def test_an_end_that_touches_the_threshold_from_the_left_stays_left():
-    assert isinstance(verify(stump(), [0.25, 0.0], 0.25), Certificate)
+    assert isinstance(verify(stump(), [0.25, 0.0], 0.25), Robust)
 
 
 def test_a_radius_that_ends_between_two_floats_reaches_neither():
     # The float64 after 0.5 is 0.5 + 2^-53; the box ends half-way to it.
-    assert isinstance(verify(stump(), [0.25, 0.0], 0.25 + 2.0**-54), Certificate)
+    assert isinstance(verify(stump(), [0.25, 0.0], 0.25 + 2.0**-54), Robust)
 
 
 def test_an_end_just_beyond_the_threshold_is_found_and_lies_in_the_box():
@@ -187,31 +190,31 @@ def test_a_float64_input_is_rounded_to_float32_before_it_is_compared():
     middle = (threshold + upper) / 2
     model = stump(threshold, kind="float32")
     # Above the threshold as a float64, but the library sees the threshold itself.
-    assert isinstance(verify(model, [threshold, 0.0], (middle - threshold) / 2), Certificate)
+    assert isinstance(verify(model, [threshold, 0.0], (middle - threshold) / 2), Robust)
     assert isinstance(verify(model, [threshold, 0.0], upper - threshold), Counterexample)
 
 
 def test_the_radius_is_not_rounded():
     # 0.1 + 0.2 > 0.3 in float64, but the reals 0.1 + 0.2 (as floats) end below the sum's rounding.
     model = stump(0.30000000000000004 - 2**-54)
-    assert isinstance(verify(model, [0.1, 0.0], 0.2), Certificate)
+    assert isinstance(verify(model, [0.1, 0.0], 0.2), Robust)
 
 
 def test_radii_may_differ_below_and_above():
     model = stump()
-    assert isinstance(verify(model, [0.25, 0.0], [[9.0, 9.0], [0.25, 9.0]]), Certificate)
+    assert isinstance(verify(model, [0.25, 0.0], [[9.0, 9.0], [0.25, 9.0]]), Robust)
     assert isinstance(verify(model, [0.25, 0.0], [[0.0, 0.0], [0.3, 0.0]]), Counterexample)
 
 
 def test_the_domain_limits_an_infinite_radius():
     model = stump()
-    assert isinstance(verify(model, [0.25, 0.0], np.inf, domain=Domain(0.0, 0.5)), Certificate)
+    assert isinstance(verify(model, [0.25, 0.0], np.inf, domain=Domain(0.0, 0.5)), Robust)
     assert isinstance(verify(model, [0.25, 0.0], np.inf), Counterexample)
 
 
 def test_whole_numbers_are_not_attacked_with_fractions():
     model = with_integers(stump(0.5), [0])
-    assert isinstance(verify(model, [0.0, 0.0], 0.9, domain=Domain(-9, 9)), Certificate)
+    assert isinstance(verify(model, [0.0, 0.0], 0.9, domain=Domain(-9, 9)), Robust)
     answer = verify(model, [0.0, 0.0], 1.0, domain=Domain(-9, 9))
     assert isinstance(answer, Counterexample)
     assert answer.x[0] == 1.0
@@ -228,13 +231,13 @@ def test_an_ensemble_of_single_leaves_never_changes():
     )
     model = build([leaf, leaf], base=np.zeros(2), n_features=3, task="classify")
     answer = verify(model, np.zeros(3), np.inf)
-    assert isinstance(answer, Certificate)
+    assert isinstance(answer, Robust)
     assert answer.prediction == 0.0
 
 
 def test_infinite_thresholds_send_every_finite_input_one_way():
-    assert isinstance(verify(stump(np.inf), [0.0, 0.0], np.inf), Certificate)
-    assert isinstance(verify(stump(-np.inf), [0.0, 0.0], np.inf), Certificate)
+    assert isinstance(verify(stump(np.inf), [0.0, 0.0], np.inf), Robust)
+    assert isinstance(verify(stump(-np.inf), [0.0, 0.0], np.inf), Robust)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -271,4 +274,4 @@ def test_two_threads_answer_like_one(brute):
     one = verify_many(model, rows, 0.5)
     two = verify_many(model, rows, 0.5, workers=2)
     assert [type(a) for a in one] == [type(a) for a in two]
-    assert {type(a) for a in one} == {Certificate, Counterexample}
+    assert {type(a) for a in one} == {Robust, Counterexample}

@@ -1,4 +1,4 @@
-"""The search that comes at once where features have many ranks, at the closest barriers."""
+"""The search that comes at once where features have many ranks, at the closest thresholds."""
 
 from dataclasses import replace
 
@@ -7,10 +7,10 @@ import pytest
 
 pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
-from tacit.verify import Certificate, Counterexample, Domain, verify
-from tacit.verify.box import ball, box_cells
+from tacit.verify import Counterexample, Domain, Robust, verify
+from tacit.verify.box import ball, box_intervals
 from tacit.verify.kernels.layout.reach import reach
-from tacit.verify.kernels.search.branch import is_wide
+from tacit.verify.kernels.search.branch import _is_wide
 
 AREA = Domain(-3.0, 3.0)
 
@@ -32,9 +32,9 @@ def test_the_least_score_is_found_to_the_last_bit_among_many_ranks(brute):
         box = ball(model, x, 2.5, AREA)
         scores = model.scores(brute.all_points(model, box))[:, 0]
         least, here = scores.min(), model.scores(x[None])[0, 0]
-        n_wide += is_wide(reach(model.index.trees, *box_cells(model, box)))
+        n_wide += _is_wide(reach(model.index.trees, *box_intervals(model, box)))
         held = verify(replace(model, cutoff=float(least)), x, 2.5, domain=AREA)
-        assert isinstance(held, Certificate)
+        assert isinstance(held, Robust)
         n_searched += held.nodes > 1
         above = float(np.nextafter(least, np.inf))
         if here >= above:

@@ -4,16 +4,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.errors import ConfigError
-from tacit.verify import Budget, Domain, attack, importance, oracle, robust_features
+from tacit.verify import Budget, Domain, Outcome, attack, importance, oracle, robust_features
 from tacit.verify.box import Box, ball
-from tacit.verify.kernels.presolve.scores import FOUND
 
 SEEDS = st.integers(0, 2**32 - 1)
 WIDE = Domain(-3.0, 3.0)
 
 
 def holds(brute, model, x, eps, kept):
-    """Try every cell with the kept features near x and the others anywhere."""
+    """Try every interval with the kept features near x and the others anywhere."""
     near, far = ball(model, x, eps, WIDE), ball(model, x, np.inf, WIDE)
     is_kept = np.isin(np.arange(model.n_features), list(kept))
     low, high = np.where(is_kept, near.low, far.low), np.where(is_kept, near.high, far.high)
@@ -90,11 +89,11 @@ def test_a_way_changes_the_prediction_with_no_other_feature_free(brute, seed):
     model = brute.random_ensemble(rng, scores=int(rng.integers(1, 4)), most=30)
     x = brute.random_input(rng, model.n_features)
     near, far = ball(model, x, 0.3, WIDE), ball(model, x, np.inf, WIDE)
-    asked = oracle.Quest(model, near, far, None)
+    asked = oracle.ExplanationOracle(model, near, far, None)
     everything = np.ones(model.n_features, dtype=bool)
     outcome, way = asked.ask(everything, np.arange(model.n_features), Budget(seconds=10.0))
     kept = np.flatnonzero(~way)
-    if outcome == FOUND:
+    if outcome == Outcome.COUNTEREXAMPLE:
         assert not holds(brute, model, x, 0.3, kept)
     else:
         assert holds(brute, model, x, 0.3, ())

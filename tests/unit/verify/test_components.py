@@ -9,16 +9,15 @@ from hypothesis import strategies as st
 
 pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
-from tacit.verify import Budget, Certificate, Domain, Unknown, margin, verify
+from tacit.verify import Budget, Domain, Outcome, Robust, Unknown, margin, verify
 from tacit.verify import robustness as searching
-from tacit.verify.box import ball, box_cells, place_witness
-from tacit.verify.budget import Purse
-from tacit.verify.components import UNSURE, search_parts
+from tacit.verify.box import ball, box_intervals, place_witness
+from tacit.verify.components import search_components
 from tacit.verify.kernels.layout.reach import reach
-from tacit.verify.kernels.presolve.scores import BLURRED, FOUND, PAUSED, PROVED
-from tacit.verify.kernels.search.components import label_parts
+from tacit.verify.kernels.search.components import label_components
 from tacit.verify.models.build import build
-from tacit.verify.objectives import make_sides
+from tacit.verify.objectives import make_objectives
+from tacit.verify.verdict import Spending
 
 SEEDS = st.integers(0, 2**32 - 1)
 KINDS = ("binary", "whole votes", "forest", "boosted", "regression")
@@ -78,13 +77,15 @@ def draw_apart(brute, seed, kind):
 def test_ensembles_that_fall_into_parts_are_decided_as_by_brute_force(brute, kind, seed):
     model, x, eps, rho = draw_apart(brute, seed, kind)
     box = ball(model, x, eps, AREA)
-    sides = make_sides(model, model.predict(box.center[None])[0], rho)
-    low, high = box_cells(model, box)
+    objectives = make_objectives(model, model.predict(box.center[None])[0], rho)
+    low, high = box_intervals(model, box)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(searching, "FEW_NODES", 1)
-        outcome, _ = searching.persist(model, sides, low, high, Budget())
-    assert outcome == BLURRED or (outcome == PROVED) == brute.is_robust(model, box, rho)
-    if outcome == FOUND:
+        outcome, _ = searching.search_on(model, objectives, low, high, Budget())
+    assert outcome == Outcome.NEAR_TIE or (outcome == Outcome.ROBUST) == brute.is_robust(
+        model, box, rho
+    )
+    if outcome == Outcome.COUNTEREXAMPLE:
         point = place_witness(model, box, low, high)
         assert not brute.is_robust(model, replace(box, low=point, high=point), rho)
 
@@ -95,17 +96,17 @@ def test_ensembles_that_fall_into_parts_are_decided_as_by_brute_force(brute, kin
 def test_no_part_claims_what_is_not_so_whenever_the_budget_ends(brute, kind, seed, nodes):
     model, x, eps, rho = draw_apart(brute, seed, kind)
     box = ball(model, x, eps, AREA)
-    sides = make_sides(model, model.predict(box.center[None])[0], rho)
+    objectives = make_objectives(model, model.predict(box.center[None])[0], rho)
     outcomes = []
-    for side in range(sides.plus.size):
-        low, high = box_cells(model, box)
-        purse = Purse(nodes, None)
-        outcomes.append(search_parts(model.index, sides, side, low, high, purse))
-        assert purse.nodes <= nodes
-        if outcomes[-1] == FOUND:
+    for objective in range(objectives.plus.size):
+        low, high = box_intervals(model, box)
+        spending = Spending(Budget(nodes, None))
+        outcomes.append(search_components(model.index, objectives, objective, low, high, spending))
+        assert spending.nodes <= nodes
+        if outcomes[-1] == Outcome.COUNTEREXAMPLE:
             point = place_witness(model, box, low, high)
             assert not brute.is_robust(model, replace(box, low=point, high=point), rho)
-    if set(outcomes) == {PROVED}:
+    if set(outcomes) == {Outcome.ROBUST}:
         assert brute.is_robust(model, box, rho)
 
 
@@ -118,19 +119,27 @@ def test_the_least_sum_of_parts_is_found_to_the_last_bit(brute, kind):
         scores = model.scores(brute.all_points(model, box))[:, 0]
         least, here = scores.min(), model.scores(x[None])[0, 0]
         above = np.nextafter(least, type(least)(np.inf))
-        for cutoff, wanted in ((least, PROVED), (above, FOUND)):
+        for cutoff, wanted in ((least, Outcome.ROBUST), (above, Outcome.COUNTEREXAMPLE)):
             if here < cutoff:
                 continue
-            near, (low, high) = replace(model, cutoff=float(cutoff)), box_cells(model, box)
-            sides = make_sides(near, 1, None)
-            told.append(search_parts(near.index, sides, 0, *box_cells(near, box), Purse(99, None)))
-            assert told[-1] in (wanted, UNSURE)
+            near, (low, high) = replace(model, cutoff=float(cutoff)), box_intervals(model, box)
+            objectives = make_objectives(near, 1, None)
+            told.append(
+                search_components(
+                    near.index, objectives, 0, *box_intervals(near, box), Spending(Budget(99, None))
+                )
+            )
+            assert told[-1] in (wanted, None)
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(searching, "FEW_NODES", 1)
-                outcome, _ = searching.persist(near, sides, low, high, Budget())
+                outcome, _ = searching.search_on(near, objectives, low, high, Budget())
             assert outcome == wanted
     # Sums of votes have no rounding, so that their parts always tell.
-    assert told.count(PROVED) > 20 if kind == "whole votes" else told.count(FOUND) > 20
+    assert (
+        told.count(Outcome.ROBUST) > 20
+        if kind == "whole votes"
+        else told.count(Outcome.COUNTEREXAMPLE) > 20
+    )
 
 
 @pytest.mark.parametrize("kind", ["binary", "forest", "boosted"])
@@ -154,33 +163,33 @@ def test_margins_of_parts_hold_whenever_the_budget_ends(brute, kind, seed, nodes
 
 
 def tight(brute, numbers):
-    """Join hard parts of ten trees each, so that the least sum is one unit above the barrier."""
-    parts = {}
+    """Join hard parts of ten trees each, so that the least sum is one unit above the threshold."""
+    components = {}
     for number in numbers:
         rng = np.random.default_rng(number)
-        parts[number] = grow_part(brute, rng, "binary", first=0, width=3, count=10, depth=4)
+        components[number] = grow_part(brute, rng, "binary", first=0, width=3, count=10, depth=4)
     rule = {"task": "classify", "input_type": "float64", "sum_type": "float64"}
 
     def whole(trees, **base):
-        # Leaves of whole numbers: sums have no rounding, and a barrier can be met exactly.
+        # Leaves of whole numbers: sums have no rounding, and a threshold can be met exactly.
         trees = [replace(tree, value=np.rint(1000 * tree.value)) for tree in trees]
         return build(trees, **rule, **base)
 
     least = 0.0
-    for trees in parts.values():
+    for trees in components.values():
         alone = whole(trees, base=np.zeros(1), n_features=3)
         least += alone.scores(brute.all_points(alone, ball(alone, np.zeros(3), 3.0, AREA))).min()
-    joined = [shifted(t, 3 * at) for at, trees in enumerate(parts.values()) for t in trees]
-    return whole(joined, base=np.array([1.0 - least]), n_features=3 * len(parts))
+    joined = [shifted(t, 3 * at) for at, trees in enumerate(components.values()) for t in trees]
+    return whole(joined, base=np.array([1.0 - least]), n_features=3 * len(components))
 
 
 def search_alone(brute, number):
     """Prove one part by the deep search, without what comes before it; return its nodes."""
     model = tight(brute, [number])
-    low, high = box_cells(model, ball(model, np.zeros(3), 3.0, AREA))
-    sides = make_sides(model, 1, None)
-    outcome, nodes = searching.persist(model, sides, low, high, Budget())
-    assert outcome == PROVED
+    low, high = box_intervals(model, ball(model, np.zeros(3), 3.0, AREA))
+    objectives = make_objectives(model, 1, None)
+    outcome, nodes = searching.search_on(model, objectives, low, high, Budget())
+    assert outcome == Outcome.ROBUST
     return nodes
 
 
@@ -188,7 +197,7 @@ def test_nodes_of_parts_add_up_where_those_of_the_whole_multiply(brute):
     def nodes(numbers):
         model = tight(brute, numbers)
         told = verify(model, np.zeros(model.n_features), 3.0, domain=AREA)
-        assert isinstance(told, Certificate)
+        assert isinstance(told, Robust)
         return told.nodes
 
     alone = [search_alone(brute, number) for number in range(6)]
@@ -203,20 +212,20 @@ def test_a_budget_of_nodes_is_kept_among_parts(brute, nodes):
     model = tight(brute, range(5))
     told = verify(model, np.zeros(15), 3.0, domain=AREA, budget=Budget(nodes=nodes))
     assert told.nodes <= nodes
-    assert isinstance(told, Certificate | Unknown)
+    assert isinstance(told, Robust | Unknown)
 
 
 def test_without_time_no_part_is_searched(brute):
     model = tight(brute, range(3))
-    low, high = box_cells(model, ball(model, np.zeros(9), 3.0, AREA))
-    assert label_parts(reach(model.index.trees, low, high))[2] == 3
-    sides, purse = make_sides(model, 1, None), Purse(None, 0.0)
-    assert search_parts(model.index, sides, 0, low, high, purse) == PAUSED
-    assert purse.nodes == 0
+    low, high = box_intervals(model, ball(model, np.zeros(9), 3.0, AREA))
+    assert label_components(reach(model.index.trees, low, high))[2] == 3
+    objectives, spending = make_objectives(model, 1, None), Spending(Budget(seconds=1e-9))
+    assert search_components(model.index, objectives, 0, low, high, spending) == Outcome.UNDECIDED
+    assert spending.nodes == 0
 
 
 def test_one_part_is_left_to_the_usual_search(brute):
     model = tight(brute, [0])
-    low, high = box_cells(model, ball(model, np.zeros(3), 3.0, AREA))
-    sides = make_sides(model, 1, None)
-    assert search_parts(model.index, sides, 0, low, high, Purse(None, None)) == UNSURE
+    low, high = box_intervals(model, ball(model, np.zeros(3), 3.0, AREA))
+    objectives = make_objectives(model, 1, None)
+    assert search_components(model.index, objectives, 0, low, high, Spending(Budget())) is None

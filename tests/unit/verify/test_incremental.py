@@ -2,12 +2,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.verify import incremental
-from tacit.verify.box import Box, Domain, ball, box_cells
-from tacit.verify.incremental import Hold
-from tacit.verify.kernels.attack.neighbours import look
-from tacit.verify.kernels.presolve.scores import CHANGED, FOUND, PAUSED, PROVED
-from tacit.verify.objectives import make_sides
+from tacit.verify import Outcome, incremental
+from tacit.verify.box import Box, Domain, ball, box_intervals
+from tacit.verify.incremental import IncrementalVerifier
+from tacit.verify.kernels.attack.neighbours import judge_point
+from tacit.verify.objectives import make_objectives
 
 SEEDS = st.integers(0, 2**32 - 1)
 WIDE = Domain(-3.0, 3.0)
@@ -29,16 +28,21 @@ def check_boxes(brute, seed, **kind):
     grow = bool(rng.integers(2))
     model = brute.random_ensemble(rng, **kind)
     x = ball(model, brute.random_input(rng, model.n_features), 0.0, WIDE).center
-    sides = make_sides(model, model.predict(x[None])[0], None)
-    home = box_cells(model, Box(x, x, x))[0]
-    held = Hold(model, sides, home)
+    objectives = make_objectives(model, model.predict(x[None])[0], None)
+    home = box_intervals(model, Box(x, x, x))[0]
+    held = IncrementalVerifier(model, objectives, home)
     for box in some_boxes(rng, model, x, 6, grow=grow):
-        low, high = box_cells(model, box)
-        outcome, _, cells = held.widen(low, high, None)
-        assert outcome == (PROVED if brute.is_robust(model, box) else FOUND)
-        if outcome == FOUND:
-            assert ((low <= cells) & (cells <= high)).all()
-            assert look(model.index.trees, model.index.rule, sides, cells) == CHANGED
+        low, high = box_intervals(model, box)
+        outcome, _, intervals = held.extend(low, high, None)
+        assert outcome == (
+            Outcome.ROBUST if brute.is_robust(model, box) else Outcome.COUNTEREXAMPLE
+        )
+        if outcome == Outcome.COUNTEREXAMPLE:
+            assert ((low <= intervals) & (intervals <= high)).all()
+            assert (
+                judge_point(model.index.trees, model.index.rule, objectives, intervals)
+                == Outcome.COUNTEREXAMPLE
+            )
 
 
 @given(seed=SEEDS)
@@ -66,24 +70,28 @@ def hard_question(brute):
         model = brute.random_ensemble(rng, most=60)
         x = brute.random_input(rng, model.n_features)
         box = ball(model, x, 1.5, WIDE)
-        sides = make_sides(model, model.predict(x[None])[0], None)
-        cells = box_cells(model, box)
-        _, nodes, _ = Hold(model, sides, box_cells(model, Box(x, x, x))[0]).widen(*cells, None)
+        objectives = make_objectives(model, model.predict(x[None])[0], None)
+        intervals = box_intervals(model, box)
+        _, nodes, _ = IncrementalVerifier(
+            model, objectives, box_intervals(model, Box(x, x, x))[0]
+        ).extend(*intervals, None)
         if nodes > 2:
-            return model, sides, cells, box_cells(model, Box(x, x, x))[0]
+            return model, objectives, intervals, box_intervals(model, Box(x, x, x))[0]
     raise AssertionError("every question was easy")
 
 
 def test_a_budget_that_ends_leaves_what_was_proved_as_it_was(brute):
-    model, sides, (low, high), home = hard_question(brute)
-    held = Hold(model, sides, home)
-    assert held.widen(home.copy(), home.copy(), None)[0] == PROVED
-    assert held.widen(low, high, 1)[0] == PAUSED
-    assert held.widen(home.copy(), home.copy(), 1)[0] == PROVED
-    assert held.widen(low, high, None)[0] in (PROVED, FOUND)
+    model, objectives, (low, high), home = hard_question(brute)
+    held = IncrementalVerifier(model, objectives, home)
+    assert held.extend(home.copy(), home.copy(), None)[0] == Outcome.ROBUST
+    assert held.extend(low, high, 1)[0] == Outcome.UNDECIDED
+    assert held.extend(home.copy(), home.copy(), 1)[0] == Outcome.ROBUST
+    assert held.extend(low, high, None)[0] in (Outcome.ROBUST, Outcome.COUNTEREXAMPLE)
 
 
 def test_a_cover_that_would_grow_too_large_is_given_up(brute, monkeypatch):
-    model, sides, (low, high), home = hard_question(brute)
+    model, objectives, (low, high), home = hard_question(brute)
     monkeypatch.setattr(incremental, "MOST_WORDS", 1)
-    assert Hold(model, sides, home).widen(low, high, None)[0] == PAUSED
+    assert (
+        IncrementalVerifier(model, objectives, home).extend(low, high, None)[0] == Outcome.UNDECIDED
+    )

@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.cli.jobs.verify import Answers
 from tacit.result import Picture
-from tacit.verify import Counterexample, Importance, RobustSet
+from tacit.verify.explain import Importance, RobustSet
+from tacit.verify.findings import Findings
+from tacit.verify.kernels.arrays import Floats
+from tacit.verify.verdict import Counterexample
 
 Bytes = NDArray[np.uint8]
 
@@ -16,33 +18,28 @@ MOST_PAIRS = 8
 """Inputs shown with what changes their class; a page is no album."""
 
 
-def draw_attacks(answers: Answers) -> tuple[Picture, ...]:
+def draw_attacks(findings: Findings) -> tuple[Picture, ...]:
     """Draw inputs that can be changed, each beside its counterexample and the difference."""
-    if answers.shape is None:
+    if findings.shape is None:
         return ()
-    fragile = [
-        (number, one)
-        for number, one in enumerate(answers.verdicts)
-        if isinstance(one, Counterexample)
-    ]
-    spread = float(np.ptp(answers.rows)) or 1.0
-    low = float(answers.rows.min())
+    spread = float(np.ptp(findings.rows)) or 1.0
+    low = float(findings.rows.min())
     return tuple(
         picture
-        for number, verdict in fragile[:MOST_PAIRS]
-        for picture in _draw_pair(number, verdict, answers.shape, low, spread)
+        for number, verdict in [*findings.counterexamples.items()][:MOST_PAIRS]
+        for picture in _draw_pair(number, verdict, findings.shape, low, spread)
     )
 
 
 def draw_sets(
-    answers: Answers, classes: Sequence[int], sets: Sequence[RobustSet | None]
+    findings: Findings, classes: Sequence[int], sets: Sequence[RobustSet | None]
 ) -> tuple[Picture, ...]:
     """Draw inputs with the pixels of their robust feature sets in red."""
-    if answers.shape is None:
+    if findings.shape is None:
         return ()
     held = [(number, one) for number, one in enumerate(sets) if one is not None]
-    low, spread = float(answers.rows.min()), float(np.ptp(answers.rows)) or 1.0
-    height, width = answers.shape
+    low, spread = float(findings.rows.min()), float(np.ptp(findings.rows)) or 1.0
+    height, width = findings.shape
     return tuple(
         Picture(
             title="Robust feature sets: the pixels in red hold the class",
@@ -50,7 +47,7 @@ def draw_sets(
             width=width,
             height=height,
             mode="rgb",
-            pixels=_encode(_mark((answers.rows[number] - low) / spread, one.features)),
+            pixels=_encode(_mark((findings.rows[number] - low) / spread, one.features)),
         )
         for number, one in held[:MOST_PAIRS]
     )
@@ -100,11 +97,11 @@ def _draw_pair(
         )
 
 
-def _gray(values: np.ndarray) -> Bytes:
+def _gray(values: Floats) -> Bytes:
     return _to_bytes(255 * np.clip(values, 0, 1))
 
 
-def _mark(values: np.ndarray, features: Sequence[int]) -> Bytes:
+def _mark(values: Floats, features: Sequence[int]) -> Bytes:
     """Colour an image: gray, and red where a feature is marked, brighter where the image is."""
     colours = np.repeat(_gray(values)[:, None], 3, axis=1)
     marked = colours[list(features)]
@@ -114,7 +111,7 @@ def _mark(values: np.ndarray, features: Sequence[int]) -> Bytes:
     return colours
 
 
-def _signed(values: np.ndarray) -> Bytes:
+def _signed(values: Floats) -> Bytes:
     """Colour a change: white for none, red upwards, blue downwards."""
     size = np.abs(np.clip(values, -1, 1))[:, None]
     red, blue = np.array([200, 30, 30]), np.array([30, 60, 200])
@@ -122,7 +119,7 @@ def _signed(values: np.ndarray) -> Bytes:
     return _to_bytes(255 * (1 - size) + colour * size)
 
 
-def _heat(values: np.ndarray) -> Bytes:
+def _heat(values: Floats) -> Bytes:
     """Colour a share: from white through orange to dark red."""
     stops = np.array([[255, 255, 255], [253, 174, 97], [165, 0, 38]], dtype=float)
     at = 2 * np.clip(values, 0, 1).reshape(-1, 1)
@@ -131,7 +128,7 @@ def _heat(values: np.ndarray) -> Bytes:
     return _to_bytes(np.where(at <= 1, light, dark))
 
 
-def _to_bytes(values: np.ndarray) -> Bytes:
+def _to_bytes(values: Floats) -> Bytes:
     return np.asarray(np.rint(values), dtype=np.uint8)
 
 

@@ -17,15 +17,15 @@ MAX_ROWS = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class Batch:
     """Public facts about a piece of work; all three parties know them.
 
     Attributes:
-        number: counts the orders of a conversation.
+        number: counts the batches of a conversation.
         past: tokens in the cache before it.
         rows: tokens it adds: a prompt's, at once, or as many steps of one token each.
         prompt: for ChatGLM, how many tokens of the first prompt precede ``<sop>``.
-        posted: rows of the cache that the user holds masked, before it.
+        masked_kv: rows of the cache that the user holds masked, before it.
         form: how attention is computed, if this is a block of steps; None for a prompt.
         scored: for a prompt, how many of its last rows get scores.
     """
@@ -34,7 +34,7 @@ class Order:
     past: int
     rows: int
     prompt: int
-    posted: int
+    masked_kv: int
     form: Form | None
     scored: int = 1
 
@@ -61,41 +61,41 @@ class Order:
         """Return which rows of scores belong to a run."""
         return slice(0, self.scores) if self.is_prompt else slice(run, run + 1)
 
-    def posted_before(self, run: int) -> int:
-        """Return how many rows are posted before a run."""
-        return self.past + run if run and self.form != "resent" else self.posted
+    def masked_before(self, run: int) -> int:
+        """Return how many rows the user holds masked before a run."""
+        return self.past + run if run and self.form != "resent" else self.masked_kv
 
     @property
     def end(self) -> int:
         """Return the length of the cache after all runs."""
         return self.past + self.rows
 
-    def posted_after(self, runs: int) -> int:
-        """Return how many rows are posted once so many runs are done."""
+    def masked_after(self, runs: int) -> int:
+        """Return how many rows the user holds masked after so many runs."""
         if not runs or self.form == "resent":
-            return self.posted
+            return self.masked_kv
         return self.end if self.is_prompt else self.past + runs
 
     def words(self) -> Tensor:
-        """Write the order as it travels."""
+        """Write the batch as it travels."""
         form = -1 if self.form is None else FORMS.index(self.form)
         return torch.tensor(
-            [self.number, self.past, self.rows, self.prompt, self.posted, form, self.scored]
+            [self.number, self.past, self.rows, self.prompt, self.masked_kv, form, self.scored]
         )
 
 
-ORDER_WORDS = 7
+BATCH_WORDS = 7
 
 
-def read_order(words: Tensor, *, sender: str, architecture: Architecture) -> Order:
-    """Read an order that a peer sent, and check it."""
-    number, past, rows, prompt, posted, form, scored = (int(word) for word in words)
+def read_batch(words: Tensor, *, sender: str, architecture: Architecture) -> Batch:
+    """Read a batch that a peer sent, and check it."""
+    number, past, rows, prompt, masked_kv, form, scored = (int(word) for word in words)
     is_sound = (
         number >= 0
         and past >= 0
         and 1 <= rows <= MAX_ROWS
         and past + rows <= architecture.context
-        and 0 <= posted <= past
+        and 0 <= masked_kv <= past
         and -1 <= form < len(FORMS)
         and 1 <= scored <= rows
         and 0 <= prompt <= past + rows
@@ -104,12 +104,12 @@ def read_order(words: Tensor, *, sender: str, architecture: Architecture) -> Ord
         raise FrameError(
             sender, f"ordered what the model cannot do: {past} tokens, then {rows}, form {form}"
         )
-    return Order(
+    return Batch(
         number=number,
         past=past,
         rows=rows,
         prompt=prompt,
-        posted=posted,
+        masked_kv=masked_kv,
         form=None if form < 0 else FORMS[form],
         scored=scored,
     )
