@@ -100,9 +100,18 @@ class SecretOps(ProtocolOps[AnyShare]):
             material += (self._handed.pop(channel.step),)
         return kernel.run(channel, material, *operands)
 
-    def input(self, name: str, *, owner: str, shape: tuple[int, ...], bound: float) -> AnyShare:
+    def input(
+        self,
+        name: str,
+        *,
+        owner: str,
+        shape: tuple[int, ...],
+        bound: float,
+        frac_bits: int | None = None,
+    ) -> AnyShare:
         """Take my share of an input."""
-        step = Input(owner, name, Spec.of(shape=shape, frac_bits=self.frac_bits, bound=bound))
+        bits = self.frac_bits if frac_bits is None else frac_bits
+        step = Input(owner, name, Spec.of(shape=shape, frac_bits=bits, bound=bound))
         channel = self._next(step, ())
         clear = step.clear(channel, self._inputs.get(name))
         share = step.run(channel, clear)
@@ -120,9 +129,12 @@ class SecretOps(ProtocolOps[AnyShare]):
             assert isinstance(kernel, HandsOver)  # noqa: S101 - it was planned as one
             self._handed[at] = kernel.hand(self._channel(at), self._supply.peek(at), share)
 
-    def resume(self, name: str, *, shape: tuple[int, ...], bound: float) -> AnyShare:
+    def resume(
+        self, name: str, *, shape: tuple[int, ...], bound: float, frac_bits: int | None = None
+    ) -> AnyShare:
         """Take up my share of what an earlier run left."""
-        step = Resume(name, Spec.of(shape=shape, frac_bits=self.frac_bits, bound=bound))
+        bits = self.frac_bits if frac_bits is None else frac_bits
+        step = Resume(name, Spec.of(shape=shape, frac_bits=bits, bound=bound))
         self._next(step, ())
         share = step.run(self._kept.get(name))
         self.note_name(share, name)
