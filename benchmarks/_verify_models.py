@@ -13,18 +13,18 @@ from tacit.errors import DataError
 from tacit.learn import load_dataset, search_path
 from tacit.verify import (
     Budget,
-    Certificate,
     Counterexample,
     Domain,
     Ensemble,
     Inquiry,
+    Robust,
     import_ensemble,
     verify,
     verify_each,
 )
-from tacit.verify.box import ball, box_cells
-from tacit.verify.objectives import make_sides
-from tacit.verify.robustness import persist, search_cells
+from tacit.verify.box import ball, box_intervals
+from tacit.verify.objectives import make_objectives
+from tacit.verify.robustness import search_box, search_on
 
 Floats = np.ndarray
 SEED = 0
@@ -113,10 +113,10 @@ def warm_up(ensemble: Ensemble, row: Floats) -> None:
     """Compile, or load from disk, both the quick and the deep search."""
     verify(ensemble, row, 0.0)
     everything = ball(ensemble, row, np.inf, Domain())
-    sides = make_sides(ensemble, ensemble.predict(row[None])[0], None)
-    low, high = box_cells(ensemble, everything)
-    for decide in (search_cells, persist):
-        decide(ensemble, sides, low.copy(), high.copy(), Budget(nodes=2))
+    objectives = make_objectives(ensemble, ensemble.predict(row[None])[0], None)
+    low, high = box_intervals(ensemble, everything)
+    for decide in (search_box, search_on):
+        decide(ensemble, objectives, low.copy(), high.copy(), Budget(nodes=2))
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def measure(
     warm_up(ensemble, rows[0])
     told = list(verify_each(ensemble, rows, Inquiry(eps, budget=Budget(seconds=seconds))))
     verdicts, times = [one.verdict for one in told], [1e3 * one.seconds for one in told]
-    robust = np.array([isinstance(one, Certificate) for one in verdicts])
+    robust = np.array([isinstance(one, Robust) for one in verdicts])
     fragile = np.array([isinstance(one, Counterexample) for one in verdicts])
     right = None if labels is None else ensemble.predict(rows) == labels
     median, p95, slowest = np.quantile(times, [0.5, 0.95, 1.0]).tolist()

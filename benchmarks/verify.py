@@ -22,10 +22,10 @@ from bench import Case, InlinePeer, NotMeasured, VenvPeer
 
 from tacit.verify import (
     Budget,
-    Certificate,
     Counterexample,
     Ensemble,
     Inquiry,
+    Robust,
     Unknown,
     verify_each,
     verify_smt,
@@ -44,7 +44,7 @@ REQUIREMENTS = {
 SECONDS = 10.0
 ROWS, Z3_ROWS = 20, 2
 P95_GOAL = 0.1
-MEANING = {Certificate: 1, Counterexample: 0, Unknown: -1}
+MEANING = {Robust: 1, Counterexample: 0, Unknown: -1}
 
 EPS = {"mnist": (0.01, 0.03, 0.05, 0.1), "tabular": (0.005, 0.01, 0.02, 0.05)}
 SPECS = (

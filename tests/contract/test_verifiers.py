@@ -11,9 +11,9 @@ from sklearn.ensemble import GradientBoostingRegressor, RandomForestClassifier
 from tacit.errors import ConfigError, DataError
 from tacit.verify import (
     VERIFIERS,
-    Certificate,
     Counterexample,
     Domain,
+    Robust,
     closest,
     from_sklearn,
 )
@@ -42,7 +42,7 @@ def test_the_answer_turns_exactly_at_the_closest_counterexample(name, classifier
     for row in rows[:4]:
         eps = closest(classifier, row).eps
         before = VERIFIERS[name](classifier, row, np.nextafter(eps, 0.0))
-        assert isinstance(before, Certificate)
+        assert isinstance(before, Robust)
         assert isinstance(VERIFIERS[name](classifier, row, eps), Counterexample)
 
 
@@ -66,7 +66,7 @@ def test_a_regression_is_bounded_by_rho(name, regression, rows):
             kinds.add((rho, type(answer)))
             if isinstance(answer, Counterexample):
                 assert abs(answer.changed - answer.prediction) > rho
-    assert (10.0, Certificate) in kinds
+    assert (10.0, Robust) in kinds
     assert (0.0, Counterexample) in kinds
     assert (10.0, Counterexample) not in kinds
 

@@ -21,7 +21,9 @@ GIVEN_UP = {
     "veil veiled cover covered posted posting wire wires halves steady",
     "mpc": "disguise finish held holding ladder narrowing octaves rescale scene settle shelf sight "
     "thermometer",
-    "verify": "rush slide hop slate glance",
+    "verify": "rush slide hop slate glance barrier barriers units cell cells fare toll agree "
+    "squeeze accord dual lunge stroll plunge chase lure lures halves quest purse joint scratch "
+    "ground",
 }
 # Files that know what version 0.1 called things, to answer to it for one release.
 OLD = {"old.py", "moved.py", "renamed.py"}

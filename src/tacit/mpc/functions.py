@@ -11,6 +11,7 @@ from typing import TypeVar
 from torch import Tensor
 
 from tacit.mpc.primitives import Primitives
+from tacit.mpc.share import HEADROOM_BITS
 
 V = TypeVar("V")
 
@@ -76,7 +77,12 @@ def logarithm(ops: Primitives[V], x: V) -> V:
     x = ops.normalise_scale(x)
     both = ops.exponents(x, (lambda k: 2.0**-k, lambda k: k * log(2.0)))
     scale, offset = ops.part(both, 0), ops.part(both, 1)
-    return ops.add(ops.normalised("log", ops.mul(x, scale)), offset)
+    near = ops.normalised("log", ops.mul(x, scale))
+    # Many fraction bits leave no room to add the exponent to the digits of a polynomial.
+    digits, whole = ops.number(near, "adding"), ops.number(offset, "adding")
+    lifted = whole.largest << max(0, digits.frac_bits - whole.frac_bits)
+    fits = lifted + digits.largest < 1 << HEADROOM_BITS
+    return ops.add(near if fits else ops.normalise_scale(near), offset)
 
 
 def softmax(ops: Primitives[V], x: V, *, dim: int) -> V:

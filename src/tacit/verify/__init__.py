@@ -1,5 +1,15 @@
-"""Verification: exact robustness of tree ensembles, with certificates and counterexamples."""
+"""Verification: exact robustness of tree ensembles.
 
+``tacit.verify(model, x, eps)``, which is `tacit.verify.verify`, answers for one input of a fitted
+model: its ``outcome`` is ROBUST, COUNTEREXAMPLE (with the input ``x``), NEAR_TIE or UNDECIDED.
+`verify_many` asks about many rows, `closest` for the least radius, `prove` for a certificate that
+`check_proof` follows alone.
+"""
+
+import sys
+from types import ModuleType
+
+from tacit.renamed import find_renamed
 from tacit.verify.attack import attack
 from tacit.verify.batch import Inquiry, verify_each, verify_many, verify_on_ray
 from tacit.verify.box import Box, Domain
@@ -12,7 +22,9 @@ from tacit.verify.explain import (
     importance,
     robust_features,
 )
+from tacit.verify.findings import Findings, Size, Tally, measure_size, tally
 from tacit.verify.kernels.jit import tell_compiling
+from tacit.verify.kernels.outcome import Outcome
 from tacit.verify.limits import Limits, Sum, quantile_radii
 from tacit.verify.margin import Margin, margin
 from tacit.verify.minimum import SmallestSet, smallest_features
@@ -25,18 +37,10 @@ from tacit.verify.models.xgboost import from_xgboost
 from tacit.verify.proof.certificate import prove
 from tacit.verify.proof.checker import check_proof
 from tacit.verify.proof.proof import Proof, dump_proof, load_proof
-from tacit.verify.robustness import (
-    Budget,
-    Certificate,
-    Counterexample,
-    Timed,
-    Unknown,
-    Verdict,
-    verify,
-    verify_box,
-)
+from tacit.verify.robustness import verify, verify_box
 from tacit.verify.score import RobustScorer, verified_accuracy
 from tacit.verify.smt import verify_smt
+from tacit.verify.verdict import Budget, Counterexample, Robust, Timed, Unknown, Verdict
 
 VERIFIERS = {"search": verify, "smt": verify_smt}
 """Every way to answer the question of `verify`; one contract suite runs over all."""
@@ -45,20 +49,24 @@ __all__ = [
     "VERIFIERS",
     "Box",
     "Budget",
-    "Certificate",
     "Closest",
     "Counterexample",
     "Domain",
     "Ensemble",
+    "Findings",
     "Importance",
     "Inquiry",
     "Limits",
     "Margin",
+    "Outcome",
     "Proof",
+    "Robust",
     "RobustScorer",
     "RobustSet",
+    "Size",
     "SmallestSet",
     "Sum",
+    "Tally",
     "Timed",
     "Unknown",
     "Verdict",
@@ -75,11 +83,13 @@ __all__ = [
     "load_ensemble",
     "load_proof",
     "margin",
+    "measure_size",
     "prove",
     "quantile_radii",
     "robust_features",
     "save_ensemble",
     "smallest_features",
+    "tally",
     "tell_compiling",
     "verified_accuracy",
     "verify",
@@ -91,3 +101,17 @@ __all__ = [
     "verify_within",
     "with_integers",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Find what had another name in version 0.1."""
+    return find_renamed(globals(), {"Certificate": "Robust"}, name)
+
+
+class _Called(ModuleType):
+    """A room that can be called, as well as imported from: `tacit.verify(model, x, eps)`."""
+
+    __call__ = staticmethod(verify)
+
+
+sys.modules[__name__].__class__ = _Called

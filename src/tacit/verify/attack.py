@@ -8,7 +8,8 @@ import numpy.typing as npt
 from tacit.errors import ConfigError
 from tacit.verify.box import Box, Domain, ball
 from tacit.verify.models.ensemble import Ensemble
-from tacit.verify.robustness import ANYWHERE, Budget, Counterexample, verify_box
+from tacit.verify.robustness import verify_box
+from tacit.verify.verdict import ANYWHERE, Budget, Counterexample
 
 
 def attack(

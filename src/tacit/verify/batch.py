@@ -16,7 +16,10 @@ from tacit.verify.box import Domain, balls
 from tacit.verify.kernels.jit import processor_time
 from tacit.verify.models.ensemble import Ensemble, check_rows
 from tacit.verify.models.stored import parse_stored, store_ensemble
-from tacit.verify.robustness import ANYWHERE, CHUNK_BOXES, Budget, Timed, Verdict, verify_boxes
+from tacit.verify.robustness import CHUNK_BOXES, verify_boxes
+from tacit.verify.verdict import ANYWHERE, Budget, Timed, Verdict
+
+Rows = npt.NDArray[Any]  # of the caller's own type
 
 CHUNK_ROWS = 16
 """Rows that a thread or a machine of a cluster gets at a time."""
@@ -94,7 +97,7 @@ def verify_on_ray(
         yield from _hand_out(cluster, store_ensemble(ensemble), inputs, inquiry)
 
 
-def _answer(ensemble: Ensemble, rows: Any, inquiry: Inquiry) -> Iterator[Timed]:
+def _answer(ensemble: Ensemble, rows: Rows, inquiry: Inquiry) -> Iterator[Timed]:
     begun = processor_time()
     try:
         boxes = balls(ensemble, rows, inquiry.eps, inquiry.domain)
@@ -110,11 +113,13 @@ def _answer(ensemble: Ensemble, rows: Any, inquiry: Inquiry) -> Iterator[Timed]:
         yield Timed(one.verdict, one.seconds + share, one.inside)
 
 
-def _cut(inputs: Any, size: int) -> Iterator[Any]:
+def _cut(inputs: Rows, size: int) -> Iterator[Rows]:
     return (inputs[start : start + size] for start in range(0, len(inputs), size))
 
 
-def _hand_out(cluster: RayExecutor, model: bytes, inputs: Any, inquiry: Inquiry) -> Iterator[Timed]:
+def _hand_out(
+    cluster: RayExecutor, model: bytes, inputs: Rows, inquiry: Inquiry
+) -> Iterator[Timed]:
     """Keep a few chunks per core under way."""
     shared = cluster.share(model)
     under_way: deque[Future[list[Timed]]] = deque()
@@ -127,7 +132,7 @@ def _hand_out(cluster: RayExecutor, model: bytes, inputs: Any, inquiry: Inquiry)
         yield from under_way.popleft().result()
 
 
-def _answer_chunk(model: bytes, inputs: Any, inquiry: Inquiry) -> list[Timed]:
+def _answer_chunk(model: bytes, inputs: Rows, inquiry: Inquiry) -> list[Timed]:
     return list(_answer(_recall(model), np.array(inputs), inquiry))
 
 

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import ConfigError, DataError
-from tacit.verify.kernels.layout.rounding import FITS, add_down, fill_box, fill_cells, move
+from tacit.verify.kernels.layout.rounding import FITS, add_down, fill_box, fill_intervals, move
 from tacit.verify.models.ensemble import Ensemble, check_rows
 
 Floats = npt.NDArray[np.float64]
-Cells = npt.NDArray[np.int32]
+Intervals = npt.NDArray[np.int32]
 LARGEST = {kind: float(np.finfo(kind).max) for kind in ("float32", "float64")}
 
 
@@ -64,17 +64,17 @@ def balls(ensemble: Ensemble, rows: npt.ArrayLike, eps: npt.ArrayLike, domain: D
     return box if ensemble.integer is None else _keep_whole(ensemble, ensemble.integer, box)
 
 
-def box_cells(ensemble: Ensemble, box: Box) -> tuple[Cells, Cells]:
-    """Translate a box into cells, as the library rounds its ends."""
+def box_intervals(ensemble: Ensemble, box: Box) -> tuple[Intervals, Intervals]:
+    """Translate a box into intervals, as the library rounds its ends."""
     low, high = np.empty((2, ensemble.n_features), dtype=np.int32)
     index = ensemble.index
     is_single = ensemble.input_type == "float32"
-    fill_cells(index.cuts, index.cut_start, box.low, box.high, is_single, low, high)
+    fill_intervals(index.cuts, index.cut_start, box.low, box.high, is_single, low, high)
     return low, high
 
 
-def place_witness(ensemble: Ensemble, box: Box, low: Cells, high: Cells) -> Floats:
-    """Move each feature of the center as little as possible into its cells."""
+def place_witness(ensemble: Ensemble, box: Box, low: Intervals, high: Intervals) -> Floats:
+    """Move each feature of the center as little as possible into its intervals."""
     x = box.center.copy()
     index = ensemble.index
     is_single = ensemble.input_type == "float32"

@@ -1,8 +1,8 @@
 """The smallest perturbation that changes a prediction, exactly.
 
-The answer can only change at finitely many radii: those at which the box takes in a further cell
-of some feature. A binary search over them needs a dozen questions; a counterexample is as good as
-its own radius, which shortens the way.
+The answer can only change at finitely many radii: those at which the box takes in a further
+interval of some feature. A binary search over them needs a dozen questions; a counterexample is as
+good as its own radius, which shortens the way.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,8 @@ import numpy.typing as npt
 from tacit.verify.box import Domain, Floats, ball
 from tacit.verify.kernels.layout.rounding import fill_radii, max_distance
 from tacit.verify.models.ensemble import Ensemble
-from tacit.verify.robustness import ANYWHERE, Budget, Certificate, Counterexample, verify
+from tacit.verify.robustness import verify
+from tacit.verify.verdict import ANYWHERE, Budget, Counterexample, Robust
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +64,7 @@ def closest(
             needed = max_distance(answer.box.center, answer.x)
             high = min(middle, int(np.searchsorted(radii, needed)))
         else:
-            if not isinstance(answer, Certificate):
+            if not isinstance(answer, Robust):
                 doubt = min(doubt, middle)
             low, step = middle + 1, 2 * step
     eps = float(radii[high]) if high < radii.size else np.inf
@@ -72,7 +73,7 @@ def closest(
 
 
 def critical_radii(ensemble: Ensemble, x: npt.ArrayLike, domain: Domain) -> Floats:
-    """List, in rising order, the radii at which the box takes in another cell."""
+    """List, in rising order, the radii at which the box takes in another interval."""
     box = ball(ensemble, x, np.inf, domain)
     index = ensemble.index
     whole = np.zeros(box.low.size, dtype=bool) if ensemble.integer is None else ensemble.integer

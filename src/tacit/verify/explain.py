@@ -1,4 +1,7 @@
-"""Explanations: which features hold a prediction in place."""
+"""Explanations: which features hold a prediction in place.
+
+A *robust feature set* is what the field calls a subset-minimal abductive explanation, within eps.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,13 +11,13 @@ import numpy.typing as npt
 
 from tacit.errors import ConfigError
 from tacit.verify.box import Domain, Floats, ball
-from tacit.verify.kernels.presolve.scores import PROVED
+from tacit.verify.kernels.outcome import Outcome
 from tacit.verify.models.ensemble import Ensemble, check_rows
-from tacit.verify.oracle import Bools, Ints, Quest
-from tacit.verify.robustness import ANYWHERE, PATIENCE, Budget
+from tacit.verify.oracle import Bools, ExplanationOracle, Ints
+from tacit.verify.verdict import ANYWHERE, PATIENCE, Budget
 
 HASTE = (5, 40)
-"""Nodes per question and side in the rounds before the last."""
+"""Nodes per question and objective in the rounds before the last."""
 
 
 ON_THE_WAY = 2
@@ -51,24 +54,29 @@ def robust_features(
     when the budget does not suffice to tell whether the prediction holds with all features bounded.
     """
     near, far = (ball(ensemble, x, radius, domain) for radius in (eps, np.inf))
-    quest, budget = Quest(ensemble, near, far, rho), PATIENCE if budget is None else budget
+    oracle, budget = (
+        ExplanationOracle(ensemble, near, far, rho),
+        PATIENCE if budget is None else budget,
+    )
     uses = np.bincount(ensemble.feature[ensemble.feature >= 0], minlength=ensemble.n_features)
-    order = np.argsort(uses + ON_THE_WAY * quest.count_asked(), kind="stable")
-    is_free = ~quest.matters
-    if quest.ask(is_free, order, budget)[0] != PROVED:
+    order = np.argsort(uses + ON_THE_WAY * oracle.count_asked(), kind="stable")
+    is_free = ~oracle.matters
+    if oracle.ask(is_free, order, budget)[0] != Outcome.ROBUST:
         return None
-    open_features = order[quest.matters[order]]
+    open_features = order[oracle.matters[order]]
     for nodes in HASTE:
         # What is hard to tell now may be easy to tell when others are free, or free with it.
-        most = nodes * quest.n_sides
+        most = nodes * oracle.n_objectives
         hurried = Budget(nodes=min(most, budget.nodes or most), seconds=budget.seconds)
-        is_free, open_features = _free(quest, is_free, open_features, hurried)
-    is_free, open_features = _free(quest, is_free, open_features, budget)
+        is_free, open_features = _free(oracle, is_free, open_features, hurried)
+    is_free, open_features = _free(oracle, is_free, open_features, budget)
     kept = tuple(np.flatnonzero(~is_free).tolist())
-    return RobustSet(kept, not open_features.size, quest.count)
+    return RobustSet(kept, not open_features.size, oracle.count)
 
 
-def _free(quest: Quest, is_free: Bools, order: Ints, budget: Budget) -> tuple[Bools, Ints]:
+def _free(
+    oracle: ExplanationOracle, is_free: Bools, order: Ints, budget: Budget
+) -> tuple[Bools, Ints]:
     """Free features block by block; return what is free, and the features left undecided."""
     blocks, undecided = [order], []
     while blocks:
@@ -77,12 +85,12 @@ def _free(quest: Quest, is_free: Bools, order: Ints, budget: Budget) -> tuple[Bo
             continue
         trial = is_free.copy()
         trial[block] = True
-        outcome, way = quest.ask(trial, block, budget)
-        if outcome == PROVED:
+        outcome, contrast = oracle.ask(trial, block, budget)
+        if outcome == Outcome.ROBUST:
             is_free = trial
-        elif (way & ~is_free).sum() == 1:
+        elif (contrast & ~is_free).sum() == 1:
             # One more feature is enough to change the prediction: it must stay.
-            blocks.append(block[~way[block]])
+            blocks.append(block[~contrast[block]])
         elif block.size > 1:
             half = (block.size + 1) // 2
             blocks += [block[half:], block[:half]]

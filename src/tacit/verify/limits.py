@@ -91,7 +91,7 @@ def quantile_radii(rows: npt.ArrayLike, x: npt.ArrayLike, share: float) -> Float
     Args:
         rows: the data, one row per sample.
         x: one input.
-        share: the part of the rows that a feature may pass on either side, 0 to 1.
+        share: the part of the rows that a feature may pass on either objective, 0 to 1.
 
     Returns:
         (2, features): how far down and how far up, as `verify` takes it.

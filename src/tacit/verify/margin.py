@@ -2,32 +2,19 @@
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import ConfigError
-from tacit.verify.box import Box, Domain, Floats, ball, box_cells, place_witness
-from tacit.verify.budget import Purse
-from tacit.verify.kernels.attack.descent import polish
-from tacit.verify.kernels.layout.index import Index
-from tacit.verify.kernels.layout.reach import reach_open
-from tacit.verify.kernels.search.bounds import make_work
-from tacit.verify.kernels.search.branch import first_trail, make_deep
-from tacit.verify.kernels.search.components import isolate, label_parts, settle_others, start_joint
-from tacit.verify.kernels.search.least import Least, lower
-from tacit.verify.kernels.search.problem import (
-    Sides,
-    first_stack,
-    make_load,
-    make_task,
-    quick_bound,
-    witness_cells,
-)
+from tacit.verify.box import Box, Domain, Floats, Intervals, ball, box_intervals, place_witness
+from tacit.verify.components import Incumbent
 from tacit.verify.models.ensemble import Ensemble
-from tacit.verify.objectives import make_sides
-from tacit.verify.robustness import ANYWHERE, PATIENCE, Budget
+from tacit.verify.objectives import make_objectives
+from tacit.verify.verdict import ANYWHERE, PATIENCE, Budget, Spending
+
+FAR = -(1 << 62)
+"""Below every sum."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,12 +59,12 @@ def margin(
         raise ConfigError("a margin is that of a class; this is a regression")
     box, budget = ball(ensemble, x, eps, domain), PATIENCE if budget is None else budget
     label = int(ensemble.predict(box.center[None])[0])
-    cells, spent = box_cells(ensemble, box), Purse(budget.nodes, budget.seconds)
+    spent = Spending(budget)
     found = [
-        _one_side(ensemble, label, side, cells, spent)
-        for side in range(make_sides(ensemble, label, None).plus.size)
+        _bound_objective(ensemble, label, k, box_intervals(ensemble, box), spent)
+        for k in range(make_objectives(ensemble, label, None).plus.size)
     ]
-    points = [place_witness(ensemble, box, *one.cells) for one in found]
+    points = [place_witness(ensemble, box, *one.point) for one in found]
     leads = _leads(ensemble, label, np.array(points))
     best = int(leads.argmin())
     low, high = min(one.low for one in found), float(leads[best])
@@ -86,54 +73,33 @@ def margin(
 
 
 @dataclass(frozen=True, eq=False)
-class _Side:
+class _Lead:
+    """Over one rival: a lower bound, where the least was found, and whether nothing is open."""
+
     low: float
-    cells: tuple[Any, Any]
+    point: tuple[Intervals, Intervals]
     is_done: bool
 
 
-def _one_side(
-    ensemble: Ensemble, label: int, side: int, cells: tuple[Any, Any], spent: Purse
-) -> _Side:
-    """Bound the lead over one rival: what the parts of the ensemble add to it, one by one."""
-    index, sides = ensemble.index, make_sides(ensemble, label, None)
-    r = reach_open(index.trees, settle_others(index, sides, side), *cells)
-    number, count, n_shared = label_parts(r)
-    parts, total = [r], 0
-    if n_shared > 1:
-        total, leaves, _ = start_joint(index, sides, side, r)
-        parts = [isolate(index.trees, r, number, i, leaves, cells) for i in range(count)]
-    least, is_done = int(total), True
-    low, high = (end.copy() for end in cells)
-    for part in parts:
-        bound, state = _one_part(index, sides, side, part, spent)
-        least += bound - int(total)  # in every part, the rest adds what it adds to the total
-        is_done &= state.top == 0
-        witness_cells(part, state.point, low, high)
-    return _Side(_to_lead(ensemble, label, least), (low, high), is_done)
+def _bound_objective(
+    ensemble: Ensemble, label: int, k: int, point: tuple[Intervals, Intervals], spent: Spending
+) -> _Lead:
+    """Bound the lead over one rival: what the components of the ensemble add to it, one by one."""
+    objectives = make_objectives(ensemble, label, None)
+    incumbent = Incumbent(ensemble.index, objectives, k, *point)
+    incumbent.start()
+    for component in incumbent.components:
+        while not component.is_done and (chunk := spent.take()) > 0:
+            _, visited = incumbent.lower(component, component.least, FAR, chunk)
+            spent.nodes += visited
+    low = _to_lead(ensemble, label, incumbent.total - incumbent.may_lose)
+    return _Lead(low, point, all(one.is_done for one in incumbent.components))
 
 
-def _one_part(index: Index, sides: Sides, side: int, r: Any, spent: Purse) -> tuple[int, Least]:
-    """Search for the least sum of a problem; return a bound, and where the search stands."""
-    load = make_load(index.trees, index.base_units, r)
-    task, deep = make_task(r, load, sides, side), make_deep(r)
-    work, stack = make_work(r, index.base_units.size), first_stack(r)
-    point = stack[0].copy()
-    best = polish(r, task, work, *np.split(point, 2))  # narrows the point
-    state = Least(stack, first_trail(), 1, best, point)
-    while state.top > 0 and (chunk := spent.take()) > 0:
-        state, count = lower(r, task, work, deep, state, chunk)
-        spent.nodes += count
-    bound = min([state.best, *state.trail[: state.top, 2].tolist()])
-    if state.top and state.trail[0, 0] < 0:  # not begun
-        bound = quick_bound(r, load, sides.plus[side], sides.minus[side])
-    return int(bound), state
-
-
-def _to_lead(ensemble: Ensemble, label: int, units: int) -> float:
-    """Translate units into a lead that is surely not too large."""
+def _to_lead(ensemble: Ensemble, label: int, fixed: int) -> float:
+    """Translate fixed point into a lead that is surely not too large."""
     index, scores = ensemble.index, 1 if ensemble.n_scores == 1 else 2
-    exact = Fraction(units - scores * index.slack) / Fraction(2) ** index.exponent
+    exact = Fraction(fixed - scores * index.slack) / Fraction(2) ** index.exponent
     exact /= Fraction(ensemble.divisor)
     if ensemble.n_scores == 1:
         exact += Fraction(ensemble.cutoff) * (-1 if label == 1 else 1)

@@ -1,8 +1,9 @@
-"""Robust feature sets of the least possible size.
+"""Robust feature sets (abductive explanations) of the least possible size.
 
-Every way to change the prediction moves some features beyond eps; a robust set must hold at least
-one of them. So the least set that hits all known ways is a lower bound, and if it holds the
-prediction it is the answer; if not, the counterexample is one more way (implicit hitting sets).
+Every contrast (a set of features that changes the prediction when they are free) must have a
+feature in the robust set. So the least set that hits all known contrasts is a lower bound, and if
+it holds the prediction it is the answer; if not, the counterexample is one more (implicit hitting
+sets).
 """
 
 from dataclasses import dataclass
@@ -15,10 +16,10 @@ from scipy.sparse import csr_array
 from tacit.errors import ConfigError
 from tacit.verify.box import Domain, ball
 from tacit.verify.explain import robust_features
-from tacit.verify.kernels.presolve.scores import FOUND, PROVED
+from tacit.verify.kernels.outcome import Outcome
 from tacit.verify.models.ensemble import Ensemble
-from tacit.verify.oracle import Bools, Quest
-from tacit.verify.robustness import ANYWHERE, PATIENCE, Budget
+from tacit.verify.oracle import Bools, ExplanationOracle
+from tacit.verify.verdict import ANYWHERE, PATIENCE, Budget
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,40 +66,43 @@ def smallest_features(
     if known is None:
         return None
     near, far = (ball(ensemble, x, radius, domain) for radius in (eps, np.inf))
-    quest, budget = Quest(ensemble, near, far, rho), PATIENCE if budget is None else budget
-    quest.count = known.questions
-    ways: list[Bools] = []
+    oracle, budget = (
+        ExplanationOracle(ensemble, near, far, rho),
+        PATIENCE if budget is None else budget,
+    )
+    oracle.count = known.questions
+    contrasts: list[Bools] = []
     at_least = 0
-    while quest.count < most_questions:
-        held = _least_hit(ways, ensemble.n_features)
+    while oracle.count < most_questions:
+        held = _least_hit(contrasts, ensemble.n_features)
         at_least = int(held.sum())
         if at_least == len(known.features):
             break
-        outcome, way = quest.ask(~held, np.flatnonzero(~held), budget)
-        if outcome == PROVED:
-            return SmallestSet(_list(held), at_least, quest.count)
-        if outcome != FOUND:
+        outcome, contrast = oracle.ask(~held, np.flatnonzero(~held), budget)
+        if outcome == Outcome.ROBUST:
+            return SmallestSet(_list(held), at_least, oracle.count)
+        if outcome != Outcome.COUNTEREXAMPLE:
             break
-        ways.append(_shrink(quest, way, budget))
-    return SmallestSet(known.features, at_least, quest.count)
+        contrasts.append(_shrink(oracle, contrast, budget))
+    return SmallestSet(known.features, at_least, oracle.count)
 
 
-def _shrink(quest: Quest, way: Bools, budget: Budget) -> Bools:
-    """Find a subset-minimal part of a way that still changes the prediction."""
-    for f in np.flatnonzero(way):
-        if way[f]:
-            trial = way.copy()
+def _shrink(oracle: ExplanationOracle, contrast: Bools, budget: Budget) -> Bools:
+    """Find a subset-minimal part of a contrast that still changes the prediction."""
+    for f in np.flatnonzero(contrast):
+        if contrast[f]:
+            trial = contrast.copy()
             trial[f] = False
-            outcome, smaller = quest.ask(trial, np.flatnonzero(trial), budget)
-            way = smaller if outcome == FOUND else way
-    return way.copy()
+            outcome, smaller = oracle.ask(trial, np.flatnonzero(trial), budget)
+            contrast = smaller if outcome == Outcome.COUNTEREXAMPLE else contrast
+    return contrast.copy()
 
 
-def _least_hit(ways: list[Bools], n_features: int) -> Bools:
-    """Find the fewest features that have one in each of the ways."""
-    if not ways:
+def _least_hit(contrasts: list[Bools], n_features: int) -> Bools:
+    """Find the fewest features that have one in each of the contrasts."""
+    if not contrasts:
         return np.zeros(n_features, dtype=bool)
-    table = csr_array(np.array(ways, dtype=float))
+    table = csr_array(np.array(contrasts, dtype=float))
     found = milp(
         np.ones(n_features),
         constraints=LinearConstraint(table, lb=1.0),

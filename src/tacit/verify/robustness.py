@@ -1,44 +1,61 @@
-"""Exact verification: a certificate, a counterexample, or — after the budget — neither."""
+"""Exact verification: robust, a counterexample, or — after the budget — neither.
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+A question is answered in four stages: the trees are walked and presolved, many rows in one compiled
+call (`presolve`); what that leaves open goes to branch and bound; every counterexample is replayed
+in the library's arithmetic.
+"""
+
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tacit.errors import ConfigError, TacitError
-from tacit.verify.box import Box, Domain, Floats, ball, box_cells, place_witness
-from tacit.verify.budget import CHUNK_NODES, Purse
-from tacit.verify.components import UNSURE, search_parts
+from tacit.errors import TacitError
+from tacit.renamed import keyword_renamed
+from tacit.verify.box import Box, Domain, Intervals, ball, box_intervals, place_witness
+from tacit.verify.components import search_components
+from tacit.verify.kernels.arrays import Longs
 from tacit.verify.kernels.jit import processor_time, wall_time
-from tacit.verify.kernels.layout.index import Index, Trees
-from tacit.verify.kernels.layout.reach import reach
-from tacit.verify.kernels.presolve.batch import UNTOLD, Answers, Boxes, Cases, answer, make_answers
-from tacit.verify.kernels.presolve.presolve import (
-    MOST_PARTS,
-    decide_cells,
-    make_scratch,
+from tacit.verify.kernels.layout.reach import Reach, reach
+from tacit.verify.kernels.layout.tables import Index, Objectives, Rule, Trees
+from tacit.verify.kernels.outcome import Outcome, worse
+from tacit.verify.kernels.presolve.presolve import MOST_PARTS, answer, decide_box
+from tacit.verify.kernels.presolve.workspace import (
+    UNTOLD,
+    Answers,
+    Boxes,
+    Cases,
+    make_answers,
+    make_workspace,
     pick_model,
 )
-from tacit.verify.kernels.presolve.scores import BLURRED, FOUND, PAUSED, PROVED
-from tacit.verify.kernels.search.bounds import make_work
-from tacit.verify.kernels.search.branch import first_trail, search_deep, start_deep
-from tacit.verify.kernels.search.components import hull_cells
+from tacit.verify.kernels.search.branch import branch_and_bound, make_state, open_whole
+from tacit.verify.kernels.search.components import hull_intervals
 from tacit.verify.kernels.search.problem import (
-    Ground,
-    Sides,
-    first_stack,
     make_load,
-    make_unsorted,
-    order_sides,
-    witness_cells,
+    make_problem,
+    narrow_intervals,
+    order_objectives,
 )
 from tacit.verify.models.ensemble import Ensemble
+from tacit.verify.models.load import import_ensemble
 from tacit.verify.objectives import state_cases
+from tacit.verify.verdict import (
+    ANYWHERE,
+    CHUNK_NODES,
+    PATIENCE,
+    Budget,
+    Counterexample,
+    Robust,
+    Spending,
+    Timed,
+    Unknown,
+    Verdict,
+)
 
 FEW_NODES = 8
-"""Nodes of all trees together, where the search can be interrupted, before parts are searched."""
+"""Nodes of all trees together before components are searched."""
 
 CHUNK_BOXES = 256
 """Boxes that are handed over at a time."""
@@ -46,82 +63,12 @@ CHUNK_BOXES = 256
 SLICE_SECONDS = 0.2
 """For how long nothing can interrupt."""
 
-ANYWHERE = Domain()
+NEAR_TIE = "two scores come closer than the library's softmax can be relied on to tell apart"
 
 
-@dataclass(frozen=True)
-class Budget:
-    """How much work a question may cost; ``None`` means no limit.
-
-    The clock is looked at every fifty nodes, so `seconds` may be overrun by as much.
-    """
-
-    nodes: int | None = None
-    seconds: float | None = 60.0
-
-    def __post_init__(self) -> None:
-        if (self.nodes is not None and self.nodes < 1) or (
-            self.seconds is not None and not self.seconds > 0
-        ):
-            raise ConfigError(f"a budget must be positive, got {self}")
-
-
-PATIENCE = Budget()
-
-
-@dataclass(frozen=True, eq=False)
-class Certificate:
-    """No input of the box changes the prediction."""
-
-    box: Box
-    prediction: float
-    rho: float | None
-    nodes: int
-
-
-@dataclass(frozen=True, eq=False)
-class Counterexample:
-    """An input of the box that changes the prediction; replayed in the library's arithmetic."""
-
-    box: Box
-    prediction: float
-    rho: float | None
-    nodes: int
-    x: Floats
-    changed: float
-    """What the ensemble predicts at `x`."""
-
-
-@dataclass(frozen=True, eq=False)
-class Unknown:
-    """The budget ran out, or the library's rounding of a near tie cannot be told."""
-
-    box: Box
-    prediction: float
-    rho: float | None
-    nodes: int
-    reason: str
-
-
-Verdict = Certificate | Counterexample | Unknown
-
-
-@dataclass(frozen=True, eq=False)
-class Timed:
-    """A verdict and the processor time that it took."""
-
-    verdict: Verdict
-    seconds: float
-    """From the input to the verdict, in Python."""
-    inside: float
-    """Of it, inside the compiled search; the first row of a call carries what is set up for all.
-
-    What is compiled for a row, once, counts for none.
-    """
-
-
+@keyword_renamed("ensemble", "model")
 def verify(
-    ensemble: Ensemble,
+    model: Any,  # of whichever library
     x: npt.ArrayLike,
     eps: npt.ArrayLike,
     *,
@@ -132,16 +79,20 @@ def verify(
     """Decide whether some x' with |x'_j − x_j| <= eps_j changes the prediction at x.
 
     A classifier's prediction changes with its class, a regression's when the output moves by more
-    than `rho`. The answer holds in the arithmetic of the library that trained the model.
+    than `rho`. The answer holds in the arithmetic of the library that trained the model. Its
+    ``outcome`` says which it is; a `Counterexample` has the input ``x``; for a `Robust` verdict
+    `prove` writes a certificate that anyone can check.
 
     Args:
-        ensemble: the model.
+        model: a fitted model of XGBoost, LightGBM or scikit-learn; or an `Ensemble`, which is
+            imported once for many questions.
         x: one input, finite.
         eps: one radius, one per feature, or two rows (how far down, how far up).
         rho: for a regression, how far the output may move.
         domain: the values that features can take at all.
         budget: how long to try; 60 seconds when not given.
     """
+    ensemble = model if isinstance(model, Ensemble) else import_ensemble(model)
     return verify_box(ensemble, ball(ensemble, x, eps, domain), rho=rho, budget=budget)
 
 
@@ -178,17 +129,9 @@ def _verify_some(
 ) -> tuple[list[Verdict], list[float]]:
     """Decide the first boxes, as many as a slice of time allows; say how long each took."""
     predictions, cases, case = state_cases(ensemble, some.center, rho)
-    whole = ensemble.integer
-    whole = np.zeros(ensemble.n_features, dtype=bool) if whole is None else whole
-    boxes = Boxes(some.center, some.low, some.high, case, whole, ensemble.input_type == "float32")
-    out, scratch = (
-        make_answers(*some.center.shape),
-        make_scratch(ensemble.index, cases.plus.shape[1]),
-    )
-    model, most = pick_model(ensemble.index), count_parts(budget)
-    count, left, found = answer(model, scratch, cases, boxes, most, out, SLICE_SECONDS)
+    out, count, left, found = _walk_and_presolve(ensemble, some, cases, case, budget)
     if left:
-        for i in np.flatnonzero(out.outcome[:count] >= PAUSED):
+        for i in np.flatnonzero(out.outcome[:count] >= Outcome.UNDECIDED):
             _go_on(ensemble, cases, some, out, int(i), budget)
     outputs = out.case if predictions is None else predictions
     changed = [0.0] * count
@@ -203,6 +146,25 @@ def _verify_some(
     return verdicts, out.seconds[:count].tolist()
 
 
+def _walk_and_presolve(
+    ensemble: Ensemble, some: Box, cases: Cases, case: Longs, budget: Budget
+) -> tuple[Answers, int, int, int]:
+    """Walk the trees and presolve, row after row; say how many were begun, left open and found."""
+    whole = ensemble.integer
+    boxes = Boxes(
+        center=some.center,
+        low=some.low,
+        high=some.high,
+        case=case,
+        is_whole=np.zeros(ensemble.n_features, dtype=bool) if whole is None else whole,
+        is_single=ensemble.input_type == "float32",
+    )
+    out = make_answers(*some.center.shape)
+    workspace = make_workspace(ensemble.index, cases.plus.shape[1])
+    model, most = pick_model(ensemble.index), count_parts(budget)
+    return out, *answer(model, workspace, cases, boxes, most, out, SLICE_SECONDS)
+
+
 def count_parts(budget: Budget) -> int:
     """Say into how many parts the small search may cut a box."""
     return MOST_PARTS if budget.nodes is None else min(MOST_PARTS, budget.nodes)
@@ -211,28 +173,32 @@ def count_parts(budget: Budget) -> int:
 def _go_on(
     ensemble: Ensemble, cases: Cases, some: Box, out: Answers, i: int, budget: Budget
 ) -> None:
-    """Ask the library for a class that was untold; search on where the small search gave up."""
+    """Ask the library for a class that was untold; search on where presolve gave up."""
     begun = processor_time()
-    box = Box(some.center[i], some.low[i], some.high[i])
-    decide: Callable[[Ensemble, Sides, Any, Any, Budget], tuple[int, int]] = persist
+    box, decide = Box(some.center[i], some.low[i], some.high[i]), search_on
     if out.case[i] == UNTOLD:
-        out.case[i], decide = ensemble.predict(box.center[None])[0], search_cells
-    left = _rest(budget, 0, float(out.seconds[i]))
+        out.case[i], decide = ensemble.predict(box.center[None])[0], search_box
+    left = budget.less(float(out.seconds[i]))
     if left is not None:
-        sides = Sides(*(column[out.case[i]] for column in cases))
-        low, high = box_cells(ensemble, box)
-        out.outcome[i], out.nodes[i] = decide(ensemble, sides, low, high, left)
-        if out.outcome[i] == FOUND:
+        objectives = Objectives(*(column[out.case[i]] for column in cases))
+        low, high = box_intervals(ensemble, box)
+        out.outcome[i], out.nodes[i] = decide(ensemble, objectives, low, high, left)
+        if out.outcome[i] == Outcome.COUNTEREXAMPLE:
             out.x[i] = place_witness(ensemble, box, low, high)
     out.seconds[i] += processor_time() - begun
 
 
 def _replay(
-    ensemble: Ensemble, cases: Cases, some: Box, out: Answers, outputs: Any, count: int
+    ensemble: Ensemble,
+    cases: Cases,
+    some: Box,
+    out: Answers,
+    outputs: npt.NDArray[Any],  # classes, or outputs of whichever type
+    count: int,
 ) -> list[float]:
     """Predict at every counterexample, in the library's arithmetic; return what is predicted."""
     changed = np.zeros(count)
-    found = np.flatnonzero(out.outcome[:count] == FOUND)
+    found = np.flatnonzero(out.outcome[:count] == Outcome.COUNTEREXAMPLE)
     if found.size:
         x = out.x[found]
         after = ensemble.predict(x)
@@ -249,105 +215,123 @@ def _replay(
 
 
 def _verdict(
-    box: Box, about: tuple[float, float | None, int], outcome: int, x: Floats, changed: float
+    box: Box,
+    about: tuple[float, float | None, int],
+    outcome: int,
+    x: npt.NDArray[np.float64],
+    changed: float,
 ) -> Verdict:
-    if outcome == PROVED:
-        return Certificate(box, *about)
-    if outcome == FOUND:
+    if outcome == Outcome.ROBUST:
+        return Robust(box, *about)
+    if outcome == Outcome.COUNTEREXAMPLE:
         return Counterexample(box, *about, x, changed)
-    reason = "the budget ran out"
-    if outcome == BLURRED:
-        reason = "two scores come closer than the library's softmax can be relied on to tell apart"
-    return Unknown(box, *about, reason)
+    reason = NEAR_TIE if outcome == Outcome.NEAR_TIE else "the budget ran out"
+    return Unknown(box, *about, reason, Outcome(outcome))
 
 
-def search_cells(
-    ensemble: Ensemble, sides: Sides, low: Any, high: Any, budget: Budget
-) -> tuple[int, int]:
-    """Decide a box of cells; return the outcome and the nodes. A witness narrows low and high.
+def search_box(
+    ensemble: Ensemble, objectives: Objectives, low: Intervals, high: Intervals, budget: Budget
+) -> tuple[Outcome, int]:
+    """Decide a box of intervals; return the outcome and the nodes. A witness narrows low and high.
 
     Args:
         ensemble: the model.
-        sides: what could overturn the prediction.
-        low: the first cell of each feature.
+        objectives: what could overturn the prediction.
+        low: the first interval of each feature.
         high: the last.
         budget: how long to try.
     """
-    begun = wall_time()
-    model, scratch = pick_model(ensemble.index), make_scratch(ensemble.index, sides.plus.size)
-    outcome = decide_cells(model, scratch, sides, low, high, count_parts(budget))
-    if outcome != PAUSED:
-        return int(outcome), 0
-    left = _rest(budget, 0, wall_time() - begun)
-    return (PAUSED, 0) if left is None else persist(ensemble, sides, low, high, left)
+    begun, index = wall_time(), ensemble.index
+    workspace = make_workspace(index, objectives.plus.size)
+    outcome = decide_box(pick_model(index), workspace, objectives, low, high, count_parts(budget))
+    if outcome != Outcome.UNDECIDED:
+        return outcome, 0
+    left = budget.less(wall_time() - begun)
+    return (outcome, 0) if left is None else search_on(ensemble, objectives, low, high, left)
 
 
-def _rest(budget: Budget, nodes: int, seconds: float) -> Budget | None:
-    """Say what is left of a budget, if anything is."""
-    left_nodes = None if budget.nodes is None else budget.nodes - nodes
-    left_seconds = None if budget.seconds is None else budget.seconds - seconds
-    is_spent = any(left is not None and left <= 0 for left in (left_nodes, left_seconds))
-    return None if is_spent else Budget(left_nodes, left_seconds)
+def search_on(
+    ensemble: Ensemble, objectives: Objectives, low: Intervals, high: Intervals, budget: Budget
+) -> tuple[Outcome, int]:
+    """Search objective after objective by branch and bound, in chunks, watching the clock."""
+    index, spending = ensemble.index, Spending(budget)
+    every = reach(index.trees, low, high)
+    load = make_load(index.trees, index.base_fixed, every)
+    worst = Outcome.ROBUST
+    for objective in order_objectives(every, load, objectives):
+        trees, rule, r = index.trees, index.rule, every
+        if index.nodes.group_start.size > 2:
+            trees, rule = _two_classes(index, objectives, objective)
+            r = reach(trees, low, high)
+        found = _Objective(index, trees, rule, r, objectives, objective)
+        outcome = found.search((low, high), spending)
+        if outcome == Outcome.COUNTEREXAMPLE:
+            return outcome, spending.nodes
+        worst = worse(worst, outcome)
+    return worst, spending.nodes
 
 
-def persist(
-    ensemble: Ensemble, sides: Sides, low: Any, high: Any, budget: Budget
-) -> tuple[int, int]:
-    """Search side by side, deeply and in chunks, watching the clock."""
-    index, purse = ensemble.index, Purse(budget.nodes, budget.seconds)
-    r = reach(index.trees, low, high)
-    load = make_load(index.trees, index.base_units, r)
-    ground = Ground(index.trees, index.rule, r, load, make_work(r, ensemble.n_scores))
-    worst = PROVED
-    for side in order_sides(r, load, sides):
-        own = ground
-        if index.paths.group_start.size > 2:
-            own = _pair_ground(index, (sides.plus[side], sides.minus[side]), low, high)
-        outcome = _persist_side(index, own, sides, side, (low, high), purse)
-        if outcome == FOUND:
-            return FOUND, purse.nodes
-        worst = max(worst, outcome)
-    return worst, purse.nodes
-
-
-def _pair_ground(index: Index, pair: tuple[int, int], low: Any, high: Any) -> Ground:
-    """Make the problem of one side in boosting: the trees of two classes, as if there were no more.
+def _two_classes(index: Index, objectives: Objectives, objective: int) -> tuple[Trees, Rule]:
+    """Pick the trees of two classes in boosting, as if there were no more.
 
     Where the rival is ahead the prediction changes, whatever the other classes score.
     """
-    paths, base = index.paths, np.full_like(index.rule.base, -np.inf)
-    base[list(pair)] = index.rule.base[list(pair)]
-    some = [paths.order[paths.group_start[k] : paths.group_start[k + 1]] for k in pair]
+    pair = [objectives.plus[objective], objectives.minus[objective]]
+    nodes, base = index.nodes, np.full_like(index.rule.base, -np.inf)
+    base[pair] = index.rule.base[pair]
+    some = [nodes.order[nodes.group_start[k] : nodes.group_start[k + 1]] for k in pair]
     roots = index.trees.roots[np.concatenate(some)]
-    trees: Trees = index.trees._replace(roots=roots)
-    r = reach(trees, low, high)
-    load = make_load(trees, index.base_units, r)
-    return Ground(trees, index.rule._replace(base=base), r, load, make_work(r, base.size))
+    return index.trees._replace(roots=roots), index.rule._replace(base=base)
 
 
-def _persist_side(
-    index: Index, ground: Ground, sides: Sides, side: int, cells: tuple[Any, Any], purse: Purse
-) -> int:
-    """Search on one side: all trees together at first, then their parts, if they have several."""
-    trees, rule, r, load, work = ground
-    task, deep = make_unsorted(r, load, sides, side), start_deep(r, work.cut)
-    stack, trail, top, outcome = first_stack(r), first_trail(), 1, PAUSED
-    work.is_blurred[0], most = False, FEW_NODES
-    while outcome == PAUSED and (chunk := purse.take(most)) > 0:
-        outcome, stack, trail, top, count = search_deep(
-            trees, rule, r, task, work, deep, stack, trail, top, chunk
+class _Objective:
+    """Branch and bound for one objective of a box."""
+
+    def __init__(
+        self,
+        index: Index,
+        trees: Trees,
+        rule: Rule,
+        r: Reach,
+        objectives: Objectives,
+        objective: int,
+    ) -> None:
+        load = make_load(trees, index.base_fixed, r)
+        self._index, self._about, self._r = index, (objectives, objective), r
+        self._task = make_problem(r, load, objectives, objective)
+        self._state = make_state(r, rule.base.size)
+        self._stack, self._top = open_whole(r, self._state.mplp), 1
+        self._judges = trees, rule
+
+    def search(self, box: tuple[Intervals, Intervals], spending: Spending) -> Outcome:
+        """Search all trees together at first, then their components, if they have several."""
+        outcome, most = Outcome.UNDECIDED, FEW_NODES
+        while outcome == Outcome.UNDECIDED and (chunk := spending.take(most)) > 0:
+            outcome = self._explore(chunk, spending)
+            if outcome == Outcome.UNDECIDED and most == FEW_NODES:
+                told = self._search_components(box, spending)
+                if told is not None:
+                    return told
+                most = CHUNK_NODES
+        if outcome == Outcome.COUNTEREXAMPLE:
+            narrow_intervals(self._r, self._stack.box[0], *box)
+        return outcome
+
+    def _explore(self, most: int, spending: Spending) -> Outcome:
+        outcome, self._stack, self._top, explored = branch_and_bound(
+            *self._judges, self._r, self._task, self._state, self._stack, self._top, most
         )
-        purse.nodes += count
-        if outcome != PAUSED or most == CHUNK_NODES:
-            continue
-        most, hull = CHUNK_NODES, (cells[0].copy(), cells[1].copy())
-        hull_cells(r, stack, top, *hull)
-        told = search_parts(index, sides, side, *hull, purse)
-        if told == FOUND:
-            cells[0][:], cells[1][:] = hull
-        if told != UNSURE:
-            # Outside of the hull, a point may have been too close to a tie to be judged.
-            return BLURRED if told == PROVED and work.is_blurred[0] else told
-    if outcome == FOUND:
-        witness_cells(r, stack[0], *cells)
-    return int(outcome)
+        spending.nodes += explored
+        return outcome
+
+    def _search_components(
+        self, box: tuple[Intervals, Intervals], spending: Spending
+    ) -> Outcome | None:
+        hull = box[0].copy(), box[1].copy()
+        hull_intervals(self._r, self._stack, self._top, *hull)
+        told = search_components(self._index, *self._about, *hull, spending)
+        if told == Outcome.COUNTEREXAMPLE:
+            box[0][:], box[1][:] = hull
+        # Outside of the hull, a point may have been too close to a tie to be judged.
+        is_tied = told == Outcome.ROBUST and bool(self._state.is_tied[0])
+        return Outcome.NEAR_TIE if is_tied else told

@@ -11,7 +11,7 @@ from tacit.verify.batch import verify_many
 from tacit.verify.box import Domain
 from tacit.verify.models.ensemble import Ensemble
 from tacit.verify.models.load import import_ensemble
-from tacit.verify.robustness import ANYWHERE, Budget, Certificate
+from tacit.verify.verdict import ANYWHERE, Budget, Robust
 
 
 def verified_accuracy(
@@ -47,7 +47,7 @@ def verified_accuracy(
     if not len(right):
         return 0.0
     verdicts = verify_many(ensemble, right, eps, domain=domain, budget=budget, workers=workers)
-    return sum(isinstance(one, Certificate) for one in verdicts) / len(inputs)
+    return sum(isinstance(one, Robust) for one in verdicts) / len(inputs)
 
 
 @dataclass(frozen=True)

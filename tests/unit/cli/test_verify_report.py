@@ -57,7 +57,7 @@ def test_the_page_is_written_and_holds_the_verified_accuracy(files):
 
 def test_metrics_are_counts_of_rows_with_an_interval_around_them(files):
     asked = question(files)
-    every = answer(asked, SILENT).groups[0]
+    every = answer(asked, SILENT).findings.groups[0]
     metrics = {one.name: one for one in result_of(asked).utility}
     verified = metrics["verified robust accuracy"]
     assert verified.value == every.verified / every.rows

@@ -1,4 +1,5 @@
-"""Small random ensembles and the brute force that judges them: every cell of the box is tried."""
+"""Small random ensembles and the brute force that judges them: every interval of the box is
+tried."""
 
 import itertools
 import os
@@ -125,7 +126,7 @@ def random_boosted(rng, *, scores, most=6, sum_type="float64", **rule):
 
 
 def all_points(ensemble, box):
-    """List one input per cell of the box."""
+    """List one input per interval of the box."""
     axes = []
     for f in range(ensemble.n_features):
         cuts = np.unique(ensemble.threshold[ensemble.feature == f])
@@ -144,7 +145,7 @@ def all_points(ensemble, box):
 
 
 def is_robust(ensemble, box, rho=None):
-    """Try every cell."""
+    """Try every interval."""
     center = ensemble.predict(box.center[None])[0]
     found = ensemble.predict(all_points(ensemble, box))
     if rho is None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tacit.errors import DataError
 from tacit.verify import (
-    Certificate,
     Domain,
+    Robust,
     check_proof,
     dump_proof,
     load_proof,
@@ -38,7 +38,7 @@ def draw_proof(brute, rng, most=12):
         x = brute.random_input(rng, model.n_features)
         eps = float(rng.choice([0.3, 0.5, 1.0, 2.5]))
         answer = verify(model, x, eps, rho=rho, domain=WIDE)
-        if isinstance(answer, Certificate):
+        if isinstance(answer, Robust):
             return model, prove(model, answer)
 
 
@@ -59,9 +59,9 @@ def test_a_claim_that_is_false_is_refused_whatever_steps_it_borrows(brute, seed)
     if brute.is_robust(model, wider, proof.rho):
         return
     assert check_proof(model, replace(proof, box=wider)) is not None
-    lazy = tuple(replace(side, steps=(("bound",),)) for side in proof.sides)
+    lazy = tuple(replace(objective, steps=(("bound",),)) for objective in proof.sides)
     assert check_proof(model, replace(proof, box=wider, sides=lazy)) is not None
-    lazy = tuple(replace(side, steps=(("point",),)) for side in proof.sides)
+    lazy = tuple(replace(objective, steps=(("point",),)) for objective in proof.sides)
     assert check_proof(model, replace(proof, box=wider, sides=lazy)) is not None
 
 
@@ -70,16 +70,19 @@ def long_proof(brute):
     """Find a proof that splits and shares."""
     for seed in range(2000):
         model, proof = draw_proof(brute, np.random.default_rng(seed), most=40)
-        kinds = {step[0] for side in proof.sides for step in side.steps}
+        kinds = {step[0] for objective in proof.sides for step in objective.steps}
         if {"split", "share"} <= kinds:
             return model, proof
     pytest.fail("no such proof in 2000 draws")
 
 
 def edit(proof, change):
-    """Change the steps of every side."""
+    """Change the steps of every objective."""
     return replace(
-        proof, sides=tuple(replace(side, steps=tuple(change(side.steps))) for side in proof.sides)
+        proof,
+        sides=tuple(
+            replace(objective, steps=tuple(change(objective.steps))) for objective in proof.sides
+        ),
     )
 
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.verify import Certificate, Counterexample, Domain, closest, verify, with_integers
+from tacit.verify import Counterexample, Domain, Robust, closest, verify, with_integers
 
 SEEDS = st.integers(0, 2**32 - 1)
 WIDE = Domain(-100.0, 100.0)
@@ -30,14 +30,14 @@ def test_the_prediction_falls_at_the_radius_and_not_before(brute, seed):
     found = closest(model, x, rho=rho, domain=WIDE)
     assert found.is_exact
     if np.isinf(found.eps):
-        assert isinstance(verify(model, x, np.inf, rho=rho, domain=WIDE), Certificate)
+        assert isinstance(verify(model, x, np.inf, rho=rho, domain=WIDE), Robust)
         assert found.counterexample is None
         return
     at = verify(model, x, found.eps, rho=rho, domain=WIDE)
     assert isinstance(at, Counterexample)
     assert not brute.is_robust(model, at.box, rho)
     before = verify(model, x, np.nextafter(found.eps, 0.0), rho=rho, domain=WIDE)
-    assert isinstance(before, Certificate)
+    assert isinstance(before, Robust)
     assert brute.is_robust(model, before.box, rho)
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from tacit.verify import (
     Budget,
-    Certificate,
     Counterexample,
+    Robust,
     check_proof,
     closest,
     load_ensemble,
@@ -46,7 +46,7 @@ def test_predictions_are_those_of_the_library(data, name):
 def test_all_rows_are_decided_and_z3_agrees(data, name):
     model, rows = load(data, name)
     answers = verify_many(model, rows[:100], RADII[name])
-    assert {type(answer) for answer in answers} == {Certificate, Counterexample}
+    assert {type(answer) for answer in answers} == {Robust, Counterexample}
     for row, answer in zip(rows[:8], answers, strict=False):
         assert type(verify_smt(model, row, RADII[name])) is type(answer)
 
@@ -63,4 +63,4 @@ def test_proofs_of_a_public_ensemble_are_accepted(data):
 def test_two_thousand_trees_are_decided(data, name):
     model, rows = load(data, name)
     answers = verify_many(model, rows[:20], 0.1, budget=Budget(seconds=60.0))
-    assert {type(answer) for answer in answers} <= {Certificate, Counterexample}
+    assert {type(answer) for answer in answers} <= {Robust, Counterexample}

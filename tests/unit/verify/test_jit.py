@@ -40,15 +40,19 @@ def test_machine_code_is_kept_on_disk_by_what_it_is_made_of():
 
 def test_the_same_kernels_in_another_place_are_the_same_machine_code(tmp_path):
     copy = shutil.copytree(HERE, tmp_path / "kernels")
-    for name in ("presolve/batch", "search/branch"):
+    for name in ("presolve/presolve", "search/branch"):
         assert digest_kernels(copy / f"{name}.py") == digest_kernels(HERE / f"{name}.py")
 
 
 @pytest.mark.parametrize(
     ("changed", "stale", "fresh"),
     [
-        ("presolve/bisect", "presolve/batch", "search/branch"),  # what is called, however far below
-        ("search/mplp", "search/branch", "presolve/batch"),  # the small search stays as it is
+        (
+            "presolve/bisect",
+            "presolve/presolve",
+            "search/branch",
+        ),  # what is called, however far below
+        ("search/mplp", "search/branch", "presolve/presolve"),  # the small search stays as it is
     ],
 )
 def test_a_kernel_is_compiled_anew_where_something_below_it_changed(

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.errors import ConfigError
-from tacit.verify import Budget, Certificate, Domain, margin, verify
+from tacit.verify import Budget, Domain, Robust, margin, verify
 from tacit.verify.box import ball
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -12,7 +12,7 @@ WIDE = Domain(-3.0, 3.0)
 
 
 def least_lead(brute, model, x, eps):
-    """Try every cell."""
+    """Try every interval."""
     box = ball(model, x, eps, WIDE)
     label = int(model.predict(box.center[None])[0])
     scores = model.scores(brute.all_points(model, box)).astype(np.float64)
@@ -55,9 +55,9 @@ def test_a_lead_above_zero_says_what_a_certificate_says(brute, seed):
     found = margin(model, x, eps, domain=WIDE)
     verdict = verify(model, x, eps, domain=WIDE)
     if found.low > 0:
-        assert isinstance(verdict, Certificate)
+        assert isinstance(verdict, Robust)
     if found.high < 0:
-        assert not isinstance(verdict, Certificate)
+        assert not isinstance(verdict, Robust)
 
 
 def test_the_margin_of_a_regression_is_refused(brute):

@@ -8,7 +8,7 @@ from sklearn.model_selection import GridSearchCV
 
 from tacit.errors import ConfigError, DataError
 from tacit.verify import (
-    Certificate,
+    Robust,
     RobustScorer,
     from_sklearn,
     verified_accuracy,
@@ -28,7 +28,7 @@ def test_the_score_counts_rows_that_are_right_and_proved(labelled):
     forest = RandomForestClassifier(8, max_depth=4, random_state=0).fit(x[:100], y[:100])
     model = from_sklearn(forest)
     right = forest.predict(x[100:]) == y[100:]
-    robust = [isinstance(verify(model, row, 0.02), Certificate) for row in x[100:]]
+    robust = [isinstance(verify(model, row, 0.02), Robust) for row in x[100:]]
     wanted = (right & np.array(robust)).mean()
     assert 0 < wanted < right.mean()
     assert RobustScorer(0.02)(forest, x[100:], y[100:]) == wanted

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
-from tacit.verify.box import Domain, ball, box_cells
+from tacit.verify.box import Domain, ball, box_intervals
 from tacit.verify.kernels.layout.reach import reach
 from tacit.verify.kernels.layout.segments import make_segments
 
@@ -18,7 +18,7 @@ def test_a_leaf_is_reached_from_whole_segments(brute, seed):
     rng = np.random.default_rng(seed)
     model = brute.random_ensemble(rng, most=20)
     box = ball(model, brute.random_input(rng, model.n_features), 2.0, Domain(-3.0, 3.0))
-    r = reach(model.index.trees, *box_cells(model, box))
+    r = reach(model.index.trees, *box_intervals(model, box))
     cut = make_segments(r)
     for s in range(r.slot_feature.size):
         segments = range(cut.start[s], cut.start[s + 1])

@@ -56,24 +56,25 @@ _PATH = click.Path(path_type=Path)
 def verify(
     edge: "Edge", /, claim: float | None, out: Path | None, html: Path | None, **asked: Any
 ) -> None:
-    """Prove which rows of DATA keep their class under MODEL.
+    """Decide which rows of DATA keep their class under MODEL.
 
     MODEL is an XGBoost (.json, .ubj) or LightGBM (text) file, or one of any library saved by
     tacit.verify.save_ensemble; DATA is a .csv, .npz or .parquet.
-    Every answer is exact: a proof, a counterexample, or, after the budget, unknown.
+    Every answer is exact: robust, a counterexample (replayed), or, after the budget, unknown.
     """
     with working(edge.err, "starting"):
         from tacit.cli.jobs.verify import Question, answer, check_claim, show, write_findings
         from tacit.cli.jobs.verify_report import write_page
 
         question = Question(**asked)
-        findings = answer(question, edge.err)
+        answers = answer(question, edge.err)
+    findings = answers.findings
     edge.out.print(show(findings))
     if out is not None:
         write_findings(findings, out)
     if html is not None:
         with working(edge.err, "writing the report"):
-            write_page(question, findings, html, edge.err)
+            write_page(question, answers, html, edge.err)
         say(edge.out, f"Report: {html}")
     if claim is not None:
         check_claim(findings, claim)

@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,13 +19,12 @@ from tacit.learn import Dataset, load_file
 from tacit.party import Progress, Usage
 from tacit.verify import (
     Budget,
-    Certificate,
-    Counterexample,
     Ensemble,
+    Findings,
     Inquiry,
     Timed,
-    Verdict,
     load_ensemble,
+    measure_size,
     tell_compiling,
     verify_each,
     verify_on_ray,
@@ -60,70 +59,16 @@ class Question:
             raise ConfigError("--importance is counted per class; a regression has none")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tally:
-    """What was found about the rows of one class, or of all: counts of rows."""
-
-    name: str
-    rows: int
-    right: int | None
-    robust: int
-    fragile: int
-    unknown: int
-    verified: int | None
-    """Rows that are predicted rightly and proved robust."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Size:
-    """What was found about all rows with a model of some size."""
-
-    name: str
-    trees: int
-    depth: int
-    tally: Tally
-    median_ms: float
-    p95_ms: float
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Answers:
-    """The model, the rows and what was found about each."""
+    """What was found about every row, and what it took."""
 
-    ensemble: Ensemble
-    rows: np.ndarray
-    shape: tuple[int, int] | None
-    """Height and width, if the rows are images."""
-    names: tuple[str, ...]
-    labels: np.ndarray | None
-    verdicts: tuple[Verdict, ...]
-    times_ms: tuple[float, ...]
-    """Processor time; the search was compiled, or loaded from disk, before."""
+    findings: Findings
     usage: Usage
     progress: Progress
 
 
-@dataclass(frozen=True, kw_only=True)
-class Findings:
-    """The answers, counted; ``shifts`` are counterexamples by row number."""
-
-    eps: float
-    groups: tuple[Tally, ...]
-    median_ms: float
-    slowest_ms: float
-    shifts: dict[int, list[float]]
-    sizes: tuple[Size, ...]
-    """The model and those beside it, by depth and number of trees; empty if it is alone."""
-    answers: Answers
-
-    @property
-    def verified_share(self) -> float | None:
-        """Return the verified robust accuracy, if labels are known."""
-        every = self.groups[0]
-        return None if every.verified is None else every.verified / every.rows
-
-
-def answer(question: Question, console: Console) -> Findings:
+def answer(question: Question, console: Console) -> Answers:
     """Verify every row of a file, with a progress bar."""
     usage, progress = Usage(), Progress()
     with progress.stage("load"):
@@ -133,38 +78,26 @@ def answer(question: Question, console: Console) -> Findings:
     x = data.features[: question.rows].reshape(-1, int(np.prod(data.features.shape[1:])))
     labels = data.labels[: question.rows] if data.is_labelled else None
     with progress.stage("verify"):
-        timed = list(_ask(question, ensemble, x, console))
-    verdicts, times = [one.verdict for one in timed], [1e3 * one.seconds for one in timed]
+        timed = tuple(_ask(question, ensemble, x, console))
     sizes = []
     if question.beside:
-        sizes.append(_size(question.model, ensemble, timed, labels))
+        sizes.append(measure_size(question.model.name, ensemble, timed, labels))
         with progress.stage("verify other sizes"):
             for path in question.beside:
                 other = load_ensemble(path)
-                sizes.append(_size(path, other, list(_ask(question, other, x, console)), labels))
-    return Findings(
+                told = tuple(_ask(question, other, x, console))
+                sizes.append(measure_size(path.name, other, told, labels))
+    findings = Findings(
+        ensemble=ensemble,
         eps=question.eps,
-        groups=_groups(ensemble, verdicts, labels),
-        median_ms=float(np.median(times)),
-        slowest_ms=float(max(times)),
-        shifts={
-            number: [float(value) for value in one.x]
-            for number, one in enumerate(verdicts)
-            if isinstance(one, Counterexample)
-        },
+        rows=x,
+        timed=timed,
+        labels=labels,
+        names=data.feature_names or tuple(f"pixel {f}" for f in range(x.shape[1])),
+        shape=shape,
         sizes=tuple(sorted(sizes, key=lambda one: (one.depth, one.trees))),
-        answers=Answers(
-            ensemble=ensemble,
-            rows=x,
-            shape=shape,
-            names=data.feature_names or tuple(f"pixel {f}" for f in range(x.shape[1])),
-            labels=labels,
-            verdicts=tuple(verdicts),
-            times_ms=tuple(times),
-            usage=usage,
-            progress=progress,
-        ),
     )
+    return Answers(findings=findings, usage=usage, progress=progress)
 
 
 def _ask(
@@ -190,20 +123,6 @@ def _ask(
         yield from track(answers, "verifying", total=len(rows), console=console, disable=hidden)
 
 
-def _size(
-    path: Path, ensemble: Ensemble, timed: Sequence[Timed], labels: np.ndarray | None
-) -> Size:
-    median, p95 = np.quantile([1e3 * one.seconds for one in timed], [0.5, 0.95]).tolist()
-    return Size(
-        name=path.name,
-        trees=ensemble.n_trees,
-        depth=ensemble.depth,
-        tally=_groups(ensemble, [one.verdict for one in timed], labels)[0],
-        median_ms=median,
-        p95_ms=p95,
-    )
-
-
 def _find_shape(question: Question, data: Dataset) -> tuple[int, int] | None:
     """Tell height and width of the image that a row is, if it is one."""
     shape = data.features.shape
@@ -219,49 +138,16 @@ def _find_shape(question: Question, data: Dataset) -> tuple[int, int] | None:
     return int(found[1]), int(found[2])
 
 
-def _groups(
-    ensemble: Ensemble, verdicts: Sequence[Verdict], labels: np.ndarray | None
-) -> tuple[Tally, ...]:
-    predicted = np.array([one.prediction for one in verdicts])
-    if ensemble.task == "regress":
-        labels = None  # an output is near its target, not right
-    everything = np.ones(len(verdicts), bool)
-    found = [_count("all", verdicts, everything, predicted, labels)]
-    if labels is not None and ensemble.n_classes > 1:
-        found += [
-            _count(f"class {value}", verdicts, labels == value, predicted, labels)
-            for value in np.unique(labels)
-        ]
-    return tuple(found)
-
-
-def _count(
-    name: str,
-    verdicts: Sequence[Verdict],
-    chosen: np.ndarray,
-    predicted: np.ndarray,
-    labels: np.ndarray | None,
-) -> Tally:
-    robust = np.array([isinstance(one, Certificate) for one in verdicts])
-    fragile = np.array([isinstance(one, Counterexample) for one in verdicts])
-    right = None if labels is None else predicted == labels
-    return Tally(
-        name=name,
-        rows=int(chosen.sum()),
-        right=None if right is None else int((chosen & right).sum()),
-        robust=int((chosen & robust).sum()),
-        fragile=int((chosen & fragile).sum()),
-        unknown=int((chosen & ~robust & ~fragile).sum()),
-        verified=None if right is None else int((chosen & right & robust).sum()),
-    )
-
-
 def write_findings(findings: Findings, path: Path) -> None:
-    """Write the findings as JSON."""
-    told = {one.name: getattr(findings, one.name) for one in fields(findings)}
-    del told["answers"]
-    told["groups"] = [asdict(group) for group in findings.groups]
-    told["sizes"] = [asdict(size) for size in findings.sizes]
+    """Write the findings as JSON; ``shifts`` are counterexamples by row number."""
+    told = {
+        "eps": findings.eps,
+        "groups": [asdict(group) for group in findings.groups],
+        "median_ms": float(np.median(findings.times_ms)),
+        "slowest_ms": max(findings.times_ms),
+        "shifts": {number: one.x.tolist() for number, one in findings.counterexamples.items()},
+        "sizes": [asdict(size) for size in findings.sizes],
+    }
     write_text(path, json.dumps(told, indent=1))
 
 
@@ -295,6 +181,7 @@ def show(findings: Findings) -> RenderableType:
         ),
         Text("verified: right and robust."),
         Text(
-            f"{findings.median_ms:.2f} ms a row (median), {findings.slowest_ms:.1f} ms the slowest"
+            f"{np.median(findings.times_ms):.2f} ms a row (median), "
+            f"{max(findings.times_ms):.1f} ms the slowest"
         ),
     )

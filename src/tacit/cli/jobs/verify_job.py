@@ -114,7 +114,7 @@ def check_inputs(job: VerifyJob, parties: Sequence[str]) -> None:
 def run(job: VerifyJob, console: Console, search: Sequence[Path]) -> Part:
     """Verify every row; ClaimError if less is verified than the job claims."""
     question = job.question()
-    findings = answer(question, console)
+    answers = answer(question, console)
     if job.verify.claim is not None:
-        check_claim(findings, job.verify.claim)
-    return Part(result=make_result(question, findings, console))
+        check_claim(answers.findings, job.verify.claim)
+    return Part(result=make_result(question, answers, console))

@@ -18,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import DataError
-from tacit.verify.kernels.layout.index import Index, make_index
+from tacit.verify.kernels.layout.tables import Index
 from tacit.verify.kernels.presolve.scores import sum_scores
+from tacit.verify.models.index import make_index
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
@@ -104,8 +105,8 @@ class Ensemble:
         return make_index(self)
 
     @cached_property
-    def sides(self) -> dict[int, Any]:
-        """What could overturn each class, kept by `make_sides` once it is known."""
+    def objectives(self) -> dict[int, Any]:
+        """What could overturn each class, kept by `make_objectives` once it is known."""
         return {}
 
     def scores(self, x: npt.ArrayLike) -> npt.NDArray[Any]:

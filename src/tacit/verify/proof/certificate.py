@@ -1,56 +1,52 @@
-"""Writing a proof down: the search once more, step by step, for `check_proof` to follow."""
-
-from typing import Any
+"""Writing a proof down: a case split of its own, step by step, for `check_proof` to follow."""
 
 import numpy as np
 
 from tacit.errors import ConfigError
-from tacit.verify.box import box_cells
-from tacit.verify.kernels.layout.reach import reach
-from tacit.verify.kernels.search.bounds import make_work, reset
-from tacit.verify.kernels.search.problem import first_stack, make_load, make_task
-from tacit.verify.kernels.search.proof_step import close_node
+from tacit.renamed import keyword_renamed
+from tacit.verify.box import box_intervals
+from tacit.verify.kernels.layout.reach import Reach, reach
+from tacit.verify.kernels.search.problem import Problem, make_load, make_problem, whole_box
+from tacit.verify.kernels.search.proof_step import ProofSpace, close_node, make_proof_space
+from tacit.verify.kernels.search.proof_step import Step as Kind
 from tacit.verify.models.ensemble import Ensemble
-from tacit.verify.objectives import make_sides
+from tacit.verify.objectives import make_objectives
 from tacit.verify.proof.proof import Proof, Side, Step
-from tacit.verify.robustness import Certificate
+from tacit.verify.verdict import Robust
 
 LONGEST_PROOF = 1_000_000
-BOUND, SHARE, SPLIT, POINT = 0, 1, 2, 3
 
 
-def prove(ensemble: Ensemble, certificate: Certificate, *, longest: int = LONGEST_PROOF) -> Proof:
-    """Write down why a certificate holds, for `check_proof`.
+@keyword_renamed("certificate", "verdict")
+def prove(ensemble: Ensemble, verdict: Robust, *, longest: int = LONGEST_PROOF) -> Proof:
+    """Write the certificate of a robust verdict: a proof that `check_proof` follows on its own.
 
     Args:
         ensemble: the model that was verified.
-        certificate: what `verify` returned.
+        verdict: what `verify` returned.
         longest: give up when the proof has more steps than this.
     """
     index = ensemble.index
-    prediction = ensemble.predict(certificate.box.center[None])[0]
-    sides = make_sides(ensemble, prediction, certificate.rho)
-    r = reach(index.trees, *box_cells(ensemble, certificate.box))
-    load = make_load(index.trees, index.base_units, r)
-    work = make_work(r, ensemble.n_scores)
+    prediction = ensemble.predict(verdict.box.center[None])[0]
+    objectives = make_objectives(ensemble, prediction, verdict.rho)
+    r = reach(index.trees, *box_intervals(ensemble, verdict.box))
+    load = make_load(index.trees, index.base_fixed, r)
     written = []
-    for side in range(sides.plus.size):
-        task = make_task(r, load, sides, side)
-        steps = _write_side(ensemble, r, task, work, longest)
-        written.append(Side(int(sides.plus[side]), int(sides.minus[side]), tuple(steps)))
-    return Proof(certificate.box, certificate.prediction, certificate.rho, tuple(written))
+    for k in range(objectives.plus.size):
+        steps = _write_side(ensemble, r, make_problem(r, load, objectives, k), longest)
+        written.append(Side(int(objectives.plus[k]), int(objectives.minus[k]), tuple(steps)))
+    return Proof(verdict.box, verdict.prediction, verdict.rho, tuple(written))
 
 
-def _write_side(ensemble: Ensemble, r: Any, task: Any, work: Any, longest: int) -> list[Step]:
-    n_features = r.feature_id.size
-    stack, steps = [first_stack(r)[0]], []
+def _write_side(ensemble: Ensemble, r: Reach, task: Problem, longest: int) -> list[Step]:
+    n_features, work = r.feature_id.size, make_proof_space(r, task)
+    stack, steps = [whole_box(r)], list[Step]()
     while stack:
         row = stack.pop()
         work.low[:], work.high[:] = row[:n_features], row[n_features:]
-        reset(work)
         kind, f, s = close_node(r, task, work)
         steps.append(_step(ensemble, r, work, kind, f, s))
-        if kind == SPLIT:
+        if kind == Kind.SPLIT:
             left, right = row.copy(), row.copy()
             left[n_features + f], right[f] = s, s + 1
             stack += [right, left]
@@ -59,14 +55,14 @@ def _write_side(ensemble: Ensemble, r: Any, task: Any, work: Any, longest: int) 
     return steps
 
 
-def _step(ensemble: Ensemble, r: Any, work: Any, kind: int, f: int, s: int) -> Step:
-    if kind == SPLIT:
+def _step(ensemble: Ensemble, r: Reach, work: ProofSpace, kind: Kind, f: int, s: int) -> Step:
+    if kind == Kind.SPLIT:
         feature, index = int(r.feature_id[f]), ensemble.index
-        cell = r.rank_high[r.rank_start[f] + s]
-        return ("split", feature, float(index.cuts[index.cut_start[feature] + cell]))
-    if kind == SHARE:
+        interval = r.rank_high[r.rank_start[f] + s]
+        return ("split", feature, float(index.cuts[index.cut_start[feature] + interval]))
+    if kind == Kind.SHARE:
         owners = np.unique(work.owner[work.owner >= 0])
         trees = [[int(r.tree_id[t]) for t in np.flatnonzero(work.owner == o)] for o in owners]
         groups = zip((int(r.feature_id[o]) for o in owners), trees, strict=True)
         return ("share", *([feature, members] for feature, members in groups))
-    return ("bound",) if kind == BOUND else ("point",)
+    return ("bound",) if kind == Kind.BOUND else ("point",)

@@ -76,7 +76,7 @@ class _Checker:
         return [(self.label, k) for k in range(self.model.n_scores) if k != self.label]
 
     def _check_side(self, side: Side) -> None:
-        waiting, barrier = [self._whole()], self._barrier(side)
+        waiting, threshold = [self._whole()], self._threshold(side)
         for kind, *rest in side.steps:
             if not waiting:
                 raise _Refused("steps are left over")
@@ -91,8 +91,8 @@ class _Checker:
             elif kind == "point":
                 if not self._keeps(self._scores(region)):
                     raise _Refused("a point changes the prediction")
-            elif kind not in ("bound", "share") or self._bound(side, region, rest) < barrier:
-                raise _Refused(f"{kind} does not reach the barrier")
+            elif kind not in ("bound", "share") or self._bound(side, region, rest) < threshold:
+                raise _Refused(f"{kind} does not reach the threshold")
         if waiting:
             raise _Refused("regions are left open")
 
@@ -115,8 +115,8 @@ class _Checker:
             cuts = {self.model.threshold[n] for n in asked if self.model.feature[n] == feature}
             ends = [low, *sorted(t for t in cuts if low < t < high), high]
             total += min(
-                sum(self._least(side, tree, region, {feature: cell}) for tree in trees)
-                for cell in itertools.pairwise(ends)
+                sum(self._least(side, tree, region, {feature: interval}) for tree in trees)
+                for interval in itertools.pairwise(ends)
             )
         return total + sum(self._least(side, tree, region, {}) for tree in rest)
 
@@ -139,7 +139,7 @@ class _Checker:
                 walk.append((int(self.model.right[node]), {**here, feature: (max(low, t), high)}))
         return found
 
-    def _barrier(self, side: Side) -> int:
+    def _threshold(self, side: Side) -> int:
         """Say how large the side's sum must be for the library to keep its prediction."""
         unit = Fraction(self.model.divisor) * (1 << UNIT)
         if side.plus >= 0 and side.minus >= 0:

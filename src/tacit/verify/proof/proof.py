@@ -5,7 +5,7 @@ of a depth-first walk that starts with the whole box:
 
 - ``split`` feature threshold: first the inputs with key <= threshold, then the others;
 - ``bound``: the least reachable leaf of each tree, added up, keeps the prediction;
-- ``share`` [feature, trees] …: the same, but the listed trees must agree on the cell of their
+- ``share`` [feature, trees] …: the same, but the listed trees must agree on the interval of their
   feature; no tree is listed twice;
 - ``point``: every tree reaches one leaf only, and these leaves keep the prediction.
 """

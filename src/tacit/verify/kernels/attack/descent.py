@@ -1,25 +1,25 @@
 """Compiled: coordinate descent, which finds counterexamples where the bounds are loose.
 
 With all features but one held, the sum is a step function of that one; it is written down exactly
-and its least step taken. A few rounds from the point of a dive often cross a barrier that the
-search would reach only after hundreds of nodes. Nothing is proved here.
+and its least step taken. A few rounds often cross a threshold that branch and bound would reach
+only after hundreds of nodes. Nothing is proved here.
 """
-
-from typing import Any
 
 import numpy as np
 
+from tacit.verify.kernels.arrays import Ints, Longs
 from tacit.verify.kernels.jit import bare, compiled
-from tacit.verify.kernels.search.bounds import is_open
+from tacit.verify.kernels.layout.reach import Reach, is_reachable
+from tacit.verify.kernels.search.problem import Problem
 
 MOST_ROUNDS = 8
 
 
 @compiled
-def polish(r: Any, task: Any, w: Any, low: Any, high: Any) -> Any:
-    """Improve the point at the lower ends; return its sum, its leaves and how far it may move.
+def descend(r: Reach, task: Problem, reached: Ints, low: Ints, high: Ints) -> int:
+    """Improve the point at the lower ends; return its sum.
 
-    The leaves are written to `w.reached`; low and high become the ranks that reach them all.
+    Its leaves are written to `reached`; low and high become the ranks that reach them all.
     """
     point = low.copy()
     widest = 1
@@ -33,11 +33,31 @@ def polish(r: Any, task: Any, w: Any, low: Any, high: Any) -> Any:
                 has_moved = True
         if not has_moved:
             break
-    return _settle(r, task, w, point, low, high)
+    for f in range(point.size):
+        low[f], high[f] = 0, r.rank_start[f + 1] - r.rank_start[f] - 1
+    return evaluate_point(r, task, reached, point, low, high)
+
+
+@bare
+def evaluate_point(
+    r: Reach, task: Problem, reached: Ints, point: Ints, low: Ints, high: Ints
+) -> int:
+    """Add up the leaves at one rank per feature; narrow low and high to what reaches them."""
+    total = task.base
+    for t in range(r.tree_id.size):
+        leaf = r.leaf_start[t]
+        while not is_reachable(r, leaf, point, point):
+            leaf += 1
+        for c in range(r.con_start[leaf], r.con_start[leaf + 1]):
+            f = r.con_feature[c]
+            low[f], high[f] = max(low[f], r.con_low[c]), min(high[f], r.con_high[c])
+        reached[r.tree_id[t]] = r.leaf_node[leaf]
+        total += task.value[leaf]
+    return total
 
 
 @compiled
-def _move(r: Any, task: Any, point: Any, f: int, steps: Any) -> bool:
+def _move(r: Reach, task: Problem, point: Ints, f: int, steps: Longs) -> bool:
     """Move one feature to its least step; say whether the sum fell."""
     count = r.rank_start[f + 1] - r.rank_start[f]
     for rank in range(count + 1):
@@ -67,26 +87,3 @@ def _move(r: Any, task: Any, point: Any, f: int, steps: Any) -> bool:
         point[f] = best
         return True
     return False
-
-
-@bare
-def take_point(r: Any, task: Any, w: Any, point: Any, low: Any, high: Any) -> Any:
-    """Add up the leaves at one rank per feature; narrow low and high to what reaches them."""
-    total = task.base
-    for t in range(r.tree_id.size):
-        leaf = r.leaf_start[t]
-        while not is_open(r, leaf, point, point):
-            leaf += 1
-        for c in range(r.con_start[leaf], r.con_start[leaf + 1]):
-            f = r.con_feature[c]
-            low[f], high[f] = max(low[f], r.con_low[c]), min(high[f], r.con_high[c])
-        w.reached[r.tree_id[t]] = r.leaf_node[leaf]
-        total += task.value[leaf]
-    return total
-
-
-@compiled
-def _settle(r: Any, task: Any, w: Any, point: Any, low: Any, high: Any) -> Any:
-    for f in range(point.size):
-        low[f], high[f] = 0, r.rank_start[f + 1] - r.rank_start[f] - 1
-    return take_point(r, task, w, point, low, high)

@@ -1,118 +1,121 @@
-"""Compiled: quick ways to a counterexample that hardly crosses the barrier."""
+"""Compiled: diving, and other quick ways to a counterexample that hardly crosses the threshold."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from tacit.verify.kernels.attack.neighbours import look
-from tacit.verify.kernels.attack.tabu import begin, step
-from tacit.verify.kernels.jit import compiled
-from tacit.verify.kernels.presolve.scores import CHANGED, KEPT
-from tacit.verify.kernels.search.messages import agree, price
+from tacit.verify.kernels.arrays import Ints
+from tacit.verify.kernels.attack.neighbours import judge_point
+from tacit.verify.kernels.attack.tabu import Tabu, begin, step
+from tacit.verify.kernels.jit import bare, compiled
+from tacit.verify.kernels.layout.reach import Reach
+from tacit.verify.kernels.layout.tables import Objectives, Rule, Trees
+from tacit.verify.kernels.outcome import Outcome, worse
+from tacit.verify.kernels.search.branch import State
+from tacit.verify.kernels.search.mplp import Mplp, price, reparametrise, revive
+from tacit.verify.kernels.search.problem import Problem
 
-WALK_EVERY = 8
-"""Steps of a plunge between two walks from its point."""
+TABU_EVERY = 8
+"""Steps of a dive between two tabu searches from its point."""
 
 STEPS = 30
-"""Steps of a walk."""
+"""Steps of a tabu search."""
 
 
-class Ground(NamedTuple):
-    """One side of a box of cells, and what is needed to judge its points."""
+class Instance(NamedTuple):
+    """One objective of a box of intervals, and what is needed to judge its points."""
 
-    trees: Any
-    rule: Any
-    sides: Any
-    r: Any
-    task: Any
-    deep: Any
-    stroll: Any
-    low: Any  # (all features): the box of cells
-    high: Any
-    home: Any  # (all features): the cells of the input
+    trees: Trees
+    rule: Rule
+    objectives: Objectives
+    r: Reach
+    task: Problem
+    state: State
+    tabu: Tabu
+    low: Ints  # (all features): the box of intervals
+    high: Ints
+    home: Ints  # (all features): the intervals of the input
 
 
 @compiled
-def write_cells(ground: Any, point: Any, cells: Any) -> None:
-    """Write a point of one rank per feature as cells, those nearest to the input."""
-    r, low, high = ground.r, ground.low, ground.high
-    for f in range(cells.size):
-        cells[f] = min(max(ground.home[f], low[f]), high[f])
+def write_intervals(instance: Instance, point: Ints, intervals: Ints) -> None:
+    """Write a point of one rank per feature as intervals, those nearest to the input."""
+    r, low, high = instance.r, instance.low, instance.high
+    for f in range(intervals.size):
+        intervals[f] = min(max(instance.home[f], low[f]), high[f])
     for g in range(point.size):
         f, at = r.feature_id[g], r.rank_start[g] + point[g]
         first, last = max(r.rank_low[at], low[f]), min(r.rank_high[at], high[f])
-        cells[f] = min(max(cells[f], first), last)
+        intervals[f] = min(max(intervals[f], first), last)
 
 
 @compiled
-def walk(ground: Any, cells: Any, steps: int) -> Any:
-    """Walk on until the prediction changes in the library's arithmetic.
+def search_on(instance: Instance, intervals: Ints, steps: int) -> Outcome:
+    """Search from where the tabu search stands, judging in the library's arithmetic.
 
     Returns:
-        CHANGED if it does, at what `cells` then holds; else TIED or KEPT.
+        COUNTEREXAMPLE if the prediction changes, at what `intervals` then holds; else NEAR_TIE or
+        ROBUST, which says nothing about other points.
     """
-    r, task, s = ground.r, ground.task, ground.stroll
-    best, worst = s.total[0], KEPT
+    r, task, s = instance.r, instance.task, instance.tabu
+    best, worst = s.total[0], Outcome.ROBUST
     for k in range(steps + 1):
         best = min(best, s.total[0])
-        if s.total[0] < task.barrier:
-            write_cells(ground, s.point, cells)
-            verdict = look(ground.trees, ground.rule, ground.sides, cells)
-            worst = max(worst, verdict)
-            if verdict == CHANGED:
-                return verdict
+        if s.total[0] < task.threshold:
+            write_intervals(instance, s.point, intervals)
+            outcome = judge_point(instance.trees, instance.rule, instance.objectives, intervals)
+            if outcome == Outcome.COUNTEREXAMPLE:
+                return outcome
+            worst = worse(worst, outcome)
         if k == steps or not step(r, task, s, s.far, s.far_rank, best):
             break
     return worst
 
 
 @compiled
-def try_point(ground: Any, pick: Any, cells: Any, is_thorough: bool) -> Any:
-    """Look at the point of one rank per feature, and at what a walk from it comes to.
-
-    Returns:
-        CHANGED if one of them, which `cells` then holds, changes the prediction in the
-        library's arithmetic; else TIED or KEPT.
-    """
+def try_point(instance: Instance, pick: Ints, intervals: Ints, is_thorough: bool) -> Outcome:
+    """Judge the point of one rank per feature, or what a tabu search from it comes to."""
     if is_thorough:
-        begin(ground.r, ground.task, ground.stroll, pick)
-        return walk(ground, cells, STEPS)
-    write_cells(ground, pick, cells)
-    return look(ground.trees, ground.rule, ground.sides, cells)
+        begin(instance.r, instance.task, instance.tabu, pick)
+        return search_on(instance, intervals, STEPS)
+    write_intervals(instance, pick, intervals)
+    return judge_point(instance.trees, instance.rule, instance.objectives, intervals)
 
 
 @compiled
-def plunge(ground: Any, low: Any, high: Any, cells: Any) -> Any:
+def dive(instance: Instance, low: Ints, high: Ints, intervals: Ints) -> Outcome:
     """Give a part of the open features, the surest, their best rank, again and again.
 
-    A search would fix one feature at a time. Where too many were fixed at once, fewer are. Low,
+    Branching would fix one feature at a time. Where too many were fixed at once, fewer are. Low,
     high, the messages and the picks are left changed.
 
     Returns:
-        what `try_point` says of the last point, or TIED if it said so of another.
+        what `try_point` says of the last point, or NEAR_TIE if it said so of another.
     """
-    r, task, d = ground.r, ground.task, ground.deep.dual
+    r, task, a = instance.r, instance.task, instance.state.mplp
     regret, order = np.empty(low.size, np.int64), np.empty(low.size, np.int64)
-    was_low, was_high, picks = low.copy(), high.copy(), d.pick.copy()
-    worst, part, surest, step = KEPT, 2, order[:0], 0
+    was_low, was_high, picks = low.copy(), high.copy(), a.pick.copy()
+    worst, part, surest, depth = Outcome.ROBUST, 2, order[:0], 0
     while True:
-        step += 1
-        bound, n_open = price(r, task, d, low, high), 0
+        depth += 1
+        revive(r, a)
+        bound, n_open = price(r, task, a, low, high), 0
         for f in range(low.size):
-            if low[f] < high[f] and bound < task.barrier:
-                bound = agree(r, task, d, low, high, f, bound)
+            if low[f] < high[f] and bound < task.threshold:
+                bound = reparametrise(r, task, a, low, high, f, bound)
                 if low[f] < high[f]:
-                    regret[n_open] = d.total[d.pick[f]] - d.total[d.second[f]]
-                    order[n_open] = f
+                    regret[n_open], order[n_open] = _regret(a, f, low[f], high[f]), f
                     n_open += 1
-            d.pick[f] = min(max(d.pick[f], low[f]), high[f])
-        if bound < task.barrier:
-            is_thorough = n_open == 0 or step % WALK_EVERY == 0
-            verdict = try_point(ground, d.pick, cells, is_thorough)
-            worst = max(worst, verdict)
-            if verdict == CHANGED or n_open == 0:
-                return CHANGED if verdict == CHANGED else worst
-            was_low[:], was_high[:], picks[:] = low, high, d.pick
+            a.pick[f] = min(max(a.pick[f], low[f]), high[f])
+        if bound < task.threshold:
+            is_thorough = n_open == 0 or depth % TABU_EVERY == 0
+            outcome = try_point(instance, a.pick, intervals, is_thorough)
+            if outcome == Outcome.COUNTEREXAMPLE:
+                return outcome
+            worst = worse(worst, outcome)
+            if n_open == 0:
+                return worst
+            was_low[:], was_high[:], picks[:] = low, high, a.pick
             surest, part = order[np.argsort(regret[:n_open])], max(part // 2, 2)
         elif surest.size < part:
             return worst
@@ -121,3 +124,14 @@ def plunge(ground: Any, low: Any, high: Any, cells: Any) -> Any:
             part *= 4
         for f in surest[: (surest.size + part - 1) // part]:
             low[f] = high[f] = picks[f]
+
+
+@bare
+def _regret(a: Mplp, f: int, low: int, high: int) -> int:
+    """Say what the second best rank of a feature costs more, as a negative number."""
+    best, second = a.total[a.pick[f]], np.int64(1) << 60
+    for rank in range(low, high + 1):
+        if rank != a.pick[f]:
+            second = min(second, a.total[rank])
+    regret: int = best - second
+    return regret

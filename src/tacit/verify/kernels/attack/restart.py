@@ -1,30 +1,23 @@
-"""Compiled: attacks from points that came close to the barrier before.
+"""Compiled: local search that starts from points which came close to the threshold before.
 
 One more feature goes free, and a counterexample, if there is one, nearly always moves it, and
-little else differs from where the barrier was nearly crossed without it.
+little else differs from where the threshold was nearly crossed without it.
 """
-
-from typing import Any
 
 import numpy as np
 
-from tacit.verify.kernels.attack.diving import walk, write_cells
-from tacit.verify.kernels.attack.tabu import begin, leave, sink
+from tacit.verify.kernels.arrays import Ints
+from tacit.verify.kernels.attack.diving import STEPS, Instance, search_on, write_intervals
+from tacit.verify.kernels.attack.tabu import begin, descend_within, leave
 from tacit.verify.kernels.jit import compiled
-from tacit.verify.kernels.presolve.scores import CHANGED, KEPT
-
-STEPS = 30
-"""Steps of a walk from each point, and back to a low one."""
+from tacit.verify.kernels.layout.reach import Reach
+from tacit.verify.kernels.outcome import Outcome, worse
 
 
 @compiled
-def chase(ground: Any, points: Any, cells: Any) -> Any:
-    """Walk from every point until the prediction changes.
-
-    Returns:
-        CHANGED if it does, at what `cells` then holds; else TIED or KEPT.
-    """
-    r, s, worst = ground.r, ground.stroll, KEPT
+def search_from(instance: Instance, points: Ints, intervals: Ints) -> Outcome:
+    """Search from every point until the prediction changes, as `search_on` does."""
+    r, s, worst = instance.r, instance.tabu, Outcome.ROBUST
     fresh, count = -1, 0
     for g in range(r.feature_id.size):
         width = r.rank_start[g + 1] - r.rank_start[g]
@@ -32,34 +25,34 @@ def chase(ground: Any, points: Any, cells: Any) -> Any:
             fresh = g
             count += 1
     for i in range(points.shape[0]):
-        begin(r, ground.task, s, _place(r, points[i]))
+        begin(r, instance.task, s, _find_ranks(r, points[i]))
         if count == 1:
-            leave(r, ground.task, s, fresh)
-        verdict = walk(ground, cells, STEPS)
-        if verdict == CHANGED:
-            return verdict
-        worst = max(worst, verdict)
+            leave(r, instance.task, s, fresh)
+        outcome = search_on(instance, intervals, STEPS)
+        if outcome == Outcome.COUNTEREXAMPLE:
+            return outcome
+        worst = worse(worst, outcome)
     return worst
 
 
 @compiled
-def settle(ground: Any, cells: Any) -> Any:
-    """Go from a counterexample to a low point of the smaller box; return its cells."""
-    r, s, near_miss = ground.r, ground.stroll, cells.copy()
-    point = _place(r, cells)
+def near_miss(instance: Instance, intervals: Ints) -> Ints:
+    """Go from a counterexample to a low point of the smaller box; return its intervals."""
+    r, s, found = instance.r, instance.tabu, intervals.copy()
+    point = _find_ranks(r, intervals)
     for g in range(point.size):
         point[g] = min(max(point[g], s.near_low[g]), s.near_high[g])
-    begin(r, ground.task, s, point)
-    write_cells(ground, sink(r, ground.task, s, STEPS), near_miss)
-    return near_miss
+    begin(r, instance.task, s, point)
+    write_intervals(instance, descend_within(r, instance.task, s, STEPS), found)
+    return found
 
 
 @compiled
-def _place(r: Any, cells: Any) -> Any:
+def _find_ranks(r: Reach, intervals: Ints) -> Ints:
     """Find the ranks of a point; what lies beyond the box counts as its end."""
     point = np.zeros(r.feature_id.size, np.int32)
     for g in range(point.size):
-        first, last = r.rank_start[g], r.rank_start[g + 1] - 1
-        while first + point[g] < last and r.rank_high[first + point[g]] < cells[r.feature_id[g]]:
+        first, last, to = r.rank_start[g], r.rank_start[g + 1] - 1, intervals[r.feature_id[g]]
+        while first + point[g] < last and r.rank_high[first + point[g]] < to:
             point[g] += 1
     return point

@@ -1,17 +1,20 @@
-"""Compiled: a walk from point to point that knows what every next step would change.
+"""Compiled: tabu search from point to point, which knows what every next step would change.
 
-For the point where it stands, the walk keeps a table: by how much the sum of a side would change
-if one feature alone moved to another rank. A step changes the table only in the trees that ask for
-the feature that moved. Steps down are taken while there are any, then the least step up; what has
-just moved rests for a while, so that the walk does not run in circles (tabu search, Glover 1989).
-Nothing is proved here.
+For the point where it stands, the search keeps a table: by how much the sum would change if one
+feature alone moved to another rank. A step changes the table only in the trees that ask for the
+feature that moved. Steps down are taken while there are any, then the least step up; what has just
+moved rests for a while, so that the search does not run in circles (Glover 1989). Nothing is proved
+here.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from tacit.verify.kernels.arrays import Bools, Ints, Longs
 from tacit.verify.kernels.jit import bare, compiled
+from tacit.verify.kernels.layout.reach import Reach
+from tacit.verify.kernels.search.problem import Problem
 
 NOWHERE = 1 << 60
 """The change of a step that leads nowhere."""
@@ -20,59 +23,59 @@ REST = 10
 """For how many steps a feature that has moved rests."""
 
 
-class Stroll(NamedTuple):
+class Tabu(NamedTuple):
     """A point, and what one step from it would change."""
 
-    near_low: Any  # (features): the ranks of a smaller box
-    near_high: Any
-    point: Any  # (features): a rank each
-    reached: Any  # (open trees): the leaves of the point
-    total: Any  # (1): their sum
-    start: Any  # (features): where the steps of a feature begin
-    steps: Any  # by how much the change of the sum differs from that of the rank before
-    near: Any  # (features): the least change within the smaller box
-    near_rank: Any
-    far: Any  # (features): the least change
-    far_rank: Any
-    is_stale: Any  # (features): the four above are to be found again
-    stale: Any  # (features + 1): which these are, and in the end how many
-    until: Any  # (features): the step from which on it may move again
-    clock: Any  # (1): steps so far
+    near_low: Ints  # (features): the ranks of a smaller box
+    near_high: Ints
+    point: Ints  # (features): a rank each
+    reached: Ints  # (open trees): the leaves of the point
+    total: Longs  # (1): their sum
+    start: Longs  # (features): where the steps of a feature begin
+    steps: Longs  # by how much the change of the sum differs from that of the rank before
+    near: Longs  # (features): the least change within the smaller box
+    near_rank: Ints
+    far: Longs  # (features): the least change
+    far_rank: Ints
+    is_stale: Bools  # (features): the four above are to be found again
+    stale: Longs  # (features + 1): which these are, and in the end how many
+    until: Longs  # (features): the step from which on it may move again
+    clock: Longs  # (1): steps so far
 
 
 @compiled
-def make_stroll(r: Any, cell_low: Any, cell_high: Any) -> Any:
-    """Make room for walks in a box, and in a smaller box of cells."""
+def make_tabu(r: Reach, interval_low: Ints, interval_high: Ints) -> Tabu:
+    """Make room for walks in a box, and in a smaller box of intervals."""
     n = r.feature_id.size
     low, high = np.zeros(n, np.int32), np.zeros(n, np.int32)
     for g in range(n):
         f, first, last = r.feature_id[g], r.rank_start[g], r.rank_start[g + 1] - 1
-        while first + low[g] < last and r.rank_high[first + low[g]] < cell_low[f]:
+        while first + low[g] < last and r.rank_high[first + low[g]] < interval_low[f]:
             low[g] += 1
         high[g] = low[g]
-        while first + high[g] < last and r.rank_low[first + high[g] + 1] <= cell_high[f]:
+        while first + high[g] < last and r.rank_low[first + high[g] + 1] <= interval_high[f]:
             high[g] += 1
-    return Stroll(
-        low,
-        high,
-        np.zeros(n, np.int32),
-        np.zeros(r.tree_id.size, np.int32),
-        np.zeros(1, np.int64),
-        np.arange(n) + r.rank_start[:n],
-        np.zeros(n + r.rank_low.size, np.int64),
-        np.zeros(n, np.int64),
-        np.zeros(n, np.int32),
-        np.zeros(n, np.int64),
-        np.zeros(n, np.int32),
-        np.zeros(n, np.bool_),
-        np.zeros(n + 1, np.int64),
-        np.zeros(n, np.int64),
-        np.zeros(1, np.int64),
+    return Tabu(
+        near_low=low,
+        near_high=high,
+        point=np.zeros(n, np.int32),
+        reached=np.zeros(r.tree_id.size, np.int32),
+        total=np.zeros(1, np.int64),
+        start=np.arange(n) + r.rank_start[:n],
+        steps=np.zeros(n + r.rank_low.size, np.int64),
+        near=np.zeros(n, np.int64),
+        near_rank=np.zeros(n, np.int32),
+        far=np.zeros(n, np.int64),
+        far_rank=np.zeros(n, np.int32),
+        is_stale=np.zeros(n, np.bool_),
+        stale=np.zeros(n + 1, np.int64),
+        until=np.zeros(n, np.int64),
+        clock=np.zeros(1, np.int64),
     )
 
 
 @bare
-def begin(r: Any, task: Any, s: Any, point: Any) -> None:
+def begin(r: Reach, task: Problem, s: Tabu, point: Ints) -> None:
     """Begin a walk."""
     for f in range(point.size):
         s.point[f], s.near[f], s.far[f] = point[f], NOWHERE, NOWHERE
@@ -87,7 +90,7 @@ def begin(r: Any, task: Any, s: Any, point: Any) -> None:
 
 
 @bare
-def _enter(r: Any, task: Any, s: Any, t: int) -> None:
+def _enter(r: Reach, task: Problem, s: Tabu, t: int) -> None:
     """Find the leaf of a tree, and add it to the sum."""
     for leaf in range(r.leaf_start[t], r.leaf_start[t + 1]):
         is_reached = True
@@ -103,7 +106,7 @@ def _enter(r: Any, task: Any, s: Any, t: int) -> None:
 
 
 @bare
-def _count(r: Any, task: Any, s: Any, t: int, sign: int) -> None:
+def _count(r: Reach, task: Problem, s: Tabu, t: int, sign: int) -> None:
     """Add what single steps change in one tree to the table, or take it away."""
     here, n = task.value[s.reached[t]], s.is_stale.size
     for leaf in range(r.leaf_start[t], r.leaf_start[t + 1]):
@@ -127,7 +130,7 @@ def _count(r: Any, task: Any, s: Any, t: int, sign: int) -> None:
 
 
 @bare
-def _refresh(r: Any, s: Any) -> None:
+def _refresh(r: Reach, s: Tabu) -> None:
     """Find the least change again where the table has changed."""
     n = s.is_stale.size
     for i in range(s.stale[n]):
@@ -147,7 +150,7 @@ def _refresh(r: Any, s: Any) -> None:
 
 
 @compiled
-def move(r: Any, task: Any, s: Any, f: int, rank: int) -> None:
+def move(r: Reach, task: Problem, s: Tabu, f: int, rank: int) -> None:
     """Move one feature."""
     first, last = r.slots_of_start[f], r.slots_of_start[f + 1]
     for i in range(first, last):
@@ -162,13 +165,13 @@ def move(r: Any, task: Any, s: Any, f: int, rank: int) -> None:
 
 
 @bare
-def step(r: Any, task: Any, s: Any, change: Any, rank: Any, best: int) -> bool:
+def step(r: Reach, task: Problem, s: Tabu, change: Longs, rank: Ints, best: int) -> bool:
     """Take the step that changes least; what rests moves only to get lower than ever.
 
     Args:
         r: the problem.
-        task: the side.
-        s: where the walk stands.
+        task: the objective.
+        s: where the search stands.
         change: `s.near` to stay in the smaller box, or `s.far`.
         rank: `s.near_rank` or `s.far_rank`.
         best: the lowest sum so far.
@@ -187,7 +190,7 @@ def step(r: Any, task: Any, s: Any, change: Any, rank: Any, best: int) -> bool:
 
 
 @bare
-def leave(r: Any, task: Any, s: Any, f: int) -> None:
+def leave(r: Reach, task: Problem, s: Tabu, f: int) -> None:
     """Move a feature out of the smaller box, where that changes least, and let it rest for good."""
     change, least, best = 0, NOWHERE, -1
     for rank in range(r.rank_start[f + 1] - r.rank_start[f]):
@@ -200,7 +203,7 @@ def leave(r: Any, task: Any, s: Any, f: int) -> None:
 
 
 @compiled
-def sink(r: Any, task: Any, s: Any, steps: int) -> Any:
+def descend_within(r: Reach, task: Problem, s: Tabu, steps: int) -> Ints:
     """Walk within the smaller box; return the lowest point."""
     best, lowest = s.total[0], s.point.copy()
     for _ in range(steps):

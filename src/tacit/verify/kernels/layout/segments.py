@@ -4,27 +4,29 @@ A feature may have hundreds of ranks, because hundreds of trees ask for it; one 
 a handful of *segments*. Whatever is the same throughout a segment is computed once for it.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from tacit.verify.kernels.arrays import Ints, Longs
 from tacit.verify.kernels.jit import bare, compiled
+from tacit.verify.kernels.layout.reach import Reach
 
 
 class Segments(NamedTuple):
     """The segments of every slot, and those that reach each leaf."""
 
-    row_start: Any  # (slots + 1): offsets of rows that have one entry per rank
-    start: Any  # (slots + 1): the segments of a slot
-    first: Any  # (segments): first rank
-    last: Any
-    pair_start: Any  # (slots + 1): one pair of segments per slot and leaf of its tree
-    pair_first: Any  # the first segment that reaches the leaf
-    pair_last: Any
+    row_start: Longs  # (slots + 1): offsets of rows that have one entry per rank
+    start: Ints  # (slots + 1): the segments of a slot
+    first: Ints  # (segments): first rank
+    last: Ints
+    pair_start: Longs  # (slots + 1): one pair of segments per slot and leaf of its tree
+    pair_first: Ints  # the first segment that reaches the leaf
+    pair_last: Ints
 
 
 @compiled
-def make_segments(r: Any) -> Any:
+def make_segments(r: Reach) -> Segments:
     """Cut the ranks of every slot where a leaf of its tree begins or ends."""
     n_slots = r.slot_feature.size
     row_start, pair_start = np.zeros(n_slots + 1, np.int64), np.zeros(n_slots + 1, np.int64)
@@ -34,11 +36,19 @@ def make_segments(r: Any) -> Any:
         pair_start[s + 1] = pair_start[s] + r.leaf_start[t + 1] - r.leaf_start[t]
     start, first, last = _cut(r, row_start)
     pair_first, pair_last = _pair_up(r, start, first, last, pair_start)
-    return Segments(row_start, start, first, last, pair_start, pair_first, pair_last)
+    return Segments(
+        row_start=row_start,
+        start=start,
+        first=first,
+        last=last,
+        pair_start=pair_start,
+        pair_first=pair_first,
+        pair_last=pair_last,
+    )
 
 
 @compiled
-def _cut(r: Any, row_start: Any) -> Any:
+def _cut(r: Reach, row_start: Longs) -> tuple[Ints, Ints, Ints]:
     """Sort the first ranks of each slot's segments into place, and number the segments."""
     n_slots = r.slot_feature.size
     room = np.zeros(n_slots + 1, np.int64)
@@ -67,7 +77,7 @@ def _cut(r: Any, row_start: Any) -> Any:
 
 
 @bare
-def _insert(begins: Any, at: int, count: Any, s: int, rank: int) -> None:
+def _insert(begins: Ints, at: int, count: Ints, s: int, rank: int) -> None:
     """Put a rank into the sorted list of a slot, unless it is there."""
     i = at + count[s]
     while begins[i - 1] > rank:
@@ -81,7 +91,9 @@ def _insert(begins: Any, at: int, count: Any, s: int, rank: int) -> None:
 
 
 @compiled
-def _pair_up(r: Any, start: Any, seg_first: Any, seg_last: Any, pair_start: Any) -> Any:
+def _pair_up(
+    r: Reach, start: Ints, seg_first: Ints, seg_last: Ints, pair_start: Longs
+) -> tuple[Ints, Ints]:
     """Find the segments of each slot that reach each leaf of its tree."""
     first, last = np.empty(pair_start[-1], np.int32), np.empty(pair_start[-1], np.int32)
     for s in range(r.slot_feature.size):

@@ -1,84 +1,82 @@
-"""Compiled: one side of a box, decided by cutting the box where trees disagree.
+"""Compiled: one objective of a box, decided by cutting the box where trees disagree.
 
 A branch and bound on plain bounds: the least leaf of every tree in a part adds up to a bound; where
 that does not suffice, the trees that promise most take their least leaf that is still possible, and
 the point where that leads is tried. The tree that missed most tells where to cut.
 """
 
-from typing import Any
-
 import numpy as np
 
+from tacit.verify.kernels.arrays import Ints, Places, Words
 from tacit.verify.kernels.jit import bare
-from tacit.verify.kernels.layout.collect import ONE, THREE, TWO
-from tacit.verify.kernels.layout.nodes import END
+from tacit.verify.kernels.layout.tables import END, ONE, THREE, TWO
+from tacit.verify.kernels.outcome import Outcome
 from tacit.verify.kernels.presolve.scores import weigh
+from tacit.verify.kernels.presolve.workspace import LEVELS, Model, Workspace
 
-LEVELS = 24
-"""Boxes that may wait at a time."""
 BANDS = 5
 """The attack takes trees by what they promise: a half of the most, a quarter, and so on."""
 FAR = 1 << 61
-"""A weight beyond every sum of units."""
-HELD, FELL, OPEN = 0, 1, 2
-"""What became of one side."""
+"""Beyond every sum."""
 
 
 @bare
-def split_side(m: Any, s: Any, plus: int, minus: int, barrier: int, doubt: int, most: Any) -> int:
-    """Decide a side by cutting its box, into so many parts at most: HELD, FELL or OPEN."""
-    excess = stand(m, s, plus, minus, barrier)
+def bisect_objective(
+    m: Model, s: Workspace, plus: int, minus: int, threshold: int, doubt: int, most: int | np.int64
+) -> Outcome:
+    """Decide an objective by cutting its box, into so many parts at most."""
+    excess = excess_at_center(m, s, plus, minus, threshold)
     _copy(m.asked, s.low[0], s.low[1])
     _copy(m.asked, s.high[0], s.high[1])
     top, parts = np.int64(1), 0
     while top > 0:
         parts += 1
         if parts > most:
-            return OPEN
+            return Outcome.UNDECIDED
         low, high = s.low[top], s.high[top]
         gap = excess + _find_least(m, s, plus, minus, low, high)
         if gap >= 0:
             top -= 1
             continue
-        _follow(m, s, low, high)
+        _attack_greedily(m, s, low, high)
         there, worst = try_point(m, s, plus, minus)
         if excess + there < -doubt:
-            return FELL
+            return Outcome.COUNTEREXAMPLE
         if worst < 0 or top + 1 == LEVELS:
-            return OPEN
+            return Outcome.UNDECIDED
         _cut(m, s, worst, top)
         top += 1
-    return HELD
+    return Outcome.ROBUST
 
 
 @bare
-def _copy(asked: Any, cells: Any, to: Any) -> None:
+def _copy(asked: Ints, intervals: Ints, to: Ints) -> None:
     for f in asked:
-        to[f] = cells[f]
+        to[f] = intervals[f]
 
 
 @bare
-def _find_least(m: Any, s: Any, plus: int, minus: int, low: Any, high: Any) -> int:
+def _find_least(m: Model, s: Workspace, plus: int, minus: int, low: Ints, high: Ints) -> int:
     """Find the least leaf of every undecided tree in a box; return what all lose in sum."""
     total = 0
-    for k in range(s.team[m.entry.size]):
-        tree = s.team[k]
+    for k in range(s.undecided[m.entry.size]):
+        tree = s.undecided[k]
         column = -1 if m.ends.size == 0 else choose_end(m, tree, plus, minus)
         if column >= 0:
             least, leaf = find_leaf(m, s, tree, column, low, high)
         elif m.ends.size == 0:
             least, leaf = _least_of_all(m, s, tree, plus, minus, low, high)
         else:
-            least, leaf = 0, s.here[tree]
+            least, leaf = 0, s.center_leaf[tree]
         s.least[tree], s.leaf[tree] = least, leaf
-        s.loss[tree] = least - weigh(m.units[s.here[tree] >> TWO], plus, minus)
+        s.loss[tree] = least - weigh(m.fixed[s.center_leaf[tree] >> TWO], plus, minus)
         total += s.loss[tree]
     return total
 
 
 @bare
-def choose_end(m: Any, tree: int, plus: int, minus: int) -> int:
-    """Say which end of a tree counts for a side: the first, the second, or -1 for neither."""
+def choose_end(m: Model, tree: int, plus: int, minus: int) -> int:
+    """Say which end of a tree counts for an objective: the first, the second, or -1 for neither."""
     if m.n_groups == 1:
         return 0 if plus == 0 else 1
     if m.group[tree] == plus:
@@ -87,7 +85,9 @@ def choose_end(m: Any, tree: int, plus: int, minus: int) -> int:
 
 
 @bare
-def find_leaf(m: Any, s: Any, tree: int, column: int, low: Any, high: Any) -> Any:
+def find_leaf(
+    m: Model, s: Workspace, tree: int, column: int, low: Ints, high: Ints
+) -> tuple[int, np.uint64]:
     """Find the least leaf of a tree in a box, where every node knows the least one below it."""
     walk, ends, stack, to = m.walk, m.ends, s.stack, np.uint64(column)
     stack[0], top, least, leaf = s.fork[tree], np.int64(1), FAR, s.fork[tree]
@@ -113,20 +113,24 @@ def find_leaf(m: Any, s: Any, tree: int, column: int, low: Any, high: Any) -> An
 
 
 @bare
-def _least_of_all(m: Any, s: Any, tree: int, plus: int, minus: int, low: Any, high: Any) -> Any:
+def _least_of_all(
+    m: Model, s: Workspace, tree: int, plus: int, minus: int, low: Ints, high: Ints
+) -> tuple[int, np.uint64]:
     """Find the least leaf of a tree in a box, where leaves pull many scores."""
     s.stack[0], top = s.fork[tree], np.int64(1)
     least, leaf = FAR, s.fork[tree]
     while top > 0:
         place, top = next_leaf(m.walk, s.stack, top, low, high)
-        weight = weigh(m.units[place >> TWO], plus, minus)
+        weight = weigh(m.fixed[place >> TWO], plus, minus)
         if weight < least:
             least, leaf = weight, place
     return least, leaf
 
 
 @bare
-def next_leaf(walk: Any, stack: Any, top: Any, low: Any, high: Any) -> Any:
+def next_leaf(
+    walk: Words, stack: Places, top: np.int64, low: Ints, high: Ints
+) -> tuple[np.uint64, np.int64]:
     """Go to the next leaf that a box can reach below the places of a stack."""
     top -= 1
     node = stack[top]
@@ -141,18 +145,18 @@ def next_leaf(walk: Any, stack: Any, top: Any, low: Any, high: Any) -> Any:
 
 
 @bare
-def _follow(m: Any, s: Any, low: Any, high: Any) -> None:
+def _attack_greedily(m: Model, s: Workspace, low: Ints, high: Ints) -> None:
     """Narrow a box to the least leaves of trees, the most promising first, while they fit."""
-    near_low, near_high, n_open, deepest = s.near_low, s.near_high, s.team[m.entry.size], 0
+    near_low, near_high, n_open, deepest = s.near_low, s.near_high, s.undecided[m.entry.size], 0
     _copy(m.asked, low, near_low)
     _copy(m.asked, high, near_high)
     for k in range(n_open):
-        deepest = min(deepest, s.loss[s.team[k]])
+        deepest = min(deepest, s.loss[s.undecided[k]])
     for band in range(1, BANDS + 1):
         below = deepest >> (band - 1) if band > 1 else -FAR
         limit = deepest >> band if band < BANDS else 0
         for k in range(n_open):
-            tree = s.team[k]
+            tree = s.undecided[k]
             if below < s.loss[tree] <= limit and _fits(m.rise, s.leaf[tree], near_low, near_high):
                 _narrow(m.rise, s.leaf[tree], near_low, near_high)
     for k in range(s.free[s.at.size]):
@@ -161,7 +165,7 @@ def _follow(m: Any, s: Any, low: Any, high: Any) -> None:
 
 
 @bare
-def _fits(rise: Any, node: Any, low: Any, high: Any) -> bool:
+def _fits(rise: Words, node: np.uint64, low: Ints, high: Ints) -> bool:
     """Say whether intervals leave a way to a leaf."""
     while rise[node] != END:
         f = np.uint64(rise[node + ONE])
@@ -172,7 +176,7 @@ def _fits(rise: Any, node: Any, low: Any, high: Any) -> bool:
 
 
 @bare
-def _narrow(rise: Any, node: Any, low: Any, high: Any) -> None:
+def _narrow(rise: Words, node: np.uint64, low: Ints, high: Ints) -> None:
     """Narrow intervals to what reaches a leaf."""
     while rise[node] != END:
         f = np.uint64(rise[node + ONE])
@@ -181,24 +185,24 @@ def _narrow(rise: Any, node: Any, low: Any, high: Any) -> None:
 
 
 @bare
-def try_point(m: Any, s: Any, plus: int, minus: int) -> Any:
+def try_point(m: Model, s: Workspace, plus: int, minus: int) -> tuple[int, int]:
     """Sum what changes at the point against the center; name the tree that missed most, or -1."""
     walk, point, total, most, worst = m.walk, s.point, 0, 0, -1
-    for k in range(s.team[m.entry.size]):
-        tree = s.team[k]
+    for k in range(s.undecided[m.entry.size]):
+        tree = s.undecided[k]
         node = s.fork[tree]
         while walk[node + ONE] != END:
             goes_right = np.uint64(point[np.uint64(walk[node])] > walk[node + ONE])
             node = np.uint64(walk[node + TWO + goes_right])
-        weight = weigh(m.units[node >> TWO], plus, minus)
-        total += weight - weigh(m.units[s.here[tree] >> TWO], plus, minus)
+        weight = weigh(m.fixed[node >> TWO], plus, minus)
+        total += weight - weigh(m.fixed[s.center_leaf[tree] >> TWO], plus, minus)
         if weight - s.least[tree] > most:
             most, worst = weight - s.least[tree], tree
     return total, worst
 
 
 @bare
-def _cut(m: Any, s: Any, tree: int, top: Any) -> None:
+def _cut(m: Model, s: Workspace, tree: int, top: np.int64) -> None:
     """Cut a box where the point leaves the way to a tree's least leaf; that part comes next."""
     rise, node = m.rise, s.leaf[tree]
     feature, rank, is_above = np.uint64(0), np.int64(0), False
@@ -221,9 +225,9 @@ def _cut(m: Any, s: Any, tree: int, top: Any) -> None:
 
 
 @bare
-def stand(m: Any, s: Any, plus: int, minus: int, barrier: int) -> int:
-    """Return by how much the sum at the center exceeds a barrier."""
-    total = -barrier
+def excess_at_center(m: Model, s: Workspace, plus: int, minus: int, threshold: int) -> int:
+    """Return by how much the sum at the center exceeds a threshold."""
+    total = -threshold
     if plus >= 0:
         total += s.sums[plus] + m.base[plus]
     if minus >= 0:

@@ -1,22 +1,15 @@
 """Compiled: sums of leaves in the library's arithmetic, and the decision they lead to."""
 
-from typing import Any
-
 import numpy as np
 
+from tacit.verify.kernels.arrays import Floats, Ints, Longs
 from tacit.verify.kernels.jit import bare, compiled
-from tacit.verify.kernels.layout.index import BINARY, REGRESS
-
-PROVED, FOUND, BLURRED, PAUSED = 0, 1, 2, 3
-"""What a search says of a box: no input changes the decision; one does; some come too close to a
-tie to be told; not decided yet."""
-
-KEPT, CHANGED, TIED = 0, 1, 2
-"""A decision is kept, changed, or too close to a tie for the library's softmax to be predicted."""
+from tacit.verify.kernels.layout.tables import BINARY, REGRESS, Rule, Trees
+from tacit.verify.kernels.outcome import Outcome
 
 
 @compiled
-def sum_scores(trees: Any, rule: Any, keys: Any, out: Any) -> None:
+def sum_scores(trees: Trees, rule: Rule, keys: Floats, out: Floats) -> None:
     """Write the scores of each row of keys into `out`; NaN follows the missing direction."""
     reached = np.empty(trees.roots.size, np.int32)
     for row in range(keys.shape[0]):
@@ -34,7 +27,7 @@ def sum_scores(trees: Any, rule: Any, keys: Any, out: Any) -> None:
 
 
 @bare
-def add_leaves(trees: Any, rule: Any, reached: Any, out: Any) -> None:
+def add_leaves(trees: Trees, rule: Rule, reached: Ints, out: Floats) -> None:
     """Sum the values of one leaf per tree, in order, in the library's own type."""
     for score in range(out.size):
         out[score] = np.float32(rule.base[score]) if rule.is_single else rule.base[score]
@@ -55,27 +48,28 @@ def add_leaves(trees: Any, rule: Any, reached: Any, out: Any) -> None:
 
 
 @bare
-def judge(rule: Any, scores: Any, label: int, low: float, high: float) -> int:
+def judge(rule: Rule, scores: Floats, label: int, low: float, high: float) -> Outcome:
     """Say whether scores keep the label (or, for a regression, stay within low and high)."""
     if rule.kind == REGRESS:
-        return KEPT if low <= scores[0] <= high else CHANGED
+        return Outcome.ROBUST if low <= scores[0] <= high else Outcome.COUNTEREXAMPLE
     if rule.kind == BINARY:
-        return KEPT if (scores[0] >= rule.cutoff) == (label == 1) else CHANGED
-    verdict = KEPT
+        is_kept = (scores[0] >= rule.cutoff) == (label == 1)
+        return Outcome.ROBUST if is_kept else Outcome.COUNTEREXAMPLE
+    outcome = Outcome.ROBUST
     for rival in range(scores.size):
         ahead = scores[rival] - scores[label]
         if rival == label or ahead < -rule.guard:
             continue
         if ahead > rule.guard or (ahead == 0.0 and rival < label):
-            return CHANGED
+            return Outcome.COUNTEREXAMPLE
         if ahead != 0.0:
-            verdict = TIED
-    return verdict
+            outcome = Outcome.NEAR_TIE
+    return outcome
 
 
 @bare
-def weigh(row: Any, plus: int, minus: int) -> int:
-    """Weigh the units of a leaf for one side."""
+def weigh(row: Longs, plus: int, minus: int) -> int:
+    """Weigh the fixed-point values of a leaf for one objective."""
     total = 0
     if plus >= 0:
         total += row[plus]

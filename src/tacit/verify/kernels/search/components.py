@@ -1,29 +1,49 @@
 """Compiled: trees that share no open feature.
 
-What two such *parts* of an ensemble add to a sum does not depend on each other, so the least sum is
-the sum of their least ones. Searched together, their nodes multiply; one by one, they add up.
+What two such *components* of an ensemble add to a sum does not depend on each other, so the least
+sum is the sum of their least ones. Searched together, their nodes multiply; one by one, they add
+up.
 """
 
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
-from tacit.verify.kernels.attack.descent import polish
-from tacit.verify.kernels.attack.neighbours import judge_cells
+from tacit.verify.kernels.arrays import Ints, Longs
+from tacit.verify.kernels.attack.descent import descend
+from tacit.verify.kernels.attack.neighbours import judge_intervals
 from tacit.verify.kernels.jit import bare, compiled
-from tacit.verify.kernels.layout.reach import reach_open
-from tacit.verify.kernels.presolve.scores import CHANGED, judge
-from tacit.verify.kernels.search.bounds import make_work
-from tacit.verify.kernels.search.branch import first_trail, start_deep
-from tacit.verify.kernels.search.problem import first_stack, make_load, make_unsorted
+from tacit.verify.kernels.layout.reach import Reach, reach_open
+from tacit.verify.kernels.layout.tables import Index, Objectives
+from tacit.verify.kernels.outcome import Outcome
+from tacit.verify.kernels.presolve.scores import judge
+from tacit.verify.kernels.search.branch import Open, State, make_state, open_whole
+from tacit.verify.kernels.search.problem import (
+    Problem,
+    make_load,
+    make_problem,
+    plain_bound,
+    whole_box,
+)
+
+
+class Part(NamedTuple):
+    """The problem of one component, in which every other tree has a leaf that is given."""
+
+    r: Reach
+    task: Problem
+    state: State
+    stack: Open
+    bound: int  # of its least sum
+    best: Ints  # becomes the ranks of its least sum
 
 
 @compiled
-def label_parts(r: Any) -> Any:
-    """Number the parts that open trees fall into; trees that share nothing make one together.
+def label_components(r: Reach) -> tuple[Longs, int, int]:
+    """Number the components of open trees; trees that share nothing make one together.
 
     Returns:
-        the part of each open tree, how many parts there are, and how many of them have several
+        the component of each open tree, how many there are, and how many of them have several
         trees that share a feature. Only where there are two of those is anything gained.
     """
     root = np.arange(r.feature_id.size)
@@ -47,7 +67,7 @@ def label_parts(r: Any) -> Any:
 
 
 @bare
-def _find(root: Any, f: int) -> int:
+def _find(root: Longs, f: int) -> int:
     while root[f] != f:
         root[f] = root[root[f]]
         f = root[f]
@@ -55,77 +75,87 @@ def _find(root: Any, f: int) -> int:
 
 
 @bare
-def hull_cells(r: Any, stack: Any, top: int, cell_low: Any, cell_high: Any) -> None:
-    """Narrow cells to the least box around those on a stack."""
-    n_features = r.feature_id.size
+def hull_intervals(r: Reach, stack: Open, top: int, low: Ints, high: Ints) -> None:
+    """Narrow a box of intervals to the least box around those on a stack."""
+    n_features, box = r.feature_id.size, stack.box
     for g in range(n_features):
-        first, last = stack[0, g], stack[0, n_features + g]
+        first, last = box[0, g], box[0, n_features + g]
         for row in range(1, top):
-            first, last = min(first, stack[row, g]), max(last, stack[row, n_features + g])
-        cell_low[r.feature_id[g]] = r.rank_low[r.rank_start[g] + first]
-        cell_high[r.feature_id[g]] = r.rank_high[r.rank_start[g] + last]
+            first, last = min(first, box[row, g]), max(last, box[row, n_features + g])
+        low[r.feature_id[g]] = r.rank_low[r.rank_start[g] + first]
+        high[r.feature_id[g]] = r.rank_high[r.rank_start[g] + last]
 
 
 @compiled
-def isolate(trees: Any, r: Any, label: Any, part: int, leaves: Any, box: Any) -> Any:
-    """Make the problem of one part, in which every other tree has the leaf that is given."""
-    known = leaves.copy()
-    for t in range(label.size):
-        if label[t] == part:
-            known[r.tree_id[t]] = -1
-    return reach_open(trees, known, box[0], box[1])
-
-
-@compiled
-def settle_others(index: Any, sides: Any, side: int) -> Any:
-    """Give the trees that add nothing to either class of a side some leaf; -1 for the rest."""
-    paths, roots = index.paths, index.trees.roots
-    known, start = np.full(roots.size, -1, np.int32), paths.group_start
+def fix_other_trees(index: Index, objectives: Objectives, objective: int) -> Ints:
+    """Give trees that add nothing to an objective's classes some leaf; -1 for the rest."""
+    nodes, roots = index.nodes, index.trees.roots
+    known, start = np.full(roots.size, -1, np.int32), nodes.group_start
     if start.size == 2:
         return known
     for group in range(start.size - 1):
-        if group in (sides.plus[side], sides.minus[side]):
+        if group in (objectives.plus[objective], objectives.minus[objective]):
             continue
         for at in range(start[group], start[group + 1]):
-            node = roots[paths.order[at]]
+            node = roots[nodes.order[at]]
             while index.trees.left[node] >= 0:
                 node = index.trees.left[node]
-            known[paths.order[at]] = node
+            known[nodes.order[at]] = node
     return known
 
 
 @compiled
-def start_joint(index: Any, sides: Any, side: int, r: Any) -> Any:
+def start_incumbent(
+    index: Index, objectives: Objectives, objective: int, r: Reach
+) -> tuple[int, Ints, Ints]:
     """Find a point to start from; return its sum, the leaves of all trees and its ranks."""
-    load = make_load(index.trees, index.base_units, r)
-    task, work = make_unsorted(r, load, sides, side), make_work(r, index.base_units.size)
-    row = first_stack(r)[0].copy()
-    n_features = r.feature_id.size
-    total = polish(r, task, work, row[:n_features], row[n_features:])
-    return total, work.reached, row
+    load = make_load(index.trees, index.base_fixed, r)
+    task, reached = make_problem(r, load, objectives, objective), r.fixed_leaf.copy()
+    row, n_features = whole_box(r), r.feature_id.size
+    total = descend(r, task, reached, row[:n_features], row[n_features:])
+    return total, reached, row
 
 
 @compiled
-def start_component(
-    index: Any, sides: Any, side: int, r: Any, label: Any, part: int, leaves: Any, box: Any
-) -> Any:
-    """Make the problem of one part, the boxes to search, and room for its best point."""
-    r = isolate(index.trees, r, label, part, leaves, box)
-    load = make_load(index.trees, index.base_units, r)
-    task, work = make_unsorted(r, load, sides, side), make_work(r, index.base_units.size)
-    stack, trail = first_stack(r), first_trail()
-    return r, task, work, start_deep(r, work.cut), (stack, trail), stack[0].copy()
+def start_part(
+    index: Index,
+    objectives: Objectives,
+    objective: int,
+    r: Reach,
+    label: Longs,
+    component: int,
+    leaves: Ints,
+    box: tuple[Ints, Ints],
+) -> Part:
+    """Make the problem of one component, in which every other tree has the leaf that is given."""
+    known = leaves.copy()
+    for t in range(label.size):
+        if label[t] == component:
+            known[r.tree_id[t]] = -1
+    own = reach_open(index.trees, known, box[0], box[1])
+    load = make_load(index.trees, index.base_fixed, own)
+    state = make_state(own, index.base_fixed.size)
+    plus, minus = objectives.plus[objective], objectives.minus[objective]
+    return Part(
+        r=own,
+        task=make_problem(own, load, objectives, objective),
+        state=state,
+        stack=open_whole(own, state.mplp),
+        bound=plain_bound(own, load, plus, minus),
+        best=whole_box(own),
+    )
 
 
 @compiled
-def falls_at(index: Any, sides: Any, side: int, cells: Any) -> bool:
-    """Say whether a side falls at these cells, whatever the classes that it is not about score."""
+def falls_at(index: Index, objectives: Objectives, objective: int, intervals: Ints) -> bool:
+    """Say whether an objective falls at a point, whatever the classes it is not about score."""
     rule = index.rule
     reached, scores = np.empty(index.trees.roots.size, np.int32), np.empty(rule.base.size)
-    judge_cells(index.trees, rule, sides, cells, reached, scores)
-    if index.paths.group_start.size > 2:
-        # Where their trees lead was not asked: elsewhere in the same cells it may be another leaf.
+    judge_intervals(index.trees, rule, objectives, intervals, reached, scores)
+    if index.nodes.group_start.size > 2:
+        # Where their trees lead was not asked: elsewhere in the same box it may be another leaf.
         for score in range(scores.size):
-            if score != sides.plus[side] and score != sides.minus[side]:
+            if score != objectives.plus[objective] and score != objectives.minus[objective]:
                 scores[score] = -np.inf
-    return judge(rule, scores, sides.label, sides.low, sides.high) == CHANGED
+    outcome = judge(rule, scores, objectives.label, objectives.low, objectives.high)
+    return bool(outcome == Outcome.COUNTEREXAMPLE)

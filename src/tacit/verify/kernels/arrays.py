@@ -1,0 +1,11 @@
+"""The types of arrays that kernels take."""
+
+import numpy as np
+import numpy.typing as npt
+
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int32]
+Longs = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint32]
+Places = npt.NDArray[np.uint64]
