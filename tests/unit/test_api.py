@@ -54,6 +54,12 @@ def test_every_room_exports_the_names_that_are_pinned():
 pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
 
+def test_verification_can_be_called_and_imported_from():
+    room = importlib.import_module("tacit.verify")
+    assert tacit.verify is room
+    assert type(room).__call__ is room.verify
+
+
 @pytest.mark.parametrize("room", OLD)
 def test_names_of_version_0_1_answer_for_one_release_and_warn(room, monkeypatch):
     for name in OLD[room]:

@@ -11,13 +11,15 @@ from tacit.cli.jobs.infer import load_rows as load_questions
 from tacit.cli.jobs.infer_job import InferJob
 from tacit.cli.jobs.outlook import Asked, Outlook, sizes_leak, unread
 from tacit.cli.jobs.serve_job import ServeJob
-from tacit.cli.jobs.train import claims_beyond, holding_of
-from tacit.cli.jobs.train_data import align_in_the_clear, load_rows, read_rows
+from tacit.cli.jobs.train_data import load_rows, read_rows
 from tacit.cli.jobs.train_job import TrainJob
 from tacit.errors import InputError
 from tacit.learn.private import Sizes, claims_of, plan_prediction
+from tacit.learn.rows import align_in_the_clear
 from tacit.learn.service import claim_of_columns, plan_columns, plan_once, plan_service
 from tacit.learn.training import Holding, plan_training, sum_forecasts
+from tacit.learn.training.holdings import holding_of
+from tacit.learn.training.summary import claims_beyond
 from tacit.learn.vertical import claims_of_matching, declare_matching, leaks_of_matching
 from tacit.mpc import Plan, find_protocol
 from tacit.mpc.pace import add_computing

@@ -1,7 +1,5 @@
 """The forecast of a split job, apart from the others: they need nothing of what it imports."""
 
-from collections.abc import Iterator, Mapping
-
 import torch
 
 from tacit.cli.environment import data_folders
@@ -9,10 +7,10 @@ from tacit.cli.jobs.outlook import Asked, Outlook, sizes_leak, unread
 from tacit.cli.jobs.split_data import OwnRows, divide_own, load_own, load_whole, top_of
 from tacit.cli.jobs.split_job import SplitJob
 from tacit.errors import InputError
-from tacit.learn.split import SplitTask, claims_of, forecast
+from tacit.learn.split import claims_of, forecast
+from tacit.learn.split.forecast import leaks_of_cut
 from tacit.learn.split.part import SERVE_ROWS
 from tacit.learn.vertical import claims_of_matching, leaks_of_matching
-from tacit.result import Leak, LeakKind
 
 
 def forecast_split(job: SplitJob, asked: Asked) -> Outlook:
@@ -42,47 +40,11 @@ def forecast_split(job: SplitJob, asked: Asked) -> Outlook:
         forecast=found,
         leaks=(
             *(leaks_of_matching(matched, common) if matched else ()),
-            *_cut_leaks(task, widths, trained, questions),
+            *leaks_of_cut(task, widths, trained, questions),
             sizes_leak(job, "the number of rows and the widths of the cut layers", 2),
         ),
         claims=(*claims_of_matching(matched), *claims_of(task.defences)),
     )
-
-
-def _cut_leaks(
-    task: SplitTask, widths: Mapping[str, int], trained: int, questions: int
-) -> Iterator[Leak]:
-    """Yield what crosses the cut; a compressor sends fewer values than these."""
-    plain = "split learning sends them in the clear"
-    for owner, width in widths.items():
-        sent = trained * task.pace.epochs * width
-        seen: list[tuple[str, str, str, int, LeakKind]] = [
-            (
-                task.label_owner,
-                f"values of the cut layer of {owner}, while training",
-                plain,
-                sent,
-                "protocol",
-            ),
-            (
-                owner,
-                f"gradients at the cut layer of {owner}",
-                f"{plain}; they depend on the labels",
-                sent,
-                "protocol",
-            ),
-            (
-                task.label_owner,
-                f"values of the cut layer of {owner}, while serving",
-                plain,
-                questions * width,
-                "protocol",
-            ),
-            (owner, "predicted classes", "the declared result of the job", questions, "output"),
-        ]
-        for to, what, why, elements, kind in seen:
-            if elements:
-                yield Leak(to=to, what=what, why=why, kind=kind, elements=elements)
 
 
 def _split_rows(job: SplitJob, asked: Asked) -> tuple[int, dict[str, int]]:

@@ -11,22 +11,14 @@ from torch import Tensor, nn
 
 from tacit import ring
 from tacit.cli import folder
-from tacit.cli.jobs.code import OwnModel
 from tacit.cli.jobs.config import Source
-from tacit.cli.jobs.given import (
-    NOTHING,
-    Given,
-    check_file,
-    check_source,
-    load_source,
-    shaped,
-    stretch,
-)
+from tacit.cli.jobs.given import NOTHING, Given, check_file, check_source, load_source
 from tacit.cli.jobs.infer_job import InferJob
 from tacit.cli.jobs.kind import Part, Place
-from tacit.cli.jobs.train_data import align_in_the_clear, read_rows
+from tacit.cli.jobs.train_data import read_rows
 from tacit.errors import ConfigError, DataError, InputError
 from tacit.learn import Dataset, split_dataset
+from tacit.learn.code import OwnModel
 from tacit.learn.metrics import measure_classes, measure_odds, put_beside
 from tacit.learn.private import (
     Answer,
@@ -40,6 +32,7 @@ from tacit.learn.private import (
     summarise,
     train_logistic,
 )
+from tacit.learn.rows import align_in_the_clear, shaped, stretch
 from tacit.learn.service import answer_columns, answer_once, load_share
 from tacit.learn.training.model import as_input
 from tacit.learn.vertical import align_rows, announce_ids
