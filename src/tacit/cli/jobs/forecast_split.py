@@ -7,7 +7,7 @@ from tacit.cli.jobs.outlook import Asked, Outlook, sizes_leak, unread
 from tacit.cli.jobs.split_data import OwnRows, divide_own, load_own, load_whole, top_of
 from tacit.cli.jobs.split_job import SplitJob
 from tacit.errors import InputError
-from tacit.learn.split import claims_of, forecast
+from tacit.learn.split import forecast
 from tacit.learn.split.forecast import leaks_of_cut
 from tacit.learn.split.part import SERVE_ROWS
 from tacit.learn.vertical import claims_of_matching, leaks_of_matching
@@ -43,7 +43,7 @@ def forecast_split(job: SplitJob, asked: Asked) -> Outlook:
             *leaks_of_cut(task, widths, trained, questions),
             sizes_leak(job, "the number of rows and the widths of the cut layers", 2),
         ),
-        claims=(*claims_of_matching(matched), *claims_of(task.defences)),
+        claims=(*claims_of_matching(matched), *task.claims()),
     )
 
 
