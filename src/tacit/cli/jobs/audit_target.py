@@ -41,7 +41,7 @@ from tacit.cli.jobs.split_job import SplitJob
 from tacit.cli.jobs.train_data import join_owners
 from tacit.cli.jobs.train_job import TrainJob
 from tacit.errors import ConfigError, DataError
-from tacit.learn import Dataset, load_dataset, load_file
+from tacit.learn import Dataset, load_data, load_dataset, load_file
 from tacit.learn.code import OwnModel
 from tacit.learn.rows import align_in_the_clear
 from tacit.learn.training import Holding, TrainTask
@@ -116,10 +116,7 @@ def _name_sides(data: AuditData, search: Sequence[Path]) -> tuple[Dataset, Datas
         )
         check_alike(inside, outside)
         return inside, outside
-    if data.file is not None:
-        whole = load_file(data.file, label=data.label)
-    else:
-        whole = load_dataset(data.set or "", search)
+    whole = load_data(data.set, file=data.file, label=data.label, search=search)
     if data.member is not None:
         return divide_by_column(whole, data.member)
     return draw_sides(whole, test_share=data.test_share)

@@ -21,7 +21,6 @@ from tacit.errors import ConfigError, InputError
 from tacit.learn.private import Sizes, claims_of, plan_prediction
 from tacit.learn.rows import align_in_the_clear
 from tacit.learn.service import claim_of_columns, plan_columns, plan_once, plan_service
-from tacit.learn.split import claims_of as split_claims
 from tacit.learn.split import forecast as forecast_messages
 from tacit.learn.split.forecast import leaks_of_cut
 from tacit.learn.split.part import SERVE_ROWS
@@ -140,7 +139,7 @@ def forecast_split(job: SplitJob, asked: Asked) -> Outlook:
             *leaks_of_cut(task, widths, trained, questions),
             _sizes_leak(job, "the number of rows and the widths of the cut layers", 2),
         ),
-        claims=(*claims_of_matching(matched), *split_claims(task.defences)),
+        claims=(*claims_of_matching(matched), *task.claims()),
     )
 
 
