@@ -147,6 +147,17 @@ def test_a_federated_job_is_audited_as_it_is(tmp_path):
     assert result.pictures[0].pixels == result.pictures[1].pixels
 
 
+def test_a_stack_is_refused_and_not_another_model_attacked_in_its_place():
+    raw = {
+        "job": {"name": "fl", "kind": "federated"},
+        "data": {"set": "digits", "rows": 80},
+        "federated": {"clients": 4, "rounds": 2},
+        "model": {"stack": ["linear", "mlp"]},
+    }
+    with pytest.raises(ConfigError, match=r"a stack .* is not audited"):
+        make_target(read_record(raw, FederatedJob, source="job.toml"), ())
+
+
 @JIT
 def test_a_masked_mean_with_noise_gives_no_row_away(tmp_path, monkeypatch):
     # Fresh noise rebuilds all eight rows by chance once in a few hundred times; this never does.

@@ -165,6 +165,10 @@ def _check_device(device: str) -> None:
 
 
 def _federated_target(job: FederatedJob, search: Sequence[Path], rows: int | None) -> Target:
+    if job.model.stack:
+        raise ConfigError(
+            "audit: wanted a job with one model; a stack (model.stack) is not audited"
+        )
     shards = load_shards(job.data, job.federated.clients, tuple(search))
     count = min(len(shards.labels), len(shards.test_labels), rows or len(shards.labels))
     shape = tuple(shards.features.shape[1:])
