@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -298,7 +299,9 @@ def serve(
     if session.me != plan.roles.dealer:
         return _attend(session, plan, run=run, inputs=inputs, pace=pace, device=device)
     pool = ThreadPoolExecutor(1, thread_name_prefix="tacit-deal")
-    dealing = pool.submit(deal, session, plan, run=run, pace=pace, device=device)
+    # In my context, so that a dealer's worker multiplies masks as well.
+    inside = copy_context().run
+    dealing = pool.submit(inside, deal, session, plan, run=run, pace=pace, device=device)
     try:
         opened = _attend(session, plan, run=run, inputs=inputs, pace=pace, device=device)
         pace.reach(len(plan.steps))

@@ -21,13 +21,13 @@ from tacit.cli.commands.group import Edge
 from tacit.cli.jobs.audit import Effort, audit_job, check_inputs, run
 from tacit.cli.jobs.audit_job import AuditJob
 from tacit.cli.jobs.audit_target import load_sides, make_target, trainer_of
-from tacit.cli.jobs.code import OwnModel
 from tacit.cli.jobs.federated_job import FederatedJob
 from tacit.cli.jobs.infer_job import InferJob
 from tacit.cli.jobs.split_job import SplitJob
 from tacit.cli.jobs.train_job import TrainJob
 from tacit.cli.toml import read_record, read_toml
 from tacit.errors import ClaimError, ConfigError, DataError
+from tacit.learn.code import OwnModel
 from tacit.learn.training import parse_layers
 from tacit.learn.weights import to_safetensors
 from tacit.ring import KEY_BYTES, Prg

@@ -11,15 +11,15 @@ from safetensors.torch import load
 
 from tacit.cli import folder
 from tacit.cli.jobs import train
-from tacit.cli.jobs.code import OwnModel
 from tacit.cli.jobs.digest import job_digest
-from tacit.cli.jobs.given import shaped, stretch
 from tacit.cli.jobs.kind import Place
 from tacit.cli.jobs.kinds import find_kind, load_job
 from tacit.cli.jobs.train import check_inputs
 from tacit.cli.jobs.train_data import load_rows
 from tacit.cli.toml import read_record
 from tacit.errors import ConfigError, DataError
+from tacit.learn.code import OwnModel
+from tacit.learn.rows import shaped, stretch
 from tacit.learn.training import Holding
 from tacit.learn.weights import read_facts
 from tacit.mpc import find_protocol

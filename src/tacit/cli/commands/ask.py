@@ -3,14 +3,13 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from tacit.cli.folder import write_text
 from tacit.cli.jobs.serve import load_service
 from tacit.cli.launch.connect import as_client
 from tacit.learn import Dataset, load_file
-from tacit.learn.metrics import measure_classes, measure_odds
+from tacit.learn.private.answers import Answers
 from tacit.result import Metric
 
 
@@ -56,9 +55,7 @@ def write_reply(reply: Reply, out: Path) -> None:
 
 
 def _quality(answers: Tensor, dataset: Dataset) -> tuple[Metric, ...]:
-    if not dataset.is_labelled:
-        return ()
+    labels = dataset.labels if dataset.is_labelled else None
     if answers.ndim == 1:
-        return measure_classes(answers.round().long().numpy(), dataset.labels)
-    odds = torch.sigmoid(answers[:, 0]) if answers.shape[1] == 1 else answers.softmax(dim=-1)
-    return measure_odds(odds.numpy(), dataset.labels)
+        return Answers(values=answers.round(), reveal="class", labels=labels).measure()
+    return Answers(values=answers, reveal="output", labels=labels).measure()

@@ -7,8 +7,7 @@ from pathlib import Path
 from torch import nn
 
 from tacit.cli.jobs.federated_job import FederatedData, FederatedJob
-from tacit.errors import DataError
-from tacit.learn import Dataset, load_dataset, load_file, split_dataset
+from tacit.learn import Dataset, load_data, load_file, split_dataset
 from tacit.learn.dataset import split_by_row
 from tacit.learn.federated import Shards, Task, build_model, build_stack, divide_rows, join_rows
 
@@ -66,8 +65,4 @@ def _split(whole: Dataset, data: FederatedData) -> tuple[Dataset, Dataset]:
 
 
 def _load(data: FederatedData, search: Sequence[Path]) -> Dataset:
-    if data.set is not None:
-        return load_dataset(data.set, search)
-    if data.file is None:
-        raise DataError("the job names no data; wanted data.set, data.file or data.files")
-    return load_file(data.file, label=data.label)
+    return load_data(data.set, file=data.file, label=data.label, search=search)

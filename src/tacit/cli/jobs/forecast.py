@@ -1,7 +1,6 @@
 """Forecasts of jobs between parties, worked out from sizes alone."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import torch
@@ -16,22 +15,24 @@ from tacit.cli.jobs.outlook import Asked, Outlook
 from tacit.cli.jobs.serve_job import ServeJob
 from tacit.cli.jobs.split_data import OwnRows, divide_own, load_own, load_whole, top_of
 from tacit.cli.jobs.split_job import SplitJob
-from tacit.cli.jobs.train import claims_beyond, holding_of
-from tacit.cli.jobs.train_data import align_in_the_clear, load_rows, read_rows
+from tacit.cli.jobs.train_data import load_rows, read_rows
 from tacit.cli.jobs.train_job import TrainJob
 from tacit.errors import ConfigError, InputError
 from tacit.learn.private import Sizes, claims_of, plan_prediction
+from tacit.learn.rows import align_in_the_clear
 from tacit.learn.service import claim_of_columns, plan_columns, plan_once, plan_service
-from tacit.learn.split import SplitTask
 from tacit.learn.split import claims_of as split_claims
 from tacit.learn.split import forecast as forecast_messages
+from tacit.learn.split.forecast import leaks_of_cut
 from tacit.learn.split.part import SERVE_ROWS
 from tacit.learn.training import Holding, plan_training, sum_forecasts
+from tacit.learn.training.holdings import holding_of
+from tacit.learn.training.summary import claims_beyond
 from tacit.learn.vertical import claims_of_matching, declare_matching, leaks_of_matching
 from tacit.mpc import Plan, find_protocol
 from tacit.mpc.pace import add_computing
 from tacit.party import merge
-from tacit.result import Leak, LeakKind
+from tacit.result import Leak
 
 
 def _forecast_linear(job: InferJob, asked: Asked) -> Outlook:
@@ -136,7 +137,7 @@ def forecast_split(job: SplitJob, asked: Asked) -> Outlook:
         forecast=found,
         leaks=(
             *_matching_leaks(matched, common),
-            *_cut_leaks(task, widths, trained, questions),
+            *leaks_of_cut(task, widths, trained, questions),
             _sizes_leak(job, "the number of rows and the widths of the cut layers", 2),
         ),
         claims=(*claims_of_matching(matched), *split_claims(task.defences)),
@@ -241,42 +242,6 @@ def _columns(job: InferJob, asked: Asked) -> tuple[int, dict[str, int], dict[str
     common = align_in_the_clear(found)
     widths = {name: one.features.shape[1] for name, one in common.items()}
     return len(common[owners[0]].ids), widths, counts
-
-
-def _cut_leaks(
-    task: SplitTask, widths: Mapping[str, int], trained: int, questions: int
-) -> Iterator[Leak]:
-    """Yield what crosses the cut; a compressor sends fewer values than these."""
-    plain = "split learning sends them in the clear"
-    for owner, width in widths.items():
-        sent = trained * task.pace.epochs * width
-        seen: list[tuple[str, str, str, int, LeakKind]] = [
-            (
-                task.label_owner,
-                f"values of the cut layer of {owner}, while training",
-                plain,
-                sent,
-                "protocol",
-            ),
-            (
-                owner,
-                f"gradients at the cut layer of {owner}",
-                f"{plain}; they depend on the labels",
-                sent,
-                "protocol",
-            ),
-            (
-                task.label_owner,
-                f"values of the cut layer of {owner}, while serving",
-                plain,
-                questions * width,
-                "protocol",
-            ),
-            (owner, "predicted classes", "the declared result of the job", questions, "output"),
-        ]
-        for to, what, why, elements, kind in seen:
-            if elements:
-                yield Leak(to=to, what=what, why=why, kind=kind, elements=elements)
 
 
 def _matching_leaks(counts: dict[str, int], common: int) -> tuple[Leak, ...]:

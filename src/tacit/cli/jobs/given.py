@@ -1,6 +1,5 @@
 """Where a party's rows come from: a known set, a file, or what it hands over in Python."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,6 @@ from torch import Tensor
 
 from tacit.errors import ConfigError, DataError
 from tacit.learn import Dataset, load_data
-from tacit.learn.dataset import Floats
 from tacit.learn.tables import Table, take_rows
 
 
@@ -108,29 +106,3 @@ def check_file(path: Path | None, key: str) -> None:
     """Make sure that a file that a key names is there."""
     if path is not None and not path.is_file():
         raise DataError(f"{key}: no such file: {path} (looked for from {Path.cwd()})")
-
-
-def stretch(pair: Sequence[int] | None, count: int, key: str) -> slice:
-    """Return the part of rows or columns that a job names; all of them if it names none.
-
-    Raises:
-        DataError: it goes beyond what there is.
-    """
-    first, end = pair or (0, count)
-    if end > count:
-        raise DataError(
-            f"{key}: wanted at most [{first}, {count}], as there are {count}, got {end}"
-        )
-    return slice(first, end)
-
-
-def shaped(rows: Floats, shape: Sequence[int], key: str) -> Floats:
-    """Give every row the shape that a key of the job wants.
-
-    Raises:
-        DataError: the rows have another number of values.
-    """
-    wanted, got = math.prod(shape), math.prod(rows.shape[1:])
-    if got != wanted:
-        raise DataError(f"{key}: wanted rows of {wanted} values, shape {list(shape)}, got {got}")
-    return rows.reshape(len(rows), *shape)
