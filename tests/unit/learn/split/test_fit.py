@@ -105,6 +105,7 @@ def test_a_label_owner_with_columns_trains_as_one_model_and_sends_no_more(rows, 
     )
     # What the label owner computes from its own columns never travels.
     assert _online(found) == _online(alone)
+    assert found.claims[-1].subject.startswith("the label owner's own columns")
     assert {(one.to, one.elements) for one in found.ledger} == {
         (one.to, one.elements) for one in alone.ledger
     }
