@@ -171,7 +171,7 @@ def leaks_of_cut(
             (
                 owner,
                 f"gradients at the cut layer of {owner}",
-                f"{plain}; they depend on the labels",
+                task.why_gradients,
                 sent,
                 "protocol",
             ),
