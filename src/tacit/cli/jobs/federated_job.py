@@ -6,7 +6,7 @@
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
@@ -178,20 +178,9 @@ class PrivacyTable:
         self.spec()
 
     def spec(self) -> PrivacySpec:
-        """Return what is asked for."""
-        return PrivacySpec(
-            kind=self.kind,
-            clip=self.clip,
-            epsilon=self.target_epsilon,
-            delta=self.delta,
-            accountant=self.accountant,
-            reports=self.reports,
-            method=self.method,
-            mechanism=self.mechanism,
-            records=self.records,
-            quantile=self.quantile,
-            adaptive=self.adaptive,
-        )
+        """Return what is asked for: all words are those of the spec, but one."""
+        given = {one.name: getattr(self, one.name) for one in fields(self)}
+        return PrivacySpec(epsilon=given.pop("target_epsilon"), **given)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,14 +203,7 @@ class TrainTable:
 
     def local(self) -> LocalTraining:
         """Return how a client trains."""
-        return LocalTraining(
-            steps=self.steps,
-            batch=self.batch,
-            rate=self.rate,
-            l2=self.l2,
-            augment=self.augment,
-            class_weights=self.class_weights,
-        )
+        return LocalTraining(**{one.name: getattr(self, one.name) for one in fields(LocalTraining)})
 
 
 @dataclass(frozen=True, kw_only=True)
