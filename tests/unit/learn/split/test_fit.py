@@ -207,3 +207,34 @@ def test_a_model_that_cannot_travel_is_refused_before_anything_starts(rows):
             labels=rows[1],
             launch="processes",
         )
+
+
+def test_gradients_tell_a_feature_owner_the_label_owners_own_column():
+    """Why nothing is promised about it: rows whose column speaks for their label come back short.
+
+    The attacker takes the gradients of the last pass and the labels, which clusters of gradients
+    give away anyway; its own columns are noise.
+    """
+    draw = torch.Generator().manual_seed(4)
+    y = torch.arange(400) % 2
+    column = torch.where(torch.rand(400, generator=draw) < 0.8, y, 1 - y)
+    torch.manual_seed(0)
+    seen = {}
+    fit(
+        {"clinic": make_bottom(2), "labels": nn.Linear(1, 4)},
+        top=nn.Linear(12, 2),
+        features={
+            "clinic": torch.randn(400, 2, generator=draw),
+            "labels": column[:, None].float(),
+        },
+        labels=y,
+        pace=Pace(epochs=15, batch_rows=64, learning_rate=0.02),
+        on_gradient=lambda owner, one: seen.update(
+            zip(one.rows.tolist(), one.gradient.norm(dim=1).tolist(), strict=True)
+        ),
+    )
+    truth, told = (divide_rows(one, test_share=0.2, is_scaled=False).train for one in (column, y))
+    norms = torch.tensor([seen[row] for row in range(len(truth))])
+    # A long gradient: the column speaks against the label.
+    guess = torch.where(norms > norms.median() * 2, 1 - told, told)
+    assert (guess == truth).float().mean() > 0.95  # knowing the label alone: about 0.8
