@@ -17,7 +17,7 @@ from tacit.crypto import parse_fingerprint, parse_name
 from tacit.errors import ConfigError, IdentityError
 from tacit.mpc import PROTOCOLS, find_protocol
 from tacit.ring import MAX_FRAC_BITS
-from tacit.transport import Patience
+from tacit.transport import Patience, Peer
 from tacit.transport import parse_address as parse_address
 
 LOCAL: Mapping[str, bool] = {"is_local": True}
@@ -133,6 +133,14 @@ class Job(ABC):
     @abstractmethod
     def role(self, party: str) -> str:
         """Say in words what a party does."""
+
+    def peers(self, me: str) -> dict[str, Peer]:
+        """Return the other parties, as one of them dials them."""
+        return {
+            name: Peer(parse_address(entry.address) if entry.address else None, entry.key or "")
+            for name, entry in self.parties.items()
+            if name != me
+        }
 
     def settled(self) -> Self:
         """Return the same job with defaults that follow from other settings written out."""
