@@ -5,9 +5,13 @@ answer again; whatever it sends is checked before it is used.
 
 Guarantee: a wrong product is used with a probability of at most 2^-40 (each; the probabilities of
 several products add up), whatever is wrong with it: the vectors of the check are drawn after the
-answer has come. Nothing is promised about privacy towards the worker beyond this: it sees what its
-party sees, one party's shares and masked openings, and counts as that party. A worker that pools
-with the other computing party, or with the dealer, is as if its party did.
+answer has come, and both the operands of the check and the answer that is used are copies out of
+the worker's reach. That holds for a worker behind a device or a link; code that runs inside this
+process could change anything, and is trusted not to. Nothing is promised about privacy towards the
+worker beyond this: it sees what its party sees, one party's shares and masked openings, and counts
+as that party. A worker that pools with the other computing party, or with the dealer, is as if its
+party did. At the end of a link, a worker that does not answer is given up
+when the session loses patience (`stall_s`); a device that hangs is waited for.
 """
 
 import time
@@ -131,11 +135,12 @@ class Outsourcing:
         if self.failure or right.dim() != 2 or left.dim() != 2 or terms < self.least_terms:
             return ring.matmul(left, right)
         try:
-            claimed = self.worker.multiply(left, right)
+            answer = self.worker.multiply(left.clone(), right.clone())
         except TacitError as error:
             reason = str(error)
         else:
-            if ring.is_product(left, right, claimed, prg=self.prg):
+            claimed = _taken(answer, left.device)
+            if claimed is not None and ring.is_product(left, right, claimed, prg=self.prg):
                 self.given += 1
                 return claimed
             reason = "its answer is not the product"
@@ -146,12 +151,20 @@ class Outsourcing:
         return ring.matmul(left, right)
 
 
+def _taken(answer: object, device: torch.device) -> Tensor | None:
+    """Copy a worker's answer to where it cannot be changed any more; None if it is no matrix."""
+    # A subclass of Tensor could answer the questions of the check itself.
+    if type(answer) is not Tensor or answer.layout is not torch.strided:
+        return None
+    return answer.detach().clone() if answer.device == device else None
+
+
 _CURRENT: ContextVar[Outsourcing | None] = ContextVar("outsourcing", default=None)
 
 
 @contextmanager
 def outsourced(outsourcing: Outsourcing) -> Iterator[Outsourcing]:
-    """Give the large products of this party, in this thread and those it starts, to a worker."""
+    """Give large products to a worker, in this thread and in those that copy its context."""
     token = _CURRENT.set(outsourcing)
     try:
         yield outsourcing

@@ -157,3 +157,47 @@ def test_nothing_is_given_to_a_worker_that_is_not_faster():
     left = Prg(bytes(16)).words((4, 4))
     assert torch.equal(small.matmul(left, left), ring.matmul(left, left))
     assert small.worker.asked == 0
+
+
+class Alike(torch.Tensor):
+    """A matrix that says it is equal to whatever it is compared with."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        if function is torch.equal:
+            return True
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+
+ZEROS = torch.zeros((4, 4), dtype=torch.int64)
+ODD = {
+    "a matrix that compares itself": ZEROS.as_subclass(Alike),
+    "a sparse matrix": ZEROS.to_sparse(),
+    "a matrix without values": ZEROS.to("meta"),
+    "nothing": None,
+}
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_an_answer_that_is_no_plain_matrix_is_the_workers_fault(what):
+    left = Prg(bytes(16)).words((4, 4))
+    with pytest.raises(PartyError, match="not the product"):
+        giving(Liar(lambda _: ODD[what])).matmul(left, left)
+
+
+def test_a_worker_cannot_change_operands_before_the_check_or_its_answer_after_it():
+    prg = Prg(bytes(16))
+    left, right = prg.words((4, 4)), prg.words((4, 4))
+    wanted, held = ring.matmul(left, right), []
+
+    class Changing(Liar):
+        def multiply(self, left, right):
+            held.append(ring.matmul(left, right))
+            left.zero_()
+            return held[-1] if self.spoil is None else self.spoil(held[-1])
+
+    found = giving(Changing(None)).matmul(left, right)
+    held[0].zero_()
+    assert torch.equal(found, wanted)
+    with pytest.raises(PartyError, match="not the product"):
+        giving(Changing(torch.zeros_like)).matmul(left, right)
