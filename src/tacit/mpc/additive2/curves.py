@@ -174,7 +174,7 @@ def powers_of_two(
         bound: of the input.
         exponents: each gives the value of one curve for an exponent k.
     """
-    lowest, highest = -(frac_bits // 2), max(1, ceil(log2(bound)))
+    lowest, highest = -(frac_bits // 2), ceil(log2(max(bound, 2.0)))
     steps = range(lowest, highest)
     breaks = tuple(round(2.0 ** (k + frac_bits)) for k in steps[1:])
     curves = []

@@ -66,6 +66,7 @@ def decline_curve(name: str, frac_bits: int, bound: float) -> Curve:
     decline = DECLINES[name]
     largest = ELEMENTWISE[name].largest(bound)
     value_bits = min(3 * frac_bits, HEADROOM_BITS - 3 - ceil(log2(largest)))
+    bound = max(bound, 2 * SMALLEST)  # a curve has one breakpoint at least
     edges, degrees, width = [SMALLEST], [], bound
     while edges[-1] < bound:
         # A piece is rarely more than twice as wide as the one before: no need to look there.
