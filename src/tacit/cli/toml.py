@@ -54,6 +54,10 @@ class RefusedError(ConfigError):
         self.problems = problems
 
 
+_LONGEST_LINE = 600
+"""Values are repeated to whoever wrote them, but not without end."""
+
+
 def refuse(key: str, text: str) -> NoReturn:
     """Refuse the value of one key of the table whose `__post_init__` calls this."""
     raise RefusedError(Problem(key, text))
@@ -268,6 +272,8 @@ def _range(limits: Mapping[str, object]) -> str:
 def _show(raw: object) -> str:
     if isinstance(raw, dict):
         return str(raw.get(_DATE, "a table"))
+    if isinstance(raw, list) and any(isinstance(one, dict | list) for one in raw):
+        return "a list of tables or lists"
     text = repr(raw) if not isinstance(raw, bool) else str(raw).lower()
     return text if len(text) <= 60 else f"{text[:57]}..."
 
@@ -296,6 +302,7 @@ def _place(message: str, text: str) -> str:
 
 def _list(source: str, problems: list[Problem]) -> str:
     lines = [f"{key}: {text}" if key else text for key, text in sorted(problems)]
+    lines = [one if len(one) <= _LONGEST_LINE else f"{one[:_LONGEST_LINE]}..." for one in lines]
     if len(lines) == 1:
         return f"{source}: {lines[0]}"
     return "\n  ".join([f"{source}: {len(lines)} problems", *lines])

@@ -141,7 +141,8 @@ def load_job(path: Path) -> Job:
 def read_job(raw: Mapping[str, object], *, source: str) -> Job:
     """Check the tables of a job file; a kind by its name in version 0.1 is read with a warning."""
     head = raw.get("job")
-    if isinstance(head, dict) and (old := head.get("kind")) in RENAMED:
+    old = head.get("kind") if isinstance(head, dict) else None
+    if isinstance(head, dict) and isinstance(old, str) and old in RENAMED:
         text = f"{source}: job.kind: {old!r} is called {RENAMED[old]!r} now; the old word goes soon"
         warnings.warn(text, FutureWarning, stacklevel=3)
         raw = {**raw, "job": {**head, "kind": RENAMED[old]}}
@@ -177,5 +178,7 @@ def find_kind(raw: Mapping[str, object], source: str) -> Kind[Any]:
     if not isinstance(name, str) or name not in KINDS:
         near = suggest(name, KINDS) if isinstance(name, str) else ""
         wanted = ", ".join(repr(known) for known in KINDS)
-        raise ConfigError(f"{source}: job.kind: wanted one of {wanted}, got {name!r}{near}")
+        raise ConfigError(
+            f"{source}: job.kind: wanted one of {wanted}, got {repr(name)[:60]}{near}"
+        )
     return KINDS[name]()
