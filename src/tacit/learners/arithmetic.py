@@ -14,6 +14,8 @@ from tacit.mpc.share import HEADROOM_BITS
 
 REACH = 8
 """Sums over rows are scaled to at most 2^REACH times the bound of what is summed."""
+LARGEST_INVERSE = 1.1 * 2.0 ** (REACH + 2)
+"""How large `inverse` can be."""
 
 
 def fixed(ops: Any, x: Any) -> Any:
@@ -45,15 +47,16 @@ def mean(ops: Any, sums: Any, rows: int) -> Any:
 def inverse(ops: Any, x: Any) -> Any:
     """Give 1 / x for x from 2^-8 to 2^8, to about 2^-12 of the result.
 
-    Range: below 2^-8 the result stays near 2^8. Two Newton steps bring the error of `reciprocal`
-    (at 2^8 up to 5 %) below the last digits.
+    Range: below 2^-8 the result is between 2^8 and 1 / x, and no larger than `LARGEST_INVERSE`.
+    Two Newton steps bring the error of `reciprocal` (at 2^8 up to 5 %) below the last digits; near
+    0 each doubles what `reciprocal` gave, which is at most 2^8.
     """
     x = fixed(ops, x)
     found = ops.restate(fixed(ops, ops.reciprocal(x)), bound=1.1 * 2.0**REACH)
-    for _ in range(2):
+    for step in (1, 2):
         product = ops.restate(fixed(ops, ops.mul(x, found)), bound=2.0)
-        step = fixed(ops, ops.mul(found, ops.shift(ops.scale(product, -1.0), 2.0)))
-        found = ops.restate(step, bound=1.1 * 2.0**REACH)
+        better = fixed(ops, ops.mul(found, ops.shift(ops.scale(product, -1.0), 2.0)))
+        found = ops.restate(better, bound=1.1 * 2.0 ** (REACH + step))
     return found
 
 
@@ -63,7 +66,7 @@ def group_means(ops: Any, sums: Any, counts: Any, *, rows: int, bound: float) ->
     Range: of a group without rows the mean is 0. ``bound`` is that of what was summed.
     """
     # The product of a sum and an inverse must fit the word, though the mean itself is small.
-    room = HEADROOM_BITS - 1 - 2 * ops.frac_bits - REACH - ceil(log2(1.1 * max(bound, 1.0)))
+    room = HEADROOM_BITS - 1 - 2 * ops.frac_bits - ceil(log2(LARGEST_INVERSE * max(bound, 1.0)))
     reach = max(0, min(REACH, room))
     small = lowered(ops, counts, rows, reach)
     quotient = ops.mul(lowered(ops, sums, rows, reach), inverse(ops, small))

@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import torch
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from torch import Tensor
 
 from tacit.errors import DataError, InputError
@@ -76,8 +76,10 @@ class Learner(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
         """Say what a fit will cost, from public facts alone."""
         self._check(data)
         walker = parties.forecaster()
-        self._name = parties.name(type(self).__name__)
-        self._walk(walker, data)
+        # By a copy, and without taking a number: one party may ask while others do not.
+        planned = clone(self)
+        planned._name = f"forecast of {type(self).__name__}"
+        planned._walk(walker, data)
         return walker.forecast()
 
     def predict(self, data: Table, *, to: tuple[str, ...] | None = None) -> Array | None:

@@ -92,7 +92,7 @@ def _moments(ops: Any, values: Values, *, smoothing: float) -> Values:
 def _normal_form(ops: Any, values: Values) -> Values:
     """Bring the log-likelihood to x²·q + x·l + c: two products per question are left."""
     theta, var = values["theta"], values["var"]
-    inverted = inverse(ops, var)
+    inverted = ops.restate(inverse(ops, var), bound=1.1 / LEAST_VARIANCE)
     linear = fixed(ops, ops.mul(theta, inverted))
     quadratic = fixed(ops, ops.scale(inverted, -0.5))
     fit = fixed(ops, ops.sum(fixed(ops, ops.mul(theta, linear)), dim=1))

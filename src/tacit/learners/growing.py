@@ -164,13 +164,20 @@ def _worth(ops: Any, sums: Any, damping: float, rows: int, limit: float | None) 
     width = ops.shape(sums)[2]
     targets = ops.take(sums, range(width - 2), dim=2)
     divided = _per_weight(ops, ops.take(sums, (width - 2,), dim=2), damping, rows)
-    means = fixed(ops, ops.mul(targets, divided))
+    means = _times(ops, targets, divided)
     if limit is not None:
         means = ops.restate(means, bound=1.05 * limit + 2.0**-4)
     bits = excess_bits(ops, means, targets, terms=width - 2)
     first, second = reduced(ops, means, bits - bits // 2), reduced(ops, targets, bits // 2)
     worth = fixed(ops, ops.sum(ops.mul(first, second), dim=2))
     return worth, bits
+
+
+def _times(ops: Any, targets: Any, divided: Any) -> Any:
+    """Multiply, dropping digits of targets that a word has no room for."""
+    bits = excess_bits(ops, targets, divided, terms=1)
+    product = fixed(ops, ops.mul(reduced(ops, targets, bits), divided))
+    return fixed(ops, ops.scale(product, 2.0**bits)) if bits else product
 
 
 def _per_weight(ops: Any, weight: Any, damping: float, rows: int) -> Any:
@@ -226,7 +233,7 @@ def _leaves(ops: Any, values: Values, *, damping: float, rate: float) -> Values:
     total = lowered(ops, ops.sum(rows, dim=0), count)
     targets = ops.take(total, range(width - 2), dim=1)
     divided = _per_weight(ops, ops.take(total, (width - 2,), dim=1), damping, count)
-    found = ops.cap(fixed(ops, ops.mul(targets, divided)), bound=LARGEST_LEAF)
+    found = ops.cap(_times(ops, targets, divided), bound=LARGEST_LEAF)
     paths = ops.reshape(ops.take(rows, (width - 1,), dim=2), (count, nodes))
     return {"leaves": fixed(ops, ops.scale(found, rate)), "paths": paths}
 

@@ -10,7 +10,14 @@ from tacit.errors import ConfigError, DataError
 from tacit.learners.arithmetic import fixed, mean, public_coins
 from tacit.learners.base import Learner
 from tacit.learners.engine import Values, Walker
-from tacit.learners.solving import gram, invert, ones_like_rows, solve, unit_diagonal
+from tacit.learners.solving import (
+    LARGEST_WEIGHT,
+    gram,
+    invert,
+    ones_like_rows,
+    solve,
+    unit_diagonal,
+)
 from tacit.learners.tables import Table
 
 LARGEST_ERROR = 1024.0
@@ -243,15 +250,14 @@ def _admm(ops: Any, values: Values, *, penalty: str, weight: float, steps: int) 
     scaled = fixed(ops, ops.mul(invert(ops, unit), factors))
     inverse = fixed(ops, ops.mul(scaled, ops.transpose(factors, 0, 1)))
     inverse = ops.restate(inverse, bound=1.1)  # the matrix is at least I, its inverse at most
-    limit = ops.number(right, "solving").bound
     z = u = ops.scale(right, 0.0)
     for _ in range(steps):
         target = fixed(ops, ops.add(right, ops.sub(z, u)))
-        w = ops.restate(fixed(ops, ops.matmul(inverse, target)), bound=4 * limit)
-        total = fixed(ops, ops.add(w, u))
-        z = _shrunk(ops, total, penalty, weight)
-        z = ops.restate(fixed(ops, z), bound=4 * limit)
-        u = ops.restate(fixed(ops, ops.sub(total, z)), bound=4 * limit)
+        w = fixed(ops, ops.matmul(inverse, target))
+        # Small features can want any weight: no bound follows from the right side.
+        total = ops.cap(fixed(ops, ops.add(w, u)), bound=LARGEST_WEIGHT)
+        z = ops.restate(fixed(ops, _shrunk(ops, total, penalty, weight)), bound=LARGEST_WEIGHT)
+        u = ops.restate(fixed(ops, ops.sub(total, z)), bound=LARGEST_WEIGHT)
     return {"coef": z}
 
 

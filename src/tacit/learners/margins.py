@@ -131,7 +131,10 @@ def _majorise(
     if weights is not None:
         weighed = fixed(ops, ops.mul(x, _row_weights(ops, values["y"], weights)))
     curved = ops.scale(gram(ops, x, weighed), _curvature(loss, classes))
-    penalty = torch.diag(_penalty(size, damping, loss).reshape(-1))
+    # A quadratic that is a little steeper still lies above the loss, and rounding cannot undo it.
+    penalty = torch.diag(
+        _penalty(size, damping, loss).reshape(-1) + size * 2.0 ** (2 - ops.frac_bits)
+    )
     unit, factors = unit_diagonal(ops, fixed(ops, ops.offset(fixed(ops, curved), penalty)))
     width = 1 if classes == 2 else classes
     start = ops.take(ops.scale(unit, 0.0), [0] * width, dim=1)

@@ -159,27 +159,50 @@ def _unit_trace(ops: Any, matrix: Any, factor: float) -> Any:
 def _strongest(ops: Any, values: Values, *, squarings: int, start: tuple[float, ...]) -> Values:
     """Find the strongest direction of what is left, its variance, and what is left without it."""
     rest = values["rest"]
-    size, bound = ops.shape(rest)[0], ops.number(rest, "normalising").bound
-    power = _unit_trace(ops, rest, 2.0 ** -max(0, ceil(log2(size * bound)) - 8))
+    size = ops.shape(rest)[0]
+    # No direction of a positive matrix has more than its trace, and taking one out adds none.
+    trace = 1.1 * size * ops.number(values["covariance"], "normalising").bound
+    factor = 2.0 ** -max(0, ceil(log2(trace)) - 8)
+    # Rounding could leave no positive matrix where little or nothing varies: this much is added.
+    floor = size**0.5 * 2.0**-13 / factor * torch.eye(size, dtype=torch.float64)
+    power = _unit_trace(ops, fixed(ops, ops.offset(rest, floor)), factor)
     for _ in range(squarings):
-        squared = ops.restate(fixed(ops, ops.matmul(power, power)), bound=1.2)
+        # By its transpose: rounding leaves matrices not quite symmetric, which would grow.
+        square = ops.matmul(power, ops.transpose(power, 0, 1))
+        squared = ops.restate(fixed(ops, square), bound=1.2)
         # The trace of the square of a matrix of unit trace lies between 1/size and 1.
         power = _unit_trace(ops, squared, 2.0 ** min(7, ceil(log2(size))))
     vector = ops.weigh(power, torch.tensor([start], dtype=torch.float64))
     vector = ops.reshape(fixed(ops, ops.sum(fixed(ops, vector), dim=1)), (size, 1))
     vector = _unit_length(ops, vector)
-    along = fixed(ops, ops.matmul(values["covariance"], vector))
-    bits = excess_bits(ops, along, vector, terms=size)
-    variance = ops.matmul(ops.transpose(vector, 0, 1), reduced(ops, along, bits))
-    variance = fixed(ops, ops.scale(fixed(ops, variance), 2.0**bits))
-    variance = ops.restate(variance, bound=size * bound)
-    outer = ops.restate(fixed(ops, ops.matmul(vector, ops.transpose(vector, 0, 1))), bound=1.1)
-    left = ops.sub(rest, fixed(ops, ops.mul(outer, variance)))
+    along = _product(ops, values["covariance"], vector, limit=trace)
+    variance = _product(ops, ops.transpose(vector, 0, 1), along, limit=trace)
     return {
         "vector": vector,
         "variance": variance,
-        "rest": ops.restate(fixed(ops, left), bound=bound + 1.0),
+        "rest": _without(ops, rest, vector, trace=trace),
     }
+
+
+def _product(ops: Any, left: Any, right: Any, *, limit: float) -> Any:
+    """Multiply matrices whose product is known to be small, dropping digits that do not fit."""
+    bits = excess_bits(ops, left, right, terms=ops.shape(left)[1])
+    product = fixed(
+        ops, ops.matmul(reduced(ops, left, bits - bits // 2), reduced(ops, right, bits // 2))
+    )
+    return ops.restate(fixed(ops, ops.scale(product, 2.0**bits)), bound=limit)
+
+
+def _without(ops: Any, rest: Any, vector: Any, *, trace: float) -> Any:
+    """Give (I - vvᵀ) rest (I - vvᵀ), which stays positive however well v was found."""
+    across = ops.transpose(vector, 0, 1)
+    along = _product(ops, rest, vector, limit=trace)
+    within = _product(ops, across, along, limit=trace)
+    # rest - v·aᵀ - a·vᵀ + v·vᵀ·s is rest - v·bᵀ - b·vᵀ for b = a - v·s/2.
+    half = fixed(ops, ops.scale(fixed(ops, ops.mul(vector, within)), 0.5))
+    part = fixed(ops, ops.mul(ops.restate(fixed(ops, ops.sub(along, half)), bound=trace), across))
+    left = ops.sub(rest, fixed(ops, ops.add(part, ops.transpose(part, 0, 1))))
+    return ops.restate(fixed(ops, left), bound=trace)
 
 
 def _unit_length(ops: Any, vector: Any) -> Any:

@@ -57,6 +57,16 @@ def diagonal(ops: Any, matrix: Any) -> Any:
     return ops.reshape(ops.take(ops.reshape(matrix, (-1,)), places, dim=0), (size, 1))
 
 
+def rounding(ops: Any, matrix: Any) -> float:
+    """Return by how much rounding can make a direction of centred moments XᵀX / n negative.
+
+    Each entry is off by a few last digits times the features' size, which is √bound.
+    """
+    bound: float = ops.number(matrix, "rounding").bound
+    size: int = ops.shape(matrix)[0]
+    return float(size * max(bound, 1.0) ** 0.5 * 2.0 ** (3 - ops.frac_bits))
+
+
 def unit_diagonal(ops: Any, matrix: Any) -> tuple[Any, Any]:
     """Bring a positive matrix to a unit diagonal; return it and the factors, as a column.
 
@@ -93,15 +103,23 @@ def solve(ops: Any, matrix: Any, right: Any, *, limit: float, steps: int = STEPS
         limit: how large y is; the right side is no larger in units of the features' own size.
         steps: of `invert`.
     """
-    unit, factors = unit_diagonal(ops, matrix)
-    inverse = invert(ops, unit, steps=steps)
+    # Constant features leave nothing but rounding, which must not be inverted as if it were
+    # negative. The refinements below take away what this adds to other directions.
+    size = ops.shape(matrix)[0]
+    floor = rounding(ops, matrix) * torch.eye(size, dtype=torch.float64)
+    raised, factors = unit_diagonal(ops, fixed(ops, ops.offset(matrix, floor)))
+    inverse = invert(ops, raised, steps=steps)
+    squares = fixed(
+        ops, ops.weigh(fixed(ops, ops.square(factors)), torch.diag(floor).reshape(-1, 1))
+    )
     # |Σ x·y| ≤ √(Σ x²)·√(Σ y²), of which the factors take the first away.
-    target = ops.restate(fixed(ops, ops.mul(right, factors)), bound=1.02 * limit + 2.0**-4)
+    limit = 1.02 * limit + 2.0**-4
+    target = ops.restate(fixed(ops, ops.mul(right, factors)), bound=limit)
     found = ops.cap(fixed(ops, ops.matmul(inverse, target)), bound=LARGEST_WEIGHT)
     for _ in range(REFINEMENTS):
-        rest = ops.sub(target, fixed(ops, ops.matmul(unit, found)))
-        # What is left is no larger than the right side was: the iteration contracts.
-        rest = ops.restate(fixed(ops, rest), bound=ops.number(target, "solving").bound)
+        there = ops.sub(ops.matmul(raised, found), ops.mul(squares, found))
+        # What is left is no larger than the right side was, unless a weight was capped.
+        rest = ops.cap(fixed(ops, ops.sub(target, fixed(ops, there))), bound=limit)
         more = fixed(ops, ops.matmul(inverse, rest))
         found = ops.cap(ops.add(found, more), bound=LARGEST_WEIGHT)
     return ops.cap(fixed(ops, ops.mul(found, factors)), bound=LARGEST_WEIGHT)

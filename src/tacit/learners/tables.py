@@ -24,6 +24,8 @@ LARGEST_ROWS = 1 << 24
 LARGEST_COLUMNS = 1 << 16
 LARGEST_CLASSES = 1 << 10
 _FACTS = 6
+_NOTHING = (0,) * _FACTS
+"""What an owner announces who has no part of a table."""
 _REAL, _CLASS = 1, 2
 _LARGEST_QUARTERS = 160
 
@@ -218,7 +220,8 @@ def _enter(
 def features_of(owner: str, values: Any) -> Tensor:
     """Bring an owner's features to a matrix of double precision, or say what is wrong with them."""
     try:
-        x = torch.as_tensor(np.asarray(values, dtype=np.float64))
+        # A copy: what an owner does to its array later is no part of the table.
+        x = torch.from_numpy(np.array(values, dtype=np.float64, order="C"))
     except (TypeError, ValueError) as error:
         raise DataError(f"{owner!r} gave features that are not numbers: {error}") from error
     if x.dim() != 2 or not x.shape[0]:
@@ -249,7 +252,7 @@ def labels_of(owner: str, values: Any, classes: Sequence[Any] | None) -> Tensor:
             )
         return torch.tensor([places[one] for one in y.tolist()], dtype=torch.float64)
     try:
-        numbers = torch.as_tensor(y.astype(np.float64))
+        numbers = torch.from_numpy(np.array(y, dtype=np.float64, order="C"))
     except (TypeError, ValueError) as error:
         raise DataError(
             f"{owner!r} has labels that are not numbers; name the classes in classes="
@@ -285,14 +288,17 @@ def exchange_facts(
     session: Session, holders: Sequence[str], mine: tuple[int, ...] | None
 ) -> tuple[Holding, ...]:
     """Tell everyone the facts of my part, learn those of others, and write that down."""
+    if mine is None and session.me in holders:
+        mine = _NOTHING
     if mine is not None:
         session.publish("table", mine)
-    found = [
-        _holding(owner, mine)
+    told = {
+        owner: mine
         if owner == session.me and mine is not None
-        else _holding(owner, session.learn(owner, "table", _FACTS))
+        else session.learn(owner, "table", _FACTS)
         for owner in holders
-    ]
+    }
+    found = [_holding(owner, facts) for owner, facts in told.items() if facts != _NOTHING]
     entry = partial(Leak, why="needed to plan the computation", kind="size", elements=_FACTS)
     session.ledger.record(
         *(
