@@ -30,7 +30,8 @@ def shorten_rows(x: Tensor, *, frac_bits: int, has_intercept: bool) -> Tensor:
     norms = torch.linalg.vector_norm(x, dim=1, keepdim=True)
     # The margin is for the norm and the quotient, which are floats.
     short = x / norms.clamp(min=1.0) * (1 - 2.0**-40)
-    return torch.trunc(short * 2**frac_bits) / 2**frac_bits
+    words: Tensor = torch.trunc(short * 2.0**frac_bits)
+    return words * 2.0**-frac_bits
 
 
 def clip_errors(ops: Any, errors: Any, *, clip: float) -> Any:
@@ -77,8 +78,7 @@ def sensitivity(*, clip: float, columns: int, classes: int, frac_bits: int) -> f
 
 def _rounded_up(factor: float, ops: Any) -> float:
     """Return a factor that `scale` takes as it is, not below the one given."""
-    half, exponent = frexp(factor)
-    if half == 0.5:
+    if frexp(factor)[0] == 0.5:
         return factor
-    bits = ops.frac_bits - floor(log2(factor))
-    return float(ceil(factor * 2**bits)) / 2**bits
+    unit: float = 2.0 ** (floor(log2(factor)) - ops.frac_bits)
+    return ceil(factor / unit) * unit
