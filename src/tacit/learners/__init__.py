@@ -17,6 +17,7 @@ from tacit.learners.linear import ExtremeLearning, Lasso, LinearRegression, Regr
 from tacit.learners.margins import LinearSVC, LogisticRegression
 from tacit.learners.neighbours import KNeighbors
 from tacit.learners.parties import Connected, Local, Parties, Planned
+from tacit.learners.private import Descent, Privacy, PrivatelyTrained, train_private
 from tacit.learners.scaling import PCA, StandardScaler
 from tacit.learners.tables import Table
 from tacit.learners.trees import (
@@ -33,6 +34,7 @@ __all__ = [
     "Classifier",
     "Connected",
     "DecisionTreeClassifier",
+    "Descent",
     "ExtremeLearning",
     "GaussianNB",
     "GradientBoostingClassifier",
@@ -47,6 +49,8 @@ __all__ = [
     "LogisticRegression",
     "Parties",
     "Planned",
+    "Privacy",
+    "PrivatelyTrained",
     "RandomForestClassifier",
     "Regressor",
     "Ridge",
@@ -56,4 +60,5 @@ __all__ = [
     "cross_validate",
     "divide",
     "to_sklearn",
+    "train_private",
 ]
