@@ -46,6 +46,7 @@ from tacit.learn.federated import (
     run_rounds,
 )
 from tacit.learn.federated.calibration import make_grid
+from tacit.learn.metrics import measure_odds
 from tacit.learn.partition import Partition, divide
 from tacit.ring import KEY_BYTES, Prg
 
@@ -156,7 +157,7 @@ def run_once(
         drop_rate=0.0,
         colluding_share=0.0,
     )
-    x_test, y_test = (one.to(device) for one in load_rows(setting.data)[2:])
+    x_test, labels = load_rows(setting.data)[2].to(device), load_rows(setting.data)[3].numpy()
     aggregator = find_aggregator("shuffled" if promised.kind == "shuffle" else "plain")
     limit = None if promised.kind == "none" else target
     asked = PrivacySpec(kind=promised.kind, clip=setting.clip, epsilon=limit, delta=DELTA)
@@ -165,7 +166,9 @@ def run_once(
         learner.first_weights(),
         make_spec(setting, asked),
         config=config,
-        judge=lambda weights: learner.accuracy(weights, x_test, y_test),
+        judge=lambda weights: measure_odds(
+            learner.odds(weights, x_test).cpu().numpy(), labels.numpy()
+        ),
         on_round=lambda report: None,
     )
     last = outcome.rounds[-1]

@@ -10,7 +10,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.preprocessing import minmax_scale
 
 import tacit
-from tacit.verify import Counterexample, Robust
+from tacit.verify import Counterexample, Robust, from_sklearn
 
 
 def main() -> None:
@@ -19,15 +19,14 @@ def main() -> None:
     x = minmax_scale(x)
     forest = RandomForestClassifier(n_estimators=20, max_depth=5, random_state=0)
     forest.fit(x[100:], y[100:])
-    model = tacit.verify.import_ensemble(forest)
     for eps in (0.002, 0.02):
-        verdicts = [tacit.verify.verify(model, row, eps) for row in x[:20]]
+        verdicts = [tacit.verify(forest, row, eps) for row in x[:20]]
         print(f"proved.{eps} {sum(isinstance(one, Robust) for one in verdicts)} of 20")
     refuted = next(one for one in verdicts if isinstance(one, Counterexample))
     print("changed", int(refuted.prediction), "to", int(refuted.changed))
     # The forest itself agrees: nothing here rests on our copy of it.
     print("replayed", forest.predict([refuted.x])[0] == refuted.changed)
-    print(f"radius {tacit.verify.closest(model, refuted.box.center).safe:.4f}")
+    print(f"radius {tacit.verify.closest(from_sklearn(forest), refuted.box.center).safe:.4f}")
 
 
 if __name__ == "__main__":

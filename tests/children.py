@@ -11,7 +11,10 @@ from pathlib import Path
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    ["tacit.cli.main", "tacit.cli.launch.member", "sklearn.linear_model"]
+    [
+        *("tacit.cli.main", "tacit.cli.launch.member", "sklearn.linear_model"),
+        *("tacit.cli.jobs.forecast", "tacit.cli.jobs.train", "tacit.cli.jobs.split"),
+    ]
 )
 
 

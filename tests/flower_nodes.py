@@ -99,6 +99,6 @@ def train_on(grid, policy, rounds=1, *, timeout_s=0.3):
         torch.zeros(3),
         policy,
         rounds=rounds,
-        judge=lambda weights: None,
+        judge=lambda weights: (),
         on_round=lambda report: None,
     )

@@ -17,6 +17,8 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "audit": ("tacit.audit", ()),
     "connect": ("tacit.cli.launch.connect", ("connect", "Member", "Answer")),
     "dp": ("tacit.dp", ()),
+    "federated": ("tacit.federated", ()),
+    "learners": ("tacit.learners", ()),
     "llm": ("tacit.llm", ()),
     "secure": ("tacit.learn.private", ("secure", "Secured", "Answer", "Crew")),
     "split": ("tacit.split", ()),

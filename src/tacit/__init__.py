@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tacit import audit, dp, llm, split, verify
+    from tacit import audit, dp, federated, learners, llm, split, verify
     from tacit.cli.launch.connect import connect
     from tacit.learn.private.secure import secure
 
@@ -15,6 +15,8 @@ __all__ = [
     "audit",
     "connect",
     "dp",
+    "federated",
+    "learners",
     "llm",
     "secure",
     "split",
@@ -37,4 +39,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__})

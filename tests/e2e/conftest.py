@@ -1,5 +1,6 @@
 import socket
 
+import numpy as np
 import pytest
 
 from tacit.crypto import make_identity
@@ -14,13 +15,12 @@ out = "{out}"
 
 [data]
 owner = "hospital"
-set = "breast-cancer"
-part = "test"
+{rows}
 bound = 1.0
 
 [model]
 owner = "lab"
-train = {{ set = "breast-cancer", part = "train" }}
+{model}
 bound = 256.0
 
 [protocol]
@@ -40,6 +40,14 @@ stall_s = 100
 """
 
 NAMES = ("hospital", "lab", "dealer")
+INPUTS = {
+    "own": {"rows": 'file = "FOLDER/rows.csv"', "model": 'file = "FOLDER/model.npz"'},
+    # Loaded and trained before the parties have anything to say to each other.
+    "breast-cancer": {
+        "rows": 'set = "breast-cancer"\npart = "test"',
+        "model": 'train = { set = "breast-cancer", part = "train" }',
+    },
+}
 
 
 def free_ports(count):
@@ -65,9 +73,12 @@ def make_job(tmp_path):
         reveal="class",
         connect_s=60,
         silence_s=40,
+        inputs="own",
     ):
         folder = tmp_path / name
         folder.mkdir()
+        (folder / "rows.csv").write_text("a,b,c\n0.5,0,0.25\n0,1,0\n")
+        np.savez(folder / "model.npz", weight=[0.8, -1.2, 0.4], bias=[0.1])
         parties = ""
         for party, host, port in zip(NAMES, hosts, free_ports(3), strict=True):
             identity = make_identity(party, folder / "keys")
@@ -82,7 +93,8 @@ def make_job(tmp_path):
                 reveal=reveal,
                 connect_s=connect_s,
                 silence_s=silence_s,
-            )
+                **INPUTS[inputs],
+            ).replace("FOLDER", str(folder))
         )
         return path
 

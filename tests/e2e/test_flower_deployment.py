@@ -109,7 +109,7 @@ SERVER = """
         carrier.meet()
         found = run_rounds(
             carrier, torch.zeros(3), POLICY, rounds=1,
-            judge=lambda weights: None, on_round=lambda report: None,
+            judge=lambda weights: (), on_round=lambda report: None,
         )
         last = found.rounds[-1]
         out = {"weights": found.weights.tolist(), "survivors": last.survivors, "void": last.void}
@@ -256,7 +256,7 @@ def test_two_nodes_and_a_server_add_up_over_tls(tmp_path, aggregator):
 def test_the_job_of_a_simulation_is_deployed_on_nodes_with_files_of_their_own(tmp_path):
     write_app(tmp_path / "app", "masked")
     for name in ("client", "server"):
-        text = f"from tacit.cli.jobs.federated_apps import {name}_app as app\n__all__ = ['app']\n"
+        text = f"from tacit.cli.flower import {name}_app as app\n__all__ = ['app']\n"
         (tmp_path / "app" / "sums" / f"{name}.py").write_text(text)
     nodes = []
     for number in range(2):

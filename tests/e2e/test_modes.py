@@ -53,7 +53,8 @@ def two_hosts():
 
 @pytest.mark.netns
 def test_two_hosts_with_keys_give_the_answers_of_one_process(make_job, two_hosts):
-    job = make_job(hosts=tuple(two_hosts[name][1] for name in NAMES))
+    hosts = tuple(two_hosts[name][1] for name in NAMES)
+    job = make_job(hosts=hosts, inputs="breast-cancer")
     folder = job.parent
     processes = {
         name: subprocess.Popen(

@@ -25,7 +25,7 @@ from tacit.llm.permuted.exchange import Exchange
 from tacit.llm.permuted.half import Half
 from tacit.llm.permuted.incremental import Incremental
 from tacit.llm.permuted.listing import exchanges
-from tacit.llm.permuted.narrow import pack, split, unpack
+from tacit.llm.permuted.messages import pack, split, unpack
 from tacit.llm.permuted.prf_stream import PrfStream
 from tacit.llm.permuted.resent import Resent
 from tacit.llm.permuted.serving import Party, Serving

@@ -12,10 +12,11 @@ import pytest
 
 import tacit
 
-FRONT = ["audit", "connect", "dp", "llm", "secure", "split", "verify"]
+FRONT = ["audit", "connect", "dp", "federated", "learners", "llm", "secure", "split", "verify"]
 TABLE = tomllib.loads((Path(__file__).parent / "public_names.toml").read_text())
 ROOMS = TABLE["names"]
 OLD = TABLE["old"]
+OF_FLOWER = pytest.mark.filterwarnings("ignore:'click.utils:DeprecationWarning")
 
 
 def test_the_package_itself_lists_its_front_and_loads_nothing_of_it():
@@ -54,6 +55,12 @@ def test_every_room_exports_the_names_that_are_pinned():
 pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
 
+def test_verification_can_be_called_and_imported_from():
+    room = importlib.import_module("tacit.verify")
+    assert tacit.verify is room
+    assert type(room).__call__ is room.verify
+
+
 @pytest.mark.parametrize("room", OLD)
 def test_names_of_version_0_1_answer_for_one_release_and_warn(room, monkeypatch):
     for name in OLD[room]:
@@ -63,6 +70,7 @@ def test_names_of_version_0_1_answer_for_one_release_and_warn(room, monkeypatch)
             assert getattr(importlib.import_module(f"tacit.{room}"), name) is not None
 
 
+@OF_FLOWER
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_exports_existing_names_by_a_sorted_list(room):
     module = importlib.import_module(f"tacit.{room}")
@@ -75,6 +83,7 @@ def test_a_room_exports_existing_names_by_a_sorted_list(room):
     assert names == sorted(constants) + sorted(classes) + sorted(functions)
 
 
+@OF_FLOWER
 @pytest.mark.parametrize("room", ROOMS)
 def test_everything_that_is_exported_is_documented(room):
     module = importlib.import_module(f"tacit.{room}")

@@ -17,6 +17,7 @@ PACKAGE = Path(tacit.__file__).parent
 # The words that a folder has given up.
 GIVEN_UP = {
     "learn": "desk reception door knock",
+    "learn/federated": "course crowd hall promise terms wish",
     "llm": "hushed hands voice parcel shelf stock supply quick playback order orders tape "
     "veil veiled cover covered posted posting wire wires halves steady",
     "mpc": "disguise finish held holding ladder narrowing octaves rescale scene settle shelf sight "

@@ -2,6 +2,7 @@
 
 import re
 import time
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
@@ -210,7 +211,14 @@ def say(console: Console, text: str, style: str = "") -> None:
 
 def printable(text: str) -> str:
     """Replace what is not printable, except line ends: a peer's words may be in it."""
-    return "".join(char if char.isprintable() or char == "\n" else "\ufffd" for char in text)
+    return "".join(map(_printable, text))
+
+
+def _printable(char: str) -> str:
+    if char.isprintable() or char == "\n":
+        return char
+    # Our own numbers have hard spaces, which a terminal need not know.
+    return " " if unicodedata.category(char) == "Zs" else "\ufffd"
 
 
 def _pad(stage: str) -> str:

@@ -1,5 +1,6 @@
 """Google's dp-accounting behind our interface: privacy loss distributions and Rényi."""
 
+import functools
 import importlib.util
 import math
 from collections.abc import Mapping
@@ -72,6 +73,8 @@ def _library() -> Any:
     return dp_accounting
 
 
+# A report asks for the same step at several δ, and making a distribution is what takes seconds.
+@functools.lru_cache(maxsize=4)
 def _distribution(pld: ModuleType, step: Step, count: int) -> "PrivacyLossDistribution":
     whole, rate = (step.event, step.rate) if isinstance(step, Poisson) else (step, 1.0)
     match whole:

@@ -2,8 +2,17 @@
 
 from tacit.llm.backend.announce import announce, hear
 from tacit.llm.backend.chat import chat
-from tacit.llm.backend.conversation import Answer, Chat, Manner
-from tacit.llm.backend.dialogue import Ask, Backend, Receipt, Reply, Spent, TooLongError
+from tacit.llm.backend.dialogue import (
+    Answer,
+    Ask,
+    Backend,
+    Chat,
+    Manner,
+    Receipt,
+    Reply,
+    Spent,
+    TooLongError,
+)
 from tacit.llm.backend.plain import PlainBackend
 from tacit.llm.backend.protocol import ChatProtocol
 from tacit.llm.backend.sampling import Chooser, Place, Sampling, choose, chooser

@@ -123,9 +123,18 @@ class PlanOps(ProtocolOps[AnySpec]):
         # A new object: what is noted about a value is noted by identity.
         return copy(out)
 
-    def input(self, name: str, *, owner: str, shape: tuple[int, ...], bound: float) -> AnySpec:
+    def input(
+        self,
+        name: str,
+        *,
+        owner: str,
+        shape: tuple[int, ...],
+        bound: float,
+        frac_bits: int | None = None,
+    ) -> AnySpec:
         """Write down an input."""
-        spec = Spec.of(shape=shape, frac_bits=self._frac_bits, bound=bound)
+        bits = self._frac_bits if frac_bits is None else frac_bits
+        spec = Spec.of(shape=shape, frac_bits=bits, bound=bound)
         self._write(Input(owner, name, spec), ())
         self.note_input(spec, name, owner_role(self._roles, owner))
         self.note_entry(spec, len(self._steps) - 1)
@@ -143,9 +152,12 @@ class PlanOps(ProtocolOps[AnySpec]):
         assert isinstance(opening, OpeningSpec)  # noqa: S101 - `open_masked` gave it
         self._kept_openings.append((name, opening))
 
-    def resume(self, name: str, *, shape: tuple[int, ...], bound: float) -> AnySpec:
+    def resume(
+        self, name: str, *, shape: tuple[int, ...], bound: float, frac_bits: int | None = None
+    ) -> AnySpec:
         """Write down that kept shares are taken up."""
-        spec = Spec.of(shape=shape, frac_bits=self._frac_bits, bound=bound)
+        bits = self._frac_bits if frac_bits is None else frac_bits
+        spec = Spec.of(shape=shape, frac_bits=bits, bound=bound)
         self._write(Resume(name, spec), ())
         self.note_name(spec, name)
         return spec

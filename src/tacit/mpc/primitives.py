@@ -98,11 +98,24 @@ class Primitives(MaskedOpenings[V], ABC):
         return kernel if handed is None else handed()
 
     @abstractmethod
-    def input(self, name: str, *, owner: str, shape: tuple[int, ...], bound: float) -> V:
-        """Bring in an owner's tensor; everyone calls this, the owner alone holds the values."""
+    def input(
+        self,
+        name: str,
+        *,
+        owner: str,
+        shape: tuple[int, ...],
+        bound: float,
+        frac_bits: int | None = None,
+    ) -> V:
+        """Bring in an owner's tensor; everyone calls this, the owner alone holds the values.
+
+        ``frac_bits`` is 0 for whole numbers, whose products need no rescaling; None is the usual.
+        """
 
     @abstractmethod
-    def resume(self, name: str, *, shape: tuple[int, ...], bound: float) -> V:
+    def resume(
+        self, name: str, *, shape: tuple[int, ...], bound: float, frac_bits: int | None = None
+    ) -> V:
         """Take up shares that both computing parties kept from an earlier run."""
 
     @abstractmethod
@@ -235,6 +248,10 @@ class Primitives(MaskedOpenings[V], ABC):
         """Add up along one dimension, which disappears."""
         return self.apply(self.make("sum", dim), self.ready(x))
 
+    def cumsum(self, x: V, *, dim: int) -> V:
+        """Give the running sums along a dimension."""
+        return self.apply(self.make("cumsum", dim), self.ready(x))
+
     def total(self, x: V, *, dim: int) -> V:
         """Add up along a dimension, truncating only the sum wherever the sum fits the word."""
         x = self.ready(x)
@@ -278,7 +295,9 @@ class Primitives(MaskedOpenings[V], ABC):
 
     def take(self, x: V, positions: Sequence[int], *, dim: int) -> V:
         """Pick public positions of a dimension, in any order and as often as wanted."""
-        return self.apply(self.make("take", dim, tuple(positions)), self.ready(x))
+        # A stretch stays one: as a tuple a million rows would fill the plan with numbers.
+        places = positions if isinstance(positions, range) else tuple(positions)
+        return self.apply(self.make("take", dim, places), self.ready(x))
 
     def windows(
         self, x: V, *, size: Pair, stride: Pair, padding: Pair, edge_is_least: bool = False
@@ -329,6 +348,14 @@ class Primitives(MaskedOpenings[V], ABC):
     def pick(self, hot: V, rows: V) -> V:
         """Multiply a matrix of whole numbers, as one-hot rows are, with a matrix."""
         return self.multiply(MatMul(), self.truncated(self.ready(hot)), self.normalise_scale(rows))
+
+    def mul_whole(self, x: V, y: V) -> V:
+        """Multiply whole numbers element-wise, broadcasting; nothing is to be rescaled."""
+        return self.multiply(Elementwise(), self.ready(x), self.ready(y))
+
+    def matmul_whole(self, x: V, y: V) -> V:
+        """Multiply matrices of whole numbers; nothing is to be rescaled."""
+        return self.multiply(MatMul(), self.ready(x), self.ready(y))
 
     def is_few(self, x: V) -> bool:
         """Tell whether rounds cost more here than comparisons do."""

@@ -52,6 +52,7 @@ class DeferToReceiver:
 _ARITHMETIC: Mapping[str, Callable[..., Any]] = {
     "add": local.Add,
     "concatenate": layout.Concatenate,
+    "cumsum": local.CumulativeSum,
     "dropout": layout.Dropout,
     "fill": public.Fill,
     "halve": local.Halve,

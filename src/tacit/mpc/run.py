@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -100,9 +101,18 @@ class SecretOps(ProtocolOps[AnyShare]):
             material += (self._handed.pop(channel.step),)
         return kernel.run(channel, material, *operands)
 
-    def input(self, name: str, *, owner: str, shape: tuple[int, ...], bound: float) -> AnyShare:
+    def input(
+        self,
+        name: str,
+        *,
+        owner: str,
+        shape: tuple[int, ...],
+        bound: float,
+        frac_bits: int | None = None,
+    ) -> AnyShare:
         """Take my share of an input."""
-        step = Input(owner, name, Spec.of(shape=shape, frac_bits=self.frac_bits, bound=bound))
+        bits = self.frac_bits if frac_bits is None else frac_bits
+        step = Input(owner, name, Spec.of(shape=shape, frac_bits=bits, bound=bound))
         channel = self._next(step, ())
         clear = step.clear(channel, self._inputs.get(name))
         share = step.run(channel, clear)
@@ -120,9 +130,12 @@ class SecretOps(ProtocolOps[AnyShare]):
             assert isinstance(kernel, HandsOver)  # noqa: S101 - it was planned as one
             self._handed[at] = kernel.hand(self._channel(at), self._supply.peek(at), share)
 
-    def resume(self, name: str, *, shape: tuple[int, ...], bound: float) -> AnyShare:
+    def resume(
+        self, name: str, *, shape: tuple[int, ...], bound: float, frac_bits: int | None = None
+    ) -> AnyShare:
         """Take up my share of what an earlier run left."""
-        step = Resume(name, Spec.of(shape=shape, frac_bits=self.frac_bits, bound=bound))
+        bits = self.frac_bits if frac_bits is None else frac_bits
+        step = Resume(name, Spec.of(shape=shape, frac_bits=bits, bound=bound))
         self._next(step, ())
         share = step.run(self._kept.get(name))
         self.note_name(share, name)
@@ -286,7 +299,9 @@ def serve(
     if session.me != plan.roles.dealer:
         return _attend(session, plan, run=run, inputs=inputs, pace=pace, device=device)
     pool = ThreadPoolExecutor(1, thread_name_prefix="tacit-deal")
-    dealing = pool.submit(deal, session, plan, run=run, pace=pace, device=device)
+    # In my context, so that a dealer's worker multiplies masks as well.
+    inside = copy_context().run
+    dealing = pool.submit(inside, deal, session, plan, run=run, pace=pace, device=device)
     try:
         opened = _attend(session, plan, run=run, inputs=inputs, pace=pace, device=device)
         pace.reach(len(plan.steps))

@@ -1,9 +1,13 @@
 """Verification: exact robustness of tree ensembles.
 
-``tacit.verify.verify(model, x, eps)`` answers for one input of a fitted model: its ``outcome`` is
-ROBUST, COUNTEREXAMPLE (with the input ``x``), NEAR_TIE or UNDECIDED. `verify_many` asks about many
-rows, `closest` for the least radius, `prove` for a certificate that `check_proof` follows alone.
+``tacit.verify(model, x, eps)``, which is `tacit.verify.verify`, answers for one input of a fitted
+model: its ``outcome`` is ROBUST, COUNTEREXAMPLE (with the input ``x``), NEAR_TIE or UNDECIDED.
+`verify_many` asks about many rows, `closest` for the least radius, `prove` for a certificate that
+`check_proof` follows alone.
 """
+
+import sys
+from types import ModuleType
 
 from tacit.renamed import find_renamed
 from tacit.verify.attack import attack
@@ -102,3 +106,12 @@ __all__ = [
 def __getattr__(name: str) -> object:
     """Find what had another name in version 0.1."""
     return find_renamed(globals(), {"Certificate": "Robust"}, name)
+
+
+class _Called(ModuleType):
+    """A room that can be called, as well as imported from: `tacit.verify(model, x, eps)`."""
+
+    __call__ = staticmethod(verify)
+
+
+sys.modules[__name__].__class__ = _Called

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from tacit.errors import ConfigError
+from tacit.notebook import Rows, Shown
 from tacit.verify.box import Box, Domain, Floats
 from tacit.verify.kernels.jit import wall_time
 from tacit.verify.kernels.outcome import Outcome
@@ -56,8 +57,8 @@ class Spending:
         return int(left) if left > 0 and wall_time() < self._end else 0
 
 
-@dataclass(frozen=True, eq=False)
-class Robust:
+@dataclass(frozen=True, eq=False, repr=False)
+class Robust(Shown):
     """No input of the box changes the prediction: the verdict of an exact search.
 
     It is not a certificate: `prove` writes one, for `check_proof` to follow without the search.
@@ -73,9 +74,12 @@ class Robust:
         """Always ROBUST."""
         return Outcome.ROBUST
 
+    def _shown(self) -> tuple[str, Rows]:
+        return "Robust", _shown(self)
 
-@dataclass(frozen=True, eq=False)
-class Counterexample:
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Counterexample(Shown):
     """An input of the box that changes the prediction; replayed in the library's arithmetic."""
 
     box: Box
@@ -91,9 +95,14 @@ class Counterexample:
         """Always COUNTEREXAMPLE."""
         return Outcome.COUNTEREXAMPLE
 
+    def _shown(self) -> tuple[str, Rows]:
+        moved = int((self.x != self.box.center).sum())
+        changed = f"{self.changed:g}, by a change of {moved} of {self.x.size} features"
+        return "Counterexample", [*_shown(self), ("changes to", changed)]
 
-@dataclass(frozen=True, eq=False)
-class Unknown:
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Unknown(Shown):
     """The budget ran out, or the library's rounding of a near tie cannot be told."""
 
     box: Box
@@ -102,6 +111,21 @@ class Unknown:
     nodes: int
     reason: str
     outcome: Outcome = Outcome.UNDECIDED
+
+    def _shown(self) -> tuple[str, Rows]:
+        return "Unknown", [*_shown(self), ("reason", self.reason)]
+
+
+def _shown(verdict: "Verdict") -> list[tuple[str, ...]]:
+    """Say what was asked, and the work that it took."""
+    box = verdict.box
+    down, up = (f"{one.max():g}" for one in (box.center - box.low, box.high - box.center))
+    radius = f"±{up}" if up == down else f"−{down}, +{up}"
+    return [
+        ("prediction", f"{verdict.prediction:g}"),
+        ("within", f"{radius} at most, in every feature"),
+        ("nodes", f"{verdict.nodes:,}"),
+    ]
 
 
 Verdict = Robust | Counterexample | Unknown

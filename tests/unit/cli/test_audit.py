@@ -21,13 +21,13 @@ from tacit.cli.commands.group import Edge
 from tacit.cli.jobs.audit import Effort, audit_job, check_inputs, run
 from tacit.cli.jobs.audit_job import AuditJob
 from tacit.cli.jobs.audit_target import load_sides, make_target, trainer_of
-from tacit.cli.jobs.code import OwnModel
 from tacit.cli.jobs.federated_job import FederatedJob
 from tacit.cli.jobs.infer_job import InferJob
 from tacit.cli.jobs.split_job import SplitJob
 from tacit.cli.jobs.train_job import TrainJob
 from tacit.cli.toml import read_record, read_toml
 from tacit.errors import ClaimError, ConfigError, DataError
+from tacit.learn.code import OwnModel
 from tacit.learn.training import parse_layers
 from tacit.learn.weights import to_safetensors
 from tacit.ring import KEY_BYTES, Prg
@@ -145,6 +145,17 @@ def test_a_federated_job_is_audited_as_it_is(tmp_path):
     # The originals stand beside what the server makes of the updates.
     assert [one.caption for one in result.pictures[:2]] == ["original 1", "rebuilt 1"]
     assert result.pictures[0].pixels == result.pictures[1].pixels
+
+
+def test_a_stack_is_refused_and_not_another_model_attacked_in_its_place():
+    raw = {
+        "job": {"name": "fl", "kind": "federated"},
+        "data": {"set": "digits", "rows": 80},
+        "federated": {"clients": 4, "rounds": 2},
+        "model": {"stack": ["linear", "mlp"]},
+    }
+    with pytest.raises(ConfigError, match=r"a stack .* is not audited"):
+        make_target(read_record(raw, FederatedJob, source="job.toml"), ())
 
 
 @JIT

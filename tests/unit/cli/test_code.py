@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from tacit.cli.jobs.code import OwnModel, build_network, split_code
 from tacit.cli.jobs.kinds import find_kind
 from tacit.cli.toml import read_record, read_toml
 from tacit.errors import ConfigError
+from tacit.learn.code import OwnModel, build_network, split_code
 
 JOBS = Path(__file__).parents[3] / "examples" / "jobs"
 CODE = """

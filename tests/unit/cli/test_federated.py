@@ -12,7 +12,7 @@ from rich.console import Console
 from safetensors.torch import load
 
 from tacit.cli.jobs.federated import LEDGER, ROUNDS, WEIGHTS, check_inputs, run
-from tacit.cli.jobs.federated_data import load_shards, make_model
+from tacit.cli.jobs.federated_data import task_of
 from tacit.cli.jobs.federated_job import FederatedJob
 from tacit.cli.toml import read_record, read_toml
 from tacit.dp import detection_of, epsilon, ledger_from_record
@@ -68,8 +68,9 @@ def test_a_run_reports_accuracy_cost_and_what_was_shown():
 def test_the_weights_load_back_into_the_torch_module_and_say_their_scale(tmp_path):
     job = make_job()
     part, _ = run_job(job)
-    shards = load_shards(job.data, job.federated.clients, ())
-    module = make_model(job, shards)
+    task = task_of(job, ())
+    shards = task.load()
+    module = task.build(shards)
     module.load_state_dict(load(part.files[WEIGHTS]))  # as anybody would
     right = (module.eval()(shards.test_features).argmax(1) == shards.test_labels).float().mean()
     assert float(right) == pytest.approx(part.result.utility[0].value)
@@ -78,7 +79,7 @@ def test_the_weights_load_back_into_the_torch_module_and_say_their_scale(tmp_pat
     # What earlier versions wrote is read, too: all parameters in order, as floats.
     flat = torch.cat([one.detach().reshape(-1) for one in module.parameters()])
     (tmp_path / "weights.f32").write_bytes(flat.numpy().astype("<f4").tobytes())
-    again = make_model(job, shards)
+    again = task.build(shards)
     load_weights(again, tmp_path / "weights.f32")
     for mine, theirs in zip(again.parameters(), module.parameters(), strict=True):
         assert torch.equal(mine, theirs)

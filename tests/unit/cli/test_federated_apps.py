@@ -1,5 +1,6 @@
 """The apps of a deployment: every side reads its own job file; nodes are called, not reached."""
 
+import importlib
 import json
 
 import numpy as np
@@ -15,7 +16,7 @@ from flwr.app import Context, RecordDict
 from flwr.serverapp.strategy import FedAvg
 
 from flower_nodes import Nodes, stand_in
-from tacit.cli.jobs.federated_apps import client_app, serve
+from tacit.cli.flower import client_app, server_app
 from tacit.learn.federated.arrays import named_arrays
 from tacit.learn.weights import read_weights
 
@@ -57,7 +58,9 @@ def nodes(tmp_path, monkeypatch):
         (tmp_path / f"{number}.csv").write_text(f"a,b,y\n{rows}\n")
         job = tmp_path / f"{number}.toml"
         job.write_text(JOB.replace("FILE", str(tmp_path / f"{number}.csv")))
-        config = {"job": str(job), "diary": str(tmp_path / "diary")}
+        # Its name in version 0.1 is still understood.
+        name = "diary" if number == 0 else "journal"
+        config = {"job": str(job), name: str(tmp_path / "journal")}
         found[10 + number] = make_context(10 + number, node_config=config, run_config={})
     return found
 
@@ -65,12 +68,12 @@ def nodes(tmp_path, monkeypatch):
 def test_nodes_with_files_of_their_own_train_together(tmp_path, nodes):
     out = tmp_path / "out"
     config = {"job": str(tmp_path / "0.toml"), "out": str(out)}
-    serve(Nodes(client_app, nodes), make_context(1, node_config={}, run_config=config))
+    server_app(Nodes(client_app, nodes), make_context(1, node_config={}, run_config=config))
     (report,) = json.loads((out / "rounds.json").read_text())
     assert report["void"] is None
     assert report["survivors"] == [0, 1, 2]
     assert sum(one.numel() for one in read_weights(out / "weights.safetensors").values()) == 6
-    assert len(list((tmp_path / "diary").iterdir())) == 3
+    assert len(list((tmp_path / "journal").iterdir())) == 3
 
 
 def test_a_deployed_node_gives_a_server_with_plain_fedavg_nothing(nodes):
@@ -101,7 +104,7 @@ def test_a_shuffler_holds_the_key_that_the_job_pins(tmp_path, nodes):
     nodes[20] = make_context(20, node_config=config, run_config={})
     out = tmp_path / "out"
     run = {"job": str(tmp_path / "0.toml"), "out": str(out)}
-    serve(Nodes(client_app, nodes), make_context(1, node_config={}, run_config=run))
+    server_app(Nodes(client_app, nodes), make_context(1, node_config={}, run_config=run))
     (report,) = json.loads((out / "rounds.json").read_text())
     assert report["void"] is None
     assert "the shuffler's key is the one that the job pins" in report["claim"]["assumptions"]
@@ -130,7 +133,7 @@ def serve_once(folder, nodes, run_id=1):
     out = folder / f"out{run_id}"
     run = {"job": str(folder / "0.toml"), "out": str(out)}
     grid = Nodes(client_app, nodes)
-    serve(grid, make_context(1, node_config={}, run_config=run))
+    server_app(grid, make_context(1, node_config={}, run_config=run))
     (report,) = json.loads((out / "rounds.json").read_text())
     return report
 
@@ -169,3 +172,9 @@ def test_what_a_hospital_cannot_read_stays_with_it(tmp_path, nodes, caplog):
     (reason,) = report["refused"]
     assert reason.endswith("its training failed; the log of its node says where")
     assert "Jane" not in json.dumps(report) + caplog.text
+
+
+def test_the_apps_are_found_where_version_01_had_them():
+    with pytest.warns(DeprecationWarning, match=r"is called tacit\.cli\.flower now"):
+        old = importlib.import_module("tacit.cli.federated_apps")
+    assert (old.client_app, old.server_app) == (client_app, server_app)

@@ -3,7 +3,6 @@
 import io
 import json
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,11 +12,9 @@ from tacit.cli.commands.examples import copy_example
 from tacit.cli.jobs.federated import LEDGER, check_inputs, run
 from tacit.cli.jobs.federated_data import load_shards
 from tacit.cli.jobs.federated_job import FederatedJob
-from tacit.cli.jobs.federated_records import warn, warnings_about
 from tacit.cli.toml import read_record, read_toml
 from tacit.dp import epsilon, ledger_from_record, unroll
 from tacit.errors import ConfigError, DataError, InputError
-from tacit.result import Claim
 
 HEAD = "age,ward,y"
 
@@ -80,14 +77,6 @@ def test_every_hospital_has_a_file_and_a_ledger_of_its_own(tmp_path):
     assert whole.clients == tuple(f"client {client}" for client in range(3))
     (sheet,) = [one for one in part.result.sheets if "own ledger" in one.title]
     assert [row[1] for row in sheet.rows] == files
-
-
-def test_an_epsilon_above_ten_is_warned_of():
-    claim = Claim(subject="x", guarantee="y", assumptions=(), epsilon=10.0, delta=1e-5)
-    assert warnings_about(claim) == ()
-    out = io.StringIO()
-    warn(replace(claim, epsilon=10.1), Console(file=out, width=200))
-    assert out.getvalue().startswith("Warning: an ε above 10 promises little")
 
 
 def test_files_are_the_clients_rows(tmp_path):

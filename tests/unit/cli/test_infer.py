@@ -10,11 +10,11 @@ import torch
 from tacit import ring
 from tacit.cli import folder
 from tacit.cli.jobs import infer
-from tacit.cli.jobs.code import OwnModel
 from tacit.cli.jobs.kind import Place
 from tacit.cli.jobs.kinds import find_kind, load_job
 from tacit.cli.toml import read_record
 from tacit.errors import ConfigError, DataError
+from tacit.learn.code import OwnModel
 from tacit.learn.private import merge_results
 from tacit.learn.training import parse_layers
 from tacit.learn.weights import to_safetensors

@@ -11,13 +11,11 @@ from tacit.cli.jobs.infer import (
     compare_plain,
     load_linear,
     load_rows,
-    measure,
-    read_answers,
-    write_answers,
 )
 from tacit.cli.jobs.kinds import read_job
 from tacit.errors import ConfigError, DataError
 from tacit.learn.private import predict_plain, save_logistic
+from tacit.learn.private.answers import Answers, read_answers
 from tacit.learn.weights import to_safetensors
 from tacit.result import Cost, Forecast, Result
 
@@ -119,8 +117,9 @@ def test_an_owner_without_its_input_is_told_before_anyone_connects(data, model, 
     ("reveal", "values"), [("class", [1.0, 0.0]), ("score", [0.1 + 0.2, 1e-9])]
 )
 def test_answers_survive_their_file(tmp_path, reveal, values, labels):
-    one, path = job(CANCER, TRAINED, reveal), tmp_path / "predictions.csv"
-    path.write_text(write_answers(one, torch.tensor(values, dtype=torch.float64), labels))
+    path = tmp_path / "predictions.csv"
+    found = Answers(values=torch.tensor(values, dtype=torch.float64), reveal=reveal, labels=labels)
+    path.write_text(found.to_csv(head="prediction"))
     assert read_answers(path).tolist() == values
     lines = path.read_text().splitlines()
     assert lines[0] == ("row,prediction" if labels is None else "row,prediction,label")
@@ -128,7 +127,7 @@ def test_answers_survive_their_file(tmp_path, reveal, values, labels):
 
 
 def test_without_labels_nothing_is_measured():
-    assert measure(job(CANCER, TRAINED), torch.zeros(2), None) == ()
+    assert Answers(values=torch.zeros(2), reveal="class").measure() == ()
 
 
 @pytest.mark.parametrize(
@@ -142,7 +141,7 @@ def test_the_plain_answers_are_put_beside_the_private_ones(reveal, name, ideal):
     one = job(CANCER, TRAINED, reveal)
     features, labels = load_rows(one, ())
     plain = predict_plain(features, load_linear(one, ()), reveal=reveal)
-    own = measure(one, plain, labels)
+    own = Answers(values=plain, reveal=reveal, labels=labels).measure()
     result = compare_plain(one, empty_result(own), plain, ())
     *quality, agreement = result.utility
     names = ["accuracy", "F1"] + ["AUC", "KS", "calibration error"] * (reveal == "score")

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from tacit.cli.jobs import infer
 from tacit.cli.jobs.config import PartyEntry, with_parties
 from tacit.cli.jobs.infer_job import InferJob as Job
 from tacit.cli.launch import member
@@ -16,6 +15,7 @@ from tacit.cli.toml import read_record
 from tacit.crypto import load_pinned, make_identity
 from tacit.errors import ConfigError, PartyError
 from tacit.learn.private import save_logistic
+from tacit.learn.private.answers import Answers
 from tacit.party import StatusPipe
 
 RAW = {
@@ -116,10 +116,10 @@ def test_only_the_receiver_has_answers_and_the_end_is_metered_and_timed(seats):
 
 
 def test_a_bug_in_what_a_party_makes_of_its_answers_is_told_to_the_others(seats, monkeypatch):
-    def broken(job, answers, labels):
+    def broken(answers):
         return () if answers is None else 1 / 0
 
-    monkeypatch.setattr(infer, "measure", broken)
+    monkeypatch.setattr(Answers, "measure", broken)
     ends = sit(seats)
     assert isinstance(ends["hospital"], ZeroDivisionError)
     for name in ("lab", "dealer"):

@@ -65,6 +65,7 @@ def test_a_stage_without_words_is_shown_by_its_name():
 
 def test_what_a_terminal_would_obey_is_replaced():
     assert printable("a\x1b[2Jb\u202ec\nd") == "a\ufffd[2Jb\ufffdc\nd"
+    assert printable("96\u202f% of\xa0100") == "96 % of 100"
 
 
 def test_text_is_not_read_as_markup_and_not_wrapped():

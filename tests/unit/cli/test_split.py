@@ -89,7 +89,7 @@ def test_two_owners_of_columns_and_a_binary_label_measure_the_gradient_norm(tmp_
         tmp_path,
         parties={"bank": {}},
         data={"set": "breast-cancer", "features": ["clinic", "bank"]},
-        train={"epochs": 3, "batch_rows": 64},
+        train={"epochs": 3, "batch_rows": 64, "class_weights": [1.0, 2.0]},
     )
     parts = run(job)
     names = [metric.name for metric in parts["lab"].result.utility]

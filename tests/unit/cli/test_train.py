@@ -11,15 +11,15 @@ from safetensors.torch import load
 
 from tacit.cli import folder
 from tacit.cli.jobs import train
-from tacit.cli.jobs.code import OwnModel
 from tacit.cli.jobs.digest import job_digest
-from tacit.cli.jobs.given import stretch
 from tacit.cli.jobs.kind import Place
 from tacit.cli.jobs.kinds import find_kind, load_job
 from tacit.cli.jobs.train import check_inputs
 from tacit.cli.jobs.train_data import load_rows
 from tacit.cli.toml import read_record
 from tacit.errors import ConfigError, DataError
+from tacit.learn.code import OwnModel
+from tacit.learn.rows import shaped, stretch
 from tacit.learn.training import Holding
 from tacit.learn.weights import read_facts
 from tacit.mpc import find_protocol
@@ -255,3 +255,6 @@ def test_a_stretch_beyond_what_there_is_is_refused_and_not_cut_short():
     assert stretch((2, 10), 10, "data.rows") == slice(2, 10)
     with pytest.raises(DataError, match=r"data\.rows: wanted at most \[2, 10\]"):
         stretch((2, 11), 10, "data.rows")
+    assert shaped(np.zeros((2, 6)), (2, 3), "data.shape").shape == (2, 2, 3)
+    with pytest.raises(DataError, match=r"model\.inputs: wanted rows of 63 values.* got 64"):
+        shaped(np.zeros((2, 64)), (63,), "model.inputs")

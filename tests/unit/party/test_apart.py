@@ -26,6 +26,7 @@ def vanish(session):
     os._exit(9)
 
 
+@pytest.mark.slow
 def test_every_party_has_a_process_and_its_value_comes_back():
     found = run_processes({"a": greet, "b": greet}, MEETING)
     assert found["a"][1:] == ("a", 1 + ord("b"))
@@ -35,7 +36,10 @@ def test_every_party_has_a_process_and_its_value_comes_back():
 
 @pytest.mark.parametrize(
     ("program", "error", "text"),
-    [(refuse, DataError, "row 3 is empty"), (vanish, PartyError, "'b'")],
+    [
+        (refuse, DataError, "row 3 is empty"),
+        pytest.param(vanish, PartyError, "'b'", marks=pytest.mark.slow),
+    ],
 )
 def test_what_goes_wrong_at_one_party_is_raised_here(program, error, text):
     with pytest.raises(error, match=text):

@@ -12,8 +12,9 @@ from tacit.audit.privacy.rounds import Rounds, audit_rounds
 from tacit.audit.ranking import Ranking, draw_roc, measure_ranking
 from tacit.audit.target import Classifier, Trainer
 from tacit.audit.views import prg_of
-from tacit.dp import Event, Repeated, Response, detection_of, epsilon, sharpen
+from tacit.dp import Response, detection_of, epsilon, sharpen
 from tacit.learn.federated import CalibratedMechanism, FederatedSpec, round_config
+from tacit.learn.federated.summary import sharp_claim
 from tacit.learn.noise import DpSgd, train_dp_sgd
 from tacit.result import Claim
 
@@ -78,11 +79,7 @@ def try_federated(spec: FederatedSpec, trials: Trials) -> tuple[Verdict, ...]:
 
 def claim_of_spec(spec: FederatedSpec) -> Claim:
     """Return what a spec promises over all its rounds, as sharply as the accountant can say."""
-    mechanism = round_config(spec, _USUAL_PARAMETERS).mechanism
-    if mechanism.event is None:
-        return mechanism.claim
-    whole: list[Event] = [Repeated(event=mechanism.event, count=spec.rounds)]
-    return sharpen(mechanism.claim, [*whole, *([mechanism.first] if mechanism.first else [])])
+    return sharp_claim(round_config(spec, _USUAL_PARAMETERS).mechanism, spec.rounds)
 
 
 def claim_of_training(

@@ -16,12 +16,12 @@ from tacit.audit.targets.pictures import Shaped, bounds_of, to_pictures
 from tacit.audit.targets.target import Side, Target
 from tacit.learn.federated import (
     FederatedSpec,
-    Learner,
-    LocalEngine,
+    Shards,
+    Task,
     Update,
-    find_aggregator,
     round_config,
     run_rounds,
+    train_federated,
 )
 from tacit.learn.partition import Partition, data_generator, divide
 from tacit.ring import KEY_BYTES, Prg
@@ -61,22 +61,15 @@ class FederatedTrainer:
     def __call__(self, x: Tensor, y: Tensor, *, seed: int) -> TorchClassifier:
         """Return the model that the clients end with."""
         parts = divide(y.numpy(), self.spec.clients, self.division, data_generator(seed))
-        module, judge = (
-            Learner(fresh(self.build, seed), x, y, parts, training=self.spec.training)
-            for _ in range(2)
+        rows = Shards(x, y, parts, x, y, int(y.max()) + 1)
+        task = Task(
+            spec=self.spec,
+            load=lambda: rows,
+            build=lambda shards: fresh(self.build, seed),
+            drops=self.drop_rate,
         )
-        outcome = run_rounds(
-            LocalEngine(
-                module,
-                find_aggregator(self.spec.aggregator),
-                drop_rate=self.drop_rate,
-                prg=Prg(seed.to_bytes(KEY_BYTES, "big", signed=True)),
-            ),
-            module.first_weights(),
-            self.spec,
-            judge=lambda weights: judge.accuracy(weights, x, y),
-            on_round=lambda report: None,
-        )
+        prg = Prg(seed.to_bytes(KEY_BYTES, "big", signed=True))
+        outcome = train_federated(task, prg=prg)
         trained = fresh(self.build, seed)
         torch.nn.utils.vector_to_parameters(
             torch.from_numpy(outcome.weights).float(), trained.parameters()

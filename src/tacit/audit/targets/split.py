@@ -12,7 +12,7 @@ from tacit.audit.split import Target as SplitTarget
 from tacit.audit.split import Watch, audit_gradients, audit_inputs, audit_labels
 from tacit.audit.target import TorchClassifier, code_of
 from tacit.audit.targets.target import Side, Target, halve_rows
-from tacit.learn.split import Codec, Halves, Network, SplitTask, claims_of, cut_model, fit_locally
+from tacit.learn.split import Codec, Halves, Network, SplitTask, cut_model, fit_locally
 from tacit.result import Metric
 
 _LARGEST_AUDIT = 2000
@@ -186,7 +186,7 @@ def split_target(
             *_attack_gradients(task, watch, members, per_class),
             *_attack_cut(trainer, halves, (members, others), per_class, before),
         ),
-        claims=claims_of(task.defences),
+        claims=task.claims(),
         notes=(
             "Attacked: both parts, trained here on half of all rows as the job says.",
             "No party holds both parts: attacks on all weights are left out.",

@@ -3,14 +3,13 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
-from tacit.audit import proportion
 from tacit.cli.folder import write_text
 from tacit.cli.jobs.serve import load_service
 from tacit.cli.launch.connect import as_client
 from tacit.learn import Dataset, load_file
+from tacit.learn.private.answers import Answers
 from tacit.result import Metric
 
 
@@ -19,7 +18,7 @@ class Reply:
     """What a client got: one line of numbers per row, and how good it is, if it can tell."""
 
     answers: Tensor
-    accuracy: Metric | None
+    quality: tuple[Metric, ...] = ()
 
     def to_csv(self) -> str:
         """Write a table with a line per row, counted from 1."""
@@ -41,13 +40,13 @@ def ask(path: Path, rows: Path, *, me: str, keys: Path, label: str | None) -> Re
         rows: a .csv, .npz or .parquet file.
         me: which client we are.
         keys: the folder with our key.
-        label: the column with true classes, which stays here, to measure accuracy.
+        label: the column with true classes, which stays here, to measure answers against.
     """
     dataset = load_file(rows, label=label)
     with as_client(load_service(path), me, keys) as client:
         answers = client.run(dataset.features).values
     assert answers is not None  # noqa: S101 - a client of a service always gets answers
-    return Reply(answers=answers, accuracy=_accuracy(answers, dataset))
+    return Reply(answers=answers, quality=_quality(answers, dataset))
 
 
 def write_reply(reply: Reply, out: Path) -> None:
@@ -55,13 +54,8 @@ def write_reply(reply: Reply, out: Path) -> None:
     write_text(out, reply.to_csv())
 
 
-def _accuracy(answers: Tensor, dataset: Dataset) -> Metric | None:
-    if not dataset.is_labelled:
-        return None
-    found = answers if answers.ndim == 1 else _best(answers)
-    right = int((found.round().long() == torch.from_numpy(dataset.labels)).sum())
-    return proportion("accuracy", right, len(found))
-
-
-def _best(scores: Tensor) -> Tensor:
-    return scores.argmax(-1) if scores.shape[1] > 1 else (scores[:, 0] >= 0).long()
+def _quality(answers: Tensor, dataset: Dataset) -> tuple[Metric, ...]:
+    labels = dataset.labels if dataset.is_labelled else None
+    if answers.ndim == 1:
+        return Answers(values=answers.round(), reveal="class", labels=labels).measure()
+    return Answers(values=answers, reveal="output", labels=labels).measure()

@@ -156,6 +156,7 @@ def chat(edge: "Edge", /, path: str | None, plain: bool, **how: Any) -> None:
     The owner does not learn what you ask. What you learn of the model depends on --protocol: lines
     under each answer say what each side learned.
     """
+    say(edge.err, "starting …", "dim")  # the libraries alone take seconds to load
     # The options in `how` differ in type, hence Any; the config classes check them.
     role, job, keys = how.pop("role"), how.pop("job"), how.pop("keys")
     chosen, quota = {key: how.pop(key) for key in _CHOICES}, how.pop("quota")

@@ -69,6 +69,7 @@ def ask(
     with working(edge.err, "asking"):
         from tacit.cli.commands.ask import ask as ask_service
         from tacit.cli.commands.ask import write_reply
+        from tacit.report.format import show_quantity
 
         reply = ask_service(job, rows, me=name, keys=keys, label=label)
     if out is None:
@@ -76,9 +77,9 @@ def ask(
     else:
         write_reply(reply, out)
         say(edge.out, f"Answers: {out}")
-    if reply.accuracy is not None and reply.accuracy.value is not None:
-        share = 100 * reply.accuracy.value
-        say(edge.err, f"accuracy {share:.1f} % of {reply.accuracy.samples} rows")
+    for metric in reply.quality:
+        value = show_quantity(metric.value, metric.unit)
+        say(edge.err, f"{metric.name} {value} of {metric.samples} rows")
 
 
 @click.command(

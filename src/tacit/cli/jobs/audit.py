@@ -17,12 +17,12 @@ from tacit.audit.targets import Target, Tested, audit_target, no_claim
 from tacit.cli.jobs.audit_job import AuditJob, AuditPrivacy, AuditTable
 from tacit.cli.jobs.audit_llm_job import AuditLlmJob
 from tacit.cli.jobs.audit_target import make_target, trainer_of
-from tacit.cli.jobs.code import split_code
 from tacit.cli.jobs.config import Job
 from tacit.cli.jobs.federated_job import FederatedJob
 from tacit.cli.jobs.kind import Part
 from tacit.cli.screen import teller
 from tacit.errors import ConfigError, DataError
+from tacit.learn.code import split_code
 from tacit.party import Progress, Usage
 from tacit.result import Result, Sheet
 

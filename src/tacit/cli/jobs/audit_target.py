@@ -33,16 +33,17 @@ from tacit.audit.targets import (
 )
 from tacit.cli import folder
 from tacit.cli.jobs.audit_job import AuditData, AuditJob
-from tacit.cli.jobs.code import OwnModel
 from tacit.cli.jobs.config import Job
 from tacit.cli.jobs.federated_data import load_shards
 from tacit.cli.jobs.federated_job import FederatedJob
 from tacit.cli.jobs.split_data import load_own, load_whole
 from tacit.cli.jobs.split_job import SplitJob
-from tacit.cli.jobs.train_data import align_in_the_clear, join_owners
+from tacit.cli.jobs.train_data import join_owners
 from tacit.cli.jobs.train_job import TrainJob
 from tacit.errors import ConfigError, DataError
-from tacit.learn import Dataset, load_dataset, load_file
+from tacit.learn import Dataset, load_data, load_dataset, load_file
+from tacit.learn.code import OwnModel
+from tacit.learn.rows import align_in_the_clear
 from tacit.learn.training import Holding, TrainTask
 from tacit.learn.weights import load_weights
 
@@ -115,10 +116,7 @@ def _name_sides(data: AuditData, search: Sequence[Path]) -> tuple[Dataset, Datas
         )
         check_alike(inside, outside)
         return inside, outside
-    if data.file is not None:
-        whole = load_file(data.file, label=data.label)
-    else:
-        whole = load_dataset(data.set or "", search)
+    whole = load_data(data.set, file=data.file, label=data.label, search=search)
     if data.member is not None:
         return divide_by_column(whole, data.member)
     return draw_sides(whole, test_share=data.test_share)
@@ -167,6 +165,10 @@ def _check_device(device: str) -> None:
 
 
 def _federated_target(job: FederatedJob, search: Sequence[Path], rows: int | None) -> Target:
+    if job.model.stack:
+        raise ConfigError(
+            "audit: wanted a job with one model; a stack (model.stack) is not audited"
+        )
     shards = load_shards(job.data, job.federated.clients, tuple(search))
     count = min(len(shards.labels), len(shards.test_labels), rows or len(shards.labels))
     shape = tuple(shards.features.shape[1:])

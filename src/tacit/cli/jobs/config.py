@@ -17,7 +17,7 @@ from tacit.crypto import parse_fingerprint, parse_name
 from tacit.errors import ConfigError, IdentityError
 from tacit.mpc import PROTOCOLS, find_protocol
 from tacit.ring import MAX_FRAC_BITS
-from tacit.transport import Patience
+from tacit.transport import Patience, Peer
 from tacit.transport import parse_address as parse_address
 
 LOCAL: Mapping[str, bool] = {"is_local": True}
@@ -134,6 +134,14 @@ class Job(ABC):
     def role(self, party: str) -> str:
         """Say in words what a party does."""
 
+    def peers(self, me: str) -> dict[str, Peer]:
+        """Return the other parties, as one of them dials them."""
+        return {
+            name: Peer(parse_address(entry.address) if entry.address else None, entry.key or "")
+            for name, entry in self.parties.items()
+            if name != me
+        }
+
     def settled(self) -> Self:
         """Return the same job with defaults that follow from other settings written out."""
         return self
@@ -187,6 +195,10 @@ def check_references(
         if name not in parties:
             text = f"wanted one of the parties {', '.join(parties)}, got {name!r}"
             yield Problem(key, text + suggest(name, parties))
+    computing = [name for key, name in named.items() if key.startswith("protocol.compute")]
+    if (dealer := named.get("protocol.dealer")) in computing:
+        text = f"{dealer!r} computes, and a dealer who computes could read the inputs; name another"
+        yield Problem("protocol.dealer", text)
     for name in _unused(parties, named.values()) if all_used else ():
         text = "has no part in this job and would learn sizes for nothing; remove it"
         yield Problem(f"parties.{name}", text)

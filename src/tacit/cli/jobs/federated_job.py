@@ -4,13 +4,14 @@
 """
 
 import re
+import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
-from tacit.cli.jobs.config import LOCAL, Job, PartyEntry
-from tacit.cli.toml import Problem, RefusedError
+from tacit.cli.jobs.config import LOCAL, Count, Job, PartyEntry
+from tacit.cli.toml import refuse
 from tacit.errors import ConfigError
 from tacit.learn.federated import (
     AdaptiveNoise,
@@ -23,6 +24,7 @@ from tacit.learn.federated import (
     Privacy,
     PrivacySpec,
 )
+from tacit.learn.federated.front import Engine
 from tacit.learn.federated.secagg import Server
 from tacit.learn.federated.shuffled import Method
 from tacit.learn.partition import How, Partition
@@ -55,7 +57,7 @@ class FederatedData:
     files: tuple[Path, ...] = field(default=(), metadata=LOCAL)
     label: str | None = None
     test_share: float | None = None
-    rows: int | None = None
+    rows: Count | None = None
     partition: How = "iid"
     shards: int = 2
     alpha: float = 0.5
@@ -63,12 +65,10 @@ class FederatedData:
 
     def __post_init__(self) -> None:
         if (self.set is not None) + (self.file is not None) + bool(self.files) != 1:
-            raise RefusedError(Problem("set", "wanted either 'set' or 'file' or 'files'"))
+            refuse("set", "wanted either 'set' or 'file' or 'files'")
         if self.files and (self.rows is not None or self.partition != "iid"):
             text = "files are divided already; leave out 'rows' and 'partition'"
-            raise RefusedError(Problem("files", text))
-        if self.rows is not None and self.rows < 1:
-            raise RefusedError(Problem("rows", f"wanted at least 1, got {self.rows}"))
+            refuse("files", text)
         self.division()
 
     def division(self) -> Partition:
@@ -95,7 +95,7 @@ class FederatedModel:
 
     def __post_init__(self) -> None:
         if len(self.stack) == 1:
-            raise RefusedError(Problem("stack", f"wanted two models or more, got {self.stack[0]}"))
+            refuse("stack", f"wanted two models or more, got {self.stack[0]}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,8 +114,8 @@ class FederatedTable:
         keys: the Ed25519 public keys of all clients, as 64 hexadecimal digits each; a simulation
             makes keys of its own in their place.
         shuffler: the X25519 public key of the shuffler, in the same way.
-        engine: "light" is one process; "flower" is Flower's simulation, on Ray.
-        simulated_drops: the share of clients that the light engine lets fall silent.
+        engine: "local" is one process; "flower" is Flower's simulation, on Ray.
+        simulated_drops: the share of clients that the local engine lets fall silent.
     """
 
     clients: int
@@ -127,16 +127,19 @@ class FederatedTable:
     server: Server = "curious"
     keys: tuple[str, ...] = ()
     shuffler: str | None = None
-    engine: Literal["light", "flower"] = "light"
+    engine: Literal["local", "light", "flower"] = "local"
     simulated_drops: float = 0.0
 
     def __post_init__(self) -> None:
+        if self.engine == "light":
+            text = 'engine = "light" is called "local" now; the old word goes with the next release'
+            warnings.warn(text, DeprecationWarning, stacklevel=2)
         if self.clients < 2:
-            raise RefusedError(Problem("clients", f"wanted at least 2, got {self.clients}"))
+            refuse("clients", f"wanted at least 2, got {self.clients}")
         pinned = [("shuffler", self.shuffler)] if self.shuffler is not None else []
         for name, key in [*(("keys", key) for key in self.keys), *pinned]:
             if not _KEY.fullmatch(key):
-                raise RefusedError(Problem(name, f"wanted 64 hexadecimal digits, got {key!r}"))
+                refuse(name, f"wanted 64 hexadecimal digits, got {key!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,20 +178,9 @@ class PrivacyTable:
         self.spec()
 
     def spec(self) -> PrivacySpec:
-        """Return what is asked for."""
-        return PrivacySpec(
-            kind=self.kind,
-            clip=self.clip,
-            epsilon=self.target_epsilon,
-            delta=self.delta,
-            accountant=self.accountant,
-            reports=self.reports,
-            method=self.method,
-            mechanism=self.mechanism,
-            records=self.records,
-            quantile=self.quantile,
-            adaptive=self.adaptive,
-        )
+        """Return what is asked for: all words are those of the spec, but one."""
+        given = {one.name: getattr(self, one.name) for one in fields(self)}
+        return PrivacySpec(epsilon=given.pop("target_epsilon"), **given)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,14 +203,7 @@ class TrainTable:
 
     def local(self) -> LocalTraining:
         """Return how a client trains."""
-        return LocalTraining(
-            steps=self.steps,
-            batch=self.batch,
-            rate=self.rate,
-            l2=self.l2,
-            augment=self.augment,
-            class_weights=self.class_weights,
-        )
+        return LocalTraining(**{one.name: getattr(self, one.name) for one in fields(LocalTraining)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,43 +219,44 @@ class FederatedJob(Job):
 
     def __post_init__(self) -> None:
         if self.parties:
-            raise RefusedError(
-                Problem(
-                    "parties", "a federated job names no parties: clients are simulated, or join"
-                )
-            )
+            refuse("parties", "a federated job names no parties: clients are simulated, or join")
         adaptive = self.privacy.adaptive
         is_objective = self.privacy.mechanism == "objective"
         is_local = adaptive.by == "layers" or adaptive.relevance == "clients" or is_objective
         if self.federated.engine == "flower" and is_local:
             text = (
                 "noise by layers, relevance asked of clients and objective perturbation run on the "
-                "engine 'light'"
+                "engine 'local'"
             )
-            raise RefusedError(Problem("federated.engine", text))
+            refuse("federated.engine", text)
         if is_objective and (self.model.name != "linear" or self.model.stack):
             text = f"objective perturbation trains 'linear', got {self.model.name!r}"
-            raise RefusedError(Problem("model.name", text))
+            refuse("model.name", text)
         if self.model.stack and (adaptive.by == "layers" or adaptive.relevance == "clients"):
             text = "relevance is not traced through a stack; wanted one model"
-            raise RefusedError(Problem("model.stack", text))
+            refuse("model.stack", text)
         if self.data.files and len(self.data.files) != self.federated.clients:
             text = (
                 f"wanted one for each of {self.federated.clients} clients, got "
                 f"{len(self.data.files)}"
             )
-            raise RefusedError(Problem("data.files", text))
+            refuse("data.files", text)
         if self.privacy.kind == "record" and self.model.stack:
             text = "privacy 'record' does not account for a stack; wanted one model"
-            raise RefusedError(Problem("model.stack", text))
+            refuse("model.stack", text)
         try:
             self.spec()
         except ConfigError as error:
-            raise RefusedError(Problem("federated", str(error))) from error
+            refuse("federated", str(error))
 
     def role(self, party: str) -> str:
         """Say what a party does."""
         return "trains together with others"
+
+    @property
+    def engine(self) -> Engine:
+        """Where it runs; "light" is what version 0.1 called "local"."""
+        return "local" if self.federated.engine == "light" else self.federated.engine
 
     def spec(self) -> FederatedSpec:
         """Return what all sides hold to."""

@@ -1,37 +1,30 @@
 """Forecasts of jobs between parties, worked out from sizes alone."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-import torch
 from torch import nn
 
 from tacit.cli.environment import data_folders
-from tacit.cli.jobs.config import Job
 from tacit.cli.jobs.infer import find_shape, load_owned, make_private
 from tacit.cli.jobs.infer import load_rows as load_questions
 from tacit.cli.jobs.infer_job import InferJob
-from tacit.cli.jobs.outlook import Asked, Outlook
+from tacit.cli.jobs.outlook import Asked, Outlook, sizes_leak, unread
 from tacit.cli.jobs.serve_job import ServeJob
-from tacit.cli.jobs.split_data import OwnRows, divide_own, load_own, load_whole, top_of
-from tacit.cli.jobs.split_job import SplitJob
-from tacit.cli.jobs.train import claims_beyond, holding_of
-from tacit.cli.jobs.train_data import align_in_the_clear, load_rows, read_rows
+from tacit.cli.jobs.train_data import load_rows, read_rows
 from tacit.cli.jobs.train_job import TrainJob
-from tacit.errors import ConfigError, InputError
+from tacit.errors import InputError
 from tacit.learn.private import Sizes, claims_of, plan_prediction
+from tacit.learn.rows import align_in_the_clear
 from tacit.learn.service import claim_of_columns, plan_columns, plan_once, plan_service
-from tacit.learn.split import SplitTask
-from tacit.learn.split import claims_of as split_claims
-from tacit.learn.split import forecast as forecast_messages
-from tacit.learn.split.part import SERVE_ROWS
 from tacit.learn.training import Holding, plan_training, sum_forecasts
+from tacit.learn.training.holdings import holding_of
+from tacit.learn.training.summary import claims_beyond
 from tacit.learn.vertical import claims_of_matching, declare_matching, leaks_of_matching
 from tacit.mpc import Plan, find_protocol
 from tacit.mpc.pace import add_computing
 from tacit.party import merge
-from tacit.result import Leak, LeakKind
+from tacit.result import Leak
 
 
 def _forecast_linear(job: InferJob, asked: Asked) -> Outlook:
@@ -43,7 +36,7 @@ def _forecast_linear(job: InferJob, asked: Asked) -> Outlook:
         about=plan.protocol,
         lines=(what,),
         forecast=add_computing(plan.forecast(), [(plan, 1)]),
-        leaks=(*plan.leaks, _sizes_leak(job, "how many rows and features there are", 2)),
+        leaks=(*plan.leaks, sizes_leak(job, "how many rows and features there are", 2)),
         claims=claims_of(job.task()),
     )
 
@@ -56,7 +49,7 @@ def forecast_inference(job: InferJob, asked: Asked) -> Outlook:
     if job.data.owners:
         return _forecast_columns(job, asked)
     shape = find_shape(job, data_folders(), asked.rows)
-    seen = _sizes_leak(job, "the shape of the rows", len(shape))
+    seen = sizes_leak(job, "the shape of the rows", len(shape))
     if job.is_shared:
         task = job.shared_task()
         task.refuse_view(job.data.owner)
@@ -99,47 +92,13 @@ def forecast_training(job: TrainJob, asked: Asked) -> Outlook:
         leaks=(
             *_matching_leaks(counts, task.holdings[0].rows),
             *merge(tuple(leaks)),
-            _sizes_leak(job, "how much data every owner has", 1),
+            sizes_leak(job, "how much data every owner has", 1),
         ),
         claims=(
             *find_protocol(task.protocol).claims,
             *claims_of_matching(counts),
             *claims_beyond(task),
         ),
-    )
-
-
-def forecast_split(job: SplitJob, asked: Asked) -> Outlook:
-    """Forecast training at a cut layer and one question, or the question alone."""
-    asked.refuse("features")
-    common, matched = _split_rows(job, asked)
-    trained, questions, classes = _divided(job, common)
-    task = job.task(classes)
-    widths = top_of(job, task, data_folders())[1]
-    found = forecast_messages(
-        task,
-        widths=widths,
-        rows=trained,
-        questions=(questions, SERVE_ROWS),
-        matched=matched,
-    )
-    cuts = ", ".join(f"{owner} {width}" for owner, width in widths.items())
-    lines = [f"{trained} rows to train on, {questions} to ask about; width of the cut: {cuts}"]
-    if found is None:
-        lines.append(
-            f"No forecast of bytes: under {task.compression.kind!r} the size of a message depends "
-            "on the values in it."
-        )
-    return Outlook(
-        about=f"split at {job.model.cut!r}, {job.split.compress.kind}",
-        lines=tuple(lines),
-        forecast=found,
-        leaks=(
-            *_matching_leaks(matched, common),
-            *_cut_leaks(task, widths, trained, questions),
-            _sizes_leak(job, "the number of rows and the widths of the cut layers", 2),
-        ),
-        claims=(*claims_of_matching(matched), *split_claims(task.defences)),
     )
 
 
@@ -182,7 +141,7 @@ def _sizes(job: InferJob, asked: Asked) -> Sizes:
     try:
         found = load_questions(job, data_folders())[0].shape
     except InputError as error:
-        raise _unread(error, "--rows and --features") from error
+        raise unread(error, "--rows and --features") from error
     return Sizes(rows=asked.rows or found[0], features=asked.features or found[1])
 
 
@@ -215,7 +174,7 @@ def _forecast_columns(job: InferJob, asked: Asked) -> Outlook:
         leaks=(
             *_matching_leaks(counts, rows),
             *merge((*checked.leaks, *plan.leaks)),
-            _sizes_leak(job, "the number of common rows and of everyone's columns", 2),
+            sizes_leak(job, "the number of common rows and of everyone's columns", 2),
         ),
         claims=(
             *find_protocol(task.protocol).claims,
@@ -236,47 +195,11 @@ def _columns(job: InferJob, asked: Asked) -> tuple[int, dict[str, int], dict[str
             name: read_rows(table, name, data_folders()) for name, table in job.data.owners.items()
         }
     except InputError as error:
-        raise _unread(error, "--rows") from error
+        raise unread(error, "--rows") from error
     counts = {name: len(one.ids) for name, one in found.items()}
     common = align_in_the_clear(found)
     widths = {name: one.features.shape[1] for name, one in common.items()}
     return len(common[owners[0]].ids), widths, counts
-
-
-def _cut_leaks(
-    task: SplitTask, widths: Mapping[str, int], trained: int, questions: int
-) -> Iterator[Leak]:
-    """Yield what crosses the cut; a compressor sends fewer values than these."""
-    plain = "split learning sends them in the clear"
-    for owner, width in widths.items():
-        sent = trained * task.pace.epochs * width
-        seen: list[tuple[str, str, str, int, LeakKind]] = [
-            (
-                task.label_owner,
-                f"values of the cut layer of {owner}, while training",
-                plain,
-                sent,
-                "protocol",
-            ),
-            (
-                owner,
-                f"gradients at the cut layer of {owner}",
-                f"{plain}; they depend on the labels",
-                sent,
-                "protocol",
-            ),
-            (
-                task.label_owner,
-                f"values of the cut layer of {owner}, while serving",
-                plain,
-                questions * width,
-                "protocol",
-            ),
-            (owner, "predicted classes", "the declared result of the job", questions, "output"),
-        ]
-        for to, what, why, elements, kind in seen:
-            if elements:
-                yield Leak(to=to, what=what, why=why, kind=kind, elements=elements)
 
 
 def _matching_leaks(counts: dict[str, int], common: int) -> tuple[Leak, ...]:
@@ -304,7 +227,7 @@ def _holdings(job: TrainJob, asked: Asked) -> tuple[tuple[Holding, ...], dict[st
     try:
         found = {name: load_rows(job, name, data_folders()) for name in owners}
     except InputError as error:
-        raise _unread(error, "--rows and --features, of all owners together") from error
+        raise unread(error, "--rows and --features, of all owners together") from error
     counts = {}
     if is_columns:
         counts = {name: len(one.ids) for name, one in found.items()}
@@ -317,49 +240,8 @@ def _evenly(total: int, names: tuple[str, ...]) -> dict[str, int]:
     return {name: each + (at < more) for at, name in enumerate(names)}
 
 
-def _split_rows(job: SplitJob, asked: Asked) -> tuple[int, dict[str, int]]:
-    """Return how many rows all owners have, and how many ids each, if rows are matched."""
-    if job.data.set is not None:
-        asked.refuse("rows")
-        return 0, {}  # a known set says it itself
-    owners = job.data.parties
-    is_matched = job.data.match is not None and job.serve is None
-    if asked.rows is not None:
-        return asked.rows, dict.fromkeys(owners, asked.rows) if is_matched else {}
-    try:
-        if not is_matched:
-            return len(load_own(job, job.data.features[0])), {}
-        ids = {owner: load_own(job, owner).ids for owner in owners}
-    except InputError as error:
-        raise _unread(error, "--rows") from error
-    counts = {owner: len(found) for owner, found in ids.items()}
-    return len(set.intersection(*map(set, ids.values()))), counts
-
-
-def _divided(job: SplitJob, rows: int) -> tuple[int, int, int]:
-    """Return rows to train on, rows to ask about, and classes."""
-    if job.data.set is not None:
-        whole = load_whole(job, data_folders())
-        trained = 0 if job.serve is not None else len(whole.train_x)
-        return trained, len(whole.test_x), whole.classes
-    classes = job.data.classes or 0
-    if job.serve is not None:
-        return 0, rows, classes
-    return *divide_own(job, OwnRows(labels=torch.zeros(rows))).counts, classes
-
-
-def _unread(error: InputError, options: str) -> ConfigError:
-    return ConfigError(f"the sizes cannot be read from the data here ({error}); give {options}")
-
-
 def _steps(plan: Plan) -> str:
     kernels = Counter(type(step.kernel).__name__ for step in plan.steps)
     return f"{len(plan.steps)} steps: " + ", ".join(
         f"{count} × {name}" for name, count in sorted(kernels.items())
-    )
-
-
-def _sizes_leak(job: Job, what: str, elements: int) -> Leak:
-    return Leak(
-        to=", ".join(job.parties), what=what, why="sizes are public", kind="size", elements=elements
     )

@@ -1,19 +1,14 @@
 """What jobs that run on one machine will do: federated training, audits, verification."""
 
-from dataclasses import replace
-
 from tacit.cli.environment import data_folders
 from tacit.cli.jobs.audit_job import AuditJob
 from tacit.cli.jobs.audit_llm_job import AuditLlmJob
-from tacit.cli.jobs.federated import describe, leaks_of
-from tacit.cli.jobs.federated_data import load_shards, make_learner
+from tacit.cli.jobs.federated_data import task_of
 from tacit.cli.jobs.federated_job import FederatedJob
 from tacit.cli.jobs.outlook import Asked, Outlook
 from tacit.cli.jobs.verify_job import VerifyJob
-from tacit.learn.federated import LocalEngine, find_aggregator, round_config
-from tacit.learn.federated.contract import Meter
-from tacit.learn.federated.rounds import per_client
-from tacit.ring import Prg
+from tacit.learn.federated import summary
+from tacit.learn.federated.front import rehearse
 
 NOTHING_SENT = "No forecast of traffic: nothing is sent, everything runs on this machine."
 
@@ -21,28 +16,18 @@ NOTHING_SENT = "No forecast of traffic: nothing is sent, everything runs on this
 def forecast_federated(job: FederatedJob, asked: Asked) -> Outlook:
     """Rehearse one round, in which every client trains one step and nobody drops out."""
     asked.refuse("rows", "features")
-    shards = load_shards(job.data, job.federated.clients, data_folders())
-    # How long a client trains does not change what it sends.
-    short = replace(job, train=replace(job.train, steps=1, batch=1, device="cpu"))
-    learner = make_learner(short, shards)
-    config = round_config(job.spec(), learner.dimension)
-    aggregator = find_aggregator(job.federated.aggregator)
-    engine = LocalEngine(learner, aggregator, drop_rate=0.0, prg=Prg.from_os())
-    if config.keys is not None:
-        config = replace(config, keys=engine.identities)
-    meter = Meter()
-    engine.carry(learner.first_weights(), config, meter)
-    up, down = per_client(meter.up, config), per_client(meter.down, config)
-    rounds, clients = job.federated.rounds, job.federated.clients
+    task = task_of(job, data_folders())
+    config, up, down = rehearse(task)
+    rounds, clients = task.spec.rounds, config.clients
     return Outlook(
         about=f"{job.federated.aggregator}, privacy {job.privacy.kind}",
         lines=(
-            f"{clients} clients, {rounds} rounds, {learner.dimension:,} parameters",
+            f"{clients} clients, {rounds} rounds, {config.parameters:,} parameters",
             f"A client sends {up:,.0f} B and receives {down:,.0f} B in a round, as a rehearsed "
             f"round did; all clients {clients * rounds * (up + down):,.0f} B in all rounds.",
-            f"After {rounds} rounds: {describe(config.mechanism.claim)}",
+            f"After {rounds} rounds: {summary.describe(config.mechanism.claim)}",
         ),
-        leaks=leaks_of(job, learner.dimension),
+        leaks=summary.leaks_of(task.spec, config.parameters),
         claims=(config.mechanism.claim,),
     )
 

@@ -106,17 +106,3 @@ def check_file(path: Path | None, key: str) -> None:
     """Make sure that a file that a key names is there."""
     if path is not None and not path.is_file():
         raise DataError(f"{key}: no such file: {path} (looked for from {Path.cwd()})")
-
-
-def stretch(pair: Sequence[int] | None, count: int, key: str) -> slice:
-    """Return the part of rows or columns that a job names; all of them if it names none.
-
-    Raises:
-        DataError: it goes beyond what there is.
-    """
-    first, end = pair or (0, count)
-    if end > count:
-        raise DataError(
-            f"{key}: wanted at most [{first}, {count}], as there are {count}, got {end}"
-        )
-    return slice(first, end)

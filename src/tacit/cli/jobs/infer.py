@@ -6,20 +6,19 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tacit import ring
 from tacit.cli import folder
-from tacit.cli.jobs.code import OwnModel
 from tacit.cli.jobs.config import Source
-from tacit.cli.jobs.given import NOTHING, Given, check_file, check_source, load_source, stretch
+from tacit.cli.jobs.given import NOTHING, Given, check_file, check_source, load_source
 from tacit.cli.jobs.infer_job import InferJob
 from tacit.cli.jobs.kind import Part, Place
-from tacit.cli.jobs.train_data import align_in_the_clear, read_rows
+from tacit.cli.jobs.train_data import read_rows
 from tacit.errors import ConfigError, DataError, InputError
 from tacit.learn import Dataset, split_dataset
-from tacit.learn.metrics import measure_classes, measure_odds, put_beside
+from tacit.learn.code import OwnModel
+from tacit.learn.metrics import put_beside
 from tacit.learn.private import (
     Answer,
     Secured,
@@ -32,6 +31,8 @@ from tacit.learn.private import (
     summarise,
     train_logistic,
 )
+from tacit.learn.private.answers import Answers, Labels, read_answers
+from tacit.learn.rows import align_in_the_clear, shaped, stretch
 from tacit.learn.service import answer_columns, answer_once, load_share
 from tacit.learn.training.model import as_input
 from tacit.learn.vertical import align_rows, announce_ids
@@ -39,9 +40,6 @@ from tacit.learn.weights import load_weights, put_weights
 from tacit.nn import import_module
 from tacit.party import Session
 from tacit.result import Metric, Result
-
-Labels = NDArray[np.int64] | None
-"""The true classes, or None where nobody knows them."""
 
 
 def check_inputs(job: InferJob, parties: Sequence[str]) -> None:
@@ -97,13 +95,18 @@ def take_part(session: Session, job: InferJob, place: Place) -> Part:
         ask = _ask_linear if job.is_linear else _ask_shared if job.is_shared else _ask_owner
         answer = ask(session, job, x, place)
     values = answer.values
-    files = {} if values is None else {folder.PREDICTIONS: write_answers(job, values, labels, ids)}
+    files: dict[str, str | bytes] = {}
+    utility: tuple[Metric, ...] = ()
+    if values is not None:
+        answers = Answers(values=values, reveal=job.protocol.reveal, labels=labels, ids=ids)
+        head = "prediction" if job.is_linear else "class"
+        files, utility = {folder.PREDICTIONS: answers.to_csv(head=head)}, answers.measure()
     result = replace(
         answer.result,
         kind="infer",
         name=job.job.name,
         launched=place.launched,
-        utility=() if values is None else measure(job, values, labels),
+        utility=utility,
     )
     return Part(result=result, files=files, values=values)
 
@@ -203,8 +206,10 @@ def compare_plain(job: InferJob, result: Result, answers: Tensor, search: Sequen
     """
     x, labels = load_rows(job, search)
     plain = _answer_plain(job, x, search)
-    utility = put_beside(result.utility, measure(job, plain, labels))
-    return replace(result, utility=(*utility, _agreement(job, answers, plain)))
+    reveal = job.protocol.reveal
+    clear = Answers(values=plain, reveal=reveal, labels=labels).measure()
+    same = Answers(values=answers, reveal=reveal).compare(plain)
+    return replace(result, utility=(*put_beside(result.utility, clear), same))
 
 
 def _answer_plain(job: InferJob, x: Tensor, search: Sequence[Path]) -> Tensor:
@@ -220,16 +225,6 @@ def _answer_plain(job: InferJob, x: Tensor, search: Sequence[Path]) -> Tensor:
     return answers
 
 
-def _agreement(job: InferJob, answers: Tensor, plain: Tensor) -> Metric:
-    rows, name, unit, ideal = len(plain), "answers equal to plaintext", "share", 1.0
-    if job.protocol.reveal == "score":
-        name, unit, ideal = "largest difference to plaintext", "", 0.0
-        value = float((answers - plain).abs().max())
-    else:
-        value = int((answers == (plain if plain.dim() == 1 else _classes(plain))).sum()) / rows
-    return Metric(name=name, value=value, unit=unit, samples=rows, reference=ideal)
-
-
 def load_rows(
     job: InferJob, search: Sequence[Path], given: Given = NOTHING
 ) -> tuple[Tensor, Labels]:
@@ -242,8 +237,10 @@ def load_rows(
     if job.is_linear:
         features = scaled_features(dataset)[chosen]
     else:
-        rows = dataset.scaled()[chosen]
-        rows = rows.reshape(len(rows), *(job.data.shape or job.model.inputs))
+        key, shape = "data.shape", job.data.shape
+        if shape is None:
+            key, shape = "model.inputs", job.model.inputs
+        rows = shaped(dataset.scaled()[chosen], shape, key)
         features = torch.from_numpy(np.ascontiguousarray(rows))
     if not len(features):
         raise DataError(f"{dataset.name}: no rows are left")
@@ -330,51 +327,3 @@ def _check_shares(job: InferJob, holders: Sequence[str]) -> None:
         if path is None:
             raise ConfigError(f"model.halves.{name}: missing; wanted the file with its share")
         check_file(path, f"model.halves.{name}")
-
-
-def _classes(scores: Tensor) -> Tensor:
-    """Give the class of every row of scores; one score says yes or no."""
-    return (scores[:, 0] >= 0).long() if scores.shape[1] == 1 else scores.argmax(dim=-1)
-
-
-def write_answers(job: InferJob, values: Tensor, labels: Labels, ids: Sequence[str] = ()) -> str:
-    """Write a line per row: its answer, its scores if they were opened, its label if known.
-
-    Rows are named by their ids, where they have any, and numbered from 1 where not.
-    """
-    scores = values if values.dim() > 1 else None
-    answers = values if scores is None else _classes(scores)
-    is_class = job.protocol.reveal != "score"
-    heads = ["id" if ids else "row", "prediction" if job.is_linear else "class"]
-    columns = [
-        list(ids) or [str(row) for row in range(1, len(answers) + 1)],
-        [str(int(one)) if is_class else repr(one) for one in answers.tolist()],
-    ]
-    if scores is not None:
-        heads += [f"score {at}" for at in range(scores.shape[1])]
-        columns += [[repr(value) for value in column] for column in scores.T.tolist()]
-    if labels is not None:
-        heads.append("label")
-        columns.append([str(label) for label in labels.tolist()])
-    return "\n".join([",".join(heads), *map(",".join, zip(*columns, strict=True))]) + "\n"
-
-
-def read_answers(path: Path) -> Tensor:
-    """Read the answers back from a file that `write_answers` made."""
-    lines = path.read_text(encoding="utf-8").splitlines()[1:]
-    return torch.tensor([float(line.split(",")[1]) for line in lines], dtype=torch.float64)
-
-
-def measure(job: InferJob, values: Tensor, labels: Labels) -> tuple[Metric, ...]:
-    """Say how good answers are, as far as their receiver can tell."""
-    if labels is None:
-        return ()
-    if values.dim() > 1:
-        return measure_odds(_odds(values).numpy(), labels)
-    measured = measure_odds if job.protocol.reveal == "score" else measure_classes
-    return measured(values.numpy(), labels)
-
-
-def _odds(scores: Tensor) -> Tensor:
-    """Turn scores into probabilities; one score is that of class 1."""
-    return torch.sigmoid(scores[:, 0]) if scores.shape[1] == 1 else scores.softmax(dim=-1)

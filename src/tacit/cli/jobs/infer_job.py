@@ -11,7 +11,6 @@ from typing import Literal, Self
 
 from torch import nn
 
-from tacit.cli.jobs.code import build_network, check_network
 from tacit.cli.jobs.config import (
     LOCAL,
     FracBits,
@@ -29,6 +28,7 @@ from tacit.cli.jobs.config import (
 from tacit.cli.jobs.train_job import OwnerTable
 from tacit.cli.toml import Problem, RefusedError, refuse
 from tacit.errors import ConfigError, RangeError
+from tacit.learn.code import build_network, check_network
 from tacit.learn.private import Crew, PredictTask, Sizes, plan_prediction
 from tacit.learn.service import ServiceTask
 from tacit.learn.training import make_model

@@ -89,7 +89,7 @@ def _federated() -> Kind[Any]:
 
 
 def _split() -> Kind[Any]:
-    from tacit.cli.jobs import forecast, split, split_data
+    from tacit.cli.jobs import forecast_split, split, split_data
     from tacit.cli.jobs.split_job import SplitJob
 
     return Kind(
@@ -97,7 +97,7 @@ def _split() -> Kind[Any]:
         check_inputs=split_data.check_inputs,
         take_part=split.take_part,
         attack=split.attack,
-        forecast=forecast.forecast_split,
+        forecast=forecast_split.forecast_split,
     )
 
 

@@ -8,9 +8,10 @@ from rich.table import Table
 from rich.text import Text
 
 from tacit import report
+from tacit.cli.jobs.config import Job
 from tacit.cli.jobs.kind import Network
 from tacit.cli.screen import printable
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, InputError
 from tacit.mpc.cost import forecast_seconds
 from tacit.mpc.plan import NETWORKS
 from tacit.result import Claim, Forecast, Leak
@@ -122,3 +123,15 @@ def _table(*heads: str) -> Table:
     for head in heads:
         table.add_column(head.lstrip("#"), justify="right" if head[0] == "#" else "left")
     return table
+
+
+def unread(error: InputError, options: str) -> ConfigError:
+    """Say that data is not where the plan is made, and what can be given instead."""
+    return ConfigError(f"the sizes cannot be read from the data here ({error}); give {options}")
+
+
+def sizes_leak(job: Job, what: str, elements: int) -> Leak:
+    """Return that everyone learns some sizes."""
+    return Leak(
+        to=", ".join(job.parties), what=what, why="sizes are public", kind="size", elements=elements
+    )

@@ -7,7 +7,6 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
-from tacit.cli.jobs.code import build_network, check_network
 from tacit.cli.jobs.config import (
     LOCAL,
     Address,
@@ -26,6 +25,7 @@ from tacit.cli.jobs.config import (
 from tacit.cli.toml import Problem, RefusedError, refuse
 from tacit.crypto import Identity, load_identity, load_pinned, make_identity, parse_name
 from tacit.errors import ConfigError, IdentityError
+from tacit.learn.code import build_network, check_network
 from tacit.learn.service import SIZES, ServiceTask
 from tacit.learn.training import make_model
 from tacit.mpc import Roles, find_protocol

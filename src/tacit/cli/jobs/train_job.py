@@ -7,7 +7,6 @@ from typing import Literal, Self
 
 from torch import nn
 
-from tacit.cli.jobs.code import build_network, check_network
 from tacit.cli.jobs.config import (
     LOCAL,
     Count,
@@ -25,6 +24,7 @@ from tacit.cli.jobs.config import (
 )
 from tacit.cli.toml import Problem, RefusedError, refuse
 from tacit.errors import ConfigError
+from tacit.learn.code import build_network, check_network
 from tacit.learn.training import Holding, Model, Optimiser, TrainTask, make_model
 from tacit.learn.weights import load_weights
 from tacit.mpc import Roles, find_protocol

@@ -33,7 +33,7 @@ from tacit.party import (
     watch_parent,
 )
 from tacit.result import Result
-from tacit.transport import Peer, listen
+from tacit.transport import listen
 
 _QUIET_S = 0.05
 
@@ -158,7 +158,7 @@ def met(seat: Seat, progress: Progress) -> AbstractContextManager[Session]:
     return joined(
         me,
         Meeting(parties=tuple(job.parties), job_digest=job_digest(job), patience=job.network),
-        peers=_peers(job, me),
+        peers=job.peers(me),
         identity=seat.identity,
         listener=seat.listener,
         progress=progress,
@@ -245,14 +245,6 @@ def _listening_address(job: Job, me: str, at: str | None) -> tuple[str, int] | N
         return parse_address(at)
     except ConfigError as error:
         raise ConfigError(f"--listen: {error}") from error
-
-
-def _peers(job: Job, me: str) -> dict[str, Peer]:
-    return {
-        name: Peer(parse_address(entry.address) if entry.address else None, entry.key or "")
-        for name, entry in job.parties.items()
-        if name != me
-    }
 
 
 def _check_member(job: Job, me: str, path: Path) -> None:

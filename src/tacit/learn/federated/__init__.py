@@ -13,18 +13,19 @@ from tacit.learn.federated.contract import (
     Offer,
     ServerSide,
     Update,
+    VoidRound,
     run_round,
 )
+from tacit.learn.federated.data import Shards, divide_rows, join_rows, shard_rows
 from tacit.learn.federated.engine import LocalEngine
+from tacit.learn.federated.front import FederatedResult, Task, fit, train_federated
 from tacit.learn.federated.models import (
     MODELS,
     ModelName,
     Stack,
     build_model,
     build_stack,
-    flatten,
 )
-from tacit.learn.federated.packing import VoidRound
 from tacit.learn.federated.rounds import Carrier, Outcome, RoundReport, run_rounds
 from tacit.learn.federated.spec import (
     PRIVACIES,
@@ -37,7 +38,7 @@ from tacit.learn.federated.spec import (
     Privacy,
     PrivacySpec,
 )
-from tacit.learn.federated.training import Learner
+from tacit.learn.federated.training import Learner, flatten
 
 __all__ = [
     "AGGREGATORS",
@@ -51,6 +52,7 @@ __all__ = [
     "CalibratedMechanism",
     "Carrier",
     "ClientSide",
+    "FederatedResult",
     "FederatedSpec",
     "Learner",
     "LocalEngine",
@@ -66,18 +68,25 @@ __all__ = [
     "RoundReport",
     "Seat",
     "ServerSide",
+    "Shards",
     "Stack",
+    "Task",
     "Update",
     "VoidRound",
     "attribute_scale",
     "build_model",
     "build_stack",
     "calibrate",
+    "divide_rows",
     "find_aggregator",
+    "fit",
     "flatten",
+    "join_rows",
     "round_config",
     "run_round",
     "run_rounds",
+    "shard_rows",
+    "train_federated",
 ]
 
 

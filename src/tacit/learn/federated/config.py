@@ -41,6 +41,11 @@ class RoundConfig:
     keys: frozenset[bytes] | None = None
     largest_weight: int = 1
 
+    @property
+    def parameters(self) -> int:
+        """Numbers in the model: without the one that a quantile takes."""
+        return self.dimension - (self.mechanism.quantile is not None)
+
     def __post_init__(self) -> None:
         if not 1 <= self.largest_weight <= LARGEST_WEIGHT:
             raise ConfigError(

@@ -12,7 +12,6 @@ node except through the aggregator of the spec. Nothing else is answered. On the
 """
 
 import logging
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,6 +39,7 @@ from tacit.learn.federated.node import (
 from tacit.learn.federated.silo import Silo
 from tacit.learn.federated.spec import FederatedSpec
 from tacit.learn.federated.strategy import PrivateStrategy
+from tacit.renamed import warn_renamed
 
 try:
     from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
@@ -131,8 +131,7 @@ def client_mod(
 
 def guard(spec: FederatedSpec, *, diary: Path | None = None, **given: Any) -> Mod:
     """Do as `client_mod`, by its name of version 0.1, which goes with the next release."""
-    text = "guard is called client_mod now, and its diary journal; the old name goes with the next"
-    warnings.warn(f"{text} release", DeprecationWarning, stacklevel=2)
+    warn_renamed("guard, with diary=,", "client_mod, with journal=,")
     return client_mod(spec, journal=diary, **given)  # what is given is its own, hence Any
 
 

@@ -94,11 +94,6 @@ def stack_loss(
     return (each * own).mean(1).sum() * count
 
 
-def flatten(model: nn.Module) -> Tensor:
-    """Return all parameters as one vector."""
-    return torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
-
-
 def _seeded(seed: int, make: Callable[[], T]) -> T:
     state = torch.random.get_rng_state()
     torch.manual_seed(seed)

@@ -19,9 +19,8 @@ from tacit.errors import ConfigError, InputError, PartyError
 from tacit.learn.federated.aggregators import Seat, find_aggregator
 from tacit.learn.federated.arrays import Flat, flat_arrays
 from tacit.learn.federated.config import round_config
-from tacit.learn.federated.contract import Floats, Update
+from tacit.learn.federated.contract import Floats, Update, kind_of
 from tacit.learn.federated.journal import Journal
-from tacit.learn.federated.packing import kind_of
 from tacit.learn.federated.shaping import Outlook, Shaper, shape_update
 from tacit.learn.federated.shuffled import COMPLAINED, session_of
 from tacit.learn.federated.shuffled.sides import make_shuffler
@@ -279,10 +278,10 @@ def check_spec(spec: FederatedSpec) -> None:
     """
     adaptive = spec.privacy.adaptive
     if spec.privacy.mechanism == "objective":
-        raise ConfigError("objective perturbation is a training of its own: engine 'light' has it")
+        raise ConfigError("objective perturbation is a training of its own: engine 'local' has it")
     if adaptive.by == "layers" or adaptive.relevance == "clients":
         raise ConfigError(
-            "noise by layers, and relevance asked of clients, run on the engine 'light'; on "
+            "noise by layers, and relevance asked of clients, run on the engine 'local'; on "
             'Flower use by = "attributes" with relevance = "model"'
         )
 

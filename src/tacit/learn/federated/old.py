@@ -1,6 +1,5 @@
 """Names of version 0.1 that have others now; they go with the next release."""
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +10,7 @@ from tacit.learn.federated.config import RoundConfig, round_config
 from tacit.learn.federated.engine import LocalEngine
 from tacit.learn.federated.rounds import Carrier, Judge, OnRound, Outcome, run_rounds
 from tacit.learn.federated.spec import AdaptiveNoise, FederatedSpec, LocalTraining, PrivacySpec
+from tacit.renamed import warn_renamed
 
 
 class Policy(FederatedSpec):
@@ -112,6 +112,5 @@ def find(name: str) -> object:
     if name not in _OLD:
         raise AttributeError(f"module 'tacit.learn.federated' has no attribute {name!r}")
     thing, new = _OLD[name]
-    text = f"{name} is called {new} now; the old name goes with the next release"
-    warnings.warn(text, DeprecationWarning, stacklevel=3)
+    warn_renamed(f"tacit.learn.federated.{name}", f"tacit.learn.federated.{new}", level=4)
     return thing

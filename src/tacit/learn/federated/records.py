@@ -22,9 +22,9 @@ from tacit.dp.ghost import ENOUGH, Ghost
 from tacit.dp.private import Private, PrivateLoader, step_event
 from tacit.errors import ConfigError
 from tacit.learn.federated.contract import Update
-from tacit.learn.federated.models import Stack, flatten
+from tacit.learn.federated.models import Stack
 from tacit.learn.federated.spec import FederatedSpec, LocalTraining
-from tacit.learn.federated.training import Learner, augment
+from tacit.learn.federated.training import Learner, augment, flatten
 from tacit.ring import Prg
 
 ACCOUNTANT = "fourier"  # our own: needs no extra

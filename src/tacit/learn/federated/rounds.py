@@ -12,16 +12,16 @@ from torch import Tensor
 
 from tacit.dp import Ledger, epsilon
 from tacit.learn.federated.config import RoundConfig, round_config
-from tacit.learn.federated.contract import Aggregate, Meter
-from tacit.learn.federated.packing import RunOver, VoidRound
+from tacit.learn.federated.contract import Aggregate, Meter, RunOver, VoidRound
 from tacit.learn.federated.shuffled import SHUFFLER
 from tacit.learn.federated.spec import FederatedSpec
-from tacit.result import Claim
+from tacit.learn.metrics import ACCURACY
+from tacit.result import Claim, Metric
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoundReport:
-    """What one round did. ``claim`` is about all rounds so far."""
+    """What one round did. ``claim`` is about all rounds so far, ``metrics`` about the new model."""
 
     number: int
     accuracy: float | None
@@ -33,6 +33,7 @@ class RoundReport:
     bytes_up: float
     bytes_down: float
     seconds: float
+    metrics: tuple[Metric, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -42,6 +43,8 @@ class Outcome:
     weights: NDArray[np.float32]
     rounds: tuple[RoundReport, ...]
     ledger: Ledger
+    clients_cpu_s: float | None = None
+    """Processor seconds of the clients, where they share the server's process."""
 
 
 class Carrier(Protocol):
@@ -53,7 +56,7 @@ class Carrier(Protocol):
 
 
 OnRound = Callable[[RoundReport], None]
-Judge = Callable[[Tensor], float | None]
+Judge = Callable[[Tensor], tuple[Metric, ...]]
 
 
 def run_rounds(
@@ -74,7 +77,7 @@ def run_rounds(
         carrier: reaches the clients.
         weights: of the first model.
         spec: what all sides hold to.
-        judge: scores a model.
+        judge: measures a model.
         on_round: is shown every round as it ends.
         rounds: how many are run; as many as the spec plans, if not given.
         config: of every round; derived from the spec, if not given.
@@ -97,9 +100,10 @@ def run_rounds(
         except VoidRound as error:
             void, is_over = str(error), isinstance(error, RunOver)
         claim = count_round(ledger, config, meter, names)
+        metrics = judge(weights)
         report = RoundReport(
             number=number,
-            accuracy=judge(weights),
+            accuracy=next((one.value for one in metrics if one.name == ACCURACY), None),
             claim=claim,
             survivors=survivors,
             dropped=tuple(sorted(set(range(config.clients)) - set(survivors))),
@@ -108,6 +112,7 @@ def run_rounds(
             bytes_up=per_client(meter.up, config),
             bytes_down=per_client(meter.down, config),
             seconds=time.perf_counter() - begun,
+            metrics=metrics,
         )
         reports.append(report)
         on_round(report)

@@ -12,9 +12,8 @@ from tacit.errors import ConfigError
 from tacit.learn.federated.arrays import arrays_like, flat_arrays
 from tacit.learn.federated.carrier import FlowerCarrier
 from tacit.learn.federated.config import round_config
-from tacit.learn.federated.contract import Aggregate, Meter
+from tacit.learn.federated.contract import Aggregate, Meter, VoidRound
 from tacit.learn.federated.node import ARRAYS
-from tacit.learn.federated.packing import VoidRound
 from tacit.learn.federated.rounds import count_round
 from tacit.learn.federated.spec import FederatedSpec
 from tacit.result import Claim

@@ -12,7 +12,7 @@ from torch.func import functional_call, grad, vmap
 
 from tacit.errors import ConfigError, DataError
 from tacit.learn.federated.contract import Update
-from tacit.learn.federated.models import Stack, flatten, stack_loss
+from tacit.learn.federated.models import Stack, stack_loss
 from tacit.learn.federated.spec import Augment, LocalTraining
 from tacit.ring import Prg
 
@@ -181,6 +181,11 @@ class Learner:
             orders = [rows[prg.permutation(len(rows)).numpy()] for _ in turns]
             drawn[at] = np.concatenate(orders)[:need]
         return list(drawn.reshape(len(clients), training.steps, training.batch).transpose(1, 0, 2))
+
+
+def flatten(model: nn.Module) -> Tensor:
+    """Return all parameters as one vector."""
+    return torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
 
 
 def _deal(model: nn.Module, rows: int, parts: Sequence[Rows]) -> Tensor:

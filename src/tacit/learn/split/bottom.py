@@ -231,7 +231,7 @@ class BottomTrainer:
             Leak(
                 to=self.session.me,
                 what=f"gradients at the cut layer of {self.session.me}",
-                why="split learning sends them in the clear; they depend on the labels",
+                why=self.task.why_gradients,
                 kind="protocol",
                 elements=elements,
             ),

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tacit.learn.split.codec import Codec
@@ -11,7 +11,7 @@ from tacit.learn.split.packing import bits_below, packed_bytes
 from tacit.learn.split.serve import ANSWERS_AHEAD, HEAD_BYTES
 from tacit.learn.split.task import SplitTask, steps
 from tacit.learn.vertical import declare_matching
-from tacit.result import Cost, Forecast, Traffic
+from tacit.result import Cost, Forecast, Leak, LeakKind, Traffic
 from tacit.ring import Prg
 
 
@@ -151,3 +151,39 @@ class _Tally:
     def _hear(self, answer: Mapping[str, int]) -> None:
         for owner, depth in answer.items():
             self._read(owner, depth)
+
+
+def leaks_of_cut(
+    task: SplitTask, widths: Mapping[str, int], trained: int, questions: int
+) -> Iterator[Leak]:
+    """Yield what crosses the cut; a compressor sends fewer values than these."""
+    plain = "split learning sends them in the clear"
+    for owner, width in widths.items():
+        sent = trained * task.pace.epochs * width
+        seen: list[tuple[str, str, str, int, LeakKind]] = [
+            (
+                task.label_owner,
+                f"values of the cut layer of {owner}, while training",
+                plain,
+                sent,
+                "protocol",
+            ),
+            (
+                owner,
+                f"gradients at the cut layer of {owner}",
+                task.why_gradients,
+                sent,
+                "protocol",
+            ),
+            (
+                task.label_owner,
+                f"values of the cut layer of {owner}, while serving",
+                plain,
+                questions * width,
+                "protocol",
+            ),
+            (owner, "predicted classes", "the declared result of the job", questions, "output"),
+        ]
+        for to, what, why, elements, kind in seen:
+            if elements:
+                yield Leak(to=to, what=what, why=why, kind=kind, elements=elements)

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tacit.learn.split.defend import claims_of
 from tacit.learn.split.forecast import forecast
 from tacit.learn.split.part import SERVE_ROWS
 from tacit.learn.split.task import SplitTask
@@ -84,7 +83,7 @@ def summarise(
         forecast=plan,
         metered=session.cost(),
         leakage=session.ledger.entries(),
-        claims=(*claims_of_matching(done.matched), *claims_of(task.defences)),
+        claims=(*claims_of_matching(done.matched), *task.claims()),
         utility=utility,
         curves=curves,
         notes=notes,

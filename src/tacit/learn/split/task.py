@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from tacit.errors import ConfigError
 from tacit.learn.split.compress import Compression
-from tacit.learn.split.defend import Defence
+from tacit.learn.split.defend import Defence, claims_of
+from tacit.result import Claim
 from tacit.ring import Prg
 
 Optimiser = Literal["sgd", "adam"]
@@ -122,6 +123,23 @@ class SplitTask:
     def bottoms(self) -> int:
         """Return how many cut layers the top takes: those that travel, and the label owner's."""
         return len(self.feature_owners) + self.label_owner_has_features
+
+    @property
+    def why_gradients(self) -> str:
+        """Say why gradients are shown, and what they depend on."""
+        also = " and the label owner's own columns" if self.label_owner_has_features else ""
+        return f"split learning sends them in the clear; they depend on the labels{also}"
+
+    def claims(self) -> tuple[Claim, ...]:
+        """Return what is promised about labels and columns; mostly nothing."""
+        if not self.label_owner_has_features:
+            return claims_of(self.defences)
+        own = Claim(
+            subject="the label owner's own columns, towards the feature owners",
+            guarantee="no guarantee",
+            assumptions=("gradients depend on them; label-dp covers labels alone",),
+        )
+        return (*claims_of(self.defences), own)
 
     @property
     def is_normalised(self) -> bool:

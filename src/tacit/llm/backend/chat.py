@@ -10,7 +10,7 @@ from tacit.crypto import make_identity
 from tacit.errors import PartyError
 from tacit.llm.backend.chat_file import ROLES, ChatParty, ProtocolName, Role, load_chat, write_chat
 from tacit.llm.backend.connected import Note, Silence, connected
-from tacit.llm.backend.conversation import Chat, Manner
+from tacit.llm.backend.dialogue import Chat, Manner
 from tacit.llm.backend.plain import PlainBackend
 from tacit.llm.backend.programs import dealer_program, owner_program
 from tacit.llm.backend.protocol import ChatProtocol, choose_protocol

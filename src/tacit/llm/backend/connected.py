@@ -1,11 +1,11 @@
 """The user's side of a private chat, over sessions that may break."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 from tacit.errors import PartyError
-from tacit.llm.backend.conversation import Chat, Manner
+from tacit.llm.backend.dialogue import Chat, Manner
 from tacit.llm.backend.protocol import ChatProtocol
 from tacit.llm.backend.reconnecting import (
     Enter,
@@ -85,15 +85,22 @@ def connected(
         note.tell("user", f"{error}; meeting again")
 
     backend = ReconnectingBackend(meet_alike, enter_checked, on_break=on_break, attempts=_ATTEMPTS)
+    talk = Chat(
+        name=checkpoint.name,
+        backend=backend,
+        tokenizer=tokenizer,
+        manner=manner,
+        claims=protocol.claims(backend.architecture),
+        note=lambda text: note.tell("user", text),
+    )
     try:
-        yield Chat(
-            name=checkpoint.name,
-            backend=backend,
-            tokenizer=tokenizer,
-            manner=manner,
-            claims=protocol.claims(backend.architecture),
-            note=lambda text: note.tell("user", text),
-        )
+        try:
+            yield talk
+        finally:
+            # An answer that is left open ends here, at a step that the owner is at; the end of
+            # the interpreter would find its step in the air.
+            with suppress(PartyError):
+                talk.close()
     except BaseException:
         backend.fail()
         raise

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from typing import Any, Protocol
 
 from tacit.errors import DisagreementError, FrameError, HandshakeError, PartyError
@@ -144,10 +144,11 @@ class ReconnectingBackend:
                     self._open()
                 rest = limit - len(said)
                 speech = self._backend.speak([*prompt, *said], sampling=sampling, limit=rest)
-                for token in speech:
-                    failures = 0
-                    said.append(token)
-                    yield token
+                with closing(speech):
+                    for token in speech:
+                        failures = 0
+                        said.append(token)
+                        yield token
                 return
             except PartyError as error:
                 failures += 1

@@ -102,6 +102,7 @@ def serve_once(
     identity = own_identity(job, role, keys)
     if role == "owner":
         enrol({path: job}, keys)
+    note(f"{role}: reading its input")
     make = _program(role, model, protocol, [job])
     address = job.own_address(role)
     with ExitStack() as stack:
@@ -183,6 +184,7 @@ def serve_many(
     identities = {path: own_identity(job, role, keys) for path, job in jobs.items()}
     if role == "owner":
         enrol(jobs, keys)
+    note(f"{role}: reading its input")
     make = _program(role, model, protocol, list(jobs.values()))
     total = memory_bytes or free_memory_bytes() // 2
     most, pool = total // min(len(jobs), _PARTS), Account(most=total)

@@ -13,11 +13,9 @@ from tacit.llm.permuted.cuda_asking import CudaAsking
 from tacit.llm.permuted.exchange import Exchange
 from tacit.llm.permuted.kv_cache import KvCache
 from tacit.llm.permuted.masks import first_tally
-from tacit.llm.permuted.messages import Channel
-from tacit.llm.permuted.narrow import encode, pack
+from tacit.llm.permuted.messages import Channel, encode, pack
 from tacit.llm.permuted.prepare import Prepared
-from tacit.llm.permuted.products import Product
-from tacit.llm.permuted.program import Function, Seen, run_end, run_layer, unknown
+from tacit.llm.permuted.program import Function, Product, Seen, run_end, run_layer, unknown
 from tacit.llm.permuted.ranges import Ranges
 from tacit.llm.permuted.resent import Resent
 

@@ -14,7 +14,7 @@ from tacit.llm.permuted.exchange import Answer, Exchange, Reveal
 from tacit.llm.permuted.geometry import Heads, heads_of, rows_of
 from tacit.llm.permuted.half import Half
 from tacit.llm.permuted.incremental import Incremental
-from tacit.llm.permuted.narrow import WORD_BYTES
+from tacit.llm.permuted.messages import WORD_BYTES
 from tacit.llm.permuted.precision import (
     OUT_SPARE,
     QUERY_SPARE,

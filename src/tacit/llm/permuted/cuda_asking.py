@@ -16,8 +16,7 @@ from tacit.llm.permuted.kv_cache import KvCache
 from tacit.llm.permuted.listing import exchanges
 from tacit.llm.permuted.messages import Channel
 from tacit.llm.permuted.prepare import Prepared
-from tacit.llm.permuted.products import Product
-from tacit.llm.permuted.program import Function, Normalise, Seen, cut, run_layer, unknown
+from tacit.llm.permuted.program import Function, Normalise, Product, Seen, cut, run_layer, unknown
 from tacit.llm.permuted.ranges import Ranges
 
 Attend = Callable[[Prepared, int, int], None]

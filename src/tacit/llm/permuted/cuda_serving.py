@@ -17,8 +17,7 @@ from tacit.llm.permuted.kv_cache import KvCache
 from tacit.llm.permuted.listing import exchanges
 from tacit.llm.permuted.material import BatchMaterial
 from tacit.llm.permuted.messages import Channel
-from tacit.llm.permuted.products import Product
-from tacit.llm.permuted.program import Function, Seen, cut, run_layer
+from tacit.llm.permuted.program import Function, Product, Seen, cut, run_layer
 from tacit.llm.permuted.weights import Weights
 
 Attend = Callable[[BatchMaterial, int, int, list[Tensor]], Tensor]

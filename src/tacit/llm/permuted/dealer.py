@@ -25,13 +25,11 @@ from tacit.llm.permuted.masks import (
     tallies,
     turn,
 )
-from tacit.llm.permuted.messages import send_packed
-from tacit.llm.permuted.narrow import Item
+from tacit.llm.permuted.messages import Item, send_packed
 from tacit.llm.permuted.precision import Precision
 from tacit.llm.permuted.prepare import Masking
 from tacit.llm.permuted.prf_stream import PrfStream
-from tacit.llm.permuted.products import Product
-from tacit.llm.permuted.program import Function, Seen, run_end, run_layer, unknown
+from tacit.llm.permuted.program import Function, Product, Seen, run_end, run_layer, unknown
 from tacit.llm.permuted.resent import Resent
 from tacit.llm.permuted.seats import Seats, channel
 from tacit.llm.permuted.setup import (

@@ -11,7 +11,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from tacit.llm.permuted.narrow import WORD_BYTES, Item, pack, unpack, wrap
+from tacit.llm.permuted.messages import WORD_BYTES, Item, pack, unpack, wrap
 from tacit.llm.permuted.prf_stream import PrfStream
 
 

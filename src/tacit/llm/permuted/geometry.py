@@ -13,7 +13,7 @@ from torch import Tensor
 from tacit import ring
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.model.rotary import visible
-from tacit.llm.permuted.narrow import Item
+from tacit.llm.permuted.messages import Item
 from tacit.llm.permuted.prf_stream import PrfStream
 
 _FEW = 8  # rows of one batch up to which torch's plain loops win

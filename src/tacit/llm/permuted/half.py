@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tacit.llm.permuted.geometry import Talk
 from tacit.llm.permuted.masked_qkv import MaskedQkv
-from tacit.llm.permuted.narrow import Item, wrap
+from tacit.llm.permuted.messages import Item, wrap
 from tacit.llm.permuted.prf_stream import PrfStream
 from tacit.llm.permuted.resent import Weighting
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from tacit import ring
 from tacit.llm.permuted.geometry import Heads, Rowwise, Talk
 from tacit.llm.permuted.masked_qkv import MaskedQkv
-from tacit.llm.permuted.narrow import Item, encode, wrap
+from tacit.llm.permuted.messages import Item, encode, wrap
 from tacit.llm.permuted.precision import Words
 from tacit.llm.permuted.prf_stream import PrfStream
 

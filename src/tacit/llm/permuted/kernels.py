@@ -1,8 +1,8 @@
 """Triton kernels of a pass with one row: what lies between two messages, in few launches.
 
 A launch from the host costs more than the work of most steps here; so each of these reads bytes as
-they came, adds, permutes, and writes bytes as they leave. All words are exact, as in `narrow`; the
-kernels compute what `exchange` and `incremental` say, for one row on CUDA.
+they came, adds, permutes, and writes bytes as they leave. All words are exact, as in `messages`;
+the kernels compute what `exchange` and `incremental` say, for one row on CUDA.
 """
 
 import torch

@@ -8,9 +8,8 @@ from torch import Tensor
 from tacit.llm.permuted.batch import Batch
 from tacit.llm.permuted.blueprint import Attention, Blueprint
 from tacit.llm.permuted.exchange import Exchange
-from tacit.llm.permuted.narrow import Item
-from tacit.llm.permuted.products import Product
-from tacit.llm.permuted.program import Function, Seen, run_end, run_layer, unknown
+from tacit.llm.permuted.messages import Item
+from tacit.llm.permuted.program import Function, Product, Seen, run_end, run_layer, unknown
 
 
 @dataclass(frozen=True)

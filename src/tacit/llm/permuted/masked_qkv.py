@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from tacit.llm.permuted.geometry import Heads, Talk
-from tacit.llm.permuted.narrow import Item
+from tacit.llm.permuted.messages import Item
 from tacit.llm.permuted.precision import Words
 from tacit.llm.permuted.prf_stream import PrfStream
 

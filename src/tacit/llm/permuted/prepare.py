@@ -22,10 +22,9 @@ from tacit.llm.permuted.masks import (
     noise,
     turn,
 )
-from tacit.llm.permuted.narrow import Item
+from tacit.llm.permuted.messages import Item
 from tacit.llm.permuted.prf_stream import PrfStream
-from tacit.llm.permuted.products import Product
-from tacit.llm.permuted.program import Function, Seen, run_end, run_layer, unknown
+from tacit.llm.permuted.program import Function, Product, Seen, run_end, run_layer, unknown
 from tacit.llm.permuted.weights import Weights
 from tacit.ring import Prg
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tacit import ring
 from tacit.llm.permuted.geometry import Grouped, Heads, Talk, grouped, inner, multiply
-from tacit.llm.permuted.narrow import Item, encode, wrap
+from tacit.llm.permuted.messages import Item, encode, wrap
 from tacit.llm.permuted.precision import Words
 from tacit.llm.permuted.prf_stream import PrfStream
 

@@ -13,10 +13,8 @@ from tacit.llm.permuted.exchange import Exchange, Look
 from tacit.llm.permuted.kv_cache import KvCache
 from tacit.llm.permuted.masks import turn
 from tacit.llm.permuted.material import BatchMaterial, LayerMaterial
-from tacit.llm.permuted.messages import Channel
-from tacit.llm.permuted.narrow import unpack
-from tacit.llm.permuted.products import Product
-from tacit.llm.permuted.program import Function, Seen, run_end, run_layer
+from tacit.llm.permuted.messages import Channel, unpack
+from tacit.llm.permuted.program import Function, Product, Seen, run_end, run_layer
 from tacit.llm.permuted.resent import Resent
 from tacit.llm.permuted.weights import Weights
 

@@ -54,7 +54,7 @@ class Take:
     """
 
     dim: int
-    positions: tuple[int, ...]
+    positions: tuple[int, ...] | range
 
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what comes out."""
@@ -62,7 +62,8 @@ class Take:
 
     def _out(self, x: Spec) -> Spec:
         axis = shapes.axis(x.shape, self.dim)
-        beyond = [at for at in self.positions if not 0 <= at < x.shape[axis]]
+        ends = (min(self.positions), max(self.positions)) if self.positions else ()
+        beyond = [at for at in ends if not 0 <= at < x.shape[axis]]
         if beyond:
             raise InputError(f"{x.shape} has no position {beyond[0]} in dimension {self.dim}")
         shape = (*x.shape[:axis], len(self.positions), *x.shape[axis + 1 :])
@@ -71,8 +72,12 @@ class Take:
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Pick from my share."""
         x = numeric_share(operands[0])
+        out = self._out(x.spec)
+        if isinstance(self.positions, range) and self.positions.step == 1 and self.positions:
+            words = x.words.narrow(self.dim, self.positions.start, len(self.positions))
+            return Share(words, out)
         at = torch.tensor(self.positions, dtype=torch.int64, device=x.words.device)
-        return Share(x.words.index_select(self.dim, at), self._out(x.spec))
+        return Share(x.words.index_select(self.dim, at), out)
 
 
 @dataclass(frozen=True)

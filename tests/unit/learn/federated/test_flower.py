@@ -13,8 +13,8 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flower_nodes import Nodes, make_app, make_contexts, make_policy, stand_in, train_on
 from tacit.errors import ConfigError, PartyError
 from tacit.learn.federated import AdaptiveNoise, PrivacySpec
+from tacit.learn.federated.contract import pack
 from tacit.learn.federated.flower import client_mod
-from tacit.learn.federated.packing import pack
 
 
 @pytest.fixture(autouse=True)
@@ -122,7 +122,7 @@ def test_a_server_without_a_clip_for_the_round_is_refused():
 def test_what_nodes_cannot_do_is_refused_when_the_app_is_made():
     adaptive = AdaptiveNoise(by="layers")
     asked = PrivacySpec(kind="local-adaptive", clip=1.0, epsilon=1.0, adaptive=adaptive)
-    with pytest.raises(ConfigError, match="run on the engine 'light'"):
+    with pytest.raises(ConfigError, match="run on the engine 'local'"):
         client_mod(make_policy("plain", privacy=asked))
 
 

@@ -167,7 +167,7 @@ def run(learner, policy, drop_rate=0.0, rounds=2):
         learner.first_weights(),
         policy,
         rounds=rounds,
-        judge=lambda weights: None,
+        judge=lambda weights: (),
         on_round=lambda report: None,
     )
 

@@ -17,8 +17,8 @@ from tacit.crypto import make_key_pair
 from tacit.errors import ConfigError, InputError, PartyError
 from tacit.learn.federated import LocalTraining, PrivacySpec, round_config
 from tacit.learn.federated.arrays import named_arrays
+from tacit.learn.federated.contract import kind_of, pack, unpack
 from tacit.learn.federated.flower import client_mod
-from tacit.learn.federated.packing import kind_of, pack, unpack
 from tacit.learn.federated.shuffled.box import open_box
 from tacit.learn.federated.shuffled.roles import (
     BUNDLE,

@@ -19,7 +19,8 @@ from tacit.learn.federated import (
     round_config,
     run_rounds,
 )
-from tacit.learn.federated.packing import RunOver
+from tacit.learn.federated.contract import RunOver
+from tacit.learn.metrics import measure_odds
 from tacit.learn.partition import Partition, divide
 from tacit.ring import Prg
 
@@ -37,7 +38,6 @@ def run(policy, *, rounds=None, drop_rate=0.0, patience=0, how="iid"):
     learner = make_learner(policy.clients, how=how)
     test = split_dataset(load_dataset("digits", ()), part="test", seed=0)
     features = torch.tensor(test.scaled(), dtype=torch.float32)
-    labels = torch.tensor(test.labels)
     engine = LocalEngine(
         learner,
         find_aggregator(policy.aggregator),
@@ -50,7 +50,7 @@ def run(policy, *, rounds=None, drop_rate=0.0, patience=0, how="iid"):
         learner.first_weights(),
         replace(policy, patience=patience),
         rounds=rounds,
-        judge=lambda weights: learner.accuracy(weights, features, labels),
+        judge=lambda weights: measure_odds(learner.odds(weights, features).numpy(), test.labels),
         on_round=seen.append,
     )
     assert tuple(seen) == outcome.rounds
@@ -146,7 +146,7 @@ def test_a_complaint_of_a_client_ends_the_run_after_its_round():
         torch.zeros(3),
         policy,
         rounds=4,
-        judge=lambda weights: None,
+        judge=lambda weights: (),
         on_round=lambda report: None,
     )
     (report,) = outcome.rounds

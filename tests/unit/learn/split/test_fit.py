@@ -105,6 +105,7 @@ def test_a_label_owner_with_columns_trains_as_one_model_and_sends_no_more(rows, 
     )
     # What the label owner computes from its own columns never travels.
     assert _online(found) == _online(alone)
+    assert found.claims[-1].subject.startswith("the label owner's own columns")
     assert {(one.to, one.elements) for one in found.ledger} == {
         (one.to, one.elements) for one in alone.ledger
     }
@@ -155,9 +156,9 @@ def test_processes_send_what_threads_send_and_train_what_they_train(rows):
     assert both[1].result.launched == "processes"
 
 
-def test_gradients_can_be_watched_as_they_go_back(rows):
+def test_gradients_can_be_watched_and_steps_counted_as_they_go(rows):
     x, y = rows
-    seen = []
+    seen, told = [], []
     pace = Pace(epochs=1, batch_rows=32)
     fit(
         make_model(),
@@ -166,7 +167,9 @@ def test_gradients_can_be_watched_as_they_go_back(rows):
         labels=y,
         pace=pace,
         on_gradient=lambda owner, one: seen.append((owner, len(one.rows))),
+        report=lambda *where: told.append(where),
     )
+    assert ("train", 3, 3) in told
     assert sum(count for _, count in seen) == 96
     assert {owner for owner, _ in seen} == {"features"}
 
@@ -183,7 +186,7 @@ def test_gradients_can_be_watched_as_they_go_back(rows):
         (
             {"launch": "processes", "on_gradient": lambda owner, one: None},
             ConfigError,
-            "watches parties of this process",
+            "watch parties of this process",
         ),
     ],
 )
@@ -206,3 +209,34 @@ def test_a_model_that_cannot_travel_is_refused_before_anything_starts(rows):
             labels=rows[1],
             launch="processes",
         )
+
+
+def test_gradients_tell_a_feature_owner_the_label_owners_own_column():
+    """Why nothing is promised about it: rows whose column speaks for their label come back short.
+
+    The attacker takes the gradients of the last pass and the labels, which clusters of gradients
+    give away anyway; its own columns are noise.
+    """
+    draw = torch.Generator().manual_seed(4)
+    y = torch.arange(400) % 2
+    column = torch.where(torch.rand(400, generator=draw) < 0.8, y, 1 - y)
+    torch.manual_seed(0)
+    seen = {}
+    fit(
+        {"clinic": make_bottom(2), "labels": nn.Linear(1, 4)},
+        top=nn.Linear(12, 2),
+        features={
+            "clinic": torch.randn(400, 2, generator=draw),
+            "labels": column[:, None].float(),
+        },
+        labels=y,
+        pace=Pace(epochs=15, batch_rows=64, learning_rate=0.02),
+        on_gradient=lambda owner, one: seen.update(
+            zip(one.rows.tolist(), one.gradient.norm(dim=1).tolist(), strict=True)
+        ),
+    )
+    truth, told = (divide_rows(one, test_share=0.2, is_scaled=False).train for one in (column, y))
+    norms = torch.tensor([seen[row] for row in range(len(truth))])
+    # A long gradient: the column speaks against the label.
+    guess = torch.where(norms > norms.median() * 2, 1 - told, told)
+    assert (guess == truth).float().mean() > 0.95  # knowing the label alone: about 0.8

@@ -62,6 +62,24 @@ def test_an_answer_that_is_left_ends_there_and_the_talk_goes_on(model):
             left.receipt  # noqa: B018 - reading it is the test
 
 
+def test_an_answer_that_is_open_when_the_chat_ends_is_closed_first(model):
+    with chat(model, limit=9) as talk:
+        left = iter(talk.say("hello"))
+        piece = next(left)
+    assert list(left) == []
+    assert [one.content for one in talk.messages] == ["hello", piece]
+
+
+def test_an_error_of_ours_leaves_no_step_in_the_air(model):
+    def fail(answer):
+        next(answer)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), chat(model, limit=9) as talk:
+        fail(left := iter(talk.say("hello")))
+    assert list(left) == []
+
+
 def test_the_cause_is_told_and_not_that_somebody_went_away(model, monkeypatch):
     def refuse(session, vault):
         raise FrameError("user", "is not welcome")

@@ -7,7 +7,7 @@ from private_llm import best, plainly, speak, tiny
 from tacit.llm.permuted import BRIEF, Conversation, Precision, kernels, open_vault
 from tacit.llm.permuted import attention_kernels as attention
 from tacit.llm.permuted.geometry import Heads
-from tacit.llm.permuted.narrow import encode, pack, unpack, wrap
+from tacit.llm.permuted.messages import encode, pack, unpack, wrap
 
 pytestmark = [
     pytest.mark.gpu,

@@ -16,7 +16,7 @@ from tacit.llm.permuted import Conversation, Precision, rows_to_steal
 from tacit.llm.permuted.asking import Asking, Party
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.incremental import Incremental
-from tacit.llm.permuted.narrow import pack
+from tacit.llm.permuted.messages import pack
 from tacit.llm.permuted.ranges import Ranges
 from tacit.llm.permuted.weights import fold, matrices
 

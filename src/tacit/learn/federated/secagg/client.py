@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tacit.crypto import ShamirShare, agree, derive, seal, share_bytes, unseal
 from tacit.errors import InputError, PartyError
-from tacit.learn.federated.packing import pack, records, unpack
+from tacit.learn.federated.contract import pack, records, unpack
 from tacit.learn.federated.secagg.messages import (
     ADVERT,
     ATTEST,

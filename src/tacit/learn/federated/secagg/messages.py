@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from tacit.crypto import KeyPair, agree, derive
 from tacit.errors import FrameError, PartyError
-from tacit.learn.federated.packing import pack, records, unpack
+from tacit.learn.federated.contract import pack, records, unpack
 from tacit.learn.federated.secagg.graph import Neighbourhood, draw_order, holders
 from tacit.learn.federated.secagg.plan import SecAggPlan
 

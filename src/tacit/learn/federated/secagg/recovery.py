@@ -8,7 +8,7 @@ from itertools import islice
 import numpy as np
 
 from tacit.crypto import ShamirShare, recover
-from tacit.learn.federated.packing import VoidRound
+from tacit.learn.federated.contract import VoidRound
 from tacit.learn.federated.secagg.messages import (
     SEED_BYTES,
     SERVER,

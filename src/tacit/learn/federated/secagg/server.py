@@ -6,7 +6,7 @@ from typing import cast, final
 import numpy as np
 
 from tacit.errors import DisagreementError, FrameError, PartyError
-from tacit.learn.federated.packing import VoidRound, pack, records, unpack
+from tacit.learn.federated.contract import VoidRound, pack, records, unpack
 from tacit.learn.federated.secagg.messages import (
     ADVERT,
     ATTEST,

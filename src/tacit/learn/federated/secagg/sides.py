@@ -8,8 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tacit.errors import ConfigError, DisagreementError, PartyError
 from tacit.learn.federated.config import RoundConfig, clip_l2, go_bare, made_finite
-from tacit.learn.federated.contract import Aggregate, Offer
-from tacit.learn.federated.packing import kind_of
+from tacit.learn.federated.contract import Aggregate, Offer, kind_of
 from tacit.learn.federated.secagg.client import SecAggClient
 from tacit.learn.federated.secagg.graph import plan_neighbourhood
 from tacit.learn.federated.secagg.messages import (

@@ -19,7 +19,7 @@ from typing import cast, final
 from tacit.crypto import KeyPair
 from tacit.dp import Bounded
 from tacit.errors import DisagreementError, FrameError, InputError, PartyError
-from tacit.learn.federated.packing import RunOver, VoidRound, kind_of, pack, records, unpack
+from tacit.learn.federated.contract import RunOver, VoidRound, kind_of, pack, records, unpack
 from tacit.learn.federated.shuffled.box import BOX_OVERHEAD, open_box, seal_box
 from tacit.learn.federated.shuffled.plan import (
     METHODS,

@@ -9,8 +9,7 @@ from tacit.crypto import KeyPair, make_key_pair
 from tacit.dp import clip
 from tacit.errors import ConfigError, DisagreementError, PartyError
 from tacit.learn.federated.config import RoundConfig, made_finite
-from tacit.learn.federated.contract import Aggregate, Offer
-from tacit.learn.federated.packing import VoidRound, kind_of
+from tacit.learn.federated.contract import Aggregate, Offer, VoidRound, kind_of
 from tacit.learn.federated.shuffled.plan import ShuffledPlan, new_session
 from tacit.learn.federated.shuffled.roles import (
     OPEN,

@@ -5,7 +5,7 @@ import pytest
 
 from masking import Cast
 from tacit.errors import PartyError
-from tacit.learn.federated.packing import pack
+from tacit.learn.federated.contract import pack
 from tacit.learn.federated.secagg import Neighbourhood, SecAggClient, plan_secagg
 from tacit.learn.federated.secagg.messages import ATTESTED, SURVIVORS, to_bitmap
 

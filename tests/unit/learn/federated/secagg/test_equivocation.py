@@ -8,7 +8,7 @@ import pytest
 from masking import Cast
 from tacit.crypto import ShamirShare, recover_bytes
 from tacit.errors import PartyError
-from tacit.learn.federated.packing import pack, unpack
+from tacit.learn.federated.contract import pack, unpack
 from tacit.learn.federated.secagg import Neighbourhood, plan_neighbourhood, plan_secagg
 from tacit.learn.federated.secagg.messages import (
     ATTESTED,

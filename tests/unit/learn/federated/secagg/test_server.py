@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from masking import Cast
 from tacit.errors import FrameError, PartyError
-from tacit.learn.federated.packing import VoidRound
+from tacit.learn.federated.contract import VoidRound
 from tacit.learn.federated.secagg import STAGES, Neighbourhood, plan_secagg
 
 

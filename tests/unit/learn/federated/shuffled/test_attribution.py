@@ -9,7 +9,7 @@ from scipy.stats import beta
 from tacit.crypto import make_key_pair
 from tacit.dp import DirectionReport, Shuffled, clip, epsilon, estimate_direction_sum
 from tacit.errors import PartyError
-from tacit.learn.federated.packing import VoidRound, pack, records, unpack
+from tacit.learn.federated.contract import VoidRound, pack, records, unpack
 from tacit.learn.federated.shuffled import ShuffledClient, ShuffledPlan, Shuffler, new_session
 from tacit.learn.federated.shuffled.box import open_box
 from tacit.learn.federated.shuffled.roles import (

@@ -7,7 +7,7 @@ import torch
 from tacit.crypto import make_key_pair
 from tacit.dp import clip
 from tacit.errors import PartyError
-from tacit.learn.federated.packing import RunOver, VoidRound, kind_of, pack, unpack
+from tacit.learn.federated.contract import RunOver, VoidRound, kind_of, pack, unpack
 from tacit.learn.federated.shuffled import (
     SHUFFLER,
     ShuffledClient,

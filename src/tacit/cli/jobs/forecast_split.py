@@ -1,0 +1,78 @@
+"""The forecast of a split job, apart from the others: they need nothing of what it imports."""
+
+import torch
+
+from tacit.cli.environment import data_folders
+from tacit.cli.jobs.outlook import Asked, Outlook, sizes_leak, unread
+from tacit.cli.jobs.split_data import OwnRows, divide_own, load_own, load_whole, top_of
+from tacit.cli.jobs.split_job import SplitJob
+from tacit.errors import InputError
+from tacit.learn.split import forecast
+from tacit.learn.split.forecast import leaks_of_cut
+from tacit.learn.split.part import SERVE_ROWS
+from tacit.learn.vertical import claims_of_matching, leaks_of_matching
+
+
+def forecast_split(job: SplitJob, asked: Asked) -> Outlook:
+    """Forecast training at a cut layer and one question, or the question alone."""
+    asked.refuse("features")
+    common, matched = _split_rows(job, asked)
+    trained, questions, classes = _divided(job, common)
+    task = job.task(classes)
+    widths = top_of(job, task, data_folders())[1]
+    found = forecast(
+        task,
+        widths=widths,
+        rows=trained,
+        questions=(questions, SERVE_ROWS),
+        matched=matched,
+    )
+    cuts = ", ".join(f"{owner} {width}" for owner, width in widths.items())
+    lines = [f"{trained} rows to train on, {questions} to ask about; width of the cut: {cuts}"]
+    if found is None:
+        lines.append(
+            f"No forecast of bytes: under {task.compression.kind!r} the size of a message depends "
+            "on the values in it."
+        )
+    return Outlook(
+        about=f"split at {job.model.cut!r}, {job.split.compress.kind}",
+        lines=tuple(lines),
+        forecast=found,
+        leaks=(
+            *(leaks_of_matching(matched, common) if matched else ()),
+            *leaks_of_cut(task, widths, trained, questions),
+            sizes_leak(job, "the number of rows and the widths of the cut layers", 2),
+        ),
+        claims=(*claims_of_matching(matched), *task.claims()),
+    )
+
+
+def _split_rows(job: SplitJob, asked: Asked) -> tuple[int, dict[str, int]]:
+    """Return how many rows all owners have, and how many ids each, if rows are matched."""
+    if job.data.set is not None:
+        asked.refuse("rows")
+        return 0, {}  # a known set says it itself
+    owners = job.data.parties
+    is_matched = job.data.match is not None and job.serve is None
+    if asked.rows is not None:
+        return asked.rows, dict.fromkeys(owners, asked.rows) if is_matched else {}
+    try:
+        if not is_matched:
+            return len(load_own(job, job.data.features[0])), {}
+        ids = {owner: load_own(job, owner).ids for owner in owners}
+    except InputError as error:
+        raise unread(error, "--rows") from error
+    counts = {owner: len(found) for owner, found in ids.items()}
+    return len(set.intersection(*map(set, ids.values()))), counts
+
+
+def _divided(job: SplitJob, rows: int) -> tuple[int, int, int]:
+    """Return rows to train on, rows to ask about, and classes."""
+    if job.data.set is not None:
+        whole = load_whole(job, data_folders())
+        trained = 0 if job.serve is not None else len(whole.train_x)
+        return trained, len(whole.test_x), whole.classes
+    classes = job.data.classes or 0
+    if job.serve is not None:
+        return 0, rows, classes
+    return *divide_own(job, OwnRows(labels=torch.zeros(rows))).counts, classes

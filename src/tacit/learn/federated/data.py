@@ -1,0 +1,171 @@
+"""The clients' rows of a federated run, with some kept to test on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tacit.errors import DataError
+from tacit.learn.dataset import Dataset, scale_of
+from tacit.learn.partition import Partition, data_generator, divide
+
+Rows = tuple[Any, Any]
+"""Features and labels: arrays of numpy, tensors, or what becomes one; hence Any."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shards:
+    """Rows to train on, whose they are, and rows to test on; none, if there are no such."""
+
+    features: Tensor
+    labels: Tensor
+    parts: tuple[NDArray[np.int64], ...]
+    test_features: Tensor
+    test_labels: Tensor
+    classes: int
+    scale: float | tuple[float, ...] = 1.0
+    """What features were divided by."""
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """The shape of one row."""
+        return tuple(self.features.shape[1:])
+
+    def to(self, device: str) -> "Shards":
+        """Return the same on a device."""
+        return replace(
+            self,
+            features=self.features.to(device),
+            labels=self.labels.to(device),
+            test_features=self.test_features.to(device),
+            test_labels=self.test_labels.to(device),
+        )
+
+
+def shard_rows(clients: Sequence[Rows], *, test: Rows | None = None) -> Shards:
+    """Take the rows of every client as they are.
+
+    Args:
+        clients: features and labels of each; labels are classes, counted from 0.
+        test: rows to test on.
+
+    Raises:
+        DataError: they do not go together; says whose.
+    """
+    if len(clients) < 2:
+        raise DataError(f"wanted the rows of two clients or more, got {len(clients)}")
+    named = {f"clients[{index}]": rows for index, rows in enumerate(clients)}
+    found = [_tensors(name, rows) for name, rows in named.items()]
+    shape = found[0][0].shape[1:]
+    kept = _tensors("test", test) if test is not None else (found[0][0][:0], found[0][1][:0])
+    for name, (x, _) in zip([*named, "test"], [*found, kept], strict=True):
+        if x.shape[1:] != shape:
+            raise DataError(f"{name}: wanted rows of shape {tuple(shape)}, as clients[0] has")
+    labels = torch.cat([y for _, y in found])
+    return Shards(
+        features=torch.cat([x for x, _ in found]),
+        labels=labels,
+        parts=_in_order([len(y) for _, y in found]),
+        test_features=kept[0],
+        test_labels=kept[1],
+        classes=int(torch.cat([labels, kept[1]]).max()) + 1,
+    )
+
+
+def divide_rows(
+    train: Dataset,
+    test: Dataset,
+    clients: int,
+    *,
+    partition: Partition,
+    rows: int | None = None,
+    seed: int = 0,
+) -> Shards:
+    """Divide the rows of one set among simulated clients.
+
+    Args:
+        train: rows to train on.
+        test: rows to test on, of the same columns.
+        clients: how many.
+        partition: how they are divided.
+        rows: take only so many.
+        seed: of the division; not secret.
+
+    Raises:
+        DataError: there are no labels to learn.
+    """
+    if not train.is_labelled:
+        raise DataError(f"data set {train.name!r} has no labels to learn")
+    generator = data_generator(seed)
+    chosen = np.arange(len(train.labels))
+    if rows is not None:
+        chosen = np.sort(generator.permutation(len(chosen))[:rows])
+    labels = train.labels[chosen]
+    return Shards(
+        features=torch.tensor(train.scaled()[chosen], dtype=torch.float32),
+        labels=torch.tensor(labels),
+        parts=divide(labels, clients, partition, generator),
+        test_features=torch.tensor(test.scaled(), dtype=torch.float32),
+        test_labels=torch.tensor(test.labels),
+        classes=len(train.label_names),
+        scale=scale_of(train),
+    )
+
+
+def join_rows(sets: Sequence[tuple[Dataset, Dataset]], names: Sequence[str]) -> Shards:
+    """Take one set per client, each with rows of its own to test on.
+
+    Args:
+        sets: rows to train and to test on, of every client.
+        names: what errors call them.
+
+    Raises:
+        DataError: one has no labels, or other columns or classes than the first.
+    """
+    first = sets[0][0]
+    for name, (train, _) in zip(names, sets, strict=True):
+        if not train.is_labelled:
+            raise DataError(f"{name}: no labels to learn; name their column in data.label")
+        if (train.feature_names, train.label_names) != (first.feature_names, first.label_names):
+            raise DataError(
+                f"{name}: its columns or classes are others than those of {names[0]}; list "
+                "the values that may occur in a description of each file (docs/howto/data.md)"
+            )
+    trains, tests = zip(*sets, strict=True)
+    return Shards(
+        features=_features(trains),
+        labels=torch.tensor(np.concatenate([one.labels for one in trains])),
+        parts=_in_order([len(one.labels) for one in trains]),
+        test_features=_features(tests),
+        test_labels=torch.tensor(np.concatenate([one.labels for one in tests])),
+        classes=len(first.label_names),
+        scale=scale_of(first),
+    )
+
+
+def _tensors(name: str, rows: Rows) -> tuple[Tensor, Tensor]:
+    try:
+        x, y = (torch.as_tensor(np.asarray(one)) for one in rows)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{name}: wanted features and labels, as arrays: {error}") from error
+    if x.dim() < 2 or y.dim() != 1 or len(x) != len(y) or not len(y):
+        raise DataError(
+            f"{name}: wanted a label for each of one row of features or more, got features of "
+            f"shape {tuple(x.shape)} and labels of shape {tuple(y.shape)}"
+        )
+    if not bool(((y == y.long()) & (y >= 0)).all()):
+        raise DataError(f"{name}: labels are classes, whole numbers from 0 on")
+    return x.float(), y.long()
+
+
+def _in_order(counts: Sequence[int]) -> tuple[NDArray[np.int64], ...]:
+    ends = np.cumsum(counts)
+    return tuple(np.split(np.arange(ends[-1]), ends[:-1]))
+
+
+def _features(sets: Sequence[Dataset]) -> Tensor:
+    return torch.tensor(np.concatenate([one.scaled() for one in sets]), dtype=torch.float32)

@@ -1,0 +1,220 @@
+"""What a federated run says about itself: claims, leaks, cost, measures and curves."""
+
+import math
+from collections.abc import Sequence
+
+from tacit.dp import Event, Repeated, confirm, epsilon, sharpen, unroll
+from tacit.learn.federated.aggregators import find_aggregator
+from tacit.learn.federated.calibration import CalibratedMechanism
+from tacit.learn.federated.rounds import Outcome
+from tacit.learn.federated.spec import FederatedSpec
+from tacit.result import Claim, Cost, Curve, Leak, Metric, Sheet, Traffic
+
+_LARGE_EPSILON = 10.0
+_MOST_NOTES = 20
+_STAGES = {"plain": 1, "masked": 5, "shuffled": 3}
+_SERVERS = {
+    "curious": "the server follows the protocol and invents no clients",
+    "malicious": (
+        "the server may do anything but try out about 2^40 choices of whom to invite or drop; the "
+        "job names the clients' keys, and they are theirs; nodes choose the code that they run"
+    ),
+}
+
+
+def describe(claim: Claim) -> str:
+    """Write a claim about privacy in one line."""
+    if claim.epsilon is None or claim.delta is None:
+        return f"{claim.guarantee}: {claim.assumptions[0]}"
+    return (
+        f"ε = {claim.epsilon:.3f} at δ = {claim.delta:g} for {claim.relation} "
+        f"({claim.accountant}), {claim.subject}"
+    )
+
+
+def warnings_about(claim: Claim) -> tuple[str, ...]:
+    """Warn of an ε that means little."""
+    if claim.epsilon is None or claim.epsilon <= _LARGE_EPSILON:
+        return ()
+    return (
+        f"an ε above {_LARGE_EPSILON:g} promises little: plan fewer rounds or steps, or more noise",
+    )
+
+
+def sharp_claim(mechanism: CalibratedMechanism, rounds: int) -> Claim:
+    """Return the claim about all rounds, as sharply as the accountant can say."""
+    if mechanism.event is None:
+        return mechanism.claim
+    whole: list[Event] = [Repeated(event=mechanism.event, count=rounds)]
+    return sharpen(mechanism.claim, [*whole, *([mechanism.first] if mechanism.first else [])])
+
+
+def claims_of(spec: FederatedSpec, outcome: Outcome) -> tuple[Claim, ...]:
+    """Return what the run promises: first about the models, then about single updates."""
+    claims = [sharpen(outcome.rounds[-1].claim, outcome.ledger)]
+    if spec.aggregator == "masked":
+        claims.append(
+            Claim(
+                subject="each client's update in a round, towards the server",
+                guarantee="hidden in the sum of those who stayed",
+                assumptions=(
+                    _SERVERS[spec.server],
+                    f"at most {spec.colluding_share:.0%} of the clients work with it; "
+                    "whoever knows all other updates of a sum knows the last",
+                    f"at most {spec.drop_rate:.0%} of the clients fall silent in a round; "
+                    "if more do, the round may be void",
+                    "X25519, AES-128, SHA-256 and Ed25519 hold; the random graph fails with "
+                    "probability 2^-40",
+                    "no proof of range: a client that lies can spoil the sum",
+                ),
+            )
+        )
+    return tuple(claims)
+
+
+def leaks_of(spec: FederatedSpec, dimension: int) -> tuple[Leak, ...]:
+    """Return who is shown what in every round."""
+    return (
+        Leak(
+            to="server",
+            what=find_aggregator(spec.aggregator).server_sees,
+            why=f"aggregator {spec.aggregator!r}",
+            kind="protocol",
+            elements=dimension,
+        ),
+        Leak(
+            to="clients",
+            what="the model after every round",
+            why="the result",
+            kind="output",
+            elements=dimension,
+        ),
+        Leak(
+            to="server",
+            what="who takes part in a round and who drops out",
+            why="needed to add up",
+            kind="size",
+            elements=spec.clients,
+        ),
+    )
+
+
+def cost_of(spec: FederatedSpec, outcome: Outcome) -> Cost:
+    """Return what all rounds moved."""
+    rounds, stages = outcome.rounds, _STAGES[spec.aggregator]
+    ways = {
+        ("clients", "server"): sum(report.bytes_up for report in rounds),
+        ("server", "clients"): sum(report.bytes_down for report in rounds),
+    }
+    traffic = tuple(
+        Traffic(
+            sender=sender,
+            receiver=receiver,
+            phase="online",
+            messages=stages * len(rounds) * spec.clients,
+            payload_bytes=int(moved * spec.clients),
+        )
+        for (sender, receiver), moved in ways.items()
+    )
+    return Cost(traffic=traffic, offline_rounds=0, online_rounds=2 * stages * len(rounds))
+
+
+def measures_of(outcome: Outcome) -> tuple[Metric, ...]:
+    """Return how good the last model is, what rounds cost, and ε computed by other code.
+
+    Raises:
+        ClaimError: the other code contradicts the claim.
+    """
+    rounds = outcome.rounds
+    mean_up = sum(report.bytes_up for report in rounds) / len(rounds)
+    dropped = sum(len(report.dropped) for report in rounds) / len(rounds)
+    void = sum(report.void is not None for report in rounds)
+    return (
+        *rounds[-1].metrics,
+        Metric(name="bytes sent by a client in a round", value=mean_up, unit="B"),
+        Metric(name="clients dropped in a round", value=dropped, unit="clients"),
+        Metric(name="void rounds", value=float(void), unit="rounds", samples=len(rounds)),
+        *_confirmed(outcome),
+    )
+
+
+def _confirmed(outcome: Outcome) -> tuple[Metric, ...]:
+    claim = outcome.rounds[-1].claim
+    found = confirm(outcome.ledger, claim)
+    if found is None:
+        return ()
+    note = f"by {found.accountant}, for {claim.relation}; claimed by {claim.accountant}"
+    name = f"ε at δ = {claim.delta:g}, computed again"
+    return (Metric(name=name, value=found.epsilon, unit="", note=note),)
+
+
+def curves_of(outcome: Outcome) -> tuple[Curve, ...]:
+    """Draw accuracy against rounds and ε, and what rounds cost."""
+    rounds = outcome.rounds
+    scored = [(report, report.accuracy) for report in rounds if report.accuracy is not None]
+    curves = [
+        _curve("Accuracy", "round", "accuracy", [(one.number, score) for one, score in scored]),
+        _curve("Upload of a client", "round", "bytes", [(r.number, r.bytes_up) for r in rounds]),
+        _curve("Clients dropped", "round", "clients", [(r.number, len(r.dropped)) for r in rounds]),
+    ]
+    spent = [(one.claim.epsilon, score) for one, score in scored if one.claim.epsilon is not None]
+    if spent:
+        delta = rounds[-1].claim.delta
+        curves.insert(1, _curve("Accuracy against ε", f"ε at δ = {delta:g}", "accuracy", spent))
+    return tuple(curves)
+
+
+def _curve(title: str, x_label: str, y_label: str, points: Sequence[tuple[float, float]]) -> Curve:
+    pairs = tuple((float(x), float(y)) for x, y in points)
+    return Curve(title=title, x_label=x_label, y_label=y_label, name=y_label, points=pairs)
+
+
+def sheets_of(
+    spec: FederatedSpec, outcome: Outcome, files: Sequence[str] = ()
+) -> tuple[Sheet, ...]:
+    """List who was not in the sum of a round, and what each client's own ledger comes to.
+
+    Args:
+        spec: what was asked for.
+        outcome: of the run.
+        files: where the clients' rows came from, if each has a file.
+    """
+    rows = tuple(
+        (str(one.number), ", ".join(map(str, one.dropped)) or "nobody", one.void or "")
+        for one in outcome.rounds
+    )
+    heads = ("#round", "clients not in the sum", "why it is void")
+    found = [Sheet(title="Who was dropped", heads=heads, rows=rows)]
+    last = outcome.rounds[-1].claim
+    if spec.privacy.kind == "record" and last.delta is not None:
+        found.append(_ledgers(spec, outcome, last, files))
+    return tuple(found)
+
+
+def _ledgers(spec: FederatedSpec, outcome: Outcome, claim: Claim, files: Sequence[str]) -> Sheet:
+    rows = []
+    for index in range(spec.clients):
+        name = f"client {index}"
+        steps = sum(unroll(outcome.ledger.events_of(name)).values())
+        file = files[index] if files else ""
+        rows.append((name, file, str(steps), f"{_spent(outcome, name, claim):.3f}"))
+    heads = ("client", "file", "#steps", f"#ε at δ = {claim.delta:g}")
+    return Sheet(title="What each client's own ledger comes to", heads=heads, rows=tuple(rows))
+
+
+def _spent(outcome: Outcome, name: str, claim: Claim) -> float:
+    if not outcome.ledger.events_of(name) or claim.delta is None or claim.accountant is None:
+        return 0.0
+    found = epsilon(
+        outcome.ledger, delta=claim.delta, accountant=claim.accountant, client=name
+    ).epsilon
+    return math.inf if found is None else found
+
+
+def notes_of(outcome: Outcome) -> tuple[str, ...]:
+    """List warnings, void rounds and refusals; not more than a few of them."""
+    refused = [f"round {one.number}: {why}" for one in outcome.rounds for why in one.refused]
+    void = [f"round {one.number} is void: {one.void}" for one in outcome.rounds if one.void]
+    shown = [*warnings_about(outcome.rounds[-1].claim), *void, *refused]
+    rest = len(shown) - _MOST_NOTES
+    return (*shown[:_MOST_NOTES], *([f"and {rest} more like these"] if rest > 0 else []))

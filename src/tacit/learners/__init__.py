@@ -1,0 +1,50 @@
+"""Learners that statisticians know, on rows or columns that nobody shows.
+
+    with Local("bank", "shop") as parties:
+        table = parties.columns({"bank": x_bank, "shop": (x_shop, y)})
+        model = LogisticRegression().fit(table, parties)
+        model.score(table)
+
+Every party follows the protocol: that is assumed throughout.
+"""
+
+from tacit.learners.base import Learner, Shared
+from tacit.learners.bayes import CategoricalNB, GaussianNB
+from tacit.learners.clusters import KMeans
+from tacit.learners.linear import ExtremeLearning, Lasso, LinearRegression, Ridge
+from tacit.learners.margins import LinearSVC, LogisticRegression
+from tacit.learners.neighbours import KNeighbors
+from tacit.learners.parties import Connected, Local, Parties
+from tacit.learners.scaling import PCA, StandardScaler
+from tacit.learners.tables import Table
+from tacit.learners.trees import (
+    DecisionTreeClassifier,
+    GradientBoostingClassifier,
+    GradientBoostingRegressor,
+    RandomForestClassifier,
+)
+
+__all__ = [
+    "PCA",
+    "CategoricalNB",
+    "Connected",
+    "DecisionTreeClassifier",
+    "ExtremeLearning",
+    "GaussianNB",
+    "GradientBoostingClassifier",
+    "GradientBoostingRegressor",
+    "KMeans",
+    "KNeighbors",
+    "Lasso",
+    "Learner",
+    "LinearRegression",
+    "LinearSVC",
+    "Local",
+    "LogisticRegression",
+    "Parties",
+    "RandomForestClassifier",
+    "Ridge",
+    "Shared",
+    "StandardScaler",
+    "Table",
+]

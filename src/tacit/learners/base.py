@@ -1,0 +1,179 @@
+"""What learners have in common: parameters as in scikit-learn, shares as results."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.base import BaseEstimator
+from torch import Tensor
+
+from tacit.errors import DataError, InputError
+from tacit.learners.engine import Engine, Walker
+from tacit.learners.parties import Parties
+from tacit.learners.tables import Table
+from tacit.notebook import lines, table
+from tacit.result import Forecast
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Shared:
+    """A result that the two computing parties hold as shares.
+
+    `reveal` opens it to the named parties, and writes that into the ledger.
+    """
+
+    parties: Parties
+    name: str
+    what: str
+    shape: tuple[int, ...]
+
+    def reveal(self, to: tuple[str, ...] | None = None) -> Array | None:
+        """Open the value; None for a party that it is not opened to."""
+        receivers = self.parties.owners if to is None else to
+        why = f"{self.what}, opened by reveal"
+
+        def work(engine: Engine) -> dict[str, Tensor]:
+            return engine.open([self.name], to=receivers, why=why)
+
+        found = self.parties.do(work)
+        return found[self.name].double().numpy() if found else None
+
+    def __repr__(self) -> str:
+        return f"Shared({self.what}, shape {self.shape}; open it with reveal())"
+
+
+class Learner(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+    """A learner on shares, with the methods and parameters of scikit-learn's.
+
+    ``fit`` takes a `Table`; results with a trailing underscore are `Shared` until `reveal`.
+    """
+
+    results: tuple[str, ...] = ()
+    """Attributes that a fit leaves, without the underscore."""
+
+    def fit(self, data: Table, parties: Parties) -> Self:
+        """Learn from a table.
+
+        Args:
+            data: made by ``parties.rows`` or ``parties.columns``.
+            parties: who learn together.
+
+        Guarantee: that of the protocol; nothing but the sizes in the ledger is shown.
+        """
+        self._check(data)
+        self.parties_, self.data_ = parties, data
+        self._name = parties.name(type(self).__name__)
+        parties.do(lambda engine: self._walk(engine, data))
+        self._set_results(data)
+        return self
+
+    def forecast(self, data: Table, parties: Parties) -> Forecast:
+        """Say what a fit will cost, from public facts alone."""
+        self._check(data)
+        walker = parties.forecaster()
+        self._name = parties.name(type(self).__name__)
+        self._walk(walker, data)
+        return walker.forecast()
+
+    def predict(self, data: Table, *, to: tuple[str, ...] | None = None) -> Array | None:
+        """Answer for rows, and open the answers to the owners of the rows, or to ``to``.
+
+        Returns:
+            One answer per row; None for a party that they are not opened to.
+        """
+        name, parties = self._fitted(), self.parties_
+        receivers = data.owners if to is None else to
+
+        def work(engine: Engine) -> dict[str, Tensor]:
+            self._answer(engine, data, name)
+            return engine.open([f"{name}/answers"], to=receivers, why="the declared result")
+
+        found = parties.do(work)
+        return self._worded(found[f"{name}/answers"]) if found else None
+
+    def score(self, data: Table, *, to: tuple[str, ...] | None = None) -> float | None:
+        """Open how good the answers are, as scikit-learn scores this kind of learner."""
+        name, parties = self._fitted(), self.parties_
+        receivers = data.owners if to is None else to
+
+        def work(engine: Engine) -> dict[str, Tensor]:
+            self._rate(engine, data, name)
+            return engine.open([f"{name}/score"], to=receivers, why="the declared score")
+
+        found = parties.do(work)
+        return self._scored(found[f"{name}/score"], data) if found else None
+
+    def reveal(self, to: tuple[str, ...] | None = None) -> Self:
+        """Open all results to the named parties (all owners if not said)."""
+        self._fitted()
+        for name in self.results:
+            value = getattr(self, f"{name}_")
+            if isinstance(value, Shared):
+                opened = value.reveal(to)
+                if opened is not None:
+                    setattr(self, f"{name}_", opened)
+        return self
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        if not hasattr(self, "parties_"):
+            return str(super().__repr__(N_CHAR_MAX))
+        return lines(type(self).__name__, self._rows())
+
+    def _repr_html_(self) -> str:
+        rows = self._rows() if hasattr(self, "parties_") else list(self.get_params().items())
+        return table(type(self).__name__, [(str(a), str(b)) for a, b in rows])
+
+    def _rows(self) -> list[tuple[str, str]]:
+        rows, columns = self.data_.shape
+        cut = f"{rows} × {columns}, {self.data_.split} of {', '.join(self.data_.owners)}"
+        found = [(f"{name}_", _short(getattr(self, f"{name}_"))) for name in self.results]
+        return [("data", cut), ("protocol", self.parties_.protocol), *found]
+
+    def _set_results(self, data: Table) -> None:
+        facts = self.parties_.do(lambda engine: dict(engine.facts))
+        for name in self.results:
+            key = f"{self._name}/{name}"
+            shared = Shared(self.parties_, key, f"{name} of {self._name}", facts[key].shape)
+            setattr(self, f"{name}_", shared)
+
+    def _fitted(self) -> str:
+        if not hasattr(self, "parties_"):
+            raise InputError(f"this {type(self).__name__} is not fitted yet; call fit first")
+        return self._name
+
+    def _check(self, data: Table) -> None:
+        """Refuse what cannot be learned from, before anything is shared."""
+        if data.shape[0] < 2:
+            raise DataError(f"{type(self).__name__} wants two rows at least, got {data.shape[0]}")
+
+    def _worded(self, answers: Tensor) -> Array:
+        return answers.double().numpy()
+
+    def _scored(self, opened: Tensor, data: Table) -> float:
+        return float(opened.reshape(-1)[0]) / data.shape[0]
+
+    @abstractmethod
+    def _walk(self, walker: Walker, data: Table) -> None:
+        """Run the programs of a fit."""
+
+    def _answer(self, walker: Walker, data: Table, name: str) -> None:
+        raise InputError(f"{type(self).__name__} does not predict")
+
+    def _rate(self, walker: Walker, data: Table, name: str) -> None:
+        raise InputError(f"{type(self).__name__} has no score")
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, Shared):
+        return f"shares, {' × '.join(map(str, value.shape)) or 'one number'}"
+    return f"opened, {' × '.join(map(str, np.shape(value))) or 'one number'}"
+
+
+def positions(answers: Tensor) -> Array:
+    """Round opened positions to whole numbers."""
+    return torch.round(answers.double()).reshape(-1).numpy()

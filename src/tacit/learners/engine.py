@@ -1,0 +1,222 @@
+"""The engine of learners: programs on shares, run one after the other, with values kept between.
+
+A learner is a walk of programs. A program is a function of ops and of kept values that returns
+values to keep; what it does depends on public facts alone, so that the same walk can be planned
+without data (`Forecaster`) and run by every party (`Engine`).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from tacit.errors import InputError
+from tacit.mpc import OpeningCache, Plan, Roles, Share, compute, find_protocol, make_plan, serve
+from tacit.mpc.pace import add_computing
+from tacit.mpc.plan import cost_in_a_row
+from tacit.mpc.share import Spec
+from tacit.party import Progress, Session
+from tacit.result import Forecast
+
+# Programs run on ops of specs and of shares, which have no common type.
+Values = dict[str, Any]
+Program = Callable[..., Values]
+
+
+class Walker(ABC):
+    """Plan programs, remember the public facts about what they keep, and let a party run them."""
+
+    def __init__(self, roles: Roles, *, protocol: str, frac_bits: int) -> None:
+        self.roles = roles
+        self.protocol = protocol
+        self.frac_bits = frac_bits
+        self.facts: dict[str, Spec] = {}
+        self.cache = OpeningCache()
+        self.runs: list[Plan] = []
+        self._plans: dict[Hashable, tuple[Plan, dict[str, Spec]]] = {}
+
+    def run(
+        self,
+        program: Program,
+        *,
+        uses: Mapping[str, str] | None = None,
+        gives: str = "",
+        inputs: Mapping[str, Tensor] | None = None,
+        **public: Hashable,
+    ) -> None:
+        """Run a program as ``program(ops, values, **public)`` and keep what it returns.
+
+        Args:
+            program: a function of the module, of ops and kept values.
+            uses: what the program calls a value, and under which name it is kept.
+            gives: put before the names under which results are kept.
+            inputs: my tensors among those that the program brings in.
+            public: parameters that everyone knows.
+        """
+        self._run(program, dict(uses or {}), gives, dict(inputs or {}), public)
+
+    def open(self, names: Sequence[str], *, to: tuple[str, ...], why: str) -> dict[str, Tensor]:
+        """Open kept values to the named parties; empty for everyone else."""
+        found = self._run(_open, {name: name for name in names}, "", {}, {"to": to, "why": why})
+        return dict(zip(names, found, strict=True)) if found else {}
+
+    def drop(self, prefix: str) -> None:
+        """Forget values that are not needed any more."""
+        for name in [one for one in self.facts if one.startswith(prefix)]:
+            del self.facts[name]
+
+    def forecast(self) -> Forecast:
+        """Return what all runs so far cost by their plans."""
+        if not self.runs:
+            raise InputError("nothing was planned yet; fit a learner first")
+        cost = cost_in_a_row(self.runs)
+        counts: dict[int, tuple[Plan, int]] = {}
+        for plan in self.runs:
+            counts[id(plan)] = plan, counts.get(id(plan), (plan, 0))[1] + 1
+        forecast = replace(self.runs[0].forecast(), cost=cost)
+        return add_computing(forecast, counts.values())
+
+    def _run(
+        self,
+        program: Program,
+        uses: dict[str, str],
+        gives: str,
+        inputs: dict[str, Tensor],
+        public: Mapping[str, Hashable],
+    ) -> tuple[Tensor, ...]:
+        missing = [name for name in uses.values() if name not in self.facts]
+        if missing:
+            raise InputError(f"nothing is kept under {missing[0]!r}; fit before you predict")
+        facts = {name: self.facts[name] for name in uses.values()}
+
+        def bound_program(ops: Any) -> Values:
+            values = {alias: _resume(ops, name, facts[name]) for alias, name in uses.items()}
+            found = program(ops, values, **public)
+            return {f"{gives}{name}": _kept(ops, value) for name, value in found.items()}
+
+        opened = tuple(n for n, f in facts.items() if self.cache.find(n, f, None) is not None)
+        key = (
+            program.__module__,
+            program.__qualname__,
+            gives,
+            tuple(uses.items()),
+            tuple(facts.items()),
+            opened,
+            tuple(sorted(public.items())),
+        )
+        is_known = key in self._plans
+        if not is_known:
+            self._plans[key] = self._planned(bound_program)
+        plan, kept = self._plans[key]
+        shown = self.execute(plan, bound_program, inputs, is_agreed=is_known)
+        self.runs.append(plan)
+        self.facts.update(kept)
+        return shown
+
+    def _planned(self, program: Callable[[Any], Values]) -> tuple[Plan, dict[str, Spec]]:
+        kept: dict[str, Spec] = {}
+
+        def noted(ops: Any) -> None:
+            kept.update({n: s for n, s in program(ops).items() if isinstance(s, Spec)})
+
+        protocol = find_protocol(self.protocol)
+        plan = make_plan(noted, protocol, self.roles, frac_bits=self.frac_bits, cache=self.cache)
+        return plan, kept
+
+    @abstractmethod
+    def execute(
+        self,
+        plan: Plan,
+        program: Callable[[Any], Values],
+        inputs: Mapping[str, Tensor],
+        *,
+        is_agreed: bool,
+    ) -> tuple[Tensor, ...]:
+        """Do my part of a plan and return what was opened to me."""
+
+
+class Forecaster(Walker):
+    """Walk without data and without peers: only plans are made."""
+
+    def execute(
+        self,
+        plan: Plan,
+        program: Callable[[Any], Values],
+        inputs: Mapping[str, Tensor],
+        *,
+        is_agreed: bool,
+    ) -> tuple[Tensor, ...]:
+        """Note what would be held; nothing is opened."""
+        self.cache.keep(len(self.runs), plan.kept_openings, {}, {})
+        return ()
+
+
+class Engine(Walker):
+    """One party's way through the programs."""
+
+    def __init__(self, session: Session, roles: Roles, *, protocol: str, frac_bits: int) -> None:
+        super().__init__(roles, protocol=protocol, frac_bits=frac_bits)
+        self.session = session
+        # Thousands of runs are one stage to whoever watches.
+        self._quiet = replace(session, progress=Progress())
+        self._shares: dict[str, Share] = {}
+
+    @property
+    def me(self) -> str:
+        """Return my name."""
+        return self.session.me
+
+    def drop(self, prefix: str) -> None:
+        """Forget values, and my shares of them."""
+        super().drop(prefix)
+        for name in [one for one in self._shares if one.startswith(prefix)]:
+            del self._shares[name]
+
+    def execute(
+        self,
+        plan: Plan,
+        program: Callable[[Any], Values],
+        inputs: Mapping[str, Tensor],
+        *,
+        is_agreed: bool,
+    ) -> tuple[Tensor, ...]:
+        """Run a plan as P0 or P1, or attend to it as anyone else."""
+        if self.me not in self.roles.computing:
+            return serve(self._quiet, plan, inputs=inputs, cache=self.cache, is_agreed=is_agreed)
+        opened: list[Tensor] = []
+        found = compute(
+            self._quiet,
+            plan,
+            program,
+            inputs=inputs,
+            kept=self._shares,
+            cache=self.cache,
+            is_agreed=is_agreed,
+        )
+        for name, value in found.items():
+            if isinstance(value, Share):
+                self._shares[name] = value
+            elif isinstance(value, Tensor):
+                opened.append(value)
+        return tuple(opened)
+
+
+def _resume(ops: Any, name: str, spec: Spec) -> Any:
+    return ops.resume(name, shape=spec.shape, bound=spec.bound, frac_bits=spec.frac_bits)
+
+
+def _kept(ops: Any, value: Any) -> Any:
+    """Keep numbers in the usual precision, and whole numbers as they are; openings pass through."""
+    if value is None or isinstance(value, Tensor):
+        return value
+    spec = ops.number(value, "keeping")
+    return value if spec.frac_bits == 0 and spec.deferred is None else ops.normalise_scale(value)
+
+
+def _open(ops: Any, values: Values, *, to: tuple[str, ...], why: str) -> Values:
+    return {
+        f"opened {name}": ops.open(value, to=to, what=name, why=why)
+        for name, value in values.items()
+    }

@@ -1,0 +1,286 @@
+"""Who learns together: all parties as threads of this process, or this process as one of them."""
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from itertools import count
+from queue import Empty, SimpleQueue
+from threading import Thread, main_thread
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from torch import Tensor
+
+from tacit.errors import ConfigError, DataError
+from tacit.learners.engine import Engine, Forecaster
+from tacit.learners.tables import (
+    Holding,
+    Split,
+    Table,
+    check_together,
+    exchange_facts,
+    facts_of,
+    features_of,
+    labels_of,
+)
+from tacit.mpc import Roles, find_protocol, merge_costs
+from tacit.party import Meeting, Session, run_threads
+from tacit.result import Claim, Cost, Leak
+
+R = TypeVar("R")
+IDLE_S = 0.5
+"""How often a party that waits for work looks whether the program has ended."""
+FRAC_BITS = 20
+"""Precision of learners: counts over many rows want more digits than the layers of a network."""
+Part = tuple[Any, Any] | Any
+"""What an owner brings: features, or features and labels; features may be None."""
+
+
+class Parties(ABC):
+    """Owners of data, two of whom compute, and a dealer.
+
+    Every party follows the protocol: that is assumed by every claim.
+    """
+
+    def __init__(
+        self,
+        owners: Sequence[str],
+        *,
+        dealer: str = "dealer",
+        protocol: str = "sealed",
+        frac_bits: int = FRAC_BITS,
+    ) -> None:
+        if len(owners) < 2:
+            raise ConfigError(
+                f"learning together takes two owners at least, got {len(owners)}: the first two "
+                "compute, and one who has no data may be one of them"
+            )
+        find_protocol(protocol)
+        self.owners = tuple(owners)
+        self.roles = Roles(owners[0], owners[1], dealer)
+        self.names = (*owners, dealer)
+        if len(set(self.names)) != len(self.names):
+            raise ConfigError(f"parties must have different names, got {', '.join(self.names)}")
+        self.protocol = protocol
+        self.frac_bits = frac_bits
+        self.classes: dict[str, tuple[Any, ...]] = {}
+        self._numbers = count()
+
+    @abstractmethod
+    def do(self, work: Callable[[Engine], R]) -> R:
+        """Let every party in this process do some work, and return what the first receiver has."""
+
+    @abstractmethod
+    def ledger(self) -> tuple[Leak, ...]:
+        """Return what was shown to whom so far, as far as this process knows."""
+
+    @abstractmethod
+    def cost(self) -> Cost:
+        """Return what was metered so far."""
+
+    def claims(self) -> tuple[Claim, ...]:
+        """Return what the protocol promises."""
+        return find_protocol(self.protocol).claims
+
+    def name(self, word: str) -> str:
+        """Return a name that no value has yet; all parties call this in the same order."""
+        return f"{word} {next(self._numbers)}"
+
+    def forecaster(self) -> Forecaster:
+        """Return a walker that plans what these parties would do."""
+        return Forecaster(self.roles, protocol=self.protocol, frac_bits=self.frac_bits)
+
+    def table(
+        self,
+        split: Split,
+        parts: Mapping[str, Part],
+        *,
+        classes: Sequence[Any] | None = None,
+        is_classification: bool | None = None,
+    ) -> Table:
+        """Join parts into a table, in whose whole nobody sees.
+
+        Args:
+            split: whether owners have different rows, or different columns of the same rows.
+            parts: by owner, features, or a pair of features and labels. Where this process is
+                one party, only its own part; every party names the same owners by `owners`.
+            classes: the public list of classes, if labels are not whole numbers from 0 on.
+            is_classification: whether labels are classes; found out if not given, by the owner.
+        """
+        wanted = self.owners if not isinstance(self, Connected) else (self.me,)
+        strangers = [one for one in parts if one not in wanted]
+        if strangers:
+            raise ConfigError(
+                f"{strangers[0]!r} is no owner here; the owners are {', '.join(self.owners)}"
+            )
+        pairs = {owner: _pair(owner, part, classes) for owner, part in parts.items()}
+        name = self.name("table")
+        counted = None if classes is None else len(classes)
+        if is_classification is False:
+            counted = 0
+
+        holders = self._holders(parts)
+
+        def exchange(engine: Engine) -> tuple[Holding, ...]:
+            mine = pairs.get(engine.me)
+            facts = None if mine is None else facts_of(*mine, counted)
+            return exchange_facts(engine.session, holders, facts)
+
+        holdings = self.do(exchange)
+        check_together(split, holdings)
+        if classes is not None:
+            self.classes[name] = tuple(classes)
+        return Table(
+            name=name,
+            split=split,
+            holdings=holdings,
+            values={o: x for o, (x, _) in pairs.items() if x is not None},
+            labels={o: y for o, (_, y) in pairs.items() if y is not None},
+        )
+
+    def rows(self, parts: Mapping[str, Part], **options: Any) -> Table:
+        """Join rows of several owners; see `table`."""
+        return self.table("rows", parts, **options)
+
+    def columns(self, parts: Mapping[str, Part], **options: Any) -> Table:
+        """Join columns that several owners have of the same rows; see `table`."""
+        return self.table("columns", parts, **options)
+
+    def _holders(self, parts: Mapping[str, Part]) -> tuple[str, ...]:
+        return tuple(one for one in self.owners if one in parts)
+
+
+class Local(Parties):
+    """All parties as threads of this process, for research and tests.
+
+    Guarantee: none towards this process, which holds everything; what each party sends and sees
+    is what it would between hosts.
+    """
+
+    def __init__(self, *owners: str, **options: Any) -> None:
+        super().__init__(owners, **options)
+        self._queues: dict[str, SimpleQueue[Any]] = {one: SimpleQueue() for one in self.names}
+        self._sessions: dict[str, Session] = {}
+        self._failure: BaseException | None = None
+        self._pending: list[Future[Any]] = []
+        self._thread = Thread(target=self._live, daemon=True, name="tacit-learners")
+        self._thread.start()
+
+    def do(self, work: Callable[[Engine], R]) -> R:
+        """Let every party do the work; return what the first owner has of it.
+
+        Raises:
+            ConfigError: the parties have ended, because of an earlier error or `close`.
+        """
+        if self._failure is not None or not self._thread.is_alive():
+            reason = self._failure or "they were closed"
+            raise ConfigError(f"these parties have ended: {reason}; make new ones")
+        futures: dict[str, Future[R]] = {one: Future() for one in self.names}
+        self._pending = list(futures.values())
+        for one, queue in self._queues.items():
+            queue.put((work, futures[one]))
+        found = [futures[one].result() for one in self.names]
+        return next((one for one in found if one), found[0])
+
+    def ledger(self) -> tuple[Leak, ...]:
+        """Return what was shown to whom so far."""
+        seen: dict[tuple[str, str, str], Leak] = {}
+        for leak in (one for s in self._sessions.values() for one in s.ledger.entries()):
+            # All parties to a revelation write it down.
+            known = seen.setdefault((leak.to, leak.what, leak.why), leak)
+            if known.elements < leak.elements:
+                seen[leak.to, leak.what, leak.why] = leak
+        return tuple(seen.values())
+
+    def cost(self) -> Cost:
+        """Return what was metered so far, of all parties."""
+        return merge_costs({name: one.cost() for name, one in self._sessions.items()})
+
+    def close(self) -> None:
+        """Let the parties end."""
+        for queue in self._queues.values():
+            queue.put(None)
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _live(self) -> None:
+        text = repr((self.protocol, self.names, self.frac_bits))
+        digest = hashlib.sha256(text.encode()).digest()
+        meeting = Meeting(parties=self.names, job_digest=digest)
+        try:
+            run_threads(dict.fromkeys(self.names, self._party), meeting)
+        except BaseException as error:
+            self._failure = error
+            for future in self._pending:
+                if not future.done():
+                    future.set_exception(error)
+
+    def _party(self, session: Session) -> None:
+        self._sessions[session.me] = session
+        engine = Engine(session, self.roles, protocol=self.protocol, frac_bits=self.frac_bits)
+        while (item := self._next(session.me)) is not None:
+            work, future = item
+            future.set_result(work(engine))
+
+    def _next(self, me: str) -> Any:
+        """Wait for work; end with the program, should it forget to close."""
+        while main_thread().is_alive():
+            try:
+                return self._queues[me].get(timeout=IDLE_S)
+            except Empty:
+                continue
+        return None
+
+
+class Connected(Parties):
+    """This process as one party of a session with the others, who run the same program."""
+
+    def __init__(self, session: Session, *, owners: Sequence[str], **options: Any) -> None:
+        super().__init__(owners, **options)
+        if set(self.names) != set(session.parties):
+            raise ConfigError(
+                f"the session has the parties {', '.join(session.parties)}, but the owners and "
+                f"the dealer are {', '.join(self.names)}"
+            )
+        self.me = session.me
+        self._session = session
+        self._engine = Engine(session, self.roles, protocol=self.protocol, frac_bits=self.frac_bits)
+
+    def do(self, work: Callable[[Engine], R]) -> R:
+        """Do my part."""
+        return work(self._engine)
+
+    def ledger(self) -> tuple[Leak, ...]:
+        """Return what I know to have been shown."""
+        return self._session.ledger.entries()
+
+    def cost(self) -> Cost:
+        """Return what I have metered."""
+        return self._session.cost()
+
+    def _holders(self, parts: Mapping[str, Part]) -> tuple[str, ...]:
+        return self.owners
+
+
+def _pair(
+    owner: str, part: Part, classes: Sequence[Any] | None
+) -> tuple[Tensor | None, Tensor | None]:
+    x, y = part if isinstance(part, tuple) else (part, None)
+    features = None if x is None else features_of(owner, x)
+    labels = None if y is None else labels_of(owner, y, classes)
+    if features is None and labels is None:
+        raise DataError(f"{owner!r} gave neither features nor labels")
+    if features is not None and labels is not None and len(features) != len(labels):
+        raise DataError(f"{owner!r} gave {len(features)} rows and {len(labels)} labels")
+    return features, labels

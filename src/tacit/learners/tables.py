@@ -1,0 +1,360 @@
+"""Tables that several owners hold together: rows, columns or both cut between them, never joined.
+
+Everyone learns the public facts of a table (who has how many rows and columns, whether there are
+labels, how large values can be to a quarter of an octave); they are in the leakage ledger.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tacit.errors import DataError, DisagreementError
+from tacit.learners.engine import Engine, Values, Walker
+from tacit.nn import quarters_of, size_of
+from tacit.party import Session
+from tacit.result import Leak
+
+Split = Literal["rows", "columns"]
+LARGEST_ROWS = 1 << 24
+LARGEST_COLUMNS = 1 << 16
+LARGEST_CLASSES = 1 << 10
+_FACTS = 6
+_REAL, _CLASS = 1, 2
+_LARGEST_QUARTERS = 160
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holding:
+    """The public facts of one owner's part.
+
+    Attributes:
+        owner: who has it.
+        rows: how many.
+        columns: how many features; 0 for an owner who has labels only.
+        bound: how large a feature can be.
+        labels: none, numbers or classes.
+        classes: how many, if they are classes.
+        label_bound: how large a label can be.
+    """
+
+    owner: str
+    rows: int
+    columns: int
+    bound: float
+    labels: Literal["none", "real", "class"]
+    classes: int
+    label_bound: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Table:
+    """A table that no party has whole. Made by the methods of `Parties`.
+
+    ``values`` and ``labels`` hold what lies in this process: one's own part, or all parts where
+    all parties are threads of it. ``is_shared`` marks features that are shares already, so that
+    no owner can make anything else of them.
+    """
+
+    name: str
+    split: Split
+    holdings: tuple[Holding, ...]
+    values: Mapping[str, Tensor]
+    labels: Mapping[str, Tensor]
+    is_shared: bool = False
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Return rows and columns of the whole."""
+        if self.split == "rows":
+            return sum(one.rows for one in self.holdings), self.holdings[0].columns
+        return self.holdings[0].rows, sum(one.columns for one in self.holdings)
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """Return who has a part of it."""
+        return tuple(one.owner for one in self.holdings)
+
+    @property
+    def bound(self) -> float:
+        """Return how large a feature can be."""
+        return max(one.bound for one in self.holdings if one.columns)
+
+    @property
+    def classes(self) -> int:
+        """Return how many classes the labels name; 0 for numbers, or without labels."""
+        return max((one.classes for one in self.holdings), default=0)
+
+    @property
+    def has_labels(self) -> bool:
+        """Tell whether somebody has labels."""
+        return any(one.labels != "none" for one in self.holdings)
+
+    def load(
+        self,
+        walker: Walker,
+        kind: str = "x",
+        make: Callable[[Tensor], Tensor] | None = None,
+        *,
+        width: int = 1,
+        bound: float | None = None,
+        is_whole: bool = False,
+    ) -> str:
+        """Share features, or what each owner makes of its own, once; return the name they keep.
+
+        Args:
+            walker: whose walk needs them.
+            kind: names what is made; "x" are the features themselves.
+            make: from (rows, columns) to (rows, columns · width), done by the owner alone.
+            width: how many numbers come of one feature.
+            bound: how large they can be; that of the features if not given.
+            is_whole: whether they are whole numbers.
+        """
+        name = f"{self.name}/{kind}"
+        if name in walker.facts:
+            return name
+        if self.is_shared:
+            raise DataError(
+                "this learner wants raw features, and these are shares already, e.g. scaled ones; "
+                "fit it on the table that the owners gave (trees need no scaling)"
+            )
+        parts = tuple((one.owner, one.rows, one.columns * width) for one in self.holdings)
+        mine = {}
+        if isinstance(walker, Engine) and walker.me in self.values:
+            x = self.values[walker.me]
+            mine = {f"{name} of {walker.me}": x if make is None else make(x)}
+        self._share(walker, name, parts, mine, self.bound if bound is None else bound, is_whole)
+        return name
+
+    def load_made(
+        self,
+        walker: Walker,
+        kind: str,
+        make: Callable[[Tensor], Tensor],
+        *,
+        columns: int,
+        bound: float,
+    ) -> str:
+        """Share what owners of rows make of all columns: (rows, columns) of it; see `load`."""
+        name = f"{self.name}/{kind}"
+        if name in walker.facts:
+            return name
+        parts = tuple((one.owner, one.rows, columns) for one in self.holdings)
+        mine = {}
+        if isinstance(walker, Engine) and walker.me in self.values:
+            mine = {f"{name} of {walker.me}": make(self.values[walker.me])}
+        self._share(walker, name, parts, mine, bound, is_whole=False)
+        return name
+
+    def load_labels(self, walker: Walker) -> str:
+        """Share labels, as one-hot rows or as numbers, once; return the name they keep."""
+        name = f"{self.name}/y"
+        if name in walker.facts:
+            return name
+        if not self.has_labels:
+            raise DataError("this learner wants labels, and no owner of the table has any")
+        classes = self.classes
+        parts = tuple(
+            (one.owner, one.rows, classes or 1) for one in self.holdings if one.labels != "none"
+        )
+        mine = {}
+        if isinstance(walker, Engine) and walker.me in self.labels:
+            y = self.labels[walker.me]
+            wide = torch.nn.functional.one_hot(y.long(), classes) if classes else y.reshape(-1, 1)
+            mine = {f"{name} of {walker.me}": wide.to(torch.float64)}
+        bound = 1.0 if classes else max(one.label_bound for one in self.holdings)
+        self._share(walker, name, parts, mine, bound, bool(classes), along=0)
+        return name
+
+    def _share(
+        self,
+        walker: Walker,
+        name: str,
+        parts: tuple[tuple[str, int, int], ...],
+        mine: Mapping[str, Tensor],
+        bound: float,
+        is_whole: bool,
+        *,
+        along: int | None = None,
+    ) -> None:
+        dim = (0 if self.split == "rows" else 1) if along is None else along
+        walker.run(
+            _enter,
+            gives=name,
+            inputs=mine,
+            name=name,
+            parts=parts,
+            bound=bound,
+            is_whole=is_whole,
+            dim=dim,
+        )
+
+
+def _enter(
+    ops: Any,
+    values: Values,
+    *,
+    name: str,
+    parts: tuple[tuple[str, int, int], ...],
+    bound: float,
+    is_whole: bool,
+    dim: int,
+) -> Values:
+    bits = 0 if is_whole else None
+    shares = [
+        ops.input(
+            f"{name} of {owner}", owner=owner, shape=(rows, columns), bound=bound, frac_bits=bits
+        )
+        for owner, rows, columns in parts
+        if columns
+    ]
+    return {"": shares[0] if len(shares) == 1 else ops.concatenate(shares, dim=dim)}
+
+
+def features_of(owner: str, values: Any) -> Tensor:
+    """Bring an owner's features to a matrix of double precision, or say what is wrong with them."""
+    try:
+        x = torch.as_tensor(np.asarray(values, dtype=np.float64))
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{owner!r} gave features that are not numbers: {error}") from error
+    if x.dim() != 2 or not x.shape[0]:
+        raise DataError(
+            f"{owner!r} gave features of shape {tuple(x.shape)}; wanted rows and columns, one row "
+            "at least"
+        )
+    if not bool(torch.isfinite(x).all()):
+        raise DataError(
+            f"{owner!r} gave features with NaN or infinite values; fill them in or leave the rows "
+            "out first"
+        )
+    return x
+
+
+def labels_of(owner: str, values: Any, classes: Sequence[Any] | None) -> Tensor:
+    """Bring an owner's labels to numbers, or to positions in the public list of classes."""
+    y = np.asarray(values)
+    if y.ndim != 1 or not len(y):
+        raise DataError(f"{owner!r} gave labels of shape {y.shape}; wanted one label per row")
+    if classes is not None:
+        places = {label: at for at, label in enumerate(classes)}
+        unknown = sorted({str(one) for one in y.tolist() if one not in places})
+        if unknown:
+            raise DataError(
+                f"{owner!r} has labels that are not among the {len(classes)} classes: "
+                f"{len(unknown)} kinds of them; name all classes in classes="
+            )
+        return torch.tensor([places[one] for one in y.tolist()], dtype=torch.float64)
+    try:
+        numbers = torch.as_tensor(y.astype(np.float64))
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"{owner!r} has labels that are not numbers; name the classes in classes="
+        ) from error
+    if not bool(torch.isfinite(numbers).all()):
+        raise DataError(f"{owner!r} has labels that are NaN or infinite; leave those rows out")
+    return numbers
+
+
+def facts_of(x: Tensor | None, y: Tensor | None, classes: int | None) -> tuple[int, ...]:
+    """Return the public facts of a part, as everyone is told them.
+
+    Args:
+        x: features.
+        y: labels.
+        classes: how many classes there are, 0 if labels are numbers; None to find out.
+    """
+    if classes is None:
+        classes = int(y.max()) + 1 if y is not None and is_classes(y) else 0
+    kind = 0 if y is None else (_CLASS if classes else _REAL)
+    sizes = (0 if one is None else quarters_of(float(one.abs().max())) for one in (x, y))
+    rows = next(len(one) for one in (x, y) if one is not None)
+    return rows, 0 if x is None else x.shape[1], kind, classes if kind == _CLASS else 0, *sizes
+
+
+def is_classes(y: Tensor) -> bool:
+    """Tell whether labels look like classes: few whole numbers from 0 on."""
+    is_whole = bool((y == y.round()).all()) and float(y.min()) >= 0
+    return is_whole and float(y.max()) < LARGEST_CLASSES
+
+
+def exchange_facts(
+    session: Session, holders: Sequence[str], mine: tuple[int, ...] | None
+) -> tuple[Holding, ...]:
+    """Tell everyone the facts of my part, learn those of others, and write that down."""
+    if mine is not None:
+        session.publish("table", mine)
+    found = [
+        _holding(owner, mine)
+        if owner == session.me and mine is not None
+        else _holding(owner, session.learn(owner, "table", _FACTS))
+        for owner in holders
+    ]
+    entry = partial(Leak, why="needed to plan the computation", kind="size", elements=_FACTS)
+    session.ledger.record(
+        *(
+            entry(to=party, what=f"rows, columns, classes and sizes of the part of {owner}")
+            for owner in holders
+            for party in session.parties
+            if party != owner
+        )
+    )
+    return _alike(found)
+
+
+def _holding(owner: str, facts: tuple[int, ...]) -> Holding:
+    rows, columns, kind, classes, size, label_size = facts
+    if not (0 < rows <= LARGEST_ROWS and 0 <= columns <= LARGEST_COLUMNS and kind in (0, 1, 2)):
+        raise DisagreementError(owner, f"announced an impossible table of {rows} × {columns}")
+    if not 0 <= classes <= LARGEST_CLASSES or max(abs(size), abs(label_size)) > _LARGEST_QUARTERS:
+        raise DisagreementError(owner, "announced impossible labels or sizes")
+    labels: tuple[Literal["none", "real", "class"], ...] = ("none", "real", "class")
+    return Holding(
+        owner=owner,
+        rows=rows,
+        columns=columns,
+        bound=size_of(size),
+        labels=labels[kind],
+        classes=classes,
+        label_bound=size_of(label_size),
+    )
+
+
+def _alike(holdings: Sequence[Holding]) -> tuple[Holding, ...]:
+    """Give all parts the bounds of the largest, and all labels as many classes as any has."""
+    return tuple(
+        replace(
+            one,
+            bound=max(other.bound for other in holdings),
+            classes=max(other.classes for other in holdings) if one.labels == "class" else 0,
+            label_bound=max(other.label_bound for other in holdings),
+        )
+        for one in holdings
+    )
+
+
+def check_together(split: Split, holdings: Sequence[Holding]) -> None:
+    """Refuse parts that do not fit together, before any row is shared."""
+    featured = [one for one in holdings if one.columns]
+    if not featured:
+        raise DataError("no owner gave features")
+    if split == "rows" and len({one.columns for one in holdings}) > 1:
+        counts = ", ".join(f"{one.owner}: {one.columns}" for one in holdings)
+        raise DataError(f"owners of rows must have the same columns, got {counts}")
+    if split == "columns" and len({one.rows for one in holdings}) > 1:
+        counts = ", ".join(f"{one.owner}: {one.rows}" for one in holdings)
+        raise DataError(
+            f"owners of columns must have the same rows in the same order, got {counts}; match "
+            "their ids first"
+        )
+    labelled = [one for one in holdings if one.labels != "none"]
+    if len({one.labels for one in labelled}) > 1:
+        raise DataError("some owners have classes and some have numbers as labels")
+    if split == "rows" and labelled and len(labelled) < len(holdings):
+        names = ", ".join(one.owner for one in holdings if one.labels == "none")
+        raise DataError(f"these owners gave rows without labels: {names}")
+    if split == "columns" and len(labelled) > 1:
+        raise DataError("labels of the same rows belong to one owner, got several")

@@ -1,0 +1,26 @@
+"""What a client of a service makes of its answers."""
+
+import numpy as np
+import pytest
+import torch
+
+from tacit.cli.commands.ask import _quality
+from tacit.learn import load_file
+
+
+@pytest.fixture
+def rows(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("a,y\n0,0\n1,1\n2,1\n3,0\n")
+    return load_file(path, label="y")
+
+
+def test_answers_are_measured_as_far_as_they_tell(rows):
+    by_class = {one.name: one.value for one in _quality(torch.tensor([0.0, 1, 1, 1]), rows)}
+    assert by_class == pytest.approx({"accuracy": 0.75, "F1": 0.8})
+    scores = torch.tensor([[-2.0], [3.0], [1.0], [2.0]])
+    by_score = {one.name: one.value for one in _quality(scores, rows)}
+    assert set(by_score) == {"accuracy", "F1", "AUC", "KS", "calibration error"}
+    # Of four pairs of a yes and a no, one is in the wrong order.
+    assert by_score["AUC"] == pytest.approx(0.75)
+    assert by_score["accuracy"] == pytest.approx(float(np.mean([1, 1, 1, 0])))

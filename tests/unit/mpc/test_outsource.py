@@ -1,0 +1,159 @@
+"""Products given to a worker: right ones are used, whoever lies is named and not asked again."""
+
+import pytest
+import torch
+
+from tacit import ring
+from tacit.errors import LinkClosed, PartyError
+from tacit.mpc import Roles, compute, find_protocol, make_plan, serve
+from tacit.mpc.outsource import (
+    MOST_PRODUCTS,
+    DeviceWorker,
+    Outsourcing,
+    RemoteWorker,
+    break_even,
+    outsourced,
+    serve_products,
+)
+from tacit.party import Meeting, run_threads
+from tacit.ring import Prg
+
+ROLES = Roles("ann", "bob", "deb")
+X, Y = torch.linspace(-1, 1, 48).reshape(6, 8), torch.linspace(2, -2, 40).reshape(8, 5)
+
+
+class Liar:
+    """A worker that spoils its answers, or keeps them to itself."""
+
+    name = "worker of ann"
+
+    def __init__(self, spoil):
+        self.spoil = spoil
+        self.asked = 0
+
+    def multiply(self, left, right):
+        self.asked += 1
+        return self.spoil(ring.matmul(left, right))
+
+
+def giving(worker, **options):
+    return Outsourcing(worker, Prg(bytes(16)), least_terms=1, **options)
+
+
+def run(workers):
+    """Multiply two secrets; parties named in ``workers`` give their products away."""
+
+    def program(ops):
+        x = ops.input("x", owner="ann", shape=(6, 8), bound=1.0)
+        y = ops.input("y", owner="bob", shape=(8, 5), bound=2.0)
+        shared = ops.matmul(ops.add(x, x), ops.add(y, y))  # nobody's own: both parties multiply
+        return ops.open(shared, to=("bob",), what="product", why="a test")
+
+    plan = make_plan(program, find_protocol("sealed"), ROLES, frac_bits=16)
+
+    def work(session):
+        inputs = {"ann": {"x": X}, "bob": {"y": Y}}.get(session.me, {})
+        if session.me == "deb":
+            return serve(session, plan, inputs=inputs)
+        return compute(session, plan, program, inputs=inputs)
+
+    def party(session):
+        if session.me not in workers:
+            return work(session)
+        with outsourced(workers[session.me]):
+            return work(session)
+
+    meeting = Meeting(parties=("ann", "bob", "deb"), job_digest=bytes(32))
+    return run_threads(dict.fromkeys(meeting.parties, party), meeting)["bob"]
+
+
+def test_parties_and_dealer_get_the_same_result_from_workers():
+    workers = {one: giving(DeviceWorker("cpu")) for one in ("ann", "bob", "deb")}
+    assert torch.allclose(run(workers).float(), 4 * X @ Y, atol=2.0**-12)
+    assert all(one.given >= 1 for one in workers.values())
+
+
+LIES = {
+    "an entry": lambda c: c + torch.nn.functional.one_hot(torch.tensor([[3, 0, 1, 2, 4, 0]]), 5)[0],
+    "the top bit of all": lambda c: c + torch.iinfo(torch.int64).min,
+    "a row": lambda c: torch.cat([c[1:2], c[1:]]),
+    "zeros": torch.zeros_like,
+    "another shape": lambda c: c[:, :-1],
+    "another type": lambda c: c.to(torch.int32),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("who", ["ann", "deb"])
+def test_a_worker_that_lies_is_named_and_nothing_of_it_is_used(lie, who):
+    with pytest.raises(PartyError, match=r"worker of ann.*product 1 .*not the product") as caught:
+        run({who: giving(Liar(LIES[lie]))})
+    assert caught.value.exit_code == 4
+
+
+def test_every_power_of_two_in_one_entry_is_caught():
+    left, right = Prg(bytes(16)).words((4, 3)), Prg(bytes(15) + b"1").words((3, 2))
+    for bit in range(64):
+        error = torch.zeros((4, 2), dtype=torch.int64)
+        error[bit % 4, bit % 2] = (1 << bit) - (1 << 64) * (bit == 63)
+        with pytest.raises(PartyError, match="not the product"):
+            giving(Liar(lambda c, error=error: c + error)).matmul(left, right)
+
+
+def test_an_old_answer_is_no_answer():
+    class Replayer(Liar):
+        def multiply(self, left, right):
+            self.first = getattr(self, "first", ring.matmul(left, right))
+            return self.first
+
+    outsourcing, prg = giving(Replayer(None)), Prg(bytes(16))
+    left, right = prg.words((4, 4)), prg.words((4, 4))
+    outsourcing.matmul(left, right)
+    with pytest.raises(PartyError, match="product 2 "):
+        outsourcing.matmul(right, left)
+
+
+def test_a_party_can_go_on_without_a_worker_that_was_caught():
+    liar = Liar(torch.zeros_like)
+    outsourcing = giving(liar, on_failure="local")
+    assert torch.allclose(run({"ann": outsourcing}).float(), 4 * X @ Y, atol=2.0**-12)
+    assert liar.asked == 1
+    assert "not the product" in outsourcing.failure
+
+
+def test_a_worker_at_the_end_of_a_link_multiplies_until_it_is_released():
+    def owner(session):
+        worker = RemoteWorker(session, "worker")
+        with outsourced(giving(worker)) as outsourcing:
+            found = outsourcing.matmul(ring.encode(X, frac_bits=8), ring.encode(Y, frac_bits=8))
+        worker.release()
+        return found
+
+    programs = {"ann": owner, "worker": lambda session: serve_products(session, "ann")}
+    found = run_threads(programs, Meeting(parties=("ann", "worker"), job_digest=bytes(32)))
+    wanted = ring.matmul(ring.encode(X, frac_bits=8), ring.encode(Y, frac_bits=8))
+    assert torch.equal(found["ann"], wanted)
+    assert found["worker"] == 1
+
+
+def test_a_worker_that_dies_is_named_with_the_product():
+    class Dying(Liar):
+        def multiply(self, left, right):
+            raise LinkClosed(self.name, "went away")
+
+    with pytest.raises(PartyError, match=r"product 1 \(6 × 8 by 8 × 5\).*went away"):
+        giving(Dying(None)).matmul(torch.zeros((6, 8)).long(), torch.zeros((8, 5)).long())
+
+
+def test_nothing_is_given_to_a_worker_that_is_not_faster():
+    class Slow(Liar):
+        def multiply(self, left, right):
+            for _ in range(3):
+                found = ring.matmul(left, right)
+            return found
+
+    assert break_even(Slow(None), Prg(bytes(16)), sides=(64, 128)) == MOST_PRODUCTS
+    small = Outsourcing(Liar(torch.zeros_like), Prg(bytes(16)), least_terms=MOST_PRODUCTS)
+    left = Prg(bytes(16)).words((4, 4))
+    assert torch.equal(small.matmul(left, left), ring.matmul(left, left))
+    assert small.worker.asked == 0
