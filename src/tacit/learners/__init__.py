@@ -15,6 +15,7 @@ from tacit.learners.linear import ExtremeLearning, Lasso, LinearRegression, Ridg
 from tacit.learners.margins import LinearSVC, LogisticRegression
 from tacit.learners.neighbours import KNeighbors
 from tacit.learners.parties import Connected, Local, Parties
+from tacit.learners.private import Descent, Privacy, PrivatelyTrained, train_private
 from tacit.learners.scaling import PCA, StandardScaler
 from tacit.learners.tables import Table
 from tacit.learners.trees import (
@@ -29,6 +30,7 @@ __all__ = [
     "CategoricalNB",
     "Connected",
     "DecisionTreeClassifier",
+    "Descent",
     "ExtremeLearning",
     "GaussianNB",
     "GradientBoostingClassifier",
@@ -42,9 +44,12 @@ __all__ = [
     "Local",
     "LogisticRegression",
     "Parties",
+    "Privacy",
+    "PrivatelyTrained",
     "RandomForestClassifier",
     "Ridge",
     "Shared",
     "StandardScaler",
     "Table",
+    "train_private",
 ]
