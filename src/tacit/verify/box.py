@@ -30,7 +30,10 @@ class Domain:
 
 @dataclass(frozen=True, eq=False)
 class Box:
-    """All inputs between `low` and `high` (float64, both included) around the input `center`."""
+    """All inputs between `low` and `high` (float64, both included) around the input `center`.
+
+    Where all three are NaN the value is missing, in all inputs of the box.
+    """
 
     center: Floats
     low: Floats
@@ -39,6 +42,8 @@ class Box:
 
 def ball(ensemble: Ensemble, x: npt.ArrayLike, eps: npt.ArrayLike, domain: Domain) -> Box:
     """Make the box of all x' with |x'_j − x_j| <= eps_j inside the domain.
+
+    Numbers move; what is missing (NaN) stays missing, and a category stays what it is.
 
     Args:
         ensemble: says which features are whole numbers.
@@ -57,11 +62,31 @@ def balls(ensemble: Ensemble, rows: npt.ArrayLike, eps: npt.ArrayLike, domain: D
     n = ensemble.n_features
     floor, roof = _wide(domain.low, n), _wide(domain.high, n)
     low, high = np.empty_like(center), np.empty_like(center)
+    is_missing = np.isnan(center)
+    if is_missing.any():
+        if not ensemble.takes_missing:
+            raise refuse_missing(ensemble, int(np.argwhere(is_missing)[0, 1]))
+        center = np.where(is_missing, np.clip(0.0, floor, roof), center)
+    if ensemble.categories is not None:
+        below, above = (np.where(ensemble.is_category, 0.0, radius) for radius in (below, above))
     wrong = fill_box(center, below, above, floor, roof, LARGEST[ensemble.input_type], low, high)
     if wrong != FITS:
         _refuse(ensemble, center[wrong // n], wrong % n, floor, roof)
     box = Box(center, low, high)
-    return box if ensemble.integer is None else _keep_whole(ensemble, ensemble.integer, box)
+    if ensemble.integer is not None:
+        box = _keep_whole(ensemble, ensemble.integer, box)
+    if is_missing.any():
+        for end in (box.center, box.low, box.high):
+            end[is_missing] = np.nan
+    return box
+
+
+def refuse_missing(ensemble: Ensemble, feature: int) -> DataError:
+    """Say that a value is missing where none may be."""
+    return DataError(
+        f"feature {feature} is missing (NaN), and {ensemble.origin} takes no missing values; fill "
+        "it in first"
+    )
 
 
 def box_intervals(ensemble: Ensemble, box: Box) -> tuple[Intervals, Intervals]:
@@ -106,8 +131,8 @@ def _one_row(ensemble: Ensemble, x: npt.ArrayLike) -> npt.NDArray[Any]:
 def _refuse(ensemble: Ensemble, x: Floats, feature: int, floor: Floats, roof: Floats) -> None:
     if not np.isfinite(x[feature]):
         raise DataError(
-            f"feature {feature} is {x[feature]}: a neighbourhood of a missing or infinite value "
-            "is not defined; fill it in first"
+            f"feature {feature} is {x[feature]}: a neighbourhood of an infinite value is not "
+            "defined; fill it in first"
         )
     if abs(x[feature]) > LARGEST[ensemble.input_type]:
         raise DataError(

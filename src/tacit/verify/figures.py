@@ -140,7 +140,7 @@ def _shares(group: Tally) -> tuple[str, ...]:
 
 def _changed_lines(findings: Findings) -> Iterator[tuple[str, ...]]:
     for number, verdict in findings.counterexamples.items():
-        move = verdict.x - verdict.box.center
+        move = np.nan_to_num(verdict.x - verdict.box.center)  # what is missing has not moved
         largest = np.argsort(-np.abs(move), kind="stable")[:3]
         moves = (f"{findings.names[f]} {move[f]:+.3g}" for f in largest if move[f])
         yield (

@@ -1,7 +1,8 @@
 """An independent check of proofs: plain Python and exact integers, nothing of the search.
 
 Only the ensemble's own arrays are read. All bounds are computed over whole numbers of 2^-1100, in
-which every float64 is exact; the library's rounding is bounded here once more.
+which every float64 is exact; the library's rounding is bounded here once more. What the center of
+the box answers by a missing value or a category is decided here once more, node by node.
 """
 
 import itertools
@@ -42,23 +43,25 @@ def _weigh(side: Side, row: list[int]) -> int:
 class _Checker:
     def __init__(self, ensemble: Ensemble, proof: Proof) -> None:
         self.model, self.proof = ensemble, proof
+        self.center = proof.box.center.astype(ensemble.input_type).astype(np.float64).tolist()
         self.value = [
             [int(Fraction(v) * (1 << UNIT)) for v in row] for row in ensemble.value.tolist()
         ]
         self.base = [int(Fraction(v) * (1 << UNIT)) for v in ensemble.base.tolist()]
-        self.nodes = [_walk(ensemble, int(root)) for root in ensemble.roots]
+        self.way: dict[int, int] = {}
+        """Where a missing value or a category leads, of the nodes that ask for it."""
+        self.nodes = [self._walk(int(root)) for root in ensemble.roots]
         self.leaves = [[n for n in nodes if ensemble.feature[n] < 0] for nodes in self.nodes]
         self.error = self._rounding_error()
         self.label = range(ensemble.n_classes)[int(proof.prediction)] if proof.rho is None else -1
 
     def check(self) -> None:
-        box, rho = self.proof.box, self.proof.rho
-        if not ((box.low <= box.center) & (box.center <= box.high)).all():
-            raise _Refused("the center is not in the box")
+        rho = self.proof.rho
+        self._check_box()
         if (rho is not None) != (self.model.task == "regress"):
             raise _Refused("rho belongs to a regression, and to nothing else")
-        keys = box.center.astype(self.model.input_type).astype(np.float64).tolist()
-        scores = self._scores({f: (math.nextafter(k, -math.inf), k) for f, k in enumerate(keys)})
+        keys = enumerate(self.center)
+        scores = self._scores({f: (math.nextafter(k, -math.inf), k) for f, k in keys})
         if rho is None and float(self.label) != self.proof.prediction:
             raise _Refused(f"{self.proof.prediction} is not a class")
         if not (self._keeps(scores) if rho is None else scores[0] == self.proof.prediction):
@@ -67,6 +70,50 @@ class _Checker:
             raise _Refused(f"the sides {self._wanted_sides()} must be ruled out, in this order")
         for side in self.proof.sides:
             self._check_side(side)
+
+    def _check_box(self) -> None:
+        """Refuse a box without its center, and one in which a missing value or category moves."""
+        box = self.proof.box
+        ends = (end.tolist() for end in (box.low, box.center, box.high))
+        asked = () if self.model.categories is None else self.model.categories.feature.tolist()
+        for feature, (low, center, high) in enumerate(zip(*ends, strict=True)):
+            if math.isnan(center):
+                if not (math.isnan(low) and math.isnan(high) and self.model.takes_missing):
+                    raise _Refused(f"feature {feature} is missing at the center and moves")
+            elif not low <= center <= high:
+                raise _Refused("the center is not in the box")
+            elif feature in asked and low != high:
+                raise _Refused(f"feature {feature} is a category and moves")
+
+    def _decided(self, node: int) -> int | None:
+        """Follow a question about a missing value or a category; None at any other node."""
+        feature, table = int(self.model.feature[node]), self.model.categories
+        question = feature - self.model.n_features
+        if feature < 0 or (question < 0 and not math.isnan(self.center[feature])):
+            return None
+        if table is None or question < 0:
+            goes_left = self.model.missing_left[node]
+        elif math.isnan(key := self.center[table.feature[question]]):
+            goes_left = table.missing_left[question]
+        else:
+            ranges = range(table.start[question], table.start[question + 1])
+            is_listed = any(table.low[i] <= key <= table.high[i] for i in ranges)
+            goes_left = is_listed == table.listed_left[question]
+        return int(self.model.left[node] if goes_left else self.model.right[node])
+
+    def _walk(self, root: int) -> list[int]:
+        """List the nodes below a root, without those that missing values and categories bar."""
+        found, front = [], [root]
+        while front:
+            node = front.pop()
+            if (child := self._decided(node)) is not None:
+                self.way[node] = child
+                front.append(child)
+                continue
+            found.append(node)
+            if self.model.feature[node] >= 0:
+                front += [int(self.model.left[node]), int(self.model.right[node])]
+        return found
 
     def _wanted_sides(self) -> list[tuple[int, int]]:
         if self.model.task == "regress":
@@ -132,6 +179,9 @@ class _Checker:
             if feature < 0:
                 found.append(node)
                 continue
+            if node in self.way:
+                walk.append((self.way[node], here))
+                continue
             (low, high), t = here.get(feature, region[feature]), float(self.model.threshold[node])
             if low < t:
                 walk.append((int(self.model.left[node]), {**here, feature: (low, min(high, t))}))
@@ -187,13 +237,3 @@ class _Checker:
         ahead = enumerate(float(scores[self.label] - score) for score in scores)
         guard, label = self.model.guard, self.label
         return all(a > guard or k == label or (a == 0.0 and k > label) for k, a in ahead)
-
-
-def _walk(model: Ensemble, root: int) -> list[int]:
-    found, front = [], [root]
-    while front:
-        node = front.pop()
-        found.append(node)
-        if model.feature[node] >= 0:
-            front += [int(model.left[node]), int(model.right[node])]
-    return found
