@@ -23,6 +23,7 @@ def state_claim(findings: Findings) -> Claim:
         guarantee=(
             f"no input within ±{findings.eps:g} of such a row, in all features at once, "
             "changes the answer"
+            + ("; missing values and categories stay as they are" if findings.has_fixed else "")
         ),
         assumptions=(
             "the library computes as it did when it was imported: same types, same order of sums",

@@ -104,13 +104,12 @@ def _sets(block: dict[str, str], nodes: list[int]) -> dict[int, CategorySet]:
     """Read which categories go left at each node that asks for one."""
     if not nodes:
         return {}
-    which, start = (
-        np.array(block[key].split(), float).astype(int) for key in ("threshold", "cat_boundaries")
-    )
+    threshold, start = block["threshold"].split(), [*map(int, block["cat_boundaries"].split())]
     words = np.array(block["cat_threshold"].split(), dtype="<u4")
     sets = {}
     for node in nodes:
-        part = words[start[which[node]] : start[which[node] + 1]]
+        which = int(float(threshold[node]))
+        part = words[start[which] : start[which + 1]]
         category = np.flatnonzero(np.unpackbits(part.view(np.uint8), bitorder="little"))
         # Cut down to a whole number, all between -1 and 1 is 0.
         low = np.where(category == 0, np.nextafter(-1.0, 0.0), category)

@@ -94,12 +94,11 @@ def _expect(told: dict[str, Any], name: str, kind: Any) -> Any:
     return np.ascontiguousarray(array)
 
 
-def _check_rule(rule: Any) -> dict[str, Any]:
+def _check_rule(told: Any) -> dict[str, Any]:
     """Check everything of an ensemble that is no array; its arrays check themselves."""
-    if not isinstance(rule, dict) or (form := rule.pop("form", None)) not in (1, FORM):
+    if not isinstance(told, dict) or (form := told.pop("form", None)) not in (1, FORM):
         raise DataError(f"the stored ensemble is of another form than 1 to {FORM}")
-    if form == 1:
-        rule = {**rule, "takes_missing": False}
+    rule: dict[str, Any] = told | ({"takes_missing": False} if form == 1 else {})
     known = {one.name for one in fields(Ensemble)} - PARTS
     if set(rule) != known:
         raise DataError(f"a stored ensemble has {sorted(known)}, got {sorted(rule)}")

@@ -2,7 +2,7 @@
 
 Only the ensemble's own arrays are read. All bounds are computed over whole numbers of 2^-1100, in
 which every float64 is exact; the library's rounding is bounded here once more. What the center of
-the box answers by a missing value or a category is decided here once more, node by node.
+the box answers by a missing value or a category is decided in `answers`, as plainly.
 """
 
 import itertools
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tacit.verify.models.ensemble import Ensemble
+from tacit.verify.proof.answers import find_ways, refuse_box
 from tacit.verify.proof.proof import Proof, Side
 
 UNIT = 1100
@@ -48,16 +49,16 @@ class _Checker:
             [int(Fraction(v) * (1 << UNIT)) for v in row] for row in ensemble.value.tolist()
         ]
         self.base = [int(Fraction(v) * (1 << UNIT)) for v in ensemble.base.tolist()]
-        self.way: dict[int, int] = {}
-        """Where a missing value or a category leads, of the nodes that ask for it."""
-        self.nodes = [self._walk(int(root)) for root in ensemble.roots]
+        self.way = find_ways(ensemble, self.center)
+        self.nodes = [_walk(ensemble, int(root), self.way) for root in ensemble.roots]
         self.leaves = [[n for n in nodes if ensemble.feature[n] < 0] for nodes in self.nodes]
         self.error = self._rounding_error()
         self.label = range(ensemble.n_classes)[int(proof.prediction)] if proof.rho is None else -1
 
     def check(self) -> None:
         rho = self.proof.rho
-        self._check_box()
+        if (wrong := refuse_box(self.model, self.proof.box)) is not None:
+            raise _Refused(wrong)
         if (rho is not None) != (self.model.task == "regress"):
             raise _Refused("rho belongs to a regression, and to nothing else")
         keys = enumerate(self.center)
@@ -70,50 +71,6 @@ class _Checker:
             raise _Refused(f"the sides {self._wanted_sides()} must be ruled out, in this order")
         for side in self.proof.sides:
             self._check_side(side)
-
-    def _check_box(self) -> None:
-        """Refuse a box without its center, and one in which a missing value or category moves."""
-        box = self.proof.box
-        ends = (end.tolist() for end in (box.low, box.center, box.high))
-        asked = () if self.model.categories is None else self.model.categories.feature.tolist()
-        for feature, (low, center, high) in enumerate(zip(*ends, strict=True)):
-            if math.isnan(center):
-                if not (math.isnan(low) and math.isnan(high) and self.model.takes_missing):
-                    raise _Refused(f"feature {feature} is missing at the center and moves")
-            elif not low <= center <= high:
-                raise _Refused("the center is not in the box")
-            elif feature in asked and low != high:
-                raise _Refused(f"feature {feature} is a category and moves")
-
-    def _decided(self, node: int) -> int | None:
-        """Follow a question about a missing value or a category; None at any other node."""
-        feature, table = int(self.model.feature[node]), self.model.categories
-        question = feature - self.model.n_features
-        if feature < 0 or (question < 0 and not math.isnan(self.center[feature])):
-            return None
-        if table is None or question < 0:
-            goes_left = self.model.missing_left[node]
-        elif math.isnan(key := self.center[table.feature[question]]):
-            goes_left = table.missing_left[question]
-        else:
-            ranges = range(table.start[question], table.start[question + 1])
-            is_listed = any(table.low[i] <= key <= table.high[i] for i in ranges)
-            goes_left = is_listed == table.listed_left[question]
-        return int(self.model.left[node] if goes_left else self.model.right[node])
-
-    def _walk(self, root: int) -> list[int]:
-        """List the nodes below a root, without those that missing values and categories bar."""
-        found, front = [], [root]
-        while front:
-            node = front.pop()
-            if (child := self._decided(node)) is not None:
-                self.way[node] = child
-                front.append(child)
-                continue
-            found.append(node)
-            if self.model.feature[node] >= 0:
-                front += [int(self.model.left[node]), int(self.model.right[node])]
-        return found
 
     def _wanted_sides(self) -> list[tuple[int, int]]:
         if self.model.task == "regress":
@@ -237,3 +194,16 @@ class _Checker:
         ahead = enumerate(float(scores[self.label] - score) for score in scores)
         guard, label = self.model.guard, self.label
         return all(a > guard or k == label or (a == 0.0 and k > label) for k, a in ahead)
+
+
+def _walk(model: Ensemble, root: int, way: dict[int, int]) -> list[int]:
+    found, front = [], [root]
+    while front:
+        node = front.pop()
+        if node in way:
+            front.append(way[node])
+            continue
+        found.append(node)
+        if model.feature[node] >= 0:
+            front += [int(model.left[node]), int(model.right[node])]
+    return found
