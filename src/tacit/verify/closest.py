@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tacit.verify.box import Domain, Floats, ball
-from tacit.verify.condition import condition
+from tacit.verify.box import Domain, Floats, ball, condition
 from tacit.verify.kernels.layout.rounding import fill_radii, max_distance
 from tacit.verify.models.ensemble import Ensemble
 from tacit.verify.robustness import verify

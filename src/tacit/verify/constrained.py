@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import DataError
-from tacit.verify.box import Box, Domain, ball, to_keys
-from tacit.verify.condition import condition
+from tacit.verify.box import Box, Domain, ball, condition, to_keys
 from tacit.verify.limits import Limits, are_kept, check_features
 from tacit.verify.models.ensemble import Ensemble
 from tacit.verify.objectives import make_objectives

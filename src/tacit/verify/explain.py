@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import ConfigError
-from tacit.verify.box import Domain, Floats, ball
-from tacit.verify.condition import condition
+from tacit.verify.box import Domain, Floats, ball, condition
 from tacit.verify.kernels.outcome import Outcome
 from tacit.verify.models.ensemble import Ensemble, check_rows
 from tacit.verify.oracle import Bools, ExplanationOracle, Ints

@@ -7,9 +7,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import ConfigError
-from tacit.verify.box import Box, Domain, Floats, Intervals, ball, box_intervals, place_witness
+from tacit.verify.box import (
+    Box,
+    Domain,
+    Floats,
+    Intervals,
+    ball,
+    box_intervals,
+    condition,
+    place_witness,
+)
 from tacit.verify.components import Incumbent
-from tacit.verify.condition import condition
 from tacit.verify.models.ensemble import Ensemble
 from tacit.verify.objectives import make_objectives
 from tacit.verify.verdict import ANYWHERE, PATIENCE, Budget, Spending

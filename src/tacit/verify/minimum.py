@@ -14,8 +14,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
 from tacit.errors import ConfigError
-from tacit.verify.box import Domain, ball
-from tacit.verify.condition import condition
+from tacit.verify.box import Domain, ball, condition
 from tacit.verify.explain import robust_features
 from tacit.verify.kernels.outcome import Outcome
 from tacit.verify.models.ensemble import Ensemble

@@ -13,9 +13,17 @@ import numpy.typing as npt
 
 from tacit.errors import TacitError
 from tacit.renamed import keyword_renamed
-from tacit.verify.box import Box, Domain, Intervals, ball, box_intervals, place_witness
+from tacit.verify.box import (
+    Box,
+    Domain,
+    Intervals,
+    ball,
+    box_intervals,
+    condition,
+    condition_each,
+    place_witness,
+)
 from tacit.verify.components import search_components
-from tacit.verify.condition import condition, condition_each
 from tacit.verify.kernels.arrays import Longs
 from tacit.verify.kernels.jit import processor_time, wall_time
 from tacit.verify.kernels.layout.reach import Reach, reach

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import ConfigError
-from tacit.verify.box import Box, Domain, Floats, ball, to_keys
-from tacit.verify.condition import condition
+from tacit.verify.box import Box, Domain, Floats, ball, condition, to_keys
 from tacit.verify.kernels.arrays import Longs
 from tacit.verify.kernels.layout.rounding import above
 from tacit.verify.kernels.layout.tables import Objectives

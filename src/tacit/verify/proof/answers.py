@@ -1,4 +1,4 @@
-"""What missing values and categories answer, for the checker: plain Python, nothing of the search."""
+"""What missing values and categories answer, for the checker; nothing of the search."""
 
 import math
 

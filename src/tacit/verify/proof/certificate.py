@@ -4,8 +4,7 @@ import numpy as np
 
 from tacit.errors import ConfigError
 from tacit.renamed import keyword_renamed
-from tacit.verify.box import box_intervals
-from tacit.verify.condition import condition
+from tacit.verify.box import box_intervals, condition
 from tacit.verify.kernels.layout.reach import Reach, reach
 from tacit.verify.kernels.search.problem import Problem, make_load, make_problem, whole_box
 from tacit.verify.kernels.search.proof_step import ProofSpace, close_node, make_proof_space
