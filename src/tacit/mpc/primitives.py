@@ -303,6 +303,12 @@ class Primitives(MaskedOpenings[V], ABC):
         x = self.normalise_scale(x) if public.frac_bits else self.ready(x)
         return self.apply(self.make("weigh", public), x)
 
+    def project(self, x: V, matrix: Tensor) -> V:
+        """Multiply (…, inputs) by a public matrix (inputs, outputs)."""
+        public = Public.of(matrix, frac_bits=self.frac_bits)
+        x = self.normalise_scale(x) if public.frac_bits else self.ready(x)
+        return self.apply(self.make("project", public), x)
+
     def offset(self, x: V, amounts: Tensor) -> V:
         """Add a public tensor, broadcasting."""
         public = Public.of(amounts, frac_bits=self.frac_bits)

@@ -26,6 +26,7 @@ def convolution(spatial: int) -> Call:
         dilation: Any = 1,
         groups: int = 1,
     ) -> Any:
+        weight = run.lifted(weight, x)
         sizes = run.ops.shape(weight)[2:]
         apart = sizes_of(dilation, spatial)
         rims = _rims(padding, sizes, apart, sizes_of(stride, spatial))
@@ -64,7 +65,7 @@ def transposed(spatial: int) -> Call:
             _plane(dilation, 1, spatial),
             groups,
         )
-        beyond = _plane(output_padding, 0, spatial)
+        weight, beyond = run.lifted(weight, x), _plane(output_padding, 0, spatial)
 
         def convolve(images: Any) -> Any:
             return sweep.transpose(run.ops, images, _flat(run, weight), beyond)
@@ -140,4 +141,4 @@ def _with_bias(run: Running, out: Any, bias: Any, spatial: int) -> Any:
     """Add one number per channel."""
     if bias is None:
         return out
-    return run.ops.add(out, run.ops.reshape(bias, (-1, *(1,) * spatial)))
+    return run.ops.add(out, run.ops.reshape(run.lifted(bias, out), (-1, *(1,) * spatial)))

@@ -43,6 +43,21 @@ def _audit_llm() -> Kind[Job]:
     )
 
 
+def _fit() -> Kind[Job]:
+    from tacit.cli.jobs import fit, forecast_fit
+    from tacit.cli.jobs.fit_job import FitJob
+
+    return of_any(
+        Kind(
+            record=FitJob,
+            check_inputs=fit.check_inputs,
+            take_part=fit.take_part,
+            complete=fit.complete,
+            forecast=forecast_fit.forecast_fit,
+        )
+    )
+
+
 def _infer() -> Kind[Job]:
     from tacit.cli.jobs import forecast, infer
     from tacit.cli.jobs.infer_job import InferJob
@@ -129,6 +144,7 @@ KINDS: Mapping[str, Callable[[], Kind[Job]]] = {
     "audit": _audit,
     "audit-llm": _audit_llm,
     "federated": _federated,
+    "fit": _fit,
     "infer": _infer,
     "split": _split,
     "serve": _serve,
