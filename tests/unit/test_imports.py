@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "report": set(),
     "cli": {
         *("ring", "crypto", "transport", "party", "mpc", "nn", "llm", "dp", "verify", "learn"),
-        *("audit", "report"),
+        *("audit", "learners", "report"),
     },
 }
 

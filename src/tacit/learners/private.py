@@ -176,7 +176,7 @@ def train_private(
     receivers = parties.owners if to is None else to
     claim, second = _claim(events, privacy.delta, parties.protocol, warning)
 
-    forecaster = parties.forecaster()
+    forecaster = parties.planned().walker
     job.walk(forecaster, {}, receivers)
     found = parties.do(lambda engine: job.walk(engine, pairs, receivers))
     return PrivatelyTrained(
