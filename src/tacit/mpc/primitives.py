@@ -66,20 +66,11 @@ class Primitives(MaskedOpenings[V], ABC):
     the run cannot differ.
     """
 
-    @property
-    @abstractmethod
-    def protocol(self) -> MpcProtocol:
-        """Return the protocol in use."""
-
-    @property
-    @abstractmethod
-    def scope(self) -> Scope:
-        """Return which family of functions is being computed."""
-
-    @property
-    @abstractmethod
-    def frac_bits(self) -> int:
-        """Return the fraction bits of inputs, factors and outputs."""
+    protocol: MpcProtocol
+    scope: Scope
+    """The family of functions that is being computed."""
+    frac_bits: int
+    """Of inputs, factors and outputs."""
 
     @abstractmethod
     def spec(self, value: V) -> AnySpec:
