@@ -16,9 +16,8 @@ class Adapted(nn.Module):
     def __init__(self, base: nn.Linear, rank: int) -> None:
         super().__init__()
         self.base = base
-        how = {"bias": False, "device": base.weight.device, "dtype": base.weight.dtype}
-        self.down = nn.Linear(base.in_features, rank, **how)
-        self.up = nn.Linear(rank, base.out_features, **how)
+        self.down = nn.Linear(base.in_features, rank, bias=False).to(base.weight)
+        self.up = nn.Linear(rank, base.out_features, bias=False).to(base.weight)
         nn.init.zeros_(self.up.weight)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -45,7 +45,7 @@ class Model:
 
     def frozen(self) -> "Model":
         """Return the model as it is trained: what stays as it is, is public, and no weight."""
-        imported = self.imported.frozen()
+        imported = replace(self.imported, weights=self.initial).frozen()
         return replace(self, imported=imported, initial=dict(imported.weights))
 
     def capped(self, cap: float | None) -> "Model":
