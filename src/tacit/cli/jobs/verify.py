@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -77,6 +78,8 @@ def answer(question: Question, console: Console) -> Answers:
     shape = _find_shape(question, data)
     x = data.features[: question.rows].reshape(-1, int(np.prod(data.features.shape[1:])))
     labels = data.labels[: question.rows] if data.is_labelled else None
+    with progress.stage("compile"):
+        _rehearse(question, ensemble, x, console)
     with progress.stage("verify"):
         timed = tuple(_ask(question, ensemble, x, console))
     sizes = []
@@ -85,6 +88,7 @@ def answer(question: Question, console: Console) -> Answers:
         with progress.stage("verify other sizes"):
             for path in question.beside:
                 other = load_ensemble(path)
+                _rehearse(question, other, x, console)
                 told = tuple(_ask(question, other, x, console))
                 sizes.append(measure_size(path.name, other, told, labels))
     findings = Findings(
@@ -100,6 +104,14 @@ def answer(question: Question, console: Console) -> Answers:
     return Answers(findings=findings, usage=usage, progress=progress)
 
 
+def _rehearse(question: Question, ensemble: Ensemble, rows: np.ndarray, console: Console) -> None:
+    """Ask one question briefly: compiling and loading machine code is not what a row costs."""
+    if question.ray is None:
+        briefly = Inquiry(question.eps, rho=question.rho, budget=Budget(nodes=1))
+        with _telling(console):
+            list(verify_each(ensemble, rows[:1], briefly))
+
+
 def _ask(
     question: Question, ensemble: Ensemble, rows: np.ndarray, console: Console
 ) -> Iterator[Timed]:
@@ -107,20 +119,22 @@ def _ask(
     budget = Budget(seconds=question.seconds)
     inquiry = Inquiry(question.eps, rho=question.rho, budget=budget)
     hidden = not console.is_terminal
-
-    def tell(purpose: str) -> None:
-        if not hidden:
-            console.print(f"compiling {purpose}, once; it is kept for the next time")
-
-    with tell_compiling(tell):
+    with _telling(console):
         if question.ray is None:
-            # A rehearsal: loading machine code is not what a row costs.
-            briefly = Inquiry(question.eps, rho=question.rho, budget=Budget(nodes=1))
-            list(verify_each(ensemble, rows[:1], briefly))
             answers = verify_each(ensemble, rows, inquiry, workers=question.workers)
         else:
             answers = verify_on_ray(ensemble, rows, inquiry, address=question.ray)
         yield from track(answers, "verifying", total=len(rows), console=console, disable=hidden)
+
+
+def _telling(console: Console) -> AbstractContextManager[None]:
+    """Say on a terminal that something is compiled, before it is."""
+
+    def tell(purpose: str) -> None:
+        if console.is_terminal:
+            console.print(f"compiling {purpose}, once; it is kept for the next time")
+
+    return tell_compiling(tell)
 
 
 def _find_shape(question: Question, data: Dataset) -> tuple[int, int] | None:
