@@ -18,6 +18,7 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "connect": ("tacit.cli.launch.connect", ("connect", "Member", "Answer")),
     "dp": ("tacit.dp", ()),
     "federated": ("tacit.federated", ()),
+    "learners": ("tacit.learners", ()),
     "llm": ("tacit.llm", ()),
     "secure": ("tacit.learn.private", ("secure", "Secured", "Answer", "Crew")),
     "split": ("tacit.split", ()),

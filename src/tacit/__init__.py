@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tacit import audit, dp, federated, llm, split, verify
+    from tacit import audit, dp, federated, learners, llm, split, verify
     from tacit.cli.launch.connect import connect
     from tacit.learn.private.secure import secure
 
@@ -16,6 +16,7 @@ __all__ = [
     "connect",
     "dp",
     "federated",
+    "learners",
     "llm",
     "secure",
     "split",

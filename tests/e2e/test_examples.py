@@ -92,6 +92,14 @@ def test_a_federated_model_learns_under_a_promise_to_every_client():
     assert printed["epsilon"].endswith("at δ = 0.001 for replacing one client")
 
 
+def test_owners_of_columns_fit_learners_and_show_their_scores_alone():
+    printed = run("learners_fit.py")
+    for loss in ("hinge", "logistic"):
+        assert float(printed[loss].split()[0]) > 0.75
+    assert printed["shown"].count("score to shop") == 2
+    assert "bank" not in printed["shown"]
+
+
 def test_a_split_model_learns_less_under_privacy_of_labels():
     printed = run("split_fit.py")
     accuracy = {name: float(printed[name].split()[1][:-1]) for name in ("open", "label-dp")}
@@ -173,6 +181,7 @@ def test_no_example_is_forgotten():
         "connect.py",
         "federated_fit.py",
         "flower_strategy.py",
+        "learners_fit.py",
         "prediction_client.py",
         "private_chat.py",
         "program.py",

@@ -12,7 +12,7 @@ import pytest
 
 import tacit
 
-FRONT = ["audit", "connect", "dp", "federated", "llm", "secure", "split", "verify"]
+FRONT = ["audit", "connect", "dp", "federated", "learners", "llm", "secure", "split", "verify"]
 TABLE = tomllib.loads((Path(__file__).parent / "public_names.toml").read_text())
 ROOMS = TABLE["names"]
 OLD = TABLE["old"]

@@ -87,6 +87,7 @@ class LinearSVC(LinearClassifier):
     """
 
     loss = "hinge"
+    chances = "none"
 
 
 def _momentum(step: int) -> float:

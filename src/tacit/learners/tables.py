@@ -57,7 +57,7 @@ class Table:
 
     ``values`` and ``labels`` hold what lies in this process: one's own part, or all parts where
     all parties are threads of it. ``is_shared`` marks features that are shares already, so that
-    no owner can make anything else of them.
+    no owner can make anything else of them; ``has_missing`` that features may be NaN.
     """
 
     name: str
@@ -66,6 +66,18 @@ class Table:
     values: Mapping[str, Tensor]
     labels: Mapping[str, Tensor]
     is_shared: bool = False
+    has_missing: bool = False
+
+    def taking(self, name: str, places: Mapping[str, Sequence[int]]) -> "Table":
+        """Return some rows under another name; see `Parties.part_of`."""
+        at = {owner: torch.tensor(list(rows), dtype=torch.int64) for owner, rows in places.items()}
+        return replace(
+            self,
+            name=name,
+            holdings=tuple(replace(one, rows=len(at[one.owner])) for one in self.holdings),
+            values={owner: x[at[owner]] for owner, x in self.values.items()},
+            labels={owner: y[at[owner]] for owner, y in self.labels.items()},
+        )
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -215,7 +227,7 @@ def _enter(
     return {"": shares[0] if len(shares) == 1 else ops.concatenate(shares, dim=dim)}
 
 
-def features_of(owner: str, values: Any) -> Tensor:
+def features_of(owner: str, values: Any, *, has_missing: bool = False) -> Tensor:
     """Bring an owner's features to a matrix of double precision, or say what is wrong with them."""
     try:
         x = torch.as_tensor(np.asarray(values, dtype=np.float64))
@@ -226,10 +238,10 @@ def features_of(owner: str, values: Any) -> Tensor:
             f"{owner!r} gave features of shape {tuple(x.shape)}; wanted rows and columns, one row "
             "at least"
         )
-    if not bool(torch.isfinite(x).all()):
+    if bool(torch.isinf(x).any()) or (not has_missing and bool(torch.isnan(x).any())):
         raise DataError(
             f"{owner!r} gave features with NaN or infinite values; fill them in or leave the rows "
-            "out first"
+            "out first (trees take NaN, where the table is made with has_missing=True)"
         )
     return x
 
@@ -270,7 +282,9 @@ def facts_of(x: Tensor | None, y: Tensor | None, classes: int | None) -> tuple[i
     if classes is None:
         classes = int(y.max()) + 1 if y is not None and is_classes(y) else 0
     kind = 0 if y is None else (_CLASS if classes else _REAL)
-    sizes = (0 if one is None else quarters_of(float(one.abs().max())) for one in (x, y))
+    sizes = (
+        0 if one is None else quarters_of(float(one.nan_to_num().abs().max())) for one in (x, y)
+    )
     rows = next(len(one) for one in (x, y) if one is not None)
     return rows, 0 if x is None else x.shape[1], kind, classes if kind == _CLASS else 0, *sizes
 
@@ -288,9 +302,9 @@ def exchange_facts(
     if mine is not None:
         session.publish("table", mine)
     found = [
-        _holding(owner, mine)
+        holding_of(owner, mine)
         if owner == session.me and mine is not None
-        else _holding(owner, session.learn(owner, "table", _FACTS))
+        else holding_of(owner, session.learn(owner, "table", _FACTS))
         for owner in holders
     ]
     entry = partial(Leak, why="needed to plan the computation", kind="size", elements=_FACTS)
@@ -302,10 +316,11 @@ def exchange_facts(
             if party != owner
         )
     )
-    return _alike(found)
+    return alike(found)
 
 
-def _holding(owner: str, facts: tuple[int, ...]) -> Holding:
+def holding_of(owner: str, facts: tuple[int, ...]) -> Holding:
+    """Read the public facts of a part, as `facts_of` gives them."""
     rows, columns, kind, classes, size, label_size = facts
     if not (0 < rows <= LARGEST_ROWS and 0 <= columns <= LARGEST_COLUMNS and kind in (0, 1, 2)):
         raise DisagreementError(owner, f"announced an impossible table of {rows} × {columns}")
@@ -323,7 +338,7 @@ def _holding(owner: str, facts: tuple[int, ...]) -> Holding:
     )
 
 
-def _alike(holdings: Sequence[Holding]) -> tuple[Holding, ...]:
+def alike(holdings: Sequence[Holding]) -> tuple[Holding, ...]:
     """Give all parts the bounds of the largest, and all labels as many classes as any has."""
     return tuple(
         replace(

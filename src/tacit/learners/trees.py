@@ -88,6 +88,7 @@ class DecisionTreeClassifier(Trees, Classifier):
     """
 
     trees = 1
+    chances = "shares"
 
     def __init__(
         self,

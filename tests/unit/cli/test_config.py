@@ -108,7 +108,11 @@ def test_a_dealer_that_helps_online_is_called_so():
         ({"protocol__compute": ["lab", "nobody"]}, ["protocol.compute[1]", "'nobody'"]),
         ({"protocol__compute": ["lab"]}, ["protocol.compute", "two parties"]),
         ({"protocol__compute": ["lab", "lab"]}, ["must be three", "lab, lab, dealer"]),
-        ({"protocol__compute": ["lab", "dealer"]}, ["must be three"]),
+        ({"protocol__compute": ["lab", "dealer"]}, ["protocol.dealer", "could read the inputs"]),
+        (
+            {"protocol__compute": ["hospital", "lab"], "protocol__dealer": "lab"},
+            ["protocol.dealer: 'lab' computes", "parties.dealer: has no part"],
+        ),
         ({"protocol__kind": "seald"}, ["protocol.kind", "did you mean 'sealed'?"]),
         ({"protocol__kind": None}, ["protocol.kind", "missing"]),
         ({"protocol__reveal": "all"}, ["protocol.reveal", "'class', 'score'", "'all'"]),

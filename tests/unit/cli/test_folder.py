@@ -223,7 +223,7 @@ def test_a_file_is_for_its_owner_alone_whatever_the_umask(tmp_path, was_there):
         out.chmod(0o644)
     previous = os.umask(0)
     try:
-        write_reply(Reply(answers=torch.tensor([3.0]), accuracy=None), out)
+        write_reply(Reply(answers=torch.tensor([3.0])), out)
     finally:
         os.umask(previous)
     assert out.read_text() == "row,prediction\n1,3\n"

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tacit.audit.membership.audit import Labelled, Membership, audit_membership
 from tacit.audit.membership.plays import Plan
-from tacit.audit.shadows import Fleet
+from tacit.audit.shadows import Fleet, Report
 from tacit.audit.target import Classifier, SklearnTrainer, Trainer, as_classifier, code_of
 
 Train = Callable[[Any, Any], Any]
@@ -28,6 +28,7 @@ def membership(
     groups: Sequence[str] | None = None,
     workers: int = 1,
     seed: int = 0,
+    report: Report | None = None,
 ) -> Membership:
     """Measure how well attackers can tell which records a model was trained on.
 
@@ -49,6 +50,7 @@ def membership(
         groups: a word for every record, members first, to compare leakage between groups.
         workers: processes that train shadow models; `train` then is a function of a module.
         seed: of coins, models and attacks.
+        report: told how many shadow models are ready, of how many: `print`, for instance.
 
     Returns:
         What was found. `print` it, take `best` or `auc`, or `result()` for a report.
@@ -64,7 +66,7 @@ def membership(
         strangers,
         trainer=_trainer(model, train, classes, wants_arrays=not isinstance(members[0], Tensor)),
         plan=Plan(threats=tuple(threats), shadows=shadows, seed=seed),
-        fleet=Fleet(workers=workers),
+        fleet=Fleet(workers=workers, report=report or (lambda done, total: None)),
         groups=groups,
     )
 

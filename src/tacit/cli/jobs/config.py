@@ -195,6 +195,10 @@ def check_references(
         if name not in parties:
             text = f"wanted one of the parties {', '.join(parties)}, got {name!r}"
             yield Problem(key, text + suggest(name, parties))
+    computing = [name for key, name in named.items() if key.startswith("protocol.compute")]
+    if (dealer := named.get("protocol.dealer")) in computing:
+        text = f"{dealer!r} computes, and a dealer who computes could read the inputs; name another"
+        yield Problem("protocol.dealer", text)
     for name in _unused(parties, named.values()) if all_used else ():
         text = "has no part in this job and would learn sizes for nothing; remove it"
         yield Problem(f"parties.{name}", text)

@@ -8,7 +8,7 @@ from tacit.cli.jobs.outlook import Asked, Outlook
 from tacit.llm import DEALER_BYTES, ChatProtocol, LanguageModel, open_checkpoint
 from tacit.llm.backend.chat_file import ROLES, ChatFile
 from tacit.llm.backend.protocol import choose_protocol
-from tacit.llm.model.store import free_memory_bytes
+from tacit.llm.model import store
 from tacit.llm.permuted import (
     Ahead,
     Batch,
@@ -52,7 +52,7 @@ def forecast_chat(
         lines.append("No forecast: the floating protocol does not declare its messages.")
     else:
         needed = SEALED_OWNER_BYTES if protocol.is_sealed else DEALER_BYTES
-        checkpoint.check_memory(free_memory_bytes(), bytes_per_weight=needed)
+        checkpoint.check_memory(store.free_memory_bytes(), bytes_per_weight=needed)
         loaded = checkpoint.load()
         if protocol.is_sealed:
             lines += _sealed(loaded, past)

@@ -40,6 +40,19 @@ def _audit_llm() -> Kind[Any]:
     )
 
 
+def _fit() -> Kind[Any]:
+    from tacit.cli.jobs import fit, forecast_fit
+    from tacit.cli.jobs.fit_job import FitJob
+
+    return Kind(
+        record=FitJob,
+        check_inputs=fit.check_inputs,
+        take_part=fit.take_part,
+        complete=fit.complete,
+        forecast=forecast_fit.forecast_fit,
+    )
+
+
 def _infer() -> Kind[Any]:
     from tacit.cli.jobs import forecast, infer
     from tacit.cli.jobs.infer_job import InferJob
@@ -117,6 +130,7 @@ KINDS: Mapping[str, Callable[[], Kind[Any]]] = {
     "audit": _audit,
     "audit-llm": _audit_llm,
     "federated": _federated,
+    "fit": _fit,
     "infer": _infer,
     "split": _split,
     "serve": _serve,

@@ -25,7 +25,7 @@ from tacit.learn.split.task import Pace, SplitTask
 from tacit.learn.split.top import Epoch
 from tacit.notebook import Rows as Lines
 from tacit.notebook import Shown
-from tacit.party import Meeting, Session, Usage, run_processes, run_threads
+from tacit.party import Listener, Meeting, Progress, Session, Usage, run_processes, run_threads
 from tacit.party.threads import Program
 from tacit.result import Claim, Cost, Leak, Metric, PartyReport, Result
 
@@ -116,6 +116,7 @@ def fit(
     label_owner: str = "labels",
     launch: Launch = "threads",
     on_gradient: OnReturned | None = None,
+    report: Listener | None = None,
 ) -> SplitModel:
     """Train a model whose features and labels belong to different parties.
 
@@ -144,6 +145,7 @@ def fit(
             then modules are of classes that a module of yours defines, and a script has its
             `if __name__ == "__main__":`.
         on_gradient: is shown every gradient that goes back, for an audit; with "threads".
+        report: told what the label owner does, steps done and steps in all; with "threads".
 
     Returns:
         The trained parts, with metrics, ledger, cost and claims. `print` it, or `predict`.
@@ -174,7 +176,8 @@ def fit(
     }
     bottoms, head = _parts(model, top, cut, task, rows)
     truth = divide_rows(y, test_share=test_share, is_scaled=False)
-    return _run(task, bottoms, head, rows, truth, launch=launch, on_gradient=on_gradient)
+    watch = _Watch(on_gradient, report)
+    return _run(task, bottoms, head, rows, truth, launch=launch, watch=watch)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -239,6 +242,14 @@ class _LabelOwner:
         return _Ended(result=result, parts=parts, epochs=done.epochs)
 
 
+@dataclass(frozen=True)
+class _Watch:
+    """Who looks on while parties of this process train."""
+
+    on_gradient: OnReturned | None = None
+    report: Listener | None = None
+
+
 def _run(
     task: SplitTask,
     bottoms: Mapping[str, nn.Module],
@@ -247,13 +258,14 @@ def _run(
     labels: Divided,
     *,
     launch: Launch,
-    on_gradient: OnReturned | None,
+    watch: "_Watch",
 ) -> SplitModel:
     """Start every party, and put together what they have in the end."""
     if launch not in ("threads", "processes"):
         raise ConfigError(f"launch: wanted 'threads' or 'processes', got {launch!r}")
-    if launch == "processes" and on_gradient is not None:
-        raise ConfigError("on_gradient watches parties of this process; wanted launch='threads'")
+    if launch == "processes" and watch != _Watch():
+        text = "on_gradient and report watch parties of this process; wanted launch='threads'"
+        raise ConfigError(text)
     lab, owners = task.label_owner, task.feature_owners
     programs: dict[str, Program[_Ended]] = {
         name: _FeatureOwner(task=task, bottom=bottoms[name], rows=rows[name]) for name in owners
@@ -264,11 +276,15 @@ def _run(
         labels=labels,
         widths={name: cut_shape(bottoms[name], rows[name].train)[0] for name in owners},
         own=(bottoms[lab], rows[lab]) if lab in bottoms else None,
-        on_gradient=on_gradient,
+        on_gradient=watch.on_gradient,
     )
     digest = hashlib.sha256(b"split" + task.digest()).digest()
     meeting = Meeting(parties=(*owners, lab), job_digest=digest)
-    found = (run_threads if launch == "threads" else run_processes)(programs, meeting)
+    if launch == "threads":
+        told = {} if watch.report is None else {lab: Progress(watch.report)}
+        found = run_threads(programs, meeting, progress=told)
+    else:
+        found = run_processes(programs, meeting)
     for name, ended in found.items():
         for part, state in ended.parts.items():
             _put(top if part == "top" else bottoms[name], state)

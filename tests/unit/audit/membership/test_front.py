@@ -24,7 +24,11 @@ def noise():
 def test_a_tree_that_knows_its_rows_by_heart_is_found_out_by_its_own_copies(noise):
     members, strangers = noise
     model = DecisionTreeClassifier(random_state=0).fit(*members)
-    found = tacit.audit.membership(model, members, strangers, shadows=8)
+    told = []
+    found = tacit.audit.membership(
+        model, members, strangers, shadows=8, report=lambda done, total: told.append((done, total))
+    )
+    assert told == [(done, 8) for done in range(9)]
     # Right about every member, and about a stranger by a coin: an AUC of ¾ at least.
     assert found.auc > 0.7
     assert found.best.is_found

@@ -156,9 +156,9 @@ def test_processes_send_what_threads_send_and_train_what_they_train(rows):
     assert both[1].result.launched == "processes"
 
 
-def test_gradients_can_be_watched_as_they_go_back(rows):
+def test_gradients_can_be_watched_and_steps_counted_as_they_go(rows):
     x, y = rows
-    seen = []
+    seen, told = [], []
     pace = Pace(epochs=1, batch_rows=32)
     fit(
         make_model(),
@@ -167,7 +167,9 @@ def test_gradients_can_be_watched_as_they_go_back(rows):
         labels=y,
         pace=pace,
         on_gradient=lambda owner, one: seen.append((owner, len(one.rows))),
+        report=lambda *where: told.append(where),
     )
+    assert ("train", 3, 3) in told
     assert sum(count for _, count in seen) == 96
     assert {owner for owner, _ in seen} == {"features"}
 
@@ -184,7 +186,7 @@ def test_gradients_can_be_watched_as_they_go_back(rows):
         (
             {"launch": "processes", "on_gradient": lambda owner, one: None},
             ConfigError,
-            "watches parties of this process",
+            "watch parties of this process",
         ),
     ],
 )
