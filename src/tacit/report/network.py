@@ -84,7 +84,7 @@ def _lay_out(names: Sequence[str]) -> tuple[_Point, dict[str, _Point]]:
     if count == 1:
         return _Point(640, 120), {names[0]: _Point(320, 60)}
     stretch = max(1.0, count / 8)
-    rx, ry = (250.0, 190.0) if count < 5 else (330.0 * stretch, 230.0 * stretch)
+    rx, ry = (250.0, 165.0) if count < 5 else (330.0 * stretch, 230.0 * stretch)
     ry *= count > 2
     angles = [math.radians(90 + 180 / count - 360 / count * index) for index in range(count)]
     spots = [_Point(rx * math.cos(angle), ry * math.sin(angle)) for angle in angles]

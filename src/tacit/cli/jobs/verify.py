@@ -78,19 +78,20 @@ def answer(question: Question, console: Console) -> Answers:
     shape = _find_shape(question, data)
     x = data.features[: question.rows].reshape(-1, int(np.prod(data.features.shape[1:])))
     labels = data.labels[: question.rows] if data.is_labelled else None
-    with progress.stage("compile"):
-        _rehearse(question, ensemble, x, console)
-    with progress.stage("verify"):
-        timed = tuple(_ask(question, ensemble, x, console))
-    sizes = []
-    if question.beside:
-        sizes.append(measure_size(question.model.name, ensemble, timed, labels))
-        with progress.stage("verify other sizes"):
-            for path in question.beside:
-                other = load_ensemble(path)
-                _rehearse(question, other, x, console)
-                told = tuple(_ask(question, other, x, console))
-                sizes.append(measure_size(path.name, other, told, labels))
+    with _telling(console):
+        with progress.stage("compile"):
+            _rehearse(question, ensemble, x)
+        with progress.stage("verify"):
+            timed = tuple(_ask(question, ensemble, x, console))
+        sizes = []
+        if question.beside:
+            sizes.append(measure_size(question.model.name, ensemble, timed, labels))
+            with progress.stage("verify other sizes"):
+                for path in question.beside:
+                    other = load_ensemble(path)
+                    _rehearse(question, other, x)
+                    told = tuple(_ask(question, other, x, console))
+                    sizes.append(measure_size(path.name, other, told, labels))
     findings = Findings(
         ensemble=ensemble,
         eps=question.eps,
@@ -104,12 +105,11 @@ def answer(question: Question, console: Console) -> Answers:
     return Answers(findings=findings, usage=usage, progress=progress)
 
 
-def _rehearse(question: Question, ensemble: Ensemble, rows: np.ndarray, console: Console) -> None:
+def _rehearse(question: Question, ensemble: Ensemble, rows: np.ndarray) -> None:
     """Ask one question briefly: compiling and loading machine code is not what a row costs."""
     if question.ray is None:
         briefly = Inquiry(question.eps, rho=question.rho, budget=Budget(nodes=1))
-        with _telling(console):
-            list(verify_each(ensemble, rows[:1], briefly))
+        list(verify_each(ensemble, rows[:1], briefly))
 
 
 def _ask(
@@ -119,12 +119,11 @@ def _ask(
     budget = Budget(seconds=question.seconds)
     inquiry = Inquiry(question.eps, rho=question.rho, budget=budget)
     hidden = not console.is_terminal
-    with _telling(console):
-        if question.ray is None:
-            answers = verify_each(ensemble, rows, inquiry, workers=question.workers)
-        else:
-            answers = verify_on_ray(ensemble, rows, inquiry, address=question.ray)
-        yield from track(answers, "verifying", total=len(rows), console=console, disable=hidden)
+    if question.ray is None:
+        answers = verify_each(ensemble, rows, inquiry, workers=question.workers)
+    else:
+        answers = verify_on_ray(ensemble, rows, inquiry, address=question.ray)
+    yield from track(answers, "verifying", total=len(rows), console=console, disable=hidden)
 
 
 def _telling(console: Console) -> AbstractContextManager[None]:
