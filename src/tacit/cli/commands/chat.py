@@ -2,10 +2,10 @@
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tacit.llm.backend.programs import ServingRole
     from tacit.llm.permuted import Network
 
+C = TypeVar("C", bound=Callable[..., object] | click.Command)
 _PATH = click.Path(path_type=Path)
 _MODEL_HELP = "A folder, a GGUF file, or a name from `tacit model list`.  [default: smollm2-135m]"
 
@@ -34,10 +35,19 @@ _MANNER = (
 )
 
 
-def _with_manner(command: Any) -> Any:  # click's decorators take functions and commands alike
-    for option in reversed(_MANNER):
-        command = option(command)
-    return command
+class _Option(Protocol):
+    """One of click's decorators, for functions and commands alike."""
+
+    def __call__(self, command: C, /) -> C: ...
+
+
+def _with(options: Sequence[_Option]) -> _Option:
+    def decorate(command: C, /) -> C:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 _KEYS = click.option(
@@ -124,12 +134,6 @@ _NOTHING = {
 _CHOICES = tuple(_NOTHING)
 
 
-def _with_protocol(command: Any) -> Any:  # click's decorators take functions and commands alike
-    for option in reversed(_PROTOCOL):
-        command = option(command)
-    return command
-
-
 @click.command(
     epilog="\b\nExamples:\n  tacit chat\n  tacit chat --prompt 'Why is the sky blue?'\n"
     "  tacit chat --endpoint 127.0.0.1:8011\n  tacit chat --as user --job chat.toml"
@@ -139,7 +143,7 @@ def _with_protocol(command: Any) -> Any:  # click's decorators take functions an
 @click.option("--as", "role", type=click.Choice(["owner", "user", "dealer"]), help="Be this one.")
 @click.option("--job", type=_PATH, help="With --as: the file that all three share.")
 @_KEYS
-@_with_protocol
+@_with(_PROTOCOL)
 @_QUOTA
 @click.option(
     "--rtt-ms", type=float, metavar="X", help="With --as user: round-trip time to the owner."
@@ -147,7 +151,7 @@ def _with_protocol(command: Any) -> Any:  # click's decorators take functions an
 @click.option("--mbit", type=float, metavar="Y", help="With --rtt-ms: its bandwidth in Mbit/s.")
 @click.option("--prompt", "-p", help="Answer this and leave, instead of reading lines.")
 @click.option("--endpoint", metavar="HOST:PORT", help="Serve local programs, as OpenAI does.")
-@_with_manner
+@_with(_MANNER)
 @click.pass_obj
 def chat(edge: "Edge", /, path: str | None, plain: bool, **how: Any) -> None:
     """Chat with a language model.
@@ -204,7 +208,7 @@ def chat(edge: "Edge", /, path: str | None, plain: bool, **how: Any) -> None:
 @click.option("--as", "role", type=click.Choice(["owner", "dealer"]), required=True)
 @click.option("--model", "path", metavar="MODEL", help=_MODEL_HELP)
 @_KEYS
-@_with_protocol
+@_with(_PROTOCOL)
 @_QUOTA
 @click.option(
     "--memory",

@@ -210,7 +210,7 @@ def plan(
     model: str | None,
     rtt_ms: float | None,
     mbit: float | None,
-    **sizes: Any,
+    **sizes: int | None,
 ) -> None:
     """Forecast what JOB will send, take and reveal. Nothing is sent.
 

@@ -64,7 +64,7 @@ def make_model(module: nn.Module, inputs: tuple[int, ...], *, cap: float | None 
         InputError: the module has something that is not supported, or has no gradient.
     """
     # How large products can be follows from the weights, which will not stay as they are.
-    imported = replace(import_module(module), gains={}, cap=cap)
+    imported = replace(import_module(module).frozen(), gains={}, cap=cap)
     imported.check_gradients()
     outputs, widest = _sizes(module, inputs)
     if len(outputs) != 2:
@@ -80,7 +80,8 @@ def make_model(module: nn.Module, inputs: tuple[int, ...], *, cap: float | None 
 
 def _sizes(module: nn.Module, inputs: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
     """Return the shape that two rows come out with, and the most numbers in between per row."""
-    rows = as_input(module, torch.zeros(2, *inputs))
+    precision = next((one.dtype for one in module.parameters()), torch.float32)
+    rows = as_input(module, torch.zeros(2, *inputs, dtype=precision))
     widths = [rows.numel() // 2]
 
     def note(layer: nn.Module, given: object, out: object) -> None:
