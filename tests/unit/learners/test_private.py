@@ -14,11 +14,12 @@ from harness import ALICE, simulate
 from tacit import ring
 from tacit.dp import ADD_REMOVE_RECORD, Gaussian, Repeated, epsilon
 from tacit.errors import ConfigError, DataError
-from tacit.learners import Descent, Local, Privacy, private, train_private
+from tacit.learners import Connected, Descent, Local, Privacy, private, train_private
 from tacit.learners.clipping import clip_errors, clipped_sum
 from tacit.learners.makers import NoisePlan, draw_noise
 from tacit.learners.private import plan_noise
 from tacit.learners.private_plain import train_in_clear
+from tacit.party import Meeting, run_threads
 
 PRIVACY = Privacy(epsilon=8.0, delta=1e-4, steps=6)
 DESCENT = Descent(rate=4.0)
@@ -77,6 +78,31 @@ def test_no_word_of_noise_is_used_twice(trained):
     assert len(set(words)) == len(words) == 4 * PRIVACY.steps
 
 
+def test_a_training_that_is_killed_has_told_nothing_and_begins_anew_with_other_noise(digits):
+    """Nothing is opened before the weights, so that no ε is spent, let alone twice."""
+    parts, _ = cut(digits[0][:30], digits[1][:30])
+    drawn, lives = [], []
+
+    def killed(plan):
+        drawn.append(draw_noise(plan))
+        if len(lives) == 0 and len(drawn) > 9:
+            raise RuntimeError("killed")
+        return drawn[-1]
+
+    privacy = Privacy(epsilon=8.0, delta=1e-4, steps=4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(private, "draw_noise", killed)
+        parties = Local(*OWNERS, frac_bits=16)
+        with pytest.raises(Exception, match="killed"):
+            train_private(parties, parts, classes=range(10), privacy=privacy)
+        assert {leak.kind for leak in parties.ledger()} == {"size"}
+        lives.append("second")
+        with Local(*OWNERS, frac_bits=16) as again:
+            found = train_private(again, parts, classes=range(10), privacy=privacy)
+    assert found.weights is not None
+    assert len({one.numpy().tobytes() for one in drawn}) == len(drawn) >= 10 + 4 * privacy.steps
+
+
 def test_the_claim_says_what_it_rests_on_and_a_second_computation_agrees(trained):
     found, _, _ = trained
     claim = found.claim
@@ -121,6 +147,22 @@ def test_rows_are_opened_under_their_masks_once():
 
     narrow, wide = (bytes_of(5, columns) - bytes_of(4, columns) for columns in (20, 220))
     assert wide - narrow < 3000 * 200 * 8 / 4
+
+
+def test_every_party_alone_brings_its_own_part_and_the_receiver_has_the_weights(digits):
+    parts, _ = cut(digits[0][:30], digits[1][:30])
+
+    def party(session):
+        parties = Connected(session, owners=OWNERS, frac_bits=16)
+        mine = {session.me: parts[session.me]} if session.me in parts else {}
+        privacy = Privacy(epsilon=8.0, delta=1e-4, steps=2)
+        return train_private(parties, mine, classes=range(10), privacy=privacy, to=("clinic",))
+
+    names = (*OWNERS, "dealer")
+    meeting = Meeting(parties=names, job_digest=bytes(32))
+    found = run_threads(dict.fromkeys(names, party), meeting)
+    assert {name for name, one in found.items() if one.weights is not None} == {"clinic"}
+    assert len({one.claim for one in found.values()}) == 1
 
 
 def test_permuted_protocols_have_no_guarantee(digits):

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tacit.cli.folder import write_text
-from tacit.errors import ClaimError, ConfigError
+from tacit.errors import ClaimError, ConfigError, DataError
 from tacit.learn import Dataset, load_file
 from tacit.party import Progress, Usage
 from tacit.verify import (
@@ -73,7 +73,10 @@ def answer(question: Question, console: Console) -> Answers:
     usage, progress = Usage(), Progress()
     with progress.stage("load"):
         ensemble = load_ensemble(question.model)
-        data = load_file(question.data, label=question.label)
+        others = [load_ensemble(path) for path in question.beside]
+        data = load_file(question.data, label=question.label, allows_missing=True)
+        for one in (ensemble, *others):
+            _check_missing(question, one, data)
     shape = _find_shape(question, data)
     x = data.features[: question.rows].reshape(-1, int(np.prod(data.features.shape[1:])))
     labels = data.labels[: question.rows] if data.is_labelled else None
@@ -83,8 +86,7 @@ def answer(question: Question, console: Console) -> Answers:
     if question.beside:
         sizes.append(measure_size(question.model.name, ensemble, timed, labels))
         with progress.stage("verify other sizes"):
-            for path in question.beside:
-                other = load_ensemble(path)
+            for path, other in zip(question.beside, others, strict=True):
                 told = tuple(_ask(question, other, x, console))
                 sizes.append(measure_size(path.name, other, told, labels))
     findings = Findings(
@@ -98,6 +100,16 @@ def answer(question: Question, console: Console) -> Answers:
         sizes=tuple(sorted(sizes, key=lambda one: (one.depth, one.trees))),
     )
     return Answers(findings=findings, usage=usage, progress=progress)
+
+
+def _check_missing(question: Question, ensemble: Ensemble, data: Dataset) -> None:
+    """Refuse missing values that a model does not take, before any row is asked about."""
+    missing = int(np.isnan(data.features[: question.rows]).sum())
+    if missing and not ensemble.takes_missing:
+        raise DataError(
+            f"{question.data}: {missing} values are missing, and {ensemble.origin} takes none; "
+            "fill them in, or train a model that knows missing values"
+        )
 
 
 def _ask(
@@ -145,7 +157,11 @@ def write_findings(findings: Findings, path: Path) -> None:
         "groups": [asdict(group) for group in findings.groups],
         "median_ms": float(np.median(findings.times_ms)),
         "slowest_ms": max(findings.times_ms),
-        "shifts": {number: one.x.tolist() for number, one in findings.counterexamples.items()},
+        "shifts": {
+            # JSON has no NaN: what is missing is null.
+            number: [None if np.isnan(value) else value for value in one.x.tolist()]
+            for number, one in findings.counterexamples.items()
+        },
         "sizes": [asdict(size) for size in findings.sizes],
     }
     write_text(path, json.dumps(told, indent=1))
@@ -173,8 +189,9 @@ def show(findings: Findings) -> RenderableType:
         shown = (group.right, group.robust, group.fragile, group.unknown, group.verified)
         cells = ("not measured" if n is None else f"{n / max(group.rows, 1):.1%}" for n in shown)
         table.add_row(Text(group.name), f"{group.rows}", *cells)
+    stays = "; missing values and categories stay" if findings.has_fixed else ""
     return Group(
-        Text(f"Within ±{findings.eps:g} of every feature, exactly:"),
+        Text(f"Within ±{findings.eps:g} of every feature, exactly{stays}:"),
         table,
         Text(
             "robust: no input of the box changes the answer; fragile: one was found and replayed;"
