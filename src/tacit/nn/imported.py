@@ -77,7 +77,8 @@ class Imported:
 
     def state(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return weights of a run as the ``state_dict`` of the module, which loads them."""
-        state = unfold_weights(self.layers, {**self.public, **weights})
+        stays = {name: value for name, value in self.weights.items() if name not in self.trained}
+        state = unfold_weights(self.layers, {**stays, **self.public, **weights})
         state |= {name: state[first] for name, first in self.tied.items()}
         return {name.replace("/", "."): value for name, value in state.items()} | dict(
             self.constants

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from harness import ALICE, BOB, simulate
 from tacit.errors import InputError
 from tacit.learn.training import make_model
-from tacit.nn import TorchOps
+from tacit.nn import TorchOps, import_module
 from tacit.nn.gradient import GradientOps
 from tacit.nn.tape import pull_back
 
@@ -133,7 +133,7 @@ def made(block):
 
 
 def gradients(module, x, above, *, is_private):
-    model = make_model(module, tuple(x.shape[1:]), cap=16.0)
+    model = make_model(module, tuple(x.shape[1:]), cap=16.0).frozen()
 
     def program(ops):
         weights = {
@@ -190,7 +190,7 @@ def test_the_gradients_of_a_block_are_those_of_torch(block, is_private):
 @pytest.mark.parametrize("block", ROWS)
 def test_buffers_are_no_weights_and_come_back_as_they_were(block):
     module, x = made(block)
-    model = make_model(module, tuple(x.shape[1:]))
+    model = make_model(module, tuple(x.shape[1:])).frozen()
     buffers = {name: value.clone() for name, value in module.named_buffers()}
     assert not {name.replace(".", "/") for name in buffers} & model.initial.keys()
     changed = {name: value + 0.25 for name, value in model.initial.items()}
@@ -205,7 +205,7 @@ def test_the_statistics_of_a_norm_are_not_trained():
     module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.BatchNorm1d(4, affine=False))
     module(torch.randn(9, 3) * 2 + 1)
     module = module.eval().double()
-    model = make_model(module, (3,))
+    model = make_model(module, (3,)).frozen()
     assert model.initial.keys() == {"0/weight", "0/bias", "1/factor", "1/offset"}
     statistics = {name: value.clone() for name, value in module.named_buffers()}
     changed = {name: value * 1.5 for name, value in model.initial.items()}
@@ -217,3 +217,14 @@ def test_the_statistics_of_a_norm_are_not_trained():
     module[1].bias.requires_grad_(False)
     with pytest.raises(InputError, match="'1': train the gain and the offset of a norm, or neith"):
         make_model(module, (3,))
+
+
+def test_a_model_that_is_only_used_keeps_its_buffers_and_frozen_parameters_secret():
+    module, x = made(Encoder)
+    module.requires_grad_(False)
+    used = import_module(module)
+    held = {name.replace(".", "/") for name, _ in module.named_buffers()}
+    assert held <= used.weights.keys()
+    assert not used.public
+    # A job that serves a model makes it so, too: only a training makes public what stays.
+    assert make_model(module, tuple(x.shape[1:])).initial.keys() == used.weights.keys()

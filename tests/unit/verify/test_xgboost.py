@@ -122,6 +122,8 @@ def test_a_broken_model_is_refused(brute):
     refuse(model, "circle")
     tree["left_children"][0] = 999
     refuse(model, "beyond")
+    tree["categories_nodes"] = [0]
+    refuse(model, "lists no categories")
     del model["learner"]["objective"]
     refuse(model, "objective")
     refuse([{"nodeid": 0}], "dump")

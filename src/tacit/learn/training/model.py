@@ -43,6 +43,11 @@ class Model:
         """Return trained weights as the module's ``state_dict`` names and shapes them."""
         return self.imported.state(weights)
 
+    def frozen(self) -> "Model":
+        """Return the model as it is trained: what stays as it is, is public, and no weight."""
+        imported = replace(self.imported, weights=self.initial).frozen()
+        return replace(self, imported=imported, initial=dict(imported.weights))
+
     def capped(self, cap: float | None) -> "Model":
         """Return the model with hidden values that saturate elsewhere."""
         return replace(self, imported=replace(self.imported, cap=cap))
@@ -64,7 +69,7 @@ def make_model(module: nn.Module, inputs: tuple[int, ...], *, cap: float | None 
         InputError: the module has something that is not supported, or has no gradient.
     """
     # How large products can be follows from the weights, which will not stay as they are.
-    imported = replace(import_module(module).frozen(), gains={}, cap=cap)
+    imported = replace(import_module(module), gains={}, cap=cap)
     imported.check_gradients()
     outputs, widest = _sizes(module, inputs)
     if len(outputs) != 2:

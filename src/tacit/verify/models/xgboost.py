@@ -145,7 +145,7 @@ def _tree(saved: Any, group: int, groups: int) -> Tree:
 def _sets(saved: Any) -> dict[int, CategorySet]:
     """Read which categories go right at each node that asks for one."""
     names = ("categories_nodes", "categories_segments", "categories_sizes")
-    columns = (np.asarray(saved.get(name, ()), dtype=np.int64).tolist() for name in names)
+    columns = [np.asarray(saved.get(name, ()), dtype=np.int64).tolist() for name in names]
     listed = np.asarray(saved.get("categories", ()), dtype=np.float32)
     sets = {
         node: CategorySet(
@@ -153,10 +153,10 @@ def _sets(saved: Any) -> dict[int, CategorySet]:
             high=before(listed[start : start + size] + np.float32(1)),
             listed_left=False,
         )
-        for node, start, size in zip(*columns, strict=True)
+        for node, start, size in zip(*columns, strict=False)
     }
     split_type = np.asarray(saved.get("split_type", ()))
-    if set(np.flatnonzero(split_type).tolist()) != set(sets):
+    if len({*map(len, columns), len(sets)}) > 1 or {*np.flatnonzero(split_type)} != {*sets}:
         raise DataError("the XGBoost model has a categorical split that lists no categories")
     return sets
 
