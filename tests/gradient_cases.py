@@ -27,6 +27,7 @@ CASES = {
     "matmul in batches": ([(2, *A), B], lambda ops, x, y: ops.matmul(x, y)),
     "scale and shift": ([A], lambda ops, x: ops.shift(ops.scale(x, -2.5), 1.0)),
     "weigh": ([A], lambda ops, x: ops.weigh(x, torch.arange(4.0))),
+    "project": ([(2, *A)], lambda ops, x: ops.project(x, torch.linspace(-1, 1, 8).view(4, 2))),
     "offset": ([A], lambda ops, x: ops.offset(x, torch.ones(3, 4))),
     "sum": ([A], lambda ops, x: ops.sum(x, dim=0)),
     "reshape": ([A], lambda ops, x: ops.reshape(x, (2, 6))),

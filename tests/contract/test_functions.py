@@ -99,6 +99,18 @@ EXACT = {
         (3, 4),
         70,
     ),
+    "public matrix": (
+        lambda ops, x: ops.project(x, torch.linspace(-1, 1, 12).view(4, 3)),
+        lambda x: x @ torch.linspace(-1, 1, 12).double().view(4, 3),
+        (3, 4),
+        280,
+    ),
+    "public matrix of whole numbers": (
+        lambda ops, x: ops.project(x, torch.arange(8.0).view(4, 2) - 3),
+        lambda x: x @ (torch.arange(8.0).double().view(4, 2) - 3),
+        (2, 3, 4),
+        0,
+    ),
     "public offsets": (
         lambda ops, x: ops.offset(x, torch.linspace(-1, 1, 4)),
         lambda x: x + torch.linspace(-1, 1, 4),
@@ -243,6 +255,8 @@ def test_dropout_keeps_what_it_does_not_drop_and_scales_it(protocol):
         (lambda ops, x: ops.dropout(x, 1.0), "below 1"),
         (lambda ops, x: ops.max_pool2d(x, size=(2, 2), stride=(2, 2), padding=(0, 0)), "images"),
         (lambda ops, x: ops.weigh(x, torch.tensor([float("nan")])), "NaN"),
+        (lambda ops, x: ops.project(x, torch.ones(4)), "public matrix"),
+        (lambda ops, x: ops.project(x, torch.ones(3, 4)), "cannot multiply"),
         (lambda ops, x: ops.polynomial(x, ()), "coefficient"),
         (lambda ops, x: ops.one_hot(x, classes=1), "two classes"),
         (lambda ops, x: ops.group_norm(x, groups=3), "equal groups"),
@@ -261,11 +275,28 @@ def test_what_makes_no_sense_is_refused_when_planned(protocol, private, words):
         lambda ops, x: ops.polynomial(x, (0.0,) * 9 + (1.0,)),
         lambda ops, x: ops.piecewise(x, (0.0,), ((0.0,) * 11 + (1.0,), (1.0,))),
         lambda ops, x: ops.weigh(x, torch.full((4,), 2.0**50)),
+        lambda ops, x: ops.project(x, torch.full((4, 2), 2.0**50)),
     ],
 )
 def test_what_could_overflow_is_refused_when_planned(protocol, private):
     with pytest.raises(RangeError, match="fraction bits"):
         evaluate(private, grid(3, 4), protocol=protocol)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_product_with_a_public_matrix_sends_nothing(protocol):
+    def cost(private):
+        def program(ops):
+            x = ops.input("x", owner=ALICE, shape=(3, 4), bound=BOUND)
+            return ops.open(private(ops, x), to=(ALICE,), what="result", why="test")
+
+        return simulate(program, protocol=protocol, inputs={ALICE: {"x": grid(3, 4)}}).metered
+
+    whole, fine = torch.eye(4).flip(0) * 3, torch.linspace(-1, 1, 16).view(4, 4)
+    assert cost(lambda ops, x: ops.project(x, whole)) == cost(lambda ops, x: x)
+    # Numbers with fractions are rounded once, as after any public factor.
+    rounded = cost(lambda ops, x: ops.weigh(x, fine[0]))
+    assert cost(lambda ops, x: ops.project(x, fine)) == rounded
 
 
 def test_a_curve_that_the_word_cannot_hold_precisely_is_refused():

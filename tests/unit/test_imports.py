@@ -23,13 +23,13 @@ MAY_IMPORT = {
     "llm": {"ring", "crypto", "transport", "party", "mpc", "nn"},
     "dp": {"ring"},
     "verify": set(),
-    "learners": {"mpc", "nn", "party"},
+    "learners": {"dp", "mpc", "nn", "party", "ring"},
     "learn": {"ring", "crypto", "transport", "party", "mpc", "nn", "dp", "verify"},
     "audit": {"ring", "crypto", "transport", "party", "mpc", "nn", "llm", "dp", "verify", "learn"},
     "report": set(),
     "cli": {
         *("ring", "crypto", "transport", "party", "mpc", "nn", "llm", "dp", "verify", "learn"),
-        *("audit", "report"),
+        *("audit", "learners", "report"),
     },
 }
 

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from tacit.errors import ClaimError
 from tacit.result import NOTHING_SENT, Claim, Curve, Metric, PartyReport, Picture, Result, Sheet
@@ -88,6 +89,52 @@ class Verdict:
 def beats_guess(metric: Metric) -> bool:
     """Tell whether a metric's interval lies above its reference, a blind guess."""
     return None not in (metric.low, metric.reference) and metric.low > metric.reference  # type: ignore[operator]
+
+
+def beside_chance(metric: Metric, chance: float) -> Metric:
+    """Put what a blind guess gets beside what an attack got."""
+    return replace(metric, reference=chance, note="reference: blind guess")
+
+
+def judge(
+    threat: Threat,
+    attack: str,
+    *metrics: Metric,
+    remedies: tuple[str, ...],
+    curves: tuple[Curve, ...] = (),
+    pictures: tuple[Picture, ...] = (),
+) -> Finding:
+    """Judge an attack by the first of its metrics: found is what beats a blind guess."""
+    return Finding(
+        threat=threat,
+        attack=attack,
+        headline=metrics[0],
+        metrics=metrics,
+        is_found=beats_guess(metrics[0]),
+        curves=curves,
+        pictures=pictures,
+        remedies=remedies,
+    )
+
+
+def draw_sweep(
+    name: str,
+    findings: Sequence[Finding],
+    strengths: Sequence[float],
+    utilities: Sequence[float],
+    *,
+    titles: tuple[str, str],
+    y_label: str,
+) -> tuple[Curve, Curve]:
+    """Draw the headlines under a defence against its strength, and against what it left."""
+    got = [one.headline.value or 0.0 for one in findings]
+    by_strength = tuple(zip(map(float, strengths), got, strict=True))
+    front = tuple(zip(utilities, got, strict=True))
+    draw = partial(Curve, name=name, y_label=y_label)
+    return (
+        draw(title=titles[0], x_label="strength", points=by_strength),
+        draw(title=titles[1], x_label="utility", points=front, style="dots"),
+    )
 
 
 def strength(metric: Metric) -> float:

@@ -58,24 +58,27 @@ def load_data(
     raise DataError(f"wanted the name of a data set or a file, got {name!r} and {file}")
 
 
-def load_file(path: Path, *, label: str | None) -> Dataset:
+def load_file(path: Path, *, label: str | None, allows_missing: bool = False) -> Dataset:
     """Load a user's own data by the file's ending: ``.csv``, ``.npz``, ``.parquet`` or ``.toml``.
 
     A TOML file describes a table of more than numbers; see `tacit.learn.described`.
 
+    Args:
+        path: the file.
+        label: the column that holds the labels; None if there is none.
+        allows_missing: whether features may be missing (an empty cell, NaN, null); they become
+            NaN. A TOML file says itself what to fill in.
+
     Raises:
         DataError: another ending, or what the loader of that ending refuses.
     """
-    loaders = {
-        ".csv": load_csv,
-        ".npz": load_npz,
-        ".parquet": load_parquet,
-        ".toml": load_described,
-    }
-    loader = loaders.get(path.suffix.lower())
-    if loader is None:
-        raise DataError(f"{path}: wanted a file ending in {', '.join(loaders)}")
-    return loader(path, label=label)
+    loaders = {".csv": load_csv, ".npz": load_npz, ".parquet": load_parquet}
+    kind = path.suffix.lower()
+    if kind == ".toml":
+        return load_described(path, label=label)
+    if kind not in loaders:
+        raise DataError(f"{path}: wanted a file ending in {', '.join(loaders)}, .toml")
+    return loaders[kind](path, label=label, allows_missing=allows_missing)
 
 
 def search_path(environment_value: str | None, start: Path, cache: Path) -> tuple[Path, ...]:

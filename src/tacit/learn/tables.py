@@ -1,5 +1,7 @@
 """A user's own data in CSV, npz or parquet files or in memory, refused unless all of it is finite.
 
+A reader who has a use for missing values asks for them (`allows_missing`), and gets NaN.
+
 Messages name the file, the row and the column, never the value: it may be a patient's.
 """
 
@@ -51,7 +53,7 @@ Table = Array | Frame | Mapping[str, Array] | Sequence[Any]
 """Rows of numbers: an array, a tensor, lists, a data frame, or columns by name."""
 
 
-def load_csv(path: Path, *, label: str | None) -> Dataset:
+def load_csv(path: Path, *, label: str | None, allows_missing: bool = False) -> Dataset:
     """Load a table of numbers with a line of column names above it.
 
     The divisors of the result are 1: taken from the data, they would tell the other parties about
@@ -60,6 +62,7 @@ def load_csv(path: Path, *, label: str | None) -> Dataset:
     Args:
         path: the file, in UTF-8, with commas between the columns.
         label: the column that holds the labels, whole numbers from 0; None if there is none.
+        allows_missing: whether a feature may be missing: an empty cell or "nan", which becomes NaN.
 
     Raises:
         DataError: unreadable, empty, of unequal rows, or with a value that is missing, not a
@@ -67,14 +70,15 @@ def load_csv(path: Path, *, label: str | None) -> Dataset:
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
-            names, values, lines = _parse_csv(path, csv.reader(stream, strict=True))
+            reader = csv.reader(stream, strict=True)
+            names, values, lines = _parse_csv(path, reader, "nan" if allows_missing else "")
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not a text in UTF-8 (byte {error.start})") from error
     except csv.Error as error:
         raise DataError(f"{path}: not a table of comma-separated values: {error}") from error
-    return _from_columns(path, names, values, label, lines)
+    return _from_columns(path, names, values, label, lines, allows_missing)
 
 
 def read_npz(path: Path) -> dict[str, np.ndarray[Any, Any]]:  # any shape and dtype, checked later
@@ -106,8 +110,8 @@ def read_parquet(path: Path) -> dict[str, Any]:  # pyarrow brings no types
     return dict(zip(table.column_names, table.columns, strict=True))
 
 
-def _parse_csv(path: Path, reader: Any) -> tuple[list[str], Floats, list[int]]:
-    # The csv module does not name the type of its reader.
+def _parse_csv(path: Path, reader: Any, empty: str) -> tuple[list[str], Floats, list[int]]:
+    # The csv module does not name the type of its reader. An empty cell is read as `empty`.
     names = [name.strip() for name in next(reader, [])]
     _check_names(path, names)
     rows: list[list[float]] = []
@@ -123,7 +127,8 @@ def _parse_csv(path: Path, reader: Any) -> tuple[list[str], Floats, list[int]]:
             raise DataError(
                 f"{path}: line {reader.line_num} has {len(row)} columns, wanted {len(names)}"
             )
-        rows.append(_parse_row(path, row, names, reader.line_num))
+        cells = [cell.strip() or empty for cell in row]
+        rows.append(_parse_row(path, cells, names, reader.line_num))
         lines.append(reader.line_num)
     return names, np.array(rows, np.float64).reshape(len(rows), len(names)), lines
 
@@ -148,7 +153,7 @@ def _is_number(cell: str) -> bool:
     return "_" not in cell
 
 
-def load_npz(path: Path, *, label: str | None) -> Dataset:
+def load_npz(path: Path, *, label: str | None, allows_missing: bool = False) -> Dataset:
     """Load an array ``features`` of two or three dimensions, and labels by the name given.
 
     Raises:
@@ -165,13 +170,13 @@ def load_npz(path: Path, *, label: str | None) -> Dataset:
             f"{features.dtype} of shape {features.shape}"
         )
     features = features.astype(np.float64)
-    _check_finite(path, features, None, None)
+    _check_finite(path, features, None, None, allows_missing)
     labels = NO_LABELS if label is None else _check_labels(path, arrays[label], label, None)
     names = tuple(f"feature {i}" for i in range(features.shape[1])) if features.ndim == 2 else ()
     return _make(path, features, labels, names)
 
 
-def load_parquet(path: Path, *, label: str | None) -> Dataset:
+def load_parquet(path: Path, *, label: str | None, allows_missing: bool = False) -> Dataset:
     """Load a table of numbers from a Parquet file.
 
     Raises:
@@ -185,9 +190,10 @@ def load_parquet(path: Path, *, label: str | None) -> Dataset:
         types = pyarrow.types
         if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
             raise DataError(f"{path}: column {name!r}: wanted numbers, the column holds {kind}")
-        # A missing value becomes NaN, and is refused as such.
+        # A missing value becomes NaN, and is refused as such unless it is allowed.
         arrays.append(column.cast(pyarrow.float64(), safe=False).to_numpy())
-    return _from_columns(path, list(columns), np.stack(arrays, axis=1), label, None)
+    values = np.stack(arrays, axis=1)
+    return _from_columns(path, list(columns), values, label, None, allows_missing)
 
 
 def take_rows(x: Table | None, y: Table | None = None, *, label: str | None = None) -> Dataset:
@@ -233,13 +239,18 @@ def _array(values: Any) -> "np.ndarray[Any, Any]":
 
 
 def _from_columns(
-    path: Path, names: list[str], values: Floats, label: str | None, lines: Sequence[int] | None
+    path: Path,
+    names: list[str],
+    values: Floats,
+    label: str | None,
+    lines: Sequence[int] | None,
+    allows_missing: bool = False,
 ) -> Dataset:
     if len(values) == 0:
         raise DataError(f"{path}: wanted at least one row, found none")
     if label is not None and label not in names:
         raise DataError(f"{path}: no column {label!r} for the labels; found {', '.join(names)}")
-    _check_finite(path, values, names, lines)
+    _check_finite(path, values, names, lines, allows_missing)
     kept = [i for i, name in enumerate(names) if name != label]
     if not kept:
         raise DataError(f"{path}: wanted at least one column beside the labels, found none")
@@ -269,9 +280,13 @@ def _check_names(path: Path, names: list[str]) -> None:
 
 
 def _check_finite(
-    path: Path, values: Floats, names: list[str] | None, lines: Sequence[int] | None
+    path: Path,
+    values: Floats,
+    names: list[str] | None,
+    lines: Sequence[int] | None,
+    allows_missing: bool = False,
 ) -> None:
-    bad = np.argwhere(~np.isfinite(values))
+    bad = np.argwhere(np.isinf(values) if allows_missing else ~np.isfinite(values))
     if bad.size == 0:
         return
     row, *place = (int(index) for index in bad[0])

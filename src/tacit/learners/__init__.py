@@ -10,25 +10,28 @@ Every party follows the protocol: that is assumed throughout.
 
 from tacit.learners.base import Learner, Shared
 from tacit.learners.bayes import CategoricalNB, GaussianNB
+from tacit.learners.boosting import GradientBoostingClassifier, GradientBoostingRegressor
+from tacit.learners.classify import Classifier
 from tacit.learners.clusters import KMeans
-from tacit.learners.linear import ExtremeLearning, Lasso, LinearRegression, Ridge
+from tacit.learners.exported import to_sklearn
+from tacit.learners.linear import ExtremeLearning, Lasso, LinearRegression, Regressor, Ridge
 from tacit.learners.margins import LinearSVC, LogisticRegression
 from tacit.learners.neighbours import KNeighbors
-from tacit.learners.parties import Connected, Local, Parties
+from tacit.learners.parties import Connected, Local, Parties, Planned
+from tacit.learners.private import Descent, Privacy, PrivatelyTrained, train_private
 from tacit.learners.scaling import PCA, StandardScaler
 from tacit.learners.tables import Table
-from tacit.learners.trees import (
-    DecisionTreeClassifier,
-    GradientBoostingClassifier,
-    GradientBoostingRegressor,
-    RandomForestClassifier,
-)
+from tacit.learners.trees import DecisionTreeClassifier, RandomForestClassifier
+from tacit.learners.validation import cross_validate, divide
+from tacit.learners.xgboosted import to_xgboost
 
 __all__ = [
     "PCA",
     "CategoricalNB",
+    "Classifier",
     "Connected",
     "DecisionTreeClassifier",
+    "Descent",
     "ExtremeLearning",
     "GaussianNB",
     "GradientBoostingClassifier",
@@ -42,9 +45,18 @@ __all__ = [
     "Local",
     "LogisticRegression",
     "Parties",
+    "Planned",
+    "Privacy",
+    "PrivatelyTrained",
     "RandomForestClassifier",
+    "Regressor",
     "Ridge",
     "Shared",
     "StandardScaler",
     "Table",
+    "cross_validate",
+    "divide",
+    "to_sklearn",
+    "to_xgboost",
+    "train_private",
 ]

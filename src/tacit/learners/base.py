@@ -1,6 +1,7 @@
 """What learners have in common: parameters as in scikit-learn, shares as results."""
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -55,6 +56,8 @@ class Learner(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
 
     results: tuple[str, ...] = ()
     """Attributes that a fit leaves, without the underscore."""
+    takes_missing = False
+    """Whether features may be NaN."""
 
     def fit(self, data: Table, parties: Parties) -> Self:
         """Learn from a table.
@@ -74,13 +77,9 @@ class Learner(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
 
     def forecast(self, data: Table, parties: Parties) -> Forecast:
         """Say what a fit will cost, from public facts alone."""
-        self._check(data)
-        walker = parties.forecaster()
-        # By a copy, and without taking a number: one party may ask while others do not.
-        planned = clone(self)
-        planned._name = f"forecast of {type(self).__name__}"
-        planned._walk(walker, data)
-        return walker.forecast()
+        planned = parties.planned()
+        clone(self).fit(data, planned)
+        return planned.walker.forecast()
 
     def predict(self, data: Table, *, to: tuple[str, ...] | None = None) -> Array | None:
         """Answer for rows, and open the answers to the owners of the rows, or to ``to``.
@@ -88,27 +87,31 @@ class Learner(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
         Returns:
             One answer per row; None for a party that they are not opened to.
         """
-        name, parties = self._fitted(), self.parties_
-        receivers = data.owners if to is None else to
-
-        def work(engine: Engine) -> dict[str, Tensor]:
-            self._answer(engine, data, name)
-            return engine.open([f"{name}/answers"], to=receivers, why="the declared result")
-
-        found = parties.do(work)
-        return self._worded(found[f"{name}/answers"]) if found else None
+        found = self._opened(self._answer, data, "answers", to, "the declared result")
+        return None if found is None else self._worded(found)
 
     def score(self, data: Table, *, to: tuple[str, ...] | None = None) -> float | None:
         """Open how good the answers are, as scikit-learn scores this kind of learner."""
-        name, parties = self._fitted(), self.parties_
-        receivers = data.owners if to is None else to
+        found = self._opened(self._rate, data, "score", to, "the declared score")
+        return None if found is None else self._scored(found, data)
+
+    def _opened(
+        self,
+        walk: Callable[[Walker, Table, str], None],
+        data: Table,
+        kept: str,
+        to: tuple[str, ...] | None,
+        why: str,
+    ) -> Tensor | None:
+        """Walk over some rows, and open what that keeps to their owners, or to ``to``."""
+        name, receivers = self._fitted(), data.owners if to is None else to
+        self._check_question(data)
 
         def work(engine: Engine) -> dict[str, Tensor]:
-            self._rate(engine, data, name)
-            return engine.open([f"{name}/score"], to=receivers, why="the declared score")
+            walk(engine, data, name)
+            return engine.open([f"{name}/{kept}"], to=receivers, why=why)
 
-        found = parties.do(work)
-        return self._scored(found[f"{name}/score"], data) if found else None
+        return self.parties_.do(work).get(f"{name}/{kept}")
 
     def reveal(self, to: tuple[str, ...] | None = None) -> Self:
         """Open all results to the named parties (all owners if not said)."""
@@ -152,6 +155,14 @@ class Learner(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
         """Refuse what cannot be learned from, before anything is shared."""
         if data.shape[0] < 2:
             raise DataError(f"{type(self).__name__} wants two rows at least, got {data.shape[0]}")
+        Learner._check_question(self, data)
+
+    def _check_question(self, data: Table) -> None:
+        """Refuse rows that the learner cannot answer for."""
+        if data.has_missing and not self.takes_missing:
+            raise DataError(
+                f"{type(self).__name__} takes no missing values: fill them in, or grow trees"
+            )
 
     def _worded(self, answers: Tensor) -> Array:
         return answers.double().numpy()

@@ -35,7 +35,11 @@ class Walker(ABC):
         self.facts: dict[str, Spec] = {}
         self.cache = OpeningCache()
         self.runs: list[Plan] = []
-        self._plans: dict[Hashable, tuple[Plan, dict[str, Spec]]] = {}
+        self.watch: Callable[[int], None] = lambda runs: None
+        """Called after every run with how many there were."""
+        self.plans: dict[Hashable, tuple[Plan, dict[str, Spec]]] = {}
+        """Plans by what they depend on; a party may take over those that it made beforehand."""
+        self._agreed: set[Hashable] = set()
 
     def run(
         self,
@@ -106,12 +110,13 @@ class Walker(ABC):
             opened,
             tuple(sorted(public.items())),
         )
-        is_known = key in self._plans
-        if not is_known:
-            self._plans[key] = self._planned(bound_program)
-        plan, kept = self._plans[key]
-        shown = self.execute(plan, bound_program, inputs, is_agreed=is_known)
+        if key not in self.plans:
+            self.plans[key] = self._planned(bound_program)
+        plan, kept = self.plans[key]
+        shown = self.execute(plan, bound_program, inputs, is_agreed=key in self._agreed)
+        self._agreed.add(key)
         self.runs.append(plan)
+        self.watch(len(self.runs))
         self.facts.update(kept)
         return shown
 

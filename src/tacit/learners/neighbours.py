@@ -17,6 +17,8 @@ class KNeighbors(Classifier):
         n_neighbors: how many vote.
     """
 
+    chances = "none"
+
     def __init__(self, n_neighbors: int = 5) -> None:
         self.n_neighbors = n_neighbors
 

@@ -4,11 +4,10 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from itertools import count
 from queue import Empty, SimpleQueue
 from threading import Thread, main_thread
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 from torch import Tensor
 
@@ -18,6 +17,7 @@ from tacit.learners.tables import (
     Holding,
     Split,
     Table,
+    alike,
     check_together,
     exchange_facts,
     facts_of,
@@ -25,7 +25,7 @@ from tacit.learners.tables import (
     labels_of,
 )
 from tacit.mpc import Roles, find_protocol, merge_costs
-from tacit.party import Meeting, Session, run_threads
+from tacit.party import Meeting, Session, merge, run_threads
 from tacit.result import Claim, Cost, Leak
 
 R = TypeVar("R")
@@ -65,7 +65,7 @@ class Parties(ABC):
         self.protocol = protocol
         self.frac_bits = frac_bits
         self.classes: dict[str, tuple[Any, ...]] = {}
-        self._numbers = count()
+        self._names = 0
 
     @abstractmethod
     def do(self, work: Callable[[Engine], R]) -> R:
@@ -85,11 +85,19 @@ class Parties(ABC):
 
     def name(self, word: str) -> str:
         """Return a name that no value has yet; all parties call this in the same order."""
-        return f"{word} {next(self._numbers)}"
+        self._names += 1
+        return f"{word} {self._names - 1}"
 
-    def forecaster(self) -> Forecaster:
-        """Return a walker that plans what these parties would do."""
-        return Forecaster(self.roles, protocol=self.protocol, frac_bits=self.frac_bits)
+    def planned(self) -> "Planned":
+        """Return stand-ins that go the same way from public facts, and send nothing."""
+        found = Planned(
+            self.owners,
+            dealer=self.roles.dealer,
+            protocol=self.protocol,
+            frac_bits=self.frac_bits,
+        )
+        found.classes, found._names = dict(self.classes), self._names
+        return found
 
     def table(
         self,
@@ -98,6 +106,7 @@ class Parties(ABC):
         *,
         classes: Sequence[Any] | None = None,
         is_classification: bool | None = None,
+        has_missing: bool = False,
     ) -> Table:
         """Join parts into a table, in whose whole nobody sees.
 
@@ -107,6 +116,7 @@ class Parties(ABC):
                 one party, only its own part; every party names the same owners by `owners`.
             classes: the public list of classes, if labels are not whole numbers from 0 on.
             is_classification: whether labels are classes; found out if not given, by the owner.
+            has_missing: whether features may be NaN; public, and for trees alone.
         """
         wanted = self.owners if not isinstance(self, Connected) else (self.me,)
         strangers = [one for one in parts if one not in wanted]
@@ -114,7 +124,10 @@ class Parties(ABC):
             raise ConfigError(
                 f"{strangers[0]!r} is no owner here; the owners are {', '.join(self.owners)}"
             )
-        pairs = {owner: _pair(owner, part, classes) for owner, part in parts.items()}
+        pairs = {
+            owner: _pair(owner, part, classes, has_missing=has_missing)
+            for owner, part in parts.items()
+        }
         name = self.name("table")
         counted = None if classes is None else len(classes)
         if is_classification is False:
@@ -137,7 +150,22 @@ class Parties(ABC):
             holdings=holdings,
             values={o: x for o, (x, _) in pairs.items() if x is not None},
             labels={o: y for o, (_, y) in pairs.items() if y is not None},
+            has_missing=has_missing,
         )
+
+    def part_of(self, data: Table, places: Mapping[str, Sequence[int]]) -> Table:
+        """Return some rows of a table, by their public places at every owner; tells nobody more.
+
+        Args:
+            data: a table that owners gave.
+            places: of the rows to take, by owner; owners of columns take the same ones.
+        """
+        if data.is_shared:
+            raise DataError("rows of shares cannot be chosen; take them of the table owners gave")
+        made = data.taking(self.name("part of a table"), places)
+        if data.name in self.classes:
+            self.classes[made.name] = self.classes[data.name]
+        return made
 
     def rows(self, parts: Mapping[str, Part], **options: Any) -> Table:
         """Join rows of several owners; see `table`."""
@@ -255,11 +283,11 @@ class Connected(Parties):
             )
         self.me = session.me
         self._session = session
-        self._engine = Engine(session, self.roles, protocol=self.protocol, frac_bits=self.frac_bits)
+        self.engine = Engine(session, self.roles, protocol=self.protocol, frac_bits=self.frac_bits)
 
     def do(self, work: Callable[[Engine], R]) -> R:
         """Do my part."""
-        return work(self._engine)
+        return work(self.engine)
 
     def ledger(self) -> tuple[Leak, ...]:
         """Return what I know to have been shown."""
@@ -273,11 +301,47 @@ class Connected(Parties):
         return self.owners
 
 
+class Planned(Parties):
+    """Stand-ins for all parties: what they would do is planned, and nothing is sent or opened."""
+
+    def __init__(self, owners: Sequence[str], **options: Any) -> None:
+        super().__init__(owners, **options)
+        self.walker = Forecaster(self.roles, protocol=self.protocol, frac_bits=self.frac_bits)
+
+    def do(self, work: Callable[[Engine], R]) -> R:
+        """Plan the work; whatever would be opened is missing."""
+        # All that learners ask of an engine is to walk; who exchanges facts is refused by `table`.
+        return work(cast(Engine, self.walker))
+
+    def table(self, split: Split, parts: Mapping[str, Part], **options: Any) -> Table:
+        """Refuse: a plan has no parts; it takes tables of parties, or a `planned_table`."""
+        raise ConfigError("stand-ins have no data; plan with a table that parties have made")
+
+    def planned_table(self, split: Split, holdings: Sequence[Holding]) -> Table:
+        """Return a table known by its public facts alone."""
+        check_together(split, holdings)
+        return Table(
+            name=self.name("table"),
+            split=split,
+            holdings=alike(holdings),
+            values={},
+            labels={},
+        )
+
+    def ledger(self) -> tuple[Leak, ...]:
+        """Return what would be shown to whom."""
+        return merge(tuple(leak for plan in self.walker.runs for leak in plan.leaks))
+
+    def cost(self) -> Cost:
+        """Return what would be sent."""
+        return self.walker.forecast().cost
+
+
 def _pair(
-    owner: str, part: Part, classes: Sequence[Any] | None
+    owner: str, part: Part, classes: Sequence[Any] | None, *, has_missing: bool
 ) -> tuple[Tensor | None, Tensor | None]:
     x, y = part if isinstance(part, tuple) else (part, None)
-    features = None if x is None else features_of(owner, x)
+    features = None if x is None else features_of(owner, x, has_missing=has_missing)
     labels = None if y is None else labels_of(owner, y, classes)
     if features is None and labels is None:
         raise DataError(f"{owner!r} gave neither features nor labels")

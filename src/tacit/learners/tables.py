@@ -59,7 +59,7 @@ class Table:
 
     ``values`` and ``labels`` hold what lies in this process: one's own part, or all parts where
     all parties are threads of it. ``is_shared`` marks features that are shares already, so that
-    no owner can make anything else of them.
+    no owner can make anything else of them; ``has_missing`` that features may be NaN.
     """
 
     name: str
@@ -68,6 +68,18 @@ class Table:
     values: Mapping[str, Tensor]
     labels: Mapping[str, Tensor]
     is_shared: bool = False
+    has_missing: bool = False
+
+    def taking(self, name: str, places: Mapping[str, Sequence[int]]) -> "Table":
+        """Return some rows under another name; see `Parties.part_of`."""
+        at = {owner: torch.tensor(list(rows), dtype=torch.int64) for owner, rows in places.items()}
+        return replace(
+            self,
+            name=name,
+            holdings=tuple(replace(one, rows=len(at[one.owner])) for one in self.holdings),
+            values={owner: x[at[owner]] for owner, x in self.values.items()},
+            labels={owner: y[at[owner]] for owner, y in self.labels.items()},
+        )
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -129,7 +141,7 @@ class Table:
         if isinstance(walker, Engine) and walker.me in self.values:
             x = self.values[walker.me]
             mine = {f"{name} of {walker.me}": x if make is None else make(x)}
-        self._share(walker, name, parts, mine, self.bound if bound is None else bound, is_whole)
+        self.enter(walker, name, parts, mine, self.bound if bound is None else bound, is_whole)
         return name
 
     def load_made(
@@ -149,7 +161,7 @@ class Table:
         mine = {}
         if isinstance(walker, Engine) and walker.me in self.values:
             mine = {f"{name} of {walker.me}": make(self.values[walker.me])}
-        self._share(walker, name, parts, mine, bound, is_whole=False)
+        self.enter(walker, name, parts, mine, bound, is_whole=False)
         return name
 
     def load_labels(self, walker: Walker) -> str:
@@ -169,10 +181,10 @@ class Table:
             wide = torch.nn.functional.one_hot(y.long(), classes) if classes else y.reshape(-1, 1)
             mine = {f"{name} of {walker.me}": wide.to(torch.float64)}
         bound = 1.0 if classes else max(one.label_bound for one in self.holdings)
-        self._share(walker, name, parts, mine, bound, bool(classes), along=0)
+        self.enter(walker, name, parts, mine, bound, bool(classes), along=0)
         return name
 
-    def _share(
+    def enter(
         self,
         walker: Walker,
         name: str,
@@ -183,6 +195,7 @@ class Table:
         *,
         along: int | None = None,
     ) -> None:
+        """Share what owners made: (owner, rows, columns) of each part, and mine by its name."""
         dim = (0 if self.split == "rows" else 1) if along is None else along
         walker.run(
             _enter,
@@ -217,7 +230,7 @@ def _enter(
     return {"": shares[0] if len(shares) == 1 else ops.concatenate(shares, dim=dim)}
 
 
-def features_of(owner: str, values: Any) -> Tensor:
+def features_of(owner: str, values: Any, *, has_missing: bool = False) -> Tensor:
     """Bring an owner's features to a matrix of double precision, or say what is wrong with them."""
     try:
         # A copy: what an owner does to its array later is no part of the table.
@@ -229,10 +242,10 @@ def features_of(owner: str, values: Any) -> Tensor:
             f"{owner!r} gave features of shape {tuple(x.shape)}; wanted rows and columns, one row "
             "at least"
         )
-    if not bool(torch.isfinite(x).all()):
+    if bool(torch.isinf(x).any()) or (not has_missing and bool(torch.isnan(x).any())):
         raise DataError(
             f"{owner!r} gave features with NaN or infinite values; fill them in or leave the rows "
-            "out first"
+            "out first (trees take NaN, where the table is made with has_missing=True)"
         )
     return x
 
@@ -273,7 +286,9 @@ def facts_of(x: Tensor | None, y: Tensor | None, classes: int | None) -> tuple[i
     if classes is None:
         classes = int(y.max()) + 1 if y is not None and is_classes(y) else 0
     kind = 0 if y is None else (_CLASS if classes else _REAL)
-    sizes = (0 if one is None else quarters_of(float(one.abs().max())) for one in (x, y))
+    sizes = (
+        0 if one is None else quarters_of(float(one.nan_to_num().abs().max())) for one in (x, y)
+    )
     rows = next(len(one) for one in (x, y) if one is not None)
     return rows, 0 if x is None else x.shape[1], kind, classes if kind == _CLASS else 0, *sizes
 
@@ -298,7 +313,7 @@ def exchange_facts(
         else session.learn(owner, "table", _FACTS)
         for owner in holders
     }
-    found = [_holding(owner, facts) for owner, facts in told.items() if facts != _NOTHING]
+    found = [holding_of(owner, facts) for owner, facts in told.items() if facts != _NOTHING]
     entry = partial(Leak, why="needed to plan the computation", kind="size", elements=_FACTS)
     session.ledger.record(
         *(
@@ -308,10 +323,11 @@ def exchange_facts(
             if party != owner
         )
     )
-    return _alike(found)
+    return alike(found)
 
 
-def _holding(owner: str, facts: tuple[int, ...]) -> Holding:
+def holding_of(owner: str, facts: tuple[int, ...]) -> Holding:
+    """Read the public facts of a part, as `facts_of` gives them."""
     rows, columns, kind, classes, size, label_size = facts
     if not (0 < rows <= LARGEST_ROWS and 0 <= columns <= LARGEST_COLUMNS and kind in (0, 1, 2)):
         raise DisagreementError(owner, f"announced an impossible table of {rows} × {columns}")
@@ -329,7 +345,7 @@ def _holding(owner: str, facts: tuple[int, ...]) -> Holding:
     )
 
 
-def _alike(holdings: Sequence[Holding]) -> tuple[Holding, ...]:
+def alike(holdings: Sequence[Holding]) -> tuple[Holding, ...]:
     """Give all parts the bounds of the largest, and all labels as many classes as any has."""
     return tuple(
         replace(

@@ -20,10 +20,8 @@ class MaskedOpenings(ABC, Generic[V]):
     Notes are made alike while planning and while running, because both walk the same program.
     """
 
-    @property
-    @abstractmethod
-    def notes(self) -> Memo[Any]:
-        """Return the notes about values; a note is a value, or the role of an owner."""
+    notes: Memo[Any]
+    """About values; a note is a value, or the role of an owner."""
 
     @abstractmethod
     def make(self, name: str, *public: object) -> Kernel:

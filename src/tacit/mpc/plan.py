@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 from torch import Tensor
 
@@ -81,35 +80,15 @@ class PlanOps(ProtocolOps[AnySpec]):
     ) -> None:
         self._cache = cache or OpeningCache()
         self._kept_openings: list[tuple[str, OpeningSpec]] = []
-        self._notes: Memo[Any] = Memo()
-        self._scope = Scope()
-        self._protocol = protocol
+        self.notes = Memo()
+        self.scope = Scope()
+        self.protocol = protocol
+        self.frac_bits = frac_bits
         self._roles = roles
-        self._frac_bits = frac_bits
         self._steps: list[Step] = []
         self._sent: list[list[tuple[Phase, tuple[Round, ...]]]] = []
         self._handed: list[tuple[int, int]] = []
         self._leaks: list[Leak] = []
-
-    @property
-    def notes(self) -> Memo[Any]:
-        """Return the notes about values."""
-        return self._notes
-
-    @property
-    def protocol(self) -> MpcProtocol:
-        """Return the protocol in use."""
-        return self._protocol
-
-    @property
-    def scope(self) -> Scope:
-        """Return which family of functions is being computed."""
-        return self._scope
-
-    @property
-    def frac_bits(self) -> int:
-        """Return the fraction bits of inputs, factors and outputs."""
-        return self._frac_bits
 
     def spec(self, value: AnySpec) -> AnySpec:
         """Return the value itself: it is a spec."""
@@ -133,7 +112,7 @@ class PlanOps(ProtocolOps[AnySpec]):
         frac_bits: int | None = None,
     ) -> AnySpec:
         """Write down an input."""
-        bits = self._frac_bits if frac_bits is None else frac_bits
+        bits = self.frac_bits if frac_bits is None else frac_bits
         spec = Spec.of(shape=shape, frac_bits=bits, bound=bound)
         self._write(Input(owner, name, spec), ())
         self.note_input(spec, name, owner_role(self._roles, owner))
@@ -156,7 +135,7 @@ class PlanOps(ProtocolOps[AnySpec]):
         self, name: str, *, shape: tuple[int, ...], bound: float, frac_bits: int | None = None
     ) -> AnySpec:
         """Write down that kept shares are taken up."""
-        bits = self._frac_bits if frac_bits is None else frac_bits
+        bits = self.frac_bits if frac_bits is None else frac_bits
         spec = Spec.of(shape=shape, frac_bits=bits, bound=bound)
         self._write(Resume(name, spec), ())
         self.note_name(spec, name)
@@ -215,9 +194,9 @@ class PlanOps(ProtocolOps[AnySpec]):
             for phase, rounds in sent:
                 tally.add(rounds, phase)
         return Plan(
-            protocol=self._protocol.name,
+            protocol=self.protocol.name,
             roles=self._roles,
-            frac_bits=self._frac_bits,
+            frac_bits=self.frac_bits,
             steps=tuple(self._steps),
             cost=tally.cost(),
             leaks=merge(tuple(self._leaks)),

@@ -66,20 +66,11 @@ class Primitives(MaskedOpenings[V], ABC):
     the run cannot differ.
     """
 
-    @property
-    @abstractmethod
-    def protocol(self) -> MpcProtocol:
-        """Return the protocol in use."""
-
-    @property
-    @abstractmethod
-    def scope(self) -> Scope:
-        """Return which family of functions is being computed."""
-
-    @property
-    @abstractmethod
-    def frac_bits(self) -> int:
-        """Return the fraction bits of inputs, factors and outputs."""
+    protocol: MpcProtocol
+    scope: Scope
+    """The family of functions that is being computed."""
+    frac_bits: int
+    """Of inputs, factors and outputs."""
 
     @abstractmethod
     def spec(self, value: V) -> AnySpec:
@@ -311,6 +302,12 @@ class Primitives(MaskedOpenings[V], ABC):
         public = Public.of(factors, frac_bits=self.frac_bits)
         x = self.normalise_scale(x) if public.frac_bits else self.ready(x)
         return self.apply(self.make("weigh", public), x)
+
+    def project(self, x: V, matrix: Tensor) -> V:
+        """Multiply (…, inputs) by a public matrix (inputs, outputs)."""
+        public = Public.of(matrix, frac_bits=self.frac_bits)
+        x = self.normalise_scale(x) if public.frac_bits else self.ready(x)
+        return self.apply(self.make("project", public), x)
 
     def offset(self, x: V, amounts: Tensor) -> V:
         """Add a public tensor, broadcasting."""

@@ -60,6 +60,7 @@ _ARITHMETIC: Mapping[str, Callable[..., Any]] = {
     "offset": public.Offset,
     "part": local.Part,
     "truncate": Truncate,
+    "project": public.Project,
     "restate": local.Restate,
     "reshape": local.Reshape,
     "scale": local.Scale,

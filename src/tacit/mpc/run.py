@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from tacit.mpc.additive2.opening import OpenMasked
 from tacit.mpc.ahead import Ahead
 from tacit.mpc.boundary import Input, Open, Resume
 from tacit.mpc.cache import OpeningCache
-from tacit.mpc.contract import Attended, Channel, HandsOver, Kernel, MpcProtocol
+from tacit.mpc.contract import Attended, Channel, HandsOver, Kernel
 from tacit.mpc.dealer import FromDealer, Pace, Source, Supply, deal
 from tacit.mpc.memo import Memo
 from tacit.mpc.offline import agree_on_material, open_material
@@ -50,13 +50,14 @@ class SecretOps(ProtocolOps[AnyShare]):
         cache: OpeningCache,
     ) -> None:
         self._kept = kept
-        self._notes: Memo[Any] = Memo()
-        self._scope = Scope()
+        self.notes = Memo()
+        self.scope = Scope()
+        self.protocol = find_protocol(plan.protocol)
+        self.frac_bits = plan.frac_bits
         self._device = device
         self._session = session
         self._plan = plan
         self._run = run
-        self._protocol = find_protocol(plan.protocol)
         self._inputs = inputs
         self._advance = advance
         self._supply = supply
@@ -66,26 +67,6 @@ class SecretOps(ProtocolOps[AnyShare]):
         self._step = 0
         self._early = frozenset(at for _, at in plan.handed)
         self._handed: dict[int, Parts] = {}
-
-    @property
-    def notes(self) -> Memo[Any]:
-        """Return the notes about values."""
-        return self._notes
-
-    @property
-    def protocol(self) -> MpcProtocol:
-        """Return the protocol in use."""
-        return self._protocol
-
-    @property
-    def scope(self) -> Scope:
-        """Return which family of functions is being computed."""
-        return self._scope
-
-    @property
-    def frac_bits(self) -> int:
-        """Return the fraction bits of inputs, factors and outputs."""
-        return self._plan.frac_bits
 
     def spec(self, value: AnyShare) -> AnySpec:
         """Return the public facts about a share."""

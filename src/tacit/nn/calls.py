@@ -24,9 +24,9 @@ def _add(run: Running, x: Any, other: Any, alpha: float = 1) -> Any:
     y = other if alpha == 1 else _mul(run, other, alpha)
     if not is_tensor(x):
         x, y = y, x
-    if isinstance(y, Constant):
-        return run.ops.offset(x, y.values)
-    return run.ops.add(x, y) if is_tensor(y) else run.ops.shift(x, y)
+    if isinstance(y, Constant) or is_tensor(y):
+        return run.add(x, y)
+    return run.ops.shift(x, y)
 
 
 def _sub(run: Running, x: Any, other: Any, alpha: float = 1) -> Any:
@@ -69,12 +69,13 @@ def _pow(run: Running, x: Any, exponent: Any) -> Any:
 
 
 def _matmul(run: Running, x: Any, other: Any) -> Any:
-    return run.ops.matmul(run.capped(x), run.capped(other))
+    x, other = (y if isinstance(y, Constant) else run.capped(y) for y in (x, other))
+    return run.matmul(x, other)
 
 
 def _linear(run: Running, x: Any, weight: Any, bias: Any = None) -> Any:
-    out = run.ops.matmul(run.capped(x), run.ops.transpose(weight, 0, 1))
-    return out if bias is None else run.ops.add(out, bias)
+    out = run.matmul(run.capped(x), run.turned(weight))
+    return out if bias is None else run.add(out, bias)
 
 
 def _function(verb: str) -> Call:
@@ -168,7 +169,7 @@ def _embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Any:
-    return run.ops.embedding(weight, x, padding=padding_idx)
+    return layers.rows_of(run, weight, x, padding_idx)
 
 
 def _clamp(run: Running, x: Any, min: float, max: float) -> Any:
@@ -254,6 +255,7 @@ CALLS: dict[str, Call] = {
     "dropout2d": _same,
     "embedding": _embedding,
     "erf": _function("erf"),
+    "expand": layout.expand,
     "flatten": layers.flatten,
     "float": _same,
     "gelu": _gelu,
@@ -284,6 +286,7 @@ CALLS: dict[str, Call] = {
     "reciprocal": _function("reciprocal"),
     "relu": _relu,
     "relu6": _relu6,
+    "repeat_interleave": layout.repeat_interleave,
     "reshape": layout.reshape,
     "rms_norm": _rms_norm,
     "rsqrt": _function("rsqrt"),
@@ -316,3 +319,26 @@ SHAPES: dict[str, Call] = {
     for name in ("add", "floordiv", "getitem", "mod", "mul", "neg", "sub", "truediv")
 }
 """Operators that are computed at once where they meet only numbers, as in ``x.shape[0] * 2``."""
+
+TAKES_CONSTANTS = frozenset(
+    {
+        "add",
+        "div",
+        "embedding",
+        "group_norm",
+        "iadd",
+        "imul",
+        "isub",
+        "itruediv",
+        "layer_norm",
+        "linear",
+        "matmul",
+        "mm",
+        "mul",
+        "rms_norm",
+        "scaled_dot_product_attention",
+        "sub",
+        "truediv",
+    }
+)
+"""Calls that know what to do with a public tensor beside one that is not."""

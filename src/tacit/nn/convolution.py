@@ -11,7 +11,6 @@ from tacit.nn.pooling import batched, sizes_of
 from tacit.nn.running import Running
 
 Call = Callable[..., Any]
-Transposed = nn.ConvTranspose1d | nn.ConvTranspose2d
 
 
 def convolution(spatial: int) -> Call:
@@ -27,6 +26,7 @@ def convolution(spatial: int) -> Call:
         dilation: Any = 1,
         groups: int = 1,
     ) -> Any:
+        weight = run.lifted(weight, x)
         sizes = run.ops.shape(weight)[2:]
         apart = sizes_of(dilation, spatial)
         rims = _rims(padding, sizes, apart, sizes_of(stride, spatial))
@@ -38,10 +38,9 @@ def convolution(spatial: int) -> Call:
         )
 
         def convolve(images: Any) -> Any:
-            out = sweep.convolve(run.ops, _flat(run, images), _flat(run, weight))
-            return _unflat(run, out, spatial)
+            return sweep.convolve(run.ops, images, _flat(run, weight))
 
-        return _with_bias(run, batched(run, run.capped(x), spatial, convolve), bias, spatial)
+        return _with_bias(run, _swept(run, x, spatial, convolve), bias, spatial)
 
     return apply
 
@@ -66,41 +65,44 @@ def transposed(spatial: int) -> Call:
             _plane(dilation, 1, spatial),
             groups,
         )
-        beyond = _plane(output_padding, 0, spatial)
+        weight, beyond = run.lifted(weight, x), _plane(output_padding, 0, spatial)
 
         def convolve(images: Any) -> Any:
-            out = sweep.transpose(run.ops, _flat(run, images), _flat(run, weight), beyond)
-            return _unflat(run, out, spatial)
+            return sweep.transpose(run.ops, images, _flat(run, weight), beyond)
 
-        return _with_bias(run, batched(run, run.capped(x), spatial, convolve), bias, spatial)
+        return _with_bias(run, _swept(run, x, spatial, convolve), bias, spatial)
 
     return apply
 
 
 def convolution_layer(spatial: int) -> Call:
     """Make a layer that convolves; how large its products can be follows from its weights."""
-    call = convolution(spatial)
-
-    def apply(run: Running, name: str, layer: Any, x: Any) -> Any:
-        how = (layer.stride, layer.padding, layer.dilation, layer.groups)
-        x = run.capped(x)
-        out = run.product(name, "weight", x, call(run, x, run.weight(name, "weight"), None, *how))
-        return _with_bias(run, out, run.weight(name, "bias"), spatial)
-
-    return apply
+    return _layer(convolution(spatial), spatial, ("stride", "padding", "dilation", "groups"))
 
 
 def transposed_layer(spatial: int) -> Call:
     """Make a layer that convolves the other way round."""
-    call = transposed(spatial)
+    fields = ("stride", "padding", "output_padding", "groups", "dilation")
+    return _layer(transposed(spatial), spatial, fields)
 
-    def apply(run: Running, name: str, layer: Transposed, x: Any) -> Any:
-        how = (layer.stride, layer.padding, layer.output_padding, layer.groups, layer.dilation)
+
+def _layer(call: Call, spatial: int, fields: tuple[str, ...]) -> Call:
+    def apply(run: Running, name: str, layer: nn.Module, x: Any) -> Any:
+        how = [getattr(layer, field) for field in fields]
         x = run.capped(x)
         out = run.product(name, "weight", x, call(run, x, run.weight(name, "weight"), None, *how))
         return _with_bias(run, out, run.weight(name, "bias"), spatial)
 
     return apply
+
+
+def _swept(run: Running, x: Any, spatial: int, convolve: Callable[[Any], Any]) -> Any:
+    """Convolve images, or series as images of one row."""
+
+    def apply(images: Any) -> Any:
+        return _unflat(run, convolve(_flat(run, images)), spatial)
+
+    return batched(run, run.capped(x), spatial, apply)
 
 
 def _rims(padding: Any, sizes: Any, apart: Any, stride: Any) -> tuple[int, ...]:
@@ -139,4 +141,4 @@ def _with_bias(run: Running, out: Any, bias: Any, spatial: int) -> Any:
     """Add one number per channel."""
     if bias is None:
         return out
-    return run.ops.add(out, run.ops.reshape(bias, (-1, *(1,) * spatial)))
+    return run.ops.add(out, run.ops.reshape(run.lifted(bias, out), (-1, *(1,) * spatial)))

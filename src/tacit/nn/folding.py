@@ -65,11 +65,13 @@ def _fold_norm(
 def _unfold_norm(
     name: str, layer: nn.BatchNorm1d | nn.BatchNorm2d, weights: dict[str, Tensor]
 ) -> None:
-    """Put a factor and an offset where they mean the same: statistics of 0 and 1 around them."""
+    """Put a factor and an offset where they mean the same beside the statistics of the layer."""
     factor, offset = (weights.pop(key_of(name, what)) for what in ("factor", "offset"))
-    mean, variance = torch.zeros_like(factor), torch.ones_like(factor) - layer.eps
     if layer.affine:
-        weights |= {key_of(name, "weight"): factor, key_of(name, "bias"): offset}
+        own = dict(layer.named_buffers())
+        mean, variance = (own[f"running_{what}"].to(factor) for what in ("mean", "var"))
+        gain, bias = factor * torch.sqrt(variance + layer.eps), offset + mean * factor
+        weights |= {key_of(name, "weight"): gain, key_of(name, "bias"): bias}
     else:
         mean, variance = -offset / factor, factor**-2 - layer.eps
     weights |= {key_of(name, "running_mean"): mean, key_of(name, "running_var"): variance}

@@ -91,10 +91,13 @@ class GradientOps(Generic[T]):
 
     def weigh(self, x: Node[T], factors: Tensor) -> Node[T]:
         """Multiply by a public tensor, broadcasting."""
-        ops = self._ops
-        return self._map(
-            x, ops.weigh(x.value, factors), lambda g: self._fit(ops.weigh(g, factors), x)
-        )
+        weigh = self._ops.weigh
+        return self._map(x, weigh(x.value, factors), lambda g: self._fit(weigh(g, factors), x))
+
+    def project(self, x: Node[T], matrix: Tensor) -> Node[T]:
+        """Multiply by a public matrix, forth and back at the cost of rounding alone."""
+        project, back = self._ops.project, matrix.transpose(0, 1)
+        return self._map(x, project(x.value, matrix), lambda g: self._capped(project(g, back)))
 
     def offset(self, x: Node[T], amounts: Tensor) -> Node[T]:
         """Add a public tensor, broadcasting."""
@@ -113,16 +116,13 @@ class GradientOps(Generic[T]):
 
     def reshape(self, x: Node[T], shape: Sequence[int]) -> Node[T]:
         """Give the same elements another shape."""
-        before = self.shape(x)
-        return self._map(
-            x, self._ops.reshape(x.value, shape), lambda g: self._ops.reshape(g, before)
-        )
+        reshape, before = self._ops.reshape, self.shape(x)
+        return self._map(x, reshape(x.value, shape), lambda g: reshape(g, before))
 
     def transpose(self, x: Node[T], first: int, second: int) -> Node[T]:
         """Swap two dimensions."""
-        ops = self._ops
-        swapped = ops.transpose(x.value, first, second)
-        return self._map(x, swapped, lambda g: ops.transpose(g, first, second))
+        swap = self._ops.transpose
+        return self._map(x, swap(x.value, first, second), lambda g: swap(g, first, second))
 
     def take(self, x: Node[T], positions: Sequence[int], *, dim: int) -> Node[T]:
         """Pick public positions of a dimension, in any order and as often as wanted."""

@@ -9,14 +9,15 @@ import inspect
 import operator
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, fx, nn
 
 from tacit.errors import InputError, RangeError
-from tacit.nn.calls import CALLS, SHAPES
+from tacit.nn.calls import CALLS, SHAPES, TAKES_CONSTANTS
 from tacit.nn.folding import fold_weights, gains_of, unfold_weights
 from tacit.nn.ops import Ops
 from tacit.nn.running import Constant, Running, is_tensor
@@ -25,6 +26,7 @@ from tacit.nn.table import LAYERS, check_call, check_options
 T = TypeVar("T")
 _SILENT = frozenset({"getattr", "getitem", "size"})
 _STEPS = frozenset({"argmax"})
+_UNTRACEABLE = (fx.proxy.TraceError, TypeError, ValueError, RuntimeError, AttributeError)
 
 TRACING = threading.RLock()
 """Held while a module is traced: torch changes what it is to call a module, in all threads.
@@ -40,10 +42,13 @@ class Imported:
     Attributes:
         graph: what the module does, in order.
         layers: its layers, whose options are public.
-        weights: its parameters, which a private run shares.
+        weights: its parameters and buffers of numbers, which a private run shares.
         constants: masks and counters, which are public.
         gains: by weight, how much larger than its input a product with it can be; public.
         cap: where hidden values saturate, so that their bounds do not grow with every layer.
+        trained: which weights a training changes: parameters that need a gradient, no buffer.
+        public: numbers that everyone knows, by the names of weights; see `frozen`.
+        tied: other names of weights that a module has twice.
     """
 
     graph: fx.Graph
@@ -52,10 +57,16 @@ class Imported:
     constants: Mapping[str, Tensor] = field(default_factory=dict)
     gains: Mapping[str, float] = field(default_factory=dict)
     cap: float | None = None
+    trained: frozenset[str] = frozenset()
+    public: Mapping[str, Tensor] = field(default_factory=dict)
+    tied: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self, ops: Ops[T], weights: Mapping[str, T], x: T) -> T:
         """Run the module on the tensors of an interpreter."""
-        run = Running(ops, weights, self.gains, self.cap)
+        known: dict[str, Any] = {name: Constant(value) for name, value in self.public.items()}
+        known.update(weights)
+        known |= {name: known[first] for name, first in self.tied.items()}
+        run = Running(ops, known, self.gains, self.cap)
         values: dict[fx.Node, Any] = {}
         for node in self.graph.nodes:
             if node.op == "output":
@@ -66,10 +77,21 @@ class Imported:
 
     def state(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return weights of a run as the ``state_dict`` of the module, which loads them."""
-        state = unfold_weights(self.layers, dict(weights))
+        stays = {name: value for name, value in self.weights.items() if name not in self.trained}
+        state = unfold_weights(self.layers, {**stays, **self.public, **weights})
+        state |= {name: state[first] for name, first in self.tied.items()}
         return {name.replace("/", "."): value for name, value in state.items()} | dict(
             self.constants
         )
+
+    def frozen(self) -> "Imported":
+        """Make public what no training changes: buffers, and parameters that need no gradient.
+
+        Guarantee: none for them; whoever trains knows them. Products with them cost no opening.
+        """
+        public = {name: value for name, value in self.weights.items() if name not in self.trained}
+        weights = {name: self.weights[name] for name in self.weights if name in self.trained}
+        return replace(self, weights=weights, public={**self.public, **public})
 
     def check_gradients(self) -> None:
         """Refuse what can be computed but not differentiated.
@@ -111,10 +133,18 @@ class Imported:
             layer = self.layers[name]
             return LAYERS[type(layer)](run, name, layer, *args, **named)
         name = _call_name(node)
-        if name in SHAPES and not any(map(is_tensor, args)):
-            return _computed(SHAPES[name], args)
+        parts: list[Any] = []
+        fx.node.map_aggregate((args, named), parts.append)
+        secret = next((one for one in parts if is_tensor(one)), None)
+        if secret is None and any(isinstance(one, Constant) for one in parts):
+            return _computed(node, args, named)
+        if name in SHAPES and secret is None:
+            return SHAPES[name](*args)
         if name not in CALLS:
             raise InputError("supported for shapes alone, not for tensors")
+        if secret is not None and name not in TAKES_CONSTANTS:
+            lift = partial(run.lifted, beside=secret)
+            args, named = fx.node.map_aggregate((args, named), lift)
         return CALLS[name](run, *args, **named)
 
     def _attribute(self, run: Running, name: str) -> Any:
@@ -137,8 +167,43 @@ def import_module(module: nn.Module) -> Imported:
     for node in graph.nodes:
         _check(node, layers)
     weights, constants = _parameters(module, graph)
+    trained = _trained(module, layers, weights)
     gains = gains_of(layers, fold_weights(layers, weights))
-    return Imported(graph, layers, weights, constants, gains)
+    tied = _tied(module, weights)
+    gains |= {name: gains[first] for name, first in tied.items() if first in gains}
+    return Imported(graph, layers, weights, constants, gains, trained=trained, tied=tied)
+
+
+def _trained(
+    module: nn.Module, layers: Mapping[str, nn.Module], weights: Mapping[str, Tensor]
+) -> frozenset[str]:
+    """Name the weights that come of parameters which need a gradient, as they are after folding."""
+    learned = {
+        name.replace(".", "/") for name, value in module.named_parameters() if value.requires_grad
+    }
+    for name, layer in layers.items():
+        own = [value.requires_grad for value in layer.parameters(recurse=False)]
+        if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d) and len(set(own)) > 1:
+            raise InputError(f"layer {name!r}: train the gain and the offset of a norm, or neither")
+    # What is not a number stays so through every folding, and shows what it went into.
+    marks = {
+        name: torch.full_like(value, torch.nan if name in learned else 0.0)
+        for name, value in weights.items()
+    }
+    folded = fold_weights(layers, marks)
+    return frozenset(name for name, mark in folded.items() if bool(mark.isnan().any()))
+
+
+def _tied(module: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, str]:
+    """Return the other names of parameters that a module has twice, with the first name."""
+    first: dict[int, str] = {}
+    tied = {}
+    for dotted, value in module.named_parameters(remove_duplicate=False):
+        name = dotted.replace(".", "/")
+        kept = first.setdefault(id(value), name)
+        if kept != name and kept in weights:
+            tied[name] = kept
+    return tied
 
 
 def _refuse_script(layers: Mapping[str, nn.Module]) -> None:
@@ -161,14 +226,20 @@ def _single(module: nn.Module) -> fx.Graph:
 
 
 def _traced(module: nn.Module) -> fx.Graph:
-    try:
-        with TRACING:
-            return fx.Tracer().trace(module)
-    except (fx.proxy.TraceError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-        raise InputError(
-            f"cannot trace {type(module).__name__}: {error}; a private model must do the same "
-            "operations whatever its input is"
-        ) from error
+    with TRACING:
+        for is_last in (False, True):
+            tracer = fx.Tracer()
+            # Buffers are looked at as they are, unless a shape is needed to cut them.
+            tracer.proxy_buffer_attributes = is_last
+            try:
+                return tracer.trace(module)
+            except _UNTRACEABLE as error:
+                if is_last:
+                    raise InputError(
+                        f"cannot trace {type(module).__name__}: {error}; a private model must do "
+                        "the same operations whatever its input is"
+                    ) from error
+    raise AssertionError("one of two attempts returns or raises")
 
 
 def _check_inputs(graph: fx.Graph) -> None:
@@ -240,12 +311,21 @@ def _arguments(node: fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return node.args, named
 
 
-def _computed(operation: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    """Compute with what is public: numbers of shapes, or constants of the model."""
-    if not any(isinstance(one, Constant) for one in args):
-        return operation(*args)
-    values = (one.values if isinstance(one, Constant) else one for one in args)
-    return Constant(operation(*values))
+def _computed(node: fx.Node, args: Any, named: Any) -> Any:
+    """Let torch compute with the constants of a model alone."""
+    if CALLS.get(_call_name(node)) is CALLS["to"]:
+        return args[0]  # where a tensor is and how exact it is does not matter
+    # Copies, so that what changes a tensor in place does not change the model.
+    args, named = fx.node.map_aggregate(
+        (args, named), lambda one: one.values.clone() if isinstance(one, Constant) else one
+    )
+    if node.op == "call_method":
+        out = getattr(args[0], str(node.target))(*args[1:], **named)
+    else:
+        out = node.target(*args, **named)  # type: ignore[operator]  # it is a function
+    if isinstance(out, tuple | list):
+        return type(out)(Constant(one) if isinstance(one, Tensor) else one for one in out)
+    return Constant(out) if isinstance(out, Tensor) else out
 
 
 def _call_name(node: fx.Node) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from tacit.nn.running import Running
+from tacit.errors import InputError
+from tacit.nn.running import Constant, Running
 
 # A layer is called with the run, its name, the module, and what the graph passes.
 Layer = Callable[..., Any]
@@ -23,14 +24,17 @@ def linear(run: Running, name: str, layer: nn.Linear, x: Any) -> Any:
 
 def channels(run: Running, values: Any, x: Any) -> Any:
     """Shape one number per channel so that it goes with (n, channels, …)."""
-    return run.ops.reshape(values, (-1, *(1,) * (len(run.ops.shape(x)) - 2)))
+    shape = (-1, *(1,) * (len(run.ops.shape(x)) - 2))
+    if isinstance(values, Constant):
+        return Constant(values.values.reshape(shape))
+    return run.ops.reshape(values, shape)
 
 
 def batch_norm(run: Running, name: str, layer: BatchNorm, x: Any) -> Any:
     """Apply the factor and offset that a batch norm was folded into."""
     x = run.capped(x)
-    scaled = run.ops.mul(x, channels(run, run.weight(name, "factor"), x))
-    return run.ops.add(scaled, channels(run, run.weight(name, "offset"), x))
+    scaled = run.mul(x, channels(run, run.weight(name, "factor"), x))
+    return run.add(scaled, channels(run, run.weight(name, "offset"), x))
 
 
 def layer_norm(run: Running, name: str, layer: nn.LayerNorm, x: Any) -> Any:
@@ -58,16 +62,28 @@ def adjusted(
     run: Running, x: Any, weight: Any, bias: Any = None, *, is_channels: bool = False
 ) -> Any:
     """Apply the gain and the offset of a norm, if it has them."""
-    for value, verb in ((weight, run.ops.mul), (bias, run.ops.add)):
+    for value, verb in ((weight, run.mul), (bias, run.add)):
         if value is not None:
             x = verb(x, channels(run, value, x) if is_channels else value)
     return x
 
 
 def embedding(run: Running, name: str, layer: nn.Embedding, ids: Any) -> Any:
-    """Read rows of a table by secret whole numbers."""
-    table = run.weight(name, "weight")
-    return run.ops.embedding(table, ids, padding=layer.padding_idx)
+    """Read rows of a table by whole numbers."""
+    return rows_of(run, run.weight(name, "weight"), ids, layer.padding_idx)
+
+
+def rows_of(run: Running, table: Any, ids: Any, padding: int | None) -> Any:
+    """Read rows of a table by whole numbers; either may be public."""
+    if not isinstance(ids, Constant):
+        return run.ops.embedding(run.lifted(table, ids), ids, padding=padding)
+    places = ids.values.long()
+    if isinstance(table, Constant):
+        return Constant(table.values[places])
+    if padding is not None:
+        raise InputError("a table that is read by public numbers must have no padding")
+    rows = run.ops.take(table, places.flatten().tolist(), dim=0)
+    return run.ops.reshape(rows, (*places.shape, run.ops.shape(table)[1]))
 
 
 def function(verb: str) -> Layer:

@@ -49,6 +49,29 @@ def squeeze(run: Running, x: Any, dim: int | None = None) -> Any:
     return run.ops.reshape(x, shape[:at] + shape[at + 1 :]) if shape[at] == 1 else x
 
 
+def expand(run: Running, x: Any, *sizes: Any) -> Any:
+    """Repeat dimensions of one element; -1 leaves a dimension as it is."""
+    wanted = sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
+    shape = run.ops.shape(x)
+    shape = (*(1,) * (len(wanted) - len(shape)), *shape)
+    x = run.ops.reshape(x, shape)
+    for dim, (side, size) in enumerate(zip(shape, wanted, strict=True)):
+        if size not in (-1, side):
+            if side != 1:
+                raise InputError(f"cannot expand a dimension of {side} to {size}")
+            x = run.ops.take(x, (0,) * size, dim=dim)
+    return x
+
+
+def repeat_interleave(run: Running, x: Any, repeats: int, dim: int | None = None) -> Any:
+    """Repeat every element of a dimension so often, side by side."""
+    if not isinstance(repeats, int):
+        raise InputError("wanted one number of repeats for all elements, got several")
+    x, dim = (run.ops.reshape(x, (-1,)), 0) if dim is None else (x, dim)
+    side = run.ops.shape(x)[dim]
+    return run.ops.take(x, [at for at in range(side) for _ in range(repeats)], dim=dim)
+
+
 def cat(run: Running, tensors: Sequence[Any], dim: int = 0) -> Any:
     """Join tensors along a dimension."""
     return run.ops.concatenate(tuple(tensors), dim=dim)

@@ -194,6 +194,10 @@ class Ops(Protocol[T]):
         """Multiply by a public tensor, broadcasting."""
         ...
 
+    def project(self, x: T, matrix: Tensor) -> T:
+        """Multiply (…, inputs) by a public matrix (inputs, outputs)."""
+        ...
+
     def offset(self, x: T, amounts: Tensor) -> T:
         """Add a public tensor, broadcasting."""
         ...

@@ -196,6 +196,10 @@ class TorchOps:
         """Multiply by a public tensor, broadcasting."""
         return x * factors.to(x)
 
+    def project(self, x: Tensor, matrix: Tensor) -> Tensor:
+        """Multiply (…, inputs) by a public matrix (inputs, outputs)."""
+        return x @ matrix.to(x)
+
     def offset(self, x: Tensor, amounts: Tensor) -> Tensor:
         """Add a public tensor, broadcasting."""
         return x + amounts.to(x)

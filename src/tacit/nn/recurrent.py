@@ -81,7 +81,7 @@ def _step(run: Running, name: str, layer: nn.LSTM | nn.GRU, which: str) -> Step:
             return run.affine(name, h, weight=f"weight_hh_{which}", bias=f"bias_hh_{which}")
         bias = run.weight(name, f"bias_hh_{which}")
         nothing = run.ops.scale(given, 0.0)
-        return nothing if bias is None else run.ops.add(nothing, bias)
+        return nothing if bias is None else run.add(nothing, bias)
 
     def of_lstm(given: Any, state: State) -> State:
         h, c = state

@@ -24,7 +24,8 @@ class Running:
 
     Attributes:
         ops: any interpreter of the Ops contract.
-        weights: its tensors, by the names of the module's parameters.
+        weights: its tensors, by the names of the module's parameters; constants where they are
+            public.
         gains: by weight, how much larger than its input the product with it can be.
         cap: where hidden values saturate; None for nowhere.
     """
@@ -48,15 +49,58 @@ class Running:
         gain = self.gains.get(key_of(layer, name))
         return out if gain is None else self.ops.within(out, x, gain=gain)
 
+    def add(self, x: Any, y: Any) -> Any:
+        """Add two tensors of which one may be public."""
+        if isinstance(x, Constant):
+            x, y = y, x
+        return self.ops.offset(x, y.values) if isinstance(y, Constant) else self.ops.add(x, y)
+
+    def mul(self, x: Any, y: Any) -> Any:
+        """Multiply two tensors of which one may be public."""
+        if isinstance(x, Constant):
+            x, y = y, x
+        return self.ops.weigh(x, y.values) if isinstance(y, Constant) else self.ops.mul(x, y)
+
+    def matmul(self, x: Any, y: Any) -> Any:
+        """Multiply matrices of which one may be public, which costs no opening."""
+        if isinstance(y, Constant):
+            if y.values.dim() == 2:
+                return self.ops.project(x, y.values)
+            y = self.lifted(y, x)
+        elif isinstance(x, Constant):
+            x = self.lifted(x, y)
+        return self.ops.matmul(x, y)
+
+    def turned(self, matrix: Any) -> Any:
+        """Swap the dimensions of a matrix that may be public."""
+        if isinstance(matrix, Constant):
+            return Constant(matrix.values.transpose(0, 1))
+        return self.ops.transpose(matrix, 0, 1)
+
+    def lifted(self, value: Any, beside: Any) -> Any:
+        """Make a tensor of the interpreter of a public one; others are returned as they are.
+
+        It is zero times an element of ``beside``, plus the public numbers: nothing is sent.
+        """
+        if not isinstance(value, Constant):
+            return value
+        shape = self.ops.shape(beside)
+        for dim, side in enumerate(shape):
+            if side > 1:
+                beside = self.ops.take(beside, (0,), dim=dim)
+        if value.values.dim() < len(shape):
+            beside = self.ops.reshape(beside, (1,) * value.values.dim())
+        return self.ops.offset(self.ops.scale(beside, 0.0), value.values)
+
     def affine(
         self, layer: str, x: Any, *, weight: str = "weight", bias: str | None = "bias"
     ) -> Any:
         """Apply a weight (outputs, inputs) and perhaps a bias, as torch's linear layers do."""
-        ops, x = self.ops, self.capped(x)
+        x = self.capped(x)
         matrix = self.weight(layer, weight)
         offset = None if bias is None else self.weight(layer, bias)
-        out = self.product(layer, weight, x, ops.matmul(x, ops.transpose(matrix, 0, 1)))
-        return out if offset is None else ops.add(out, offset)
+        out = self.product(layer, weight, x, self.matmul(x, self.turned(matrix)))
+        return out if offset is None else self.add(out, offset)
 
 
 def key_of(layer: str, name: str) -> str:

@@ -3,9 +3,15 @@
 The claim speaks of real numbers: every float64 x' with x − below <= x' <= x + above, compared
 without rounding. The library then rounds x' to its own input type. Both steps keep order, so the
 reachable keys are exactly those between the keys of the two ends.
+
+Numbers move. What is missing stays missing and a category stays what it is, so every question about
+them has one answer in the whole box; *conditioned* on these answers the ensemble is one of numbers
+alone, which the search, the proof and its checker know.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,7 +19,9 @@ import numpy.typing as npt
 
 from tacit.errors import ConfigError, DataError
 from tacit.verify.kernels.layout.rounding import FITS, add_down, fill_box, fill_intervals, move
-from tacit.verify.models.ensemble import Ensemble, check_rows
+from tacit.verify.models.answered import GOES_LEFT, GOES_RIGHT, MISSING, OPEN
+from tacit.verify.models.categories import LEFT
+from tacit.verify.models.ensemble import Bools, Ensemble, check_rows
 
 Floats = npt.NDArray[np.float64]
 Intervals = npt.NDArray[np.int32]
@@ -30,7 +38,10 @@ class Domain:
 
 @dataclass(frozen=True, eq=False)
 class Box:
-    """All inputs between `low` and `high` (float64, both included) around the input `center`."""
+    """All inputs between `low` and `high` (float64, both included) around the input `center`.
+
+    Where all three are NaN the value is missing, in all inputs of the box.
+    """
 
     center: Floats
     low: Floats
@@ -39,6 +50,8 @@ class Box:
 
 def ball(ensemble: Ensemble, x: npt.ArrayLike, eps: npt.ArrayLike, domain: Domain) -> Box:
     """Make the box of all x' with |x'_j − x_j| <= eps_j inside the domain.
+
+    Numbers move; what is missing (NaN) stays missing, and a category stays what it is.
 
     Args:
         ensemble: says which features are whole numbers.
@@ -57,11 +70,48 @@ def balls(ensemble: Ensemble, rows: npt.ArrayLike, eps: npt.ArrayLike, domain: D
     n = ensemble.n_features
     floor, roof = _wide(domain.low, n), _wide(domain.high, n)
     low, high = np.empty_like(center), np.empty_like(center)
+    is_missing = np.isnan(center)
+    if is_missing.any():
+        if not ensemble.takes_missing:
+            raise _refuse_missing(ensemble, int(np.argwhere(is_missing)[0, 1]))
+        center = np.where(is_missing, np.clip(0.0, floor, roof), center)
+    if ensemble.categories is not None:
+        below, above = (np.where(ensemble.is_category, 0.0, radius) for radius in (below, above))
     wrong = fill_box(center, below, above, floor, roof, LARGEST[ensemble.input_type], low, high)
     if wrong != FITS:
         _refuse(ensemble, center[wrong // n], wrong % n, floor, roof)
     box = Box(center, low, high)
-    return box if ensemble.integer is None else _keep_whole(ensemble, ensemble.integer, box)
+    if ensemble.integer is not None:
+        box = _keep_whole(ensemble, ensemble.integer, box)
+    if is_missing.any():
+        for end in (box.center, box.low, box.high):
+            end[is_missing] = np.nan
+    return box
+
+
+def condition(ensemble: Ensemble, box: Box) -> Ensemble:
+    """Decide every question that the center of a box answers by a missing value or a category.
+
+    Raises:
+        DataError: a missing value or a category moves in the box, or the model takes no missing
+            values.
+    """
+    rows = Box(box.center[None], box.low[None], box.high[None])
+    return next(condition_each(ensemble, rows))[0]
+
+
+def condition_each(ensemble: Ensemble, boxes: Box) -> Iterator[tuple[Ensemble, slice]]:
+    """Condition on box after box; what follows each other and is alike comes together."""
+    is_missing = np.isnan(boxes.center)
+    if ensemble.categories is None and not is_missing.any():
+        yield ensemble, slice(0, len(is_missing))
+        return
+    _check_stays(ensemble, boxes, is_missing)
+    answers = _state_answers(ensemble, boxes.center, is_missing)
+    changes = np.flatnonzero((answers[1:] != answers[:-1]).any(axis=1)) + 1
+    ends = [0, *changes.tolist(), len(answers)]
+    for first, last in pairwise(ends):
+        yield ensemble.conditioned(answers[first].tobytes()), slice(first, last)
 
 
 def box_intervals(ensemble: Ensemble, box: Box) -> tuple[Intervals, Intervals]:
@@ -96,6 +146,36 @@ def to_keys(ensemble: Ensemble, values: Floats) -> Floats:
     return np.asarray(np.clip(keys, -largest, largest), dtype=np.float64)
 
 
+def _refuse_missing(ensemble: Ensemble, feature: int) -> DataError:
+    """Say that a value is missing where none may be."""
+    return DataError(
+        f"feature {feature} is missing (NaN), and {ensemble.origin} takes no missing values; fill "
+        "it in first"
+    )
+
+
+def _check_stays(ensemble: Ensemble, boxes: Box, is_missing: Bools) -> None:
+    if is_missing.any() and not ensemble.takes_missing:
+        raise _refuse_missing(ensemble, int(np.argwhere(is_missing)[0, 1]))
+    for end in (boxes.low, boxes.high):
+        is_same = np.where(is_missing, np.isnan(end), boxes.center == end)
+        wrong = np.argwhere(~is_same & (is_missing | ensemble.is_category))
+        if wrong.size:
+            raise DataError(
+                f"feature {wrong[0, 1]} is missing or a category: it must not move within a box"
+            )
+
+
+def _state_answers(
+    ensemble: Ensemble, rows: npt.NDArray[Any], is_missing: Bools
+) -> npt.NDArray[np.uint8]:
+    answers = np.zeros((len(rows), ensemble.width), dtype=np.uint8)
+    answers[:, : ensemble.n_features] = np.where(is_missing, MISSING, OPEN)
+    is_left = ensemble.to_columns(rows)[:, ensemble.n_features :] == LEFT
+    answers[:, ensemble.n_features :] = np.where(is_left, GOES_LEFT, GOES_RIGHT)
+    return answers
+
+
 def _one_row(ensemble: Ensemble, x: npt.ArrayLike) -> npt.NDArray[Any]:
     rows = check_rows(ensemble, x)
     if rows.shape[0] != 1:
@@ -106,8 +186,8 @@ def _one_row(ensemble: Ensemble, x: npt.ArrayLike) -> npt.NDArray[Any]:
 def _refuse(ensemble: Ensemble, x: Floats, feature: int, floor: Floats, roof: Floats) -> None:
     if not np.isfinite(x[feature]):
         raise DataError(
-            f"feature {feature} is {x[feature]}: a neighbourhood of a missing or infinite value "
-            "is not defined; fill it in first"
+            f"feature {feature} is {x[feature]}: a neighbourhood of an infinite value is not "
+            "defined; fill it in first"
         )
     if abs(x[feature]) > LARGEST[ensemble.input_type]:
         raise DataError(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tacit.verify.box import Domain, Floats, ball
+from tacit.verify.box import Domain, Floats, ball, condition
 from tacit.verify.kernels.layout.rounding import fill_radii, max_distance
 from tacit.verify.models.ensemble import Ensemble
 from tacit.verify.robustness import verify
@@ -61,7 +61,8 @@ def closest(
         answer = verify(ensemble, x, radii[middle], rho=rho, domain=domain, budget=budget)
         if isinstance(answer, Counterexample):
             best = answer
-            needed = max_distance(answer.box.center, answer.x)
+            center, is_present = answer.box.center, ~np.isnan(answer.x)
+            needed = max_distance(center[is_present], answer.x[is_present])
             high = min(middle, int(np.searchsorted(radii, needed)))
         else:
             if not isinstance(answer, Robust):
@@ -75,7 +76,7 @@ def closest(
 def critical_radii(ensemble: Ensemble, x: npt.ArrayLike, domain: Domain) -> Floats:
     """List, in rising order, the radii at which the box takes in another interval."""
     box = ball(ensemble, x, np.inf, domain)
-    index = ensemble.index
+    index = condition(ensemble, box).index
     whole = np.zeros(box.low.size, dtype=bool) if ensemble.integer is None else ensemble.integer
     found = np.empty(index.cuts.size)
     is_single = ensemble.input_type == "float32"

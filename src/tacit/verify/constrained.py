@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import DataError
-from tacit.verify.box import Box, Domain, ball, to_keys
+from tacit.verify.box import Box, Domain, ball, condition, to_keys
 from tacit.verify.limits import Limits, are_kept, check_features
 from tacit.verify.models.ensemble import Ensemble
 from tacit.verify.objectives import make_objectives
@@ -53,6 +53,9 @@ def verify_within(
     """
     check_features(limits, ensemble.n_features)
     box = _inside(ball(ensemble, x, eps, domain), limits)
+    missing = sorted(f for f in limits.features if np.isnan(box.center[f]))
+    if missing:
+        raise DataError(f"limits relate the features {missing}, which are missing in the input")
     if not are_kept(limits, box.center, box.center):
         raise DataError("the input itself breaks the limits; only inputs that keep them are known")
     first = verify_box(ensemble, box, rho=rho, budget=budget)
@@ -78,6 +81,7 @@ def _ask_z3(
     ensemble: Ensemble, box: Box, limits: Limits, first: Verdict, budget: Budget
 ) -> Verdict:
     about = (box, first.prediction, first.rho, first.nodes)
+    ensemble = condition(ensemble, box)
     objectives = make_objectives(ensemble, ensemble.predict(box.center[None])[0], first.rho)
     doubt = ""
     for k in range(objectives.plus.size):
@@ -138,4 +142,5 @@ def _rounding(formula: Formula) -> dict[int, Fraction]:
         if whole is not None and whole[f]
         else Fraction(float(size)) / 2**digits + Fraction(1, 2**least)
         for f, size in enumerate(largest)
+        if not np.isnan(size)
     }

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import ConfigError
-from tacit.verify.box import Domain, Floats, ball
+from tacit.verify.box import Domain, Floats, ball, condition
 from tacit.verify.kernels.outcome import Outcome
 from tacit.verify.models.ensemble import Ensemble, check_rows
 from tacit.verify.oracle import Bools, ExplanationOracle, Ints
@@ -52,8 +52,10 @@ def robust_features(
     the prediction. Features are freed in blocks, those that the trees ask for least first; a block
     that cannot be freed loses the feature that must stay, or is halved. None is also the answer
     when the budget does not suffice to tell whether the prediction holds with all features bounded.
+    Missing values and categories are held as they are, and are in no set.
     """
     near, far = (ball(ensemble, x, radius, domain) for radius in (eps, np.inf))
+    ensemble = condition(ensemble, near)
     oracle, budget = (
         ExplanationOracle(ensemble, near, far, rho),
         PATIENCE if budget is None else budget,

@@ -23,6 +23,7 @@ def state_claim(findings: Findings) -> Claim:
         guarantee=(
             f"no input within ±{findings.eps:g} of such a row, in all features at once, "
             "changes the answer"
+            + ("; missing values and categories stay as they are" if findings.has_fixed else "")
         ),
         assumptions=(
             "the library computes as it did when it was imported: same types, same order of sums",
@@ -140,7 +141,7 @@ def _shares(group: Tally) -> tuple[str, ...]:
 
 def _changed_lines(findings: Findings) -> Iterator[tuple[str, ...]]:
     for number, verdict in findings.counterexamples.items():
-        move = verdict.x - verdict.box.center
+        move = np.nan_to_num(verdict.x - verdict.box.center)  # what is missing has not moved
         largest = np.argsort(-np.abs(move), kind="stable")[:3]
         moves = (f"{findings.names[f]} {move[f]:+.3g}" for f in largest if move[f])
         yield (

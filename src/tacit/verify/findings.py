@@ -128,6 +128,11 @@ class Findings:
         return tally(self.ensemble, self.verdicts, self.labels)
 
     @property
+    def has_fixed(self) -> bool:
+        """Whether something in the rows does not move: a missing value or a category."""
+        return bool(np.isnan(self.rows).any() or self.ensemble.is_category.any())
+
+    @property
     def counterexamples(self) -> dict[int, Counterexample]:
         """Counterexamples by the number of their row."""
         every = enumerate(self.verdicts)

@@ -66,7 +66,7 @@ def check_features(limits: Limits, n_features: int) -> None:
 def are_kept(limits: Limits, center: Floats, x: Floats) -> bool:
     """Say whether an input keeps every relation and distance, without rounding."""
     values = {f: Fraction(float(x[f])) for f in limits.features}
-    moved = np.flatnonzero(x != center)
+    moved = np.flatnonzero((x != center) & ~np.isnan(center))
     if limits.l0 is not None and moved.size > limits.l0:
         return False
     if limits.l1 is not None:

@@ -7,7 +7,16 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import ConfigError
-from tacit.verify.box import Box, Domain, Floats, Intervals, ball, box_intervals, place_witness
+from tacit.verify.box import (
+    Box,
+    Domain,
+    Floats,
+    Intervals,
+    ball,
+    box_intervals,
+    condition,
+    place_witness,
+)
 from tacit.verify.components import Incumbent
 from tacit.verify.models.ensemble import Ensemble
 from tacit.verify.objectives import make_objectives
@@ -58,6 +67,7 @@ def margin(
     if ensemble.task != "classify":
         raise ConfigError("a margin is that of a class; this is a regression")
     box, budget = ball(ensemble, x, eps, domain), PATIENCE if budget is None else budget
+    ensemble = condition(ensemble, box)
     label = int(ensemble.predict(box.center[None])[0])
     spent = Spending(budget)
     found = [

@@ -14,7 +14,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
 from tacit.errors import ConfigError
-from tacit.verify.box import Domain, ball
+from tacit.verify.box import Domain, ball, condition
 from tacit.verify.explain import robust_features
 from tacit.verify.kernels.outcome import Outcome
 from tacit.verify.models.ensemble import Ensemble
@@ -66,6 +66,7 @@ def smallest_features(
     if known is None:
         return None
     near, far = (ball(ensemble, x, radius, domain) for radius in (eps, np.inf))
+    ensemble = condition(ensemble, near)
     oracle, budget = (
         ExplanationOracle(ensemble, near, far, rho),
         PATIENCE if budget is None else budget,

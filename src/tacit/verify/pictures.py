@@ -22,8 +22,7 @@ def draw_attacks(findings: Findings) -> tuple[Picture, ...]:
     """Draw inputs that can be changed, each beside its counterexample and the difference."""
     if findings.shape is None:
         return ()
-    spread = float(np.ptp(findings.rows)) or 1.0
-    low = float(findings.rows.min())
+    low, spread = _find_range(findings)
     return tuple(
         picture
         for number, verdict in [*findings.counterexamples.items()][:MOST_PAIRS]
@@ -38,7 +37,7 @@ def draw_sets(
     if findings.shape is None:
         return ()
     held = [(number, one) for number, one in enumerate(sets) if one is not None]
-    low, spread = float(findings.rows.min()), float(np.ptp(findings.rows)) or 1.0
+    low, spread = _find_range(findings)
     height, width = findings.shape
     return tuple(
         Picture(
@@ -78,7 +77,7 @@ def _draw_pair(
     number: int, verdict: Counterexample, shape: tuple[int, int], low: float, spread: float
 ) -> Iterator[Picture]:
     title = f"Row {number}: class {verdict.prediction:g} becomes {verdict.changed:g}"
-    move = verdict.x - verdict.box.center
+    move = np.nan_to_num(verdict.x - verdict.box.center)
     largest = float(np.abs(move).max()) or 1.0
     changed = int((move != 0).sum())
     images = (
@@ -97,8 +96,16 @@ def _draw_pair(
         )
 
 
+def _find_range(findings: Findings) -> tuple[float, float]:
+    values = findings.rows[~np.isnan(findings.rows)]
+    if not values.size:
+        return 0.0, 1.0
+    return float(values.min()), float(np.ptp(values)) or 1.0
+
+
 def _gray(values: Floats) -> Bytes:
-    return _to_bytes(255 * np.clip(values, 0, 1))
+    # A pixel that is missing is black.
+    return _to_bytes(255 * np.clip(np.nan_to_num(values), 0, 1))
 
 
 def _mark(values: Floats, features: Sequence[int]) -> Bytes:

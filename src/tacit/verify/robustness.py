@@ -13,7 +13,16 @@ import numpy.typing as npt
 
 from tacit.errors import TacitError
 from tacit.renamed import keyword_renamed
-from tacit.verify.box import Box, Domain, Intervals, ball, box_intervals, place_witness
+from tacit.verify.box import (
+    Box,
+    Domain,
+    Intervals,
+    ball,
+    box_intervals,
+    condition,
+    condition_each,
+    place_witness,
+)
 from tacit.verify.components import search_components
 from tacit.verify.kernels.arrays import Longs
 from tacit.verify.kernels.jit import processor_time, wall_time
@@ -86,7 +95,8 @@ def verify(
     Args:
         model: a fitted model of XGBoost, LightGBM or scikit-learn; or an `Ensemble`, which is
             imported once for many questions.
-        x: one input, finite.
+        x: one input, finite; NaN where a value is missing, if the model takes that. What is missing
+            stays missing and a category stays what it is: only numbers move.
         eps: one radius, one per feature, or two rows (how far down, how far up).
         rho: for a regression, how far the output may move.
         domain: the values that features can take at all.
@@ -100,6 +110,7 @@ def verify_box(
     ensemble: Ensemble, box: Box, *, rho: float | None = None, budget: Budget | None = None
 ) -> Verdict:
     """Decide whether some input of a box changes the prediction at its center."""
+    ensemble = condition(ensemble, box)
     ends = (np.ascontiguousarray(end, np.float64)[None] for end in (box.center, box.low, box.high))
     return _verify_some(ensemble, Box(*ends), rho, PATIENCE if budget is None else budget)[0][0]
 
@@ -112,6 +123,15 @@ def verify_boxes(
     The budget is per box. Time that was spent on no box in particular is shared out evenly.
     """
     budget = PATIENCE if budget is None else budget
+    for conditioned, alike in condition_each(ensemble, boxes):
+        some = Box(boxes.center[alike], boxes.low[alike], boxes.high[alike])
+        yield from _verify_alike(conditioned, some, rho, budget)
+
+
+def _verify_alike(
+    ensemble: Ensemble, boxes: Box, rho: float | None, budget: Budget
+) -> Iterator[Timed]:
+    """Decide boxes that have one conditioned ensemble, a chunk at a time."""
     done = 0
     while done < len(boxes.center):
         part = slice(done, done + CHUNK_BOXES)
@@ -208,7 +228,9 @@ def _replay(
             has_moved = ~((cases.low[case] <= after) & (after <= cases.high[case]))
         else:
             has_moved = after != outputs[found]
-        is_inside = ((some.low[found] <= x) & (x <= some.high[found])).all(axis=1)
+        low, high = some.low[found], some.high[found]
+        stays_missing = np.isnan(low) & np.isnan(x) & np.isnan(high)
+        is_inside = (stays_missing | ((low <= x) & (x <= high))).all(axis=1)
         if not (has_moved & is_inside).all():
             raise TacitError("a counterexample did not replay; this is a bug in the search")
     return changed.tolist()

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import ConfigError
-from tacit.verify.box import Box, Domain, Floats, ball, to_keys
+from tacit.verify.box import Box, Domain, Floats, ball, condition, to_keys
 from tacit.verify.kernels.arrays import Longs
 from tacit.verify.kernels.layout.rounding import above
 from tacit.verify.kernels.layout.tables import Objectives
@@ -44,6 +44,7 @@ def verify_smt(
     """Answer the question of `verify` with Z3; the budget's seconds apply to each objective."""
     check_z3("verify_smt needs")
     box = ball(ensemble, x, eps, domain)
+    ensemble = condition(ensemble, box)
     prediction = ensemble.predict(box.center[None])[0]
     about = (box, float(prediction), rho, 0)
     objectives = make_objectives(ensemble, prediction, rho)

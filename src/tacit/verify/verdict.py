@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from tacit.errors import ConfigError
 from tacit.notebook import Rows, Shown
 from tacit.verify.box import Box, Domain, Floats
@@ -96,7 +98,7 @@ class Counterexample(Shown):
         return Outcome.COUNTEREXAMPLE
 
     def _shown(self) -> tuple[str, Rows]:
-        moved = int((self.x != self.box.center).sum())
+        moved = int(((self.x != self.box.center) & ~np.isnan(self.x)).sum())
         changed = f"{self.changed:g}, by a change of {moved} of {self.x.size} features"
         return "Counterexample", [*_shown(self), ("changes to", changed)]
 
@@ -119,7 +121,8 @@ class Unknown(Shown):
 def _shown(verdict: "Verdict") -> list[tuple[str, ...]]:
     """Say what was asked, and the work that it took."""
     box = verdict.box
-    down, up = (f"{one.max():g}" for one in (box.center - box.low, box.high - box.center))
+    moves = box.center - box.low, box.high - box.center
+    down, up = (f"{np.fmax.reduce(one, initial=0.0):g}" for one in moves)  # NaN does not move
     radius = f"±{up}" if up == down else f"−{down}, +{up}"
     return [
         ("prediction", f"{verdict.prediction:g}"),

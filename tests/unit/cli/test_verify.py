@@ -1,5 +1,6 @@
 import json
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from rich.console import Console
 from tacit.cli.commands.group import Edge
 from tacit.cli.jobs import verify
 from tacit.cli.main import run_command
+from tacit.verify import load_ensemble, save_ensemble
 
 xgboost = pytest.importorskip("xgboost", reason="xgboost is not installed")
 pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
@@ -48,6 +50,30 @@ def test_rows_are_proved_robust_or_shown_fragile(files):
     assert every["unknown"] == 0
     assert len(found["shifts"]) == every["fragile"]
     assert {group["name"] for group in found["groups"]} == {"all", "class 0", "class 1"}
+
+
+def test_empty_cells_are_missing_values_to_a_model_that_knows_them(files):
+    lines, out = (files / "rows.csv").read_text().splitlines(), files / "holed.json"
+    holed = [lines[0], *(f",nan,{line.split(',', 2)[2]}" for line in lines[1:4]), *lines[4:]]
+    (files / "holed.csv").write_text("\n".join(holed) + "\n")
+    about = files / "holed.csv", "--label", "y", "--eps", 0.3, "--out", out
+    code, text = run(files / "model.json", *about, "--html", files / "holed.html")
+    assert code == 0, text
+    assert "missing values and categories stay" in text
+    assert "missing values and categories stay" in (files / "holed.html").read_text()
+    shifts = json.loads(out.read_text(), parse_constant=pytest.fail)["shifts"]
+    assert shifts
+    assert all((row[0] is None) == (int(number) < 3) for number, row in shifts.items())
+    save_ensemble(replace(load_ensemble(files / "model.json"), takes_missing=False), files / "m")
+    code, text = run(files / "m", *about)
+    assert code != 0
+    assert "6 values are missing" in text
+    (files / "holed.csv").write_text("a,b,c,y\n1,2,inf,0\n")
+    code, text = run(files / "model.json", *about)
+    assert "wanted a finite number" in text
+    (files / "holed.csv").write_text("a,b,c,y\n1,2,3,\n")
+    code, text = run(files / "model.json", *about)
+    assert "wanted a label" in text
 
 
 def test_outputs_of_a_regression_are_neither_right_nor_wrong(files):

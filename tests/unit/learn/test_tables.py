@@ -177,6 +177,18 @@ def test_parquet_values_that_are_no_numbers_are_refused(tmp_path, columns, reaso
     assert PRIVATE not in str(caught.value)
 
 
+def test_missing_features_become_nan_for_a_reader_who_allows_them(tmp_path):
+    wanted = [[1.0, np.nan], [np.nan, 4.0]]
+    (tmp_path / "own.csv").write_text("a,b,y\n1, ,0\nnan,4,1\n")
+    np.savez(tmp_path / "own.npz", features=np.array(wanted), y=np.array([0, 1]))
+    write_parquet(tmp_path, a=[1, None], b=[None, 4.0], y=[0, 1])
+    for path in sorted(tmp_path.iterdir()):
+        dataset = load_file(path, label="y", allows_missing=True)
+        assert np.array_equal(dataset.features, wanted, equal_nan=True)
+        with pytest.raises(DataError, match="wanted a"):
+            load_file(path, label="y")
+
+
 def test_without_pyarrow_the_message_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "parquet", None)
     with pytest.raises(DataError, match=r"pip install 'tacit-ml\[tables\]'"):

@@ -211,6 +211,12 @@ FORMS = {
             f(lambda x: x.chunk(2)[1]),
             f(lambda x: torch.chunk(x, chunks=2, dim=1)[0]),
         ],
+        "repeat": [
+            f(lambda x: x.repeat_interleave(2, dim=1)),
+            f(lambda x: torch.repeat_interleave(x, 3)),
+            f(lambda x: x[:, None].expand(-1, 2, 4)),
+            f(lambda x: x[:1].expand((5, 3, 4))),
+        ],
         "index": [f(lambda x: x[..., 1:]), f(lambda x: x[0][None]), f(lambda x: x[:, None, -1])],
     },
     SERIES: {

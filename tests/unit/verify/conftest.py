@@ -195,3 +195,31 @@ def training_set(seed=0, *, missing=False):
     return x, {"binary": (real > 0).astype(int), "several": np.digitize(real, [-1, 0, 1])} | {
         "real": real
     }
+
+
+MIXED_KINDS = np.array([False, True, False, False, True])
+"""Which features of the mixed set are categories."""
+
+
+def mixed_training_set(seed=0):
+    """Make 600 rows with numbers, zeros, categories and missing values, and targets of them."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(600, 5))
+    x[rng.random(x.shape) < 0.15] = 0.0
+    x[:, 1], x[:, 4] = rng.integers(0, 12, 600), rng.integers(0, 5, 600)
+    x[rng.random(x.shape) < 0.2] = np.nan
+    full = np.nan_to_num(x)
+    real = full[:, 0] * full[:, 2] + np.sin(3 * full[:, 1]) + full[:, 4] % 2 + np.isnan(x[:, 3])
+    several = np.digitize(real, [0.0, 0.7, 1.5])
+    return x, {"binary": (real > 0.7).astype(int), "several": several, "real": real}
+
+
+def mixed_rows(rng, count):
+    """Draw rows like these, with unseen, negative and broken categories; some have no value."""
+    x = 1.5 * rng.normal(size=(count, 5))
+    x[rng.random(x.shape) < 0.1] = 0.0
+    x[:, 1], x[:, 4] = rng.integers(-2, 15, count), rng.integers(-1, 7, count)
+    x[:, 1] += (rng.random(count) < 0.2) * rng.uniform(-1, 1, count)
+    x[rng.random(x.shape) < 0.15] = np.nan
+    x[rng.random(count) < 0.02] = np.nan
+    return x

@@ -66,7 +66,6 @@ def test_a_saved_model_loads(brute, tmp_path):
         ("real", {"objective": "poisson"}, "poisson"),
         ("several", {"objective": "multiclassova"}, "multiclassova"),
         ("real", {"linear_tree": True}, "linear"),
-        ("real", {"zero_as_missing": True}, "zero_as_missing"),
     ],
 )
 def test_what_is_not_supported_is_refused(brute, target, options, match):
@@ -81,15 +80,24 @@ def test_what_is_not_supported_is_refused(brute, target, options, match):
         from_lightgbm(model)
 
 
-def test_categorical_splits_are_refused(brute):
-    x, targets = brute.training_set()
-    x[:, 5] += 5
-    data = lgb.Dataset(x, targets["real"], categorical_feature=[5], params={"verbose": -1})
-    options = {"objective": "regression", "verbose": -1, "min_data_per_group": 1, "cat_smooth": 0}
-    text = lgb.train(options, data, num_boost_round=40).model_to_string()
-    assert "num_cat=1" in text
-    with pytest.raises(DataError, match="categorical"):
-        parse_lightgbm(text)
+@pytest.mark.parametrize("zero_as_missing", [False, True])
+@pytest.mark.parametrize("target", ["binary", "several", "real"])
+def test_categories_and_missing_values_are_bit_equal(brute, target, zero_as_missing):
+    x, targets = brute.mixed_training_set()
+    kind = lgb.LGBMRegressor if target == "real" else lgb.LGBMClassifier
+    options = {"n_jobs": 1, "verbose": -1, "min_data_per_group": 5, "cat_smooth": 1}
+    model = kind(n_estimators=30, zero_as_missing=zero_as_missing, **options)
+    model.fit(x, targets[target], categorical_feature=np.flatnonzero(brute.MIXED_KINDS).tolist())
+    ours = from_lightgbm(model)
+    rows = brute.mixed_rows(np.random.default_rng(4), 2000)
+    assert (ours.is_category == brute.MIXED_KINDS).all()
+    assert (ours.scores(rows) == raw(model, rows)).all()
+
+
+def test_a_zero_as_missing_that_grows_beyond_bounds_is_refused(brute, monkeypatch):
+    monkeypatch.setattr("tacit.verify.models.zeros.MOST_NODES", 20)
+    with pytest.raises(DataError, match="zero_as_missing=false"):
+        from_lightgbm(fit(brute, "real", missing=True, zero_as_missing=True))
 
 
 def test_a_broken_text_is_refused():

@@ -1,5 +1,6 @@
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ from hypothesis import strategies as st
 
 from tacit.errors import DataError
 from tacit.verify import load_ensemble, save_ensemble, with_integers
+from tacit.verify.models.build import build
+from tacit.verify.models.categories import CategorySet
 from tacit.verify.models.stored import parse_stored, store_ensemble
 
 
@@ -56,7 +59,8 @@ def change(model, **changed):
 @pytest.mark.parametrize(
     ("changed", "match"),
     [
-        ({"form": 2}, "form"),
+        ({"form": 3}, "form"),
+        ({"takes_missing": 1}, "takes_missing"),
         ({"task": "guess"}, "task"),
         ({"input_type": "float16"}, "input_type"),
         ({"divisor": 0.0}, "divisor"),
@@ -73,6 +77,29 @@ def test_a_file_that_was_tampered_with_is_refused(brute, changed, match):
     model = brute.random_ensemble(np.random.default_rng(0))
     with pytest.raises(DataError, match=match):
         parse_stored(change(model, **changed))
+
+
+def test_questions_about_categories_come_back_and_must_fit(brute):
+    sets = {0: CategorySet(low=np.array([2.0]), high=np.array([2.5]), listed_left=True)}
+    tree = brute.random_tree(
+        np.random.default_rng(1), n_features=2, depth=2, scores=1, values=brute.reals
+    )
+    rule = {"base": np.zeros(1), "n_features": 2, "task": "regress", "takes_missing": True}
+    model = build([replace(tree, sets=sets)], **rule)
+    again = parse_stored(store_ensemble(model))
+    rows = np.array([[2.0, 1.0], [2.6, 1.0], [np.nan, 0.0], [0.0, 2.5]])
+    assert again.takes_missing
+    assert (again.scores(rows) == model.scores(rows)).all()
+    for name, wrong in (("start", [0, 2]), ("feature", [2]), ("low", [2.0, 3.0])):
+        kind = getattr(model.categories, name).dtype
+        with pytest.raises(DataError, match="categor"):
+            parse_stored(change(model, **{f"category_{name}": np.array(wrong, kind)}))
+
+
+def test_a_file_of_version_0_1_loads_and_takes_no_missing_values(brute):
+    model = replace(brute.random_ensemble(np.random.default_rng(0)), takes_missing=True)
+    again = parse_stored(change(model, form=1, takes_missing=None))
+    assert not again.takes_missing
 
 
 def test_marks_of_whole_numbers_must_fit(brute):

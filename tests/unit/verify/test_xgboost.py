@@ -77,6 +77,29 @@ def refuse(model, match):
         parse_xgboost(json.dumps(model).encode())
 
 
+@pytest.mark.parametrize("onehot", [1, 100])
+@pytest.mark.parametrize("target", ["binary", "several", "real"])
+def test_categories_and_missing_values_are_bit_equal(brute, target, onehot):
+    x, targets = brute.mixed_training_set()
+    types = ["c" if is_category else "q" for is_category in brute.MIXED_KINDS]
+    kind = xgb.XGBRegressor if target == "real" else xgb.XGBClassifier
+    options = {"n_estimators": 20, "max_depth": 4, "n_jobs": 1, "enable_categorical": True}
+    model = kind(**options, feature_types=types, max_cat_to_onehot=onehot).fit(x, targets[target])
+    rows = brute.mixed_rows(np.random.default_rng(4), 1500)
+    matrix = xgb.DMatrix(rows, feature_types=types, enable_categorical=True)
+    theirs = model.get_booster().predict(matrix, output_margin=True).reshape(len(rows), -1)
+    for form in ("json", "ubj"):
+        ours = parse_xgboost(bytes(model.get_booster().save_raw(form)))
+        assert (ours.is_category == brute.MIXED_KINDS).all()
+        assert (ours.scores(rows) == theirs).all()
+    assert (ours.predict(rows) == model.predict(rows)).all()
+
+
+def test_a_number_that_stands_for_missing_is_refused(brute):
+    with pytest.raises(DataError, match="missing=nan"):
+        from_xgboost(fit(brute, "binary", rounds=2).set_params(missing=-999.0))
+
+
 def test_what_is_not_supported_is_refused(brute):
     model = saved(brute)
     model["learner"]["objective"]["name"] = "count:poisson"
@@ -99,6 +122,8 @@ def test_a_broken_model_is_refused(brute):
     refuse(model, "circle")
     tree["left_children"][0] = 999
     refuse(model, "beyond")
+    tree["categories_nodes"] = [0]
+    refuse(model, "lists no categories")
     del model["learner"]["objective"]
     refuse(model, "objective")
     refuse([{"nodeid": 0}], "dump")

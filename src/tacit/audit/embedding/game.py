@@ -9,7 +9,7 @@ from tacit.audit.embedding.attacks import guess_blindly, optimise_embeddings, tr
 from tacit.audit.embedding.bottom import run_head, run_layers
 from tacit.audit.embedding.views import Defence, SeenHidden, add_noise, see_hidden
 from tacit.audit.estimators import bootstrap, clopper_pearson
-from tacit.audit.findings import Finding, Threat, beats_guess
+from tacit.audit.findings import Finding, Threat, judge
 from tacit.audit.views import Attack, seeded
 from tacit.errors import DataError
 from tacit.llm import LanguageModel
@@ -73,14 +73,7 @@ def audit_hidden(
     seen = see_hidden(model, ids, depth=depth, defence=defence)
     guess = attack(seen, generator=seeded(seed))
     headline = score_tokens(f"{name}, {depth} layers", guess, ids, vocab=model.architecture.vocab)
-    return Finding(
-        threat=THREAT,
-        attack=name,
-        headline=headline,
-        metrics=(headline,),
-        is_found=beats_guess(headline),
-        remedies=_REMEDIES,
-    )
+    return judge(THREAT, name, headline, remedies=_REMEDIES)
 
 
 def sweep_depth(

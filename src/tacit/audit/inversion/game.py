@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from tacit.audit.estimators import proportion
-from tacit.audit.findings import Finding, Threat, beats_guess
+from tacit.audit.findings import Finding, Threat, beside_chance, judge
 from tacit.audit.reconstruction import score_rows, show
 from tacit.audit.views import seeded
 from tacit.errors import DataError
-from tacit.result import Metric, Picture
+from tacit.result import Picture
 
 CLASS_THREAT = Threat(
     name="class representatives",
@@ -69,27 +69,22 @@ def score_representatives(
     guess = torch.nn.functional.normalize(found.flatten(1).double() - centre, dim=1)
     likeness = guess @ torch.nn.functional.normalize(means - centre, dim=1).t()
     hits = int((likeness.argmax(1) == wanted).sum())
-    headline = _beside(proportion(f"{name}: most like its class", hits, len(wanted)), 1 / classes)
+    share = proportion(f"{name}: most like its class", hits, len(wanted))
+    headline = beside_chance(share, 1 / classes)
     pictures: list[Picture] = []
     if rows.ndim == 4:
         for one, c in zip(found[:10], wanted[:10].tolist(), strict=True):
             mean = means[c].view(rows.shape[1:]).to(one)
             captions = (f"mean of class {c}", f"found for class {c}")
             pictures += show(f"{name}: classes", captions, torch.stack([mean, one]))
-    return replace(_finding(CLASS_THREAT, name, headline, tuple(pictures)), is_general=True)
+    finding = judge(CLASS_THREAT, name, headline, pictures=tuple(pictures), remedies=_REMEDIES)
+    return replace(finding, is_general=True)
 
 
 def score_answers(name: str, guess: Tensor, truth: Tensor, others: Tensor) -> Finding:
     """Say how often a rebuilt row picks the true one out of a line-up."""
     metrics = score_rows(name, guess, truth, others=others, generator=seeded(0))
-    return Finding(
-        threat=ANSWER_THREAT,
-        attack=name,
-        headline=metrics[0],
-        metrics=metrics,
-        is_found=beats_guess(metrics[0]),
-        remedies=_REMEDIES,
-    )
+    return judge(ANSWER_THREAT, name, *metrics, remedies=_REMEDIES)
 
 
 def score_column(name: str, guess: Tensor, truth: Tensor) -> Finding:
@@ -97,8 +92,8 @@ def score_column(name: str, guess: Tensor, truth: Tensor) -> Finding:
     hits = int((guess.cpu().float() - truth.cpu().float()).abs().lt(1e-6).sum())
     _, counts = torch.unique(truth, return_counts=True)
     base = float(counts.max()) / len(truth)
-    headline = _beside(proportion(f"{name}: column guessed", hits, len(truth)), base)
-    return _finding(COLUMN_THREAT, name, headline, ())
+    headline = beside_chance(proportion(f"{name}: column guessed", hits, len(truth)), base)
+    return judge(COLUMN_THREAT, name, headline, remedies=_REMEDIES)
 
 
 def score_victim(
@@ -138,27 +133,4 @@ def score_victim(
         reference=1 / len(clients),
         note="reference: blind guess; samples are pictures of one generator",
     )
-    return Finding(
-        threat=SERVER_THREAT,
-        attack=name,
-        headline=headline,
-        metrics=(headline,),
-        is_found=beats_guess(headline),
-        remedies=_SERVER_REMEDIES,
-    )
-
-
-def _finding(threat: Threat, name: str, headline: Metric, pictures: tuple[Picture, ...]) -> Finding:
-    return Finding(
-        threat=threat,
-        attack=name,
-        headline=headline,
-        metrics=(headline,),
-        is_found=beats_guess(headline),
-        pictures=pictures,
-        remedies=_REMEDIES,
-    )
-
-
-def _beside(metric: Metric, base: float) -> Metric:
-    return replace(metric, reference=base, note="reference: blind guess")
+    return judge(SERVER_THREAT, name, headline, remedies=_SERVER_REMEDIES)

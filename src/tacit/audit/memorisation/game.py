@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from torch import Tensor
 
 from tacit.audit.estimators import mean_interval
-from tacit.audit.findings import Finding, Threat, beats_guess
+from tacit.audit.findings import Finding, Threat, draw_sweep, judge
 from tacit.audit.memorisation.canary import Format, exact_exposures
 from tacit.audit.memorisation.extraction import (
     Extract,
@@ -72,14 +72,7 @@ def audit_canaries(
         reference=BLIND_BITS,
         note=f"reference: a canary never seen; at most log2 |R| = {form.bits:.2f}",
     )
-    return Finding(
-        threat=CANARY_THREAT,
-        attack=name,
-        headline=headline,
-        metrics=(headline,),
-        is_found=beats_guess(headline),
-        remedies=_REMEDIES,
-    )
+    return judge(CANARY_THREAT, name, headline, remedies=_REMEDIES)
 
 
 def sweep_defence(
@@ -100,30 +93,14 @@ def sweep_defence(
         strengths: the strengths to try.
         name: of the defence.
     """
-    findings, strong, front = [], [], []
+    findings, utilities = [], []
     for strength in strengths:
         seen, utility = defend(strength)
-        found = audit_canaries(seen, form, canaries, name=f"{name} at {strength:g}")
-        findings.append(found)
-        exposure = found.headline.value or 0.0
-        strong.append((float(strength), exposure))
-        front.append((utility, exposure))
-    return tuple(findings), (
-        Curve(
-            title="Exposure under a defence",
-            x_label="strength",
-            y_label="exposure in bits",
-            name=name,
-            points=tuple(strong),
-        ),
-        Curve(
-            title="Exposure against utility",
-            x_label="utility",
-            y_label="exposure in bits",
-            name=name,
-            points=tuple(front),
-            style="dots",
-        ),
+        findings.append(audit_canaries(seen, form, canaries, name=f"{name} at {strength:g}"))
+        utilities.append(utility)
+    titles = ("Exposure under a defence", "Exposure against utility")
+    return tuple(findings), draw_sweep(
+        name, findings, strengths, utilities, titles=titles, y_label="exposure in bits"
     )
 
 

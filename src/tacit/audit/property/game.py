@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tacit.audit.findings import Finding, Threat, beats_guess
+from tacit.audit.findings import Finding, Threat, judge
 from tacit.audit.property.attacks import ClassifySets, ReadUpdates, classify_sorted
 from tacit.audit.property.views import SeenUpdates, SeenWeights
 from tacit.audit.ranking import Ranking, draw_roc, measure_ranking
@@ -44,8 +44,7 @@ def audit_updates(
     seed: int = 0,
 ) -> Finding:
     """Score a guess at which updates come from clients with the property."""
-    scores = attack(seen, generator=seeded(seed))
-    return _finding(UPDATE_THREAT, name, scores, has_property)
+    return _finding(UPDATE_THREAT, name, attack(seen, generator=seeded(seed)), has_property)
 
 
 def audit_weights(
@@ -57,19 +56,10 @@ def audit_weights(
     seed: int = 0,
 ) -> Finding:
     """Score a guess at which models were trained on data with the property."""
-    scores = attack(seen, generator=seeded(seed))
-    return _finding(WEIGHT_THREAT, name, scores, has_property)
+    return _finding(WEIGHT_THREAT, name, attack(seen, generator=seeded(seed)), has_property)
 
 
 def _finding(threat: Threat, name: str, scores: Tensor, truth: Sequence[bool]) -> Finding:
     ranking = Ranking(scores.double().numpy(), torch.tensor(list(truth)).numpy())
-    metrics = measure_ranking(name, ranking)
-    return Finding(
-        threat=threat,
-        attack=name,
-        headline=metrics[0],
-        metrics=metrics,
-        is_found=beats_guess(metrics[0]),
-        curves=(draw_roc(name, ranking, title="Who has the property?"),),
-        remedies=_REMEDIES,
-    )
+    curve = draw_roc(name, ranking, title="Who has the property?")
+    return judge(threat, name, *measure_ranking(name, ranking), curves=(curve,), remedies=_REMEDIES)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from tacit.audit.findings import Finding, Threat, beats_guess
+from tacit.audit.findings import Finding, Threat, draw_sweep, judge
 from tacit.audit.reconstruction.analytic import invert_linear
 from tacit.audit.reconstruction.matching import dlg, guess_blindly, idlg, match_cosine
 from tacit.audit.reconstruction.newton import match_newton
@@ -15,7 +15,7 @@ from tacit.audit.reconstruction.views import Defence, Rebuilt, SeenUpdate, see_u
 from tacit.audit.reconstruction.work import GRADIENT, Work
 from tacit.audit.views import Attack, seeded
 from tacit.errors import DataError
-from tacit.result import Curve, Metric, Picture
+from tacit.result import Curve, Picture
 
 ATTACKS: dict[str, Attack[SeenUpdate, Rebuilt]] = {
     "first layer": invert_linear,
@@ -100,15 +100,8 @@ def audit_round(
     )
     if target.per_client > 1:
         metrics = (replace(metrics[0], reference=_blind_rate(target, size)), *metrics[1:])
-    return Finding(
-        threat=THREAT,
-        attack=name,
-        headline=metrics[0],
-        metrics=metrics,
-        is_found=beats_guess(metrics[0]),
-        pictures=_beside(name, truth, guess, target.bounds),
-        remedies=_REMEDIES,
-    )
+    pictures = _beside(name, truth, guess, target.bounds)
+    return judge(THREAT, name, *metrics, pictures=pictures, remedies=_REMEDIES)
 
 
 def _rebuild(
@@ -165,32 +158,15 @@ def sweep_defence(
         utility: what a model is worth that is trained under a defence, as a share.
         seed: of the attack.
     """
-    findings, front = [], []
+    findings, utilities = [], []
     for strength in strengths:
-        found = audit_round(
-            target, f"{name} at {strength:g}", attack, defence=defend(strength), seed=seed
-        )
-        findings.append(found)
-        front.append((utility(defend(strength)), _value(found.headline)))
-    exposed = tuple((s, _value(one.headline)) for s, one in zip(strengths, findings, strict=True))
-    curves = (
-        Curve(
-            title="Reconstruction under a defence",
-            x_label="strength",
-            y_label="picked out of the line-up",
-            name=name,
-            points=exposed,
-        ),
-        Curve(
-            title="Privacy against utility",
-            x_label="utility",
-            y_label="picked out of the line-up",
-            name=name,
-            points=tuple(front),
-            style="dots",
-        ),
+        label = f"{name} at {strength:g}"
+        findings.append(audit_round(target, label, attack, defence=defend(strength), seed=seed))
+        utilities.append(utility(defend(strength)))
+    titles = ("Reconstruction under a defence", "Privacy against utility")
+    return tuple(findings), draw_sweep(
+        name, findings, strengths, utilities, titles=titles, y_label="picked out of the line-up"
     )
-    return tuple(findings), curves
 
 
 def audit_all(
@@ -218,7 +194,3 @@ def _beside(
         title = f"{name}: originals and what the server makes of the update"
         pictures += show(title, (f"original {i + 1}", f"rebuilt {i + 1}"), both, bounds=bounds)
     return tuple(pictures)
-
-
-def _value(metric: Metric) -> float:
-    return 0.0 if metric.value is None else metric.value

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
 import torch
@@ -41,12 +42,7 @@ class MatchExactly:
 
     def __call__(self, seen: SeenUpdate, *, generator: torch.Generator) -> Rebuilt:
         """Return the best of the starts."""
-        best = self._start(seen, generator)
-        for _ in range(self.restarts - 1):
-            if _of(best) < self.fits:
-                break
-            best = min(best, self._start(seen, generator), key=_of)
-        return best
+        return best_of(lambda: self._start(seen, generator), self.restarts, fits=self.fits)
 
     def _start(self, seen: SeenUpdate, generator: torch.Generator) -> Rebuilt:
         rows = _random_rows(seen, generator).requires_grad_()
@@ -121,8 +117,7 @@ class MatchDirection:
 
     def __call__(self, seen: SeenUpdate, *, generator: torch.Generator) -> Rebuilt:
         """Return the best of the starts."""
-        found = [self._start(seen, generator) for _ in range(self.restarts)]
-        return min(found, key=_of)
+        return best_of(lambda: self._start(seen, generator), self.restarts)
 
     def _start(self, seen: SeenUpdate, generator: torch.Generator) -> Rebuilt:
         low, high = seen.bounds
@@ -157,6 +152,16 @@ def guess_blindly(seen: SeenUpdate, *, generator: torch.Generator) -> Rebuilt:
     """Return random rows: what an attack is worth must be more than this."""
     labels = torch.empty(seen.records).uniform_(generator=generator) * seen.classes
     return Rebuilt(rows=_random_rows(seen, generator), labels=labels.long())
+
+
+def best_of(start: Callable[[], Rebuilt], restarts: int, *, fits: float = -inf) -> Rebuilt:
+    """Start again and again, until an update is this close or all starts are used up."""
+    best = start()
+    for _ in range(restarts - 1):
+        if _of(best) < fits:
+            break
+        best = min(best, start(), key=_of)
+    return best
 
 
 def _of(found: Rebuilt) -> float:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import jvp, vmap
 
 from tacit.audit.reconstruction.analytic import infer_labels
-from tacit.audit.reconstruction.matching import MatchExactly
+from tacit.audit.reconstruction.matching import MatchExactly, best_of
 from tacit.audit.reconstruction.views import Rebuilt, SeenUpdate
 from tacit.audit.reconstruction.work import do_work
 from tacit.errors import ConfigError
@@ -60,11 +60,7 @@ class MatchNewton:
                 f"a Jacobian of {unknowns} × {known} is too large; use a searching attack"
             )
         precise = _doubled(seen)
-        best = self._start(precise, generator)
-        for _ in range(self.restarts - 1):
-            if _of(best) < self.fits:
-                break
-            best = min(best, self._start(precise, generator), key=_of)
+        best = best_of(lambda: self._start(precise, generator), self.restarts, fits=self.fits)
         return replace(best, rows=best.rows.to(seen.update[0]))
 
     def _start(self, seen: SeenUpdate, generator: torch.Generator) -> Rebuilt:
@@ -225,7 +221,3 @@ def _doubled(seen: SeenUpdate) -> SeenUpdate:
 
 def _flat(update: tuple[Tensor, ...]) -> Tensor:
     return torch.cat([part.flatten() for part in update])
-
-
-def _of(found: Rebuilt) -> float:
-    return float("inf") if found.distance is None else found.distance

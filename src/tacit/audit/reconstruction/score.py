@@ -2,7 +2,6 @@
 
 import base64
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -10,6 +9,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from tacit.audit.estimators import average, proportion
+from tacit.audit.findings import beside_chance
 from tacit.errors import DataError
 from tacit.result import Metric, Picture
 
@@ -117,7 +117,7 @@ def score_rows(
     mean = others.double().mean(0, keepdim=True).expand_as(truth).to(truth.device)
     blind = float(squared_errors(mean, truth).mean()) / width**2
     found = [
-        _beside(
+        beside_chance(
             proportion(f"{name}: picked out of {size}", int(picked.sum()), len(picked)), 1 / size
         ),
         proportion(f"{name}: recovered", int((errors < RECOVERED).sum()), len(errors), note=_NOTE),
@@ -163,10 +163,6 @@ _NOTE = f"squared error below {RECOVERED:g} of the squared width of the bounds"
 def _mean(name: str, values: Tensor, unit: str, *, reference: float | None = None) -> Metric:
     note = "" if reference is None else "reference: the mean of other rows"
     return average(name, values.tolist(), unit, reference=reference, note=note)
-
-
-def _beside(metric: Metric, chance: float) -> Metric:
-    return replace(metric, reference=chance, note="reference: blind guess")
 
 
 def _gaussian(size: int) -> Tensor:

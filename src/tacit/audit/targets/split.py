@@ -7,13 +7,12 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from tacit.audit.findings import Finding, Threat, beats_guess
+from tacit.audit.findings import Finding, Threat, judge
 from tacit.audit.split import Target as SplitTarget
 from tacit.audit.split import Watch, audit_gradients, audit_inputs, audit_labels
 from tacit.audit.target import TorchClassifier, code_of
 from tacit.audit.targets.target import Side, Target, halve_rows
 from tacit.learn.split import Codec, Halves, Network, SplitTask, cut_model, fit_locally
-from tacit.result import Metric
 
 _LARGEST_AUDIT = 2000
 _LABEL_THREAT = Threat(
@@ -209,7 +208,7 @@ def _attack_gradients(
     )
     told = audit_gradients(seen, truth, per_class=per_class)
     return tuple(
-        replace(_finding(_GRADIENT_THREAT, one, _GRADIENT_REMEDIES), curves=told.curves)
+        judge(_GRADIENT_THREAT, one.name, one, curves=told.curves, remedies=_GRADIENT_REMEDIES)
         for one in told.metrics
     )
 
@@ -241,21 +240,12 @@ def _attack_cut(
     )
     labels = audit_labels(target, per_class=per_class)
     found = [
-        _finding(_LABEL_THREAT, one, _LABEL_REMEDIES) for one in labels if one.reference is not None
+        judge(_LABEL_THREAT, one.name, one, remedies=_LABEL_REMEDIES)
+        for one in labels
+        if one.reference is not None
     ]
     inputs = audit_inputs(target)
     # Here small is bad: an error below that of guessing the mean.
     is_found = (inputs.high or 0.0) < (inputs.reference or 0.0)
-    rebuilt = _finding(_INPUT_THREAT, inputs, _INPUT_REMEDIES)
+    rebuilt = judge(_INPUT_THREAT, inputs.name, inputs, remedies=_INPUT_REMEDIES)
     return (*found, replace(rebuilt, is_found=is_found))
-
-
-def _finding(threat: Threat, metric: Metric, remedies: tuple[str, ...]) -> Finding:
-    return Finding(
-        threat=threat,
-        attack=metric.name,
-        headline=metric,
-        metrics=(metric,),
-        is_found=beats_guess(metric),
-        remedies=remedies,
-    )

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 from tacit.errors import InputError
 from tacit.llm import Ask, Manner, Message, Role, Sampling
 
+N = TypeVar("N", int, float)
 _ROLES: Mapping[str, Role] = {
     "system": "system",
     "developer": "system",
@@ -66,8 +67,8 @@ def read_request(body: object, manner: Manner) -> Request:
     return Request(ask=ask, is_streamed=is_streamed)
 
 
-def _sampling(left: dict[str, Any], default: Sampling) -> Sampling:
-    def take(key: str, kind: type) -> Any:  # a number of the wanted kind
+def _sampling(left: dict[str, object], default: Sampling) -> Sampling:
+    def take(key: str, kind: type[N]) -> N:
         return _number(left.pop(key, getattr(default, key)), key, kind)
 
     seed = left.pop("seed", default.seed)
@@ -121,7 +122,7 @@ def _text(raw: object, key: str) -> str:
     return raw
 
 
-def _number(raw: object, key: str, kind: type) -> Any:  # int or float, as asked
+def _number(raw: object, key: str, kind: type[N]) -> N:
     wanted = (int, float) if kind is float else (int,)
     if not isinstance(raw, wanted) or isinstance(raw, bool):
         raise InputError(f"{key} must be a number, got {raw!r}")

@@ -17,7 +17,6 @@ from dataclasses import asdict
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import chain
-from typing import Any
 
 from tacit.cli.commands.completion_request import read_request
 from tacit.errors import ConfigError, InputError, PartyError, TacitError
@@ -245,21 +244,21 @@ class _Completion:
     """The objects of one answer."""
 
     def __init__(self, model: str) -> None:
-        self._head: dict[str, Any] = {
+        self._head: dict[str, object] = {
             "id": f"chatcmpl-{secrets.token_hex(12)}",
             "created": int(time.time()),
             "model": model,
         }
 
-    def start(self) -> dict[str, Any]:
+    def start(self) -> dict[str, object]:
         return self._chunk({"role": "assistant", "content": ""}, None)
 
-    def part(self, part: str | Receipt) -> dict[str, Any]:
+    def part(self, part: str | Receipt) -> dict[str, object]:
         if isinstance(part, str):
             return self._chunk({"content": part}, None)
         return {**self._chunk({}, part.ending), **_extras(part)}
 
-    def whole(self, text: str, receipt: Receipt) -> dict[str, Any]:
+    def whole(self, text: str, receipt: Receipt) -> dict[str, object]:
         message = {"role": "assistant", "content": text}
         choice = {"index": 0, "message": message, "finish_reason": receipt.ending}
         return {
@@ -269,12 +268,12 @@ class _Completion:
             **_extras(receipt),
         }
 
-    def _chunk(self, delta: dict[str, str], ending: str | None) -> dict[str, Any]:
+    def _chunk(self, delta: dict[str, str], ending: str | None) -> dict[str, object]:
         choice = {"index": 0, "delta": delta, "finish_reason": ending}
         return {**self._head, "object": "chat.completion.chunk", "choices": [choice]}
 
 
-def _extras(receipt: Receipt) -> dict[str, Any]:
+def _extras(receipt: Receipt) -> dict[str, object]:
     """Return the usage as OpenAI counts it, and under our own name what was sent and shown."""
     usage = {
         "prompt_tokens": receipt.prompt_tokens,

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -141,7 +140,7 @@ def _own_target(job: AuditJob, search: Sequence[Path]) -> Target:
     )
 
 
-def _check_estimator(job: AuditJob, found: Any) -> None:
+def _check_estimator(job: AuditJob, found: object) -> None:
     if not hasattr(found, "predict_proba") or not hasattr(found, "get_params"):
         raise ConfigError(
             "model.code: wanted a function that returns a torch module or a scikit-learn "

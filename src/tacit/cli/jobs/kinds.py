@@ -8,115 +8,143 @@ of that kind.
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from tacit.cli.jobs.config import Job
-from tacit.cli.jobs.kind import Kind
+from tacit.cli.jobs.kind import Kind, of_any
 from tacit.cli.toml import read_record, read_toml, suggest
 from tacit.errors import ConfigError
 
 
-def _audit() -> Kind[Any]:
+def _audit() -> Kind[Job]:
     from tacit.cli.jobs import audit, forecast_alone
     from tacit.cli.jobs.audit_job import AuditJob
 
-    return Kind(
-        record=AuditJob,
-        check_inputs=audit.check_inputs,
-        forecast=forecast_alone.forecast_audit,
-        run=audit.run,
+    return of_any(
+        Kind(
+            record=AuditJob,
+            check_inputs=audit.check_inputs,
+            forecast=forecast_alone.forecast_audit,
+            run=audit.run,
+        )
     )
 
 
-def _audit_llm() -> Kind[Any]:
+def _audit_llm() -> Kind[Job]:
     from tacit.cli.jobs import audit, forecast_alone
     from tacit.cli.jobs.audit_llm_job import AuditLlmJob
 
-    return Kind(
-        record=AuditLlmJob,
-        check_inputs=audit.check_llm_inputs,
-        forecast=forecast_alone.forecast_audit_llm,
-        run=audit.run,
+    return of_any(
+        Kind(
+            record=AuditLlmJob,
+            check_inputs=audit.check_llm_inputs,
+            forecast=forecast_alone.forecast_audit_llm,
+            run=audit.run,
+        )
     )
 
 
-def _infer() -> Kind[Any]:
+def _fit() -> Kind[Job]:
+    from tacit.cli.jobs import fit, forecast_fit
+    from tacit.cli.jobs.fit_job import FitJob
+
+    return of_any(
+        Kind(
+            record=FitJob,
+            check_inputs=fit.check_inputs,
+            take_part=fit.take_part,
+            complete=fit.complete,
+            forecast=forecast_fit.forecast_fit,
+        )
+    )
+
+
+def _infer() -> Kind[Job]:
     from tacit.cli.jobs import forecast, infer
     from tacit.cli.jobs.infer_job import InferJob
 
-    return Kind(
-        record=InferJob,
-        check_inputs=infer.check_inputs,
-        take_part=infer.take_part,
-        complete=infer.complete,
-        forecast=forecast.forecast_inference,
+    return of_any(
+        Kind(
+            record=InferJob,
+            check_inputs=infer.check_inputs,
+            take_part=infer.take_part,
+            complete=infer.complete,
+            forecast=forecast.forecast_inference,
+        )
     )
 
 
-def _serve() -> Kind[Any]:
+def _serve() -> Kind[Job]:
     from tacit.cli.jobs import forecast, serve
     from tacit.cli.jobs.serve_job import ServeJob
 
-    return Kind(
-        record=ServeJob, check_inputs=serve.check_inputs, forecast=forecast.forecast_service
+    return of_any(
+        Kind(record=ServeJob, check_inputs=serve.check_inputs, forecast=forecast.forecast_service)
     )
 
 
-def _train() -> Kind[Any]:
+def _train() -> Kind[Job]:
     from tacit.cli.jobs import forecast, train
     from tacit.cli.jobs.train_job import TrainJob
 
-    return Kind(
-        record=TrainJob,
-        check_inputs=train.check_inputs,
-        take_part=train.take_part,
-        complete=train.complete,
-        forecast=forecast.forecast_training,
-        resumes=True,
+    return of_any(
+        Kind(
+            record=TrainJob,
+            check_inputs=train.check_inputs,
+            take_part=train.take_part,
+            complete=train.complete,
+            forecast=forecast.forecast_training,
+            resumes=True,
+        )
     )
 
 
-def _federated() -> Kind[Any]:
+def _federated() -> Kind[Job]:
     from tacit.cli.jobs import federated, forecast_alone
     from tacit.cli.jobs.federated_job import FederatedJob
 
-    return Kind(
-        record=FederatedJob,
-        check_inputs=federated.check_inputs,
-        forecast=forecast_alone.forecast_federated,
-        run=federated.run,
+    return of_any(
+        Kind(
+            record=FederatedJob,
+            check_inputs=federated.check_inputs,
+            forecast=forecast_alone.forecast_federated,
+            run=federated.run,
+        )
     )
 
 
-def _split() -> Kind[Any]:
+def _split() -> Kind[Job]:
     from tacit.cli.jobs import forecast_split, split, split_data
     from tacit.cli.jobs.split_job import SplitJob
 
-    return Kind(
-        record=SplitJob,
-        check_inputs=split_data.check_inputs,
-        take_part=split.take_part,
-        attack=split.attack,
-        forecast=forecast_split.forecast_split,
+    return of_any(
+        Kind(
+            record=SplitJob,
+            check_inputs=split_data.check_inputs,
+            take_part=split.take_part,
+            attack=split.attack,
+            forecast=forecast_split.forecast_split,
+        )
     )
 
 
-def _verify() -> Kind[Any]:
+def _verify() -> Kind[Job]:
     from tacit.cli.jobs import forecast_alone, verify_job
 
-    return Kind(
-        record=verify_job.VerifyJob,
-        check_inputs=verify_job.check_inputs,
-        forecast=forecast_alone.forecast_verify,
-        run=verify_job.run,
+    return of_any(
+        Kind(
+            record=verify_job.VerifyJob,
+            check_inputs=verify_job.check_inputs,
+            forecast=forecast_alone.forecast_verify,
+            run=verify_job.run,
+        )
     )
 
 
-# A kind's functions take its own record, so the table holds kinds of Any.
-KINDS: Mapping[str, Callable[[], Kind[Any]]] = {
+KINDS: Mapping[str, Callable[[], Kind[Job]]] = {
     "audit": _audit,
     "audit-llm": _audit_llm,
     "federated": _federated,
+    "fit": _fit,
     "infer": _infer,
     "split": _split,
     "serve": _serve,
@@ -139,18 +167,23 @@ def load_job(path: Path) -> Job:
 
 
 def read_job(raw: Mapping[str, object], *, source: str) -> Job:
-    """Check the tables of a job file; a kind by its name in version 0.1 is read with a warning."""
+    """Check the tables of a job file; words of version 0.1 are read with a warning."""
     head = raw.get("job")
     old = head.get("kind") if isinstance(head, dict) else None
     if isinstance(head, dict) and isinstance(old, str) and old in RENAMED:
         text = f"{source}: job.kind: {old!r} is called {RENAMED[old]!r} now; the old word goes soon"
         warnings.warn(text, FutureWarning, stacklevel=3)
         raw = {**raw, "job": {**head, "kind": RENAMED[old]}}
-    job: Job = read_record(raw, find_kind(raw, source).record, source=source)
-    return job
+    model = raw.get("model")
+    if isinstance(model, dict) and "halves" in model and "shares" not in model:
+        text = f"{source}: model.halves are called model.shares now; the old word goes soon"
+        warnings.warn(text, FutureWarning, stacklevel=3)
+        rest = {key: value for key, value in model.items() if key != "halves"}
+        raw = {**raw, "model": {**rest, "shares": model["halves"]}}
+    return read_record(raw, find_kind(raw, source).record, source=source)
 
 
-def kind_of(job: Job) -> Kind[Any]:
+def kind_of(job: Job) -> Kind[Job]:
     """Return the entry of a job that was loaded."""
     return KINDS[job.job.kind]()
 
@@ -168,7 +201,7 @@ def check_fresh(job: Job, is_fresh: bool) -> None:
         )
 
 
-def find_kind(raw: Mapping[str, object], source: str) -> Kind[Any]:
+def find_kind(raw: Mapping[str, object], source: str) -> Kind[Job]:
     """Return the kind that a job file names, before the rest of it is read."""
     head = raw.get("job")
     name = head.get("kind") if isinstance(head, dict) else None

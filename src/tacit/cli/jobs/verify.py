@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tacit.cli.folder import write_text
-from tacit.errors import ClaimError, ConfigError
+from tacit.errors import ClaimError, ConfigError, DataError
 from tacit.learn import Dataset, load_file
 from tacit.party import Progress, Usage
 from tacit.verify import (
@@ -73,20 +74,26 @@ def answer(question: Question, console: Console) -> Answers:
     usage, progress = Usage(), Progress()
     with progress.stage("load"):
         ensemble = load_ensemble(question.model)
-        data = load_file(question.data, label=question.label)
+        others = [load_ensemble(path) for path in question.beside]
+        data = load_file(question.data, label=question.label, allows_missing=True)
+        for one in (ensemble, *others):
+            _check_missing(question, one, data)
     shape = _find_shape(question, data)
     x = data.features[: question.rows].reshape(-1, int(np.prod(data.features.shape[1:])))
     labels = data.labels[: question.rows] if data.is_labelled else None
-    with progress.stage("verify"):
-        timed = tuple(_ask(question, ensemble, x, console))
-    sizes = []
-    if question.beside:
-        sizes.append(measure_size(question.model.name, ensemble, timed, labels))
-        with progress.stage("verify other sizes"):
-            for path in question.beside:
-                other = load_ensemble(path)
-                told = tuple(_ask(question, other, x, console))
-                sizes.append(measure_size(path.name, other, told, labels))
+    with _telling(console):
+        with progress.stage("compile"):
+            _rehearse(question, ensemble, x)
+        with progress.stage("verify"):
+            timed = tuple(_ask(question, ensemble, x, console))
+        sizes = []
+        if question.beside:
+            sizes.append(measure_size(question.model.name, ensemble, timed, labels))
+            with progress.stage("verify other sizes"):
+                for path, other in zip(question.beside, others, strict=True):
+                    _rehearse(question, other, x)
+                    told = tuple(_ask(question, other, x, console))
+                    sizes.append(measure_size(path.name, other, told, labels))
     findings = Findings(
         ensemble=ensemble,
         eps=question.eps,
@@ -100,6 +107,23 @@ def answer(question: Question, console: Console) -> Answers:
     return Answers(findings=findings, usage=usage, progress=progress)
 
 
+def _check_missing(question: Question, ensemble: Ensemble, data: Dataset) -> None:
+    """Refuse missing values that a model does not take, before any row is asked about."""
+    missing = int(np.isnan(data.features[: question.rows]).sum())
+    if missing and not ensemble.takes_missing:
+        raise DataError(
+            f"{question.data}: {missing} values are missing, and {ensemble.origin} takes none; "
+            "fill them in, or train a model that knows missing values"
+        )
+
+
+def _rehearse(question: Question, ensemble: Ensemble, rows: np.ndarray) -> None:
+    """Ask one question briefly: compiling and loading machine code is not what a row costs."""
+    if question.ray is None:
+        briefly = Inquiry(question.eps, rho=question.rho, budget=Budget(nodes=1))
+        list(verify_each(ensemble, rows[:1], briefly))
+
+
 def _ask(
     question: Question, ensemble: Ensemble, rows: np.ndarray, console: Console
 ) -> Iterator[Timed]:
@@ -107,20 +131,21 @@ def _ask(
     budget = Budget(seconds=question.seconds)
     inquiry = Inquiry(question.eps, rho=question.rho, budget=budget)
     hidden = not console.is_terminal
+    if question.ray is None:
+        answers = verify_each(ensemble, rows, inquiry, workers=question.workers)
+    else:
+        answers = verify_on_ray(ensemble, rows, inquiry, address=question.ray)
+    yield from track(answers, "verifying", total=len(rows), console=console, disable=hidden)
+
+
+def _telling(console: Console) -> AbstractContextManager[None]:
+    """Say on a terminal that something is compiled, before it is."""
 
     def tell(purpose: str) -> None:
-        if not hidden:
+        if console.is_terminal:
             console.print(f"compiling {purpose}, once; it is kept for the next time")
 
-    with tell_compiling(tell):
-        if question.ray is None:
-            # A rehearsal: loading machine code is not what a row costs.
-            briefly = Inquiry(question.eps, rho=question.rho, budget=Budget(nodes=1))
-            list(verify_each(ensemble, rows[:1], briefly))
-            answers = verify_each(ensemble, rows, inquiry, workers=question.workers)
-        else:
-            answers = verify_on_ray(ensemble, rows, inquiry, address=question.ray)
-        yield from track(answers, "verifying", total=len(rows), console=console, disable=hidden)
+    return tell_compiling(tell)
 
 
 def _find_shape(question: Question, data: Dataset) -> tuple[int, int] | None:
@@ -145,7 +170,11 @@ def write_findings(findings: Findings, path: Path) -> None:
         "groups": [asdict(group) for group in findings.groups],
         "median_ms": float(np.median(findings.times_ms)),
         "slowest_ms": max(findings.times_ms),
-        "shifts": {number: one.x.tolist() for number, one in findings.counterexamples.items()},
+        "shifts": {
+            # JSON has no NaN: what is missing is null.
+            number: [None if np.isnan(value) else value for value in one.x.tolist()]
+            for number, one in findings.counterexamples.items()
+        },
         "sizes": [asdict(size) for size in findings.sizes],
     }
     write_text(path, json.dumps(told, indent=1))
@@ -173,8 +202,9 @@ def show(findings: Findings) -> RenderableType:
         shown = (group.right, group.robust, group.fragile, group.unknown, group.verified)
         cells = ("not measured" if n is None else f"{n / max(group.rows, 1):.1%}" for n in shown)
         table.add_row(Text(group.name), f"{group.rows}", *cells)
+    stays = "; missing values and categories stay" if findings.has_fixed else ""
     return Group(
-        Text(f"Within ±{findings.eps:g} of every feature, exactly:"),
+        Text(f"Within ±{findings.eps:g} of every feature, exactly{stays}:"),
         table,
         Text(
             "robust: no input of the box changes the answer; fragile: one was found and replayed;"

@@ -158,6 +158,8 @@ class PrivacySpec:
             )
         if self.kind == "none" and self.epsilon is not None:
             raise ConfigError("privacy 'none' has no ε; leave target_epsilon out")
+        if self.epsilon is not None and not 0 < self.epsilon < math.inf:
+            raise ConfigError(f"target_epsilon must be positive and finite, got {self.epsilon}")
         if self.clip is not None and not 0 < self.clip < math.inf:
             raise ConfigError(f"clip must be positive and finite, got {self.clip}")
         self._check_mechanism()

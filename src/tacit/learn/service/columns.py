@@ -9,12 +9,12 @@ from torch import Tensor
 
 from tacit.errors import DataError, DisagreementError
 from tacit.learn.private import Answer
-from tacit.learn.service.bounds import check_plan, check_weights
-from tacit.learn.service.once import report_answers
+from tacit.learn.service.bounds import check_plan
+from tacit.learn.service.once import answer_one, plan_one, report_answers
 from tacit.learn.service.task import ServiceTask
 from tacit.learn.training import sum_forecasts
 from tacit.learn.vertical import claims_of_matching, declare_matching
-from tacit.mpc import Plan, compute, find_protocol, make_plan, serve
+from tacit.mpc import Plan
 from tacit.party import Session, Usage
 from tacit.renamed import keyword_renamed
 from tacit.result import Claim, Leak
@@ -54,17 +54,8 @@ def answer_columns(
     task.refuse_view()
     widths, rows = _announce(session, task, tuple(counts), x)
     program = _program(task, receiver, widths, rows)
-    plan = _plan(task, program)
     mine = {} if x is None or not x.numel() else {f"columns of {session.me}": x.double()}
-    is_computing = session.me in task.roles.computing
-    if is_computing and share is None:
-        raise DataError(f"{session.me!r} computes and must give its share of the model")
-    checked = check_weights(session, task, share if is_computing else None)
-    if is_computing and share is not None:
-        values = compute(session, plan, program, inputs=mine, kept=task.share_of(share))
-    else:
-        opened = serve(session, plan, inputs=mine)
-        values = opened[0] if opened else None
+    values, checked, plan = answer_one(session, task, program, inputs=mine, share=share)
     forecast = sum_forecasts(((checked, 1), (plan, 1)), before=declare_matching(counts))
     result = report_answers(session, task, receiver, forecast, usage)
     claims = (*result.claims, *claims_of_matching(counts), claim_of_columns(task, receiver))
@@ -88,12 +79,7 @@ def plan_columns(
         rows: how many rows they have in common.
         parties: of the session.
     """
-    return check_plan(task, parties), _plan(task, _program(task, receiver, widths, rows))
-
-
-def _plan(task: ServiceTask, program: Callable[[Any], Tensor | None]) -> Plan:
-    protocol = find_protocol(task.protocol)
-    return make_plan(program, protocol, task.roles, frac_bits=task.frac_bits)
+    return check_plan(task, parties), plan_one(task, _program(task, receiver, widths, rows))
 
 
 def claim_of_columns(task: ServiceTask, receiver: str) -> Claim:

@@ -54,17 +54,8 @@ def answer_once(
     if shape[1:] != task.model.inputs:
         raise DisagreementError(client, f"announced rows of shape {shape[1:]}")
     program = _program(task, client, shape)
-    plan = _plan(task, program)
     mine = {} if x is None or session.me != client else {"x": x}
-    is_computing = session.me in task.roles.computing
-    if is_computing and share is None:
-        raise DataError(f"{session.me!r} computes and must give its share of the model")
-    checked = check_weights(session, task, share if is_computing else None)
-    if is_computing and share is not None:
-        values = compute(session, plan, program, inputs=mine, kept=task.share_of(share))
-    else:
-        opened = serve(session, plan, inputs=mine)
-        values = opened[0] if opened else None
+    values, checked, plan = answer_one(session, task, program, inputs=mine, share=share)
     forecast = sum_forecasts(((checked, 1), (plan, 1)))
     result = report_answers(session, task, client, forecast, usage)
     return Answer(values=values, plan=plan, result=result)
@@ -74,10 +65,36 @@ def plan_once(
     task: ServiceTask, *, client: str, shape: tuple[int, ...], parties: tuple[str, ...]
 ) -> tuple[Plan, Plan]:
     """Return what `answer_once` will run for rows of a shape: the check of weights, the answer."""
-    return check_plan(task, parties), _plan(task, _program(task, client, shape))
+    return check_plan(task, parties), plan_one(task, _program(task, client, shape))
 
 
-def _plan(task: ServiceTask, program: Callable[[Any], Tensor | None]) -> Plan:
+def answer_one(
+    session: Session,
+    task: ServiceTask,
+    program: Callable[[Any], Tensor | None],
+    *,
+    inputs: Mapping[str, Tensor],
+    share: Mapping[str, Tensor] | None,
+) -> tuple[Tensor | None, Plan, Plan]:
+    """Do my part of one question; returns what was opened to me, and both plans that were run.
+
+    Raises:
+        DataError: I compute, and have no share of the weights.
+    """
+    plan = plan_one(task, program)
+    is_computing = session.me in task.roles.computing
+    if is_computing and share is None:
+        raise DataError(f"{session.me!r} computes and must give its share of the model")
+    checked = check_weights(session, task, share if is_computing else None)
+    if is_computing and share is not None:
+        kept = task.share_of(share)
+        return compute(session, plan, program, inputs=inputs, kept=kept), checked, plan
+    opened = serve(session, plan, inputs=inputs)
+    return opened[0] if opened else None, checked, plan
+
+
+def plan_one(task: ServiceTask, program: Callable[[Any], Tensor | None]) -> Plan:
+    """Plan one question."""
     protocol = find_protocol(task.protocol)
     return make_plan(program, protocol, task.roles, frac_bits=task.frac_bits)
 

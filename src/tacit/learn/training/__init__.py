@@ -1,5 +1,6 @@
 """Private training: data owners train a model that none of them can see."""
 
+from tacit.learn.training.adapters import add_adapters, merge_adapters
 from tacit.learn.training.ahead import plan_training
 from tacit.learn.training.checkpoint import Checkpoint, StateFolder
 from tacit.learn.training.forecast import sum_forecasts
@@ -20,7 +21,9 @@ __all__ = [
     "StateFolder",
     "TrainTask",
     "Trained",
+    "add_adapters",
     "make_model",
+    "merge_adapters",
     "parse_layers",
     "plan_training",
     "sum_forecasts",

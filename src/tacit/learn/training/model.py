@@ -43,6 +43,11 @@ class Model:
         """Return trained weights as the module's ``state_dict`` names and shapes them."""
         return self.imported.state(weights)
 
+    def frozen(self) -> "Model":
+        """Return the model as it is trained: what stays as it is, is public, and no weight."""
+        imported = replace(self.imported, weights=self.initial).frozen()
+        return replace(self, imported=imported, initial=dict(imported.weights))
+
     def capped(self, cap: float | None) -> "Model":
         """Return the model with hidden values that saturate elsewhere."""
         return replace(self, imported=replace(self.imported, cap=cap))
@@ -80,7 +85,8 @@ def make_model(module: nn.Module, inputs: tuple[int, ...], *, cap: float | None 
 
 def _sizes(module: nn.Module, inputs: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
     """Return the shape that two rows come out with, and the most numbers in between per row."""
-    rows = as_input(module, torch.zeros(2, *inputs))
+    precision = next((one.dtype for one in module.parameters()), torch.float32)
+    rows = as_input(module, torch.zeros(2, *inputs, dtype=precision))
     widths = [rows.numel() // 2]
 
     def note(layer: nn.Module, given: object, out: object) -> None:

@@ -40,7 +40,8 @@ class TrainTask:
         name: of the job.
         roles: who computes, and who deals or helps.
         protocol: of the table of protocols.
-        model: what is trained.
+        model: what is trained; its buffers, and parameters that need no gradient, stay as they are
+            and are public (`Model.frozen`).
         holdings: who brings which part of the data.
         split: whether owners hold different rows or different columns of the same rows.
         test_rows: the last so many rows are kept for measuring.
@@ -90,6 +91,9 @@ class TrainTask:
 
     def __post_init__(self) -> None:
         find_protocol(self.protocol)
+        object.__setattr__(self, "model", self.model.frozen())
+        if not self.model.initial:
+            raise ConfigError("no parameter of the model needs a gradient: nothing can be trained")
         _check_holdings(self)
         if not 0 < self.test_rows < self.rows:
             raise ConfigError(

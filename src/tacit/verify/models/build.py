@@ -1,12 +1,14 @@
 """Putting trees, one by one, into the flat arrays of an ensemble."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import DataError
+from tacit.verify.models.categories import CategorySet, join_sets
 from tacit.verify.models.ensemble import Ensemble
 
 
@@ -20,6 +22,8 @@ class Tree:
     right: npt.NDArray[Any]
     missing_left: npt.NDArray[Any]
     value: npt.NDArray[Any]  # (nodes, scores)
+    sets: Mapping[int, CategorySet] = field(default_factory=dict)
+    """Of the nodes that ask for a category instead of a number."""
 
 
 def build(trees: list[Tree], **rule: Any) -> Ensemble:
@@ -41,17 +45,31 @@ def build(trees: list[Tree], **rule: Any) -> Ensemble:
         return np.concatenate(parts).astype(kind)
 
     is_leaf = join("left", np.int64) < 0
+    feature, missing_left = join("feature", np.int64), join("missing_left", np.bool_)
     value = np.concatenate([tree.value for tree in compact]).astype(np.float64)
     threshold = join("threshold", np.float64)
     if rule.get("input_type") == "float32":
         threshold = _down_to_single(threshold)
+    sets = {
+        start + at: one
+        for start, tree in zip(starts[:-1].tolist(), compact, strict=True)
+        for at, one in tree.sets.items()
+    }
+    if sets:
+        asking = list(sets)
+        rule["categories"] = join_sets(
+            list(sets.values()), feature[asking].tolist(), missing_left[asking].tolist()
+        )
+        # Each question has a column of its own, which holds the answer.
+        feature[asking] = rule["n_features"] + np.arange(len(asking))
+        threshold[asking], missing_left[asking] = 0.5, False
     return Ensemble(
         roots=starts[:-1].astype(np.int32),
-        feature=np.where(is_leaf, -1, join("feature", np.int64)).astype(np.int32),
+        feature=np.where(is_leaf, -1, feature).astype(np.int32),
         threshold=np.where(is_leaf, 0.0, threshold),
         left=np.where(is_leaf, -1, join("left", np.int64) + shift).astype(np.int32),
         right=np.where(is_leaf, -1, join("right", np.int64) + shift).astype(np.int32),
-        missing_left=join("missing_left", np.bool_) & ~is_leaf,
+        missing_left=missing_left & ~is_leaf,
         value=np.where(is_leaf[:, None], value, 0.0),
         **rule,
     )
@@ -116,4 +134,5 @@ def _compact(tree: Tree, origin: str) -> Tree:
         right=np.where(tree.left[kept] >= 0, moved[tree.right[kept]], -1),
         missing_left=tree.missing_left[kept],
         value=tree.value[kept],
+        sets={int(moved[at]): one for at, one in tree.sets.items() if moved[at] >= 0},
     )

@@ -7,11 +7,14 @@ t`` in that type, so both kinds of comparison, float32 and float64, are one and 
 Scores are summed tree by tree, in order, in the library's own type, starting from ``base``; then
 divided by ``divisor``. That is what XGBoost (float32), LightGBM and scikit-learn (float64, one
 thread) do, so scores are bit-equal to theirs.
+
+A question about a category is asked of a column of its own, behind the features: it holds 0 where
+the row's category goes left and 1 where it goes right (`Categories` says which).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +23,8 @@ import numpy.typing as npt
 from tacit.errors import DataError
 from tacit.verify.kernels.layout.tables import Index
 from tacit.verify.kernels.presolve.scores import sum_scores
+from tacit.verify.models.answered import take_out
+from tacit.verify.models.categories import Categories
 from tacit.verify.models.index import make_index
 
 Floats = npt.NDArray[np.float64]
@@ -29,6 +34,10 @@ Number = Literal["float32", "float64"]
 Task = Literal["classify", "regress"]
 
 LARGEST_CLASS_COUNT = 1000
+MOST_CONDITIONED = 16
+"""Conditioned ensembles that are kept for rows to come; each has tables of its own."""
+CHUNK_ANSWERS = 1 << 22
+"""Ranges of categories, over all rows, that are looked through at a time."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -37,7 +46,8 @@ class Ensemble:
 
     Args:
         roots: the root node of every tree, in the order in which they are summed.
-        feature: the feature a node asks for, -1 at a leaf.
+        feature: the feature a node asks for, -1 at a leaf; from `n_features` on, the question of
+            `categories` that it asks.
         threshold: the largest key that goes left.
         left, right: the children of a node.
         missing_left: whether a missing value (NaN) goes left.
@@ -52,6 +62,8 @@ class Ensemble:
         guard: how far two scores must lie apart for the library's softmax to keep their order.
         origin: where the model comes from, for messages.
         integer: which features hold whole numbers; made by `with_integers`.
+        takes_missing: whether the library takes rows with missing values.
+        categories: the questions about categories, if there are any.
     """
 
     roots: Ints
@@ -71,6 +83,8 @@ class Ensemble:
     guard: float = 0.0
     origin: str = "made by hand"
     integer: Bools | None = None
+    takes_missing: bool = False
+    categories: Categories | None = None
 
     def __post_init__(self) -> None:
         _check_arrays(self)
@@ -81,6 +95,19 @@ class Ensemble:
     def n_scores(self) -> int:
         """How many scores the trees sum up."""
         return int(self.value.shape[1])
+
+    @property
+    def width(self) -> int:
+        """How many columns a node can ask for: features, and answers about categories."""
+        return self.n_features + (0 if self.categories is None else self.categories.feature.size)
+
+    @cached_property
+    def is_category(self) -> Bools:
+        """Which features are asked for as categories."""
+        asked = np.zeros(self.n_features, dtype=bool)
+        if self.categories is not None:
+            asked[self.categories.feature] = True
+        return asked
 
     @property
     def n_classes(self) -> int:
@@ -109,12 +136,36 @@ class Ensemble:
         """What could overturn each class, kept by `make_objectives` once it is known."""
         return {}
 
+    @cached_property
+    def conditioned(self) -> "Callable[[bytes], Ensemble]":
+        """What is left once some questions are answered, kept for rows that answer alike."""
+
+        def take(told: bytes) -> Ensemble:
+            return replace(self, **take_out(self, told), categories=None)
+
+        return lru_cache(MOST_CONDITIONED)(take)
+
     def scores(self, x: npt.ArrayLike) -> npt.NDArray[Any]:
         """Compute the scores of each row, bit-equal to the library's margins (or averages)."""
-        keys = np.asarray(check_rows(self, x), dtype=self.input_type).astype(np.float64)
-        out = np.empty((keys.shape[0], self.n_scores))
-        sum_scores(self.index.trees, self.index.rule, np.ascontiguousarray(keys), out)
+        rows = check_rows(self, x)
+        out = np.empty((len(rows), self.n_scores))
+        for part in self._parts(len(rows)):
+            keys = np.ascontiguousarray(self.to_columns(rows[part]))
+            sum_scores(self.index.trees, self.index.rule, keys, out[part])
         return out.astype(self.sum_type)
+
+    def to_columns(self, rows: npt.NDArray[Any]) -> Floats:
+        """Round rows to keys, and add the answers about their categories."""
+        keys = np.asarray(rows, dtype=self.input_type).astype(np.float64)
+        if self.categories is None:
+            return keys
+        return np.concatenate([keys, self.categories.answer(keys)], axis=1)
+
+    def _parts(self, rows: int) -> list[slice]:
+        size = max(rows, 1)
+        if self.categories is not None:
+            size = max(1, CHUNK_ANSWERS // max(1, self.categories.low.size))
+        return [slice(start, start + size) for start in range(0, rows, size)]
 
     def predict(self, x: npt.ArrayLike) -> npt.NDArray[Any]:
         """Predict a class index per row, or the output of a regression."""
@@ -132,7 +183,7 @@ def with_integers(ensemble: Ensemble, features: Sequence[int]) -> Ensemble:
             f"features are numbered 0 to {ensemble.n_features - 1}, got {sorted(features)}"
         )
     integer[list(features)] = True
-    is_whole = (ensemble.feature >= 0) & integer[ensemble.feature]
+    is_whole = np.isin(ensemble.feature, np.flatnonzero(integer))
     threshold = np.where(is_whole, np.floor(ensemble.threshold), ensemble.threshold)
     return replace(ensemble, threshold=threshold, integer=integer)
 
@@ -195,7 +246,10 @@ def _check_numbers(ensemble: Ensemble) -> None:
         raise DataError(f"{ensemble.origin} has a threshold that is not a number")
     if not (np.isfinite(ensemble.value[leaves]).all() and np.isfinite(ensemble.base).all()):
         raise DataError(f"{ensemble.origin} has a leaf value or base score that is not finite")
-    if (ensemble.feature >= ensemble.n_features).any():
+    asked = ensemble.categories
+    if asked is not None and ((asked.feature < 0) | (asked.feature >= ensemble.n_features)).any():
+        raise DataError(f"{ensemble.origin} asks for a category of a feature that it has not")
+    if (ensemble.feature >= ensemble.width).any():
         raise DataError(
             f"{ensemble.origin} asks for feature {int(ensemble.feature.max())}, "
             f"but has only {ensemble.n_features}"

@@ -42,7 +42,7 @@ class Forest(Protocol):
     @property
     def base(self) -> Floats: ...  # noqa: D102
     @property
-    def n_features(self) -> int: ...  # noqa: D102
+    def width(self) -> int: ...  # noqa: D102
     @property
     def task(self) -> str: ...  # noqa: D102
     @property
@@ -126,7 +126,7 @@ def _rank_thresholds(
     feature, threshold = feature[order], threshold[order]
     is_new = np.ones(order.size, dtype=bool)
     is_new[1:] = (feature[1:] != feature[:-1]) | (threshold[1:] != threshold[:-1])
-    counts = np.bincount(feature[is_new], minlength=forest.n_features)
+    counts = np.bincount(feature[is_new], minlength=forest.width)
     start = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
     rank = np.zeros(forest.feature.shape[0], dtype=np.int32)
     rank[inner[order]] = np.cumsum(is_new) - 1 - start[feature]
@@ -137,7 +137,7 @@ def _list_askers(forest: Forest) -> tuple[Ints, Ints]:
     inner = forest.feature >= 0
     pairs = np.stack([forest.feature[inner], _tree_of_node(forest)[inner]], axis=1)
     pairs = np.unique(pairs, axis=0)
-    counts = np.bincount(pairs[:, 0], minlength=forest.n_features)
+    counts = np.bincount(pairs[:, 0], minlength=forest.width)
     start = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
     return np.ascontiguousarray(pairs[:, 1], dtype=np.int32), start
 

@@ -2,9 +2,12 @@
 
 What LightGBM does and this module keeps: inputs, thresholds and leaf values are float64; a node
 asks ``x <= t``; leaf values are added tree by tree. NaN counts as 0 at a node that saw no missing
-values in training, and follows the node's default direction otherwise.
+values in training, and follows the node's default direction otherwise; so does 0 with
+zero_as_missing. A category goes left where the node lists it; what is no whole number is cut down
+to one, and what is negative, unseen or NaN goes right.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +15,9 @@ import numpy.typing as npt
 
 from tacit.errors import DataError
 from tacit.verify.models.build import Tree, binary_cutoff, build
+from tacit.verify.models.categories import CategorySet
 from tacit.verify.models.ensemble import Ensemble
+from tacit.verify.models.zeros import split_zeros
 
 REGRESSIONS = {"regression", "regression_l1", "huber", "fair", "quantile", "mape"}
 SOFTMAX_GUARD = 1e-15
@@ -54,6 +59,7 @@ def _read(header: dict[str, str], flags: set[str], blocks: list[dict[str, str]])
         n_features=int(header["max_feature_idx"]) + 1,
         divisor=float(rounds) if "average_output" in flags else 1.0,
         origin=f"LightGBM {header.get('objective', 'without objective')}",
+        takes_missing=True,
         **_rule(header.get("objective", ""), groups),
     )
 
@@ -79,14 +85,37 @@ def _tree(block: dict[str, str], group: int, groups: int) -> Tree:
     if int(block["num_leaves"]) == 1:
         return _assemble(leaf_value, np.empty(0, int), np.empty(0), [], [], group, groups)
     decision = np.array(block["decision_type"].split(), dtype=np.int64)
+    is_category, missing_type = (decision & CATEGORICAL) != 0, decision >> 2
     threshold = _settle_zero(_floats(block["threshold"]))
-    _check_decisions(decision)
     missing_left = np.where(
-        decision >> 2 == MISSING_NONE, threshold >= 0.0, (decision & DEFAULT_LEFT) != 0
+        missing_type == MISSING_NONE, threshold >= 0.0, (decision & DEFAULT_LEFT) != 0
     )
     split = np.array(block["split_feature"].split(), dtype=np.int64)
     children = [np.array(block[side].split(), np.int64) for side in ("left_child", "right_child")]
-    return _assemble(leaf_value, split, threshold, children, missing_left, group, groups)
+    missing_left &= ~is_category
+    tree = _assemble(leaf_value, split, threshold, children, missing_left, group, groups)
+    tree = replace(tree, sets=_sets(block, np.flatnonzero(is_category).tolist()))
+    is_zero_missing = np.zeros(tree.feature.size, dtype=bool)
+    is_zero_missing[: split.size] = (missing_type == MISSING_ZERO) & ~is_category
+    return split_zeros(tree, is_zero_missing, zero=ZERO)
+
+
+def _sets(block: dict[str, str], nodes: list[int]) -> dict[int, CategorySet]:
+    """Read which categories go left at each node that asks for one."""
+    if not nodes:
+        return {}
+    threshold, start = block["threshold"].split(), [*map(int, block["cat_boundaries"].split())]
+    words = np.array(block["cat_threshold"].split(), dtype="<u4")
+    sets = {}
+    for node in nodes:
+        which = int(float(threshold[node]))
+        part = words[start[which] : start[which + 1]]
+        category = np.flatnonzero(np.unpackbits(part.view(np.uint8), bitorder="little"))
+        # Cut down to a whole number, all between -1 and 1 is 0.
+        low = np.where(category == 0, np.nextafter(-1.0, 0.0), category)
+        high = np.nextafter(category + 1.0, 0.0)
+        sets[node] = CategorySet(low=low, high=high, listed_left=True)
+    return sets
 
 
 def _settle_zero(threshold: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -94,13 +123,6 @@ def _settle_zero(threshold: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     threshold = np.where((threshold >= 0.0) & (threshold <= ZERO), ZERO, threshold)
     is_below = (threshold < 0.0) & (threshold >= -ZERO)
     return np.where(is_below, np.nextafter(-ZERO, -np.inf), threshold)
-
-
-def _check_decisions(decision: npt.NDArray[Any]) -> None:
-    if (decision & CATEGORICAL).any():
-        raise DataError("categorical splits are not supported; encode categories as numbers")
-    if ((decision >> 2) == MISSING_ZERO).any():
-        raise DataError("zero_as_missing is not supported; train with zero_as_missing=false")
 
 
 def _assemble(

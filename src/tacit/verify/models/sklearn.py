@@ -4,7 +4,8 @@ What scikit-learn does and this module keeps: trees round inputs to float32 and 
 with a float64 threshold; forests add up float64 probabilities or outputs in the order of their
 trees (with ``n_jobs`` above 1 the order is that of the threads: verify what one thread predicts)
 and divide by their number; boosting adds learning_rate × value to the initial score.
-Histogram boosting compares and adds in float64.
+Histogram boosting compares and adds in float64; its categories are known by their value, and one
+that was not seen in training goes where a missing value goes.
 """
 
 from typing import Any
@@ -14,6 +15,7 @@ import numpy.typing as npt
 
 from tacit.errors import DataError
 from tacit.verify.models.build import Tree, build
+from tacit.verify.models.categories import CategorySet
 from tacit.verify.models.ensemble import Ensemble
 
 FORESTS = ("RandomForest", "ExtraTrees")
@@ -57,6 +59,7 @@ def _forest(model: Any, members: list[Any], task: str) -> Ensemble:
         input_type="float32",
         divisor=float(len(members)),
         origin=f"scikit-learn {type(model).__name__}",
+        takes_missing=_takes_missing(model),
     )
 
 
@@ -84,16 +87,16 @@ def _boosting(model: Any, task: str) -> Ensemble:
 
 
 def _histogram(model: Any, task: str) -> Ensemble:
-    if getattr(model, "_preprocessor", None) is not None or model.is_categorical_ is not None:
-        raise DataError("categorical features are not supported; encode categories as numbers")
     link = type(model._loss.link).__name__
     if task == "regress" and link != "IdentityLink":
         raise DataError(f"a regression through {link} is not supported; use a squared-error loss")
     base = np.asarray(model._baseline_prediction, dtype=np.float64).reshape(-1)
-    trees = []
-    for stage in model._predictors:
-        for column, predictor in enumerate(stage):
-            trees.append(_grown(predictor.nodes, column, base.size))
+    columns = _Columns(model)
+    trees = [
+        columns.read(predictor, score, base.size)
+        for stage in model._predictors
+        for score, predictor in enumerate(stage)
+    ]
     return build(
         trees,
         base=base,
@@ -101,6 +104,7 @@ def _histogram(model: Any, task: str) -> Ensemble:
         task=task,
         cutoff=LEAST_POSITIVE,
         origin=f"scikit-learn {type(model).__name__}",
+        takes_missing=True,
     )
 
 
@@ -116,17 +120,63 @@ def _tree(tree: Any, value: npt.NDArray[Any]) -> Tree:
     )
 
 
-def _grown(nodes: Any, column: int, scores: int) -> Tree:
-    if nodes["is_categorical"].any():
-        raise DataError("categorical splits are not supported; encode categories as numbers")
-    is_leaf = nodes["is_leaf"].astype(bool)
-    value = np.zeros((nodes.size, scores))
-    value[:, column] = nodes["value"]
-    return Tree(
-        feature=nodes["feature_idx"].astype(np.int64),
-        threshold=nodes["num_threshold"].astype(np.float64),
-        left=np.where(is_leaf, -1, nodes["left"].astype(np.int64)),
-        right=np.where(is_leaf, -1, nodes["right"].astype(np.int64)),
-        missing_left=nodes["missing_go_to_left"].astype(bool),
-        value=value,
-    )
+def _takes_missing(model: Any) -> bool:
+    has_tags = hasattr(model, "__sklearn_tags__") and model.monotonic_cst is None
+    return has_tags and bool(model.__sklearn_tags__().input_tags.allow_nan)
+
+
+class _Columns:
+    """The columns that the trees of histogram boosting see: categories first, as their codes."""
+
+    def __init__(self, model: Any) -> None:
+        is_category = model.is_categorical_
+        if is_category is None:
+            is_category = np.zeros(model.n_features_in_, dtype=bool)
+        first, rest = np.flatnonzero(is_category), np.flatnonzero(~is_category)
+        self._feature = np.concatenate([first, rest])
+        self._known, self._values = np.zeros((0, 256), dtype=bool), list[npt.NDArray[Any]]()
+        if first.size:
+            self._known = _unpack(model._bin_mapper.make_known_categories_bitsets()[0])
+            encoder = model._preprocessor.named_transformers_["encoder"]
+            self._values = [_check_values(one) for one in encoder.categories_]
+
+    def read(self, predictor: Any, score: int, scores: int) -> Tree:
+        """Read a tree that adds to one of the scores."""
+        nodes, is_leaf = predictor.nodes, predictor.nodes["is_leaf"].astype(bool)
+        value = np.zeros((nodes.size, scores))
+        value[:, score] = nodes["value"]
+        goes_left = _unpack(predictor.raw_left_cat_bitsets)
+        asking = np.flatnonzero(nodes["is_categorical"].astype(bool) & ~is_leaf)
+        sets = {int(at): self._set(nodes[at], goes_left[nodes[at]["bitset_idx"]]) for at in asking}
+        return Tree(
+            feature=self._feature[nodes["feature_idx"].astype(np.int64)],
+            threshold=np.where(is_leaf, 0.0, nodes["num_threshold"]),
+            left=np.where(is_leaf, -1, nodes["left"].astype(np.int64)),
+            right=np.where(is_leaf, -1, nodes["right"].astype(np.int64)),
+            missing_left=nodes["missing_go_to_left"].astype(bool),
+            value=value,
+            sets=sets,
+        )
+
+    def _set(self, node: Any, goes_left: npt.NDArray[np.bool_]) -> CategorySet:
+        """List the categories that go another way than a missing value: what is unseen does not."""
+        missing_left, column = bool(node["missing_go_to_left"]), int(node["feature_idx"])
+        is_listed = self._known[column] & ~goes_left if missing_left else goes_left
+        codes = np.flatnonzero(is_listed)
+        values = self._values[column][codes]
+        return CategorySet(low=values, high=values, listed_left=not missing_left)
+
+
+def _check_values(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    if any(isinstance(value, str) for value in values):
+        raise DataError(
+            f"the model knows categories by their names ({values[0]!r}, …), and rows are numbers "
+            "here: train on numbers in their place, e.g. from an OrdinalEncoder"
+        )
+    return np.asarray(values, dtype=np.float64)
+
+
+def _unpack(bitsets: Any) -> npt.NDArray[np.bool_]:
+    """Turn rows of 8 words into rows of 256 bits."""
+    words = np.ascontiguousarray(bitsets, dtype="<u4").reshape(-1, 8)
+    return np.unpackbits(words.view(np.uint8), axis=1, bitorder="little").astype(bool)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tacit.errors import DataError
+from tacit.verify.models.categories import Categories
 from tacit.verify.models.ensemble import Ensemble
 
 ARRAYS = {
@@ -23,9 +24,20 @@ ARRAYS = {
     "value": np.float64,
     "base": np.float64,
 }
+CATEGORIES = {
+    "feature": np.int32,
+    "start": np.int32,
+    "low": np.float64,
+    "high": np.float64,
+    "listed_left": np.bool_,
+    "missing_left": np.bool_,
+}
+"""Stored under these names, with ``category_`` before them."""
+PARTS = {*ARRAYS, "integer", "categories"}
 NUMBERS = ("float32", "float64")
 TASKS = ("classify", "regress")
-FORM = 1
+FORM = 2
+"""Form 1 knew nothing of missing values and categories."""
 
 
 def save_ensemble(ensemble: Ensemble, path: Path | str) -> None:
@@ -38,10 +50,11 @@ def store_ensemble(ensemble: Ensemble) -> bytes:
     arrays = {name: getattr(ensemble, name) for name in ARRAYS}
     if ensemble.integer is not None:
         arrays["integer"] = ensemble.integer
+    if ensemble.categories is not None:
+        every = {name: getattr(ensemble.categories, name) for name in CATEGORIES}
+        arrays |= {f"category_{name}": one for name, one in every.items()}
     rule = {
-        one.name: getattr(ensemble, one.name)
-        for one in fields(ensemble)
-        if one.name not in ARRAYS and one.name != "integer"
+        one.name: getattr(ensemble, one.name) for one in fields(ensemble) if one.name not in PARTS
     }
     text = json.dumps({"form": FORM} | rule)
     file = io.BytesIO()
@@ -57,12 +70,19 @@ def parse_stored(data: bytes) -> Ensemble:
         rule = json.loads(told.pop("rule").tobytes())
         arrays = {name: _expect(told, name, kind) for name, kind in ARRAYS.items()}
         integer = _expect(told, "integer", np.bool_) if "integer" in told else None
+        categories = _read_categories(told) if "category_feature" in told else None
     except (KeyError, ValueError, OSError, zipfile.BadZipFile, UnicodeDecodeError) as broken:
         raise DataError(f"not a stored ensemble: {broken!r}") from broken
     rule = _check_rule(rule)
     if integer is not None and integer.size != rule["n_features"]:
         raise DataError(f"want {rule['n_features']} marks of whole numbers, got {integer.size}")
-    return Ensemble(**arrays, **rule, integer=integer)
+    return Ensemble(**arrays, **rule, integer=integer, categories=categories)
+
+
+def _read_categories(told: dict[str, Any]) -> Categories:
+    return Categories(
+        **{name: _expect(told, f"category_{name}", kind) for name, kind in CATEGORIES.items()}
+    )
 
 
 def _expect(told: dict[str, Any], name: str, kind: Any) -> Any:
@@ -74,11 +94,12 @@ def _expect(told: dict[str, Any], name: str, kind: Any) -> Any:
     return np.ascontiguousarray(array)
 
 
-def _check_rule(rule: Any) -> dict[str, Any]:
+def _check_rule(told: Any) -> dict[str, Any]:
     """Check everything of an ensemble that is no array; its arrays check themselves."""
-    if not isinstance(rule, dict) or rule.pop("form", None) != FORM:
-        raise DataError(f"the stored ensemble is of another form than {FORM}")
-    known = {one.name for one in fields(Ensemble)} - set(ARRAYS) - {"integer"}
+    if not isinstance(told, dict) or (form := told.pop("form", None)) not in (1, FORM):
+        raise DataError(f"the stored ensemble is of another form than 1 to {FORM}")
+    rule: dict[str, Any] = told | ({"takes_missing": False} if form == 1 else {})
+    known = {one.name for one in fields(Ensemble)} - PARTS
     if set(rule) != known:
         raise DataError(f"a stored ensemble has {sorted(known)}, got {sorted(rule)}")
     words = {"input_type": NUMBERS, "sum_type": NUMBERS, "task": TASKS}
@@ -92,6 +113,8 @@ def _check_rule(rule: Any) -> dict[str, Any]:
         raise DataError("divisor must be positive and guard not negative")
     if type(rule["n_features"]) is not int or not 0 < rule["n_features"] < 2**31:
         raise DataError(f"n_features must be a positive number, got {rule['n_features']!r}")
+    if type(rule["takes_missing"]) is not bool:
+        raise DataError(f"takes_missing must be true or false, got {rule['takes_missing']!r}")
     if not isinstance(rule["origin"], str):
         raise DataError(f"origin must be a text, got {rule['origin']!r}")
     return rule

@@ -1,7 +1,9 @@
 """XGBoost models: the saved form (.json, .ubj), a Booster, or a scikit-learn style estimator.
 
 What XGBoost does and this module keeps: inputs are rounded to float32; a node asks ``x < t`` in
-float32; leaf values are added in float32, tree by tree, to the base score's margin.
+float32; leaf values are added in float32, tree by tree, to the base score's margin. A category
+goes right where the node lists it; what is no whole number is cut down to one, and what is negative
+or unseen goes left. NaN follows the node's default direction.
 """
 
 import json
@@ -12,6 +14,7 @@ import numpy.typing as npt
 
 from tacit.errors import DataError
 from tacit.verify.models.build import Tree, before, binary_cutoff, build
+from tacit.verify.models.categories import CategorySet
 from tacit.verify.models.ensemble import Ensemble
 from tacit.verify.models.ubjson import read_ubjson
 
@@ -29,6 +32,12 @@ def from_xgboost(model: Any) -> Ensemble:
     booster = model.get_booster() if hasattr(model, "get_booster") else model
     if not hasattr(booster, "save_raw"):
         raise DataError(f"want an XGBoost Booster or estimator, got {type(model).__name__}")
+    missing = getattr(model, "missing", None)
+    if missing is not None and not np.isnan(missing):
+        raise DataError(
+            f"the estimator takes {missing} for missing, which one cannot move away from: write "
+            "NaN into its rows instead, and train with missing=nan"
+        )
     saved = read_ubjson(bytes(booster.save_raw("ubj")))
     rounds = None
     if booster is not model and (best := booster.attr("best_iteration")) is not None:
@@ -85,6 +94,7 @@ def _read(saved: Any, rounds: int | None) -> Ensemble:
         input_type="float32",
         sum_type="float32",
         origin=f"XGBoost {objective}",
+        takes_missing=True,
         **_rule(objective, groups),
     )
 
@@ -117,9 +127,6 @@ def _keep_rounds(model: Any, rounds: int | None, groups: int) -> int:
 def _tree(saved: Any, group: int, groups: int) -> Tree:
     if int(saved["tree_param"].get("size_leaf_vector", "1")) > 1:
         raise DataError("trees with a vector in each leaf are not supported")
-    split_type = np.asarray(saved.get("split_type", []))
-    if split_type.size and (split_type != 0).any():
-        raise DataError("categorical splits are not supported; encode categories as numbers")
     condition = np.asarray(saved["split_conditions"], dtype=np.float32)
     left = np.asarray(saved["left_children"], dtype=np.int64)
     value = np.zeros((left.size, groups))
@@ -131,7 +138,27 @@ def _tree(saved: Any, group: int, groups: int) -> Tree:
         right=np.asarray(saved["right_children"], dtype=np.int64),
         missing_left=np.asarray(saved["default_left"], dtype=np.bool_),
         value=value,
+        sets=_sets(saved),
     )
+
+
+def _sets(saved: Any) -> dict[int, CategorySet]:
+    """Read which categories go right at each node that asks for one."""
+    names = ("categories_nodes", "categories_segments", "categories_sizes")
+    columns = [np.asarray(saved.get(name, ()), dtype=np.int64).tolist() for name in names]
+    listed = np.asarray(saved.get("categories", ()), dtype=np.float32)
+    sets = {
+        node: CategorySet(
+            low=listed[start : start + size].astype(np.float64),
+            high=before(listed[start : start + size] + np.float32(1)),
+            listed_left=False,
+        )
+        for node, start, size in zip(*columns, strict=False)
+    }
+    split_type = np.asarray(saved.get("split_type", ()))
+    if len({*map(len, columns), len(sets)}) > 1 or {*np.flatnonzero(split_type)} != {*sets}:
+        raise DataError("the XGBoost model has a categorical split that lists no categories")
+    return sets
 
 
 def _base_margin(text: str, objective: str, groups: int) -> npt.NDArray[np.float64]:

@@ -4,7 +4,7 @@ import numpy as np
 
 from tacit.errors import ConfigError
 from tacit.renamed import keyword_renamed
-from tacit.verify.box import box_intervals
+from tacit.verify.box import box_intervals, condition
 from tacit.verify.kernels.layout.reach import Reach, reach
 from tacit.verify.kernels.search.problem import Problem, make_load, make_problem, whole_box
 from tacit.verify.kernels.search.proof_step import ProofSpace, close_node, make_proof_space
@@ -26,6 +26,7 @@ def prove(ensemble: Ensemble, verdict: Robust, *, longest: int = LONGEST_PROOF) 
         verdict: what `verify` returned.
         longest: give up when the proof has more steps than this.
     """
+    ensemble = condition(ensemble, verdict.box)
     index = ensemble.index
     prediction = ensemble.predict(verdict.box.center[None])[0]
     objectives = make_objectives(ensemble, prediction, verdict.rho)

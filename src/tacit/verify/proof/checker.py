@@ -1,7 +1,8 @@
 """An independent check of proofs: plain Python and exact integers, nothing of the search.
 
 Only the ensemble's own arrays are read. All bounds are computed over whole numbers of 2^-1100, in
-which every float64 is exact; the library's rounding is bounded here once more.
+which every float64 is exact; the library's rounding is bounded here once more. What the center of
+the box answers by a missing value or a category is decided in `answers`, as plainly.
 """
 
 import itertools
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tacit.verify.models.ensemble import Ensemble
+from tacit.verify.proof.answers import find_ways, refuse_box
 from tacit.verify.proof.proof import Proof, Side
 
 UNIT = 1100
@@ -42,23 +44,25 @@ def _weigh(side: Side, row: list[int]) -> int:
 class _Checker:
     def __init__(self, ensemble: Ensemble, proof: Proof) -> None:
         self.model, self.proof = ensemble, proof
+        self.center = proof.box.center.astype(ensemble.input_type).astype(np.float64).tolist()
         self.value = [
             [int(Fraction(v) * (1 << UNIT)) for v in row] for row in ensemble.value.tolist()
         ]
         self.base = [int(Fraction(v) * (1 << UNIT)) for v in ensemble.base.tolist()]
-        self.nodes = [_walk(ensemble, int(root)) for root in ensemble.roots]
+        self.way = find_ways(ensemble, self.center)
+        self.nodes = [_walk(ensemble, int(root), self.way) for root in ensemble.roots]
         self.leaves = [[n for n in nodes if ensemble.feature[n] < 0] for nodes in self.nodes]
         self.error = self._rounding_error()
         self.label = range(ensemble.n_classes)[int(proof.prediction)] if proof.rho is None else -1
 
     def check(self) -> None:
-        box, rho = self.proof.box, self.proof.rho
-        if not ((box.low <= box.center) & (box.center <= box.high)).all():
-            raise _Refused("the center is not in the box")
+        rho = self.proof.rho
+        if (wrong := refuse_box(self.model, self.proof.box)) is not None:
+            raise _Refused(wrong)
         if (rho is not None) != (self.model.task == "regress"):
             raise _Refused("rho belongs to a regression, and to nothing else")
-        keys = box.center.astype(self.model.input_type).astype(np.float64).tolist()
-        scores = self._scores({f: (math.nextafter(k, -math.inf), k) for f, k in enumerate(keys)})
+        keys = enumerate(self.center)
+        scores = self._scores({f: (math.nextafter(k, -math.inf), k) for f, k in keys})
         if rho is None and float(self.label) != self.proof.prediction:
             raise _Refused(f"{self.proof.prediction} is not a class")
         if not (self._keeps(scores) if rho is None else scores[0] == self.proof.prediction):
@@ -132,6 +136,9 @@ class _Checker:
             if feature < 0:
                 found.append(node)
                 continue
+            if node in self.way:
+                walk.append((self.way[node], here))
+                continue
             (low, high), t = here.get(feature, region[feature]), float(self.model.threshold[node])
             if low < t:
                 walk.append((int(self.model.left[node]), {**here, feature: (low, min(high, t))}))
@@ -189,10 +196,13 @@ class _Checker:
         return all(a > guard or k == label or (a == 0.0 and k > label) for k, a in ahead)
 
 
-def _walk(model: Ensemble, root: int) -> list[int]:
+def _walk(model: Ensemble, root: int, way: dict[int, int]) -> list[int]:
     found, front = [], [root]
     while front:
         node = front.pop()
+        if node in way:
+            front.append(way[node])
+            continue
         found.append(node)
         if model.feature[node] >= 0:
             front += [int(model.left[node]), int(model.right[node])]

@@ -8,6 +8,8 @@ of a depth-first walk that starts with the whole box:
 - ``share`` [feature, trees] …: the same, but the listed trees must agree on the interval of their
   feature; no tree is listed twice;
 - ``point``: every tree reaches one leaf only, and these leaves keep the prediction.
+
+What a missing value or a category answers is the same in the whole box, and needs no step.
 """
 
 import json
@@ -17,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tacit.errors import DataError
-from tacit.verify.box import Box
+from tacit.verify.box import Box, Floats
 
 Step = tuple[Any, ...]
 
@@ -42,18 +44,22 @@ class Proof:
 
 
 def dump_proof(proof: Proof) -> str:
-    """Write a proof as JSON; floats keep all their digits."""
+    """Write a proof as JSON; floats keep all their digits, and a missing value is null."""
     box = proof.box
     return json.dumps(
         {
-            "center": box.center.tolist(),
-            "low": box.low.tolist(),
-            "high": box.high.tolist(),
+            "center": _list(box.center),
+            "low": _list(box.low),
+            "high": _list(box.high),
             "prediction": proof.prediction,
             "rho": proof.rho,
             "sides": [[side.plus, side.minus, side.steps] for side in proof.sides],
         }
     )
+
+
+def _list(values: Floats) -> list[float | None]:
+    return [None if np.isnan(value) else value for value in values.tolist()]
 
 
 def load_proof(text: str) -> Proof:

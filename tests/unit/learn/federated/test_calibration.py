@@ -106,3 +106,9 @@ def test_a_privacy_without_its_numbers_is_refused():
         PrivacySpec(kind="none", epsilon=1.0)
     with pytest.raises(ConfigError, match="clip must be positive"):
         PrivacySpec(kind="none", clip=0.0)
+
+
+@pytest.mark.parametrize("epsilon", [-1.0, 0.0, float("inf"), float("nan")])
+def test_an_impossible_epsilon_is_refused_by_the_name_it_has_in_a_job(epsilon):
+    with pytest.raises(ConfigError, match="target_epsilon must be positive and finite"):
+        PrivacySpec(kind="central", epsilon=epsilon, clip=1.0)

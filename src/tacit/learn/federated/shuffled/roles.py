@@ -185,18 +185,12 @@ class ShuffledServer:
         self._stage = 0
         self._bundles: dict[int, bytes] = {}
         self._released: list[bytes] = []
-        self._refused = 0
         self._mean: Floats | None = None
 
     @property
     def survivors(self) -> tuple[int, ...]:
         """The clients that reported."""
         return tuple(sorted(self._bundles))
-
-    @property
-    def refused_reports(self) -> int:
-        """How many reports were outside the domain."""
-        return self._refused
 
     def invite(self) -> dict[int, bytes]:
         """Write the first message to every client."""
@@ -270,7 +264,7 @@ class ShuffledServer:
             opened = [open_box(self._mine, box, associated=name) for box in boxes]
         except InputError as error:
             raise VoidRound(_NAME, "it returned a report that does not open") from error
-        self._mean, self._refused = estimate(self._plan, opened, clients=len(self._bundles))
+        self._mean, _ = estimate(self._plan, opened, clients=len(self._bundles))
         receipt = write_receipt(boxes)
         return {
             index: pack(RECEIPT, receipt, tag)

@@ -1,0 +1,140 @@
+"""The rows of a fit: what each owner's table of a job names, with labels as the learner wants."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from tacit.cli.jobs.fit_job import FitJob
+from tacit.cli.jobs.given import NOTHING, Given, load_source
+from tacit.errors import DataError
+from tacit.learn import Dataset
+from tacit.learn.dataset import Floats
+from tacit.learn.rows import Cut, Rows, align_in_the_clear, cut_rows, stretch
+from tacit.learn.tables import take_rows
+from tacit.learners import Parties, Planned, Table, divide
+from tacit.learners.tables import facts_of, holding_of
+from tacit.learners.validation import held_out
+
+
+def load_rows(job: FitJob, owner: str, search: Sequence[Path], given: Given = NOTHING) -> Rows:
+    """Load an owner's part of the data; labels are there if the job wants them of this owner.
+
+    Raises:
+        DataError: it cannot be read, holds NaN, or labels are missing.
+    """
+    table, key = job.data.owners[owner], f"data.owners.{owner}"
+    cut = Cut(
+        id=table.id,
+        rows=table.rows,
+        columns=table.columns,
+        scale=table.scale,
+        is_public=table.set is not None,
+    )
+    if not job.wants_labels(owner):
+        return replace(
+            cut_rows(load_source(table, key, search, given), cut, owner=owner), labels=None
+        )
+    if job.learner.target == "classes":
+        rows = cut_rows(load_source(table, key, search, given), cut, owner=owner)
+        if rows.labels is None:
+            raise DataError(
+                f"the data of {owner!r} has no labels; name the column with {key}.label"
+            )
+        return rows
+    dataset, numbers = _with_numbers(job, owner, search, given)
+    rows = cut_rows(dataset, cut, owner=owner)
+    chosen = numbers[stretch(table.rows, len(numbers), f"{key}.rows")]
+    return replace(rows, labels=torch.from_numpy(np.ascontiguousarray(chosen)))
+
+
+def _with_numbers(
+    job: FitJob, owner: str, search: Sequence[Path], given: Given
+) -> tuple[Dataset, Floats]:
+    """Return an owner's features, and the column of numbers to be learned."""
+    table, key = job.data.owners[owner], f"data.owners.{owner}"
+    if given.y is not None:
+        return take_rows(given.x), np.asarray(given.y, dtype=np.float64)
+    dataset = load_source(replace(table, label=None), key, search, given)
+    if table.set is not None:
+        return dataset, dataset.labels.astype(np.float64)
+    names = dataset.feature_names
+    if table.label is None or table.label not in names:
+        raise DataError(
+            f"{key}.label: wanted the column of numbers to learn, one of {', '.join(names)}, got "
+            f"{table.label!r}"
+        )
+    kept = [at for at, name in enumerate(names) if name != table.label]
+    numbers = dataset.features[:, names.index(table.label)]
+    features = dataset.features[:, kept]
+    scale, left = dataset.scale[kept], tuple(names[at] for at in kept)
+    return replace(dataset, features=features, scale=scale, feature_names=left), numbers
+
+
+def joined(job: FitJob, search: Sequence[Path]) -> tuple[Planned, Table, dict[str, int]]:
+    """Put the rows of all owners into one table, for someone who may see them.
+
+    Returns:
+        Stand-ins for the parties, the table, and how many ids every owner has to match.
+    """
+    parts = {owner: load_rows(job, owner, search) for owner in job.owners}
+    counts: dict[str, int] = {}
+    if job.data.split == "columns":
+        counts = {owner: len(one.ids) for owner, one in parts.items()}
+        parts = align_in_the_clear(parts)
+    planned = stand_ins(job)
+    holdings = [
+        holding_of(owner, facts_of(features(one), one.labels, classes_of(job)))
+        for owner, one in parts.items()
+    ]
+    table = replace(
+        planned.planned_table(job.data.split, holdings),
+        values={o: one.features for o, one in parts.items() if one.features.numel()},
+        labels={o: one.labels.double() for o, one in parts.items() if one.labels is not None},
+    )
+    return planned, table, counts
+
+
+def stand_ins(job: FitJob) -> Planned:
+    """Return parties that plan what those of a job would do."""
+    return Planned(
+        job.owners,
+        dealer=job.protocol.dealer,
+        protocol=job.protocol.kind,
+        frac_bits=job.ring.frac_bits,
+    )
+
+
+def divided(job: FitJob, data: Table, parties: Parties) -> tuple[Table, Table]:
+    """Return the rows to learn from and those to measure on."""
+    if not job.data.test_share:
+        return data, data
+    return divide(data, parties, test_share=job.data.test_share, random_state=job.data.seed)
+
+
+def kept_places(job: FitJob, data: Table) -> Sequence[int]:
+    """Return which of the matched rows are measured on."""
+    if not job.data.test_share:
+        return range(data.shape[0])
+    kept = held_out(data, test_share=job.data.test_share, random_state=job.data.seed)
+    return kept[data.owners[0]]
+
+
+def whole(data: Table) -> tuple[Floats, Floats | None]:
+    """Put all parts of a table together, for someone who holds them: features and labels."""
+    along = 0 if data.split == "rows" else 1
+    x = torch.cat([data.values[one] for one in data.owners if one in data.values], dim=along)
+    labels = [data.labels[one] for one in data.owners if one in data.labels]
+    return x.numpy(), torch.cat(labels).numpy() if labels else None
+
+
+def features(rows: Rows) -> torch.Tensor | None:
+    """Return features as a table takes them: None of an owner who has labels alone."""
+    return rows.features if rows.features.numel() else None
+
+
+def classes_of(job: FitJob) -> int | None:
+    """Return how many classes there are, 0 if labels are numbers, None to find out."""
+    return 0 if job.learner.target == "numbers" else job.data.classes

@@ -1,0 +1,80 @@
+"""The forecast of a job of kind "fit", from public facts alone."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from tacit.cli.environment import data_folders
+from tacit.cli.jobs.fit import forecast_of, plan
+from tacit.cli.jobs.fit_data import joined, stand_ins
+from tacit.cli.jobs.fit_job import FitJob
+from tacit.cli.jobs.fit_summary import claims_beyond
+from tacit.cli.jobs.outlook import Asked, Outlook, sizes_leak, unread
+from tacit.errors import InputError
+from tacit.learn.vertical import claims_of_matching, leaks_of_matching
+from tacit.learners import Planned, Table
+from tacit.learners.tables import Holding
+from tacit.mpc import find_protocol
+
+ASSUMED = "Assumed, as the data is not here: values within ±1, and {} classes."
+
+_KINDS: Mapping[str, Literal["none", "real", "class"]] = {
+    "classes": "class",
+    "numbers": "real",
+    "none": "none",
+}
+
+
+def forecast_fit(job: FitJob, asked: Asked) -> Outlook:
+    """Forecast a whole fit, from matching ids to what is opened."""
+    planned, data, counts, notes = _facts(job, asked)
+    plan(job, planned, data)
+    parts = ", ".join(f"{one.owner} {one.rows} × {one.columns}" for one in data.holdings)
+    kind = f"{job.learner.kind}, {len(planned.walker.runs)} programs"
+    matched = ", ".join(f"{owner} {count}" for owner, count in counts.items())
+    return Outlook(
+        about=job.protocol.kind,
+        lines=(f"{parts}; {kind}", *((f"ids to match: {matched}",) if counts else ()), *notes),
+        forecast=forecast_of(planned.walker.runs, counts),
+        leaks=(
+            *(leaks_of_matching(counts, data.shape[0]) if counts else ()),
+            *planned.ledger(),
+            sizes_leak(job, "rows, columns, classes and sizes of every owner's part", 6),
+        ),
+        claims=(
+            *find_protocol(job.protocol.kind).claims,
+            *claims_of_matching(counts),
+            *claims_beyond(job),
+        ),
+    )
+
+
+def _facts(job: FitJob, asked: Asked) -> tuple[Planned, Table, dict[str, int], tuple[str, ...]]:
+    """Return the table by its public facts: those of files that are here, or of sizes given."""
+    if asked.rows is None or asked.features is None:
+        try:
+            return *joined(job, data_folders()), ()
+        except InputError as error:
+            raise unread(error, "--rows and --features, of all owners together") from error
+    planned, is_columns = stand_ins(job), job.data.split == "columns"
+    classes = (job.data.classes or 2) if job.learner.target == "classes" else 0
+    rows, columns = (_evenly(one, len(job.owners)) for one in (asked.rows, asked.features))
+    holdings = [
+        Holding(
+            owner=owner,
+            rows=asked.rows if is_columns else rows[at],
+            columns=columns[at] if is_columns else asked.features,
+            bound=1.0,
+            labels=_KINDS[job.learner.target] if job.wants_labels(owner) else "none",
+            classes=classes if job.wants_labels(owner) else 0,
+            label_bound=1.0,
+        )
+        for at, owner in enumerate(job.owners)
+    ]
+    counts = dict.fromkeys(job.owners, asked.rows) if is_columns else {}
+    table = planned.planned_table(job.data.split, holdings)
+    return planned, table, counts, (ASSUMED.format(classes or "no"),)
+
+
+def _evenly(total: int, parts: int) -> list[int]:
+    each, more = divmod(total, parts)
+    return [each + (at < more) for at in range(parts)]

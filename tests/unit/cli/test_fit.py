@@ -1,0 +1,216 @@
+"""Jobs of kind "fit": what is read, what is refused, what a party brings and is shown."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tacit.cli.jobs import fit
+from tacit.cli.jobs.fit_data import load_rows
+from tacit.cli.jobs.forecast_fit import forecast_fit
+from tacit.cli.jobs.kind import Place
+from tacit.cli.jobs.kinds import find_kind, load_job
+from tacit.cli.jobs.outlook import Asked
+from tacit.cli.toml import read_record
+from tacit.errors import ConfigError, DataError
+from tacit.mpc import merge_costs, without_setup
+from tacit.party import Meeting, Usage, run_threads
+
+JOBS = Path(__file__).parents[3] / "examples" / "jobs"
+
+
+def job(**changes):
+    owner = {"set": "breast-cancer", "rows": [0, 40], "columns": [0, 3]}
+    raw = {
+        "job": {"name": "j", "kind": "fit"},
+        "parties": {"bank": {}, "shop": {}, "dealer": {}},
+        "data": {
+            "split": "columns",
+            "labels": "shop",
+            "owners": {"bank": owner, "shop": owner | {"rows": [10, 50], "columns": [3, 5]}},
+        },
+        "learner": {"kind": "gaussian-bayes"},
+        "protocol": {"kind": "sealed", "dealer": "dealer"},
+        "reveal": {"score": ["shop"]},
+    }
+    for dotted, value in changes.items():
+        *tables, key = dotted.split("__")
+        table = raw
+        for name in tables:
+            table = table.setdefault(name, {})
+        table.pop(key, None)
+        if value is not None:
+            table[key] = value
+    return read_record(raw, find_kind(raw, "job.toml").record, source="job.toml")
+
+
+def run(one, tmp_path):
+    def party(session):
+        usage = Usage()
+        place = Place(
+            search=(),
+            launched="threads",
+            report=lambda: usage.report(name=session.me, role="", progress=session.progress),
+            out=tmp_path / "out",
+        )
+        return fit.take_part(session, one, place)
+
+    meeting = Meeting(parties=tuple(one.parties), job_digest=bytes(32))
+    return run_threads(dict.fromkeys(one.parties, party), meeting)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"learner__kind": "kmean"}, "did you mean 'kmeans'"),
+        ({"learner__parameters": {"var_smothing": 1.0}}, "did you mean 'var_smoothing'"),
+        ({"learner__parameters": {"var_smoothing": "x"}}, "valid number, got 'x'"),
+        ({"learner": {"kind": "categorical-bayes"}}, "n_categories: missing"),
+        ({"data__labels": None}, "wanted the owner of the labels"),
+        ({"data__labels": "dealer"}, "wanted the owner of the labels"),
+        ({"data__split": "rows"}, "every owner has labels"),
+        ({"learner": {"kind": "kmeans"}}, "learns without labels"),
+        ({"protocol__dealer": "bank"}, "must not own data"),
+        ({"protocol__compute": ["bank", "dealer"]}, "wanted two of the owners"),
+        ({"reveal": {}}, "nobody would see anything"),
+        ({"reveal__scoer": ["shop"]}, "did you mean 'score'"),
+        ({"reveal__score": ["shp"]}, "did you mean 'shop'"),
+        ({"learner": {"kind": "decision-tree"}, "reveal__coefficients": ["shop"]}, "has none"),
+        ({"reveal__trees": ["shop"]}, "boosted trees alone"),
+        ({"learner": {"kind": "ridge"}, "reveal__auc": ["shop"]}, "learns no classes"),
+    ],
+)
+def test_a_wrong_key_is_named_with_what_was_wanted(changes, words):
+    with pytest.raises(ConfigError, match=words):
+        job(**changes)
+
+
+def test_the_example_is_a_good_job_with_parameters_of_its_learner():
+    one = load_job(JOBS / "fit-columns.toml")
+    assert one.learner.make().get_params()["max_iter"] == 10
+    assert one.owners == ("bank", "insurer")
+    assert one.role("bank") == "data owner, computes"
+
+
+@pytest.mark.parametrize("protocol", ["sealed", "permuted3"])
+def test_the_plan_says_what_the_meter_counts_and_who_is_shown_what(tmp_path, protocol):
+    one = job(
+        protocol__kind=protocol,
+        learner={"kind": "logistic-regression", "parameters": {"max_iter": 2}, "standardise": True},
+        reveal={"score": ["shop"], "answers": ["bank"], "coefficients": ["shop"]},
+    )
+    outlook = forecast_fit(one, Asked())
+    parts = run(one, tmp_path)
+    metered = without_setup(merge_costs({n: p.result.metered for n, p in parts.items()}))
+    assert metered == outlook.forecast.cost == parts["dealer"].result.forecast.cost
+    wanted = {(leak.to, leak.what) for leak in outlook.leaks if leak.kind == "output"}
+    shown = {
+        (leak.to, leak.what)
+        for part in parts.values()
+        for leak in part.result.leakage
+        if leak.kind == "output"
+    }
+    assert shown == wanted
+    bank, shop = parts["bank"], parts["shop"]
+    assert set(bank.files) == {"predictions.csv"}
+    assert set(shop.files) == {"coefficients.npz"}
+    assert [sheet.title for sheet in shop.result.sheets] == ["logistic-regression: coef"]
+    assert [row[0] for row in shop.result.sheets[0].rows] == [
+        *("bank 0", "bank 1", "bank 2", "shop 0", "shop 1", "constant")
+    ]
+    lines = bank.files["predictions.csv"].splitlines()
+    assert len(lines) == 1 + 6
+    assert {int(line.split(",")[0]) for line in lines[1:]} <= set(range(10, 40))
+    stages = [span.name for span in bank.result.parties[0].spans]
+    assert stages[-5:] == ["standardise", "fit", "score", "answers", "coefficients"]
+
+
+def test_ids_of_files_are_matched_in_private_and_numbers_are_learned(tmp_path):
+    coins = np.random.default_rng(0)
+    x, ids = coins.normal(size=(60, 4)), np.arange(100, 160)
+    y = x @ [1.0, -2.0, 0.5, 0.0] + 3
+    bank, shop = coins.permutation(60)[:50], coins.permutation(60)[:50]
+    np.savetxt(
+        tmp_path / "bank.csv",
+        np.column_stack([ids, x[:, :2]])[bank],
+        "%.6f",
+        delimiter=",",
+        header="id,a,b",
+        comments="",
+    )
+    np.savetxt(
+        tmp_path / "shop.csv",
+        np.column_stack([ids, x[:, 2:], y])[shop],
+        "%.6f",
+        delimiter=",",
+        header="id,c,d,y",
+        comments="",
+    )
+    owners = {
+        "bank": {"file": str(tmp_path / "bank.csv"), "id": "id"},
+        "shop": {"file": str(tmp_path / "shop.csv"), "id": "id", "label": "y"},
+    }
+    one = job(
+        data__owners=owners,
+        learner={"kind": "ridge", "parameters": {"alpha": 0.01}},
+        reveal={"score": ["shop"], "coefficients": ["bank"]},
+    )
+    parts = run(one, tmp_path)
+    (score,) = parts["shop"].result.utility
+    assert score.name == "R²"
+    assert score.value > 0.999
+    sheet = parts["bank"].result.sheets[0]
+    found = [float(row[1]) for row in sheet.rows]
+    assert found == pytest.approx([1.0, -2.0, 0.5, 0.0], abs=0.01)
+    whole = fit.complete(one, parts["shop"].result, tmp_path, ())
+    assert whole.utility[0].reference == pytest.approx(score.value, abs=1e-3)
+
+
+def test_clusters_of_rows_that_three_owners_have(tmp_path):
+    owners = {
+        name: {"set": "digits", "rows": [at * 20, at * 20 + 20], "columns": [20, 24]}
+        for at, name in enumerate(("bank", "shop", "clinic"))
+    }
+    one = job(
+        parties={name: {} for name in ("bank", "shop", "clinic", "dealer")},
+        data={"owners": owners, "test_share": 0},
+        learner={"kind": "kmeans", "parameters": {"n_clusters": 2, "max_iter": 2}},
+        reveal={"score": ["clinic"]},
+    )
+    parts = run(one, tmp_path)
+    (inertia,) = parts["clinic"].result.utility
+    assert (inertia.name, inertia.samples) == ("inertia", 60)
+    assert parts["bank"].result.utility == ()
+
+
+def test_boosted_trees_are_a_file_for_whom_they_are_opened_to(tmp_path):
+    learner = {"n_estimators": 1, "max_depth": 1, "max_bins": 4}
+    one = job(
+        learner={"kind": "gradient-boosting", "parameters": learner}, reveal={"trees": ["shop"]}
+    )
+    parts = run(one, tmp_path)
+    assert set(parts["shop"].files) == {"trees.json"}
+    assert parts["bank"].files == {}
+    shown = {leak.to for leak in parts["bank"].result.leakage if "edges" in leak.what}
+    assert shown <= {"shop"}
+    assert any("edges" in leak.what for leak in parts["shop"].result.leakage)
+
+
+def test_a_plan_without_data_says_what_it_assumes():
+    one = job(data__owners={"bank": {"file": "no.csv"}, "shop": {"file": "no.csv"}})
+    with pytest.raises(ConfigError, match="--rows and --features"):
+        forecast_fit(one, Asked())
+    outlook = forecast_fit(one, Asked(rows=30, features=5))
+    assert any("Assumed" in line for line in outlook.lines)
+    assert outlook.forecast.cost.online_rounds > 0
+
+
+def test_rows_that_cannot_be_learned_from_are_refused(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("a,y\n1,0.5\n2,0.7\n")
+    one = job(data__owners__shop={"file": str(path), "label": "z"}, learner={"kind": "ridge"})
+    with pytest.raises(DataError, match="column of numbers to learn"):
+        load_rows(one, "shop", ())
+    one = job(data__owners__shop={"file": str(path)})
+    with pytest.raises(DataError, match="has no labels"):
+        load_rows(one, "shop", ())
