@@ -234,7 +234,7 @@ def features_of(owner: str, values: Any, *, has_missing: bool = False) -> Tensor
     """Bring an owner's features to a matrix of double precision, or say what is wrong with them."""
     try:
         # A copy: what an owner does to its array later is no part of the table.
-        x = torch.from_numpy(np.array(values, dtype=np.float64, order="C"))
+        x = torch.from_numpy(np.asarray(values, dtype=np.float64).copy(order="C"))
     except (TypeError, ValueError) as error:
         raise DataError(f"{owner!r} gave features that are not numbers: {error}") from error
     if x.dim() != 2 or not x.shape[0]:
@@ -265,7 +265,7 @@ def labels_of(owner: str, values: Any, classes: Sequence[Any] | None) -> Tensor:
             )
         return torch.tensor([places[one] for one in y.tolist()], dtype=torch.float64)
     try:
-        numbers = torch.from_numpy(np.array(y, dtype=np.float64, order="C"))
+        numbers = torch.from_numpy(y.astype(np.float64).copy(order="C"))
     except (TypeError, ValueError) as error:
         raise DataError(
             f"{owner!r} has labels that are not numbers; name the classes in classes="
