@@ -74,7 +74,7 @@ def _metrics(task: TrainTask, last: tuple[int, float, float]) -> tuple[Metric, .
     _, loss, right = last
     return (
         proportion(ACCURACY, round(right * task.test_rows), task.test_rows),
-        Metric(name="loss", value=loss, unit="", samples=task.test_rows),
+        Metric(name="loss", value=loss, unit="nats", samples=task.test_rows),
     )
 
 
