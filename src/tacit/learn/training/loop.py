@@ -300,7 +300,7 @@ class _Worker:
 
     def _note(self, step: int, loss: Tensor | None, right: Tensor | None) -> None:
         if loss is not None and right is not None:
-            self.shown.append((step, float(loss), float(right) / self._task.test_rows))
+            self.shown.append((step, float(loss), float(right) / self._task.answers))
 
 
 def _numbers(shares: Mapping[str, AnyShare]) -> dict[str, Share]:
