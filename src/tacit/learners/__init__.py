@@ -10,6 +10,7 @@ Every party follows the protocol: that is assumed throughout.
 
 from tacit.learners.base import Learner, Shared
 from tacit.learners.bayes import CategoricalNB, GaussianNB
+from tacit.learners.boosting import GradientBoostingClassifier, GradientBoostingRegressor
 from tacit.learners.classify import Classifier
 from tacit.learners.clusters import KMeans
 from tacit.learners.exported import to_sklearn
@@ -20,13 +21,9 @@ from tacit.learners.parties import Connected, Local, Parties, Planned
 from tacit.learners.private import Descent, Privacy, PrivatelyTrained, train_private
 from tacit.learners.scaling import PCA, StandardScaler
 from tacit.learners.tables import Table
-from tacit.learners.trees import (
-    DecisionTreeClassifier,
-    GradientBoostingClassifier,
-    GradientBoostingRegressor,
-    RandomForestClassifier,
-)
+from tacit.learners.trees import DecisionTreeClassifier, RandomForestClassifier
 from tacit.learners.validation import cross_validate, divide
+from tacit.learners.xgboosted import to_xgboost
 
 __all__ = [
     "PCA",
@@ -60,5 +57,6 @@ __all__ = [
     "cross_validate",
     "divide",
     "to_sklearn",
+    "to_xgboost",
     "train_private",
 ]

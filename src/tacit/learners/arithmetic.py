@@ -8,6 +8,7 @@ than n / 2^16 rows are treated as if they had that many.
 from math import ceil, log2
 from typing import Any
 
+import torch
 from numpy.random import Generator, default_rng  # noqa: TID251 - public coins alone
 
 from tacit.mpc.share import HEADROOM_BITS
@@ -83,3 +84,9 @@ def excess_bits(ops: Any, x: Any, y: Any, *, terms: int) -> int:
 def reduced(ops: Any, x: Any, bits: int) -> Any:
     """Divide by a power of two and drop the digits below the last one."""
     return fixed(ops, ops.scale(x, 2.0**-bits)) if bits else x
+
+
+def row_weights(ops: Any, y: Any, weights: tuple[float, ...]) -> Any:
+    """Give every row the weight of its class."""
+    factor = ops.sum(ops.weigh(fixed(ops, y), torch.tensor(weights)), dim=1)
+    return ops.restate(ops.reshape(fixed(ops, factor), (-1, 1)), bound=max(weights) + 2.0**-8)

@@ -105,7 +105,7 @@ class Learner(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
     ) -> Tensor | None:
         """Walk over some rows, and open what that keeps to their owners, or to ``to``."""
         name, receivers = self._fitted(), data.owners if to is None else to
-        self._check_missing(data)
+        self._check_question(data)
 
         def work(engine: Engine) -> dict[str, Tensor]:
             walk(engine, data, name)
@@ -155,9 +155,10 @@ class Learner(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
         """Refuse what cannot be learned from, before anything is shared."""
         if data.shape[0] < 2:
             raise DataError(f"{type(self).__name__} wants two rows at least, got {data.shape[0]}")
-        self._check_missing(data)
+        Learner._check_question(self, data)
 
-    def _check_missing(self, data: Table) -> None:
+    def _check_question(self, data: Table) -> None:
+        """Refuse rows that the learner cannot answer for."""
         if data.has_missing and not self.takes_missing:
             raise DataError(
                 f"{type(self).__name__} takes no missing values: fill them in, or grow trees"

@@ -1,7 +1,9 @@
 """Features in bins, as unary codes: one bit per edge, set if the feature is at most the edge.
 
 Sums over rows weighted by such bits are histograms that are cumulated already, and a product with
-a one-hot column tells for every row on which side of a split it lies.
+a one-hot column tells for every row on which side of a split it lies. Of a category the bits say
+which it is. A missing value goes right with these bits; where there may be some, a second bit per
+edge sends it left, and a last one splits missing from known: the better side is one more candidate.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,10 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, DataError
 from tacit.learners.engine import Walker
 from tacit.learners.tables import Table
 
@@ -21,39 +24,66 @@ from tacit.learners.tables import Table
 class Binning:
     """Where features are cut.
 
-    Owners of columns cut at quantiles of their own columns, which nobody else learns. Owners of
-    rows cut alike: at public edges that the user gives, or in equal steps over the public range.
+    Owners of columns cut between quantiles of their own columns, which nobody else learns. Owners
+    of rows cut alike: at public edges that the user gives, or in equal steps over the public range.
     """
 
     name: str
     bins: int
     edges: Mapping[str, Tensor]
+    categories: Mapping[str, tuple[int, ...]]
+    has_missing: bool = False
+
+    @property
+    def width(self) -> int:
+        """Return how many candidates a column has."""
+        return 2 * self.bins - 1 if self.has_missing else self.bins - 1
 
     def load(self, walker: Walker, data: Table) -> str:
-        """Share the unary codes of a table: (rows, columns · (bins - 1))."""
+        """Share the codes of a table: (rows, columns · width)."""
         make = None
         me = getattr(walker, "me", "")
         if me in self.edges:
-            make = partial(unary, edges=self.edges[me])
+            make = partial(
+                unary,
+                edges=self.edges[me],
+                categories=self.categories.get(me, ()),
+                has_missing=self.has_missing,
+            )
         kind = f"bins of {self.name}"
-        return data.load(walker, kind, make, width=self.bins - 1, bound=1.0, is_whole=True)
+        return data.load(walker, kind, make, width=self.width, bound=1.0, is_whole=True)
 
 
-def unary(x: Tensor, *, edges: Tensor) -> Tensor:
-    """Give [x ≤ edge] for every edge of every column."""
+def unary(
+    x: Tensor, *, edges: Tensor, categories: Sequence[int] = (), has_missing: bool = False
+) -> Tensor:
+    """Give [x ≤ edge] for every edge of every column, and [x = k] of categories."""
     bits = x.unsqueeze(2) <= edges.unsqueeze(0)
+    for column in categories:
+        bits[:, column] = x[:, column].unsqueeze(1) == torch.arange(edges.shape[1])
+    if has_missing:
+        missing = torch.isnan(x).unsqueeze(2)
+        bits = torch.cat([bits, bits | missing, missing], dim=2)
     return bits.reshape(len(x), -1).to(torch.float64)
 
 
-def cut(data: Table, *, name: str, bins: int, edges: Sequence[Sequence[float]] | None) -> Binning:
+def cut(
+    data: Table,
+    *,
+    name: str,
+    bins: int,
+    edges: Sequence[Sequence[float]] | None,
+    categorical: Sequence[int] = (),
+) -> Binning:
     """Choose edges for the parts of a table that lie in this process."""
     if not 2 <= bins <= 256:
         raise ConfigError(f"max_bins must be from 2 to 256, got {bins}")
+    own = categories_of(data, categorical)
     if data.split == "columns":
         if edges is not None:
             raise ConfigError("owners of columns cut at their own quantiles; give no edges")
-        own = {owner: _quantiles(x, bins) for owner, x in data.values.items()}
-        return Binning(name, bins, own)
+        cuts = {owner: _cuts(x, bins) for owner, x in data.values.items()}
+        return Binning(name, bins, cuts, own, data.has_missing)
     columns = data.shape[1]
     if edges is None:
         steps = np.linspace(-data.bound, data.bound, bins + 1)[1:-1]
@@ -65,10 +95,48 @@ def cut(data: Table, *, name: str, bins: int, edges: Sequence[Sequence[float]] |
                 f"edges must be {columns} columns of {bins - 1} numbers for {bins} bins, got "
                 f"{tuple(common.shape)}"
             )
-    return Binning(name, bins, dict.fromkeys(data.owners, common))
+    return Binning(name, bins, dict.fromkeys(data.owners, common), own, data.has_missing)
 
 
-def _quantiles(x: Tensor, bins: int) -> Tensor:
+def categories_of(data: Table, categorical: Sequence[int]) -> dict[str, tuple[int, ...]]:
+    """Return which of its own columns are categories, by owner."""
+    if data.split == "rows":
+        return dict.fromkeys(data.owners, tuple(categorical))
+    found, start = {}, 0
+    for one in data.holdings:
+        end = start + one.columns
+        found[one.owner] = tuple(at - start for at in categorical if start <= at < end)
+        start = end
+    return found
+
+
+def check_categories(data: Table, categorical: Sequence[int], bins: int) -> None:
+    """Refuse columns that are not there, and categories that have no bit; nothing is sent yet."""
+    beyond = [at for at in categorical if not 0 <= at < data.shape[1]]
+    if beyond:
+        raise ConfigError(f"categorical: there is no column {beyond[0]} of {data.shape[1]}")
+    for owner, columns in categories_of(data, categorical).items():
+        x = data.values.get(owner)
+        if x is None or not columns:
+            continue
+        known = x[:, list(columns)].nan_to_num()
+        if bool((known != known.round()).any() or (known < 0).any() or (known >= bins - 1).any()):
+            raise DataError(
+                f"{owner!r} has a categorical column that is no whole number from 0 to {bins - 2}; "
+                "number its categories, or raise max_bins"
+            )
+
+
+def _cuts(x: Tensor, bins: int) -> Tensor:
+    return torch.from_numpy(np.stack([_column_cuts(one, bins) for one in x.numpy().T]))
+
+
+def _column_cuts(column: npt.NDArray[np.float64], bins: int) -> npt.NDArray[np.float64]:
+    """Cut half-way between a quantile and the next value: rounding then moves no row across."""
+    known = np.unique(column[~np.isnan(column)])
+    if not len(known):
+        return np.zeros(bins - 1)
     levels = np.linspace(0, 1, bins + 1)[1:-1]
-    found = np.quantile(x.numpy(), levels, axis=0, method="lower")
-    return torch.from_numpy(np.ascontiguousarray(found.T))
+    found = np.quantile(column[~np.isnan(column)], levels, method="lower")
+    after = known[np.minimum(np.searchsorted(known, found, side="right"), len(known) - 1)]
+    return np.where(after > found, (found + after) / 2, found + 1.0)

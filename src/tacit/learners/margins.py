@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tacit.errors import ConfigError
-from tacit.learners.arithmetic import fixed
+from tacit.learners.arithmetic import fixed, row_weights
 from tacit.learners.classify import Classifier
 from tacit.learners.engine import Values, Walker
 from tacit.learners.solving import gram, invert, ones_like_rows, unit_diagonal
@@ -130,7 +130,7 @@ def _majorise(
     size = ops.shape(x)[1]
     weighed = x
     if weights is not None:
-        weighed = fixed(ops, ops.mul(x, _row_weights(ops, values["y"], weights)))
+        weighed = fixed(ops, ops.mul(x, row_weights(ops, values["y"], weights)))
     curved = ops.scale(gram(ops, x, weighed), _curvature(loss, classes))
     penalty = torch.diag(_penalty(size, damping, loss).reshape(-1))
     unit, factors = unit_diagonal(ops, fixed(ops, ops.offset(fixed(ops, curved), penalty)))
@@ -163,7 +163,7 @@ def _descend(
     scores = fixed(ops, ops.matmul(x, coef))
     rest = fixed(ops, _residual(ops, scores, fixed(ops, y), loss, classes))
     if weights is not None:
-        rest = fixed(ops, ops.mul(rest, _row_weights(ops, y, weights)))
+        rest = fixed(ops, ops.mul(rest, row_weights(ops, y, weights)))
     pull = gram(ops, x, rest)
     shrink = fixed(ops, ops.weigh(coef, _penalty(size, damping, loss)))
     slope = ops.mul(fixed(ops, ops.sub(pull, shrink)), values["factors"])
@@ -173,12 +173,6 @@ def _descend(
     moved = ops.cap(fixed(ops, ops.matmul(values["inverse"], slope)), bound=LARGEST_COEFFICIENT)
     moved = fixed(ops, ops.mul(moved, values["factors"]))
     return {"coef": ops.cap(ops.add(coef, moved), bound=LARGEST_COEFFICIENT), "last": last}
-
-
-def _row_weights(ops: Any, y: Any, weights: tuple[float, ...]) -> Any:
-    """Give every row the weight of its class."""
-    factor = ops.sum(ops.weigh(fixed(ops, y), torch.tensor(weights)), dim=1)
-    return ops.restate(ops.reshape(fixed(ops, factor), (-1, 1)), bound=max(weights) + 2.0**-8)
 
 
 def _residual(ops: Any, scores: Any, y: Any, loss: str, classes: int) -> Any:

@@ -139,7 +139,7 @@ class Table:
         if isinstance(walker, Engine) and walker.me in self.values:
             x = self.values[walker.me]
             mine = {f"{name} of {walker.me}": x if make is None else make(x)}
-        self._share(walker, name, parts, mine, self.bound if bound is None else bound, is_whole)
+        self.enter(walker, name, parts, mine, self.bound if bound is None else bound, is_whole)
         return name
 
     def load_made(
@@ -159,7 +159,7 @@ class Table:
         mine = {}
         if isinstance(walker, Engine) and walker.me in self.values:
             mine = {f"{name} of {walker.me}": make(self.values[walker.me])}
-        self._share(walker, name, parts, mine, bound, is_whole=False)
+        self.enter(walker, name, parts, mine, bound, is_whole=False)
         return name
 
     def load_labels(self, walker: Walker) -> str:
@@ -179,10 +179,10 @@ class Table:
             wide = torch.nn.functional.one_hot(y.long(), classes) if classes else y.reshape(-1, 1)
             mine = {f"{name} of {walker.me}": wide.to(torch.float64)}
         bound = 1.0 if classes else max(one.label_bound for one in self.holdings)
-        self._share(walker, name, parts, mine, bound, bool(classes), along=0)
+        self.enter(walker, name, parts, mine, bound, bool(classes), along=0)
         return name
 
-    def _share(
+    def enter(
         self,
         walker: Walker,
         name: str,
@@ -193,6 +193,7 @@ class Table:
         *,
         along: int | None = None,
     ) -> None:
+        """Share what owners made: (owner, rows, columns) of each part, and mine by its name."""
         dim = (0 if self.split == "rows" else 1) if along is None else along
         walker.run(
             _enter,

@@ -1,0 +1,197 @@
+"""Boosting by gradients and Hessians, as XGBoost grows trees from histograms."""
+
+from typing import Any
+
+from tacit.learners.arithmetic import fixed, row_weights
+from tacit.learners.classify import Classifier
+from tacit.learners.engine import Values, Walker
+from tacit.learners.growing import Growth, grow
+from tacit.learners.linear import Regressor
+from tacit.learners.tables import Table
+from tacit.learners.trees import Edges, Trees, read, sum_of, tidy
+
+
+class GradientBoosting(Trees):
+    """Boosting by gradients and Hessians, as XGBoost grows trees from histograms."""
+
+    loss = ""
+
+    def __init__(
+        self,
+        n_estimators: int = 20,
+        *,
+        learning_rate: float = 0.3,
+        max_depth: int = 4,
+        max_bins: int = 32,
+        reg_lambda: float = 1.0,
+        min_child_weight: float = 1.0,
+        gamma: float = 0.0,
+        edges: Edges = None,
+        categorical: tuple[int, ...] = (),
+        class_weight: tuple[float, ...] | None = None,
+    ) -> None:
+        self.n_estimators = n_estimators
+        self.learning_rate = learning_rate
+        self.max_depth = max_depth
+        self.max_bins = max_bins
+        self.reg_lambda = reg_lambda
+        self.min_child_weight = min_child_weight
+        self.gamma = gamma
+        self.edges = edges
+        self.categorical = categorical
+        self.class_weight = class_weight
+
+    def _growth(self) -> Growth:
+        return Growth(
+            depth=self.max_depth,
+            damping=self.reg_lambda / self._unit(),
+            least_weight=self.min_child_weight / self._unit(),
+            least_gain=self.gamma / self._unit(),
+            rate=-self.learning_rate,
+            is_mean=self.loss == "squares",
+        )
+
+    def _count(self, classes: int) -> int:
+        return self.n_estimators * _width(classes)
+
+    def _walk(self, walker: Walker, data: Table) -> None:
+        bits, y = self._bits(walker, data), data.load_labels(walker)
+        width, margins = _width(data.classes), f"{self._name}/margins"
+        # An answer of squares need not go beyond the labels; one of classes saturates anyway.
+        limit = LARGEST_MARGIN
+        if self.loss == "squares":
+            limit = min(limit, 2 * max(one.label_bound for one in data.holdings))
+        walker.run(_zero_margins, uses={"y": y}, gives=margins, width=width, limit=limit)
+        for step in range(self.n_estimators):
+            for column in range(width):
+                tree = f"{self._name}/tree {step * width + column}"
+                uses = {"y": y, "margins": margins}
+                public: dict[str, Any] = {
+                    "loss": self.loss,
+                    "column": column,
+                    "weights": self._shares(),
+                }
+                walker.run(_gradients, uses=uses, gives=f"{tree}/", **public)
+                grow(walker, self._growth(), bits=bits, sums=f"{tree}/sums", name=tree, kept=())
+                uses = {"paths": f"{tree}/paths", "leaves": f"{tree}/leaves"}
+                walker.run(read, uses=uses, gives=f"{tree}/moves")
+                tidy(walker, tree)
+            moves = {
+                str(column): f"{self._name}/tree {step * width + column}/moves"
+                for column in range(width)
+            }
+            walker.run(_moved, uses={"margins": margins, **moves}, gives=margins, limit=limit)
+            for one in moves.values():
+                walker.drop(one)
+
+    def _margins(self, walker: Walker, data: Table, name: str, width: int) -> list[str]:
+        found = []
+        for column in range(width):
+            trees = range(column, self.n_estimators * width, width)
+            parts = self._added(walker, data, name, trees)
+            uses = {str(at): one for at, one in enumerate(parts)}
+            walker.run(sum_of, uses=uses, gives=f"{name}/margin {column}", factor=1.0)
+            found.append(f"{name}/margin {column}")
+        return found
+
+
+class GradientBoostingClassifier(GradientBoosting, Classifier):
+    """Boosting for classes: logistic loss for two, one tree per class and step for more.
+
+    Args:
+        n_estimators: steps.
+        learning_rate: leaves are multiplied by it.
+        max_depth: of the complete trees; public.
+        max_bins: into how many bins a feature is cut.
+        reg_lambda: added to the Hessian of every node.
+        min_child_weight: Hessian that each side of a split must have.
+        gamma: what a split must gain.
+        edges: for owners of rows, where features are cut.
+        categorical: columns that are categories, whole numbers below max_bins - 1.
+        class_weight: one public factor per class, by which gradients and Hessians count.
+    """
+
+    loss = "logistic"
+
+    def _scores(self, walker: Walker, data: Table, name: str) -> None:
+        found = self._margins(walker, data, name, _width(len(self.classes_)))
+        uses = {str(at): one for at, one in enumerate(found)}
+        walker.run(_class_scores, uses=uses, gives=f"{name}/scores")
+
+
+class GradientBoostingRegressor(GradientBoosting, Regressor):
+    """Boosting for numbers, with squared errors. Arguments as `GradientBoostingClassifier`."""
+
+    loss = "squares"
+
+    def _values(self, walker: Walker, data: Table, name: str) -> None:
+        (found,) = self._margins(walker, data, name, 1)
+        walker.run(sum_of, uses={"0": found}, gives=f"{name}/answers", factor=1.0)
+
+
+def _width(classes: int) -> int:
+    """Return how many margins a row has: one, or one per class where there are several."""
+    return classes if classes > 2 else 1
+
+
+def _zero_margins(ops: Any, values: Values, *, width: int, limit: float) -> Values:
+    y = fixed(ops, values["y"])
+    zero = ops.scale(ops.take(y, [0] * width, dim=1), 0.0)
+    return {"": ops.restate(zero, bound=limit)}
+
+
+LARGEST_MARGIN = 64.0
+"""Where margins saturate."""
+
+
+def _gradients(
+    ops: Any,
+    values: Values,
+    *,
+    loss: str,
+    column: int,
+    weights: tuple[float, ...] | None,
+) -> Values:
+    """Give gradient, Hessian and a one per row."""
+    y, margins = fixed(ops, values["y"]), values["margins"]
+    count = ops.shape(y)[0]
+    if loss == "squares":
+        gradient = ops.sub(margins, y)
+        hessian = ops.shift(ops.scale(margins, 0.0), 1.0)
+    else:
+        if ops.shape(margins)[1] == 1:
+            chance = fixed(ops, ops.sigmoid(margins))
+            mine = ops.take(y, (1,), dim=1)
+        else:
+            chance = ops.take(fixed(ops, ops.softmax(margins, dim=1)), (column,), dim=1)
+            mine = ops.take(y, (column,), dim=1)
+        gradient = ops.restate(fixed(ops, ops.sub(chance, mine)), bound=1.01)
+        hessian = fixed(ops, ops.sub(chance, fixed(ops, ops.square(chance))))
+        twice = 1.0 if ops.shape(margins)[1] == 1 else 2.0
+        hessian = ops.restate(ops.scale(hessian, twice), bound=0.26 * twice)
+    if weights is not None:
+        factor = row_weights(ops, y, weights)
+        gradient, hessian = (
+            ops.restate(fixed(ops, ops.mul(one, factor)), bound=ops.number(one, "weighing").bound)
+            for one in (fixed(ops, gradient), fixed(ops, hessian))
+        )
+    one = ops.shift(ops.scale(fixed(ops, gradient), 0.0), 1.0)
+    parts = ops.concatenate([fixed(ops, gradient), fixed(ops, hessian), one], dim=1)
+    return {"sums": ops.reshape(parts, (count, 1, 3))}
+
+
+def _moved(ops: Any, values: Values, *, limit: float) -> Values:
+    margins = values.pop("margins")
+    parts = [values[str(at)] for at in range(len(values))]
+    moves = parts[0] if len(parts) == 1 else ops.concatenate(parts, dim=1)
+    return {"": ops.cap(fixed(ops, ops.add(margins, moves)), bound=limit)}
+
+
+def _class_scores(ops: Any, values: Values) -> Values:
+    parts = [values[str(at)] for at in range(len(values))]
+    if len(parts) == 1:
+        parts = [ops.scale(parts[0], 0.0), parts[0]]
+    return {"": ops.concatenate(parts, dim=1)}
+
+
+__all__ = ["GradientBoosting", "GradientBoostingClassifier", "GradientBoostingRegressor"]
