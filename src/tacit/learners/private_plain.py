@@ -22,6 +22,7 @@ def train_in_clear(
     for words in noise:
         errors = torch.softmax(rows @ weights, dim=1) - hot
         factors = (clip / errors.norm(dim=1, keepdim=True)).clamp(max=1.0)
+        factors = factors * (1 - 2.0**-8) - 2.0**-12  # the margin of `rsqrt_below`
         velocity = descent.momentum * velocity + rows.T @ (errors * factors) + words
         weights = weights - descent.rate / len(rows) * velocity
         weights = weights.clamp(-LARGEST_WEIGHT, LARGEST_WEIGHT)

@@ -2,13 +2,25 @@
 
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
+from tacit.cli.commands.chat_options import (
+    KEYS,
+    MANNER,
+    NOTHING,
+    PATH,
+    PROTOCOL,
+    QUOTA,
+    Asked,
+    Choices,
+    Served,
+    with_options,
+)
 from tacit.cli.commands.models import find_model, model
 from tacit.cli.screen import Board, board, say
 
@@ -19,119 +31,12 @@ if TYPE_CHECKING:
     from tacit.llm.backend.programs import ServingRole
     from tacit.llm.permuted import Network
 
-C = TypeVar("C", bound=Callable[..., object] | click.Command)
-_PATH = click.Path(path_type=Path)
 _MODEL_HELP = "A folder, a GGUF file, or a name from `tacit model list`.  [default: smollm2-135m]"
-
-
-_MANNER = (
-    click.option("--system", help="The system message, instead of the template's own."),
-    click.option("--max-tokens", "limit", type=int, default=256, show_default=True),
-    click.option("--temperature", type=float, default=0.0, show_default=True, help="0: greedy."),
-    click.option("--top-k", type=int, default=0, show_default=True, help="0: all tokens."),
-    click.option("--top-p", type=float, default=1.0, show_default=True),
-    click.option("--repetition-penalty", type=float, default=1.0, show_default=True),
-    click.option("--seed", type=int, help="Draw the same way again."),
-)
-
-
-class _Option(Protocol):
-    """One of click's decorators, for functions and commands alike."""
-
-    def __call__(self, command: C, /) -> C: ...
-
-
-def _with(options: Sequence[_Option]) -> _Option:
-    def decorate(command: C, /) -> C:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
-
-
-_KEYS = click.option(
-    "--keys", type=_PATH, default=Path("keys"), show_default=True, help="Folder with the keys."
-)
-
-
-_PROTOCOL = (
-    click.option(
-        "--protocol",
-        "name",
-        type=click.Choice(["permuted", "sealed", "floating"]),
-        help="permuted: fast, for models whose weights the user may have: who cheats can compute "
-        "them. sealed: slow, nothing is shown but the answer. floating: noise instead of masks, no "
-        "guarantee. The same at all parties; an owner who serves others must choose.  [default: "
-        "that of the job file, or permuted]",
-    ),
-    click.option(
-        "--noise",
-        type=float,
-        metavar="X",
-        help="With --protocol floating: how much larger noise is than what it covers. "
-        " [default: 100]",
-    ),
-    click.option(
-        "--reveal",
-        type=click.Choice(["token", "sample", "scores"]),
-        default="token",
-        show_default=True,
-        help="With --protocol sealed: what the user is shown of each answer. token: the best after "
-        "noise of its own. sample: one that the dealer's noise has drawn. scores: all of them. The "
-        "same at all parties.",
-    ),
-    click.option(
-        "--counts",
-        is_flag=True,
-        help="With --protocol permuted: show the user which scores belong to tokens that came "
-        "before, as a repetition penalty needs it. The same at all parties.",
-    ),
-    click.option(
-        "--precision",
-        type=click.Choice(["fitted", "wide", "compact", "brief"]),
-        help="With --protocol permuted, for the owner to choose (the others are told). fitted: as "
-        "fine as the model's values leave room for. wide: room for values up to 30,000, whatever "
-        "was measured. compact, brief: fewer bytes and messages, more error.  [default: that of "
-        "the job file, or fitted]",
-    ),
-    click.option(
-        "--device",
-        default="cpu",
-        show_default=True,
-        help="With --protocol permuted: where this party computes: cpu, cuda or cuda:N.",
-    ),
-    click.option(
-        "--naming",
-        type=click.Choice(["transfer", "bfv"]),
-        default="transfer",
-        show_default=True,
-        help="With --protocol permuted: how the user learns which token it chose. transfer: by "
-        "randomness of the dealer. bfv: by homomorphic encryption (TenSEAL), slower, and its "
-        "noise is not hidden from the user. At the owner, to offer it, and at the user.",
-    ),
-)
-
-
-_QUOTA = click.option(
-    "--quota",
-    type=click.IntRange(min=1),
-    metavar="TOKENS",
-    help="With --as owner: how many tokens one user's key may have read and written, ever; counted "
-    "in a file beside the owner's key.  [default: no limit]",
-)
 
 
 def _check_quota(quota: int | None, role: str | None) -> None:
     if quota is not None and role != "owner":
         raise click.UsageError("--quota is for the owner to choose, with --as owner.")
-
-
-_NOTHING = {
-    **{"name": None, "noise": None, "reveal": "token", "counts": False, "precision": None},
-    **{"device": "cpu", "naming": "transfer"},
-}
-_CHOICES = tuple(_NOTHING)
 
 
 @click.command(
@@ -141,19 +46,19 @@ _CHOICES = tuple(_NOTHING)
 @click.option("--model", "path", metavar="MODEL", help=_MODEL_HELP)
 @click.option("--plain", is_flag=True, help="No privacy: the model runs in this process.")
 @click.option("--as", "role", type=click.Choice(["owner", "user", "dealer"]), help="Be this one.")
-@click.option("--job", type=_PATH, help="With --as: the file that all three share.")
-@_KEYS
-@_with(_PROTOCOL)
-@_QUOTA
+@click.option("--job", type=PATH, help="With --as: the file that all three share.")
+@KEYS
+@with_options(PROTOCOL)
+@QUOTA
 @click.option(
     "--rtt-ms", type=float, metavar="X", help="With --as user: round-trip time to the owner."
 )
 @click.option("--mbit", type=float, metavar="Y", help="With --rtt-ms: its bandwidth in Mbit/s.")
 @click.option("--prompt", "-p", help="Answer this and leave, instead of reading lines.")
 @click.option("--endpoint", metavar="HOST:PORT", help="Serve local programs, as OpenAI does.")
-@_with(_MANNER)
+@with_options(MANNER)
 @click.pass_obj
-def chat(edge: "Edge", /, path: str | None, plain: bool, **how: Any) -> None:
+def chat(edge: "Edge", /, path: str | None, plain: bool, **how: Unpack[Asked]) -> None:
     """Chat with a language model.
 
     Starts the model's owner, a dealer and you, the user, on this machine; with --as, one of them.
@@ -161,15 +66,12 @@ def chat(edge: "Edge", /, path: str | None, plain: bool, **how: Any) -> None:
     under each answer say what each side learned.
     """
     say(edge.err, "starting …", "dim")  # the libraries alone take seconds to load
-    # The options in `how` differ in type, hence Any; the config classes check them.
-    role, job, keys = how.pop("role"), how.pop("job"), how.pop("keys")
-    chosen, quota = {key: how.pop(key) for key in _CHOICES}, how.pop("quota")
-    network = how.pop("rtt_ms"), how.pop("mbit")
-    where = {"endpoint": how.pop("endpoint"), "prompt": how.pop("prompt")}
-    manner = _manner(**how)
+    role, job, keys, quota = how["role"], how["job"], how["keys"], how["quota"]
+    where = {"endpoint": how["endpoint"], "prompt": how["prompt"]}
+    manner = _manner(how)
     if (role is None) != (job is None):
         raise click.UsageError("--as and --job belong together: give both or neither.")
-    if plain and (role is not None or chosen != _NOTHING):
+    if plain and (role is not None or any(how.get(one) != NOTHING[one] for one in NOTHING)):
         raise click.UsageError(
             "--plain needs no other party: leave out --as, --job, --protocol and its settings."
         )
@@ -177,9 +79,9 @@ def chat(edge: "Edge", /, path: str | None, plain: bool, **how: Any) -> None:
         say(edge.err, "plain chat: no privacy, the model and your words are in one process", "dim")
         _talk_plainly(edge, path, manner, **where)
         return
-    protocol = _protocol([] if job is None else [job], role, **chosen)
+    protocol = _protocol([] if job is None else [job], role, how)
     _check_quota(quota, role)
-    if role in ("owner", "dealer"):
+    if job is not None and role is not None and role != "user":
         _serve_once(edge, job, role, protocol, path=path, keys=keys, quota=quota)
         return
     from tacit.llm.backend.chat import chat_as_user, chat_in_processes
@@ -192,7 +94,7 @@ def chat(edge: "Edge", /, path: str | None, plain: bool, **how: Any) -> None:
         if job is None:
             opened = chat_in_processes(found, protocol, manner, note)
         else:
-            link = _network(*network)
+            link = _network(how["rtt_ms"], how["mbit"])
             opened = chat_as_user(job, found, protocol, manner, keys=keys, network=link, note=note)
         with opened as talk:
             note.open()
@@ -204,12 +106,12 @@ def chat(edge: "Edge", /, path: str | None, plain: bool, **how: Any) -> None:
     epilog="\b\nExamples:\n  tacit serve-llm alice.toml bob.toml --as owner --model smollm2-135m\n"
     "  tacit serve-llm alice.toml bob.toml --as dealer",
 )
-@click.argument("jobs", nargs=-1, required=True, type=_PATH)
+@click.argument("jobs", nargs=-1, required=True, type=PATH)
 @click.option("--as", "role", type=click.Choice(["owner", "dealer"]), required=True)
 @click.option("--model", "path", metavar="MODEL", help=_MODEL_HELP)
-@_KEYS
-@_with(_PROTOCOL)
-@_QUOTA
+@KEYS
+@with_options(PROTOCOL)
+@QUOTA
 @click.option(
     "--memory",
     type=click.FloatRange(min=0, min_open=True),
@@ -220,13 +122,16 @@ def chat(edge: "Edge", /, path: str | None, plain: bool, **how: Any) -> None:
 @click.option("--listen-fd", type=int, hidden=True)
 @click.option("--status-fd", type=int, hidden=True)
 @click.pass_obj
-def serve_llm(edge: "Edge", /, jobs: tuple[Path, ...], role: "ServingRole", **how: Any) -> None:
+def serve_llm(
+    edge: "Edge", /, jobs: tuple[Path, ...], role: "ServingRole", **how: Unpack[Served]
+) -> None:
     """Stay up as the owner or the dealer of the chats in JOBS.
 
     One file for each user: the users do not meet, and each has a key and ports of its own, masks
     and limits too. When one leaves or fails, the next meeting begins; the others do not notice.
     """
-    edge.is_child = how["status_fd"] is not None
+    status_fd, listen_fd = how["status_fd"], how["listen_fd"]
+    edge.is_child = status_fd is not None
     if edge.is_child:
         # The parent cleans up after us; leaving at once is all that is asked of a child.
         signal.signal(signal.SIGTERM, lambda number, frame: os._exit(128 + number))
@@ -234,10 +139,9 @@ def serve_llm(edge: "Edge", /, jobs: tuple[Path, ...], role: "ServingRole", **ho
     from tacit.party import StatusPipe
 
     model = find_model(how["path"]) if role == "owner" else None
-
-    protocol = _protocol(jobs, role, **{key: how[key] for key in _CHOICES})
+    protocol = _protocol(jobs, role, how)
     _check_quota(how["quota"], role)
-    if not edge.is_child:
+    if status_fd is None:
         if role == "owner":
             _say_words(edge, protocol, how["path"])
         serve_many(
@@ -251,14 +155,16 @@ def serve_llm(edge: "Edge", /, jobs: tuple[Path, ...], role: "ServingRole", **ho
             memory_bytes=None if how["memory"] is None else int(how["memory"] * 1e9),
         )
         return
-    edge.pipe = StatusPipe(how["status_fd"])
+    if listen_fd is None:
+        raise click.UsageError("--status-fd needs --listen-fd.")
+    edge.pipe = StatusPipe(status_fd)
     serve_child(
         jobs[0],
         role,
         model=model,
         keys=how["keys"],
         protocol=protocol,
-        listen_fd=how["listen_fd"],
+        listen_fd=listen_fd,
         pipe=edge.pipe,
     )
 
@@ -320,17 +226,22 @@ def _serve_once(
     )
 
 
-def _protocol(
-    jobs: Sequence[Path], role: "Role | None", *, name: Any, precision: Any, **chosen: Any
-) -> "ChatProtocol":  # click's choices
+def _protocol(jobs: Sequence[Path], role: "Role | None", chosen: Choices) -> "ChatProtocol":
     from tacit.llm import ChatProtocol
     from tacit.llm.backend.chat_file import load_chat
     from tacit.llm.backend.protocol import choose_protocol
 
-    if precision is not None and role not in ("owner", None):
+    if chosen["precision"] is not None and role not in ("owner", None):
         raise click.UsageError(f"--precision is for the owner to choose: leave it out as {role}.")
-    name = choose_protocol(name, [load_chat(job).protocol for job in jobs], role)
-    return ChatProtocol(name=name, precision=precision, **chosen)
+    return ChatProtocol(
+        name=choose_protocol(chosen["name"], [load_chat(job).protocol for job in jobs], role),
+        reveal=chosen["reveal"],
+        noise=chosen["noise"],
+        counts=chosen["counts"],
+        precision=chosen["precision"],
+        device=chosen["device"],
+        naming=chosen["naming"],
+    )
 
 
 def _say_words(edge: "Edge", protocol: "ChatProtocol", path: str | None) -> None:
@@ -366,13 +277,20 @@ def _talk(
     server.serve()
 
 
-def _manner(*, system: str | None, limit: int, **sampling: Any) -> "Manner":
+def _manner(how: Asked) -> "Manner":
     from tacit.llm import Manner, Sampling
 
-    return Manner(sampling=Sampling(**sampling), limit=limit, system=system)
+    sampling = Sampling(
+        temperature=how["temperature"],
+        top_k=how["top_k"],
+        top_p=how["top_p"],
+        repetition_penalty=how["repetition_penalty"],
+        seed=how["seed"],
+    )
+    return Manner(sampling=sampling, limit=how["limit"], system=how["system"])
 
 
-def _talk_plainly(edge: "Edge", path: str | None, manner: "Manner", **where: Any) -> None:
+def _talk_plainly(edge: "Edge", path: str | None, manner: "Manner", **where: str | None) -> None:
     from tacit.llm.backend.chat import plain_chat
 
     with ExitStack() as stack:

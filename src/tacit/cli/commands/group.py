@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
@@ -108,6 +108,16 @@ def run(edge: Edge, job: Path, keys: Path, out: Path | None, is_fresh: bool) -> 
     _show(edge, result, folder)
 
 
+class _How(TypedDict):
+    """Options of `party`."""
+
+    at: str | None
+    is_fresh: bool
+    listen_fd: int | None
+    status_fd: int | None
+    peers_file: Path | None
+
+
 @click.command(epilog=_examples("tacit party job.toml --as hospital --keys ~/keys"))
 @_JOB
 @click.option(
@@ -121,13 +131,16 @@ def run(edge: Edge, job: Path, keys: Path, out: Path | None, is_fresh: bool) -> 
 @click.option("--status-fd", type=int, hidden=True)
 @click.option("--peers-file", type=_PATH, hidden=True)
 @_edge
-def party(edge: Edge, /, job: Path, name: str, keys: Path, out: Path | None, **how: Any) -> None:
+def party(
+    edge: Edge, /, job: Path, name: str, keys: Path, out: Path | None, **how: Unpack[_How]
+) -> None:
     """Run one party of JOB on this host.
 
     Every party is started by its own people, with the same job file (paths of files and addresses
     may differ). All keys must be in it. The result is this party's own view.
     """
-    edge.is_child = how["status_fd"] is not None
+    status_fd = how["status_fd"]
+    edge.is_child = status_fd is not None
     if edge.is_child:
         # The parent cleans up after us; leaving at once is all that is asked of a child.
         signal.signal(signal.SIGTERM, lambda number, frame: os._exit(128 + number))
@@ -135,15 +148,15 @@ def party(edge: Edge, /, job: Path, name: str, keys: Path, out: Path | None, **h
         from tacit.cli.launch.member import run_alone, run_child
         from tacit.party import StatusPipe
 
-    # The options in `how` differ in type, hence Any; the descriptors come from `tacit run` alone.
-    if not edge.is_child:
+    if status_fd is None:
         at, is_fresh = how["at"], how["is_fresh"]
         result, folder = run_alone(
             job, name, keys=keys, out=out, at=at, console=edge.err, is_fresh=is_fresh
         )
         _show(edge, result, folder)
         return
-    edge.pipe = StatusPipe(how["status_fd"])
+    # The descriptors come from `tacit run` alone.
+    edge.pipe = StatusPipe(status_fd)
     entries, listen_fd, stage = how["peers_file"], how["listen_fd"], out
     if entries is None or listen_fd is None or stage is None:
         raise click.UsageError("--status-fd needs --listen-fd, --peers-file and --out.")

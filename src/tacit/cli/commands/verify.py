@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 
@@ -12,6 +12,23 @@ if TYPE_CHECKING:
     from tacit.cli.commands.group import Edge
 
 _PATH = click.Path(path_type=Path)
+
+
+class _Asked(TypedDict):
+    """The options that make a `Question`."""
+
+    model: Path
+    data: Path
+    eps: float
+    rho: float | None
+    label: str | None
+    rows: int | None
+    seconds: float
+    shape: str | None
+    importance: int
+    beside: tuple[Path, ...]
+    workers: int
+    ray: str | None
 
 
 @click.command(
@@ -54,7 +71,12 @@ _PATH = click.Path(path_type=Path)
 @click.option("--ray", metavar="ADDRESS", help="Verify on a Ray cluster, e.g. auto or local.")
 @click.pass_obj
 def verify(
-    edge: "Edge", /, claim: float | None, out: Path | None, html: Path | None, **asked: Any
+    edge: "Edge",
+    /,
+    claim: float | None,
+    out: Path | None,
+    html: Path | None,
+    **asked: Unpack[_Asked],
 ) -> None:
     """Decide which rows of DATA keep their class under MODEL.
 

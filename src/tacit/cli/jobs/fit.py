@@ -6,10 +6,11 @@ from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from tacit.cli import folder
 from tacit.cli.jobs.fit_data import (
@@ -22,7 +23,7 @@ from tacit.cli.jobs.fit_data import (
     whole,
 )
 from tacit.cli.jobs.fit_job import FitJob
-from tacit.cli.jobs.fit_summary import claims_beyond, measure, sheets
+from tacit.cli.jobs.fit_summary import Found, claims_beyond, measure, sheets
 from tacit.cli.jobs.given import check_source
 from tacit.cli.jobs.kind import Part, Place
 from tacit.learn.metrics import put_beside
@@ -117,6 +118,7 @@ def take_part(session: Session, job: FitJob, place: Place) -> Part:
             parties.engine.watch = _counted(advance, start)
             step()
     parties.engine.watch = lambda runs: None
+    found = cast("Found", fitting.found)  # by verbs of the same names
     result = Result(
         kind="fit",
         name=job.job.name,
@@ -127,8 +129,8 @@ def take_part(session: Session, job: FitJob, place: Place) -> Part:
         metered=session.cost(),
         leakage=session.ledger.entries(),
         claims=(*parties.claims(), *claims_of_matching(counts), *claims_beyond(job)),
-        utility=measure(job, fitting.found, fitting.kept.shape[0]),
-        sheets=sheets(job, fitting.found, data),
+        utility=measure(job, found, fitting.kept.shape[0]),
+        sheets=sheets(job, found, data),
     )
     values = fitting.found.get("answers")
     return Part(
@@ -203,7 +205,7 @@ def _files(job: FitJob, fitting: Fitting, data: Table, mine: Rows | None) -> dic
     return files
 
 
-def _to_csv(answers: "np.ndarray[Any, Any]", ids: Sequence[str]) -> str:
+def _to_csv(answers: NDArray[np.float64], ids: Sequence[str]) -> str:
     """Write a line per row; rows are named by their ids, or numbered from 1 in order of owners."""
     wide = answers.reshape(len(answers), -1)
     heads = ["answer"] if wide.shape[1] == 1 else [f"answer {at}" for at in range(wide.shape[1])]

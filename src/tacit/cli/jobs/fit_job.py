@@ -103,7 +103,7 @@ class LearnerTable:
         )
 
 
-def _wrong_parameters(learner: type[Learner], given: Mapping[str, Any]) -> Iterator[Problem]:
+def _wrong_parameters(learner: type[Learner], given: Mapping[str, object]) -> Iterator[Problem]:
     hints = get_type_hints(learner.__init__)
     known = inspect.signature(learner).parameters
     for name, value in given.items():
@@ -122,7 +122,7 @@ def _wrong_parameters(learner: type[Learner], given: Mapping[str, Any]) -> Itera
             yield Problem(f"parameters.{name}", f"missing; {learner.__name__} has no default of it")
 
 
-def _read(hint: Any, value: Any) -> Any:
+def _read(hint: type[object], value: object) -> object:
     # As JSON: strict, but lists are tuples, which TOML cannot tell apart.
     return TypeAdapter(hint).validate_json(json.dumps(value), strict=True)
 

@@ -1,9 +1,10 @@
 """What a party says after a fit: measures, what was learned in tables, and what it promises not."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit.cli.jobs.fit_job import FitJob
 from tacit.learn.metrics import ACCURACY, proportion
@@ -14,7 +15,17 @@ MOST_CELLS = 2_000
 """Larger results are in the file alone."""
 
 
-def measure(job: FitJob, found: Mapping[str, Any], rows: int) -> tuple[Metric, ...]:
+class Found(TypedDict, total=False):
+    """What was opened to me, as [reveal] calls it; None is what was opened to others alone."""
+
+    score: float | None
+    auc: float | None
+    confusion: NDArray[np.int64] | None
+    calibration: NDArray[np.float64] | None
+    coefficients: Mapping[str, NDArray[np.float64]] | None
+
+
+def measure(job: FitJob, found: Found, rows: int) -> tuple[Metric, ...]:
     """Say how good answers are, as far as that was opened to me."""
     metrics = []
     if (score := found.get("score")) is not None:
@@ -33,7 +44,7 @@ def measure(job: FitJob, found: Mapping[str, Any], rows: int) -> tuple[Metric, .
     return tuple(metrics)
 
 
-def sheets(job: FitJob, found: Mapping[str, Any], data: Table) -> tuple[Sheet, ...]:
+def sheets(job: FitJob, found: Found, data: Table) -> tuple[Sheet, ...]:
     """Lay out what was opened to me: coefficients, confusion and calibration."""
     made = []
     for name, value in (found.get("coefficients") or {}).items():
@@ -50,7 +61,7 @@ def sheets(job: FitJob, found: Mapping[str, Any], data: Table) -> tuple[Sheet, .
     return tuple(made)
 
 
-def _matrix(title: str, value: "np.ndarray[Any, Any]", data: Table) -> Sheet:
+def _matrix(title: str, value: NDArray[np.float64], data: Table) -> Sheet:
     """Name rows or columns by the owner of each feature, where there are as many as features."""
     wide = value.reshape(len(value), -1) if value.ndim else value.reshape(1, 1)
     across = _features(data, wide.shape[1])
