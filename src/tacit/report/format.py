@@ -2,11 +2,13 @@
 
 import math
 import unicodedata
+from collections.abc import Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 NOT_MEASURED = "not measured"
 
 _THIN = "\u202f"  # narrow no-break space: groups digits without being read as a decimal mark
-_HARD = "\u00a0"  # no-break space: keeps a number and its unit on one line
+HARD_SPACE = "\u00a0"  # no-break space: keeps a number and its unit on one line
 _MINUS = "\u2212"
 _RAISED = str.maketrans("0123456789\u2212", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 _FRACTIONS = frozenset({"fraction", "share", "probability"})
@@ -20,6 +22,14 @@ def clean(text: str) -> str:
     mark can show "lab" where the ledger says "bal".
     """
     return "".join("\ufffd" if _is_unsafe(char) else char for char in text)
+
+
+def enumerate_names(names: Sequence[str]) -> str:
+    """Write a list as "a, b and c"."""
+    shown = [clean(name) for name in names]
+    if len(shown) < 2:
+        return "".join(shown) or "nobody"
+    return f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
 def show_count(count: int | None) -> str:
@@ -38,12 +48,12 @@ def show_bytes(size: int | None) -> str:
         if value < 999.5:
             break
         value, unit = value / 1000, bigger
-    return _signed(f"{_three_figures(value)}{_HARD}{unit}", is_negative=size < 0)
+    return _signed(f"{_three_figures(value)}{HARD_SPACE}{unit}", is_negative=size < 0)
 
 
 def show_exact_bytes(size: int | None) -> str:
     """Write a size to the byte, for comparisons."""
-    return NOT_MEASURED if size is None else f"{show_count(size)}{_HARD}B"
+    return NOT_MEASURED if size is None else f"{show_count(size)}{HARD_SPACE}B"
 
 
 def show_seconds(seconds: float | None) -> str:
@@ -59,7 +69,9 @@ def show_percent(fraction: float | None) -> str:
     """Write a fraction of one as a percentage."""
     if fraction is None:
         return NOT_MEASURED
-    return f"{show_number(fraction * 100)}{_HARD}%" if math.isfinite(fraction) else "not a number"
+    return (
+        f"{show_number(fraction * 100)}{HARD_SPACE}%" if math.isfinite(fraction) else "not a number"
+    )
 
 
 def show_number(value: float | None) -> str:
@@ -75,7 +87,17 @@ def show_number(value: float | None) -> str:
     if not exponent:
         return mantissa
     power = f"10{str(int(exponent)).replace('-', _MINUS).translate(_RAISED)}"
-    return power if mantissa == "1" else f"{mantissa}{_HARD}×{_HARD}{power}"
+    return power if mantissa == "1" else f"{mantissa}{HARD_SPACE}×{HARD_SPACE}{power}"
+
+
+def show_bound(value: float | None, *, upper: bool = True) -> str:
+    """Write a bound to four figures, rounded to the side on which it still holds."""
+    if value is None or not math.isfinite(value) or value == 0:
+        return show_number(value)
+    exact = Decimal(repr(float(value)))
+    unit = Decimal(1).scaleb(exact.adjusted() - 3)
+    rounding = ROUND_CEILING if upper else ROUND_FLOOR
+    return show_number(float(exact.quantize(unit, rounding=rounding)))
 
 
 def show_quantity(value: float | None, unit: str) -> str:
@@ -90,7 +112,12 @@ def show_quantity(value: float | None, unit: str) -> str:
         return show_bytes(round(value))
     if unit in {"s", "seconds"}:
         return show_seconds(value)
-    return f"{show_number(value)}{_HARD}{clean(unit)}" if unit else show_number(value)
+    return f"{show_number(value)}{HARD_SPACE}{clean(unit)}" if unit else show_number(value)
+
+
+def is_fraction(unit: str) -> bool:
+    """Say whether values of a unit are shares of one, shown in percent."""
+    return unit in _FRACTIONS
 
 
 def show_difference(value: float | None, reference: float | None, unit: str) -> str:
@@ -102,7 +129,7 @@ def show_difference(value: float | None, reference: float | None, unit: str) -> 
         return "none"
     sign = "+" if gap > 0 else _MINUS
     if unit in _FRACTIONS and math.isfinite(gap):
-        return f"{sign}{show_number(abs(gap) * 100)}{_HARD}points"
+        return f"{sign}{show_number(abs(gap) * 100)}{HARD_SPACE}points"
     return f"{sign}{show_quantity(abs(gap), unit)}"
 
 
@@ -113,6 +140,11 @@ def show_interval(low: float | None, high: float | None, unit: str) -> str:
     if unit in _FRACTIONS and math.isfinite(low):
         return f"{show_number(low * 100)} to {show_quantity(high, unit)}"
     return f"{show_quantity(low, unit)} to {show_quantity(high, unit)}"
+
+
+def show_samples(samples: int | None) -> str:
+    """Write a sample size."""
+    return "n not stated" if samples is None else f"n = {show_count(samples)}"
 
 
 def shorten(text: str, width: int) -> str:
@@ -137,15 +169,15 @@ def _three_figures(value: float) -> str:
 
 def _duration(seconds: float) -> str:
     if seconds == 0:
-        return f"0{_HARD}s"
+        return f"0{HARD_SPACE}s"
     if seconds < 0.9995e-3:
-        return f"{_three_figures(seconds * 1e6)}{_HARD}µs"
+        return f"{_three_figures(seconds * 1e6)}{HARD_SPACE}µs"
     if seconds < 0.9995:
-        return f"{_three_figures(seconds * 1e3)}{_HARD}ms"
+        return f"{_three_figures(seconds * 1e3)}{HARD_SPACE}ms"
     if seconds < 59.95:
-        return f"{_three_figures(seconds)}{_HARD}s"
+        return f"{_three_figures(seconds)}{HARD_SPACE}s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
-        return f"{minutes}{_HARD}min {rest:02d}{_HARD}s"
+        return f"{minutes}{HARD_SPACE}min {rest:02d}{HARD_SPACE}s"
     hours, minutes = divmod(minutes, 60)
-    return f"{show_count(hours)}{_HARD}h {minutes:02d}{_HARD}min"
+    return f"{show_count(hours)}{HARD_SPACE}h {minutes:02d}{HARD_SPACE}min"

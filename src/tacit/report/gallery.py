@@ -1,5 +1,7 @@
 """Pictures and tables that a run brought along."""
 
+from collections.abc import Sequence
+
 from tacit.errors import DataError
 from tacit.report.layout import lay_table
 from tacit.report.markup import Markup, concat, tag
@@ -15,9 +17,9 @@ def lay_pictures(result: Result) -> Markup:
     return concat(_lay_group(title, tuple(group)) for title, group in groups.items())
 
 
-def lay_sheets(result: Result) -> Markup:
-    """Lay out the tables, each under its title."""
-    return concat(_lay_sheet(sheet) for sheet in result.sheets)
+def lay_sheets(sheets: Sequence[Sheet]) -> Markup:
+    """Lay out tables, each under its title; one alone has that of its section."""
+    return concat(_lay_sheet(sheet, has_title=len(sheets) > 1) for sheet in sheets)
 
 
 def _lay_group(title: str, pictures: tuple[Picture, ...]) -> Markup:
@@ -44,8 +46,8 @@ def _lay_picture(picture: Picture) -> Markup:
     return tag("figure", image, tag("figcaption", picture.caption), class_="picture")
 
 
-def _lay_sheet(sheet: Sheet) -> Markup:
+def _lay_sheet(sheet: Sheet, *, has_title: bool) -> Markup:
     width = len(sheet.heads)
     rows = [(*row, *("",) * (width - len(row)))[:width] for row in sheet.rows]
     table = lay_table(sheet.heads, rows, caption=sheet.caption or None)
-    return concat([tag("h3", sheet.title), table])
+    return concat([tag("h3", sheet.title), table]) if has_title else table

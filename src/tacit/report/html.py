@@ -2,17 +2,22 @@
 
 import base64
 import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
 from tacit.report.disk import write_whole
 from tacit.report.gallery import lay_pictures, lay_sheets
+from tacit.report.headline import GAMES, split_utility
 from tacit.report.ledger import lay_learned, lay_promised
 from tacit.report.markup import Markup, concat, tag
-from tacit.report.measures import lay_cost, lay_curves, lay_networks, lay_traffic, lay_utility
+from tacit.report.measures import lay_cost, lay_curves, lay_networks, lay_parties, lay_traffic
 from tacit.report.overview import lay_footer, lay_headline, lay_tiles
+from tacit.report.tally import is_alone
 from tacit.report.timeline import lay_timeline
-from tacit.result import Result
+from tacit.report.utility import lay_utility
+from tacit.result import Result, Sheet
 
 
 def render(result: Result) -> str:
@@ -38,32 +43,56 @@ def write(result: Result, path: Path) -> None:
 
 def _lay_main(result: Result) -> Markup:
     notes = tag("ul", *(tag("li", note) for note in result.notes))
-    tables = _lay_section("tables", "Tables", lay_sheets(result)) if result.sheets else ""
-    is_audit = result.kind == "audit"  # nothing is sent: what counts is the table of threats
+    alone = is_alone(result)
+    # What counts in an audit is the table of threats.
+    first = result.sheets[:1] if result.kind == "audit" else ()
+    tables = result.sheets[len(first) :]
+    time = concat([lay_timeline(result), lay_parties(result)])
     return tag(
         "main",
         lay_tiles(result),
-        tables if is_audit else "",
-        "" if is_audit else _lay_section("traffic", "Who sent what to whom", lay_traffic(result)),
-        _lay_section("learned", "What each party learned", lay_learned(result)),
+        _lay_tables(first, "first") if first else "",
+        "" if alone else _lay_section("traffic", "Who sent what to whom", lay_traffic(result)),
+        "" if alone else _lay_section("learned", "What each party learned", lay_learned(result)),
         _lay_section("promised", "What was promised", lay_promised(result)),
-        _lay_section("utility", "How good the result is", lay_utility(result)),
-        "" if is_audit else _lay_costs(result),
-        _lay_section("timeline", "Where the time went", lay_timeline(result)),
+        _lay_measures(result),
         _lay_section("curves", "Curves", lay_curves(result)) if result.curves else "",
         _lay_section("pictures", "Pictures", lay_pictures(result)) if result.pictures else "",
-        "" if is_audit else tables,
+        _lay_tables(tables) if tables else "",
+        "" if alone else _lay_costs(result),
+        _lay_section("timeline", "Where the time went", time),
         _lay_section("notes", "Notes", notes) if result.notes else "",
     )
 
 
+def _lay_measures(result: Result) -> Markup:
+    """Lay out what was measured; what a split job measures of attackers apart from its own."""
+    good, far = "How good the result is", "How far attacks came"
+    if result.kind in GAMES:
+        return _lay_section("utility", far, lay_utility(result))
+    own, attacks = split_utility(result)
+    first = _lay_section("utility", good, lay_utility(replace(result, utility=own)))
+    if not attacks:
+        return first
+    second = _lay_section("attacks", far, lay_utility(replace(result, utility=attacks)))
+    return concat([first, second])
+
+
 def _lay_costs(result: Result) -> Markup:
+    """Lay out what the traffic was and would take elsewhere, where there are several parties."""
+    has_networks = result.forecast is not None and result.forecast.timings
+    other = "What it would take on other networks"
     return concat(
         [
             _lay_section("cost", "What it cost: forecast and metered", lay_cost(result)),
-            _lay_section("networks", "What it would take on other networks", lay_networks(result)),
+            _lay_section("networks", other, lay_networks(result)) if has_networks else "",
         ]
     )
+
+
+def _lay_tables(sheets: Sequence[Sheet], anchor: str = "tables") -> Markup:
+    title = "Tables" if len(sheets) > 1 else sheets[0].title
+    return _lay_section(anchor, title, lay_sheets(sheets))
 
 
 def _lay_section(anchor: str, title: str, content: Markup) -> Markup:

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
-from tacit.report.markup import Markup, tag
+from tacit.report.markup import Markup, concat, tag
+
+_WIDE = 4  # columns: more than a phone shows
 
 
 def lay_table(
@@ -24,8 +26,10 @@ def lay_table(
         tag("thead", tag("tr", *top)),
         tag("tbody", *body),
     )
-    # Reachable by keyboard, because a narrow screen scrolls it.
-    return tag("div", table, class_="scroll", tabindex=0)
+    # Reachable by keyboard, because a narrow screen scrolls it; there it says so.
+    box = tag("div", table, class_="scroll", tabindex=0)
+    is_wide = len(heads) >= _WIDE
+    return concat([tag("p", "Scroll sideways for more →", class_="hint"), box]) if is_wide else box
 
 
 def lay_legend(entries: Sequence[tuple[str, str]]) -> Markup:

@@ -1,81 +1,41 @@
-"""The HTML report's measurements: traffic, utility, cost, networks, timeline, curves."""
+"""The HTML report's measurements: traffic, cost, networks, curves."""
 
 from tacit.report.format import (
     NOT_MEASURED,
     show_bytes,
     show_count,
-    show_difference,
     show_exact_bytes,
-    show_interval,
     show_number,
-    show_quantity,
     show_seconds,
 )
 from tacit.report.layout import lay_bar, lay_legend, lay_table
 from tacit.report.markup import Markup, concat, tag
 from tacit.report.network import draw_network
-from tacit.report.plots import draw_bar, draw_interval, draw_lines, fit_scale, name_colour
+from tacit.report.plots import draw_bar, draw_lines, name_colour
 from tacit.report.tally import (
     CostRow,
     Link,
     compare_costs,
     compare_links,
     group_curves,
-    is_alone,
     sum_received,
     sum_sent,
+    time_at_work,
 )
-from tacit.report.words import name_sides, state_computing
-from tacit.result import Curve, Metric, Result, Timing
+from tacit.report.words import state_computing
+from tacit.result import Curve, Result, Timing
 
 
 def lay_traffic(result: Result) -> Markup:
-    """Lay out the picture of the parties and the table of every link behind it."""
-    links = compare_links(result)
-    legend = lay_legend((("offline", "offline, before the data is needed"), ("online", "online")))
-    if is_alone(result):
-        return tag("p", "One party worked alone; there was no traffic.")
-    if not links:
+    """Lay out the picture of the parties."""
+    if not compare_links(result):
         return concat([draw_network(result), tag("p", "No traffic was forecast or metered.")])
-    return concat(
-        [
-            tag("figure", draw_network(result), tag("figcaption", legend)),
-            lay_table(
-                ("From", "To", "Phase", "#Messages", "#Payload", "#Forecast", "Equal"),
-                [_link_cells(link) for link in links],
-                caption="Payload to the byte; framing and TLS come on top.",
-            ),
-        ]
-    )
-
-
-def lay_utility(result: Result) -> Markup:
-    """Lay out every metric beside its reference."""
-    if not result.utility:
-        return tag("p", f"Utility: {NOT_MEASURED}.")
-    ours, theirs = name_sides(result)
-    legend = lay_legend((("private", f"{ours}, with its 95 % interval"), ("plain", theirs)))
-    return concat(
-        [
-            tag("div", *map(_lay_interval, result.utility), class_="metrics"),
-            legend,
-            lay_table(
-                (
-                    "Metric",
-                    f"#{ours.capitalize()}",
-                    f"#{theirs.capitalize()}",
-                    "#Difference",
-                    "#n",
-                    "#95 % interval",
-                ),
-                map(_metric_cells, result.utility),
-            ),
-        ]
-    )
+    legend = lay_legend((("offline", "offline, before the data is needed"), ("online", "online")))
+    return tag("figure", draw_network(result), tag("figcaption", legend))
 
 
 def lay_cost(result: Result) -> Markup:
-    """Lay out forecast beside metered, and what each party spent."""
+    """Lay out forecast beside metered: in all, and for every link."""
     rows = compare_costs(result)
     payloads = [row for row in rows if row.quantity == "payload" and row.forecast is not None]
     most = max((max(row.forecast or 0, row.metered or 0) for row in payloads), default=0) or 1
@@ -86,7 +46,11 @@ def lay_cost(result: Result) -> Markup:
                 ("Phase", "Quantity", "#Forecast", "#Metered", "Equal"),
                 [_cost_cells(row) for row in rows],
             ),
-            _lay_parties(result),
+            lay_table(
+                ("From", "To", "Phase", "#Messages", "#Payload", "#Forecast", "Equal"),
+                [_link_cells(link) for link in compare_links(result)],
+                caption="Payload to the byte; framing and TLS come on top.",
+            ),
         ]
     )
 
@@ -152,16 +116,28 @@ def _lay_pair(row: CostRow, most: int) -> Markup:
     return tag("div", *lines, class_="pair")
 
 
-def _lay_parties(result: Result) -> Markup:
+def lay_parties(result: Result) -> Markup:
+    """Lay out what each party spent."""
     if not result.parties:
         return tag("p", "No party reported its time and memory.")
     return lay_table(
-        ("Party", "Host", "Device", "#Wall time", "#CPU time", "#Memory", "#Sent", "#Received"),
+        (
+            "Party",
+            "Host",
+            "Device",
+            "#At work",
+            "#Wall time",
+            "#CPU time",
+            "#Memory",
+            "#Sent",
+            "#Received",
+        ),
         [
             (
                 party.name,
                 party.host,
                 party.device,
+                "–" if (at_work := time_at_work(party)) is None else show_seconds(at_work),
                 show_seconds(party.seconds),
                 show_seconds(party.cpu_seconds),
                 show_bytes(party.peak_memory_bytes),
@@ -170,32 +146,8 @@ def _lay_parties(result: Result) -> Markup:
             )
             for party in result.parties
         ],
-        caption="What each party spent. Memory is the peak of the process.",
-    )
-
-
-def _lay_interval(metric: Metric) -> Markup:
-    """Lay out one metric on a scale of its own; two known values are the least to compare."""
-    values = (metric.low, metric.high, metric.value, metric.reference)
-    known = [value for value in values if value is not None]
-    if len(known) < 2:
-        nothing = tag("span", "nothing to compare with", class_="why")
-        return lay_bar(metric.name, nothing, show_quantity(metric.value, metric.unit))
-    scale = fit_scale(known, margin=0.25)
-    ends = [tag("span", show_quantity(end, metric.unit)) for end in (scale.low, scale.high)]
-    plot = concat([draw_interval(metric, scale), tag("span", *ends, class_="ends")])
-    return lay_bar(metric.name, plot, show_quantity(metric.value, metric.unit))
-
-
-def _metric_cells(metric: Metric) -> tuple[str, ...]:
-    note = tag("span", metric.note, class_="why") if metric.note else ""
-    return (
-        tag("span", metric.name, tag("br") if note else "", note),
-        show_quantity(metric.value, metric.unit),
-        show_quantity(metric.reference, metric.unit),
-        show_difference(metric.value, metric.reference, metric.unit),
-        show_count(metric.samples),
-        show_interval(metric.low, metric.high, metric.unit),
+        caption="What each party spent. At work is without connecting, loading, planning, "
+        "compiling and waiting; memory is the peak of the process.",
     )
 
 

@@ -14,6 +14,9 @@ _NODE = (164.0, 70.0)
 _LINE = 16.0
 _ROLE_WIDTH = 19  # characters: what fits into a node in a wide system font
 _MOST_LABELS = 16  # beyond this, numbers would cover the arrows; the table has them all
+_LABEL_LINE = 19.0
+_PLACES = (0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74, 0.2, 0.8)
+_HEADINGS = "→↘↓↙←↖↑↗"
 _ORDER: dict[Phase, int] = {"setup": 0, "offline": 1, "online": 2}
 
 
@@ -28,7 +31,25 @@ class _Arrow(NamedTuple):
     link: Link
     payload: int
     lane: float
-    along: float  # where on the arrow its label sits, 0 to 1
+
+
+class Box(NamedTuple):
+    """A rectangle by its middle and its size."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+    def meets(self, other: "Box") -> bool:
+        """Say whether two rectangles share a point."""
+        return (
+            abs(self.x - other.x) * 2 < self.width + other.width
+            and abs(self.y - other.y) * 2 < self.height + other.height
+        )
+
+
+_Bundle = list[tuple[_Arrow, _Point, _Point]]  # the arrows of one pair, with their ends
 
 
 def draw_network(result: Result) -> Markup:
@@ -41,7 +62,7 @@ def draw_network(result: Result) -> Markup:
     is_dense = len(arrows) > _MOST_LABELS
     widest = (3.5 if is_dense else 8.5) / max((arrow.payload for arrow in arrows), default=1)
     shapes = [_draw_arrow(arrow, centres, 1.5 + widest * arrow.payload) for arrow in arrows]
-    labels = [_draw_label(arrow, centres) for arrow in arrows if not is_dense]
+    labels = [] if is_dense else _draw_labels(arrows, centres)
     roles = {party.name: party.role for party in result.parties}
     nodes = [_draw_node(name, roles.get(name, "did not report"), centres[name]) for name in names]
     return tag(
@@ -63,7 +84,7 @@ def _lay_out(names: Sequence[str]) -> tuple[_Point, dict[str, _Point]]:
     if count == 1:
         return _Point(640, 120), {names[0]: _Point(320, 60)}
     stretch = max(1.0, count / 8)
-    rx, ry = (236.0, 150.0) if count < 5 else (330.0 * stretch, 230.0 * stretch)
+    rx, ry = (250.0, 165.0) if count < 5 else (330.0 * stretch, 230.0 * stretch)
     ry *= count > 2
     angles = [math.radians(90 + 180 / count - 360 / count * index) for index in range(count)]
     spots = [_Point(rx * math.cos(angle), ry * math.sin(angle)) for angle in angles]
@@ -85,13 +106,13 @@ def _plan_arrows(result: Result, names: Sequence[str]) -> list[_Arrow]:
         if volume is not None and volume[1] > 0 and link.phase != "setup":
             ends = frozenset((link.sender, link.receiver))
             lanes.setdefault(ends, []).append((link, volume[1]))
-    gap = 8.0 if sum(map(len, lanes.values())) > _MOST_LABELS else 26.0
+    gap = 8.0 if sum(map(len, lanes.values())) > _MOST_LABELS else 14.0
     arrows = []
     for pair in lanes.values():
         pair.sort(key=lambda item: (rank[item[0].sender], _ORDER[item[0].phase]))
         for index, (link, payload) in enumerate(pair):
             shift = index - (len(pair) - 1) / 2
-            arrows.append(_Arrow(link, payload, shift * gap, 0.5 + shift * 0.17))
+            arrows.append(_Arrow(link, payload, shift * gap))
     return arrows
 
 
@@ -143,20 +164,80 @@ def _draw_arrow(arrow: _Arrow, centres: dict[str, _Point], width: float) -> Mark
     )
 
 
-def _draw_label(arrow: _Arrow, centres: dict[str, _Point]) -> Markup:
-    a, b = centres[arrow.link.sender], centres[arrow.link.receiver]
-    start, end = _ends(arrow, centres)
-    is_forth = (a.x, a.y) <= (b.x, b.y)
-    t = arrow.along if is_forth else 1 - arrow.along
-    at = _Point(start.x + (end.x - start.x) * t, start.y + (end.y - start.y) * t)
-    text = show_bytes(arrow.payload)
-    width = 9.0 * len(text) + 8  # wide enough for a bold digit of any system font
-    return tag(
-        "g",
-        tag("rect", x=at.x - width / 2, y=at.y - 10, width=width, height=20, rx=4, class_="plate"),
-        tag("text", text, x=at.x, y=at.y + 5, text_anchor="middle"),
-        class_=f"amount {arrow.link.phase}",
+def _draw_labels(arrows: Sequence[_Arrow], centres: dict[str, _Point]) -> list[Markup]:
+    """Write the bytes of every pair on one plate, which lies on no other plate and no node."""
+    bundles: dict[frozenset[str], _Bundle] = {}
+    for arrow in arrows:
+        pair = frozenset((arrow.link.sender, arrow.link.receiver))
+        bundles.setdefault(pair, []).append((arrow, *_ends(arrow, centres)))
+    taken = [Box(spot.x, spot.y, _NODE[0] + 8, _NODE[1] + 8) for spot in centres.values()]
+    plates = []
+    for pair, bundle in bundles.items():
+        foreign = [ends[1:] for other, each in bundles.items() if other != pair for ends in each]
+        box = _place_label(bundle, centres, taken, foreign)
+        if box is not None:  # else the table has the numbers
+            taken.append(box)
+            plates.append(_draw_plate(bundle, box))
+    return plates
+
+
+def _place_label(
+    bundle: _Bundle,
+    centres: dict[str, _Point],
+    taken: Sequence[Box],
+    foreign: Sequence[tuple[_Point, _Point]],
+) -> Box | None:
+    """Find the place along a bundle that is free and lies on the fewest arrows of others."""
+    # Wide enough for a bold digit of any system font.
+    width = 9.0 * max(len(_label(*each)) for each in bundle) + 12
+    height = _LABEL_LINE * len(bundle) + 4
+    a, b = _ends(bundle[0][0]._replace(lane=0.0), centres)
+    spots = [Box(a.x + (b.x - a.x) * t, a.y + (b.y - a.y) * t, width, height) for t in _PLACES]
+    free = [spot for spot in spots if not any(map(spot.meets, taken))]
+    return min(free, key=lambda spot: sum(_crosses(spot, *ends) for ends in foreign), default=None)
+
+
+def _crosses(box: Box, start: _Point, end: _Point) -> bool:
+    """Say whether an arrow runs through a rectangle; every four pixels are close enough."""
+    steps = max(int(math.dist(start, end) / 4), 1)
+    points = (
+        (start.x + (end.x - start.x) * k / steps, start.y + (end.y - start.y) * k / steps)
+        for k in range(steps + 1)
     )
+    return any(
+        abs(x - box.x) * 2 < box.width + 8 and abs(y - box.y) * 2 < box.height + 8
+        for x, y in points
+    )
+
+
+def _label(arrow: _Arrow, start: _Point, end: _Point) -> str:
+    turn = math.atan2(end.y - start.y, end.x - start.x) / (math.pi / 4)
+    return f"{_HEADINGS[round(turn) % 8]} {show_bytes(arrow.payload)}"
+
+
+def _draw_plate(bundle: _Bundle, box: Box) -> Markup:
+    top = box.y - box.height / 2
+    lines = [
+        tag(
+            "text",
+            _label(*each),
+            x=box.x,
+            y=top + _LABEL_LINE * (index + 1) - 3,
+            text_anchor="middle",
+            class_=each[0].link.phase,
+        )
+        for index, each in enumerate(bundle)
+    ]
+    plate = tag(
+        "rect",
+        x=box.x - box.width / 2,
+        y=top,
+        width=box.width,
+        height=box.height,
+        rx=4,
+        class_="plate",
+    )
+    return tag("g", plate, *lines, class_="amount")
 
 
 def _draw_node(name: str, role: str, centre: _Point) -> Markup:

@@ -1,28 +1,30 @@
 """The first screen of the HTML report: verdict, checks, key figures, and its last line."""
 
 from tacit.report.format import (
+    HARD_SPACE,
     NOT_MEASURED,
     clean,
+    show_bound,
     show_bytes,
     show_count,
+    show_interval,
     show_quantity,
+    show_samples,
     show_seconds,
 )
-from tacit.report.markup import Markup, concat, tag
-from tacit.report.tally import compare_costs, find_slowest
-from tacit.report.words import (
-    Check,
-    list_checks,
+from tacit.report.headline import (
+    find_strongest_on_split,
     name_reference,
-    name_sides,
     pick_headline_metric,
-    state_coverage,
-    state_guarantee,
+    pick_private_claim,
     state_headline,
-    state_run,
 )
-from tacit.result import Phase, Result
+from tacit.report.markup import Markup, concat, tag
+from tacit.report.tally import compare_costs, find_slowest, is_alone, time_at_work
+from tacit.report.words import Check, list_checks, state_coverage, state_guarantee, state_run
+from tacit.result import Claim, Metric, Phase, Result
 
+_MOST_TILES = 4
 _MOST_CLAIMS = 2
 _MARKS = {"good": "✓", "warn": "!", "bad": "✗", "quiet": "–"}
 
@@ -43,8 +45,7 @@ def lay_headline(result: Result) -> Markup:
 
 def lay_tiles(result: Result) -> Markup:
     """Lay out the key figures."""
-    tiles = (_metric_tile(result), _payload_tile(result), _rounds_tile(result), _time_tile(result))
-    return tag("section", *tiles, class_="tiles", aria_label="Key figures")
+    return tag("section", *_list_tiles(result), class_="tiles", aria_label="Key figures")
 
 
 def lay_footer(result: Result) -> Markup:
@@ -64,6 +65,8 @@ def lay_footer(result: Result) -> Markup:
 
 
 def _lay_guarantee(result: Result) -> Markup:
+    if result.kind == "verify" and result.claims:
+        return Markup("")  # the headline is the guarantee
     if not result.claims:
         return tag("p", "Guarantee: none is stated.", class_="lead guarantee")
     first, more = result.claims[:_MOST_CLAIMS], len(result.claims) - _MOST_CLAIMS
@@ -96,18 +99,51 @@ def _lay_tile(label: str, figure: str, *notes: str) -> Markup:
     )
 
 
-def _metric_tile(result: Result) -> Markup:
-    metric = pick_headline_metric(result)
-    if metric is None:
-        return _lay_tile("Utility", NOT_MEASURED)
-    name, (ours, _) = clean(metric.name), name_sides(result)
-    reference = show_quantity(metric.reference, metric.unit)
-    samples = f"n = {show_count(metric.samples)}" if metric.samples is not None else "n not stated"
+def _list_tiles(result: Result) -> list[Markup]:
+    """List what matters for this kind of job; a network only where there was one."""
+    first, claim = pick_headline_metric(result), pick_private_claim(result)
+    tiles = [] if first is None else [_metric_tile(result, first)]
+    tiles += [] if claim is None else [_epsilon_tile(claim)]
+    if (attack := find_strongest_on_split(result)) is not None:
+        figure = show_quantity(attack.value, attack.unit)
+        notes = clean(attack.name), show_samples(attack.samples)
+        tiles.append(_lay_tile("Strongest attack", figure, *notes))
+    if is_alone(result):
+        rest = [one for one in result.utility if one.unit != "ε" and not _extends(one, first)]
+        tiles += [_metric_tile(result, one) for one in rest[: _MOST_TILES - 1 - len(tiles)]]
+    else:
+        tiles += [_payload_tile(result), _rounds_tile(result)]
+    return [*tiles, _time_tile(result)]
+
+
+def _extends(metric: Metric, first: Metric | None) -> bool:
+    """Say whether a metric is the first one again, or for a part of the rows."""
+    return first is not None and f"{metric.name},".startswith(f"{first.name},")
+
+
+def _metric_tile(result: Result, metric: Metric) -> Markup:
+    name = clean(metric.name)
+    notes = []
+    if metric.low is not None and metric.high is not None:
+        interval = show_interval(metric.low, metric.high, metric.unit)
+        notes.append(f"95{HARD_SPACE}%: {interval.replace(' ', HARD_SPACE)}")
+    if metric.reference is not None:
+        reference = show_quantity(metric.reference, metric.unit)
+        notes.append(f"{name_reference(result, metric)}: {reference}")
     return _lay_tile(
-        f"{name[:1].upper()}{name[1:]}, {ours}",
+        f"{name[:1].upper()}{name[1:]}",
         show_quantity(metric.value, metric.unit),
-        f"{name_reference(result, metric)}: {reference}",
-        samples,
+        *notes,
+        show_samples(metric.samples),
+    )
+
+
+def _epsilon_tile(claim: Claim) -> Markup:
+    return _lay_tile(
+        "Privacy spent, at most",
+        f"ε = {show_bound(claim.epsilon)}",
+        f"δ = {show_bound(claim.delta)}, {clean(claim.relation or 'relation not stated')}",
+        f"accountant: {clean(claim.accountant or 'not stated')}",
     )
 
 
@@ -130,14 +166,21 @@ def _rounds_tile(result: Result) -> Markup:
 
 
 def _time_tile(result: Result) -> Markup:
+    """Show the time of the job itself, and beside it what came before and between its stages."""
     slowest = find_slowest(result)
     if slowest is None:
         return _lay_tile("Wall time", NOT_MEASURED)
+    at_work = time_at_work(slowest)
+    if at_work is None:
+        return _lay_tile(
+            "Wall time", show_seconds(slowest.seconds), "start to end, set-up included"
+        )
+    rest = show_seconds(max(slowest.seconds - at_work, 0.0))
     return _lay_tile(
-        "Wall time",
-        show_seconds(slowest.seconds),
-        f"longest: {clean(slowest.name)}",
-        "start to end",
+        "Time at work",
+        show_seconds(at_work),
+        f"set-up and waiting besides: {rest}",
+        *([f"longest: {clean(slowest.name)}"] if len(result.parties) > 1 else []),
     )
 
 

@@ -97,8 +97,8 @@ def draw_interval(metric: Metric, scale: Scale) -> Markup:
     return _track(f"{metric.name}: value, interval and reference", *marks, height=32)
 
 
-def draw_span(start: float, end: float, *, colour: int, label: str) -> Markup:
-    """Draw one stage between two shares of the time axis."""
+def draw_span(start: float, end: float, *, css: str, label: str) -> Markup:
+    """Draw one stage between two shares of the time axis, in a style-sheet class."""
     width = percent(max(end - start, 0.004))
     bar = tag(
         "rect",
@@ -107,12 +107,14 @@ def draw_span(start: float, end: float, *, colour: int, label: str) -> Markup:
         width=width,
         height=12,
         rx=2,
-        class_=f"fill {name_colour(colour)}",
+        class_=f"fill {css}",
     )
     return _track(label, tag("line", x1="0%", x2="100%", y1=8, y2=8, class_="axis"), bar, height=16)
 
 
-def draw_axis(scale: Scale, labels: Sequence[tuple[float, str]]) -> Markup:
+def draw_axis(
+    scale: Scale, labels: Sequence[tuple[float, str]], *, label: str = "time axis"
+) -> Markup:
     """Draw a row of tick labels under tracks."""
     marks = []
     for value, text in labels:
@@ -120,7 +122,7 @@ def draw_axis(scale: Scale, labels: Sequence[tuple[float, str]]) -> Markup:
         anchor = "start" if at < 0.06 else "end" if at > 0.94 else "middle"
         marks.append(tag("line", x1=percent(at), x2=percent(at), y1=0, y2=5, class_="axis"))
         marks.append(tag("text", text, x=percent(at), y=18, text_anchor=anchor, class_="tick"))
-    return _track("time axis", *marks, height=22)
+    return _track(label, *marks, height=22)
 
 
 def draw_lines(curves: Sequence[Curve]) -> Markup:

@@ -7,6 +7,9 @@ from tacit.result import Curve, Leak, PartyReport, Phase, Result, Traffic
 
 ORDER: tuple[Phase, ...] = ("offline", "online", "setup")  # what matters most comes first
 
+SETUP_STAGES = frozenset({"connect", "agree", "load", "plan", "compile", "finish"})
+"""Stages that a party spends on getting ready and on writing down, whatever the job is."""
+
 _Key = tuple[str, str, Phase]
 _Volume = tuple[int, int]  # messages, payload bytes
 
@@ -121,8 +124,20 @@ def sum_received(result: Result, name: str) -> int | None:
 
 
 def find_slowest(result: Result) -> PartyReport | None:
-    """Find the party that ran longest."""
-    return max(result.parties, key=lambda party: party.seconds, default=None)
+    """Find the party that worked longest; of those without timed stages, that ran longest."""
+    return max(
+        result.parties, key=lambda one: (time_at_work(one) or 0.0, one.seconds), default=None
+    )
+
+
+def time_at_work(party: PartyReport) -> float | None:
+    """Add up a party's stages but those of set-up, overlaps once; None if no stage was timed."""
+    stages = sorted((s.start_s, s.end_s) for s in party.spans if s.name not in SETUP_STAGES)
+    total, done = 0.0, float("-inf")
+    for start, end in stages:
+        total += max(end - max(start, done), 0.0)
+        done = max(done, end)
+    return total if stages else None
 
 
 def group_leaks(result: Result) -> dict[str, tuple[Leak, ...]]:

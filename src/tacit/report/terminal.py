@@ -19,7 +19,16 @@ from tacit.report.format import (
     show_quantity,
     show_seconds,
 )
-from tacit.report.tally import ORDER, compare_costs, group_leaks, sum_received, sum_sent
+from tacit.report.headline import state_headline
+from tacit.report.tally import (
+    ORDER,
+    compare_costs,
+    group_leaks,
+    is_alone,
+    sum_received,
+    sum_sent,
+    time_at_work,
+)
 from tacit.report.words import (
     Mood,
     list_checks,
@@ -27,7 +36,6 @@ from tacit.report.words import (
     name_sides,
     state_computing,
     state_coverage,
-    state_headline,
     state_learned,
     state_privacy,
 )
@@ -47,7 +55,7 @@ def summarise(result: Result) -> RenderableType:
     return Group(
         *_head(result),
         *_part("Utility", _utility(result)),
-        *_part("Cost", _cost(result)),
+        *_part("Cost", None if is_alone(result) else _cost(result)),
         *_part("Parties", _parties(result)),
         *_part("What each party learned", _leaks(result)),
         *_part("What was promised", _claims(result)),
@@ -127,16 +135,23 @@ def _utility(result: Result) -> RenderableType:
     if not result.utility:
         return Text("not measured", style="dim")
     ours, theirs = name_sides(result)
-    table = _table("metric", f"#{ours}", f"#{theirs}", "#difference", "#n", "#95 % interval")
+    has_reference = any(metric.reference is not None for metric in result.utility)
+    compared = (f"#{theirs}", "#difference") if has_reference else ()
+    table = _table("metric", f"#{ours}", *compared, "#n", "#95 % interval")
     for metric in result.utility:
+        value, reference, unit = metric.value, metric.reference, metric.unit
+        is_known = reference is not None
+        beside = (
+            show_quantity(reference, unit) if is_known else "–",
+            show_difference(value, reference, unit) if is_known else "–",
+        )
         _add(
             table,
             clean(metric.name),
-            Text(show_quantity(metric.value, metric.unit), style="bold"),
-            show_quantity(metric.reference, metric.unit),
-            show_difference(metric.value, metric.reference, metric.unit),
-            show_count(metric.samples),
-            show_interval(metric.low, metric.high, metric.unit),
+            Text(show_quantity(value, unit), style="bold"),
+            *(beside if has_reference else ()),
+            "–" if metric.samples is None else show_count(metric.samples),
+            "–" if metric.low is None else show_interval(metric.low, metric.high, unit),
         )
     return table
 
@@ -166,12 +181,13 @@ def _mark(agrees: bool | None) -> Text:
 def _parties(result: Result) -> RenderableType:
     if not result.parties:
         return Text("no party reported", style="dim")
-    table = _table("party", "role", "#wall", "#cpu", "#memory", "#sent", "#received")
+    table = _table("party", "role", "#at work", "#wall", "#cpu", "#memory", "#sent", "#received")
     for party in result.parties:
         _add(
             table,
             clean(party.name),
             Text(clean(party.role), style="dim"),
+            "–" if (at_work := time_at_work(party)) is None else show_seconds(at_work),
             show_seconds(party.seconds),
             show_seconds(party.cpu_seconds),
             show_bytes(party.peak_memory_bytes),

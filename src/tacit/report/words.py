@@ -5,9 +5,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tacit.report.format import clean, show_count, show_number, show_quantity, show_seconds
+from tacit.report.format import (
+    clean,
+    enumerate_names,
+    show_bound,
+    show_count,
+    show_number,
+    show_seconds,
+)
+from tacit.report.headline import GAMES, is_beyond, pick_headline_metric
 from tacit.report.tally import is_alone, judge_costs, list_absent, list_parties
-from tacit.result import Claim, Forecast, Leak, LeakKind, Metric, Result
+from tacit.result import Claim, Forecast, Leak, LeakKind, Result
 
 Mood = Literal["good", "warn", "bad", "quiet"]
 
@@ -21,10 +29,6 @@ KIND_NAMES: dict[LeakKind, str] = {
 }
 
 
-_GAMES = ("audit", "leakage")
-"""Kinds of results in which whoever holds everything plays the attacker."""
-
-
 @dataclass(frozen=True)
 class Check:
     """One thing a reader wants to know first, and whether it is as it should be."""
@@ -32,14 +36,6 @@ class Check:
     title: str
     text: str
     mood: Mood
-
-
-def enumerate_names(names: Sequence[str]) -> str:
-    """Write a list as "a, b and c"."""
-    shown = [clean(name) for name in names]
-    if len(shown) < 2:
-        return "".join(shown) or "nobody"
-    return f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
 def state_computing(forecast: Forecast) -> str:
@@ -53,23 +49,6 @@ def state_computing(forecast: Forecast) -> str:
     )
 
 
-def state_headline(result: Result) -> str:
-    """Say in one sentence what was revealed, as the ledger has it."""
-    if result.kind in _GAMES:
-        return _state_attack(result)
-    if is_alone(result):
-        return "Computed by one party alone: nothing was sent, nothing was revealed"
-    text = _state_revealed(result)
-    if not result.parties:
-        return (
-            f"No party reported; the plan says: {text}" if result.leakage else "No party reported"
-        )
-    if list_absent(result):
-        names = enumerate_names([party.name for party in result.parties])
-        return f"As far as {names} can tell, {text[0].lower()}{text[1:]}"
-    return text
-
-
 def name_sides(result: Result) -> tuple[str, str]:
     """Name what was measured and what it is compared with."""
     if result.kind == "audit":
@@ -78,13 +57,6 @@ def name_sides(result: Result) -> tuple[str, str]:
         return "attack", "chance"
     is_plain = is_alone(result) or result.kind == "split"  # whose references are attackers' own
     return ("value", "reference") if is_plain else ("private", "plaintext")
-
-
-def name_reference(result: Result, metric: Metric) -> str:
-    """Name what one metric is compared with."""
-    if result.kind in _GAMES:
-        return "claimed" if metric.unit == "ε" else "blind guess"
-    return name_sides(result)[1]
 
 
 def state_run(result: Result) -> str:
@@ -136,8 +108,9 @@ def state_learned(result: Result, party: str, leaks: Sequence[Leak]) -> tuple[st
 
 
 def list_checks(result: Result) -> tuple[Check, ...]:
-    """List the three things to look at first: what was shown, the cost, the guarantee."""
-    return (_check_revealed(result), _check_costs(result), _check_claims(result))
+    """List what to look at first: what was shown, the cost where there is one, the guarantee."""
+    costs = () if is_alone(result) else (_check_costs(result),)
+    return (_check_revealed(result), *costs, _check_claims(result))
 
 
 def is_unprotected(claim: Claim) -> bool:
@@ -161,7 +134,7 @@ def state_privacy(claim: Claim) -> str | None:
     if all(part is None for part in parts):
         return None
     epsilon, delta = (
-        "not stated" if value is None else show_number(value) for value in (parts[0], parts[1])
+        "not stated" if value is None else show_bound(value) for value in (parts[0], parts[1])
     )
     relation, accountant = (
         "not stated" if text is None else clean(text) for text in (parts[2], parts[3])
@@ -176,7 +149,7 @@ def state_guarantee(claim: Claim) -> str:
         return claim.guarantee
     meaning = f". {state_detection(claim)}" if claim.detection is not None else ""
     return (
-        f"{claim.guarantee}, ε = {show_number(claim.epsilon)} at δ = {show_number(claim.delta)} "
+        f"{claim.guarantee}, ε = {show_bound(claim.epsilon)} at δ = {show_bound(claim.delta)} "
         f"for {claim.relation}{meaning}"
     )
 
@@ -198,74 +171,13 @@ def state_detection(claim: Claim) -> str:
     )
 
 
-def pick_headline_metric(result: Result) -> Metric | None:
-    """Pick the metric to show first: one with a plaintext reference, else the first.
-
-    What a split job compares are attacks, which are not what it was run for. An audit was run for
-    nothing else, and lists the strongest first: a claim that an ε contradicts, then that attack.
-    """
-    compared = [metric for metric in result.utility if metric.reference is not None]
-    if result.kind in _GAMES:
-        attacks = [one for one in compared if one.unit != "ε"]
-        compared = [one for one in compared if one.unit == "ε" and _is_beyond(one)] + attacks
-    if result.kind == "split":
-        compared = []
-    return next(iter((*compared, *result.utility)), None)
-
-
-def _state_attack(result: Result) -> str:
-    """Say how well the strongest attack did."""
-    metric = pick_headline_metric(result)
-    if metric is None or metric.reference is None:
-        return "Attacked by its owner: the tables say what each view tells"
-    shown, blind = (show_quantity(one, metric.unit) for one in (metric.value, metric.reference))
-    what = f"{clean(metric.name)}, {shown} ({name_reference(result, metric)}: {blind})"
-    if _is_beyond(metric):
-        return f"Strongest attack: {what}"
-    return f"No attack tried did better than a guess, which proves nothing; the best: {what}"
-
-
-def _is_beyond(metric: Metric) -> bool:
-    """Say whether a measurement lies beyond its reference, with its whole interval."""
-    if metric.reference is None or metric.value is None:
-        return False
-    if metric.unit == "squared error":
-        return (metric.value if metric.high is None else metric.high) < metric.reference
-    return (metric.value if metric.low is None else metric.low) > metric.reference
-
-
-def _state_revealed(result: Result) -> str:
-    outputs = [leak for leak in result.leakage if leak.kind == "output"]
-    leaks = [leak for leak in result.leakage if leak.kind == "protocol"]
-    shown = _describe(outputs)
-    if leaks:
-        return f"Revealed: {shown}; and on the way, {_describe(leaks)}"
-    has_sizes = any(leak.kind == "size" for leak in result.leakage)
-    if not outputs:
-        return f"{'Nothing but sizes' if has_sizes else 'Nothing'} was revealed to anyone"
-    return f"Nothing but {shown}{' and sizes' if has_sizes else ''} was revealed"
-
-
-def _describe(leaks: Sequence[Leak]) -> str:
-    if not leaks:
-        return "no declared result"
-    if len(leaks) > 3:
-        return f"{show_count(len(leaks))} entries of the ledger"
-    shown = (
-        f"{leak.what} ({show_count(leak.elements)} {'value' if leak.elements == 1 else 'values'}, "
-        f"to {leak.to})"
-        for leak in leaks
-    )
-    return enumerate_names(list(shown))
-
-
 def _check_revealed(result: Result) -> Check:
     title = "What was shown"
-    if result.kind in _GAMES:
+    if result.kind in GAMES:
         metric = pick_headline_metric(result)
         if metric is None or metric.reference is None:
             return Check(title, "The tables say what each view tells", "quiet")
-        if _is_beyond(metric):
+        if is_beyond(metric):
             return Check(title, "An attack found something; see the strongest", "warn")
         return Check(title, "No attack tried found anything; others may", "quiet")
     if is_alone(result):
@@ -281,8 +193,6 @@ def _check_revealed(result: Result) -> Check:
 
 def _check_costs(result: Result) -> Check:
     title = "What it cost"
-    if is_alone(result):
-        return Check(title, "No traffic; time and memory are below", "quiet")
     match judge_costs(result):
         case True:
             return Check(title, "Metered traffic equals the forecast", "good")

@@ -72,7 +72,7 @@ def test_the_strongest_attack_is_the_first_row_and_the_headline():
     general = replace(finding("classes", 1.0, threat=threats[2], is_found=True), is_general=True)
     result = build_result("job", [general, weak, strong], verdicts=[verdict(1.0)])
     assert [row[0] for row in result.sheets[0].rows] == ["v", "u", "w"]
-    assert "Strongest attack: strong: AUC, 0.9" in report.render(result).replace("\u202f", " ")
+    assert "Strongest attack: strong: AUC 0.9" in report.render(result).replace("\u202f", " ")
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def test_a_federated_job_is_audited_as_it_is(tmp_path):
     assert rows[0][0] == "reconstruction from an update"
     assert rows[-1][0] == "class representatives"
     assert len(rows) == 6
-    assert report.words.state_headline(result).startswith("Strongest attack: ")
+    assert report.headline.state_headline(result).startswith("Strongest attack: ")
     assert result.claims[0].guarantee == "no guarantee"
     # The originals stand beside what the server makes of the updates.
     assert [one.caption for one in result.pictures[:2]] == ["original 1", "rebuilt 1"]

@@ -13,7 +13,7 @@ from tacit.cli.jobs.audit_job import AuditJob
 from tacit.cli.jobs.audit_target import load_sides
 from tacit.cli.toml import read_record
 from tacit.errors import ConfigError, DataError
-from tacit.report.words import pick_headline_metric, state_headline
+from tacit.report.headline import pick_headline_metric, state_headline
 
 SILENT = Console(quiet=True)
 ROWS, COLUMNS, CLASSES = 200, 20, 3

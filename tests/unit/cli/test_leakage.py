@@ -11,7 +11,7 @@ from tacit.cli.commands.group import Edge
 from tacit.cli.commands.leakage import examine
 from tacit.cli.commands.serve import leakage
 from tacit.errors import ConfigError
-from tacit.report.words import state_headline
+from tacit.report.headline import state_headline
 
 JOBS = Path(__file__).parents[3] / "examples" / "jobs"
 

@@ -64,16 +64,16 @@ def _empty():
 def test_every_section_is_there_in_order(example):
     page = Page(render(example))
     titles = (
-        "Nothing but risk scores (171 values, to hospital) and sizes was revealed.",
-        "Accuracy, private",
+        "ε = 2 at δ = 10⁻⁵ for add or remove one record; nothing but declared results",
+        "Privacy spent, at most",
         "Who sent what to whom",
         "What each party learned",
         "What was promised",
         "How good the result is",
+        "Curves",
         "What it cost: forecast and metered",
         "What it would take on other networks",
         "Where the time went",
-        "Curves",
         "Notes",
         "This file is complete in itself",
     )

@@ -53,6 +53,51 @@ def test_no_two_arrows_lie_on_each_other(example, count):
         )
 
 
+def _star(example, count):
+    """Everyone talks with the first party, in both phases."""
+    mesh = _mesh(example, count)
+    traffic = tuple(t for t in mesh.metered.traffic if "p0" in (t.sender, t.receiver))
+    cost = replace(mesh.metered, traffic=traffic)
+    return replace(mesh, metered=cost, forecast=replace(mesh.forecast, cost=cost))
+
+
+def _ring(example, count):
+    """Everyone talks with both neighbours and the party opposite, online."""
+    mesh = _mesh(example, count)
+    near = {1, count - 1, count // 2}
+    traffic = tuple(
+        t
+        for t in mesh.metered.traffic
+        if t.phase == "online" and (int(t.sender[1:]) - int(t.receiver[1:])) % count in near
+    )[:16]
+    cost = replace(mesh.metered, traffic=traffic)
+    return replace(mesh, metered=cost, forecast=replace(mesh.forecast, cost=cost))
+
+
+def _boxes(drawn, css):
+    size = r'<rect x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="([\d.]+)" rx="\d+"'
+    return _numbers(drawn, f'{size} class="{css}"')
+
+
+@pytest.mark.parametrize("shape", [_mesh, _star, _ring])
+@pytest.mark.parametrize("count", range(2, 7))
+def test_no_two_labels_and_no_label_and_node_overlap(example, shape, count):
+    result = shape(example, count)
+    # As wide as labels get.
+    traffic = tuple(replace(t, payload_bytes=888_000_000) for t in result.metered.traffic)
+    cost = replace(result.metered, traffic=traffic)
+    drawn = draw_network(
+        replace(result, metered=cost, forecast=replace(result.forecast, cost=cost))
+    )
+    plates, nodes = _boxes(drawn, "plate"), _boxes(drawn, "node")
+    pairs = {frozenset((t.sender, t.receiver)) for t in traffic}
+    assert len(plates) == (len(pairs) if len(traffic) <= 16 else 0)
+    assert drawn.count("888") >= len(traffic)
+    for index, (x, y, width, height) in enumerate(plates):
+        for u, v, w, h in (*plates[:index], *nodes):
+            assert x + width <= u or u + w <= x or y + height <= v or v + h <= y
+
+
 def test_arrows_are_as_wide_as_their_bytes_and_named(example):
     drawn = draw_network(example)
     widths = dict(re.findall(r"<title>([^<]*)</title><line [^>]*stroke-width=\"([\d.]+)\"", drawn))

@@ -241,11 +241,18 @@ def plan(
     edge.out.print(shown)
 
 
-@click.command(epilog=_examples("tacit report out/demo/result.json"))
+@click.command(
+    epilog=_examples(
+        "tacit report out/demo/result.json",
+        "tacit report out/demo/result.json --pdf demo.pdf --csv tables",
+    )
+)
 @click.argument("result", type=_PATH)
 @click.option("--html", type=_PATH, help="The page to write.  [default: report.html beside it]")
+@click.option("--pdf", type=_PATH, help="Print the page into this file; needs Chromium or Chrome.")
+@click.option("--csv", type=_PATH, help="Write every table and curve as CSV into this folder.")
 @_edge
-def report(edge: Edge, result: Path, html: Path | None) -> None:
+def report(edge: Edge, result: Path, html: Path | None, pdf: Path | None, csv: Path | None) -> None:
     """Show RESULT, a result.json, again, and write its page again."""
     from tacit import report as reports
 
@@ -254,6 +261,11 @@ def report(edge: Edge, result: Path, html: Path | None) -> None:
     reports.write(found, page)
     edge.out.print(reports.summarise(found))
     say(edge.out, f"\nReport: {page}")
+    if csv is not None:
+        say(edge.out, f"Tables: {len(reports.write_csv(found, csv))} files in {csv}")
+    if pdf is not None:
+        reports.write_pdf(found, pdf)
+        say(edge.out, f"PDF: {pdf}")
 
 
 @click.command(

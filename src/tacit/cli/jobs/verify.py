@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -80,15 +81,19 @@ def answer(question: Question, console: Console) -> Answers:
     shape = _find_shape(question, data)
     x = data.features[: question.rows].reshape(-1, int(np.prod(data.features.shape[1:])))
     labels = data.labels[: question.rows] if data.is_labelled else None
-    with progress.stage("verify"):
-        timed = tuple(_ask(question, ensemble, x, console))
-    sizes = []
-    if question.beside:
-        sizes.append(measure_size(question.model.name, ensemble, timed, labels))
-        with progress.stage("verify other sizes"):
-            for path, other in zip(question.beside, others, strict=True):
-                told = tuple(_ask(question, other, x, console))
-                sizes.append(measure_size(path.name, other, told, labels))
+    with _telling(console):
+        with progress.stage("compile"):
+            _rehearse(question, ensemble, x)
+        with progress.stage("verify"):
+            timed = tuple(_ask(question, ensemble, x, console))
+        sizes = []
+        if question.beside:
+            sizes.append(measure_size(question.model.name, ensemble, timed, labels))
+            with progress.stage("verify other sizes"):
+                for path, other in zip(question.beside, others, strict=True):
+                    _rehearse(question, other, x)
+                    told = tuple(_ask(question, other, x, console))
+                    sizes.append(measure_size(path.name, other, told, labels))
     findings = Findings(
         ensemble=ensemble,
         eps=question.eps,
@@ -112,6 +117,13 @@ def _check_missing(question: Question, ensemble: Ensemble, data: Dataset) -> Non
         )
 
 
+def _rehearse(question: Question, ensemble: Ensemble, rows: np.ndarray) -> None:
+    """Ask one question briefly: compiling and loading machine code is not what a row costs."""
+    if question.ray is None:
+        briefly = Inquiry(question.eps, rho=question.rho, budget=Budget(nodes=1))
+        list(verify_each(ensemble, rows[:1], briefly))
+
+
 def _ask(
     question: Question, ensemble: Ensemble, rows: np.ndarray, console: Console
 ) -> Iterator[Timed]:
@@ -119,20 +131,21 @@ def _ask(
     budget = Budget(seconds=question.seconds)
     inquiry = Inquiry(question.eps, rho=question.rho, budget=budget)
     hidden = not console.is_terminal
+    if question.ray is None:
+        answers = verify_each(ensemble, rows, inquiry, workers=question.workers)
+    else:
+        answers = verify_on_ray(ensemble, rows, inquiry, address=question.ray)
+    yield from track(answers, "verifying", total=len(rows), console=console, disable=hidden)
+
+
+def _telling(console: Console) -> AbstractContextManager[None]:
+    """Say on a terminal that something is compiled, before it is."""
 
     def tell(purpose: str) -> None:
-        if not hidden:
+        if console.is_terminal:
             console.print(f"compiling {purpose}, once; it is kept for the next time")
 
-    with tell_compiling(tell):
-        if question.ray is None:
-            # A rehearsal: loading machine code is not what a row costs.
-            briefly = Inquiry(question.eps, rho=question.rho, budget=Budget(nodes=1))
-            list(verify_each(ensemble, rows[:1], briefly))
-            answers = verify_each(ensemble, rows, inquiry, workers=question.workers)
-        else:
-            answers = verify_on_ray(ensemble, rows, inquiry, address=question.ray)
-        yield from track(answers, "verifying", total=len(rows), console=console, disable=hidden)
+    return tell_compiling(tell)
 
 
 def _find_shape(question: Question, data: Dataset) -> tuple[int, int] | None:

@@ -74,7 +74,7 @@ def _metrics(task: TrainTask, last: tuple[int, float, float]) -> tuple[Metric, .
     _, loss, right = last
     return (
         proportion(ACCURACY, round(right * task.answers), task.answers),
-        Metric(name="loss", value=loss, unit="", samples=task.answers),
+        Metric(name="loss", value=loss, unit="nats", samples=task.answers),
     )
 
 
