@@ -38,7 +38,7 @@ kind = "serve"
 [model]
 layers = ["dense 6", "relu", "dense 3"]
 inputs = [4]
-[model.halves]
+[model.shares]
 north = "{folder}/half-north.npz"
 south = "{folder}/half-south.npz"
 [service]

@@ -16,7 +16,9 @@ import tacit
 PACKAGE = Path(tacit.__file__).parent
 # The words that a folder has given up.
 GIVEN_UP = {
-    "learn": "desk reception door knock",
+    "cli": "half desk reception door knock shelf voice wish",
+    "learn": "desk reception door knock shelf",
+    "learners": "halves shelf hold",
     "learn/federated": "course crowd hall promise terms wish",
     "llm": "hushed hands voice parcel shelf stock supply quick playback order orders tape "
     "veil veiled cover covered posted posting wire wires halves steady",

@@ -36,6 +36,7 @@ STAGES = {
     "calibration": "counting chances",
     "answers": "answering",
     "coefficients": "opening what was learned",
+    "trees": "opening trees",
     "serve": "asking and answering",
     "finish": "waiting for the others",
     "done": "done",

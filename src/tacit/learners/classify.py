@@ -63,11 +63,15 @@ class Classifier(Learner):
 
         Every pair of rows is compared, so that equal scores count one half, as they should.
         Cost: a comparison for each of rows² pairs, `PAIRS` of them at a time.
-        Range: exact to about 2e-3 where the rarer class has 1 % of the rows or more.
+        Range: to about 2e-3 where the rarer class has 1 % of the rows or more; NaN where the rows
+        are all of one class, which is the only other thing that this tells.
         """
         self._two_classes("auc")
         found = self._opened(self._area, data, "auc", to, "the declared AUC")
-        return None if found is None else float(found.reshape(-1)[0])
+        if found is None:
+            return None
+        area = float(found.reshape(-1)[0])
+        return area if area > -0.5 else float("nan")
 
     def calibration(
         self, data: Table, *, bins: int = 10, to: tuple[str, ...] | None = None
@@ -165,7 +169,7 @@ def _pairs(ops: Any, values: Values, *, first: int, end: int) -> Values:
 
 
 def _area_of(ops: Any, values: Values) -> Values:
-    """Divide by the share of pairs that are of both classes; brought near 1 by a factor of 4."""
+    """Divide by the share of pairs of both classes, brought near 1 by a factor of 4; -1 of none."""
     y = values["y"]
     rows = ops.shape(y)[0]
     share = mean(ops, ops.sum(ops.take(y, (1,), dim=1), dim=0), rows)
@@ -174,7 +178,10 @@ def _area_of(ops: Any, values: Values) -> Values:
     found = ops.mul(
         fixed(ops, ops.scale(values["pairs"], 4.0)), inverse(ops, ops.scale(mixed, 4.0))
     )
-    return {"auc": ops.restate(fixed(ops, found), bound=1.01)}
+    # One row of the other class makes a share of (rows - 1) / rows².
+    is_none = ops.indicate(ops.shift(ops.scale(mixed, -1.0), 0.5 / rows))
+    area = ops.restate(fixed(ops, found), bound=1.01)
+    return {"auc": fixed(ops, ops.sub(area, fixed(ops, is_none)))}
 
 
 def _by_chance(ops: Any, values: Values, *, bins: int, chances: str) -> Values:

@@ -76,6 +76,7 @@ def run(one, tmp_path):
         ({"reveal__scoer": ["shop"]}, "did you mean 'score'"),
         ({"reveal__score": ["shp"]}, "did you mean 'shop'"),
         ({"learner": {"kind": "decision-tree"}, "reveal__coefficients": ["shop"]}, "has none"),
+        ({"reveal__trees": ["shop"]}, "boosted trees alone"),
         ({"learner": {"kind": "ridge"}, "reveal__auc": ["shop"]}, "learns no classes"),
     ],
 )
@@ -180,6 +181,19 @@ def test_clusters_of_rows_that_three_owners_have(tmp_path):
     (inertia,) = parts["clinic"].result.utility
     assert (inertia.name, inertia.samples) == ("inertia", 60)
     assert parts["bank"].result.utility == ()
+
+
+def test_boosted_trees_are_a_file_for_whom_they_are_opened_to(tmp_path):
+    learner = {"n_estimators": 1, "max_depth": 1, "max_bins": 4}
+    one = job(
+        learner={"kind": "gradient-boosting", "parameters": learner}, reveal={"trees": ["shop"]}
+    )
+    parts = run(one, tmp_path)
+    assert set(parts["shop"].files) == {"trees.json"}
+    assert parts["bank"].files == {}
+    shown = {leak.to for leak in parts["bank"].result.leakage if "edges" in leak.what}
+    assert shown <= {"shop"}
+    assert any("edges" in leak.what for leak in parts["shop"].result.leakage)
 
 
 def test_a_plan_without_data_says_what_it_assumes():

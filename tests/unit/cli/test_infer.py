@@ -11,7 +11,7 @@ from tacit import ring
 from tacit.cli import folder
 from tacit.cli.jobs import infer
 from tacit.cli.jobs.kind import Place
-from tacit.cli.jobs.kinds import find_kind, load_job
+from tacit.cli.jobs.kinds import find_kind, load_job, read_job
 from tacit.cli.toml import read_record
 from tacit.errors import ConfigError, DataError
 from tacit.learn.code import OwnModel
@@ -195,7 +195,7 @@ def make_shared(shares):
             "job": {"name": "j", "kind": "infer"},
             "parties": {"north": {}, "south": {}, "dealer": {}, "clinic": {}},
             "data": {"owner": "clinic", "set": "digits", "rows": [0, 12]},
-            "model": {"layers": LAYERS, "inputs": [64], "halves": shares},
+            "model": {"layers": LAYERS, "inputs": [64], "shares": shares},
             "protocol": {"kind": "sealed", "dealer": "dealer", "compute": ["north", "south"]},
         }
         if changes.get("data__owner", "clinic") != "clinic":
@@ -205,9 +205,15 @@ def make_shared(shares):
             raw[table].pop(key, None)
             if value is not None:
                 raw[table][key] = value
-        return read_record(raw, find_kind(raw, "job.toml").record, source="job.toml")
+        return read_job(raw, source="job.toml")
 
     return make
+
+
+def test_shares_are_found_under_their_name_in_version_0_1(make_shared, shares):
+    with pytest.warns(FutureWarning, match=r"model\.halves are called model\.shares now"):
+        old = make_shared(model__shares=None, model__halves=shares)
+    assert old == make_shared()
 
 
 @pytest.mark.parametrize(
@@ -269,7 +275,7 @@ def test_every_example_is_a_good_job(name, is_shared):
         ({"protocol__dealer": "north"}, "another one that deals"),
         ({"data__owner": "dealer"}, "must not own the rows"),
         ({"model__owner": "north"}, "without an owner"),
-        ({"model__file": "model.npz"}, "wanted model.halves"),
+        ({"model__file": "model.npz"}, "wanted model.shares"),
         ({"protocol__kind": "permuted2"}, "let it be 'clinic', or use sealed"),
     ],
 )
@@ -279,9 +285,9 @@ def test_a_shared_model_with_wrong_parties_is_refused(make_shared, changes, word
 
 
 def test_a_share_that_is_not_there_is_told_before_anyone_connects(make_shared, shares):
-    job = make_shared(model__halves={"north": shares["north"]})
+    job = make_shared(model__shares={"north": shares["north"]})
     infer.check_inputs(job, ["north"])
-    with pytest.raises(ConfigError, match=r"model\.halves\.south: missing"):
+    with pytest.raises(ConfigError, match=r"model\.shares\.south: missing"):
         infer.check_inputs(job, ["south"])
 
 

@@ -63,7 +63,7 @@ def make_job(tmp_path):
             "model": {
                 "layers": ["dense 1"],
                 "inputs": [COLUMNS],
-                "halves": {name: str(tmp_path / f"{name}.npz") for name in shares},
+                "shares": {name: str(tmp_path / f"{name}.npz") for name in shares},
             },
             "protocol": {"kind": "sealed", "dealer": "dealer", "compute": ["bank", "insurer"]},
         }

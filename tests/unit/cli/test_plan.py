@@ -108,7 +108,7 @@ def job(request, weights):
             raw["parties"]["clinic"] = {}
             raw["data"] = {"owner": "clinic", "set": "digits", "rows": [0, 5]}
             shares = {name: str(weights / f"{name}.npz") for name in ("north", "south")}
-            raw["model"] = {"layers": LAYERS, "inputs": [64], "halves": shares}
+            raw["model"] = {"layers": LAYERS, "inputs": [64], "shares": shares}
             raw["protocol"]["compute"] = ["north", "south"]
         case "infer, columns":
             shares = {name: str(weights / f"{name}.npz") for name in ("north", "south")}
@@ -117,7 +117,7 @@ def job(request, weights):
                 n: {"set": "digits", "columns": one, "rows": [0, 6]} for n, one in stretches.items()
             }
             raw["data"] = {"owner": "north", "owners": owners}
-            raw["model"] = {"layers": LAYERS, "inputs": [64], "halves": shares}
+            raw["model"] = {"layers": LAYERS, "inputs": [64], "shares": shares}
             raw["protocol"]["compute"] = ["north", "south"]
         case "train, columns":
             owners = {

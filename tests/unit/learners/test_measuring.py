@@ -64,6 +64,17 @@ def test_equal_scores_count_one_half_of_a_pair(parties):
     assert model.auc(data) == pytest.approx(metrics.roc_auc_score(y, x[:, 0]), abs=2e-3)
 
 
+def test_rows_of_one_class_have_no_area(cancer, parties):
+    x, y = cancer
+    data = by_columns(parties, x, y)
+    model = GaussianNB().fit(data, parties)
+    alike = parties.columns({"bank": x[:9, :3], "shop": (x[:9, 3:], np.ones(9))}, classes=(0, 1))
+    assert np.isnan(model.auc(alike))
+    other = np.r_[0, np.ones(8)]
+    both = parties.columns({"bank": x[:9, :3], "shop": (x[:9, 3:], other)}, classes=(0, 1))
+    assert 0 <= model.auc(both) <= 1.002
+
+
 def test_a_measure_opens_itself_and_nothing_beside_it(cancer, parties):
     data = by_columns(parties, *cancer)
     model = GaussianNB().fit(data, parties)

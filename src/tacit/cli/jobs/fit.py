@@ -35,7 +35,16 @@ from tacit.learn.vertical import (
     claims_of_matching,
     declare_matching,
 )
-from tacit.learners import Connected, Learner, Parties, Planned, StandardScaler, Table
+from tacit.learners import (
+    Connected,
+    Learner,
+    Parties,
+    Planned,
+    StandardScaler,
+    Table,
+    to_xgboost,
+)
+from tacit.learners.boosting import GradientBoosting
 from tacit.learners.exported import counterpart
 from tacit.mpc import Plan
 from tacit.party import Session
@@ -77,6 +86,10 @@ class Fitting:
             values = {name: getattr(self.model, f"{name}_") for name in self.model.results}
             opened = {n: one for n, one in values.items() if isinstance(one, np.ndarray)}
             self.found[what] = opened or None
+            return
+        if what == "trees":
+            assert isinstance(self.model, GradientBoosting)  # noqa: S101 - others are refused
+            self.found[what] = to_xgboost(self.model, to)
             return
         method = "predict" if what == "answers" else what
         self.found[what] = getattr(self.model, method)(self.kept, to=to)
@@ -196,6 +209,8 @@ def _files(job: FitJob, fitting: Fitting, data: Table, mine: Rows | None) -> dic
         content = io.BytesIO()
         np.savez(content, allow_pickle=False, **opened)
         files["coefficients.npz"] = content.getvalue()
+    if (trees := fitting.found.get("trees")) is not None:
+        files["trees.json"] = trees
     values = fitting.found.get("answers")
     if values is not None:
         ids: Sequence[str] = ()

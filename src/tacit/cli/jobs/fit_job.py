@@ -21,6 +21,7 @@ from tacit.cli.jobs.config import (
 from tacit.cli.jobs.train_job import OwnerTable
 from tacit.cli.toml import Problem, RefusedError, refuse, suggest
 from tacit.learners import Classifier, Learner, Regressor
+from tacit.learners.boosting import GradientBoosting
 from tacit.learners.parties import FRAC_BITS
 from tacit.mpc import Roles, find_protocol
 
@@ -147,6 +148,7 @@ class Reveal:
         calibration: rows, mean chance and share of class 1, by steps of the chance.
         answers: an answer for every row that is measured on.
         coefficients: what was learned: coefficients, centres, means, components.
+        trees: boosted trees as a file of XGBoost, with where owners cut their columns.
     """
 
     score: tuple[str, ...] = ()
@@ -155,6 +157,7 @@ class Reveal:
     calibration: tuple[str, ...] = ()
     answers: tuple[str, ...] = ()
     coefficients: tuple[str, ...] = ()
+    trees: tuple[str, ...] = ()
 
     def named(self) -> Mapping[str, tuple[str, ...]]:
         """Return who sees each."""
@@ -254,6 +257,10 @@ def _check_reveal(job: FitJob) -> Iterator[Problem]:
         yield Problem("reveal.score", "pca has no score; open its coefficients or answers")
     if not job.learner.type.results and reveal.coefficients:
         yield Problem("reveal.coefficients", f"{kind} has none that could be opened")
+    if reveal.trees and not issubclass(job.learner.type, GradientBoosting):
+        yield Problem("reveal.trees", f"boosted trees alone are written to a file, not {kind}")
+    if reveal.trees and job.learner.parameters.get("categorical"):
+        yield Problem("reveal.trees", "trees with categorical columns are not written to a file")
     for what in ("auc", "confusion", "calibration"):
         if getattr(reveal, what) and job.learner.target != "classes":
             yield Problem(f"reveal.{what}", f"{kind} learns no classes")

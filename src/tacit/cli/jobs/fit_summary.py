@@ -89,6 +89,7 @@ def claims_beyond(job: FitJob) -> tuple[Claim, ...]:
             "what was learned follows from the rows; only learning with differential privacy "
             "bounds how much it tells about one"
         ),
+        "trees": "splits and leaves follow from the rows, and edges tell quantiles of columns",
     }
     measures = tuple(
         dict.fromkeys(

@@ -317,13 +317,13 @@ def _join_shares(module: nn.Module, job: InferJob) -> None:
 def _load_share(job: InferJob, name: str, given: Given = NOTHING) -> dict[str, Tensor]:
     if given.weights is not None:
         return dict(given.weights)
-    path = job.model.halves[name]
+    path = job.model.shares[name]
     return load_share(path, frac_bits=job.frac_bits, bound=job.model.weight_bound)
 
 
 def _check_shares(job: InferJob, holders: Sequence[str]) -> None:
     for name in holders:
-        path = job.model.halves.get(name)
+        path = job.model.shares.get(name)
         if path is None:
-            raise ConfigError(f"model.halves.{name}: missing; wanted the file with its share")
-        check_file(path, f"model.halves.{name}")
+            raise ConfigError(f"model.shares.{name}: missing; wanted the file with its share")
+        check_file(path, f"model.shares.{name}")

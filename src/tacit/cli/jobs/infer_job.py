@@ -84,7 +84,7 @@ class InferModel:
     ``layers`` are the network in words; instead ``code``, as file.py:function, makes a torch
     module and is run by every party. ``file`` holds its weights by name: .safetensors, as
     `tacit run` writes them after a training, .pt or .npz. Without an owner the network is shared:
-    ``halves`` name the files that a training left with the two parties of ``protocol.compute``,
+    ``shares`` name the files that a training left with the two parties of ``protocol.compute``,
     and ``bound`` is that of the training.
 
     Without ``layers`` and ``inputs`` it is one linear layer with one output, whose sign is the
@@ -99,7 +99,7 @@ class InferModel:
     code: Path | None = field(default=None, metadata=LOCAL)
     inputs: tuple[int, ...] = ()
     file: Path | None = field(default=None, metadata=LOCAL)
-    halves: Mapping[str, Path] = field(default_factory=dict, metadata=LOCAL)
+    shares: Mapping[str, Path] = field(default_factory=dict, metadata=LOCAL)
     bound: Positive | None = None
     cap: float | None = None
 
@@ -120,7 +120,7 @@ class InferModel:
     @property
     def is_linear(self) -> bool:
         """Tell whether the model is one linear layer, as wide as the rows."""
-        return not self.layers and not self.inputs and not self.halves
+        return not self.layers and not self.inputs and not self.shares
 
     @property
     def weight_bound(self) -> float:
@@ -317,8 +317,8 @@ def _check_owned(job: InferJob) -> Iterator[Problem]:
         yield Problem("parties", "wanted another party for each of the three roles")
     if job.protocol.compute is not None:
         yield Problem("protocol.compute", "is for a network without an owner; leave it out")
-    if job.model.halves:
-        yield Problem("model.halves", "are of a network without an owner; leave owner or them out")
+    if job.model.shares:
+        yield Problem("model.shares", "are of a network without an owner; leave owner or them out")
     if job.data.owners:
         yield Problem("data.owners", "ask a network without an owner; leave model.owner out")
 
@@ -335,10 +335,10 @@ def _check_shared(job: InferJob) -> Iterator[Problem]:
     yield from _check_columns(job)
     if job.data.owner == job.protocol.dealer:
         yield Problem("data.owner", "the dealer knows the masks and must not own the rows")
-    for name in set(job.model.halves) - set(computing):
-        yield Problem(f"model.halves.{name}", "is not one of the parties of protocol.compute")
+    for name in set(job.model.shares) - set(computing):
+        yield Problem(f"model.shares.{name}", "is not one of the parties of protocol.compute")
     if job.model.file is not None:
-        yield Problem("model.file", "is of a network with an owner; wanted model.halves")
+        yield Problem("model.file", "is of a network with an owner; wanted model.shares")
     if not job.data.owners and _is_seen(job) and job.data.owner != computing[1]:
         text = (
             f"under {job.protocol.kind} the second of protocol.compute sees values that follow "

@@ -167,12 +167,18 @@ def load_job(path: Path) -> Job:
 
 
 def read_job(raw: Mapping[str, object], *, source: str) -> Job:
-    """Check the tables of a job file; a kind by its name in version 0.1 is read with a warning."""
+    """Check the tables of a job file; words of version 0.1 are read with a warning."""
     head = raw.get("job")
     if isinstance(head, dict) and (old := head.get("kind")) in RENAMED:
         text = f"{source}: job.kind: {old!r} is called {RENAMED[old]!r} now; the old word goes soon"
         warnings.warn(text, FutureWarning, stacklevel=3)
         raw = {**raw, "job": {**head, "kind": RENAMED[old]}}
+    model = raw.get("model")
+    if isinstance(model, dict) and "halves" in model and "shares" not in model:
+        text = f"{source}: model.halves are called model.shares now; the old word goes soon"
+        warnings.warn(text, FutureWarning, stacklevel=3)
+        rest = {key: value for key, value in model.items() if key != "halves"}
+        raw = {**raw, "model": {**rest, "shares": model["halves"]}}
     return read_record(raw, find_kind(raw, source).record, source=source)
 
 

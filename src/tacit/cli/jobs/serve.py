@@ -113,9 +113,9 @@ def _posts(
     """Make servers ready: their shares and keys, and who may ask them."""
     posts = {}
     for name in servers:
-        path = job.model.halves.get(name)
+        path = job.model.shares.get(name)
         if path is None:
-            raise ConfigError(f"model.halves.{name}: missing; wanted the file with its share")
+            raise ConfigError(f"model.shares.{name}: missing; wanted the file with its share")
         posts[name] = Post(
             share=load_share(path, frac_bits=job.ring.frac_bits, bound=job.model.bound),
             identity=own_identity(job, name, keys),

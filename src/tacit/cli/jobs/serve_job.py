@@ -52,7 +52,7 @@ class ServeModel:
     layers: tuple[str, ...] = ()
     code: Path | None = field(default=None, metadata=LOCAL)
     inputs: Annotated[tuple[Count, ...], Field(min_length=1)]
-    halves: Mapping[str, Path] = field(default_factory=dict, metadata=LOCAL)
+    shares: Mapping[str, Path] = field(default_factory=dict, metadata=LOCAL)
     bound: Positive = 4.0
     cap: float | None = None
 
