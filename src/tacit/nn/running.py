@@ -1,7 +1,7 @@
 """What an imported model runs with: an interpreter, weights, and public facts about sizes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil, log2
 from typing import Any
 
@@ -35,6 +35,7 @@ class Running:
     weights: Mapping[str, Any]
     gains: Mapping[str, float]
     cap: float | None
+    _capped: dict[int, tuple[Any, Any]] = field(default_factory=dict)
 
     def weight(self, layer: str, name: str) -> Any:
         """Return a weight of a layer, or None if the layer has none of that name."""
@@ -42,7 +43,12 @@ class Running:
 
     def capped(self, x: Any) -> Any:
         """Saturate a hidden value, if the run has a cap and the value could be beyond it."""
-        return x if self.cap is None else self.ops.cap(x, bound=self.cap)
+        if self.cap is None:
+            return x
+        # A value that several layers read is compared once. It is kept, so that its id stays its.
+        if id(x) not in self._capped:
+            self._capped[id(x)] = (x, self.ops.cap(x, bound=self.cap))
+        return self._capped[id(x)][1]
 
     def product(self, layer: str, name: str, x: Any, out: Any) -> Any:
         """State how large a product with a weight can be, if that is known."""

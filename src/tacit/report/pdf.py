@@ -30,13 +30,19 @@ def write_pdf(result: Result, path: Path) -> None:
         folder = Path(name)
         (folder / "report.html").write_text(render(result), encoding="utf-8")
         _print(browser, folder)
-        try:
-            # Beside its place first, so that no half of a file is ever there.
-            part = path.with_name(f".{path.name[:80]}.part")
-            shutil.copyfile(folder / "report.pdf", part)
-            os.replace(part, path)
-        except OSError as error:
-            raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+        _put(folder / "report.pdf", path)
+
+
+def _put(made: Path, path: Path) -> None:
+    """Copy beside the place first, so that no half of a file is ever there."""
+    part = path.with_name(f".{path.name[:80]}.part")
+    try:
+        shutil.copyfile(made, part)
+        os.replace(part, path)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _print(browser: str, folder: Path) -> None:

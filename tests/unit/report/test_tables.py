@@ -1,4 +1,5 @@
 import csv
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -101,3 +102,12 @@ def test_a_browser_that_fails_is_quoted_and_the_old_file_stays(example, tmp_path
     with pytest.raises(InputError, match=r"exit code 3\): no display"):
         write_pdf(example, tmp_path / "a.pdf")
     assert (tmp_path / "a.pdf").read_text() == "old"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not any(map(shutil.which, pdf.BROWSERS)), reason="no Chromium, no Chrome")
+def test_a_real_browser_makes_a_real_pdf(example, tmp_path):
+    write_pdf(example, tmp_path / "a.pdf")
+    assert (tmp_path / "a.pdf").read_bytes().startswith(b"%PDF-")
+    with pytest.raises(InputError, match="cannot write"):
+        write_pdf(example, tmp_path / "missing" / "a.pdf")

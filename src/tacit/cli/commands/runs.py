@@ -14,6 +14,7 @@ from tacit.cli.folder import RESULT
 from tacit.cli.screen import printable
 from tacit.errors import InputError
 from tacit.report.format import show_quantity
+from tacit.report.headline import pick_headline_metric
 from tacit.result import Result
 
 
@@ -68,7 +69,7 @@ def _cells(run: Run) -> tuple[str, ...]:
     result = run.result
     if result is None:
         return ("cannot be read", str(run.folder), "", "", run.problem, "")
-    first = next((one for one in result.utility if one.value is not None), None)
+    first = pick_headline_metric(result)
     figure = "" if first is None else f"{first.name} {show_quantity(first.value, first.unit)}"
     spent = next((one for one in result.claims if one.epsilon is not None), None)
     epsilon = "" if spent is None else f"{spent.epsilon:.3g} (δ {spent.delta:.2g})"

@@ -5,7 +5,7 @@ from tacit.learn.training.ahead import plan_training
 from tacit.learn.training.checkpoint import Checkpoint, StateFolder
 from tacit.learn.training.forecast import sum_forecasts
 from tacit.learn.training.loop import Trained, train
-from tacit.learn.training.model import Model, make_model, parse_layers
+from tacit.learn.training.model import Model, make_model, make_token_model, parse_layers
 from tacit.learn.training.optimise import OPTIMISERS, Optimiser
 from tacit.learn.training.plain import train_plain
 from tacit.learn.training.programs import Programs
@@ -23,6 +23,7 @@ __all__ = [
     "Trained",
     "add_adapters",
     "make_model",
+    "make_token_model",
     "merge_adapters",
     "parse_layers",
     "plan_training",

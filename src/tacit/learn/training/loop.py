@@ -270,9 +270,20 @@ class _Worker:
         return Checkpoint(step=step, attempt=self._attempt, shares=shares, shown=tuple(self.shown))
 
     def weight_shares(self) -> dict[str, Tensor]:
-        """Return my share of every weight."""
-        names = self._task.model.initial
-        return {name: self._shares[name].words for name in names if name in self._shares}
+        """Return my share of every weight; of one that is public, all of it or zero.
+
+        So the model can be served from shares. A public number beyond the bound is left out: then
+        whoever serves the shares misses it, and says so.
+        """
+        if not self.is_computing:
+            return {}
+        task, is_first = self._task, self._session.me == self._task.roles.first
+        found = {name: self._shares[name].words for name in task.model.initial}
+        for name, value in task.model.imported.public.items():
+            if float(value.abs().max()) <= task.weight_bound:
+                words = ring.encode(value, frac_bits=task.frac_bits)
+                found[name] = words if is_first else torch.zeros_like(words)
+        return found
 
     def _kept(self, rows: np.ndarray) -> dict[str, Share]:
         """Return my shares of weights, memory and the rows of a batch."""
@@ -300,7 +311,7 @@ class _Worker:
 
     def _note(self, step: int, loss: Tensor | None, right: Tensor | None) -> None:
         if loss is not None and right is not None:
-            self.shown.append((step, float(loss), float(right) / self._task.test_rows))
+            self.shown.append((step, float(loss), float(right) / self._task.answers))
 
 
 def _numbers(shares: Mapping[str, AnyShare]) -> dict[str, Share]:

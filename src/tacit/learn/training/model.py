@@ -30,7 +30,8 @@ _SIZED = ("avgpool", "block", "conv", "dense", "maxpool", "norm")
 class Model:
     """A model to train: what it computes, and public initial weights.
 
-    ``widest`` is how many numbers its widest layer makes of one row.
+    ``widest`` is how many numbers its widest layer makes of one row; ``tokens`` is () where a row
+    has one answer, and (how many,) where every token of a row has one.
     """
 
     imported: Imported
@@ -38,6 +39,7 @@ class Model:
     outputs: int
     widest: int
     initial: Mapping[str, Tensor]
+    tokens: tuple[int, ...] = ()
 
     def state(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return trained weights as the module's ``state_dict`` names and shapes them."""
@@ -68,16 +70,52 @@ def make_model(module: nn.Module, inputs: tuple[int, ...], *, cap: float | None 
     Raises:
         InputError: the module has something that is not supported, or has no gradient.
     """
+    model = _made(module, inputs, cap)
+    if model.tokens:
+        raise ConfigError(
+            "wanted a model with one row of scores per input, got one that gives "
+            f"{(*model.tokens, model.outputs)} scores; make_token_model takes one per token"
+        )
+    return model
+
+
+def make_token_model(
+    module: nn.Module, inputs: tuple[int, ...], *, cap: float | None = None
+) -> Model:
+    """Make a torch module trainable that scores the next token, or a class, at every token.
+
+    Args:
+        module: its output is (rows, tokens, classes); labels are one-hot rows of that shape, and
+            the loss is the mean cross-entropy of all tokens: its exponential is the perplexity.
+        inputs: the shape of one row: (tokens,) of ids for a module that has an `nn.Embedding`,
+            (tokens, vocabulary) for one-hot rows, or (tokens, width) for public embeddings that
+            owners look up themselves.
+        cap: where hidden values saturate, so that their bounds do not grow with every layer.
+
+    Raises:
+        InputError: the module has something that is not supported, or has no gradient.
+    """
+    model = _made(module, inputs, cap)
+    if len(model.tokens) != 1:
+        raise ConfigError(
+            f"wanted a model with scores (rows, tokens, classes), got {len(model.tokens) + 2} "
+            "dimensions"
+        )
+    return model
+
+
+def _made(module: nn.Module, inputs: tuple[int, ...], cap: float | None) -> Model:
     # How large products can be follows from the weights, which will not stay as they are.
     imported = replace(import_module(module), gains={}, cap=cap)
     imported.check_gradients()
     outputs, widest = _sizes(module, inputs)
-    if len(outputs) != 2:
-        raise ConfigError(f"wanted a model with one row of scores per input, got {outputs}")
+    if len(outputs) < 2:
+        raise ConfigError(f"wanted a model with scores for every row, got {outputs}")
     return Model(
         imported=imported,
         inputs=inputs,
-        outputs=outputs[1],
+        outputs=outputs[-1],
+        tokens=outputs[1:-1],
         widest=widest,
         initial=dict(imported.weights),
     )

@@ -18,7 +18,7 @@ def train_plain(task: TrainTask, rows: Tensor, labels: Tensor) -> list[tuple[int
         ops = PlainStepOps(task.optimiser.dials(action.step))
         if action.is_look:
             loss, right = measure(ops, task, task.model(ops, weights, x), y)
-            shown.append((action.step, float(loss), float(right) / task.test_rows))
+            shown.append((action.step, float(loss), float(right) / task.answers))
         else:
             rate = task.rate_at(action.step)
             weights, state = train_step(ops, task, weights, state, x, y, rate=rate)

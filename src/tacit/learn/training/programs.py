@@ -48,7 +48,7 @@ class Programs:
             if prod(shape):
                 rows.append(ops.input(name, owner=holding.owner, shape=shape, bound=bound))
             if holding.has_labels:
-                wide = (holding.rows, task.label_width)
+                wide = (holding.rows, *task.label_shape)
                 name = f"labels of {holding.owner}"
                 labels.append(ops.input(name, owner=holding.owner, shape=wide, bound=1.0))
         along = 0 if task.split == "rows" else 1
@@ -162,7 +162,7 @@ class Programs:
     def _batch(self, ops: ProtocolOps[V], rows: int) -> tuple[V, V]:
         task = self.task
         x = ops.resume("x", shape=(rows, *task.model.inputs), bound=task.feature_bound)
-        return x, ops.resume("y", shape=(rows, task.label_width), bound=1.0)
+        return x, ops.resume("y", shape=(rows, *task.label_shape), bound=1.0)
 
 
 def initial_state(task: TrainTask) -> dict[str, Tensor]:
@@ -199,7 +199,7 @@ def train_step(
     scores = task.model(tape, leaves, tape.leaf(x))  # type: ignore[arg-type]
     with ops.family("softmax"):
         error = _error(ops, task, scores.value, y)
-    batch = ops.shape(x)[0]
+    batch = ops.shape(x)[0] * prod(task.model.tokens)
     lead = _lead(task, rate, batch)
     if lead != 1.0:
         error = ops.normalise_scale(ops.scale(error, lead))
@@ -217,12 +217,13 @@ def _lead(task: TrainTask, rate: float, batch: int) -> float:
 
 
 def measure(ops: StepOps[V], task: TrainTask, scores: V, y: V) -> tuple[V, V]:
-    """Give the mean loss, and how many rows are answered right.
+    """Give the mean loss, and how many rows, or tokens, are answered right.
 
     All of it is about scores of rows, so it is computed as a softmax would be.
     """
     with ops.family("softmax"):
-        return _measure(ops, task, ops.normalise_scale(scores), y)
+        flat = [ops.reshape(one, (-1, task.label_width)) for one in (scores, y)]
+        return _measure(ops, task, ops.normalise_scale(flat[0]), flat[1])
 
 
 def _measure(ops: StepOps[V], task: TrainTask, scores: V, y: V) -> tuple[V, V]:

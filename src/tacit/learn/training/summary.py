@@ -73,8 +73,8 @@ def _notes(trained: Trained) -> tuple[str, ...]:
 def _metrics(task: TrainTask, last: tuple[int, float, float]) -> tuple[Metric, ...]:
     _, loss, right = last
     return (
-        proportion(ACCURACY, round(right * task.test_rows), task.test_rows),
-        Metric(name="loss", value=loss, unit="nats", samples=task.test_rows),
+        proportion(ACCURACY, round(right * task.answers), task.answers),
+        Metric(name="loss", value=loss, unit="nats", samples=task.answers),
     )
 
 

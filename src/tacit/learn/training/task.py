@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from math import cos, pi
+from math import cos, pi, prod
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -108,6 +108,8 @@ class TrainTask:
             raise ConfigError(
                 f"a logistic loss wants a model with one output, got {self.model.outputs}"
             )
+        if self.loss == "logistic" and self.model.tokens:
+            raise ConfigError("a model of tokens wants loss='softmax', got 'logistic'")
         if self.class_weights is not None and len(self.class_weights) != self.classes:
             raise ConfigError(f"wanted {self.classes} class weights, got {len(self.class_weights)}")
 
@@ -144,6 +146,16 @@ class TrainTask:
     def classes(self) -> int:
         """Return the number of classes."""
         return 2 if self.loss == "logistic" else self.model.outputs
+
+    @property
+    def label_shape(self) -> tuple[int, ...]:
+        """Return the shape of the label of a row: a number or a one-hot row, for every token."""
+        return (*self.model.tokens, self.label_width)
+
+    @property
+    def answers(self) -> int:
+        """Return how many answers the rows kept for measuring have: one each, or one per token."""
+        return self.test_rows * prod(self.model.tokens)
 
     @property
     def label_width(self) -> int:

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from harness import ROLES
+from tacit import ring
 from tacit.errors import ConfigError
 from tacit.learn.training import (
     Holding,
@@ -104,6 +105,11 @@ def test_adapters_train_in_private_as_in_the_clear(protocol, make_task, run_trai
         assert loss == pytest.approx(wanted, abs=0.02)
     assert found[ROLES.first].weights.keys() == task.model.initial.keys()
     assert all(name.split("/")[1] != "base" for name in task.model.initial)
+    shares = [found[name].shares for name in ROLES.computing]
+    assert shares[0].keys() == shares[1].keys() == model.initial.keys()
+    name = "0/base/weight"
+    served = ring.decode(shares[0][name] + shares[1][name], frac_bits=task.frac_bits)
+    torch.testing.assert_close(served, model.initial[name], atol=2.0**-16, rtol=0)
 
 
 @pytest.mark.parametrize(
