@@ -76,6 +76,8 @@ def read_toml(path: Path) -> dict[str, object]:
         raise ConfigError(f"{path}: no such file") from error
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:  # a null byte
+        raise ConfigError(f"{str(path)!r}: no path of a file") from error
     if len(content) > _LARGEST_FILE_BYTES:
         raise ConfigError(f"{path}: wanted at most {_LARGEST_FILE_BYTES} bytes of TOML, got more")
     try:

@@ -55,3 +55,8 @@ def test_a_spoilt_job_is_refused_in_words(path):
 def test_a_kind_that_is_no_kind_is_refused(kind):
     with pytest.raises(ConfigError, match="kind"):
         read_job({"job": {"name": "a", "kind": kind}}, source="job.toml")
+
+
+def test_a_path_that_no_system_takes_is_refused():
+    with pytest.raises(ConfigError, match="no path of a file"):
+        read_toml(Path("a\0b"))
