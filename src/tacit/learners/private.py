@@ -153,7 +153,8 @@ def train_private(
         to: who gets the weights; all owners if not given.
 
     Guarantee: under ``sealed``, (ε, δ)-DP for adding or removing the contribution of one record,
-    towards every single party and whoever gets the weights. Nothing is opened before the weights:
+    towards every single party and whoever gets the weights, for this one training: ε of several
+    trainings on the same rows add up, and nobody counts them. Nothing is opened before the weights:
     a training that was killed has told nothing, and begins anew with fresh noise.
     Cost: rows are opened under their masks once; see ``forecast``.
     """
@@ -205,6 +206,8 @@ def _claim(
     second = confirm(events, claim)
     known = (
         FOLLOWS,
+        "this is one training: another one on the same rows spends an ε of its own, and nobody "
+        "here counts them",
         *claim.assumptions,
         "the number of rows of every owner is public: a record that is removed leaves an empty one",
         *((warning,) if warning else ()),

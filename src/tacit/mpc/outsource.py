@@ -1,4 +1,4 @@
-"""Products that a party gives to a worker it does not trust, and checks (seed: Slalom, Freivalds).
+"""Products given to a worker that is not trusted, and checked (Freivalds 1977, Slalom 2019).
 
 A worker is an accelerator, a process or another host. It may lie, be late, die or send an old
 answer again; whatever it sends is checked before it is used.
@@ -44,7 +44,7 @@ class Worker(Protocol):
         ...
 
     def multiply(self, left: Tensor, right: Tensor) -> Tensor:
-        """Return what should be left · right modulo 2^64; may raise a `TacitError`."""
+        """Return what should be left · right modulo 2^64; whatever it raises is its failure."""
         ...
 
 
@@ -139,6 +139,8 @@ class Outsourcing:
             answer = self.worker.multiply(left.clone(), right.clone())
         except TacitError as error:
             reason = str(error)
+        except Exception as error:  # whatever a worker raises is its own failure
+            reason = f"it raised {type(error).__name__}"  # its words could hold what it was given
         else:
             claimed = _taken(answer, left.device)
             if claimed is not None and ring.is_product(left, right, claimed, prg=self.prg):

@@ -107,6 +107,7 @@ def test_the_claim_says_what_it_rests_on_and_a_second_computation_agrees(trained
     found, _, _ = trained
     claim = found.claim
     assert claim.assumptions[0].startswith("every party follows the protocol")
+    assert "one training" in claim.assumptions[1]
     assert 0.99 * PRIVACY.epsilon < claim.epsilon <= PRIVACY.epsilon
     assert claim.delta == PRIVACY.delta
     assert claim.relation == "adding or removing one record"

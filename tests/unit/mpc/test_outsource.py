@@ -145,6 +145,17 @@ def test_a_worker_that_dies_is_named_with_the_product():
         giving(Dying(None)).matmul(torch.zeros((6, 8)).long(), torch.zeros((8, 5)).long())
 
 
+def test_a_worker_that_breaks_is_named_and_its_words_are_not_repeated():
+    class Broken(Liar):
+        def multiply(self, left, right):
+            raise KeyError(f"operands {left.tolist()}")
+
+    left = torch.full((6, 8), 4711)
+    with pytest.raises(PartyError, match=r"worker of ann.*it raised KeyError") as caught:
+        giving(Broken(None)).matmul(left, torch.zeros((8, 5)).long())
+    assert "4711" not in str(caught.value)
+
+
 def test_nothing_is_given_to_a_worker_that_is_not_faster():
     class Slow(Liar):
         def multiply(self, left, right):
