@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 # What the tutorials use, but for Flower and homomorphic encryption, which are large.
-RUN    := --extra dp --extra images --extra llm --extra sql --extra tables --extra verify
+RUN    := --extra dp --extra images --extra llm --extra sql --extra studio --extra tables --extra verify
 LOCKED := --require-hashes --no-deps --only-binary :all:
 # Two tests at a time, each on one thread: more threads only wait for each other.
 WORKERS ?= 2
@@ -51,6 +51,7 @@ lock: $(VENV)/.test ## write locks/ anew: the versions of constraints.txt, with 
 	@$(call LOCK,run,pyproject.toml $(RUN) --group build)
 	@$(call LOCK,test,pyproject.toml --all-extras --group build --group test)
 	@$(call LOCK,check,--group check)
+	@$(call LOCK,docs,--group docs)
 
 # Every file of a version is listed, so that a lock serves all platforms and Python 3.11 and newer.
 LOCK = $(BIN)/uv pip compile $(2) --constraints constraints.txt --universal --python-version 3.11 \
