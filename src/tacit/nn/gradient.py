@@ -19,6 +19,8 @@ from tacit.nn.tape import Node, Pull, Tape
 T = TypeVar("T")
 FINER = 256.0
 """How much finer the means are with which a norm is differentiated."""
+SLACK = 8.0
+"""What cannot be so many times larger than a cap is left as it is: a comparison costs more."""
 
 
 class GradientOps(Generic[T]):
@@ -196,8 +198,8 @@ class GradientOps(Generic[T]):
 
     def gelu(self, x: Node[T]) -> Node[T]:
         """Apply the Gaussian error linear unit to every element."""
-        half = self.scale(x, 0.5)
-        return self.add(half, self.mul(half, self.erf(self.scale(x, sqrt(0.5)))))
+        ops = self._ops
+        return self._map(x, ops.gelu(x.value), lambda g: ops.mul(g, ops.gelu_slope(x.value)))
 
     def abs(self, x: Node[T]) -> Node[T]:
         """Give the absolute value of every element."""
@@ -390,7 +392,10 @@ class GradientOps(Generic[T]):
         return self._map(x, value, lambda g: ops.gate(between, g))
 
     def _capped(self, gradient: T) -> T:
-        return gradient if self._cap is None else self._ops.cap(gradient, bound=self._cap)
+        cap = self._cap
+        if cap is None or not self._ops.reaches(gradient, bound=SLACK * cap):
+            return gradient
+        return self._ops.cap(gradient, bound=cap)
 
     def _map(self, x: Node[T], value: T, pull: Pull[T]) -> Node[T]:
         return self._tape.node(value, (x, pull))

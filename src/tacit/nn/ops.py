@@ -254,6 +254,10 @@ class TrainableOps(Ops[T], Protocol[T]):
         """Give 1 at the position that a whole number names, in a new last dimension."""
         ...
 
+    def gelu_slope(self, x: T) -> T:
+        """Apply the derivative of the Gaussian error linear unit to every element."""
+        ...
+
     def restate(self, value: T, *, bound: float) -> T:
         """State a smaller bound, which follows from what a value is; changes no value."""
         ...

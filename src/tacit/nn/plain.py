@@ -1,6 +1,7 @@
 """TorchOps: run a model in the clear, on torch tensors. The reference for every private run."""
 
 from collections.abc import Sequence
+from math import pi, sqrt
 
 import torch
 from torch import Tensor
@@ -80,6 +81,11 @@ class TorchOps:
     def gelu(self, x: Tensor) -> Tensor:
         """Apply the Gaussian error linear unit to every element."""
         return functional.gelu(x)
+
+    def gelu_slope(self, x: Tensor) -> Tensor:
+        """Apply the derivative of the Gaussian error linear unit to every element."""
+        bell = torch.exp(-x.square() / 2) / sqrt(2 * pi)
+        return (1 + torch.erf(x * sqrt(0.5))) / 2 + x * bell
 
     def silu(self, x: Tensor) -> Tensor:
         """Apply x·sigmoid(x) to every element."""

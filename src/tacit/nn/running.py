@@ -9,6 +9,8 @@ from torch import Tensor
 
 QUARTERS = 4
 """Public sizes are rounded up to quarters of an octave, so that they say little about a model."""
+NEARLY = 1.05
+"""What cannot be so many times larger than a cap is left as it is: a GELU of a capped value is."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Running:
 
     def capped(self, x: Any) -> Any:
         """Saturate a hidden value, if the run has a cap and the value could be beyond it."""
-        if self.cap is None:
+        if self.cap is None or not self.ops.reaches(x, bound=NEARLY * self.cap):
             return x
         # A value that several layers read is compared once. It is kept, so that its id stays its.
         if id(x) not in self._capped:

@@ -27,7 +27,12 @@ class Adapted(nn.Module):
 
 
 def add_adapters(
-    module: nn.Module, *, rank: int, seed: int, keep_training: Sequence[str] = ()
+    module: nn.Module,
+    *,
+    rank: int,
+    seed: int,
+    only: Sequence[str] = (),
+    keep_training: Sequence[str] = (),
 ) -> nn.Module:
     """Return a copy that computes the same, in which adapters alone learn.
 
@@ -38,6 +43,8 @@ def add_adapters(
         module: what stays, and is known to all parties.
         rank: of the adapters.
         seed: of their first matrices, which are public; the second start at zero.
+        only: last names of the layers that get one, such as "q_proj" and "v_proj"; all if empty.
+            Of a layer that gets none, neither its input nor its gradient is opened.
         keep_training: names of layers that learn as a whole, such as a new head.
 
     Raises:
@@ -47,8 +54,13 @@ def add_adapters(
     whole = [_layer(adapted, name).requires_grad_(True) for name in keep_training]
     kept = {inner for layer in whole for inner in layer.modules()}
     found = {name: layer for name, layer in _linear_layers(adapted).items() if layer not in kept}
+    if only:
+        found = {name: one for name, one in found.items() if name.split(".")[-1] in only}
     if not found:
-        raise ConfigError(f"{type(module).__name__} has no nn.Linear that could get an adapter")
+        named = f" among {', '.join(only)}" if only else ""
+        raise ConfigError(
+            f"{type(module).__name__} has no nn.Linear that could get an adapter{named}"
+        )
     least = min(min(layer.in_features, layer.out_features) for layer in found.values())
     if not 0 < rank < least:
         raise ConfigError(f"wanted a rank from 1 to {least - 1}, got {rank}")

@@ -70,6 +70,14 @@ def test_a_step_of_adapters_sends_at_most_three_fifths_of_a_whole_step(protocol)
     assert online_bytes(adapted, protocol) <= 0.6 * online_bytes(module, protocol)
 
 
+def test_adapters_of_some_layers_leave_the_others_as_they_are():
+    adapted = add_adapters(Block(), rank=2, seed=1, only=["qkv"])
+    trained = {name for name, value in adapted.named_parameters() if value.requires_grad}
+    assert trained == {"qkv.down.weight", "qkv.up.weight"}
+    everywhere = add_adapters(Block(), rank=2, seed=1)
+    assert online_bytes(adapted, "sealed") < online_bytes(everywhere, "sealed")
+
+
 def test_adapters_start_where_the_module_is_and_learn_alone():
     module = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Sequential(nn.Linear(5, 4)), nn.Flatten())
     adapted = add_adapters(module, rank=2, seed=1, keep_training=["2"])
@@ -117,6 +125,7 @@ def test_adapters_train_in_private_as_in_the_clear(protocol, make_task, run_trai
     [
         (nn.Linear(4, 3), {"rank": 3}, "a rank from 1 to 2, got 3"),
         (nn.Linear(4, 3), {"keep_training": ["head"]}, "no layer 'head'"),
+        (nn.Linear(4, 3), {"only": ["qkv"]}, "no nn.Linear .* among qkv"),
         (nn.TransformerEncoderLayer(8, 2, 12, batch_first=True), {}, "no nn.Linear"),
     ],
 )
