@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tacit.errors import InputError
 from tacit.mpc import OpeningCache, Plan, Roles, Share, compute, find_protocol, make_plan, serve
+from tacit.mpc.boundary import Input
 from tacit.mpc.pace import add_computing
 from tacit.mpc.plan import cost_in_a_row
 from tacit.mpc.share import Spec
@@ -35,8 +36,10 @@ class Walker(ABC):
         self.facts: dict[str, Spec] = {}
         self.cache = OpeningCache()
         self.runs: list[Plan] = []
-        self.watch: Callable[[int], None] = lambda runs: None
-        """Called after every run with how many there were."""
+        self.passed = 0
+        """How many runs lie behind: those that were made, and those that an earlier start made."""
+        self.watch: Callable[[int], None] = lambda passed: None
+        """Called after every run with how many lie behind."""
         self.plans: dict[Hashable, tuple[Plan, dict[str, Spec]]] = {}
         """Plans by what they depend on; a party may take over those that it made beforehand."""
         self._agreed: set[Hashable] = set()
@@ -113,11 +116,14 @@ class Walker(ABC):
         if key not in self.plans:
             self.plans[key] = self._planned(bound_program)
         plan, kept = self.plans[key]
-        shown = self.execute(plan, bound_program, inputs, is_agreed=key in self._agreed)
-        self._agreed.add(key)
-        self.runs.append(plan)
-        self.watch(len(self.runs))
+        self.passed += 1
+        shown: tuple[Tensor, ...] = ()
+        if not self.is_behind(plan):
+            shown = self.execute(plan, bound_program, inputs, is_agreed=key in self._agreed)
+            self._agreed.add(key)
+            self.runs.append(plan)
         self.facts.update(kept)
+        self.watch(self.passed)
         return shown
 
     def _planned(self, program: Callable[[Any], Values]) -> tuple[Plan, dict[str, Spec]]:
@@ -129,6 +135,10 @@ class Walker(ABC):
         protocol = find_protocol(self.protocol)
         plan = make_plan(noted, protocol, self.roles, frac_bits=self.frac_bits, cache=self.cache)
         return plan, kept
+
+    def is_behind(self, plan: Plan) -> bool:
+        """Tell whether an earlier start has made this run, so that its results are there."""
+        return False
 
     @abstractmethod
     def execute(
@@ -167,6 +177,30 @@ class Engine(Walker):
         # Thousands of runs are one stage to whoever watches.
         self._quiet = replace(session, progress=Progress())
         self._shares: dict[str, Share] = {}
+        self._entered: set[str] = set()
+        self._resumed: tuple[int, Mapping[str, Tensor]] = 0, {}
+
+    def shares(self) -> dict[str, Tensor]:
+        """Return my shares of what was computed so far; those of inputs are entered anew."""
+        return {n: one.words for n, one in self._shares.items() if n not in self._entered}
+
+    def go_on(self, passed: int, shares: Mapping[str, Tensor]) -> None:
+        """Leave out the first runs, of which an earlier start kept these shares.
+
+        Runs that bring inputs in are made again, under fresh masks: no opening outlives a session.
+        """
+        self._resumed = passed, shares
+
+    def is_behind(self, plan: Plan) -> bool:
+        """Leave a run out that was made before; after the last of these, take up my shares."""
+        last, kept = self._resumed
+        if self.passed <= last:
+            return not any(isinstance(step.kernel, Input) for step in plan.steps)
+        for name, words in kept.items():
+            if name in self.facts:  # what was dropped since is in the checkpoint, but not here
+                self._shares[name] = Share(words, self.facts[name])
+        self._resumed = last, {}
+        return False
 
     @property
     def me(self) -> str:
@@ -203,6 +237,8 @@ class Engine(Walker):
         for name, value in found.items():
             if isinstance(value, Share):
                 self._shares[name] = value
+                if any(isinstance(step.kernel, Input) for step in plan.steps):
+                    self._entered.add(name)
             elif isinstance(value, Tensor):
                 opened.append(value)
         return tuple(opened)

@@ -71,7 +71,7 @@ _KEYS = click.option(
 )
 
 _FRESH = click.option(
-    "--fresh", "is_fresh", is_flag=True, help="Discard what a stopped training has kept."
+    "--fresh", "is_fresh", is_flag=True, help="Discard what a stopped training or fit has kept."
 )
 
 

@@ -23,6 +23,7 @@ from tacit.cli.jobs.fit_data import (
     whole,
 )
 from tacit.cli.jobs.fit_job import FitJob
+from tacit.cli.jobs.fit_resume import FitState
 from tacit.cli.jobs.fit_summary import Found, claims_beyond, measure, sheets
 from tacit.cli.jobs.given import check_source
 from tacit.cli.jobs.kind import Part, Place
@@ -45,6 +46,7 @@ from tacit.learners import (
     to_xgboost,
 )
 from tacit.learners.boosting import GradientBoosting
+from tacit.learners.engine import Engine
 from tacit.learners.exported import counterpart
 from tacit.mpc import Plan
 from tacit.party import Session
@@ -124,11 +126,19 @@ def take_part(session: Session, job: FitJob, place: Place) -> Part:
     data = _table(job, parties, mine)
     with session.progress.stage("plan"):
         planned, ends = plan(job, parties.planned(), data)
-    parties.engine.plans.update(planned.walker.plans)
+    state = FitState(session, job, place, mine, planned.walker.runs)
+    if begun := state.begin(parties.engine):
+        text = f"resumed after {begun} of {len(planned.walker.runs)} programs"
+        session.progress.tell(text, begun, len(planned.walker.runs))
+    else:  # plans name openings by the number of the run that made them
+        parties.engine.plans.update(planned.walker.plans)
     fitting = Fitting(job, parties, data)
     for (stage, step), (start, end) in zip(fitting.steps(), ends, strict=True):
         with session.progress.stage(stage, end - start) as advance:
+            is_opened = stage not in ("standardise", "fit")
             parties.engine.watch = _counted(advance, start)
+            if not is_opened:
+                parties.engine.watch = _kept(state, parties.engine, parties.engine.watch)
             step()
     parties.engine.watch = lambda runs: None
     found = cast("Found", fitting.found)  # by verbs of the same names
@@ -150,6 +160,7 @@ def take_part(session: Session, job: FitJob, place: Place) -> Part:
         result=result,
         files=_files(job, fitting, data, mine),
         values=None if values is None else torch.from_numpy(np.asarray(values)),
+        settle=state.folder.remove,
     )
 
 
@@ -168,6 +179,16 @@ def forecast_of(runs: Sequence[Plan], counts: dict[str, int]) -> Forecast:
     grouped = [list(group) for _, group in groupby(runs, key=id)]
     before = declare_matching(counts) if counts else ()
     return sum_forecasts(((group[0], len(group)) for group in grouped), before=before)
+
+
+def _kept(state: FitState, engine: Engine, advance: Callable[[int], None]) -> Callable[[int], None]:
+    """Keep checkpoints on the way."""
+
+    def watch(passed: int) -> None:
+        advance(passed)
+        state.watch(engine, passed)
+
+    return watch
 
 
 def _counted(advance: Callable[[int], None], start: int) -> Callable[[int], None]:

@@ -54,6 +54,7 @@ def _fit() -> Kind[Job]:
             take_part=fit.take_part,
             complete=fit.complete,
             forecast=forecast_fit.forecast_fit,
+            resumes=True,
         )
     )
 

@@ -26,12 +26,35 @@ def resume(
     """Find the last step of which both computing parties have shares that belong together."""
     has_begun = folder is not None and not is_fresh and _has_begun(task, folder, plans, mine)
     attempts = folder.attempts() if has_begun and folder is not None else {}
+    start = agree_on_start(session, task.roles.computing, attempts, has_begun=has_begun)
+    if folder is not None:
+        _take_note(
+            session, task, folder, start, is_fresh=is_fresh, work=hash_work(task, plans, mine)
+        )
+    return start
+
+
+def agree_on_start(
+    session: Session,
+    computing: tuple[str, str],
+    attempts: Mapping[int, int],
+    *,
+    has_begun: bool,
+) -> int:
+    """Return the last step of which both computing parties have shares that belong together.
+
+    Args:
+        session: my end of the job; every party calls this.
+        computing: who keeps shares.
+        attempts: the steps after which I have a checkpoint, and the start that wrote each.
+        has_begun: whether this very work was begun here.
+    """
     flat = [number for pair in sorted(attempts.items())[-KEEP:] for number in pair]
     facts = (int(has_begun), *flat, *(0,) * (2 * KEEP - len(flat)))
     session.publish("training", facts)
     said = {peer: session.learn(peer, "training", len(facts)) for peer in session.peers}
     said[session.me] = facts
-    kept = [_pairs(said[name][1:]) for name in task.roles.computing]
+    kept = [_pairs(said[name][1:]) for name in computing]
     without = [name for name in session.parties if not said[name][0]]
     if without and any(kept):
         raise DisagreementError(
@@ -44,15 +67,10 @@ def resume(
     # Nobody takes a second checkpoint before the other has the first.
     if not common and all(len(one) == KEEP for one in kept):
         raise DisagreementError(
-            task.roles.first if session.me == task.roles.second else task.roles.second,
+            computing[0] if session.me == computing[1] else computing[1],
             "has checkpoints of another start of this job; start all parties with --fresh",
         )
-    start = max((step for step, _ in common), default=0)
-    if folder is not None:
-        _take_note(
-            session, task, folder, start, is_fresh=is_fresh, work=hash_work(task, plans, mine)
-        )
-    return start
+    return max((step for step, _ in common), default=0)
 
 
 def _take_note(

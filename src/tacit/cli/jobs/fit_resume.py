@@ -1,0 +1,97 @@
+"""Checkpoints of a fit: computing parties keep shares, and a fit that was stopped goes on."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from torch import Tensor
+
+from tacit import __version__
+from tacit.cli.jobs.config import PartyEntry
+from tacit.cli.jobs.digest import job_digest
+from tacit.cli.jobs.fit_job import FitJob
+from tacit.cli.jobs.kind import Place
+from tacit.learn.rows import Rows
+from tacit.learn.training import Checkpoint, StateFolder
+from tacit.learn.training.resume import agree_on_start
+from tacit.learners.engine import Engine
+from tacit.mpc import Plan
+from tacit.party import Session
+
+LEAST_BYTES = 1 << 22
+"""What computing parties must have sent each other since the last checkpoint."""
+LEAST_RATIO = 2
+"""And how many times as much as a checkpoint holds: writing it takes less than computing it did."""
+_LARGEST_ATTEMPT = (1 << 62) - 1
+
+
+class FitState:
+    """One party's checkpoints of a fit, from the first run of a program to the first opening.
+
+    Guarantee: no key and no mask is kept. A fit that goes on enters inputs anew, under masks of its
+    own session, and masks the shares that it takes up anew; whatever is opened comes after the
+    last checkpoint and is opened again.
+    """
+
+    def __init__(
+        self, session: Session, job: FitJob, place: Place, mine: Rows | None, runs: Sequence[Plan]
+    ) -> None:
+        nowhere = {name: PartyEntry() for name in job.parties}
+        binding = hashlib.sha256(job_digest(replace(job, parties=nowhere)))
+        binding.update(session.me.encode())
+        work = hashlib.sha256(f"tacit fit {__version__}\n".encode())
+        work.update(b"" if mine is None else mine.digest())
+        for digest in {id(one): one.digest() for one in runs}.values():
+            work.update(digest)
+        path = place.out.absolute()
+        folder = path.with_name(f".{path.name}-{session.me}.state")
+        self.folder = StateFolder(folder, binding.hexdigest())
+        self._work, self._is_fresh = work.hexdigest(), place.is_fresh
+        self._session, self._computing = session, job.roles.computing
+        self._sent = dict.fromkeys(self._computing, 0)
+        self._counted = 0
+        self._attempt = 0
+
+    def begin(self, engine: Engine) -> int:
+        """Agree on where to go on, hand the engine what was kept, and return how far that is."""
+        folder = self.folder
+        has_begun = not self._is_fresh and folder.is_begun(self._work)
+        attempts = folder.attempts() if has_begun else {}
+        start = agree_on_start(self._session, self._computing, attempts, has_begun=has_begun)
+        if self._is_fresh:
+            folder.remove()
+        folder.begin(self._work, bound=0.0)
+        shares: Mapping[str, Tensor] = {}
+        if self._session.me in self._computing:
+            shares = folder.load(start).shares if start else {}
+            shares = self._masked(shares)
+        engine.go_on(start, shares)
+        return start
+
+    def watch(self, engine: Engine, passed: int) -> None:
+        """Keep my shares once enough was sent for it; both computing parties count alike."""
+        if self._session.me not in self._computing:
+            return
+        for plan in engine.runs[self._counted :]:
+            for one in plan.cost.traffic:
+                if {one.sender, one.receiver} == set(self._computing) and one.phase == "online":
+                    self._sent[one.sender] += one.payload_bytes
+        self._counted = len(engine.runs)
+        shares = engine.shares()
+        held = sum(words.nbytes for words in shares.values())
+        # Each must have heard of the other, or one could be two checkpoints ahead.
+        if min(self._sent.values()) < max(1, LEAST_BYTES, LEAST_RATIO * held):
+            return
+        self._sent = dict.fromkeys(self._computing, 0)
+        self.folder.save(Checkpoint(step=passed, attempt=self._attempt, shares=shares, shown=()))
+
+    def _masked(self, shares: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        first, second = self._computing
+        is_first = self._session.me == first
+        common = self._session.shared(second if is_first else first).fork("fit")
+        self._attempt = int(common.words((1,))) & _LARGEST_ATTEMPT
+        found = {}
+        for name, words in sorted(shares.items()):
+            mask = common.words(tuple(words.shape))
+            found[name] = words + mask if is_first else words - mask
+        return found

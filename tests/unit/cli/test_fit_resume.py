@@ -1,0 +1,146 @@
+"""A fit that was killed at any step ends with the same model, and no mask is used twice."""
+
+import pytest
+import torch
+
+from harness import Wiretap
+from tacit.cli.jobs import fit, fit_resume
+from tacit.cli.jobs.kind import Place
+from tacit.errors import DisagreementError, InputError
+from tacit.learn.training import StateFolder
+from tacit.party import Meeting, Usage, run_threads
+from unit.cli.test_fit import job
+
+SMALL = 1 << 40
+"""Openings of one value under one mask differ by less, uniform words with probability 2^-23."""
+LEARNERS = {
+    "logistic-regression": ({"max_iter": 3}, {"coefficients": ["shop"], "score": ["bank"]}),
+    "gradient-boosting": (
+        {"n_estimators": 2, "max_depth": 2, "max_bins": 4},
+        {"score": ["shop"], "answers": ["shop"]},
+    ),
+    "kmeans": ({"n_clusters": 2, "max_iter": 3}, {"coefficients": ["shop"]}),
+}
+
+
+class StoppedError(Exception):
+    """Stands for a kill."""
+
+
+def make(kind):
+    parameters, reveal = LEARNERS[kind]
+    changes = {"data__labels": None} if kind == "kmeans" else {}
+    learner = {"kind": kind, "parameters": parameters, "standardise": kind != "gradient-boosting"}
+    return job(learner=learner, reveal=reveal, **changes)
+
+
+def run(one, folder, *, taps=None, is_fresh=False):
+    def party(session):
+        usage = Usage()
+        place = Place(
+            search=(),
+            launched="threads",
+            report=lambda: usage.report(name=session.me, role="", progress=session.progress),
+            out=folder / "out",
+            is_fresh=is_fresh,
+        )
+        return fit.take_part(session, one, place)
+
+    def wrap(me, link):
+        return Wiretap(link, *taps) if taps is not None and me == "shop" else link
+
+    meeting = Meeting(parties=tuple(one.parties), job_digest=bytes(32))
+    return run_threads(dict.fromkeys(one.parties, party), meeting, wrap=wrap)
+
+
+def kill(patch, victim, at, *, is_written):
+    """Let a party die at a checkpoint, before or after it has written it; say how many it wrote."""
+    save, written = StateFolder.save, []
+
+    def dying(self, checkpoint):
+        is_mine = self.path.name == f".out-{victim}.state"
+        written.extend([checkpoint.step] * is_mine)
+        dies = is_mine and len(written) == at
+        if is_written or not dies:
+            save(self, checkpoint)
+        if dies:
+            raise StoppedError
+
+    patch.setattr(StateFolder, "save", dying)
+    return written
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch):
+    monkeypatch.setattr(fit_resume, "LEAST_BYTES", 1)
+    monkeypatch.setattr(fit_resume, "LEAST_RATIO", 0)
+
+
+def outcome(parts):
+    files = {**parts["shop"].files, **parts["bank"].files}
+    sheets = [row for part in parts.values() for one in part.result.sheets for row in one.rows]
+    numbers = [float(cell) for row in sheets for cell in row[1:]]
+    numbers += [metric.value for part in parts.values() for metric in part.result.utility]
+    return numbers, files.get("predictions.csv")
+
+
+@pytest.mark.parametrize("kind", LEARNERS)
+def test_a_fit_that_was_killed_twice_ends_with_the_same_model(kind, tmp_path, monkeypatch):
+    one = make(kind)
+    unbroken, answers = outcome(run(one, tmp_path / "other"))
+    for victim, at, is_written in (("shop", 2, False), ("bank", 3, True)):
+        with monkeypatch.context() as patch:
+            steps = kill(patch, victim, at, is_written=is_written)
+            with pytest.raises(StoppedError):
+                run(one, tmp_path)
+    assert steps[0] > 2  # the second start went on where the first was stopped
+    parts = run(one, tmp_path)
+    resumed, same = outcome(parts)
+    # Rounding is drawn anew; a share that does not belong there would be off by 2^40.
+    assert resumed == pytest.approx(unbroken, abs=2e-3)
+    assert same == answers
+    for part in parts.values():
+        assert part.settle is not None
+        part.settle()
+    assert not list(tmp_path.glob(".out-*.state"))
+
+
+def openings(taps):
+    """Put together what both computing parties sent each other under one name."""
+    received, sent = taps
+    theirs = {tag.split(" from ")[0]: words for tag, words in received if "bank" in tag}
+    mine = {tag.split(" to ")[0]: words for tag, words in sent if "bank" in tag}
+    pairs = [(mine[tag], theirs[tag]) for tag in mine.keys() & theirs.keys()]
+    alike = [(a, b) for a, b in pairs if a.shape == b.shape and a.dtype == torch.int64]
+    return [a + b for a, b in alike if a.numel() >= 8]
+
+
+def test_steps_that_are_done_again_open_nothing_under_an_old_mask(tmp_path, monkeypatch):
+    one = make("logistic-regression")
+    with monkeypatch.context() as patch:
+        kill(patch, "bank", 4, is_written=False)
+        with pytest.raises(StoppedError):
+            run(one, tmp_path, taps=(first := ([], [])))
+    run(one, tmp_path, taps=(second := ([], [])))
+    pairs = [(a, b) for a in openings(first) for b in openings(second) if a.shape == b.shape]
+    assert len(pairs) > 10
+    assert not [1 for a, b in pairs if int((a - b).abs().max()) < SMALL]
+
+
+def test_checkpoints_of_another_fit_are_not_taken_up(tmp_path, monkeypatch):
+    one = make("kmeans")
+    with monkeypatch.context() as patch:
+        kill(patch, "shop", 2, is_written=True)
+        with pytest.raises(StoppedError):
+            run(one, tmp_path)
+    other = job(
+        data__labels=None,
+        learner={"kind": "kmeans", "parameters": {"n_clusters": 3, "max_iter": 2}},
+        reveal={"coefficients": ["shop"]},
+    )
+    with pytest.raises(InputError, match="--fresh"):
+        run(other, tmp_path)
+    StateFolder(tmp_path / ".out-bank.state", "").remove()
+    with pytest.raises(DisagreementError, match="has no checkpoints"):
+        run(one, tmp_path)
+    run(one, tmp_path, is_fresh=True)
