@@ -11,7 +11,7 @@ WORKERS ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all docs-test reference check format bench lock clean
+.PHONY: help demo test test-all docs docs-test reference check format bench lock clean
 
 help:            ## show this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*##/\t/' | expand -t 14
@@ -24,6 +24,9 @@ test: $(VENV)/.test  ## the everyday test suite
 
 test-all: $(VENV)/.test ## everything that needs no GPU and no other project: slow tests as well
 	@$(PYTEST) -m "not gpu and not peer"
+
+docs: $(VENV)/.docs   ## the documentation as a site that works offline: out/docs/site/index.html
+	@$(VENV)/docs/bin/python docs/website/build.py
 
 docs-test: $(VENV)/.test ## follow every tutorial and how-to literally: commands, promised output
 	@$(BIN)/python tests/docs/follow.py
@@ -84,4 +87,11 @@ $(VENV)/.test: $(VENV)/.run locks/test.txt
 
 $(VENV)/.check: $(VENV)/.test locks/check.txt
 	@$(PIP) install --quiet $(LOCKED) -r locks/check.txt
+	@touch $@
+
+# MkDocs has an environment of its own: it needs nothing of ours, and we nothing of it.
+$(VENV)/.docs: locks/docs.txt | $(VENV)/bin/python
+	@echo "installing MkDocs (once)"
+	@$(PYTHON) -m venv $(VENV)/docs
+	@$(VENV)/docs/bin/python -m pip --disable-pip-version-check install --quiet $(LOCKED) -r locks/docs.txt
 	@touch $@
