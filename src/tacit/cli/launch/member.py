@@ -18,6 +18,7 @@ from tacit.cli.jobs.digest import job_digest
 from tacit.cli.jobs.given import NOTHING, Given
 from tacit.cli.jobs.kind import Part, Place
 from tacit.cli.jobs.kinds import check_fresh, kind_of, load_job
+from tacit.cli.launch.worker import hired, with_worker
 from tacit.cli.screen import board, say
 from tacit.cli.toml import read_record, suggest
 from tacit.crypto import Identity, load_pinned
@@ -177,7 +178,13 @@ def do_part(session: Session, seat: Seat, usage: Usage, given: Given = NOTHING) 
         given=given,
     )
     # Inputs are read after connecting: a party that cannot read its own tells the others so.
-    part = find_part(job)(session, job, place)
+    table, take_part = job.parties[seat.me].worker, find_part(job)
+    if table is None:
+        part = take_part(session, job, place)
+    else:
+        with hired(table, me=seat.me, identity=seat.identity, patience=job.network) as outsourcing:
+            part = take_part(session, job, place)
+        part = replace(part, result=with_worker(part.result, seat.me, outsourcing))
     with progress.stage("finish"):
         session.finish()
     if part.settle is not None:
