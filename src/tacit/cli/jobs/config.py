@@ -103,6 +103,7 @@ class PartyEntry:
     address: Address | None = field(default=None, metadata=LOCAL)
     key: Fingerprint | None = None
     worker: WorkerTable | None = field(default=None, metadata=LOCAL)
+    enclave: Literal["simulated"] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
