@@ -34,8 +34,9 @@ docs: $(VENV)/.docs   ## the documentation as a site that works offline: out/doc
 docs-test: $(VENV)/.test ## follow every tutorial and how-to literally: commands, promised output
 	@$(BIN)/python tests/docs/follow.py
 
-reference: $(VENV)/bin/python ## write the reference pages of the Python front from docstrings
+reference: $(VENV)/.run ## write the pages of the Python front from docstrings, and the protocols' pictures
 	@$(BIN)/python docs/reference/generate.py
+	@$(BIN)/python docs/website/diagrams.py
 
 check: $(VENV)/.check ## what must hold before a change lands: style, types, tests
 	$(BIN)/ruff format --check .

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import ConfigError, DataError
+from tacit.given import features_of
 from tacit.learn.capping import note_of, with_room
 from tacit.learn.private.estimators import adopt
 from tacit.learn.private.facts import (
@@ -107,8 +108,12 @@ class Secured(Shown):
     input_bound: float | None
     device: str
 
-    def __call__(self, x: Tensor) -> Answer:
+    def __call__(self, x: Any) -> Answer:
         """Run the three parties as threads of this process, and return the client's answer.
+
+        Args:
+            x: rows, as a tensor, an array, a data frame, or the features of a torch or Hugging
+                Face data set.
 
         Guarantee: none towards this process, which holds everything; what each party sends and
         sees is what it would between hosts.
@@ -124,7 +129,7 @@ class Secured(Shown):
         merged = merge_results(tuple(answers[name].result for name in self.crew.parties))
         return replace(answers[self.crew.client], result=replace(merged, launched="threads"))
 
-    def join(self, session: Session, x: Tensor | None = None) -> Answer:
+    def join(self, session: Session, x: Any = None) -> Answer:
         """Take part in one run, as whatever party the session says I am.
 
         Every party makes its `Secured` from the same module; the weights that count are the
@@ -383,8 +388,11 @@ def _input_name(weight: str) -> str:
     return f"weights/{weight}"
 
 
-def _checked(x: Tensor) -> Tensor:
+def _checked(x: Any) -> Tensor:
     """Bring an input to double precision, after looking at what everyone will be told of it."""
+    if not isinstance(x, Tensor):
+        found = features_of(x)
+        x = torch.from_numpy(found) if found.dtype.kind in "biuf" else x
     if not isinstance(x, Tensor) or not 1 <= x.dim() <= LARGEST_RANK or not x.numel():
         got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
         raise DataError(f"wanted a tensor of 1 to {LARGEST_RANK} dimensions, got {got}")
