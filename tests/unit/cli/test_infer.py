@@ -10,6 +10,7 @@ import torch
 from tacit import ring
 from tacit.cli import folder
 from tacit.cli.jobs import infer
+from tacit.cli.jobs.digest import job_digest
 from tacit.cli.jobs.forecast import forecast_inference
 from tacit.cli.jobs.kind import Place
 from tacit.cli.jobs.kinds import find_kind, load_job, read_job
@@ -108,6 +109,7 @@ def test_a_forest_from_a_file_answers_as_its_library_and_shows_its_size(
     model.save_model(tmp_path / "forest.json")
     gone = {"model__layers": None, "model__inputs": None}
     job = make_job(model__kind="forest", model__file=str(tmp_path / "forest.json"), **gone)
+    assert job_digest(job) != job_digest(make_job())  # all parties compare it
     parts = run_job(job)
     found = parts["clinic"].values.tolist()
     assert found == model.predict(data.features[:12]).tolist()

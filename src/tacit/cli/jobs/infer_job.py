@@ -234,9 +234,10 @@ class InferJob(Job):
     def settled(self) -> Self:
         """Return the job with what follows from other settings written out."""
         compute = self.roles.computing if self.is_linear else self.protocol.compute
+        model = self.model
         return replace(
             self,
-            model=replace(self.model, bound=self.model.weight_bound),
+            model=model if model.is_forest else replace(model, bound=model.weight_bound),
             protocol=replace(self.protocol, compute=compute),
             ring=InferRing(frac_bits=self.frac_bits),
         )
