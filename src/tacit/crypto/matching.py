@@ -65,7 +65,7 @@ class Matcher:
         Raises:
             DataError: there are none, one is empty, or one occurs twice.
         """
-        _check_ids(ids)
+        check_ids(ids)
         self._ids = tuple(ids)
         self._secret = X25519PrivateKey.generate()
         self._order: list[int] = []
@@ -130,7 +130,8 @@ def split_points(points: bytes) -> list[bytes]:
     return [points[at : at + POINT_BYTES] for at in range(0, len(points), POINT_BYTES)]
 
 
-def _check_ids(ids: Sequence[str]) -> None:
+def check_ids(ids: Sequence[str]) -> None:
+    """Refuse ids that are empty, missing or doubled."""
     if not ids:
         raise DataError("wanted at least one id to match, got none")
     seen: set[str] = set()

@@ -51,7 +51,9 @@ def test_ids_that_cannot_be_matched_are_refused(ids, words):
         Matcher(ids)
 
 
-@pytest.mark.parametrize("points", [b"x" * 31, b"\xff" * 32, bytes(32), (2**255 - 19).to_bytes(32, "little")])
+@pytest.mark.parametrize(
+    "points", [b"x" * 31, b"\xff" * 32, bytes(32), (2**255 - 19).to_bytes(32, "little")]
+)
 def test_what_is_no_point_is_refused(points):
     with pytest.raises(DataError):
         Matcher(["a"]).raise_points(points)
