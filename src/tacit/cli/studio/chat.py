@@ -148,8 +148,8 @@ def _lay_start(view: View, talks: Talks, values: dict[str, str]) -> Markup:
     ]
     listed = lay_section(words("Open conversations"), tag("ul", *opened)) if opened else ""
     intro = words(
-        "What you type is kept in this program's memory, not on disk; what each side learned stands "
-        "under every answer."
+        "What you type is kept in this program's memory, not on disk; what each side learned "
+        "stands under every answer."
     )
     return concat([tag("h1", words("Chat")), listed, tag("p", intro), form])
 
