@@ -224,6 +224,9 @@ def keys(edge: Edge, name: str, folder: Path, show: bool) -> None:
 )
 @click.option("--model", metavar="MODEL", help="For a chat: as in `tacit chat`.")
 @click.option(
+    "--all-protocols", "is_compared", is_flag=True, help="Cost, trust and leaks under each, beside."
+)
+@click.option(
     "--rtt-ms", type=click.FloatRange(0, 1e6), metavar="X", help="Round-trip time of a network."
 )
 @click.option(
@@ -237,6 +240,7 @@ def plan(
     model: str | None,
     rtt_ms: float | None,
     mbit: float | None,
+    is_compared: bool,
     **sizes: int | None,
 ) -> None:
     """Forecast what JOB will send, take and reveal. Nothing is sent.
@@ -247,11 +251,14 @@ def plan(
         raise click.UsageError("--rtt-ms and --mbit describe one network: give both or neither.")
     network = None if rtt_ms is None or mbit is None else (rtt_ms, mbit)
     with working(edge.err, "planning"):
-        from tacit.cli.commands.plan import plan_file
+        from tacit.cli.commands.plan import compare_protocols, plan_file
         from tacit.cli.jobs.outlook import Asked
 
-        # `sizes` are --rows and --features, which `Asked` declares.
-        shown = plan_file(job, Asked(**sizes), model=model, network=network)
+        asked = Asked(**sizes)  # --rows and --features
+        if is_compared:
+            shown = compare_protocols(job, asked, network=network)
+        else:
+            shown = plan_file(job, asked, model=model, network=network)
     edge.out.print(shown)
 
 

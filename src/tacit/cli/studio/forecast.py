@@ -1,7 +1,7 @@
 """What a job will do, before it runs: traffic, seconds on three networks, who learns what, ε."""
 
 from tacit.cli.jobs.config import Job
-from tacit.cli.jobs.outlook import Outlook, with_timings
+from tacit.cli.jobs.outlook import Outlook, timed
 from tacit.cli.studio.page import lay_facts
 from tacit.cli.studio.words import Words
 from tacit.report.format import show_bound, show_bytes, show_count, show_seconds
@@ -13,7 +13,7 @@ from tacit.result import NOTHING_SENT, Forecast, Leak, PartyReport, Result
 
 def lay_forecast(words: Words, job: Job, outlook: Outlook) -> Markup:
     """Lay out a forecast."""
-    planned = outlook.forecast and with_timings(outlook.forecast, None)
+    planned = outlook.forecast and timed(outlook.forecast, None)
     shown = _as_result(job, outlook, planned)
     parts: list[str] = [
         tag("p", outlook.about, class_="eyebrow"),
