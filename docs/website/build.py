@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from notebooks import to_markdown
 from pages import (
     ROOT,
     drop_code,
@@ -59,6 +60,8 @@ def place(path: Path) -> Path:
         return STAGE / "project" / f"{english.stem.lower()}{language}.md"
     if inside.parts[0] == "docs":
         return STAGE.joinpath(*inside.parts[1:])
+    if path.suffix == ".ipynb":
+        return STAGE / "notebooks" / f"{path.stem}.md"
     # Dots would be read as a language: tree_model.py is not a page in "py".
     return STAGE / "files" / inside.with_name(f"{inside.name.replace('.', '_')}.md")
 
@@ -110,6 +113,11 @@ def _write_page(path: Path) -> set[Path]:
 
 def _write_source(path: Path) -> set[Path]:
     """Stage a file of the repository as a page that shows it."""
+    there = place(path)
+    there.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".ipynb":
+        there.write_text(_loosen_lists(to_markdown(path)), encoding="utf-8")
+        return set()
     if path.is_dir():
         body = "\n".join(f"- `{one.name}`" for one in sorted(path.iterdir()))
     elif path.suffix in (".png", ".svg"):
@@ -117,8 +125,6 @@ def _write_source(path: Path) -> set[Path]:
     else:
         kind = {".py": "python", ".toml": "toml", ".sh": "bash"}.get(path.suffix, "text")
         body = f"````{kind}\n{path.read_text(encoding='utf-8')}\n````"
-    there = place(path)
-    there.parent.mkdir(parents=True, exist_ok=True)
     head = "---\nsearch:\n  exclude: true\n---\n"
     there.write_text(f"{head}# `{path.relative_to(ROOT)}`\n\n{body}\n", encoding="utf-8")
     return set()
@@ -159,7 +165,7 @@ def build_nav() -> list[object]:
     for line in index.read_text(encoding="utf-8").splitlines():
         title = re.match(r"\*\*([^*]+)\*\*", line)
         section = title[1] if title else section
-        for written in re.findall(r"\]\(([^)\s]+\.md)\)", line):
+        for written in re.findall(r"\]\(([^)\s]+\.(?:md|ipynb))\)", line):
             if not is_outside(written):
                 page = place(resolve(written, index).file)
                 listed.setdefault(section, []).append(str(page.relative_to(STAGE)))
