@@ -42,7 +42,7 @@ def test_a_training_ends_with_a_model_for_who_may_have_it(job, tmp_path):
     assert abs(accuracy["value"] - accuracy["reference"]) <= 0.04
     files = {path.name for path in (tmp_path / "out").iterdir()}
     assert files == {
-        *("result.json", "report.html", "model.safetensors"),
+        *("result.json", "report.html", "job.toml", "model.safetensors"),
         *("half-north.npz", "half-south.npz"),
     }
     opened = load_file(tmp_path / "out" / "model.safetensors")

@@ -132,7 +132,7 @@ def _lay_list(view: View, shown: Sequence[Summary], asked: str, page: int, left:
     first = (page - 1) * _ON_A_PAGE
     rows = [_lay_row(view, one) for one in shown[first : first + _ON_A_PAGE]]
     heads = ("", "Result", "When", "Kind", "Protocol", "First figure", "ε", "Sent", "At work")
-    top = [tag("th", words(head) if head else "", scope="col") for head in heads]
+    top = [tag("th", words(head), scope="col") if head else tag("td") for head in heads]
     table = tag("table", tag("thead", tag("tr", *top)), tag("tbody", *rows), class_="runs")
     button = tag("button", words("Compare the chosen ones"))
     form = tag("form", table, tag("p", button, class_="actions"), action="compare")
