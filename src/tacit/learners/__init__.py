@@ -18,7 +18,6 @@ from tacit.learners.linear import ExtremeLearning, Lasso, LinearRegression, Regr
 from tacit.learners.margins import LinearSVC, LogisticRegression
 from tacit.learners.neighbours import KNeighbors
 from tacit.learners.parties import Connected, Local, Parties, Planned
-from tacit.learners.private import Descent, Privacy, PrivatelyTrained, train_private
 from tacit.learners.scaling import PCA, StandardScaler
 from tacit.learners.tables import Table
 from tacit.learners.trees import DecisionTreeClassifier, RandomForestClassifier
@@ -31,7 +30,6 @@ __all__ = [
     "Classifier",
     "Connected",
     "DecisionTreeClassifier",
-    "Descent",
     "ExtremeLearning",
     "GaussianNB",
     "GradientBoostingClassifier",
@@ -46,8 +44,6 @@ __all__ = [
     "LogisticRegression",
     "Parties",
     "Planned",
-    "Privacy",
-    "PrivatelyTrained",
     "RandomForestClassifier",
     "Regressor",
     "Ridge",
@@ -58,5 +54,4 @@ __all__ = [
     "divide",
     "to_sklearn",
     "to_xgboost",
-    "train_private",
 ]

@@ -69,9 +69,9 @@ def lay_networks(result: Result) -> Markup:
     )
 
 
-def lay_curves(result: Result) -> Markup:
+def lay_curves(curves: tuple[Curve, ...]) -> Markup:
     """Lay out one chart per title and axes."""
-    return tag("div", *map(_lay_chart, group_curves(result.curves)), class_="charts")
+    return tag("div", *map(_lay_chart, group_curves(curves)), class_="charts")
 
 
 def _mark(agrees: bool | None) -> Markup:

@@ -78,7 +78,8 @@ def forecast_inference(job: InferJob, asked: Asked) -> Outlook:
 def forecast_training(job: TrainJob, asked: Asked) -> Outlook:
     """Forecast a whole training, from sharing the rows to handing out the model."""
     holdings, counts = _holdings(job, asked)
-    task, runs = plan_training(job.task(holdings))
+    plans = plan_training(job.task(holdings))
+    task, runs, privacy = plans.task, tuple(plans.runs), plans.privacy
     leaks = [
         replace(leak, elements=times * leak.elements) for plan, times in runs for leak in plan.leaks
     ]
@@ -87,7 +88,7 @@ def forecast_training(job: TrainJob, asked: Asked) -> Outlook:
     what = f"{rows}; {steps} steps of {task.batch} rows, {task.test_rows} rows to measure on"
     return Outlook(
         about=task.protocol,
-        lines=(what, *_matched(counts)),
+        lines=(what, *_matched(counts), *(() if privacy is None else (privacy.sentence(),))),
         forecast=sum_forecasts(runs, before=declare_matching(counts) if counts else ()),
         leaks=(
             *_matching_leaks(counts, task.holdings[0].rows),
@@ -97,7 +98,7 @@ def forecast_training(job: TrainJob, asked: Asked) -> Outlook:
         claims=(
             *find_protocol(task.protocol).claims,
             *claims_of_matching(counts),
-            *claims_beyond(task),
+            *claims_beyond(task, privacy),
         ),
     )
 

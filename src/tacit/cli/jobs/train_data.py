@@ -11,6 +11,7 @@ from tacit.cli.jobs.given import NOTHING, Given, load_source
 from tacit.cli.jobs.train_job import OwnerTable, TrainJob
 from tacit.errors import DataError
 from tacit.learn.code import OwnModel
+from tacit.learn.features import cut_out
 from tacit.learn.rows import (
     Cut,
     Rows,
@@ -30,6 +31,8 @@ def load_rows(job: TrainJob, owner: str, search: Sequence[Path], given: Given = 
         DataError: it cannot be read, holds NaN, a constant column, or labels out of range.
     """
     rows = read_rows(job.data.owners[owner], owner, search, given, shape=job.data.shape)
+    if job.data.features is not None:
+        rows = replace(rows, features=cut_out(job.data.features, rows.features), columns=())
     wants_labels, is_columns = job.data.labels in (None, owner), job.data.split == "columns"
     check_features(rows, owner, may_be_none=is_columns and wants_labels)
     labels = None

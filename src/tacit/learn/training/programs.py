@@ -13,6 +13,10 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from tacit.learn.training.losses import error_of, measure
+from tacit.learn.training.makers import NoisePlan
+from tacit.learn.training.privacy import PrivacyPlan
+from tacit.learn.training.private import NORMS, private_step
 from tacit.learn.training.task import TrainTask
 from tacit.learn.training.verbs import StepOps
 from tacit.mpc.ops import ProtocolOps
@@ -22,8 +26,6 @@ from tacit.nn.tape import pull_back
 V = TypeVar("V")
 Values = dict[str, V]
 
-LARGEST_SCORE = 64.0
-"""Where scores saturate when a loss is shown."""
 DECLARED = "declared in the job"
 NEAR = 0.75
 """The part of half its bound from which on a weight is spoken of; at half, a training stops."""
@@ -33,9 +35,13 @@ LOOK_ELEMENTS = 1 << 23
 
 @dataclass(frozen=True, eq=False)
 class Programs:
-    """The programs of one task. Every party plans them alike."""
+    """The programs of one task. Every party plans them alike.
+
+    ``privacy`` is the noise of a private task, which follows from it.
+    """
 
     task: TrainTask
+    privacy: PrivacyPlan | None = None
 
     def share(self, ops: ProtocolOps[V]) -> Values[V]:
         """Bring the data in; everything else starts from public numbers."""
@@ -52,7 +58,19 @@ class Programs:
                 name = f"labels of {holding.owner}"
                 labels.append(ops.input(name, owner=holding.owner, shape=wide, bound=1.0))
         along = 0 if task.split == "rows" else 1
-        return {"x": _joined(ops, rows, along), "y": _joined(ops, labels, 0)}
+        found = {"x": _joined(ops, rows, along), "y": _joined(ops, labels, 0)}
+        if task.privacy is not None:
+            found[NORMS] = _joined(
+                ops,
+                [
+                    ops.input(
+                        f"norms of {one.owner}", owner=one.owner, shape=(one.rows, 1), bound=1.0
+                    )
+                    for one in task.holdings
+                ],
+                0,
+            )
+        return found
 
     def step(self, ops: ProtocolOps[V], *, rate: float) -> Values[V]:
         """Take one step: forward, backward, and the change of the weights."""
@@ -60,7 +78,15 @@ class Programs:
         weights = self._weights(ops)
         state = self._state(ops)
         x, y = self._batch(ops, task.batch)
-        changed, kept = train_step(ops, task, weights, state, x, y, rate=rate)
+        if self.privacy is None:
+            changed, kept = train_step(ops, task, weights, state, x, y, rate=rate)
+        else:
+            ops.cache_openings(x)
+            norms = ops.resume(NORMS, shape=(task.batch, 1), bound=1.0)
+            noise = _noise(ops, self.privacy.steps)
+            changed, kept = private_step(
+                ops, task, weights, state, x, y, norms=norms, noise=noise, rate=rate
+            )
         out = {name: ops.restate(value, bound=task.weight_bound) for name, value in changed.items()}
         bounds = state_bounds(task)
         return out | {name: ops.restate(value, bound=bounds[name]) for name, value in kept.items()}
@@ -74,7 +100,7 @@ class Programs:
         """
         task = self.task
         weights = self._weights(ops)
-        x, y = self._batch(ops, task.test_rows)
+        x, y = self._batch(ops, task.test_rows, kind="held-out ")
         losses, rights = [], []
         for rows, labels in zip(self._parts(ops, x), self._parts(ops, y), strict=True):
             loss, right = measure(ops, task, task.model(ops, weights, rows), labels)
@@ -82,9 +108,18 @@ class Programs:
             rights.append(right)
         loss, right = (reduce(ops.add, parts) for parts in (losses, rights))
         show, computing = partial(ops.open, to=task.show_to, why=DECLARED), task.roles.computing
-        return (
+        if self.privacy is not None and self.privacy.looks is not None:
+            noise = _noise(ops, self.privacy.looks)
+            what = "number of right answers on held-out rows, with noise"
+            return None, show(ops.add(ops.normalise_scale(right), noise), what=what), None
+        shown = (
             show(loss, what="mean loss on held-out rows"),
             show(right, what="number of right answers on held-out rows"),
+        )
+        if self.privacy is not None:  # weights saturate, and need not be watched
+            return (*shown, None)
+        return (
+            *shown,
             ops.open(
                 ops.is_positive(self._alarms(ops)),
                 to=computing,
@@ -96,7 +131,7 @@ class Programs:
     def score(self, ops: ProtocolOps[V]) -> tuple[Tensor | None, ...]:
         """Open the scores of the rows kept for measuring, for one who knows their classes."""
         task = self.task
-        x, _ = self._batch(ops, task.test_rows)
+        x, _ = self._batch(ops, task.test_rows, kind="held-out ")
         weights, parts = self._weights(ops), self._parts(ops, x)
         scores = [ops.normalise_scale(task.model(ops, weights, part)) for part in parts]
         what, joined = "scores of held-out rows", _joined(ops, scores, 0)
@@ -159,10 +194,10 @@ class Programs:
             for name, value in initial_state(self.task).items()
         }
 
-    def _batch(self, ops: ProtocolOps[V], rows: int) -> tuple[V, V]:
+    def _batch(self, ops: ProtocolOps[V], rows: int, *, kind: str = "") -> tuple[V, V]:
         task = self.task
-        x = ops.resume("x", shape=(rows, *task.model.inputs), bound=task.feature_bound)
-        return x, ops.resume("y", shape=(rows, *task.label_shape), bound=1.0)
+        x = ops.resume(f"{kind}x", shape=(rows, *task.model.inputs), bound=task.feature_bound)
+        return x, ops.resume(f"{kind}y", shape=(rows, *task.label_shape), bound=1.0)
 
 
 def initial_state(task: TrainTask) -> dict[str, Tensor]:
@@ -198,7 +233,7 @@ def train_step(
     leaves = {name: tape.leaf(value) for name, value in weights.items()}
     scores = task.model(tape, leaves, tape.leaf(x))  # type: ignore[arg-type]
     with ops.family("softmax"):
-        error = _error(ops, task, scores.value, y)
+        error = error_of(ops, task, scores.value, y)
     batch = ops.shape(x)[0] * prod(task.model.tokens)
     lead = _lead(task, rate, batch)
     if lead != 1.0:
@@ -216,55 +251,25 @@ def _lead(task: TrainTask, rate: float, batch: int) -> float:
     return task.optimiser.lead(rate=rate, batch=batch, weights=count)
 
 
-def measure(ops: StepOps[V], task: TrainTask, scores: V, y: V) -> tuple[V, V]:
-    """Give the mean loss, and how many rows, or tokens, are answered right.
-
-    All of it is about scores of rows, so it is computed as a softmax would be.
-    """
-    with ops.family("softmax"):
-        flat = [ops.reshape(one, (-1, task.label_width)) for one in (scores, y)]
-        return _measure(ops, task, ops.normalise_scale(flat[0]), flat[1])
-
-
-def _measure(ops: StepOps[V], task: TrainTask, scores: V, y: V) -> tuple[V, V]:
-    # Losses are added up over many rows, and what could be huge would leave no room for digits.
-    tame = ops.cap(scores, bound=LARGEST_SCORE)
-    if task.loss == "logistic":
-        loss = ops.binary_cross_entropy(tame, y)
-        # Right if score and (label − 1/2) have one sign; a score of zero says "yes".
-        margin = ops.gate(ops.indicate(scores), ops.shift(ops.scale(y, 2.0), -1.0))
-        right = ops.sub(margin, ops.shift(y, -1.0))
-        return ops.reshape(loss, (1,)), ops.reshape(ops.sum(right, dim=0), (1,))
-    loss = ops.cross_entropy(tame, y)
-    best = ops.max(scores, dim=-1)
-    mine = ops.normalise_scale(ops.sum(ops.normalise_scale(ops.mul(scores, y)), dim=-1))
-    # Half a unit of slack for each rounding on the way.
-    near = ops.shift(ops.sub(mine, best), 2.0**-10)
-    return ops.reshape(loss, (1,)), ops.reshape(ops.sum(ops.indicate(near), dim=0), (1,))
-
-
-def _error(ops: StepOps[V], task: TrainTask, scores: V, y: V) -> V:
-    """Give the gradient of the summed loss by the scores."""
-    if task.loss == "logistic":
-        error = ops.sub(ops.sigmoid(scores), y)
-    else:
-        error = ops.sub(ops.softmax(scores, dim=-1), y)
-    if task.class_weights is None:
-        return error
-    if task.loss == "logistic":
-        no, yes = task.class_weights
-        factor = ops.shift(ops.scale(y, yes - no), no)
-    else:
-        factor = ops.sum(ops.weigh(y, torch.tensor(task.class_weights)), dim=-1)
-        factor = ops.reshape(factor, (*ops.shape(factor), 1))
-    return ops.mul(ops.normalise_scale(error), ops.normalise_scale(factor))
-
-
 def _stretches(count: int, most: int) -> list[range]:
     """Cut so many rows into stretches of at most ``most``, as even as can be."""
     pieces = -(-count // most)
     edges = [count * piece // pieces for piece in range(pieces + 1)]
     return [range(first, end) for first, end in pairwise(edges)]
+
+
+def _noise(ops: ProtocolOps[V], plan: NoisePlan) -> V:
+    """Bring in everyone's part of the noise, and add them up."""
+    parts = [
+        ops.input(noise_name(maker), owner=maker, shape=plan.shape, bound=plan.bound)
+        for maker in plan.makers
+    ]
+    return reduce(ops.add, parts)
+
+
+def noise_name(maker: str) -> str:
+    """Return the name of a maker's part of the noise of a run."""
+    return f"noise of {maker}"
 
 
 def _joined(ops: ProtocolOps[V], parts: list[V], dim: int) -> V:

@@ -11,6 +11,7 @@ from tacit.errors import ConfigError
 from tacit.learn.capping import with_room
 from tacit.learn.training.model import Model
 from tacit.learn.training.optimise import Optimiser
+from tacit.learn.training.privacy import Privacy
 from tacit.mpc import Roles, find_protocol
 
 P = TypeVar("P")
@@ -18,6 +19,8 @@ Split = Literal["rows", "columns"]
 Loss = Literal["softmax", "logistic"]
 Schedule = Literal["constant", "cosine", "halving", "linear"]
 CAP = "cap= of make_model and TrainTask (model.cap in a job file)"
+PRIVATE_BITS = 16
+"""The proof of `rsqrt_below` wants so many fraction bits."""
 STAGES = 10
 """A linear schedule has so many rates: each is a plan of its own, which takes a second to make."""
 
@@ -63,6 +66,8 @@ class TrainTask:
         show_to: who learns loss and accuracy on the way.
         give_to: who gets the weights in the end; empty to leave them shared.
         score_to: who learns the scores of the rows kept for measuring, in the end.
+        privacy: what the training may tell about one record; None for no promise. Then every step
+            uses all rows to train on.
     """
 
     name: str
@@ -88,6 +93,7 @@ class TrainTask:
     show_to: tuple[str, ...] = ()
     give_to: tuple[str, ...] = ()
     score_to: tuple[str, ...] = ()
+    privacy: Privacy | None = None
 
     def __post_init__(self) -> None:
         find_protocol(self.protocol)
@@ -95,9 +101,11 @@ class TrainTask:
         if not self.model.initial:
             raise ConfigError("no parameter of the model needs a gradient: nothing can be trained")
         _check_holdings(self)
-        if not 0 < self.test_rows < self.rows:
+        _check_privacy(self)
+        fewest = 1 if self.privacy is None or self.privacy.looks != "none" else 0
+        if not fewest <= self.test_rows < self.rows:
             raise ConfigError(
-                f"wanted between 1 and {self.rows - 1} of {self.rows} rows for measuring, got "
+                f"wanted {fewest} to {self.rows - 1} of {self.rows} rows for measuring, got "
                 f"{self.test_rows}"
             )
         if self.batch < 1 or self.batch > self.train_rows:
@@ -130,6 +138,19 @@ class TrainTask:
     def capped(self, cap: float | None) -> "TrainTask":
         """Return the task with hidden values and gradients that saturate elsewhere."""
         return replace(self, cap=cap, model=self.model.capped(cap))
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """Return everyone who takes part: owners, and who computes and deals."""
+        owners = [holding.owner for holding in self.holdings]
+        return tuple(dict.fromkeys((*owners, *self.roles.computing, self.roles.dealer)))
+
+    @property
+    def looks(self) -> int:
+        """Return how often the rows kept for measuring are looked at."""
+        if self.privacy is not None and self.privacy.looks == "none":
+            return 0
+        return -(-self.epochs * self.steps_per_epoch // self.watch_every)
 
     @property
     def rows(self) -> int:
@@ -190,6 +211,32 @@ class TrainTask:
         """Return the rows that are kept for measuring, drawn from all owners alike."""
         order = np.random.default_rng((self.seed, 1 << 20)).permutation(self.rows)
         return np.sort(order[: self.test_rows])
+
+
+def _check_privacy(task: TrainTask) -> None:
+    if task.privacy is None:
+        return
+    if task.split == "columns":
+        raise ConfigError("privacy wants split='rows': the norm of a row is known to its owner")
+    if task.batch != task.train_rows:
+        raise ConfigError(
+            f"with privacy every step uses all {task.train_rows} rows to train on, got a batch of "
+            f"{task.batch}; no amplification by sampling is claimed"
+        )
+    if task.frac_bits < PRIVATE_BITS:
+        raise ConfigError(
+            f"privacy wants frac_bits of {PRIVATE_BITS} at least: the proof of clipping counts on "
+            f"it, got {task.frac_bits}"
+        )
+    if task.score_to and task.privacy.looks != "public":
+        raise ConfigError(
+            "score_to opens scores of held-out rows without noise: wanted looks='public'"
+        )
+    if bool(task.show_to) != (task.privacy.looks != "none"):
+        raise ConfigError(
+            f"show_to names {', '.join(task.show_to) or 'nobody'}, but privacy looks are "
+            f"{task.privacy.looks!r}; looks cost ε ('noisy') or want rows that are 'public'"
+        )
 
 
 def _check_holdings(task: TrainTask) -> None:

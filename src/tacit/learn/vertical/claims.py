@@ -22,7 +22,7 @@ def claims_of_matching(matched: Mapping[str, int]) -> tuple[Claim, ...]:
             assumptions=(
                 "the parties follow the protocol; ids that one only guesses can be tried by "
                 "putting them into its file",
-                "Diffie–Hellman is hard on P-256; SHA-256 behaves like a random function",
+                "Diffie–Hellman is hard on Curve25519; SHA-256 behaves like a random function",
             ),
         ),
     )
