@@ -5,7 +5,7 @@ The logistic loss is replaced by its Taylor polynomial of second order around 0,
 each owner has, so that a cipher that adds is enough. With squared errors it is Xᵀ(z − y).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -38,6 +38,11 @@ from tacit.ring import Prg
 
 Floats = npt.NDArray[np.float64]
 FEATURE_BITS, RESIDUAL_BITS, WEIGHT_BITS = 14, 16, 32
+OWN_GRADIENT = "the gradient of its own weights at every step"
+OWN_WEIGHTS = "its own weights after every step"
+STEPS_OF = "gradient and weights of {} at every step"
+SCORES_OF = "the part of {} in the score of every row"
+WHY = "the published protocol shows it"
 LARGEST_FEATURE, LARGEST_RESIDUAL = 8.0, 32.0
 """Where features and residuals saturate; standardise columns first."""
 
@@ -143,9 +148,7 @@ def regress(session: Session, task: Regression, x: Floats, y: Floats | None = No
             gradient = found[:, 0] / 2.0 ** (FEATURE_BITS + RESIDUAL_BITS)
             gradient = (gradient + x[rows].T @ part) / len(rows)
             weights = weights - task.learning_rate * (gradient + _penalty(task, weights, y))
-            _note(
-                session, session.me, "the gradient of its own weights at every step", weights.size
-            )
+            _note(session, session.me, OWN_GRADIENT, weights.size)
             advance(step + 1)
     return weights
 
@@ -216,7 +219,7 @@ def regress_masked(
         send_sealed(session, task.coordinator, "gradient", key, found)
         given = session.recv(task.coordinator, "weights", (len(weights),)).numpy()
         weights = given / 2.0**WEIGHT_BITS
-        _note(session, session.me, "its own weights after every step", weights.size)
+        _note(session, session.me, OWN_WEIGHTS, weights.size)
     return weights
 
 
@@ -254,9 +257,7 @@ def coordinate(session: Session, task: Regression, matched: Numbers) -> None:
             weights[owner] -= task.learning_rate * (found + task.penalty * lean)
             given = np.rint(weights[owner] * 2.0**WEIGHT_BITS).astype(np.int64)
             session.send(owner, "weights", torch.from_numpy(given))
-            _note(
-                session, session.me, f"gradient and weights of {owner} at every step", 2 * len(lean)
-            )
+            _note(session, session.me, STEPS_OF.format(owner), 2 * len(lean))
 
 
 def partial_scores(session: Session, task: Regression, x: Floats, weights: Floats) -> Floats | None:
@@ -268,12 +269,33 @@ def partial_scores(session: Session, task: Regression, x: Floats, weights: Float
     if session.me == task.labelled:
         own = np.hstack([x, np.ones((len(x), 1))]) @ weights
         words = session.recv(task.other, "scores", (len(x),)).numpy()
-        _note(session, session.me, f"the part of {task.other} in the score of every row", len(x))
+        _note(session, session.me, SCORES_OF.format(task.other), len(x))
         found: Floats = own + words / 2.0**WEIGHT_BITS
         return found
     words = np.rint(x @ weights * 2.0**WEIGHT_BITS).astype(np.int64)
     session.send(task.labelled, "scores", torch.from_numpy(words))
     return None
+
+
+def leaks_of_regression(
+    task: Regression, rows: int, columns: Mapping[str, int], *, asked: int = 0
+) -> tuple[Leak, ...]:
+    """List everything that the protocol shows; ``asked`` are rows that are answered for."""
+    steps = task.max_iter * -(-rows // min(task.batch or rows, rows))
+    sizes = {task.labelled: columns[task.labelled] + 1, task.other: columns[task.other]}
+    if task.coordinator is None:
+        shown = {(one, OWN_GRADIENT): size for one, size in sizes.items()}
+    else:
+        shown = {(one, OWN_WEIGHTS): size for one, size in sizes.items()}
+        for one, size in sizes.items():
+            shown[task.coordinator, STEPS_OF.format(one)] = 2 * size
+    counts = {key: steps * size for key, size in shown.items()}
+    if asked:
+        counts[task.labelled, SCORES_OF.format(task.other)] = asked
+    return tuple(
+        Leak(to=to, what=what, why=WHY, kind="protocol", elements=count)
+        for (to, what), count in counts.items()
+    )
 
 
 def minimise_taylor(x: Floats, y: Floats, task: Regression) -> Floats:
@@ -350,5 +372,4 @@ def _penalty(task: Regression, weights: Floats, y: Floats | None) -> Floats:
 
 
 def _note(session: Session, to: str, what: str, elements: int) -> None:
-    why = "the published protocol shows it"
-    session.ledger.record(Leak(to=to, what=what, why=why, kind="protocol", elements=int(elements)))
+    session.ledger.record(Leak(to=to, what=what, why=WHY, kind="protocol", elements=int(elements)))

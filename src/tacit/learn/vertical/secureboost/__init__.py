@@ -16,6 +16,7 @@ from tacit.errors import ConfigError, DataError, PartyError
 from tacit.learn.vertical.secureboost.active import Active
 from tacit.learn.vertical.secureboost.passive import Passive, recv_pairs, send_pairs
 from tacit.learn.vertical.secureboost.task import (
+    SIDES,
     Boosting,
     CipherTrees,
     Floats,
@@ -66,9 +67,6 @@ def answer(session: Session, model: CipherTrees, x: Floats) -> Floats | None:
         asked = recv_pairs(session, task, "asked", None, x.shape[1])
         bits = x[:, asked[:, 0]] <= model.edges[asked[:, 0], asked[:, 1]][None, :]
         session.send(task.active, "sides", torch.from_numpy(bits.astype(np.uint8)))
-        note_leak(
-            session, (task.active,), "which side of each used split its rows lie on", bits.size
-        )
         return None
     sides: dict[tuple[str, int, int], npt.NDArray[np.bool_]] = {}
     for owner in task.passive:
@@ -79,9 +77,7 @@ def answer(session: Session, model: CipherTrees, x: Floats) -> Floats | None:
         bits = session.recv(owner, "sides", (rows, len(pairs)), dtype=torch.uint8).numpy()
         for at, (column, edge) in enumerate(pairs):
             sides[owner, column, edge] = bits[:, at] != 0
-        note_leak(
-            session, (task.active,), f"which side of splits of {owner} rows lie on", bits.size
-        )
+        note_leak(session, (task.active,), SIDES.format(owner), bits.size)
     for column, edge in model.splits_of(task.active):
         sides[task.active, column, edge] = x[:, column] <= model.edges[column, edge]
     margins = np.zeros((rows, task.width))
@@ -122,8 +118,6 @@ def _check(session: Session, task: Boosting, x: Floats, y: Floats | None) -> Non
         raise DataError(f"wanted classes from 0 to {task.classes - 1} as labels")
     if task.classes and len(np.unique(y)) < 2:
         raise DataError("all labels are of one class: there is nothing to tell apart")
-    if not task.classes and np.abs(y).max() > task.label_bound:
-        raise DataError(f"a label is larger than the agreed bound {task.label_bound:g}")
 
 
 def _columns(session: Session, task: Boosting, x: Floats) -> dict[str, int]:

@@ -33,7 +33,7 @@ class Active:
         self._columns, self._rows = columns, len(places)
         self._key: SecretKey = make_key(task.cipher, Prg.from_os().bytes)
         self._draw = Prg.from_os().bytes
-        self._unit = 2.0 ** task.frac_bits(self._rows)
+        self._units = np.full(2, 2.0 ** task.frac_bits(self._rows))
         for owner in task.passive:
             send_key(session, owner, self._key.public)
 
@@ -41,11 +41,13 @@ class Active:
         """Grow all trees."""
         task, trees = self._task, []
         margins = np.zeros((self._rows, task.width))
+        if not task.classes:  # numbers are brought to 1 by whoever knows them
+            self._units[0] /= 4 * max(float(np.abs(y).max()), 1e-9)
         with self._session.progress.stage("boost", task.n_estimators) as advance:
             for step in range(task.n_estimators):
                 moves = np.zeros_like(margins)
                 for column in range(task.width):
-                    both = np.rint(_gradients(task, margins, y, column) * self._unit)
+                    both = np.rint(_gradients(task, margins, y, column) * self._units)
                     tree, moves[:, column] = self._grow(both.astype(np.int64))
                     trees.append(tree)
                 margins += moves
@@ -74,9 +76,8 @@ class Active:
             above = sums
         for owner in task.passive:
             session.send(owner, "nodes", torch.full((self._rows,), -1, dtype=torch.int64))
-        totals = np.stack(
-            [np.bincount(node, one, 2**task.max_depth) / self._unit for one in both.T], axis=1
-        )
+        totals = np.stack([np.bincount(node, one, 2**task.max_depth) for one in both.T], axis=1)
+        totals = totals / self._units
         leaves = -task.learning_rate * totals[:, 0] / (totals[:, 1] + task.reg_lambda)
         return GrownTree(splits=tuple(splits), leaves=leaves), leaves[node]
 
@@ -137,7 +138,7 @@ class Active:
             axis=1,
         )
         totals = np.stack([np.bincount(node, one, len(is_open)) for one in both.T], axis=1)
-        worth = _gains(task, left / self._unit, totals / self._unit)
+        worth = _gains(task, left / self._units, totals / self._units)
         found: list[tuple[str, int, int] | None] = []
         for place in range(len(is_open)):
             best = int(worth[place].argmax()) if is_open[place] else 0
@@ -188,7 +189,7 @@ def _gains(task: Boosting, left: Floats, totals: Floats) -> Floats:
 def _gradients(task: Boosting, margins: Floats, y: Floats, column: int) -> Floats:
     """Return gradients and Hessians (rows, 2) of the loss."""
     if task.classes == 0:
-        reach = 4 * task.label_bound
+        reach = 4 * np.abs(y).max()
         return np.stack([np.clip(margins[:, 0] - y, -reach, reach), np.ones(len(y))], axis=1)
     if task.width == 1:
         chance = 1 / (1 + np.exp(-margins[:, 0]))

@@ -13,6 +13,8 @@ from tacit.party import Session
 from tacit.result import Leak
 
 Floats = npt.NDArray[np.float64]
+SIDES = "which side of splits of {} rows lie on"
+WHY = "the published protocol shows it"
 _ROOM = (1 << 47) - 1
 """What a sum may reach: below the least room of a cipher that weighs."""
 
@@ -25,14 +27,12 @@ class Boosting:
         active: who has the labels.
         passive: the other owners, in the order of their columns after those of the active party.
         classes: how many there are; 0 learns numbers by squared errors.
-        label_bound: how large a number to learn can be.
         cipher: how gradients are encrypted.
     """
 
     active: str
     passive: tuple[str, ...]
     classes: int = 2
-    label_bound: float = 1.0
     cipher: Scheme = "bfv"
     n_estimators: int = 20
     learning_rate: float = 0.3
@@ -61,14 +61,12 @@ class Boosting:
 
     def frac_bits(self, rows: int) -> int:
         """Return the precision of gradients: as much as the room for sums over all rows gives."""
-        reach = rows * max(1.0, 4 * self.label_bound if self.classes == 0 else 1.0)
-        return min(32, 46 - math.ceil(math.log2(reach)))
+        return min(32, 46 - math.ceil(math.log2(rows)))
 
     def layout(self, rows: int) -> Layout:
         """Return how the gradients of all rows are encrypted."""
-        bound = max(1.0, 4 * self.label_bound if self.classes == 0 else 1.0)
-        whole = math.ceil(bound * 2.0 ** self.frac_bits(rows))
-        return Layout(rows=rows, width=2, bound=whole, room=_ROOM, by_owner=True)
+        bound = 1 << self.frac_bits(rows)
+        return Layout(rows=rows, width=2, bound=bound, room=_ROOM, by_owner=True)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -105,8 +103,13 @@ class CipherTrees:
         return sorted(found)
 
 
-def leaks_of_boosting(task: Boosting, rows: int, columns: Mapping[str, int]) -> tuple[Leak, ...]:
-    """List what the published protocol shows, at most: trees may end before their depth."""
+def leaks_of_boosting(
+    task: Boosting, rows: int, columns: Mapping[str, int], *, asked: int = 0
+) -> tuple[Leak, ...]:
+    """List what the published protocol shows, at most: trees may end before their depth.
+
+    ``asked`` are rows that are answered for.
+    """
     nodes = task.n_estimators * task.width * (2**task.max_depth - 1)
     found = []
     for owner in task.passive:
@@ -114,28 +117,31 @@ def leaks_of_boosting(task: Boosting, rows: int, columns: Mapping[str, int]) -> 
             _leak(
                 task.active,
                 f"sums of gradients and Hessians in every bin of every column of {owner}, by node",
-                "the best split is chosen from them",
+                WHY,
                 nodes * columns[owner] * task.max_bins * 2,
             ),
             _leak(
                 task.active,
                 f"which rows a split of a column of {owner} sends left",
-                "rows go on to the children",
+                WHY,
                 nodes * rows // (2**task.max_depth - 1) * task.max_depth,
             ),
             _leak(
                 owner,
                 "which rows lie in which node of every tree",
-                "gradients are added up by node",
+                WHY,
                 task.n_estimators * task.width * rows * task.max_depth,
             ),
             _leak(
                 owner,
                 "which of its columns and bins a tree splits on",
-                "it says which rows go left",
+                WHY,
                 nodes * 2,
             ),
         ]
+        if asked:
+            splits = min(nodes, columns[owner] * (task.max_bins - 1))
+            found.append(_leak(task.active, SIDES.format(owner), WHY, asked * splits))
     return tuple(found)
 
 
@@ -145,8 +151,7 @@ def _leak(to: str, what: str, why: str, elements: int) -> Leak:
 
 def note_leak(session: Session, to: Sequence[str], what: str, elements: int) -> None:
     """Write into the ledger what the protocol showed."""
-    why = "the published protocol shows it"
-    session.ledger.record(*(_leak(one, what, why, int(elements)) for one in to))
+    session.ledger.record(*(_leak(one, what, WHY, int(elements)) for one in to))
 
 
 def asked_nodes(node: Numbers, level: int) -> Numbers:
