@@ -48,7 +48,7 @@ def page(browser, studio):
     opened.on("console", lambda message: problems.append(message.text))
     opened.on("pageerror", lambda error: problems.append(str(error)))
     opened.goto(studio)
-    assert "token" not in opened.url
+    opened.wait_for_url(lambda address: "token" not in address)
     yield opened
     context.close()
     assert problems == []  # nothing of the page was refused by its own policy

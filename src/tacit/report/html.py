@@ -12,7 +12,14 @@ from tacit.report.gallery import lay_pictures, lay_sheets
 from tacit.report.headline import GAMES, split_utility
 from tacit.report.ledger import lay_learned, lay_promised
 from tacit.report.markup import Markup, concat, tag
-from tacit.report.measures import lay_cost, lay_curves, lay_networks, lay_parties, lay_traffic
+from tacit.report.measures import (
+    lay_cost,
+    lay_curves,
+    lay_networks,
+    lay_parties,
+    lay_rates,
+    lay_traffic,
+)
 from tacit.report.overview import lay_footer, lay_headline, lay_tiles
 from tacit.report.tally import is_alone
 from tacit.report.timeline import lay_timeline
@@ -50,6 +57,7 @@ def lay_sections(result: Result) -> Markup:
     first = result.sheets[:1] if result.kind == "audit" else ()
     tables = result.sheets[len(first) :]
     time = concat([lay_timeline(result), lay_parties(result)])
+    curves = concat([lay_curves(result.curves), lay_rates(result)])
     parts = [
         lay_tiles(result),
         _lay_tables(first, "first") if first else "",
@@ -57,7 +65,7 @@ def lay_sections(result: Result) -> Markup:
         "" if alone else _lay_section("learned", "What each party learned", lay_learned(result)),
         _lay_section("promised", "What was promised", lay_promised(result)),
         _lay_measures(result),
-        _lay_section("curves", "Curves", lay_curves(result.curves)) if result.curves else "",
+        _lay_section("curves", "Curves", curves) if result.curves else "",
         _lay_section("pictures", "Pictures", lay_pictures(result)) if result.pictures else "",
         _lay_tables(tables) if tables else "",
         "" if alone else _lay_costs(result),

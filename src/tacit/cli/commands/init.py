@@ -17,6 +17,8 @@ from tacit.errors import InputError
 
 Ask = Callable[[str, str], str]
 """Asks a question with a default, and returns the answer."""
+_BY_PARTY = frozenset({"parties", "owners", "shares", "files", "doors"})
+"""Tables whose keys are names of parties."""
 
 
 def interview(kind: str | None, target: Path, console: Console, ask: Ask) -> Path:
@@ -91,9 +93,11 @@ def _rename(raw: dict[str, object], ask: Ask) -> dict[str, object]:
     return {**(changed if isinstance(changed, dict) else raw), "parties": kept}
 
 
-def _replace(value: object, new: Mapping[str, str]) -> object:
+def _replace(value: object, new: Mapping[str, str], at: str = "") -> object:
+    """Put new names of parties where old ones stand: as values, and as keys of their tables."""
     if isinstance(value, dict):
-        return {new.get(key, key): _replace(inner, new) for key, inner in value.items()}
+        keys = new if at in _BY_PARTY else {}
+        return {keys.get(key, key): _replace(inner, new, key) for key, inner in value.items()}
     if isinstance(value, list):
         return [_replace(inner, new) for inner in value]
     return new.get(value, value) if isinstance(value, str) else value

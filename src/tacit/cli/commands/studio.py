@@ -28,13 +28,18 @@ def studio(edge: "Edge", folder: Path, port: int, opens: bool) -> None:
     you can with commands. Jobs that were started go on when the page is closed.
     """
     with working(edge.err, "starting"):
+        from tacit.cli.folder import write_text
         from tacit.cli.studio.serve import serve
 
     def ready(address: str) -> None:
         say(edge.out, f"Open {address}")
         say(edge.err, "Stop with Ctrl-C; what runs goes on.", "dim")
         if opens:
-            webbrowser.open(address)
+            # By a file that its owner alone reads: everybody sees the words of a command.
+            page = folder / ".studio" / "open.html"
+            page.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_text(page, f'<meta http-equiv="refresh" content="0;url={address}">')
+            webbrowser.open(page.absolute().as_uri())
 
     serve(folder, port, ready)
 

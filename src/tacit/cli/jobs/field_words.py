@@ -70,6 +70,10 @@ USUAL = {
     "beside": "models of other sizes to compare with",
     "doors": 'where each server takes clients: name = "host:port"',
     "sizes": "of batches",
+    "on_failure": "stop, or go on without the worker, once it is caught lying",
+    "least_terms": "products with fewer terms are computed here",
+    "enclave": "prove by an enclave what this party runs; simulated, for trying it out",
+    "data.features": "a public rule that turns rows into others, for instance hog",
     "compare": "put a plain computation beside the private one, where all inputs are here",
     "html": "write a page beside the result",
 }

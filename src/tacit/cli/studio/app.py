@@ -58,7 +58,8 @@ def make_app(folder: Path, keys: Keys, port: int) -> Guard:
 
 @asynccontextmanager
 async def _life(app: Starlette) -> AsyncIterator[None]:
-    """End conversations with the page: they are in its memory alone."""
+    """Read results ahead; end conversations with the page: they are in its memory alone."""
+    app.state.index.read_ahead()
     yield
     app.state.talks.close()
 

@@ -103,7 +103,7 @@ class Form:
             box = tag("input", value=text, placeholder=one.default or None, list=named, **marks)
         needed = tag("span", self._words("required"), class_="needed") if one.is_required else ""
         wanted = "" if one.wanted in _PLAIN else one.wanted
-        hint = " · ".join(filter(None, (one.words, wanted)))
+        hint = " · ".join(filter(None, (one.words.rstrip("."), wanted)))
         return tag(
             "div",
             tag("label", one.name, " ", needed, for_=key),

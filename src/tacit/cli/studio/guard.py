@@ -9,10 +9,14 @@ import secrets
 from dataclasses import dataclass, field
 
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 COOKIE = "tacit-studio"
+_WELCOME = (
+    '<!DOCTYPE html><html lang="en"><title>tacit studio</title><link rel="icon" href="data:,">'
+    '<meta http-equiv="refresh" content="0;url=./"><a href="./">tacit studio</a></html>'
+)
 _SAFE = ("GET", "HEAD")
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -63,7 +67,8 @@ class Guard:
             return PlainTextResponse("There is nothing here.", 404)
         token = request.query_params.get("token")
         if token is not None and _same(token, self._keys.token):
-            answer = RedirectResponse(self._keys.path, 303)
+            # Not a redirect: after a link of another page a browser would not bring the cookie.
+            answer = HTMLResponse(_WELCOME)
             answer.set_cookie(
                 COOKIE,
                 self._keys.cookie,

@@ -18,6 +18,7 @@ from tacit.report.headline import pick_headline_metric, pick_private_claim
 from tacit.report.tally import find_slowest, time_at_work
 from tacit.result import Result
 
+_PIECE_S = 0.1
 _SOURCES = ("set", "file", "files", "members", "strangers")
 
 
@@ -56,30 +57,47 @@ class Index:
     def __init__(self, top: Path, cache: Path) -> None:
         self._top, self._cache = top, cache
         self._lock = threading.Lock()
-        self._known = _load(cache)
+        self._known, self._left = _load(cache), 0
 
     def refresh(self, seconds: float) -> tuple[list[Summary], int]:
         """Return what is known, the newest first, after reading new files for so long.
 
         The second value is how many are not read yet.
         """
-        limit, is_new, left = time.monotonic() + seconds, False, 0
-        with self._lock:
-            found: dict[str, Summary] = {}
-            stamps = dict(_find(self._top))
-            for name, stamp in stamps.items():
-                known = self._known.get(name)
-                if known is not None and known.stamp == stamp:
-                    found[name] = known
-                elif time.monotonic() < limit:
-                    found[name], is_new = summarise(self._top / name, name, stamp), True
-                else:
-                    left += 1
-            is_new |= self._known.keys() != found.keys()
-            self._known = found
-            if is_new:
-                _save(self._cache, found)
-        return sorted(found.values(), key=lambda one: (one.when, one.name), reverse=True), left
+        limit = time.monotonic() + seconds
+        if self._lock.acquire(timeout=seconds or -1):  # else somebody reads: take what there is
+            try:
+                self._read(limit)
+            finally:
+                self._lock.release()
+        found = sorted(self._known.values(), key=lambda one: (one.when, one.name), reverse=True)
+        return found, self._left
+
+    def _read(self, limit: float) -> None:
+        """Find results, and read those that are new until a time."""
+        found: dict[str, Summary] = {}
+        left = 0
+        for name, stamp in _find(self._top):
+            known = self._known.get(name)
+            if known is not None and known.stamp == stamp:
+                found[name] = known
+            elif time.monotonic() < limit:
+                found[name] = summarise(self._top / name, name, stamp)
+            else:
+                left += 1
+        is_new = found != self._known
+        self._known, self._left = found, left
+        if is_new and not left:
+            _save(self._cache, found)
+
+    def read_ahead(self) -> None:
+        """Read what is not summarised yet, beside pages that ask."""
+
+        def read() -> None:
+            while self.refresh(_PIECE_S)[1]:
+                time.sleep(_PIECE_S / 10)  # let pages have the index, and the interpreter
+
+        threading.Thread(target=read, name="read-ahead", daemon=True).start()
 
     def load(self, name: str) -> Result:
         """Read one of the results.

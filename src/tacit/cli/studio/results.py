@@ -25,7 +25,7 @@ from tacit.report.tally import find_slowest, time_at_work
 from tacit.report.words import KIND_NAMES
 from tacit.result import Result
 
-_PATIENCE_S = 0.4
+_PATIENCE_S = 0.15
 """How long a page waits for results that are not summarised yet."""
 _ON_A_PAGE = 100
 _MOST = 8  # results side by side

@@ -140,7 +140,12 @@ def _page(view: View, kind: str, checked: Checked, asked: Asked | None = None) -
     parts: list[str] = [
         tag("p", tag("a", words("Start a job"), href="start"), class_="crumbs"),
         tag("h1", title),
-        tag("p", words("Fields are filled from an example that runs; change what is yours.")),
+        tag(
+            "p",
+            words("Fields are filled from an example; change what is yours.")
+            if list_starts(kind)
+            else "",
+        ),
         tag(
             "details",
             tag("summary", words("Other examples ({n})", n=len(examples))),

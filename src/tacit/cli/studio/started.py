@@ -20,6 +20,7 @@ from tacit.result import TOLD
 
 JOB, PROGRESS, LOG, OPTIONS = "job.toml", "progress.jsonl", "log.txt", "options.json"
 _ACCURACY = re.compile(r"accuracy ([0-9.]+) ?%")
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _MOST_LINES = 500
 _SLOW_START_S = 60.0
 
@@ -162,9 +163,11 @@ class Started:
     def again(self, name: str, *, is_fresh: bool) -> str:
         """Start a run again: a training that was stopped goes on, unless ``is_fresh``."""
         state = self.state(name)
-        options = json.loads((self._home / name / OPTIONS).read_text(encoding="utf-8"))
+        options = json.loads(self.read(name, OPTIONS) or "{}")
         text = self.read(name, JOB)
-        return self.start(text, state.job or name, is_fresh=is_fresh, party=options["party"])
+        return self.start(
+            text, state.job or name, is_fresh=is_fresh, party=options.get("party", "")
+        )
 
     def stop(self, name: str) -> None:
         """Ask a run to stop, as Ctrl-C would."""
@@ -175,14 +178,14 @@ class Started:
 
     def list_runs(self) -> list[RunState]:
         """Return all runs, the newest first."""
-        found = [self.state(name) for name in self.names()]
+        folders = self._home.iterdir() if self._home.is_dir() else ()
+        found = [self.state(one.name) for one in folders if (one / JOB).is_file()]
         return sorted(found, key=lambda one: one.began, reverse=True)
 
-    def names(self) -> list[str]:
-        """List the names of the runs."""
-        if not self._home.is_dir():
-            return []
-        return sorted(one.name for one in self._home.iterdir() if (one / JOB).is_file())
+    def _find(self, name: str) -> Path:
+        if not _NAME.fullmatch(name) or not (self._home / name / JOB).is_file():
+            raise InputError(f"no such run: {name}")
+        return self._home / name
 
     def read(self, name: str, file: str) -> str:
         """Return a file of a run as text, the end of it if it is long.
@@ -190,10 +193,9 @@ class Started:
         Raises:
             InputError: there is no such run.
         """
-        if name not in self.names():  # nothing else is a path of ours
-            raise InputError(f"no such run: {name}")
+        folder = self._find(name)
         with suppress(OSError):
-            return (self._home / name / file).read_bytes()[-100_000:].decode(errors="replace")
+            return (folder / file).read_bytes()[-100_000:].decode(errors="replace")
         return ""
 
     def state(self, name: str) -> RunState:
@@ -202,12 +204,11 @@ class Started:
         Raises:
             InputError: there is no such run.
         """
-        if name not in self.names():
-            raise InputError(f"no such run: {name}")
+        folder = self._find(name)
         with self._lock:
             process = self._processes.get(name)
             at, state = self._read.get(name, (0, RunState(name=name)))
-            path = self._home / name / PROGRESS
+            path = folder / PROGRESS
             # Before the last lines are read, not after.
             state.is_alive = _is_alive(path) and (process is None or process.poll() is None)
             self._read[name] = (_follow(path, at, state), state)
