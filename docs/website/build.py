@@ -105,6 +105,7 @@ def _write_page(path: Path) -> set[Path]:
         return f"{name}#{link.anchor}" if link.anchor else name
 
     if is_translation(path):
+        text = text.partition("\n")[2]  # the mark: a title is what a page begins with
         text = _name_sections(text, find_english(path))
     there.parent.mkdir(parents=True, exist_ok=True)
     there.write_text(_loosen_lists(replace_links(text, change)), encoding="utf-8")
@@ -186,6 +187,35 @@ def build_nav() -> list[object]:
     ]
 
 
+def cut_words(text: str, words: set[str]) -> str:
+    """Put invisible spaces between the words of Chinese text, or its characters."""
+    longest = max(map(len, words))
+
+    def cut(found: re.Match[str]) -> str:
+        run, parts, at = found[0], [], 0
+        while at < len(run):
+            ends = range(min(len(run), at + longest), at + 1, -1)
+            end = next((end for end in ends if run[at:end] in words), at + 1)
+            parts.append(run[at:end])
+            at = end
+        return "\u200b" + "\u200b".join(parts) + "\u200b"
+
+    return re.sub("[\u4e00-\u9fff]+", cut, text)
+
+
+def index_words() -> None:
+    """Let the search find words in Chinese pages, for which Material wants a large library."""
+    words = set((_HERE / "words.zh.txt").read_text(encoding="utf-8").split())
+    path = SITE / "search" / "search_index.json"
+    index = json.loads(path.read_text(encoding="utf-8"))
+    for entry in index["docs"]:
+        for key in ("title", "text"):
+            entry[key] = cut_words(entry[key], words)
+    text = json.dumps(index, ensure_ascii=False)
+    path.write_text(text, encoding="utf-8")
+    path.with_suffix(".js").write_text(f"var __index = {text}", encoding="utf-8")
+
+
 def find_fetched() -> list[str]:
     """Return what the built pages would fetch from elsewhere; offline there is nothing."""
     found = []
@@ -211,6 +241,7 @@ def main() -> int:
     built = subprocess.run(command, cwd=OUT, env=quiet)
     if built.returncode:
         return 1
+    index_words()
     if fetched := find_fetched():
         print("These pages would fetch something from elsewhere:", *fetched, sep="\n  ")
         return 1

@@ -7,7 +7,6 @@ from math import ceil, sqrt
 from torch import Tensor
 
 from tacit import ring
-from tacit.dp import ADD_REMOVE_RECORD, DiscreteGaussian
 from tacit.errors import ConfigError
 
 MAX_VARIANCE = 2**49
@@ -40,7 +39,7 @@ class NoisePlan:
     each: Fraction
     frac_bits: int
     l2_sensitivity: float
-    shape: tuple[int, int]
+    shape: tuple[int, ...]
 
     def __post_init__(self) -> None:
         if len(set(self.makers)) != len(self.makers) or len(self.makers) < 2:
@@ -61,20 +60,14 @@ class NoisePlan:
         return (len(self.makers) - (party in self.makers)) * self.each
 
     @property
+    def alone(self) -> Fraction:
+        """Return the variance that a single maker draws who faces nobody else's."""
+        return Fraction(ceil(self.wanted))
+
+    @property
     def bound(self) -> float:
         """Return how large one number of a part can be."""
         return TAIL * sqrt(self.each) * 2.0**-self.frac_bits
-
-    @property
-    def event(self) -> DiscreteGaussian:
-        """Return what happens to a record when a sum is shown with this noise."""
-        return DiscreteGaussian(
-            sigma2=self.each,
-            l2_sensitivity=self.l2_sensitivity * 2**self.frac_bits,
-            dimension=self.shape[0] * self.shape[1],
-            parts=len(self.makers) - 1,
-            relation=ADD_REMOVE_RECORD,
-        )
 
 
 def share_noise(
@@ -83,7 +76,7 @@ def share_noise(
     multiplier: float,
     l2_sensitivity: float,
     frac_bits: int,
-    shape: tuple[int, int],
+    shape: tuple[int, ...],
 ) -> NoisePlan:
     """Cut noise of ``multiplier`` times the sensitivity into parts of σ²/(makers - 1) each."""
     wanted = Fraction((multiplier * l2_sensitivity * 2**frac_bits) ** 2)
@@ -103,7 +96,7 @@ def largest_multiplier(makers: tuple[str, ...], *, l2_sensitivity: float, frac_b
     return sqrt(most) / (l2_sensitivity * 2.0**frac_bits)
 
 
-def draw_noise(plan: NoisePlan) -> Tensor:
-    """Draw my part, as multiples of the lattice: fresh words at every call, from the system."""
-    words = ring.discrete_gaussian(ring.Prg.from_os(), plan.shape, sigma2=plan.each)
+def draw_noise(plan: NoisePlan, prg: ring.Prg) -> Tensor:
+    """Draw my part, as multiples of the lattice, from a generator of this step's own."""
+    words = ring.discrete_gaussian(prg, plan.shape, sigma2=plan.each)
     return words.double() * 2.0**-plan.frac_bits
