@@ -169,7 +169,7 @@ def _lay_row(view: View, one: Summary) -> Markup:
         (words("Kind"), one.kind),
         (words("Protocol"), one.protocol),
         (words("First figure"), one.figure),
-        ("ε", "" if one.epsilon is None else show_bound(one.epsilon)),
+        ("ε", _show_epsilon(one)),
         (words("Sent"), show_bytes(one.sent)),
         (words("At work"), show_seconds(one.seconds)),
     ]
@@ -180,6 +180,12 @@ def _lay_row(view: View, one: Summary) -> Markup:
         tag("td", name, class_="first"),
         *(tag("td", text, data_label=label) for label, text in cells),
     )
+
+
+def _show_epsilon(one: Summary) -> str:
+    if one.epsilon is None:
+        return ""
+    return f"{show_bound(one.epsilon)} (δ = {show_bound(one.delta)})"
 
 
 def _lay_table(view: View, loaded: Sequence[tuple[str, Result]]) -> Markup:
