@@ -17,6 +17,7 @@ from tacit.learners.exported import to_sklearn
 from tacit.learners.linear import ExtremeLearning, Lasso, LinearRegression, Regressor, Ridge
 from tacit.learners.margins import LinearSVC, LogisticRegression
 from tacit.learners.neighbours import KNeighbors
+from tacit.learners.onnx_file import to_onnx
 from tacit.learners.parties import Connected, Local, Parties, Planned
 from tacit.learners.scaling import PCA, StandardScaler
 from tacit.learners.tables import Table
@@ -52,6 +53,7 @@ __all__ = [
     "Table",
     "cross_validate",
     "divide",
+    "to_onnx",
     "to_sklearn",
     "to_xgboost",
 ]

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
+from pydantic import Field
 from torch import nn
 
 from tacit.cli.jobs.config import (
@@ -25,7 +26,15 @@ from tacit.cli.jobs.config import (
 from tacit.cli.toml import Problem, RefusedError, refuse
 from tacit.errors import ConfigError
 from tacit.learn.code import build_network, check_network
-from tacit.learn.training import Holding, Model, Optimiser, Privacy, TrainTask, make_model
+from tacit.learn.training import (
+    Holding,
+    Model,
+    Optimiser,
+    Privacy,
+    TrainTask,
+    make_model,
+    make_token_model,
+)
 from tacit.learn.weights import load_weights
 from tacit.mpc import Roles, find_protocol
 from tacit.mpc.mixing import spell
@@ -115,19 +124,22 @@ class TrainModel:
 class TrainingTable:
     """[training]: how weights are changed.
 
-    ``batch`` is 128 if not given; with privacy it is all rows to train on.
+    ``batch`` is 128 if not given; with privacy it is all rows to train on. With the loss
+    "next-token" rows are ids, each to be told from those before it, and there are no labels.
     """
 
     epochs: Count = 1
     batch: Count | None = None
     rate: Positive = 0.1
     schedule: Literal["constant", "cosine", "halving", "linear"] = "constant"
+    warmup: Annotated[int, Field(ge=0)] = 0
+    accumulate: Count = 1
     optimiser: Literal["sgd", "momentum", "adam"] = "sgd"
     momentum: float = 0.9
     decay: float = 0.99
     clip: float | None = None
     weight_decay: float = 0.0
-    loss: Literal["softmax", "logistic"] = "softmax"
+    loss: Literal["softmax", "logistic", "next-token"] = "softmax"
     class_weights: tuple[float, ...] | None = None
     seed: int = 0
     look_every: Count = 50
@@ -213,7 +225,13 @@ class TrainJob(Job):
 
     def make_model(self, inputs: tuple[int, ...]) -> Model:
         """Build the model for rows of a shape."""
-        return make_model(self.module(inputs), inputs, cap=self.model.cap)
+        make = make_token_model if self.reads_text else make_model
+        return make(self.module(inputs), inputs, cap=self.model.cap)
+
+    @property
+    def reads_text(self) -> bool:
+        """Tell whether rows are ids of tokens."""
+        return self.training.loss == "next-token"
 
     def module(self, inputs: tuple[int, ...]) -> nn.Module:
         """Build the torch module for rows of a shape, with weights to start from."""
@@ -235,15 +253,16 @@ class TrainJob(Job):
         test_rows = max(1, round(total * self.data.test_share))
         if self.privacy is not None and self.privacy.looks == "none":
             test_rows = 0
+        model = self.make_model(inputs)
         return TrainTask(
             name=self.job.name,
             roles=self.roles,
             protocol=self.protocol.spelled,
-            model=self.make_model(inputs),
+            model=model,
             holdings=holdings,
             split=self.data.split,
             test_rows=test_rows,
-            loss=how.loss,
+            loss="softmax" if how.loss == "next-token" else how.loss,
             class_weights=how.class_weights,
             optimiser=Optimiser(
                 kind=how.optimiser,
@@ -254,11 +273,13 @@ class TrainJob(Job):
             ),
             rate=how.rate,
             schedule=how.schedule,
+            warmup=how.warmup,
+            accumulate=how.accumulate,
             epochs=how.epochs,
             batch=how.batch or (BATCH if self.privacy is None else total - test_rows),
             seed=how.seed,
             frac_bits=self.ring.frac_bits,
-            feature_bound=self.data.bound,
+            feature_bound=float(model.outputs) if self.reads_text else self.data.bound,
             weight_bound=self.weight_bound,
             cap=self.model.cap,
             watch_every=how.look_every,
@@ -291,6 +312,8 @@ def _check_owners(job: TrainJob) -> Iterator[Problem]:
     if job.data.labels is not None and job.data.labels not in owners:
         text = f"wanted one of the owners {', '.join(owners)}, got {job.data.labels!r}"
         yield Problem("data.labels", text)
+    if job.reads_text and job.data.split == "columns":
+        yield Problem("training.loss", "next-token wants whole rows of ids; wanted split rows")
     if job.protocol.dealer in owners:
         text = "must not own data: it knows the masks"
         yield Problem("protocol.dealer", text)

@@ -1,7 +1,7 @@
 """The least noise with which a training keeps its promise, and the claim that follows."""
 
 from dataclasses import replace
-from math import prod
+from math import prod, sqrt
 
 from tacit.dp import (
     ADD_REMOVE_RECORD,
@@ -60,22 +60,32 @@ def plan_privacy(privacy: Privacy, facts: Measures) -> PrivacyPlan:
             shape=(facts.weights,),
         )
 
-    looks = _look_noise(privacy, facts)
-    paid = [] if looks is None else [Repeated(event=event_of(looks), count=facts.looks)]
+    looks, choice = _look_noise(privacy, facts), _choice_noise(privacy, facts)
 
-    def events(multiplier: float) -> list[Repeated]:
-        return [Repeated(event=event_of(noise(multiplier)), count=facts.steps), *paid]
+    def events(multiplier: float) -> dict[str, Repeated]:
+        step = event_of(noise(multiplier))
+        # Alone an owner draws all of the noise; its records are in no other's model.
+        alone = replace(step, sigma2=noise(multiplier).alone, parts=1)
+        found = {"steps": Repeated(event=step, count=facts.steps)}
+        if privacy.start_steps:
+            found["steps that owners take alone"] = Repeated(event=alone, count=privacy.start_steps)
+        if choice is not None:
+            found["choice between starts"] = Repeated(event=event_of(choice), count=1)
+        if looks is not None:
+            found["looks at held-out rows"] = Repeated(event=event_of(looks), count=facts.looks)
+        return found
 
     most = largest_multiplier(facts.makers, l2_sensitivity=stated, frac_bits=facts.frac_bits)
     target = Target(epsilon=privacy.epsilon, delta=privacy.delta)
-    found = least_noise(events, target, low=0.05, high=most)
+    found = least_noise(lambda one: events(one).values(), target, low=0.05, high=most)
     ledger = Ledger()
-    for event, note in zip(events(found), ("steps", "looks at held-out rows"), strict=False):
+    for note, event in events(found).items():
         ledger.record(event, note=note)
     claim, second = _claim(ledger, privacy, facts, warning)
     return PrivacyPlan(
         steps=noise(found),
         looks=looks,
+        choice=choice,
         events=ledger_to_record(ledger),
         claim=claim,
         second=None if second is None else second.epsilon,
@@ -92,6 +102,20 @@ def _look_noise(privacy: Privacy, facts: Measures) -> NoisePlan | None:
         l2_sensitivity=float(facts.answers),
         frac_bits=facts.frac_bits,
         shape=(1,),
+    )
+
+
+def _choice_noise(privacy: Privacy, facts: Measures) -> NoisePlan | None:
+    """Return the noise of a choice: a record moves the answers of every candidate by its own."""
+    if privacy.start != "best":
+        return None
+    candidates = facts.owners + 1
+    return share_noise(
+        facts.makers,
+        multiplier=privacy.look_noise,
+        l2_sensitivity=facts.answers * sqrt(candidates),
+        frac_bits=facts.frac_bits,
+        shape=(candidates,),
     )
 
 

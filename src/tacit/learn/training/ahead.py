@@ -15,6 +15,8 @@ def plan_training(task: TrainTask) -> Plans:
     plans = task.planned(Plans.made)
     task = plans.task
     plans.get("share")
+    if plans.has_starts:
+        plans.get("start")
     for action in actions(task):
         if action.is_look:
             if task.looks:

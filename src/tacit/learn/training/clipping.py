@@ -21,8 +21,8 @@ from tacit.nn.records import Use
 from tacit.nn.tape import Node
 
 V = TypeVar("V")
-LARGEST_RATIO = 2.0**24
-"""A record whose gradient is longer than 2^12 clips counts for nothing: so far reaches the root."""
+LARGEST_RATIO = 2.0**20
+"""A record whose gradient is longer than 2^10 clips counts for nothing: so far reaches the root."""
 ROOT_RANGE = 2.0**16
 
 
@@ -57,7 +57,7 @@ def clip_factors(
 ) -> V:
     """Give numbers of at most min(1, clip / norm), one for every record: (records, 1).
 
-    Range: all norms; of one beyond 2^12 clips the factor is 0. Clips from 2^-6 to 2.
+    Range: all norms; of one beyond 2^10 clips the factor is 0. Clips from 2^-6 to 2.
     Guarantee: never above, as everything before the root is rounded up: by two units in the last
     place where less than one can have been lost. Error: that of `rsqrt_below`.
 
@@ -89,10 +89,10 @@ def clip_factors(
     above = ops.relu(ops.shift(ratio, -1.0))
     ratio = ops.shift(above, 1.0)
     if is_long:
-        ratio = _up(ops, ops.scale(ratio, 2.0**-8))
+        ratio = _up(ops, ops.scale(ratio, 2.0**-4))
     factor = ops.normalise_scale(ops.rsqrt_below(ratio))
     if is_long:
-        factor = ops.normalise_scale(ops.scale(factor, 2.0**-4))
+        factor = ops.normalise_scale(ops.scale(factor, 2.0**-2))
         factor = ops.shift(factor, -_unit(ops))
     factor = ops.restate(factor, bound=1.0)
     return factor if fits is None else ops.normalise_scale(ops.gate(fits, factor))

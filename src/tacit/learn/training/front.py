@@ -41,6 +41,8 @@ class Settings(TypedDict, total=False):
     batch: int
     rate: float
     schedule: Schedule
+    warmup: int
+    accumulate: int
     optimiser: Optimiser
     loss: Loss
     class_weights: tuple[float, ...]
@@ -112,7 +114,7 @@ class TrainedModel(Shown):
         kind = next(self.model.parameters()).dtype
         with torch.no_grad():
             found: Tensor = self.model(as_input(self.model, rows.to(kind)))
-        return found
+        return found if self.task.head is None else found @ self.task.head.T.to(kind)
 
     def predict(self, features: Rows) -> Tensor:
         """Return the class of every row, or of every token."""
@@ -135,6 +137,7 @@ def train(
     test_share: float = 0.1,
     give: bool = True,
     cap: float | None = None,
+    head: Tensor | None = None,
     report: Listener | None = None,
     **settings: Unpack[Settings],
 ) -> TrainedModel:
@@ -162,6 +165,10 @@ def train(
         test_share: of all rows, kept for measuring.
         give: whether the owners get the weights; else they stay shared.
         cap: where hidden values and gradients saturate; found if it must be and is not given.
+        head: a public matrix (classes, width) behind the model, which then gives hidden states:
+            each owner sees the last hidden states of its own rows, computes loss and gradient with
+            its labels, which are never shared, and shares the gradient. Cheap where classes are
+            many; the ledger names what owners see.
         report: told what the first owner does, steps done and steps in all.
         settings: see `Settings`.
 
@@ -181,6 +188,7 @@ def train(
         test_share=test_share,
         give=give,
         cap=cap,
+        head=head,
         settings=settings,
     )
     digest = hashlib.sha256(repr((task.name, task.parties, task.protocol)).encode()).digest()
@@ -244,6 +252,7 @@ def _prepare(
     test_share: float,
     give: bool,
     cap: float | None,
+    head: Tensor | None,
     settings: Settings,
 ) -> tuple[TrainTask, dict[str, tuple[Tensor, Tensor]]]:
     """Check everything that everyone brings, before anything is sent."""
@@ -270,6 +279,7 @@ def _prepare(
         test_share=test_share,
         give=give,
         cap=cap,
+        head=head,
         settings=settings,
     )
     pairs = {
@@ -288,6 +298,7 @@ def _task(
     test_share: float,
     give: bool,
     cap: float | None,
+    head: Tensor | None,
     settings: Settings,
 ) -> TrainTask:
     names = tuple(one.owner for one in holdings)
@@ -311,6 +322,7 @@ def _task(
         cap=cap,
         show_to=names[:1] if shows else (),
         give_to=names if give else (),
+        head=None if head is None else head.detach().cpu().double(),
         privacy=privacy,
         **chosen,
     )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from math import isfinite, nan
+from math import exp, isfinite, nan
 
 import numpy as np
 import torch
@@ -13,13 +13,16 @@ from tacit import ring
 from tacit.errors import DataError, RangeError
 from tacit.learn.training.checkpoint import Checkpoint, StateFolder
 from tacit.learn.training.clipping import shorten_rows, square_norms
+from tacit.learn.training.holder import answers_of
 from tacit.learn.training.makers import NoisePlan, draw_noise
 from tacit.learn.training.privacy import PrivacyPlan
 from tacit.learn.training.programs import initial_state, noise_name, state_bounds
 from tacit.learn.training.resume import hash_work, resume
 from tacit.learn.training.schedule import Action, Plans, actions
+from tacit.learn.training.start import enter_starts, start_name, train_alone
 from tacit.learn.training.task import TrainTask
 from tacit.mpc import Plan, Share, compute, serve
+from tacit.mpc.run import Given
 from tacit.mpc.share import AnyShare, Spec
 from tacit.party import Progress, Session
 
@@ -99,6 +102,8 @@ def train(
     if start and worker.is_computing and folder is not None:
         checkpoint = folder.load(start)
     worker.begin(checkpoint)
+    if plans.has_starts and not start:
+        worker.start(mine)
     _walk(worker, task, start, folder)
     if task.privacy is not None and folder is not None and worker.is_computing:
         folder.note_opening(task.epochs * task.steps_per_epoch)
@@ -153,6 +158,8 @@ def _walk(
                 step, loss, right = worker.shown[-1]
                 text = f"step {step}: " + (isfinite(loss) * f"loss {loss:.3f}, ")
                 text += f"accuracy {100 * right:.1f} %"
+                if task.model.tokens and isfinite(loss):
+                    text += f", perplexity {exp(loss):.2f}"
                 worker.progress.tell(text, step, total)
             if is_beyond:
                 raise RangeError(_explain_beyond(task, action.step, folder))
@@ -192,6 +199,7 @@ class _Worker:
         self._task = task
         self._plans = plans
         self._inputs = inputs
+        self._labels = inputs.get(f"labels of {session.me}")
         self._data: dict[str, Share] = {}
         self._batches: dict[str, dict[str, Share]] = {}
         self._shares: dict[str, Share] = {}
@@ -237,13 +245,34 @@ class _Worker:
         if checkpoint is not None:
             self.shown = list(checkpoint.shown)
 
+    def start(self, mine: Mapping[str, Tensor]) -> None:
+        """Train alone, if I have rows, and begin with what all owners' models make."""
+        plan, privacy, me = self._plans.get("start"), self._plans.privacy, self._session.me
+        assert privacy is not None  # noqa: S101 - of a private task
+        inputs = self._noise("choice", 0, privacy.choice)
+        if f"rows of {me}" in mine:
+            rows, labels = mine[f"rows of {me}"], mine[f"labels of {me}"]
+            inputs[start_name(me)] = train_alone(
+                self._task, privacy.steps, me, rows, labels, prg=self._prg
+            )
+        if not self.is_computing:
+            serve(self._session, plan, inputs=inputs, is_agreed=True)
+            return
+        program = partial(enter_starts, task=self._task, choice=privacy.choice)
+        kept = self._kept(next(self._task.batches(0)))
+        found = compute(self._session, plan, program, inputs=inputs, kept=kept, is_agreed=True)
+        self._shares |= _numbers(found)
+
     def step(self, action: Action) -> None:
         """Take one step."""
         rate = self._task.rate_at(action.step)
         plan, cache = self._plans.get("step", rate=rate), self._plans.cache
         is_agreed = self._plans.was_agreed(plan)
         privacy = self._plans.privacy
-        inputs = self._noise("step", action.step, None if privacy is None else privacy.steps)
+        inputs: dict[str, Given] = {
+            **self._noise("step", action.step, None if privacy is None else privacy.steps),
+            **answers_of(self._task, self._session.me, self._labels, action.rows),
+        }
         if not self.is_computing:
             serve(self._session, plan, inputs=inputs, cache=cache, is_agreed=is_agreed)
             return
@@ -264,11 +293,16 @@ class _Worker:
         """Open how it goes, and tell whether a weight has grown too large to go on."""
         plan, privacy = self._plans.get("watch"), self._plans.privacy
         noise = None if privacy is None else privacy.looks
-        inputs = self._noise("look", action.step, noise)
+        inputs: dict[str, Given] = {
+            **self._noise("look", action.step, noise),
+            **answers_of(self._task, self._session.me, self._labels, action.rows),
+        }
         if not self.is_computing:
             opened = serve(self._session, plan, inputs=inputs, is_agreed=True)
-            if opened:
-                loss, right = (None, *opened) if noise is not None else opened[:2]
+            if opened and self._session.me in self._task.show_to:
+                # Hidden states of my own rows come first, where there are such.
+                seen = [one for one in opened if one.numel() == 1]
+                loss, right = (None, *seen) if noise is not None else seen[:2]
                 self._note(action.step, loss, right)
             return False
         loss, right, alarms = compute(

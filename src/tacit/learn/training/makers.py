@@ -60,6 +60,11 @@ class NoisePlan:
         return (len(self.makers) - (party in self.makers)) * self.each
 
     @property
+    def alone(self) -> Fraction:
+        """Return the variance that a single maker draws who faces nobody else's."""
+        return Fraction(ceil(self.wanted))
+
+    @property
     def bound(self) -> float:
         """Return how large one number of a part can be."""
         return TAIL * sqrt(self.each) * 2.0**-self.frac_bits

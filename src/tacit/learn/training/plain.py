@@ -11,6 +11,7 @@ from tacit.learn.training.makers import draw_noise
 from tacit.learn.training.private import plan_noise, private_step
 from tacit.learn.training.programs import initial_state, train_step
 from tacit.learn.training.schedule import actions
+from tacit.learn.training.start import start_in_clear
 from tacit.learn.training.task import TrainTask
 from tacit.learn.training.verbs import PlainStepOps
 from tacit.ring import Prg
@@ -42,6 +43,8 @@ def walk_plain(
     if privacy is not None:
         rows = shorten_rows(rows, frac_bits=task.frac_bits)
         norms = square_norms(rows, frac_bits=task.frac_bits)
+        if task.privacy is not None and task.privacy.start != "public":
+            weights = start_in_clear(task, privacy, rows, labels)
     shown = []
     for action in actions(task):
         x, y = rows[action.rows], labels[action.rows]

@@ -9,6 +9,7 @@ from tacit.learn.training.makers import NoisePlan
 from tacit.result import Claim
 
 Looks = Literal["none", "noisy", "public"]
+Start = Literal["public", "average", "best"]
 SMALLEST_CLIP, LARGEST_CLIP = 2.0**-6, 2.0
 
 
@@ -23,7 +24,11 @@ class Privacy:
         looks: what is shown on the way of rows that are kept for measuring: nothing; the number of
             right answers with noise, which is paid for; or loss and accuracy as they are, of rows
             about which nothing is promised.
-        look_noise: the standard deviation of that noise, in rows.
+        look_noise: the standard deviation of that noise, in rows, and of the noise of a choice.
+        start: what a training begins with: public weights; or models that owners train alone with
+            DP, which meet on shares: their average, or the "best" of these and their average by
+            right answers with noise. None of it is ever opened, and all of it is in the ledger.
+        start_steps: how many steps every owner takes alone.
     """
 
     epsilon: float
@@ -31,6 +36,8 @@ class Privacy:
     clip: float = 1.0
     looks: Looks = "none"
     look_noise: float = 20.0
+    start: Start = "public"
+    start_steps: int = 0
 
     def __post_init__(self) -> None:
         if not 0 < self.epsilon <= 200:  # False for NaN as well
@@ -46,6 +53,13 @@ class Privacy:
             raise ConfigError(f"looks are 'none', 'noisy' or 'public', got {self.looks!r}")
         if not 1 <= self.look_noise <= 256:
             raise ConfigError(f"look_noise must be from 1 to 256 rows, got {self.look_noise}")
+        if self.start not in ("public", "average", "best") or (
+            (self.start != "public") != (self.start_steps > 0)
+        ):
+            raise ConfigError(
+                "a start is 'public' without start_steps, or 'average' or 'best' with some, got "
+                f"{self.start!r} with {self.start_steps}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -55,6 +69,7 @@ class PrivacyPlan:
     Attributes:
         steps: the noise of a step.
         looks: the noise of a look; None where none is added.
+        choice: the noise of the choice between starts; None where there is none.
         events: what is done to every record; `tacit.dp.ledger_from_record` makes a `Ledger` of it.
         claim: ε, δ, relation and accountant, and what they rest on.
         second: ε by a second conversion of the same divergences; None without a guarantee.
@@ -62,6 +77,7 @@ class PrivacyPlan:
 
     steps: NoisePlan
     looks: NoisePlan | None
+    choice: NoisePlan | None
     # As `tacit.dp.ledger_to_record` writes it: accountants are heavy, and not loaded here.
     events: Sequence[Mapping[str, object]]
     claim: Claim
@@ -95,6 +111,7 @@ class Measures:
         looks: how often rows that are kept for measuring are looked at.
         rows: how many there are, in all.
         answers: how many a row has: one, or one per token.
+        owners: how many there are, and so many own models.
         frac_bits: of the training.
         protocol: with which it runs.
     """
@@ -106,5 +123,6 @@ class Measures:
     looks: int
     rows: int
     answers: int
+    owners: int
     frac_bits: int
     protocol: str

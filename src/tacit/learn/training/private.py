@@ -79,6 +79,7 @@ def plan_noise(task: TrainTask) -> PrivacyPlan | None:
         looks=task.looks,
         rows=task.rows,
         answers=prod(task.model.tokens),
+        owners=len(task.holdings),
         frac_bits=task.frac_bits,
         protocol=task.protocol,
     )

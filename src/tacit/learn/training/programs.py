@@ -13,7 +13,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from tacit.learn.training.losses import error_of, measure
+from tacit.learn.training.holder import ask_for_measures, ask_owners
+from tacit.learn.training.losses import count_right, error_of, measure
 from tacit.learn.training.makers import NoisePlan
 from tacit.learn.training.privacy import PrivacyPlan
 from tacit.learn.training.private import NORMS, private_step
@@ -53,12 +54,14 @@ class Programs:
             bound = task.feature_bound
             if prod(shape):
                 rows.append(ops.input(name, owner=holding.owner, shape=shape, bound=bound))
-            if holding.has_labels:
+            if holding.has_labels and task.head is None:
                 wide = (holding.rows, *task.label_shape)
                 name = f"labels of {holding.owner}"
                 labels.append(ops.input(name, owner=holding.owner, shape=wide, bound=1.0))
         along = 0 if task.split == "rows" else 1
-        found = {"x": _joined(ops, rows, along), "y": _joined(ops, labels, 0)}
+        found = {"x": _joined(ops, rows, along)}
+        if labels:
+            found["y"] = _joined(ops, labels, 0)
         if task.privacy is not None:
             found[NORMS] = _joined(
                 ops,
@@ -77,13 +80,15 @@ class Programs:
         task = self.task
         weights = self._weights(ops)
         state = self._state(ops)
-        x, y = self._batch(ops, task.batch)
-        if self.privacy is None:
+        x, y = self._batch(ops, sum(task.portions) if task.head is not None else task.batch)
+        if task.head is not None:
+            changed, kept = _step_of_owners(ops, task, weights, state, x, rate=rate)
+        elif self.privacy is None:
             changed, kept = train_step(ops, task, weights, state, x, y, rate=rate)
         else:
             ops.cache_openings(x)
             norms = ops.resume(NORMS, shape=(task.batch, 1), bound=1.0)
-            noise = _noise(ops, self.privacy.steps)
+            noise = sum_noise(ops, self.privacy.steps)
             changed, kept = private_step(
                 ops, task, weights, state, x, y, norms=norms, noise=noise, rate=rate
             )
@@ -101,17 +106,23 @@ class Programs:
         task = self.task
         weights = self._weights(ops)
         x, y = self._batch(ops, task.test_rows, kind="held-out ")
+        if self.privacy is not None and self.privacy.looks is not None:
+            return self._noisy(ops, self.privacy.looks, weights, x, y)
+        if task.head is not None:
+            loss, right = ask_for_measures(ops, task, task.model(ops, weights, x))
+            return self._shown(ops, loss, right)
         losses, rights = [], []
         for rows, labels in zip(self._parts(ops, x), self._parts(ops, y), strict=True):
             loss, right = measure(ops, task, task.model(ops, weights, rows), labels)
             losses.append(ops.scale(loss, ops.shape(labels)[0] / task.test_rows))
             rights.append(right)
         loss, right = (reduce(ops.add, parts) for parts in (losses, rights))
+        return self._shown(ops, loss, right)
+
+    def _shown(self, ops: ProtocolOps[V], loss: V, right: V) -> tuple[Tensor | None, ...]:
+        """Open loss and right answers, and whether weights grow."""
+        task = self.task
         show, computing = partial(ops.open, to=task.show_to, why=DECLARED), task.roles.computing
-        if self.privacy is not None and self.privacy.looks is not None:
-            noise = _noise(ops, self.privacy.looks)
-            what = "number of right answers on held-out rows, with noise"
-            return None, show(ops.add(ops.normalise_scale(right), noise), what=what), None
         shown = (
             show(loss, what="mean loss on held-out rows"),
             show(right, what="number of right answers on held-out rows"),
@@ -127,6 +138,19 @@ class Programs:
                 why="larger weights would make results wrong",
             ),
         )
+
+    def _noisy(
+        self, ops: ProtocolOps[V], noise: NoisePlan, weights: Values[V], x: V, y: V
+    ) -> tuple[Tensor | None, ...]:
+        """Open the right answers with noise, and nothing else: weights saturate."""
+        task = self.task
+        rights = [
+            count_right(ops, task, task.model(ops, weights, rows), labels)
+            for rows, labels in zip(self._parts(ops, x), self._parts(ops, y), strict=True)
+        ]
+        right = ops.add(ops.normalise_scale(reduce(ops.add, rights)), sum_noise(ops, noise))
+        what = "number of right answers on held-out rows, with noise"
+        return None, ops.open(right, to=task.show_to, what=what, why=DECLARED), None
 
     def score(self, ops: ProtocolOps[V]) -> tuple[Tensor | None, ...]:
         """Open the scores of the rows kept for measuring, for one who knows their classes."""
@@ -197,6 +221,8 @@ class Programs:
     def _batch(self, ops: ProtocolOps[V], rows: int, *, kind: str = "") -> tuple[V, V]:
         task = self.task
         x = ops.resume(f"{kind}x", shape=(rows, *task.model.inputs), bound=task.feature_bound)
+        if task.head is not None:
+            return x, x  # labels stay with their owners
         return x, ops.resume(f"{kind}y", shape=(rows, *task.label_shape), bound=1.0)
 
 
@@ -229,18 +255,52 @@ def train_step(
     rate: float,
 ) -> tuple[Values[V], Values[V]]:
     """Compute the weights and the optimiser's memory after one batch, over any interpreter."""
+    batch = ops.shape(x)[0] * prod(task.model.tokens)
+    lead = _lead(task, rate, batch)
+    gradients: Values[V] = {}
+    for rows in _stretches(ops.shape(x)[0], -(-ops.shape(x)[0] // task.accumulate)):
+        part = [one if task.accumulate == 1 else ops.take(one, rows, dim=0) for one in (x, y)]
+        found = _gradients(ops, task, weights, part[0], part[1], lead)
+        gradients = {
+            name: ops.add(gradients[name], value) if name in gradients else value
+            for name, value in found.items()
+        }
+    return task.optimiser.step(ops, weights, gradients, state, rate=rate, batch=batch, lead=lead)
+
+
+def _step_of_owners(
+    ops: ProtocolOps[V],
+    task: TrainTask,
+    weights: Mapping[str, V],
+    state: Mapping[str, V],
+    x: V,
+    *,
+    rate: float,
+) -> tuple[Values[V], Values[V]]:
+    """Take a step whose loss is computed by the owners of the rows."""
+    tape = GradientOps(ops, cap=task.cap)
+    leaves = {name: tape.leaf(value) for name, value in weights.items()}
+    hidden = task.model(tape, leaves, tape.leaf(x))  # type: ignore[arg-type]
+    error = ask_owners(ops, task, hidden.value)
+    found = pull_back(ops, hidden, error, list(leaves.values()))
+    gradients = dict(zip(leaves, found, strict=True))
+    batch = ops.shape(x)[0] * prod(task.model.tokens)
+    return task.optimiser.step(ops, weights, gradients, state, rate=rate, batch=batch)
+
+
+def _gradients(
+    ops: StepOps[V], task: TrainTask, weights: Mapping[str, V], x: V, y: V, lead: float
+) -> Values[V]:
+    """Go forth and back: the gradients of the summed loss, times ``lead``."""
     tape = GradientOps(ops, cap=task.cap)
     leaves = {name: tape.leaf(value) for name, value in weights.items()}
     scores = task.model(tape, leaves, tape.leaf(x))  # type: ignore[arg-type]
     with ops.family("softmax"):
         error = error_of(ops, task, scores.value, y)
-    batch = ops.shape(x)[0] * prod(task.model.tokens)
-    lead = _lead(task, rate, batch)
     if lead != 1.0:
         error = ops.normalise_scale(ops.scale(error, lead))
     found = pull_back(ops, scores, error, list(leaves.values()))
-    gradients = dict(zip(leaves, found, strict=True))
-    return task.optimiser.step(ops, weights, gradients, state, rate=rate, batch=batch, lead=lead)
+    return dict(zip(leaves, found, strict=True))
 
 
 def _lead(task: TrainTask, rate: float, batch: int) -> float:
@@ -258,7 +318,7 @@ def _stretches(count: int, most: int) -> list[range]:
     return [range(first, end) for first, end in pairwise(edges)]
 
 
-def _noise(ops: ProtocolOps[V], plan: NoisePlan) -> V:
+def sum_noise(ops: ProtocolOps[V], plan: NoisePlan) -> V:
     """Bring in everyone's part of the noise, and add them up."""
     parts = [
         ops.input(noise_name(maker), owner=maker, shape=plan.shape, bound=plan.bound)

@@ -109,6 +109,8 @@ def _pairs(numbers: tuple[int, ...]) -> set[tuple[int, int]]:
 def hash_work(task: TrainTask, plans: Plans, mine: Mapping[str, Tensor]) -> str:
     """Hash all that decides what is trained: shares of one training are of no use to another."""
     content = hashlib.sha256(f"tacit training {__version__}\n".encode() + plans.digest())
+    if task.head is not None:
+        content.update(task.head.detach().double().contiguous().numpy().tobytes())
     if plans.privacy is not None:
         content.update(repr((plans.privacy.steps, plans.privacy.looks)).encode())
     for name, value in {**task.model.initial, **mine}.items():

@@ -7,8 +7,10 @@ from functools import partial
 
 import numpy as np
 
+from tacit.learn.training.makers import NoisePlan
 from tacit.learn.training.private import plan_noise
 from tacit.learn.training.programs import Programs
+from tacit.learn.training.start import enter_starts
 from tacit.learn.training.task import TrainTask
 from tacit.mpc import OpeningCache, Plan, find_protocol, make_plan
 from tacit.mpc.share import Spec
@@ -65,7 +67,9 @@ class Plans:
         key = name, rate, name == "step" and self._has_rows()
         if key not in self._made:
             program = partial(self.programs.step, rate=rate)
-            if name != "step":
+            if name == "start":
+                program = partial(enter_starts, task=self.task, choice=self._choice)
+            elif name != "step":
                 program = getattr(self.programs, name)
             protocol = find_protocol(self.task.protocol)
             roles, frac_bits = self.task.roles, self.task.frac_bits
@@ -87,6 +91,8 @@ class Plans:
         steps = range(1, self.task.epochs * self.task.steps_per_epoch + 1)
         rates = dict.fromkeys(self.task.rate_at(step) for step in steps)
         plans = [self.get("share", counted=False)]
+        if self.has_starts:
+            plans.append(self.get("start", counted=False))
         if self.task.looks:
             plans.append(self.get("watch", counted=False))
         plans += [self.get("step", rate=rate, counted=False) for rate in rates]
@@ -95,6 +101,15 @@ class Plans:
         if self.task.give_to:
             plans.append(self.get("give", counted=False))
         return hashlib.sha256(b"".join(plan.digest() for plan in plans)).digest()
+
+    @property
+    def has_starts(self) -> bool:
+        """Tell whether owners train alone before."""
+        return self.task.privacy is not None and self.task.privacy.start != "public"
+
+    @property
+    def _choice(self) -> NoisePlan | None:
+        return None if self.privacy is None else self.privacy.choice
 
     def was_agreed(self, plan: Plan) -> bool:
         """Tell whether everyone has compared a plan, which all do when it is first run.

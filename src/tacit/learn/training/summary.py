@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import isfinite
+from math import exp, isfinite
 
 import torch
 from torch import Tensor
@@ -82,6 +82,11 @@ def _metrics(task: TrainTask, last: tuple[int, float, float]) -> tuple[Metric, .
     return (
         proportion(ACCURACY, round(right * task.answers), task.answers),
         Metric(name="loss", value=loss, unit="nats", samples=task.answers),
+        *(
+            (Metric(name="perplexity", value=exp(loss), unit="", samples=task.answers),)
+            if task.model.tokens
+            else ()
+        ),
     )
 
 
@@ -141,6 +146,13 @@ def claims_beyond(task: TrainTask, privacy: PrivacyPlan | None = None) -> tuple[
         )
         subject = "what the trained model tells {} about the rows it was trained on"
         claims.append((subject.format(", ".join(task.give_to)), reason))
+    if task.head is not None:
+        reason = (
+            "hidden states follow from the weights, which follow from everybody's rows; rows of "
+            "one's own choice are as many questions to the model"
+        )
+        subject = "what the last hidden states of their own rows tell owners, in every step"
+        claims.append((subject, reason))
     if task.score_to:
         reason = (
             "a score is a function of the row and of the model: of a model without hidden layers, "

@@ -92,14 +92,14 @@ def test_factors_are_never_above_and_without_the_margin_some_are(monkeypatch):
 
 
 def test_long_gradients_take_a_root_of_a_wider_range_and_stay_below():
-    """Up to 2^12 clips; of a record beyond, which no root reaches, nothing is left."""
+    """Up to 2^10 clips; of a record beyond, which no root reaches, nothing is left."""
     coins = torch.Generator().manual_seed(6)
     way = torch.randn(4000, CLASSES, generator=coins, dtype=torch.float64)
-    e = grid(way / way.norm(dim=1, keepdim=True) * 2.0 ** torch.linspace(-3, 12.4, 4000)[:, None])
-    factors, _ = factors_of(e, 1.0, unit_rows(4000), bound=2.0**12.4)
+    e = grid(way / way.norm(dim=1, keepdim=True) * 2.0 ** torch.linspace(-3, 12, 4000)[:, None])
+    factors, _ = factors_of(e, 1.0, unit_rows(4000), bound=2.0**12)
     assert (factors[:, 0] * e.norm(dim=1)).max() <= 1.0
-    large, beyond = e.norm(dim=1) > 1, e.norm(dim=1) > 2.0**12
-    assert (factors[large & ~beyond, 0] * e[large & ~beyond].norm(dim=1)).min() > 0.7
+    large, beyond = e.norm(dim=1) > 1, e.norm(dim=1) > 2.0**10
+    assert (factors[large & ~beyond, 0] * e[large & ~beyond].norm(dim=1)).min() > 0.85
     assert factors[beyond].abs().max() == 0
 
 
