@@ -8,7 +8,7 @@ from starlette.responses import HTMLResponse, Response
 
 from tacit import report
 from tacit.cli.studio.index import Index, Summary, sum_traffic
-from tacit.cli.studio.page import View, lay_notice, lay_section, link, view_of
+from tacit.cli.studio.page import View, lay_notice, link, read_count, view_of
 from tacit.errors import InputError
 from tacit.report.format import (
     show_bound,
@@ -36,11 +36,11 @@ async def results(request: Request) -> Response:
     view, index = view_of(request), request.app.state.index
     found, left = await run_in_threadpool(index.refresh, _PATIENCE_S)
     asked = request.query_params.get("q", "")
-    number = request.query_params.get("page", "1")
+    number = read_count(request.query_params.get("page", "")) or 1
     shown = [one for one in found if one.has(asked.casefold().split())]
     return view.page(
         view.words("Results"),
-        _lay_list(view, shown, asked, int(number) if number.isdecimal() else 1, left),
+        _lay_list(view, shown, asked, number, left),
         is_wide=True,
     )
 
@@ -291,8 +291,3 @@ def _list_leaks(results: Sequence[Result]) -> Rows:
         ]
         rows.append((f"{to}: {KIND_NAMES[kind]}", cells))
     return rows
-
-
-def lay_problem(view: View, text: str) -> Markup:
-    """Lay out what could not be shown."""
-    return lay_section(view.words("This cannot be shown"), tag("p", text))
