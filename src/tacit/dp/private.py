@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sequent
 from tacit.dp.additive import add_gaussian, grid_sensitivity
 from tacit.dp.calibrate import Target, least_noise
 from tacit.dp.check import delta_among, positive
-from tacit.dp.event import ADD_REMOVE_RECORD, Event, Gaussian, Poisson, Repeated
+from tacit.dp.event import ADD_REMOVE_RECORD, Event, Gaussian, Poisson, Relation, Repeated
 from tacit.dp.ghost import Ghost
 from tacit.dp.ledger import Ledger, epsilon
 from tacit.errors import ConfigError
@@ -34,6 +34,7 @@ def make_private(
     clip: float = 1.0,
     at_once: int | None = None,
     prg: Prg | None = None,
+    relation: Relation = ADD_REMOVE_RECORD,
 ) -> "Private":
     """Make a training differentially private: noise for (ε, δ) is computed before the first batch.
 
@@ -63,12 +64,18 @@ def make_private(
         at_once: most records that the model is given at a time; all of a batch if not given.
         prg: where batches and noise come from; the operating system if not given. One that stands
             where another stood (the same key, or a fork of the same name) repeats its noise.
+        relation: what a record of the loader stands for: a record, all data of a client, or what a
+            policy marks of either, where everything else is public.
 
     Raises:
         ConfigError: the model has layers without per-record gradients, or ε cannot be met.
     """
     records, rate = _sizes(loader)
-    delta_among(delta, records, "record")
+    delta_among(delta, records, relation.unit.split()[-1])
+    if relation.neighbours != "add-remove":
+        raise ConfigError(
+            f"records are drawn by coins: wanted add-remove neighbours, got {relation}"
+        )
     if epochs < 1:
         raise ConfigError(f"epochs must be at least 1, got {epochs}")
     if isinstance(optimizer, torch.optim.LBFGS):
@@ -81,21 +88,30 @@ def make_private(
     numbers = sum(parameter.numel() for parameter in trained)
 
     def plan(multiplier: float) -> list[Event]:
-        event = step_event(numbers, multiplier=multiplier, clip=clip, rate=rate)
+        event = step_event(numbers, multiplier=multiplier, clip=clip, rate=rate, relation=relation)
         return [Repeated(event=event, count=steps)]
 
     multiplier = least_noise(plan, Target(epsilon=epsilon, delta=delta, accountant=_ACCOUNTANT))
     batches = PrivateLoader(
         loader, rate=rate, steps=steps, at_once=at_once, prg=prg or Prg.from_os()
     )
-    return Private(Ghost(model), optimizer, batches, noise=(multiplier, clip), delta=delta)
+    return Private(
+        Ghost(model), optimizer, batches, noise=(multiplier, clip), delta=delta, relation=relation
+    )
 
 
-def step_event(numbers: int, *, multiplier: float, clip: float, rate: float) -> Poisson:
+def step_event(
+    numbers: int,
+    *,
+    multiplier: float,
+    clip: float,
+    rate: float,
+    relation: Relation = ADD_REMOVE_RECORD,
+) -> Poisson:
     """Say what one step will do to a record, for a model of so many numbers."""
     sigma = multiplier * clip
     grown = grid_sensitivity(numbers, sigma=sigma, l2_sensitivity=clip)
-    noise = Gaussian(sigma=sigma, l2_sensitivity=grown, relation=ADD_REMOVE_RECORD)
+    noise = Gaussian(sigma=sigma, l2_sensitivity=grown, relation=relation)
     return Poisson(event=noise, rate=rate, is_hidden=True)
 
 
@@ -199,6 +215,7 @@ class Private(Shown):
         *,
         noise: tuple[float, float],
         delta: float,
+        relation: Relation = ADD_REMOVE_RECORD,
     ) -> None:
         self.loader = loader
         self.ledger = Ledger()
@@ -206,6 +223,7 @@ class Private(Shown):
         self._ghost = ghost
         self._optimizer = optimizer
         self._delta = delta
+        self._relation = relation
         self._sum: dict[str, Tensor] = {}
         self._is_stepping = False
         loader.on_empty = self._finish_empty
@@ -277,7 +295,7 @@ class Private(Shown):
             flat,
             sigma=self.multiplier * self.clip,
             l2_sensitivity=self.clip,
-            relation=ADD_REMOVE_RECORD,
+            relation=self._relation,
             prg=self.loader.prg,
         )
         # Written down before anybody can see the model that comes out.
