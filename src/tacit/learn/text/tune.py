@@ -1,0 +1,143 @@
+"""Fine-tuning of a causal language model: on texts as they are, or under (ε, δ)."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import DataLoader
+
+from tacit.dp.event import Relation
+from tacit.dp.private import Private, make_private
+from tacit.errors import ConfigError
+from tacit.learn.text.corpus import Row, Units, collate
+from tacit.ring import Prg
+
+Note = Callable[[int, int], None]
+"""Told how many steps of how many are done."""
+
+
+def _silent(done: int, total: int) -> None:
+    """Say nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    """How long and how fast a model is tuned.
+
+    Args:
+        epochs: passes over the texts.
+        rate: of Adam; it falls to a tenth of itself by the end, in a line.
+        batch: units at a time; under privacy the expected number.
+        at_once: units that the model is given at a time; all if not given.
+    """
+
+    epochs: int
+    rate: float
+    batch: int = 32
+    at_once: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or self.batch < 1 or not self.rate > 0:
+            raise ConfigError(f"epochs, rate and batch must be above 0, got {self}")
+
+
+def unit_losses(module: nn.Module, ids: Tensor, weights: Tensor) -> Tensor:
+    """Return the mean loss of every unit over those of its tokens that count, (units,)."""
+    losses = token_losses(module, ids)
+    counted = weights[..., 1:]
+    total = (losses * counted).flatten(1).sum(1)
+    return total / counted.flatten(1).sum(1).clamp_min(1.0)
+
+
+def token_losses(module: nn.Module, ids: Tensor) -> Tensor:
+    """Return −log p of each token but the first, (…, tokens − 1)."""
+    scores = module(ids[..., :-1])
+    flat = functional.cross_entropy(
+        scores.flatten(0, -2).float(), ids[..., 1:].flatten(), reduction="none"
+    )
+    return flat.view(ids[..., 1:].shape)
+
+
+def tune(
+    module: nn.Module, units: Units, course: Course, *, prg: Prg, note: Note = _silent
+) -> None:
+    """Train in place, every row for itself, without any protection.
+
+    Guarantee: no guarantee.
+    """
+    rows = Units(units.rows)
+    place = next(module.parameters()).device
+    trained = [p for p in module.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=course.rate, weight_decay=0.0)
+    order_of = prg.fork("order")
+    total = course.epochs * -(-len(rows) // course.batch)
+    done = 0
+    for _ in range(course.epochs):
+        for some in torch.split(order_of.permutation(len(rows)), course.batch):
+            ids, weights = collate([rows[i] for i in some.tolist()])
+            _slow_down(optimizer, course, done, total)
+            optimizer.zero_grad(set_to_none=True)
+            losses = token_losses(module, ids.to(place))
+            counted = weights[..., 1:].to(place)
+            torch.autograd.backward((losses * counted).sum() / counted.sum().clamp_min(1.0))
+            optimizer.step()
+            done += 1
+            note(done, total)
+
+
+def tune_private(
+    module: nn.Module,
+    units: Units,
+    course: Course,
+    *,
+    epsilon: float,
+    delta: float,
+    clip: float,
+    relation: Relation,
+    prg: Prg | None = None,
+    note: Note = _silent,
+    is_half: bool = False,
+) -> Private:
+    """Train what is not frozen under (ε, δ), a unit for a unit of the relation.
+
+    Guarantee: `tacit.dp.make_private`'s, for the units that are handed in; what the model was
+    before is taken as public. The ledger and the claim are those of what is returned.
+    Cost: that of `make_private`; `is_half` computes layers in bfloat16, norms and sums in float32.
+    """
+    place = next(module.parameters()).device
+    trained = [p for p in module.parameters() if p.requires_grad]
+    optimizer = torch.optim.Adam(trained, lr=course.rate)
+    loader: DataLoader[list[Row]] = DataLoader(
+        units, batch_size=min(course.batch, len(units)), collate_fn=collate
+    )
+    private = make_private(
+        module,
+        optimizer,
+        loader,
+        epsilon=epsilon,
+        delta=delta,
+        epochs=course.epochs,
+        clip=clip,
+        at_once=course.at_once,
+        prg=prg,
+        relation=relation,
+    )
+    total = private.loader.steps_left
+    for _ in range(course.epochs):
+        for ids, weights in private.loader:
+            _slow_down(optimizer, course, len(private.ledger), total)
+            half = torch.autocast(place.type, torch.bfloat16) if is_half else nullcontext()
+            with half:
+                losses = unit_losses(module, ids.to(place), weights.to(place))
+            private.step(losses)
+            note(len(private.ledger), total)
+    private.remove()
+    return private
+
+
+def _slow_down(optimizer: torch.optim.Optimizer, course: Course, done: int, total: int) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = course.rate * (1 - 0.9 * done / max(total, 1))
