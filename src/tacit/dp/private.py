@@ -22,6 +22,9 @@ from tacit.ring import Prg
 
 _ACCOUNTANT = "fourier"  # our own: needs no extra
 
+Cut = Callable[[list[int]], list[list[int]]]
+"""Cuts the numbers of the records of a batch into parts, each of which fits the model at once."""
+
 
 def make_private(
     model: nn.Module,
@@ -32,7 +35,7 @@ def make_private(
     delta: float,
     epochs: int,
     clip: float = 1.0,
-    at_once: int | None = None,
+    at_once: int | Cut | None = None,
     prg: Prg | None = None,
     relation: Relation = ADD_REMOVE_RECORD,
 ) -> "Private":
@@ -61,7 +64,8 @@ def make_private(
         delta: below one in the number of records.
         epochs: passes that are planned; the loader refuses more.
         clip: largest norm of a record's gradient.
-        at_once: most records that the model is given at a time; all of a batch if not given.
+        at_once: most records that the model is given at a time, or what cuts the numbers of those
+            drawn into such parts; all of a batch if not given.
         prg: where batches and noise come from; the operating system if not given. One that stands
             where another stood (the same key, or a fork of the same name) repeats its noise.
         relation: what a record of the loader stands for: a record, all data of a client, or what a
@@ -129,11 +133,11 @@ class PrivateLoader:
         *,
         rate: float,
         steps: int,
-        at_once: int | None,
+        at_once: int | Cut | None,
         prg: Prg,
         divisor: float | None = None,
     ) -> None:
-        if at_once is not None and at_once < 1:
+        if isinstance(at_once, int) and at_once < 1:
             raise ConfigError(f"at_once must be at least 1, got {at_once}")
         self.prg = prg
         self.rate = rate
@@ -146,7 +150,7 @@ class PrivateLoader:
         self._is_within = False  # a batch of which the loop has seen some parts
         self._pass: object = None
         self._loader = loader
-        self._at_once = at_once or self.records
+        self._cut = at_once if callable(at_once) else _evenly(at_once or self.records)
 
     def __len__(self) -> int:
         return math.ceil(1 / self.rate)
@@ -188,7 +192,10 @@ class PrivateLoader:
         """Draw a batch and cut it into what the model may take at a time."""
         coins = self.prg.below(2**53, self.records) < round(self.rate * 2**53)
         drawn: list[int] = torch.nonzero(coins).view(-1).tolist()
-        return [drawn[at : at + self._at_once] for at in range(0, len(drawn), self._at_once)]
+        parts = self._cut(drawn)
+        if sorted(one for part in parts for one in part) != drawn or not all(parts):
+            raise ConfigError("at_once must cut a batch into parts that hold every record once")
+        return parts
 
     def _collated(self, parts: list[list[int]]) -> DataLoader[Any]:
         given = self._loader
@@ -329,6 +336,10 @@ class Private(Shown):
                 "this optimizer belongs to a private training: call private.step(losses) in place "
                 "of loss.backward() and optimizer.step()"
             )
+
+
+def _evenly(size: int) -> Cut:
+    return lambda drawn: [drawn[at : at + size] for at in range(0, len(drawn), size)]
 
 
 def _sizes(loader: DataLoader[Any]) -> tuple[int, float]:

@@ -115,6 +115,17 @@ class Units(Dataset[list[Row]]):
     def __getitem__(self, index: int) -> list[Row]:
         return self._units[index]
 
+    def cut(self, numbers: list[int], *, most: int) -> list[list[int]]:
+        """Cut units into parts of one number of rows and of `most` padded tokens, or one unit."""
+        parts: list[list[int]] = []
+        for number in sorted(numbers):
+            rows = len(self[number])
+            size = rows * max(len(row.ids) for row in self[number])
+            if not parts or len(self[parts[-1][0]]) != rows or (len(parts[-1]) + 1) * size > most:
+                parts.append([])
+            parts[-1].append(number)
+        return parts
+
     @property
     def counted(self) -> int:
         """Return how many tokens count."""
@@ -157,6 +168,15 @@ class Marked:
     left_out: int = 0
     repeated: int = 0
 
+    def __add__(self, other: "Marked") -> "Marked":
+        return Marked(
+            texts=self.texts + other.texts,
+            short=self.short + other.short,
+            owners=self.owners + other.owners,
+            left_out=self.left_out + other.left_out,
+            repeated=self.repeated + other.repeated,
+        )
+
     @property
     def marks(self) -> int:
         """Return how many tokens are marked."""
@@ -194,8 +214,7 @@ class Marked:
                 f"the policy marks nothing in {len(self.texts)} texts: all of them would be "
                 "trained on as they are; choose patterns that occur, or the method 'all-dp'"
             )
-        # An end behind each text is no text.
-        if sum(len(one.ids) - sum(one.is_private) for one in self.texts) <= len(self.texts):
+        if all(all(one.is_private[1:-1]) for one in self.texts):
             raise ConfigError(
                 f"the policy marks every token of {len(self.texts)} texts: nothing is left for "
                 "the first phase; choose narrower patterns or terms, or the method 'all-dp'"
@@ -220,9 +239,14 @@ class Marked:
 
 
 def mark_corpus(
-    texts: Iterable[Text], speller: Speller, policy: Policy, *, end: int | None = None
+    texts: Iterable[Text],
+    speller: Speller,
+    policy: Policy,
+    *,
+    starts: Sequence[int] = (),
+    ends: Sequence[int] = (),
 ) -> Marked:
-    """Mark and spell a corpus; `end` is put behind every text. Empty texts are left out.
+    """Mark and spell a corpus, with ids before and behind every text. Empty texts are left out.
 
     `repeated` counts texts that stand under more than one owner: what is promised to each of these
     owners is half of what is said, or less, as their text is in more than one place.
@@ -232,22 +256,26 @@ def mark_corpus(
     holders: dict[str, set[str]] = {}
     for one, _ in kept:
         holders.setdefault(one.text.strip(), set()).add(one.owner)
-    more = () if end is None else (end,)
-
-    def ended(tokens: Tokens) -> Tokens:
-        last = (tokens.offsets[-1][1],) * 2 if tokens.offsets else (0, 0)
-        return Tokens(
-            (*tokens.ids, *more),
-            (*tokens.offsets, *(last for _ in more)),
-            (*tokens.is_private, *(False for _ in more)),
-        )
-
     return Marked(
-        texts=tuple(ended(tokenise(speller, one.text, spans)) for one, spans in kept),
-        short=tuple(ended(redacted(speller, one.text, spans)) for one, spans in kept),
+        texts=tuple(
+            enclose(tokenise(speller, one.text, spans), starts, ends) for one, spans in kept
+        ),
+        short=tuple(
+            enclose(redacted(speller, one.text, spans), starts, ends) for one, spans in kept
+        ),
         owners=tuple(one.owner for one, _ in kept),
         left_out=len(found) - len(kept),
         repeated=sum(len(one) > 1 for one in holders.values()),
+    )
+
+
+def enclose(tokens: Tokens, starts: Sequence[int], ends: Sequence[int]) -> Tokens:
+    """Put ids before and behind a text, none of them private."""
+    last = tokens.offsets[-1][1] if tokens.offsets else 0
+    return Tokens(
+        (*starts, *tokens.ids, *ends),
+        (*((0, 0) for _ in starts), *tokens.offsets, *((last, last) for _ in ends)),
+        (*(False for _ in starts), *tokens.is_private, *(False for _ in ends)),
     )
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from tacit.dp.policy import Policy, mark_tokens
 from tacit.errors import DataError
-from tacit.learn.text.corpus import Speller, Tokens, Units, collate, cut, tokenise
+from tacit.learn.text.corpus import Speller, Tokens, Units, collate, cut, enclose, tokenise
 from tacit.learn.text.tune import token_losses
 from tacit.result import Metric
 
@@ -39,21 +39,25 @@ def measure_scientificity(
     *,
     length: int,
     policy: Policy | None = None,
+    starts: Sequence[int] = (),
     batch: int = 32,
     name: str = "scientificity",
 ) -> Metric:
     """Return exp of the mean loss over the tokens of terms, true tokens before them.
 
     The smaller, the better a model knows the words of the field. The list of terms is part of the
-    measure: two lists cannot be compared. `policy` spells marked parts as the training did.
+    measure: two lists cannot be compared. `policy` spells marked parts, and `starts`
+    stand before every text, as in training.
 
     Raises:
         DataError: no text holds a term.
     """
     spelled = [tokenise(speller, text, policy(text) if policy else ()) for text in texts]
     counted = [
-        mark_tokens(terms(text), one.offsets) for text, one in zip(texts, spelled, strict=True)
+        [*(False for _ in starts), *mark_tokens(terms(text), one.offsets)]
+        for text, one in zip(texts, spelled, strict=True)
     ]
+    spelled = [enclose(one, starts, ()) for one in spelled]
     if not any(map(any, counted)):
         raise DataError(f"none of {len(texts)} texts holds a term of the list")
     return _of_losses(module, spelled, counted, length, batch, name)

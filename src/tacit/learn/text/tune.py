@@ -1,8 +1,9 @@
 """Fine-tuning of a causal language model: on texts as they are, or under (ε, δ)."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,8 @@ from tacit.dp.private import Private, make_private
 from tacit.errors import ConfigError
 from tacit.learn.text.corpus import Row, Units, collate
 from tacit.ring import Prg
+
+_NEAR = 16  # batches among which rows are put in order
 
 Note = Callable[[int, int], None]
 """Told how many steps of how many are done."""
@@ -31,17 +34,17 @@ class Course:
         epochs: passes over the texts.
         rate: of Adam; it falls to a tenth of itself by the end, in a line.
         batch: units at a time; under privacy the expected number.
-        at_once: units that the model is given at a time; all if not given.
+        at_once: tokens that the model is given at a time, under privacy; a unit is never cut.
     """
 
     epochs: int
     rate: float
     batch: int = 32
-    at_once: int | None = None
+    at_once: int = 1 << 14
 
     def __post_init__(self) -> None:
-        if self.epochs < 1 or self.batch < 1 or not self.rate > 0:
-            raise ConfigError(f"epochs, rate and batch must be above 0, got {self}")
+        if min(self.epochs, self.batch, self.at_once) < 1 or not self.rate > 0:
+            raise ConfigError(f"epochs, rate, batch and at_once must be above 0, got {self}")
 
 
 def unit_losses(module: nn.Module, ids: Tensor, weights: Tensor) -> Tensor:
@@ -62,9 +65,17 @@ def token_losses(module: nn.Module, ids: Tensor) -> Tensor:
 
 
 def tune(
-    module: nn.Module, units: Units, course: Course, *, prg: Prg, note: Note = _silent
+    module: nn.Module,
+    units: Units,
+    course: Course,
+    *,
+    prg: Prg,
+    note: Note = _silent,
+    is_half: bool = False,
 ) -> None:
     """Train in place, every row for itself, without any protection.
+
+    `is_half` computes layers in bfloat16.
 
     Guarantee: no guarantee.
     """
@@ -76,11 +87,12 @@ def tune(
     total = course.epochs * -(-len(rows) // course.batch)
     done = 0
     for _ in range(course.epochs):
-        for some in torch.split(order_of.permutation(len(rows)), course.batch):
-            ids, weights = collate([rows[i] for i in some.tolist()])
+        for some in _batches(len(rows), course.batch, order_of):
+            ids, weights = collate([rows[i] for i in some])
             _slow_down(optimizer, course, done, total)
             optimizer.zero_grad(set_to_none=True)
-            losses = token_losses(module, ids.to(place))
+            with _half(place, is_half):
+                losses = token_losses(module, ids.to(place))
             counted = weights[..., 1:].to(place)
             torch.autograd.backward((losses * counted).sum() / counted.sum().clamp_min(1.0))
             optimizer.step()
@@ -121,7 +133,7 @@ def tune_private(
         delta=delta,
         epochs=course.epochs,
         clip=clip,
-        at_once=course.at_once,
+        at_once=partial(units.cut, most=course.at_once),
         prg=prg,
         relation=relation,
     )
@@ -129,13 +141,24 @@ def tune_private(
     for _ in range(course.epochs):
         for ids, weights in private.loader:
             _slow_down(optimizer, course, len(private.ledger), total)
-            half = torch.autocast(place.type, torch.bfloat16) if is_half else nullcontext()
-            with half:
+            with _half(place, is_half):
                 losses = unit_losses(module, ids.to(place), weights.to(place))
             private.step(losses)
             note(len(private.ledger), total)
     private.remove()
     return private
+
+
+def _batches(rows: int, size: int, prg: Prg) -> list[list[int]]:
+    """Deal rows out at random, those of about one length together: they lie in order of size."""
+    order = prg.permutation(rows)
+    near = [some.sort().values for some in torch.split(order, _NEAR * size)]
+    batches = [batch.tolist() for some in near for batch in torch.split(some, size)]
+    return [batches[i] for i in prg.permutation(len(batches)).tolist()]
+
+
+def _half(place: torch.device, is_half: bool) -> AbstractContextManager[object]:
+    return torch.autocast(place.type, torch.bfloat16) if is_half else nullcontext()
 
 
 def _slow_down(optimizer: torch.optim.Optimizer, course: Course, done: int, total: int) -> None:

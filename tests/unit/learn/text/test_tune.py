@@ -112,7 +112,7 @@ def test_private_tuning_spends_what_is_said_and_a_second_accountant_agrees(by_ow
     private = tune_private(
         module,
         units,
-        Course(epochs=2, rate=1e-2, batch=8, at_once=8),
+        Course(epochs=2, rate=1e-2, batch=8, at_once=200),
         epsilon=2.0,
         delta=1e-3,
         clip=1.0,
@@ -174,4 +174,6 @@ def test_tuning_teaches_and_a_course_that_makes_no_sense_is_refused():
     assert measure_perplexity(fresh, corpus.texts, length=64).value < before / 4
     with pytest.raises(ConfigError, match="above 0"):
         Course(epochs=0, rate=1)
-    assert mark_corpus(dialogues(1), Signs(), ALL, end=0).texts[0].ids[-1] == 0
+    assert mark_corpus(dialogues(1), Signs(), ALL, starts=[7], ends=[0]).texts[0].ids[
+        :: len(dialogues(1)[0].text) + 1
+    ] == (7, 0)
