@@ -47,7 +47,7 @@ from tacit.learn.text.tune import Course, tune, tune_private
 from tacit.learn.text.vote import Ballot, stack_voters, train_voters
 from tacit.learn.training.adapters import add_adapters, merge_adapters
 from tacit.llm import LanguageModel, open_checkpoint
-from tacit.llm.model.module import CausalModule
+from tacit.llm.model.module import CausalModule, tiny_model
 from tacit.ring import Prg
 
 LENGTH = 512
@@ -89,7 +89,9 @@ class Bench:
         data = Path(options.data)
         checkpoint = open_checkpoint(data / "lm_minimind2_small")
         model = checkpoint.load()
-        if options.quick:  # to see that everything runs, on a processor
+        if options.small:  # from nothing, on a processor
+            model = tiny_model(6400, layers=2, width=128, context=LENGTH)
+        elif options.quick:  # to see that everything runs, on a processor
             model = LanguageModel(
                 architecture=replace(model.architecture, layers=1),
                 weights={n: w for n, w in model.weights.items() if n[:8] not in CUT},
@@ -100,11 +102,13 @@ class Bench:
         self.ends = self.tokenizer.encode("<|im_end|>")
         found = read_lines(data / "dialogue_toyhom.jsonl.xz")
         texts = [f"{one['ask']}\n{one['answer']}" for one in found]
+        if options.small:
+            texts = [one["ask"][:80] for one in found if len(one["ask"]) > 20]
         order = Prg(b"split of dialogs").permutation(len(texts)).tolist()
         texts = [texts[i][:60] if options.quick else texts[i] for i in order]
-        count = 40 if options.quick else 5818
+        count = 40 if options.quick else 4000 if options.small else 5818
         self.train = [Text(text=t, owner=f"patient {i}") for i, t in enumerate(texts[:count])]
-        self.test = texts[-(6 if options.quick else 727) :]
+        self.test = texts[-(6 if options.quick else 400 if options.small else 727) :]
         self.books, self.book_test = self.read_books(data)
         names = ("disease", "drug", "symptom", "check", "physical_examination")
         terms = [
@@ -151,13 +155,13 @@ class Bench:
         """Copy a model onto the device."""
         return copy.deepcopy(module).to(self.device)
 
-    def tune(self, module, units, seed, epochs=6, rate=1e-3):
+    def tune(self, module, units, seed, epochs=None):
         """Train all weights without protection."""
         began = time.monotonic()
         tune(
             module,
             units,
-            self.course(epochs, rate),
+            self.course(epochs or self.options.epochs, self.options.rate),
             prg=Prg(f"tuning {seed:09}".encode()),
             is_half=self.device.type == "cuda",
         )
@@ -168,7 +172,7 @@ class Bench:
         """Tune the pretrained model on textbooks: the first of two stages."""
         corpus = self.mark(Text(text=text, owner=str(i)) for i, text in enumerate(self.books))
         units = corpus.originals(length=LENGTH, by_owner=False)
-        return self.tune(self.fresh(self.base), units, 0, epochs=1, rate=3e-4)
+        return self.tune(self.fresh(self.base), units, 0, epochs=self.options.book_epochs)
 
     def canaries(self, seed):
         """Draw the numbers of this seed: (form, prefix) to Format numbers."""
@@ -325,12 +329,12 @@ def run_once(bench, started, found, pieces):
         few = {key: v for key, v in canaries.items() if key[1] in PREFIXES[:2]}
         bench.measure("source 5.3", 0, found["none"], few, defence=defence, forms=("digits",))
         model = bench.fresh(started)
-        epochs = bench.course(6, 1).epochs
+        epochs = bench.course(bench.options.epochs, 1).epochs
         selective_sgd(
             model,
             corpus,
             epochs=epochs,
-            rate=1e-3,
+            rate=bench.options.rate,
             batch=128,
             length=LENGTH,
             sigma=10.6,
@@ -527,6 +531,10 @@ def main():
     parser.add_argument("--dp-rate", type=float, default=2e-3)
     parser.add_argument("--dp-epochs", type=int, default=8)
     parser.add_argument("--dp-clip", type=float, default=0.5)
+    parser.add_argument("--small", action="store_true", help="a model of a million weights")
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--rate", type=float, default=5e-4)
+    parser.add_argument("--book-epochs", type=int, default=1)
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = True

@@ -34,7 +34,7 @@ class Places:
 
     placeholder: tuple[int, ...]
     alphabet: tuple[int, ...]
-    most: int = 12
+    most: int = 6
 
     def __post_init__(self) -> None:
         if not self.placeholder or len(set(self.alphabet)) < 2 or self.most < 1:
@@ -43,9 +43,13 @@ class Places:
             )
 
 
-def find_places(speller: Speller, *, signs: str = FILLING, most: int = 12) -> Places:
-    """Spell the placeholder and the alphabet with the tokens of a model."""
-    ids = {one for sign in signs for one in speller.pieces(sign)[0]}
+def find_places(speller: Speller, *, signs: str = FILLING, most: int = 6) -> Places:
+    """Spell the placeholder and the alphabet with the tokens of a model.
+
+    Signs that need several tokens are left out: a part of one could be drawn without the rest.
+    """
+    spelled = (speller.pieces(sign)[0] for sign in signs)
+    ids = {one[0] for one in spelled if len(one) == 1}
     return Places(
         placeholder=tuple(speller.pieces(PLACEHOLDER)[0]), alphabet=tuple(sorted(ids)), most=most
     )

@@ -16,6 +16,7 @@ from tacit.errors import ConfigError
 from tacit.learn.text.corpus import Row, Units, collate
 from tacit.ring import Prg
 
+_RISING = 0.06  # share of the steps in which the rate rises
 _NEAR = 16  # batches among which rows are put in order
 
 Note = Callable[[int, int], None]
@@ -32,7 +33,7 @@ class Course:
 
     Args:
         epochs: passes over the texts.
-        rate: of Adam; it falls to a tenth of itself by the end, in a line.
+        rate: of Adam; it rises in the first steps, and falls to a tenth of itself by the end.
         batch: units at a time; under privacy the expected number.
         at_once: tokens that the model is given at a time, under privacy; a unit is never cut.
     """
@@ -89,12 +90,13 @@ def tune(
     for _ in range(course.epochs):
         for some in _batches(len(rows), course.batch, order_of):
             ids, weights = collate([rows[i] for i in some])
-            _slow_down(optimizer, course, done, total)
+            _set_rate(optimizer, course, done, total)
             optimizer.zero_grad(set_to_none=True)
             with _half(place, is_half):
                 losses = token_losses(module, ids.to(place))
             counted = weights[..., 1:].to(place)
             torch.autograd.backward((losses * counted).sum() / counted.sum().clamp_min(1.0))
+            nn.utils.clip_grad_norm_(trained, 1.0)
             optimizer.step()
             done += 1
             note(done, total)
@@ -140,7 +142,7 @@ def tune_private(
     total = private.loader.steps_left
     for _ in range(course.epochs):
         for ids, weights in private.loader:
-            _slow_down(optimizer, course, len(private.ledger), total)
+            _set_rate(optimizer, course, len(private.ledger), total)
             with _half(place, is_half):
                 losses = unit_losses(module, ids.to(place), weights.to(place))
             private.step(losses)
@@ -161,6 +163,8 @@ def _half(place: torch.device, is_half: bool) -> AbstractContextManager[object]:
     return torch.autocast(place.type, torch.bfloat16) if is_half else nullcontext()
 
 
-def _slow_down(optimizer: torch.optim.Optimizer, course: Course, done: int, total: int) -> None:
+def _set_rate(optimizer: torch.optim.Optimizer, course: Course, done: int, total: int) -> None:
+    """Set the rate: up in a line at first, as Adam's first steps are blind, then down."""
+    rising = min(1.0, (done + 1) / (1 + _RISING * total))
     for group in optimizer.param_groups:
-        group["lr"] = course.rate * (1 - 0.9 * done / max(total, 1))
+        group["lr"] = course.rate * rising * (1 - 0.9 * done / max(total, 1))
