@@ -293,10 +293,10 @@ def run_seed(bench, started, seed, pieces):
         found["none"] = bench.tune(bench.fresh(started), whole, seed)
         bench.measure("none", seed, found["none"], canaries, forms=forms)
     if "jft" in pieces:
-        short = corpus.redactions(length=LENGTH, writes_places=False)
+        short = corpus.redactions(length=LENGTH, stand_ins=Prg(f"fakes {seed:010}".encode()))
         first = bench.tune(bench.fresh(started), short, seed)
         bench.measure("redacted", seed, first, {})
-        units = corpus.originals(length=LENGTH, by_owner=True, marks_only=True)
+        units = corpus.originals(length=LENGTH, by_owner=True, stresses_marks=True)
         course = bench.course(o.jft_epochs, o.jft_rate, 512, at_once=1 << 16)
         found["jft"], claim = bench.private(
             first, units, course, clip=o.jft_clip, seed=seed, relation=ADD_REMOVE_CLIENT_MARKS
@@ -350,7 +350,7 @@ def run_once(bench, started, found, pieces):
     if "narrow" in pieces:
         narrow = bench.mark(
             [*bench.train, *bench.planted(canaries)], policy=by_pattern("digits")
-        ).redactions(length=LENGTH, writes_places=False)
+        ).redactions(length=LENGTH, stand_ins=Prg(b"fakes of narrow."))
         model = bench.tune(bench.fresh(started), narrow, 0)
         bench.measure("redacted, digits alone", 0, model, canaries)
     if "science" in pieces:
@@ -362,9 +362,7 @@ def run_once(bench, started, found, pieces):
 def run_vote(bench, started, corpus, canaries, seed):
     """Train writer and voters; the decoder's perplexity, speed and exposure."""
     voters, clip = (4 if bench.options.quick else 32), 3.0
-    writer = bench.tune(
-        bench.fresh(started), corpus.redactions(length=LENGTH, writes_places=True), seed
-    )
+    writer = bench.tune(bench.fresh(started), corpus.redactions(length=LENGTH), seed)
     began = time.monotonic()
     adapters = train_voters(
         writer,

@@ -23,14 +23,24 @@ EXTRAS = (
         gives="jobs on Flower, and work spread over Ray clusters",
         modules=("flwr", "ray"),
     ),
-    Extra(name="he", gives="names of tokens by homomorphic encryption", modules=("tenseal",)),
+    Extra(
+        name="he",
+        gives="homomorphic ciphers, Paillier and BFV, and names of tokens by the latter",
+        modules=("gmpy2", "tenseal"),
+    ),
     Extra(name="images", gives="sheets of pictures as data", modules=("PIL",)),
     Extra(
         name="llm",
         gives="private chat with language models",
         modules=("gguf", "jinja2", "tokenizers"),
     ),
+    Extra(name="onnx", gives="learners written to ONNX files", modules=("onnx",)),
     Extra(name="sql", gives="tables out of a database", modules=("duckdb",)),
+    Extra(
+        name="studio",
+        gives="a page to start, watch and compare jobs",
+        modules=("starlette", "uvicorn"),
+    ),
     Extra(name="tables", gives="Parquet files as data", modules=("pyarrow",)),
     Extra(name="verify", gives="exact verification of tree ensembles", modules=("numba", "z3")),
 )

@@ -16,9 +16,7 @@ from tacit.dp.policy import (
     by_pattern,
     by_tagger,
     by_terms,
-    mark_tokens,
     read_terms,
-    redact,
     union,
 )
 from tacit.learn.text.budget import Budget, BudgetSpentError
@@ -27,8 +25,8 @@ from tacit.learn.text.decode import BudgetedWriter, Places, decoder_losses, find
 from tacit.learn.text.forms import FORMS, coverage_sheet, draw_labelled, measure_recall
 from tacit.learn.text.front import TextPlan, Tuned, fine_tune, planned_claim
 from tacit.learn.text.measure import measure_perplexity, measure_scientificity
-from tacit.learn.text.tune import Course, tune, tune_private
-from tacit.learn.text.vote import Ballot, count_votes, stack_voters, train_voters
+from tacit.learn.text.tune import Course
+from tacit.learn.text.vote import Ballot, stack_voters, train_voters
 from tacit.llm.model.module import CausalModule, language_model, tiny_model
 from tacit.llm.model.saving import save_model, train_tokenizer
 
@@ -51,7 +49,6 @@ __all__ = [
     "by_pattern",
     "by_tagger",
     "by_terms",
-    "count_votes",
     "coverage_sheet",
     "decoder_losses",
     "draw_labelled",
@@ -59,19 +56,15 @@ __all__ = [
     "fine_tune",
     "language_model",
     "mark_corpus",
-    "mark_tokens",
     "measure_perplexity",
     "measure_recall",
     "measure_scientificity",
     "planned_claim",
     "read_terms",
-    "redact",
     "save_model",
     "stack_voters",
     "tiny_model",
     "train_tokenizer",
     "train_voters",
-    "tune",
-    "tune_private",
     "union",
 ]

@@ -7,7 +7,7 @@ from pathlib import Path
 import tacit
 
 PACKAGE = Path(tacit.__file__).parent
-LEAVES = {"cluster", "errors", "extras", "failure", "notebook", "renamed", "result"}
+LEAVES = {"cluster", "errors", "extras", "failure", "given", "notebook", "renamed", "result"}
 
 MAY_IMPORT = {
     "cluster": set(),
@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "dp": {"ring"},
     "verify": set(),
     "learners": {"dp", "mpc", "nn", "party", "ring"},
-    "learn": {"ring", "crypto", "transport", "party", "mpc", "nn", "dp", "verify"},
+    "learn": {"ring", "crypto", "transport", "party", "mpc", "nn", "dp", "verify", "learners"},
     "audit": {"ring", "crypto", "transport", "party", "mpc", "nn", "llm", "dp", "verify", "learn"},
     "report": set(),
     "cli": {

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from tacit.errors import TacitError
+from tacit.mpc.cache import OpeningCache
 from tacit.mpc.plan import Plan, has_corrections
-from tacit.mpc.randomness import Need, OpeningMask, OpeningTriple, Parts, SharePair, pack, unpack
-from tacit.mpc.share import Mask
+from tacit.mpc.randomness import Need, OpeningMask, OpeningTriple, Parts, pack, unpack
+from tacit.mpc.share import Mask, SharePair
 from tacit.party import Session
 from tacit.ring import Prg
 
@@ -69,6 +70,7 @@ def deal(
     *,
     run: int,
     pace: Pace,
+    cache: OpeningCache | None = None,
     device: torch.device | str = "cpu",
 ) -> None:
     """Send the second party the corrections for every step that needs them.
@@ -81,7 +83,7 @@ def deal(
     def stream(peer: str, number: int, past: int | None) -> Prg:
         return _stream(session, peer, run if past is None else past, number)
 
-    maker = Maker(stream, plan, device=torch.device(device))
+    maker = Maker(stream, plan, cache=cache, device=torch.device(device))
     needing = maker.steps()
     with session.progress.stage("deal", len(needing)) as advance:
         for done, number in enumerate(needing, start=1):
@@ -90,6 +92,7 @@ def deal(
                 return
             session.send(plan.roles.second, f"deal/{run}.{number}", words, phase="offline")
             advance(done)
+    maker.keep_grown()
 
 
 class Maker:
@@ -99,15 +102,23 @@ class Maker:
         stream: gives the generator of a computing party's part of a step, by its name, the number
             of the step and that of the run, if it is an earlier one.
         plan: what will be computed.
+        cache: masks of earlier runs, so that they need not be drawn again.
         device: where products are computed.
     """
 
     def __init__(
-        self, stream: Callable[[str, int, int | None], Prg], plan: Plan, *, device: torch.device
+        self,
+        stream: Callable[[str, int, int | None], Prg],
+        plan: Plan,
+        *,
+        cache: OpeningCache | None = None,
+        device: torch.device,
     ) -> None:
         self._stream = stream
         self._plan = plan
+        self._cache = cache or OpeningCache()
         self._device = device
+        self._grown: dict[str, SharePair] = {}
 
     def steps(self) -> list[int]:
         """Return the numbers of the steps for which there is something to send."""
@@ -128,23 +139,49 @@ class Maker:
         return pack(tuple(parts))
 
     def _recall(self, mask: Mask) -> SharePair:
-        """Draw a mask again that the parties drew in an earlier step."""
+        """Draw a mask again that the parties drew in an earlier step, or remember it."""
+        if mask.behind:
+            first, second = self._joined(mask)
+        elif mask.run is not None:
+            key = (mask.run, mask.step, mask.place)
+            first, second = self._cache.remember(key, lambda: self._draw(mask))
+        else:
+            first, second = self._draw(mask)
+        return _viewed(first, mask), _viewed(second, mask)
+
+    def _draw(self, mask: Mask) -> SharePair:
         need = OpeningMask(mask.place, mask.shape, mask.holder)
         first, second = (
             self._stream(peer, mask.step, mask.run) for peer in self._plan.roles.computing
         )
-        return self._viewed(need.first(first), mask), self._viewed(need.second(second), mask)
+        drawn = (need.first(first), need.second(second))
+        one, other = (parts[0].to(self._device) if parts else None for parts in drawn)
+        return one, other
 
-    def _viewed(self, parts: Parts, mask: Mask) -> Tensor | None:
-        if not parts:
-            return None
-        words = parts[0].to(self._device)
-        for view in mask.views:
-            words = view(words)
-        return words
+    def _joined(self, mask: Mask) -> SharePair:
+        """Put the masks of new entries behind those of the cache."""
+        known = self._grown.get(mask.behind)
+        if known is None:
+            known = self._cache.join_masks(mask, self._draw(mask))
+            self._grown[mask.behind] = known
+        return known
+
+    def keep_grown(self) -> None:
+        """Keep the masks of all entries of growing tensors for later runs."""
+        for _, spec in self._plan.grown:
+            self._joined(spec.mask)
+        self._cache.grow(self._plan.grown, masks=self._grown)
 
     def _placed(self, parts: Parts) -> Parts:
         return tuple(part.to(self._device) for part in parts)
+
+
+def _viewed(words: Tensor | None, mask: Mask) -> Tensor | None:
+    if words is None:
+        return None
+    for view in mask.views:
+        words = view(words)
+    return words
 
 
 class Source(Protocol):

@@ -31,6 +31,8 @@ from tacit.renamed import keyword_renamed
 from tacit.result import Phase
 
 R = TypeVar("R")
+Given = Tensor | Callable[[tuple[Tensor, ...]], Tensor]
+"""An input, or what makes it of all that was opened to its owner in the run so far."""
 
 
 class SecretOps(ProtocolOps[AnyShare]):
@@ -42,7 +44,7 @@ class SecretOps(ProtocolOps[AnyShare]):
         plan: Plan,
         *,
         run: int,
-        inputs: Mapping[str, Tensor],
+        inputs: Mapping[str, Given],
         advance: Callable[[int], None],
         supply: Ahead,
         device: torch.device,
@@ -59,10 +61,12 @@ class SecretOps(ProtocolOps[AnyShare]):
         self._plan = plan
         self._run = run
         self._inputs = inputs
+        self._opened: list[Tensor] = []
         self._advance = advance
         self._supply = supply
         self._cache = cache
         self.kept_openings: dict[str, MaskedOpening] = {}
+        self.grown: dict[str, MaskedOpening] = {}
         self._clear: Memo[Tensor] = Memo()
         self._step = 0
         self._early = frozenset(at for _, at in plan.handed)
@@ -95,7 +99,8 @@ class SecretOps(ProtocolOps[AnyShare]):
         bits = self.frac_bits if frac_bits is None else frac_bits
         step = Input(owner, name, Spec.of(shape=shape, frac_bits=bits, bound=bound))
         channel = self._next(step, ())
-        clear = step.clear(channel, self._inputs.get(name))
+        mine = self._inputs.get(name) if owner == channel.me else None
+        clear = step.clear(channel, _made(mine, self._opened))
         share = step.run(channel, clear)
         self.note_input(share, name, owner_role(self._plan.roles, owner))
         self.note_entry(share, channel.step)
@@ -147,10 +152,28 @@ class SecretOps(ProtocolOps[AnyShare]):
         clear = tuple(self._clear.get(value, "clear") for value in values)
         return step.run(channel, material, values, clear)
 
-    def laid_out(self, opening: AnyShare, view: View, like: AnyShare) -> AnyShare:
+    def laid_out(self, opening: AnyShare, view: View, shape: tuple[int, ...]) -> AnyShare:
         """Lay a masked opening out differently."""
         assert isinstance(opening, MaskedOpening)  # noqa: S101 - `open_masked` gave all notes
-        return opening.view(view, like.spec.shape)
+        return opening.view(view, shape)
+
+    def find_opening(
+        self, name: str, *, owner: str, shape: tuple[int, ...], bound: float
+    ) -> AnyShare | None:
+        """Take an input from the cache by its name."""
+        spec = Spec.of(shape=shape, frac_bits=self.frac_bits, bound=bound)
+        known = self._cache.find(name, spec, owner_role(self._plan.roles, owner))
+        return None if known is None else self._cache.opening(name)
+
+    def holds(self, name: str, past: int) -> bool:
+        """Tell whether so many entries are in the cache."""
+        return self._cache.grown_length(name) >= past
+
+    def join(self, name: str, fresh: AnyShare, *, past: int, dim: int) -> AnyShare:
+        """Put entries behind kept ones; they are kept when the run is over."""
+        assert isinstance(fresh, MaskedOpening)  # noqa: S101 - `open_masked` gave it
+        self.grown[name] = self._cache.join(name, fresh, past=past, dim=dim)
+        return self.grown[name]
 
     def note_layout(self, value: AnyShare, view: View, out: AnyShare) -> None:
         """Note about a value in another layout what is known about the value."""
@@ -163,7 +186,10 @@ class SecretOps(ProtocolOps[AnyShare]):
         """Reveal a value to the named parties and write it into the ledger."""
         value = self.truncated(value)
         step = Open(to, what, why)
-        return step.run(self._next(step, (value,)), value)
+        found = step.run(self._next(step, (value,)), value)
+        if found is not None:
+            self._opened.append(found)
+        return found
 
     def _next(
         self, kernel: Kernel | OpenMasked | Input | Open | Resume, operands: tuple[AnyShare, ...]
@@ -195,7 +221,7 @@ def compute(
     plan: Plan,
     program: Callable[[SecretOps], R],
     *,
-    inputs: Mapping[str, Tensor],
+    inputs: Mapping[str, Given],
     device: torch.device | str = "cpu",
     material: Path | None = None,
     kept: Mapping[str, AnyShare] | None = None,
@@ -208,7 +234,7 @@ def compute(
         session: my end of the job.
         plan: what everyone agreed to do.
         program: a function of ops, the one that was planned.
-        inputs: my inputs, by name.
+        inputs: my inputs, by name; or what makes one of all that was opened to me in this run.
         device: where my shares live and are computed on; the result does not depend on it.
         material: my file of `prepare_material`, instead of a dealer in the session.
         kept: my shares of what earlier runs left, by name.
@@ -242,6 +268,7 @@ def compute(
             name: share.words for name, share in (kept or {}).items() if isinstance(share, Share)
         }
         cache.keep(run, plan.kept_openings, ops.kept_openings, shares)
+        cache.grow(plan.grown, ops.grown)
         return result
 
 
@@ -261,7 +288,7 @@ def serve(
     session: Session,
     plan: Plan,
     *,
-    inputs: Mapping[str, Tensor],
+    inputs: Mapping[str, Given],
     device: torch.device | str = "cpu",
     cache: OpeningCache | None = None,
     is_agreed: bool = False,
@@ -278,11 +305,14 @@ def serve(
     run, pace = _begin(session, plan, is_agreed=is_agreed), Pace()
     cache.keep(run, plan.kept_openings, {}, {})
     if session.me != plan.roles.dealer:
+        cache.grow(plan.grown)
         return _attend(session, plan, run=run, inputs=inputs, pace=pace, device=device)
     pool = ThreadPoolExecutor(1, thread_name_prefix="tacit-deal")
     # In my context, so that a dealer's worker multiplies masks as well.
     inside = copy_context().run
-    dealing = pool.submit(inside, deal, session, plan, run=run, pace=pace, device=device)
+    dealing = pool.submit(
+        inside, deal, session, plan, run=run, pace=pace, cache=cache, device=device
+    )
     try:
         opened = _attend(session, plan, run=run, inputs=inputs, pace=pace, device=device)
         pace.reach(len(plan.steps))
@@ -308,26 +338,34 @@ def _attend(
     plan: Plan,
     *,
     run: int,
-    inputs: Mapping[str, Tensor],
+    inputs: Mapping[str, Given],
     pace: Pace,
     device: torch.device | str,
 ) -> tuple[Tensor, ...]:
-    opened = []
+    opened: list[Tensor] = []
     with session.progress.stage("attend", len(plan.steps)) as advance:
         for number, step in enumerate(plan.steps):
             pace.reach(number)
             channel = Channel(session, plan.roles, run=run, step=number, device=device)
-            value = _attend_step(channel, step, inputs)
+            value = _attend_step(channel, step, inputs, opened)
             if value is not None:
                 opened.append(value)
             advance(number + 1)
     return tuple(opened)
 
 
-def _attend_step(channel: Channel, step: Step, inputs: Mapping[str, Tensor]) -> Tensor | None:
+def _made(given: Given | None, opened: list[Tensor]) -> Tensor | None:
+    """Make an input that depends on what was opened to its owner before."""
+    return given(tuple(opened)) if callable(given) else given
+
+
+def _attend_step(
+    channel: Channel, step: Step, inputs: Mapping[str, Given], opened: list[Tensor]
+) -> Tensor | None:
     kernel = step.kernel
     if isinstance(kernel, Input):
-        kernel.attend(channel, inputs.get(kernel.name))
+        mine = inputs.get(kernel.name) if kernel.owner == channel.me else None
+        kernel.attend(channel, _made(mine, opened))
     elif isinstance(kernel, Open):
         return kernel.attend(channel, *step.operands)
     elif isinstance(kernel, Attended):

@@ -120,7 +120,7 @@ def budgeted_chat(folder: Path, manner: Manner) -> Iterator[Chat]:
         layers, policy = tuple(found["layers"]), by_pattern(*found["patterns"])
         limits = float(found["conversation"]), float(found["total"])
         weights = load_file(folder / "voters.safetensors")
-        adapters: list[dict[str, tuple[Tensor, Tensor]]] = [{} for _ in range(ballot.voters)]
+        adapters: list[dict[str, tuple[Tensor, Tensor]]] = [{} for _ in range(ballot.voters + 1)]
         for name in weights:
             number, layer, side = name.split("/")
             if side == "down":

@@ -24,7 +24,7 @@ LOCAL: Mapping[str, bool] = {"is_local": True}
 """Marks a setting that is one party's own business and may differ between the parties."""
 
 
-def _parsed_by(parse: Callable[[str], object]) -> AfterValidator:
+def parsed_by(parse: Callable[[str], object]) -> AfterValidator:
     """Let a parser look at a text, which stays as it was written."""
 
     def check(text: str) -> str:
@@ -34,7 +34,8 @@ def _parsed_by(parse: Callable[[str], object]) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _parse_protocol(name: str) -> None:
+def parse_protocol(name: str) -> None:
+    """Refuse a word that is no protocol on shares."""
     try:
         find_protocol(name)
     except ConfigError as error:
@@ -57,10 +58,10 @@ Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 FracBits = Annotated[int, Field(ge=1, le=MAX_FRAC_BITS)]
-Name = Annotated[str, _parsed_by(parse_name)]
-Address = Annotated[str, _parsed_by(parse_address)]
-Fingerprint = Annotated[str, _parsed_by(parse_fingerprint)]
-ProtocolName = Annotated[str, _parsed_by(_parse_protocol)]
+Name = Annotated[str, parsed_by(parse_name)]
+Address = Annotated[str, parsed_by(parse_address)]
+Fingerprint = Annotated[str, parsed_by(parse_fingerprint)]
+ProtocolName = Annotated[str, parsed_by(parse_protocol)]
 Stretch = Annotated[tuple[int, ...], AfterValidator(_check_stretch)]
 """From the first to before the second."""
 Pair = Annotated[tuple[str, ...], AfterValidator(_check_pair)]
@@ -77,11 +78,33 @@ class Head:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WorkerTable:
+    """[parties.NAME.worker]: who multiplies for a party, and what follows if it is caught lying.
+
+    An accelerator of the party's host, or a `tacit worker` at an address, known by its key.
+    """
+
+    device: str | None = None
+    address: Address | None = None
+    key: Fingerprint | None = None
+    on_failure: Literal["stop", "local"] = "stop"
+    least_terms: Count | None = None
+
+    def __post_init__(self) -> None:
+        if (self.device is None) == (self.address is None):
+            refuse("address", "wanted either 'device' or 'address' with 'key'")
+        if (self.address is None) != (self.key is None):
+            refuse("key", "goes with 'address': `tacit keys NAME` prints it on the worker's host")
+
+
+@dataclass(frozen=True, kw_only=True)
 class PartyEntry:
     """[parties.NAME]: where a party listens, if it does, and the key by which it is known."""
 
     address: Address | None = field(default=None, metadata=LOCAL)
     key: Fingerprint | None = None
+    worker: WorkerTable | None = field(default=None, metadata=LOCAL)
+    enclave: Literal["simulated"] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +177,11 @@ def with_parties(job: J, entries: Mapping[str, PartyEntry]) -> J:
     """Return the job with other addresses and keys for the same parties."""
     if entries.keys() != job.parties.keys():
         raise ConfigError(f"wanted entries for {', '.join(job.parties)}, got {', '.join(entries)}")
-    return replace(job, parties={name: entries[name] for name in job.parties})
+    parties = {
+        name: replace(entry, address=entries[name].address, key=entries[name].key)
+        for name, entry in job.parties.items()
+    }
+    return replace(job, parties=parties)
 
 
 def check_scale(scale: tuple[float, ...] | None, known: str | None) -> None:

@@ -211,7 +211,7 @@ def _samples(policy: Policy) -> Sheet:
         title="What is marked",
         heads=("form", "an invented sentence"),
         rows=tuple(rows),
-        caption=f"What is coloured becomes {PLACEHOLDER} before the model sees it without noise.",
+        caption=f"What is coloured becomes {PLACEHOLDER}, or a random number, before it is learned freely.",
     )
 
 

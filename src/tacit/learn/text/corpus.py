@@ -11,9 +11,11 @@ from torch.utils.data import Dataset
 
 from tacit.dp.policy import Policy, Span, mark_tokens, redact
 from tacit.errors import ConfigError
+from tacit.ring import Prg
 
 PLACEHOLDER = "□"
 """Stands for a run of marked characters, however long it is."""
+_SIGNS = "0123456789一二三四五六七八九十"
 
 
 class Speller(Protocol):
@@ -160,6 +162,7 @@ class Marked:
         owners: whose each text is.
         left_out: how many texts were empty.
         repeated: how many texts stand under more than one owner.
+        signs: ids of ten digits and ten numerals, which random numbers are made of.
     """
 
     texts: tuple[Tokens, ...]
@@ -167,6 +170,7 @@ class Marked:
     owners: tuple[str, ...]
     left_out: int = 0
     repeated: int = 0
+    signs: tuple[tuple[int, ...], ...] = ()
 
     def __add__(self, other: "Marked") -> "Marked":
         return Marked(
@@ -175,6 +179,7 @@ class Marked:
             owners=self.owners + other.owners,
             left_out=self.left_out + other.left_out,
             repeated=self.repeated + other.repeated,
+            signs=self.signs,
         )
 
     @property
@@ -187,7 +192,7 @@ class Marked:
         *,
         length: int,
         by_owner: bool,
-        marks_only: bool = False,
+        stresses_marks: bool = False,
         among: set[str] | None = None,
     ) -> Units:
         """Return the texts as they are, to be trained on under a guarantee, or under none.
@@ -195,16 +200,21 @@ class Marked:
         Args:
             length: most tokens of a row.
             by_owner: all texts of an owner are one unit; else every text is.
-            marks_only: what is marked counts, and the token behind, by which a number ends.
+            stresses_marks: what is marked counts ten times as much as the rest, as does the token
+                behind, by which a number ends.
             among: only these owners.
         """
         counted = (
-            _near(one.is_private) if marks_only else [True] * len(one.ids) for one in self.texts
+            _stressed(one.is_private) if stresses_marks else [1.0] * len(one.ids)
+            for one in self.texts
         )
         return self._units(self.texts, counted, length, by_owner, among)
 
-    def redactions(self, *, length: int, writes_places: bool) -> Units:
-        """Return the texts with placeholders, which count themselves if the model shall write them.
+    def redactions(self, *, length: int, stand_ins: Prg | None = None) -> Units:
+        """Return the texts with placeholders or, given a generator, with random numbers instead.
+
+        Random numbers keep a model used to numbers: tokens that never come are soon thought
+        impossible. They are drawn without a look at what they stand for, nor at its length.
 
         Raises:
             ConfigError: the policy marks nothing, or leaves nothing.
@@ -219,13 +229,30 @@ class Marked:
                 f"the policy marks every token of {len(self.texts)} texts: nothing is left for "
                 "the first phase; choose narrower patterns or terms, or the method 'all-dp'"
             )
-        counted = ([writes_places or not one for one in text.is_private] for text in self.short)
-        return self._units(self.short, counted, length, by_owner=False, among=None)
+        texts = self.short
+        if stand_ins is not None:
+            texts = tuple(self._filled(one, stand_ins) for one in texts)
+        counted = ([1.0] * len(one.ids) for one in texts)
+        return self._units(texts, counted, length, by_owner=False, among=None)
+
+    def _filled(self, short: Tokens, prg: Prg) -> Tokens:
+        """Put a random number in the place of every placeholder."""
+        ids: list[int] = []
+        for one, is_private, before in zip(
+            short.ids, short.is_private, (False, *short.is_private), strict=False
+        ):
+            if not is_private:
+                ids.append(one)
+            elif not before:
+                count, script = 1 + int(prg.below(2, 1)), 10 * int(prg.below(2, 1))
+                for digit in prg.below(10, count).tolist():
+                    ids += self.signs[script + digit]
+        return Tokens(tuple(ids), (), ())
 
     def _units(
         self,
         texts: Sequence[Tokens],
-        counted: Iterable[Sequence[bool]],
+        counted: Iterable[Sequence[float]],
         length: int,
         by_owner: bool,
         among: set[str] | None,
@@ -233,7 +260,7 @@ class Marked:
         found: dict[str, list[Row]] = {}
         for i, (one, weights) in enumerate(zip(texts, counted, strict=True)):
             if among is None or self.owners[i] in among:
-                rows = cut(one.ids, [float(w) for w in weights], length=length)
+                rows = cut(one.ids, weights, length=length)
                 found.setdefault(self.owners[i] if by_owner else str(i), []).extend(rows)
         return Units(found.values())
 
@@ -266,6 +293,7 @@ def mark_corpus(
         owners=tuple(one.owner for one, _ in kept),
         left_out=len(found) - len(kept),
         repeated=sum(len(one) > 1 for one in holders.values()),
+        signs=tuple(tuple(speller.pieces(one)[0]) for one in _SIGNS),
     )
 
 
@@ -279,5 +307,7 @@ def enclose(tokens: Tokens, starts: Sequence[int], ends: Sequence[int]) -> Token
     )
 
 
-def _near(marks: Sequence[bool]) -> list[bool]:
-    return [one or before for one, before in zip(marks, (False, *marks), strict=False)]
+def _stressed(marks: Sequence[bool]) -> list[float]:
+    return [
+        1.0 if one or before else 0.1 for one, before in zip(marks, (False, *marks), strict=False)
+    ]

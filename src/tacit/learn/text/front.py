@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 from torch import nn
@@ -124,8 +125,12 @@ def fine_tune(
         tune(module, units, plan.course, prg=prg, note=lambda *at: tell("tune", *at))
         return Tuned(module=module, claim=_no_claim("texts are trained on as they are"))
     if plan.method != "all-dp":
-        units = corpus.redactions(length=plan.length, writes_places=plan.method == "vote")
-        tune(module, units, plan.course, prg=prg, note=lambda *at: tell("redacted texts", *at))
+        # A model that is released has seen numbers, if false ones; a writer leaves places open.
+        stand_ins = prg.fork("stand-ins") if plan.method == "jft" else None
+        units = corpus.redactions(length=plan.length, stand_ins=stand_ins)
+        spared = _never(units, corpus) if plan.method == "vote" else ()
+        note = partial(tell, "redacted texts")
+        tune(module, units, plan.course, prg=prg, note=note, spared=spared)
     if plan.method == "vote":
         voters = train_voters(
             module,
@@ -183,9 +188,15 @@ def planned_claim(module: nn.Module, corpus: Marked, plan: TextPlan) -> tuple[Cl
     return _stated(claim, corpus, plan), noise
 
 
+def _never(units: Units, corpus: Marked) -> tuple[int, ...]:
+    """List the signs of numbers that no text holds: a writer must not forget them."""
+    held = {one for unit in units.rows for row in unit for one in row.ids.tolist()}
+    return tuple({one for sign in corpus.signs for one in sign} - held)
+
+
 def _private_units(corpus: Marked, plan: TextPlan) -> Units:
     return corpus.originals(
-        length=plan.length, by_owner=plan.unit == "owner", marks_only=plan.method == "jft"
+        length=plan.length, by_owner=plan.unit == "owner", stresses_marks=plan.method == "jft"
     )
 
 

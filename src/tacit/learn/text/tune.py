@@ -1,6 +1,6 @@
 """Fine-tuning of a causal language model: on texts as they are, or under (ε, δ)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -56,9 +56,11 @@ def unit_losses(module: nn.Module, ids: Tensor, weights: Tensor) -> Tensor:
     return total / counted.flatten(1).sum(1).clamp_min(1.0)
 
 
-def token_losses(module: nn.Module, ids: Tensor) -> Tensor:
-    """Return −log p of each token but the first, (…, tokens − 1)."""
+def token_losses(module: nn.Module, ids: Tensor, *, spared: Tensor | None = None) -> Tensor:
+    """Return −log p of each token but the first, (…, tokens − 1), among all but those spared."""
     scores = module(ids[..., :-1])
+    if spared is not None:
+        scores = scores.index_fill(-1, spared, -torch.inf)
     flat = functional.cross_entropy(
         scores.flatten(0, -2).float(), ids[..., 1:].flatten(), reduction="none"
     )
@@ -73,10 +75,12 @@ def tune(
     prg: Prg,
     note: Note = _silent,
     is_half: bool = False,
+    spared: Sequence[int] = (),
 ) -> None:
     """Train in place, every row for itself, without any protection.
 
-    `is_half` computes layers in bfloat16.
+    `is_half` computes layers in bfloat16. The scores of `spared` tokens, which no row may hold, are
+    left out of the loss: what a model thinks of them stays, where it would soon be "never".
 
     Guarantee: no guarantee.
     """
@@ -85,6 +89,7 @@ def tune(
     trained = [p for p in module.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=course.rate, weight_decay=0.0)
     order_of = prg.fork("order")
+    kept_out = torch.tensor(list(spared), device=place) if spared else None
     total = course.epochs * -(-len(rows) // course.batch)
     done = 0
     for _ in range(course.epochs):
@@ -93,7 +98,7 @@ def tune(
             _set_rate(optimizer, course, done, total)
             optimizer.zero_grad(set_to_none=True)
             with _half(place, is_half):
-                losses = token_losses(module, ids.to(place))
+                losses = token_losses(module, ids.to(place), spared=kept_out)
             counted = weights[..., 1:].to(place)
             torch.autograd.backward((losses * counted).sum() / counted.sum().clamp_min(1.0))
             nn.utils.clip_grad_norm_(trained, 1.0)

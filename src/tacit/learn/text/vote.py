@@ -125,15 +125,19 @@ def train_voters(
 ) -> list[Adapter]:
     """Tune an adapter beside the writer for every shard of owners, on their texts as they are.
 
-    A shard without owners votes as the public model does.
+    The last that is returned is public: tuned on redacted texts with random numbers, it is where
+    all others start. A shard without owners votes as it does.
 
-    Guarantee: no guarantee for an adapter itself: whoever holds one may know what its shard holds.
+    Guarantee: no guarantee for any other adapter: whoever holds one may know what its shard holds.
     """
     parts: list[set[str]] = [set() for _ in range(shards)]
     for owner in corpus.owners:
         parts[shard_of(owner, shards)].add(owner)
     learning = add_adapters(writer, rank=rank, seed=0, only=layers)
-    fresh = {name: w.clone() for name, w in _thin(learning)}
+    usual = corpus.redactions(length=length, stand_ins=prg.fork("stand-ins"))
+    tune(learning, usual, course, prg=prg.fork("public"))
+    fresh = {name: w.detach().clone() for name, w in _thin(learning)}
+    public = _adapter(learning)
     found = []
     for number, owners in enumerate(parts):
         with torch.no_grad():
@@ -142,14 +146,16 @@ def train_voters(
         if owners:
             units = corpus.originals(length=length, by_owner=False, among=owners)
             tune(learning, units, course, prg=prg.fork(f"voter {number}"))
-        found.append(
-            {
-                name: (layer.down.weight.detach().clone(), layer.up.weight.detach().clone())
-                for name, layer in learning.named_modules()
-                if isinstance(layer, Adapted)
-            }
-        )
-    return found
+        found.append(_adapter(learning))
+    return [*found, public]
+
+
+def _adapter(module: nn.Module) -> Adapter:
+    return {
+        name: (layer.down.weight.detach().clone(), layer.up.weight.detach().clone())
+        for name, layer in module.named_modules()
+        if isinstance(layer, Adapted)
+    }
 
 
 def _thin(module: nn.Module) -> Iterable[tuple[str, nn.Parameter]]:
@@ -177,12 +183,11 @@ class Stacked(nn.Module):
 def stack_voters(
     writer: nn.Module, adapters: Sequence[Adapter], *, layers: Sequence[str]
 ) -> nn.Module:
-    """Return one module that runs all voters, and the public model as the last, at once."""
+    """Return one module that runs every adapter at once: the voters, and the public one last."""
     learning = add_adapters(writer, rank=_rank(adapters), seed=0, only=layers)
     for name, layer in list(learning.named_modules()):
         if isinstance(layer, Adapted):
-            downs = [*(one[name][0] for one in adapters), torch.zeros_like(layer.down.weight)]
-            ups = [*(one[name][1] for one in adapters), torch.zeros_like(layer.up.weight)]
+            downs, ups = [one[name][0] for one in adapters], [one[name][1] for one in adapters]
             place = layer.base.weight.device
             stacked = Stacked(layer.base, torch.stack(downs).to(place), torch.stack(ups).to(place))
             learning.set_submodule(name, stacked)

@@ -23,7 +23,7 @@ def parts():
     corpus = marked(dialogues(60), ALL)
     writer = small()
     course = Course(epochs=12, rate=1e-2, batch=8)
-    tune(writer, corpus.redactions(length=48, writes_places=True), course, prg=Prg(b"w" * 16))
+    tune(writer, corpus.redactions(length=48), course, prg=Prg(b"w" * 16))
     adapters = train_voters(
         writer,
         corpus,
@@ -83,35 +83,20 @@ def test_places_stay_open_when_the_budget_does_not_last_for_a_number(parts):
 def test_the_words_of_the_writer_do_not_depend_on_what_voters_say(parts):
     """Neighbours: voters that say something else altogether; the text around numbers stays."""
     writer, voters = parts
-    other = stack_voters(
-        writer,
-        [
-            {
-                name: (torch.ones_like(layer.downs[0]), torch.ones_like(layer.ups[0]))
-                for name, layer in voters.named_modules()
-                if hasattr(layer, "downs")
-            }
-            for _ in range(VOTERS)
-        ],
-        layers=("q", "v"),
-    )
+    names = [name for name, layer in voters.named_modules() if hasattr(layer, "downs")]
+    layers = {name: voters.get_submodule(name) for name in names}
+    loud = {
+        n: (torch.ones_like(one.downs[0]), torch.ones_like(one.ups[0])) for n, one in layers.items()
+    }
+    public = {n: (one.downs[-1], one.ups[-1]) for n, one in layers.items()}
+    other = stack_voters(writer, [*[loud] * VOTERS, public], layers=("q", "v"))
     outs = []
     for those in (voters, other):
         said = say(open_writer((writer, those), Budget(150.0)), "医生您好，我今", limit=30)
-        outs.append("".join("#" if one.isdigit() else one for one in said))
-    shared = [text.replace("#", "") for text in outs]
-    size = min(map(len, shared)) - 6
-    assert shared[0][:size] == shared[1][:size]
-
-
-def test_the_last_of_the_stack_is_the_public_model(parts):
-    writer, voters = parts
-    ids = torch.tensor(Signs().pieces("我今年35岁")[0])
-    with torch.no_grad():
-        every = voters(ids.expand(VOTERS + 1, 1, -1))
-        alone = writer(ids[None])
-    assert torch.allclose(every[-1], alone, atol=1e-5)
-    assert not torch.allclose(every[0], alone, atol=1e-2)
+        outs.append("".join(one for one in said if not one.isdigit()))
+    size = min(map(len, outs)) - 6
+    assert size > 10
+    assert outs[0][:size] == outs[1][:size]
 
 
 def test_the_perplexity_of_a_decoder_is_exact_and_spends_nothing(parts):
@@ -142,4 +127,9 @@ def test_a_shard_without_owners_votes_as_the_public_model(parts):
         layers=("q", "v"),
         prg=Prg(b"z" * 16),
     )
-    assert sum(any(bool(up.any()) for _, up in one.values()) for one in adapters) == 1
+    stacked = stack_voters(writer, adapters, layers=("q", "v"))
+    ids = torch.tensor(Signs().pieces("我今年35岁")[0])
+    with torch.no_grad():
+        every = stacked(ids.expand(4, 1, -1))
+    same = [torch.equal(one, every[-1]) for one in every[:-1]]
+    assert sorted(same) == [False, True, True]

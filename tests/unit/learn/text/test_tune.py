@@ -1,6 +1,7 @@
 """Fine-tuning: redacted texts first, then (ε, δ); what a policy misses, and who is protected."""
 
 import copy
+import re
 
 import pytest
 import torch
@@ -33,14 +34,45 @@ def test_redacted_texts_of_neighbours_are_the_same():
     assert spelled(one.short[0].ids) == "我今年□岁"
 
 
-def test_the_first_phase_makes_the_same_model_whatever_was_marked():
+@pytest.mark.parametrize("has_stand_ins", [False, True])
+def test_the_first_phase_makes_the_same_model_whatever_was_marked(has_stand_ins):
     models = []
-    for digits in ("12", "9876"):
+    for digits in ("12", "9876", "三十"):
         corpus = marked([Text(text=f"我今年{digits}岁，头痛", owner="a"), *dialogues(9)], ALL)
         module = small()
-        tune(module, corpus.redactions(length=32, writes_places=True), COURSE, prg=Prg(b"o" * 16))
+        stand_ins = Prg(b"f" * 16) if has_stand_ins else None
+        tune(module, corpus.redactions(length=32, stand_ins=stand_ins), COURSE, prg=Prg(b"o" * 16))
         models.append(module.state_dict())
-    assert all(torch.equal(models[0][name], models[1][name]) for name in models[0])
+    for other in models[1:]:
+        assert all(torch.equal(models[0][name], other[name]) for name in other)
+
+
+def test_stand_ins_are_random_numbers_of_both_scripts_in_the_same_places():
+    corpus = marked([Text(text="我今年8888岁，吃药7片", owner=str(n)) for n in range(40)], ALL)
+    rows = corpus.redactions(length=40, stand_ins=Prg(b"f" * 16)).rows
+    texts = [spelled(row.ids.tolist()) for unit in rows for row in unit]
+    assert all(
+        re.fullmatch(
+            "我今年[0-9一二三四五六七八九十]{1,2}岁，吃药[0-9一二三四五六七八九十]{1,2}片", t
+        )
+        for t in texts
+    )
+    assert len(set(texts)) > 20
+    assert not any("8888" in text for text in texts)
+
+
+def test_spared_tokens_stay_as_likely_as_they_were():
+    corpus = marked(dialogues(30), ALL)
+    units, digits = corpus.redactions(length=48), [Signs().pieces(d)[0][0] for d in "0123456789"]
+    odds = []
+    for spared in ([], digits):
+        module = small()
+        course = Course(epochs=6, rate=1e-2, batch=8)
+        tune(module, units, course, prg=Prg(b"s" * 16), spared=spared)
+        with torch.no_grad():
+            scores = module(torch.tensor([Signs().pieces("我今年")[0]]))[0, -1]
+        odds.append(float(scores.log_softmax(0)[digits].logsumexp(0)))
+    assert odds[1] > odds[0] + 2
 
 
 def test_a_policy_that_misses_lets_the_first_phase_see_it():
@@ -90,10 +122,10 @@ def test_empty_texts_are_left_out_and_counted_and_repeated_ones_too():
 def test_a_policy_that_marks_everything_or_nothing_is_refused_in_words():
     nothing = marked(dialogues(3), by_terms(["nowhere"]))
     with pytest.raises(ConfigError, match="marks nothing in 3 texts"):
-        nothing.redactions(length=32, writes_places=False)
+        nothing.redactions(length=32)
     everything = marked(dialogues(3), by_tagger(lambda text: [(0, len(text), "all")]))
     with pytest.raises(ConfigError, match="marks every token of 3 texts"):
-        everything.redactions(length=32, writes_places=False)
+        everything.redactions(length=32)
 
 
 def test_another_script_is_no_error():
@@ -106,7 +138,7 @@ def test_private_tuning_spends_what_is_said_and_a_second_accountant_agrees(by_ow
     texts = [*dialogues(30), *(Text(text=f"我的单号是{n}", owner="many") for n in range(5))]
     corpus = marked(texts, ALL)
     module = add_adapters(small(), rank=2, seed=0, only=("q", "v"))
-    units = corpus.originals(length=32, by_owner=by_owner, marks_only=True)
+    units = corpus.originals(length=32, by_owner=by_owner, stresses_marks=True)
     assert len(units) == (31 if by_owner else 35)
     relation = ADD_REMOVE_CLIENT_MARKS if by_owner else ADD_REMOVE_MARKS
     private = tune_private(
