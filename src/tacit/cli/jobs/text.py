@@ -211,7 +211,7 @@ def _samples(policy: Policy) -> Sheet:
         title="What is marked",
         heads=("form", "an invented sentence"),
         rows=tuple(rows),
-        caption=f"What is coloured becomes {PLACEHOLDER} or a random number where there is no noise.",
+        caption=f"What is coloured is {PLACEHOLDER} or a random number where no noise is.",
     )
 
 
