@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
+from tacit.mpc.checked.product import Enter
 from tacit.mpc.contract import Kernel
 from tacit.mpc.memo import Memo
 from tacit.mpc.products import Product
@@ -53,6 +54,27 @@ class MaskedOpenings(ABC, Generic[V]):
     def laid_out(self, opening: V, view: View, like: V) -> V:
         """Lay an opening out differently, in the shape of ``like``."""
 
+    @property
+    @abstractmethod
+    def is_checked(self) -> bool:
+        """Tell whether every message has a tag, so that shares of inputs need tags as well."""
+
+    def entered(self, *values: V) -> tuple[V, ...]:
+        """Make shares with tags of those values that are inputs and have not been shared yet."""
+        if not self.is_checked:
+            return values
+        return tuple(self._enter(one) if self.notes.get(one, "raw") else one for one in values)
+
+    def _enter(self, value: V) -> V:
+        known: V | None = self.notes.get(value, "share")
+        if known is not None:
+            return known
+        self._open_missing((value,), "online")
+        opening = self._opening(value)
+        share = self.apply(Enter(), opening)
+        self.notes.put(share, "opening", opening)
+        return self.notes.put(value, "share", share)
+
     def cache_openings(self, *values: V) -> None:
         """Open weights under masks, before any query, so that no later product has to.
 
@@ -96,6 +118,8 @@ class MaskedOpenings(ABC, Generic[V]):
 
     def note_input(self, value: V, name: str, owner: Party | None) -> None:
         """Note the name of an input of a computing party, and which party that is."""
+        if self.is_checked and owner is not None:
+            self.notes.put(value, "raw", True)
         # Somebody else's input has other shares in every run: nobody can see whether it changed.
         if owner is not None:
             self.note_name(value, name)

@@ -12,6 +12,9 @@ from tacit.errors import InputError
 from tacit.mpc.additive2.opening import OpenMasked
 from tacit.mpc.boundary import WORD_BYTES, Input, Open, Resume
 from tacit.mpc.cache import OpeningCache
+from tacit.mpc.checked.boundary import Deliver, OpenChecked, TellInput
+from tacit.mpc.checked.check import Check
+from tacit.mpc.checked.product import Enter, OpenTagged
 from tacit.mpc.contract import Declaration, HandsOver, Kernel, MpcProtocol, Roles
 from tacit.mpc.cost import Message, Round, Tally, forecast_seconds
 from tacit.mpc.memo import Memo
@@ -27,11 +30,15 @@ NETWORKS = ((0.2, 10_000.0), (10.0, 1_000.0), (40.0, 80.0))
 """Round-trip milliseconds and Mbit/s of a data centre, a city and a slow line."""
 
 
+AnyStep = Kernel | OpenMasked | Input | Open | Resume | Check | Deliver
+"""What a step of a plan can be: a kernel, or what moves values in and out."""
+
+
 @dataclass(frozen=True)
 class Step:
     """One use of a kernel: public facts only."""
 
-    kernel: Kernel | OpenMasked | Input | Open | Resume
+    kernel: AnyStep
     operands: tuple[AnySpec, ...]
     needs: tuple[Need, ...]
 
@@ -89,6 +96,7 @@ class PlanOps(ProtocolOps[AnySpec]):
         self._sent: list[list[tuple[Phase, tuple[Round, ...]]]] = []
         self._handed: list[tuple[int, int]] = []
         self._leaks: list[Leak] = []
+        self._is_unchecked = False
 
     def spec(self, value: AnySpec) -> AnySpec:
         """Return the value itself: it is a spec."""
@@ -96,6 +104,7 @@ class PlanOps(ProtocolOps[AnySpec]):
 
     def apply(self, kernel: Kernel, *operands: AnySpec) -> AnySpec:
         """Write down a kernel and return the spec of its result."""
+        operands = self.entered(*operands)
         kernel = self.early(kernel, operands)
         out = self._write(kernel, operands)
         assert out is not None  # noqa: S101 - only OpenMasked and Open have no result
@@ -114,6 +123,13 @@ class PlanOps(ProtocolOps[AnySpec]):
         """Write down an input."""
         bits = self.frac_bits if frac_bits is None else frac_bits
         spec = Spec.of(shape=shape, frac_bits=bits, bound=bound)
+        if self.is_checked and owner not in self._roles.computing:
+            told = TellInput(owner, name, spec)
+            opening = told.opening(len(self._steps))
+            self._write(told, ())
+            share = self.apply(Enter(), opening)
+            self.notes.put(share, "opening", opening)
+            return share
         self._write(Input(owner, name, spec), ())
         self.note_input(spec, name, owner_role(self._roles, owner))
         self.note_entry(spec, len(self._steps) - 1)
@@ -132,9 +148,20 @@ class PlanOps(ProtocolOps[AnySpec]):
         self._kept_openings.append((name, opening))
 
     def resume(
-        self, name: str, *, shape: tuple[int, ...], bound: float, frac_bits: int | None = None
+        self,
+        name: str,
+        *,
+        shape: tuple[int, ...],
+        bound: float,
+        frac_bits: int | None = None,
+        is_public: bool = False,
     ) -> AnySpec:
         """Write down that kept shares are taken up."""
+        if self.is_checked and not is_public:
+            raise InputError(
+                f"{name!r} was kept by an earlier run, without the tags that 'checked' needs: "
+                "trainings and learners are not checked yet; use protocol 'sealed'"
+            )
         bits = self.frac_bits if frac_bits is None else frac_bits
         spec = Spec.of(shape=shape, frac_bits=bits, bound=bound)
         self._write(Resume(name, spec), ())
@@ -145,7 +172,7 @@ class PlanOps(ProtocolOps[AnySpec]):
         self, values: tuple[AnySpec, ...], owners: tuple[Party | None, ...], phase: Phase
     ) -> tuple[AnySpec, ...]:
         """Write down that values are opened under masks."""
-        step = OpenMasked(owners, phase)
+        step = (OpenTagged if self.is_checked else OpenMasked)(owners, phase)
         outs = step.outs(len(self._steps), *values)
         self._write(step, values)
         return outs
@@ -156,12 +183,25 @@ class PlanOps(ProtocolOps[AnySpec]):
         return opening.view(view, like.shape)
 
     def open(self, value: AnySpec, *, to: tuple[str, ...], what: str, why: str) -> Tensor | None:
-        """Write down that a value is revealed."""
-        self._write(Open(to, what, why), (self.truncated(value),))
+        """Write down that a value is revealed, after a check and before another if there are tags."""
+        (value,) = self.entered(value)
+        value = self.truncated(value)
+        if not self.is_checked:
+            self._write(Open(to, what, why), (value,))
+            return None
+        if self._is_unchecked:
+            self._write(Check(), ())
+        step = OpenChecked(to, what, why)
+        number = len(self._steps)
+        self._write(step, (value,))
+        self._write(Check(), ())
+        self._is_unchecked = False
+        if step.outside(self._roles):
+            self._write(Deliver(step, number), (value,))
         return None
 
     def _write(
-        self, kernel: Kernel | OpenMasked | Input | Open | Resume, operands: tuple[AnySpec, ...]
+        self, kernel: AnyStep, operands: tuple[AnySpec, ...]
     ) -> AnySpec | None:
         declared = kernel.declare(self._roles, *operands)
         _check_sizes(kernel, declared)
@@ -174,6 +214,7 @@ class PlanOps(ProtocolOps[AnySpec]):
         self._sent.append([*sent, ("online", declared.rounds)])
         self._sent[self._sent_at(kernel, operands)].append(("offline", declared.offline))
         self._leaks.extend(declared.leaks)
+        self._is_unchecked |= bool(declared.rounds or declared.offline)
         return declared.out
 
     def _sent_at(self, kernel: object, operands: tuple[AnySpec, ...]) -> int:
@@ -224,7 +265,7 @@ def cost_in_a_row(plans: Iterable[Plan], *, before: Iterable[Round] = ()) -> Cos
 
 
 def _check_sizes(
-    kernel: Kernel | OpenMasked | Input | Open | Resume, declared: Declaration
+    kernel: AnyStep, declared: Declaration
 ) -> None:
     """Refuse now what no link would carry later."""
     rounds = declared.rounds + declared.offline

@@ -80,6 +80,11 @@ class Primitives(MaskedOpenings[V], ABC):
     def apply(self, kernel: Kernel, *operands: V) -> V:
         """Plan or run one kernel."""
 
+    @property
+    def is_checked(self) -> bool:
+        """Tell whether every message has a tag."""
+        return self.protocol.is_checked
+
     def early(self, kernel: Kernel, operands: tuple[V, ...]) -> Kernel:
         """Let what P1 knows before any query be handed over when it is shared, not now."""
         if not operands or self.notes.get(operands[0], "entered") is None:
@@ -105,9 +110,18 @@ class Primitives(MaskedOpenings[V], ABC):
 
     @abstractmethod
     def resume(
-        self, name: str, *, shape: tuple[int, ...], bound: float, frac_bits: int | None = None
+        self,
+        name: str,
+        *,
+        shape: tuple[int, ...],
+        bound: float,
+        frac_bits: int | None = None,
+        is_public: bool = False,
     ) -> V:
-        """Take up shares that both computing parties kept from an earlier run."""
+        """Take up shares that both computing parties kept from an earlier run.
+
+        ``is_public`` is for a number that both hold itself, not shares of it.
+        """
 
     @abstractmethod
     def open(self, value: V, *, to: tuple[str, ...], what: str, why: str) -> Tensor | None:
@@ -137,7 +151,10 @@ class Primitives(MaskedOpenings[V], ABC):
 
     def make(self, name: str, *public: object) -> Kernel:
         """Make a kernel of the protocol in use."""
-        return self._in_use.kernels[name](*public)
+        known = self._in_use.kernels.get(name)
+        if known is None:
+            raise InputError(f"protocol {self._in_use.name!r} has no kernel for {name!r}")
+        return known(*public)
 
     def ready(self, value: V) -> V:
         """Compute a function that was left to the receiver, now that more is to be done."""
@@ -228,7 +245,7 @@ class Primitives(MaskedOpenings[V], ABC):
 
     def tune(self, x: V, name: str, *, bound: float) -> V:
         """Multiply by a public number that is given with the shares kept for a run, by name."""
-        number = self.resume(name, shape=(), bound=bound)
+        number = self.resume(name, shape=(), bound=bound, is_public=True)
         return self.apply(self.make("tune"), self.normalise_scale(x), number)
 
     def shift(self, x: V, amount: float) -> V:

@@ -16,12 +16,18 @@ from tacit.mpc.additive2.opening import OpenMasked
 from tacit.mpc.ahead import Ahead
 from tacit.mpc.boundary import Input, Open, Resume
 from tacit.mpc.cache import OpeningCache
+from tacit.mpc.checked.boundary import Deliver, OpenChecked, TellInput
+from tacit.mpc.checked.check import Check
+from tacit.mpc.checked.product import Enter, OpenTagged
+from tacit.mpc.checked.proofs import Proofs
+from tacit.mpc.checked.shares import TaggedShare, tagged
+from tacit.mpc.checked.tags import Keys
 from tacit.mpc.contract import Attended, Channel, HandsOver, Kernel
 from tacit.mpc.dealer import FromDealer, Pace, Source, Supply, deal
 from tacit.mpc.memo import Memo
 from tacit.mpc.offline import agree_on_material, open_material
 from tacit.mpc.ops import ProtocolOps
-from tacit.mpc.plan import Plan, Step, owner_role
+from tacit.mpc.plan import AnyStep, Plan, Step, owner_role
 from tacit.mpc.primitives import Scope
 from tacit.mpc.protocols import find_protocol
 from tacit.mpc.randomness import Parts
@@ -64,6 +70,9 @@ class SecretOps(ProtocolOps[AnyShare]):
         self._cache = cache
         self.kept_openings: dict[str, MaskedOpening] = {}
         self._clear: Memo[Tensor] = Memo()
+        self._proofs: Proofs | None = None
+        if self.protocol.is_checked:
+            self._proofs = Proofs(Keys.draw(session.shared(plan.roles.dealer)))
         self._step = 0
         self._early = frozenset(at for _, at in plan.handed)
         self._handed: dict[int, Parts] = {}
@@ -74,6 +83,7 @@ class SecretOps(ProtocolOps[AnyShare]):
 
     def apply(self, kernel: Kernel, *operands: AnyShare) -> AnyShare:
         """Run one kernel."""
+        operands = self.entered(*operands)
         if self._step in self._early:
             kernel = self.early(kernel, operands)
         channel = self._next(kernel, operands)
@@ -93,7 +103,10 @@ class SecretOps(ProtocolOps[AnyShare]):
     ) -> AnyShare:
         """Take my share of an input."""
         bits = self.frac_bits if frac_bits is None else frac_bits
-        step = Input(owner, name, Spec.of(shape=shape, frac_bits=bits, bound=bound))
+        spec = Spec.of(shape=shape, frac_bits=bits, bound=bound)
+        if self.is_checked and owner not in self._plan.roles.computing:
+            return self._hear(TellInput(owner, name, spec))
+        step = Input(owner, name, spec)
         channel = self._next(step, ())
         clear = step.clear(channel, self._inputs.get(name))
         share = step.run(channel, clear)
@@ -104,6 +117,14 @@ class SecretOps(ProtocolOps[AnyShare]):
         self._hand_over(channel.step, share)
         return share
 
+    def _hear(self, step: TellInput) -> AnyShare:
+        """Take what an owner outside tells, and make a share of it."""
+        channel = self._next(step, ())
+        opening = step.take(channel, self._supply.take(channel.step))
+        share = self.apply(Enter(), opening)
+        self.notes.put(share, "opening", opening)
+        return share
+
     def _hand_over(self, number: int, share: Share) -> None:
         """Hand P1's share of an input over to P0, for every step that will want it."""
         for at in (step for entered, step in self._plan.handed if entered == number):
@@ -112,7 +133,13 @@ class SecretOps(ProtocolOps[AnyShare]):
             self._handed[at] = kernel.hand(self._channel(at), self._supply.peek(at), share)
 
     def resume(
-        self, name: str, *, shape: tuple[int, ...], bound: float, frac_bits: int | None = None
+        self,
+        name: str,
+        *,
+        shape: tuple[int, ...],
+        bound: float,
+        frac_bits: int | None = None,
+        is_public: bool = False,
     ) -> AnyShare:
         """Take up my share of what an earlier run left."""
         bits = self.frac_bits if frac_bits is None else frac_bits
@@ -141,7 +168,7 @@ class SecretOps(ProtocolOps[AnyShare]):
         self, values: tuple[AnyShare, ...], owners: tuple[Party | None, ...], phase: Phase
     ) -> tuple[AnyShare, ...]:
         """Open values under masks."""
-        step = OpenMasked(owners, phase)
+        step = (OpenTagged if self.is_checked else OpenMasked)(owners, phase)
         channel = self._next(step, values)
         material = self._supply.take(channel.step)
         clear = tuple(self._clear.get(value, "clear") for value in values)
@@ -161,13 +188,31 @@ class SecretOps(ProtocolOps[AnyShare]):
 
     def open(self, value: AnyShare, *, to: tuple[str, ...], what: str, why: str) -> Tensor | None:
         """Reveal a value to the named parties and write it into the ledger."""
+        (value,) = self.entered(value)
         value = self.truncated(value)
+        if self.is_checked:
+            return self._open_checked(OpenChecked(to, what, why), tagged(value))
         step = Open(to, what, why)
         return step.run(self._next(step, (value,)), value)
 
-    def _next(
-        self, kernel: Kernel | OpenMasked | Input | Open | Resume, operands: tuple[AnyShare, ...]
-    ) -> Channel:
+    def _open_checked(self, step: OpenChecked, value: TaggedShare) -> Tensor | None:
+        """Check what was sent, reveal, and check that before anyone uses it."""
+        if isinstance(self._plan.steps[self._step].kernel, Check):
+            self._check()
+        channel = self._next(step, (value,))
+        opened, masked = step.reveal(channel, self._supply.take(channel.step), value)
+        self._check()
+        if masked is not None:
+            deliver = Deliver(step, channel.step)
+            deliver.run(self._next(deliver, (value,)), masked)
+        return opened
+
+    def _check(self) -> None:
+        step = Check()
+        channel = self._next(step, ())
+        step.run(channel, self._supply.take(channel.step))
+
+    def _next(self, kernel: AnyStep, operands: tuple[AnyShare, ...]) -> Channel:
         """Move to the next step of the plan, and make sure that it is this one."""
         number = self._step
         specs = tuple(operand.spec for operand in operands)
@@ -186,7 +231,14 @@ class SecretOps(ProtocolOps[AnyShare]):
 
     def _channel(self, number: int) -> Channel:
         roles = self._plan.roles
-        return Channel(self._session, roles, run=self._run, step=number, device=self._device)
+        return Channel(
+            self._session,
+            roles,
+            run=self._run,
+            step=number,
+            device=self._device,
+            proofs=self._proofs,
+        )
 
 
 @keyword_renamed("shelf", "cache")
@@ -317,7 +369,12 @@ def _attend(
         for number, step in enumerate(plan.steps):
             pace.reach(number)
             channel = Channel(session, plan.roles, run=run, step=number, device=device)
-            value = _attend_step(channel, step, inputs)
+            if isinstance(step.kernel, Deliver):
+                at = step.kernel.step
+                opening = Channel(session, plan.roles, run=run, step=at, device=device)
+                value = step.kernel.attend(channel, opening, *step.operands)
+            else:
+                value = _attend_step(channel, step, inputs)
             if value is not None:
                 opened.append(value)
             advance(number + 1)

@@ -16,7 +16,7 @@ from tacit.mpc.additive2.local import numeric, numeric_share
 from tacit.mpc.boundary import WORD_BYTES
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.cost import Message, Round
-from tacit.mpc.randomness import OpeningMask, Parts, unpack
+from tacit.mpc.randomness import Need, OpeningMask, Parts, unpack
 from tacit.mpc.share import (
     AnyShare,
     AnySpec,
@@ -65,7 +65,10 @@ class OpenMasked:
             offline=rounds if self.phase == "offline" else (),
         )
 
-    def _needs(self, operands: tuple[AnySpec, ...]) -> tuple[OpeningMask, ...]:
+    def _needs(self, operands: tuple[AnySpec, ...]) -> tuple[Need, ...]:
+        return self._masks(operands)
+
+    def _masks(self, operands: tuple[AnySpec, ...]) -> tuple[OpeningMask, ...]:
         return tuple(
             OpeningMask(place, numeric(spec, "multiplying").shape, owner)
             for place, (spec, owner) in enumerate(zip(operands, self.owners, strict=True))
@@ -76,7 +79,7 @@ class OpenMasked:
         specs = (numeric(spec, "multiplying") for spec in operands)
         return tuple(
             _opening(spec, Mask(step=step, place=need.place, shape=need.shape, holder=need.holder))
-            for spec, need in zip(specs, self._needs(operands), strict=True)
+            for spec, need in zip(specs, self._masks(operands), strict=True)
         )
 
     def run(
