@@ -195,9 +195,9 @@ class PlanOps(ProtocolOps[AnySpec]):
         number = len(self._steps)
         self._write(step, (value,))
         self._write(Check(), ())
-        self._is_unchecked = False
         if step.outside(self._roles):
             self._write(Deliver(step, number), (value,))
+        self._is_unchecked = False
         return None
 
     def _write(

@@ -11,13 +11,13 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from tacit.errors import DisagreementError
+from tacit.errors import DisagreementError, PartyError
 from tacit.mpc.additive2.opening import OpenMasked
 from tacit.mpc.ahead import Ahead
 from tacit.mpc.boundary import Input, Open, Resume
 from tacit.mpc.cache import OpeningCache
 from tacit.mpc.checked.boundary import Deliver, OpenChecked, TellInput
-from tacit.mpc.checked.check import Check
+from tacit.mpc.checked.check import Check, settle
 from tacit.mpc.checked.product import Enter, OpenTagged
 from tacit.mpc.checked.proofs import Proofs
 from tacit.mpc.checked.shares import TaggedShare, tagged
@@ -288,6 +288,8 @@ def compute(
                     cache=cache,
                 )
                 result = program(ops)
+        except PartyError as error:
+            raise settle(error, session, plan.roles) from error
         finally:
             ahead.close()
         shares = {
@@ -330,7 +332,10 @@ def serve(
     run, pace = _begin(session, plan, is_agreed=is_agreed), Pace()
     cache.keep(run, plan.kept_openings, {}, {})
     if session.me != plan.roles.dealer:
-        return _attend(session, plan, run=run, inputs=inputs, pace=pace, device=device)
+        try:
+            return _attend(session, plan, run=run, inputs=inputs, pace=pace, device=device)
+        except PartyError as error:
+            raise settle(error, session, plan.roles) from error
     pool = ThreadPoolExecutor(1, thread_name_prefix="tacit-deal")
     # In my context, so that a dealer's worker multiplies masks as well.
     inside = copy_context().run
@@ -339,6 +344,8 @@ def serve(
         opened = _attend(session, plan, run=run, inputs=inputs, pace=pace, device=device)
         pace.reach(len(plan.steps))
         dealing.result()
+    except PartyError as error:
+        raise settle(error, session, plan.roles) from error
     finally:
         # Not waited for: a send that waits for a dead peer ends when the links are closed.
         pace.stop()

@@ -83,7 +83,7 @@ class Proofs:
         tags = [one.numbers[:, TAG] for one in self._messages if one.is_mine]
         sums, tag = _sums(seed, mine, tags)
         high = wide.high_words(sums) + wide.low_words(mask[:, MINE])
-        digest = self._digest(wide.carry(tag + _lifted(mask[:, TAG])), self._sent)
+        digest = self._digest(high, wide.carry(tag + _lifted(mask[:, TAG])), self._sent)
         return torch.cat((high.cpu(), digest, _words(self._common.digest())))
 
     def accepts(self, seed: bytes, mask: Tensor, answer: Tensor) -> bool:
@@ -95,7 +95,9 @@ class Proofs:
         high = wide.lift_words(answer[:SUMS].to(low.device))
         claimed = wide.carry(low + high)
         tag = wide.multiply(claimed, low.new_tensor(self.keys.words)) + key
-        wanted = self._digest(wide.carry(tag + _lifted(mask[:, KEY])), self._expected)
+        wanted = self._digest(
+            answer[:SUMS], wide.carry(tag + _lifted(mask[:, KEY])), self._expected
+        )
         return torch.equal(answer[SUMS : SUMS + DIGEST_WORDS], wanted)
 
     def heard_the_same(self, answer: Tensor) -> bool:
@@ -106,8 +108,9 @@ class Proofs:
         """Forget what has been checked."""
         self._messages.clear()
 
-    def _digest(self, tags: Tensor, bits: "hashlib._Hash") -> Tensor:
-        whole = hashlib.sha256(ring.to_bytes(tags.contiguous().cpu()))
+    def _digest(self, high: Tensor, tags: Tensor, bits: "hashlib._Hash") -> Tensor:
+        whole = hashlib.sha256(ring.to_bytes(high.contiguous().cpu()))
+        whole.update(ring.to_bytes(tags.contiguous().cpu()))
         whole.update(bits.digest())
         return _words(whole.digest())
 

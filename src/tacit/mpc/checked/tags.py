@@ -70,9 +70,8 @@ class Tagged:
 
     def first(self, prg: Prg) -> Parts:
         """Draw the first party's part, its tags and its keys."""
-        own = self.inner.first(prg)
-        tags = prg.fork("tags")
-        return (*own, *(tags.words(shape) for shape in self._shapes()))
+        # Of the same stream, not of a fork: a step may have several needs, each with other tags.
+        return (*self.inner.first(prg), *(prg.words(shape) for shape in self._shapes()))
 
     def second(self, prg: Prg) -> Parts:
         """Draw what the second party can make without the dealer."""
