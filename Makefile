@@ -11,7 +11,7 @@ WORKERS ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all docs-test reference check format bench lock clean
+.PHONY: help demo test test-all dist docs docs-test reference check format bench lock clean
 
 help:            ## show this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*##/\t/' | expand -t 14
@@ -25,11 +25,18 @@ test: $(VENV)/.test  ## the everyday test suite
 test-all: $(VENV)/.test ## everything that needs no GPU and no other project: slow tests as well
 	@$(PYTEST) -m "not gpu and not peer"
 
+dist: $(VENV)/.run   ## a wheel and an sdist in dist/, installed in a fresh environment and tried out
+	@$(BIN)/python tests/dist/install.py
+
+docs: $(VENV)/.docs   ## the documentation as a site that works offline: out/docs/site/index.html
+	@$(VENV)/docs/bin/python docs/website/build.py
+
 docs-test: $(VENV)/.test ## follow every tutorial and how-to literally: commands, promised output
 	@$(BIN)/python tests/docs/follow.py
 
-reference: $(VENV)/bin/python ## write the reference pages of the Python front from docstrings
+reference: $(VENV)/.run ## write the pages of the Python front from docstrings, and the protocols' pictures
 	@$(BIN)/python docs/reference/generate.py
+	@$(BIN)/python docs/website/diagrams.py
 
 check: $(VENV)/.check ## what must hold before a change lands: style, types, tests
 	$(BIN)/ruff format --check .
@@ -45,7 +52,7 @@ bench: $(VENV)/.run  ## all benchmarks against our own baselines, quickly
 	@for name in ring transport; do $(BIN)/python benchmarks/run.py $$name --quick || exit 1; done
 
 clean:           ## remove what these commands made
-	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis benchmarks/.peers
+	rm -rf $(VENV) dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis benchmarks/.peers
 
 lock: $(VENV)/.test ## write locks/ anew: the versions of constraints.txt, with the hash of every file
 	@$(call LOCK,run,pyproject.toml $(RUN) --group build)
@@ -84,4 +91,11 @@ $(VENV)/.test: $(VENV)/.run locks/test.txt
 
 $(VENV)/.check: $(VENV)/.test locks/check.txt
 	@$(PIP) install --quiet $(LOCKED) -r locks/check.txt
+	@touch $@
+
+# MkDocs has an environment of its own: it needs nothing of ours, and we nothing of it.
+$(VENV)/.docs: locks/docs.txt | $(VENV)/bin/python
+	@echo "installing MkDocs (once)"
+	@$(PYTHON) -m venv $(VENV)/docs
+	@$(VENV)/docs/bin/python -m pip --disable-pip-version-check install --quiet $(LOCKED) -r locks/docs.txt
 	@touch $@

@@ -23,7 +23,11 @@ EXTRAS = (
         gives="jobs on Flower, and work spread over Ray clusters",
         modules=("flwr", "ray"),
     ),
-    Extra(name="he", gives="names of tokens by homomorphic encryption", modules=("tenseal",)),
+    Extra(
+        name="he",
+        gives="homomorphic ciphers, Paillier and BFV, and names of tokens by the latter",
+        modules=("gmpy2", "tenseal"),
+    ),
     Extra(name="images", gives="sheets of pictures as data", modules=("PIL",)),
     Extra(
         name="llm",

@@ -148,7 +148,9 @@ def test_whether_a_lie_is_caught_does_not_depend_on_the_inputs():
                 BOB: {"w": scale * torch.rand(3, 2, generator=generator, dtype=torch.float64)},
                 CAROL: {"z": torch.full((2, 2), scale, dtype=torch.float64)},
             }
-            outcome = run(Liar(sender, tag, receiver, add(0), steady=True), inputs=inputs, keys=KEYS)
+            outcome = run(
+                Liar(sender, tag, receiver, add(0), steady=True), inputs=inputs, keys=KEYS
+            )
             error = outcome.errors.get(HONEST[sender])
             ends.add(error is not None)  # which of the two notices first is a matter of time
         assert ends == {True}
@@ -157,7 +159,9 @@ def test_whether_a_lie_is_caught_does_not_depend_on_the_inputs():
 def test_an_owner_may_choose_its_input_and_nothing_else():
     """What P1 sends of its own input is its input: a lie in it is another input, consistently."""
     plan = make_plan(_reading, find_protocol("checked"), ROLES, frac_bits=16)
-    step = next(at for at, one in enumerate(plan.steps) if type(one.kernel).__name__ == "OpenTagged")
+    step = next(
+        at for at, one in enumerate(plan.steps) if type(one.kernel).__name__ == "OpenTagged"
+    )
     liar = Liar(BOB, f"run/0.{step}.0", ALICE, add(17))
     values = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
     outcome = run(liar, work=_reading, inputs={BOB: {"w": values}})

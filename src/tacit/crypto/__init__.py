@@ -12,6 +12,8 @@ from tacit.crypto.identity import (
     make_identity,
     parse_fingerprint,
     parse_name,
+    sign,
+    verify_signature,
 )
 from tacit.crypto.matching import Matcher
 from tacit.crypto.shamir import ShamirShare, recover, recover_bytes, share, share_bytes
@@ -36,6 +38,8 @@ __all__ = [
     "seal",
     "share",
     "share_bytes",
+    "sign",
     "unseal",
     "verify",
+    "verify_signature",
 ]

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tacit.errors import DataError
+from tacit.given import features_and_labels, to_array
 from tacit.learn.arrays import open_arrays
 from tacit.learn.dataset import NO_LABELS, Dataset, Floats, Labels
 
@@ -200,7 +201,8 @@ def take_rows(x: Table | None, y: Table | None = None, *, label: str | None = No
     """Take rows that are in memory, as the loaders take those of a file.
 
     Args:
-        x: rows of features; None for someone who has labels alone.
+        x: rows of features, or a torch or Hugging Face data set; None for someone who has labels
+            alone.
         y: the class of each row, whole numbers from 0; None if there are none, or if they are the
             column ``label`` of a data frame.
         label: the name of that column.
@@ -209,13 +211,15 @@ def take_rows(x: Table | None, y: Table | None = None, *, label: str | None = No
         DataError: anything that `load_csv` refuses.
     """
     labels = NO_LABELS
+    if y is None and not isinstance(x, tuple | Mapping) and not hasattr(x, "columns"):
+        x, y = features_and_labels(x)
     if y is not None:
-        labels = _check_labels(_MEMORY, _array(y), label or "y", None)
+        labels = _check_labels(_MEMORY, to_array(y), label or "y", None)
     if x is None:
         return _make(_MEMORY, np.zeros((len(labels), 0)), labels, ())
     names = [str(name) for name in (x if isinstance(x, Mapping) else getattr(x, "columns", ()))]
-    values = _array(
-        np.stack([_array(one) for one in x.values()], 1) if isinstance(x, Mapping) else x
+    values = to_array(
+        np.stack([to_array(one) for one in x.values()], 1) if isinstance(x, Mapping) else x
     )
     if values.dtype.kind not in "biuf" or values.ndim < 2 or not len(values):
         raise DataError(
@@ -229,13 +233,6 @@ def take_rows(x: Table | None, y: Table | None = None, *, label: str | None = No
     if values.ndim == 2 and not names:
         names = [f"feature {i}" for i in range(values.shape[1])]
     return _make(_MEMORY, values, labels, tuple(names))
-
-
-def _array(values: Any) -> "np.ndarray[Any, Any]":
-    """Make an array of whatever it is; a tensor may lie on a device and remember gradients."""
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
-    return np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
 
 
 def _from_columns(

@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar, cast
 from torch import Tensor
 
 from tacit.errors import ConfigError, DataError
+from tacit.given import features_and_labels
 from tacit.learners.engine import Engine, Forecaster
 from tacit.learners.tables import (
     Holding,
@@ -112,8 +113,9 @@ class Parties(ABC):
 
         Args:
             split: whether owners have different rows, or different columns of the same rows.
-            parts: by owner, features, or a pair of features and labels. Where this process is
-                one party, only its own part; every party names the same owners by `owners`.
+            parts: by owner, features, or a pair of features and labels; or a torch or Hugging
+                Face data set of both. Where this process is one party, only its own part; every
+                party names the same owners by `owners`.
             classes: the public list of classes, if labels are not whole numbers from 0 on.
             is_classification: whether labels are classes; found out if not given, by the owner.
             has_missing: whether features may be NaN; public, and for trees alone.
@@ -340,7 +342,7 @@ class Planned(Parties):
 def _pair(
     owner: str, part: Part, classes: Sequence[Any] | None, *, has_missing: bool
 ) -> tuple[Tensor | None, Tensor | None]:
-    x, y = part if isinstance(part, tuple) else (part, None)
+    x, y = features_and_labels(part)
     features = None if x is None else features_of(owner, x, has_missing=has_missing)
     labels = None if y is None else labels_of(owner, y, classes)
     if features is None and labels is None:

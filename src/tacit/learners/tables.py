@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import DataError, DisagreementError
+from tacit.given import to_array
 from tacit.learners.engine import Engine, Values, Walker
 from tacit.nn import quarters_of, size_of
 from tacit.party import Session
@@ -234,7 +235,7 @@ def features_of(owner: str, values: Any, *, has_missing: bool = False) -> Tensor
     """Bring an owner's features to a matrix of double precision, or say what is wrong with them."""
     try:
         # A copy: what an owner does to its array later is no part of the table.
-        x = torch.from_numpy(np.asarray(values, dtype=np.float64).copy(order="C"))
+        x = torch.from_numpy(to_array(values).astype(np.float64, order="C"))
     except (TypeError, ValueError) as error:
         raise DataError(f"{owner!r} gave features that are not numbers: {error}") from error
     if x.dim() != 2 or not x.shape[0]:
@@ -252,7 +253,7 @@ def features_of(owner: str, values: Any, *, has_missing: bool = False) -> Tensor
 
 def labels_of(owner: str, values: Any, classes: Sequence[Any] | None) -> Tensor:
     """Bring an owner's labels to numbers, or to positions in the public list of classes."""
-    y = np.asarray(values)
+    y = to_array(values)
     if y.ndim != 1 or not len(y):
         raise DataError(f"{owner!r} gave labels of shape {y.shape}; wanted one label per row")
     if classes is not None:

@@ -1,13 +1,13 @@
 """A cache of opened weights: masked openings that later runs of a session use again."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError, DataError
-from tacit.mpc.share import MaskedOpening, OpeningSpec, Party, Spec
+from tacit.mpc.share import Mask, MaskedOpening, OpeningSpec, Party, SharePair, Spec
 from tacit.party import Session
 
 
@@ -25,6 +25,8 @@ class OpeningCache:
         self._generators: object = None
         self._specs: dict[str, OpeningSpec] = {}
         self._openings: dict[str, MaskedOpening] = {}
+        self._grown: dict[str, tuple[OpeningSpec, MaskedOpening | None, SharePair | None]] = {}
+        self._masks: dict[tuple[int, int, int], SharePair] = {}
         self._shares: dict[str, Tensor] = {}
 
     def find(self, name: str | None, spec: Spec, owner: Party | None) -> OpeningSpec | None:
@@ -81,6 +83,74 @@ class OpeningCache:
                 self._openings[name] = replace(openings[name], spec=there)
             if name in shares:
                 self._shares[name] = shares[name]
+
+    def opening(self, name: str) -> MaskedOpening:
+        """Return what I have of an input, as `find` described it."""
+        return self._openings[name]
+
+    def remember(self, key: tuple[int, int, int], draw: Callable[[], SharePair]) -> SharePair:
+        """Return a mask of an earlier run, by run, step and place, drawn once; as the dealer."""
+        if key not in self._masks:
+            self._masks[key] = draw()
+        return self._masks[key]
+
+    def grown_length(self, name: str) -> int:
+        """Return how many entries of a growing tensor are open."""
+        found = self._grown.get(name)
+        return 0 if found is None else found[0].shape[found[0].mask.dim]
+
+    def grown_largest(self, name: str, past: int) -> int:
+        """Return how large its entries can be; 0 if there are none.
+
+        Raises:
+            ConfigError: there are fewer than that.
+        """
+        if not past:
+            return 0
+        if self.grown_length(name) < past:
+            raise ConfigError(f"{past} entries of {name!r} are wanted that no run has opened")
+        return self._grown[name][0].largest
+
+    def join(self, name: str, fresh: MaskedOpening, *, past: int, dim: int) -> MaskedOpening:
+        """Put an opening behind the first entries that I have."""
+        largest = max(fresh.spec.largest, self.grown_largest(name, past))
+        spec = fresh.spec.grown(name, past=past, dim=dim, largest=largest)
+        if not past:
+            return replace(fresh, spec=spec)
+        known = self._grown[name][1]
+        assert known is not None and known.mask_share is not None  # noqa: S101, PT018 - I compute
+        assert fresh.mask_share is not None  # noqa: S101 - nobody's input
+        opened = torch.cat((known.opened.narrow(dim, 0, past), fresh.opened), dim)
+        mask = torch.cat((known.mask_share.narrow(dim, 0, past), fresh.mask_share), dim)
+        return MaskedOpening(opened, mask, None, spec)
+
+    def join_masks(self, mask: Mask, fresh: SharePair) -> SharePair:
+        """Put masks behind those of the first entries, as the dealer."""
+        if not mask.past:
+            return fresh
+        known = self._grown[mask.behind][2]
+        assert known is not None  # noqa: S101 - I dealt for them
+        first, second = (
+            torch.cat((old.narrow(mask.dim, 0, mask.past), new), mask.dim)
+            for old, new in zip(known, fresh, strict=True)
+            if old is not None and new is not None
+        )
+        return first, second
+
+    def grow(
+        self,
+        specs: tuple[tuple[str, OpeningSpec], ...],
+        openings: Mapping[str, MaskedOpening] | None = None,
+        masks: Mapping[str, SharePair] | None = None,
+    ) -> None:
+        """Keep growing tensors as a run leaves them: as openings, or as the dealer's masks."""
+        for name, spec in specs:
+            self._grown[name] = (spec, (openings or {}).get(name), (masks or {}).get(name))
+
+    def forget(self, prefix: str) -> None:
+        """Forget all growing tensors whose names begin so."""
+        for name in [one for one in self._grown if one.startswith(prefix)]:
+            del self._grown[name]
 
     def bind(self, session: Session) -> None:
         """Make sure that this is used in one session: the masks come from its generators."""

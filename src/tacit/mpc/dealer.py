@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from tacit.errors import TacitError
+from tacit.mpc.cache import OpeningCache
 from tacit.mpc.checked.boundary import OpenChecked, TellInput, told_to, whole_mask
 from tacit.mpc.checked.tags import Keys, Tagged
 from tacit.mpc.plan import Plan, has_corrections
-from tacit.mpc.randomness import Need, OpeningMask, OpeningTriple, Parts, SharePair, pack, unpack
-from tacit.mpc.share import Mask
+from tacit.mpc.randomness import Need, OpeningMask, OpeningTriple, Parts, pack, unpack
+from tacit.mpc.share import Mask, SharePair
 from tacit.party import Session
 from tacit.ring import Prg
 
@@ -71,6 +72,7 @@ def deal(
     *,
     run: int,
     pace: Pace,
+    cache: OpeningCache | None = None,
     device: torch.device | str = "cpu",
 ) -> None:
     """Send the second party the corrections for every step that needs them.
@@ -86,7 +88,7 @@ def deal(
     # Of a party's generator, not of a run: what a session has opened can be used in later runs.
     drawn = tuple(Keys.draw(session.shared(one)) for one in plan.roles.computing)
     keys = (drawn[0], drawn[1])
-    maker = Maker(stream, plan, device=torch.device(device), keys=keys)
+    maker = Maker(stream, plan, cache=cache, device=torch.device(device), keys=keys)
     needing = maker.steps()
     with session.progress.stage("deal", len(needing)) as advance:
         for done, number in enumerate(needing, start=1):
@@ -97,6 +99,7 @@ def deal(
             for receiver, mask in maker.told(number):
                 session.send(receiver, f"mask/{run}.{number}", mask, phase="offline")
             advance(done)
+    maker.keep_grown()
 
 
 class Maker:
@@ -106,6 +109,7 @@ class Maker:
         stream: gives the generator of a computing party's part of a step, by its name, the number
             of the step and that of the run, if it is an earlier one.
         plan: what will be computed.
+        cache: masks of earlier runs, so that they need not be drawn again.
         device: where products are computed.
         keys: the secrets of P0 and P1 by which they check each other, for a plan with tags.
     """
@@ -115,13 +119,16 @@ class Maker:
         stream: Callable[[str, int, int | None], Prg],
         plan: Plan,
         *,
+        cache: OpeningCache | None = None,
         device: torch.device,
         keys: tuple[Keys, Keys] | None = None,
     ) -> None:
         self._keys = keys
         self._stream = stream
         self._plan = plan
+        self._cache = cache or OpeningCache()
         self._device = device
+        self._grown: dict[str, SharePair] = {}
 
     def steps(self) -> list[int]:
         """Return the numbers of the steps for which there is something to send."""
@@ -159,23 +166,49 @@ class Maker:
             yield receiver, whole_mask(streams, need.items[0].shape)
 
     def _recall(self, mask: Mask) -> SharePair:
-        """Draw a mask again that the parties drew in an earlier step."""
+        """Draw a mask again that the parties drew in an earlier step, or remember it."""
+        if mask.behind:
+            first, second = self._joined(mask)
+        elif mask.run is not None:
+            key = (mask.run, mask.step, mask.place)
+            first, second = self._cache.remember(key, lambda: self._draw(mask))
+        else:
+            first, second = self._draw(mask)
+        return _viewed(first, mask), _viewed(second, mask)
+
+    def _draw(self, mask: Mask) -> SharePair:
         need = OpeningMask(mask.place, mask.shape, mask.holder)
         first, second = (
             self._stream(peer, mask.step, mask.run) for peer in self._plan.roles.computing
         )
-        return self._viewed(need.first(first), mask), self._viewed(need.second(second), mask)
+        drawn = (need.first(first), need.second(second))
+        one, other = (parts[0].to(self._device) if parts else None for parts in drawn)
+        return one, other
 
-    def _viewed(self, parts: Parts, mask: Mask) -> Tensor | None:
-        if not parts:
-            return None
-        words = parts[0].to(self._device)
-        for view in mask.views:
-            words = view(words)
-        return words
+    def _joined(self, mask: Mask) -> SharePair:
+        """Put the masks of new entries behind those of the cache."""
+        known = self._grown.get(mask.behind)
+        if known is None:
+            known = self._cache.join_masks(mask, self._draw(mask))
+            self._grown[mask.behind] = known
+        return known
+
+    def keep_grown(self) -> None:
+        """Keep the masks of all entries of growing tensors for later runs."""
+        for _, spec in self._plan.grown:
+            self._joined(spec.mask)
+        self._cache.grow(self._plan.grown, masks=self._grown)
 
     def _placed(self, parts: Parts) -> Parts:
         return tuple(part.to(self._device) for part in parts)
+
+
+def _viewed(words: Tensor | None, mask: Mask) -> Tensor | None:
+    if words is None:
+        return None
+    for view in mask.views:
+        words = view(words)
+    return words
 
 
 class Source(Protocol):

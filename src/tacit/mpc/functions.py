@@ -118,7 +118,7 @@ def mix(ops: Primitives[V], weights: V, values: V) -> V:
     Range: weights of at least zero that add up to one per row, as `softmax` gives them. Error:
     that of the weights. Cost: a matrix product.
     """
-    bound = ops.number(values, "averaging").bound
+    bound = ops.bound(values)
     mixed = ops.matmul(weights, values)
     # The weights of a row of n may add up to a little more than one.
     return ops.restate(mixed, bound=(1.01 + 2.0**-12 * ops.shape(values)[-2]) * bound)

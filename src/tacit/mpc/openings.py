@@ -1,9 +1,10 @@
 """Products of secrets that are opened under a mask once, and the notes that make it once."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+from tacit.errors import InputError
 from tacit.mpc.checked.product import Enter
 from tacit.mpc.contract import Kernel
 from tacit.mpc.memo import Memo
@@ -51,8 +52,86 @@ class MaskedOpenings(ABC, Generic[V]):
         """Keep the opening of an input for later runs."""
 
     @abstractmethod
-    def laid_out(self, opening: V, view: View, like: V) -> V:
-        """Lay an opening out differently, in the shape of ``like``."""
+    def laid_out(self, opening: V, view: View, shape: tuple[int, ...]) -> V:
+        """Lay an opening out differently, in that shape."""
+
+    @abstractmethod
+    def input(
+        self,
+        name: str,
+        *,
+        owner: str,
+        shape: tuple[int, ...],
+        bound: float,
+        frac_bits: int | None = None,
+    ) -> V:
+        """Bring in an owner's tensor; everyone calls this, the owner alone holds the values.
+
+        ``frac_bits`` is 0 for whole numbers, whose products need no rescaling; None is the usual.
+        """
+
+    @abstractmethod
+    def shape(self, x: V) -> tuple[int, ...]:
+        """Return the shape of a value, which is public."""
+
+    @abstractmethod
+    def is_opening(self, value: V) -> bool:
+        """Tell whether a value is an opening itself, of which nothing else is known."""
+
+    @abstractmethod
+    def find_opening(
+        self, name: str, *, owner: str, shape: tuple[int, ...], bound: float
+    ) -> V | None:
+        """Return the opening of an input of an earlier run, by its name and public facts."""
+
+    @abstractmethod
+    def holds(self, name: str, past: int) -> bool:
+        """Tell whether the openings of so many entries were kept by `grow`."""
+
+    @abstractmethod
+    def join(self, name: str, fresh: V, *, past: int, dim: int) -> V:
+        """Put an opening behind the kept openings of the first entries, and keep them all."""
+
+    def weight(self, name: str, *, owner: str, shape: tuple[int, ...], bound: float) -> V:
+        """Bring in a computing party's tensor that later runs use again, for products only.
+
+        It is encoded and opened under its mask in the first run of a session, offline. Later runs
+        of an `OpeningCache` read nothing: their owner answers for it that it has not changed.
+
+        Guarantee: that of `cache_openings`. Cost: 1 round offline, once per session.
+        """
+        known = self.find_opening(name, owner=owner, shape=shape, bound=bound)
+        if known is not None:
+            return known
+        value = self.input(name, owner=owner, shape=shape, bound=bound)
+        self.cache_openings(value)
+        return self._opening(value)
+
+    def grow(
+        self, fresh: Mapping[str, V], *, past: int, dim: int, beside: Sequence[V] = ()
+    ) -> list[V]:
+        """Open new entries of growing tensors under masks, and return the whole tensors so.
+
+        Earlier entries stay open under the masks that they have, for the whole session; what
+        meets them in a product has a mask of its own. Whatever stands ``beside`` is opened in the
+        same message.
+
+        Guarantee: an entry is opened once, under a mask that masks nothing else. Cost: 1 round of 8
+        bytes per new element each way, however many entries there are.
+        """
+        if self.is_checked:
+            raise InputError("'checked' has no tensors that grow; use protocol 'sealed'")
+        values = [self.normalise_scale(one) for one in fresh.values()]
+        others = {id(one): one for one in map(self.normalise_scale, beside)}
+        others = {at: one for at, one in others.items() if self.notes.get(one, "opening") is None}
+        everything = (*values, *others.values())
+        openings = self.open_masked(everything, (None,) * len(everything), "online")
+        for one, opening in zip(others.values(), openings[len(values) :], strict=True):
+            self.notes.put(one, "opening", opening)
+        return [
+            self.join(name, opening, past=past, dim=dim)
+            for name, opening in zip(fresh, openings, strict=False)
+        ]
 
     @property
     @abstractmethod
@@ -95,7 +174,11 @@ class MaskedOpenings(ABC, Generic[V]):
         self.cache_openings(*values)
 
     def _open_missing(self, values: tuple[V, ...], phase: Phase) -> None:
-        distinct = {id(one): one for one in values if self.notes.get(one, "opening") is None}
+        distinct = {
+            id(one): one
+            for one in values
+            if not self.is_opening(one) and self.notes.get(one, "opening") is None
+        }
         missing = tuple(distinct.values())
         if not missing:
             return
@@ -112,6 +195,8 @@ class MaskedOpenings(ABC, Generic[V]):
         return self.apply(self.make("multiply", product), self._opening(x), self._opening(y))
 
     def _opening(self, value: V) -> V:
+        if self.is_opening(value):
+            return value
         opening: V | None = self.notes.get(value, "opening")
         assert opening is not None  # noqa: S101 - `_open_missing` has seen to it
         return opening
@@ -144,7 +229,7 @@ class MaskedOpenings(ABC, Generic[V]):
         self.note_owner(out, self.notes.get(value, "owner"))
         opening = self.notes.get(value, "opening")
         if opening is not None:
-            self.notes.put(out, "opening", self.laid_out(opening, view, out))
+            self.notes.put(out, "opening", self.laid_out(opening, view, self.shape(out)))
 
     def once(self, value: V, key: Hashable, work: Callable[[], V]) -> V:
         """Do some work about a value the first time, and remember the result."""

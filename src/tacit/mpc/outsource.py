@@ -16,13 +16,15 @@ when the session loses patience (`stall_s`); a device that hangs is waited for.
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from tacit import ring
 from tacit.errors import PartyError, TacitError
@@ -31,7 +33,10 @@ from tacit.ring import Prg
 
 MOST_PRODUCTS = 1 << 62
 _SIDES = (256, 512, 1024, 2048)
-_STOP = (0, 0, 0, 0)
+_STOP = (0, 0, 0, 0, 0)
+THIN_ROWS = 160
+"""Checking a product with fewer rows costs as much as computing it, unless it is prepared."""
+_MOST_KEPT = 256
 _SPREAD = 0x1E3779B97F4A7C15  # odd, so that small numbers fill the word
 
 
@@ -43,8 +48,15 @@ class Worker(Protocol):
         """Return by what name it is blamed."""
         ...
 
-    def multiply(self, left: Tensor, right: Tensor) -> Tensor:
-        """Return what should be left · right modulo 2^64; whatever it raises is its failure."""
+    def multiply(self, left: Tensor, right: Tensor, kept: int = 0) -> Tensor:
+        """Return what should be left · right modulo 2^64; whatever it raises is its failure.
+
+        A right operand that will come again has a number, ``kept``, and need not travel twice.
+        """
+        ...
+
+    def forget(self, kept: int) -> None:
+        """Let go of a right operand that does not come again."""
         ...
 
 
@@ -54,14 +66,25 @@ class DeviceWorker:
 
     device: str
     name: str = "accelerator"
+    _kept: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False)
 
-    def multiply(self, left: Tensor, right: Tensor) -> Tensor:
+    def multiply(self, left: Tensor, right: Tensor, kept: int = 0) -> Tensor:
         """Multiply there and bring the result back."""
         there = torch.device(self.device)
         try:
-            return ring.matmul(left.to(there), right.to(there)).to(left.device)
+            matrix = self._kept.get(kept)
+            if matrix is None:
+                # A copy even where it is here already: what is kept must stay what it was.
+                matrix = right.to(there, copy=True)
+            if kept:
+                self._kept[kept] = matrix
+            return ring.matmul(left.to(there), matrix).to(left.device)
         except RuntimeError as error:  # out of memory, a lost device
             raise PartyError(self.name, f"could not multiply: {type(error).__name__}") from error
+
+    def forget(self, kept: int) -> None:
+        """Free its memory."""
+        self._kept.pop(kept, None)
 
 
 @dataclass
@@ -69,49 +92,88 @@ class RemoteWorker:
     """A worker on the other end of a session: a process of this host, or another host."""
 
     session: Session
-    name: str
+    peer: str
+    name: str = ""
     _count: int = field(default=0, init=False)
+    _sent: set[int] = field(default_factory=set, init=False)
 
-    def multiply(self, left: Tensor, right: Tensor) -> Tensor:
-        """Send both matrices, and wait for their product."""
-        self._count += 1
-        tag, shapes = f"product/{self._count}", (*left.shape, *right.shape)
-        self.session.send(self.name, f"{tag}.shape", torch.tensor(shapes))
-        for matrix in (left, right):
-            self.session.send(self.name, f"{tag}.operand", matrix.contiguous())
+    def __post_init__(self) -> None:
+        self.name = self.name or self.peer
+
+    def multiply(self, left: Tensor, right: Tensor, kept: int = 0) -> Tensor:
+        """Send what the worker does not have, and wait for the product."""
+        tag = self._announce((*left.shape, *right.shape, kept))
+        self.session.send(self.peer, f"{tag}.operand", left.contiguous())
+        if kept not in self._sent:
+            self.session.send(self.peer, f"{tag}.operand", right.contiguous())
+        if kept:
+            self._sent.add(kept)
         shape = (left.shape[0], right.shape[1])
-        return self.session.recv(self.name, f"{tag}.answer", shape)
+        return self.session.recv(self.peer, f"{tag}.answer", shape)
+
+    def forget(self, kept: int) -> None:
+        """Tell the worker to let go."""
+        if kept in self._sent:
+            self._sent.remove(kept)
+            self._announce((0, 0, 0, 0, kept))
 
     def release(self) -> None:
         """Tell the worker that no more products come."""
-        self.session.send(self.name, f"product/{self._count + 1}.shape", torch.tensor(_STOP))
+        self._announce(_STOP)
+
+    def _announce(self, numbers: tuple[int, ...]) -> str:
+        self._count += 1
+        tag = f"product/{self._count}"
+        self.session.send(self.peer, f"{tag}.shape", torch.tensor(numbers))
+        return tag
 
 
 def serve_products(
     session: Session, party: str, *, multiply: Callable[[Tensor, Tensor], Tensor] = ring.matmul
 ) -> int:
     """Be the worker of a party until it releases me; return how many products I made."""
-    count = 0
-    while True:
-        tag = f"product/{count + 1}"
-        shape = tuple(map(int, session.recv(party, f"{tag}.shape", (4,))))
-        if shape == _STOP:
-            return count
-        left = session.recv(party, f"{tag}.operand", shape[:2])
-        right = session.recv(party, f"{tag}.operand", shape[2:])
+    made, matrices = 0, dict[int, Tensor]()
+    for number in count(1):
+        tag = f"product/{number}"
+        *shape, kept = map(int, session.recv(party, f"{tag}.shape", (5,)))
+        if not any(shape):
+            if not kept:
+                break
+            matrices.pop(kept, None)
+            continue
+        left = session.recv(party, f"{tag}.operand", (shape[0], shape[1]))
+        right = matrices.get(kept)
+        if right is None:
+            right = session.recv(party, f"{tag}.operand", (shape[2], shape[3]))
+        if kept:
+            matrices[kept] = right
         session.send(party, f"{tag}.answer", multiply(left, right).contiguous())
-        count += 1
+        made += 1
+    return made
+
+
+@dataclass
+class _Seen:
+    """A right operand that has come before: its memory, and the check that is prepared for it."""
+
+    storage: StorageWeakRef
+    number: int
+    check: ring.FixedCheck | None = None
 
 
 @dataclass
 class Outsourcing:
     """How a party's large products are given away.
 
+    A right operand that comes a second time, such as weights that were opened once, stays with the
+    worker and its check is prepared (Slalom): then thin products can be given away as well.
+
     Attributes:
         worker: who multiplies.
         prg: of the party alone; draws the vectors of the checks.
         least_terms: products of fewer multiplications stay here; see `break_even`.
         on_failure: end with the worker's name, or go on without it.
+        thin_rows: products of fewer rows are given away once their right operand comes again.
         failure: what the worker did, once it was caught; it is not asked again.
         given: products that were given away and found right.
     """
@@ -120,8 +182,11 @@ class Outsourcing:
     prg: Prg
     least_terms: int
     on_failure: Literal["stop", "local"] = "stop"
+    thin_rows: int = THIN_ROWS
     failure: str = ""
     given: int = 0
+    _seen: dict[tuple[object, ...], _Seen] = field(default_factory=dict, init=False, repr=False)
+    _numbers: Iterator[int] = field(default_factory=lambda: count(1), init=False, repr=False)
 
     def matmul(self, left: Tensor, right: Tensor) -> Tensor:
         """Multiply two matrices, here or there.
@@ -135,23 +200,68 @@ class Outsourcing:
         terms = left.numel() * right.shape[-1]
         if self.failure or right.dim() != 2 or left.dim() != 2 or terms < self.least_terms:
             return ring.matmul(left, right)
-        try:
-            answer = self.worker.multiply(left.clone(), right.clone())
-        except TacitError as error:
-            reason = str(error)
-        except Exception as error:  # whatever a worker raises is its own failure
-            reason = f"it raised {type(error).__name__}"  # its words could hold what it was given
-        else:
-            claimed = _taken(answer, left.device)
-            if claimed is not None and ring.is_product(left, right, claimed, prg=self.prg):
-                self.given += 1
-                return claimed
-            reason = "its answer is not the product"
+        seen = self._find(right)
+        if seen is None and len(left) < self.thin_rows:
+            return ring.matmul(left, right)
         sizes = f"{left.shape[0]} × {left.shape[1]} by {right.shape[0]} × {right.shape[1]}"
+        answer, reason = self._ask(left, right, seen)
+        if answer is not None:
+            self.given += 1
+            return answer
         self.failure = f"product {self.given + 1} ({sizes}): {reason}"
         if self.on_failure == "stop":
             raise PartyError(self.worker.name, self.failure)
         return ring.matmul(left, right)
+
+    def _ask(self, left: Tensor, right: Tensor, seen: _Seen | None) -> tuple[Tensor | None, str]:
+        """Ask the worker, and check what it says."""
+        try:
+            kept = 0 if seen is None else seen.number
+            answer = self.worker.multiply(left.clone(), right.clone(), kept)
+        except TacitError as error:
+            return None, str(error)
+        except Exception as error:  # whatever a worker raises is its own failure
+            # Its words could hold what it was given.
+            return None, f"it raised {type(error).__name__}"
+        claimed = _taken(answer, left.device)
+        if claimed is None:
+            return None, "its answer is not the product, but no matrix at all"
+        if seen is None or seen.check is None:
+            is_right = ring.is_product(left, right, claimed, prg=self.prg)
+        else:
+            is_right = seen.check.accepts(left, claimed)
+        return (claimed, "") if is_right else (None, "its answer is not the product")
+
+    def _find(self, right: Tensor) -> _Seen | None:
+        """Find a right operand that has come before and has not changed; note it if it has not."""
+        storage = right.untyped_storage()
+        key = (storage._cdata, right.storage_offset(), right.shape, right.stride(), right._version)
+        seen = self._seen.get(key)
+        if seen is None or _is_gone(seen.storage):
+            self._purge()
+            if len(self._seen) < _MOST_KEPT:
+                self._seen[key] = _Seen(_refer_to(storage), next(self._numbers))
+            return None
+        if seen.check is None:
+            seen.check = ring.FixedCheck(right, prg=self.prg)
+        return seen
+
+    def _purge(self) -> None:
+        """Let go of operands whose memory is gone: they cannot come again."""
+        for key in [one for one, seen in self._seen.items() if _is_gone(seen.storage)]:
+            seen = self._seen.pop(key)
+            if seen.check is not None:
+                with suppress(Exception):  # a worker that fails here fails at the next product
+                    self.worker.forget(seen.number)
+
+
+def _refer_to(storage: torch.UntypedStorage) -> StorageWeakRef:
+    """Refer to memory without keeping it; a tensor would not do, views of it come and go."""
+    return StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+
+
+def _is_gone(storage: StorageWeakRef) -> bool:
+    return bool(storage.expired())  # type: ignore[no-untyped-call]
 
 
 def _taken(answer: object, device: torch.device) -> Tensor | None:

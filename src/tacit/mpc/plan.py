@@ -48,6 +48,7 @@ class Plan:
     """Everything that will happen, in order, with what it costs.
 
     ``handed`` are pairs of steps: an input, and a step for which P1 hands its share of it over.
+    ``grown`` are tensors to which entries are added, by the names under which they are kept.
     """
 
     protocol: str
@@ -57,6 +58,7 @@ class Plan:
     cost: Cost
     leaks: tuple[Leak, ...]
     kept_openings: tuple[tuple[str, OpeningSpec], ...] = ()
+    grown: tuple[tuple[str, OpeningSpec], ...] = ()
     handed: tuple[tuple[int, int], ...] = ()
     flow: tuple[tuple[Phase, Round], ...] = ()
 
@@ -87,6 +89,7 @@ class PlanOps(ProtocolOps[AnySpec]):
     ) -> None:
         self._cache = cache or OpeningCache()
         self._kept_openings: list[tuple[str, OpeningSpec]] = []
+        self._grown: list[tuple[str, OpeningSpec]] = []
         self.notes = Memo()
         self.scope = Scope()
         self.protocol = protocol
@@ -177,13 +180,32 @@ class PlanOps(ProtocolOps[AnySpec]):
         self._write(step, values)
         return outs
 
-    def laid_out(self, opening: AnySpec, view: View, like: AnySpec) -> AnySpec:
+    def laid_out(self, opening: AnySpec, view: View, shape: tuple[int, ...]) -> AnySpec:
         """Describe a masked opening in another layout."""
         assert isinstance(opening, OpeningSpec)  # noqa: S101 - `open_masked` gave all notes
-        return opening.view(view, like.shape)
+        return opening.view(view, shape)
+
+    def find_opening(
+        self, name: str, *, owner: str, shape: tuple[int, ...], bound: float
+    ) -> AnySpec | None:
+        """Look an input up in the cache by its name."""
+        spec = Spec.of(shape=shape, frac_bits=self.frac_bits, bound=bound)
+        return self._cache.find(name, spec, owner_role(self._roles, owner))
+
+    def holds(self, name: str, past: int) -> bool:
+        """Tell whether so many entries are in the cache."""
+        return self._cache.grown_length(name) >= past
+
+    def join(self, name: str, fresh: AnySpec, *, past: int, dim: int) -> AnySpec:
+        """Describe entries behind kept ones, and write down that they are kept."""
+        assert isinstance(fresh, OpeningSpec)  # noqa: S101 - `open_masked` gave it
+        largest = max(fresh.largest, self._cache.grown_largest(name, past))
+        whole = fresh.grown(name, past=past, dim=dim, largest=largest)
+        self._grown.append((name, whole))
+        return whole
 
     def open(self, value: AnySpec, *, to: tuple[str, ...], what: str, why: str) -> Tensor | None:
-        """Write down that a value is revealed, after a check and before another if there are tags."""
+        """Write down that a value is revealed; with tags, between two checks."""
         (value,) = self.entered(value)
         value = self.truncated(value)
         if not self.is_checked:
@@ -200,9 +222,7 @@ class PlanOps(ProtocolOps[AnySpec]):
         self._is_unchecked = False
         return None
 
-    def _write(
-        self, kernel: AnyStep, operands: tuple[AnySpec, ...]
-    ) -> AnySpec | None:
+    def _write(self, kernel: AnyStep, operands: tuple[AnySpec, ...]) -> AnySpec | None:
         declared = kernel.declare(self._roles, *operands)
         _check_sizes(kernel, declared)
         self._steps.append(Step(kernel, operands, declared.needs))
@@ -242,6 +262,7 @@ class PlanOps(ProtocolOps[AnySpec]):
             cost=tally.cost(),
             leaks=merge(tuple(self._leaks)),
             kept_openings=tuple(self._kept_openings),
+            grown=tuple(self._grown),
             handed=tuple(self._handed),
             flow=tally.flow,
         )
@@ -264,9 +285,7 @@ def cost_in_a_row(plans: Iterable[Plan], *, before: Iterable[Round] = ()) -> Cos
     return tally.cost()
 
 
-def _check_sizes(
-    kernel: AnyStep, declared: Declaration
-) -> None:
+def _check_sizes(kernel: AnyStep, declared: Declaration) -> None:
     """Refuse now what no link would carry later."""
     rounds = declared.rounds + declared.offline
     sizes = [message.payload_bytes for round_ in rounds for message in round_]

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import InputError
+from tacit.mpc import shapes
 from tacit.mpc.additive2.fused import truncated_spec
 from tacit.mpc.additive2.logspaced import FEW
 from tacit.mpc.additive2.public import Public
@@ -19,7 +20,7 @@ from tacit.mpc.contract import Kernel, MpcProtocol
 from tacit.mpc.openings import MaskedOpenings
 from tacit.mpc.pieces import Pieces
 from tacit.mpc.products import Conv2d, Elementwise, MatMul
-from tacit.mpc.share import HEADROOM_BITS, AnySpec, Fold, Spec, Swap
+from tacit.mpc.share import HEADROOM_BITS, AnySpec, Fold, OpeningSpec, Spec, Swap
 
 V = TypeVar("V")
 P = ParamSpec("P")
@@ -85,6 +86,10 @@ class Primitives(MaskedOpenings[V], ABC):
         """Tell whether every message has a tag."""
         return self.protocol.is_checked
 
+    def is_opening(self, value: V) -> bool:
+        """Tell whether a value is an opening itself, of which nothing else is known."""
+        return isinstance(self.spec(value), OpeningSpec)
+
     def early(self, kernel: Kernel, operands: tuple[V, ...]) -> Kernel:
         """Let what P1 knows before any query be handed over when it is shared, not now."""
         if not operands or self.notes.get(operands[0], "entered") is None:
@@ -92,21 +97,6 @@ class Primitives(MaskedOpenings[V], ABC):
         # Asking `HandsOver` whether the kernel is one would take longer than some steps do.
         handed: Callable[[], Kernel] | None = getattr(kernel, "handed", None)
         return kernel if handed is None else handed()
-
-    @abstractmethod
-    def input(
-        self,
-        name: str,
-        *,
-        owner: str,
-        shape: tuple[int, ...],
-        bound: float,
-        frac_bits: int | None = None,
-    ) -> V:
-        """Bring in an owner's tensor; everyone calls this, the owner alone holds the values.
-
-        ``frac_bits`` is 0 for whole numbers, whose products need no rescaling; None is the usual.
-        """
 
     @abstractmethod
     def resume(
@@ -193,6 +183,11 @@ class Primitives(MaskedOpenings[V], ABC):
                 f"{operation} wants numbers, got secret bits, which can only be opened"
             )
         return spec
+
+    def bound(self, value: V) -> float:
+        """Return how large a number, or one that is masked open, can be."""
+        spec = self.spec(value)
+        return spec.bound if isinstance(spec, OpeningSpec) else self.number(value, "bounding").bound
 
     def restate(self, value: V, *, bound: float) -> V:
         """Give a value a smaller bound that follows from what it is, not from how it was made."""
@@ -283,6 +278,9 @@ class Primitives(MaskedOpenings[V], ABC):
         return self.once(x, ("transpose", first, second), lambda: self._swap(x, first, second))
 
     def _swap(self, x: V, first: int, second: int) -> V:
+        if self.is_opening(x):
+            shape = shapes.transpose(self.shape(x), first, second)
+            return self.laid_out(x, Swap(first, second), shape)
         out = self.apply(self.make("transpose", first, second), x)
         self.note_layout(x, Swap(first, second), out)
         return out

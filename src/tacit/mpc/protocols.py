@@ -253,13 +253,13 @@ PROTOCOLS: Mapping[str, MpcProtocol] = {
         name="checked",
         claims=(
             Claim(
-                subject="the result, if one of the two computing parties cheats",
+                subject="the result, if a computing party cheats",
                 guarantee="it is right, or there is none: a party that deviates in any message is "
                 "caught before anything is revealed, but with a probability of at most 2^-40",
                 assumptions=_HONEST_DEALER,
             ),
             Claim(
-                subject="inputs and intermediate values, if one of the two computing parties cheats",
+                subject="inputs and intermediate values, if a computing party cheats",
                 guarantee="each party sees only uniformly random words and the declared outputs; "
                 "whether a run is broken off depends on no secret",
                 assumptions=_HONEST_DEALER,

@@ -15,7 +15,7 @@ from torch import Tensor
 from tacit import ring
 from tacit.mpc.narrow import WORD_BYTES, cut, uncut
 from tacit.mpc.products import Product
-from tacit.mpc.share import Mask, Party
+from tacit.mpc.share import Mask, Party, SharePair
 from tacit.ring import Prg
 
 Parts = tuple[Tensor, ...]
@@ -71,10 +71,6 @@ class OpeningMask:
 
     def _draw(self, prg: Prg) -> Tensor:
         return prg.fork(f"mask {self.place}").words(self.shape)
-
-
-SharePair = tuple[Tensor | None, Tensor | None]
-"""The first and the second party's part of a mask, as the dealer draws them again."""
 
 
 @dataclass(frozen=True)

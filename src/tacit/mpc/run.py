@@ -69,6 +69,7 @@ class SecretOps(ProtocolOps[AnyShare]):
         self._supply = supply
         self._cache = cache
         self.kept_openings: dict[str, MaskedOpening] = {}
+        self.grown: dict[str, MaskedOpening] = {}
         self._clear: Memo[Tensor] = Memo()
         self._proofs: Proofs | None = None
         if self.protocol.is_checked:
@@ -174,10 +175,28 @@ class SecretOps(ProtocolOps[AnyShare]):
         clear = tuple(self._clear.get(value, "clear") for value in values)
         return step.run(channel, material, values, clear)
 
-    def laid_out(self, opening: AnyShare, view: View, like: AnyShare) -> AnyShare:
+    def laid_out(self, opening: AnyShare, view: View, shape: tuple[int, ...]) -> AnyShare:
         """Lay a masked opening out differently."""
         assert isinstance(opening, MaskedOpening)  # noqa: S101 - `open_masked` gave all notes
-        return opening.view(view, like.spec.shape)
+        return opening.view(view, shape)
+
+    def find_opening(
+        self, name: str, *, owner: str, shape: tuple[int, ...], bound: float
+    ) -> AnyShare | None:
+        """Take an input from the cache by its name."""
+        spec = Spec.of(shape=shape, frac_bits=self.frac_bits, bound=bound)
+        known = self._cache.find(name, spec, owner_role(self._plan.roles, owner))
+        return None if known is None else self._cache.opening(name)
+
+    def holds(self, name: str, past: int) -> bool:
+        """Tell whether so many entries are in the cache."""
+        return self._cache.grown_length(name) >= past
+
+    def join(self, name: str, fresh: AnyShare, *, past: int, dim: int) -> AnyShare:
+        """Put entries behind kept ones; they are kept when the run is over."""
+        assert isinstance(fresh, MaskedOpening)  # noqa: S101 - `open_masked` gave it
+        self.grown[name] = self._cache.join(name, fresh, past=past, dim=dim)
+        return self.grown[name]
 
     def note_layout(self, value: AnyShare, view: View, out: AnyShare) -> None:
         """Note about a value in another layout what is known about the value."""
@@ -296,6 +315,7 @@ def compute(
             name: share.words for name, share in (kept or {}).items() if isinstance(share, Share)
         }
         cache.keep(run, plan.kept_openings, ops.kept_openings, shares)
+        cache.grow(plan.grown, ops.grown)
         return result
 
 
@@ -332,6 +352,7 @@ def serve(
     run, pace = _begin(session, plan, is_agreed=is_agreed), Pace()
     cache.keep(run, plan.kept_openings, {}, {})
     if session.me != plan.roles.dealer:
+        cache.grow(plan.grown)
         try:
             return _attend(session, plan, run=run, inputs=inputs, pace=pace, device=device)
         except PartyError as error:
@@ -339,7 +360,9 @@ def serve(
     pool = ThreadPoolExecutor(1, thread_name_prefix="tacit-deal")
     # In my context, so that a dealer's worker multiplies masks as well.
     inside = copy_context().run
-    dealing = pool.submit(inside, deal, session, plan, run=run, pace=pace, device=device)
+    dealing = pool.submit(
+        inside, deal, session, plan, run=run, pace=pace, cache=cache, device=device
+    )
     try:
         opened = _attend(session, plan, run=run, inputs=inputs, pace=pace, device=device)
         pace.reach(len(plan.steps))

@@ -48,9 +48,7 @@ class Spec:
     @cached_property
     def bound(self) -> float:
         """Return the largest size as a real number, rounded up."""
-        exact = Fraction(self.largest, 1 << self.frac_bits)
-        near = float(exact)
-        return near if Fraction(near) >= exact else nextafter(near, inf)
+        return _rounded_up(self.largest, self.frac_bits)
 
     @cached_property
     def elements(self) -> int:
@@ -110,7 +108,8 @@ class Mask:
     """A mask that the dealer can draw again: where it was first drawn, and how it lies now.
 
     ``holder`` is the party that knows all of it, or None if both have a uniform share. ``run`` is
-    the run of the session in which it was drawn; None is this one.
+    the run of the session in which it was drawn; None is this one. In front of what is drawn, along
+    ``dim``, lie the first ``past`` entries of the cache that ``behind`` names, if it names one.
     """
 
     step: int
@@ -119,6 +118,9 @@ class Mask:
     holder: Party | None
     views: tuple[View, ...] = ()
     run: int | None = None
+    behind: str = ""
+    past: int = 0
+    dim: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,10 +137,28 @@ class OpeningSpec:
         """Return the number of values."""
         return prod(self.shape)
 
+    @property
+    def bound(self) -> float:
+        """Return the largest size as a real number, rounded up."""
+        return _rounded_up(self.largest, self.frac_bits)
+
+    def grown(self, name: str, *, past: int, dim: int, largest: int) -> "OpeningSpec":
+        """Describe a secret of which this is the end, behind entries that are open already."""
+        shape = list(self.shape)
+        shape[dim] += past
+        mask = replace(self.mask, behind=name, past=past, dim=dim)
+        return replace(self, shape=tuple(shape), largest=largest, mask=mask)
+
     def view(self, view: View, shape: tuple[int, ...]) -> "OpeningSpec":
         """Describe the same secret in another layout."""
         mask = replace(self.mask, views=(*self.mask.views, view))
         return replace(self, shape=shape, mask=mask)
+
+
+def _rounded_up(word: int, frac_bits: int) -> float:
+    exact = Fraction(word, 1 << frac_bits)
+    near = float(exact)
+    return near if Fraction(near) >= exact else nextafter(near, inf)
 
 
 def words_of(bound: float, frac_bits: int) -> int:
@@ -219,6 +239,9 @@ class MaskedOpening(_Secret):
         mask, clear = (None if one is None else view(one) for one in (self.mask_share, self.clear))
         return MaskedOpening(view(self.opened), mask, clear, self.spec.view(view, shape))
 
+
+SharePair = tuple[Tensor | None, Tensor | None]
+"""The first and the second party's part of a mask, as the dealer draws them again."""
 
 AnySpec = Spec | BitSpec | OpeningSpec
 AnyShare = Share | BitShare | MaskedOpening

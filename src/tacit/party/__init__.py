@@ -2,6 +2,7 @@
 
 from tacit.party.apart import run_processes
 from tacit.party.child_parties import Companions, companions
+from tacit.party.enclave import Enclave, SimulatedEnclave, attest_all, check_quote, measure
 from tacit.party.join import Meeting, blame, joined, session_over
 from tacit.party.ledger import Ledger, merge
 from tacit.party.processes import (
@@ -22,6 +23,7 @@ __all__ = [
     "LARGEST_MESSAGE_BYTES",
     "Child",
     "Companions",
+    "Enclave",
     "Event",
     "Ledger",
     "Listener",
@@ -29,12 +31,16 @@ __all__ = [
     "Outcome",
     "Progress",
     "Session",
+    "SimulatedEnclave",
     "StatusPipe",
     "Usage",
+    "attest_all",
     "blame",
+    "check_quote",
     "companions",
     "first_cause",
     "joined",
+    "measure",
     "merge",
     "open_session",
     "python_command",

@@ -14,7 +14,7 @@ from tacit.ring.bits import (
     to_planes,
     unpack_bits,
 )
-from tacit.ring.check import FixedCheck, is_product
+from tacit.ring.check import SOUNDNESS_BITS, FixedCheck, is_product
 from tacit.ring.convolution import conv1d, conv2d
 from tacit.ring.fixed import MAX_FRAC_BITS, decode, encode
 from tacit.ring.prg import KEY_BYTES, Prg
@@ -25,6 +25,7 @@ from tacit.ring.wire import WIRE_DTYPES, from_bytes, to_bytes, wire_dtype
 __all__ = [
     "KEY_BYTES",
     "MAX_FRAC_BITS",
+    "SOUNDNESS_BITS",
     "WIRE_DTYPES",
     "Factor",
     "FixedCheck",

@@ -10,10 +10,14 @@ import torch
 from tacit import ring
 from tacit.cli import folder
 from tacit.cli.jobs import infer
+from tacit.cli.jobs.digest import job_digest
+from tacit.cli.jobs.forecast import forecast_inference
 from tacit.cli.jobs.kind import Place
 from tacit.cli.jobs.kinds import find_kind, load_job, read_job
+from tacit.cli.jobs.outlook import Asked
 from tacit.cli.toml import read_record
 from tacit.errors import ConfigError, DataError
+from tacit.learn import load_dataset
 from tacit.learn.code import OwnModel
 from tacit.learn.private import merge_results
 from tacit.learn.training import parse_layers
@@ -94,6 +98,31 @@ def run_job(tmp_path):
         return run_threads(dict.fromkeys(job.parties, party), meeting)
 
     return run
+
+
+def test_a_forest_from_a_file_answers_as_its_library_and_shows_its_size(
+    make_job, tmp_path, run_job
+):
+    xgboost = pytest.importorskip("xgboost")
+    data = load_dataset("digits", ())
+    model = xgboost.XGBClassifier(n_estimators=3, max_depth=3).fit(data.features, data.labels)
+    model.save_model(tmp_path / "forest.json")
+    gone = {"model__layers": None, "model__inputs": None}
+    job = make_job(model__kind="forest", model__file=str(tmp_path / "forest.json"), **gone)
+    assert job_digest(job) != job_digest(make_job())  # all parties compare it
+    parts = run_job(job)
+    found = parts["clinic"].values.tolist()
+    assert found == model.predict(data.features[:12]).tolist()
+    outlook = forecast_inference(job, Asked())
+    assert outlook.forecast.cost == without_setup(
+        merge_results(tuple(parts[name].result for name in job.parties)).metered
+    )
+    told = [one for one in parts["clinic"].result.leakage if "trees" in one.what]
+    assert [one.kind for one in told if one.to == "clinic"] == ["size"]
+    with pytest.raises(ConfigError, match="of a forest wanted 'class'"):
+        make_job(model__kind="forest", protocol__reveal="output", **gone)
+    with pytest.raises(ConfigError, match="a forest is its file"):
+        make_job(model__kind="forest")
 
 
 CODE = """

@@ -31,13 +31,16 @@ class Liar:
         self.spoil = spoil
         self.asked = 0
 
-    def multiply(self, left, right):
+    def multiply(self, left, right, kept=0):
         self.asked += 1
         return self.spoil(ring.matmul(left, right))
 
+    def forget(self, kept):
+        pass
+
 
 def giving(worker, **options):
-    return Outsourcing(worker, Prg(bytes(16)), least_terms=1, **options)
+    return Outsourcing(worker, Prg(bytes(16)), least_terms=1, thin_rows=0, **options)
 
 
 def run(workers):
@@ -102,7 +105,7 @@ def test_every_power_of_two_in_one_entry_is_caught():
 
 def test_an_old_answer_is_no_answer():
     class Replayer(Liar):
-        def multiply(self, left, right):
+        def multiply(self, left, right, kept=0):
             self.first = getattr(self, "first", ring.matmul(left, right))
             return self.first
 
@@ -136,9 +139,74 @@ def test_a_worker_at_the_end_of_a_link_multiplies_until_it_is_released():
     assert found["worker"] == 1
 
 
+class Counting(DeviceWorker):
+    """Notes which right operands it was told to keep, and to forget."""
+
+    def multiply(self, left, right, kept=0):
+        NOTED.append(kept)
+        return super().multiply(left, right, kept)
+
+    def forget(self, kept):
+        NOTED.append(-kept)
+        super().forget(kept)
+
+
+NOTED = []
+
+
+def test_weights_that_come_again_stay_with_the_worker_and_their_check_is_prepared():
+    prg = Prg(bytes(16))
+    outsourcing = Outsourcing(Counting("cpu"), prg, least_terms=1)
+    weights = prg.words((32, 24))
+    NOTED.clear()
+    for rows in (3, 3, 2):  # thin products, as of one text after another
+        left = prg.words((rows, 32))
+        assert torch.equal(outsourcing.matmul(left, weights.t().t()), ring.matmul(left, weights))
+    assert NOTED == [1, 1]  # the first one was computed here
+    weights += 1  # other weights in the same memory are not the ones that were kept
+    assert torch.equal(outsourcing.matmul(left, weights), ring.matmul(left, weights))
+    assert NOTED == [1, 1]
+    del weights
+    outsourcing.matmul(left, prg.words((32, 24)))
+    assert NOTED == [1, 1, -1]
+
+
+@pytest.mark.parametrize("bit", range(0, 64, 7))
+def test_a_prepared_check_catches_errors_and_is_not_used_again(bit):
+    prg = Prg(bytes(16))
+    left, weights = prg.words((3, 8)), prg.words((8, 5))
+    error = torch.zeros((3, 5), dtype=torch.int64)
+    error[1, 2] = (1 << bit) - (1 << 64) * (bit == 63)
+    liar = Liar(lambda c: c + error)
+    outsourcing = Outsourcing(liar, prg, least_terms=1, on_failure="local")
+    for _ in range(3):
+        assert torch.equal(outsourcing.matmul(left, weights), ring.matmul(left, weights))
+    assert liar.asked == 1
+    assert "not the product" in outsourcing.failure
+
+
+def test_a_worker_at_the_end_of_a_link_keeps_weights_and_forgets_them():
+    def owner(session):
+        worker, prg = RemoteWorker(session, "worker"), Prg(bytes(16))
+        outsourcing = giving(worker)
+        weights, other = prg.words((8, 5)), prg.words((8, 5))
+        found = [outsourcing.matmul(prg.words((3, 8)), weights) for _ in range(3)]
+        sent = sum(one.payload_bytes for one in session.cost().traffic if one.sender == "ann")
+        del weights
+        found.append(outsourcing.matmul(prg.words((3, 8)), other))
+        worker.release()
+        return len(found), sent
+
+    programs = {"ann": owner, "worker": lambda session: serve_products(session, "ann")}
+    found = run_threads(programs, Meeting(parties=("ann", "worker"), job_digest=bytes(32)))
+    count, sent = found["ann"]
+    assert count == found["worker"] == 4
+    assert sent < 3 * (3 * 8 + 5) * 8 + 3 * 8 * 5 * 8  # the third time weights do not travel
+
+
 def test_a_worker_that_dies_is_named_with_the_product():
     class Dying(Liar):
-        def multiply(self, left, right):
+        def multiply(self, left, right, kept=0):
             raise LinkClosed(self.name, "went away")
 
     with pytest.raises(PartyError, match=r"product 1 \(6 × 8 by 8 × 5\).*went away"):
@@ -147,7 +215,7 @@ def test_a_worker_that_dies_is_named_with_the_product():
 
 def test_a_worker_that_breaks_is_named_and_its_words_are_not_repeated():
     class Broken(Liar):
-        def multiply(self, left, right):
+        def multiply(self, left, right, kept=0):
             raise KeyError(f"operands {left.tolist()}")
 
     left = torch.full((6, 8), 4711)
@@ -158,7 +226,7 @@ def test_a_worker_that_breaks_is_named_and_its_words_are_not_repeated():
 
 def test_nothing_is_given_to_a_worker_that_is_not_faster():
     class Slow(Liar):
-        def multiply(self, left, right):
+        def multiply(self, left, right, kept=0):
             for _ in range(3):
                 found = ring.matmul(left, right)
             return found
@@ -202,7 +270,7 @@ def test_a_worker_cannot_change_operands_before_the_check_or_its_answer_after_it
     wanted, held = ring.matmul(left, right), []
 
     class Changing(Liar):
-        def multiply(self, left, right):
+        def multiply(self, left, right, kept=0):
             held.append(ring.matmul(left, right))
             left.zero_()
             return held[-1] if self.spoil is None else self.spoil(held[-1])

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,6 +11,7 @@ from tacit.audit.membership.audit import Labelled, Membership, audit_membership
 from tacit.audit.membership.plays import Plan
 from tacit.audit.shadows import Fleet, Report
 from tacit.audit.target import Classifier, SklearnTrainer, Trainer, as_classifier, code_of
+from tacit.given import features_and_labels, to_array
 
 Train = Callable[[Any, Any], Any]
 """Trains a fresh model on rows and labels, as arrays or tensors, and returns it."""
@@ -40,7 +40,8 @@ def membership(
 
     Args:
         model: a torch module with a logit per class, or a fitted scikit-learn classifier.
-        members: rows and labels that it was trained on.
+        members: rows and labels that it was trained on: a pair, or a torch or Hugging Face data
+            set.
         strangers: rows and labels of the same distribution that it was not.
         train: trains a fresh model like it: `train(x, y)` returns one. It gets arrays where
             members are arrays, and tensors where they are tensors.
@@ -58,7 +59,8 @@ def membership(
     Raises:
         DataError: too few records, one class only, or a threat that this model does not allow.
     """
-    labels = [np.asarray(y) for _, y in (members, strangers)]
+    members, strangers = features_and_labels(members), features_and_labels(strangers)
+    labels = [to_array(y) for _, y in (members, strangers)]
     classes = int(max(y.max() for y in labels)) + 1 if all(map(len, labels)) else 2
     return audit_membership(
         model,

@@ -79,4 +79,40 @@ def examples(edge: "Edge", name: str | None, target: Path | None) -> None:
     say(edge.out, f"Written: {path}. Run it with: {command} {path}")
 
 
-COMMANDS = (examples, runs, doctor)
+@click.command(
+    epilog="\b\nExamples:\n  tacit worker --for sha256:… --listen 0.0.0.0:7300 --device cuda"
+)
+@click.option(
+    "--for", "key", required=True, help="The key of the party that I multiply for, as it is pinned."
+)
+@click.option("--listen", "at", required=True, metavar="HOST:PORT", help="Where I wait for it.")
+@click.option("--as", "name", default="worker", show_default=True, help="Which key is mine.")
+@click.option(
+    "--keys", type=_PATH, default=Path("keys"), show_default=True, help="Folder with my key."
+)
+@click.option("--device", default="cpu", show_default=True, help="Where I multiply, e.g. cuda.")
+@click.option("--once", "is_once", is_flag=True, help="End after one job.")
+@click.pass_obj
+def worker(
+    edge: "Edge", key: str, at: str, name: str, keys: Path, device: str, is_once: bool
+) -> None:
+    """Multiply for a party, which checks every product.
+
+    The party names this worker in its job file, as [parties.NAME.worker] with address and key. A
+    worker sees what its party sees, shares and masked values, and counts as that party.
+    """
+    from tacit.cli.launch.worker import run_worker
+    from tacit.crypto import parse_fingerprint
+
+    run_worker(
+        key=parse_fingerprint(key),
+        name=name,
+        keys=keys,
+        at=at,
+        device=device,
+        is_once=is_once,
+        tell=lambda text: say(edge.err, text),
+    )
+
+
+COMMANDS = (examples, runs, doctor, worker)

@@ -77,11 +77,33 @@ class Head:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WorkerTable:
+    """[parties.NAME.worker]: who multiplies for a party, and what follows if it is caught lying.
+
+    An accelerator of the party's host, or a `tacit worker` at an address, known by its key.
+    """
+
+    device: str | None = None
+    address: Address | None = None
+    key: Fingerprint | None = None
+    on_failure: Literal["stop", "local"] = "stop"
+    least_terms: Count | None = None
+
+    def __post_init__(self) -> None:
+        if (self.device is None) == (self.address is None):
+            refuse("address", "wanted either 'device' or 'address' with 'key'")
+        if (self.address is None) != (self.key is None):
+            refuse("key", "goes with 'address': `tacit keys NAME` prints it on the worker's host")
+
+
+@dataclass(frozen=True, kw_only=True)
 class PartyEntry:
     """[parties.NAME]: where a party listens, if it does, and the key by which it is known."""
 
     address: Address | None = field(default=None, metadata=LOCAL)
     key: Fingerprint | None = None
+    worker: WorkerTable | None = field(default=None, metadata=LOCAL)
+    enclave: Literal["simulated"] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +176,11 @@ def with_parties(job: J, entries: Mapping[str, PartyEntry]) -> J:
     """Return the job with other addresses and keys for the same parties."""
     if entries.keys() != job.parties.keys():
         raise ConfigError(f"wanted entries for {', '.join(job.parties)}, got {', '.join(entries)}")
-    return replace(job, parties={name: entries[name] for name in job.parties})
+    parties = {
+        name: replace(entry, address=entries[name].address, key=entries[name].key)
+        for name, entry in job.parties.items()
+    }
+    return replace(job, parties=parties)
 
 
 def check_scale(scale: tuple[float, ...] | None, known: str | None) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from torch import nn
 
 from tacit.cli.environment import data_folders
-from tacit.cli.jobs.infer import find_shape, load_owned, make_private
+from tacit.cli.jobs.infer import find_shape, load_forest, load_owned, make_private
 from tacit.cli.jobs.infer import load_rows as load_questions
 from tacit.cli.jobs.infer_job import InferJob
 from tacit.cli.jobs.outlook import Asked, Outlook, sizes_leak, unread
@@ -63,8 +63,8 @@ def forecast_inference(job: InferJob, asked: Asked) -> Outlook:
             leaks=(*merge((*checked.leaks, *plan.leaks)), seen),
             claims=find_protocol(task.protocol).claims,
         )
-    module, note = _owned(job)
-    private = make_private(job, module)
+    model, note = (load_forest(job), ()) if job.model.is_forest else _owned(job)
+    private = make_private(job, model)
     plan = private.plan(private.facts(shape))
     return Outlook(
         about=plan.protocol,

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -21,9 +22,12 @@ from tacit.learn.code import OwnModel
 from tacit.learn.metrics import put_beside
 from tacit.learn.private import (
     Answer,
+    Forest,
     Secured,
+    agree_on_forest,
     load_logistic,
     logistic_of,
+    make_forest,
     predict,
     predict_plain,
     scaled_features,
@@ -40,6 +44,9 @@ from tacit.learn.weights import load_weights, put_weights
 from tacit.nn import import_module
 from tacit.party import Session
 from tacit.result import Metric, Result
+
+if TYPE_CHECKING:
+    from tacit.verify import Ensemble
 
 
 def check_inputs(job: InferJob, parties: Sequence[str]) -> None:
@@ -64,7 +71,11 @@ def check_inputs(job: InferJob, parties: Sequence[str]) -> None:
 
 def _check_model(job: InferJob) -> None:
     model = job.model
-    if job.is_linear and model.train is not None:
+    if model.is_forest:
+        if model.file is None:
+            raise ConfigError(f"model.file: missing; {model.owner!r} owns the forest")
+        check_file(model.file, "model.file")
+    elif job.is_linear and model.train is not None:
         check_source(model.train, "model.train")
     elif model.file is not None:
         check_file(model.file, "model.file")
@@ -170,7 +181,11 @@ def _as_classes(job: InferJob, answer: Answer) -> Answer:
 
 
 def _ask_owner(session: Session, job: InferJob, x: Tensor | None, place: Place) -> Answer:
-    """Ask a network that one party owns."""
+    """Ask a network or a forest that one party owns."""
+    if job.model.is_forest:
+        mine = load_forest(job) if session.me == job.model.owner else None
+        forest = agree_on_forest(session, job.crew.server, mine)
+        return make_private(job, forest).join(session, x)
     module = job.model.module()
     with session.progress.stage("load"):
         if session.me == job.model.owner:
@@ -178,10 +193,23 @@ def _ask_owner(session: Session, job: InferJob, x: Tensor | None, place: Place) 
     return make_private(job, module).join(session, x)
 
 
-def make_private(job: InferJob, module: nn.Module) -> Secured:
-    """Make the network of an owner private, as the job says."""
+def load_forest(job: InferJob) -> Forest:
+    """Load the trees, as their owner alone can."""
+    if job.model.file is None:
+        raise ConfigError("the job names no forest; wanted model.file")
+    return make_forest(_load_ensemble(job.model.file), is_class=True)
+
+
+def _load_ensemble(path: Path) -> "Ensemble":
+    from tacit.verify import load_ensemble  # brings a compiler along
+
+    return load_ensemble(path)
+
+
+def make_private(job: InferJob, model: nn.Module | Forest) -> Secured:
+    """Make the model of an owner private, as the job says."""
     return secure(
-        module.double(),
+        model.double() if isinstance(model, nn.Module) else model,
         protocol=job.protocol.kind,
         crew=job.crew,
         reveal="class" if job.protocol.reveal == "class" else "output",
@@ -215,6 +243,8 @@ def compare_plain(job: InferJob, result: Result, answers: Tensor, search: Sequen
 def _answer_plain(job: InferJob, x: Tensor, search: Sequence[Path]) -> Tensor:
     if job.is_linear:
         return predict_plain(x, load_linear(job, search), reveal=job.task().reveal)
+    if job.model.is_forest and job.model.file is not None:
+        return torch.from_numpy(_load_ensemble(job.model.file).predict(x.numpy()))
     module = job.model.module().double()
     if job.is_shared:
         _join_shares(module, job)
@@ -234,7 +264,9 @@ def load_rows(
     dataset = load_part(job, job.data.source, "data", search, given)
     chosen = stretch(job.data.rows, len(dataset.features), "data.rows")
     labels = dataset.labels[chosen] if dataset.is_labelled else None
-    if job.is_linear:
+    if job.model.is_forest:  # thresholds are in the units of the rows
+        features = torch.from_numpy(np.ascontiguousarray(dataset.features[chosen]))
+    elif job.is_linear:
         features = scaled_features(dataset)[chosen]
     else:
         key, shape = "data.shape", job.data.shape
@@ -283,7 +315,8 @@ def find_shape(job: InferJob, search: Sequence[Path], rows: int | None) -> tuple
         except InputError as error:
             raise ConfigError(f"the rows cannot be read here ({error}); give --rows") from error
     first, end = job.data.rows or (0, 0)
-    return (rows or end - first, *(job.data.shape or job.model.inputs))
+    sides = (load_forest(job).features,) if job.model.is_forest else job.model.inputs
+    return (rows or end - first, *(job.data.shape or sides))
 
 
 def _join_columns(job: InferJob, search: Sequence[Path]) -> tuple[Tensor, Labels]:

@@ -90,10 +90,13 @@ class InferModel:
     Without ``layers`` and ``inputs`` it is one linear layer with one output, whose sign is the
     class: the owner has its weights in ``file``, makes it by ``code``, or trains it on rows of its
     own, ``train``. How large its weights are is then agreed, ``bound``, and not told.
+
+    With ``kind`` "forest" it is an ensemble of trees out of ``file``, as XGBoost, LightGBM or
+    `tacit.verify.save_ensemble` write it; only how many trees there are and their depth are told.
     """
 
     owner: str | None = None
-    kind: Literal["logistic"] | None = None
+    kind: Literal["logistic", "forest"] | None = None
     train: Source | None = None
     layers: tuple[str, ...] = ()
     code: Path | None = field(default=None, metadata=LOCAL)
@@ -104,7 +107,11 @@ class InferModel:
     cap: float | None = None
 
     def __post_init__(self) -> None:
-        if self.is_linear:
+        if self.is_forest:
+            for key in ("train", "layers", "code", "inputs", "shares", "bound", "cap"):
+                if getattr(self, key):
+                    refuse(key, "a forest is its file; leave this out")
+        elif self.is_linear:
             named = [key for key in ("train", "file", "code") if getattr(self, key) is not None]
             if len(named) > 1:
                 both = " and ".join(named)
@@ -118,9 +125,14 @@ class InferModel:
             refuse("inputs", "missing; wanted a list, each a whole number: the shape of one row")
 
     @property
+    def is_forest(self) -> bool:
+        """Tell whether the model is an ensemble of trees."""
+        return self.kind == "forest"
+
+    @property
     def is_linear(self) -> bool:
         """Tell whether the model is one linear layer, as wide as the rows."""
-        return not self.layers and not self.inputs and not self.shares
+        return not (self.is_forest or self.layers or self.inputs or self.shares)
 
     @property
     def weight_bound(self) -> float:
@@ -222,9 +234,10 @@ class InferJob(Job):
     def settled(self) -> Self:
         """Return the job with what follows from other settings written out."""
         compute = self.roles.computing if self.is_linear else self.protocol.compute
+        model = self.model
         return replace(
             self,
-            model=replace(self.model, bound=self.model.weight_bound),
+            model=model if model.is_forest else replace(model, bound=model.weight_bound),
             protocol=replace(self.protocol, compute=compute),
             ring=InferRing(frac_bits=self.frac_bits),
         )
@@ -313,6 +326,8 @@ def _check_reveal(job: InferJob, wrong: str, model: str, wanted: str) -> Iterato
 
 def _check_owned(job: InferJob) -> Iterator[Problem]:
     yield from _check_reveal(job, "score", "a network", "class' or 'output")
+    if job.model.is_forest:
+        yield from _check_reveal(job, "output", "a forest", "class")
     if len({job.data.owner, job.model.owner, job.protocol.dealer}) != 3:
         yield Problem("parties", "wanted another party for each of the three roles")
     if job.protocol.compute is not None:
@@ -324,6 +339,9 @@ def _check_owned(job: InferJob) -> Iterator[Problem]:
 
 
 def _check_shared(job: InferJob) -> Iterator[Problem]:
+    if job.model.is_forest:
+        yield Problem("model.owner", "missing; wanted the owner of the forest")
+        return
     yield from _check_reveal(job, "score", "a network", "class' or 'output")
     computing = job.protocol.compute
     if computing is None:

@@ -18,6 +18,7 @@ from tacit.cli.jobs.digest import job_digest
 from tacit.cli.jobs.given import NOTHING, Given
 from tacit.cli.jobs.kind import Part, Place
 from tacit.cli.jobs.kinds import check_fresh, kind_of, load_job
+from tacit.cli.launch.worker import hired, with_worker
 from tacit.cli.screen import board, say
 from tacit.cli.toml import read_record, suggest
 from tacit.crypto import Identity, load_pinned
@@ -27,12 +28,14 @@ from tacit.party import (
     Meeting,
     Progress,
     Session,
+    SimulatedEnclave,
     StatusPipe,
     Usage,
+    attest_all,
     joined,
     watch_parent,
 )
-from tacit.result import Result
+from tacit.result import Claim, Result
 from tacit.transport import listen
 
 _QUIET_S = 0.05
@@ -177,14 +180,34 @@ def do_part(session: Session, seat: Seat, usage: Usage, given: Given = NOTHING) 
         given=given,
     )
     # Inputs are read after connecting: a party that cannot read its own tells the others so.
-    part = find_part(job)(session, job, place)
+    table, take_part = job.parties[seat.me].worker, find_part(job)
+    proved = _attest(session, seat)
+    if table is None:
+        part = take_part(session, job, place)
+    else:
+        with hired(table, me=seat.me, identity=seat.identity, patience=job.network) as outsourcing:
+            part = take_part(session, job, place)
+        part = replace(part, result=with_worker(part.result, seat.me, outsourcing))
     with progress.stage("finish"):
         session.finish()
     if part.settle is not None:
         part.settle()
     # The end itself took time and messages, too.
-    result = replace(part.result, parties=(place.report(),), metered=session.cost())
+    claims = (*part.result.claims, *proved)
+    result = replace(part.result, parties=(place.report(),), metered=session.cost(), claims=claims)
     return replace(part, result=result)
+
+
+def _attest(session: Session, seat: Seat) -> tuple[Claim, ...]:
+    """Let parties with an enclave prove what they run, if the job has any."""
+    entries = seat.job.parties
+    keys = {name: one.key or "" for name, one in entries.items() if one.enclave is not None}
+    if not keys:
+        return ()
+    digest = job_digest(seat.job)
+    mine = SimulatedEnclave(seat.identity, digest) if seat.me in keys else None
+    with session.progress.stage("attest"):
+        return attest_all(session, keys, mine, job_digest=digest)
 
 
 def write_files(files: Mapping[str, str | bytes], stage: Path) -> None:

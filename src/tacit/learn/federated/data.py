@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit.errors import DataError
+from tacit.given import features_and_labels, to_array
 from tacit.learn.dataset import Dataset, scale_of
 from tacit.learn.partition import Partition, data_generator, divide
 
-Rows = tuple[Any, Any]
-"""Features and labels: arrays of numpy, tensors, or what becomes one; hence Any."""
+Rows = Any
+"""Features and labels: a pair of arrays or tensors, or a data set of them; hence Any."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +150,7 @@ def join_rows(sets: Sequence[tuple[Dataset, Dataset]], names: Sequence[str]) -> 
 
 def _tensors(name: str, rows: Rows) -> tuple[Tensor, Tensor]:
     try:
-        x, y = (torch.as_tensor(np.asarray(one)) for one in rows)
+        x, y = (torch.as_tensor(to_array(one)) for one in features_and_labels(rows))
     except (TypeError, ValueError) as error:
         raise DataError(f"{name}: wanted features and labels, as arrays: {error}") from error
     if x.dim() < 2 or y.dim() != 1 or len(x) != len(y) or not len(y):

@@ -14,6 +14,7 @@ from torch import nn
 
 from tacit.dp import Ledger
 from tacit.errors import ConfigError
+from tacit.given import features_of
 from tacit.learn.federated.aggregators import find_aggregator
 from tacit.learn.federated.config import RoundConfig, round_config
 from tacit.learn.federated.contract import Meter
@@ -136,7 +137,7 @@ class FederatedResult(Shown):
 
     def predict_proba(self, features: Any) -> NDArray[np.float32]:
         """Return the probability of every class, for every row."""
-        rows = torch.as_tensor(np.asarray(features), dtype=torch.float32)
+        rows = torch.as_tensor(features_of(features), dtype=torch.float32)
         with torch.no_grad():
             found: NDArray[np.float32] = self.model(rows).softmax(-1).numpy()
         return found
@@ -172,7 +173,8 @@ def fit(
     Args:
         model: a torch module that gives a number per class, or the name of one: "linear", "mlp",
             "cnn". Its weights stay as they are.
-        clients: features and labels of each client.
+        clients: features and labels of each client: a pair of arrays or tensors, or a torch or
+            Hugging Face data set (whose column "label" has the classes).
         privacy: what is promised, with the clip that secure aggregation needs; nothing, if not
             given.
         rounds: how many at most; the privacy is planned for all of them.

@@ -1,6 +1,7 @@
 """Prediction and training on secret-shared data."""
 
 from tacit.learn.metrics import measure_classes
+from tacit.learn.private.forest import Forest, agree_on_forest, make_forest
 from tacit.learn.private.models import (
     load_logistic,
     logistic_of,
@@ -23,13 +24,16 @@ from tacit.renamed import warn_renamed
 __all__ = [
     "Answer",
     "Crew",
+    "Forest",
     "PredictTask",
     "Prediction",
     "Secured",
     "Sizes",
+    "agree_on_forest",
     "claims_of",
     "load_logistic",
     "logistic_of",
+    "make_forest",
     "merge_results",
     "plan_prediction",
     "predict",

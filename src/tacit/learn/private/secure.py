@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import ConfigError, DataError
+from tacit.given import features_of
 from tacit.learn.capping import note_of, with_room
+from tacit.learn.private.estimators import adopt
 from tacit.learn.private.facts import (
     LARGEST_RANK,
     Facts,
@@ -17,6 +19,7 @@ from tacit.learn.private.facts import (
     share_input_facts,
     share_weight_facts,
 )
+from tacit.learn.private.forest import Forest
 from tacit.learn.private.summary import merge_results
 from tacit.mpc import Plan, Roles, compute, find_protocol, make_plan, serve
 from tacit.mpc.pace import add_computing
@@ -96,7 +99,7 @@ class Secured(Shown):
     to be one of them.
     """
 
-    model: Imported | Function
+    model: Imported | Forest | Function
     weights: Mapping[str, Tensor]
     protocol: str
     crew: Crew
@@ -105,16 +108,20 @@ class Secured(Shown):
     input_bound: float | None
     device: str
 
-    def __call__(self, x: Tensor) -> Answer:
+    def __call__(self, x: Any) -> Answer:
         """Run the three parties as threads of this process, and return the client's answer.
+
+        Args:
+            x: rows, as a tensor, an array, a data frame, or the features of a torch or Hugging
+                Face data set.
 
         Guarantee: none towards this process, which holds everything; what each party sends and
         sees is what it would between hosts.
         """
-        x = _checked(x)
+        x = self._prepared(x)
 
         def party(session: Session) -> Answer:
-            return self.join(session, x if session.me == self.crew.client else None)
+            return self._join(session, x if session.me == self.crew.client else None)
 
         digest = hashlib.sha256(repr((self.protocol, self.crew)).encode()).digest()
         meeting = Meeting(parties=self.crew.parties, job_digest=digest)
@@ -122,7 +129,7 @@ class Secured(Shown):
         merged = merge_results(tuple(answers[name].result for name in self.crew.parties))
         return replace(answers[self.crew.client], result=replace(merged, launched="threads"))
 
-    def join(self, session: Session, x: Tensor | None = None) -> Answer:
+    def join(self, session: Session, x: Any = None) -> Answer:
         """Take part in one run, as whatever party the session says I am.
 
         Every party makes its `Secured` from the same module; the weights that count are the
@@ -130,13 +137,22 @@ class Secured(Shown):
 
         Guarantee: as stated by the protocol's claims; the output goes to the client alone.
         """
+        return self._join(session, None if x is None else self._prepared(x))
+
+    def _prepared(self, x: Tensor) -> Tensor:
+        """Look at an input, and give a forest the numbers that it compares."""
+        if isinstance(self.model, Forest) and isinstance(x, Tensor):
+            x = self.model.prepare(x)
+        return _checked(x)
+
+    def _join(self, session: Session, x: Tensor | None) -> Answer:
         usage, crew = Usage(), self.crew
         with session.progress.stage("plan"):
-            facts = self._agree(session, None if x is None else _checked(x))
+            facts = self._agree(session, x)
             fitted, plan = self._fitted(facts)
         mine: dict[str, Tensor] = {}
         if session.me == crew.client and x is not None:
-            mine = {"x": _checked(x)}
+            mine = {"x": x}
         elif session.me == crew.server:
             mine = {_input_name(name): value for name, value in self.weights.items()}
         if session.me in crew.roles.computing:
@@ -162,7 +178,10 @@ class Secured(Shown):
         bound = self.input_bound if input_bound is None else input_bound
         if bound is None:
             raise ConfigError("a forecast wants input_bound, how large the input can be")
-        bounds = {name: size_of(largest(value)) for name, value in self.weights.items()}
+        bounds = {name: size_of(largest(value)) for name, value in self._sized().items()}
+        bounds |= self._agreed_bounds()
+        if isinstance(self.model, Forest):
+            shape = (shape[0], self.model.weights["select"].shape[0])
         gains = {name: size_of(quarters_of(gain)) for name, gain in self._gains().items()}
         return Facts(shape=shape, input_bound=bound, weight_bounds=bounds, gains=gains)
 
@@ -201,6 +220,8 @@ class Secured(Shown):
         """Say what is computed, by whom, and how exactly; no weight is shown."""
         crew, bound = self.crew, self.input_bound
         steps: list[tuple[str, ...]] = [("model", getattr(self.model, "__name__", "a function"))]
+        if isinstance(self.model, Forest):
+            steps = [("model", f"{self.model.trees} trees of depth {self.model.depth}")]
         cap = None
         if isinstance(self.model, Imported):
             steps, cap = self.model.steps(), self.model.cap
@@ -215,6 +236,15 @@ class Secured(Shown):
             ("cap", "where bounds do not fit without" if cap is None else f"±{cap:g}"),
         ]
 
+    def _agreed_bounds(self) -> Mapping[str, float]:
+        """Return the bounds that follow from what a model is, and need not be told."""
+        return self.model.bounds if isinstance(self.model, Forest) else {}
+
+    def _sized(self) -> dict[str, Tensor]:
+        """Return the weights whose size is told."""
+        agreed = self._agreed_bounds()
+        return {name: value for name, value in self.weights.items() if name not in agreed}
+
     def _gains(self) -> Mapping[str, float]:
         return self.model.gains if isinstance(self.model, Imported) else {}
 
@@ -222,7 +252,8 @@ class Secured(Shown):
         if session.me == self.crew.client and x is None:
             raise DataError(f"{session.me!r} is the client and must give an input")
         shape, bound = share_input_facts(session, self.crew.client, x, bound=self.input_bound)
-        bounds, gains = share_weight_facts(session, self.crew.server, self.weights, self._gains())
+        bounds, gains = share_weight_facts(session, self.crew.server, self._sized(), self._gains())
+        bounds |= self._agreed_bounds()
         return Facts(shape=shape, input_bound=bound, weight_bounds=bounds, gains=gains)
 
     def _program(self, facts: Facts) -> Callable[[Any], Tensor | None]:
@@ -276,7 +307,7 @@ class Secured(Shown):
 
 
 def secure(
-    model: nn.Module | Imported | Function,
+    model: nn.Module | Imported | Forest | Function | object,
     *,
     protocol: str = "sealed",
     weights: Mapping[str, Tensor] | None = None,
@@ -290,8 +321,10 @@ def secure(
     """Make a model private: nobody sees the input but its owner, nor the weights but theirs.
 
     Args:
-        model: a torch module of supported layers (in use, not in training), or a function
-            ``model(ops, weights, x)``.
+        model: a torch module of supported layers (in use, not in training), a function
+            ``model(ops, weights, x)``, or a fitted estimator: a linear model, linear SVC or
+            Gaussian naive Bayes of scikit-learn, or trees of scikit-learn, XGBoost or LightGBM.
+            Of trees only their number and depth are public, and ``reveal`` must be "class".
         protocol: one word decides who sees what; the report shows what that word leaks.
         weights: of a function of ops; a module has its own.
         crew: the names of the parties, if they should be others than client, server and dealer.
@@ -320,6 +353,8 @@ def secure(
         raise ConfigError(f"frac_bits must be from {LEAST_FRAC_BITS} to 30, got {frac_bits}")
     if reveal not in ("output", "class"):
         raise ConfigError(f"reveal must be 'output' or 'class', got {reveal!r}")
+    if not isinstance(model, nn.Module | Imported | Forest) and not callable(model):
+        model = adopt(model, is_class=reveal == "class")
     if isinstance(model, nn.Module):
         model = import_module(model)
     if isinstance(model, Imported):
@@ -327,6 +362,10 @@ def secure(
             raise ConfigError("a module has weights of its own; give none beside it")
         model = replace(model, cap=cap)
         weights = model.weights
+    elif isinstance(model, Forest):
+        if weights is not None or cap is not None or reveal != "class":
+            raise ConfigError("a forest has its own weights, no cap, and reveals a class")
+        weights, frac_bits, input_bound = model.weights, model.frac_bits, model.input_bound
     elif weights is None:
         raise ConfigError("a function of ops wants weights, a mapping from names to tensors")
     elif cap is not None:
@@ -349,8 +388,11 @@ def _input_name(weight: str) -> str:
     return f"weights/{weight}"
 
 
-def _checked(x: Tensor) -> Tensor:
+def _checked(x: Any) -> Tensor:
     """Bring an input to double precision, after looking at what everyone will be told of it."""
+    if not isinstance(x, Tensor):
+        found = features_of(x)
+        x = torch.from_numpy(found) if found.dtype.kind in "biuf" else x
     if not isinstance(x, Tensor) or not 1 <= x.dim() <= LARGEST_RANK or not x.numel():
         got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
         raise DataError(f"wanted a tensor of 1 to {LARGEST_RANK} dimensions, got {got}")

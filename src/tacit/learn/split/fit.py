@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import ConfigError, DataError
+from tacit.given import features_and_labels, features_of
 from tacit.learn.metrics import measure_odds
 from tacit.learn.private.summary import merge_results
 from tacit.learn.split.compress import Compression, make_codec
@@ -30,7 +31,7 @@ from tacit.party.threads import Program
 from tacit.result import Claim, Cost, Leak, Metric, PartyReport, Result
 
 Rows = Any
-"""Rows as a tensor, or as what NumPy takes for an array."""
+"""Rows as a tensor, an array, a data frame, or a torch or Hugging Face data set."""
 Launch = Literal["threads", "processes"]
 
 
@@ -131,8 +132,9 @@ def fit(
 
     Args:
         model: a torch module with a logit per class, or a module by owner of features.
-        features: rows, or rows by owner: the same rows in the same order.
-        labels: a class for every row, whole numbers from 0.
+        features: rows, or rows by owner: the same rows in the same order. A torch data set, or one
+            of Hugging Face's, gives its features.
+        labels: a class for every row, whole numbers from 0; or a data set that has them.
         cut: the last layer of the bottom, as `named_modules` calls it; with one model.
         top: takes the bottoms' outputs; with several.
         classes: how many there are; as many as the labels show if not given.
@@ -156,7 +158,8 @@ def fit(
     """
     owners = ("features",) if isinstance(model, nn.Module) else tuple(model)
     given = _by_owner(features, owners)
-    y = _tensor(labels).long()
+    held = None if isinstance(labels, Tensor) else features_and_labels(labels)[1]
+    y = _tensor(labels if held is None else held).long()
     _check(given, y, owners, label_owner)
     task = SplitTask(
         feature_owners=tuple(name for name in owners if name != label_owner),
@@ -360,5 +363,5 @@ def _check(given: Mapping[str, Rows], y: Tensor, owners: tuple[str, ...], lab: s
 
 
 def _tensor(rows: Rows) -> Tensor:
-    found = rows.detach() if isinstance(rows, Tensor) else torch.as_tensor(np.asarray(rows))
+    found = rows.detach() if isinstance(rows, Tensor) else torch.as_tensor(features_of(rows))
     return found.float() if found.dtype == torch.float64 else found

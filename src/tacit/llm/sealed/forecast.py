@@ -28,5 +28,6 @@ def plan_passes(vault: SealedVault, passes: Sequence[Pass]) -> tuple[Plan, ...]:
     for number, step in enumerate(passes):
         plan = plan_pass(passing, step, seats, cache)
         cache.keep(number, plan.kept_openings, {}, {})
+        cache.grow(plan.grown)
         plans.append(plan)
     return tuple(plans)

@@ -29,6 +29,8 @@ _PROBE = 32
 SEALED_OWNER_BYTES, SEALED_USER_BYTES, SEALED_DEALER_BYTES = 76, 36, 20
 """Memory per weight at its peak, as measured on a model of 26 million weights."""
 _NEXT = "llm/pass"
+_MOST_OPEN = 16
+"""Conversations of a session whose keys and values stay open under masks."""
 
 
 @dataclass(eq=False)
@@ -104,6 +106,16 @@ class Table:
     def __init__(self, session: Session, passing: Passing, seats: Seats) -> None:
         self.session, self.passing, self.seats = session, passing, seats
         self._cache = OpeningCache()
+        self._recent: dict[int, None] = {}
+
+    def _make_room(self, conversation: int) -> None:
+        """Forget the openings of the conversation used longest ago; all parties forget alike."""
+        self._recent.pop(conversation, None)
+        self._recent[conversation] = None
+        if len(self._recent) > _MOST_OPEN:
+            oldest = next(iter(self._recent))
+            del self._recent[oldest]
+            self._cache.forget(f"{oldest}.")
 
     def plan(self, step: Pass) -> Plan:
         """Say what a pass will do and cost, before anything is sent."""
@@ -113,6 +125,7 @@ class Table:
         self, step: Pass, inputs: Mapping[str, Tensor], kept: Mapping[str, Share]
     ) -> Outcome[Share]:
         """Compute a pass as the owner or the user."""
+        self._make_room(step.conversation)
         return compute(
             self.session,
             self.plan(step),
@@ -125,6 +138,7 @@ class Table:
 
     def deal(self, step: Pass) -> None:
         """Deal for a pass."""
+        self._make_room(step.conversation)
         inputs = {}
         if step.is_scored and self.passing.reveal == "sample":
             inputs = {"noise": gumbel(Prg.from_os(), self.passing.architecture.vocab)}

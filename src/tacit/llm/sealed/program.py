@@ -77,21 +77,19 @@ class Passing:
         return {"hot": hot}
 
     def _weights(self, ops: ProtocolOps[V]) -> dict[str, V]:
-        shapes = weight_shapes(self.architecture)
-        w = {
-            name: ops.input(name, owner=self.owner, shape=shape, bound=self.bounds[name])
-            for name, shape in shapes.items()
+        """Take the weights: those of products as they were opened in the session's first pass."""
+        return {
+            name: (ops.input if name.endswith(".bias") else ops.weight)(
+                name, owner=self.owner, shape=shape, bound=self.bounds[name]
+            )
+            for name, shape in weight_shapes(self.architecture).items()
         }
-        for name, value in w.items():
-            if len(shapes[name]) > 1:
-                # One by one: a link does not carry a whole model in one message.
-                ops.cache_openings(value)
-        return w
 
     def _embedded(self, ops: ProtocolOps[V], w: Mapping[str, V], step: Pass) -> V:
         a = self.architecture
-        hot = ops.input("hot", owner=self.user, shape=(step.rows, a.vocab), bound=1.0)
-        x = ops.lookup(w["embed"], hot)
+        shape = (step.rows, a.vocab)
+        hot = ops.input("hot", owner=self.user, shape=shape, bound=1.0, frac_bits=0)
+        x = ops.restate(ops.pick(hot, w["embed"]), bound=self.bounds["embed"])
         if a.positions != "learned":
             return x
         bound = self.bounds["positions"]
@@ -111,13 +109,11 @@ class Passing:
         query, key = self._turned(ops, w, step, i, joined)
         value = _cut(ops, joined, a.heads + a.kv_heads, a.heads + 2 * a.kv_heads, a.head_dim)
         value = self._stated(ops, value, f"{i}.v")
-        if i + 1 == a.layers and not step.is_scored:
-            return key, value, None, None
-        keys, values = (
-            self._recalled(ops, step, i, kind, new) for kind, new in (("k", key), ("v", value))
-        )
         groups, shared = a.kv_heads, a.heads // a.kv_heads
         stacked = ops.reshape(query, (1, groups, shared * rows, a.head_dim))
+        keys, values = self._recalled(ops, step, i, (key, value), stacked)
+        if i + 1 == a.layers and not step.is_scored:
+            return key, value, None, None
         scores = ops.matmul(stacked, ops.transpose(keys, 2, 3))
         scores = self._stated(ops, scores, f"{i}.scores")
         seen, total = sight(a, step, i), step.past + rows
@@ -167,14 +163,28 @@ class Passing:
         # Turning two numbers of at most b gives at most √2 b.
         return self._stated(ops, query, f"{i}.q", 2), self._stated(ops, key, f"{i}.k", 2)
 
-    def _recalled(self, ops: ProtocolOps[V], step: Pass, i: int, kind: str, new: V) -> V:
-        if not step.past:
-            return new
-        a, factor = self.architecture, 2.0 if kind == "k" else 1.0
+    def _recalled(
+        self, ops: ProtocolOps[V], step: Pass, i: int, new: tuple[V, V], query: V
+    ) -> list[V]:
+        """Open new keys and values, with the queries, and put them behind those that are open.
+
+        What another session has opened is opened once more: its masks are gone with it.
+        """
+        fresh = {
+            f"{step.conversation}.{i}.{kind}": one for kind, one in zip("kv", new, strict=True)
+        }
+        past = step.past
+        if not all(ops.holds(name, past) for name in fresh):
+            past = 0
+            for name in fresh:
+                old = self._resumed(ops, step, name.split(".", 1)[1])
+                fresh[name] = ops.concatenate((old, fresh[name]), dim=2)
+        return ops.grow(fresh, past=past, dim=2, beside=(query,))
+
+    def _resumed(self, ops: ProtocolOps[V], step: Pass, name: str) -> V:
+        a, factor = self.architecture, 2.0 if name.endswith("k") else 1.0
         shape = (1, a.kv_heads, step.past, a.head_dim)
-        bound = factor * self.bounds[f"{i}.{kind}"]
-        old = ops.resume(f"{i}.{kind}", shape=shape, bound=bound)
-        return ops.concatenate((old, new), dim=2)
+        return ops.resume(name, shape=shape, bound=factor * self.bounds[name])
 
     def _fed(self, ops: ProtocolOps[V], w: Mapping[str, V], i: int, x: V) -> V:
         a = self.architecture

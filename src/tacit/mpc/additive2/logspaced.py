@@ -63,10 +63,21 @@ def decline_curve(name: str, frac_bits: int, bound: float) -> Curve:
 
     Below 2^-8 it stays at its value there; above the bound nothing can be.
     """
+    # Finding pieces takes long, and a bound may change with every call: those of one power of two
+    # serve all bounds below it.
+    bound = max(bound, 2 * SMALLEST)  # a curve has one breakpoint at least
+    whole = _decline_curve(name, frac_bits, 2.0 ** ceil(log2(bound)))
+    count = sum(at < bound * 2**frac_bits for at in whole.breaks)
+    largest = ELEMENTWISE[name].largest(bound) + 2.0**-8
+    pieces, slack = whole.pieces[: count + 1], whole.slack[:count]
+    return Curve(whole.breaks[:count], pieces, whole.frac_bits, largest, slack)
+
+
+@cache
+def _decline_curve(name: str, frac_bits: int, bound: float) -> Curve:
     decline = DECLINES[name]
     largest = ELEMENTWISE[name].largest(bound)
     value_bits = min(3 * frac_bits, HEADROOM_BITS - 3 - ceil(log2(largest)))
-    bound = max(bound, 2 * SMALLEST)  # a curve has one breakpoint at least
     edges, degrees, width = [SMALLEST], [], bound
     while edges[-1] < bound:
         # A piece is rarely more than twice as wide as the one before: no need to look there.

@@ -1,8 +1,8 @@
 """Where secrets of a checked computation enter and leave.
 
-An input of P0 or P1 enters by `OpenTagged`. Anyone else gets from the dealer the mask of which P0 and
-P1 have shares: an owner tells both its value less the mask, a receiver is told by both the result
-plus the mask. As one of the two is honest, what both say alike is right.
+An input of P0 or P1 enters by `OpenTagged`. Anyone else gets from the dealer a mask of which P0
+and P1 have shares: an owner tells both its value less the mask, a receiver is told by both the
+result plus the mask. As one of the two is honest, what both say alike is right.
 """
 
 import hashlib

@@ -12,8 +12,16 @@ from tacit.mpc.checked.shares import TaggedOpening, TaggedShare
 from tacit.mpc.checked.tags import Item, Tagged, add_public
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.products import Product
-from tacit.mpc.randomness import OpeningMask, OpeningTriple, Parts, SharePair
-from tacit.mpc.share import AnyShare, AnySpec, MaskedOpening, OpeningSpec, Party, Share, Spec
+from tacit.mpc.randomness import OpeningMask, OpeningTriple, Parts
+from tacit.mpc.share import (
+    AnyShare,
+    AnySpec,
+    MaskedOpening,
+    OpeningSpec,
+    Party,
+    SharePair,
+    Spec,
+)
 
 
 def tagged_mask(place: int, shape: tuple[int, ...], holder: Party | None) -> Tagged:
@@ -133,9 +141,7 @@ class MultiplyTagged(Multiply):
         b = add_public(y.numbers, y.opened, keys, is_first=channel.is_first)
         multiply = self.product.multiply
         numbers = tags.wide() + wide.map_bilinear(multiply, x.opened, b, terms=terms)
-        numbers += wide.map_bilinear(
-            lambda d, a: multiply(a, d), y.opened, x.numbers, terms=terms
-        )
+        numbers += wide.map_bilinear(lambda d, a: multiply(a, d), y.opened, x.numbers, terms=terms)
         return TaggedShare(c, out, wide.carry(numbers))
 
 
@@ -150,4 +156,3 @@ def _pairs(x: MaskedOpening, y: MaskedOpening, *, is_first: bool) -> list[tuple[
         return [(e if a is None else e + a, d)]
     left = [] if b is None else [(e, b + d if is_first else b)]
     return left if a is None else [*left, (a, d)]
-

@@ -140,5 +140,3 @@ def _sums(seed: bytes, *columns: list[Tensor]) -> list[Tensor]:
             # Exact: 2^15 numbers below 2^27 stay below 2^53.
             total += (chosen.T @ piece.T.to(torch.float64)).to(torch.int64)
     return [wide.carry(one.contiguous()) for one in total.T.reshape(len(columns), wide.LIMBS, SUMS)]
-
-

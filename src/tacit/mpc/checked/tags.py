@@ -81,9 +81,7 @@ class Tagged:
         """Refuse: this needs the parties' secrets, see `correct`."""
         raise TypeError("tags are corrected with the keys of both parties")
 
-    def correct(
-        self, first: Parts, second: Parts, inner: Parts, keys: tuple[Keys, Keys]
-    ) -> Parts:
+    def correct(self, first: Parts, second: Parts, inner: Parts, keys: tuple[Keys, Keys]) -> Parts:
         """Compute what P1 gets: what the inner need sends, keys to P0's parts, tags of its own."""
         drawn = iter(first[len(first) - len(self._shapes()) :])
         theirs = second + inner
@@ -113,7 +111,9 @@ class Tagged:
         own, rest = parts[: len(parts) - count], iter(parts[len(parts) - count :])
         found = []
         for item in self.items:
-            ours, other = (next(rest) if at is not None else None for at in (item.first, item.second))
+            ours, other = (
+                next(rest) if at is not None else None for at in (item.first, item.second)
+            )
             place = item.first if is_first else item.second
             tag, key = (ours, other) if is_first else (other, ours)
             found.append(Tags(item, None if place is None else own[place], tag, key))

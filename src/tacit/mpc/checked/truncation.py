@@ -79,9 +79,7 @@ class TruncateTagged(Truncate):
         c = theirs + mine
         offset = -(1 << HEADROOM_BITS)
         sent = z.numbers.reshape(*z.numbers.shape[:2], -1) + r_tags.wide()
-        channel.proofs.exchanged(
-            add_public(wide.carry(sent), offset, keys, is_first=first), theirs
-        )
+        channel.proofs.exchanged(add_public(wide.carry(sent), offset, keys, is_first=first), theirs)
         carried, high = c >> 63, c >> self.bits
         words = rows[0] + (carried & rows[1])
         if first:

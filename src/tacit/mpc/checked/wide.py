@@ -61,9 +61,7 @@ def _products(limbs: Tensor, words: Tensor) -> Tensor:
 def from_pairs(pairs: Tensor) -> Tensor:
     """Read numbers from two words of 54 bits each, whatever lies above those bits."""
     low, high = pairs[0], pairs[1]
-    return torch.stack(
-        (low & _MASK, (low >> BITS) & _MASK, high & _MASK, (high >> BITS) & _MASK)
-    )
+    return torch.stack((low & _MASK, (low >> BITS) & _MASK, high & _MASK, (high >> BITS) & _MASK))
 
 
 def to_pairs(limbs: Tensor, like: Tensor) -> Tensor:

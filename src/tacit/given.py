@@ -1,0 +1,115 @@
+"""Rows that a program hands in, whatever holds them: arrays, tensors, data frames, data sets.
+
+A torch `Dataset` and one of Hugging Face's `datasets` are known by what they can do; neither
+library is needed. All of it is read into memory.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit.errors import DataError
+
+Array = npt.NDArray[Any]
+"""Of numbers, or of the names of classes."""
+LABELS = ("label", "labels")
+"""What the column with classes is called in a data set that has columns."""
+
+
+def features_and_labels(given: object) -> tuple[Any, Any]:
+    """Return the features and the labels of what a program gave; None where it has no labels.
+
+    Args:
+        given: a pair of features and labels; features alone, as an array, a tensor or a data
+            frame; a data set of pairs; or one with columns, of which one is called "label" or
+            "labels" and all others are features.
+
+    Raises:
+        DataError: it is a stream, a dictionary of parts, or has columns that do not go together.
+    """
+    if isinstance(given, tuple) and len(given) == 2:
+        return given
+    columns = _columns(given)
+    if columns is None:
+        items = _items(given)
+        if items is None:
+            return given, None
+        if isinstance(items[0], Mapping):
+            columns = {str(name): [one[name] for one in items] for name in items[0]}
+        elif isinstance(items[0], tuple | list) and len(items[0]) == 2:
+            return _stack([x for x, _ in items]), _stack([y for _, y in items])
+        else:
+            return _stack(items), None
+    labels = next((name for name in LABELS if name in columns), None)
+    features = {name: to_array(one) for name, one in columns.items() if name != labels}
+    return _side_by_side(features), None if labels is None else to_array(columns[labels])
+
+
+def features_of(given: object) -> Array:
+    """Return the features alone of what a program gave; a tuple is an array of its items."""
+    return to_array(given if isinstance(given, tuple) else features_and_labels(given)[0])
+
+
+def to_array(values: object) -> Array:
+    """Make an array of whatever it is; a tensor may lie on a device and remember gradients."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+    if hasattr(values, "to_numpy"):
+        values = values.to_numpy()
+    if isinstance(values, Sequence) and len(values) and hasattr(values[0], "detach"):
+        return _stack(values)
+    return np.asarray(values)
+
+
+def _columns(given: object) -> Mapping[str, Any] | None:
+    """Return the columns of a data set that has them by name."""
+    names = getattr(given, "column_names", None)
+    if isinstance(names, Mapping):  # a dictionary of such data sets says so of each
+        raise DataError(
+            f"wanted one data set, got a dictionary of {', '.join(map(repr, names))}; take one"
+        )
+    if isinstance(given, Mapping) and not names:
+        return given
+    if not isinstance(names, Sequence) or hasattr(given, "to_numpy"):
+        return None
+    if not hasattr(given, "__len__") or not hasattr(given, "__getitem__"):
+        raise DataError("wanted a data set of known length, got a stream; take some rows of it")
+    return {str(name): given[name] for name in names}
+
+
+def _items(given: object) -> Sequence[Any] | None:
+    """Return the items of a torch `Dataset`, and None for what is an array already."""
+    is_array = hasattr(given, "__array__") or hasattr(given, "to_numpy")
+    if is_array or isinstance(given, Sequence | str | bytes) or not hasattr(given, "__getitem__"):
+        return None
+    if not hasattr(given, "__len__"):
+        raise DataError("wanted a data set of known length, got a stream; take some rows of it")
+    if not len(given):
+        raise DataError("wanted a data set with rows, got an empty one")
+    return [given[at] for at in range(len(given))]
+
+
+def _stack(items: Sequence[Any]) -> Array:
+    try:
+        return np.stack([to_array(one) for one in items])
+    except ValueError as error:
+        raise DataError(f"the items of the data set have different shapes: {error}") from error
+
+
+def _side_by_side(columns: Mapping[str, Array]) -> Array:
+    """Put columns of numbers side by side, or return the only one."""
+    text = [name for name, one in columns.items() if one.dtype.kind not in "biuf"]
+    if text:
+        raise DataError(
+            f"the columns {', '.join(map(repr, text))} are not numbers of one shape; encode them "
+            "or leave them out"
+        )
+    if len(columns) == 1:
+        (only,) = columns.values()
+        return only if only.ndim > 1 else only[:, None]
+    if not columns or any(one.ndim != 1 for one in columns.values()):
+        shapes = ", ".join(f"{name!r} {one.shape[1:]}" for name, one in columns.items())
+        raise DataError(f"wanted columns of one number each, or one column, got {shapes or 'none'}")
+    return np.stack(list(columns.values()), axis=1)

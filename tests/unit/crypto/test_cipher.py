@@ -1,0 +1,154 @@
+"""What the contract of ciphers does not see: masks that hide, shares that decrypt, numbers."""
+
+import math
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from tacit.crypto.cipher import Layout, combine, make_key, seal, share_key
+from tacit.crypto.cipher.bfv import _WEIGHED, places_of
+from tacit.crypto.cipher.numbers import FixedBase, multiply_powers
+from tacit.errors import DataError, InputError
+from tacit.ring import Prg
+
+pytest.importorskip("gmpy2")
+pytest.importorskip("tenseal")
+
+DRAW = Prg(bytes(range(1, 17)))
+
+
+@cache
+def key_of(scheme):
+    return make_key(scheme, DRAW.fork(scheme).bytes, bits=2048)
+
+
+def weighed(key):
+    layout = Layout(rows=40, bound=100, room=1 << 20, by_owner=True)
+    values = np.arange(40, dtype=np.int64)[:, None]
+    sealed = key.encrypt(values, layout, DRAW.bytes)
+    return key.public.weigh(np.eye(3, 40, dtype=np.int64), sealed)
+
+
+def noise_budget(key, sealed):
+    keys = key._weighed
+    return keys._decryptor.invariant_noise_budget(sealed.parts[0])
+
+
+def all_coefficients(key, sealed):
+    return key._weighed.decrypt(sealed.parts[0], np.arange(_WEIGHED.degree))
+
+
+def test_noise_of_a_released_result_is_flooded(monkeypatch):
+    """What is left of the noise of a released result is the flood's: 2^9 after the last rounding.
+
+    Without the flood about 2^6 would be left, and the bits above 2^9 of the difference are noticed.
+    """
+    key = key_of("bfv")
+    assert noise_budget(key, key.public.release(weighed(key), DRAW.bytes)) <= 2
+    monkeypatch.setattr(seal, "_flood", lambda ring, _: np.zeros((2, ring.degree), np.uint64))
+    assert noise_budget(key, key.public.release(weighed(key), DRAW.bytes)) >= 3
+
+
+def test_the_flood_is_uniform_over_its_range():
+    drawn = seal._flood(_WEIGHED, DRAW.bytes)
+    first, second = _WEIGHED.moduli[:2]
+    lift = pow(second, -1, first)
+    whole = [(int(b) + second * ((int(a) - int(b)) * lift % first)) for a, b in drawn.T.tolist()]
+    whole = [one if 2 * one < first * second else one - first * second for one in whole]
+    assert all(-(2**69) <= one < 2**69 for one in whole)
+    scaled = np.sort(np.array([one / 2**70 + 0.5 for one in whole]))
+    gap = np.abs(scaled - (np.arange(len(scaled)) + 0.5) / len(scaled)).max()
+    assert gap < 2.3 / math.sqrt(len(scaled))  # Kolmogorov: beyond it once in 20,000
+
+
+def test_coefficients_without_a_number_are_masked(monkeypatch):
+    """A product has inner products of shifted rows in all other coefficients."""
+    key = key_of("bfv")
+    unused = np.setdiff1d(np.arange(8192), places_of(weighed(key).layout)[0])
+    first = all_coefficients(key, key.public.release(weighed(key), DRAW.bytes))[unused]
+    assert np.abs(first).max() > 2**46
+    assert np.unique(first).size > 8000
+    keys = key.public._weighed_keys
+    monkeypatch.setattr(keys, "draw_plain", lambda _: np.zeros(8192, np.uint64))
+    bare = all_coefficients(key, key.public.release(weighed(key), DRAW.bytes))[unused]
+    assert np.abs(bare).max() < 100  # the test would have noticed
+
+
+def test_paillier_hides_every_released_result(monkeypatch):
+    key = key_of("paillier")
+    found = weighed(key)
+    packed = key.public._joined(found.parts, 22)
+    assert key.public.release(found, DRAW.bytes).parts[0] != packed
+    monkeypatch.setattr(key.public, "hide", lambda _: 1)
+    assert key.public.release(found, DRAW.bytes).parts[0] == packed
+
+
+def test_the_key_owner_draws_from_all_residues():
+    """Both bases generate: of order p − 1 and q − 1 among the residues."""
+    key = key_of("paillier")
+    for prime, powers in ((key._p, key._powers_p), (key._q, key._powers_q)):
+        base = powers.power(1)
+        assert pow(base, int(prime - 1), int(prime**2)) == 1
+        assert pow(base, int(prime - 1) // 2, int(prime**2)) != 1
+
+
+def test_shares_of_a_key_decrypt_together_and_not_alone():
+    key = key_of("paillier")
+    shares = share_key(key, threshold=3, holders=5, randomness=DRAW.bytes)
+    layout = Layout(rows=90, bound=1 << 24, room=1 << 31, form="sum")
+    values = DRAW.words((90, 1)).numpy() >> 40
+    sealed = key.public.encrypt(values, layout, DRAW.bytes)
+    parts = {one.point: one.decrypt_part(sealed) for one in shares}
+    for chosen in ((1, 2, 3), (5, 1, 4), (2, 3, 4, 5)):
+        given = {point: parts[point] for point in chosen}
+        found = combine(key.public, sealed, given, threshold=3, holders=5)
+        assert np.array_equal(found, values)
+    two = {point: parts[point] for point in (1, 2)}
+    with pytest.raises(DataError, match="3 of 5"):
+        combine(key.public, sealed, two, threshold=3, holders=5)
+    with pytest.raises(DataError, match="fit together"):
+        combine(key.public, sealed, {**two, 3: parts[4]}, threshold=3, holders=5)
+    with pytest.raises(DataError, match="another key"):
+        combine(key.public, sealed, {**two, 3: b"no"}, threshold=3, holders=5)
+
+
+def test_keys_of_bfv_cannot_be_shared():
+    with pytest.raises(InputError, match="bfv"):
+        share_key(key_of("bfv"), threshold=2, holders=3, randomness=DRAW.bytes)
+
+
+def test_two_shares_of_three_hide_the_key():
+    """The next higher coefficient is longer than the secret by 128 bits: no digit shows."""
+    key = key_of("paillier")
+    shares = share_key(key, threshold=2, holders=3, randomness=DRAW.bytes)
+    secret = math.factorial(3) * key.order * key.public.n
+    assert all(one.exponent.bit_length() > secret.bit_length() + 100 for one in shares)
+
+
+@pytest.mark.parametrize("bits", [1, 7, 16, 40])
+def test_products_of_powers_are_those_of_python(bits):
+    modulus = (1 << 127) - 1
+    bases = [int.from_bytes(DRAW.bytes(15), "big") for _ in range(200)]
+    exponents = DRAW.words(200).numpy() >> (63 - bits)
+    wanted = 1
+    for base, power in zip(bases, exponents.tolist(), strict=True):
+        wanted = wanted * pow(base, power, modulus) % modulus
+    assert multiply_powers(bases, exponents, modulus) == wanted
+
+
+def test_powers_of_one_base_are_those_of_python():
+    modulus, exponent = (1 << 127) - 1, int.from_bytes(DRAW.bytes(20), "big")
+    assert FixedBase(5, modulus, 160, 6).power(exponent) == pow(5, exponent, modulus)
+
+
+def test_a_small_frame_cannot_grow():
+    """A frame that says a gigabyte, or has blocks without end, is refused before SEAL reads it."""
+    ring = replace(_WEIGHED)
+    blocks = b"\x02\x00\x08" * 40  # blocks that repeat one byte: a few bytes, much content
+    for body in (b"\xa0" + (1 << 30).to_bytes(4, "little"), b"\xa0" + bytes(4)):
+        frame = bytes.fromhex("28b52ffd") + body + blocks + bytes(64)
+        data = ring.header + (16 + len(frame)).to_bytes(8, "little") + frame
+        with pytest.raises(DataError, match="length"):
+            ring.check_frame(data, 0, is_seeded=False)
