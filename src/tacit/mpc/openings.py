@@ -152,7 +152,8 @@ class MaskedOpenings(ABC, Generic[V]):
         opening = self._opening(value)
         share = self.apply(Enter(), opening)
         self.notes.put(share, "opening", opening)
-        return self.notes.put(value, "share", share)
+        self.notes.put(value, "share", share)
+        return share
 
     def cache_openings(self, *values: V) -> None:
         """Open weights under masks, before any query, so that no later product has to.

@@ -211,8 +211,7 @@ class PlanOps(ProtocolOps[AnySpec]):
         if not self.is_checked:
             self._write(Open(to, what, why), (value,))
             return None
-        if self._is_unchecked:
-            self._write(Check(), ())
+        self.check()
         step = OpenChecked(to, what, why)
         number = len(self._steps)
         self._write(step, (value,))
@@ -221,6 +220,12 @@ class PlanOps(ProtocolOps[AnySpec]):
             self._write(Deliver(step, number), (value,))
         self._is_unchecked = False
         return None
+
+    def check(self) -> None:
+        """Write down a check, if there is something to check."""
+        if self.is_checked and self._is_unchecked:
+            self._write(Check(), ())
+            self._is_unchecked = False
 
     def _write(self, kernel: AnyStep, operands: tuple[AnySpec, ...]) -> AnySpec | None:
         declared = kernel.declare(self._roles, *operands)

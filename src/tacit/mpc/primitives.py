@@ -117,6 +117,13 @@ class Primitives(MaskedOpenings[V], ABC):
     def open(self, value: V, *, to: tuple[str, ...], what: str, why: str) -> Tensor | None:
         """Reveal a value to the named parties and write it into the ledger."""
 
+    @abstractmethod
+    def check(self) -> None:
+        """Check all messages since the last check, under a protocol with tags; else do nothing.
+
+        Opening a value does so by itself.
+        """
+
     def shape(self, x: V) -> tuple[int, ...]:
         """Return the shape of a value, which is public."""
         return self.spec(x).shape

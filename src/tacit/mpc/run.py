@@ -21,7 +21,7 @@ from tacit.mpc.checked.check import Check, settle
 from tacit.mpc.checked.product import Enter, OpenTagged
 from tacit.mpc.checked.proofs import Proofs
 from tacit.mpc.checked.shares import TaggedShare, tagged
-from tacit.mpc.checked.tags import Keys
+from tacit.mpc.checked.tags import draw_keys
 from tacit.mpc.contract import Attended, Channel, HandsOver, Kernel
 from tacit.mpc.dealer import FromDealer, Pace, Source, Supply, deal
 from tacit.mpc.memo import Memo
@@ -73,7 +73,7 @@ class SecretOps(ProtocolOps[AnyShare]):
         self._clear: Memo[Tensor] = Memo()
         self._proofs: Proofs | None = None
         if self.protocol.is_checked:
-            self._proofs = Proofs(Keys.draw(session.shared(plan.roles.dealer)))
+            self._proofs = Proofs(draw_keys(session.shared(plan.roles.dealer)))
         self._step = 0
         self._early = frozenset(at for _, at in plan.handed)
         self._handed: dict[int, Parts] = {}
@@ -216,20 +216,20 @@ class SecretOps(ProtocolOps[AnyShare]):
 
     def _open_checked(self, step: OpenChecked, value: TaggedShare) -> Tensor | None:
         """Check what was sent, reveal, and check that before anyone uses it."""
-        if isinstance(self._plan.steps[self._step].kernel, Check):
-            self._check()
+        self.check()
         channel = self._next(step, (value,))
         opened, masked = step.reveal(channel, self._supply.take(channel.step), value)
-        self._check()
+        self.check()
         if masked is not None:
             deliver = Deliver(step, channel.step)
             deliver.run(self._next(deliver, (value,)), masked)
         return opened
 
-    def _check(self) -> None:
-        step = Check()
-        channel = self._next(step, ())
-        step.run(channel, self._supply.take(channel.step))
+    def check(self) -> None:
+        """Check all messages since the last check, if the plan says so."""
+        if self._step < len(self._plan.steps) and self._plan.steps[self._step].kernel == Check():
+            channel = self._next(Check(), ())
+            Check().run(channel, self._supply.take(channel.step))
 
     def _next(self, kernel: AnyStep, operands: tuple[AnyShare, ...]) -> Channel:
         """Move to the next step of the plan, and make sure that it is this one."""

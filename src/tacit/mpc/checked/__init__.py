@@ -1,1 +1,1 @@
-"""`checked`: the sealed protocol with tags of the dealer's, so that a party that cheats is caught."""
+"""`checked`: what `sealed` does, with tags by which a party that cheats is caught."""

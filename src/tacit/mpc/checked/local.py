@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 
 from tacit.errors import InputError
+from tacit.mpc.additive2.local import Add
 from tacit.mpc.checked import wide
+from tacit.mpc.checked.pending import Pending
 from tacit.mpc.checked.shares import TaggedShare
 from tacit.mpc.checked.tags import add_public
 from tacit.mpc.contract import Channel, Declaration, Kernel, Roles
@@ -43,9 +45,10 @@ class Local:
         """Do it to my share, to its tag and to the key."""
         out = self._apply(channel, [_words(one) for one in operands], operands)
         tagged = [one for one in operands if isinstance(one, TaggedShare)]
+        later = self._pending(out.spec, tagged)
         numbers = wide.map_linear(
             lambda *limbs: self._apply(_Role(channel, False), limbs, operands).words,
-            [one.numbers for one in tagged],
+            [one.held.dense if one is later else one.numbers for one in tagged],  # type: ignore[union-attr]
             largest=_coefficients(out.spec, [one.spec for one in operands]),
         )
         zeros = [torch.zeros_like(one.words) for one in tagged]
@@ -53,7 +56,19 @@ class Local:
         if bool(added.any()):
             keys = channel.proofs.keys
             numbers = add_public(numbers, added, keys, is_first=channel.is_first)
+        if later is not None and isinstance(later.held, Pending):
+            return TaggedShare(out.words, out.spec, Pending(numbers, later.held.terms))
         return TaggedShare(out.words, out.spec, numbers)
+
+    def _pending(self, out: Spec, operands: list[TaggedShare]) -> TaggedShare | None:
+        """Find a product that is only added to, such as one that gets a bias: it can wait."""
+        if not isinstance(self.kernel, Add):
+            return None
+        for one in operands[: 1 if self.kernel.sign < 0 else None]:
+            facts = one.spec.shape, one.spec.frac_bits
+            if isinstance(one.held, Pending) and facts == (out.shape, out.frac_bits):
+                return one
+        return None
 
     def _apply(self, channel: Any, words: Any, operands: tuple[AnyShare, ...]) -> Share:
         """Run the kernel on other words in place of those that have tags."""

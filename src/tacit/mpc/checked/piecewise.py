@@ -197,12 +197,13 @@ def _picked(
 ) -> tuple[Tensor, Tensor]:
     """Look g = [c < r] and p = [c == r] up in every block, (blocks, thresholds, elements)."""
     less, equal, at, bit = [], [], 0, 0
-    one = codes.new_full((1, codes.shape[-1]), ones)
     for width in comparison.blocks.widths():
         steps = (1 << width) - 1
         digit = (shifted >> bit) & steps
-        table = torch.cat((one, codes[at : at + steps], one * 0))
-        at_least, above = table.gather(0, digit), table.gather(0, digit + 1)
+        table = codes[at : at + steps]
+        # [r >= 0] is one and [r > 2^width - 1] is zero; between them are the codes.
+        at_least = table.gather(0, (digit - 1).clamp_(min=0)).masked_fill_(digit == 0, ones)
+        above = table.gather(0, digit.clamp(max=steps - 1)).masked_fill_(digit == steps, 0)
         less.append(above)
         equal.append(above ^ at_least)
         at, bit = at + steps, bit + width

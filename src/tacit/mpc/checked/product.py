@@ -2,16 +2,18 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from tacit.mpc.additive2.local import numeric
 from tacit.mpc.additive2.opening import OpenMasked
 from tacit.mpc.additive2.product import Multiply
 from tacit.mpc.checked import wide
+from tacit.mpc.checked.pending import Pending, Term, is_worth_it
 from tacit.mpc.checked.shares import TaggedOpening, TaggedShare
 from tacit.mpc.checked.tags import Item, Tagged, add_public
 from tacit.mpc.contract import Channel, Declaration, Roles
-from tacit.mpc.products import Product
+from tacit.mpc.products import MatMul, Product
 from tacit.mpc.randomness import OpeningMask, OpeningTriple, Parts
 from tacit.mpc.share import (
     AnyShare,
@@ -106,7 +108,9 @@ class WholeTriple(OpeningTriple):
 
     def correct(self, first: Parts, left: SharePair, right: SharePair) -> Parts:
         """Compute c1 = a·b - c0."""
-        a, b = (sum(part for part in pair if part is not None) for pair in (left, right))
+        a, b = (
+            torch.stack([one for one in pair if one is not None]).sum(0) for pair in (left, right)
+        )
         return (self.product.multiply(a, b).sub_(first[0]),)
 
 
@@ -139,6 +143,9 @@ class MultiplyTagged(Multiply):
             c = c + self.product.multiply(left, right)
         terms, keys = self.product.terms(x.spec.shape, y.spec.shape), channel.proofs.keys
         b = add_public(y.numbers, y.opened, keys, is_first=channel.is_first)
+        if isinstance(self.product, MatMul) and is_worth_it(x.spec.shape, y.spec.shape):
+            later = Term(x.opened, b, True), Term(y.opened, x.numbers, False)
+            return TaggedShare(c, out, Pending(tags.wide(), later))
         multiply = self.product.multiply
         numbers = tags.wide() + wide.map_bilinear(multiply, x.opened, b, terms=terms)
         numbers += wide.map_bilinear(lambda d, a: multiply(a, d), y.opened, x.numbers, terms=terms)

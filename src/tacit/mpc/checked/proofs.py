@@ -7,13 +7,16 @@ compared, through one hash.
 """
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 
 import torch
 from torch import Tensor
 
 from tacit import ring
 from tacit.mpc.checked import wide
+from tacit.mpc.checked.pending import SIDE, Pending, project, sides
 from tacit.mpc.checked.tags import KEY, MINE, TAG, Keys
 from tacit.ring import Prg
 
@@ -21,15 +24,39 @@ SUMS = 42
 DIGEST_WORDS = 4
 ANSWER_WORDS = SUMS + 2 * DIGEST_WORDS
 _CHUNK = 1 << 15
+_MANY, _WIDTH = 1 << 13, 64
+_DIGIT, _DIGITS = 27, 4
 
 
 @dataclass(frozen=True, eq=False)
 class _Message:
     """Words that were sent, received or both: (limbs, components, count), and what came."""
 
-    numbers: Tensor
+    numbers: Tensor | Pending
     is_mine: bool
     theirs: Tensor | None
+
+    def mine(self, prg: Prg) -> Tensor:
+        """Return what I have sent, and its tags: (limbs, 2, count)."""
+        return self._columns(prg, slice(MINE, KEY))
+
+    def keys(self, prg: Prg) -> Tensor:
+        """Return the keys to what has come: (limbs, count)."""
+        return self._columns(prg, slice(KEY, KEY + 1))[:, 0]
+
+    def came(self, prg: Prg) -> Tensor:
+        """Return what has come: (limbs, count)."""
+        assert self.theirs is not None  # noqa: S101 - one asks for what has come
+        words = wide.split(self.theirs)
+        if isinstance(self.numbers, Pending):
+            return project(words, *_random_sides(prg, self.numbers.dense)).flatten(1)
+        return _folded(words.flatten(1), prg)
+
+    def _columns(self, prg: Prg, part: slice) -> Tensor:
+        if isinstance(self.numbers, Pending):
+            sides = _random_sides(prg, self.numbers.dense)
+            return self.numbers.projected(*sides, part).flatten(2)
+        return _folded(self.numbers[:, part].flatten(2), prg)
 
 
 class Proofs:
@@ -46,7 +73,7 @@ class Proofs:
         self._sent, self._expected = hashlib.sha256(), hashlib.sha256()
         self._common = hashlib.sha256()
 
-    def exchanged(self, numbers: Tensor, theirs: Tensor) -> None:
+    def exchanged(self, numbers: Tensor | Pending, theirs: Tensor) -> None:
         """Note words that both have sent: mine, and what came instead of the other's."""
         self._note(numbers, is_mine=True, theirs=theirs)
 
@@ -58,10 +85,9 @@ class Proofs:
         """Note words that the other party alone has sent."""
         self._note(numbers, is_mine=False, theirs=theirs)
 
-    def _note(self, numbers: Tensor, *, is_mine: bool, theirs: Tensor | None) -> None:
-        flat = numbers.reshape(*numbers.shape[:2], -1)
-        came = None if theirs is None else theirs.reshape(-1).clone()
-        self._messages.append(_Message(flat, is_mine, came))
+    def _note(self, numbers: Tensor | Pending, *, is_mine: bool, theirs: Tensor | None) -> None:
+        came = None if theirs is None else theirs.clone()
+        self._messages.append(_Message(numbers, is_mine, came))
 
     def exchanged_bits(self, tags: Tensor, keys: Tensor, theirs: Tensor) -> None:
         """Note bits that both have sent: the tags of mine, and the other's as all ones or zero."""
@@ -79,17 +105,18 @@ class Proofs:
             seed: the other party's.
             mask: a dealt word for every sum, as wide numbers.
         """
-        mine = [one.numbers[:, MINE] for one in self._messages if one.is_mine]
-        tags = [one.numbers[:, TAG] for one in self._messages if one.is_mine]
-        sums, tag = _sums(seed, mine, tags)
+        mine = [one for one in self._messages if one.is_mine]
+        sent = [one.mine(prg) for one, prg in zip(mine, _generators(seed), strict=False)]
+        sums, tag = _sums(seed, [one[:, MINE] for one in sent], [one[:, TAG] for one in sent])
         high = wide.high_words(sums) + wide.low_words(mask[:, MINE])
         digest = self._digest(high, wide.carry(tag + _lifted(mask[:, TAG])), self._sent)
         return torch.cat((high.cpu(), digest, _words(self._common.digest())))
 
     def accepts(self, seed: bytes, mask: Tensor, answer: Tensor) -> bool:
         """Tell whether the other party's answer to my seed proves what I have received."""
-        came = [wide.split(one.theirs) for one in self._messages if one.theirs is not None]
-        keys = [one.numbers[:, KEY] for one in self._messages if one.theirs is not None]
+        theirs = [one for one in self._messages if one.theirs is not None]
+        came = [one.came(prg) for one, prg in zip(theirs, _generators(seed), strict=False)]
+        keys = [one.keys(prg) for one, prg in zip(theirs, _generators(seed), strict=False)]
         sums, key = _sums(seed, came, keys)
         low = wide.split(wide.low_words(sums))
         high = wide.lift_words(answer[:SUMS].to(low.device))
@@ -115,6 +142,32 @@ class Proofs:
         return _words(whole.digest())
 
 
+def _generators(seed: bytes) -> Iterator[Prg]:
+    """Give a generator for every message, alike to whoever proves and to whoever checks."""
+    prg = Prg(seed)
+    return (prg.fork(f"message {at}") for at in count())
+
+
+def _random_sides(prg: Prg, dense: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """Draw the bits P and Q by which a matrix is projected, (42, rows) and (columns, 42)."""
+    height, width = dense.shape[-2:]
+    is_long, is_wide = sides(tuple(dense.shape))
+    rows = prg.fork("rows").bits((SIDE, height)).to(dense.device, torch.float64)
+    columns = prg.fork("columns").bits((width, SIDE)).to(dense.device, torch.float64)
+    return rows if is_long else None, columns if is_wide else None
+
+
+def _folded(numbers: Tensor, prg: Prg) -> Tensor:
+    """Lay many numbers out as a matrix, and leave random sums of its rows."""
+    size = numbers.shape[-1]
+    if size < _MANY:
+        return numbers
+    padded = torch.nn.functional.pad(numbers, (0, -size % _WIDTH))
+    matrix = padded.view(*numbers.shape[:-1], -1, _WIDTH)
+    rows = prg.bits((SIDE, matrix.shape[-2])).to(matrix.device, torch.float64)
+    return project(matrix, rows, None).flatten(-2)
+
+
 def _words(digest: bytes) -> Tensor:
     return torch.frombuffer(bytearray(digest), dtype=torch.int64)
 
@@ -132,11 +185,13 @@ def _sums(seed: bytes, *columns: list[Tensor]) -> list[Tensor]:
     """
     prg = Prg(seed)
     device = columns[0][0].device if columns[0] else torch.device("cpu")
-    total = torch.zeros((SUMS, len(columns) * wide.LIMBS), dtype=torch.int64, device=device)
+    total = torch.zeros((SUMS, len(columns) * _DIGITS), dtype=torch.int64, device=device)
     for parts in zip(*columns, strict=True):
         for start in range(0, parts[0].shape[1], _CHUNK):
-            piece = torch.cat([one[:, start : start + _CHUNK] for one in parts])
+            stretch = slice(start, start + _CHUNK)
+            piece = torch.cat([wide.digits(one[:, stretch], _DIGIT) for one in parts])
             chosen = prg.bits((piece.shape[1], SUMS)).to(device, torch.float64)
             # Exact: 2^15 numbers below 2^27 stay below 2^53.
             total += (chosen.T @ piece.T.to(torch.float64)).to(torch.int64)
-    return [wide.carry(one.contiguous()) for one in total.T.reshape(len(columns), wide.LIMBS, SUMS)]
+    columns_of = total.T.reshape(len(columns), _DIGITS, SUMS)
+    return [wide.joined(one.contiguous(), _DIGIT) for one in columns_of]

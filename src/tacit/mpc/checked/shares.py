@@ -1,9 +1,10 @@
 """Shares and masked openings with the tags and keys that belong to them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torch import Tensor
 
+from tacit.mpc.checked.pending import Pending
 from tacit.mpc.share import MaskedOpening, Share, View
 
 
@@ -14,7 +15,12 @@ class TaggedShare(Share):
     Modulo 2^64 the first component is the share itself.
     """
 
-    numbers: Tensor
+    held: Tensor | Pending
+
+    @property
+    def numbers(self) -> Tensor:
+        """Return the wide numbers, computed in full."""
+        return self.held.full() if isinstance(self.held, Pending) else self.held
 
     __repr__ = Share.__repr__
 
@@ -48,8 +54,3 @@ def tagged(value: object) -> TaggedShare:
     """Narrow an operand to a share with tags; ops have seen to it that it has them."""
     assert isinstance(value, TaggedShare)  # noqa: S101 - inputs are entered, results are tagged
     return value
-
-
-def with_bound_of(share: TaggedShare, like: Share) -> TaggedShare:
-    """Give the same share the public facts of another."""
-    return replace(share, spec=like.spec)

@@ -9,6 +9,7 @@ t = k ⊕ u·Δ (after Bendlin et al. 2011; modulo a power of two after Cramer e
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,14 +30,14 @@ class Keys:
     words: int
     bits: int
 
-    @classmethod
-    def draw(cls, prg: Prg) -> "Keys":
-        """Draw both from a generator that this party shares with the dealer."""
-        first, second = prg.fork("keys").words((2,)).tolist()
-        return cls(first & ((1 << KEY_BITS) - 1), second)
-
     def __repr__(self) -> str:
         return "Keys()"
+
+
+def draw_keys(prg: Prg) -> Keys:
+    """Draw a party's secrets from a generator that it shares with the dealer."""
+    first, second = prg.fork("keys").words((2,)).tolist()
+    return Keys(first & ((1 << KEY_BITS) - 1), second)
 
 
 @dataclass(frozen=True)
@@ -155,16 +156,13 @@ class Tags:
 
         What this party has nothing of is zero.
         """
-        shape = self.item.shape
         parts = [
             None if self.part is None else wide.split(_cut(self.part, at)),
             None if self.tag is None else wide.from_pairs(_cut(self.tag, at)),
             None if self.key is None else wide.from_pairs(_cut(self.key, at)),
         ]
         known = next(one for one in parts if one is not None)
-        zero = torch.zeros_like(known)
-        assert known.dim() == len(shape) + 1  # noqa: S101
-        return torch.stack([zero if one is None else one for one in parts], dim=1)
+        return torch.stack([torch.zeros_like(known) if one is None else one for one in parts], 1)
 
 
 def _cut(words: Tensor, at: slice | None) -> Tensor:
@@ -174,7 +172,7 @@ def _cut(words: Tensor, at: slice | None) -> Tensor:
 def add_public(numbers: Tensor, words: Tensor | int, keys: Keys, *, is_first: bool) -> Tensor:
     """Add public words to a shared number: P0 adds them, P1 takes Δ times them from its key."""
     known = words if isinstance(words, Tensor) else numbers.new_tensor(words)
-    shape = torch.broadcast_shapes(numbers.shape[2:], known.shape)
+    shape = np.broadcast_shapes(numbers.shape[2:], known.shape)
     out = numbers.expand(*numbers.shape[:2], *shape).clone()
     amount = wide.split(known.expand(shape))
     if is_first:

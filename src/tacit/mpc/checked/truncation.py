@@ -3,12 +3,14 @@
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from tacit import ring
 from tacit.mpc.additive2.local import numeric
 from tacit.mpc.additive2.truncation import Truncate
 from tacit.mpc.boundary import WORD_BYTES
 from tacit.mpc.checked import wide
+from tacit.mpc.checked.pending import Pending
 from tacit.mpc.checked.shares import TaggedShare, tagged
 from tacit.mpc.checked.tags import Item, Tagged, add_public
 from tacit.mpc.contract import Channel, Declaration, Roles
@@ -78,8 +80,14 @@ class TruncateTagged(Truncate):
         theirs = channel.exchange(mine)
         c = theirs + mine
         offset = -(1 << HEADROOM_BITS)
-        sent = z.numbers.reshape(*z.numbers.shape[:2], -1) + r_tags.wide()
-        channel.proofs.exchanged(add_public(wide.carry(sent), offset, keys, is_first=first), theirs)
+        shape = z.spec.shape
+
+        def masked(numbers: Tensor) -> Tensor:
+            sent = wide.carry(numbers + r_tags.wide().view_as(numbers))
+            return add_public(sent, offset, keys, is_first=first)
+
+        sent = z.held.change(masked) if isinstance(z.held, Pending) else masked(z.held)
+        channel.proofs.exchanged(sent, theirs.view(shape))
         carried, high = c >> 63, c >> self.bits
         words = rows[0] + (carried & rows[1])
         if first:
@@ -87,7 +95,6 @@ class TruncateTagged(Truncate):
         numbers = row_tags.wide()
         numbers = wide.carry(numbers[:, :, 0] + (numbers[:, :, 1] & carried))
         numbers = add_public(numbers, high, keys, is_first=first)
-        shape = z.spec.shape
         return TaggedShare(
             words.view(shape), self._out(z.spec), numbers.view(*numbers.shape[:2], *shape)
         )

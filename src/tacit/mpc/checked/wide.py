@@ -1,8 +1,8 @@
-"""Integers modulo 2^108 in four limbs of 27 bits: where words of 64 bits are authenticated.
+"""Integers modulo 2^108 in two limbs of 54 bits: where words of 64 bits are authenticated.
 
 A tag modulo 2^64 would say nothing about the highest bits of a word: an error of 2^63 times a
 secret key is 0 or 2^63. With 44 bits more every error below 2^64 meets 44 bits of the key or more.
-Limbs lie in the first dimension; products of limbs and sums of a hundred of them fit an int64.
+Limbs lie in the first dimension. Products are made of smaller digits, which an int64 can add up.
 """
 
 from collections.abc import Callable, Iterable
@@ -10,20 +10,19 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor
 
-BITS = 27
-LIMBS = 4
+BITS = 54
+LIMBS = 2
 HIGH_BITS = LIMBS * BITS - 64
 _MASK = (1 << BITS) - 1
-_PAIR = 2 * BITS
-_WORD_LIMBS = 3  # that hold a word of 64 bits
-_ROWS = 64  # products of two limbs that are added up before they are carried
-_JUNK = ~((1 << _PAIR) - 1)
+_TOP = 64 - BITS  # bits of a word in the second limb
+_DIGIT = 27
+_INNER = 1 << 14  # products of two digits of 18 bits, six times, that a double adds up exactly
+_ROWS = 64  # products of two digits of 27 bits that are added up before they are carried
 
 
 def split(words: Tensor) -> Tensor:
     """Write words, read as integers from 0 to 2^64 - 1, as limbs."""
-    top = (words >> _PAIR) & ((1 << (64 - _PAIR)) - 1)
-    return torch.stack((words & _MASK, (words >> BITS) & _MASK, top, torch.zeros_like(words)))
+    return torch.stack((words & _MASK, (words >> BITS) & ((1 << _TOP) - 1)))
 
 
 def carry(limbs: Tensor, bits: int = BITS) -> Tensor:
@@ -38,7 +37,7 @@ def carry(limbs: Tensor, bits: int = BITS) -> Tensor:
 
 def multiply(limbs: Tensor, words: Tensor) -> Tensor:
     """Multiply by public words, which are laid against the last dimensions."""
-    return carry(_products(limbs, words))
+    return joined(_products(limbs, words), _DIGIT)
 
 
 def multiply_rows(limbs: Tensor, words: Tensor) -> Tensor:
@@ -46,45 +45,42 @@ def multiply_rows(limbs: Tensor, words: Tensor) -> Tensor:
     total = limbs.new_zeros((*limbs.shape[:-2], limbs.shape[-1]))
     for at in range(0, limbs.shape[-2], _ROWS):
         part = slice(at, at + _ROWS)
-        total += carry(_products(limbs[..., part, :], words[..., part, :]).sum(dim=-2))
+        products = _products(limbs[..., part, :], words[..., part, :]).sum(dim=-2)
+        total += joined(products, _DIGIT)
     return carry(total)
 
 
 def _products(limbs: Tensor, words: Tensor) -> Tensor:
-    digits = split(words)
-    out = limbs * digits[0]
-    for j in range(1, _WORD_LIMBS):
-        out[j:] += limbs[: LIMBS - j] * digits[j]
+    left, right = digits(limbs, _DIGIT), _word_digits(words, _DIGIT)
+    out = left * right[0]
+    for j in range(1, len(right)):
+        out[j:] += left[: len(left) - j] * right[j]
     return out
 
 
 def from_pairs(pairs: Tensor) -> Tensor:
     """Read numbers from two words of 54 bits each, whatever lies above those bits."""
-    low, high = pairs[0], pairs[1]
-    return torch.stack((low & _MASK, (low >> BITS) & _MASK, high & _MASK, (high >> BITS) & _MASK))
+    return pairs & _MASK
 
 
 def to_pairs(limbs: Tensor, like: Tensor) -> Tensor:
     """Write numbers into two words; the bits above are taken over from ``like``."""
-    pairs = torch.stack((limbs[0] | (limbs[1] << BITS), limbs[2] | (limbs[3] << BITS)))
-    return pairs | (like & _JUNK)
+    return limbs | (like & ~_MASK)
 
 
 def low_words(limbs: Tensor) -> Tensor:
     """Return the numbers modulo 2^64."""
-    return limbs[0] + (limbs[1] << BITS) + (limbs[2] << _PAIR)
+    return limbs[0] + (limbs[1] << BITS)
 
 
 def high_words(limbs: Tensor) -> Tensor:
     """Return the 44 bits above 2^64."""
-    return (limbs[2] >> (64 - _PAIR)) | (limbs[3] << (LIMBS * BITS - 64 - BITS))
+    return limbs[1] >> _TOP
 
 
 def lift_words(words: Tensor) -> Tensor:
     """Return 2^64 times the lowest 44 bits of words."""
-    shift = 64 - _PAIR
-    upper = ((words & ((1 << (BITS - shift)) - 1)) << shift, (words >> (BITS - shift)) & _MASK)
-    return torch.stack((torch.zeros_like(words), torch.zeros_like(words), *upper))
+    return torch.stack((torch.zeros_like(words), (words & ((1 << HIGH_BITS) - 1)) << _TOP))
 
 
 def map_linear(
@@ -99,12 +95,12 @@ def map_linear(
         largest: at least the sum of the sizes of the coefficients of any result.
     """
     bits = next(one for one in (27, 18, 9, 3, 1) if (largest << one) < 1 << 63)
-    digits = [_digits(one, bits) for one in operands]
+    parts = [digits(one, bits) for one in operands]
     found = []
-    for at in range(len(digits[0])):
-        parts = [function(*(one[at, c] for one in digits)) for c in range(digits[0].shape[1])]
-        found.append(torch.stack(parts))
-    return _joined(torch.stack(found), bits)
+    for at in range(len(parts[0])):
+        several = [function(*(one[at, c] for one in parts)) for c in range(parts[0].shape[1])]
+        found.append(torch.stack(several))
+    return joined(torch.stack(found), bits)
 
 
 def map_bilinear(
@@ -119,7 +115,7 @@ def map_bilinear(
         terms: how many products are added up in one element of the result.
     """
     bits = next(one for one in (27, 18, 9) if (max(terms, 1) << (2 * one + 3)) < 1 << 63)
-    left, right = _word_digits(public, bits), _digits(wide, bits)
+    left, right = _word_digits(public, bits), digits(wide, bits)
     found: list[Tensor] = []
     for total in range(len(right)):
         pairs = [(i, total - i) for i in range(min(total + 1, len(left)))]
@@ -130,32 +126,46 @@ def map_bilinear(
                 one += function(left[i], right[j, c])
             parts.append(one)
         found.append(torch.stack(parts))
-    return _joined(torch.stack(found), bits)
+    return joined(torch.stack(found), bits)
+
+
+def multiply_wide(left: Tensor, right: Tensor) -> Tensor:
+    """Multiply matrices of wide numbers; what lies between limbs and matrices is broadcast."""
+    bits = 18
+    total = None
+    for start in range(0, left.shape[-1], _INNER):
+        part = slice(start, start + _INNER)
+        a = digits(left[..., part], bits).to(torch.float64)
+        b = digits(right[..., part, :], bits).to(torch.float64)
+        found = []
+        for weight in range(len(a)):
+            one = torch.matmul(a[0], b[weight])
+            for i in range(1, weight + 1):
+                one += torch.matmul(a[i], b[weight - i])
+            found.append(one.to(torch.int64))
+        one = joined(torch.stack(found), bits)
+        total = one if total is None else carry(total + one)
+    assert total is not None  # noqa: S101 - a matrix has columns
+    return total
 
 
 def _word_digits(words: Tensor, bits: int) -> Tensor:
     count = -(-64 // bits)
     rest = 64 - bits * (count - 1)
-    digits = [(words >> (bits * at)) & ((1 << bits) - 1) for at in range(count - 1)]
-    return torch.stack([*digits, (words >> (64 - rest)) & ((1 << rest) - 1)])
+    lower = [(words >> (bits * at)) & ((1 << bits) - 1) for at in range(count - 1)]
+    return torch.stack([*lower, (words >> (64 - rest)) & ((1 << rest) - 1)])
 
 
-def _digits(limbs: Tensor, bits: int) -> Tensor:
-    if bits == BITS:
-        return limbs
-    mask, found = (1 << bits) - 1, []
-    for at in (0, 2):
-        pair = limbs[at] | (limbs[at + 1] << BITS)
-        found += [(pair >> shift) & mask for shift in range(0, _PAIR, bits)]
-    return torch.stack(found)
+def digits(limbs: Tensor, bits: int) -> Tensor:
+    """Write numbers in digits of so many bits, which divide 54: the lowest first."""
+    mask = (1 << bits) - 1
+    return torch.stack([(limb >> at) & mask for limb in limbs for at in range(0, BITS, bits)])
 
 
-def _joined(digits: Tensor, bits: int) -> Tensor:
-    digits = carry(digits, bits)
-    if bits == BITS:
-        return digits
-    per, found = _PAIR // bits, []
-    for at in (0, per):
-        pair = sum((digits[at + i] << (bits * i) for i in range(1, per)), digits[at])
-        found += [pair & _MASK, pair >> BITS]
-    return torch.stack(found)
+def joined(parts: Tensor, bits: int) -> Tensor:
+    """Undo `digits`, for digits that need to be carried, which are spent."""
+    parts, per = carry(parts, bits), BITS // bits
+    limbs = parts[::per].clone()
+    for at in range(1, per):
+        limbs += parts[at::per] << (bits * at)
+    return limbs
