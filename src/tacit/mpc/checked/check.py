@@ -96,16 +96,17 @@ class Check:
         came = channel.recv(other, (KEY_BYTES,), dtype=torch.uint8)
         channel.send(other, proofs.answer(bytes(came.tolist()), mask))
         answer = channel.recv(other, (ANSWER_WORDS,)).cpu()
-        if not proofs.accepts(seed, mask, answer):
-            raise CheatingError(
-                other,
-                f"{CHEATED}its messages up to step {channel.step} are not what the dealer's tags "
-                "prove; nothing was revealed after that",
-            )
+        # First: two who were told different inputs do not fit each other, and neither cheats.
         if not proofs.heard_the_same(answer):
             raise CheatingError(
                 other,
                 f"{CHEATED}or an owner did: it was told another input than we were; nothing was "
                 "revealed after that",
+            )
+        if not proofs.accepts(seed, mask, answer):
+            raise CheatingError(
+                other,
+                f"{CHEATED}its messages up to step {channel.step} are not what the dealer's tags "
+                "prove; nothing was revealed after that",
             )
         proofs.clear()
