@@ -16,6 +16,7 @@ from tacit.learners.engine import Engine, Values, Walker
 from tacit.learners.makers import NoisePlan, draw_noise, largest_multiplier, share_noise
 from tacit.learners.parties import Connected, Parties
 from tacit.learners.tables import features_of, labels_of
+from tacit.mpc import find_protocol
 from tacit.result import Claim, Cost, Forecast, Leak
 
 FRAC_BITS = 16
@@ -197,7 +198,7 @@ def _claim(
     events: Ledger, delta: float, protocol: str, warning: str | None
 ) -> tuple[Claim, Second | None]:
     """Say what holds; under protocols that show permuted values, nothing does."""
-    if protocol != "sealed":
+    if find_protocol(protocol).shows_values:
         relation = events.entries[0].event.relation
         reason = f"under {protocol} a party sees values of rows in a random order, without noise"
         events.record(Unaccountable(reason=reason, relation=relation))

@@ -160,11 +160,6 @@ class PlanOps(ProtocolOps[AnySpec]):
         is_public: bool = False,
     ) -> AnySpec:
         """Write down that kept shares are taken up."""
-        if self.is_checked and not is_public:
-            raise InputError(
-                f"{name!r} was kept by an earlier run, without the tags that 'checked' needs: "
-                "trainings and learners are not checked yet; use protocol 'sealed'"
-            )
         bits = self.frac_bits if frac_bits is None else frac_bits
         spec = Spec.of(shape=shape, frac_bits=bits, bound=bound)
         self._write(Resume(name, spec), ())
@@ -339,4 +334,5 @@ def make_plan(
     """
     ops = PlanOps(protocol, roles, frac_bits=frac_bits, cache=cache)
     program(ops)
+    ops.check()
     return ops.plan()

@@ -11,7 +11,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from tacit.errors import DisagreementError, PartyError
+from tacit.errors import DisagreementError, InputError, PartyError
 from tacit.mpc.additive2.opening import OpenMasked
 from tacit.mpc.ahead import Ahead
 from tacit.mpc.boundary import Input, Open, Resume
@@ -146,7 +146,15 @@ class SecretOps(ProtocolOps[AnyShare]):
         bits = self.frac_bits if frac_bits is None else frac_bits
         step = Resume(name, Spec.of(shape=shape, frac_bits=bits, bound=bound))
         self._next(step, ())
-        share = step.run(self._kept.get(name))
+        kept = self._kept.get(name)
+        share = step.run(kept)
+        if self.is_checked and not is_public:
+            if not isinstance(kept, TaggedShare):
+                raise InputError(
+                    f"{name!r} was kept without the tags that 'checked' needs: what comes from a "
+                    "file, from a client or from another session has none; use protocol 'sealed'"
+                )
+            share = TaggedShare(share.words, share.spec, kept.numbers)
         self.note_name(share, name)
         return share
 
@@ -307,6 +315,7 @@ def compute(
                     cache=cache,
                 )
                 result = program(ops)
+                ops.check()
         except PartyError as error:
             raise settle(error, session, plan.roles) from error
         finally:
