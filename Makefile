@@ -31,7 +31,7 @@ dist: $(VENV)/.run   ## a wheel and an sdist in dist/, installed in a fresh envi
 docs: $(VENV)/.docs   ## the documentation as a site that works offline: out/docs/site/index.html
 	@$(VENV)/docs/bin/python docs/website/build.py
 
-docs-test: $(VENV)/.test ## follow every tutorial and how-to literally: commands, promised output
+docs-test: $(VENV)/.test ## follow every page literally: commands, promised output
 	@$(BIN)/python tests/docs/follow.py
 
 reference: $(VENV)/.run ## write the pages of the Python front from docstrings, and the protocols' pictures

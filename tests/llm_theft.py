@@ -20,8 +20,8 @@ from tacit.llm import LanguageModel
 from tacit.llm.permuted import Conversation, prepare
 from tacit.llm.permuted.asking import Asking, Party
 from tacit.llm.permuted.incremental import Incremental
+from tacit.llm.permuted.masks import Ranges
 from tacit.llm.permuted.messages import encode, pack
-from tacit.llm.permuted.ranges import Ranges
 
 SPACING = 16.0
 """Between tags; all values are below half of it."""

@@ -22,6 +22,7 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "llm": ("tacit.llm", ()),
     "secure": ("tacit.learn.private", ("secure", "Secured", "Answer", "Crew")),
     "split": ("tacit.split", ()),
+    "train": ("tacit.learn.training.front", ("train", "TrainedModel", "Settings")),
     "verify": ("tacit.verify", ()),
 }
 FIRST = {

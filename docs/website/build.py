@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from notebooks import to_markdown
 from pages import (
     ROOT,
     drop_code,
@@ -59,6 +60,8 @@ def place(path: Path) -> Path:
         return STAGE / "project" / f"{english.stem.lower()}{language}.md"
     if inside.parts[0] == "docs":
         return STAGE.joinpath(*inside.parts[1:])
+    if path.suffix == ".ipynb":
+        return STAGE / "notebooks" / f"{path.stem}.md"
     # Dots would be read as a language: tree_model.py is not a page in "py".
     return STAGE / "files" / inside.with_name(f"{inside.name.replace('.', '_')}.md")
 
@@ -102,6 +105,7 @@ def _write_page(path: Path) -> set[Path]:
         return f"{name}#{link.anchor}" if link.anchor else name
 
     if is_translation(path):
+        text = text.partition("\n")[2]  # the mark: a title is what a page begins with
         text = _name_sections(text, find_english(path))
     there.parent.mkdir(parents=True, exist_ok=True)
     there.write_text(_loosen_lists(replace_links(text, change)), encoding="utf-8")
@@ -110,6 +114,11 @@ def _write_page(path: Path) -> set[Path]:
 
 def _write_source(path: Path) -> set[Path]:
     """Stage a file of the repository as a page that shows it."""
+    there = place(path)
+    there.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".ipynb":
+        there.write_text(_loosen_lists(to_markdown(path)), encoding="utf-8")
+        return set()
     if path.is_dir():
         body = "\n".join(f"- `{one.name}`" for one in sorted(path.iterdir()))
     elif path.suffix in (".png", ".svg"):
@@ -117,8 +126,6 @@ def _write_source(path: Path) -> set[Path]:
     else:
         kind = {".py": "python", ".toml": "toml", ".sh": "bash"}.get(path.suffix, "text")
         body = f"````{kind}\n{path.read_text(encoding='utf-8')}\n````"
-    there = place(path)
-    there.parent.mkdir(parents=True, exist_ok=True)
     head = "---\nsearch:\n  exclude: true\n---\n"
     there.write_text(f"{head}# `{path.relative_to(ROOT)}`\n\n{body}\n", encoding="utf-8")
     return set()
@@ -159,7 +166,7 @@ def build_nav() -> list[object]:
     for line in index.read_text(encoding="utf-8").splitlines():
         title = re.match(r"\*\*([^*]+)\*\*", line)
         section = title[1] if title else section
-        for written in re.findall(r"\]\(([^)\s]+\.md)\)", line):
+        for written in re.findall(r"\]\(([^)\s]+\.(?:md|ipynb))\)", line):
             if not is_outside(written):
                 page = place(resolve(written, index).file)
                 listed.setdefault(section, []).append(str(page.relative_to(STAGE)))
@@ -178,6 +185,35 @@ def build_nav() -> list[object]:
         *({title: pages} for title, pages in listed.items()),
         {"Project": [*project, *([{"Files": files}] if files else [])]},
     ]
+
+
+def cut_words(text: str, words: set[str]) -> str:
+    """Put invisible spaces between the words of Chinese text, or its characters."""
+    longest = max(map(len, words))
+
+    def cut(found: re.Match[str]) -> str:
+        run, parts, at = found[0], [], 0
+        while at < len(run):
+            ends = range(min(len(run), at + longest), at + 1, -1)
+            end = next((end for end in ends if run[at:end] in words), at + 1)
+            parts.append(run[at:end])
+            at = end
+        return "\u200b" + "\u200b".join(parts) + "\u200b"
+
+    return re.sub("[\u4e00-\u9fff]+", cut, text)
+
+
+def index_words() -> None:
+    """Let the search find words in Chinese pages, for which Material wants a large library."""
+    words = set((_HERE / "words.zh.txt").read_text(encoding="utf-8").split())
+    path = SITE / "search" / "search_index.json"
+    index = json.loads(path.read_text(encoding="utf-8"))
+    for entry in index["docs"]:
+        for key in ("title", "text"):
+            entry[key] = cut_words(entry[key], words)
+    text = json.dumps(index, ensure_ascii=False)
+    path.write_text(text, encoding="utf-8")
+    path.with_suffix(".js").write_text(f"var __index = {text}", encoding="utf-8")
 
 
 def find_fetched() -> list[str]:
@@ -205,6 +241,7 @@ def main() -> int:
     built = subprocess.run(command, cwd=OUT, env=quiet)
     if built.returncode:
         return 1
+    index_words()
     if fetched := find_fetched():
         print("These pages would fetch something from elsewhere:", *fetched, sep="\n  ")
         return 1

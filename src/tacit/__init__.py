@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from tacit import audit, dp, federated, learners, llm, split, verify
     from tacit.cli.launch.connect import connect
     from tacit.learn.private.secure import secure
+    from tacit.learn.training.front import train
 
 __version__ = "0.2.0.dev0"
 
@@ -20,12 +21,14 @@ __all__ = [
     "llm",
     "secure",
     "split",
+    "train",
     "verify",
 ]
 
 _FROM = {
     "connect": "tacit.cli.launch.connect",
     "secure": "tacit.learn.private",
+    "train": "tacit.learn.training.front",
 }
 
 

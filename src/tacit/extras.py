@@ -34,7 +34,13 @@ EXTRAS = (
         gives="private chat with language models",
         modules=("gguf", "jinja2", "tokenizers"),
     ),
+    Extra(name="onnx", gives="learners written to ONNX files", modules=("onnx",)),
     Extra(name="sql", gives="tables out of a database", modules=("duckdb",)),
+    Extra(
+        name="studio",
+        gives="a page to start, watch and compare jobs",
+        modules=("starlette", "uvicorn"),
+    ),
     Extra(name="tables", gives="Parquet files as data", modules=("pyarrow",)),
     Extra(name="verify", gives="exact verification of tree ensembles", modules=("numba", "z3")),
 )

@@ -88,6 +88,19 @@ def test_weighing_is_a_product_from_the_left(scheme):
     assert len(data) < key.public.wire_bytes(moved.layout)
 
 
+def test_gathering_is_weighing_by_zeros_and_ones(scheme):
+    key = key_of(scheme)
+    _, sealed = encrypted(scheme, ROWS)
+    places = DRAW.words(300).numpy() % 72 - 1
+    places[places == 40] = -1  # an output without rows
+    matrix = (places[None, :] == np.arange(71)[:, None]).astype(np.int64)
+    found = key.decrypt(key.public.gather(places, 71, sealed))
+    assert np.array_equal(found, key.decrypt(key.public.weigh(matrix, sealed)))
+    for wrong in (places[:-1], places + 1, places - 1):
+        with pytest.raises(DataError, match="places"):
+            key.public.gather(wrong, 71, sealed)
+
+
 def test_scaling_row_by_row_or_a_refusal(scheme):
     key = key_of(scheme)
     values, sealed = encrypted(scheme, replace(ROWS, rows=20))
@@ -95,7 +108,11 @@ def test_scaling_row_by_row_or_a_refusal(scheme):
     if scheme == "bfv":
         with pytest.raises(ConfigError, match="paillier"):
             key.public.scale(sealed, factors)
+        with pytest.raises(ConfigError, match="paillier"):
+            key.public.take(sealed, factors)
         return
+    chosen = np.array([3, 3, 19])
+    assert np.array_equal(key.decrypt(key.public.take(sealed, chosen)), values[chosen])
     found = key.decrypt(key.public.scale(sealed, factors))
     assert np.array_equal(found, values * factors[:, None])
 
@@ -144,6 +161,22 @@ def test_released_results_are_fresh_each_time(scheme):
     assert one != two
     assert key.public.dump(found) != one
     assert np.array_equal(key.decrypt(first), key.decrypt(second))
+
+
+def test_a_masked_result_tells_the_key_owner_nothing(scheme):
+    key = key_of(scheme)
+    values, sealed = encrypted(scheme, ROWS)
+    matrix = numbers((33, 300), 1 << 9)
+    peer = load_public(scheme, key.public.to_bytes())
+    sent, mask = peer.mask(peer.weigh(matrix, sealed), DRAW.bytes)
+    again = key.public.load(peer.dump(sent), sent.layout)
+    opened = key.open_masked(again)
+    assert len(opened) == peer.opened_bytes(sent.layout)
+    assert np.array_equal(peer.unmask(opened, mask, sent.layout), matrix @ values)
+    other, _ = peer.mask(peer.weigh(matrix, sealed), DRAW.bytes)
+    assert key.open_masked(other)[:8] != opened[:8]
+    with pytest.raises(DataError, match="decrypted bytes"):
+        peer.unmask(opened[:-8], mask, sent.layout)
 
 
 FUZZ = """

@@ -1,6 +1,6 @@
 """Follow the pages of the documentation literally: run every command, look for every promised line.
 
-    python tests/docs/follow.py [PAGE …]     all tutorials, how-tos and the README if none is given
+    python tests/docs/follow.py [PAGE …]     the README and all of docs if none is given
 
 Each page gets a folder of its own with nothing in it but what a checkout has, and the commands of
 this environment; no data set that must be downloaded is there. Blocks are taken in their order:
@@ -58,6 +58,22 @@ class Page:
     folder: Path
     running: list[tuple[str, subprocess.Popen[str], Path]] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+
+
+def list_pages() -> list[Path]:
+    """Return the pages that are followed: all but translations and what docstrings made.
+
+    Translations have the same blocks, which a test holds. The blocks of the pages that
+    `make reference` writes are signatures.
+    """
+    folders = ("tutorial", "howto", "explanation", "reference")
+    found = [path for name in folders for path in sorted((ROOT / "docs" / name).glob("*.md"))]
+    made = "Written from docstrings"
+    return [
+        path
+        for path in (ROOT / "README.md", *found)
+        if not path.name.endswith(".zh.md") and made not in path.read_text(encoding="utf-8")
+    ]
 
 
 def read_blocks(text: str) -> list[Block]:
@@ -221,11 +237,7 @@ def main() -> int:
     # `make demo` on a page must find everything installed: else it would install the page's folder.
     if subprocess.run(["make", "-q", "-C", ROOT, ".venv/.run"], capture_output=True).returncode:
         sys.exit("the environment is not up to date; say: make docs-test")
-    pages = parser.parse_args().pages or [
-        ROOT / "README.md",
-        *sorted((ROOT / "docs" / "tutorial").glob("*.md")),
-        *sorted((ROOT / "docs" / "howto").glob("*.md")),
-    ]
+    pages = parser.parse_args().pages or list_pages()
     failed, skipped = [], []
     for path in pages:
         print(path, flush=True)

@@ -4,13 +4,16 @@ import re
 
 import pytest
 
-from docs.follow import ROOT, PageError, find_missing, follow, read_blocks, split_commands
+from docs.follow import (
+    PageError,
+    find_missing,
+    follow,
+    list_pages,
+    read_blocks,
+    split_commands,
+)
 
-PAGES = [
-    ROOT / "README.md",
-    *sorted((ROOT / "docs" / "tutorial").glob("*.md")),
-    *sorted((ROOT / "docs" / "howto").glob("*.md")),
-]
+PAGES = list_pages()
 
 
 def write(folder, text):

@@ -83,7 +83,7 @@ def test_the_kind_of_version_0_1_gives_the_same_answers_and_says_once_that_it_go
 )
 def test_an_example_leaves_a_whole_result_and_nothing_else(finished, job, out):
     folder, _, _ = finished[job]
-    files = ["predictions.csv", "report.html", "result.json"]
+    files = ["job.toml", "predictions.csv", "report.html", "result.json"]
     assert tree(folder) == ["out", f"out/{out}", *(f"out/{out}/{name}" for name in files)]
 
 

@@ -188,6 +188,7 @@ def test_no_example_is_forgotten():
         "program_between_hosts.py",
         "secure_model.py",
         "split_fit.py",
+        "train_private.py",
         "train_with_dp.py",
         "tree_model.py",
         "verify_forest.py",

@@ -36,3 +36,19 @@ def test_owners_of_columns_fit_a_learner_as_processes(tmp_path):
     }
     assert sent == planned
     assert np.load(tmp_path / "out" / "coefficients.npz")["coef"].shape == (9, 1)
+
+
+def test_owners_of_columns_boost_by_a_cipher_as_processes(tmp_path):
+    text = (JOBS / "fit-cipher.toml").read_text()
+    text = text.replace('"out/fit-cipher"', f'"{tmp_path / "out"}"')
+    path = tmp_path / "job.toml"
+    path.write_text(text.replace("n_estimators = 5", "n_estimators = 1"))
+    process = Program("run", path, folder=tmp_path)
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    measured = {one["name"]: one["value"] for one in result["utility"]}
+    assert measured["accuracy"] > 0.85
+    shown = {(one["to"], one["what"].split(" of ")[0]) for one in result["leakage"]}
+    assert ("insurer", "sums") in shown
+    assert ("bank", "which rows lie in which node") in shown

@@ -42,7 +42,7 @@ def test_a_training_ends_with_a_model_for_who_may_have_it(job, tmp_path):
     assert abs(accuracy["value"] - accuracy["reference"]) <= 0.04
     files = {path.name for path in (tmp_path / "out").iterdir()}
     assert files == {
-        *("result.json", "report.html", "model.safetensors"),
+        *("result.json", "report.html", "job.toml", "model.safetensors"),
         *("half-north.npz", "half-south.npz"),
     }
     opened = load_file(tmp_path / "out" / "model.safetensors")
@@ -88,4 +88,35 @@ def test_a_training_that_was_killed_goes_on_where_it_was(job, tmp_path):
         state.rename(tmp_path / state.name)
     code, said = run(corrected, "--fresh")
     assert code == 0, said
+    assert not list(tmp_path.glob(".out-*.state"))
+
+
+@pytest.mark.slow
+def test_a_private_training_that_was_killed_goes_on_and_keeps_its_promise(tmp_path):
+    text = (JOBS / "train-private.toml").read_text()
+    text = text.replace('"out/train-private"', f'"{tmp_path / "out"}"')
+    for old, new in (("[0, 600]", "[0, 100]"), ("[600, 1200]", "[100, 200]")):
+        text = text.replace(old, new)
+    text = text.replace("[1200, 1797]", "[200, 300]").replace("delta = 1e-5", "delta = 1e-4")
+    job = tmp_path / "job.toml"
+    job.write_text(text)
+    process = Program("run", job, folder=tmp_path, is_leader=True)
+    try:
+        deadline = time.monotonic() + 200
+        while not have_checkpoints(tmp_path):
+            assert time.monotonic() < deadline
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.02)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    code, said = run(job)
+    assert code == 0, said
+    assert "resumed at step" in said
+    assert "privacy: ε = 2.000 at δ = 0.0001" in said
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    claim = next(one for one in result["claims"] if one["epsilon"])
+    assert 1.99 < claim["epsilon"] <= 2.0
+    looks = [one["elements"] for one in result["leakage"] if "with noise" in one["what"]]
+    assert sum(looks) < 3  # those that were taken before the kill are not taken again
     assert not list(tmp_path.glob(".out-*.state"))

@@ -24,9 +24,9 @@ from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.exchange import Exchange
 from tacit.llm.permuted.half import Half
 from tacit.llm.permuted.incremental import Incremental
-from tacit.llm.permuted.listing import exchanges
 from tacit.llm.permuted.messages import pack, split, unpack
 from tacit.llm.permuted.prf_stream import PrfStream
+from tacit.llm.permuted.program import exchanges
 from tacit.llm.permuted.resent import Resent
 from tacit.llm.permuted.serving import Party, Serving
 from uniformity import complaints, related
@@ -65,7 +65,7 @@ def overheard(form, corrupt, *, family="llama", prompt=None, seed=0, limit=LIMIT
     """Run a chat with one corrupt party; return what everyone received and sent."""
     model = tiny(family, seed=seed)
     with ExitStack() as stack:
-        for name in ("setup", "owner", "client", "weights", "prefetch", "dealer"):
+        for name in ("setup", "owner", "client", "weights", "dealer"):
             module = importlib.import_module(f"tacit.llm.permuted.{name}")
             maker = Maker(MAKERS.get(name) == corrupt)
             stack.enter_context(mock.patch.object(module, "Prg", maker))

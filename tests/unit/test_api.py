@@ -12,7 +12,18 @@ import pytest
 
 import tacit
 
-FRONT = ["audit", "connect", "dp", "federated", "learners", "llm", "secure", "split", "verify"]
+FRONT = [
+    "audit",
+    "connect",
+    "dp",
+    "federated",
+    "learners",
+    "llm",
+    "secure",
+    "split",
+    "train",
+    "verify",
+]
 TABLE = tomllib.loads((Path(__file__).parent / "public_names.toml").read_text())
 ROOMS = TABLE["names"]
 OLD = TABLE["old"]

@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "dp": {"ring"},
     "verify": set(),
     "learners": {"dp", "mpc", "nn", "party", "ring"},
-    "learn": {"ring", "crypto", "transport", "party", "mpc", "nn", "dp", "verify"},
+    "learn": {"ring", "crypto", "transport", "party", "mpc", "nn", "dp", "verify", "learners"},
     "audit": {"ring", "crypto", "transport", "party", "mpc", "nn", "llm", "dp", "verify", "learn"},
     "report": set(),
     "cli": {

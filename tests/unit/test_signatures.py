@@ -4,6 +4,8 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 import tacit
 
 PACKAGE = Path(tacit.__file__).parent
@@ -36,10 +38,11 @@ def test_any_is_found_wherever_it_stands():
     ]
 
 
-def test_no_signature_of_cli_says_any():
+@pytest.mark.parametrize("room", ["cli", "verify"])
+def test_no_signature_says_any(room):
     found = [
         f"{path.relative_to(PACKAGE)}:{line}: {annotation}"
-        for path in sorted((PACKAGE / "cli").rglob("*.py"))
+        for path in sorted((PACKAGE / room).rglob("*.py"))
         for line, annotation in annotations_of(ast.parse(path.read_text()))
         if is_any(annotation)
     ]

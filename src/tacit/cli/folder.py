@@ -20,9 +20,11 @@ from tacit.errors import InputError
 RESULT = "result.json"
 REPORT = "report.html"
 PREDICTIONS = "predictions.csv"
+JOB = "job.toml"
+"""The job file of a result, as it was when the job ran."""
 MODEL = "model.safetensors"
 OLD_MODEL = "model.npz"
-_REPLACED = frozenset({RESULT, REPORT, PREDICTIONS})
+_REPLACED = frozenset({RESULT, REPORT, PREDICTIONS, JOB})
 """What the next run makes again. Everything else may be the only copy of something."""
 
 

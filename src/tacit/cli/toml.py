@@ -8,7 +8,7 @@ import difflib
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import cache
 from pathlib import Path
@@ -52,6 +52,14 @@ class RefusedError(ConfigError):
     def __init__(self, *problems: Problem) -> None:
         super().__init__("; ".join(f"{key}: {text}" for key, text in problems))
         self.problems = problems
+
+
+class ListedError(ConfigError):
+    """Everything that is wrong with a file, as one text and key by key."""
+
+    def __init__(self, source: str, problems: Sequence[Problem]) -> None:
+        super().__init__(_list(source, problems))
+        self.problems = tuple(sorted(problems))
 
 
 _LONGEST_LINE = 600
@@ -115,7 +123,7 @@ def read_record(raw: Mapping[str, object], record: type[T], *, source: str) -> T
     except RecursionError as error:
         raise ConfigError(f"{source}: nested too deeply") from error
     if problems:
-        raise ConfigError(_list(source, problems))
+        raise ListedError(source, problems)
     assert isinstance(value, record)  # noqa: S101 - an adapter makes what it was made for
     return value
 
@@ -148,16 +156,16 @@ def _translate(detail: "ErrorDetails", root: type) -> Iterator[Problem]:
     elif detail["type"] == "unexpected_keyword_argument":
         yield Problem(_dotted(at), _unknown(str(at[-1]), _hint(root, at[:-1]), at[:-1], root))
     elif detail["type"] == "missing":
-        yield Problem(_dotted(at), f"missing; wanted {_describe(_hint(root, at))}")
+        yield Problem(_dotted(at), f"missing; wanted {describe_type(_hint(root, at))}")
     else:
         hint = _hint(root, at)
-        choices = get_args(_some(hint)) if get_origin(_some(hint)) is Literal else ()
+        choices = get_args(strip_type(hint)) if get_origin(strip_type(hint)) is Literal else ()
         near = suggest(raw, choices) if isinstance(raw, str) else ""
-        yield Problem(_dotted(at), f"wanted {_describe(hint)}, got {_show(raw)}{near}")
+        yield Problem(_dotted(at), f"wanted {describe_type(hint)}, got {_show(raw)}{near}")
 
 
 def _unknown(name: str, table: object, at: tuple[int | str, ...], root: type) -> str:
-    known = get_type_hints(_some(table))
+    known = get_type_hints(strip_type(table))
     if not known:
         return "this table has no settings in this version; it must be empty"
     if near := suggest(name, known):
@@ -172,7 +180,7 @@ def _unusable_paths(raw: object, hint: object, at: tuple[int | str, ...]) -> Ite
     """Find texts that no system takes for a path, which pydantic does."""
     for step, inner in _steps(raw):
         yield from _unusable_paths(inner, _inner(hint, step), (*at, step))
-    if _some(hint) is Path and isinstance(raw, str) and (not raw or "\0" in raw):
+    if strip_type(hint) is Path and isinstance(raw, str) and (not raw or "\0" in raw):
         yield Problem(_dotted(at), f"wanted a path, got {_show(raw)}")
 
 
@@ -192,7 +200,7 @@ def _hint(root: type, at: tuple[int | str, ...]) -> object:
 
 def _inner(hint: object, step: int | str) -> object:
     """Return the annotation one step further in, or None where there is no such place."""
-    hint = _some(hint)
+    hint = strip_type(hint)
     if is_dataclass(hint):
         return get_type_hints(hint, include_extras=True).get(str(step))
     if get_origin(hint) is tuple:
@@ -205,21 +213,21 @@ def _homes(record: type, key: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name, hint in get_type_hints(record).items():
         found.setdefault(name, []).append(key)
-        inner = _some(hint)
+        inner = strip_type(hint)
         if isinstance(inner, type) and is_dataclass(inner):
             for below, tables in _homes(inner, f"{key}.{name}" if key else name).items():
                 found.setdefault(below, []).extend(tables)
     return found
 
 
-def _some(hint: object) -> object:
+def strip_type(hint: object) -> object:
     """Return X of `X | None` and of `Annotated[X, …]`, and anything else as it is."""
     if get_origin(hint) is Annotated:
-        return _some(get_args(hint)[0])
+        return strip_type(get_args(hint)[0])
     if get_origin(hint) not in {Union, UnionType}:
         return hint
     (inner,) = (each for each in get_args(hint) if each is not type(None))
-    return _some(inner)
+    return strip_type(inner)
 
 
 _WORDS: Mapping[object, str] = {
@@ -231,8 +239,9 @@ _WORDS: Mapping[object, str] = {
 }
 
 
-def _describe(hint: object) -> str:
-    limits, inner = _limits(hint), _some(hint)
+def describe_type(hint: object) -> str:
+    """Say in words which values an annotation takes."""
+    limits, inner = _limits(hint), strip_type(hint)
     if get_origin(inner) is Literal:
         choices = [repr(choice) for choice in get_args(inner)]
         return choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}"
@@ -240,7 +249,7 @@ def _describe(hint: object) -> str:
         each, *others = get_args(inner)
         count = "" if Ellipsis in others else f" of {1 + len(others)}"
         count = f" of at least {limits['min_length']}" if "min_length" in limits else count
-        return f"a list{count}, each {_describe(each)}"
+        return f"a list{count}, each {describe_type(each)}"
     word = "a number" if inner is float and limits else _WORDS.get(inner, "a table")
     return word + _range(limits)
 
@@ -302,7 +311,7 @@ def _place(message: str, text: str) -> str:
     return f", line {line}: not TOML: {said}{shown}"
 
 
-def _list(source: str, problems: list[Problem]) -> str:
+def _list(source: str, problems: Sequence[Problem]) -> str:
     lines = [f"{key}: {text}" if key else text for key, text in sorted(problems)]
     lines = [one if len(one) <= _LONGEST_LINE else f"{one[:_LONGEST_LINE]}..." for one in lines]
     if len(lines) == 1:

@@ -7,48 +7,56 @@ as points that say nothing.
 
 import hashlib
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from tacit.errors import DataError
 
+try:
+    import gmpy2
+except ImportError:  # matching takes about twice as long without it
+    gmpy2 = None
+
 POINT_BYTES = 32
-_CURVE = ec.SECP256R1()
-_DOMAIN = b"tacit id 1\0"
+_PRIME = (1 << 255) - 19
+_CURVE = 486662  # v² = u³ + 486662 u² + u
+_DOMAIN = b"tacit id 2\0"
 
 Report = Callable[[int], None]
 
 
 def hash_to_point(name: bytes) -> bytes:
-    """Hash a text to a point of the curve P-256, as its x-coordinate.
+    """Hash a text to a point of Curve25519, as its u-coordinate.
 
-    Every second number is the coordinate of no point, so further hashes are tried. The curve has
-    prime order: no property of a point survives its multiplication by a secret number.
+    Every second number is the coordinate of a point of the twisted curve, which multiplication does
+    not change and everyone can see: further hashes are tried until one lies on the curve itself.
+    What is left of the cofactor falls away in the first multiplication.
     """
     for turn in range(256):
-        point = hashlib.sha256(_DOMAIN + bytes([turn]) + name).digest()
-        with suppress(ValueError):
-            _to_key(point)
-            return point
+        point = bytearray(hashlib.sha256(_DOMAIN + bytes([turn]) + name).digest())
+        point[31] &= 0x7F
+        u = int.from_bytes(point, "little")
+        if 1 < u < _PRIME - 1 and _is_square((u * u + _CURVE * u + 1) * u % _PRIME):
+            return bytes(point)
     raise DataError("no point found for an id")  # one id in 2^256
 
 
-def _to_key(point: bytes) -> ec.EllipticCurvePublicKey:
-    """Take either of the two points with this x-coordinate; their multiples share theirs."""
-    return ec.EllipticCurvePublicKey.from_encoded_point(_CURVE, b"\x02" + point)
+def _is_square(number: int) -> bool:
+    if gmpy2 is not None:
+        return bool(gmpy2.jacobi(number, _PRIME) == 1)
+    return pow(number, (_PRIME - 1) // 2, _PRIME) == 1
 
 
 class Matcher:
     """One owner's side of a matching. Used once: the secret number is never used again.
 
-    Guarantee: against parties that follow the protocol, if Diffie–Hellman is hard on P-256
+    Guarantee: against parties that follow the protocol, if Diffie–Hellman is hard on Curve25519
         and SHA-256 behaves like a random function, an owner learns how many ids each other has,
         which of its own each of them has and, of ids that it does not have, how many which others
         have in common; of two owners that is the common ids and nothing else. One that does not
         follow it can bring ids that it only guesses, as many as it has said, and can make others
         believe in any outcome.
-    Cost: two multiplications (about 0.1 ms) per id and owner; 32 bytes per id and message.
+    Cost: two multiplications (about 0.04 ms) per id and owner; 32 bytes per id and message.
     """
 
     def __init__(self, ids: Sequence[str]) -> None:
@@ -57,9 +65,9 @@ class Matcher:
         Raises:
             DataError: there are none, one is empty, or one occurs twice.
         """
-        _check_ids(ids)
+        check_ids(ids)
         self._ids = tuple(ids)
-        self._secret = ec.generate_private_key(_CURVE)
+        self._secret = X25519PrivateKey.generate()
         self._order: list[int] = []
 
     def blind(self, report: Report | None = None) -> bytes:
@@ -107,8 +115,10 @@ class Matcher:
     def _multiply(self, point: bytes, at: int, report: Report | None) -> bytes:
         if report is not None and at % 256 == 0:
             report(at)
+        if point[31] & 0x80 or int.from_bytes(point, "little") >= _PRIME:
+            raise DataError("got numbers that are no points of the curve")
         try:
-            return self._secret.exchange(ec.ECDH(), _to_key(point))
+            return self._secret.exchange(X25519PublicKey.from_public_bytes(point))
         except ValueError as error:
             raise DataError("got numbers that are no points of the curve") from error
 
@@ -120,7 +130,8 @@ def split_points(points: bytes) -> list[bytes]:
     return [points[at : at + POINT_BYTES] for at in range(0, len(points), POINT_BYTES)]
 
 
-def _check_ids(ids: Sequence[str]) -> None:
+def check_ids(ids: Sequence[str]) -> None:
+    """Refuse ids that are empty, missing or doubled."""
     if not ids:
         raise DataError("wanted at least one id to match, got none")
     seen: set[str] = set()

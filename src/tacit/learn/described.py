@@ -79,6 +79,23 @@ def load_described(path: Path, *, label: str | None) -> Dataset:
     )
 
 
+def texts_in(path: Path, column: str) -> tuple[str, ...]:
+    """Return a column of a described table as texts, for instance names to match rows by.
+
+    Raises:
+        DataError: the table cannot be read, or has no such column.
+    """
+    if path.suffix.lower() != ".toml":
+        raise DataError(
+            f"{path}: texts to match rows by are read through a description, in which the column "
+            f'{column!r} is "skip": see docs/howto/data.md'
+        )
+    table = _read_table(_read_description(path))
+    if column not in table:
+        raise DataError(f"{path}: no column {column!r} in the table; found {', '.join(table)}")
+    return tuple(_text(cell).strip() for cell in table[column])
+
+
 def _read_description(path: Path) -> Description:
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))

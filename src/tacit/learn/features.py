@@ -1,11 +1,16 @@
-"""Features by a public rule, which each owner cuts out of its own pictures before anything else."""
+"""Features by a public rule, which each owner cuts out of its own rows before anything else."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
-from tacit.errors import DataError
+from tacit.errors import ConfigError, DataError
+from tacit.learn.code import OwnModel
 
 Floats = npt.NDArray[np.float64]
 _FAINT = 1e-3
@@ -57,6 +62,31 @@ class HistogramsOfGradients:
                 cut = vote.reshape(len(x), high, self.cell, wide, self.cell)
                 votes[..., one] += cut.sum(axis=(2, 4))
         return votes
+
+
+HOG = "hog"
+
+
+def cut_out(rule: str, rows: Tensor) -> Tensor:
+    """Turn an owner's rows into others by a public rule: "hog", or file.py:function.
+
+    The function makes a callable that takes an array of rows and gives one of as many rows of
+    numbers, such as a public network without its last layer; both are run.
+
+    Raises:
+        DataError: it gives something else.
+    """
+    made: Callable[[npt.ArrayLike], object]
+    made = HistogramsOfGradients() if rule == HOG else OwnModel.read(Path(rule)).make()
+    if not callable(made):
+        raise ConfigError(f"data.features: {rule}: wanted a function that makes a callable")
+    found = torch.as_tensor(np.asarray(made(rows.numpy()))).double()
+    if found.dim() < 2 or len(found) != len(rows) or not bool(torch.isfinite(found).all()):
+        raise DataError(
+            f"data.features: {rule}: wanted {len(rows)} rows of finite numbers, got the shape "
+            f"{tuple(found.shape)}"
+        )
+    return found
 
 
 def _blocks(cells: Floats, side: int) -> Floats:

@@ -17,8 +17,8 @@ from tacit.learners.exported import to_sklearn
 from tacit.learners.linear import ExtremeLearning, Lasso, LinearRegression, Regressor, Ridge
 from tacit.learners.margins import LinearSVC, LogisticRegression
 from tacit.learners.neighbours import KNeighbors
+from tacit.learners.onnx_file import to_onnx
 from tacit.learners.parties import Connected, Local, Parties, Planned
-from tacit.learners.private import Descent, Privacy, PrivatelyTrained, train_private
 from tacit.learners.scaling import PCA, StandardScaler
 from tacit.learners.tables import Table
 from tacit.learners.trees import DecisionTreeClassifier, RandomForestClassifier
@@ -31,7 +31,6 @@ __all__ = [
     "Classifier",
     "Connected",
     "DecisionTreeClassifier",
-    "Descent",
     "ExtremeLearning",
     "GaussianNB",
     "GradientBoostingClassifier",
@@ -46,8 +45,6 @@ __all__ = [
     "LogisticRegression",
     "Parties",
     "Planned",
-    "Privacy",
-    "PrivatelyTrained",
     "RandomForestClassifier",
     "Regressor",
     "Ridge",
@@ -56,7 +53,7 @@ __all__ = [
     "Table",
     "cross_validate",
     "divide",
+    "to_onnx",
     "to_sklearn",
     "to_xgboost",
-    "train_private",
 ]

@@ -82,7 +82,7 @@ def cut(
     if data.split == "columns":
         if edges is not None:
             raise ConfigError("owners of columns cut at their own quantiles; give no edges")
-        cuts = {owner: _cuts(x, bins) for owner, x in data.values.items()}
+        cuts = {owner: quantile_cuts(x, bins) for owner, x in data.values.items()}
         return Binning(name, bins, cuts, own, data.has_missing)
     columns = data.shape[1]
     if edges is None:
@@ -127,7 +127,8 @@ def check_categories(data: Table, categorical: Sequence[int], bins: int) -> None
             )
 
 
-def _cuts(x: Tensor, bins: int) -> Tensor:
+def quantile_cuts(x: Tensor, bins: int) -> Tensor:
+    """Return where an owner of columns cuts them: (columns, bins − 1)."""
     return torch.from_numpy(np.stack([_column_cuts(one, bins) for one in x.numpy().T]))
 
 

@@ -37,6 +37,8 @@ from tacit.renamed import keyword_renamed
 from tacit.result import Phase
 
 R = TypeVar("R")
+Given = Tensor | Callable[[tuple[Tensor, ...]], Tensor]
+"""An input, or what makes it of all that was opened to its owner in the run so far."""
 
 
 class SecretOps(ProtocolOps[AnyShare]):
@@ -48,7 +50,7 @@ class SecretOps(ProtocolOps[AnyShare]):
         plan: Plan,
         *,
         run: int,
-        inputs: Mapping[str, Tensor],
+        inputs: Mapping[str, Given],
         advance: Callable[[int], None],
         supply: Ahead,
         device: torch.device,
@@ -65,6 +67,7 @@ class SecretOps(ProtocolOps[AnyShare]):
         self._plan = plan
         self._run = run
         self._inputs = inputs
+        self._opened: list[Tensor] = []
         self._advance = advance
         self._supply = supply
         self._cache = cache
@@ -109,7 +112,8 @@ class SecretOps(ProtocolOps[AnyShare]):
             return self._hear(TellInput(owner, name, spec))
         step = Input(owner, name, spec)
         channel = self._next(step, ())
-        clear = step.clear(channel, self._inputs.get(name))
+        mine = self._inputs.get(name) if owner == channel.me else None
+        clear = step.clear(channel, _made(mine, self._opened))
         share = step.run(channel, clear)
         self.note_input(share, name, owner_role(self._plan.roles, owner))
         self.note_entry(share, channel.step)
@@ -220,7 +224,10 @@ class SecretOps(ProtocolOps[AnyShare]):
         if self.is_checked:
             return self._open_checked(OpenChecked(to, what, why), tagged(value))
         step = Open(to, what, why)
-        return step.run(self._next(step, (value,)), value)
+        found = step.run(self._next(step, (value,)), value)
+        if found is not None:
+            self._opened.append(found)
+        return found
 
     def _open_checked(self, step: OpenChecked, value: TaggedShare) -> Tensor | None:
         """Check what was sent, reveal, and check that before anyone uses it."""
@@ -231,6 +238,8 @@ class SecretOps(ProtocolOps[AnyShare]):
         if masked is not None:
             deliver = Deliver(step, channel.step)
             deliver.run(self._next(deliver, (value,)), masked)
+        if opened is not None:
+            self._opened.append(opened)
         return opened
 
     def check(self) -> None:
@@ -274,7 +283,7 @@ def compute(
     plan: Plan,
     program: Callable[[SecretOps], R],
     *,
-    inputs: Mapping[str, Tensor],
+    inputs: Mapping[str, Given],
     device: torch.device | str = "cpu",
     material: Path | None = None,
     kept: Mapping[str, AnyShare] | None = None,
@@ -287,7 +296,7 @@ def compute(
         session: my end of the job.
         plan: what everyone agreed to do.
         program: a function of ops, the one that was planned.
-        inputs: my inputs, by name.
+        inputs: my inputs, by name; or what makes one of all that was opened to me in this run.
         device: where my shares live and are computed on; the result does not depend on it.
         material: my file of `prepare_material`, instead of a dealer in the session.
         kept: my shares of what earlier runs left, by name.
@@ -344,7 +353,7 @@ def serve(
     session: Session,
     plan: Plan,
     *,
-    inputs: Mapping[str, Tensor],
+    inputs: Mapping[str, Given],
     device: torch.device | str = "cpu",
     cache: OpeningCache | None = None,
     is_agreed: bool = False,
@@ -399,11 +408,11 @@ def _attend(
     plan: Plan,
     *,
     run: int,
-    inputs: Mapping[str, Tensor],
+    inputs: Mapping[str, Given],
     pace: Pace,
     device: torch.device | str,
 ) -> tuple[Tensor, ...]:
-    opened = []
+    opened: list[Tensor] = []
     with session.progress.stage("attend", len(plan.steps)) as advance:
         for number, step in enumerate(plan.steps):
             pace.reach(number)
@@ -413,17 +422,25 @@ def _attend(
                 opening = Channel(session, plan.roles, run=run, step=at, device=device)
                 value = step.kernel.attend(channel, opening, *step.operands)
             else:
-                value = _attend_step(channel, step, inputs)
+                value = _attend_step(channel, step, inputs, opened)
             if value is not None:
                 opened.append(value)
             advance(number + 1)
     return tuple(opened)
 
 
-def _attend_step(channel: Channel, step: Step, inputs: Mapping[str, Tensor]) -> Tensor | None:
+def _made(given: Given | None, opened: list[Tensor]) -> Tensor | None:
+    """Make an input that depends on what was opened to its owner before."""
+    return given(tuple(opened)) if callable(given) else given
+
+
+def _attend_step(
+    channel: Channel, step: Step, inputs: Mapping[str, Given], opened: list[Tensor]
+) -> Tensor | None:
     kernel = step.kernel
     if isinstance(kernel, Input):
-        kernel.attend(channel, inputs.get(kernel.name))
+        mine = inputs.get(kernel.name) if kernel.owner == channel.me else None
+        kernel.attend(channel, _made(mine, opened))
     elif isinstance(kernel, Open):
         return kernel.attend(channel, *step.operands)
     elif isinstance(kernel, Attended):

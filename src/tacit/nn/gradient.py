@@ -119,7 +119,9 @@ class GradientOps(Generic[T]):
     def reshape(self, x: Node[T], shape: Sequence[int]) -> Node[T]:
         """Give the same elements another shape."""
         reshape, before = self._ops.reshape, self.shape(x)
-        return self._map(x, reshape(x.value, shape), lambda g: reshape(g, before))
+        return self._tape.node(
+            reshape(x.value, shape), (x, lambda g: reshape(g, before)), is_view=True
+        )
 
     def transpose(self, x: Node[T], first: int, second: int) -> Node[T]:
         """Swap two dimensions."""

@@ -22,12 +22,14 @@ class Node(Generic[T]):
         number: nodes are numbered as they are made, so a node comes after its parents.
         parents: what it was made of.
         pulls: the way back to each parent; a parent that needs no gradient is not computed.
+        is_view: whether it holds the elements of its only parent in another shape.
     """
 
     value: T
     number: int
     parents: tuple["Node[T]", ...] = ()
     pulls: tuple[Pull[T], ...] = ()
+    is_view: bool = False
 
 
 class Tape(Generic[T]):
@@ -40,10 +42,10 @@ class Tape(Generic[T]):
         """Put an input or a weight on the tape."""
         return Node(value, next(self._numbers))
 
-    def node(self, value: T, *ways: tuple[Node[T], Pull[T]]) -> Node[T]:
+    def node(self, value: T, *ways: tuple[Node[T], Pull[T]], is_view: bool = False) -> Node[T]:
         """Put a result on the tape, with what it was made of and the ways back."""
         parents, pulls = zip(*ways, strict=True)
-        return Node(value, next(self._numbers), parents, pulls)
+        return Node(value, next(self._numbers), parents, pulls, is_view)
 
 
 def pull_back(
@@ -75,15 +77,21 @@ def pull_back(
     return [gradients[leaf.number] for leaf in wanted]
 
 
-def _dependent(output: Node[T], wanted: Sequence[Node[T]]) -> dict[int, Node[T]]:
-    """List the nodes between the output and what is wanted: no others need a gradient."""
-    above: dict[int, Node[T]] = {}
+def reachable(output: Node[T]) -> list[Node[T]]:
+    """List the nodes that an output was made of, itself included."""
+    found: dict[int, Node[T]] = {}
     stack = [output]
     while stack:
         node = stack.pop()
-        if node.number not in above:
-            above[node.number] = node
+        if node.number not in found:
+            found[node.number] = node
             stack.extend(node.parents)
+    return list(found.values())
+
+
+def _dependent(output: Node[T], wanted: Sequence[Node[T]]) -> dict[int, Node[T]]:
+    """List the nodes between the output and what is wanted: no others need a gradient."""
+    above = {node.number: node for node in reachable(output)}
     marked = {leaf.number for leaf in wanted}
     for number in sorted(above):
         if any(parent.number in marked for parent in above[number].parents):

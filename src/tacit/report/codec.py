@@ -5,6 +5,7 @@ import difflib
 import json
 import math
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import UnionType
 from typing import Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -14,6 +15,11 @@ from tacit.report.disk import write_whole
 from tacit.result import SCHEMA, Result
 
 _INT_LIMIT = 2**63
+
+
+@cache
+def _hints(record: type) -> dict[str, object]:
+    return get_type_hints(record)
 
 
 def to_json(result: Result) -> str:
@@ -101,7 +107,7 @@ def _encode(value: object, hint: object, path: str) -> object:
             raise _MismatchError(path, f"wanted a {hint.__name__}, got {type(value).__name__}")
         return {
             name: _encode(getattr(value, name), inner, f"{path}.{name}")
-            for name, inner in get_type_hints(hint).items()
+            for name, inner in _hints(hint).items()
         }
     if get_origin(hint) is tuple:
         if not isinstance(value, tuple):
@@ -125,7 +131,7 @@ def _decode(raw: object, hint: object, path: str) -> object:
 
 
 def _decode_record(raw: object, record: type, path: str) -> object:
-    hints = get_type_hints(record)
+    hints = _hints(record)
     values: dict[str, object] = {}
     for key, value in _pairs(raw, path):
         if key not in hints:

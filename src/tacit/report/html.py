@@ -12,7 +12,14 @@ from tacit.report.gallery import lay_pictures, lay_sheets
 from tacit.report.headline import GAMES, split_utility
 from tacit.report.ledger import lay_learned, lay_promised
 from tacit.report.markup import Markup, concat, tag
-from tacit.report.measures import lay_cost, lay_curves, lay_networks, lay_parties, lay_traffic
+from tacit.report.measures import (
+    lay_cost,
+    lay_curves,
+    lay_networks,
+    lay_parties,
+    lay_rates,
+    lay_traffic,
+)
 from tacit.report.overview import lay_footer, lay_headline, lay_tiles
 from tacit.report.tally import is_alone
 from tacit.report.timeline import lay_timeline
@@ -32,7 +39,8 @@ def render(result: Result) -> str:
         tag("title", f"{result.name} · tacit report"),
         tag("style", Markup(css)),
     )
-    body = tag("body", lay_headline(result), _lay_main(result), lay_footer(result))
+    main = tag("main", lay_sections(result))
+    body = tag("body", lay_headline(result), main, lay_footer(result))
     return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
 
 
@@ -41,28 +49,30 @@ def write(result: Result, path: Path) -> None:
     write_whole(path, render(result))
 
 
-def _lay_main(result: Result) -> Markup:
+def lay_sections(result: Result) -> Markup:
+    """Lay out everything between the headline and the footer."""
     notes = tag("ul", *(tag("li", note) for note in result.notes))
     alone = is_alone(result)
     # What counts in an audit is the table of threats.
     first = result.sheets[:1] if result.kind == "audit" else ()
     tables = result.sheets[len(first) :]
     time = concat([lay_timeline(result), lay_parties(result)])
-    return tag(
-        "main",
+    curves = concat([lay_curves(result.curves), lay_rates(result)])
+    parts = [
         lay_tiles(result),
         _lay_tables(first, "first") if first else "",
         "" if alone else _lay_section("traffic", "Who sent what to whom", lay_traffic(result)),
         "" if alone else _lay_section("learned", "What each party learned", lay_learned(result)),
         _lay_section("promised", "What was promised", lay_promised(result)),
         _lay_measures(result),
-        _lay_section("curves", "Curves", lay_curves(result)) if result.curves else "",
+        _lay_section("curves", "Curves", curves) if result.curves else "",
         _lay_section("pictures", "Pictures", lay_pictures(result)) if result.pictures else "",
         _lay_tables(tables) if tables else "",
         "" if alone else _lay_costs(result),
         _lay_section("timeline", "Where the time went", time),
         _lay_section("notes", "Notes", notes) if result.notes else "",
-    )
+    ]
+    return concat(parts)
 
 
 def _lay_measures(result: Result) -> Markup:

@@ -25,12 +25,17 @@ def lay_promised(result: Result) -> Markup:
     """Lay out the claims, each with everything it rests on."""
     if not result.claims:
         return tag("p", "Nothing is promised: no guarantee was stated.", class_="notice")
-    return tag("div", *map(_lay_claim, result.claims), class_="cards wide")
+    return lay_claims(result.claims)
+
+
+def lay_claims(claims: Sequence[Claim]) -> Markup:
+    """Lay out claims, a card each."""
+    return tag("div", *map(_lay_claim, claims), class_="cards wide")
 
 
 def _lay_party(result: Result, party: str, role: str, leaks: Sequence[Leak]) -> Markup:
     sentence, mood = state_learned(result, party, leaks)
-    entries = [_lay_leak(leak) for kind in _KINDS for leak in leaks if leak.kind == kind]
+    entries = [lay_leak(leak) for kind in _KINDS for leak in leaks if leak.kind == kind]
     return tag(
         "article",
         tag("h3", party, tag("span", f" {role}", class_="role") if role else ""),
@@ -40,7 +45,8 @@ def _lay_party(result: Result, party: str, role: str, leaks: Sequence[Leak]) -> 
     )
 
 
-def _lay_leak(leak: Leak) -> Markup:
+def lay_leak(leak: Leak) -> Markup:
+    """Lay out one entry of the ledger."""
     noun = "value" if leak.elements == 1 else "values"
     count = f" · {show_count(leak.elements)} {noun}" if leak.kind != "size" else ""
     return tag(

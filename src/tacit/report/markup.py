@@ -6,7 +6,7 @@ from typing import final
 
 from tacit.report.format import clean
 
-_VOID = frozenset({"br", "hr", "img", "meta"})
+_VOID = frozenset({"br", "hr", "img", "input", "link", "meta"})
 
 
 @final
@@ -43,6 +43,11 @@ def escape(text: str) -> Markup:
     if isinstance(text, Markup):
         return text
     return Markup(html.escape(clean(text)))
+
+
+def keep_lines(text: str) -> Markup:
+    """Make a text of several lines harmless and keep its lines, for where they are shown."""
+    return Markup("\n".join(map(escape, text.splitlines())))
 
 
 def percent(share: float) -> str:

@@ -5,7 +5,9 @@ from tacit.report.format import (
     show_bytes,
     show_count,
     show_exact_bytes,
+    show_interval,
     show_number,
+    show_quantity,
     show_seconds,
 )
 from tacit.report.layout import lay_bar, lay_legend, lay_table
@@ -24,6 +26,9 @@ from tacit.report.tally import (
 )
 from tacit.report.words import state_computing
 from tacit.result import Curve, Result, Timing
+
+_AT = ": TPR at "
+"""How an audit names a true-positive rate, between the attack and the false-positive rate."""
 
 
 def lay_traffic(result: Result) -> Markup:
@@ -69,9 +74,31 @@ def lay_networks(result: Result) -> Markup:
     )
 
 
-def lay_curves(result: Result) -> Markup:
+def lay_curves(curves: tuple[Curve, ...]) -> Markup:
     """Lay out one chart per title and axes."""
-    return tag("div", *map(_lay_chart, group_curves(result.curves)), class_="charts")
+    return tag("div", *map(_lay_chart, group_curves(curves)), class_="charts")
+
+
+def lay_rates(result: Result) -> Markup:
+    """Lay out what is read off ROC curves, with intervals: a row per attack; empty if none is."""
+    rates: dict[str, None] = {}
+    rows: dict[str, dict[str, str]] = {}
+    for metric in result.utility:
+        attack, found, rate = metric.name.partition(_AT)
+        if not found:
+            continue
+        rates[rate] = None
+        interval = show_interval(metric.low, metric.high, metric.unit)
+        value = show_quantity(metric.value, metric.unit)
+        rows.setdefault(attack, {})[rate] = f"{value} ({interval})"
+    if not rows:
+        return Markup("")
+    return lay_table(
+        ("Attack", *(f"#TPR at {rate}" for rate in rates)),
+        [(name, *(cells.get(rate, "–") for rate in rates)) for name, cells in rows.items()],
+        caption="Read off the curves: true-positive rates at low false-positive rates, with the "
+        "95 % interval of each.",
+    )
 
 
 def _mark(agrees: bool | None) -> Markup:

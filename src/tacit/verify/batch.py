@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,16 +12,15 @@ import numpy.typing as npt
 from tacit.cluster import RayExecutor, open_cluster
 from tacit.errors import ConfigError, DataError
 from tacit.verify.box import Domain, balls
+from tacit.verify.kernels.arrays import Reals
 from tacit.verify.kernels.jit import processor_time
 from tacit.verify.models.ensemble import Ensemble, check_rows
 from tacit.verify.models.stored import parse_stored, store_ensemble
 from tacit.verify.robustness import CHUNK_BOXES, verify_boxes
 from tacit.verify.verdict import ANYWHERE, Budget, Timed, Verdict
 
-Rows = npt.NDArray[Any]  # of the caller's own type
-
 CHUNK_ROWS = 16
-"""Rows that a thread or a machine of a cluster gets at a time."""
+"""Reals that a thread or a machine of a cluster gets at a time."""
 CHUNKS_PER_CORE = 2
 """Chunks under way, so that no core waits for the next."""
 
@@ -83,7 +81,7 @@ def verify_on_ray(
 ) -> Iterator[Timed]:
     """Verify rows on a Ray cluster; answers come in the order of the rows, as they are ready.
 
-    Tacit must be installed on every machine of the cluster. Rows and model travel unencrypted
+    Tacit must be installed on every machine of the cluster. Reals and model travel unencrypted
     unless the cluster is set up otherwise.
 
     Args:
@@ -97,14 +95,14 @@ def verify_on_ray(
         yield from _hand_out(cluster, store_ensemble(ensemble), inputs, inquiry)
 
 
-def _answer(ensemble: Ensemble, rows: Rows, inquiry: Inquiry) -> Iterator[Timed]:
+def _answer(ensemble: Ensemble, rows: Reals, inquiry: Inquiry) -> Iterator[Timed]:
     begun = processor_time()
     try:
         boxes = balls(ensemble, rows, inquiry.eps, inquiry.domain)
     except DataError:
         if len(rows) == 1:
             raise
-        # Rows before the one that is refused are answered.
+        # Reals before the one that is refused are answered.
         for at in range(len(rows)):
             yield from _answer(ensemble, rows[at : at + 1], inquiry)
         return
@@ -113,12 +111,12 @@ def _answer(ensemble: Ensemble, rows: Rows, inquiry: Inquiry) -> Iterator[Timed]
         yield Timed(one.verdict, one.seconds + share, one.inside)
 
 
-def _cut(inputs: Rows, size: int) -> Iterator[Rows]:
+def _cut(inputs: Reals, size: int) -> Iterator[Reals]:
     return (inputs[start : start + size] for start in range(0, len(inputs), size))
 
 
 def _hand_out(
-    cluster: RayExecutor, model: bytes, inputs: Rows, inquiry: Inquiry
+    cluster: RayExecutor, model: bytes, inputs: Reals, inquiry: Inquiry
 ) -> Iterator[Timed]:
     """Keep a few chunks per core under way."""
     shared = cluster.share(model)
@@ -132,7 +130,7 @@ def _hand_out(
         yield from under_way.popleft().result()
 
 
-def _answer_chunk(model: bytes, inputs: Rows, inquiry: Inquiry) -> list[Timed]:
+def _answer_chunk(model: bytes, inputs: Reals, inquiry: Inquiry) -> list[Timed]:
     return list(_answer(_recall(model), np.array(inputs), inquiry))
 
 

@@ -12,16 +12,16 @@ alone, which the search, the proof and its checker know.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import ConfigError, DataError
+from tacit.verify.kernels.arrays import Bools, Reals
 from tacit.verify.kernels.layout.rounding import FITS, add_down, fill_box, fill_intervals, move
 from tacit.verify.models.answered import GOES_LEFT, GOES_RIGHT, MISSING, OPEN
 from tacit.verify.models.categories import LEFT
-from tacit.verify.models.ensemble import Bools, Ensemble, check_rows
+from tacit.verify.models.ensemble import Ensemble, check_rows
 
 Floats = npt.NDArray[np.float64]
 Intervals = npt.NDArray[np.int32]
@@ -166,9 +166,7 @@ def _check_stays(ensemble: Ensemble, boxes: Box, is_missing: Bools) -> None:
             )
 
 
-def _state_answers(
-    ensemble: Ensemble, rows: npt.NDArray[Any], is_missing: Bools
-) -> npt.NDArray[np.uint8]:
+def _state_answers(ensemble: Ensemble, rows: Floats, is_missing: Bools) -> npt.NDArray[np.uint8]:
     answers = np.zeros((len(rows), ensemble.width), dtype=np.uint8)
     answers[:, : ensemble.n_features] = np.where(is_missing, MISSING, OPEN)
     is_left = ensemble.to_columns(rows)[:, ensemble.n_features :] == LEFT
@@ -176,7 +174,7 @@ def _state_answers(
     return answers
 
 
-def _one_row(ensemble: Ensemble, x: npt.ArrayLike) -> npt.NDArray[Any]:
+def _one_row(ensemble: Ensemble, x: npt.ArrayLike) -> Reals:
     rows = check_rows(ensemble, x)
     if rows.shape[0] != 1:
         raise DataError(f"want one input, got {rows.shape[0]}; use verify_many for several")

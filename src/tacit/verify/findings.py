@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tacit.verify.kernels.arrays import Bools, Longs, Reals
 from tacit.verify.kernels.outcome import Outcome
 from tacit.verify.models.ensemble import Ensemble
 from tacit.verify.verdict import Counterexample, Timed, Verdict
 
-Labels = npt.NDArray[Any]
+Labels = npt.NDArray[np.floating | np.integer | np.str_]
 """The true classes, of whichever type the file had."""
 
 
@@ -46,7 +46,7 @@ def tally(
     return tuple(found)
 
 
-def _count(name: str, chosen: Labels, outcome: Labels, right: Labels | None) -> Tally:
+def _count(name: str, chosen: Bools, outcome: Longs, right: Bools | None) -> Tally:
     robust, fragile = (
         chosen & (outcome == one) for one in (Outcome.ROBUST, Outcome.COUNTEREXAMPLE)
     )
@@ -105,7 +105,7 @@ class Findings:
 
     ensemble: Ensemble
     eps: float
-    rows: npt.NDArray[Any]  # of the file's own type
+    rows: Reals
     timed: tuple[Timed, ...]
     labels: Labels | None = None
     names: tuple[str, ...]

@@ -1,14 +1,12 @@
 """The ways in which a prediction can change, as thresholds on fixed-point sums."""
 
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tacit.errors import ConfigError
 from tacit.verify.box import Floats, inward
-from tacit.verify.kernels.arrays import Longs
+from tacit.verify.kernels.arrays import Longs, Outputs
 from tacit.verify.kernels.layout.tables import Index, Objectives
 from tacit.verify.kernels.presolve.workspace import UNTOLD, Cases
 from tacit.verify.models.ensemble import Ensemble
@@ -36,23 +34,22 @@ def make_objectives(ensemble: Ensemble, prediction: float, rho: float | None) ->
     if label not in ensemble.objectives:
         make = _binary if ensemble.n_scores == 1 else _rivals
         ensemble.objectives[label] = make(ensemble, label)
-    found: Objectives = ensemble.objectives[label]
-    return found
+    return ensemble.objectives[label]
 
 
 def state_cases(
     ensemble: Ensemble, centers: Floats, rho: float | None
-) -> tuple[npt.NDArray[Any] | None, Cases, Longs]:  # outputs: of the library's own type
+) -> tuple[Outputs | None, Cases, Longs]:
     """List the objectives of many boxes: one case per class, or one per box of a regression.
 
     Returns:
         the outputs at the centers of a regression, else None; the cases; the case of each box.
     """
     if rho is None and ensemble.task != "regress":
-        if UNTOLD not in ensemble.objectives:
+        if not ensemble.cases:
             every = [make_objectives(ensemble, label, None) for label in range(ensemble.n_classes)]
-            ensemble.objectives[UNTOLD] = _stack(every)
-        return None, ensemble.objectives[UNTOLD], np.full(len(centers), UNTOLD, dtype=np.int64)
+            ensemble.cases.append(_stack(every))
+        return None, ensemble.cases[0], np.full(len(centers), UNTOLD, dtype=np.int64)
     outputs = ensemble.predict(centers)
     cases = _stack([make_objectives(ensemble, output, rho) for output in outputs])
     return outputs, cases, np.arange(len(centers))

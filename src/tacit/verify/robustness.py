@@ -6,7 +6,6 @@ in the library's arithmetic.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +23,7 @@ from tacit.verify.box import (
     place_witness,
 )
 from tacit.verify.components import search_components
-from tacit.verify.kernels.arrays import Longs
+from tacit.verify.kernels.arrays import Longs, Outputs
 from tacit.verify.kernels.jit import processor_time, wall_time
 from tacit.verify.kernels.layout.reach import Reach, reach
 from tacit.verify.kernels.layout.tables import Index, Objectives, Rule, Trees
@@ -77,7 +76,7 @@ NEAR_TIE = "two scores come closer than the library's softmax can be relied on t
 
 @keyword_renamed("ensemble", "model")
 def verify(
-    model: Any,  # of whichever library
+    model: object,
     x: npt.ArrayLike,
     eps: npt.ArrayLike,
     *,
@@ -213,7 +212,7 @@ def _replay(
     cases: Cases,
     some: Box,
     out: Answers,
-    outputs: npt.NDArray[Any],  # classes, or outputs of whichever type
+    outputs: Outputs,
     count: int,
 ) -> list[float]:
     """Predict at every counterexample, in the library's arithmetic; return what is predicted."""

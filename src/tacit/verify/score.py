@@ -1,7 +1,7 @@
 """Verified robust accuracy as a score, for whoever chooses hyper-parameters."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +50,12 @@ def verified_accuracy(
     return sum(isinstance(one, Robust) for one in verdicts) / len(inputs)
 
 
+class Classifier(Protocol):
+    """A fitted classifier, of whichever library."""
+
+    classes_: npt.ArrayLike
+
+
 @dataclass(frozen=True)
 class RobustScorer:
     """Score a fitted classifier by its verified accuracy, as ``scoring=`` of scikit-learn.
@@ -66,7 +72,7 @@ class RobustScorer:
     domain: Domain = ANYWHERE
     budget: Budget | None = None
 
-    def __call__(self, estimator: Any, x: npt.ArrayLike, y: npt.ArrayLike) -> float:
+    def __call__(self, estimator: Classifier, x: npt.ArrayLike, y: npt.ArrayLike) -> float:
         """Return the verified accuracy of a fitted estimator on labelled rows."""
         names = np.asarray(estimator.classes_)
         truth = np.asarray(y)

@@ -7,7 +7,7 @@ for the library's rounding, and a point that Z3 finds is replayed, so an answer 
 
 from collections.abc import Callable, Iterator
 from fractions import Fraction
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,38 @@ except ModuleNotFoundError:
 MOST_REPLAYS = 100
 """How many points within rounding of a tie are tried before the answer is unknown."""
 
-Term = Any  # of Z3, which has no types
+
+class Term(Protocol):
+    """A number or a condition of Z3, which has no types of its own."""
+
+    def __eq__(self, other: object) -> "Term": ...  # type: ignore[override]
+    def __le__(self, other: "Term") -> "Term": ...
+    def __ge__(self, other: "Term") -> "Term": ...
+    def __gt__(self, other: "Term") -> "Term": ...
+    def __sub__(self, other: "Term") -> "Term": ...
+    def __mul__(self, other: "Term") -> "Term": ...
+
+
+class Value(Protocol):
+    """A number that Z3 has found."""
+
+    def numerator_as_long(self) -> int: ...  # noqa: D102
+    def denominator_as_long(self) -> int: ...  # noqa: D102
+
+
+class Found(Protocol):
+    """What Z3 has found for every variable."""
+
+    def eval(self, term: Term, model_completion: bool) -> Value: ...  # noqa: D102
+
+
+class Solver(Protocol):
+    """A solver of Z3."""
+
+    def add(self, *terms: Term) -> None: ...  # noqa: D102
+    def set(self, name: str, value: int) -> None: ...  # noqa: D102
+    def check(self) -> object: ...  # noqa: D102
+    def model(self) -> Found: ...  # noqa: D102
 
 
 def verify_smt(
@@ -82,7 +113,7 @@ class Formula:
         ensemble: Ensemble,
         box: Box,
         budget: Budget,
-        solver: Term,
+        solver: Solver,
         others: frozenset[int] = frozenset(),
     ) -> None:
         self.ensemble, self.box = ensemble, box
@@ -95,7 +126,7 @@ class Formula:
 
     def _declare(self, f: int) -> Term:
         whole = self.ensemble.integer is not None and self.ensemble.integer[f]
-        variable = z3.ToReal(z3.Int(f"x{f}")) if whole else z3.Real(f"x{f}")
+        variable: Term = z3.ToReal(z3.Int(f"x{f}")) if whole else z3.Real(f"x{f}")
         low, high = (number(end[f]) for end in self.ends)
         self.solver.add(variable >= low, variable <= high)
         return variable
@@ -190,7 +221,8 @@ def fraction(value: float) -> Fraction:
 def number(value: float | Fraction) -> Term:
     """Write a number for Z3, exactly."""
     exact = value if isinstance(value, Fraction) else fraction(value)
-    return z3.Q(exact.numerator, exact.denominator)
+    term: Term = z3.Q(exact.numerator, exact.denominator)
+    return term
 
 
 def _weigh(table: Longs, plus: int, minus: int) -> Longs:

@@ -214,3 +214,122 @@ def test_rows_that_cannot_be_learned_from_are_refused(tmp_path):
     one = job(data__owners__shop={"file": str(path)})
     with pytest.raises(DataError, match="has no labels"):
         load_rows(one, "shop", ())
+
+
+def by_cipher(**changes):
+    return job(
+        **{
+            "parties": {"bank": {}, "shop": {}},
+            "learner": {"kind": "gradient-boosting", "parameters": {"n_estimators": 1}},
+            "protocol": {"kind": "cipher"},
+        }
+        | changes
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"protocol__dealer": "bank"}, "a cipher needs none"),
+        ({"learner": {"kind": "kmeans"}, "data__labels": None}, "by a cipher there are"),
+        ({"learner__parameters": {"max_bins": 8, "categorical": [1]}}, "not by a cipher"),
+        ({"reveal__score": ["bank"]}, "shop alone gets it"),
+        ({"reveal__trees": ["shop"]}, "not by a cipher"),
+        ({"data__split": "rows", "data__labels": None}, "by a cipher columns are split"),
+        ({"data__matching": "helper"}, "name protocol.helper"),
+        ({"data__matching": "fuzzy"}, "wanted a column of names"),
+        ({"protocol__cipher": "rsa"}, "'paillier', 'bfv'"),
+        ({"data__matching": "hidden"}, "boosting must know"),
+    ],
+)
+def test_what_a_cipher_cannot_do_is_refused(changes, words):
+    with pytest.raises(ConfigError, match=words):
+        by_cipher(**changes)
+
+
+def test_shares_want_a_dealer_and_no_helper():
+    with pytest.raises(ConfigError, match="learning on shares takes one"):
+        job(protocol__dealer=None)
+    with pytest.raises(ConfigError, match="the dealer helps"):
+        job(protocol__helper="dealer")
+
+
+@pytest.mark.parametrize("kind", ["gradient-boosting", "logistic-regression"])
+def test_a_job_by_a_cipher_shows_what_its_plan_said(tmp_path, kind):
+    pytest.importorskip("tenseal")
+    parameters = {"n_estimators": 2, "max_depth": 2, "max_bins": 8}
+    if kind == "logistic-regression":
+        parameters = {"max_iter": 3}
+    one = by_cipher(
+        learner={"kind": kind, "parameters": parameters, "standardise": kind[0] == "l"},
+        reveal={"score": ["shop"], "auc": ["shop"], "answers": ["shop"]},
+        data__test_share=0.3,
+    )
+    ends = run(one, tmp_path)
+    measured = {metric.name: metric.value for metric in ends["shop"].result.utility}
+    assert set(measured) == {"accuracy", "AUC"}
+    assert measured["accuracy"] > 0.6
+    assert not ends["bank"].result.utility
+    assert "predictions.csv" in ends["shop"].files
+    assert ends["bank"].values is None
+    outlook = forecast_fit(one, Asked())
+    planned = {(leak.to, leak.what): leak.elements for leak in outlook.leaks}
+    for end in ends.values():
+        for leak in end.result.leakage:
+            if leak.kind != "size":
+                assert leak.elements <= planned[leak.to, leak.what]
+    assert any(claim.guarantee == "no guarantee" for claim in outlook.claims) or kind[0] == "l"
+
+
+def names_file(tmp_path, name, lines):
+    (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    path = tmp_path / f"{name}.toml"
+    path.write_text(f'file = "{name}.csv"\n[columns]\nperson = "skip"\n')
+    return str(path)
+
+
+@pytest.mark.parametrize("matching", ["fuzzy", "hidden"])
+def test_names_that_are_spelt_alike_are_matched_and_learned_from(tmp_path, matching):
+    pytest.importorskip("gmpy2")
+    people = [f"person {chr(97 + at % 26) * 3}{at} 19{at:02}" for at in range(30)]
+    x = np.linspace(-1, 1, 30)
+    first = [f"{name},{value:.3f}" for name, value in zip(people, x, strict=True)]
+    second = [
+        f"{name.upper()},{value**2:.3f},{int(value > 0.1)}"
+        for name, value in zip(people[::-1], x[::-1], strict=True)
+    ]
+    one = by_cipher(
+        parties={"bank": {}, "shop": {}, "judge": {}},
+        data={
+            "split": "columns",
+            "labels": "shop",
+            "matching": matching,
+            "test_share": 0.0,
+            "owners": {
+                "bank": {"file": names_file(tmp_path, "a", ["person,u", *first]), "id": "person"},
+                "shop": {
+                    "file": names_file(tmp_path, "b", ["person,v,y", *second]),
+                    "id": "person",
+                    "label": "y",
+                },
+            },
+        },
+        learner={"kind": "logistic-regression", "parameters": {"max_iter": 2}},
+        protocol={"kind": "cipher", "cipher": "paillier", "helper": "judge"},
+    )
+    ends = run(one, tmp_path)
+    measured = {metric.name: metric.value for metric in ends["shop"].result.utility}
+    assert measured["accuracy"] > 0.7
+    told = {leak.what for leak in ends["judge"].result.leakage}
+    assert any("Bloom filter" in what for what in told)
+    assert any("gradient" in what for what in told) == (matching == "hidden")
+
+
+def test_the_dealer_matches_by_tags_where_it_is_asked_to(tmp_path):
+    one = job(data__matching="helper")
+    ends = run(one, tmp_path)
+    shown = {leak.what for leak in ends["dealer"].result.leakage if leak.kind == "protocol"}
+    assert shown == {"how many rows match, and which of those it was sent"}
+    planned = forecast_fit(one, Asked()).forecast
+    metered = merge_costs({name: end.result.metered for name, end in ends.items()})
+    assert planned.cost == without_setup(metered)

@@ -97,7 +97,7 @@ def test_a_fit_that_was_killed_twice_ends_with_the_same_model(kind, tmp_path, mo
     parts = run(one, tmp_path)
     resumed, same = outcome(parts)
     # Rounding is drawn anew; a share that does not belong there would be off by 2^40.
-    assert resumed == pytest.approx(unbroken, abs=2e-3)
+    assert resumed == pytest.approx(unbroken, abs=2e-3, rel=1e-4)  # inertia is a sum over rows
     assert same == answers
     for part in parts.values():
         assert part.settle is not None

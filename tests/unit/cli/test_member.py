@@ -36,7 +36,7 @@ def test_entries_survive_their_file(tmp_path):
 def reported(events):
     reader, writer = os.pipe()
     pipe = StatusPipe(writer)
-    listener = member._report_on(pipe)
+    listener = member.Reporter(pipe.send)
     for event in events:
         listener(*event)
     pipe.close()
@@ -98,7 +98,7 @@ def seats(tmp_path):
 def sit(seats):
     with ThreadPoolExecutor(len(seats)) as pool:
         started = {
-            name: pool.submit(member.take_seat, seat, lambda *_: None)
+            name: pool.submit(member.take_seat, seat, member.Reporter(lambda **_: None))
             for name, seat in seats.items()
         }
         return {name: one.exception() or one.result() for name, one in started.items()}

@@ -220,6 +220,27 @@ def tacit_says(*arguments):
     return run_command([str(one) for one in arguments], edge), out.getvalue(), err.getvalue()
 
 
+def test_protocols_are_compared_side_by_side_and_the_one_in_the_job_costs_what_its_plan_says():
+    job = Path(__file__).parents[3] / "examples" / "jobs" / "predict-breast-cancer.toml"
+    code, shown, _ = tacit_says("plan", job, "--all-protocols")
+    assert code == 0
+    lines = {line.split()[0].rstrip(":"): line for line in shown.splitlines() if line.strip()}
+    assert {"sealed", "permuted3", "permuted2"} <= lines.keys()
+    assert "refused" in lines["permuted2"]  # the hospital must be the second party there
+    alone = tacit_says("plan", job)[1]
+    sent = [
+        int(line.split()[-2].replace(",", ""))
+        for line in alone.splitlines()
+        if line.strip().startswith("online")
+    ]
+    row = next(line for line in shown.splitlines() if line.split()[:1] == ["sealed"])
+    assert f"{sum(sent) / 1e6:,.3f} MB" in row
+    assert "semi-honest" in lines["sealed"]
+    code, _, err = tacit_says("plan", job.with_name("fl-digits.toml"), "--all-protocols")
+    assert code == 2
+    assert "has protocols to compare" in err
+
+
 ALONE = {
     "audit": """[data]\nset = "digits"\nrows = 100\n[audit]\nshadows = 4""",
     "audit-llm": """[model]\npath = "tiny"\n[texts]\nfile = "texts.txt"\ncount = 7""",

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.crypto import Matcher
+from tacit.crypto import Matcher, matching
 from tacit.crypto.matching import hash_to_point, split_points
 from tacit.errors import DataError
 
@@ -51,10 +51,23 @@ def test_ids_that_cannot_be_matched_are_refused(ids, words):
         Matcher(ids)
 
 
-@pytest.mark.parametrize("points", [b"x" * 31, b"\xff" * 32, b"\0" * 31 + b"\x07"])
+@pytest.mark.parametrize(
+    "points", [b"x" * 31, b"\xff" * 32, bytes(32), (2**255 - 19).to_bytes(32, "little")]
+)
 def test_what_is_no_point_is_refused(points):
     with pytest.raises(DataError):
         Matcher(["a"]).raise_points(points)
+
+
+def test_every_hashed_id_lies_on_the_curve_itself(monkeypatch):
+    """On the twisted curve a point would show one bit of the id's hash, however often raised."""
+    ids = [f"id {number}".encode() for number in range(40)]
+    found = [hash_to_point(name) for name in ids]
+    for point in (*found, *split_points(Matcher(["a", "b", "c"]).blind())):
+        u = int.from_bytes(point, "little")
+        assert pow(u**3 + 486662 * u**2 + u, (2**255 - 20) // 2, 2**255 - 19) == 1
+    monkeypatch.setattr(matching, "gmpy2", None)
+    assert [hash_to_point(name) for name in ids] == found
 
 
 def test_missing_or_doubled_points_are_noticed():

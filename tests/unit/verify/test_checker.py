@@ -130,5 +130,5 @@ def test_the_checker_is_short_and_shares_no_code_with_the_search():
         "from tacit.verify.box import Box",
         "from tacit.verify.models.ensemble import Ensemble",
         "from tacit.verify.proof.answers import find_ways, refuse_box",
-        "from tacit.verify.proof.proof import Proof, Side",
+        "from tacit.verify.proof.proof import Proof, Side, read_group, read_split",
     ]

@@ -12,6 +12,9 @@ from torch import Tensor, nn
 from tacit.audit.target import TorchClassifier, code_of
 from tacit.audit.targets.target import Side, Target, halve_rows, take_rows
 from tacit.learn.training import TrainTask
+from tacit.learn.training.clipping import shorten_rows
+from tacit.learn.training.plain import walk_plain
+from tacit.learn.training.private import plan_noise, private_step
 from tacit.learn.training.programs import initial_state, train_step
 from tacit.learn.training.verbs import PlainStepOps
 from tacit.learn.weights import load_weights
@@ -48,7 +51,7 @@ class PrivateTrainer:
     @property
     def recipe(self) -> str:
         """Return the settings that decide the outcome, and the code, as text."""
-        return "\n".join([self.settings, code_of(train_step)])
+        return "\n".join([self.settings, code_of(train_step), code_of(private_step)])
 
     def __call__(self, x: Tensor, y: Tensor, *, seed: int) -> TorchClassifier:
         """Return a model trained on these rows alone."""
@@ -57,6 +60,9 @@ class PrivateTrainer:
         weights = {name: value.double() for name, value in task.model.initial.items()}
         state = {name: value.double() for name, value in initial_state(task).items()}
         rows, labels = x.double(), _targets(task, y)
+        if task.privacy is not None:  # all rows in every step, and fresh noise
+            weights, _ = walk_plain(task, rows, labels)
+            return TorchClassifier(self._with_weights(task, shape, weights))
         generator = torch.Generator().manual_seed(seed)
         steps = itertools.count(1)
         for epoch in range(task.epochs):
@@ -83,6 +89,18 @@ class PrivateTrainer:
         state = task.model.state(weights)
         module.load_state_dict({name: value.to(torch.float32) for name, value in state.items()})
         return _sided(task, module)
+
+
+class Shortened(nn.Module):
+    """Brings rows to norm 1 at most, as a training with privacy does."""
+
+    def __init__(self, frac_bits: int) -> None:
+        super().__init__()
+        self._frac_bits = frac_bits
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Return rows that are no longer than 1."""
+        return shorten_rows(rows, frac_bits=self._frac_bits).to(rows.dtype)
 
 
 class BothSides(nn.Module):
@@ -115,7 +133,7 @@ def train_target(
         kept: the file of the model that was given out, if there is one.
         rows: at most so many of each side.
     """
-    if kept is not None:
+    if kept is not None and task.test_rows:
         inside = torch.ones(len(x), dtype=torch.bool)
         inside[torch.from_numpy(task.test_indices())] = False
         members, others = (take_rows((x[side], y[side]), rows) for side in (inside, ~inside))
@@ -147,7 +165,7 @@ def _target(
         non_members=sides[1],
         classes=task.classes,
         threats=("scores", "labels", "shadows", *(("gradients",) if task.give_to else ())),
-        claims=(*find_protocol(task.protocol).claims, _no_claim(task)),
+        claims=(*find_protocol(task.protocol).claims, _claim(task)),
         notes=notes,
     )
 
@@ -159,10 +177,15 @@ def _targets(task: TrainTask, y: Tensor) -> Tensor:
 
 
 def _sided(task: TrainTask, module: nn.Module) -> nn.Module:
-    return nn.Sequential(module, BothSides()) if task.loss == "logistic" else module
+    before = [] if task.privacy is None else [Shortened(task.frac_bits)]
+    after = [BothSides()] if task.loss == "logistic" else []
+    return nn.Sequential(*before, module, *after) if before or after else module
 
 
-def _no_claim(task: TrainTask) -> Claim:
+def _claim(task: TrainTask) -> Claim:
+    privacy = plan_noise(task)
+    if privacy is not None:
+        return privacy.claim
     who = ", ".join(task.give_to) or "whoever may ask it"
     return Claim(
         subject=f"what the trained model tells {who} about the rows it was trained on",

@@ -54,7 +54,7 @@ def audit(
         from tacit.cli.jobs.kinds import kind_of, load_job
         from tacit.cli.launch.member import write_result
 
-        loaded = load_job(job)
+        loaded, source = load_job(job), job.read_bytes()
         is_own = loaded.job.kind in ("audit", "audit-llm")
         target = out or (loaded.out if is_own else _beside(loaded.out))
         check_target(target)
@@ -62,7 +62,7 @@ def audit(
         effort = Effort(is_quick=quick, workers=workers, ray=ray)
         result, verdicts = audit_job(loaded, edge.err, data_folders(), effort=effort)
         with staged(target) as stage:
-            write_result(loaded, result, stage)
+            write_result(loaded, source, result, stage)
     if html is not None:
         reports.write(result, html)
     edge.out.print()

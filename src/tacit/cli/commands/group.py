@@ -15,6 +15,7 @@ from rich.console import Console
 from tacit.cli.commands import chat
 from tacit.cli.commands import hosts as host_command
 from tacit.cli.commands import serve as serve_command
+from tacit.cli.commands import studio as studio_command
 from tacit.cli.commands.audit import audit
 from tacit.cli.commands.split import split
 from tacit.cli.commands.verify import verify
@@ -74,6 +75,10 @@ _FRESH = click.option(
     "--fresh", "is_fresh", is_flag=True, help="Discard what a stopped training or fit has kept."
 )
 
+_PROGRESS = click.option(
+    "--progress", type=_PATH, help="Write what happens into this file, as lines of JSON."
+)
+
 
 @click.command(epilog=_examples("tacit demo"))
 @click.option("--out", type=_PATH, help="Folder for the result.  [default: out/demo]")
@@ -94,17 +99,22 @@ def demo(edge: Edge, out: Path | None) -> None:
 @_KEYS
 @click.option("--out", type=_PATH, help="Folder for the result, instead of the job's.")
 @_FRESH
+@_PROGRESS
 @_edge
-def run(edge: Edge, job: Path, keys: Path, out: Path | None, is_fresh: bool) -> None:
+def run(
+    edge: Edge, job: Path, keys: Path, out: Path | None, is_fresh: bool, progress: Path | None
+) -> None:
     """Run every party of JOB as a process on this machine.
 
     The parties talk over encrypted links as they would between hosts. Parties without a key in
     the job get one that is thrown away at the end; addresses in the job are not used.
     """
     with working(edge.err, "starting"):
+        from tacit.cli.journal import keeping
         from tacit.cli.launch.processes import run_job
 
-    result, folder = run_job(job, keys=keys, out=out, console=edge.err, is_fresh=is_fresh)
+    with keeping(progress):
+        result, folder = run_job(job, keys=keys, out=out, console=edge.err, is_fresh=is_fresh)
     _show(edge, result, folder)
 
 
@@ -113,6 +123,7 @@ class _How(TypedDict):
 
     at: str | None
     is_fresh: bool
+    progress: Path | None
     listen_fd: int | None
     status_fd: int | None
     peers_file: Path | None
@@ -127,6 +138,7 @@ class _How(TypedDict):
 @click.option("--out", type=_PATH, help="Folder for the result.  [default: the job's, with -NAME]")
 @click.option("--listen", "at", metavar="HOST:PORT", help="Listen here, not on my job address.")
 @_FRESH
+@_PROGRESS
 @click.option("--listen-fd", type=int, hidden=True)
 @click.option("--status-fd", type=int, hidden=True)
 @click.option("--peers-file", type=_PATH, hidden=True)
@@ -145,14 +157,16 @@ def party(
         # The parent cleans up after us; leaving at once is all that is asked of a child.
         signal.signal(signal.SIGTERM, lambda number, frame: os._exit(128 + number))
     with nullcontext() if edge.is_child else working(edge.err, "starting"):
+        from tacit.cli.journal import keeping
         from tacit.cli.launch.member import run_alone, run_child
         from tacit.party import StatusPipe
 
     if status_fd is None:
         at, is_fresh = how["at"], how["is_fresh"]
-        result, folder = run_alone(
-            job, name, keys=keys, out=out, at=at, console=edge.err, is_fresh=is_fresh
-        )
+        with keeping(how["progress"]):
+            result, folder = run_alone(
+                job, name, keys=keys, out=out, at=at, console=edge.err, is_fresh=is_fresh
+            )
         _show(edge, result, folder)
         return
     # The descriptors come from `tacit run` alone.
@@ -210,6 +224,9 @@ def keys(edge: Edge, name: str, folder: Path, show: bool) -> None:
 )
 @click.option("--model", metavar="MODEL", help="For a chat: as in `tacit chat`.")
 @click.option(
+    "--all-protocols", "is_compared", is_flag=True, help="Cost, trust and leaks under each, beside."
+)
+@click.option(
     "--rtt-ms", type=click.FloatRange(0, 1e6), metavar="X", help="Round-trip time of a network."
 )
 @click.option(
@@ -223,6 +240,7 @@ def plan(
     model: str | None,
     rtt_ms: float | None,
     mbit: float | None,
+    is_compared: bool,
     **sizes: int | None,
 ) -> None:
     """Forecast what JOB will send, take and reveal. Nothing is sent.
@@ -233,11 +251,14 @@ def plan(
         raise click.UsageError("--rtt-ms and --mbit describe one network: give both or neither.")
     network = None if rtt_ms is None or mbit is None else (rtt_ms, mbit)
     with working(edge.err, "planning"):
-        from tacit.cli.commands.plan import plan_file
+        from tacit.cli.commands.plan import compare_protocols, plan_file
         from tacit.cli.jobs.outlook import Asked
 
-        # `sizes` are --rows and --features, which `Asked` declares.
-        shown = plan_file(job, Asked(**sizes), model=model, network=network)
+        asked = Asked(**sizes)  # --rows and --features
+        if is_compared:
+            shown = compare_protocols(job, asked, network=network)
+        else:
+            shown = plan_file(job, asked, model=model, network=network)
     edge.out.print(shown)
 
 
@@ -311,6 +332,7 @@ COMMANDS = (
     *(verify, audit, split),
     *serve_command.COMMANDS,
     *chat.COMMANDS,
+    *studio_command.COMMANDS,
     *host_command.COMMANDS,
     *(bench, completion),
 )

@@ -1,15 +1,23 @@
 """``tacit plan``: what a job or a chat will do, without connecting to anyone."""
 
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
-from rich.console import RenderableType
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from tacit.cli.jobs.kind import Network
-from tacit.cli.jobs.kinds import kind_of, load_job
-from tacit.cli.jobs.outlook import Asked, lay_out
+from tacit.cli.jobs.kinds import kind_of, load_job, read_job
+from tacit.cli.jobs.outlook import Asked, Outlook, lay_out, timed
+from tacit.cli.screen import printable
 from tacit.cli.toml import read_toml
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, InputError
 from tacit.llm.backend.chat_file import ROLES, load_chat
+from tacit.mpc import PROTOCOLS
+from tacit.result import Forecast, Phase
 
 
 def plan_file(
@@ -36,3 +44,58 @@ def plan_file(
     job = load_job(path)
     roles = {name: job.role(name) for name in job.parties}
     return lay_out(job.job.name, roles, kind_of(job).forecast(job, asked), network)
+
+
+def compare_protocols(path: Path, asked: Asked, *, network: Network | None) -> RenderableType:
+    """Lay out what a job would cost and show under each protocol, side by side.
+
+    Raises:
+        ConfigError: the job has no protocol to choose.
+    """
+    raw = read_toml(path)
+    table = raw.get("protocol")
+    if not isinstance(table, dict) or "kind" not in table:
+        raise ConfigError(f"{path}: only a job with [protocol] kind has protocols to compare")
+    shown = Table(box=box.SIMPLE_HEAD, show_edge=False, header_style="dim")
+    shown.add_column("protocol")
+    for head in ("online", "offline", "rounds", "seconds"):
+        shown.add_column(head, justify="right")
+    shown.add_column("shown on the way")
+    notes = []
+    for name in PROTOCOLS:
+        try:
+            job = read_job({**raw, "protocol": {**table, "kind": name}}, source=str(path))
+            outlook = kind_of(job).forecast(job, asked)
+        except InputError as error:
+            notes.append(f"{name}: refused: {error}")
+            continue
+        shown.add_row(*_compared(name, outlook, network))
+        if outlook.claims:  # the first assumption is whom one trusts; the plan itself has them all
+            notes.append(f"{name}: {outlook.claims[0].assumptions[0]}")
+    where = "the slowest of the usual networks" if network is None else "this network"
+    notes.append(f"Seconds are of {where}, without computing.")
+    return Group(shown, *(Text(printable(note)) for note in notes))
+
+
+def _compared(name: str, outlook: Outlook, network: Network | None) -> Iterator[str]:
+    """Give the row of one protocol."""
+    yield name
+    if outlook.forecast is None:
+        yield from ("–",) * 4
+    else:
+        yield from _costs(outlook.forecast, network)
+    seen: Counter[str] = Counter()
+    for one in outlook.leaks:
+        seen[one.to] += one.elements if one.kind == "protocol" else 0
+    yield ", ".join(f"{to}: {count:,} values" for to, count in seen.items() if count) or "sizes"
+
+
+def _costs(forecast: Forecast, network: Network | None) -> Iterator[str]:
+    cost = forecast.cost
+    phases: tuple[Phase, ...] = ("online", "offline")
+    for phase in phases:
+        sent = sum(one.payload_bytes for one in cost.traffic if one.phase == phase)
+        yield f"{sent / 1e6:,.3f} MB"
+    yield f"{cost.online_rounds:,}"
+    slowest = timed(forecast, network).timings[-1]
+    yield f"{slowest.online_seconds + slowest.offline_seconds:,.2f}"

@@ -38,7 +38,7 @@ from tacit.cli.jobs.federated_job import FederatedJob
 from tacit.cli.jobs.split_data import load_own, load_whole
 from tacit.cli.jobs.split_job import SplitJob
 from tacit.cli.jobs.train_data import join_owners
-from tacit.cli.jobs.train_job import TrainJob
+from tacit.cli.jobs.train_job import BATCH, TrainJob
 from tacit.errors import ConfigError, DataError
 from tacit.learn import Dataset, load_data, load_dataset, load_file
 from tacit.learn.code import OwnModel
@@ -193,7 +193,7 @@ def _train_target(job: TrainJob, search: Sequence[Path], rows: int | None) -> Ta
     trainer = PrivateTrainer(
         module=job.module,
         task=partial(_alone, job),
-        settings=f"{asdict(job.model)}\n{asdict(job.training)}",
+        settings=f"{asdict(job.model)}\n{asdict(job.training)}\n{job.privacy}",
     )
     kept = folder.find_model(job.out)
     return train_target(
@@ -204,10 +204,17 @@ def _train_target(job: TrainJob, search: Sequence[Path], rows: int | None) -> Ta
 def _alone(job: TrainJob, rows: int, shape: tuple[int, ...]) -> TrainTask:
     """Return the job's task as if one owner held all rows; none is kept for measuring."""
     room = math.ceil(rows / (1 - job.data.test_share)) + 2
+    protocol, privacy = job.protocol, job.privacy
+    batch: int | None = min(job.training.batch or BATCH, rows)
+    if privacy is not None:  # all rows in every step, and nothing is looked at
+        room, batch = rows, None
+        privacy, protocol = replace(privacy, looks="none"), replace(protocol, show_to=())
     alone = replace(
         job,
         data=replace(job.data, split="rows", labels=None),
-        training=replace(job.training, batch=min(job.training.batch, rows)),
+        training=replace(job.training, batch=batch),
+        protocol=protocol,
+        privacy=privacy,
     )
     return alone.task((Holding(next(iter(job.data.owners)), room, shape, True),))
 

@@ -24,7 +24,7 @@ LOCAL: Mapping[str, bool] = {"is_local": True}
 """Marks a setting that is one party's own business and may differ between the parties."""
 
 
-def _parsed_by(parse: Callable[[str], object]) -> AfterValidator:
+def parsed_by(parse: Callable[[str], object]) -> AfterValidator:
     """Let a parser look at a text, which stays as it was written."""
 
     def check(text: str) -> str:
@@ -34,7 +34,8 @@ def _parsed_by(parse: Callable[[str], object]) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _parse_protocol(name: str) -> None:
+def parse_protocol(name: str) -> None:
+    """Refuse a word that is no protocol on shares."""
     try:
         find_protocol(name)
     except ConfigError as error:
@@ -57,10 +58,10 @@ Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 FracBits = Annotated[int, Field(ge=1, le=MAX_FRAC_BITS)]
-Name = Annotated[str, _parsed_by(parse_name)]
-Address = Annotated[str, _parsed_by(parse_address)]
-Fingerprint = Annotated[str, _parsed_by(parse_fingerprint)]
-ProtocolName = Annotated[str, _parsed_by(_parse_protocol)]
+Name = Annotated[str, parsed_by(parse_name)]
+Address = Annotated[str, parsed_by(parse_address)]
+Fingerprint = Annotated[str, parsed_by(parse_fingerprint)]
+ProtocolName = Annotated[str, parsed_by(parse_protocol)]
 Stretch = Annotated[tuple[int, ...], AfterValidator(_check_stretch)]
 """From the first to before the second."""
 Pair = Annotated[tuple[str, ...], AfterValidator(_check_pair)]

@@ -12,6 +12,7 @@ from tacit import __version__
 from tacit.cli.jobs.federated_data import task_of
 from tacit.cli.jobs.federated_job import FederatedJob
 from tacit.cli.jobs.kind import Part
+from tacit.cli.journal import record
 from tacit.cli.screen import say
 from tacit.dp import ledger_to_record
 from tacit.errors import ConfigError, DataError
@@ -116,6 +117,14 @@ def _live(job: FederatedJob, console: Console) -> OnRound:
         bar = "" if report.accuracy is None else "█" * round(24 * report.accuracy)
         lost = f"  {len(report.dropped)} dropped" if report.dropped else ""
         why = f"  void: {report.void}" if report.void else ""
+        record(
+            "round",
+            number=report.number,
+            of=job.federated.rounds,
+            epsilon=report.claim.epsilon,
+            accuracy=report.accuracy,
+            dropped=[str(one) for one in report.dropped],
+        )
         head = f"round {report.number:4}/{job.federated.rounds}  {spent}  {score}"
         say(console, f"{head}  {bar:24}{lost}{why}")
 

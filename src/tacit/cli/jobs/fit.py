@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from tacit.cli import folder
+from tacit.cli.jobs.fit_cipher import take_part_by_cipher
 from tacit.cli.jobs.fit_data import (
     classes_of,
     divided,
@@ -23,6 +24,7 @@ from tacit.cli.jobs.fit_data import (
     whole,
 )
 from tacit.cli.jobs.fit_job import FitJob
+from tacit.cli.jobs.fit_matching import match_rows, matching_claims, matching_rounds
 from tacit.cli.jobs.fit_resume import FitState
 from tacit.cli.jobs.fit_summary import Found, claims_beyond, measure, sheets
 from tacit.cli.jobs.given import check_source
@@ -30,12 +32,6 @@ from tacit.cli.jobs.kind import Part, Place
 from tacit.learn.metrics import put_beside
 from tacit.learn.rows import Rows
 from tacit.learn.training import sum_forecasts
-from tacit.learn.vertical import (
-    align_rows,
-    announce_ids,
-    claims_of_matching,
-    declare_matching,
-)
 from tacit.learners import (
     Connected,
     Learner,
@@ -106,6 +102,8 @@ def check_inputs(job: FitJob, parties: Sequence[str]) -> None:
 
 def take_part(session: Session, job: FitJob, place: Place) -> Part:
     """Do one party's part."""
+    if job.is_by_cipher:
+        return take_part_by_cipher(session, job, place)
     mine, is_owner = None, session.me in job.data.owners
     place.given.check(session.me, rows=is_owner, model=False)
     if is_owner:
@@ -113,13 +111,11 @@ def take_part(session: Session, job: FitJob, place: Place) -> Part:
             mine = load_rows(job, session.me, place.search, place.given)
     counts: dict[str, int] = {}
     if job.data.split == "columns":
-        counts = announce_ids(session, job.owners, () if mine is None else mine.ids)
-        if mine is not None:
-            mine = mine.take(align_rows(session, job.owners, mine.ids))
+        counts, mine, _ = match_rows(session, job, mine)
     parties = Connected(
         session,
         owners=job.owners,
-        dealer=job.protocol.dealer,
+        dealer=job.roles.dealer,
         protocol=job.protocol.kind,
         frac_bits=job.ring.frac_bits,
     )
@@ -148,10 +144,10 @@ def take_part(session: Session, job: FitJob, place: Place) -> Part:
         protocol=job.protocol.kind,
         launched=place.launched,
         parties=(place.report(),),
-        forecast=forecast_of(parties.engine.runs, counts),
+        forecast=forecast_of(job, parties.engine.runs, counts),
         metered=session.cost(),
         leakage=session.ledger.entries(),
-        claims=(*parties.claims(), *claims_of_matching(counts), *claims_beyond(job)),
+        claims=(*parties.claims(), *matching_claims(job, counts), *claims_beyond(job)),
         utility=measure(job, found, fitting.kept.shape[0]),
         sheets=sheets(job, found, data),
     )
@@ -174,10 +170,10 @@ def plan(job: FitJob, planned: Planned, data: Table) -> tuple[Planned, list[tupl
     return planned, ends
 
 
-def forecast_of(runs: Sequence[Plan], counts: dict[str, int]) -> Forecast:
+def forecast_of(job: FitJob, runs: Sequence[Plan], counts: dict[str, int]) -> Forecast:
     """Add up what runs send, and what matching ids sends before them."""
     grouped = [list(group) for _, group in groupby(runs, key=id)]
-    before = declare_matching(counts) if counts else ()
+    before = matching_rounds(job, counts)
     return sum_forecasts(((group[0], len(group)) for group in grouped), before=before)
 
 
@@ -199,6 +195,8 @@ def _counted(advance: Callable[[int], None], start: int) -> Callable[[int], None
 def complete(job: FitJob, result: Result, stage: Path, search: Sequence[Path]) -> Result:
     """Put scikit-learn's score on the same rows beside the private one, if the job wants it."""
     plain = counterpart(job.learner.make())
+    if job.is_by_cipher:
+        return result
     if job.report.compare != "plain" or plain is None or not job.reveal.score:
         return result
     planned, data, _ = joined(job, search)

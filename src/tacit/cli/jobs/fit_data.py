@@ -1,6 +1,6 @@
 """The rows of a fit: what each owner's table of a job names, with labels as the learner wants."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,9 +9,11 @@ import torch
 
 from tacit.cli.jobs.fit_job import FitJob
 from tacit.cli.jobs.given import NOTHING, Given, load_source
+from tacit.crypto.tags import make_filters, match_filters
 from tacit.errors import DataError
 from tacit.learn import Dataset
 from tacit.learn.dataset import Floats
+from tacit.learn.described import texts_in
 from tacit.learn.rows import Cut, Rows, align_in_the_clear, cut_rows, stretch
 from tacit.learn.tables import take_rows
 from tacit.learners import Parties, Planned, Table, divide
@@ -25,9 +27,18 @@ def load_rows(job: FitJob, owner: str, search: Sequence[Path], given: Given = NO
     Raises:
         DataError: it cannot be read, holds NaN, or labels are missing.
     """
+    rows, table = _loaded(job, owner, search, given), job.data.owners[owner]
+    if not job.data.is_named or table.file is None or table.id is None:
+        return rows
+    names = texts_in(table.file, table.id)
+    chosen = names[stretch(table.rows, len(names), f"data.owners.{owner}.rows")]
+    return replace(rows, ids=chosen)
+
+
+def _loaded(job: FitJob, owner: str, search: Sequence[Path], given: Given) -> Rows:
     table, key = job.data.owners[owner], f"data.owners.{owner}"
     cut = Cut(
-        id=table.id,
+        id=None if job.data.is_named else table.id,
         rows=table.rows,
         columns=table.columns,
         scale=table.scale,
@@ -83,7 +94,7 @@ def joined(job: FitJob, search: Sequence[Path]) -> tuple[Planned, Table, dict[st
     counts: dict[str, int] = {}
     if job.data.split == "columns":
         counts = {owner: len(one.ids) for owner, one in parts.items()}
-        parts = align_in_the_clear(parts)
+        parts = paired_in_the_clear(job, parts) if job.data.is_named else align_in_the_clear(parts)
     planned = stand_ins(job)
     holdings = [
         holding_of(owner, facts_of(features(one), one.labels, classes_of(job)))
@@ -97,12 +108,24 @@ def joined(job: FitJob, search: Sequence[Path]) -> tuple[Planned, Table, dict[st
     return planned, table, counts
 
 
+def paired_in_the_clear(job: FitJob, parts: Mapping[str, Rows]) -> dict[str, Rows]:
+    """Pair rows by their names as a helper does, for someone who may see them."""
+    first, second = parts
+    filters = [make_filters(one.ids, bytes(32)) for one in parts.values()]
+    pairs = match_filters(*filters, least=job.data.likeness)
+    if not pairs:
+        raise DataError(f"{first!r} and {second!r} have no names in common")
+    return {
+        name: one.take([pair[at] for pair in pairs]) for at, (name, one) in enumerate(parts.items())
+    }
+
+
 def stand_ins(job: FitJob) -> Planned:
     """Return parties that plan what those of a job would do."""
     return Planned(
         job.owners,
-        dealer=job.protocol.dealer,
-        protocol=job.protocol.kind,
+        dealer=job.roles.dealer or "nobody",
+        protocol="sealed" if job.is_by_cipher else job.protocol.kind,  # only sizes count there
         frac_bits=job.ring.frac_bits,
     )
 

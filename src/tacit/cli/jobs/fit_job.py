@@ -13,13 +13,16 @@ from tacit.cli.jobs.config import (
     Count,
     Job,
     Pair,
-    ProtocolName,
     RingTable,
     check_parties,
     check_references,
+    parse_protocol,
+    parsed_by,
 )
 from tacit.cli.jobs.train_job import OwnerTable
+from tacit.cli.jobs.way_checks import check_way
 from tacit.cli.toml import Problem, RefusedError, refuse, suggest
+from tacit.crypto.cipher.contract import Scheme
 from tacit.learners import Classifier, Learner, Regressor
 from tacit.learners.boosting import GradientBoosting
 from tacit.learners.parties import FRAC_BITS
@@ -55,6 +58,10 @@ class FitData:
         classes: how many there are; found out from the labels if not given.
         test_share: of rows that are measured on and not learned from; 0 measures on all rows.
         seed: of the public coins that choose them.
+        matching: how rows are matched where columns are split: ``exact`` among the owners,
+            ``helper`` by keyed tags, ``fuzzy`` by names that are spelt alike, ``hidden`` as
+            ``fuzzy`` and without telling the owners which rows match.
+        likeness: from which two names count as one.
     """
 
     owners: Mapping[str, OwnerTable]
@@ -63,6 +70,13 @@ class FitData:
     classes: Count | None = None
     test_share: Annotated[float, Field(ge=0, lt=1)] = 0.2
     seed: int = 0
+    matching: Literal["exact", "helper", "fuzzy", "hidden"] = "exact"
+    likeness: Annotated[float, Field(ge=0.5, le=1)] = 0.8
+
+    @property
+    def is_named(self) -> bool:
+        """Tell whether rows are matched by names, not by numbers."""
+        return self.matching in ("fuzzy", "hidden")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,13 +142,32 @@ def _read(hint: type[object], value: object) -> object:
     return TypeAdapter(hint).validate_json(json.dumps(value), strict=True)
 
 
+def _parse_way(name: str) -> None:
+    if name != CIPHER:
+        parse_protocol(name)
+
+
+CIPHER = "cipher"
+WayName = Annotated[str, parsed_by(_parse_way)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class FitProtection:
-    """[protocol]: how rows are protected while the learner learns."""
+    """[protocol]: how rows are protected while the learner learns.
 
-    kind: ProtocolName
-    dealer: str
+    Attributes:
+        kind: a protocol on shares, or ``cipher`` for the published ways by a cipher.
+        dealer: who prepares masks, on shares; matches ids where it is asked to.
+        compute: which two owners compute, on shares.
+        cipher: which one, by a cipher.
+        helper: by a cipher, who matches ids, and is the coordinator where matching is hidden.
+    """
+
+    kind: WayName
+    dealer: str | None = None
     compute: Pair | None = None
+    cipher: Scheme = "bfv"
+    helper: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,9 +213,20 @@ class FitJob(Job):
             *check_references(self.parties, _named(self)),
             *_check_data(self),
             *_check_reveal(self),
+            *check_way(self),
         ]
         if problems:
             raise RefusedError(*problems)
+
+    @property
+    def is_by_cipher(self) -> bool:
+        """Tell whether the learner learns in a published way by a cipher."""
+        return self.protocol.kind == CIPHER
+
+    @property
+    def helper(self) -> str | None:
+        """Return who matches ids, where somebody else than the owners does."""
+        return self.protocol.helper if self.is_by_cipher else self.protocol.dealer
 
     @property
     def owners(self) -> tuple[str, ...]:
@@ -193,15 +237,20 @@ class FitJob(Job):
     @property
     def roles(self) -> Roles:
         """Return who is P0, P1 and dealer."""
-        return Roles(self.owners[0], self.owners[1], self.protocol.dealer)
+        return Roles(self.owners[0], self.owners[1], self.protocol.dealer or "")
 
     def settled(self) -> Self:
         """Return the job with the computing parties named."""
+        if self.is_by_cipher:
+            return self
         return replace(self, protocol=replace(self.protocol, compute=self.roles.computing))
 
     def role(self, party: str) -> str:
         """Say in words what a party does."""
         is_dealer = party == self.protocol.dealer
+        if self.is_by_cipher:
+            named = "labels and key" if party == self.data.labels else "data owner"
+            return named if party in self.data.owners else "helper"
         duties = {
             "data owner": party in self.data.owners,
             "computes": party in self.roles.computing,
@@ -222,7 +271,8 @@ def _named(job: FitJob) -> Mapping[str, str]:
     lists["protocol.compute"] = job.protocol.compute or ()
     named = {f"data.owners.{name}": name for name in job.data.owners}
     named |= {f"{key}[{i}]": name for key, names in lists.items() for i, name in enumerate(names)}
-    named["protocol.dealer"] = job.protocol.dealer
+    thirds = {"protocol.dealer": job.protocol.dealer, "protocol.helper": job.protocol.helper}
+    named |= {key: name for key, name in thirds.items() if name is not None}
     if job.data.labels is not None:
         named["data.labels"] = job.data.labels
     return named

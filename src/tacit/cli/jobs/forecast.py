@@ -22,9 +22,10 @@ from tacit.learn.training.holdings import holding_of
 from tacit.learn.training.summary import claims_beyond
 from tacit.learn.vertical import claims_of_matching, declare_matching, leaks_of_matching
 from tacit.mpc import Plan, find_protocol
+from tacit.mpc.cost import forecast_seconds
 from tacit.mpc.pace import add_computing
 from tacit.party import merge
-from tacit.result import Leak
+from tacit.result import Forecast, Leak
 
 
 def _forecast_linear(job: InferJob, asked: Asked) -> Outlook:
@@ -78,17 +79,20 @@ def forecast_inference(job: InferJob, asked: Asked) -> Outlook:
 def forecast_training(job: TrainJob, asked: Asked) -> Outlook:
     """Forecast a whole training, from sharing the rows to handing out the model."""
     holdings, counts = _holdings(job, asked)
-    task, runs = plan_training(job.task(holdings))
+    plans = plan_training(job.task(holdings))
+    task, runs, privacy = plans.task, tuple(plans.runs), plans.privacy
     leaks = [
         replace(leak, elements=times * leak.elements) for plan, times in runs for leak in plan.leaks
     ]
     rows = ", ".join(f"{one.owner} {one.rows} × {one.features}" for one in task.holdings)
     steps = task.epochs * task.steps_per_epoch
     what = f"{rows}; {steps} steps of {task.batch} rows, {task.test_rows} rows to measure on"
+    forecast = sum_forecasts(runs, before=declare_matching(counts) if counts else ())
+    promised = () if privacy is None else (privacy.sentence(),)
     return Outlook(
         about=task.protocol,
-        lines=(what, *_matched(counts)),
-        forecast=sum_forecasts(runs, before=declare_matching(counts) if counts else ()),
+        lines=(what, *_matched(counts), *promised, _amount(forecast)),
+        forecast=forecast,
         leaks=(
             *_matching_leaks(counts, task.holdings[0].rows),
             *merge(tuple(leaks)),
@@ -97,9 +101,19 @@ def forecast_training(job: TrainJob, asked: Asked) -> Outlook:
         claims=(
             *find_protocol(task.protocol).claims,
             *claims_of_matching(counts),
-            *claims_beyond(task),
+            *claims_beyond(task, privacy),
         ),
     )
+
+
+def _amount(forecast: Forecast) -> str:
+    """Say in gigabytes and hours what a training takes."""
+    sent = sum(one.payload_bytes for one in forecast.cost.traffic) / 1e9
+    waited = forecast_seconds(forecast.cost, rtt_ms=1.0, mbit_per_s=1000.0)
+    hours = (
+        waited.offline_seconds + waited.online_seconds + (forecast.computing_seconds or 0.0)
+    ) / 3600
+    return f"{sent:.3g} GB in all; about {hours:.2g} hours with 1 ms and 1 Gbit/s between parties"
 
 
 def forecast_service(job: ServeJob, asked: Asked) -> Outlook:

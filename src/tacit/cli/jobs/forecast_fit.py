@@ -5,12 +5,16 @@ from typing import Literal
 
 from tacit.cli.environment import data_folders
 from tacit.cli.jobs.fit import forecast_of, plan
+from tacit.cli.jobs.fit_cipher import boosting, divided, regression, way_claims
 from tacit.cli.jobs.fit_data import joined, stand_ins
 from tacit.cli.jobs.fit_job import FitJob
+from tacit.cli.jobs.fit_matching import matching_claims, matching_leaks
 from tacit.cli.jobs.fit_summary import claims_beyond
 from tacit.cli.jobs.outlook import Asked, Outlook, sizes_leak, unread
+from tacit.cli.jobs.way_checks import BOOSTED
 from tacit.errors import InputError
-from tacit.learn.vertical import claims_of_matching, leaks_of_matching
+from tacit.learn.vertical.regression import leaks_of_regression
+from tacit.learn.vertical.secureboost import leaks_of_boosting
 from tacit.learners import Planned, Table
 from tacit.learners.tables import Holding
 from tacit.mpc import find_protocol
@@ -26,6 +30,8 @@ _KINDS: Mapping[str, Literal["none", "real", "class"]] = {
 
 def forecast_fit(job: FitJob, asked: Asked) -> Outlook:
     """Forecast a whole fit, from matching ids to what is opened."""
+    if job.is_by_cipher:
+        return _by_cipher(job, asked)
     planned, data, counts, notes = _facts(job, asked)
     plan(job, planned, data)
     parts = ", ".join(f"{one.owner} {one.rows} × {one.columns}" for one in data.holdings)
@@ -34,17 +40,37 @@ def forecast_fit(job: FitJob, asked: Asked) -> Outlook:
     return Outlook(
         about=job.protocol.kind,
         lines=(f"{parts}; {kind}", *((f"ids to match: {matched}",) if counts else ()), *notes),
-        forecast=forecast_of(planned.walker.runs, counts),
+        forecast=forecast_of(job, planned.walker.runs, counts),
         leaks=(
-            *(leaks_of_matching(counts, data.shape[0]) if counts else ()),
+            *matching_leaks(job, counts, data.shape[0]),
             *planned.ledger(),
             sizes_leak(job, "rows, columns, classes and sizes of every owner's part", 6),
         ),
         claims=(
             *find_protocol(job.protocol.kind).claims,
-            *claims_of_matching(counts),
+            *matching_claims(job, counts),
             *claims_beyond(job),
         ),
+    )
+
+
+def _by_cipher(job: FitJob, asked: Asked) -> Outlook:
+    """Say what a published protocol shows; what it sends depends on what it finds."""
+    _, data, counts, notes = _facts(job, asked)
+    rows, columns = data.shape[0], {one.owner: one.columns for one in data.holdings}
+    learned, asked_rows = (len(part) for part in divided(job, rows))
+    if job.learner.kind in BOOSTED:
+        shown = leaks_of_boosting(boosting(job), learned, columns, asked=asked_rows)
+    else:
+        steps = regression(job, learned)
+        shown = leaks_of_regression(steps, learned, columns, asked=asked_rows)
+    parts = ", ".join(f"{one.owner} {one.rows} × {one.columns}" for one in data.holdings)
+    line = "what is sent depends on what is found on the way: nothing to forecast"
+    return Outlook(
+        about=f"cipher ({job.protocol.cipher})",
+        lines=(f"{parts}; {job.learner.kind}", line, *notes),
+        leaks=(*matching_leaks(job, counts, rows), *shown),
+        claims=(*way_claims(job), *matching_claims(job, counts)),
     )
 
 

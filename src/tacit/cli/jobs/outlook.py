@@ -68,8 +68,8 @@ def lay_out(
         *(Text(printable(line)) for line in outlook.lines),
     ]
     if outlook.forecast is not None:
-        timed = _timed(outlook.forecast, network)
-        parts += [*_part("Who sends what to whom", _directions(timed)), report.preview(timed)]
+        whole = timed(outlook.forecast, network)
+        parts += [*_part("Who sends what to whom", _directions(whole)), report.preview(whole)]
     if outlook.leaks:
         parts += _part("What will be learned", _revealed(outlook.leaks))
     if outlook.claims:
@@ -77,7 +77,8 @@ def lay_out(
     return Group(*parts)
 
 
-def _timed(forecast: Forecast, network: Network | None) -> Forecast:
+def timed(forecast: Forecast, network: Network | None) -> Forecast:
+    """Add the seconds that a forecast takes on one network, or on a few usual ones."""
     if network is None and forecast.timings:
         return forecast
     networks = NETWORKS if network is None else (network,)

@@ -84,7 +84,7 @@ class SplitModel:
     """[model]: which model, and at which layer it is cut.
 
     Attributes:
-        kind: a name of `MODELS`.
+        kind: mlp, two-conv, resnet20, resnet20-quarters, vit, textcnn or gru4rec.
         cut: the last layer of the feature owners' part.
         width: of the layer named "cut".
         hidden: width of a hidden layer between that and the logits; 0 for none.

@@ -22,7 +22,7 @@ from tacit.learn.code import OwnModel
 from tacit.learn.rows import Rows
 from tacit.learn.training import StateFolder, Trained, TrainTask, train, train_plain
 from tacit.learn.training.holdings import exchange_holdings
-from tacit.learn.training.summary import curves_of, summarise
+from tacit.learn.training.summary import NOISY, curves_of, summarise
 from tacit.learn.vertical import align_rows, announce_ids
 from tacit.learn.weights import to_safetensors
 from tacit.party import Session
@@ -88,11 +88,11 @@ def complete(job: TrainJob, result: Result, stage: Path, search: Sequence[Path])
     x, y, holdings = join_owners(job, search)
     task = job.task(holdings)
     shown = train_plain(task, x, y)
+    if not shown:
+        return result
     last = shown[-1]
-    utility = tuple(
-        replace(metric, reference={"accuracy": last[2], "loss": last[1]}.get(metric.name))
-        for metric in result.utility
-    )
+    known = {"accuracy": last[2], "loss": last[1], NOISY: last[2]}
+    utility = tuple(replace(metric, reference=known.get(metric.name)) for metric in result.utility)
     curves = (*result.curves, *curves_of(shown, "in the clear"))
     return replace(result, utility=utility, curves=curves)
 

@@ -11,6 +11,7 @@ from tacit.cli.jobs.given import NOTHING, Given, load_source
 from tacit.cli.jobs.train_job import OwnerTable, TrainJob
 from tacit.errors import DataError
 from tacit.learn.code import OwnModel
+from tacit.learn.features import cut_out
 from tacit.learn.rows import (
     Cut,
     Rows,
@@ -21,6 +22,7 @@ from tacit.learn.rows import (
 )
 from tacit.learn.training import Holding
 from tacit.learn.training.holdings import holding_of
+from tacit.learn.training.task import Loss
 
 
 def load_rows(job: TrainJob, owner: str, search: Sequence[Path], given: Given = NOTHING) -> Rows:
@@ -30,14 +32,30 @@ def load_rows(job: TrainJob, owner: str, search: Sequence[Path], given: Given = 
         DataError: it cannot be read, holds NaN, a constant column, or labels out of range.
     """
     rows = read_rows(job.data.owners[owner], owner, search, given, shape=job.data.shape)
+    if job.data.features is not None:
+        rows = replace(rows, features=cut_out(job.data.features, rows.features), columns=())
     wants_labels, is_columns = job.data.labels in (None, owner), job.data.split == "columns"
+    if job.reads_text:
+        return _texts(rows, owner, _classes(job))
     check_features(rows, owner, may_be_none=is_columns and wants_labels)
     labels = None
     if wants_labels:
-        labels = prepare_labels(rows, owner, classes=_classes(job), loss=job.training.loss)
+        loss: Loss = "logistic" if job.training.loss == "logistic" else "softmax"
+        labels = prepare_labels(rows, owner, classes=_classes(job), loss=loss)
     if is_columns:
         rows.check_columns(owner)
     return replace(rows, labels=labels)
+
+
+def _texts(rows: Rows, owner: str, vocabulary: int) -> Rows:
+    """Cut rows of ids into what is read and what is to be told at every token."""
+    ids = rows.features
+    if ids.dim() != 2 or ids.shape[1] < 2:
+        raise DataError(f"{owner!r}: wanted rows of two ids or more, got {tuple(ids.shape[1:])}")
+    if not bool(((ids >= 0) & (ids < vocabulary) & (ids == ids.round())).all()):
+        raise DataError(f"{owner!r}: wanted ids, whole numbers from 0 to {vocabulary - 1}")
+    hot = nn.functional.one_hot(ids[:, 1:].long(), vocabulary).double()
+    return replace(rows, features=ids[:, :-1].contiguous(), labels=hot, columns=())
 
 
 def read_rows(

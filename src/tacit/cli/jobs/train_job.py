@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
+from pydantic import Field
 from torch import nn
 
 from tacit.cli.jobs.config import (
@@ -25,10 +26,21 @@ from tacit.cli.jobs.config import (
 from tacit.cli.toml import Problem, RefusedError, refuse
 from tacit.errors import ConfigError
 from tacit.learn.code import build_network, check_network
-from tacit.learn.training import Holding, Model, Optimiser, TrainTask, make_model
+from tacit.learn.training import (
+    Holding,
+    Model,
+    Optimiser,
+    Privacy,
+    TrainTask,
+    make_model,
+    make_token_model,
+)
 from tacit.learn.weights import load_weights
 from tacit.mpc import Roles, find_protocol
 from tacit.mpc.mixing import spell
+
+BATCH, BOUND, PRIVATE_BOUND = 128, 4.0, 64.0
+"""Rows of a step, and how large a weight may get, where a job does not say."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,12 +72,17 @@ class OwnerTable:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainData:
-    """[data]: who owns what, and what everyone may assume about it."""
+    """[data]: who owns what, and what everyone may assume about it.
+
+    ``features`` is a public rule by which every owner turns its own rows into others: "hog", or
+    file.py:function, which makes a callable; it is run.
+    """
 
     owners: Mapping[str, OwnerTable]
     split: Literal["rows", "columns"] = "rows"
     labels: str | None = None
     shape: tuple[int, ...] | None = None
+    features: str | None = None
     test_share: Share = 0.1
     bound: Positive = 1.0
 
@@ -74,6 +91,8 @@ class TrainData:
             refuse("labels", "missing; wanted the owner of the labels, because columns are split")
         if self.split == "rows" and self.labels is not None:
             refuse("labels", "with split rows every owner has labels")
+        if self.split == "columns" and self.features is not None:
+            refuse("features", 'are cut out of whole rows; wanted split = "rows"')
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +103,7 @@ class TrainModel:
         layers: the network in words, or
         code: as file.py:function, which makes a torch module; it is run.
         file: weights to start from, which are public; drawn by ``seed`` if there is none.
-        bound: how large a weight may get.
+        bound: how large a weight may get; 4 if not given, and 64 with privacy, where it saturates.
         cap: where hidden values and gradients saturate.
         seed: of the weights to start from.
     """
@@ -92,7 +111,7 @@ class TrainModel:
     layers: tuple[str, ...] = ()
     code: Path | None = field(default=None, metadata=LOCAL)
     file: Path | None = field(default=None, metadata=LOCAL)
-    bound: Positive = 4.0
+    bound: Positive | None = None
     cap: float | None = None
     seed: int = 0
 
@@ -103,18 +122,24 @@ class TrainModel:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingTable:
-    """[training]: how weights are changed."""
+    """[training]: how weights are changed.
+
+    ``batch`` is 128 if not given; with privacy it is all rows to train on. With the loss
+    "next-token" rows are ids, each to be told from those before it, and there are no labels.
+    """
 
     epochs: Count = 1
-    batch: Count = 128
+    batch: Count | None = None
     rate: Positive = 0.1
     schedule: Literal["constant", "cosine", "halving", "linear"] = "constant"
+    warmup: Annotated[int, Field(ge=0)] = 0
+    accumulate: Count = 1
     optimiser: Literal["sgd", "momentum", "adam"] = "sgd"
     momentum: float = 0.9
     decay: float = 0.99
     clip: float | None = None
     weight_decay: float = 0.0
-    loss: Literal["softmax", "logistic"] = "softmax"
+    loss: Literal["softmax", "logistic", "next-token"] = "softmax"
     class_weights: tuple[float, ...] | None = None
     seed: int = 0
     look_every: Count = 50
@@ -157,6 +182,7 @@ class TrainJob(Job):
     protocol: TrainProtection
     training: TrainingTable = field(default_factory=TrainingTable)
     ring: RingTable = field(default_factory=RingTable)
+    privacy: Privacy | None = None
 
     def __post_init__(self) -> None:
         problems = [
@@ -174,8 +200,17 @@ class TrainJob(Job):
         return Roles(first, second, self.protocol.dealer)
 
     def settled(self) -> Self:
-        """Return the job with the computing parties named."""
-        return replace(self, protocol=replace(self.protocol, compute=self.roles.computing))
+        """Return the job with the computing parties named, and how large weights may get."""
+        return replace(
+            self,
+            protocol=replace(self.protocol, compute=self.roles.computing),
+            model=replace(self.model, bound=self.weight_bound),
+        )
+
+    @property
+    def weight_bound(self) -> float:
+        """Return how large a weight may get."""
+        return self.model.bound or (BOUND if self.privacy is None else PRIVATE_BOUND)
 
     def role(self, party: str) -> str:
         """Say in words what a party does."""
@@ -190,7 +225,13 @@ class TrainJob(Job):
 
     def make_model(self, inputs: tuple[int, ...]) -> Model:
         """Build the model for rows of a shape."""
-        return make_model(self.module(inputs), inputs, cap=self.model.cap)
+        make = make_token_model if self.reads_text else make_model
+        return make(self.module(inputs), inputs, cap=self.model.cap)
+
+    @property
+    def reads_text(self) -> bool:
+        """Tell whether rows are ids of tokens."""
+        return self.training.loss == "next-token"
 
     def module(self, inputs: tuple[int, ...]) -> nn.Module:
         """Build the torch module for rows of a shape, with weights to start from."""
@@ -209,15 +250,19 @@ class TrainJob(Job):
         rows = [holding.rows for holding in holdings]
         total = sum(rows) if self.data.split == "rows" else rows[0]
         how = self.training
+        test_rows = max(1, round(total * self.data.test_share))
+        if self.privacy is not None and self.privacy.looks == "none":
+            test_rows = 0
+        model = self.make_model(inputs)
         return TrainTask(
             name=self.job.name,
             roles=self.roles,
             protocol=self.protocol.spelled,
-            model=self.make_model(inputs),
+            model=model,
             holdings=holdings,
             split=self.data.split,
-            test_rows=max(1, round(total * self.data.test_share)),
-            loss=how.loss,
+            test_rows=test_rows,
+            loss="softmax" if how.loss == "next-token" else how.loss,
             class_weights=how.class_weights,
             optimiser=Optimiser(
                 kind=how.optimiser,
@@ -228,17 +273,20 @@ class TrainJob(Job):
             ),
             rate=how.rate,
             schedule=how.schedule,
+            warmup=how.warmup,
+            accumulate=how.accumulate,
             epochs=how.epochs,
-            batch=how.batch,
+            batch=how.batch or (BATCH if self.privacy is None else total - test_rows),
             seed=how.seed,
             frac_bits=self.ring.frac_bits,
-            feature_bound=self.data.bound,
-            weight_bound=self.model.bound,
+            feature_bound=float(model.outputs) if self.reads_text else self.data.bound,
+            weight_bound=self.weight_bound,
             cap=self.model.cap,
             watch_every=how.look_every,
             show_to=self.protocol.show_to,
             give_to=self.protocol.give_to,
             score_to=self.protocol.score_to,
+            privacy=self.privacy,
         )
 
 
@@ -264,6 +312,8 @@ def _check_owners(job: TrainJob) -> Iterator[Problem]:
     if job.data.labels is not None and job.data.labels not in owners:
         text = f"wanted one of the owners {', '.join(owners)}, got {job.data.labels!r}"
         yield Problem("data.labels", text)
+    if job.reads_text and job.data.split == "columns":
+        yield Problem("training.loss", "next-token wants whole rows of ids; wanted split rows")
     if job.protocol.dealer in owners:
         text = "must not own data: it knows the masks"
         yield Problem("protocol.dealer", text)

@@ -18,7 +18,12 @@ from tacit.errors import ConfigError, DataError
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyModel:
-    """[model]: the model's file, and files of models of other sizes to put beside it."""
+    """[model]: the tree ensemble.
+
+    Attributes:
+        file: XGBoost's .json or .ubj, LightGBM's text, or what `tacit.verify` saved.
+        beside: files of models of other sizes to put beside it.
+    """
 
     file: Path = field(metadata=LOCAL)
     beside: tuple[Path, ...] = field(default=(), metadata=LOCAL)

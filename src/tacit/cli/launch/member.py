@@ -18,13 +18,14 @@ from tacit.cli.jobs.digest import job_digest
 from tacit.cli.jobs.given import NOTHING, Given
 from tacit.cli.jobs.kind import Part, Place
 from tacit.cli.jobs.kinds import check_fresh, kind_of, load_job
+from tacit.cli.journal import record, record_party
 from tacit.cli.launch.worker import hired, with_worker
-from tacit.cli.screen import board, say
+from tacit.cli.screen import Board, board, say
 from tacit.cli.toml import read_record, suggest
 from tacit.crypto import Identity, load_pinned
 from tacit.errors import ConfigError
 from tacit.party import (
-    Listener,
+    Event,
     Meeting,
     Progress,
     Session,
@@ -36,7 +37,7 @@ from tacit.party import (
     watch_parent,
 )
 from tacit.result import Claim, Result
-from tacit.transport import listen
+from tacit.transport import Meter, listen
 
 _QUIET_S = 0.05
 
@@ -75,7 +76,7 @@ def run_alone(
         console: where progress is shown.
         is_fresh: whether what an earlier run has kept to go on from is discarded.
     """
-    job = load_job(path)
+    job, source = load_job(path), path.read_bytes()
     check_fresh(job, is_fresh)
     check_parties(job, me, path)
     target = out or job.out.with_name(f"{job.out.name}-{me}")
@@ -86,11 +87,12 @@ def run_alone(
     with ExitStack() as stack:
         seat = stack.enter_context(own_seat(job, me, keys=keys, at=at, is_fresh=is_fresh))
         shown = stack.enter_context(board(console, {me: job.role(me)}))
-        finished = take_seat(seat, lambda *where: shown.show(me, *where))
+        record("start", job=job.job.name, kind=job.job.kind, parties={me: job.role(me)})
+        finished = take_seat(seat, Reporter(lambda **event: _show(shown, me, event), quiet_s=0.0))
         shown.show(me, "done", 0, 0)
     with folder.staged(target) as stage:
         write_files(finished.files, stage)
-        write_result(job, finished.result, stage)
+        write_result(job, source, finished.result, stage)
     return finished.result, target
 
 
@@ -120,7 +122,7 @@ def run_child(
             search=data_folders(),
             is_fresh=is_fresh,
         )
-        finished = take_seat(seat, _report_on(pipe))
+        finished = take_seat(seat, Reporter(pipe.send))
     write_files(finished.files, stage)
     pipe.send("done", result=report.to_json(finished.result))
 
@@ -148,10 +150,11 @@ def own_seat(
         )
 
 
-def take_seat(seat: Seat, listener: Listener) -> Part:
+def take_seat(seat: Seat, reporter: "Reporter") -> Part:
     """Connect, do this party's part, and see everyone come to the end."""
-    usage, progress = Usage(), Progress(listener)
+    usage, progress = Usage(), Progress(reporter)
     with met(seat, progress) as session:
+        reporter.meter = session.meter
         return do_part(session, seat, usage)
 
 
@@ -219,9 +222,10 @@ def write_files(files: Mapping[str, str | bytes], stage: Path) -> None:
             folder.write_bytes(stage / name, content)
 
 
-def write_result(job: Job, result: Result, stage: Path) -> None:
-    """Write the result and, if the job wants it, the page."""
+def write_result(job: Job, source: bytes, result: Result, stage: Path) -> None:
+    """Write the result, the job file that it is of and, if the job wants it, the page."""
     report.save(result, stage / folder.RESULT)
+    folder.write_bytes(stage / folder.JOB, source)
     if job.report.html:
         report.write(result, stage / folder.REPORT)
 
@@ -245,19 +249,34 @@ def write_entries(path: Path, entries: Mapping[str, PartyEntry]) -> None:
     folder.write_text(path, json.dumps(plain))
 
 
-def _report_on(pipe: StatusPipe) -> Listener:
-    """Report stages at once and steps now and then: a plan may have very many."""
-    last_stage, next_s = "", 0.0
+class Reporter:
+    """Reports stages at once and steps now and then, with what was sent: there may be very many."""
 
-    def listen_to(stage: str, done: int, total: int) -> None:
-        nonlocal last_stage, next_s
+    def __init__(self, send: Callable[..., None], quiet_s: float = _QUIET_S) -> None:
+        self.meter: Meter | None = None
+        self._send, self._quiet_s = send, quiet_s
+        self._stage, self._next_s = "", 0.0
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """Take note of where this party stands."""
         now = time.monotonic()
-        if stage == last_stage and done != total and now < next_s:
+        if stage == self._stage and done != total and now < self._next_s:
             return
-        last_stage, next_s = stage, now + _QUIET_S
-        pipe.send("stage", stage=stage, done=done, total=total)
+        self._stage, self._next_s = stage, now + self._quiet_s
+        self._send(event="stage", stage=stage, done=done, total=total, **self._traffic())
 
-    return listen_to
+    def _traffic(self) -> dict[str, object]:
+        if self.meter is None:
+            return {}
+        sent: dict[str, int] = {}
+        for one in self.meter.traffic():
+            sent[one.receiver] = sent.get(one.receiver, 0) + one.payload_bytes
+        return {"sent": sent, "rounds": self.meter.rounds("online")}
+
+
+def _show(shown: Board, me: str, event: Event) -> None:
+    record_party(me, event)
+    shown.show(me, event["stage"], event["done"], event["total"])
 
 
 def _listening_address(job: Job, me: str, at: str | None) -> tuple[str, int] | None:

@@ -14,6 +14,7 @@ from tacit.cli.failure import End, Failure, find_cause
 from tacit.cli.jobs.config import Job, PartyEntry
 from tacit.cli.jobs.kind import Part
 from tacit.cli.jobs.kinds import check_fresh, kind_of, load_job
+from tacit.cli.journal import overheard, record, record_party
 from tacit.cli.launch.member import say_aside, write_entries, write_files, write_result
 from tacit.cli.screen import Board, board, teller, working
 from tacit.crypto import Identity, load_pinned, make_identity
@@ -38,33 +39,43 @@ def run_job(
     what an earlier run has kept to go on from.
     """
     with working(console, "reading the job"):
-        job = load_job(path)
+        job, source = load_job(path), path.read_bytes()
         check_fresh(job, is_fresh)
         target = out or job.out
         folder.check_target(target)
         say_aside(target, console)
         kind = kind_of(job)
         kind.check_inputs(job, list(job.parties))
+        roles = {name: job.role(name) for name in job.parties}
+        record("start", job=job.job.name, kind=job.job.kind, parties=roles, out=str(target))
     if kind.run is not None:
-        return _run_engine(kind.run, job, target, console), target
+        return _run_engine(kind.run, job, source, target, console), target
     with folder.staged(target) as stage, tempfile.TemporaryDirectory(prefix="tacit-") as private:
-        with board(console, {name: job.role(name) for name in job.parties}) as shown:
+        with board(console, roles) as shown:
             extra = ["--fresh"] if is_fresh else []
             outcomes = _run_children(path, job, keys, stage, Path(private), shown, extra)
         with working(console, "putting the result together"):
             result = _join(job, outcomes, stage, console)
-            write_result(job, result, stage)
+            write_result(job, source, result, stage)
     return result, target
 
 
 def _run_engine(
-    run: Callable[[Job, Console, Sequence[Path]], Part], job: Job, target: Path, console: Console
+    run: Callable[[Job, Console, Sequence[Path]], Part],
+    job: Job,
+    source: bytes,
+    target: Path,
+    console: Console,
 ) -> Result:
     """Run a job whose kind has an engine of its own."""
-    with folder.staged(target) as stage, working(console, "reading its input"):
+    with (
+        folder.staged(target) as stage,
+        working(console, "reading its input"),
+        overheard(console),
+    ):
         part = run(job, console, data_folders())
         write_files(part.files, stage)
-        write_result(job, part.result, stage)
+        write_result(job, source, part.result, stage)
     return part.result
 
 
@@ -119,6 +130,7 @@ def _show_on(shown: Board) -> Callable[[str, Event], None]:
     """Pass what a child reports on to the screen."""
 
     def on_event(party: str, event: Event) -> None:
+        record_party(party, event)
         if event["event"] == "stage":
             shown.show(party, event["stage"], event["done"], event["total"])
         else:

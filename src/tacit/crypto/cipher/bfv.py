@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -18,10 +19,11 @@ from tacit.crypto.cipher.contract import (
     Numbers,
     PublicKey,
     Randomness,
+    Residues,
     SecretKey,
     check_fresh,
 )
-from tacit.crypto.cipher.seal import Keys, OwnKeys, Ring, Words
+from tacit.crypto.cipher.seal import Keys, OwnKeys, Ring, Words, centred
 from tacit.errors import ConfigError, DataError, RangeError
 
 BLOCK = 256
@@ -52,6 +54,7 @@ class BfvPublicKey(PublicKey):
     def __init__(self, sums: bytes, weighed: bytes) -> None:
         self._data = sums, weighed
         self._sums, self._weighed_keys = Keys(_SUMS, sums), Keys(_WEIGHED, weighed)
+        self._ready: WeakKeyDictionary[Ciphertext, list[Any]] = WeakKeyDictionary()
         self.key_id = hashlib.sha256(b"tacit bfv 1\0" + self.to_bytes()).digest()[:KEY_ID_BYTES]
 
     def to_bytes(self) -> bytes:
@@ -74,14 +77,25 @@ class BfvPublicKey(PublicKey):
     def weigh(self, matrix: Numbers, sealed: Ciphertext) -> Ciphertext:
         """Multiply polynomials; one product gives up to 32 outputs over 256 rows."""
         layout = self._weighed(matrix, sealed)
+        return self._multiplied(_weights_of(matrix), layout, sealed)
+
+    def gather(self, places: Numbers, outputs: int, sealed: Ciphertext) -> Ciphertext:
+        """Multiply polynomials of zeros and ones."""
+        layout = self._gathered(places, outputs, sealed)
+        return self._multiplied(_places_of(places), layout, sealed)
+
+    def _multiplied(
+        self, factors: Iterator[tuple[int, int, Words]], layout: Layout, sealed: Ciphertext
+    ) -> Ciphertext:
+        """Add up the products of blocks with the polynomials of their weights."""
         keys, blocks = self._weighed_keys, -(-sealed.layout.rows // BLOCK)
-        columns = [
-            [keys.to_ntt(part) for part in sealed.parts[at : at + blocks]]
-            for at in range(0, len(sealed.parts), blocks)
-        ]
+        if sealed not in self._ready:  # the same rows are weighed many times
+            self._ready[sealed] = [keys.to_ntt(part) for part in sealed.parts]
+        ready = self._ready[sealed]
+        columns = [ready[at : at + blocks] for at in range(0, len(ready), blocks)]
         groups = -(-layout.rows // _GROUP)
         totals: list[list[Any]] = [[None] * groups for _ in columns]
-        for group, block, plain in _weights_of(matrix):
+        for group, block, plain in factors:
             factor = keys.prepare(plain)
             for column, parts in zip(totals, columns, strict=True):
                 column[group] = keys.multiply_add(column[group], parts[block], factor)
@@ -96,15 +110,44 @@ class BfvPublicKey(PublicKey):
         """Refuse: coefficients cannot be multiplied one by one."""
         raise ConfigError("bfv does not multiply row by row; take the cipher paillier for that")
 
+    def take(self, sealed: Ciphertext, rows: Numbers) -> Ciphertext:
+        """Refuse: rows lie in one polynomial."""
+        raise ConfigError("bfv does not take rows apart; take the cipher paillier for that")
+
     def release(self, sealed: Ciphertext, randomness: Randomness) -> Ciphertext:
         """Flood the noise, draw coefficients without a number, and send one prime of three."""
+        return self._hidden(sealed, randomness, is_masked=False)[0]
+
+    def mask(self, sealed: Ciphertext, randomness: Randomness) -> tuple[Ciphertext, Residues]:
+        """Draw all coefficients, those of numbers too: the mask is perfect."""
+        found, masks = self._hidden(sealed, randomness, is_masked=True)
+        return found, np.concatenate(masks)
+
+    def unmask(self, opened: bytes, mask: Residues, layout: Layout) -> Numbers:
+        """Subtract modulo the plain modulus."""
+        if len(opened) != self.opened_bytes(layout):
+            raise DataError(
+                f"wanted {self.opened_bytes(layout)} decrypted bytes, got {len(opened)}"
+            )
+        words = np.frombuffer(opened, "<u8").astype(np.uint64) - np.asarray(mask, np.uint64)
+        return _matrix(centred(words, _WEIGHED.plain_bits), layout)
+
+    def opened_bytes(self, layout: Layout) -> int:
+        """Return 8 bytes for every number."""
+        return 8 * layout.size
+
+    def _hidden(
+        self, sealed: Ciphertext, randomness: Randomness, *, is_masked: bool
+    ) -> tuple[Ciphertext, list[Words]]:
         self._check(sealed, "result")
-        keys, parts = self._weighed_keys, []
+        keys, parts, masks = self._weighed_keys, [], []
         for part, places in zip(sealed.parts, places_of(sealed.layout), strict=True):
             mask = keys.draw_plain(randomness)
-            mask[places] = 0
+            masks.append(mask[places])
+            if not is_masked:
+                mask[places] = 0
             parts.append(keys.flooded(part, mask, randomness))
-        return self._made(replace(sealed.layout, form="released"), tuple(parts))
+        return self._made(replace(sealed.layout, form="released"), tuple(parts)), masks
 
     def add(self, first: Ciphertext, second: Ciphertext) -> Ciphertext:
         """Add two ciphertexts; no more than 2^13 fresh ones in all, for their noise."""
@@ -162,9 +205,19 @@ class BfvSecretKey(SecretKey):
         found = np.concatenate(
             [keys.decrypt(part, at) for part, at in zip(parts, places_of(layout), strict=True)]
         )
-        if layout.form == "sum":
-            return found.reshape(layout.rows, layout.width)
-        return np.ascontiguousarray(found.reshape(layout.width, layout.rows).T)
+        return _matrix(found, layout)
+
+    def open_masked(self, sealed: Ciphertext) -> bytes:
+        """Return every number modulo the plain modulus."""
+        self.public._check(sealed, "released")
+        return self.decrypt(sealed).T.astype("<i8").tobytes()
+
+
+def _matrix(found: Numbers, layout: Layout) -> Numbers:
+    """Bring numbers to rows, column after column as results lie."""
+    if layout.form == "sum":
+        return found.reshape(layout.rows, layout.width)
+    return np.ascontiguousarray(found.reshape(layout.width, layout.rows).T)
 
 
 def load_bfv(data: bytes) -> BfvPublicKey:
@@ -229,6 +282,18 @@ def _weights_of(matrix: Numbers) -> Iterator[tuple[int, int, Words]]:
                 found = np.zeros((_GROUP, BLOCK), np.int64)
                 found[: part.shape[0], BLOCK - part.shape[1] :] = part[:, ::-1]
                 yield group // _GROUP, block // BLOCK, found.reshape(-1).view(np.uint64) & mask
+
+
+def _places_of(places: Numbers) -> Iterator[tuple[int, int, Words]]:
+    """Yield the same for weights that are 1 where a row goes to an output."""
+    for block in range(0, len(places), BLOCK):
+        part = places[block : block + BLOCK]
+        rows = np.flatnonzero(part >= 0)
+        groups, at = part[rows] // _GROUP, part[rows] % _GROUP * BLOCK + BLOCK - 1 - rows
+        for group in np.unique(groups).tolist():
+            found = np.zeros(_WEIGHED.degree, np.uint64)
+            found[at[groups == group]] = 1
+            yield group, block // BLOCK, found
 
 
 def _level(layout: Layout) -> int:

@@ -18,6 +18,8 @@ from tacit.errors import DataError, InputError, RangeError
 Numbers = npt.NDArray[np.int64]
 Randomness = Callable[[int], bytes]
 """Returns as many uniform bytes as it is asked for."""
+Residues = npt.NDArray[np.uint64] | tuple[int, ...]
+"""Plaintexts as the cipher has them, modulo its own modulus."""
 Scheme = Literal["paillier", "bfv"]
 Form = Literal["sum", "rows", "result", "released"]
 KEY_ID_BYTES = 16
@@ -92,12 +94,39 @@ class PublicKey(ABC):
         """Multiply a plain matrix (outputs, rows) from the left: a result (outputs, width)."""
 
     @abstractmethod
+    def gather(self, places: Numbers, outputs: int, sealed: Ciphertext) -> Ciphertext:
+        """Add rows up by the output that each is given, −1 for none: a result (outputs, width).
+
+        What `weigh` does with a matrix of zeros and ones, in less time and memory.
+        """
+
+    @abstractmethod
     def scale(self, sealed: Ciphertext, factors: Numbers) -> Ciphertext:
         """Multiply every row by a plain number of its own."""
 
     @abstractmethod
+    def take(self, sealed: Ciphertext, rows: Numbers) -> Ciphertext:
+        """Return some of the rows."""
+
+    @abstractmethod
     def release(self, sealed: Ciphertext, randomness: Randomness) -> Ciphertext:
         """Make a result fit to be shown to the key owner: it tells its numbers and nothing else."""
+
+    @abstractmethod
+    def mask(self, sealed: Ciphertext, randomness: Randomness) -> tuple[Ciphertext, Residues]:
+        """Release a result under a uniform mask: the key owner decrypts it and learns nothing.
+
+        Returns:
+            What the key owner gets, and what `unmask` takes off what it sends back.
+        """
+
+    @abstractmethod
+    def unmask(self, opened: bytes, mask: Residues, layout: Layout) -> Numbers:
+        """Take a mask off what the key owner decrypted, or refuse what it sent."""
+
+    @abstractmethod
+    def opened_bytes(self, layout: Layout) -> int:
+        """Return how many bytes a decrypted result under a mask has."""
 
     @abstractmethod
     def to_bytes(self) -> bytes:
@@ -202,14 +231,24 @@ class PublicKey(ABC):
         if float(np.abs(matrix.astype(np.float64)).sum(axis=1).max()) >= 2.0**62:
             raise RangeError("the weights of one output add up to 2^62 or more")
         heaviest = max(1, int(np.abs(matrix).sum(axis=1).max()))
-        return replace(
-            layout,
-            rows=matrix.shape[0],
-            bound=layout.bound * heaviest,
-            form="result",
-            terms=1,
-            by_owner=False,
-        )
+        return _result(layout, matrix.shape[0], heaviest)
+
+    def _gathered(self, places: Numbers, outputs: int, sealed: Ciphertext) -> Layout:
+        """Check where rows go, and return the result's layout."""
+        self._check(sealed, "rows")
+        if places.dtype != np.int64 or places.shape != (sealed.layout.rows,):
+            raise DataError(
+                f"wanted {sealed.layout.rows} int64 places, got {places.dtype} of shape "
+                f"{places.shape}"
+            )
+        if outputs < 1 or int(places.min()) < -1 or int(places.max()) >= outputs:
+            raise DataError(f"wanted places from -1 to {outputs - 1}, got others")
+        return _result(sealed.layout, outputs, sealed.layout.rows)
+
+
+def _result(layout: Layout, outputs: int, heaviest: int) -> Layout:
+    bound = layout.bound * heaviest
+    return replace(layout, rows=outputs, bound=bound, form="result", terms=1, by_owner=False)
 
 
 class SecretKey(ABC):
@@ -224,6 +263,10 @@ class SecretKey(ABC):
     @abstractmethod
     def decrypt(self, sealed: Ciphertext) -> Numbers:
         """Return the matrix (rows, width)."""
+
+    @abstractmethod
+    def open_masked(self, sealed: Ciphertext) -> bytes:
+        """Decrypt a result that another has masked; what comes out is uniform to me."""
 
 
 def check_numbers(numbers: Numbers, layout: Layout) -> None:

@@ -15,6 +15,7 @@ from tacit.crypto.cipher.contract import (
     Numbers,
     PublicKey,
     Randomness,
+    Residues,
     SecretKey,
     check_fresh,
 )
@@ -102,6 +103,15 @@ class PaillierPublicKey(PublicKey):
         parts = tuple(multiply_powers(sealed.parts, row, self.square) for row in matrix)
         return self._made(layout, parts)
 
+    def gather(self, places: Numbers, outputs: int, sealed: Ciphertext) -> Ciphertext:
+        """Multiply rows into their outputs: one product for every row."""
+        layout, square = self._gathered(places, outputs, sealed), self.square
+        totals = [library().mpz(1)] * outputs
+        for at, part in zip(places.tolist(), sealed.parts, strict=True):
+            if at >= 0:
+                totals[at] = totals[at] * part % square
+        return self._made(layout, tuple(totals))
+
     def scale(self, sealed: Ciphertext, factors: Numbers) -> Ciphertext:
         """Raise every row to a power of its own."""
         self._check(sealed, "rows")
@@ -118,6 +128,12 @@ class PaillierPublicKey(PublicKey):
         )
         return self._made(layout, tuple(parts))
 
+    def take(self, sealed: Ciphertext, rows: Numbers) -> Ciphertext:
+        """Return some of the rows."""
+        self._check(sealed, "rows")
+        layout = replace(sealed.layout, rows=len(rows))
+        return self._made(layout, tuple(sealed.parts[at] for at in rows.tolist()))
+
     def release(self, sealed: Ciphertext, randomness: Randomness) -> Ciphertext:
         """Pack rows into as few ciphertexts as hold them, and hide each anew."""
         self._check(sealed, "result")
@@ -130,6 +146,34 @@ class PaillierPublicKey(PublicKey):
             for at in range(0, len(sealed.parts), together)
         ]
         return self._made(layout, tuple(parts))
+
+    def mask(self, sealed: Ciphertext, randomness: Randomness) -> tuple[Ciphertext, Residues]:
+        """Add uniform plaintexts modulo n: the mask is perfect."""
+        released = self.release(sealed, randomness)
+        drawn = tuple(draw_below(int(self.n), randomness) for _ in released.parts)
+        parts = (
+            part * self.raise_plain(word) % self.square
+            for part, word in zip(released.parts, drawn, strict=True)
+        )
+        return self._made(released.layout, tuple(parts)), drawn
+
+    def unmask(self, opened: bytes, mask: Residues, layout: Layout) -> Numbers:
+        """Subtract modulo n and take the plaintexts apart."""
+        size = self._bytes // 2
+        if len(opened) != self.opened_bytes(layout):
+            raise DataError(
+                f"wanted {self.opened_bytes(layout)} decrypted bytes, got {len(opened)}"
+            )
+        words = (
+            int.from_bytes(opened[at : at + size], "big") for at in range(0, len(opened), size)
+        )
+        return self.unpacked(
+            ((one - int(hidden)) % self.n for one, hidden in zip(words, mask, strict=True)), layout
+        )
+
+    def opened_bytes(self, layout: Layout) -> int:
+        """Return the length of all plaintexts."""
+        return int(self._bytes) // 2 * len(self.part_bytes(layout))
 
     def _joined(self, parts: tuple[Any, ...], bits: int) -> Any:
         """Put the first part lowest, every further one ``bits`` above the one before."""
@@ -244,6 +288,12 @@ class PaillierSecretKey(SecretKey):
         """Decrypt modulo both primes and put the halves together."""
         self.public._check(sealed, "sum", "rows", "result", "released")
         return self.public.unpacked(map(self._decrypted, sealed.parts), sealed.layout)
+
+    def open_masked(self, sealed: Ciphertext) -> bytes:
+        """Return whole plaintexts."""
+        self.public._check(sealed, "released")
+        size = self.public.opened_bytes(sealed.layout) // len(sealed.parts)
+        return b"".join(int(self._decrypted(one)).to_bytes(size, "big") for one in sealed.parts)
 
     def _decrypted(self, part: Any) -> Any:
         lib = library()

@@ -283,8 +283,12 @@ class OwnKeys:
         self._decryptor.decrypt(part, found)
         count = found.coeff_count()
         words = [found[at] if at < count else 0 for at in places.tolist()]
-        shifted = np.array(words, dtype=np.uint64) << np.uint64(64 - bits)
-        return shifted.view(np.int64) >> np.int64(64 - bits)
+        return centred(np.array(words, dtype=np.uint64), bits)
+
+
+def centred(words: Words, bits: int) -> npt.NDArray[np.int64]:
+    """Return residues modulo a power of two as numbers around zero."""
+    return (words << np.uint64(64 - bits)).view(np.int64) >> np.int64(64 - bits)
 
 
 def _flood(ring: Ring, randomness: Randomness) -> Words:

@@ -16,7 +16,7 @@ class Compression:
     """What is asked of a compressor; a setting that its kind does not have is refused.
 
     Attributes:
-        kind: a name of `COMPRESSORS`.
+        kind: none, shrink, quantise, topk, randtopk, randtopk-coded or l1.
         k: how many values of a row are kept.
         alpha: how often a kept value is drawn from outside the top k while training.
         bits: bits of a value on the way forward.

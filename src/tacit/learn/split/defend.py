@@ -34,7 +34,8 @@ class Defence:
     """One defence of a job.
 
     Attributes:
-        kind: a name of `DEFENCES`.
+        kind: potential-energy, distance-correlation, label-dp, activation-noise, gradient-noise or
+            gradient-norm.
         weight: of its loss.
         form: "sphere" (after layer normalisation, the default) or "plane".
         warmup: over how many steps the weight grows from 0.

@@ -8,6 +8,7 @@ from tacit.learn.training.loop import Trained, train
 from tacit.learn.training.model import Model, make_model, make_token_model, parse_layers
 from tacit.learn.training.optimise import OPTIMISERS, Optimiser
 from tacit.learn.training.plain import train_plain
+from tacit.learn.training.privacy import Privacy, PrivacyPlan
 from tacit.learn.training.programs import Programs
 from tacit.learn.training.task import Holding, TrainTask
 
@@ -17,6 +18,8 @@ __all__ = [
     "Holding",
     "Model",
     "Optimiser",
+    "Privacy",
+    "PrivacyPlan",
     "Programs",
     "StateFolder",
     "TrainTask",

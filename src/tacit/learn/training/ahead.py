@@ -2,13 +2,12 @@
 
 from tacit.learn.training.schedule import Plans, actions
 from tacit.learn.training.task import TrainTask
-from tacit.mpc import Plan
 
 
-def plan_training(task: TrainTask) -> tuple[TrainTask, tuple[tuple[Plan, int], ...]]:
-    """Return the task as it will be trained, and every plan with how often it is run in a row.
+def plan_training(task: TrainTask) -> Plans:
+    """Return the plans of a task as it will be trained, with how often each is run in a row.
 
-    The same list as `Trained.runs` of a training that was not interrupted.
+    ``runs`` is the same list as `Trained.runs` of a training that was not interrupted.
 
     Raises:
         RangeError: numbers do not fit.
@@ -16,13 +15,17 @@ def plan_training(task: TrainTask) -> tuple[TrainTask, tuple[tuple[Plan, int], .
     plans = task.planned(Plans.made)
     task = plans.task
     plans.get("share")
+    if plans.has_starts:
+        plans.get("start")
     for action in actions(task):
         if action.is_look:
-            plans.get("watch")
+            if task.looks:
+                plans.get("watch")
         else:
-            plans.get("step", rate=task.rate_at(action.step))
+            plan = plans.get("step", rate=task.rate_at(action.step))
+            plans.cache.keep(0, plan.kept_openings, {}, {})
     if task.score_to:
         plans.get("score")
     if task.give_to:
         plans.get("give")
-    return task, tuple(plans.runs)
+    return plans

@@ -22,10 +22,12 @@ from torch import Tensor
 
 from tacit.errors import DataError, InputError
 from tacit.learn.arrays import open_arrays
+from tacit.ring import Prg
+from tacit.ring.prg import KEY_BYTES
 
 KEEP = 2
 """A party can be one look ahead of the other, so the last but one is what both have."""
-_START = "start.json"
+_START, _NOISE, _OPENED = "start.json", "noise.key", "opened"
 _KEY = "half "  # of a share, by its old name: checkpoints of version 0.1 can be taken up
 
 
@@ -158,6 +160,36 @@ class StateFolder:
             )
             attempt = int(arrays["attempt"])
         return Checkpoint(step=step, attempt=attempt, shares=shares, shown=shown)
+
+    def noise(self, *, is_new: bool) -> Prg:
+        """Return the generator of my noise in this training, whose key is kept while it lasts.
+
+        A step that is done again, from a checkpoint, has the noise that it had: it tells nothing
+        that it did not tell the first time. Whoever reads the key knows what this party knows of
+        the noise.
+
+        Args:
+            is_new: whether the training begins, so that whatever key is there belongs to another.
+        """
+        file = self.path / _NOISE
+        if is_new or not file.exists():
+            self._write(_NOISE, Prg.from_os().bytes(KEY_BYTES))
+        try:
+            return Prg(file.read_bytes())
+        except OSError as error:
+            raise DataError(f"cannot read {file}: {error.strerror}") from error
+
+    def note_opening(self, step: int) -> None:
+        """Write down, before it is done, that something is opened after a step."""
+        self._write(_OPENED, str(step).encode())
+
+    def opened(self) -> int:
+        """Return the last step after which something was opened, or was about to be; 0 for none."""
+        file = self.path / _OPENED
+        try:
+            return int(file.read_text()) if file.exists() else 0
+        except (OSError, ValueError) as error:
+            raise DataError(f"{file} is damaged; start all parties with --fresh") from error
 
     def remove(self) -> None:
         """Remove everything, when a training has come to its end or is to begin afresh."""

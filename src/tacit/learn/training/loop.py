@@ -3,19 +3,26 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from math import exp, isfinite, nan
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from tacit import ring
-from tacit.errors import RangeError
+from tacit.errors import DataError, RangeError
 from tacit.learn.training.checkpoint import Checkpoint, StateFolder
-from tacit.learn.training.programs import initial_state, state_bounds
-from tacit.learn.training.resume import resume
+from tacit.learn.training.clipping import shorten_rows, square_norms
+from tacit.learn.training.holder import answers_of
+from tacit.learn.training.makers import NoisePlan, draw_noise
+from tacit.learn.training.privacy import PrivacyPlan
+from tacit.learn.training.programs import initial_state, noise_name, state_bounds
+from tacit.learn.training.resume import hash_work, resume
 from tacit.learn.training.schedule import Action, Plans, actions
+from tacit.learn.training.start import enter_starts, start_name, train_alone
 from tacit.learn.training.task import TrainTask
 from tacit.mpc import Plan, Share, compute, serve
+from tacit.mpc.run import Given
 from tacit.mpc.share import AnyShare, Spec
 from tacit.party import Progress, Session
 
@@ -36,6 +43,7 @@ class Trained:
         scores: of the rows kept for measuring, in their order, for those they are opened to.
         near_at: the step after which weights were first near their bound; 0 for never, and for
             a party that does not compute.
+        privacy: the noise and the claim of a private training.
     """
 
     shares: Mapping[str, Tensor]
@@ -46,6 +54,7 @@ class Trained:
     cap: float | None = None
     scores: Tensor | None = None
     near_at: int = 0
+    privacy: PrivacyPlan | None = None
 
 
 def train(
@@ -79,16 +88,25 @@ def train(
     plans = task.planned(Plans.made)
     task = plans.task
     session.agree("plans", plans.digest())
-    inputs = {f"rows of {session.me}": rows, f"labels of {session.me}": labels}
+    if plans.privacy is not None:
+        session.progress.tell(plans.privacy.sentence(), 0, task.epochs)
+    inputs = {f"labels of {session.me}": labels, **_rows_of(session.me, task, rows)}
     mine = {name: value for name, value in inputs.items() if value is not None and value.numel()}
     start = resume(session, task, folder, is_fresh=is_fresh, plans=plans, mine=mine)
-    worker = _Worker(session, task, plans, mine)
+    noise = ring.Prg.from_os()
+    if folder is not None and task.privacy is not None:
+        noise = folder.noise(is_new=not start).fork(hash_work(task, plans, mine))
+    worker = _Worker(session, task, plans, mine, noise)
     worker.share()
     checkpoint = None
     if start and worker.is_computing and folder is not None:
         checkpoint = folder.load(start)
     worker.begin(checkpoint)
+    if plans.has_starts and not start:
+        worker.start(mine)
     _walk(worker, task, start, folder)
+    if task.privacy is not None and folder is not None and worker.is_computing:
+        folder.note_opening(task.epochs * task.steps_per_epoch)
     scores = worker.score() if task.score_to else None
     weights = worker.give() if task.give_to else {}
     return Trained(
@@ -100,7 +118,19 @@ def train(
         cap=task.cap,
         scores=scores,
         near_at=worker.near_at,
+        privacy=plans.privacy,
     )
+
+
+def _rows_of(me: str, task: TrainTask, rows: Tensor | None) -> dict[str, Tensor | None]:
+    """Return my rows as they are shared: with privacy, of norm 1 at most, and with their norms."""
+    if task.privacy is None or rows is None:
+        return {f"rows of {me}": rows}
+    short = shorten_rows(rows, frac_bits=task.frac_bits)
+    if not bool(short.flatten(1).any(dim=1).all()):
+        raise DataError("a row of yours is all zeros: nothing can be learned from it; leave it out")
+    norms = square_norms(short, frac_bits=task.frac_bits)
+    return {f"rows of {me}": short, f"norms of {me}": norms}
 
 
 def _walk(
@@ -118,14 +148,22 @@ def _walk(
                 worker.step(action)
                 advance(action.step)
                 continue
-            is_beyond = worker.look(action)
+            if task.privacy is not None and folder is not None and worker.is_computing:
+                # Kept before it is looked at: whoever goes on from here does not look again.
+                folder.save(worker.checkpoint(action.step))
+                if task.looks:
+                    folder.note_opening(action.step)
+            is_beyond = worker.look(action) if task.looks else False
             if worker.shown and worker.shown[-1][0] == action.step:
                 step, loss, right = worker.shown[-1]
-                text = f"step {step}: loss {loss:.3f}, accuracy {100 * right:.1f} %"
+                text = f"step {step}: " + (isfinite(loss) * f"loss {loss:.3f}, ")
+                text += f"accuracy {100 * right:.1f} %"
+                if task.model.tokens and isfinite(loss):
+                    text += f", perplexity {exp(loss):.2f}"
                 worker.progress.tell(text, step, total)
             if is_beyond:
                 raise RangeError(_explain_beyond(task, action.step, folder))
-            if folder is not None and worker.is_computing:
+            if task.privacy is None and folder is not None and worker.is_computing:
                 folder.save(worker.checkpoint(action.step))
 
 
@@ -138,8 +176,8 @@ def _explain_beyond(task: TrainTask, step: int, folder: StateFolder | None) -> s
     on = f"goes on from the checkpoint after step {kept}" if kept else "starts from its beginning"
     return (
         f"after step {step} a weight is beyond half of its bound of {task.weight_bound:g}; raise "
-        f"model.bound for all parties and start again, and it {on}; or lower the learning rate or "
-        "clip gradients, and start all parties with --fresh"
+        f"model.bound (weight_bound) for all parties and start again: it {on}; or lower the rate "
+        "or clip gradients, and start all parties with --fresh"
     )
 
 
@@ -147,15 +185,23 @@ class _Worker:
     """One party's part in every run."""
 
     def __init__(
-        self, session: Session, task: TrainTask, plans: Plans, inputs: Mapping[str, Tensor]
+        self,
+        session: Session,
+        task: TrainTask,
+        plans: Plans,
+        inputs: Mapping[str, Tensor],
+        noise: ring.Prg,
     ) -> None:
+        self._prg = noise
         self.progress = session.progress
         # Thousands of runs are one stage to whoever watches.
         self._session = replace(session, progress=Progress())
         self._task = task
         self._plans = plans
         self._inputs = inputs
+        self._labels = inputs.get(f"labels of {session.me}")
         self._data: dict[str, Share] = {}
+        self._batches: dict[str, dict[str, Share]] = {}
         self._shares: dict[str, Share] = {}
         self._attempt = 0
         self.near_at = 0
@@ -199,32 +245,72 @@ class _Worker:
         if checkpoint is not None:
             self.shown = list(checkpoint.shown)
 
+    def start(self, mine: Mapping[str, Tensor]) -> None:
+        """Train alone, if I have rows, and begin with what all owners' models make."""
+        plan, privacy, me = self._plans.get("start"), self._plans.privacy, self._session.me
+        assert privacy is not None  # noqa: S101 - of a private task
+        inputs = self._noise("choice", 0, privacy.choice)
+        if f"rows of {me}" in mine:
+            rows, labels = mine[f"rows of {me}"], mine[f"labels of {me}"]
+            inputs[start_name(me)] = train_alone(
+                self._task, privacy.steps, me, rows, labels, prg=self._prg
+            )
+        if not self.is_computing:
+            serve(self._session, plan, inputs=inputs, is_agreed=True)
+            return
+        program = partial(enter_starts, task=self._task, choice=privacy.choice)
+        kept = self._kept(next(self._task.batches(0)))
+        found = compute(self._session, plan, program, inputs=inputs, kept=kept, is_agreed=True)
+        self._shares |= _numbers(found)
+
     def step(self, action: Action) -> None:
         """Take one step."""
         rate = self._task.rate_at(action.step)
-        plan = self._plans.get("step", rate=rate)
+        plan, cache = self._plans.get("step", rate=rate), self._plans.cache
+        is_agreed = self._plans.was_agreed(plan)
+        privacy = self._plans.privacy
+        inputs: dict[str, Given] = {
+            **self._noise("step", action.step, None if privacy is None else privacy.steps),
+            **answers_of(self._task, self._session.me, self._labels, action.rows),
+        }
         if not self.is_computing:
-            serve(self._session, plan, inputs={}, is_agreed=True)
+            serve(self._session, plan, inputs=inputs, cache=cache, is_agreed=is_agreed)
             return
         program = partial(self._plans.programs.step, rate=rate)
         kept = {**self._kept(action.rows), **self._dials(action.step)}
-        changed = compute(self._session, plan, program, inputs={}, kept=kept, is_agreed=True)
+        changed = compute(
+            self._session,
+            plan,
+            program,
+            inputs=inputs,
+            kept=kept,
+            cache=cache,
+            is_agreed=is_agreed,
+        )
         self._shares = _numbers(changed)
 
     def look(self, action: Action) -> bool:
         """Open how it goes, and tell whether a weight has grown too large to go on."""
-        plan = self._plans.get("watch")
+        plan, privacy = self._plans.get("watch"), self._plans.privacy
+        noise = None if privacy is None else privacy.looks
+        inputs: dict[str, Given] = {
+            **self._noise("look", action.step, noise),
+            **answers_of(self._task, self._session.me, self._labels, action.rows),
+        }
         if not self.is_computing:
-            opened = serve(self._session, plan, inputs={}, is_agreed=True)
-            if opened:
-                self._note(action.step, opened[0], opened[1])
+            opened = serve(self._session, plan, inputs=inputs, is_agreed=True)
+            if opened and self._session.me in self._task.show_to:
+                # Hidden states of my own rows come first, where there are such.
+                seen = [one for one in opened if one.numel() == 1]
+                loss, right = (None, *seen) if noise is not None else seen[:2]
+                self._note(action.step, loss, right)
             return False
         loss, right, alarms = compute(
             self._session,
             plan,
             self._plans.programs.watch,
-            inputs={},
-            kept=self._kept(action.rows),
+            inputs=inputs,
+            kept=self._kept(action.rows, kind="held-out "),
             is_agreed=True,
         )
         self._note(action.step, loss, right)
@@ -246,7 +332,7 @@ class _Worker:
         if not self.is_computing:
             opened = serve(self._session, plan, inputs={}, is_agreed=True)
             return opened[0] if opened else None
-        kept = self._kept(self._task.test_indices())
+        kept = self._kept(self._task.test_indices(), kind="held-out ")
         (scores,) = compute(
             self._session, plan, programs.score, inputs={}, kept=kept, is_agreed=True
         )
@@ -285,17 +371,30 @@ class _Worker:
                 found[name] = words if is_first else torch.zeros_like(words)
         return found
 
-    def _kept(self, rows: np.ndarray) -> dict[str, Share]:
+    def _kept(self, rows: np.ndarray, *, kind: str = "") -> dict[str, Share]:
         """Return my shares of weights, memory and the rows of a batch."""
+        if self._task.privacy is None:
+            return {**self._shares, **self._chosen(rows, kind)}
+        if kind not in self._batches:  # every step has the same rows
+            self._batches[kind] = self._chosen(rows, kind)
+        return {**self._shares, **self._batches[kind]}
+
+    def _chosen(self, rows: np.ndarray, kind: str) -> dict[str, Share]:
         chosen = torch.from_numpy(rows)
-        batch = {
-            name: Share(
+        return {
+            kind + name: Share(
                 share.words.index_select(0, chosen),
                 replace(share.spec, shape=(len(rows), *share.spec.shape[1:])),
             )
             for name, share in self._data.items()
         }
-        return {**self._shares, **batch}
+
+    def _noise(self, what: str, step: int, plan: NoisePlan | None) -> dict[str, Tensor]:
+        """Draw my part of the noise of a run: every step and every look has words of its own."""
+        me = self._session.me
+        if plan is None or me not in plan.makers:
+            return {}
+        return {noise_name(me): draw_noise(plan, self._prg.fork(f"{what} {step}"))}
 
     def _dials(self, step: int) -> dict[str, Share]:
         """Return the public numbers of a step, which each party computes for itself."""
@@ -310,8 +409,9 @@ class _Worker:
         }
 
     def _note(self, step: int, loss: Tensor | None, right: Tensor | None) -> None:
-        if loss is not None and right is not None:
-            self.shown.append((step, float(loss), float(right) / self._task.answers))
+        if right is not None:
+            seen = nan if loss is None else float(loss)
+            self.shown.append((step, seen, float(right) / self._task.answers))
 
 
 def _numbers(shares: Mapping[str, AnyShare]) -> dict[str, Share]:

@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, DataError
 from tacit.learn.training.residual import Residual, groups_of
 from tacit.nn import Imported, Ops, import_module
 from tacit.nn.imported import TRACING
@@ -104,6 +104,24 @@ def make_token_model(
     return model
 
 
+def make_any_model(
+    module: nn.Module, inputs: tuple[int, ...], *, cap: float | None = None
+) -> Model:
+    """Make a torch module trainable that has a row of scores per input, or per token of it.
+
+    Raises:
+        InputError: the module has something that is not supported, or has no gradient.
+        DataError: it does not take rows of that shape, such as texts that are too long.
+    """
+    model = _made(module, inputs, cap)
+    if len(model.tokens) > 1:
+        raise ConfigError(
+            "wanted scores (rows, classes) or (rows, tokens, classes), got "
+            f"{len(model.tokens) + 2} dimensions"
+        )
+    return model
+
+
 def _made(module: nn.Module, inputs: tuple[int, ...], cap: float | None) -> Model:
     # How large products can be follows from the weights, which will not stay as they are.
     imported = replace(import_module(module), gains={}, cap=cap)
@@ -133,9 +151,17 @@ def _sizes(module: nn.Module, inputs: tuple[int, ...]) -> tuple[tuple[int, ...],
 
     with TRACING, torch.no_grad():
         hooks = [layer.register_forward_hook(note) for layer in module.modules()]
-        out = module.eval()(rows)
-        for hook in hooks:
-            hook.remove()
+        try:
+            out = module.eval()(rows)
+        except (RuntimeError, IndexError, ValueError) as error:
+            first = (str(error).splitlines() or [""])[0]
+            raise DataError(
+                f"the model does not take rows of shape {inputs}: {first}; are texts longer "
+                "than it takes?"
+            ) from error
+        finally:
+            for hook in hooks:
+                hook.remove()
     return tuple(out.shape), max(widths)
 
 

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from functools import reduce
-from math import sqrt
+from math import prod, sqrt
 from typing import Literal, TypeVar
 
 from tacit.errors import ConfigError
 from tacit.learn.training.verbs import StepOps, scale_unnormalised
+from tacit.mpc.ops import ProtocolOps
 
 V = TypeVar("V")
 State = dict[str, V]
@@ -27,6 +28,12 @@ MANY_WEIGHTS = 1 << 16
 
 LEAD_BITS = 8
 """So many bits of a step's change are below the last place of a weight."""
+
+LARGEST_NORM = 2.0**14
+"""No gradient is so many times longer than what it is clipped to, unless bounds are the worst."""
+
+ROOT_RANGE = 2.0**16
+"""So far reaches the inverse root of a squared norm."""
 
 CORRECTION = "adam/correction"
 """The public number by which a step of Adam makes up for moments that began at zero."""
@@ -203,15 +210,31 @@ class Optimiser:
 
 
 def _clip(ops: StepOps[V], gradients: State[V], norm: float, portion: float) -> State[V]:
-    """Shorten the mean gradient to a norm; it is never left longer than that."""
+    """Shorten the mean gradient to a norm; it is never left longer than that.
+
+    One beyond 2^8 times the norm, which only a private run could meet, counts for nothing.
+    """
     scaled = {
         name: ops.normalise_scale(ops.scale(value, portion / norm))
         for name, value in gradients.items()
     }
+    # By the worst case squares of many weights do not fit; what saturates is absurdly large.
+    limit = LARGEST_NORM / sqrt(sum(prod(ops.shape(value)) for value in scaled.values()))
+    if isinstance(ops, ProtocolOps):
+        scaled = {
+            name: ops.cap(value, bound=limit) if ops.reaches(value, bound=limit) else value
+            for name, value in scaled.items()
+        }
     squares = [
         ops.sum(ops.reshape(ops.normalise_scale(ops.square(value)), (-1,)), dim=0)
         for value in scaled.values()
     ]
     total = ops.reshape(reduce(ops.add, squares), (1,))
+    fits = None
+    if isinstance(ops, ProtocolOps) and ops.reaches(total, bound=ROOT_RANGE):
+        fits = ops.indicate(ops.shift(ops.scale(ops.normalise_scale(total), -1.0), ROOT_RANGE))
+        total = ops.restate(ops.normalise_scale(ops.gate(fits, total)), bound=ROOT_RANGE)
     factor = ops.normalise_scale(ops.clamp(ops.rsqrt_below(total), 0.0, 1.0))
+    if fits is not None:
+        factor = ops.normalise_scale(ops.gate(fits, factor))
     return {name: ops.scale(ops.mul(value, factor), norm) for name, value in scaled.items()}

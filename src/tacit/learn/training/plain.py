@@ -1,25 +1,67 @@
 """The same training in the clear: the same start, the same batches, the same steps."""
 
+from collections.abc import Iterator
+
+import torch
 from torch import Tensor
 
-from tacit.learn.training.programs import initial_state, measure, train_step
+from tacit.learn.training.clipping import shorten_rows, square_norms
+from tacit.learn.training.losses import measure
+from tacit.learn.training.makers import draw_noise
+from tacit.learn.training.private import plan_noise, private_step
+from tacit.learn.training.programs import initial_state, train_step
 from tacit.learn.training.schedule import actions
+from tacit.learn.training.start import start_in_clear
 from tacit.learn.training.task import TrainTask
 from tacit.learn.training.verbs import PlainStepOps
+from tacit.ring import Prg
+
+Weights = dict[str, Tensor]
 
 
 def train_plain(task: TrainTask, rows: Tensor, labels: Tensor) -> list[tuple[int, float, float]]:
     """Train in floating point, and return step, loss and accuracy at every look."""
+    return walk_plain(task, rows, labels)[1]
+
+
+def walk_plain(
+    task: TrainTask, rows: Tensor, labels: Tensor, *, noise: Iterator[Tensor] | None = None
+) -> tuple[Weights, list[tuple[int, float, float]]]:
+    """Train in floating point: the weights, and step, loss and accuracy at every look.
+
+    Guarantee: none; whoever calls this holds all rows and the noise.
+
+    Args:
+        task: what is trained; with privacy, clipped alike and with noise of the same distribution.
+        rows: of all owners, one after the other.
+        labels: of these rows.
+        noise: the whole noise of every step, where it is given.
+    """
     weights = {name: value.double() for name, value in task.model.initial.items()}
     state = {name: value.double() for name, value in initial_state(task).items()}
+    privacy, norms = plan_noise(task), torch.zeros(0)
+    if privacy is not None:
+        rows = shorten_rows(rows, frac_bits=task.frac_bits)
+        norms = square_norms(rows, frac_bits=task.frac_bits)
+        if task.privacy is not None and task.privacy.start != "public":
+            weights = start_in_clear(task, privacy, rows, labels)
     shown = []
     for action in actions(task):
         x, y = rows[action.rows], labels[action.rows]
         ops = PlainStepOps(task.optimiser.dials(action.step))
         if action.is_look:
-            loss, right = measure(ops, task, task.model(ops, weights, x), y)
-            shown.append((action.step, float(loss), float(right) / task.answers))
-        else:
-            rate = task.rate_at(action.step)
+            if task.test_rows:
+                loss, right = measure(ops, task, task.model(ops, weights, x), y)
+                shown.append((action.step, float(loss), float(right) / task.answers))
+            continue
+        rate = task.rate_at(action.step)
+        if privacy is None:
             weights, state = train_step(ops, task, weights, state, x, y, rate=rate)
-    return shown
+            continue
+        plan = privacy.steps
+        parts = [] if noise else [draw_noise(plan, Prg.from_os()) for _ in plan.makers]
+        words = next(noise) if noise else torch.stack(parts).sum(dim=0)
+        weights, state = private_step(
+            ops, task, weights, state, x, y, norms=norms[action.rows], noise=words, rate=rate
+        )
+    return weights, shown

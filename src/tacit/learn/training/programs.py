@@ -13,6 +13,11 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from tacit.learn.training.holder import ask_for_measures, ask_owners
+from tacit.learn.training.losses import count_right, error_of, measure
+from tacit.learn.training.makers import NoisePlan
+from tacit.learn.training.privacy import PrivacyPlan
+from tacit.learn.training.private import NORMS, private_step
 from tacit.learn.training.task import TrainTask
 from tacit.learn.training.verbs import StepOps
 from tacit.mpc.ops import ProtocolOps
@@ -22,8 +27,6 @@ from tacit.nn.tape import pull_back
 V = TypeVar("V")
 Values = dict[str, V]
 
-LARGEST_SCORE = 64.0
-"""Where scores saturate when a loss is shown."""
 DECLARED = "declared in the job"
 NEAR = 0.75
 """The part of half its bound from which on a weight is spoken of; at half, a training stops."""
@@ -33,9 +36,13 @@ LOOK_ELEMENTS = 1 << 23
 
 @dataclass(frozen=True, eq=False)
 class Programs:
-    """The programs of one task. Every party plans them alike."""
+    """The programs of one task. Every party plans them alike.
+
+    ``privacy`` is the noise of a private task, which follows from it.
+    """
 
     task: TrainTask
+    privacy: PrivacyPlan | None = None
 
     def share(self, ops: ProtocolOps[V]) -> Values[V]:
         """Bring the data in; everything else starts from public numbers."""
@@ -47,20 +54,44 @@ class Programs:
             bound = task.feature_bound
             if prod(shape):
                 rows.append(ops.input(name, owner=holding.owner, shape=shape, bound=bound))
-            if holding.has_labels:
+            if holding.has_labels and task.head is None:
                 wide = (holding.rows, *task.label_shape)
                 name = f"labels of {holding.owner}"
                 labels.append(ops.input(name, owner=holding.owner, shape=wide, bound=1.0))
         along = 0 if task.split == "rows" else 1
-        return {"x": _joined(ops, rows, along), "y": _joined(ops, labels, 0)}
+        found = {"x": _joined(ops, rows, along)}
+        if labels:
+            found["y"] = _joined(ops, labels, 0)
+        if task.privacy is not None:
+            found[NORMS] = _joined(
+                ops,
+                [
+                    ops.input(
+                        f"norms of {one.owner}", owner=one.owner, shape=(one.rows, 1), bound=1.0
+                    )
+                    for one in task.holdings
+                ],
+                0,
+            )
+        return found
 
     def step(self, ops: ProtocolOps[V], *, rate: float) -> Values[V]:
         """Take one step: forward, backward, and the change of the weights."""
         task = self.task
         weights = self._weights(ops)
         state = self._state(ops)
-        x, y = self._batch(ops, task.batch)
-        changed, kept = train_step(ops, task, weights, state, x, y, rate=rate)
+        x, y = self._batch(ops, sum(task.portions) if task.head is not None else task.batch)
+        if task.head is not None:
+            changed, kept = _step_of_owners(ops, task, weights, state, x, rate=rate)
+        elif self.privacy is None:
+            changed, kept = train_step(ops, task, weights, state, x, y, rate=rate)
+        else:
+            ops.cache_openings(x)
+            norms = ops.resume(NORMS, shape=(task.batch, 1), bound=1.0)
+            noise = sum_noise(ops, self.privacy.steps)
+            changed, kept = private_step(
+                ops, task, weights, state, x, y, norms=norms, noise=noise, rate=rate
+            )
         out = {name: ops.restate(value, bound=task.weight_bound) for name, value in changed.items()}
         bounds = state_bounds(task)
         return out | {name: ops.restate(value, bound=bounds[name]) for name, value in kept.items()}
@@ -74,17 +105,32 @@ class Programs:
         """
         task = self.task
         weights = self._weights(ops)
-        x, y = self._batch(ops, task.test_rows)
+        x, y = self._batch(ops, task.test_rows, kind="held-out ")
+        if self.privacy is not None and self.privacy.looks is not None:
+            return self._noisy(ops, self.privacy.looks, weights, x, y)
+        if task.head is not None:
+            loss, right = ask_for_measures(ops, task, task.model(ops, weights, x))
+            return self._shown(ops, loss, right)
         losses, rights = [], []
         for rows, labels in zip(self._parts(ops, x), self._parts(ops, y), strict=True):
             loss, right = measure(ops, task, task.model(ops, weights, rows), labels)
             losses.append(ops.scale(loss, ops.shape(labels)[0] / task.test_rows))
             rights.append(right)
         loss, right = (reduce(ops.add, parts) for parts in (losses, rights))
+        return self._shown(ops, loss, right)
+
+    def _shown(self, ops: ProtocolOps[V], loss: V, right: V) -> tuple[Tensor | None, ...]:
+        """Open loss and right answers, and whether weights grow."""
+        task = self.task
         show, computing = partial(ops.open, to=task.show_to, why=DECLARED), task.roles.computing
-        return (
+        shown = (
             show(loss, what="mean loss on held-out rows"),
             show(right, what="number of right answers on held-out rows"),
+        )
+        if self.privacy is not None:  # weights saturate, and need not be watched
+            return (*shown, None)
+        return (
+            *shown,
             ops.open(
                 ops.is_positive(self._alarms(ops)),
                 to=computing,
@@ -93,10 +139,23 @@ class Programs:
             ),
         )
 
+    def _noisy(
+        self, ops: ProtocolOps[V], noise: NoisePlan, weights: Values[V], x: V, y: V
+    ) -> tuple[Tensor | None, ...]:
+        """Open the right answers with noise, and nothing else: weights saturate."""
+        task = self.task
+        rights = [
+            count_right(ops, task, task.model(ops, weights, rows), labels)
+            for rows, labels in zip(self._parts(ops, x), self._parts(ops, y), strict=True)
+        ]
+        right = ops.add(ops.normalise_scale(reduce(ops.add, rights)), sum_noise(ops, noise))
+        what = "number of right answers on held-out rows, with noise"
+        return None, ops.open(right, to=task.show_to, what=what, why=DECLARED), None
+
     def score(self, ops: ProtocolOps[V]) -> tuple[Tensor | None, ...]:
         """Open the scores of the rows kept for measuring, for one who knows their classes."""
         task = self.task
-        x, _ = self._batch(ops, task.test_rows)
+        x, _ = self._batch(ops, task.test_rows, kind="held-out ")
         weights, parts = self._weights(ops), self._parts(ops, x)
         scores = [ops.normalise_scale(task.model(ops, weights, part)) for part in parts]
         what, joined = "scores of held-out rows", _joined(ops, scores, 0)
@@ -159,10 +218,12 @@ class Programs:
             for name, value in initial_state(self.task).items()
         }
 
-    def _batch(self, ops: ProtocolOps[V], rows: int) -> tuple[V, V]:
+    def _batch(self, ops: ProtocolOps[V], rows: int, *, kind: str = "") -> tuple[V, V]:
         task = self.task
-        x = ops.resume("x", shape=(rows, *task.model.inputs), bound=task.feature_bound)
-        return x, ops.resume("y", shape=(rows, *task.label_shape), bound=1.0)
+        x = ops.resume(f"{kind}x", shape=(rows, *task.model.inputs), bound=task.feature_bound)
+        if task.head is not None:
+            return x, x  # labels stay with their owners
+        return x, ops.resume(f"{kind}y", shape=(rows, *task.label_shape), bound=1.0)
 
 
 def initial_state(task: TrainTask) -> dict[str, Tensor]:
@@ -194,18 +255,52 @@ def train_step(
     rate: float,
 ) -> tuple[Values[V], Values[V]]:
     """Compute the weights and the optimiser's memory after one batch, over any interpreter."""
+    batch = ops.shape(x)[0] * prod(task.model.tokens)
+    lead = _lead(task, rate, batch)
+    gradients: Values[V] = {}
+    for rows in _stretches(ops.shape(x)[0], -(-ops.shape(x)[0] // task.accumulate)):
+        part = [one if task.accumulate == 1 else ops.take(one, rows, dim=0) for one in (x, y)]
+        found = _gradients(ops, task, weights, part[0], part[1], lead)
+        gradients = {
+            name: ops.add(gradients[name], value) if name in gradients else value
+            for name, value in found.items()
+        }
+    return task.optimiser.step(ops, weights, gradients, state, rate=rate, batch=batch, lead=lead)
+
+
+def _step_of_owners(
+    ops: ProtocolOps[V],
+    task: TrainTask,
+    weights: Mapping[str, V],
+    state: Mapping[str, V],
+    x: V,
+    *,
+    rate: float,
+) -> tuple[Values[V], Values[V]]:
+    """Take a step whose loss is computed by the owners of the rows."""
+    tape = GradientOps(ops, cap=task.cap)
+    leaves = {name: tape.leaf(value) for name, value in weights.items()}
+    hidden = task.model(tape, leaves, tape.leaf(x))  # type: ignore[arg-type]
+    error = ask_owners(ops, task, hidden.value)
+    found = pull_back(ops, hidden, error, list(leaves.values()))
+    gradients = dict(zip(leaves, found, strict=True))
+    batch = ops.shape(x)[0] * prod(task.model.tokens)
+    return task.optimiser.step(ops, weights, gradients, state, rate=rate, batch=batch)
+
+
+def _gradients(
+    ops: StepOps[V], task: TrainTask, weights: Mapping[str, V], x: V, y: V, lead: float
+) -> Values[V]:
+    """Go forth and back: the gradients of the summed loss, times ``lead``."""
     tape = GradientOps(ops, cap=task.cap)
     leaves = {name: tape.leaf(value) for name, value in weights.items()}
     scores = task.model(tape, leaves, tape.leaf(x))  # type: ignore[arg-type]
     with ops.family("softmax"):
-        error = _error(ops, task, scores.value, y)
-    batch = ops.shape(x)[0] * prod(task.model.tokens)
-    lead = _lead(task, rate, batch)
+        error = error_of(ops, task, scores.value, y)
     if lead != 1.0:
         error = ops.normalise_scale(ops.scale(error, lead))
     found = pull_back(ops, scores, error, list(leaves.values()))
-    gradients = dict(zip(leaves, found, strict=True))
-    return task.optimiser.step(ops, weights, gradients, state, rate=rate, batch=batch, lead=lead)
+    return dict(zip(leaves, found, strict=True))
 
 
 def _lead(task: TrainTask, rate: float, batch: int) -> float:
@@ -216,55 +311,25 @@ def _lead(task: TrainTask, rate: float, batch: int) -> float:
     return task.optimiser.lead(rate=rate, batch=batch, weights=count)
 
 
-def measure(ops: StepOps[V], task: TrainTask, scores: V, y: V) -> tuple[V, V]:
-    """Give the mean loss, and how many rows, or tokens, are answered right.
-
-    All of it is about scores of rows, so it is computed as a softmax would be.
-    """
-    with ops.family("softmax"):
-        flat = [ops.reshape(one, (-1, task.label_width)) for one in (scores, y)]
-        return _measure(ops, task, ops.normalise_scale(flat[0]), flat[1])
-
-
-def _measure(ops: StepOps[V], task: TrainTask, scores: V, y: V) -> tuple[V, V]:
-    # Losses are added up over many rows, and what could be huge would leave no room for digits.
-    tame = ops.cap(scores, bound=LARGEST_SCORE)
-    if task.loss == "logistic":
-        loss = ops.binary_cross_entropy(tame, y)
-        # Right if score and (label − 1/2) have one sign; a score of zero says "yes".
-        margin = ops.gate(ops.indicate(scores), ops.shift(ops.scale(y, 2.0), -1.0))
-        right = ops.sub(margin, ops.shift(y, -1.0))
-        return ops.reshape(loss, (1,)), ops.reshape(ops.sum(right, dim=0), (1,))
-    loss = ops.cross_entropy(tame, y)
-    best = ops.max(scores, dim=-1)
-    mine = ops.normalise_scale(ops.sum(ops.normalise_scale(ops.mul(scores, y)), dim=-1))
-    # Half a unit of slack for each rounding on the way.
-    near = ops.shift(ops.sub(mine, best), 2.0**-10)
-    return ops.reshape(loss, (1,)), ops.reshape(ops.sum(ops.indicate(near), dim=0), (1,))
-
-
-def _error(ops: StepOps[V], task: TrainTask, scores: V, y: V) -> V:
-    """Give the gradient of the summed loss by the scores."""
-    if task.loss == "logistic":
-        error = ops.sub(ops.sigmoid(scores), y)
-    else:
-        error = ops.sub(ops.softmax(scores, dim=-1), y)
-    if task.class_weights is None:
-        return error
-    if task.loss == "logistic":
-        no, yes = task.class_weights
-        factor = ops.shift(ops.scale(y, yes - no), no)
-    else:
-        factor = ops.sum(ops.weigh(y, torch.tensor(task.class_weights)), dim=-1)
-        factor = ops.reshape(factor, (*ops.shape(factor), 1))
-    return ops.mul(ops.normalise_scale(error), ops.normalise_scale(factor))
-
-
 def _stretches(count: int, most: int) -> list[range]:
     """Cut so many rows into stretches of at most ``most``, as even as can be."""
     pieces = -(-count // most)
     edges = [count * piece // pieces for piece in range(pieces + 1)]
     return [range(first, end) for first, end in pairwise(edges)]
+
+
+def sum_noise(ops: ProtocolOps[V], plan: NoisePlan) -> V:
+    """Bring in everyone's part of the noise, and add them up."""
+    parts = [
+        ops.input(noise_name(maker), owner=maker, shape=plan.shape, bound=plan.bound)
+        for maker in plan.makers
+    ]
+    return reduce(ops.add, parts)
+
+
+def noise_name(maker: str) -> str:
+    """Return the name of a maker's part of the noise of a run."""
+    return f"noise of {maker}"
 
 
 def _joined(ops: ProtocolOps[V], parts: list[V], dim: int) -> V:

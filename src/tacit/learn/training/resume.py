@@ -27,6 +27,13 @@ def resume(
     has_begun = folder is not None and not is_fresh and _has_begun(task, folder, plans, mine)
     attempts = folder.attempts() if has_begun and folder is not None else {}
     start = agree_on_start(session, task.roles.computing, attempts, has_begun=has_begun)
+    if has_begun and folder is not None and folder.opened() > start:
+        raise InputError(
+            f"something of this training was opened after step {folder.opened()}, but it could go "
+            f"on from step {start} alone: to open it again would tell more than was promised; give "
+            "both computing parties their folders back, or start all parties with --fresh, which "
+            "is another training and spends its ε anew"
+        )
     if folder is not None:
         _take_note(
             session, task, folder, start, is_fresh=is_fresh, work=hash_work(task, plans, mine)
@@ -102,6 +109,10 @@ def _pairs(numbers: tuple[int, ...]) -> set[tuple[int, int]]:
 def hash_work(task: TrainTask, plans: Plans, mine: Mapping[str, Tensor]) -> str:
     """Hash all that decides what is trained: shares of one training are of no use to another."""
     content = hashlib.sha256(f"tacit training {__version__}\n".encode() + plans.digest())
+    if task.head is not None:
+        content.update(task.head.detach().double().contiguous().numpy().tobytes())
+    if plans.privacy is not None:
+        content.update(repr((plans.privacy.steps, plans.privacy.looks)).encode())
     for name, value in {**task.model.initial, **mine}.items():
         content.update(f"\n{name} {tuple(value.shape)}\n".encode())
         content.update(value.detach().double().contiguous().numpy().tobytes())

@@ -7,9 +7,13 @@ from functools import partial
 
 import numpy as np
 
+from tacit.learn.training.makers import NoisePlan
+from tacit.learn.training.private import plan_noise
 from tacit.learn.training.programs import Programs
+from tacit.learn.training.start import enter_starts
 from tacit.learn.training.task import TrainTask
-from tacit.mpc import Plan, find_protocol, make_plan
+from tacit.mpc import OpeningCache, Plan, find_protocol, make_plan
+from tacit.mpc.share import Spec
 
 
 @dataclass(frozen=True)
@@ -35,14 +39,21 @@ def actions(task: TrainTask) -> Iterator[Action]:
 
 @dataclass(eq=False)
 class Plans:
-    """The plans of a task, made when first asked for, and how often each was run."""
+    """The plans of a task, made when first asked for, and how often each was run.
+
+    ``cache`` is that of a session in which they are run. A private training opens its rows under
+    their masks in its first step of a session, and never again.
+    """
 
     task: TrainTask
     runs: list[tuple[Plan, int]] = field(default_factory=list)
+    cache: OpeningCache = field(default_factory=OpeningCache)
 
     def __post_init__(self) -> None:
-        self.programs = Programs(self.task)
-        self._made: dict[str, Plan] = {}
+        self.privacy = plan_noise(self.task)
+        self.programs = Programs(self.task, self.privacy)
+        self._made: dict[tuple[str, float, bool], Plan] = {}
+        self._unheard: set[int] = set()
 
     @classmethod
     def made(cls, task: TrainTask) -> "Plans":
@@ -53,14 +64,20 @@ class Plans:
 
     def get(self, name: str, *, rate: float = 0.0, counted: bool = True) -> Plan:
         """Return a plan; ``rate`` is that of a step."""
-        key = f"{name} {rate!r}"
+        key = name, rate, name == "step" and self._has_rows()
         if key not in self._made:
             program = partial(self.programs.step, rate=rate)
-            if name != "step":
+            if name == "start":
+                program = partial(enter_starts, task=self.task, choice=self._choice)
+            elif name != "step":
                 program = getattr(self.programs, name)
             protocol = find_protocol(self.task.protocol)
             roles, frac_bits = self.task.roles, self.task.frac_bits
-            self._made[key] = make_plan(program, protocol, roles, frac_bits=frac_bits)
+            self._made[key] = make_plan(
+                program, protocol, roles, frac_bits=frac_bits, cache=self.cache
+            )
+            if key[2]:
+                self._unheard.add(id(self._made[key]))
         plan = self._made[key]
         if counted:
             times = 1
@@ -70,13 +87,45 @@ class Plans:
         return plan
 
     def digest(self) -> bytes:
-        """Return a hash of every plan that will be run."""
+        """Return a hash of every plan that will be run, but for what was opened before."""
         steps = range(1, self.task.epochs * self.task.steps_per_epoch + 1)
         rates = dict.fromkeys(self.task.rate_at(step) for step in steps)
-        plans = [self.get(name, counted=False) for name in ("share", "watch")]
+        plans = [self.get("share", counted=False)]
+        if self.has_starts:
+            plans.append(self.get("start", counted=False))
+        if self.task.looks:
+            plans.append(self.get("watch", counted=False))
         plans += [self.get("step", rate=rate, counted=False) for rate in rates]
         if self.task.score_to:
             plans.append(self.get("score", counted=False))
         if self.task.give_to:
             plans.append(self.get("give", counted=False))
         return hashlib.sha256(b"".join(plan.digest() for plan in plans)).digest()
+
+    @property
+    def has_starts(self) -> bool:
+        """Tell whether owners train alone before."""
+        return self.task.privacy is not None and self.task.privacy.start != "public"
+
+    @property
+    def _choice(self) -> NoisePlan | None:
+        return None if self.privacy is None else self.privacy.choice
+
+    def was_agreed(self, plan: Plan) -> bool:
+        """Tell whether everyone has compared a plan, which all do when it is first run.
+
+        `digest` covers all but those that follow from what was opened in a session.
+        """
+        if id(plan) not in self._unheard:
+            return True
+        self._unheard.remove(id(plan))
+        return False
+
+    def _has_rows(self) -> bool:
+        """Tell whether the rows to train on were opened under their masks before."""
+        if self.privacy is None:
+            return False
+        task = self.task
+        shape = (task.batch, *task.model.inputs)
+        spec = Spec.of(shape=shape, frac_bits=task.frac_bits, bound=task.feature_bound)
+        return self.cache.find("x", spec, None) is not None

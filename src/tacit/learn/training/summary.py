@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import exp, isfinite
 
 import torch
 from torch import Tensor
@@ -10,12 +11,14 @@ from tacit.learn.capping import note_of
 from tacit.learn.metrics import ACCURACY, measure_odds, proportion
 from tacit.learn.training.forecast import sum_forecasts
 from tacit.learn.training.loop import Trained
+from tacit.learn.training.privacy import PrivacyPlan
 from tacit.learn.training.task import TrainTask
 from tacit.learn.vertical import claims_of_matching, declare_matching
 from tacit.mpc import find_protocol
 from tacit.party import Session
 from tacit.result import Claim, Curve, Metric, PartyReport, Result
 
+NOISY = "accuracy, with noise"
 _LOSS, _ACCURACY = "Loss while training", "Accuracy while training"
 
 
@@ -52,7 +55,7 @@ def summarise(
         claims=(
             *find_protocol(task.protocol).claims,
             *claims_of_matching(counts),
-            *claims_beyond(task),
+            *claims_beyond(task, trained.privacy),
         ),
         utility=(*utility, *_quality(session.me, task, trained, labels)),
         curves=curves_of(shown, "private"),
@@ -72,10 +75,26 @@ def _notes(trained: Trained) -> tuple[str, ...]:
 
 def _metrics(task: TrainTask, last: tuple[int, float, float]) -> tuple[Metric, ...]:
     _, loss, right = last
+    if not isfinite(loss):
+        return (
+            Metric(name=NOISY, value=right, unit="", samples=task.answers, note=_noise_of(task)),
+        )
     return (
         proportion(ACCURACY, round(right * task.answers), task.answers),
         Metric(name="loss", value=loss, unit="nats", samples=task.answers),
+        *(
+            (Metric(name="perplexity", value=exp(loss), unit="", samples=task.answers),)
+            if task.model.tokens
+            else ()
+        ),
     )
+
+
+def _noise_of(task: TrainTask) -> str:
+    """Say how far an accuracy that was shown with noise can be off."""
+    assert task.privacy is not None  # noqa: S101 - without privacy nothing has noise
+    off = task.privacy.look_noise / task.answers
+    return f"noise with a standard deviation of {off:.2g} or a little more is in it"
 
 
 def _quality(me: str, task: TrainTask, trained: Trained, own: Tensor | None) -> tuple[Metric, ...]:
@@ -113,19 +132,27 @@ def curves_of(shown: Sequence[tuple[int, float, float]], name: str) -> tuple[Cur
             points=tuple((float(one[0]), one[field]) for one in shown),
         )
         for title, label, field in lines
+        if isfinite(shown[0][field])
     )
 
 
-def claims_beyond(task: TrainTask) -> tuple[Claim, ...]:
+def claims_beyond(task: TrainTask, privacy: PrivacyPlan | None = None) -> tuple[Claim, ...]:
     """Say what no protocol can hide: what follows from what is opened."""
     claims = []
-    if task.give_to:
+    if task.give_to and privacy is None:
         reason = (
             "a model remembers some of its data; only training with differential privacy bounds "
             "how much"
         )
         subject = "what the trained model tells {} about the rows it was trained on"
         claims.append((subject.format(", ".join(task.give_to)), reason))
+    if task.head is not None:
+        reason = (
+            "hidden states follow from the weights, which follow from everybody's rows; rows of "
+            "one's own choice are as many questions to the model"
+        )
+        subject = "what the last hidden states of their own rows tell owners, in every step"
+        claims.append((subject, reason))
     if task.score_to:
         reason = (
             "a score is a function of the row and of the model: of a model without hidden layers, "
@@ -133,7 +160,10 @@ def claims_beyond(task: TrainTask) -> tuple[Claim, ...]:
         )
         subject = "what the scores of held-out rows tell {} about these rows and the model"
         claims.append((subject.format(", ".join(task.score_to)), reason))
-    return tuple(
-        Claim(subject=subject, guarantee="no guarantee", assumptions=(reason,))
-        for subject, reason in claims
+    return (
+        *(() if privacy is None else (privacy.claim,)),
+        *(
+            Claim(subject=subject, guarantee="no guarantee", assumptions=(reason,))
+            for subject, reason in claims
+        ),
     )

@@ -6,11 +6,13 @@ from math import cos, pi, prod
 from typing import Literal, TypeVar
 
 import numpy as np
+from torch import Tensor
 
 from tacit.errors import ConfigError
 from tacit.learn.capping import with_room
 from tacit.learn.training.model import Model
 from tacit.learn.training.optimise import Optimiser
+from tacit.learn.training.privacy import Privacy
 from tacit.mpc import Roles, find_protocol
 
 P = TypeVar("P")
@@ -18,6 +20,8 @@ Split = Literal["rows", "columns"]
 Loss = Literal["softmax", "logistic"]
 Schedule = Literal["constant", "cosine", "halving", "linear"]
 CAP = "cap= of make_model and TrainTask (model.cap in a job file)"
+PRIVATE_BITS = 16
+"""The proof of `rsqrt_below` wants so many fraction bits."""
 STAGES = 10
 """A linear schedule has so many rates: each is a plan of its own, which takes a second to make."""
 
@@ -51,8 +55,10 @@ class TrainTask:
         rate: the learning rate at the start.
         schedule: how the rate goes on: from epoch to epoch, or "linear" from tenth to tenth of
             the training, down to a tenth of the rate.
+        warmup: over so many steps, in tenths, the rate grows to what it is.
         epochs: passes over the data.
         batch: rows per step.
+        accumulate: in so many parts a step goes through its rows, one after the other.
         seed: of the order of rows, which is public.
         frac_bits: the precision of numbers.
         feature_bound: the largest size of a feature.
@@ -63,6 +69,11 @@ class TrainTask:
         show_to: who learns loss and accuracy on the way.
         give_to: who gets the weights in the end; empty to leave them shared.
         score_to: who learns the scores of the rows kept for measuring, in the end.
+        head: a public matrix (classes, width) behind the model, whose outputs are then hidden
+            states: who holds the labels of rows sees the last hidden states of these rows in every
+            step, computes the loss and its gradient, and shares that; labels are never shared.
+        privacy: what the training may tell about one record; None for no promise. Then every step
+            uses all rows to train on.
     """
 
     name: str
@@ -77,8 +88,10 @@ class TrainTask:
     optimiser: Optimiser = field(default_factory=Optimiser)
     rate: float = 0.1
     schedule: Schedule = "constant"
+    warmup: int = 0
     epochs: int = 1
     batch: int = 128
+    accumulate: int = 1
     seed: int = 0
     frac_bits: int = 16
     feature_bound: float = 1.0
@@ -88,6 +101,8 @@ class TrainTask:
     show_to: tuple[str, ...] = ()
     give_to: tuple[str, ...] = ()
     score_to: tuple[str, ...] = ()
+    head: Tensor | None = None
+    privacy: Privacy | None = None
 
     def __post_init__(self) -> None:
         if find_protocol(self.protocol).is_checked:
@@ -99,15 +114,23 @@ class TrainTask:
         if not self.model.initial:
             raise ConfigError("no parameter of the model needs a gradient: nothing can be trained")
         _check_holdings(self)
-        if not 0 < self.test_rows < self.rows:
+        _check_privacy(self)
+        fewest = 1 if self.privacy is None or self.privacy.looks != "none" else 0
+        if not fewest <= self.test_rows < self.rows:
             raise ConfigError(
-                f"wanted between 1 and {self.rows - 1} of {self.rows} rows for measuring, got "
+                f"wanted {fewest} to {self.rows - 1} of {self.rows} rows for measuring, got "
                 f"{self.test_rows}"
             )
         if self.batch < 1 or self.batch > self.train_rows:
             raise ConfigError(f"wanted a batch of 1 to {self.train_rows} rows, got {self.batch}")
         if self.epochs < 1 or self.watch_every < 1 or not 0 < self.rate < 1e3:
             raise ConfigError("epochs and watch_every are at least 1, the rate is above 0")
+        if self.warmup < 0 or not 1 <= self.accumulate <= self.batch:
+            raise ConfigError(
+                f"wanted a warm-up of 0 steps or more and 1 to {self.batch} parts of a step, got "
+                f"{self.warmup} and {self.accumulate}"
+            )
+        _check_head(self)
         if self.loss == "logistic" and self.model.outputs != 1:
             raise ConfigError(
                 f"a logistic loss wants a model with one output, got {self.model.outputs}"
@@ -136,6 +159,19 @@ class TrainTask:
         return replace(self, cap=cap, model=self.model.capped(cap))
 
     @property
+    def parties(self) -> tuple[str, ...]:
+        """Return everyone who takes part: owners, and who computes and deals."""
+        owners = [holding.owner for holding in self.holdings]
+        return tuple(dict.fromkeys((*owners, *self.roles.computing, self.roles.dealer)))
+
+    @property
+    def looks(self) -> int:
+        """Return how often the rows kept for measuring are looked at."""
+        if self.privacy is not None and self.privacy.looks == "none":
+            return 0
+        return -(-self.epochs * self.steps_per_epoch // self.watch_every)
+
+    @property
     def rows(self) -> int:
         """Return the number of rows in all."""
         counts = [holding.rows for holding in self.holdings]
@@ -149,7 +185,7 @@ class TrainTask:
     @property
     def classes(self) -> int:
         """Return the number of classes."""
-        return 2 if self.loss == "logistic" else self.model.outputs
+        return 2 if self.loss == "logistic" else self.label_width
 
     @property
     def label_shape(self) -> tuple[int, ...]:
@@ -164,15 +200,37 @@ class TrainTask:
     @property
     def label_width(self) -> int:
         """Return how many numbers make up a label."""
+        if self.head is not None:
+            return int(self.head.shape[0])
         return 1 if self.loss == "logistic" else self.model.outputs
 
     @property
     def steps_per_epoch(self) -> int:
         """Return the number of steps in an epoch; rows that fill no batch wait for the next."""
-        return self.train_rows // self.batch
+        if self.head is None:
+            return self.train_rows // self.batch
+        own = self.counts(self.train_indices())
+        return min(have // each for have, each in zip(own, self.portions, strict=True) if each)
+
+    @property
+    def portions(self) -> tuple[int, ...]:
+        """Return how many rows of every owner are in a step, where owners compute the loss."""
+        own = self.counts(self.train_indices())
+        return tuple(max(1, self.batch * one // sum(own)) if one else 0 for one in own)
+
+    def counts(self, rows: np.ndarray) -> tuple[int, ...]:
+        """Return how many of these rows every owner has."""
+        ends = np.cumsum([holding.rows for holding in self.holdings])
+        owners = np.searchsorted(ends, rows, side="right")
+        return tuple(int((owners == at).sum()) for at in range(len(self.holdings)))
 
     def rate_at(self, step: int) -> float:
         """Return the learning rate of a step; steps count from 1."""
+        if step <= self.warmup:
+            return self._scheduled(step) * -(-STAGES * step // self.warmup) / STAGES
+        return self._scheduled(step)
+
+    def _scheduled(self, step: int) -> float:
         if self.schedule == "linear":
             stage = STAGES * (step - 1) // (self.epochs * self.steps_per_epoch)
             return self.rate * (STAGES - min(stage, STAGES - 1)) / STAGES
@@ -185,15 +243,76 @@ class TrainTask:
 
     def batches(self, epoch: int) -> Iterator[np.ndarray]:
         """Yield the rows of every batch of an epoch, in an order that follows from the seed."""
-        train = np.setdiff1d(np.arange(self.rows), self.test_indices())
-        order = np.random.default_rng((self.seed, epoch)).permutation(train)
+        order = np.random.default_rng((self.seed, epoch)).permutation(self.train_indices())
+        if self.head is not None:
+            yield from self._by_owner(order)
+            return
         for step in range(self.steps_per_epoch):
             yield order[step * self.batch : (step + 1) * self.batch]
+
+    def _by_owner(self, order: np.ndarray) -> Iterator[np.ndarray]:
+        """Yield batches with the same number of rows of every owner, one owner after the other."""
+        ends = np.cumsum([holding.rows for holding in self.holdings])
+        owners = np.searchsorted(ends, order, side="right")
+        own = [order[owners == at] for at in range(len(self.holdings))]
+        for step in range(self.steps_per_epoch):
+            yield np.concatenate(
+                [
+                    one[step * each : (step + 1) * each]
+                    for one, each in zip(own, self.portions, strict=True)
+                ]
+            )
+
+    def train_indices(self) -> np.ndarray:
+        """Return the rows to train on."""
+        return np.setdiff1d(np.arange(self.rows), self.test_indices())
 
     def test_indices(self) -> np.ndarray:
         """Return the rows that are kept for measuring, drawn from all owners alike."""
         order = np.random.default_rng((self.seed, 1 << 20)).permutation(self.rows)
         return np.sort(order[: self.test_rows])
+
+
+def _check_head(task: TrainTask) -> None:
+    if task.head is None:
+        return
+    if task.head.dim() != 2 or task.head.shape[1] != task.model.outputs:
+        raise ConfigError(
+            f"wanted a head of (classes, {task.model.outputs}), as wide as what the model gives, "
+            f"got {tuple(task.head.shape)}"
+        )
+    if task.privacy is not None or task.split != "rows" or task.loss != "softmax":
+        raise ConfigError("a loss at the owners of rows has no privacy, and wants softmax and rows")
+    if task.accumulate != 1 or task.class_weights is not None or task.score_to:
+        raise ConfigError("with a head, leave accumulate, class_weights and score_to out")
+
+
+def _check_privacy(task: TrainTask) -> None:
+    if task.privacy is None:
+        return
+    if task.split == "columns":
+        raise ConfigError("privacy wants split='rows': the norm of a row is known to its owner")
+    if task.batch != task.train_rows:
+        raise ConfigError(
+            f"with privacy every step uses all {task.train_rows} rows to train on, got a batch of "
+            f"{task.batch}; no amplification by sampling is claimed"
+        )
+    if task.accumulate != 1:
+        raise ConfigError("with privacy a step takes its rows at once: leave accumulate out")
+    if task.frac_bits < PRIVATE_BITS:
+        raise ConfigError(
+            f"privacy wants frac_bits of {PRIVATE_BITS} at least: the proof of clipping counts on "
+            f"it, got {task.frac_bits}"
+        )
+    if task.score_to and task.privacy.looks != "public":
+        raise ConfigError(
+            "score_to opens scores of held-out rows without noise: wanted looks='public'"
+        )
+    if bool(task.show_to) != (task.privacy.looks != "none"):
+        raise ConfigError(
+            f"show_to names {', '.join(task.show_to) or 'nobody'}, but privacy looks are "
+            f"{task.privacy.looks!r}; looks cost ε ('noisy') or want rows that are 'public'"
+        )
 
 
 def _check_holdings(task: TrainTask) -> None:

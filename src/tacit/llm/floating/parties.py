@@ -20,10 +20,9 @@ from tacit.llm.floating.program import MaskedValue, Rows, run_pass
 from tacit.llm.floating.sizes import learn, measure, name_of, publish, size_names
 from tacit.llm.model.architecture import Architecture, LanguageModel
 from tacit.llm.permuted.allowance import Account
-from tacit.llm.permuted.prf_stream import PrfStream
+from tacit.llm.permuted.prf_stream import PrfStream, deal_pads, pad_table, pads
 from tacit.llm.permuted.seats import Seats
 from tacit.llm.permuted.setup import recv_key, send_key
-from tacit.llm.permuted.transfer import deal_pads, pad_table, pads
 from tacit.llm.sealed.bounds import weight_shapes
 from tacit.llm.sealed.folded import fold
 from tacit.llm.sealed.passes import PASS_WORDS, Pass, read_pass

@@ -20,8 +20,8 @@ from tacit.llm.floating.parties import (
 )
 from tacit.llm.floating.program import Rows, run_pass
 from tacit.llm.model.architecture import Architecture
+from tacit.llm.permuted.prf_stream import picks, shift_of, unpad
 from tacit.llm.permuted.seats import Seats
-from tacit.llm.permuted.transfer import picks, shift_of, unpad
 from tacit.llm.sealed.passes import CHUNK, LEAVE, Pass
 from tacit.party import Session
 from tacit.result import Leak

@@ -11,8 +11,8 @@ from typing import final
 from tacit.errors import ConfigError, FrameError
 from tacit.llm.permuted.batch import Batch
 from tacit.llm.permuted.blueprint import Blueprint
-from tacit.llm.permuted.listing import first_items, last_items, list_layer
 from tacit.llm.permuted.messages import Item, sum_bytes
+from tacit.llm.permuted.program import first_items, last_items, list_layer
 from tacit.party import LARGEST_MESSAGE_BYTES
 
 _WORD_BYTES = 8

@@ -11,12 +11,11 @@ from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.cuda import has_kernels
 from tacit.llm.permuted.cuda_asking import CudaAsking
 from tacit.llm.permuted.exchange import Exchange
-from tacit.llm.permuted.kv_cache import KvCache
-from tacit.llm.permuted.masks import first_tally
+from tacit.llm.permuted.geometry import KvCache
+from tacit.llm.permuted.masks import Ranges, first_tally
 from tacit.llm.permuted.messages import Channel, encode, pack
 from tacit.llm.permuted.prepare import Prepared
 from tacit.llm.permuted.program import Function, Product, Seen, run_end, run_layer, unknown
-from tacit.llm.permuted.ranges import Ranges
 from tacit.llm.permuted.resent import Resent
 
 

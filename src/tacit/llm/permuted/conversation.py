@@ -10,13 +10,12 @@ from torch import Tensor
 from tacit.errors import ConfigError, DataError
 from tacit.llm.permuted.asking import Asking, Shown
 from tacit.llm.permuted.batch import Batch
-from tacit.llm.permuted.client import Client, Memory
+from tacit.llm.permuted.client import Client, Memory, Prefetch, Ready, Wait
 from tacit.llm.permuted.forecast import choose_form, leaks
 from tacit.llm.permuted.homomorphic import Picker
 from tacit.llm.permuted.messages import Channel
-from tacit.llm.permuted.prefetch import Prefetch, Ready, Wait
-from tacit.llm.permuted.seats import BY_BFV, CLOSE, NAME, RUN, STEP, channel
-from tacit.llm.permuted.transfer import picks, shift_of, unpad
+from tacit.llm.permuted.prf_stream import picks, shift_of, unpad
+from tacit.llm.permuted.seats import BY_BFV, CLOSE, NAME, RUN, STEP
 from tacit.transport import frame_bytes
 
 Choose = Callable[[Tensor], int]
@@ -60,7 +59,7 @@ class Conversation:
         index, self.memory = client.open(memory)
         self._client, self._index, self._plan = client, index, client.plan
         seats = client.seats
-        talk = Channel(client.session, seats.owner, channel("run", index), client.plan.device)
+        talk = Channel(client.session, seats.owner, f"run{index}", client.plan.device)
         self._asking = Asking(client.plan, talk, self.memory.cached, self.memory.masked_kv)
         self._prefetch = Prefetch(client, index, self.memory)
         self._picker: Picker | None = None
@@ -148,7 +147,7 @@ class Conversation:
         self._pool.shutdown()
         self._prefetch.close()
         octets = torch.tensor([CLOSE, 0, 0, 0]).view(torch.uint8)
-        tag = f"{channel('run', self._index)}/next"
+        tag = f"run{self._index}/next"
         self._client.session.send(self._client.seats.owner, tag, octets, phase="setup")
 
     def _check(self, ids: Sequence[int], limit: int) -> int:
@@ -228,7 +227,7 @@ class Conversation:
         """Learn the token at our place."""
         if self._client.naming == "bfv":
             return self._named_by_bfv(place)
-        tag, vocab = f"{channel('id', self._index)}/table", self._plan.architecture.vocab
+        tag, vocab = f"id{self._index}/table", self._plan.architecture.vocab
         seats = self._client.seats
         table = self._client.session.recv(seats.owner, tag, (vocab,), dtype=torch.int32)
         token = unpad(table, place, int(here.ready.pads[here.run]))
@@ -238,7 +237,7 @@ class Conversation:
 
     def _named_by_bfv(self, place: int) -> int:
         session, owner = self._client.session, self._client.seats.owner
-        names = channel("he", self._index)
+        names = f"he{self._index}"
         if self._picker is None:
             self._picker = Picker(self._plan.architecture.vocab)
             frame = frame_bytes(self._picker.public())
@@ -251,7 +250,7 @@ class Conversation:
         octets = torch.tensor([op, at.ready.batch.number, at.run, shift]).view(torch.uint8)
         if hot is not None:
             octets = torch.cat([octets, hot.reshape(-1).cpu()])
-        tag = f"{channel('run', self._index)}/next"
+        tag = f"run{self._index}/next"
         self._client.session.send(self._client.seats.owner, tag, octets)
 
     def _done(self, at: _At, ids: list[int]) -> None:

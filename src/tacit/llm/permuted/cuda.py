@@ -19,7 +19,7 @@ from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.cuda_graph import MessageLink, Size
 from tacit.llm.permuted.exchange import Answer, Exchange, spans
 from tacit.llm.permuted.incremental import Incremental
-from tacit.llm.permuted.listing import exchanges
+from tacit.llm.permuted.program import exchanges
 
 _SCORED = 16  # keys of one program
 _MIXED = 32

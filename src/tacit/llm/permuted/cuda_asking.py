@@ -12,12 +12,20 @@ from tacit.llm.permuted.cuda import Heading, Slot, blocks, power, slots
 from tacit.llm.permuted.cuda_graph import Capture, Live, MessageLink, Mute, Size
 from tacit.llm.permuted.cuda_masks import CudaMasks
 from tacit.llm.permuted.exchange import Exchange
-from tacit.llm.permuted.kv_cache import KvCache
-from tacit.llm.permuted.listing import exchanges
+from tacit.llm.permuted.geometry import KvCache
+from tacit.llm.permuted.masks import Ranges
 from tacit.llm.permuted.messages import Channel
 from tacit.llm.permuted.prepare import Prepared
-from tacit.llm.permuted.program import Function, Normalise, Product, Seen, cut, run_layer, unknown
-from tacit.llm.permuted.ranges import Ranges
+from tacit.llm.permuted.program import (
+    Function,
+    Normalise,
+    Product,
+    Seen,
+    cut,
+    exchanges,
+    run_layer,
+    unknown,
+)
 
 Attend = Callable[[Prepared, int, int], None]
 _MARKS = 16  # masked values of one layer whose ends are noted, at most

@@ -8,8 +8,8 @@ from tacit.llm.permuted.batch import Batch
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.cuda import Sheet, is_capturable, room
 from tacit.llm.permuted.incremental import Incremental
-from tacit.llm.permuted.listing import exchanges
 from tacit.llm.permuted.prf_stream import PrfStream
+from tacit.llm.permuted.program import exchanges
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,11 +13,10 @@ from tacit.llm.permuted.cuda import Heading, Sheet, blocks
 from tacit.llm.permuted.cuda_graph import Capture, Live, MessageLink, Mute, Size
 from tacit.llm.permuted.cuda_material import lay_out
 from tacit.llm.permuted.exchange import Exchange
-from tacit.llm.permuted.kv_cache import KvCache
-from tacit.llm.permuted.listing import exchanges
+from tacit.llm.permuted.geometry import KvCache
 from tacit.llm.permuted.material import BatchMaterial
 from tacit.llm.permuted.messages import Channel
-from tacit.llm.permuted.program import Function, Product, Seen, cut, run_layer
+from tacit.llm.permuted.program import Function, Product, Seen, cut, exchanges, run_layer
 from tacit.llm.permuted.weights import Weights
 
 Attend = Callable[[BatchMaterial, int, int, list[Tensor]], Tensor]

@@ -13,8 +13,7 @@ from tacit.llm.permuted.batch import BATCH_WORDS, Batch, read_batch
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.crew import Crew, step_back
 from tacit.llm.permuted.exchange import Exchange
-from tacit.llm.permuted.kv_cache import Charge, KvCache
-from tacit.llm.permuted.listing import first_items, last_items, list_layer
+from tacit.llm.permuted.geometry import Charge, KvCache
 from tacit.llm.permuted.masks import (
     attended,
     drop_bits,
@@ -28,10 +27,20 @@ from tacit.llm.permuted.masks import (
 from tacit.llm.permuted.messages import Item, send_packed
 from tacit.llm.permuted.precision import Precision
 from tacit.llm.permuted.prepare import Masking
-from tacit.llm.permuted.prf_stream import PrfStream
-from tacit.llm.permuted.program import Function, Product, Seen, run_end, run_layer, unknown
+from tacit.llm.permuted.prf_stream import PrfStream, deal_pads
+from tacit.llm.permuted.program import (
+    Function,
+    Product,
+    Seen,
+    first_items,
+    last_items,
+    list_layer,
+    run_end,
+    run_layer,
+    unknown,
+)
 from tacit.llm.permuted.resent import Resent
-from tacit.llm.permuted.seats import Seats, channel
+from tacit.llm.permuted.seats import Seats
 from tacit.llm.permuted.setup import (
     DealerMasks,
     agree_on,
@@ -39,7 +48,6 @@ from tacit.llm.permuted.setup import (
     recv_key,
     take_masks,
 )
-from tacit.llm.permuted.transfer import deal_pads
 from tacit.llm.permuted.weights import Weights
 from tacit.party import Session
 from tacit.ring import Prg
@@ -263,7 +271,7 @@ def _open(
     if index < 0:
         return None
     keys = [
-        recv_key(session, peer, f"{channel('key', index)}/{seat}")
+        recv_key(session, peer, f"key{index}/{seat}")
         for peer, seat in ((seats.user, "user"), (seats.owner, "owner"))
     ]
     charge = partial(account.take, user=seats.user)
@@ -278,7 +286,7 @@ def _recall(
     """Learn what happened in a conversation before this session."""
     if kept < 1:
         return
-    tag = f"{channel('ctl', index)}/past"
+    tag = f"ctl{index}/past"
     for words in session.recv(seats.user, tag, (kept, BATCH_WORDS + 1)):
         batch = read_batch(words[1:], sender=seats.user, architecture=a)
         if not 0 <= int(words[0]) <= batch.runs:
@@ -290,7 +298,7 @@ def _serve(
     session: Session, seats: Seats, index: int, dealing: Dealing, plan: Blueprint, account: Account
 ) -> None:
     step_back()
-    tag = f"{channel('ctl', index)}/batch"
+    tag = f"ctl{index}/batch"
     while True:
         words = session.recv(seats.user, tag, (1 + BATCH_WORDS,))
         session.send(seats.owner, tag, words, phase="offline")
@@ -310,7 +318,7 @@ def _deal(
     parts = ["head", *map(str, range(layers)), "tail"]
     for part, (tensors, items) in zip(parts, dealing.deal(batch), strict=True):
         if items:
-            tag = f"{channel('deal', index)}/{batch.number}.{part}"
+            tag = f"deal{index}/{batch.number}.{part}"
             send_packed(session, seats.owner, tag, tensors, items)
-    tag = f"{channel('pad', index)}/{batch.number}"
+    tag = f"pad{index}/{batch.number}"
     session.send(seats.user, tag, dealing.pads(batch), phase="offline")

@@ -7,8 +7,8 @@ from tacit.errors import ConfigError
 from tacit.llm.permuted.batch import FORMS, Batch, Form
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.incremental import Incremental
-from tacit.llm.permuted.listing import all_items, exchanges, list_end
 from tacit.llm.permuted.messages import sum_bytes
+from tacit.llm.permuted.program import all_items, exchanges, list_end
 from tacit.llm.permuted.seats import COMMAND_BYTES, Seats
 from tacit.result import Leak
 

@@ -1,7 +1,7 @@
 """Which token a chosen place stands for, by a BFV dot product with an encrypted one-hot vector.
 
 The way of PermLLM (algorithm 6.5). It needs no dealer, and more time than the transfer from
-prepared randomness in `tacit.llm.permuted.transfer`, which is the default.
+prepared randomness in `tacit.llm.permuted.prf_stream`, which is the default.
 """
 
 from collections.abc import Sequence

@@ -1,13 +1,27 @@
-"""The user's share of every masked value of a batch: drawn by the user and by the dealer, alike."""
+"""The user's share of masked values, and whether what it saw of them can have wrapped around.
+
+The shares are drawn by the user and by the dealer, alike. Values are kept modulo the size of a
+word. With a precision that was fitted to the model (`Blueprint.is_certain`) every masked value has
+room for all that the weights allow, but for two kinds whose room depends on the text: the stream
+behind attention, and products with the stream before its norm. Both follow from the stream in
+front, which the user sees and which cannot have wrapped: so it can tell (`Ranges`).
+
+With any other precision a value is refused from a quarter of its range on. That notices every
+value up to seven times as large; beyond that one in four is taken for a smaller one.
+"""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
 
+from tacit.errors import RangeError
 from tacit.llm.permuted.batch import Batch
 from tacit.llm.permuted.blueprint import Blueprint
+from tacit.llm.permuted.precision import WORD_BITS
 from tacit.llm.permuted.prf_stream import PrfStream
 
 Drop = Callable[[Tensor, int], Tensor]
@@ -95,3 +109,87 @@ def tallies(
     assert before is not None  # noqa: S101 - the first batch of a conversation is a prompt
     sums = before + chosen.cumsum(0)
     return torch.cat([before, sums[:-1]]), sums[-1:]
+
+
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    """How far the words of a masked value went, and how far they may."""
+
+    ends: Tensor
+    nbytes: int
+    frac_bits: int
+    value: str
+
+
+@final
+class Ranges:
+    """What a pass showed, noted as it comes and looked at once, at its end: a device may be slow.
+
+    Guarantee: where `Blueprint.is_certain`, a pass that `check` lets through has no value that
+    wrapped; otherwise one that goes beyond seven times the limit is missed once in four times.
+    """
+
+    def __init__(self, plan: Blueprint) -> None:
+        self._plan = plan
+        self._words: list[_Seen] = []
+        self._rows: list[tuple[Tensor, Tensor, str]] = []
+
+    @cached_property
+    def streams(self) -> frozenset[str]:
+        """Return the masked values from which it follows that others have not wrapped."""
+        if not self._plan.is_certain:
+            return frozenset()
+        layers = range(self._plan.architecture.layers)
+        last = ["out.x"] if self._plan.is_raw_output else []
+        return frozenset([*(f"{layer}.project.x" for layer in layers), *last])
+
+    def note_words(self, words: Tensor, nbytes: int, frac_bits: int, value: str) -> None:
+        """Note the range of a masked value."""
+        if not self._plan.is_certain:
+            self._words.append(_Seen(torch.stack(torch.aminmax(words)), nbytes, frac_bits, value))
+
+    def note_stream(self, x: Tensor, value: str) -> None:
+        """Note how far the stream goes, in any place and in all."""
+        self.note_row(x.abs().max(), x.norm(dim=-1).max(), value)
+
+    def note_row(self, most: Tensor, length: Tensor, value: str) -> None:
+        """Note the largest place and the length of the stream."""
+        self._rows.append((most, length, value))
+
+    def check(self) -> None:
+        """Refuse a pass whose values may have gone over the end of a word.
+
+        Raises:
+            RangeError: names the masked value.
+        """
+        words, self._words = self._words, []
+        rows, self._rows = self._rows, []
+        if words:
+            ends = torch.stack([one.ends for one in words]).tolist()
+            for one, (low, high) in zip(words, ends, strict=True):
+                _check_word(max(-low, high), one)
+        if rows:
+            sizes = torch.stack([part for one in rows for part in one[:2]]).view(-1, 2).tolist()
+            for (_, _, value), (most, length) in zip(rows, sizes, strict=True):
+                self._check_row(most, length, value)
+
+    def _check_row(self, most: float, length: float, value: str) -> None:
+        p, is_last = self._plan.precision, value == "out.x"
+        gain = p.output_gain if is_last else p.gain
+        if length * 2.0**gain >= 2.0 ** (WORD_BITS - 1 - p.raw) or (
+            not is_last and most >= 2.0 ** (p.reach - 2)
+        ):
+            raise RangeError(
+                f"the stream in {value} is {length:.3g} long and reaches {most:.3g}: what is "
+                "computed from it might not fit a word; this text goes further than what the "
+                "model was measured on, let the owner use --precision wide"
+            )
+
+
+def _check_word(most: int, seen: _Seen) -> None:
+    if most >= 1 << (8 * seen.nbytes - 3):
+        raise RangeError(
+            f"a value in {seen.value} comes near 2^{8 * seen.nbytes - 1 - seen.frac_bits}, "
+            f"where words of {seen.nbytes} bytes with {seen.frac_bits} fraction bits end; use a "
+            "Precision with fewer bits or a wider span"
+        )

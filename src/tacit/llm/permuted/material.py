@@ -9,9 +9,8 @@ from torch import Tensor
 from tacit.llm.permuted.batch import Batch
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.exchange import Exchange, Look
-from tacit.llm.permuted.prf_stream import PrfStream
+from tacit.llm.permuted.prf_stream import PrfStream, pads
 from tacit.llm.permuted.program import Function, Product, Seen, run_end, run_layer, unknown
-from tacit.llm.permuted.transfer import pads
 
 Biases = Mapping[str, Tensor]
 

@@ -1,8 +1,12 @@
-"""The model owner's end: serves every conversation of a session in threads of its own."""
+"""The model owner's end: serves every conversation of a session in threads of its own.
+
+Masks and batches are used once, whatever a user sends: `Turns` says what it may ask next.
+"""
 
 import threading
 from collections.abc import Callable
 from functools import partial
+from typing import final
 
 import torch
 from torch import Tensor
@@ -11,13 +15,13 @@ from tacit.errors import DisagreementError, FrameError
 from tacit.llm.permuted.allowance import material_bytes
 from tacit.llm.permuted.batch import BATCH_WORDS, Batch, read_batch
 from tacit.llm.permuted.crew import Crew, step_back
+from tacit.llm.permuted.geometry import KvCache
 from tacit.llm.permuted.homomorphic import Names, pieces
-from tacit.llm.permuted.kv_cache import KvCache
-from tacit.llm.permuted.listing import Items, first_items, last_items, list_layer
 from tacit.llm.permuted.material import BatchMaterial, unpack_batch, unpack_layer
 from tacit.llm.permuted.messages import Channel, recv_packed
-from tacit.llm.permuted.prf_stream import PrfStream
-from tacit.llm.permuted.seats import BY_BFV, CLOSE, COMMAND_BYTES, NAME, RUN, STEP, Seats, channel
+from tacit.llm.permuted.prf_stream import PrfStream, pad_table
+from tacit.llm.permuted.program import Items, first_items, last_items, list_layer
+from tacit.llm.permuted.seats import BY_BFV, CLOSE, COMMAND_BYTES, NAME, RUN, STEP, Seats
 from tacit.llm.permuted.serving import Serving
 from tacit.llm.permuted.setup import (
     Kept,
@@ -27,11 +31,57 @@ from tacit.llm.permuted.setup import (
     publish_precision,
     send_key,
 )
-from tacit.llm.permuted.transfer import pad_table
-from tacit.llm.permuted.turns import Turns
 from tacit.party import Session
 from tacit.ring import KEY_BYTES, Prg, from_bytes
 from tacit.transport import frame_bytes
+
+
+@final
+class Turns:
+    """Where a conversation stands at the owner.
+
+    Guarantee: no run of a batch is served twice, and no run's token is named twice; a second
+    look through the same order would show more than the ledger says.
+    """
+
+    def __init__(self, user: str) -> None:
+        self._user = user
+        self._at: tuple[Batch, int] | None = None
+        self._is_named = True
+
+    def admit(self, op: int, number: int, run: int) -> None:
+        """Refuse a command that is out of turn, before its order is looked for."""
+        last = -1 if self._at is None else self._at[0].number
+        match op:
+            case _ if op == CLOSE:
+                return
+            case _ if op == NAME:
+                is_due = not self._is_named
+            case _ if op == RUN:
+                is_due = number > last and run == 0
+            case _ if op == STEP:
+                is_due = not self._is_named and self._follows(number, run)
+            case _:
+                is_due = False
+        if not is_due:
+            raise FrameError(
+                self._user, f"sent command {op} for run {run} of order {number} out of turn"
+            )
+        self._is_named = True
+
+    def take(self, op: int, batch: Batch, run: int) -> None:
+        """Note a run that begins, if its order is of the right kind."""
+        if run >= batch.runs or batch.is_prompt != (op == RUN):
+            raise FrameError(self._user, f"batch {batch.number} has no run {run} of this kind")
+        self._at, self._is_named = (batch, run), False
+
+    def _follows(self, number: int, run: int) -> bool:
+        if self._at is None:
+            return False
+        batch, done = self._at
+        if number == batch.number:
+            return run == done + 1
+        return number > batch.number and run == 0
 
 
 def serve_owner(session: Session, vault: OwnerVault, *, seats: Seats | None = None) -> None:
@@ -105,8 +155,8 @@ class _Conversation:
         self._kept = kept
         self._holder = kept.take_over()
         self._prg = Prg(kept.key)
-        send_key(session, seats.dealer, f"{channel('key', index)}/owner", kept.key)
-        self._talk = Channel(session, seats.user, channel("run", index), self._plan.device)
+        send_key(session, seats.dealer, f"key{index}/owner", kept.key)
+        self._talk = Channel(session, seats.user, f"run{index}", self._plan.device)
         self._serving = Serving(
             self._plan, vault.weights, vault.ring.biases, self._talk, kept.cached
         )
@@ -128,7 +178,7 @@ class _Conversation:
                 self._changed.notify_all()
 
     def _take_all(self) -> None:
-        user, tag = self._seats.user, f"{channel('ctl', self._index)}/batch"
+        user, tag = self._seats.user, f"ctl{self._index}/batch"
         while True:
             words = self._session.recv(self._seats.dealer, tag, (1 + BATCH_WORDS,))
             if int(words[0]):
@@ -142,9 +192,7 @@ class _Conversation:
                 self._offline[batch.number] = offline
                 self._changed.notify_all()
             ready = torch.tensor([batch.number])
-            self._session.send(
-                user, f"{channel('ready', self._index)}/{batch.number}", ready, phase="offline"
-            )
+            self._session.send(user, f"ready{self._index}/{batch.number}", ready, phase="offline")
 
     def _charge(self, batch: Batch) -> None:
         """Count a batch's material before any of it is taken."""
@@ -206,7 +254,7 @@ class _Conversation:
 
     def _command(self, turns: Turns) -> tuple[int, int, int, int, Tensor, Tensor]:
         """Receive what to do next, and the masked one-hot rows and counts that come with it."""
-        user, tag = self._seats.user, f"{channel('run', self._index)}/next"
+        user, tag = self._seats.user, f"run{self._index}/next"
         frame = self._session.links[user].recv(tag)
         size, wide = frame.shape[0] if frame.shape else 0, self._plan.wide_bytes
         if frame.dtype != "u8" or len(frame.shape) != 1 or size < COMMAND_BYTES:
@@ -246,14 +294,14 @@ class _Conversation:
                 self._name_by_bfv(permutation)
                 return
             message = pad_table(permutation, offline.pads[run], shift % len(permutation))
-            tag = f"{channel('id', self._index)}/table"
+            tag = f"id{self._index}/table"
             self._session.send(self._seats.user, tag, message)
 
         return send
 
     def _name_by_bfv(self, permutation: Tensor) -> None:
         """Answer the user's encrypted question about the permutation in which scores were shown."""
-        user, names = self._seats.user, channel("he", self._index)
+        user, names = self._seats.user, f"he{self._index}"
         link = self._session.links[user]
         if self._names is None:
             self._names = Names(user, bytes(link.recv(f"{names}/keys").data))
@@ -276,7 +324,7 @@ class _Conversation:
         self, batch: Batch, part: str, items: Items
     ) -> tuple[list[Tensor], list[Tensor]]:
         name, device = f"{batch.number}.{part}", self._plan.device
-        tags = f"{channel('deal', self._index)}/{name}", f"{channel('fix', self._index)}/{name}"
+        tags = f"deal{self._index}/{name}", f"fix{self._index}/{name}"
         wanted = (
             (self._seats.dealer, tags[0], items.dealt),
             (self._seats.user, tags[1], items.corrected),

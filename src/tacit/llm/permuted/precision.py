@@ -42,7 +42,7 @@ class Precision:
         score: bits in front of the point, sign included, of attention scores.
         far: the same of the stream where a layer starts, if no text can exceed that; 0: ``reach``.
         gain: rows of the matrices that read the stream are at most 2^gain long. With it nothing
-            wraps unnoticed; 0: not known, and see `tacit.llm.permuted.ranges`.
+            wraps unnoticed; 0: not known, and see `tacit.llm.permuted.masks`.
         output_gain: the same for the matrix that gives the scores of tokens.
     """
 

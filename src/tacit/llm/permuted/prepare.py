@@ -10,8 +10,7 @@ from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.cuda import has_kernels
 from tacit.llm.permuted.cuda_masks import CudaMasks, lay_out_masks
 from tacit.llm.permuted.exchange import Exchange
-from tacit.llm.permuted.kv_cache import KvCache
-from tacit.llm.permuted.listing import first_items, last_items, list_layer
+from tacit.llm.permuted.geometry import KvCache
 from tacit.llm.permuted.masks import (
     Turned,
     attended,
@@ -24,7 +23,17 @@ from tacit.llm.permuted.masks import (
 )
 from tacit.llm.permuted.messages import Item
 from tacit.llm.permuted.prf_stream import PrfStream
-from tacit.llm.permuted.program import Function, Product, Seen, run_end, run_layer, unknown
+from tacit.llm.permuted.program import (
+    Function,
+    Product,
+    Seen,
+    first_items,
+    last_items,
+    list_layer,
+    run_end,
+    run_layer,
+    unknown,
+)
 from tacit.llm.permuted.weights import Weights
 from tacit.ring import Prg
 

@@ -1,4 +1,7 @@
-"""Who sits where, and the names of the channels between them."""
+"""Who sits where, and the commands to the owner.
+
+Tags begin with a word and the number of the conversation: `run0/next`, `ctl0/batch`.
+"""
 
 from dataclasses import dataclass
 
@@ -20,11 +23,6 @@ class Seats:
                 f"owner, user and dealer must be three parties, got {', '.join(names)}: a dealer "
                 "who takes part could read what it masks"
             )
-
-
-def channel(kind: str, conversation: int) -> str:
-    """Name a channel of a conversation."""
-    return f"{kind}{conversation}"
 
 
 RUN, STEP, NAME, CLOSE = range(4)

@@ -10,7 +10,7 @@ from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.cuda import has_kernels
 from tacit.llm.permuted.cuda_serving import CudaServing
 from tacit.llm.permuted.exchange import Exchange, Look
-from tacit.llm.permuted.kv_cache import KvCache
+from tacit.llm.permuted.geometry import KvCache
 from tacit.llm.permuted.masks import turn
 from tacit.llm.permuted.material import BatchMaterial, LayerMaterial
 from tacit.llm.permuted.messages import Channel, unpack

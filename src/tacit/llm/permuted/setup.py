@@ -13,7 +13,7 @@ from tacit.llm.model.architecture import Architecture, LanguageModel
 from tacit.llm.permuted.allowance import Account, Allowance
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.fitting import fit_precision
-from tacit.llm.permuted.kv_cache import KvCache
+from tacit.llm.permuted.geometry import KvCache
 from tacit.llm.permuted.precision import Precision
 from tacit.llm.permuted.seats import Seats
 from tacit.llm.permuted.weights import RingModel, Weights, draw_masks, encode_model, matrices

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from types import FrameType, FunctionType
+from typing import Any, Protocol, TypeVar
 
 from tacit.errors import ConfigError
 
@@ -74,7 +75,7 @@ class _Locator(caching._CacheLocator):
     environment, with the same kernels finds them compiled; and nothing stale is ever found.
     """
 
-    def __init__(self, function: Any, path: str) -> None:
+    def __init__(self, function: FunctionType, path: str) -> None:
         self._line = function.__code__.co_firstlineno
         self._digest = digest_kernels(Path(path))
         # Any: Numba has no types for these.
@@ -92,7 +93,7 @@ class _Locator(caching._CacheLocator):
         return str(self._line)
 
     @classmethod
-    def from_function(cls, py_func: Any, py_file: str) -> "_Locator":
+    def from_function(cls, py_func: FunctionType, py_file: str) -> "_Locator":
         found = cls(py_func, py_file)
         found.ensure_cache_path()  # type: ignore[no-untyped-call]
         return found
@@ -130,6 +131,14 @@ def _imported(path: Path) -> set[Path]:
     return found
 
 
+class _Dispatcher(Protocol):
+    py_func: FunctionType
+
+
+class _Compilation(Protocol):
+    data: dict[str, _Dispatcher]
+
+
 class _Watch(event.Listener):
     """Counts the time that is spent on compiling; Numba compiles one kernel at a time."""
 
@@ -142,7 +151,7 @@ class _Watch(event.Listener):
         self._depth = 0
         self._begun = (0.0, 0.0)
 
-    def on_start(self, event: Any) -> None:
+    def on_start(self, event: _Compilation) -> None:
         if self._depth == 0:
             self.thread = threading.get_ident()
             self._begun = time.monotonic(), time.thread_time()
@@ -150,7 +159,7 @@ class _Watch(event.Listener):
                 self.tell(event.data["dispatcher"].py_func.__module__)
         self._depth += 1
 
-    def on_end(self, event: Any) -> None:
+    def on_end(self, event: _Compilation) -> None:
         self._depth -= 1
         if self._depth == 0:
             self.thread = None
@@ -205,7 +214,7 @@ def _interrupted_between_kernels() -> Iterator[None]:
         yield
         return
 
-    def interrupt(number: int, frame: Any) -> None:
+    def interrupt(number: int, frame: FrameType | None) -> None:
         _watch.is_interrupted = True
         if _watch.thread != main:
             raise KeyboardInterrupt

@@ -1,25 +1,34 @@
 """Taking questions out of trees, once their answers are known."""
 
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
-from tacit.verify.kernels.arrays import Bools, Ints
+from tacit.verify.kernels.arrays import Bools, Floats, Ints
 from tacit.verify.models.index import Forest
 
 OPEN, MISSING, GOES_LEFT, GOES_RIGHT = range(4)
 """What is known of a column: nothing, that it is missing, or the answer about a category."""
 
 
-def take_out(forest: Forest, told: bytes) -> dict[str, Any]:
+class Kept(TypedDict):
+    """The arrays of an ensemble that differ."""
+
+    roots: Ints
+    left: Ints
+    right: Ints
+    feature: Ints
+    threshold: Floats
+    missing_left: Bools
+    value: Floats
+
+
+def take_out(forest: Forest, told: bytes) -> Kept:
     """Lead past every question that is answered; all trees stay, in their order.
 
     Args:
         forest: the trees.
         told: what is known of each column, one byte each.
-
-    Returns:
-        the arrays of an ensemble that differ.
     """
     inner, known = forest.feature >= 0, np.frombuffer(told, np.uint8)
     answer = np.where(inner, known[forest.feature], OPEN)

@@ -2,52 +2,53 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import DataError
+from tacit.verify.kernels.arrays import Bools, Floats, Longs
 from tacit.verify.models.categories import CategorySet, join_sets
-from tacit.verify.models.ensemble import Ensemble
+from tacit.verify.models.ensemble import Ensemble, Facts
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tree:
     """One tree as its library lists it: node 0 is the root, `left` is negative at a leaf."""
 
-    feature: npt.NDArray[Any]
-    threshold: npt.NDArray[Any]
-    left: npt.NDArray[Any]
-    right: npt.NDArray[Any]
-    missing_left: npt.NDArray[Any]
-    value: npt.NDArray[Any]  # (nodes, scores)
+    feature: Longs
+    threshold: Floats
+    left: Longs
+    right: Longs
+    missing_left: Bools
+    value: Floats  # (nodes, scores)
     sets: Mapping[int, CategorySet] = field(default_factory=dict)
     """Of the nodes that ask for a category instead of a number."""
 
 
-def build(trees: list[Tree], **rule: Any) -> Ensemble:
+def build(trees: list[Tree], **rule: Unpack[Facts]) -> Ensemble:
     """Join trees into an ensemble; nodes that no root leads to are left out.
 
     Args:
         trees: in the order in which the library sums them.
         rule: the remaining fields of `Ensemble`.
     """
+    origin = rule.get("origin", "the model")
     if not trees:
-        raise DataError(f"{rule.get('origin', 'the model')} has no trees")
-    compact = [_compact(tree, rule.get("origin", "the model")) for tree in trees]
+        raise DataError(f"{origin} has no trees")
+    compact = [_compact(tree, origin) for tree in trees]
     sizes = np.array([tree.feature.size for tree in compact], dtype=np.int64)
     starts = np.concatenate([[0], np.cumsum(sizes)])
     shift = np.repeat(starts[:-1], sizes)
 
-    def join(name: str, kind: Any) -> npt.NDArray[Any]:
-        parts = [getattr(tree, name) for tree in compact]
-        return np.concatenate(parts).astype(kind)
-
-    is_leaf = join("left", np.int64) < 0
-    feature, missing_left = join("feature", np.int64), join("missing_left", np.bool_)
+    left = np.concatenate([tree.left for tree in compact])
+    right = np.concatenate([tree.right for tree in compact])
+    feature = np.concatenate([tree.feature for tree in compact]).astype(np.int64)
+    missing_left = np.concatenate([tree.missing_left for tree in compact]).astype(np.bool_)
     value = np.concatenate([tree.value for tree in compact]).astype(np.float64)
-    threshold = join("threshold", np.float64)
+    threshold = np.concatenate([tree.threshold for tree in compact]).astype(np.float64)
+    is_leaf = left < 0
     if rule.get("input_type") == "float32":
         threshold = _down_to_single(threshold)
     sets = {
@@ -67,20 +68,20 @@ def build(trees: list[Tree], **rule: Any) -> Ensemble:
         roots=starts[:-1].astype(np.int32),
         feature=np.where(is_leaf, -1, feature).astype(np.int32),
         threshold=np.where(is_leaf, 0.0, threshold),
-        left=np.where(is_leaf, -1, join("left", np.int64) + shift).astype(np.int32),
-        right=np.where(is_leaf, -1, join("right", np.int64) + shift).astype(np.int32),
+        left=np.where(is_leaf, -1, left + shift).astype(np.int32),
+        right=np.where(is_leaf, -1, right + shift).astype(np.int32),
         missing_left=missing_left & ~is_leaf,
         value=np.where(is_leaf[:, None], value, 0.0),
         **rule,
     )
 
 
-def before(threshold: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+def before(threshold: npt.NDArray[np.float32]) -> Floats:
     """Turn the thresholds of ``x < t`` into those of ``x <= t``, in float32."""
     return np.nextafter(threshold, np.float32(-np.inf)).astype(np.float64)
 
 
-def _down_to_single(threshold: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _down_to_single(threshold: Floats) -> Floats:
     # No float32 lies between this and the threshold: every cell then holds a possible input.
     single = threshold.astype(np.float32)
     lower = np.nextafter(single, np.float32(-np.inf))
@@ -101,7 +102,7 @@ def binary_cutoff(sum_type: str, slope: float = 1.0) -> float:
     return float(np.nextafter(step, kind(np.inf)))
 
 
-def _exceeds_half(score: Any, slope: float) -> bool:
+def _exceeds_half(score: np.floating, slope: float) -> bool:
     kind = type(score)
     raised = kind(np.exp(-slope * np.float64(score)))
     chance = kind(1.0) / (kind(1.0) + raised)

@@ -15,21 +15,20 @@ the row's category goes left and 1 where it goes right (`Categories` says which)
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, Literal
+from typing import Literal, Required, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import DataError
-from tacit.verify.kernels.layout.tables import Index
+from tacit.verify.kernels.arrays import Bools, Floats, Ints, Outputs, Reals
+from tacit.verify.kernels.layout.tables import Index, Objectives
 from tacit.verify.kernels.presolve.scores import sum_scores
+from tacit.verify.kernels.presolve.workspace import Cases
 from tacit.verify.models.answered import take_out
 from tacit.verify.models.categories import Categories
 from tacit.verify.models.index import make_index
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int32]
-Bools = npt.NDArray[np.bool_]
 Number = Literal["float32", "float64"]
 Task = Literal["classify", "regress"]
 
@@ -38,6 +37,27 @@ MOST_CONDITIONED = 16
 """Conditioned ensembles that are kept for rows to come; each has tables of its own."""
 CHUNK_ANSWERS = 1 << 22
 """Ranges of categories, over all rows, that are looked through at a time."""
+
+
+class Decision(TypedDict, total=False):
+    """How sums become a prediction: those fields of an `Ensemble`."""
+
+    task: Required[Task]
+    cutoff: float
+    guard: float
+
+
+class Facts(Decision, total=False):
+    """Every field of an `Ensemble` that is not one of its trees."""
+
+    base: Required[Floats]
+    n_features: Required[int]
+    origin: str
+    input_type: Number
+    sum_type: Number
+    divisor: float
+    takes_missing: bool
+    categories: Categories
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -132,9 +152,14 @@ class Ensemble:
         return make_index(self)
 
     @cached_property
-    def objectives(self) -> dict[int, Any]:
+    def objectives(self) -> dict[int, Objectives]:
         """What could overturn each class, kept by `make_objectives` once it is known."""
         return {}
+
+    @cached_property
+    def cases(self) -> list[Cases]:
+        """The same of all classes in one record, kept by `state_cases` once it is known."""
+        return []
 
     @cached_property
     def conditioned(self) -> "Callable[[bytes], Ensemble]":
@@ -145,7 +170,7 @@ class Ensemble:
 
         return lru_cache(MOST_CONDITIONED)(take)
 
-    def scores(self, x: npt.ArrayLike) -> npt.NDArray[Any]:
+    def scores(self, x: npt.ArrayLike) -> Reals:
         """Compute the scores of each row, bit-equal to the library's margins (or averages)."""
         rows = check_rows(self, x)
         out = np.empty((len(rows), self.n_scores))
@@ -154,7 +179,7 @@ class Ensemble:
             sum_scores(self.index.trees, self.index.rule, keys, out[part])
         return out.astype(self.sum_type)
 
-    def to_columns(self, rows: npt.NDArray[Any]) -> Floats:
+    def to_columns(self, rows: Reals) -> Floats:
         """Round rows to keys, and add the answers about their categories."""
         keys = np.asarray(rows, dtype=self.input_type).astype(np.float64)
         if self.categories is None:
@@ -167,7 +192,7 @@ class Ensemble:
             size = max(1, CHUNK_ANSWERS // max(1, self.categories.low.size))
         return [slice(start, start + size) for start in range(0, rows, size)]
 
-    def predict(self, x: npt.ArrayLike) -> npt.NDArray[Any]:
+    def predict(self, x: npt.ArrayLike) -> Outputs:
         """Predict a class index per row, or the output of a regression."""
         return decide(self, self.scores(x))
 
@@ -188,7 +213,7 @@ def with_integers(ensemble: Ensemble, features: Sequence[int]) -> Ensemble:
     return replace(ensemble, threshold=threshold, integer=integer)
 
 
-def decide(ensemble: Ensemble, scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def decide(ensemble: Ensemble, scores: Reals) -> Outputs:
     """Turn scores into class indices (or outputs) as the library does."""
     if ensemble.task == "regress":
         return scores[:, 0]
@@ -198,7 +223,7 @@ def decide(ensemble: Ensemble, scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.asarray(np.argmax(chances, axis=1))
 
 
-def check_rows(ensemble: Ensemble, x: npt.ArrayLike) -> npt.NDArray[Any]:
+def check_rows(ensemble: Ensemble, x: npt.ArrayLike) -> Reals:
     """Bring inputs into the shape (rows, features), or say what is wrong with them."""
     rows = np.asarray(x)
     if rows.dtype.kind not in "fiub":
@@ -212,7 +237,7 @@ def check_rows(ensemble: Ensemble, x: npt.ArrayLike) -> npt.NDArray[Any]:
     return rows.astype(np.float64) if rows.dtype.kind in "iub" else rows
 
 
-def _softmax(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _softmax(scores: Reals) -> Reals:
     # Rounding may make two close scores equally probable; then the first class wins.
     shifted = (scores - scores.max(axis=1, keepdims=True)).astype(np.float64)
     raised = np.exp(shifted).astype(scores.dtype)

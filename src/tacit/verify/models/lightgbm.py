@@ -8,15 +8,14 @@ to one, and what is negative, unseen or NaN goes right.
 """
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tacit.errors import DataError
+from tacit.verify.kernels.arrays import Bools, Floats, Longs
 from tacit.verify.models.build import Tree, binary_cutoff, build
 from tacit.verify.models.categories import CategorySet
-from tacit.verify.models.ensemble import Ensemble
+from tacit.verify.models.ensemble import Decision, Ensemble
 from tacit.verify.models.zeros import split_zeros
 
 REGRESSIONS = {"regression", "regression_l1", "huber", "fair", "quantile", "mape"}
@@ -26,7 +25,7 @@ CATEGORICAL, DEFAULT_LEFT = 1, 2
 MISSING_NONE, MISSING_ZERO = 0, 1
 
 
-def from_lightgbm(model: Any) -> Ensemble:
+def from_lightgbm(model: object) -> Ensemble:
     """Import a Booster or an LGBMClassifier or LGBMRegressor.
 
     The import predicts with the best iteration where training stopped early, as LightGBM does.
@@ -64,7 +63,7 @@ def _read(header: dict[str, str], flags: set[str], blocks: list[dict[str, str]])
     )
 
 
-def _rule(objective: str, groups: int) -> dict[str, Any]:
+def _rule(objective: str, groups: int) -> Decision:
     name, *options = objective.split() or [""]
     settings = dict(option.split(":", 1) for option in options if ":" in option)
     if name in REGRESSIONS and "sqrt" not in options:
@@ -83,7 +82,10 @@ def _tree(block: dict[str, str], group: int, groups: int) -> Tree:
         raise DataError("linear trees are not supported; train with linear_tree=false")
     leaf_value = _floats(block["leaf_value"])
     if int(block["num_leaves"]) == 1:
-        return _assemble(leaf_value, np.empty(0, int), np.empty(0), [], [], group, groups)
+        none = np.empty(0, np.int64)
+        return _assemble(
+            leaf_value, none, np.empty(0), (none, none), none.astype(bool), group, groups
+        )
     decision = np.array(block["decision_type"].split(), dtype=np.int64)
     is_category, missing_type = (decision & CATEGORICAL) != 0, decision >> 2
     threshold = _settle_zero(_floats(block["threshold"]))
@@ -91,9 +93,11 @@ def _tree(block: dict[str, str], group: int, groups: int) -> Tree:
         missing_type == MISSING_NONE, threshold >= 0.0, (decision & DEFAULT_LEFT) != 0
     )
     split = np.array(block["split_feature"].split(), dtype=np.int64)
-    children = [np.array(block[side].split(), np.int64) for side in ("left_child", "right_child")]
+    left, right = (
+        np.array(block[side].split(), np.int64) for side in ("left_child", "right_child")
+    )
     missing_left &= ~is_category
-    tree = _assemble(leaf_value, split, threshold, children, missing_left, group, groups)
+    tree = _assemble(leaf_value, split, threshold, (left, right), missing_left, group, groups)
     tree = replace(tree, sets=_sets(block, np.flatnonzero(is_category).tolist()))
     is_zero_missing = np.zeros(tree.feature.size, dtype=bool)
     is_zero_missing[: split.size] = (missing_type == MISSING_ZERO) & ~is_category
@@ -118,7 +122,7 @@ def _sets(block: dict[str, str], nodes: list[int]) -> dict[int, CategorySet]:
     return sets
 
 
-def _settle_zero(threshold: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _settle_zero(threshold: Floats) -> Floats:
     # LightGBM takes inputs of size up to ZERO for 0 before it compares them.
     threshold = np.where((threshold >= 0.0) & (threshold <= ZERO), ZERO, threshold)
     is_below = (threshold < 0.0) & (threshold >= -ZERO)
@@ -126,11 +130,11 @@ def _settle_zero(threshold: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def _assemble(
-    leaf_value: npt.NDArray[Any],
-    split: npt.NDArray[Any],
-    threshold: npt.NDArray[Any],
-    children: Any,
-    missing_left: Any,
+    leaf_value: Floats,
+    split: Longs,
+    threshold: Floats,
+    children: tuple[Longs, Longs],
+    missing_left: Bools,
     group: int,
     groups: int,
 ) -> Tree:
@@ -140,8 +144,7 @@ def _assemble(
     value[inner:, group] = leaf_value
     none = np.full(leaves, -1)
     left, right = (
-        np.concatenate([np.where(side < 0, inner - side - 1, side), none])
-        for side in (children or [np.empty(0, np.int64)] * 2)
+        np.concatenate([np.where(side < 0, inner - side - 1, side), none]) for side in children
     )
     return Tree(
         feature=np.concatenate([split, none]),
@@ -159,5 +162,5 @@ def _fields(block: str) -> tuple[dict[str, str], set[str]]:
     return pairs, {line for line in lines if line and "=" not in line}
 
 
-def _floats(text: str) -> npt.NDArray[np.float64]:
+def _floats(text: str) -> Floats:
     return np.array([float(part) for part in text.split()])

@@ -2,7 +2,6 @@
 
 import gzip
 from pathlib import Path
-from typing import Any
 
 from tacit.errors import DataError
 from tacit.verify.models.ensemble import Ensemble
@@ -36,7 +35,7 @@ def load_ensemble(path: Path | str) -> Ensemble:
     )
 
 
-def import_ensemble(model: Any) -> Ensemble:
+def import_ensemble(model: object) -> Ensemble:
     """Import a model object of XGBoost, LightGBM or scikit-learn, whichever it is."""
     if hasattr(model, "get_booster") or hasattr(model, "save_raw"):
         return from_xgboost(model)

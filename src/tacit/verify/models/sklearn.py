@@ -8,43 +8,103 @@ Histogram boosting compares and adds in float64; its categories are known by the
 that was not seen in training goes where a missing value goes.
 """
 
-from typing import Any
+from typing import Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import DataError
+from tacit.verify.kernels.arrays import Bools, Floats, Longs
 from tacit.verify.models.build import Tree, build
 from tacit.verify.models.categories import CategorySet
-from tacit.verify.models.ensemble import Ensemble
+from tacit.verify.models.ensemble import Ensemble, Task
 
 FORESTS = ("RandomForest", "ExtraTrees")
 LEAST_POSITIVE = float(np.nextafter(0.0, 1.0))
 
 
-def from_sklearn(model: Any) -> Ensemble:
+class _Nodes(Protocol):
+    node_count: int
+    feature: Longs
+    threshold: Floats
+    children_left: Longs
+    children_right: Longs
+    value: Floats
+
+
+class _Member(Protocol):
+    tree_: _Nodes
+
+
+class _Forest(Protocol):
+    n_features_in_: int
+    n_outputs_: int
+    n_classes_: int
+
+
+class _Boosted(Protocol):
+    n_features_in_: int
+    estimators_: npt.NDArray[np.object_]  # (rounds, scores): members
+    init_: object
+    learning_rate: float
+
+    def _raw_predict_init(self, x: npt.NDArray[np.float32]) -> Floats: ...
+
+
+class _Predictor(Protocol):
+    nodes: npt.NDArray[np.void]  # a record each
+    raw_left_cat_bitsets: npt.NDArray[np.uint32]
+
+
+class _BinMapper(Protocol):
+    def make_known_categories_bitsets(self) -> tuple[npt.NDArray[np.uint32], Longs]: ...
+
+
+class _Encoder(Protocol):
+    categories_: list[npt.NDArray[np.object_]]
+
+
+class _Preprocessor(Protocol):
+    named_transformers_: dict[str, _Encoder]
+
+
+class _Loss(Protocol):
+    link: object
+
+
+class _Histogram(Protocol):
+    n_features_in_: int
+    is_categorical_: Bools | None
+    _loss: _Loss
+    _baseline_prediction: npt.ArrayLike
+    _predictors: list[list[_Predictor]]
+    _bin_mapper: _BinMapper
+    _preprocessor: _Preprocessor
+
+
+def from_sklearn(model: object) -> Ensemble:
     """Import a fitted DecisionTree, ExtraTree, RandomForest, ExtraTrees or (Hist)GradientBoosting.
 
     Class c of the ensemble is ``model.classes_[c]``.
     """
     name = type(model).__name__
     family = name.removesuffix("Classifier").removesuffix("Regressor")
-    task = "classify" if name.endswith("Classifier") else "regress"
+    task: Task = "classify" if name.endswith("Classifier") else "regress"
     if family in FORESTS and hasattr(model, "estimators_"):
-        return _forest(model, list(model.estimators_), task)
+        return _forest(cast(_Forest, model), list(model.estimators_), task)
     if family in ("DecisionTree", "ExtraTree") and hasattr(model, "tree_"):
-        return _forest(model, [model], task)
+        return _forest(cast(_Forest, model), [cast(_Member, model)], task)
     if family == "GradientBoosting" and hasattr(model, "estimators_"):
-        return _boosting(model, task)
+        return _boosting(cast(_Boosted, model), task)
     if family == "HistGradientBoosting" and hasattr(model, "_predictors"):
-        return _histogram(model, task)
+        return _histogram(cast(_Histogram, model), task)
     raise DataError(
         f"want a fitted scikit-learn tree, forest or gradient boosting, got {name} "
         f"({'fitted' if hasattr(model, 'n_features_in_') else 'not fitted'})"
     )
 
 
-def _forest(model: Any, members: list[Any], task: str) -> Ensemble:
+def _forest(model: _Forest, members: list[_Member], task: Task) -> Ensemble:
     if model.n_outputs_ != 1:
         raise DataError(f"one output is supported, the model has {model.n_outputs_}")
     scores = int(model.n_classes_) if task == "classify" else 1
@@ -63,7 +123,7 @@ def _forest(model: Any, members: list[Any], task: str) -> Ensemble:
     )
 
 
-def _boosting(model: Any, task: str) -> Ensemble:
+def _boosting(model: _Boosted, task: Task) -> Ensemble:
     first = model._raw_predict_init(np.zeros((1, model.n_features_in_), dtype=np.float32))
     init = type(model.init_).__name__
     if model.init_ != "zero" and init not in ("DummyClassifier", "DummyRegressor"):
@@ -86,7 +146,7 @@ def _boosting(model: Any, task: str) -> Ensemble:
     )
 
 
-def _histogram(model: Any, task: str) -> Ensemble:
+def _histogram(model: _Histogram, task: Task) -> Ensemble:
     link = type(model._loss.link).__name__
     if task == "regress" and link != "IdentityLink":
         raise DataError(f"a regression through {link} is not supported; use a squared-error loss")
@@ -108,7 +168,7 @@ def _histogram(model: Any, task: str) -> Ensemble:
     )
 
 
-def _tree(tree: Any, value: npt.NDArray[Any]) -> Tree:
+def _tree(tree: _Nodes, value: Floats) -> Tree:
     missing = getattr(tree, "missing_go_to_left", np.zeros(tree.node_count, dtype=bool))
     return Tree(
         feature=np.asarray(tree.feature),
@@ -120,27 +180,28 @@ def _tree(tree: Any, value: npt.NDArray[Any]) -> Tree:
     )
 
 
-def _takes_missing(model: Any) -> bool:
-    has_tags = hasattr(model, "__sklearn_tags__") and model.monotonic_cst is None
-    return has_tags and bool(model.__sklearn_tags__().input_tags.allow_nan)
+def _takes_missing(model: object) -> bool:
+    if not hasattr(model, "__sklearn_tags__") or getattr(model, "monotonic_cst", 0) is not None:
+        return False
+    return bool(model.__sklearn_tags__().input_tags.allow_nan)
 
 
 class _Columns:
     """The columns that the trees of histogram boosting see: categories first, as their codes."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: _Histogram) -> None:
         is_category = model.is_categorical_
         if is_category is None:
             is_category = np.zeros(model.n_features_in_, dtype=bool)
         first, rest = np.flatnonzero(is_category), np.flatnonzero(~is_category)
         self._feature = np.concatenate([first, rest])
-        self._known, self._values = np.zeros((0, 256), dtype=bool), list[npt.NDArray[Any]]()
+        self._known, self._values = np.zeros((0, 256), dtype=bool), list[Floats]()
         if first.size:
             self._known = _unpack(model._bin_mapper.make_known_categories_bitsets()[0])
             encoder = model._preprocessor.named_transformers_["encoder"]
             self._values = [_check_values(one) for one in encoder.categories_]
 
-    def read(self, predictor: Any, score: int, scores: int) -> Tree:
+    def read(self, predictor: _Predictor, score: int, scores: int) -> Tree:
         """Read a tree that adds to one of the scores."""
         nodes, is_leaf = predictor.nodes, predictor.nodes["is_leaf"].astype(bool)
         value = np.zeros((nodes.size, scores))
@@ -158,7 +219,7 @@ class _Columns:
             sets=sets,
         )
 
-    def _set(self, node: Any, goes_left: npt.NDArray[np.bool_]) -> CategorySet:
+    def _set(self, node: np.void, goes_left: Bools) -> CategorySet:
         """List the categories that go another way than a missing value: what is unseen does not."""
         missing_left, column = bool(node["missing_go_to_left"]), int(node["feature_idx"])
         is_listed = self._known[column] & ~goes_left if missing_left else goes_left
@@ -167,7 +228,7 @@ class _Columns:
         return CategorySet(low=values, high=values, listed_left=not missing_left)
 
 
-def _check_values(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def _check_values(values: npt.NDArray[np.object_]) -> Floats:
     if any(isinstance(value, str) for value in values):
         raise DataError(
             f"the model knows categories by their names ({values[0]!r}, …), and rows are numbers "
@@ -176,7 +237,7 @@ def _check_values(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     return np.asarray(values, dtype=np.float64)
 
 
-def _unpack(bitsets: Any) -> npt.NDArray[np.bool_]:
+def _unpack(bitsets: npt.NDArray[np.uint32]) -> Bools:
     """Turn rows of 8 words into rows of 256 bits."""
     words = np.ascontiguousarray(bitsets, dtype="<u4").reshape(-1, 8)
     return np.unpackbits(words.view(np.uint8), axis=1, bitorder="little").astype(bool)

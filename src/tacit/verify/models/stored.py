@@ -6,9 +6,10 @@ import math
 import zipfile
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from tacit.errors import DataError
 from tacit.verify.models.categories import Categories
@@ -33,6 +34,8 @@ CATEGORIES = {
     "missing_left": np.bool_,
 }
 """Stored under these names, with ``category_`` before them."""
+Scalar = TypeVar("Scalar", bound=np.generic)
+Stored = dict[str, npt.NDArray[np.generic]]
 PARTS = {*ARRAYS, "integer", "categories"}
 NUMBERS = ("float32", "float64")
 TASKS = ("classify", "regress")
@@ -68,36 +71,41 @@ def parse_stored(data: bytes) -> Ensemble:
         with np.load(io.BytesIO(data), allow_pickle=False) as saved:
             told = {name: saved[name] for name in saved.files}
         rule = json.loads(told.pop("rule").tobytes())
-        arrays = {name: _expect(told, name, kind) for name, kind in ARRAYS.items()}
+        # Any: each is of the type that its name asks for.
+        parts: Any = {name: _expect(told, name, kind) for name, kind in ARRAYS.items()}
         integer = _expect(told, "integer", np.bool_) if "integer" in told else None
         categories = _read_categories(told) if "category_feature" in told else None
     except (KeyError, ValueError, OSError, zipfile.BadZipFile, UnicodeDecodeError) as broken:
         raise DataError(f"not a stored ensemble: {broken!r}") from broken
     rule = _check_rule(rule)
+    parts |= rule
     if integer is not None and integer.size != rule["n_features"]:
         raise DataError(f"want {rule['n_features']} marks of whole numbers, got {integer.size}")
-    return Ensemble(**arrays, **rule, integer=integer, categories=categories)
+    return Ensemble(**parts, integer=integer, categories=categories)
 
 
-def _read_categories(told: dict[str, Any]) -> Categories:
-    return Categories(
-        **{name: _expect(told, f"category_{name}", kind) for name, kind in CATEGORIES.items()}
-    )
+def _read_categories(told: Stored) -> Categories:
+    # Any: as above.
+    every: Any = {
+        name: _expect(told, f"category_{name}", kind) for name, kind in CATEGORIES.items()
+    }
+    return Categories(**every)
 
 
-def _expect(told: dict[str, Any], name: str, kind: Any) -> Any:
+def _expect(told: Stored, name: str, kind: type[Scalar]) -> npt.NDArray[Scalar]:
     array, axes = told[name], 2 if name == "value" else 1
     if array.dtype != kind or array.ndim != axes:
         raise ValueError(
             f"{name} must have {axes} axes of {np.dtype(kind)}, got {array.ndim} of {array.dtype}"
         )
-    return np.ascontiguousarray(array)
+    return np.ascontiguousarray(array, dtype=kind)
 
 
-def _check_rule(told: Any) -> dict[str, Any]:
+def _check_rule(told: object) -> dict[str, object]:
     """Check everything of an ensemble that is no array; its arrays check themselves."""
     if not isinstance(told, dict) or (form := told.pop("form", None)) not in (1, FORM):
         raise DataError(f"the stored ensemble is of another form than 1 to {FORM}")
+    # Any: each is looked at below.
     rule: dict[str, Any] = told | ({"takes_missing": False} if form == 1 else {})
     known = {one.name for one in fields(Ensemble)} - PARTS
     if set(rule) != known:

@@ -1,18 +1,18 @@
 """A reader of Universal Binary JSON, as far as XGBoost writes it."""
 
 import struct
-from typing import Any
 
 import numpy as np
 
 from tacit.errors import DataError
+from tacit.verify.kernels.arrays import Outputs
 
 NUMBERS = {"i": "b", "U": "B", "I": "h", "l": "i", "L": "q", "d": "f", "D": "d"}
 ARRAYS = {"i": ">i1", "U": ">u1", "I": ">i2", "l": ">i4", "L": ">i8", "d": ">f4", "D": ">f8"}
 DEEPEST = 100
 
 
-def read_ubjson(data: bytes) -> Any:
+def read_ubjson(data: bytes) -> object:
     """Decode one value; typed arrays come back as numpy arrays.
 
     Raises:
@@ -45,16 +45,17 @@ class _Reader:
             tag = chr(self.take(1)[0])
         return tag
 
-    def number(self, tag: str) -> Any:
+    def number(self, tag: str) -> int | float:
         if tag not in NUMBERS:
             raise DataError(f"the UBJSON model has an unknown type {tag!r} at byte {self.at}")
         form = ">" + NUMBERS[tag]
-        return struct.unpack(form, self.take(struct.calcsize(form)))[0]
+        found: int | float = struct.unpack(form, self.take(struct.calcsize(form)))[0]
+        return found
 
     def text(self) -> str:
         return self.take(int(self.number(self.tag()))).decode()
 
-    def value(self, tag: str, depth: int) -> Any:
+    def value(self, tag: str, depth: int) -> object:
         if depth > DEEPEST:
             raise DataError(f"the UBJSON model nests deeper than {DEEPEST} levels")
         if tag == "{":
@@ -69,15 +70,15 @@ class _Reader:
             return {"Z": None, "T": True, "F": False}[tag]
         return self.number(tag)
 
-    def mapping(self, depth: int) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+    def mapping(self, depth: int) -> dict[str, object]:
+        found: dict[str, object] = {}
         while self.data[self.at : self.at + 1] != b"}":
             key = self.text()
             found[key] = self.value(self.tag(), depth + 1)
         self.take(1)
         return found
 
-    def array(self, depth: int) -> Any:
+    def array(self, depth: int) -> list[object] | Outputs:
         kind = None
         if self.data[self.at : self.at + 1] == b"$":
             self.take(1)
@@ -92,7 +93,7 @@ class _Reader:
         self.take(1)
         return found
 
-    def counted(self, kind: str | None, count: int, depth: int) -> Any:
+    def counted(self, kind: str | None, count: int, depth: int) -> list[object] | Outputs:
         if kind in ARRAYS:
             form = np.dtype(ARRAYS[kind])
             return np.frombuffer(self.take(count * form.itemsize), form).astype(form.newbyteorder())

@@ -7,7 +7,6 @@ or unseen goes left. NaN follows the node's default direction.
 """
 
 import json
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,7 @@ import numpy.typing as npt
 from tacit.errors import DataError
 from tacit.verify.models.build import Tree, before, binary_cutoff, build
 from tacit.verify.models.categories import CategorySet
-from tacit.verify.models.ensemble import Ensemble
+from tacit.verify.models.ensemble import Decision, Ensemble
 from tacit.verify.models.ubjson import read_ubjson
 
 REGRESSIONS = {"reg:squarederror", "reg:absoluteerror", "reg:pseudohubererror", "reg:linear"}
@@ -23,14 +22,18 @@ SOFTMAX_GUARD = 2.5e-7
 """Margins further apart than this have different float32 probabilities, in the same order."""
 
 
-def from_xgboost(model: Any) -> Ensemble:
+Fields = dict[str, object]
+"""What an object of the saved form holds; each field is checked where it is read."""
+
+
+def from_xgboost(model: object) -> Ensemble:
     """Import a Booster or an XGBClassifier, XGBRegressor, XGBRFClassifier, XGBRFRegressor.
 
     An estimator that stopped early predicts with its best iteration, and so does the import; a
     Booster predicts with all its trees.
     """
-    booster = model.get_booster() if hasattr(model, "get_booster") else model
-    if not hasattr(booster, "save_raw"):
+    booster: object = model.get_booster() if hasattr(model, "get_booster") else model
+    if not (hasattr(booster, "save_raw") and hasattr(booster, "attr")):
         raise DataError(f"want an XGBoost Booster or estimator, got {type(model).__name__}")
     missing = getattr(model, "missing", None)
     if missing is not None and not np.isnan(missing):
@@ -56,7 +59,7 @@ def parse_xgboost(data: bytes) -> Ensemble:
         raise DataError(f"not a valid XGBoost model: {broken}") from broken
 
 
-def read_xgboost(saved: Any, *, rounds: int | None = None) -> Ensemble:
+def read_xgboost(saved: object, *, rounds: int | None = None) -> Ensemble:
     """Import a decoded model.
 
     Args:
@@ -71,26 +74,24 @@ def read_xgboost(saved: Any, *, rounds: int | None = None) -> Ensemble:
         raise DataError(f"the XGBoost model lacks a field: {missing!r}") from missing
 
 
-def _read(saved: Any, rounds: int | None) -> Ensemble:
-    learner = saved["learner"]
-    booster = learner["gradient_booster"]
+def _read(saved: object, rounds: int | None) -> Ensemble:
+    learner = _table(_table(saved)["learner"])
+    booster = _table(learner["gradient_booster"])
     if booster["name"] != "gbtree":
         raise DataError(f"only XGBoost's gbtree booster is supported, got {booster['name']!r}")
-    shape = learner["learner_model_param"]
-    groups = max(1, int(shape["num_class"]))
-    if int(shape.get("num_target", "1")) > 1:
+    shape = _table(learner["learner_model_param"])
+    groups = max(1, _whole(shape["num_class"]))
+    if _whole(shape.get("num_target", 1)) > 1:
         raise DataError(f"one target is supported, the model has {shape['num_target']}")
-    objective = learner["objective"]["name"]
-    model = booster["model"]
-    kept = _keep_rounds(model, rounds, groups)
-    trees = [
-        _tree(model["trees"][i], int(model["tree_info"][i]), groups)  #
-        for i in range(kept)
-    ]
+    objective = str(_table(learner["objective"])["name"])
+    model = _table(booster["model"])
+    saved_trees, owner = _list(model["trees"]), np.asarray(model["tree_info"], dtype=np.int64)
+    kept = _keep_rounds(model, len(saved_trees), rounds, groups)
+    trees = [_tree(_table(saved_trees[i]), int(owner[i]), groups) for i in range(kept)]
     return build(
         trees,
-        base=_base_margin(shape["base_score"], objective, groups),
-        n_features=int(shape["num_feature"]),
+        base=_base_margin(str(shape["base_score"]), objective, groups),
+        n_features=_whole(shape["num_feature"]),
         input_type="float32",
         sum_type="float32",
         origin=f"XGBoost {objective}",
@@ -99,7 +100,24 @@ def _read(saved: Any, rounds: int | None) -> Ensemble:
     )
 
 
-def _rule(objective: str, groups: int) -> dict[str, Any]:
+def _table(saved: object) -> Fields:
+    if not isinstance(saved, dict):
+        raise TypeError(f"want an object, got {type(saved).__name__}")
+    return saved
+
+
+def _list(saved: object) -> list[object]:
+    if not isinstance(saved, list):
+        raise TypeError(f"want a list, got {type(saved).__name__}")
+    return saved
+
+
+def _whole(saved: object) -> int:
+    # XGBoost writes its parameters as texts.
+    return int(str(saved))
+
+
+def _rule(objective: str, groups: int) -> Decision:
     if objective in REGRESSIONS:
         return {"task": "regress"}
     if objective == "binary:logistic":
@@ -116,18 +134,17 @@ def _rule(objective: str, groups: int) -> dict[str, Any]:
     raise DataError(f"objective {objective!r} is not supported; known are {', '.join(known)}")
 
 
-def _keep_rounds(model: Any, rounds: int | None, groups: int) -> int:
-    count = len(model["trees"])
+def _keep_rounds(model: Fields, count: int, rounds: int | None, groups: int) -> int:
     if rounds is None:
         return count
-    parallel = int(model["gbtree_model_param"].get("num_parallel_tree", "1"))
+    parallel = _whole(_table(model["gbtree_model_param"]).get("num_parallel_tree", 1))
     return min(count, rounds * groups * max(1, parallel))
 
 
-def _tree(saved: Any, group: int, groups: int) -> Tree:
-    if int(saved["tree_param"].get("size_leaf_vector", "1")) > 1:
+def _tree(saved: Fields, group: int, groups: int) -> Tree:
+    if _whole(_table(saved["tree_param"]).get("size_leaf_vector", 1)) > 1:
         raise DataError("trees with a vector in each leaf are not supported")
-    condition = np.asarray(saved["split_conditions"], dtype=np.float32)
+    condition: npt.NDArray[np.float32] = np.asarray(saved["split_conditions"], dtype=np.float32)
     left = np.asarray(saved["left_children"], dtype=np.int64)
     value = np.zeros((left.size, groups))
     value[:, group] = condition
@@ -142,7 +159,7 @@ def _tree(saved: Any, group: int, groups: int) -> Tree:
     )
 
 
-def _sets(saved: Any) -> dict[int, CategorySet]:
+def _sets(saved: Fields) -> dict[int, CategorySet]:
     """Read which categories go right at each node that asks for one."""
     names = ("categories_nodes", "categories_segments", "categories_sizes")
     columns = [np.asarray(saved.get(name, ()), dtype=np.int64).tolist() for name in names]

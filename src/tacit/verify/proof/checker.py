@@ -7,17 +7,19 @@ the box answers by a missing value or a category is decided in `answers`, as pla
 
 import itertools
 import math
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tacit.verify.models.ensemble import Ensemble
 from tacit.verify.proof.answers import find_ways, refuse_box
-from tacit.verify.proof.proof import Proof, Side
+from tacit.verify.proof.proof import Proof, Side, read_group, read_split
 
 UNIT = 1100
 DIGITS = {"float32": 24, "float64": 53}
+Reals = npt.NDArray[np.floating]
 Region = dict[int, tuple[float, float]]
 """Per feature the keys above the first number and up to the second."""
 
@@ -86,7 +88,7 @@ class _Checker:
                 raise _Refused("steps are left over")
             region = waiting.pop()
             if kind == "split":
-                feature, cut = rest[0], float(rest[1])
+                feature, cut = read_split(*rest)
                 low, high = region[feature]
                 if not low < cut < high:
                     raise _Refused(f"{cut} does not split feature {feature} of its region")
@@ -107,10 +109,10 @@ class _Checker:
         below = np.nextafter(low.astype(np.float64), -np.inf)
         return dict(enumerate(zip(below.tolist(), high.tolist(), strict=True)))
 
-    def _bound(self, side: Side, region: Region, groups: Any) -> int:
+    def _bound(self, side: Side, region: Region, groups: Sequence[object]) -> int:
         """Bound the side's sum from below over a region."""
         total, rest = _weigh(side, self.base), set(range(len(self.leaves)))
-        for feature, trees in groups:
+        for feature, trees in map(read_group, groups):
             if not rest.issuperset(trees) or len(set(trees)) != len(trees):
                 raise _Refused("a tree is shared out twice")
             rest.difference_update(trees)
@@ -174,7 +176,7 @@ class _Checker:
         steps = Fraction(len(self.leaves) + 3, 1 << digits)
         return int(steps / (1 - steps) * most) + 1
 
-    def _scores(self, region: Region) -> Any:
+    def _scores(self, region: Region) -> Reals:
         """Sum as the library does, where a region leaves each tree one leaf."""
         kind = np.dtype(self.model.sum_type).type
         scores = self.model.base.astype(kind)
@@ -183,9 +185,9 @@ class _Checker:
             if others:
                 raise _Refused("a point still has a choice of leaves")
             scores = scores + self.model.value[leaf].astype(kind)
-        return scores / kind(self.model.divisor)
+        return np.asarray(scores / kind(self.model.divisor))
 
-    def _keeps(self, scores: Any) -> bool:
+    def _keeps(self, scores: Reals) -> bool:
         if self.model.task == "regress":
             moved = abs(Fraction(float(scores[0])) - Fraction(self.proof.prediction))
             return moved <= Fraction(float(self.proof.rho or 0.0))

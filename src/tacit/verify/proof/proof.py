@@ -14,14 +14,14 @@ What a missing value or a category answers is the same in the whole box, and nee
 
 import json
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from tacit.errors import DataError
 from tacit.verify.box import Box, Floats
 
-Step = tuple[Any, ...]
+Step = tuple[object, ...]
+"""As its JSON has it; the checker looks at each part before it uses it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,3 +74,18 @@ def load_proof(text: str) -> Proof:
         return Proof(Box(*ends), float(saved["prediction"]), saved["rho"], sides)
     except (json.JSONDecodeError, KeyError, TypeError, ValueError) as broken:
         raise DataError(f"not a proof: {broken!r}") from broken
+
+
+def read_split(feature: object, cut: object) -> tuple[int, float]:
+    """Read what follows the word of a ``split``."""
+    if not (isinstance(feature, int) and isinstance(cut, int | float)):
+        raise TypeError(f"want a feature and a threshold, got {feature!r} and {cut!r}")
+    return feature, float(cut)
+
+
+def read_group(group: object) -> tuple[int, list[int]]:
+    """Read one entry of a ``share``: a feature and its trees."""
+    feature, trees = group if isinstance(group, list) else (None, None)
+    if not (isinstance(feature, int) and isinstance(trees, list)):
+        raise TypeError(f"want a feature and its trees, got {group!r}")
+    return feature, trees

@@ -13,10 +13,14 @@ from tacit.learn.training import (
     make_model,
     make_token_model,
     plan_training,
+    sum_forecasts,
+    train,
     train_plain,
 )
 from tacit.learn.training.programs import train_step
 from tacit.learn.training.verbs import PlainStepOps
+from tacit.mpc import merge_costs, without_setup
+from tacit.party import Meeting, run_threads
 
 VOCABULARY, TOKENS, WIDTH, ROWS = 5, 4, 8, 24
 
@@ -92,7 +96,87 @@ def test_a_small_language_model_trains_in_private_as_in_the_clear(text, run_trai
         assert loss == pytest.approx(wanted, rel=0.01)
         # Of 16 tokens that are kept for measuring one may be a near tie.
         assert right == pytest.approx(share, abs=1 / 16)
-    assert found[ROLES.first].runs == plan_training(task)[1]
+    assert found[ROLES.first].runs == tuple(plan_training(task).runs)
+
+
+class Body(nn.Module):
+    """The same without its head."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(5)
+        self.inner = Speaker()
+        self.inner.head = nn.Identity()
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+OWNERS = (ROLES.first, ROLES.second, "dan")
+
+
+def test_a_loss_at_the_owners_of_texts_trains_as_in_the_clear_and_shows_them_their_own(text):
+    """The third owner does not compute; labels enter no plan, and the dealer sees nothing."""
+    torch.manual_seed(6)
+    head = torch.randn(VOCABULARY, WIDTH).double()
+    rows, labels = text
+    third = ROWS // 3
+    task = make_task(
+        model=make_token_model(Body(), (TOKENS, VOCABULARY), cap=16.0),
+        holdings=tuple(Holding(name, third, (TOKENS, VOCABULARY), True) for name in OWNERS),
+        head=head,
+        batch=6,
+        rate=0.3,
+        give_to=("dan",),
+        show_to=("dan", ROLES.first),
+    )
+    ledgers, costs = {}, {}
+
+    def party(session):
+        mine = {}
+        if session.me in OWNERS:
+            at = third * OWNERS.index(session.me)
+            mine = {"rows": rows[at : at + third], "labels": labels[at : at + third]}
+        found = train(session, task, **mine)
+        ledgers[session.me], costs[session.me] = session.ledger.entries(), session.cost()
+        return found
+
+    names = (*OWNERS, ROLES.dealer)
+    ends = run_threads(dict.fromkeys(names, party), Meeting(parties=names, job_digest=bytes(32)))
+    plain = train_plain(task, rows, labels)
+    assert plain[-1][1] < 0.8 * plain[0][1]
+    assert ends["dan"].shown == ends[ROLES.first].shown
+    for (step, loss, right), (other, wanted, share) in zip(ends["dan"].shown, plain, strict=True):
+        assert step == other
+        assert loss == pytest.approx(wanted, rel=0.01)
+        assert right == pytest.approx(share, abs=1 / 16)
+    assert {name for name, one in ends.items() if one.weights} == {"dan"}
+    seen = {leak.to for leaks in ledgers.values() for leak in leaks if "hidden states" in leak.what}
+    assert seen == set(OWNERS)
+    for name in OWNERS:
+        own = [one for one in ledgers[name] if one.to == name and "hidden states" in one.what]
+        at = OWNERS.index(name)
+        stepped = task.portions[at] * task.epochs * task.steps_per_epoch
+        looked = task.counts(task.test_indices())[at] * len(plain)
+        assert sum(one.elements for one in own) == (stepped + looked) * TOKENS * WIDTH
+    forecast = sum_forecasts(ends["dan"].runs).cost
+    assert forecast.traffic == without_setup(merge_costs(costs)).traffic
+    assert not [plan for plan, _ in ends["dan"].runs if "labels" in str(plan.steps)]
+
+
+@pytest.mark.parametrize("changes", [{"accumulate": 3}, {"warmup": 4}])
+def test_parts_of_a_step_and_a_rate_that_grows_go_the_same_way(text, run_training, changes):
+    task, (rows, labels) = make_task(**changes), text
+    half = ROWS // 2
+    mine = {ROLES.first: (rows[:half], labels[:half]), ROLES.second: (rows[half:], labels[half:])}
+    private, plain = run_training(task, mine)[ROLES.first].shown, train_plain(task, rows, labels)
+    whole = train_plain(make_task(), rows, labels)
+    for (_, loss, _), (_, wanted, _) in zip(private, plain, strict=True):
+        assert loss == pytest.approx(wanted, rel=0.01)
+    is_same = plain[0][1] == pytest.approx(whole[0][1], rel=1e-9)
+    assert is_same == ("accumulate" in changes)
+    if "warmup" in changes:
+        assert [task.rate_at(step) for step in (1, 2, 4, 5)] == [0.3, 0.5, 1.0, 1.0]
 
 
 def test_a_module_of_tokens_is_taken_only_where_tokens_are_meant():

@@ -13,9 +13,9 @@ from tacit.llm.permuted import Conversation, Precision, fit_precision, fitting
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.bounds import bound_model
 from tacit.llm.permuted.fitting import fit_reach
+from tacit.llm.permuted.masks import Ranges
 from tacit.llm.permuted.messages import wrap
 from tacit.llm.permuted.precision import WORD_BITS
-from tacit.llm.permuted.ranges import Ranges
 from tacit.llm.permuted.setup import learn_precision
 from tacit.party import run_threads
 

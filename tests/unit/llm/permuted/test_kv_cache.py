@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from tacit.errors import DataError, FrameError
-from tacit.llm.permuted.geometry import Heads
-from tacit.llm.permuted.kv_cache import KvCache
+from tacit.llm.permuted.geometry import Heads, KvCache
 from tacit.llm.permuted.setup import Kept
 
 

@@ -30,12 +30,19 @@ from tacit.llm.permuted.batch import read_batch
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.crew import step_back
 from tacit.llm.permuted.exchange import Exchange, Reveal
-from tacit.llm.permuted.kv_cache import KvCache
+from tacit.llm.permuted.geometry import KvCache
 from tacit.llm.permuted.masks import drop_bits
 from tacit.llm.permuted.messages import Item, join, pack, split, sum_bytes, unpack
-from tacit.llm.permuted.prf_stream import PrfStream
+from tacit.llm.permuted.prf_stream import (
+    PrfStream,
+    deal_pads,
+    pad_table,
+    pads,
+    picks,
+    shift_of,
+    unpad,
+)
 from tacit.llm.permuted.setup import Kept
-from tacit.llm.permuted.transfer import deal_pads, pad_table, pads, picks, shift_of, unpad
 from tacit.llm.permuted.weights import draw_masks, encode_model, matrices
 from tacit.party import run_threads
 from tacit.ring import Prg

@@ -16,8 +16,8 @@ from tacit.llm.permuted import Conversation, Precision, rows_to_steal
 from tacit.llm.permuted.asking import Asking, Party
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.incremental import Incremental
+from tacit.llm.permuted.masks import Ranges
 from tacit.llm.permuted.messages import pack
-from tacit.llm.permuted.ranges import Ranges
 from tacit.llm.permuted.weights import fold, matrices
 
 EXACT = 2e-5

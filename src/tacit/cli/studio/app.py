@@ -1,0 +1,90 @@
+"""The application: routes behind the guard, static files, and errors as pages."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from importlib import resources
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Mount, Route
+
+from tacit.cli.studio import chat, ledger, results, start, watch
+from tacit.cli.studio.guard import Guard, Keys
+from tacit.cli.studio.index import Index
+from tacit.cli.studio.page import view_of
+from tacit.cli.studio.started import Started
+from tacit.cli.studio.talks import Talks
+from tacit.cli.studio.words import LANGUAGES
+from tacit.errors import TacitError
+from tacit.report.markup import tag
+
+HOME = ".studio"
+_STATIC = {
+    "report.css": ("tacit.report", "style.css", "text/css"),
+    "studio.css": ("tacit.cli.studio", "studio.css", "text/css"),
+    "studio.js": ("tacit.cli.studio", "studio.js", "text/javascript"),
+}
+
+
+def make_app(folder: Path, keys: Keys, port: int) -> Guard:
+    """Make the application that serves a folder of results."""
+    pages: dict[str, tuple[Callable[[Request], Awaitable[Response]], list[str]]] = {
+        "/": (results.results, ["GET"]),
+        "/result": (results.result, ["GET"]),
+        "/compare": (results.compare, ["GET"]),
+        "/ledger": (ledger.ledger, ["GET"]),
+        "/chat": (chat.chat, ["GET", "POST"]),
+        "/start": (start.start, ["GET", "POST"]),
+        "/watch": (watch.watch, ["GET"]),
+        "/act": (watch.act, ["POST"]),
+        "/language": (_language, ["GET"]),
+        **{f"/{name}": (_static, ["GET"]) for name in _STATIC},
+    }
+    routes = [Route(path, page, methods=methods) for path, (page, methods) in pages.items()]
+    app = Starlette(
+        routes=[Mount(keys.path.rstrip("/"), routes=routes)],
+        lifespan=_life,
+        exception_handlers={TacitError: _problem, HTTPException: _problem},
+    )
+    app.state.folder = folder
+    app.state.index = Index(folder, folder / HOME / "index.json")
+    app.state.started = Started(folder / HOME)
+    app.state.talks = Talks()
+    return Guard(app, keys, port)
+
+
+@asynccontextmanager
+async def _life(app: Starlette) -> AsyncIterator[None]:
+    """Read results ahead; end conversations with the page: they are in its memory alone."""
+    app.state.index.read_ahead()
+    yield
+    app.state.talks.close()
+
+
+async def _static(request: Request) -> Response:
+    package, name, kind = _STATIC[request.url.path.rpartition("/")[2]]
+    content = resources.files(package).joinpath(name).read_bytes()
+    return Response(content, media_type=kind, headers={"Cache-Control": "private, max-age=3600"})
+
+
+async def _language(request: Request) -> Response:
+    """Switch to a language, and go back to the page that asked."""
+    chosen, path = request.query_params.get("to", ""), request.url.path.rpartition("/")[0] + "/"
+    # Whoever sent the browser here: it goes back to a page of ours alone.
+    ours, back = f"http://{request.headers['host']}{path}", request.headers.get("referer", "")
+    back = back.removeprefix(ours) if back.startswith(ours) else ""
+    answer = RedirectResponse(back or "./", 303)
+    if chosen in LANGUAGES:
+        answer.set_cookie("language", chosen, path=path, httponly=True, samesite="strict")
+    return answer
+
+
+async def _problem(request: Request, error: Exception) -> Response:
+    view = view_of(request)
+    status = error.status_code if isinstance(error, HTTPException) else 400
+    text = error.detail if isinstance(error, HTTPException) else str(error)
+    title = view.words("This cannot be shown")
+    return view.page(title, tag("h1", title), tag("p", text), status=status)

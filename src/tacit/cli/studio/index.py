@@ -1,0 +1,194 @@
+"""Every result below a folder in a line; kept, so that a thousand need not be read again."""
+
+import json
+import os
+import threading
+import time
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from tacit import __version__, report
+from tacit.cli.folder import JOB, RESULT, write_text
+from tacit.errors import InputError
+from tacit.report.format import show_quantity
+from tacit.report.headline import pick_headline_metric, pick_private_claim
+from tacit.report.tally import find_slowest, time_at_work
+from tacit.result import Result
+
+_PIECE_S = 0.1
+_SOURCES = ("set", "file", "files", "members", "strangers")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A result in short; ``problem`` says why it cannot be read.
+
+    ``data`` names the data sets and files of its job, as far as the job file is there.
+    """
+
+    name: str
+    stamp: str
+    when: str = ""
+    kind: str = ""
+    job: str = ""
+    protocol: str = ""
+    figure: str = ""
+    epsilon: float | None = None
+    delta: float | None = None
+    relation: str = ""
+    sent: int = 0
+    seconds: float | None = None
+    data: tuple[str, ...] = ()
+    problem: str = ""
+
+    def has(self, wanted: list[str]) -> bool:
+        """Tell whether all words occur."""
+        texts = (self.name, self.when, self.kind, self.job, self.protocol, self.figure, *self.data)
+        text = " ".join(texts).casefold()
+        return all(word in text for word in wanted)
+
+
+class Index:
+    """Summaries of the results below a folder."""
+
+    def __init__(self, top: Path, cache: Path) -> None:
+        self._top, self._cache = top, cache
+        self._lock = threading.Lock()
+        self._known, self._left = _load(cache), 0
+
+    def refresh(self, seconds: float) -> tuple[list[Summary], int]:
+        """Return what is known, the newest first, after reading new files for so long.
+
+        The second value is how many are not read yet.
+        """
+        limit = time.monotonic() + seconds
+        if self._lock.acquire(timeout=seconds or -1):  # else somebody reads: take what there is
+            try:
+                self._read(limit)
+            finally:
+                self._lock.release()
+        found = sorted(self._known.values(), key=lambda one: (one.when, one.name), reverse=True)
+        return found, self._left
+
+    def _read(self, limit: float) -> None:
+        """Find results, and read those that are new until a time."""
+        found: dict[str, Summary] = {}
+        left = 0
+        for name, stamp in _find(self._top):
+            known = self._known.get(name)
+            if known is not None and known.stamp == stamp:
+                found[name] = known
+            elif time.monotonic() < limit:
+                found[name] = summarise(self._top / name, name, stamp)
+            else:
+                left += 1
+        is_new = found != self._known
+        self._known, self._left = found, left
+        if is_new and not left:
+            _save(self._cache, found)
+
+    def read_ahead(self) -> None:
+        """Read what is not summarised yet, beside pages that ask."""
+
+        def read() -> None:
+            while self.refresh(_PIECE_S)[1]:
+                time.sleep(_PIECE_S / 10)  # let pages have the index, and the interpreter
+
+        threading.Thread(target=read, name="read-ahead", daemon=True).start()
+
+    def load(self, name: str) -> Result:
+        """Read one of the results.
+
+        Raises:
+            InputError: there is no such result, or it cannot be read.
+        """
+        if name not in dict(_find(self._top)):  # nothing else is a path of ours
+            raise InputError(f"no such result: {name}")
+        return report.load(self._top / name / RESULT)
+
+
+def summarise(folder: Path, name: str, stamp: str) -> Summary:
+    """Read a result and say it in short."""
+    try:
+        result = report.load(folder / RESULT)
+    except InputError as error:
+        return Summary(name, stamp, problem=str(error))
+    first, claim, slowest = (
+        pick_headline_metric(result),
+        pick_private_claim(result),
+        find_slowest(result),
+    )
+    return Summary(
+        name,
+        stamp,
+        when=result.created.replace("T", " ").removesuffix("+00:00"),
+        kind=result.kind,
+        job=result.name,
+        protocol=result.protocol,
+        figure="" if first is None else f"{first.name} {show_quantity(first.value, first.unit)}",
+        epsilon=None if claim is None else claim.epsilon,
+        delta=None if claim is None else claim.delta,
+        relation="" if claim is None else claim.relation or "",
+        sent=sum_traffic(result),
+        seconds=None if slowest is None else time_at_work(slowest) or slowest.seconds,
+        data=tuple(_sources(folder / JOB)),
+    )
+
+
+def sum_traffic(result: Result) -> int:
+    """Add up what all parties sent; a link that both ends metered counts once."""
+    links = {
+        (one.sender, one.receiver, one.phase): one.payload_bytes for one in result.metered.traffic
+    }
+    return sum(links.values())
+
+
+def _find(top: Path) -> Iterator[tuple[str, str]]:
+    """Find results, with what changes when the file does."""
+    for folder, below, files in os.walk(top):
+        below[:] = sorted(name for name in below if not name.startswith("."))
+        if RESULT in files:
+            with suppress(OSError):
+                stat = os.stat(os.path.join(folder, RESULT))
+                name = Path(folder).relative_to(top).as_posix()
+                yield name, f"{stat.st_mtime_ns}-{stat.st_size}-{__version__}"
+
+
+def _sources(path: Path) -> Iterator[str]:
+    """List the data that a job file names, wherever it stands."""
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return
+    yield from dict.fromkeys(_named(raw.get("data")))
+
+
+def _named(table: object) -> Iterator[str]:
+    for key, value in table.items() if isinstance(table, Mapping) else ():
+        if isinstance(value, Mapping):
+            yield from _named(value) if key != "files" else map(str, value.values())
+        elif key in _SOURCES:
+            yield from map(str, value) if isinstance(value, list) else (str(value),)
+
+
+def _load(cache: Path) -> dict[str, Summary]:
+    """Read what was kept; whatever does not fit is read anew."""
+    known = {one.name for one in fields(Summary)}
+    try:
+        raw = json.loads(cache.read_text(encoding="utf-8"))
+        return {
+            one["name"]: Summary(**{**one, "data": tuple(one["data"])})
+            for one in raw
+            if one.keys() == known
+        }
+    except (OSError, ValueError, TypeError, AttributeError, KeyError):
+        return {}
+
+
+def _save(cache: Path, found: Mapping[str, Summary]) -> None:
+    with suppress(InputError, OSError):  # it is only faster with it
+        cache.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_text(cache, json.dumps([asdict(one) for one in found.values()]))

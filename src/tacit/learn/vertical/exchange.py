@@ -1,0 +1,60 @@
+"""Ciphertexts and keys over a session: bytes of a known length, refused with the sender's name."""
+
+import torch
+
+from tacit.crypto.cipher import Ciphertext, Layout, PublicKey, Scheme, load_public
+from tacit.errors import InputError, PartyError
+from tacit.party import Session
+
+_CHUNK = 1 << 24
+
+
+def send_bytes(session: Session, to: str, tag: str, data: bytes) -> None:
+    """Send bytes in messages that a link carries."""
+    for at in range(0, len(data), _CHUNK):
+        part = torch.frombuffer(bytearray(data[at : at + _CHUNK]), dtype=torch.uint8)
+        session.send(to, f"{tag}/{at}", part)
+
+
+def recv_bytes(session: Session, sender: str, tag: str, size: int) -> bytes:
+    """Receive so many bytes."""
+    parts = []
+    for at in range(0, size, _CHUNK):
+        shape = (min(_CHUNK, size - at),)
+        found = session.recv(sender, f"{tag}/{at}", shape, dtype=torch.uint8)
+        parts.append(found.numpy().tobytes())
+    return b"".join(parts)
+
+
+def send_key(session: Session, to: str, key: PublicKey) -> None:
+    """Send a public key, its length before it."""
+    data = key.to_bytes()
+    session.send(to, "setup/key size", torch.tensor([len(data)]), phase="setup")
+    send_bytes(session, to, "key", data)
+
+
+def recv_key(session: Session, sender: str, scheme: Scheme) -> PublicKey:
+    """Receive a public key, or say who sent none."""
+    size = int(session.recv(sender, "setup/key size", (1,))[0])
+    if not 0 < size < 1 << 22:
+        raise PartyError(sender, f"says that its key has {size} bytes")
+    try:
+        return load_public(scheme, recv_bytes(session, sender, "key", size))
+    except InputError as error:
+        raise PartyError(sender, f"sent a key that is none: {error}") from error
+
+
+def send_sealed(session: Session, to: str, tag: str, key: PublicKey, sealed: Ciphertext) -> None:
+    """Send a ciphertext of a layout that the receiver knows."""
+    send_bytes(session, to, tag, key.dump(sealed))
+
+
+def recv_sealed(
+    session: Session, sender: str, tag: str, key: PublicKey, layout: Layout
+) -> Ciphertext:
+    """Receive a ciphertext of the agreed layout, or say who sent none."""
+    data = recv_bytes(session, sender, tag, key.wire_bytes(layout))
+    try:
+        return key.load(data, layout)
+    except InputError as error:
+        raise PartyError(sender, f"sent a ciphertext that is none: {error}") from error

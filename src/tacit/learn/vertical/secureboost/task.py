@@ -1,0 +1,171 @@
+"""SecureBoost: what all owners agree on, what comes out, and what the protocol shows."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit.crypto.cipher import Layout, Numbers, Scheme
+from tacit.errors import ConfigError
+from tacit.party import Session
+from tacit.result import Leak
+
+Floats = npt.NDArray[np.float64]
+SIDES = "which side of splits of {} rows lie on"
+WHY = "the published protocol shows it"
+_ROOM = (1 << 47) - 1
+"""What a sum may reach: below the least room of a cipher that weighs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Boosting:
+    """What all owners agree on; parameters are those of `tacit.learners`.
+
+    Attributes:
+        active: who has the labels.
+        passive: the other owners, in the order of their columns after those of the active party.
+        classes: how many there are; 0 learns numbers by squared errors.
+        cipher: how gradients are encrypted.
+    """
+
+    active: str
+    passive: tuple[str, ...]
+    classes: int = 2
+    cipher: Scheme = "bfv"
+    n_estimators: int = 20
+    learning_rate: float = 0.3
+    max_depth: int = 4
+    max_bins: int = 32
+    reg_lambda: float = 1.0
+    min_child_weight: float = 1.0
+    gamma: float = 0.0
+
+    def __post_init__(self) -> None:
+        names = (self.active, *self.passive)
+        if not self.passive or len(set(names)) < len(names):
+            raise ConfigError(f"wanted one passive owner at least, all different, got {names}")
+        if self.classes == 1 or self.classes < 0:
+            raise ConfigError(f"wanted two classes at least, or 0 for numbers, got {self.classes}")
+        if not (1 <= self.max_depth <= 12 and 2 <= self.max_bins <= 256):
+            raise ConfigError(
+                f"wanted a depth of 1 to 12 and 2 to 256 bins, got {self.max_depth} and "
+                f"{self.max_bins}"
+            )
+
+    @property
+    def width(self) -> int:
+        """Return how many trees a step has."""
+        return self.classes if self.classes > 2 else 1
+
+    def frac_bits(self, rows: int) -> int:
+        """Return the precision of gradients: as much as the room for sums over all rows gives."""
+        return min(32, 46 - math.ceil(math.log2(rows)))
+
+    def layout(self, rows: int) -> Layout:
+        """Return how the gradients of all rows are encrypted."""
+        bound = 1 << self.frac_bits(rows)
+        return Layout(rows=rows, width=2, bound=bound, room=_ROOM, by_owner=True)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GrownTree:
+    """A complete tree as the active party knows it.
+
+    Attributes:
+        splits: of every level, per node the owner, its column and its edge; None sends all left.
+        leaves: what is added for the rows of each leaf.
+    """
+
+    splits: tuple[tuple[tuple[str, int, int] | None, ...], ...]
+    leaves: Floats
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CipherTrees:
+    """One party's part of what was learned: trees of the active party, everyone's own edges."""
+
+    task: Boosting
+    edges: Floats
+    trees: tuple[GrownTree, ...]
+    columns: Mapping[str, int]
+
+    def splits_of(self, owner: str) -> list[tuple[int, int]]:
+        """List columns and edges of an owner on which any tree splits, in order."""
+        found = {
+            one[1:]
+            for tree in self.trees
+            for level in tree.splits
+            for one in level
+            if one is not None and one[0] == owner
+        }
+        return sorted(found)
+
+
+def leaks_of_boosting(
+    task: Boosting, rows: int, columns: Mapping[str, int], *, asked: int = 0
+) -> tuple[Leak, ...]:
+    """List what the published protocol shows, at most: trees may end before their depth.
+
+    ``asked`` are rows that are answered for.
+    """
+    nodes = task.n_estimators * task.width * (2**task.max_depth - 1)
+    found = []
+    for owner in task.passive:
+        found += [
+            _leak(
+                task.active,
+                f"sums of gradients and Hessians in every bin of every column of {owner}, by node",
+                WHY,
+                nodes * columns[owner] * task.max_bins * 2,
+            ),
+            _leak(
+                task.active,
+                f"which rows a split of a column of {owner} sends left",
+                WHY,
+                nodes * rows // (2**task.max_depth - 1) * task.max_depth,
+            ),
+            _leak(
+                owner,
+                "which rows lie in which node of every tree",
+                WHY,
+                task.n_estimators * task.width * rows * task.max_depth,
+            ),
+            _leak(
+                owner,
+                "which of its columns and bins a tree splits on",
+                WHY,
+                nodes * 2,
+            ),
+        ]
+        if asked:
+            splits = min(nodes, columns[owner] * (task.max_bins - 1))
+            found.append(_leak(task.active, SIDES.format(owner), WHY, asked * splits))
+    return tuple(found)
+
+
+def _leak(to: str, what: str, why: str, elements: int) -> Leak:
+    return Leak(to=to, what=what, why=why, kind="protocol", elements=elements)
+
+
+def note_leak(session: Session, to: Sequence[str], what: str, elements: int) -> None:
+    """Write into the ledger what the protocol showed."""
+    session.ledger.record(*(_leak(one, what, WHY, int(elements)) for one in to))
+
+
+def asked_nodes(node: Numbers, level: int) -> Numbers:
+    """Return which nodes are added up: of the children of a split the one with fewer rows."""
+    counts = np.bincount(node[node >= 0], minlength=2**level)
+    if level == 0:
+        return np.flatnonzero(counts)
+    pairs = counts.reshape(-1, 2)
+    open_ = np.flatnonzero(pairs.sum(axis=1))
+    found: Numbers = 2 * open_ + (pairs[open_, 1] < pairs[open_, 0])
+    return found
+
+
+def sums_layout(task: Boosting, rows: int, outputs: int) -> Layout:
+    """Return how sums come back to the active party."""
+    fresh = task.layout(rows)
+    return replace(fresh, rows=outputs, bound=fresh.room, form="released", by_owner=False)
