@@ -17,7 +17,7 @@ from tacit.mpc.ahead import Ahead
 from tacit.mpc.boundary import Input, Open, Resume
 from tacit.mpc.cache import OpeningCache
 from tacit.mpc.checked.boundary import Deliver, OpenChecked, TellInput
-from tacit.mpc.checked.check import Check, settle
+from tacit.mpc.checked.check import Check, as_heard
 from tacit.mpc.checked.product import Enter, OpenTagged
 from tacit.mpc.checked.proofs import Proofs
 from tacit.mpc.checked.shares import TaggedShare, tagged
@@ -326,7 +326,7 @@ def compute(
                 result = program(ops)
                 ops.check()
         except PartyError as error:
-            raise settle(error, session, plan.roles) from error
+            raise as_heard(error, session, plan.roles) from error
         finally:
             ahead.close()
         shares = {
@@ -374,7 +374,7 @@ def serve(
         try:
             return _attend(session, plan, run=run, inputs=inputs, pace=pace, device=device)
         except PartyError as error:
-            raise settle(error, session, plan.roles) from error
+            raise as_heard(error, session, plan.roles) from error
     pool = ThreadPoolExecutor(1, thread_name_prefix="tacit-deal")
     # In my context, so that a dealer's worker multiplies masks as well.
     inside = copy_context().run
@@ -386,7 +386,7 @@ def serve(
         pace.reach(len(plan.steps))
         dealing.result()
     except PartyError as error:
-        raise settle(error, session, plan.roles) from error
+        raise as_heard(error, session, plan.roles) from error
     finally:
         # Not waited for: a send that waits for a dead peer ends when the links are closed.
         pace.stop()

@@ -7,7 +7,7 @@ from harness import ALICE, BOB, CAROL, MEETING, ROLES, simulate
 from tacit.errors import CheatingError, ConfigError, InputError, PartyError
 from tacit.mpc import PROTOCOLS, compute, find_protocol, make_plan, prepare_material, serve
 from tacit.mpc.checked import boundary, proofs, wide
-from tacit.mpc.checked.check import TwoWords, settle
+from tacit.mpc.checked.check import TwoWords, as_heard
 from tacit.mpc.checked.tags import KEY, MINE, TAG, Item, Tagged, draw_keys
 from tacit.party import Meeting, run_threads
 from tacit.ring import Prg
@@ -218,7 +218,7 @@ def test_whoever_hears_of_cheating_believes_no_more_than_it_can_know():
         def __init__(self, me):
             self.me = me
 
-    assert settle(heard, Me(CAROL), ROLES).party == f"{ALICE} or {BOB}"
-    assert settle(heard, Me(ALICE), ROLES).party == BOB
+    assert as_heard(heard, Me(CAROL), ROLES).party == f"{ALICE} or {BOB}"
+    assert as_heard(heard, Me(ALICE), ROLES).party == BOB
     other = PartyError(ALICE, "went away")
-    assert settle(other, Me(CAROL), ROLES) is other
+    assert as_heard(other, Me(CAROL), ROLES) is other

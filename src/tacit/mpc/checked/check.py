@@ -42,7 +42,7 @@ class TwoWords:
 CHEATED = "cheated: "
 
 
-def settle(error: PartyError, session: Session, roles: Roles) -> PartyError:
+def as_heard(error: PartyError, session: Session, roles: Roles) -> PartyError:
     """Say what a party may believe that heard of cheating from another: one of the two did."""
     first, second = roles.computing
     is_heard = type(error) is PartyError and error.reason.startswith(CHEATED)

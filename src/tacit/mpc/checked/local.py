@@ -48,7 +48,7 @@ class Local:
         later = self._pending(out.spec, tagged)
         numbers = wide.map_linear(
             lambda *limbs: self._apply(_Role(channel, False), limbs, operands).words,
-            [one.held.dense if one is later else one.numbers for one in tagged],  # type: ignore[union-attr]
+            [one.proof.dense if one is later else one.numbers for one in tagged],  # type: ignore[union-attr]
             largest=_coefficients(out.spec, [one.spec for one in operands]),
         )
         zeros = [torch.zeros_like(one.words) for one in tagged]
@@ -56,8 +56,8 @@ class Local:
         if bool(added.any()):
             keys = channel.proofs.keys
             numbers = add_public(numbers, added, keys, is_first=channel.is_first)
-        if later is not None and isinstance(later.held, Pending):
-            return TaggedShare(out.words, out.spec, Pending(numbers, later.held.terms))
+        if later is not None and isinstance(later.proof, Pending):
+            return TaggedShare(out.words, out.spec, Pending(numbers, later.proof.terms))
         return TaggedShare(out.words, out.spec, numbers)
 
     def _pending(self, out: Spec, operands: list[TaggedShare]) -> TaggedShare | None:
@@ -66,7 +66,7 @@ class Local:
             return None
         for one in operands[: 1 if self.kernel.sign < 0 else None]:
             facts = one.spec.shape, one.spec.frac_bits
-            if isinstance(one.held, Pending) and facts == (out.shape, out.frac_bits):
+            if isinstance(one.proof, Pending) and facts == (out.shape, out.frac_bits):
                 return one
         return None
 

@@ -50,13 +50,14 @@ class _Message:
         words = wide.split(self.theirs)
         if isinstance(self.numbers, Pending):
             return project(words, *_random_sides(prg, self.numbers.dense)).flatten(1)
-        return _folded(words.flatten(1), prg)
+        return _folded(words.reshape(wide.LIMBS, -1), prg)
 
     def _columns(self, prg: Prg, part: slice) -> Tensor:
         if isinstance(self.numbers, Pending):
             sides = _random_sides(prg, self.numbers.dense)
             return self.numbers.projected(*sides, part).flatten(2)
-        return _folded(self.numbers[:, part].flatten(2), prg)
+        some = self.numbers[:, part]
+        return _folded(some.reshape(*some.shape[:2], -1), prg)
 
 
 class Proofs:

@@ -15,12 +15,12 @@ class TaggedShare(Share):
     Modulo 2^64 the first component is the share itself.
     """
 
-    held: Tensor | Pending
+    proof: Tensor | Pending
 
     @property
     def numbers(self) -> Tensor:
         """Return the wide numbers, computed in full."""
-        return self.held.full() if isinstance(self.held, Pending) else self.held
+        return self.proof.full() if isinstance(self.proof, Pending) else self.proof
 
     __repr__ = Share.__repr__
 

@@ -86,7 +86,7 @@ class TruncateTagged(Truncate):
             sent = wide.carry(numbers + r_tags.wide().view_as(numbers))
             return add_public(sent, offset, keys, is_first=first)
 
-        sent = z.held.change(masked) if isinstance(z.held, Pending) else masked(z.held)
+        sent = z.proof.change(masked) if isinstance(z.proof, Pending) else masked(z.proof)
         channel.proofs.exchanged(sent, theirs.view(shape))
         carried, high = c >> 63, c >> self.bits
         words = rows[0] + (carried & rows[1])
