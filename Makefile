@@ -6,8 +6,8 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 # What the tutorials use, but for Flower and homomorphic encryption, which are large.
 RUN    := --extra dp --extra images --extra llm --extra sql --extra studio --extra tables --extra verify
 LOCKED := --require-hashes --no-deps --only-binary :all:
-# Two tests at a time, each on one thread: more threads only wait for each other.
-WORKERS ?= 2
+# Each on one thread, for two cores: one of the three starts processes and mostly waits for them.
+WORKERS ?= 3
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .DEFAULT_GOAL := help

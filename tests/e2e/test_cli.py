@@ -54,9 +54,9 @@ def tree(folder):
 def finished(tmp_path_factory):
     """Run both examples, once for all tests."""
     found = {}
-    for job in ("predict-breast-cancer", "predict-permuted"):
+    for job, how in (("predict-breast-cancer", start_anew), ("predict-permuted", start)):
         folder = tmp_path_factory.mktemp(job)
-        code, out, err = finish(start_anew(folder, "run", JOBS / f"{job}.toml"))
+        code, out, err = finish(how(folder, "run", JOBS / f"{job}.toml"))
         assert code == 0, err
         found[job] = folder, out, err
     return found
@@ -68,7 +68,7 @@ def test_the_kind_of_version_0_1_gives_the_same_answers_and_says_once_that_it_go
     folder, _, quiet = finished["predict-breast-cancer"]
     text = (JOBS / "predict-breast-cancer.toml").read_text()
     (tmp_path / "old.toml").write_text(text.replace('"infer"', '"predict"'))
-    code, _, err = finish(start_anew(tmp_path, "run", "old.toml"))
+    code, _, err = finish(start(tmp_path, "run", "old.toml"))
     assert code == 0
     assert (quiet.count("warning:"), err.count("warning:")) == (0, 1)
     assert "'predict' is called 'infer' now" in " ".join(err.split())

@@ -9,11 +9,11 @@ as lost, so the result is an upper bound up to floating point.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache, cached_property
 
 import numpy as np
 import numpy.typing as npt
 from scipy import fft
-from scipy.special import logsumexp
 
 from tacit.dp.check import target_delta
 from tacit.dp.curve import Divergence, PrivacyCurve, privacy_curve
@@ -37,11 +37,21 @@ class Losses:
     infinite: float
     interval: float
 
+    @cached_property
+    def _logs(self) -> tuple[Floats, Floats]:
+        """The losses that have a mass, and its logarithm."""
+        some = self.masses > 0
+        losses: Floats = self.interval * self.grid[some].astype(np.float64)
+        return losses, np.log(self.masses[some])
+
     def log_moment(self, order: float) -> float:
         """Return log E[exp(order · loss)] of the finite part."""
-        some = self.masses > 0
-        exponents = order * self.interval * self.grid[some] + np.log(self.masses[some])
-        return float(logsumexp(exponents))
+        losses, logs = self._logs
+        exponents = order * losses
+        exponents += logs
+        most = float(exponents.max())
+        exponents -= most
+        return most + math.log(float(np.exp(exponents, out=exponents).sum()))
 
 
 def fourier_epsilon(steps: Mapping[Step, int], delta: float) -> float:
@@ -137,12 +147,21 @@ def _composed_epsilon(curves: list[tuple[PrivacyCurve, int]], delta: float) -> f
 
 def _edge(parts: list[tuple[Losses, int]], lost: float, sign: int) -> int:
     """Return how many cells from zero the sum stays on one side, except with probability `lost`."""
-    bounds: list[float] = [
-        (sum(n * part.log_moment(sign * order) for part, n in parts) - math.log(lost)) / order
-        for order in (2.0**k for k in range(-6, 12))
-    ]
+
+    @cache
+    def bound(k: int) -> float:
+        order = 2.0**k
+        return (
+            sum(n * part.log_moment(sign * order) for part, n in parts) - math.log(lost)
+        ) / order
+
+    # Log moments are convex, so the bound falls and then rises with the order.
+    low, high = -6, 11
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if bound(middle) <= bound(middle + 1) else (middle + 1, high)
     furthest = sum(n * max(abs(int(part.grid[0])), int(part.grid[-1])) for part, n in parts)
-    return min(furthest, math.ceil(max(min(bounds), INTERVAL) / INTERVAL))
+    return min(furthest, math.ceil(max(bound(low), INTERVAL) / INTERVAL))
 
 
 def _invert(losses: Floats, masses: Floats, infinite: float, delta: float) -> float:

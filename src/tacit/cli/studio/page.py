@@ -88,6 +88,12 @@ def link(to: str, /, **values: str) -> str:
     return f"{to}?{urlencode(values)}"
 
 
+def read_count(text: str) -> int | None:
+    """Read a positive whole number of at most nine digits; None if it is none."""
+    text = text.strip()
+    return (int(text) or None) if text.isdecimal() and len(text) < 10 else None
+
+
 def lay_section(title: str, *content: str, anchor: str | None = None) -> Markup:
     """Lay out a part of a page under its title."""
     return tag("section", tag("h2", title), *content, id=anchor)

@@ -19,6 +19,7 @@ from tacit.learn.training.privacy import PrivacyPlan
 from tacit.learn.training.programs import initial_state, noise_name, state_bounds
 from tacit.learn.training.resume import hash_work, resume
 from tacit.learn.training.schedule import Action, Plans, actions
+from tacit.learn.training.spending import Book
 from tacit.learn.training.start import enter_starts, start_name, train_alone
 from tacit.learn.training.task import TrainTask
 from tacit.mpc import Plan, Share, compute, serve
@@ -65,6 +66,7 @@ def train(
     labels: Tensor | None = None,
     folder: StateFolder | None = None,
     is_fresh: bool = False,
+    book: Book | None = None,
 ) -> Trained:
     """Train as one of the parties.
 
@@ -76,6 +78,7 @@ def train(
         folder: where my checkpoints go; all parties have one, or none has. A training goes on
             from them with the same task; only ``weight_bound`` may have been raised.
         is_fresh: discard the checkpoints there, once it is known that all parties do.
+        book: where I count what private trainings spend on my rows; asked before one is shared.
 
     Guarantee: that of the protocol; beyond it, what `Programs` opens: at every look the loss and
         the number of right answers to ``task.show_to`` and two bits to both computing parties.
@@ -96,6 +99,8 @@ def train(
     noise = ring.Prg.from_os()
     if folder is not None and task.privacy is not None:
         noise = folder.noise(is_new=not start).fork(hash_work(task, plans, mine))
+    if book is not None and task.privacy is not None and plans.privacy is not None:
+        book.enter(noise.fork("book").bytes(16), task.privacy, plans.privacy)
     worker = _Worker(session, task, plans, mine, noise)
     worker.share()
     checkpoint = None

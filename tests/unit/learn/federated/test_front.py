@@ -76,9 +76,9 @@ def test_class_weights_move_errors_from_one_class_to_the_other():
     def found(kind, weights):
         privacy = OPEN
         if kind == "record":
-            privacy = PrivacySpec(kind=kind, clip=1.0, epsilon=60.0, delta=1e-3, records=100)
+            privacy = PrivacySpec(kind=kind, clip=1.0, epsilon=20.0, delta=1e-3, records=100)
         training = LocalTraining(steps=10, batch=50, rate=0.5, class_weights=weights)
-        trained = fit("linear", rows, privacy=privacy, rounds=3, training=training)
+        trained = fit("linear", rows, privacy=privacy, rounds=2, training=training)
         return int(trained.predict(x).sum())
 
     for kind in ("none", "record"):
