@@ -11,6 +11,7 @@ from rich.console import Console
 from tacit.cli.commands.init import interview
 from tacit.cli.jobs.fields import gather, list_settings, parse_text, show_value, state_table, walk
 from tacit.cli.jobs.kinds import KINDS, load_job, read_job
+from tacit.cli.jobs.starts import first_tables
 from tacit.cli.toml_text import write_toml
 from tacit.errors import InputError
 
@@ -35,6 +36,9 @@ def answered(tmp_path, kind, answers):
 def test_enter_throughout_writes_a_job_that_can_be_read(tmp_path, kind):
     job, asked, _ = answered(tmp_path, kind, {})
     assert job.job.kind == kind
+    # What a form of the page would send, too: see test_studio.py.
+    made = tomllib.loads((tmp_path / "job.toml").read_text())
+    assert made == first_tables(kind, "", Path("out"))
     assert asked[-1].endswith("(Enter: none)")
 
 

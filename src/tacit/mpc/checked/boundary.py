@@ -63,7 +63,7 @@ class TellInput(Input):
         (own,), (tags,) = need.read(material[0], is_first=channel.is_first)
         told = channel.recv(self.owner, self.spec.shape)
         channel.proofs.heard(told)
-        return TaggedOpening(told, own, None, self.opening(channel.step), tags.wide())
+        return TaggedOpening(told, own, None, self.opening(channel.step), numbers=tags.wide())
 
     def attend(self, channel: Channel, values: Tensor | None) -> None:
         """Tell P0 and P1 the input less its mask, as its owner."""

@@ -100,5 +100,6 @@ def _words(operand: AnyShare) -> Tensor:
 
 def _coefficients(out: Spec, operands: list[AnySpec]) -> int:
     """Bound the sum of the coefficients of a result, by how large it can become."""
-    sizes = [one.largest for one in operands if isinstance(one, Spec)]
-    return sum(out.largest // max(1, size) + 1 for size in sizes)
+    # A sum may state a smaller bound than its parts have; it has no more terms than elements.
+    known = [one for one in operands if isinstance(one, Spec)]
+    return sum(out.largest // max(1, one.largest) + one.elements + 1 for one in known)

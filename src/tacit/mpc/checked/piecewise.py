@@ -104,10 +104,10 @@ class _Note:
         self.is_first = channel.is_first
         self.messages: list[tuple[Tensor, Tensor]] = []
 
-    def exchange(self, mine: Tensor) -> Tensor:
-        theirs = self._channel.exchange(mine)
-        self.messages.append((mine, theirs))
-        return theirs
+    def exchange_low(self, mine: Tensor, bits: int) -> Tensor:
+        total = self._channel.exchange_low(mine, bits)
+        self.messages.append((mine, total - mine))
+        return total
 
     def exchange_bits(self, mine: Tensor, count: int) -> Tensor:
         theirs = self._channel.exchange_bits(mine, count)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tacit.errors import InputError
 from tacit.mpc.additive2.local import numeric
 from tacit.mpc.additive2.opening import OpenMasked
 from tacit.mpc.additive2.product import Multiply
@@ -13,7 +14,7 @@ from tacit.mpc.checked.pending import Pending, Term, is_worth_it
 from tacit.mpc.checked.shares import TaggedOpening, TaggedShare
 from tacit.mpc.checked.tags import Item, Tagged, add_public
 from tacit.mpc.contract import Channel, Declaration, Roles
-from tacit.mpc.products import MatMul, Product
+from tacit.mpc.products import MatMul
 from tacit.mpc.randomness import OpeningMask, OpeningTriple, Parts
 from tacit.mpc.share import (
     AnyShare,
@@ -42,6 +43,8 @@ class OpenTagged(OpenMasked):
     """
 
     def _needs(self, operands: tuple[AnySpec, ...]) -> tuple[Tagged, ...]:
+        if self.rescalings:
+            raise InputError("'checked' has no openings that rescale; use protocol 'sealed'")
         return tuple(
             tagged_mask(place, numeric(spec, "multiplying").shape, owner)
             for place, (spec, owner) in enumerate(zip(operands, self.owners, strict=True))
@@ -69,7 +72,9 @@ class OpenTagged(OpenMasked):
                 assert one.mask_share is not None  # noqa: S101 - nobody is the holder
                 sent = wide.carry(x.numbers - mask)
                 channel.proofs.exchanged(sent, one.opened - x.words + one.mask_share)
-            found.append(TaggedOpening(one.opened, one.mask_share, one.clear, one.spec, mask))
+            found.append(
+                TaggedOpening(one.opened, one.mask_share, one.clear, one.spec, numbers=mask)
+            )
         return tuple(found)
 
 
@@ -120,8 +125,6 @@ class MultiplyTagged(Multiply):
 
     Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes.
     """
-
-    product: Product
 
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what comes out and what is needed."""

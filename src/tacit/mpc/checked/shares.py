@@ -1,6 +1,6 @@
 """Shares and masked openings with the tags and keys that belong to them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -29,7 +29,7 @@ class TaggedShare(Share):
 class TaggedOpening(MaskedOpening):
     """A masked opening, and its mask as wide numbers (limbs, components, …)."""
 
-    numbers: Tensor
+    numbers: Tensor = field(kw_only=True)
 
     __repr__ = MaskedOpening.__repr__
 
@@ -46,7 +46,7 @@ class TaggedOpening(MaskedOpening):
             plain.mask_share,
             plain.clear,
             plain.spec,
-            numbers.view(limbs, components, *shape),
+            numbers=numbers.view(limbs, components, *shape),
         )
 
 
