@@ -212,6 +212,17 @@ class HandsOver(Protocol):
         ...
 
 
+def takes_role(kernel: object, role: type) -> bool:
+    """Tell whether a kernel takes a role, such as `Attended`; a type is asked once."""
+    key = (type(kernel), role)
+    if key not in _ROLES:
+        _ROLES[key] = isinstance(kernel, role)
+    return _ROLES[key]
+
+
+_ROLES: dict[tuple[type, type], bool] = {}
+
+
 @dataclass(frozen=True, kw_only=True)
 class MpcProtocol:
     """A protocol: its name, what it promises, what it needs of its third party, its kernels.

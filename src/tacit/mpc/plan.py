@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tacit.errors import InputError
 from tacit.mpc.additive2.opening import OpenMasked
+from tacit.mpc.additive2.rescaled import Rescaling
 from tacit.mpc.boundary import WORD_BYTES, Input, Open, Resume
 from tacit.mpc.cache import OpeningCache
 from tacit.mpc.contract import Declaration, HandsOver, Kernel, MpcProtocol, Roles
@@ -145,10 +146,14 @@ class PlanOps(ProtocolOps[AnySpec]):
         return spec
 
     def open_masked(
-        self, values: tuple[AnySpec, ...], owners: tuple[Party | None, ...], phase: Phase
+        self,
+        values: tuple[AnySpec, ...],
+        owners: tuple[Party | None, ...],
+        phase: Phase,
+        rescalings: tuple[Rescaling | None, ...] = (),
     ) -> tuple[AnySpec, ...]:
         """Write down that values are opened under masks."""
-        step = OpenMasked(owners, phase)
+        step = OpenMasked(owners, phase, rescalings)
         outs = step.outs(len(self._steps), *values)
         self._write(step, values)
         return outs
@@ -201,10 +206,9 @@ class PlanOps(ProtocolOps[AnySpec]):
     def _sent_at(self, kernel: object, operands: tuple[AnySpec, ...]) -> int:
         """Return at which step the offline messages of the last one are sent: usually there."""
         number = len(self._steps) - 1
-        if not isinstance(kernel, HandsOver) or not operands:
-            return number
-        entered = self.notes.get(operands[0], "entered")
-        if entered is None:
+        entered = self.notes.get(operands[0], "entered") if operands else None
+        # First the cheap question: asking a protocol of types takes longer than some steps do.
+        if entered is None or not isinstance(kernel, HandsOver):
             return number
         self._handed.append((entered, number))
         return int(entered)

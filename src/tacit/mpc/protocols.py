@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from math import log2
 from typing import Any
 
 from tacit.errors import ConfigError
 from tacit.mpc.additive2 import layout, local, public
 from tacit.mpc.additive2.compare import IsPositive
+from tacit.mpc.additive2.counts import CountReaching
 from tacit.mpc.additive2.curves import curve_of, powers_of_two, smooth
 from tacit.mpc.additive2.fused import FusedTruncateCompare
 from tacit.mpc.additive2.logspaced import DECLINES, decline_curve
 from tacit.mpc.additive2.pieces import curve_of_pieces
-from tacit.mpc.additive2.piecewise import Piecewise
+from tacit.mpc.additive2.piecewise import Curve, Piecewise
 from tacit.mpc.additive2.product import Multiply
 from tacit.mpc.additive2.truncation import Truncate
 from tacit.mpc.contract import Channel, Declaration, Kernel, MpcProtocol, Roles
@@ -84,10 +86,25 @@ _TWO_SERVERS = (
 )
 
 
-def _sealed_function(name: str, frac_bits: int, bound: float) -> Kernel:
+def _sealed_function(
+    name: str, frac_bits: int, bound: float, drop: int = 0, gain: float = 1.0
+) -> Kernel:
     if name in DECLINES:
-        return Piecewise(name, (decline_curve(name, frac_bits, bound),))
-    return Piecewise(name, (curve_of(name, frac_bits, bound),))
+        return Piecewise(name, (decline_curve(name, frac_bits, bound, gain),), drop)
+    return Piecewise(name, (curve_of(name, frac_bits, bound),), drop)
+
+
+def _reached() -> Kernel:
+    """Tell whole numbers of at least one from zero."""
+    return Piecewise("reached", (Curve((1,), ((0,), (1,)), 0, 1.0, (0,)),))
+
+
+def _saturate(frac_bits: int, bound: float, step: float, drop: int) -> Kernel:
+    """Keep numbers near ±bound at most, in pieces that hold one step below their breakpoints."""
+    edge, slack = round(bound * 2**frac_bits), round(log2(step * 2**frac_bits))
+    pieces = ((-edge,), (0, 1), (edge,))
+    curve = Curve((-edge, edge), pieces, frac_bits, bound + step, (slack, slack))
+    return Piecewise("saturate", (curve,), drop)
 
 
 def _fused(name: str, frac_bits: int, bound: float, bits: int) -> Kernel:
@@ -195,11 +212,14 @@ PROTOCOLS: Mapping[str, MpcProtocol] = {
         kernels={
             **_ARITHMETIC,
             "elementwise": _sealed_function,
+            "count_reaching": CountReaching,
             "exponents": _sealed_exponents,
             "deferred": DeferToReceiver,
             "is_positive": IsPositive,
             "truncate_compare": _fused,
             "normalised": _sealed_normalised,
+            "reached": _reached,
+            "saturate": _saturate,
             "pieces": _sealed_pieces,
         },
     ),

@@ -13,10 +13,11 @@ from torch import Tensor
 
 from tacit.errors import DisagreementError
 from tacit.mpc.additive2.opening import OpenMasked
+from tacit.mpc.additive2.rescaled import Rescaling
 from tacit.mpc.ahead import Ahead
 from tacit.mpc.boundary import Input, Open, Resume
 from tacit.mpc.cache import OpeningCache
-from tacit.mpc.contract import Attended, Channel, HandsOver, Kernel
+from tacit.mpc.contract import Attended, Channel, HandsOver, Kernel, takes_role
 from tacit.mpc.dealer import FromDealer, Pace, Source, Supply, deal
 from tacit.mpc.memo import Memo
 from tacit.mpc.offline import agree_on_material, open_material
@@ -143,10 +144,14 @@ class SecretOps(ProtocolOps[AnyShare]):
         self.kept_openings[name] = opening
 
     def open_masked(
-        self, values: tuple[AnyShare, ...], owners: tuple[Party | None, ...], phase: Phase
+        self,
+        values: tuple[AnyShare, ...],
+        owners: tuple[Party | None, ...],
+        phase: Phase,
+        rescalings: tuple[Rescaling | None, ...] = (),
     ) -> tuple[AnyShare, ...]:
         """Open values under masks."""
-        step = OpenMasked(owners, phase)
+        step = OpenMasked(owners, phase, rescalings)
         channel = self._next(step, values)
         material = self._supply.take(channel.step)
         clear = tuple(self._clear.get(value, "clear") for value in values)
@@ -368,6 +373,7 @@ def _attend_step(
         kernel.attend(channel, _made(mine, opened))
     elif isinstance(kernel, Open):
         return kernel.attend(channel, *step.operands)
-    elif isinstance(kernel, Attended):
+    elif takes_role(kernel, Attended):
+        assert isinstance(kernel, Attended)  # noqa: S101 - its type says so
         kernel.attend(channel, *step.operands)
     return None

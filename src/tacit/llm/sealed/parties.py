@@ -25,7 +25,7 @@ from tacit.ring import Prg
 
 PROTOCOL = "sealed"
 _PROBE = 32
-"""Tokens of a text that is the same for every model, to see how large streams get."""
+"""Tokens of texts that are the same for every model, to see how long rows of streams get."""
 SEALED_OWNER_BYTES, SEALED_USER_BYTES, SEALED_DEALER_BYTES = 76, 36, 20
 """Memory per weight at its peak, as measured on a model of 26 million weights."""
 _NEXT = "llm/pass"
@@ -95,9 +95,29 @@ def open_sealed_vault(model: LanguageModel, *, reveal: Reveal = "token") -> Seal
     """Prepare a model for sealed use. Cost: 8 bytes of memory per weight."""
     a, gain = model.architecture, usual_gain(model)
     weights = fold(model, gain_bits=gain)
-    probe = (torch.arange(min(_PROBE, a.context)) * 7919 % a.vocab).tolist()
-    sizes = [2.0**gain * float(x.abs().max()) for x in streams(model, probe)]
+    length = min(_PROBE, a.context)
+    # A few ids begin texts, and the first token of a text has by far the longest rows.
+    probes = [[first, *(torch.arange(1, length) * 7919 % a.vocab).tolist()] for first in range(4)]
+    sizes = [
+        (2.0**gain * min(shortest), 2.0**gain * max(longest))
+        for shortest, longest in zip(*_lengths(model, probes), strict=True)
+    ]
     return SealedVault(a, weights, measure(a, weights, sizes), gain, reveal)
+
+
+def _lengths(
+    model: LanguageModel, probes: list[list[int]]
+) -> tuple[list[list[float]], list[list[float]]]:
+    """Return the smallest and the largest roots of mean squares of rows, by layer and probe."""
+    found = [
+        [rows.double().square().mean(-1).sqrt() for rows in streams(model, probe)]
+        for probe in probes
+    ]
+    layers = list(zip(*found, strict=True))
+    return (
+        [[float(one.min()) for one in layer] for layer in layers],
+        [[float(one.max()) for one in layer] for layer in layers],
+    )
 
 
 class Table:

@@ -32,10 +32,14 @@ def bits_of(largest: int) -> int:
 
 @dataclass(frozen=True)
 class CompareMask:
-    """A uniform word r per element: shares of it, of its top bit and of its unary codes."""
+    """A uniform word r per element: shares of it, of its top bit and of its unary codes.
+
+    Bits are counted from ``shift`` on, if the lowest ones are not compared.
+    """
 
     elements: int
     blocks: Blocks
+    shift: int = 0
 
     def first(self, prg: Prg) -> Parts:
         """Draw the first shares of r and of its bits."""
@@ -47,7 +51,7 @@ class CompareMask:
 
     def correction(self, first: Parts, second: Parts) -> Parts:
         """Compute the second share of the bits of r = r0 + r1."""
-        planes = ring.to_planes(first[0] + second[0])
+        planes = ring.to_planes((first[0] + second[0]) >> self.shift)
         top = planes[self.blocks.bits : self.blocks.bits + 1]
         return (torch.cat((encode_unary(planes, self.blocks), top)) ^ first[1],)
 
