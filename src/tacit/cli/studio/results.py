@@ -11,6 +11,7 @@ from tacit.cli.studio.index import Index, Summary, sum_traffic
 from tacit.cli.studio.page import View, lay_notice, link, read_count, view_of
 from tacit.errors import InputError
 from tacit.report.format import (
+    HARD_SPACE,
     show_bound,
     show_bytes,
     show_count,
@@ -185,7 +186,7 @@ def _lay_row(view: View, one: Summary) -> Markup:
 def _show_epsilon(one: Summary) -> str:
     if one.epsilon is None:
         return ""
-    return f"{show_bound(one.epsilon)} (δ = {show_bound(one.delta)})"
+    return f"{show_bound(one.epsilon)} (δ{HARD_SPACE}={HARD_SPACE}{show_bound(one.delta)})"
 
 
 def _lay_table(view: View, loaded: Sequence[tuple[str, Result]]) -> Markup:
