@@ -25,6 +25,14 @@ _TITLES = {
     "Truncate": "Rescaling: back to the usual number of fraction bits",
     "SeenByHelper": "ReLU, computed by the helper on values in random order",
     "SeenBySecond": "ReLU, computed by the second party on values in random order",
+    "OpenTagged": "A product with weights",
+    "TruncateTagged": "Rescaling: back to the usual number of fraction bits",
+    "PiecewiseTagged": "ReLU: a comparison on shares",
+    "Check": "The check of all messages so far, by tags",
+    "OpenChecked": "The answer",
+    "Enter": "",
+    "Local": "",
+    "MultiplyTagged": "",
     "FusedTruncateCompare": "ReLU with its rescaling: a comparison on shares",
 }
 # What the messages of a kernel are, round by round; the last entry stands for all that follow.
@@ -34,6 +42,11 @@ _WORDS = {
     "Truncate": ("one masked bit per value",),
     "SeenByHelper": ("its share, permuted, masked", "one share of the results"),
     "SeenBySecond": ("its share, masked", "values, permuted, masked", "results, masked"),
+    "OpenTagged": ("under masks",),
+    "TruncateTagged": ("value + mask, opened",),
+    "PiecewiseTagged": ("value + mask, opened", "bits of a comparison, masked"),
+    "Check": ("a fresh seed", "proofs of 42 sums"),
+    "OpenChecked": ("its share of the scores",),
     "FusedTruncateCompare": ("value + mask, opened", "bits of a comparison, masked"),
 }
 
