@@ -24,7 +24,7 @@ from torch.nn import functional
 import tacit
 from tacit.learn.training import Optimiser, train_plain
 
-VOCABULARY, TOKENS, WIDTH, HEADS, LAYERS, ROWS = 32, 16, 32, 2, 2, 1200
+VOCABULARY, TOKENS, WIDTH, HEADS, LAYERS, TEXTS = 32, 16, 32, 2, 2, 24_000
 
 
 class FloorRelu(torch.autograd.Function):
@@ -114,6 +114,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--plain-steps", type=int, default=3000)
     parser.add_argument("--rate", type=float, default=0.5)
+    parser.add_argument("--rows", type=int, default=1200)
     asked = parser.parse_args()
     ids = _ids(asked.file)
     torch.manual_seed(0)
@@ -126,12 +127,12 @@ def main() -> None:
         ),
     }
     print(json.dumps(found, indent=1), flush=True)
-    half = ROWS // 2
+    half = asked.rows // 2
     owners = {
         "north": (ids[:half, :-1], ids[:half, 1:]),
-        "south": (ids[half:ROWS, :-1], ids[half:ROWS, 1:]),
+        "south": (ids[half : asked.rows, :-1], ids[half : asked.rows, 1:]),
     }
-    batch = (ROWS - ROWS // 10) // asked.steps
+    batch = (asked.rows - asked.rows // 10) // asked.steps
     how = {"batch": batch, "rate": asked.rate, "watch_every": max(1, asked.steps // 4)}
     begun = time.perf_counter()
     trained = tacit.train(
@@ -184,7 +185,7 @@ def _ids(path: Path) -> Tensor:
         for line in raw.decode().splitlines()
         for value in (json.loads(line) if line[:1] == "{" else {"text": line}).values()
         if isinstance(value, str)
-    )[: 20 * ROWS * TOKENS]
+    )[: TEXTS * TOKENS]
     known = {one: at for at, (one, _) in enumerate(Counter(texts).most_common(VOCABULARY - 1))}
     codes = torch.tensor([known.get(one, VOCABULARY - 1) for one in texts])
     rows = codes[: len(codes) // (TOKENS + 1) * (TOKENS + 1)].reshape(-1, TOKENS + 1)

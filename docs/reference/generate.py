@@ -22,6 +22,7 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "llm": ("tacit.llm", ()),
     "secure": ("tacit.learn.private", ("secure", "Secured", "Answer", "Crew")),
     "split": ("tacit.split", ()),
+    "text": ("tacit.text", ()),
     "train": ("tacit.learn.training.front", ("train", "TrainedModel", "Settings")),
     "verify": ("tacit.verify", ()),
 }
@@ -30,6 +31,7 @@ FIRST = {
     "dp": "make_private",
     "llm": "chat",
     "split": "fit",
+    "text": "fine_tune",
     "verify": "verify",
 }
 _LISTS = {"Args": "Arguments", "Attributes": "Attributes", "Raises": "Raises"}

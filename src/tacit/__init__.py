@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tacit import audit, dp, federated, learners, llm, split, verify
+    from tacit import audit, dp, federated, learners, llm, split, text, verify
     from tacit.cli.launch.connect import connect
     from tacit.learn.private.secure import secure
     from tacit.learn.training.front import train
@@ -21,6 +21,7 @@ __all__ = [
     "llm",
     "secure",
     "split",
+    "text",
     "train",
     "verify",
 ]

@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import subprocess
+from contextlib import contextmanager
 
 import pytest
 
@@ -29,9 +30,9 @@ def browser():
         started.close()
 
 
-@pytest.fixture
-def studio(tmp_path):
-    process = Program("studio", "out", folder=tmp_path)
+@contextmanager
+def serving(folder):
+    process = Program("studio", "out", folder=folder)
     for line in process.stdout:
         if found := re.match("Open (.*)", line):
             break
@@ -41,14 +42,26 @@ def studio(tmp_path):
 
 
 @pytest.fixture
+def studio(tmp_path):
+    with serving(tmp_path) as address:
+        yield address
+
+
+@pytest.fixture
 def page(browser, studio):
+    with opened_at(browser, studio) as opened:
+        yield opened
+
+
+@contextmanager
+def opened_at(browser, address):
     context = browser.new_context(locale="en-US")
     context.set_default_timeout(WAIT_MS)
     opened, problems = context.new_page(), []
     opened.on("console", lambda message: problems.append(message.text))
     opened.on("pageerror", lambda error: problems.append(str(error)))
-    opened.goto(studio)
-    opened.wait_for_url(lambda address: "token" not in address)
+    opened.goto(address)
+    opened.wait_for_url(lambda now: "token" not in now)
     yield opened
     context.close()
     assert problems == []  # nothing of the page was refused by its own policy
@@ -116,6 +129,24 @@ def test_a_party_that_died_is_named_and_the_job_goes_on_stops_and_is_compared(pa
     page.locator("h1", has_text="Side by side").wait_for()
     assert page.locator("tr.differs").count() > 0
     assert "97.66" in page.locator("table.sides").inner_text()
+
+
+@pytest.mark.slow
+def test_a_job_outlives_the_page_and_its_server(browser, tmp_path):
+    with serving(tmp_path) as address, opened_at(browser, address) as page:
+        begin(page, "train", training__epochs="60")
+        page.locator("article .sentence", has_text="training").first.wait_for()
+        parties = parties_of(page)
+    assert len(parties) == 3
+    for process in parties.values():
+        os.kill(process, 0)
+    with serving(tmp_path) as address, opened_at(browser, address) as page:
+        page.get_by_role("link", name="Watch").click()
+        page.get_by_role("link", name="train-digits").click()
+        wait_for(page, "Running")
+        page.get_by_role("button", name="Stop").click()
+        wait_for(page, "Stopped")
+    assert not (tmp_path / "out" / "train-digits").exists()
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ def test_whole_words_that_a_party_receives_are_uniform(corrupt):
         if words.dtype == torch.int64 and tag.endswith(f"from {other}")
     ]
     large = [words for words in looks if len(words) >= FEWEST]
-    assert len(large) >= 20
+    assert len(large) >= 10
     for words in large:
         assert complaints(words) == []
 

@@ -56,6 +56,8 @@ from tacit.learn.noise import (
     upload_selected,
 )
 from tacit.learn.noise.objective import _Objective, _released
+from tacit.learn.training.makers import draw_noise, share_noise
+from tacit.learn.training.start import words_alone
 from tacit.ring import Prg
 
 DRAWS = 400  # half of the noise is then noticed with a chance above 1 - 1e-9
@@ -259,7 +261,21 @@ def local_training_has_its_noise():
     matches(update.values[: 2 * size], 0.5 / 20 * sigma * 2)  # of four steps; biases learn
 
 
+def training_noise_is_faced(kind):
+    """What one of four makers does not know of a step on shares, or all of it drawn alone."""
+    plan = share_noise(
+        tuple("abcd"), multiplier=3.0, l2_sensitivity=1.0, frac_bits=16, shape=(DRAWS,)
+    )
+    if kind == "alone":
+        found = words_alone(plan, prg())
+    else:
+        found = sum(draw_noise(plan, prg(maker)) for maker in plan.makers[1:])
+    return matches(found, 3.0)
+
+
 CHECKS = {
+    "training, makers": (training_noise_is_faced, "makers"),
+    "training, alone": (training_noise_is_faced, "alone"),
     **{name: (rounds_have_their_noise, name) for name in POLICIES},
     "downlink": (downlink_has_its_noise,),
     "laplace": (laplace_noise_is_its_event,),

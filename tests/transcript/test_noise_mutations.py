@@ -15,10 +15,10 @@ import torch
 import tacit
 import test_noise
 from tacit import dp
-from tacit.learn import federated, noise
+from tacit.learn import federated, noise, training
 
 SOURCE = Path(inspect.getfile(tacit)).parents[1]
-ROOMS = [Path(inspect.getfile(room)).parent for room in (dp, noise, federated)]
+ROOMS = [Path(inspect.getfile(room)).parent for room in (dp, noise, federated, training)]
 SAMPLERS = {"discrete_gaussian", "discrete_laplace", "normal", "draw"}
 """Return noise: it is multiplied."""
 ADDERS = {"add_gaussian", "add_laplace", "add_binomial", "add_noise", "GAUSSIANS"}
@@ -47,6 +47,8 @@ FIRST = {
     "tacit.learn.federated.plain": ("plain", "downlink"),
     "tacit.learn.federated": ("plain, ", "masked"),
     "tacit.learn.federated.shuffled.plan": ("shuffled",),
+    "tacit.learn.training.makers": ("training, makers",),
+    "tacit.learn.training.start": ("training, alone",),
 }
 """The checks that are near a module; nothing else is tried for it."""
 

@@ -21,6 +21,7 @@ FRONT = [
     "llm",
     "secure",
     "split",
+    "text",
     "train",
     "verify",
 ]

@@ -38,8 +38,11 @@ from tacit.dp.detection import FALSE_POSITIVES, detection_of, gaussian_detection
 from tacit.dp.direction import DirectionReport, estimate_direction_sum, respond_direction
 from tacit.dp.event import (
     ADD_REMOVE_CLIENT,
+    ADD_REMOVE_CLIENT_MARKS,
+    ADD_REMOVE_MARKS,
     ADD_REMOVE_RECORD,
     REPLACE_CLIENT,
+    REPLACE_CLIENT_MARKS,
     REPLACE_RECORD,
     Approximate,
     Binomial,
@@ -69,10 +72,13 @@ from tacit.dp.sparse import SparseVector, select_above
 __all__ = [
     "ACCOUNTANTS",
     "ADD_REMOVE_CLIENT",
+    "ADD_REMOVE_CLIENT_MARKS",
+    "ADD_REMOVE_MARKS",
     "ADD_REMOVE_RECORD",
     "FALSE_POSITIVES",
     "GAUSSIANS",
     "REPLACE_CLIENT",
+    "REPLACE_CLIENT_MARKS",
     "REPLACE_RECORD",
     "Accountant",
     "Approximate",

@@ -9,13 +9,14 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, get_args
 
 from tacit.dp.check import at_least_one, budget, positive, probability
 from tacit.errors import ConfigError
 
 Neighbours = Literal["add-remove", "replace-one"]
-Unit = Literal["record", "client", "label"]
+Unit = Literal["record", "client", "label", "marks of a record", "marks of a client"]
+UNITS: tuple[Unit, ...] = get_args(Unit)
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,13 @@ class Relation:
     def __post_init__(self) -> None:
         if self.neighbours not in ("add-remove", "replace-one"):
             raise ConfigError(f"neighbours are add-remove or replace-one, got {self.neighbours!r}")
-        if self.unit not in ("record", "client", "label"):
-            raise ConfigError(f"the unit is record, client or label, got {self.unit!r}")
+        if self.unit not in UNITS:
+            raise ConfigError(f"the unit is one of {', '.join(UNITS)}, got {self.unit!r}")
 
     def __str__(self) -> str:
         verb = "adding or removing" if self.neighbours == "add-remove" else "replacing"
+        if self.unit.startswith("marks"):
+            return f"{verb} what a policy marks of one {self.unit.split()[-1]}"
         return f"{verb} one {self.unit}"
 
 
@@ -40,6 +43,11 @@ ADD_REMOVE_RECORD = Relation("add-remove", "record")
 ADD_REMOVE_CLIENT = Relation("add-remove", "client")
 REPLACE_RECORD = Relation("replace-one", "record")
 REPLACE_CLIENT = Relation("replace-one", "client")
+ADD_REMOVE_MARKS = Relation("add-remove", "marks of a record")
+ADD_REMOVE_CLIENT_MARKS = Relation("add-remove", "marks of a client")
+REPLACE_CLIENT_MARKS = Relation("replace-one", "marks of a client")
+"""Selective privacy: the rest of the texts, and how many marks there are, is taken as known. It is
+a weaker promise than one about records, and an ε of the one is never added to an ε of the other."""
 
 
 @dataclass(frozen=True, kw_only=True)

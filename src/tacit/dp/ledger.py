@@ -14,7 +14,7 @@ from tacit.dp.accountant import (
 )
 from tacit.dp.check import delta_among
 from tacit.dp.detection import detection_of, gaussian_detection
-from tacit.dp.event import Event, Gaussian, unroll
+from tacit.dp.event import Event, Gaussian, Relation, unroll
 from tacit.errors import ConfigError
 from tacit.result import Claim
 
@@ -115,7 +115,7 @@ def epsilon(
     claim = _claim(worst, known, spent, delta, subject)
     if population is None:
         return claim
-    unit = "record" if not worst else worst[0].relation.unit
+    unit = "record" if not worst else worst[0].relation.unit.split()[-1]
     warning = delta_among(delta, population, unit)
     return replace(claim, assumptions=(*claim.assumptions, warning)) if warning else claim
 
@@ -145,6 +145,12 @@ def sharpen(claim: Claim, ledger: Ledger | Iterable[Event]) -> Claim:
     return replace(claim, detection=min(one for one in (claim.detection, *found) if one))
 
 
+def _subject(relation: Relation | None) -> str:
+    whole = "record" if relation is None else relation.unit
+    part, _, owner = whole.rpartition(" of a ")
+    return f"what a policy marks of each {owner}" if part else f"each {owner}'s data"
+
+
 def _is_continuous(step: Event) -> bool:
     inner = getattr(step, "event", step)
     return isinstance(inner, Gaussian)
@@ -162,7 +168,7 @@ def _claim(
     if any(_is_continuous(step) for step in steps):
         # Small per number, but a training draws very many numbers: it is not in δ.
         assumptions.append("Gaussian noise in floating point is as good as exact noise")
-    about = subject or f"each {relation.unit if relation else 'record'}'s data"
+    about = subject or _subject(relation)
     if reasons:
         return Claim(
             subject=about,

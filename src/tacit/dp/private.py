@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sequent
 from tacit.dp.additive import add_gaussian, grid_sensitivity
 from tacit.dp.calibrate import Target, least_noise
 from tacit.dp.check import delta_among, positive
-from tacit.dp.event import ADD_REMOVE_RECORD, Event, Gaussian, Poisson, Repeated
+from tacit.dp.event import ADD_REMOVE_RECORD, Event, Gaussian, Poisson, Relation, Repeated
 from tacit.dp.ghost import Ghost
 from tacit.dp.ledger import Ledger, epsilon
 from tacit.errors import ConfigError
@@ -21,6 +21,9 @@ from tacit.result import Claim
 from tacit.ring import Prg
 
 _ACCOUNTANT = "fourier"  # our own: needs no extra
+
+Cut = Callable[[list[int]], list[list[int]]]
+"""Cuts the numbers of the records of a batch into parts, each of which fits the model at once."""
 
 
 def make_private(
@@ -32,8 +35,9 @@ def make_private(
     delta: float,
     epochs: int,
     clip: float = 1.0,
-    at_once: int | None = None,
+    at_once: int | Cut | None = None,
     prg: Prg | None = None,
+    relation: Relation = ADD_REMOVE_RECORD,
 ) -> "Private":
     """Make a training differentially private: noise for (ε, δ) is computed before the first batch.
 
@@ -60,15 +64,22 @@ def make_private(
         delta: below one in the number of records.
         epochs: passes that are planned; the loader refuses more.
         clip: largest norm of a record's gradient.
-        at_once: most records that the model is given at a time; all of a batch if not given.
+        at_once: most records that the model is given at a time, or what cuts the numbers of those
+            drawn into such parts; all of a batch if not given.
         prg: where batches and noise come from; the operating system if not given. One that stands
             where another stood (the same key, or a fork of the same name) repeats its noise.
+        relation: what a record of the loader stands for: a record, all data of a client, or what a
+            policy marks of either, where everything else is public.
 
     Raises:
         ConfigError: the model has layers without per-record gradients, or ε cannot be met.
     """
     records, rate = _sizes(loader)
-    delta_among(delta, records, "record")
+    delta_among(delta, records, relation.unit.split()[-1])
+    if relation.neighbours != "add-remove":
+        raise ConfigError(
+            f"records are drawn by coins: wanted add-remove neighbours, got {relation}"
+        )
     if epochs < 1:
         raise ConfigError(f"epochs must be at least 1, got {epochs}")
     if isinstance(optimizer, torch.optim.LBFGS):
@@ -81,21 +92,30 @@ def make_private(
     numbers = sum(parameter.numel() for parameter in trained)
 
     def plan(multiplier: float) -> list[Event]:
-        event = step_event(numbers, multiplier=multiplier, clip=clip, rate=rate)
+        event = step_event(numbers, multiplier=multiplier, clip=clip, rate=rate, relation=relation)
         return [Repeated(event=event, count=steps)]
 
     multiplier = least_noise(plan, Target(epsilon=epsilon, delta=delta, accountant=_ACCOUNTANT))
     batches = PrivateLoader(
         loader, rate=rate, steps=steps, at_once=at_once, prg=prg or Prg.from_os()
     )
-    return Private(Ghost(model), optimizer, batches, noise=(multiplier, clip), delta=delta)
+    return Private(
+        Ghost(model), optimizer, batches, noise=(multiplier, clip), delta=delta, relation=relation
+    )
 
 
-def step_event(numbers: int, *, multiplier: float, clip: float, rate: float) -> Poisson:
+def step_event(
+    numbers: int,
+    *,
+    multiplier: float,
+    clip: float,
+    rate: float,
+    relation: Relation = ADD_REMOVE_RECORD,
+) -> Poisson:
     """Say what one step will do to a record, for a model of so many numbers."""
     sigma = multiplier * clip
     grown = grid_sensitivity(numbers, sigma=sigma, l2_sensitivity=clip)
-    noise = Gaussian(sigma=sigma, l2_sensitivity=grown, relation=ADD_REMOVE_RECORD)
+    noise = Gaussian(sigma=sigma, l2_sensitivity=grown, relation=relation)
     return Poisson(event=noise, rate=rate, is_hidden=True)
 
 
@@ -113,11 +133,11 @@ class PrivateLoader:
         *,
         rate: float,
         steps: int,
-        at_once: int | None,
+        at_once: int | Cut | None,
         prg: Prg,
         divisor: float | None = None,
     ) -> None:
-        if at_once is not None and at_once < 1:
+        if isinstance(at_once, int) and at_once < 1:
             raise ConfigError(f"at_once must be at least 1, got {at_once}")
         self.prg = prg
         self.rate = rate
@@ -130,7 +150,7 @@ class PrivateLoader:
         self._is_within = False  # a batch of which the loop has seen some parts
         self._pass: object = None
         self._loader = loader
-        self._at_once = at_once or self.records
+        self._cut = at_once if callable(at_once) else _evenly(at_once or self.records)
 
     def __len__(self) -> int:
         return math.ceil(1 / self.rate)
@@ -172,7 +192,10 @@ class PrivateLoader:
         """Draw a batch and cut it into what the model may take at a time."""
         coins = self.prg.below(2**53, self.records) < round(self.rate * 2**53)
         drawn: list[int] = torch.nonzero(coins).view(-1).tolist()
-        return [drawn[at : at + self._at_once] for at in range(0, len(drawn), self._at_once)]
+        parts = self._cut(drawn)
+        if sorted(one for part in parts for one in part) != drawn or not all(parts):
+            raise ConfigError("at_once must cut a batch into parts that hold every record once")
+        return parts
 
     def _collated(self, parts: list[list[int]]) -> DataLoader[Any]:
         given = self._loader
@@ -199,6 +222,7 @@ class Private(Shown):
         *,
         noise: tuple[float, float],
         delta: float,
+        relation: Relation = ADD_REMOVE_RECORD,
     ) -> None:
         self.loader = loader
         self.ledger = Ledger()
@@ -206,6 +230,7 @@ class Private(Shown):
         self._ghost = ghost
         self._optimizer = optimizer
         self._delta = delta
+        self._relation = relation
         self._sum: dict[str, Tensor] = {}
         self._is_stepping = False
         loader.on_empty = self._finish_empty
@@ -277,7 +302,7 @@ class Private(Shown):
             flat,
             sigma=self.multiplier * self.clip,
             l2_sensitivity=self.clip,
-            relation=ADD_REMOVE_RECORD,
+            relation=self._relation,
             prg=self.loader.prg,
         )
         # Written down before anybody can see the model that comes out.
@@ -311,6 +336,10 @@ class Private(Shown):
                 "this optimizer belongs to a private training: call private.step(losses) in place "
                 "of loss.backward() and optimizer.step()"
             )
+
+
+def _evenly(size: int) -> Cut:
+    return lambda drawn: [drawn[at : at + size] for at in range(0, len(drawn), size)]
 
 
 def _sizes(loader: DataLoader[Any]) -> tuple[int, float]:

@@ -7,7 +7,7 @@ from threading import Lock
 import torch
 
 from tacit.errors import TacitError
-from tacit.mpc.contract import Channel, Prepared
+from tacit.mpc.contract import Channel, Prepared, takes_role
 from tacit.mpc.dealer import Supply
 from tacit.mpc.plan import Plan
 from tacit.mpc.randomness import Parts
@@ -34,7 +34,7 @@ class Ahead:
         self._waiting = deque(
             number
             for number, step in enumerate(plan.steps)
-            if step.needs or isinstance(step.kernel, Prepared)
+            if step.needs or takes_role(step.kernel, Prepared)
         )
         self._drawn_for = frozenset(self._waiting)
         self._ready: dict[int, tuple[Material, Material]] = {}
@@ -95,8 +95,9 @@ class Ahead:
 
     def _prepare(self, number: int) -> Material:
         step = self._plan.steps[number]
-        if not isinstance(step.kernel, Prepared):
+        if not takes_role(step.kernel, Prepared):
             return ()
+        assert isinstance(step.kernel, Prepared)  # noqa: S101 - its type says so
         channel = Channel(self._session, self._plan.roles, run=self._run, step=number)
         parts = step.kernel.prepare(channel, *step.operands)
         return (tuple(part.to(self._device) for part in parts),)

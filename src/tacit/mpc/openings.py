@@ -4,6 +4,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+from tacit.errors import InputError
+from tacit.mpc.additive2.rescaled import Rescaling
+from tacit.mpc.checked.product import Enter
 from tacit.mpc.contract import Kernel
 from tacit.mpc.memo import Memo
 from tacit.mpc.products import Product
@@ -12,6 +15,11 @@ from tacit.renamed import warn_renamed
 from tacit.result import Phase
 
 V = TypeVar("V")
+
+
+def _key(how: Rescaling | None) -> Hashable:
+    """Say under which note an opening is found again."""
+    return "opening" if how is None else how
 
 
 class MaskedOpenings(ABC, Generic[V]):
@@ -37,9 +45,19 @@ class MaskedOpenings(ABC, Generic[V]):
 
     @abstractmethod
     def open_masked(
-        self, values: tuple[V, ...], owners: tuple[Party | None, ...], phase: Phase
+        self,
+        values: tuple[V, ...],
+        owners: tuple[Party | None, ...],
+        phase: Phase,
+        rescalings: tuple[Rescaling | None, ...] = (),
     ) -> tuple[V, ...]:
         """Open values under masks, and return the openings."""
+
+    @abstractmethod
+    def rescaling(
+        self, value: V, *, is_exact: bool, frac_bits: int | None = None
+    ) -> Rescaling | None:
+        """Return what a value has to lose when it is opened as it is; None if nothing."""
 
     @abstractmethod
     def recall(self, value: V) -> V | None:
@@ -117,17 +135,72 @@ class MaskedOpenings(ABC, Generic[V]):
         Guarantee: an entry is opened once, under a mask that masks nothing else. Cost: 1 round of 8
         bytes per new element each way, however many entries there are.
         """
-        values = [self.normalise_scale(one) for one in fresh.values()]
-        others = {id(one): one for one in map(self.normalise_scale, beside)}
-        others = {at: one for at, one in others.items() if self.notes.get(one, "opening") is None}
-        everything = (*values, *others.values())
-        openings = self.open_masked(everything, (None,) * len(everything), "online")
-        for one, opening in zip(others.values(), openings[len(values) :], strict=True):
-            self.notes.put(one, "opening", opening)
+        if self.is_checked:
+            raise InputError("'checked' has no tensors that grow; use protocol 'sealed'")
+        openings = self.opened(*fresh.values(), *beside)
         return [
             self.join(name, opening, past=past, dim=dim)
             for name, opening in zip(fresh, openings, strict=False)
         ]
+
+    @property
+    @abstractmethod
+    def is_checked(self) -> bool:
+        """Tell whether every message has a tag, so that shares of inputs need tags as well."""
+
+    def entered(self, *values: V) -> tuple[V, ...]:
+        """Make shares with tags of those values that are inputs and have not been shared yet."""
+        if not self.is_checked:
+            return values
+        return tuple(self._enter(one) if self.notes.get(one, "raw") else one for one in values)
+
+    def _enter(self, value: V) -> V:
+        known: V | None = self.notes.get(value, "share")
+        if known is not None:
+            return known
+        self._open_missing((value,), "online")
+        opening = self._opening(value)
+        share = self.apply(Enter(), opening)
+        self.notes.put(share, "opening", opening)
+        self.notes.put(value, "share", share)
+        return share
+
+    def opened(
+        self, *values: V, is_exact: bool = False, frac_bits: tuple[int | None, ...] = ()
+    ) -> list[V]:
+        """Open values as they are under masks, all in one message, and return the openings.
+
+        What a product has left too precise is rescaled on the way: without a carry at its top, for
+        products whose result is known to fit the smaller ring; or ``is_exact``, for products
+        element by element. See `tacit.mpc.additive2.rescaled`. Each may keep other ``frac_bits``
+        than the usual.
+
+        Guarantee: that of `OpenMasked`. Cost: 1 round; nothing for what is open already.
+        """
+        kept = frac_bits or (None,) * len(values)
+        hows = {
+            id(one): self.rescaling(one, is_exact=is_exact, frac_bits=bits)
+            for one, bits in zip(values, kept, strict=True)
+        }
+        keys = {id(one): _key(hows[id(one)]) for one in values}
+        missing = {
+            id(one): one
+            for one in values
+            if not self.is_opening(one) and self.notes.get(one, keys[id(one)]) is None
+        }
+        if missing:
+            owners = tuple(
+                self.notes.get(one, "owner") if hows[at] is None else None
+                for at, one in missing.items()
+            )
+            rescalings = tuple(hows[at] for at in missing)
+            if not any(rescalings):
+                rescalings = ()
+            parts = tuple(missing.values())
+            outs = self.open_masked(parts, owners, "online", rescalings)
+            for (at, one), opening in zip(missing.items(), outs, strict=True):
+                self.notes.put(one, keys[at], opening)
+        return [self._opening(one, keys[id(one)]) for one in values]
 
     def cache_openings(self, *values: V) -> None:
         """Open weights under masks, before any query, so that no later product has to.
@@ -169,15 +242,17 @@ class MaskedOpenings(ABC, Generic[V]):
         self._open_missing((x, y), "online")
         return self.apply(self.make("multiply", product), self._opening(x), self._opening(y))
 
-    def _opening(self, value: V) -> V:
+    def _opening(self, value: V, key: Hashable = "opening") -> V:
         if self.is_opening(value):
             return value
-        opening: V | None = self.notes.get(value, "opening")
+        opening: V | None = self.notes.get(value, key)
         assert opening is not None  # noqa: S101 - `_open_missing` has seen to it
         return opening
 
     def note_input(self, value: V, name: str, owner: Party | None) -> None:
         """Note the name of an input of a computing party, and which party that is."""
+        if self.is_checked and owner is not None:
+            self.notes.put(value, "raw", True)
         # Somebody else's input has other shares in every run: nobody can see whether it changed.
         if owner is not None:
             self.note_name(value, name)

@@ -104,6 +104,16 @@ class ProtocolOps(Primitives[V], ABC):
         """Give the largest elements of the last dimension, and what belongs to them."""
         return functions_ordering.top(self, x, count=count, payload=payload)
 
+    @of_family("softmax")
+    def attention(self, scores: V, seen: Tensor) -> V:
+        """Give the softmax along the last dimension over what a public mask lets see."""
+        return functions.attention(self, scores, seen)
+
+    @of_family("norms")
+    def norm_within(self, x: V, *, eps: float, largest_mean: float, centred: bool) -> V:
+        """Normalise rows of a known largest mean square, centred or not."""
+        return functions.norm_within(self, x, eps=eps, largest_mean=largest_mean, centred=centred)
+
     def hide(self, x: V, kept: Tensor) -> V:
         """Put a number that a softmax makes zero wherever a public mask is false."""
         return functions.hide(self, x, kept)

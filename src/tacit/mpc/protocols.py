@@ -2,18 +2,24 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from math import log2
 from typing import Any
 
 from tacit.errors import ConfigError
 from tacit.mpc.additive2 import layout, local, public
 from tacit.mpc.additive2.compare import IsPositive
+from tacit.mpc.additive2.counts import CountReaching
 from tacit.mpc.additive2.curves import curve_of, powers_of_two, smooth
 from tacit.mpc.additive2.fused import FusedTruncateCompare
 from tacit.mpc.additive2.logspaced import DECLINES, decline_curve
 from tacit.mpc.additive2.pieces import curve_of_pieces
-from tacit.mpc.additive2.piecewise import Piecewise
+from tacit.mpc.additive2.piecewise import Curve, Piecewise
 from tacit.mpc.additive2.product import Multiply
 from tacit.mpc.additive2.truncation import Truncate
+from tacit.mpc.checked.local import Local
+from tacit.mpc.checked.piecewise import PiecewiseTagged
+from tacit.mpc.checked.product import MultiplyTagged
+from tacit.mpc.checked.truncation import TruncateTagged
 from tacit.mpc.contract import Channel, Declaration, Kernel, MpcProtocol, Roles
 from tacit.mpc.dummies import FlipsAndDummies, read_flips_and_dummies
 from tacit.mpc.mixing import mix, read_mixture
@@ -84,10 +90,39 @@ _TWO_SERVERS = (
 )
 
 
-def _sealed_function(name: str, frac_bits: int, bound: float) -> Kernel:
+_HONEST_DEALER = (
+    "the dealer is honest: it follows the protocol, and does not pool what it knows with anyone; a "
+    "dealer that cheats can make the result wrong without being noticed",
+    "at most one of the two computing parties cheats; it may do anything, but two that work "
+    "together see everything",
+    "a party that cheats can break the run off after it has its own output and before another has "
+    "any; it can put in any input, also one beyond its bound",
+    "results are rounded up or down by the dealer's random words: one that gets the same output "
+    "again and again can work out digits below its last one",
+    "AES-128 in counter mode is a pseudo-random generator, SHA-256 has no collisions that can be "
+    "found; the links are private (TLS 1.3)",
+)
+
+
+def _sealed_function(
+    name: str, frac_bits: int, bound: float, drop: int = 0, gain: float = 1.0
+) -> Piecewise:
     if name in DECLINES:
-        return Piecewise(name, (decline_curve(name, frac_bits, bound),))
-    return Piecewise(name, (curve_of(name, frac_bits, bound),))
+        return Piecewise(name, (decline_curve(name, frac_bits, bound, gain),), drop)
+    return Piecewise(name, (curve_of(name, frac_bits, bound),), drop)
+
+
+def _reached() -> Kernel:
+    """Tell whole numbers of at least one from zero."""
+    return Piecewise("reached", (Curve((1,), ((0,), (1,)), 0, 1.0, (0,)),))
+
+
+def _saturate(frac_bits: int, bound: float, step: float, drop: int) -> Kernel:
+    """Keep numbers near ±bound at most, in pieces that hold one step below their breakpoints."""
+    edge, slack = round(bound * 2**frac_bits), round(log2(step * 2**frac_bits))
+    pieces = ((-edge,), (0, 1), (edge,))
+    curve = Curve((-edge, edge), pieces, frac_bits, bound + step, (slack, slack))
+    return Piecewise("saturate", (curve,), drop)
 
 
 def _fused(name: str, frac_bits: int, bound: float, bits: int) -> Kernel:
@@ -96,16 +131,44 @@ def _fused(name: str, frac_bits: int, bound: float, bits: int) -> Kernel:
 
 def _sealed_exponents(
     frac_bits: int, bound: float, values: tuple[Callable[[int], float], ...]
-) -> Kernel:
+) -> Piecewise:
     return Piecewise("exponent", powers_of_two(frac_bits, bound, values))
 
 
-def _sealed_normalised(name: str, frac_bits: int) -> Kernel:
+def _sealed_normalised(name: str, frac_bits: int) -> Piecewise:
     return Piecewise(name, (smooth(name, frac_bits),))
 
 
-def _sealed_pieces(pieces: Pieces, frac_bits: int, bound: float) -> Kernel:
+def _sealed_pieces(pieces: Pieces, frac_bits: int, bound: float) -> Piecewise:
     return Piecewise("pieces", (curve_of_pieces(pieces, frac_bits, bound),))
+
+
+def _checked_kernels() -> dict[str, Callable[..., Any]]:
+    """Make the kernels of `sealed` with tags: those that send nothing are wrapped as they are."""
+    sealed = {**_ARITHMETIC, "deferred": DeferToReceiver}
+    kernels = {name: _tagged(one) for name, one in sealed.items()}
+
+    def piecewise(kernel: Callable[..., Piecewise]) -> Callable[..., Kernel]:
+        def make(*public: Any) -> Kernel:
+            plain = kernel(*public)
+            return PiecewiseTagged(plain.name, plain.curves)
+
+        return make
+
+    return {
+        **kernels,
+        "multiply": MultiplyTagged,
+        "truncate": TruncateTagged,
+        "elementwise": piecewise(_sealed_function),
+        "exponents": piecewise(_sealed_exponents),
+        "is_positive": lambda: PiecewiseTagged("step", (curve_of("step", 0, 1.0),)),
+        "normalised": piecewise(_sealed_normalised),
+        "pieces": piecewise(_sealed_pieces),
+    }
+
+
+def _tagged(kernel: Callable[..., Kernel]) -> Callable[..., Kernel]:
+    return lambda *public: Local(kernel(*public))
 
 
 def _permuted(through: Callable[[PermutedView], Kernel]) -> dict[str, Callable[..., Any]]:
@@ -195,13 +258,36 @@ PROTOCOLS: Mapping[str, MpcProtocol] = {
         kernels={
             **_ARITHMETIC,
             "elementwise": _sealed_function,
+            "count_reaching": CountReaching,
             "exponents": _sealed_exponents,
             "deferred": DeferToReceiver,
             "is_positive": IsPositive,
             "truncate_compare": _fused,
             "normalised": _sealed_normalised,
+            "reached": _reached,
+            "saturate": _saturate,
             "pieces": _sealed_pieces,
         },
+    ),
+    "checked": MpcProtocol(
+        name="checked",
+        claims=(
+            Claim(
+                subject="the result, if a computing party cheats",
+                guarantee="it is right, or there is none: a party that deviates in any message is "
+                "caught before anything is revealed, but with a probability of at most 2^-40",
+                assumptions=_HONEST_DEALER,
+            ),
+            Claim(
+                subject="inputs and intermediate values, if a computing party cheats",
+                guarantee="each party sees only uniformly random words and the declared outputs; "
+                "whether a run is broken off depends on no secret",
+                assumptions=_HONEST_DEALER,
+            ),
+        ),
+        helper_is_online=False,
+        kernels=_checked_kernels(),
+        is_checked=True,
     ),
     "permuted3": permuted3(FlipsAndDummies()),
     "permuted2": permuted2(FlipsAndDummies()),

@@ -6,6 +6,7 @@ makes both parts fit. Dealer and parties run the same functions, so that they ca
 """
 
 from dataclasses import dataclass
+from itertools import product as iterproduct
 from math import prod
 from typing import Protocol
 
@@ -15,7 +16,7 @@ from torch import Tensor
 from tacit import ring
 from tacit.mpc.narrow import WORD_BYTES, cut, uncut
 from tacit.mpc.products import Product
-from tacit.mpc.share import Mask, Party, SharePair
+from tacit.mpc.share import WORD_BITS, Mask, Party, SharePair
 from tacit.ring import Prg
 
 Parts = tuple[Tensor, ...]
@@ -85,10 +86,11 @@ class OpeningTriple:
     left: Mask
     right: Mask
     shape: tuple[int, ...]
+    rescaled: tuple[tuple[int, int] | None, tuple[int, int] | None] = (None, None)
 
     def first(self, prg: Prg) -> Parts:
-        """Draw c0."""
-        return (prg.words(self.shape),)
+        """Draw c0, one for each pair of readings of the masks."""
+        return (prg.words(self._shape()),)
 
     def second(self, prg: Prg) -> Parts:
         """Draw nothing."""
@@ -107,11 +109,40 @@ class OpeningTriple:
         a, b = _total(left), _total(right)
         if a is None or b is None:
             return (-first[0],)
-        return (self.product.multiply(a, b).sub_(first[0]),)
+        if self.readings == 1:
+            return (self.product.multiply(a, b).sub_(first[0]),)
+        lefts, rights = (
+            [one] if how is None else list(readings(one, *how))
+            for one, how in zip((a, b), self.rescaled, strict=True)
+        )
+        pairs = zip(lefts, rights, strict=True) if self.is_square else iterproduct(lefts, rights)
+        return (torch.stack([self.product.multiply(x, y) for x, y in pairs]).sub_(first[0]),)
+
+    @property
+    def is_square(self) -> bool:
+        """Tell whether both operands are one, so that their masks are read alike."""
+        return self.left == self.right and self.rescaled[0] is not None
+
+    @property
+    def readings(self) -> int:
+        """Return how many pairs of readings the two masks have."""
+        if self.is_square:
+            return 2
+        return prod(1 if how is None else 2 for how in self.rescaled)
 
     def correction_shapes(self) -> tuple[tuple[int, ...], ...]:
         """Return the shape of c1."""
-        return (self.shape,)
+        return (self._shape(),)
+
+    def _shape(self) -> tuple[int, ...]:
+        return self.shape if self.readings == 1 else (self.readings, *self.shape)
+
+
+def readings(words: Tensor, ring_bits: int, drop: int) -> Tensor:
+    """Read the lowest bits of words with their sign and without it, and drop the lowest of them."""
+    high = words << (WORD_BITS - ring_bits)
+    lost = WORD_BITS - ring_bits + drop
+    return torch.stack((high >> lost, ring.shift_right(high, lost)))
 
 
 def _without(shares: SharePair, holder: Party) -> SharePair:

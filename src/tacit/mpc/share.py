@@ -10,7 +10,11 @@ from torch import Tensor
 
 from tacit.errors import RangeError
 
-HEADROOM_BITS = 62
+WORD_BITS = 64
+SPARE_BITS = 2
+"""A value leaves this many bits of its ring free, so that the top bit of its sum with half of the
+rest is known."""
+HEADROOM_BITS = WORD_BITS - SPARE_BITS
 """A product may use this many bits of the word: truncation is exact below 2^62 (see additive2)."""
 
 
@@ -26,18 +30,24 @@ class Spec:
     ``deferred`` names a function that the receiver applies after opening. Only a strictly
     increasing function may wait like this: whoever gets its value can compute the argument, so
     opening the argument reveals nothing more.
+
+    ``ring_bits`` says modulo which power of two the shares add up to the value: what a party drops
+    at the low end of its share is lost at the high end, unless a message puts it right. Few kernels
+    read such values, see `tacit.mpc.additive2.rescaled`.
     """
 
     shape: tuple[int, ...]
     frac_bits: int
     largest: int
     deferred: str | None = None
+    ring_bits: int = WORD_BITS
 
     def __post_init__(self) -> None:
-        if self.largest >= 1 << HEADROOM_BITS:
+        most = self.ring_bits - SPARE_BITS
+        if self.largest >= 1 << most:
             raise RangeError(
                 f"values up to ±{self.bound:.6g} with {self.frac_bits} fraction bits need more "
-                f"than {HEADROOM_BITS} bits; lower frac_bits or the bounds of the inputs"
+                f"than {most} bits; lower frac_bits or the bounds of the inputs"
             )
 
     @classmethod
@@ -125,12 +135,19 @@ class Mask:
 
 @dataclass(frozen=True, kw_only=True)
 class OpeningSpec:
-    """What everyone may know about a secret whose masked value has been opened."""
+    """What everyone may know about a secret whose masked value has been opened.
+
+    Products of it are right modulo 2^ring_bits. ``rescaled``, if any, is the ring of the masked
+    number and how many of its low bits were dropped after it was opened: its mask then has two
+    readings, and which of them holds is public.
+    """
 
     shape: tuple[int, ...]
     frac_bits: int
     largest: int
     mask: Mask
+    ring_bits: int = WORD_BITS
+    rescaled: tuple[int, int] | None = None
 
     @property
     def elements(self) -> int:
@@ -221,6 +238,7 @@ class MaskedOpening(_Secret):
         mask_share: my share of a, or all of it if I am its holder; None if I have nothing of it.
         clear: x itself, if I am the holder of a, whose own input x is.
         spec: the public facts.
+        top: of a rescaled opening, where the unsigned reading of the mask holds; public.
 
     Guarantee: a is uniform and masks x alone, so x - a says nothing about x, however often it is
     used; see `tacit.mpc.additive2.opening`.
@@ -230,14 +248,17 @@ class MaskedOpening(_Secret):
     mask_share: Tensor | None
     clear: Tensor | None
     spec: OpeningSpec
+    top: Tensor | None = None
 
     def __repr__(self) -> str:
         return f"MaskedOpening(shape={self.spec.shape}, frac_bits={self.spec.frac_bits})"
 
     def view(self, view: View, shape: tuple[int, ...]) -> "MaskedOpening":
         """Lay the same secret out differently."""
-        mask, clear = (None if one is None else view(one) for one in (self.mask_share, self.clear))
-        return MaskedOpening(view(self.opened), mask, clear, self.spec.view(view, shape))
+        mask, clear, top = (
+            None if one is None else view(one) for one in (self.mask_share, self.clear, self.top)
+        )
+        return MaskedOpening(view(self.opened), mask, clear, self.spec.view(view, shape), top)
 
 
 SharePair = tuple[Tensor | None, Tensor | None]

@@ -48,6 +48,16 @@ def _lay_picture(picture: Picture) -> Markup:
 
 def _lay_sheet(sheet: Sheet, *, has_title: bool) -> Markup:
     width = len(sheet.heads)
-    rows = [(*row, *("",) * (width - len(row)))[:width] for row in sheet.rows]
+    padded = [(*row, *("",) * (width - len(row)))[:width] for row in sheet.rows]
+    rows = [tuple(map(_lay_marks, row)) for row in padded]
     table = lay_table(sheet.heads, rows, caption=sheet.caption or None)
     return concat([tag("h3", sheet.title), table]) if has_title else table
+
+
+def _lay_marks(cell: str) -> str:
+    """Colour what stands between ⟦ and ⟧."""
+    first, *rest = cell.split("⟦")
+    if not rest:
+        return cell
+    pairs = (piece.partition("⟧") for piece in rest)
+    return concat([first, *(concat([tag("mark", inside), after]) for inside, _, after in pairs)])

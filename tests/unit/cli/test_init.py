@@ -11,6 +11,7 @@ from rich.console import Console
 from tacit.cli.commands.init import interview
 from tacit.cli.jobs.fields import gather, list_settings, parse_text, show_value, state_table, walk
 from tacit.cli.jobs.kinds import KINDS, load_job, read_job
+from tacit.cli.jobs.starts import first_tables
 from tacit.cli.toml_text import write_toml
 from tacit.errors import InputError
 
@@ -35,6 +36,9 @@ def answered(tmp_path, kind, answers):
 def test_enter_throughout_writes_a_job_that_can_be_read(tmp_path, kind):
     job, asked, _ = answered(tmp_path, kind, {})
     assert job.job.kind == kind
+    # What a form of the page would send, too: see test_studio.py.
+    made = tomllib.loads((tmp_path / "job.toml").read_text())
+    assert made == first_tables(kind, "", Path("out"))
     assert asked[-1].endswith("(Enter: none)")
 
 
@@ -117,6 +121,7 @@ def test_texts_become_values_or_stay_what_the_reader_refuses(text, hint, value):
 def test_lists_whose_texts_have_commas_are_shown_as_toml():
     assert show_value(["a", "b"]) == "a, b"
     assert parse_text(show_value(["a, b", ""]), tuple[str, ...]) == ["a, b", ""]
+    assert parse_text(show_value([]), tuple[str, ...]) == []  # which is not the same as nothing
 
 
 def test_a_table_that_nobody_filled_in_is_left_out_unless_it_must_be_there():

@@ -21,7 +21,7 @@ from tacit.cli.studio import words as words_module
 from tacit.cli.studio.app import make_app
 from tacit.cli.studio.guard import COOKIE, Keys
 from tacit.cli.studio.index import Index
-from tacit.cli.studio.ledger import list_data, spent_on
+from tacit.cli.studio.spent import list_data, spent_on
 from tacit.result import Claim, Cost, Curve, Leak, Metric, PartyReport, Result, Sheet, Traffic
 
 testclient = pytest.importorskip("starlette.testclient")
@@ -344,6 +344,14 @@ def test_names_of_parties_are_added_and_removed(client):
     assert names == ["hospital", "dealer", "ward"]
 
 
+@pytest.mark.parametrize("number", ["9" * 5000, "-1", "0", "x", "²", "1e9"])
+def test_numbers_that_are_none_are_as_if_they_were_not_there(client, number):
+    assert client.get("/place/", params={"page": number}).status_code == 200
+    text = get(client, "start?kind=infer")
+    sent = [*fields_of(text).sent, ("ask.rows", number), ("data.bound", number)]
+    assert post(client, "start?kind=infer", sent).status_code == 200
+
+
 # Watch
 
 
@@ -458,9 +466,10 @@ def test_the_ledger_adds_up_under_one_relation_and_says_what_no_sum_bounds(clien
     put(tmp_path / "out" / "bare", replace(RESULT, claims=()), job)
     put(tmp_path / "out" / "game", replace(RESULT, kind="audit"), job)
     put(tmp_path / "out" / "other", RESULT, '[data]\n[data.owners.x]\nfile = "x.csv"\n')
+    put(tmp_path / "out" / "words", RESULT, '[data]\ntexts = "t.jsonl"\n')
     found, _ = Index(tmp_path / "out", tmp_path / "i").refresh(60.0)
     groups = list_data(found)
-    assert set(groups) == {"digits", "x.csv"}
+    assert set(groups) == {"digits", "x.csv", "t.jsonl"}
     spent = {one.relation: one for one in spent_on(groups["digits"])}
     assert spent["replacing one client"].epsilon == 4.0
     assert spent["replacing one client"].delta == pytest.approx(2e-5)
@@ -470,6 +479,25 @@ def test_the_ledger_adds_up_under_one_relation_and_says_what_no_sum_bounds(clien
     assert "The budget is exceeded." in text
     assert "bare</a>" in text
     assert "game" not in text
+
+
+def test_the_command_line_has_the_ledger_too(tmp_path):
+    import io
+
+    from rich.console import Console
+
+    from tacit.cli.commands.group import Edge
+    from tacit.cli.main import run_command
+
+    put(tmp_path / "out" / "one", RESULT, '[data]\nset = "digits"\n')
+    put(tmp_path / "out" / "bare", replace(RESULT, claims=()), '[data]\nset = "digits"\n')
+    out = io.StringIO()
+    edge = Edge(out=Console(file=out, width=200), err=Console(file=out, width=200))
+    assert run_command(["runs", "--ledger", str(tmp_path / "out")], edge) == 0
+    said = out.getvalue()
+    assert re.search(r"digits +replacing one client +1 +2 ", said)
+    assert "no sum bounds these" in said
+    assert run_command(["runs", "--ledger", str(tmp_path / "nowhere")], edge) == 2
 
 
 # Words and looks

@@ -75,6 +75,14 @@ def chat(edge: "Edge", /, path: str | None, plain: bool, **how: Unpack[Asked]) -
         raise click.UsageError(
             "--plain needs no other party: leave out --as, --job, --protocol and its settings."
         )
+    if _is_budgeted(path):
+        if plain or role is not None or any(how.get(one) != NOTHING[one] for one in NOTHING):
+            raise click.UsageError(
+                "this model answers from a budget, in this process: leave out --plain, --as, "
+                "--job, --protocol and its settings; others reach it through --endpoint."
+            )
+        _talk_on_budget(edge, Path(path or ""), manner, **where)
+        return
     if plain:
         say(edge.err, "plain chat: no privacy, the model and your words are in one process", "dim")
         _talk_plainly(edge, path, manner, **where)
@@ -300,6 +308,19 @@ def _talk_plainly(edge: "Edge", path: str | None, manner: "Manner", **where: str
         )
         talk = stack.enter_context(plain_chat(find_model(path), manner))
         rows.close()
+        _talk(edge, talk, manner, **where)
+
+
+def _is_budgeted(path: str | None) -> bool:
+    return path is not None and (Path(path) / "decode.json").is_file()
+
+
+def _talk_on_budget(edge: "Edge", path: Path, manner: "Manner", **where: str | None) -> None:
+    from tacit.cli.commands.budgeted import budgeted_chat
+
+    say(edge.err, "numbers come out of a vote, and are paid for from a budget;", "dim")
+    say(edge.err, "that binds whoever reads the answers, not whoever holds this folder", "dim")
+    with budgeted_chat(path, manner) as talk:
         _talk(edge, talk, manner, **where)
 
 

@@ -15,11 +15,15 @@ _PATH = click.Path(path_type=Path)
 
 @click.command(epilog="\b\nExamples:\n  tacit runs\n  tacit runs out/fl-digits")
 @click.argument("folder", type=_PATH, default=Path("out"))
+@click.option("--ledger", is_flag=True, help="Add up ε by data set and relation instead.")
 @click.pass_obj
-def runs(edge: "Edge", folder: Path) -> None:
+def runs(edge: "Edge", folder: Path, ledger: bool) -> None:
     """List the results below FOLDER, newest first."""
-    from tacit.cli.commands.runs import find_runs, lay_runs
+    from tacit.cli.commands.runs import find_runs, lay_ledger, lay_runs
 
+    if ledger:
+        edge.out.print(lay_ledger(folder))
+        return
     found = find_runs(folder)
     if not found:
         say(edge.out, f"There is no result below {folder}.")

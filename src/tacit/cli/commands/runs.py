@@ -12,10 +12,14 @@ from rich.text import Text
 from tacit import report
 from tacit.cli.folder import RESULT
 from tacit.cli.screen import printable
+from tacit.cli.studio.index import Index
+from tacit.cli.studio.spent import list_data, spent_on
 from tacit.errors import InputError
-from tacit.report.format import show_quantity
+from tacit.report.format import show_bound, show_quantity
 from tacit.report.headline import pick_headline_metric
 from tacit.result import Result
+
+_PATIENCE_S = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +37,7 @@ def find_runs(top: Path) -> list[Run]:
     Raises:
         InputError: there is no such folder.
     """
-    if not top.is_dir():
-        raise InputError(f"no such folder: {top}; results lie where a job's `out` says")
+    _check(top)
     runs = [_read(folder) for folder in _folders(top)]
     return sorted(runs, key=lambda run: run.result.created if run.result else "", reverse=True)
 
@@ -48,6 +51,30 @@ def lay_runs(runs: list[Run]) -> RenderableType:
         # What a result file says is input: no markup, nothing that a terminal would obey.
         table.add_row(*(Text(printable(cell)) for cell in _cells(run)))
     return table
+
+
+def lay_ledger(top: Path) -> RenderableType:
+    """Lay out what runs below a folder have spent, by the data that their job files name."""
+    _check(top)
+    found, _ = Index(top, top / ".studio" / "index.json").refresh(_PATIENCE_S)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for head in ("data", "relation", "runs", "ε, at most", "δ, at most"):
+        table.add_column(head, overflow="fold")
+    for name, runs in list_data(found).items():
+        for spent in spent_on(runs):
+            figures = (show_bound(spent.epsilon), show_bound(spent.delta))
+            cells = (name, spent.relation or "not stated", str(len(spent.runs)), *figures)
+            table.add_row(*(Text(printable(cell)) for cell in cells))
+        bare = sum(one.epsilon is None for one in runs)
+        if bare:
+            cells = (name, "no ε claimed", str(bare), "no sum bounds these", "")
+            table.add_row(*(Text(printable(cell)) for cell in cells))
+    return table
+
+
+def _check(top: Path) -> None:
+    if not top.is_dir():
+        raise InputError(f"no such folder: {top}; results lie where a job's `out` says")
 
 
 def _folders(top: Path) -> Iterator[Path]:

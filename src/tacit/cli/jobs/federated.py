@@ -122,6 +122,9 @@ def _live(job: FederatedJob, console: Console) -> OnRound:
             number=report.number,
             of=job.federated.rounds,
             epsilon=report.claim.epsilon,
+            delta=report.claim.delta,
+            relation=report.claim.relation,
+            accountant=report.claim.accountant,
             accuracy=report.accuracy,
             dropped=[str(one) for one in report.dropped],
         )

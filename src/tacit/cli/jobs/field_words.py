@@ -74,6 +74,10 @@ USUAL = {
     "least_terms": "products with fewer terms are computed here",
     "enclave": "prove by an enclave what this party runs; simulated, for trying it out",
     "data.features": "a public rule that turns rows into others, for instance hog",
+    "book": "a file in which this owner counts what private trainings spend on its rows",
+    "most_epsilon": "what all trainings in the book may spend together",
+    "accumulate": "batches whose gradients make one step",
+    "warmup": "steps in which the learning rate grows to its full size",
     "compare": "put a plain computation beside the private one, where all inputs are here",
     "html": "write a page beside the result",
 }

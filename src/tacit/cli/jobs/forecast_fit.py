@@ -63,6 +63,8 @@ def _by_cipher(job: FitJob, asked: Asked) -> Outlook:
         shown = leaks_of_boosting(boosting(job), learned, columns, asked=asked_rows)
     else:
         steps = regression(job, learned)
+        if steps.coordinator is not None:
+            asked_rows = 0
         shown = leaks_of_regression(steps, learned, columns, asked=asked_rows)
     parts = ", ".join(f"{one.owner} {one.rows} × {one.columns}" for one in data.holdings)
     line = "what is sent depends on what is found on the way: nothing to forecast"

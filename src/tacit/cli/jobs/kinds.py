@@ -128,6 +128,15 @@ def _split() -> Kind[Job]:
     )
 
 
+def _text() -> Kind[Job]:
+    from tacit.cli.jobs import text
+    from tacit.cli.jobs.text_job import TextJob, check_inputs
+
+    return of_any(
+        Kind(record=TextJob, check_inputs=check_inputs, forecast=text.forecast, run=text.run)
+    )
+
+
 def _verify() -> Kind[Job]:
     from tacit.cli.jobs import forecast_alone, verify_job
 
@@ -149,6 +158,7 @@ KINDS: Mapping[str, Callable[[], Kind[Job]]] = {
     "infer": _infer,
     "split": _split,
     "serve": _serve,
+    "text": _text,
     "train": _train,
     "verify": _verify,
 }

@@ -22,6 +22,7 @@ from tacit.learn.code import OwnModel
 from tacit.learn.rows import Rows
 from tacit.learn.training import StateFolder, Trained, TrainTask, train, train_plain
 from tacit.learn.training.holdings import exchange_holdings
+from tacit.learn.training.spending import Book
 from tacit.learn.training.summary import NOISY, curves_of, summarise
 from tacit.learn.vertical import align_rows, announce_ids
 from tacit.learn.weights import to_safetensors
@@ -62,6 +63,7 @@ def take_part(session: Session, job: TrainJob, place: Place) -> Part:
         labels=None if mine is None else mine.labels,
         folder=state if job.training.keep else None,
         is_fresh=place.is_fresh,
+        book=_book(job, session.me),
     )
     result = summarise(
         session,
@@ -79,6 +81,14 @@ def take_part(session: Session, job: TrainJob, place: Place) -> Part:
         shares=trained.shares,
         settle=state.remove if job.training.keep or place.is_fresh else None,
     )
+
+
+def _book(job: TrainJob, me: str) -> Book | None:
+    """Return where an owner counts what private trainings spend on its rows."""
+    owner = job.data.owners.get(me)
+    if owner is None or owner.book is None or owner.most_epsilon is None:
+        return None
+    return Book(owner.book, owner.most_epsilon)
 
 
 def complete(job: TrainJob, result: Result, stage: Path, search: Sequence[Path]) -> Result:

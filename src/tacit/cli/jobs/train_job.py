@@ -49,7 +49,8 @@ class OwnerTable:
 
     ``rows`` and ``columns`` take a stretch of it, from the first to before the second; with a
     public set this is how owners divide it to try things out. ``scale`` divides the columns of a
-    file, so that they keep within ``data.bound``; the owner alone needs it.
+    file, so that they keep within ``data.bound``; the owner alone needs it. ``book`` is a file in
+    which it counts what private trainings spend on these rows, up to ``most_epsilon`` together.
     """
 
     set: str | None = None
@@ -59,8 +60,12 @@ class OwnerTable:
     rows: Stretch | None = None
     columns: Stretch | None = None
     scale: tuple[Positive, ...] | None = field(default=None, metadata=LOCAL)
+    book: Path | None = field(default=None, metadata=LOCAL)
+    most_epsilon: Positive | None = field(default=None, metadata=LOCAL)
 
     def __post_init__(self) -> None:
+        if (self.book is None) != (self.most_epsilon is None):
+            refuse("book", "wanted both 'book' and 'most_epsilon', or neither")
         check_scale(self.scale, self.set)
         _ = self.source
 

@@ -76,7 +76,14 @@ def _check_learner(job: "FitJob") -> Iterator[Problem]:
 
 
 def _check_shown(job: "FitJob") -> Iterator[Problem]:
+    is_hidden = job.data.matching == "hidden"
+    if is_hidden and job.data.test_share:
+        text = "where matches are hidden nobody can measure: wanted 0"
+        yield Problem("data.test_share", text)
     for what, names in job.reveal.named().items():
+        if is_hidden and what != "coefficients" and names:
+            text = "scores would tell which rows match; open coefficients alone"
+            yield Problem(f"reveal.{what}", text)
         allowed = set(job.data.owners) if what == "coefficients" else {job.data.labels}
         if what == "coefficients" and job.learner.kind in BOOSTED and names:
             yield Problem("reveal.coefficients", f"{job.learner.kind} has none")

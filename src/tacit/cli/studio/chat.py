@@ -5,7 +5,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from tacit.cli.commands.models import find_model, models_folder
-from tacit.cli.studio.page import View, lay_notice, lay_section, link, view_of
+from tacit.cli.studio.page import View, lay_notice, lay_section, link, read_count, view_of
 from tacit.cli.studio.start import read_form
 from tacit.cli.studio.talks import Talk, Talks, Turn
 from tacit.errors import TacitError
@@ -79,9 +79,8 @@ def _options(values: dict[str, str]) -> tuple[list[str], str]:
     precision = values.get("precision", "")
     if precision in _PRECISIONS and protocol == "permuted" and not job:
         options += ["--precision", precision]
-    tokens = values.get("tokens", "")
-    if tokens.isdecimal():
-        options += ["--max-tokens", tokens]
+    if tokens := read_count(values.get("tokens", "")):
+        options += ["--max-tokens", str(tokens)]
     return options, f"{model.rpartition('/')[2] or 'smollm2-135m'} · {protocol}"
 
 

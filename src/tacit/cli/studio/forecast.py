@@ -46,7 +46,8 @@ def _figures(words: Words, outlook: Outlook, planned: Forecast | None) -> list[t
     for claim in outlook.claims:
         if claim.epsilon is not None:
             figure = f"ε = {show_bound(claim.epsilon)}"
-            found.append((words("At most, at δ = {delta}", delta=show_bound(claim.delta)), figure))
+            terms = f"δ = {show_bound(claim.delta)}, {claim.relation}, {claim.accountant}"
+            found.append((words("At most, at {terms}", terms=terms), figure))
     return found
 
 

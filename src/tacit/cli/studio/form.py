@@ -102,7 +102,7 @@ class Form:
             named = "parties" if one.name in _PARTIES else None
             box = tag("input", value=text, placeholder=one.default or None, list=named, **marks)
         needed = tag("span", self._words("required"), class_="needed") if one.is_required else ""
-        wanted = "" if one.wanted in _PLAIN else one.wanted
+        wanted = "" if one.wanted in _PLAIN or one.choices else one.wanted
         hint = " · ".join(filter(None, (one.words.rstrip("."), wanted)))
         return tag(
             "div",

@@ -1,12 +1,6 @@
-"""The ledger of a data set: how much ε its runs have claimed one after another, and what is left.
+"""The ledger of a data set as a page: what its runs have spent one after another, what is left."""
 
-Releases about the same records compose: their ε add up, and their δ (basic composition), whatever
-each run saw of those before it. That is an upper bound for runs under one neighbouring relation;
-runs that claim no ε are not bounded by any sum.
-"""
-
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -14,50 +8,12 @@ from starlette.responses import Response
 
 from tacit.cli.studio.index import Summary
 from tacit.cli.studio.page import View, lay_facts, lay_notice, link, view_of
+from tacit.cli.studio.spent import list_data, spent_on
 from tacit.report.format import show_bound
-from tacit.report.headline import GAMES
 from tacit.report.layout import lay_table
 from tacit.report.markup import Markup, concat, tag
 from tacit.report.measures import lay_curves
 from tacit.result import Curve
-
-
-@dataclass(frozen=True)
-class Spent:
-    """What runs on one data set have claimed under one relation, the earliest first."""
-
-    relation: str
-    runs: tuple[Summary, ...]
-
-    @property
-    def epsilon(self) -> float:
-        """Return the sum of all ε."""
-        return sum(one.epsilon or 0.0 for one in self.runs)
-
-    @property
-    def delta(self) -> float:
-        """Return the sum of all δ."""
-        return sum(one.delta or 0.0 for one in self.runs)
-
-
-def list_data(found: Iterable[Summary]) -> dict[str, list[Summary]]:
-    """Group runs by the data that their job files name, the earliest first."""
-    groups: dict[str, list[Summary]] = {}
-    for one in sorted(found, key=lambda one: one.when):
-        for name in one.data:
-            if one.kind not in GAMES:
-                groups.setdefault(name, []).append(one)
-    return groups
-
-
-def spent_on(runs: Sequence[Summary]) -> tuple[Spent, ...]:
-    """Add up what runs on one data set claim, under each relation."""
-    claimed = [one for one in runs if one.epsilon is not None]
-    relations = dict.fromkeys(one.relation for one in claimed)
-    return tuple(
-        Spent(relation, tuple(one for one in claimed if one.relation == relation))
-        for relation in relations
-    )
 
 
 async def ledger(request: Request) -> Response:

@@ -88,18 +88,24 @@ def link(to: str, /, **values: str) -> str:
     return f"{to}?{urlencode(values)}"
 
 
+def read_count(text: str) -> int | None:
+    """Read a positive whole number of at most nine digits; None if it is none."""
+    text = text.strip()
+    return (int(text) or None) if text.isdecimal() and len(text) < 10 else None
+
+
 def lay_section(title: str, *content: str, anchor: str | None = None) -> Markup:
     """Lay out a part of a page under its title."""
     return tag("section", tag("h2", title), *content, id=anchor)
 
 
 def lay_facts(rows: Sequence[tuple[str, str]]) -> Markup:
-    """Lay out names and values as tiles."""
+    """Lay out names and values as tiles; nothing, if there are none."""
     tiles = [
         tag("div", tag("p", name, class_="label"), tag("p", value, class_="figure"), class_="tile")
         for name, value in rows
     ]
-    return tag("div", *tiles, class_="tiles")
+    return tag("div", *tiles, class_="tiles") if tiles else Markup("")
 
 
 def lay_notice(text: str, mood: str = "warn") -> Markup:

@@ -8,9 +8,10 @@ from starlette.responses import HTMLResponse, Response
 
 from tacit import report
 from tacit.cli.studio.index import Index, Summary, sum_traffic
-from tacit.cli.studio.page import View, lay_notice, lay_section, link, view_of
+from tacit.cli.studio.page import View, lay_notice, link, read_count, view_of
 from tacit.errors import InputError
 from tacit.report.format import (
+    HARD_SPACE,
     show_bound,
     show_bytes,
     show_count,
@@ -36,11 +37,11 @@ async def results(request: Request) -> Response:
     view, index = view_of(request), request.app.state.index
     found, left = await run_in_threadpool(index.refresh, _PATIENCE_S)
     asked = request.query_params.get("q", "")
-    number = request.query_params.get("page", "1")
+    number = read_count(request.query_params.get("page", "")) or 1
     shown = [one for one in found if one.has(asked.casefold().split())]
     return view.page(
         view.words("Results"),
-        _lay_list(view, shown, asked, int(number) if number.isdecimal() else 1, left),
+        _lay_list(view, shown, asked, number, left),
         is_wide=True,
     )
 
@@ -169,7 +170,7 @@ def _lay_row(view: View, one: Summary) -> Markup:
         (words("Kind"), one.kind),
         (words("Protocol"), one.protocol),
         (words("First figure"), one.figure),
-        ("ε", "" if one.epsilon is None else show_bound(one.epsilon)),
+        ("ε", _show_epsilon(one)),
         (words("Sent"), show_bytes(one.sent)),
         (words("At work"), show_seconds(one.seconds)),
     ]
@@ -180,6 +181,12 @@ def _lay_row(view: View, one: Summary) -> Markup:
         tag("td", name, class_="first"),
         *(tag("td", text, data_label=label) for label, text in cells),
     )
+
+
+def _show_epsilon(one: Summary) -> str:
+    if one.epsilon is None:
+        return ""
+    return f"{show_bound(one.epsilon)} (δ{HARD_SPACE}={HARD_SPACE}{show_bound(one.delta)})"
 
 
 def _lay_table(view: View, loaded: Sequence[tuple[str, Result]]) -> Markup:
@@ -285,8 +292,3 @@ def _list_leaks(results: Sequence[Result]) -> Rows:
         ]
         rows.append((f"{to}: {KIND_NAMES[kind]}", cells))
     return rows
-
-
-def lay_problem(view: View, text: str) -> Markup:
-    """Lay out what could not be shown."""
-    return lay_section(view.words("This cannot be shown"), tag("p", text))

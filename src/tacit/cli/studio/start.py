@@ -17,7 +17,7 @@ from tacit.cli.jobs.outlook import Asked
 from tacit.cli.jobs.starts import WANTS, first_tables, list_starts
 from tacit.cli.studio.forecast import lay_forecast
 from tacit.cli.studio.form import Form
-from tacit.cli.studio.page import View, lay_notice, lay_section, link, view_of
+from tacit.cli.studio.page import View, lay_notice, lay_section, link, read_count, view_of
 from tacit.cli.toml import ListedError
 from tacit.cli.toml_text import write_toml
 from tacit.errors import ConfigError, TacitError
@@ -93,7 +93,9 @@ async def _take(request: Request, view: View, kind: str) -> Response:
         known = party if party in job.parties else ""
         run = request.app.state.started.start(write_toml(raw), job.job.name, party=known)
         return RedirectResponse(link("watch", run=run), 303)
-    asked = Asked(**{name: _count(values.get(f"ask.{name}", "")) for name in ("rows", "features")})
+    asked = Asked(
+        **{name: read_count(values.get(f"ask.{name}", "")) for name in ("rows", "features")}
+    )
     return await run_in_threadpool(_page, view, kind, checked, asked)
 
 
@@ -263,7 +265,3 @@ def _lay_sizes(view: View, kind: str, text: str) -> Markup:
         action=link("start", kind=kind),
         class_="add",
     )
-
-
-def _count(text: str) -> int | None:
-    return int(text) if text.strip().isdecimal() and int(text) > 0 else None

@@ -58,6 +58,7 @@ class RunState:
     said: list[str] = field(default_factory=list)
     accuracy: list[tuple[float, float]] = field(default_factory=list)
     epsilon: list[tuple[float, float]] = field(default_factory=list)
+    terms: str = ""
     dropped: dict[int, list[str]] = field(default_factory=dict)
 
     @property
@@ -116,6 +117,8 @@ class RunState:
         for name, points in (("accuracy", self.accuracy), ("epsilon", self.epsilon)):
             if event.get(name) is not None:
                 points.append((number, _real(event.get(name))))
+        delta, relation, accountant = map(event.get, ("delta", "relation", "accountant"))
+        self.terms = f"δ = {delta}, {relation}, {accountant}" if delta is not None else ""
         dropped = event.get("dropped")
         if isinstance(dropped, list) and dropped:
             self.dropped[int(number)] = [str(one) for one in dropped]

@@ -32,7 +32,13 @@
     const focus = document.activeElement && box.contains(document.activeElement)
       ? [document.activeElement.name, document.activeElement.value] : null;
     const parsed = new DOMParser().parseFromString(text, "text/html"); // scripts in it do not run
-    box.replaceChildren(...parsed.body.childNodes);
+    const fresh = parsed.body.firstElementChild, old = box.firstElementChild;
+    if (old && old.children.length === fresh.children.length) { // what stays is not read out again
+      old.dataset.over = fresh.dataset.over;
+      [...fresh.children].forEach((one, at) => {
+        if (!old.children[at].isEqualNode(one)) old.children[at].replaceWith(one);
+      });
+    } else box.replaceChildren(fresh);
     open.forEach((id) => { const one = id && document.getElementById(id); if (one) one.open = true; });
     if (focus && focus[0]) {
       [...box.querySelectorAll("button")]

@@ -11,7 +11,7 @@ from tacit.cli.screen import STAGES
 from tacit.cli.studio.page import View, lay_facts, lay_section, link, view_of
 from tacit.cli.studio.start import read_form
 from tacit.cli.studio.started import JOB, LOG, PartyState, RunState, Started
-from tacit.report.format import show_bytes, show_count, show_percent, show_seconds
+from tacit.report.format import show_bound, show_bytes, show_count, show_percent, show_seconds
 from tacit.report.layout import lay_table
 from tacit.report.markup import Markup, concat, keep_lines, tag
 from tacit.report.measures import lay_curves
@@ -172,7 +172,7 @@ def _figures(view: View, state: RunState) -> list[tuple[str, str]]:
     if state.accuracy:
         found.append((words("Accuracy"), show_percent(state.accuracy[-1][1])))
     if state.epsilon:
-        found.append(("ε", f"{state.epsilon[-1][1]:.3f}"))
+        found.append((f"ε ({state.terms})", show_bound(state.epsilon[-1][1])))
     return found
 
 

@@ -69,13 +69,14 @@ def train_alone(
             x,
             y,
             norms=norms,
-            noise=_words(noise, prg.fork(f"alone {step}")),
+            noise=words_alone(noise, prg.fork(f"alone {step}")),
             rate=task.rate_at(step),
         )
     return torch.cat([value.flatten() for value in weights.values()])
 
 
-def _words(noise: NoisePlan, prg: Prg) -> Tensor:
+def words_alone(noise: NoisePlan, prg: Prg) -> Tensor:
+    """Draw the whole noise of a step, as one who faces nobody else's must."""
     words = discrete_gaussian(prg, noise.shape, sigma2=noise.alone)
     return words.double() * 2.0**-noise.frac_bits
 

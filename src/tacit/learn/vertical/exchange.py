@@ -1,8 +1,20 @@
 """Ciphertexts and keys over a session: bytes of a known length, refused with the sender's name."""
 
+from dataclasses import replace
+
 import torch
 
-from tacit.crypto.cipher import Ciphertext, Layout, PublicKey, Scheme, load_public
+from tacit.crypto.cipher import (
+    Ciphertext,
+    Layout,
+    Numbers,
+    PublicKey,
+    Scheme,
+    SecretKey,
+    load_public,
+)
+from tacit.crypto.cipher.contract import Residues
+from tacit.crypto.field import Randomness
 from tacit.errors import InputError, PartyError
 from tacit.party import Session
 
@@ -58,3 +70,35 @@ def recv_sealed(
         return key.load(data, layout)
     except InputError as error:
         raise PartyError(sender, f"sent a ciphertext that is none: {error}") from error
+
+
+def ask_opening(
+    session: Session, owner: str, key: PublicKey, result: Ciphertext, randomness: Randomness
+) -> tuple[Layout, Residues]:
+    """Send a result to the key owner under a perfect mask; returns what `take_opening` wants."""
+    sent, mask = key.mask(result, randomness)
+    session.send(owner, "setup/outputs", torch.tensor([sent.layout.rows]), phase="setup")
+    send_sealed(session, owner, "masked", key, sent)
+    return sent.layout, mask
+
+
+def serve_opening(session: Session, asker: str, key: SecretKey, like: Layout) -> None:
+    """Decrypt a masked result of a layout like this one, with other rows, for whoever masked it."""
+    outputs = int(session.recv(asker, "setup/outputs", (1,))[0])
+    if not 0 < outputs <= 1 << 20:
+        raise PartyError(asker, f"wants {outputs} numbers decrypted")
+    layout = replace(like, rows=outputs, bound=like.room, form="released", by_owner=False)
+    masked = recv_sealed(session, asker, "masked", key.public, layout)
+    send_bytes(session, asker, "opened", key.open_masked(masked))
+
+
+def take_opening(
+    session: Session, owner: str, key: PublicKey, asked: tuple[Layout, Residues]
+) -> Numbers:
+    """Receive what the key owner decrypted, and take the mask off."""
+    layout, mask = asked
+    data = recv_bytes(session, owner, "opened", key.opened_bytes(layout))
+    try:
+        return key.unmask(data, mask, layout)
+    except InputError as error:
+        raise PartyError(owner, f"decrypted something else: {error}") from error

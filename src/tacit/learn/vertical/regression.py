@@ -14,23 +14,20 @@ import numpy.typing as npt
 import torch
 
 from tacit.crypto.cipher import (
-    Ciphertext,
     Layout,
     Numbers,
-    PublicKey,
     Scheme,
-    SecretKey,
     make_key,
 )
-from tacit.crypto.field import Randomness
-from tacit.errors import ConfigError, DataError, InputError, PartyError
+from tacit.errors import ConfigError, DataError, PartyError
 from tacit.learn.vertical.exchange import (
-    recv_bytes,
+    ask_opening,
     recv_key,
     recv_sealed,
-    send_bytes,
     send_key,
     send_sealed,
+    serve_opening,
+    take_opening,
 )
 from tacit.party import Session
 from tacit.result import Leak
@@ -144,38 +141,16 @@ def regress(session: Session, task: Regression, x: Floats, y: Floats | None = No
             sealed = key.encrypt(_fixed(part), task.layout(len(rows)), draw)
             send_sealed(session, peer, "residual", key.public, sealed)
             asked = recv_sealed(session, peer, "residual", theirs, task.layout(len(rows)))
-            found = _opened(session, peer, key, theirs, theirs.weigh(_t(whole[rows]), asked), draw)
+            result = theirs.weigh(_t(whole[rows]), asked)
+            asking = ask_opening(session, peer, theirs, result, draw)
+            serve_opening(session, peer, key, result.layout)
+            found = take_opening(session, peer, theirs, asking)
             gradient = found[:, 0] / 2.0 ** (FEATURE_BITS + RESIDUAL_BITS)
             gradient = (gradient + x[rows].T @ part) / len(rows)
             weights = weights - task.learning_rate * (gradient + _penalty(task, weights, y))
             _note(session, session.me, OWN_GRADIENT, weights.size)
             advance(step + 1)
     return weights
-
-
-def _opened(
-    session: Session,
-    peer: str,
-    key: SecretKey,
-    theirs: PublicKey,
-    result: Ciphertext,
-    draw: Randomness,
-) -> Numbers:
-    """Have my masked result decrypted, and decrypt that of my peer."""
-    sent, mask = theirs.mask(result, draw)
-    session.send(peer, "setup/width", torch.tensor([sent.layout.rows]), phase="setup")
-    send_sealed(session, peer, "masked", theirs, sent)
-    outputs = int(session.recv(peer, "setup/width", (1,))[0])
-    if not 0 < outputs <= 1 << 16:
-        raise PartyError(peer, f"wants {outputs} numbers decrypted")
-    layout = replace(sent.layout, rows=outputs, bound=sent.layout.room)
-    asked = recv_sealed(session, peer, "masked", key.public, layout)
-    send_bytes(session, peer, "opened", key.open_masked(asked))
-    size = theirs.opened_bytes(sent.layout)
-    try:
-        return theirs.unmask(recv_bytes(session, peer, "opened", size), mask, sent.layout)
-    except InputError as error:
-        raise PartyError(peer, f"decrypted something else: {error}") from error
 
 
 def regress_masked(

@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from tacit.errors import DataError
-from tacit.llm.model.architecture import Architecture
+from tacit.errors import ConfigError, DataError
+from tacit.llm.model.architecture import Architecture, shapes
 from tacit.llm.model.tensor_names import CHATGLM, GEMMA3, GLM, GLM4, GPT2, LLAMA, QWEN3, Layout
 
 Config = Mapping[str, Any]  # parsed JSON: each value is checked where it is used
@@ -30,6 +30,8 @@ def describe(config: Config) -> tuple[Architecture, Layout]:
     kind = config.get("model_type")
     if kind is None and "rms_norm_eps" in config:
         kind = "llama"
+    if kind == "tacit":
+        return _own(config)
     if kind in LLAMA_LIKE:
         return _llama(config, kind), LLAMA_LIKE[kind]
     if kind == "gpt2":
@@ -38,6 +40,27 @@ def describe(config: Config) -> tuple[Architecture, Layout]:
         return _chatglm(config), CHATGLM
     later = " in its first version (with inner_hidden_size)" if kind == "chatglm" else ""
     raise DataError(f"wanted a model_type of {', '.join(KNOWN)}, got {kind!r}{later}")
+
+
+def _own(config: Config) -> tuple[Architecture, Layout]:
+    """Read an architecture that `save_model` wrote."""
+    found = config.get("architecture")
+    try:
+        architecture = Architecture(**found) if isinstance(found, dict) else None
+    except (TypeError, ConfigError) as error:
+        raise DataError(f"config: architecture: {error}") from error
+    if architecture is None:
+        raise DataError("config: a model_type of tacit needs a table architecture")
+    parts = {name.split(".")[2] for name in shapes(architecture) if name.startswith("layers.0.")}
+    positions = "positions" if architecture.positions == "learned" else ""
+    return architecture, Layout(
+        embed="embed",
+        norm="norm",
+        output="output",
+        block="layers.{}.",
+        parts={part: part for part in sorted(parts)},
+        positions=positions,
+    )
 
 
 def whole(config: Config, key: str, default: int | None = None) -> int:

@@ -35,6 +35,11 @@ class Tokenizer:
         ids: list[int] = self.engine.encode(text, add_special_tokens=False).ids
         return ids
 
+    def pieces(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Return the ids of a text as `encode` does, and where in it each token begins and ends."""
+        found = self.engine.encode(text, add_special_tokens=False)
+        return list(found.ids), [(int(start), int(end)) for start, end in found.offsets]
+
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of some ids, without special tokens."""
         text: str = self.engine.decode(list(ids), skip_special_tokens=True)

@@ -65,23 +65,24 @@ def names(a: Architecture) -> list[str]:
 
 
 def measure(
-    a: Architecture, weights: Mapping[str, Tensor], sizes: Sequence[float]
+    a: Architecture, weights: Mapping[str, Tensor], sizes: Sequence[tuple[float, float]]
 ) -> dict[str, float]:
     """Bound every tensor and every value, as the owner; powers of two.
 
     Args:
         a: the model.
         weights: as `fold` gives them.
-        sizes: how large the stream gets in front of each layer, and behind the last.
+        sizes: the smallest and the largest root of a mean square of the stream's rows in front of
+            each layer, and behind the last, on probes.
     """
     found = {name: float(w.abs().max()) for name, w in weights.items()}
     for i in range(a.layers):
         found |= _attention(a, weights, i) | _feed(a, weights, i)
     found["logits"] = float(_columns(a, weights, "output").max())
     for i in range(a.layers):
-        found[f"{i}.norm1"] = sizes[i]
-        found[f"{i}.norm2"] = max(sizes[i], sizes[i + 1])
-    found["norm"] = sizes[-1]
+        found[f"{i}.norm1"] = _longest(sizes[i])
+        found[f"{i}.norm2"] = _longest(sizes[i], sizes[i + 1])
+    found["norm"] = _longest(sizes[-1])
     return {name: 2.0 ** _exponent(_SLACK * found[name]) for name in names(a)}
 
 
@@ -160,6 +161,15 @@ def _offset(w: Mapping[str, Tensor], name: str) -> Tensor:
 def _most(w: Mapping[str, Tensor], name: str, matrix: Tensor) -> float:
     """Bound how much longer a row gets; a bias counts as if the row had length one."""
     return float(torch.linalg.matrix_norm(matrix, 2)) + float(_offset(w, name).norm())
+
+
+def _longest(*sizes: tuple[float, float]) -> float:
+    """Place the 4096 that the root of a mean square of a row may span.
+
+    Rows may be a quarter as long as the shortest of a probe, and at least four times the longest.
+    """
+    shortest, longest = min(one for one, _ in sizes), max(one for _, one in sizes)
+    return max(4 * longest, 2.0**9 * shortest)
 
 
 def _exponent(size: float) -> int:

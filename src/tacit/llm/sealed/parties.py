@@ -25,7 +25,7 @@ from tacit.ring import Prg
 
 PROTOCOL = "sealed"
 _PROBE = 32
-"""Tokens of a text that is the same for every model, to see how large streams get."""
+"""Tokens of texts that are the same for every model, to see how long rows of streams get."""
 SEALED_OWNER_BYTES, SEALED_USER_BYTES, SEALED_DEALER_BYTES = 76, 36, 20
 """Memory per weight at its peak, as measured on a model of 26 million weights."""
 _NEXT = "llm/pass"
@@ -95,16 +95,39 @@ def open_sealed_vault(model: LanguageModel, *, reveal: Reveal = "token") -> Seal
     """Prepare a model for sealed use. Cost: 8 bytes of memory per weight."""
     a, gain = model.architecture, usual_gain(model)
     weights = fold(model, gain_bits=gain)
-    probe = (torch.arange(min(_PROBE, a.context)) * 7919 % a.vocab).tolist()
-    sizes = [2.0**gain * float(x.abs().max()) for x in streams(model, probe)]
+    length = min(_PROBE, a.context)
+    # A few ids begin texts, and the first token of a text has by far the longest rows.
+    probes = [[first, *(torch.arange(1, length) * 7919 % a.vocab).tolist()] for first in range(4)]
+    sizes = [
+        (2.0**gain * min(shortest), 2.0**gain * max(longest))
+        for shortest, longest in zip(*_lengths(model, probes), strict=True)
+    ]
     return SealedVault(a, weights, measure(a, weights, sizes), gain, reveal)
+
+
+def _lengths(
+    model: LanguageModel, probes: list[list[int]]
+) -> tuple[list[list[float]], list[list[float]]]:
+    """Return the smallest and the largest roots of mean squares of rows, by layer and probe."""
+    found = [
+        [rows.double().square().mean(-1).sqrt() for rows in streams(model, probe)]
+        for probe in probes
+    ]
+    layers = list(zip(*found, strict=True))
+    return (
+        [[float(one.min()) for one in layer] for layer in layers],
+        [[float(one.max()) for one in layer] for layer in layers],
+    )
 
 
 class Table:
     """One party's place in a session of sealed passes: plans each of them, and takes part."""
 
-    def __init__(self, session: Session, passing: Passing, seats: Seats) -> None:
+    def __init__(
+        self, session: Session, passing: Passing, seats: Seats, device: str = "cpu"
+    ) -> None:
         self.session, self.passing, self.seats = session, passing, seats
+        self._device = device
         self._cache = OpeningCache()
         self._recent: dict[int, None] = {}
 
@@ -134,6 +157,7 @@ class Table:
             inputs=inputs,
             kept=kept,
             cache=self._cache,
+            device=self._device,
         )
 
     def deal(self, step: Pass) -> None:
@@ -142,7 +166,8 @@ class Table:
         inputs = {}
         if step.is_scored and self.passing.reveal == "sample":
             inputs = {"noise": gumbel(Prg.from_os(), self.passing.architecture.vocab)}
-        serve(self.session, self.plan(step), inputs=inputs, cache=self._cache)
+        plan = self.plan(step)
+        serve(self.session, plan, inputs=inputs, cache=self._cache, device=self._device)
 
     def announce(self, words: Tensor) -> None:
         """Tell the two others about a pass, as the user."""
@@ -174,6 +199,7 @@ def sit_down(
     reveal: Reveal,
     seats: Seats,
     vault: SealedVault | None = None,
+    device: str = "cpu",
 ) -> Table:
     """Agree on the model and on what is shown, and learn the owner's bounds."""
     text = f"sealed {architecture!r} {reveal} {FRAC_BITS}"
@@ -194,16 +220,19 @@ def sit_down(
         user=seats.user,
         dealer=seats.dealer,
     )
-    return Table(session, passing, seats)
+    return Table(session, passing, seats, device)
 
 
-def serve_sealed_owner(session: Session, vault: SealedVault, *, seats: Seats | None = None) -> None:
-    """Take part in a user's passes until it leaves.
+def serve_sealed_owner(
+    session: Session, vault: SealedVault, *, seats: Seats | None = None, device: str = "cpu"
+) -> None:
+    """Take part in a user's passes until it leaves; shares live on the device.
 
     Guarantee: that of `sealed`: the owner learns how many tokens are read and written, and when.
     """
     seats = seats or Seats()
-    table = sit_down(session, vault.architecture, reveal=vault.reveal, seats=seats, vault=vault)
+    a, reveal = vault.architecture, vault.reveal
+    table = sit_down(session, a, reveal=reveal, seats=seats, vault=vault, device=device)
     vault.left_at = None
     try:
         _pass_on(table, vault, seats)
@@ -232,12 +261,14 @@ def serve_sealed_dealer(
     *,
     reveal: Reveal = "token",
     seats: Seats | None = None,
+    device: str = "cpu",
 ) -> None:
     """Deal for a user's passes until it leaves.
 
     Guarantee: the dealer learns how many tokens are read and written, and when.
     """
-    table = sit_down(session, architecture, reveal=reveal, seats=seats or Seats())
+    seats = seats or Seats()
+    table = sit_down(session, architecture, reveal=reveal, seats=seats, device=device)
     while (step := table.hear()) is not None:
         table.deal(step)
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil, log2
 from typing import Generic, Literal, TypeVar
 
 import torch
@@ -22,7 +21,7 @@ and slopes, one that the dealer's noise has drawn, or all scores."""
 
 FRAC_BITS = 16
 STREAM_BOUND = 2.0**10
-"""Beyond this a stream saturates before it is normalised; larger squares would not fit a word."""
+"""Beyond this, heads saturate before a norm of their own."""
 NOISE_BOUND = 64.0
 HOTTEST = 2.0
 """The highest temperature; noise is at most 64 with it."""
@@ -105,27 +104,25 @@ class Passing:
         """
         a, rows = self.architecture, step.rows
         h = self._norm(ops, f"{i}.norm1", x)
-        joined = ops.normalise_scale(self._affine(ops, w, f"{i}.qkv", h))
+        most = max(self.bounds[f"{i}.{part}"] for part in "qkv")
+        joined = ops.normalise_scale(self._affine(ops, w, f"{i}.qkv", h, bound=most))
         query, key = self._turned(ops, w, step, i, joined)
         value = _cut(ops, joined, a.heads + a.kv_heads, a.heads + 2 * a.kv_heads, a.head_dim)
-        value = self._stated(ops, value, f"{i}.v")
+        value = ops.restate(value, bound=self.bounds[f"{i}.v"])
         groups, shared = a.kv_heads, a.heads // a.kv_heads
         stacked = ops.reshape(query, (1, groups, shared * rows, a.head_dim))
         keys, values = self._recalled(ops, step, i, (key, value), stacked)
         if i + 1 == a.layers and not step.is_scored:
             return key, value, None, None
-        scores = ops.matmul(stacked, ops.transpose(keys, 2, 3))
-        scores = self._stated(ops, scores, f"{i}.scores")
-        seen, total = sight(a, step, i), step.past + rows
-        if not bool(seen.all()):
-            scores = ops.reshape(scores, (1, groups, shared, rows, total))
-            scores = ops.hide(scores, seen)
-            scores = ops.reshape(scores, (1, groups, shared * rows, total))
-        mixed = ops.mix(ops.softmax(scores, dim=-1), values)
+        most = self.bounds[f"{i}.scores"]
+        scores = ops.matmul_within(stacked, ops.transpose(keys, 2, 3), bound=most)
+        seen = sight(a, step, i).repeat(shared, 1)
+        mixed = ops.mix(ops.attention(scores, seen), values)
         mixed = ops.transpose(ops.reshape(mixed, (1, a.heads, rows, a.head_dim)), 1, 2)
-        out = self._affine(ops, w, f"{i}.o", ops.reshape(mixed, (rows, a.heads * a.head_dim)))
+        # A product of the whole word: it goes into the stream.
+        mixed = ops.normalise_scale(ops.reshape(mixed, (rows, a.heads * a.head_dim)))
+        out = self._affine(ops, w, f"{i}.o", mixed, bound=self.bounds[f"{i}.attended"])
         skip = self._skip(ops, w, f"{i}.skip1", x, h)
-        out = self._stated(ops, out, f"{i}.attended")
         return key, value, self._post_norm(ops, w, i, 1, out), skip
 
     def _post_norm(self, ops: ProtocolOps[V], w: Mapping[str, V], i: int, part: int, x: V) -> V:
@@ -157,11 +154,12 @@ class Passing:
             places, signs = _swap(a)
             swapped = ops.take(both, places, dim=3)
             both = ops.add(ops.weigh(both, cos.double()), ops.weigh(swapped, sin.double() * signs))
-            both = ops.normalise_scale(both)
         query = ops.take(both, range(a.heads), dim=1)
         key = ops.take(both, range(a.heads, a.heads + a.kv_heads), dim=1)
         # Turning two numbers of at most b gives at most √2 b.
-        return self._stated(ops, query, f"{i}.q", 2), self._stated(ops, key, f"{i}.k", 2)
+        # Keys get one bound for all positions: kept ones are joined with new ones.
+        key = ops.restate(key, bound=2 * self.bounds[f"{i}.k"])
+        return self._stated(ops, query, f"{i}.q", 2), key
 
     def _recalled(
         self, ops: ProtocolOps[V], step: Pass, i: int, new: tuple[V, V], query: V
@@ -177,35 +175,41 @@ class Passing:
         if not all(ops.holds(name, past) for name in fresh):
             past = 0
             for name in fresh:
-                old = self._resumed(ops, step, name.split(".", 1)[1])
-                fresh[name] = ops.concatenate((old, fresh[name]), dim=2)
+                if past_rows := step.past:
+                    old = self._resumed(ops, past_rows, name.split(".", 1)[1], fresh[name])
+                    fresh[name] = ops.concatenate((old, fresh[name]), dim=2)
         return ops.grow(fresh, past=past, dim=2, beside=(query,))
 
-    def _resumed(self, ops: ProtocolOps[V], step: Pass, name: str) -> V:
-        a, factor = self.architecture, 2.0 if name.endswith("k") else 1.0
-        shape = (1, a.kv_heads, step.past, a.head_dim)
-        return ops.resume(name, shape=shape, bound=factor * self.bounds[name])
+    def _resumed(self, ops: ProtocolOps[V], past: int, name: str, like: V) -> V:
+        a, known = self.architecture, ops.number(like, "resuming")
+        shape = (1, a.kv_heads, past, a.head_dim)
+        return ops.resume(name, shape=shape, bound=known.bound, frac_bits=known.frac_bits)
 
     def _fed(self, ops: ProtocolOps[V], w: Mapping[str, V], i: int, x: V) -> V:
         a = self.architecture
         h = self._norm(ops, f"{i}.norm2", x)
-        joined = ops.normalise_scale(self._affine(ops, w, f"{i}.up", h))
+        parts = ("gate", "up") if a.has_gate else ("up",)
+        most = max(self.bounds[f"{i}.{part}"] for part in parts)
+        joined = ops.normalise_scale(self._affine(ops, w, f"{i}.up", h, bound=most))
         up = self._stated(ops, ops.take(joined, _last(ops, joined, a.ffn), dim=1), f"{i}.up")
         if a.has_gate:
             gate = self._stated(ops, ops.take(joined, range(a.ffn), dim=1), f"{i}.gate")
             curve = ops.silu if a.activation == "swiglu" else ops.gelu
-            active = self._stated(ops, ops.mul(curve(gate), up), f"{i}.active")
+            active = ops.mul_rescaling(curve(gate), up, bound=self.bounds[f"{i}.active"])
         else:
             active = ops.gelu(up)
-        active = ops.cap(ops.normalise_scale(active), bound=self._widest(f"{i}.down", a.ffn))
-        out = self._stated(ops, self._affine(ops, w, f"{i}.down", active), f"{i}.fed")
+        # A product of the whole word: it goes into the stream.
+        active = ops.normalise_scale(active)
+        most = self.bounds[f"{i}.fed"]
+        out = self._affine(ops, w, f"{i}.down", active, bound=most)
         out = self._post_norm(ops, w, i, 2, out)
         return ops.add(self._skip(ops, w, f"{i}.skip2", x, h), out)
 
     def _shown(self, ops: ProtocolOps[V], w: Mapping[str, V], step: Pass, x: V) -> Tensor | None:
         last = ops.take(x, (step.rows - 1,), dim=0)
-        scores = self._affine(ops, w, "output", self._norm(ops, "norm", last))
-        scores = ops.normalise_scale(self._stated(ops, scores, "logits"))
+        h = self._norm(ops, "norm", last)
+        scores = self._affine(ops, w, "output", h, bound=self.bounds["logits"])
+        scores = ops.normalise_scale(scores)
         if self.reveal == "scores":
             return ops.open(
                 scores, to=(self.user,), what="scores of every token", why="it chooses the next"
@@ -240,19 +244,19 @@ class Passing:
         return ops.add(ops.mul(h, w[f"{name}.weight"]), w[f"{name}.bias"])
 
     def _norm(self, ops: ProtocolOps[V], name: str, x: V) -> V:
-        """Normalise rows, brought down first if one of them may be too large to be squared."""
-        a, usual = self.architecture, self.bounds[name]
-        down = max(1.0, usual / STREAM_BOUND)
-        x = ops.cap(ops.normalise_scale(ops.scale(x, 1 / down)), bound=STREAM_BOUND)
-        eps = a.norm_eps * 4.0**self.gain_bits / down**2
-        return ops.rms_norm(x, eps=eps) if a.norm == "rms" else ops.layer_norm(x, eps=eps)
+        """Normalise rows, of which the longest of a probe is known."""
+        a = self.architecture
+        return ops.norm_within(
+            x,
+            eps=a.norm_eps * 4.0**self.gain_bits,
+            largest_mean=self.bounds[name] ** 2,
+            centred=a.norm == "layer",
+        )
 
-    def _widest(self, name: str, count: int) -> float:
-        """Return how large the inputs of a product may be that still fits a word."""
-        return 2.0 ** (61 - 2 * FRAC_BITS - ceil(log2(count * self.bounds[f"{name}.weight"])))
-
-    def _affine(self, ops: ProtocolOps[V], w: Mapping[str, V], name: str, x: V) -> V:
-        out = ops.matmul(x, w[f"{name}.weight"])
+    def _affine(
+        self, ops: ProtocolOps[V], w: Mapping[str, V], name: str, x: V, *, bound: float
+    ) -> V:
+        out = ops.matmul_within(x, w[f"{name}.weight"], bound=bound)
         return ops.add(out, w[f"{name}.bias"]) if f"{name}.bias" in w else out
 
     def _stated(self, ops: ProtocolOps[V], x: V, name: str, factor: float = 1.0) -> V:

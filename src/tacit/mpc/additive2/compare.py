@@ -32,10 +32,14 @@ def bits_of(largest: int) -> int:
 
 @dataclass(frozen=True)
 class CompareMask:
-    """A uniform word r per element: shares of it, of its top bit and of its unary codes."""
+    """A uniform word r per element: shares of it, of its top bit and of its unary codes.
+
+    Bits are counted from ``shift`` on, if the lowest ones are not compared.
+    """
 
     elements: int
     blocks: Blocks
+    shift: int = 0
 
     def first(self, prg: Prg) -> Parts:
         """Draw the first shares of r and of its bits."""
@@ -47,7 +51,7 @@ class CompareMask:
 
     def correction(self, first: Parts, second: Parts) -> Parts:
         """Compute the second share of the bits of r = r0 + r1."""
-        planes = ring.to_planes(first[0] + second[0])
+        planes = ring.to_planes((first[0] + second[0]) >> self.shift)
         top = planes[self.blocks.bits : self.blocks.bits + 1]
         return (torch.cat((encode_unary(planes, self.blocks), top)) ^ first[1],)
 
@@ -118,8 +122,8 @@ class Comparison:
         low = self.bits - 1
         g, p = compare_blocks(planes[:, :low], bits[:-1], self.blocks, is_first=channel.is_first)
         for (group, count), material in zip(self.levels(), tree, strict=True):
-            g = _grouped(g, group.fan_in, count, filler=0)
-            p = _grouped(p, group.fan_in, count, filler=-1 if channel.is_first else 0)
+            g = group_blocks(g, group.fan_in, count, filler=0)
+            p = group_blocks(p, group.fan_in, count, filler=-1 if channel.is_first else 0)
             g, p = merge_blocks(channel, group, g, p, material, self.elements)
         negative = g[0] ^ bits[-1]
         return ~(negative ^ planes[:, low]) if channel.is_first else negative
@@ -132,7 +136,7 @@ class Comparison:
         return planes.view(self.bits, len(thresholds), -1).transpose(0, 1)
 
 
-def _grouped(blocks: Tensor, fan_in: int, count: int, *, filler: int) -> Tensor:
+def group_blocks(blocks: Tensor, fan_in: int, count: int, *, filler: int) -> Tensor:
     """Lay blocks (n, …) out as (fan_in, count, …), filled up at the top."""
     missing = fan_in * count - len(blocks)
     if missing:

@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from math import ceil, comb, erf, exp, log, log1p, log2, sqrt
+from math import ceil, comb, erf, exp, floor, log, log1p, log2, sqrt
 
 import numpy as np
 
 from tacit.errors import RangeError
+from tacit.mpc.additive2.oneblock import WIDEST_BITS as ONE_BLOCK_BITS
 from tacit.mpc.additive2.piecewise import Curve
 from tacit.mpc.elementwise import ELEMENTWISE
 from tacit.mpc.share import HEADROOM_BITS
@@ -32,6 +33,7 @@ class Outline:
         below: coefficients in x, lowest first.
         above: likewise.
         error: how far a piece may be off; breakpoints are placed by it.
+        is_smooth: whether pieces may reach beyond the ends.
     """
 
     inside: Function
@@ -40,6 +42,7 @@ class Outline:
     below: tuple[float, ...]
     above: tuple[float, ...]
     error: float = 5e-4
+    is_smooth: bool = True
 
 
 def _even(low: float, high: float, count: int) -> tuple[float, ...]:
@@ -69,6 +72,39 @@ def _fit(outline: Outline) -> tuple[float, ...]:
     return tuple(edges)
 
 
+def _fit_on_some_grid(
+    outline: Outline, bound: float, unit: float
+) -> tuple[float, tuple[float, ...]] | None:
+    """Find the grid that costs least, such that one block of bits spans all differences.
+
+    Twice as many cells cost twice as many bits of the dealer's, and save some pieces.
+    """
+    reach = (bound + max(abs(outline.low), abs(outline.high))) * (1 + 2.0**-6)
+    found = []
+    for bits in range(6, ONE_BLOCK_BITS + 1):
+        step = 2.0 ** (ceil(log2(reach)) + 1 - bits)
+        edges = _fit_on_grid(outline, step) if step >= unit else None
+        if edges is not None:
+            found.append(((1 << bits) / 8 + 24 * len(edges), step, edges))
+    return min(found)[1:] if found else None
+
+
+def _fit_on_grid(outline: Outline, step: float) -> tuple[float, ...] | None:
+    """Place breakpoints on a grid, for pieces that hold one step below; None if that fails."""
+    edges, high = [step * floor(outline.low / step)], outline.high + step
+    while edges[-1] < high:
+        left, width = edges[-1], step
+        if _off(outline.inside, left - step, left + width) > outline.error:
+            return None
+        while (
+            left + width < high
+            and _off(outline.inside, left - step, left + width + step) <= outline.error
+        ):
+            width += step
+        edges.append(left + width)
+    return tuple(edges)
+
+
 def _off(function: Function, low: float, high: float) -> float:
     """Measure how far a parabola through Chebyshev points is from a function on an interval."""
     middle, reach = (low + high) / 2, (high - low) / 2
@@ -92,7 +128,7 @@ OUTLINES: dict[str, Outline] = {
     "softplus": Outline(lambda x: log1p(exp(x)), -8.0, 8.0, (0.0,), (0.0, 1.0)),
     "silu": Outline(_silu, -10.0, 10.0, (0.0,), (0.0, 1.0)),
     # A softmax adds up many of these, and their errors with them.
-    "exp": Outline(exp, -11.0, 0.0, (0.0,), (1.0,), error=3e-5),
+    "exp": Outline(exp, -11.0, 0.0, (0.0,), (1.0,), error=3e-5, is_smooth=False),
 }
 
 
@@ -110,15 +146,24 @@ def curve_of(name: str, frac_bits: int, bound: float) -> Curve:
             f"{name} of values up to ±{bound:g} with {frac_bits} fraction bits does not fit a "
             "word; lower frac_bits or the bounds of the inputs"
         )
-    edges = _fit(outline)
+    return cut_outline(outline, frac_bits, bound, largest, value_bits)
+
+
+def cut_outline(
+    outline: Outline, frac_bits: int, bound: float, largest: float, value_bits: int
+) -> Curve:
+    """Cut a function into pieces whose breakpoints lie on a grid, if one is fine enough."""
+    gridded = _fit_on_some_grid(outline, bound, 2.0**-frac_bits) if outline.is_smooth else None
+    step, edges = gridded or (0.0, _fit(outline))
     pieces = [_polynomial(outline.below, frac_bits, value_bits)]
     pieces += [
-        interpolate(outline.inside, low, high, frac_bits, value_bits)
+        interpolate(outline.inside, low - step, high, frac_bits, value_bits)
         for low, high in pairwise(edges)
     ]
     pieces.append(_polynomial(outline.above, frac_bits, value_bits))
     breaks = tuple(round(edge * 2**frac_bits) for edge in edges)
-    return Curve(breaks, tuple(pieces), value_bits, largest + 2.0**-8)
+    slack = (round(log2(step * 2**frac_bits)),) * len(breaks) if step else ()
+    return Curve(breaks, tuple(pieces), value_bits, largest + 2.0**-8, slack)
 
 
 def _exact(outline: Outline, frac_bits: int, largest: float) -> Curve:

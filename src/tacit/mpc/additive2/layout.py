@@ -58,7 +58,7 @@ class Take:
 
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what comes out."""
-        return Declaration(out=self._out(numeric(operands[0], "picking")))
+        return Declaration(out=self._out(numeric(operands[0], "picking", any_ring=True)))
 
     def _out(self, x: Spec) -> Spec:
         axis = shapes.axis(x.shape, self.dim)

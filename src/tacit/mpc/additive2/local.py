@@ -9,10 +9,10 @@ from tacit.errors import InputError
 from tacit.mpc import shapes
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.randomness import Parts
-from tacit.mpc.share import AnyShare, AnySpec, Share, Spec, words_of
+from tacit.mpc.share import WORD_BITS, AnyShare, AnySpec, Share, Spec, words_of
 
 
-def numeric(spec: AnySpec, operation: str) -> Spec:
+def numeric(spec: AnySpec, operation: str, *, any_ring: bool = False) -> Spec:
     """Return the spec of a number that may take part in arithmetic, or say why it may not."""
     if not isinstance(spec, Spec):
         raise InputError(f"{operation} wants numbers, got secret bits; only opening is possible")
@@ -21,6 +21,11 @@ def numeric(spec: AnySpec, operation: str) -> Spec:
             f"{operation} after {spec.deferred}: under this protocol {spec.deferred} is applied by "
             "the receiver once the value is opened, so nothing can be computed on it; open it, or "
             "use protocol 'permuted3', whose helper computes it on the way"
+        )
+    if spec.ring_bits != WORD_BITS and not any_ring:
+        raise InputError(
+            f"{operation} wants a number modulo 2^{WORD_BITS}, got one modulo 2^{spec.ring_bits}; "
+            "truncate it first"
         )
     return spec
 
@@ -44,14 +49,15 @@ class Add:
 
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what comes out."""
-        x, y = (numeric(spec, "adding") for spec in operands)
+        x, y = (numeric(spec, "adding", any_ring=True) for spec in operands)
         return Declaration(out=self._out(x, y))
 
     def _out(self, x: Spec, y: Spec) -> Spec:
         shape = shapes.broadcast(x.shape, y.shape)
         frac_bits = max(x.frac_bits, y.frac_bits)
         largest = sum(one.largest << (frac_bits - one.frac_bits) for one in (x, y))
-        return Spec(shape=shape, frac_bits=frac_bits, largest=largest)
+        ring_bits = min(x.ring_bits, y.ring_bits)
+        return Spec(shape=shape, frac_bits=frac_bits, largest=largest, ring_bits=ring_bits)
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Add my shares."""
@@ -139,9 +145,13 @@ class Shift:
 
 @dataclass(frozen=True)
 class Sum:
-    """Add up along a dimension. Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes."""
+    """Add up along a dimension. Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes.
+
+    A ``bound`` of the sum may be known that is less than its terms say.
+    """
 
     dim: int
+    bound: float | None = None
 
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what comes out."""
@@ -149,7 +159,10 @@ class Sum:
 
     def _out(self, x: Spec) -> Spec:
         shape = shapes.reduce(x.shape, self.dim)
-        return replace(x, shape=shape, largest=x.largest * x.shape[self.dim])
+        largest = x.largest * x.shape[self.dim]
+        if self.bound is not None:
+            largest = min(largest, words_of(self.bound, x.frac_bits))
+        return replace(x, shape=shape, largest=largest)
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Sum my share."""
@@ -185,7 +198,7 @@ class Reshape:
 
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what comes out."""
-        x = numeric(operands[0], "reshaping")
+        x = numeric(operands[0], "reshaping", any_ring=True)
         shape = shapes.reshape(x.shape, self.shape)
         return Declaration(out=replace(x, shape=shape))
 
@@ -205,7 +218,7 @@ class Transpose:
 
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what comes out."""
-        x = numeric(operands[0], "transposing")
+        x = numeric(operands[0], "transposing", any_ring=True)
         shape = shapes.transpose(x.shape, self.first, self.second)
         return Declaration(out=replace(x, shape=shape))
 
@@ -271,7 +284,7 @@ class Restate:
 
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what comes out."""
-        return Declaration(out=self._out(numeric(operands[0], "restating")))
+        return Declaration(out=self._out(numeric(operands[0], "restating", any_ring=True)))
 
     def _out(self, x: Spec) -> Spec:
         return replace(x, largest=words_of(self.bound, x.frac_bits))

@@ -58,24 +58,28 @@ DECLINES = {
 
 
 @cache
-def decline_curve(name: str, frac_bits: int, bound: float) -> Curve:
-    """Cut a function into parabolas and, where a word has no room for them, lines.
+def decline_curve(name: str, frac_bits: int, bound: float, gain: float = 1.0) -> Curve:
+    """Cut a function, times a gain of at most one, into parabolas and, where need be, lines.
 
     Below 2^-8 it stays at its value there; above the bound nothing can be.
     """
     # Finding pieces takes long, and a bound may change with every call: those of one power of two
     # serve all bounds below it.
     bound = max(bound, 2 * SMALLEST)  # a curve has one breakpoint at least
-    whole = _decline_curve(name, frac_bits, 2.0 ** ceil(log2(bound)))
+    whole = _decline_curve(name, frac_bits, 2.0 ** ceil(log2(bound) - 2.0**-20), gain)
     count = sum(at < bound * 2**frac_bits for at in whole.breaks)
-    largest = ELEMENTWISE[name].largest(bound) + 2.0**-8
+    largest = gain * ELEMENTWISE[name].largest(bound) + 2.0**-8
     pieces, slack = whole.pieces[: count + 1], whole.slack[:count]
     return Curve(whole.breaks[:count], pieces, whole.frac_bits, largest, slack)
 
 
 @cache
-def _decline_curve(name: str, frac_bits: int, bound: float) -> Curve:
+def _decline_curve(name: str, frac_bits: int, bound: float, gain: float) -> Curve:
     decline = DECLINES[name]
+
+    def function(x: float) -> float:
+        return gain * decline.function(x)
+
     largest = ELEMENTWISE[name].largest(bound)
     value_bits = min(3 * frac_bits, HEADROOM_BITS - 3 - ceil(log2(largest)))
     edges, degrees, width = [SMALLEST], [], bound
@@ -88,12 +92,10 @@ def _decline_curve(name: str, frac_bits: int, bound: float) -> Curve:
         )
         edges.append(edges[-1] + width)
         degrees.append(degree)
-    pieces: list[tuple[int, ...]] = [(round(decline.function(SMALLEST) * 2**value_bits),)]
+    pieces: list[tuple[int, ...]] = [(round(function(SMALLEST) * 2**value_bits),)]
     for (low, high), degree in zip(pairwise(edges), degrees, strict=True):
         start = low - (high - low) / _SPARE
-        pieces.append(
-            interpolate(decline.function, start, high, frac_bits, value_bits, degree=degree)
-        )
+        pieces.append(interpolate(function, start, high, frac_bits, value_bits, degree=degree))
     breaks = tuple(round(edge * 2**frac_bits) for edge in edges[:-1])
     slack = tuple(_slack((high - low) * 2**frac_bits / _SPARE) for low, high in pairwise(edges))
     return Curve(breaks, tuple(pieces), value_bits, largest + 2.0**-8, slack)

@@ -21,7 +21,7 @@ from tacit.mpc.cost import Round, exchange
 from tacit.mpc.narrow import bits_size
 from tacit.mpc.randomness import Parts
 
-FEW_ELEMENTS = 512
+FEW_ELEMENTS = 4096
 MANY_THRESHOLDS = 8
 _BLOCKS = 4  # a tree of one level
 _WIDEST_BITS = 10
@@ -104,8 +104,9 @@ class MultiThreshold:
         flat = torch.cat([one.view(-1) for one in mine])
         opened = flat ^ channel.exchange_bits(flat, self.elements)
         parts = opened.split_with_sizes([one.numel() for one in mine])
+        ones = -1 if channel.is_first else 0
         borrows = [
-            joined_blocks(band.group, g, p, part.view(one.shape), material, channel.is_first)[0]
+            joined_blocks(band.group, g, p, part.view(one.shape), material, ones)[0]
             for band, (g, p), part, one, material in zip(
                 self.bands, blocks, parts, mine, tree, strict=True
             )
@@ -114,7 +115,7 @@ class MultiThreshold:
         if not channel.is_first:
             return negative
         top = ((apart >> (self.bits - 1)) & 1).to(torch.uint8)
-        return ~(negative ^ _packed(top, self.words))
+        return ~(negative ^ packed_rows(top, self.words))
 
     def _compare(self, apart: Tensor, steps: Tensor, band: Band) -> tuple[Tensor, Tensor]:
         """Look shares of g = [c < r] and p = [c == r] up, each (blocks, thresholds, words)."""
@@ -128,7 +129,7 @@ class MultiThreshold:
         at = rows.mul_(self.elements).add_(torch.arange(self.elements, device=apart.device))
         at_least = steps.take(at)
         less = steps.take(at.add_(self.elements))
-        g, p = _packed(torch.stack((less, at_least.bitwise_xor_(less))), self.words)
+        g, p = packed_rows(torch.stack((less, at_least.bitwise_xor_(less))), self.words)
         return g, p
 
 
@@ -170,7 +171,7 @@ def _steps(codes: Tensor, blocks: Blocks, count: int, *, is_first: bool) -> Tens
     return steps
 
 
-def _packed(bits: Tensor, words: int) -> Tensor:
+def packed_rows(bits: Tensor, words: int) -> Tensor:
     """Pack rows of bits into rows of words."""
     padded = bits
     if bits.shape[-1] < 64 * words:

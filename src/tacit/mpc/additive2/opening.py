@@ -12,12 +12,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tacit.mpc import narrow
 from tacit.mpc.additive2.local import numeric, numeric_share
-from tacit.mpc.boundary import WORD_BYTES
+from tacit.mpc.additive2.rescaled import Rescaling, ShiftedMask, choose, cut_share, public_part
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.cost import Message, Round
-from tacit.mpc.randomness import OpeningMask, Parts, unpack
+from tacit.mpc.randomness import Need, OpeningMask, Parts
 from tacit.mpc.share import (
+    WORD_BITS,
     AnyShare,
     AnySpec,
     Mask,
@@ -37,11 +39,14 @@ class OpenMasked:
     Guarantee: the parties see x - a for a uniform a that masks nothing else, and nothing else.
     An owner's mask is uniform to the other party, who alone receives anything.
     Cost: 1 round; 8 bytes per element each way, or from the owner to the other party for an input
-    of P0 or P1.
+    of P0 or P1; of a smaller ring no more bytes than hold it.
+
+    ``rescalings`` say how values are opened that are to lose low bits on the way; None keeps all.
     """
 
     owners: tuple[Party | None, ...]
     phase: Phase
+    rescalings: tuple[Rescaling | None, ...] = ()
 
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what is sent."""
@@ -51,12 +56,14 @@ class OpenMasked:
             ("first", roles.second, roles.first),
         ):
             size = sum(
-                spec.elements
-                for spec, owner in zip(operands, self.owners, strict=True)
+                spec.elements * narrow.size_for(bits)
+                for spec, owner, bits in zip(
+                    operands, self.owners, self._rings(operands), strict=True
+                )
                 if owner != other
             )
             if size:
-                messages.append(Message(sender, receiver, WORD_BYTES * size))
+                messages.append(Message(sender, receiver, size))
         rounds: tuple[Round, ...] = (tuple(messages),)
         return Declaration(
             out=None,
@@ -65,18 +72,34 @@ class OpenMasked:
             offline=rounds if self.phase == "offline" else (),
         )
 
-    def _needs(self, operands: tuple[AnySpec, ...]) -> tuple[OpeningMask, ...]:
-        return tuple(
-            OpeningMask(place, numeric(spec, "multiplying").shape, owner)
-            for place, (spec, owner) in enumerate(zip(operands, self.owners, strict=True))
-        )
+    def _hows(self) -> tuple[Rescaling | None, ...]:
+        return self.rescalings or (None,) * len(self.owners)
+
+    def _specs(self, operands: tuple[AnySpec, ...]) -> list[Spec]:
+        both = zip(operands, self._hows(), strict=True)
+        return [numeric(spec, "multiplying", any_ring=how is not None) for spec, how in both]
+
+    def _rings(self, operands: tuple[AnySpec, ...]) -> list[int]:
+        """Return modulo which power of two each operand is opened."""
+        both = zip(self._specs(operands), self._hows(), strict=True)
+        return [spec.ring_bits if how is None else how.ring_bits(spec) for spec, how in both]
+
+    def _needs(self, operands: tuple[AnySpec, ...]) -> tuple[Need, ...]:
+        needs: list[Need] = []
+        parts = zip(self._specs(operands), self.owners, self._hows(), strict=True)
+        for place, (spec, owner, how) in enumerate(parts):
+            if how is not None and how.is_exact:
+                needs.append(ShiftedMask(place, spec.shape, spec.ring_bits, how.drop))
+            else:
+                needs.append(OpeningMask(place, spec.shape, owner))
+        return tuple(needs)
 
     def outs(self, step: int, *operands: AnySpec) -> tuple[OpeningSpec, ...]:
         """Describe the results, if this is that step of a plan."""
-        specs = (numeric(spec, "multiplying") for spec in operands)
+        parts = zip(self._specs(operands), self.owners, self._hows(), strict=True)
         return tuple(
-            _opening(spec, Mask(step=step, place=need.place, shape=need.shape, holder=need.holder))
-            for spec, need in zip(specs, self._needs(operands), strict=True)
+            _opening(spec, Mask(step=step, place=place, shape=spec.shape, holder=owner), how)
+            for place, (spec, owner, how) in enumerate(parts)
         )
 
     def run(
@@ -96,48 +119,90 @@ class OpenMasked:
         """
         me: Party = "first" if channel.is_first else "second"
         shares = tuple(numeric_share(operand) for operand in operands)
-        shapes = [share.spec.shape for share in shares]
-        sent, mine = _masked(shares, material, clear)
-        if len(sent):
-            channel.send(channel.other, sent, phase=self.phase)
-        wanted = [shape for shape, owner in zip(shapes, self.owners, strict=True) if owner != me]
-        received = iter(self._receive(channel, wanted))
-        opened = []
-        for own, owner in zip(mine, self.owners, strict=True):
-            theirs = None if owner == me else next(received)
-            opened.append(_sum(own, theirs))
-        outs = self.outs(channel.step, *(share.spec for share in shares))
-        return tuple(
-            MaskedOpening(e, parts[0] if parts else None, x, out)
-            for e, parts, x, out in zip(opened, material, clear, outs, strict=True)
-        )
+        specs = tuple(share.spec for share in shares)
+        rings, hows = self._rings(specs), self._hows()
+        mine = [
+            _masked(share, parts, x, how, is_first=channel.is_first) if parts else None
+            for share, parts, x, how in zip(shares, material, clear, hows, strict=True)
+        ]
+        sent = [
+            narrow.cut(own.reshape(-1), narrow.size_for(bits))
+            for own, bits in zip(mine, rings, strict=True)
+            if own is not None
+        ]
+        if sent:
+            channel.send(channel.other, _joined(sent), phase=self.phase)
+        wanted = [
+            (spec.elements, narrow.size_for(bits))
+            for spec, owner, bits in zip(specs, self.owners, rings, strict=True)
+            if owner != me
+        ]
+        received = iter(_receive(channel, wanted))
+        opened = [
+            _sum(own, None if owner == me else next(received).view(spec.shape))
+            for own, owner, spec in zip(mine, self.owners, specs, strict=True)
+        ]
+        outs = self.outs(channel.step, *specs)
+        return tuple(_put_together(*one) for one in zip(opened, material, clear, outs, strict=True))
 
-    def _receive(self, channel: Channel, shapes: list[tuple[int, ...]]) -> Parts:
-        if not shapes:
-            return ()
-        size = sum(torch.Size(shape).numel() for shape in shapes)
-        return unpack(channel.recv(channel.other, (size,)), tuple(shapes))
+
+def _opening(spec: Spec, mask: Mask, how: Rescaling | None) -> OpeningSpec:
+    drop = 0 if how is None else how.drop
+    is_exact = how is not None and how.is_exact
+    return OpeningSpec(
+        shape=spec.shape,
+        frac_bits=spec.frac_bits - drop,
+        largest=(spec.largest >> drop) + bool(drop),
+        mask=mask,
+        ring_bits=WORD_BITS if is_exact else spec.ring_bits - drop,
+        rescaled=(spec.ring_bits, drop) if is_exact else None,
+    )
 
 
-def _opening(spec: Spec, mask: Mask) -> OpeningSpec:
-    return OpeningSpec(shape=spec.shape, frac_bits=spec.frac_bits, largest=spec.largest, mask=mask)
+def _put_together(e: Tensor, parts: Parts, clear: Tensor | None, out: OpeningSpec) -> MaskedOpening:
+    if out.rescaled is None:
+        return MaskedOpening(e, parts[0] if parts else None, clear, out)
+    front, top = public_part(e, *out.rescaled)
+    return MaskedOpening(front, choose(parts[1], top), None, out, top)
 
 
 def _masked(
-    shares: tuple[Share, ...], material: tuple[Parts, ...], clear: tuple[Tensor | None, ...]
-) -> tuple[Tensor, list[Tensor | None]]:
-    """Subtract my part of each mask from my share, or from the secret if it is mine.
+    share: Share, parts: Parts, clear: Tensor | None, how: Rescaling | None, *, is_first: bool
+) -> Tensor:
+    """Subtract my part of a mask from my share, or from the secret if it is mine."""
+    words = share.words if clear is None else clear
+    if how is not None and not how.is_exact:
+        words = cut_share(words, share.spec.ring_bits, how.drop, is_first=is_first)
+    return words - parts[0]
 
-    Returns:
-        What to send, end to end, and where in it each operand lies that I have a mask for.
-    """
-    shapes = tuple(tuple(parts[0].shape) for parts in material if parts)
-    sent = shares[0].words.new_empty(sum(torch.Size(shape).numel() for shape in shapes))
-    places = iter(unpack(sent, shapes))
-    return sent, [
-        torch.sub(share.words if x is None else x, parts[0], out=next(places)) if parts else None
-        for share, parts, x in zip(shares, material, clear, strict=True)
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    """Lay words, or the bytes of narrower ones, end to end."""
+    if len(parts) == 1:
+        return parts[0]
+    if all(part.dtype == torch.int64 for part in parts):
+        return torch.cat(parts)
+    return torch.cat([part.view(torch.uint8) for part in parts])
+
+
+def _receive(channel: Channel, wanted: list[tuple[int, int]]) -> list[Tensor]:
+    """Receive the other party's words, so many in so many bytes each."""
+    if not wanted:
+        return []
+    if all(size == narrow.WORD_BYTES for _, size in wanted):
+        counts = [count for count, _ in wanted]
+        return list(channel.recv(channel.other, (sum(counts),)).split_with_sizes(counts))
+    sizes = [count * size for count, size in wanted]
+    octets = channel.recv(channel.other, (sum(sizes),), dtype=torch.uint8).split_with_sizes(sizes)
+    return [
+        narrow.uncut(_aligned(part, size), size)
+        for part, (_, size) in zip(octets, wanted, strict=True)
     ]
+
+
+def _aligned(octets: Tensor, size: int) -> Tensor:
+    """Give bytes in the midst of a message a place where they can be read as words."""
+    return octets.clone().view(torch.int64) if size == narrow.WORD_BYTES else octets.clone()
 
 
 def _sum(mine: Tensor | None, theirs: Tensor | None) -> Tensor:

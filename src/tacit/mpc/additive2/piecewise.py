@@ -16,15 +16,17 @@ import torch
 from torch import Tensor
 
 from tacit import ring
+from tacit.mpc import narrow
 from tacit.mpc.additive2.compare import CompareMask, Comparison, bits_of
 from tacit.mpc.additive2.local import numeric, numeric_share
 from tacit.mpc.additive2.multithreshold import MultiThreshold, fits_multi_threshold
-from tacit.mpc.boundary import WORD_BYTES
+from tacit.mpc.additive2.oneblock import OneBlock, fits_one_block
+from tacit.mpc.additive2.rescaled import choose, public_part
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.cost import exchange
 from tacit.mpc.narrow import bits_size
-from tacit.mpc.randomness import Parts
-from tacit.mpc.share import AnyShare, AnySpec, Share, Spec
+from tacit.mpc.randomness import Parts, readings
+from tacit.mpc.share import WORD_BITS, AnyShare, AnySpec, Share, Spec
 from tacit.ring import Prg
 
 
@@ -89,6 +91,7 @@ class SelectMask:
     compare: CompareMask
     breaks: int
     degree: int
+    rescaled: tuple[int, int] | None = None
 
     def first(self, prg: Prg) -> Parts:
         """Draw the first shares: of r and its bits, of ρ, of powers and of selected powers."""
@@ -101,11 +104,17 @@ class SelectMask:
     def correction(self, first: Parts, second: Parts) -> Parts:
         """Compute the second shares of the bits of r and of all powers."""
         r, rho = first[0] + second[0], first[2] ^ second[1]
-        powers = torch.ones_like(r).repeat(self.degree + 1, 1)
-        for i in range(1, self.degree + 1):
-            powers[i] = powers[i - 1] * r
+        if self.rescaled is None:
+            powers = _powers(r, self.degree)
+            plain = powers[2:]
+        else:
+            signed, unsigned = readings(r, *self.rescaled)
+            plain = torch.cat(
+                (_powers(signed, self.degree)[1:], _powers(unsigned, self.degree)[1:])
+            )
+            powers = torch.cat((torch.ones_like(r)[None], plain))
         selected = unpacked(rho, self.compare.elements)[:, None] * powers
-        everything = torch.cat((powers[2:], selected.flatten(0, 1)))
+        everything = torch.cat((plain, selected.flatten(0, 1)))
         return (*self.compare.correction(first[:2], second[:1]), everything - first[3])
 
     def correction_shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -116,8 +125,31 @@ class SelectMask:
         return self.breaks, (self.compare.elements + 63) // 64
 
     def _powers(self) -> tuple[int, ...]:
-        rows = max(0, self.degree - 1) + self.breaks * (self.degree + 1)
+        if self.rescaled is None:
+            rows = max(0, self.degree - 1) + self.breaks * (self.degree + 1)
+        else:
+            rows = 2 * self.degree + self.breaks * (2 * self.degree + 1)
         return rows, self.compare.elements
+
+    def read(self, rows: Tensor, top: Tensor) -> tuple[Tensor, Tensor]:
+        """Take the powers of the reading that holds, and lay them out as without rescaling.
+
+        Returns:
+            My share of the reading itself, and of its higher powers and selected powers.
+        """
+        count = self.degree
+        plain = choose(rows[: 2 * count].view(2, count, -1), top)
+        rest = rows[2 * count :].view(self.breaks, 2 * count + 1, -1)
+        chosen = choose(rest[:, 1:].view(self.breaks, 2, count, -1).movedim(1, 0), top)
+        selected = torch.cat((rest[:, :1], chosen), 1)
+        return plain[0], torch.cat((plain[1:], selected.flatten(0, 1)))
+
+
+def _powers(r: Tensor, degree: int) -> Tensor:
+    powers = torch.ones_like(r).repeat(degree + 1, 1)
+    for i in range(1, degree + 1):
+        powers[i] = powers[i - 1] * r
+    return powers
 
 
 def unpacked(words: Tensor, count: int) -> Tensor:
@@ -134,38 +166,64 @@ class Piecewise:
     else. Within the bound of x the result is that of the pieces, exactly modulo 2^64; the pieces
     state how far they are from the function they stand for.
     Cost: 2 rounds of 8 bytes and K bits per element, and the rounds of K comparisons between.
+
+    A number that has ``drop`` fraction bits more than the curves, or is one of a smaller ring, is
+    rescaled by the same opening: the dealer shares both readings of its mask. Breakpoints are then
+    met within one unit in the last place, which is for functions that do not jump.
     """
 
     name: str
     curves: tuple[Curve, ...]
+    drop: int = 0
 
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what comes out and what is sent."""
         x = self._argument(operands[0])
         comparison = self._comparison(x)
-        mask = CompareMask(x.elements, comparison.blocks)
-        count = comparison.thresholds
         return Declaration(
             out=self._out(x),
-            needs=(SelectMask(mask, count, self.curves[0].degree), *comparison.needs()),
+            needs=(self._mask(x), *comparison.needs()),
             rounds=(
-                exchange(*roles.computing, WORD_BYTES * x.elements),
+                exchange(*roles.computing, narrow.size_for(x.ring_bits) * x.elements),
                 *comparison.rounds(roles),
-                exchange(*roles.computing, bits_size(count * comparison.words, x.elements)),
+                exchange(
+                    *roles.computing,
+                    bits_size(comparison.thresholds * comparison.words, x.elements),
+                ),
             ),
         )
+
+    def _mask(self, x: Spec) -> SelectMask:
+        comparison = self._comparison(x)
+        low = comparison.low if isinstance(comparison, OneBlock) else 0
+        mask = CompareMask(x.elements, comparison.blocks, self.drop + low)
+        rescaled = (x.ring_bits, self.drop) if self._rescales(x) else None
+        return SelectMask(mask, comparison.thresholds, self.curves[0].degree, rescaled)
+
+    def _rescales(self, x: Spec) -> bool:
+        is_whole = self.drop == 0 and x.ring_bits == WORD_BITS
+        return not is_whole and self.curves[0].degree > 0
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Open x + r, compare with the breakpoints, select."""
         words, spec = numeric_share(operands[0]).words.reshape(-1), self._argument(operands[0].spec)
         (r, rho, powers, bits), tree = _arrange(material[0], channel), material[1:]
         mine = words + r
-        c = mine + channel.exchange(mine)
+        c = channel.exchange_low(mine, spec.ring_bits)
+        if self._rescales(spec):
+            # z = c - r is e + a for e = c and a = -r, but it is r whose readings are shared: where
+            # the top bit of c is not set the difference borrows, and r is read with its sign.
+            front, top = public_part(c, spec.ring_bits, self.drop, borrows=True)
+            r, powers = self._mask(spec).read(powers, top)
+            c = (c << (WORD_BITS - spec.ring_bits)) >> (WORD_BITS - spec.ring_bits + self.drop)
+        else:
+            front = c
         breaks = self.curves[0].edges.to(c.device)
         masked = self._comparison(spec).run(channel, c, breaks, bits, tree) ^ rho
         tau = unpacked(masked ^ channel.exchange_bits(masked, len(c)), len(c))
         results = [
-            _select(curve, c, tau, r, powers, is_first=channel.is_first) for curve in self.curves
+            _select(curve, front, tau, r, powers, is_first=channel.is_first)
+            for curve in self.curves
         ]
         out = self._out(spec)
         return Share(torch.stack(results).view(out.shape), out)
@@ -174,11 +232,13 @@ class Piecewise:
         """Take a number, also one on which this very function is still to be applied."""
         if isinstance(spec, Spec) and spec.deferred == self.name:
             return replace(spec, deferred=None)
-        return numeric(spec, self.name)
+        return numeric(spec, self.name, any_ring=True)
 
-    def _comparison(self, x: Spec) -> Comparison | MultiThreshold:
+    def _comparison(self, x: Spec) -> Comparison | MultiThreshold | OneBlock:
         curve = self.curves[0]
-        bits = bits_of(x.largest + curve.reach)
+        bits = bits_of((x.largest >> self.drop) + bool(self.drop) + curve.reach)
+        if fits_one_block(bits, curve.slack):
+            return OneBlock(x.elements, bits, curve.slack[0], len(curve.breaks))
         if fits_multi_threshold(x.elements, bits, len(curve.breaks)):
             return MultiThreshold(x.elements, bits, curve.slack or (0,) * len(curve.breaks))
         return Comparison(x.elements, bits, len(curve.breaks))

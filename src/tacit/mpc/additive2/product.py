@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from tacit.errors import InputError
 from tacit.mpc.contract import Channel, Declaration, Roles
-from tacit.mpc.products import Product
+from tacit.mpc.products import Elementwise, Product
 from tacit.mpc.randomness import OpeningTriple, Parts
-from tacit.mpc.share import AnyShare, AnySpec, MaskedOpening, OpeningSpec, Share, Spec
+from tacit.mpc.share import AnyShare, AnySpec, MaskedOpening, OpeningSpec, Share, Spec, words_of
 
 
 @dataclass(frozen=True)
@@ -23,26 +24,39 @@ class Multiply:
     """
 
     product: Product
+    bound: float | None = None
+    """What the result is known to be at most, if that is less than its operands say."""
 
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what comes out and what is needed."""
         x, y = (_opening_spec(spec) for spec in operands)
         out = self._out(x, y)
-        triple = OpeningTriple(self.product, x.mask, y.mask, out.shape)
+        triple = OpeningTriple(self.product, x.mask, y.mask, out.shape, (x.rescaled, y.rescaled))
         return Declaration(out=out, needs=(triple,))
 
     def _out(self, x: OpeningSpec, y: OpeningSpec) -> Spec:
-        terms = self.product.terms(x.shape, y.shape)
+        if (x.rescaled or y.rescaled) and not isinstance(self.product, Elementwise):
+            raise InputError(
+                "what was rescaled while it was opened is multiplied element-wise only"
+            )
+        if (x.rescaled and y.mask.holder) or (y.rescaled and x.mask.holder):
+            raise InputError("what is rescaled is not multiplied with a party's own input")
+        frac_bits = x.frac_bits + y.frac_bits
+        largest = self.product.terms(x.shape, y.shape) * x.largest * y.largest
+        if self.bound is not None:
+            largest = min(largest, words_of(self.bound, frac_bits))
         return Spec(
             shape=self.product.shape(x.shape, y.shape),
-            frac_bits=x.frac_bits + y.frac_bits,
-            largest=terms * x.largest * y.largest,
+            frac_bits=frac_bits,
+            largest=largest,
+            ring_bits=min(x.ring_bits, y.ring_bits),
         )
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Combine what is open with my part of the masks."""
         x, y = (_opening(operand) for operand in operands)
         ((c,),) = material
+        c = _chosen(c, x, y)
         terms = [
             self.product.multiply(left, right)
             for left, right in _pairs(x, y, is_first=channel.is_first)
@@ -50,6 +64,17 @@ class Multiply:
         for term in terms:
             c = term.add_(c)
         return Share(c, self._out(x.spec, y.spec))
+
+
+def _chosen(c: Tensor, x: MaskedOpening, y: MaskedOpening) -> Tensor:
+    """Take the product of the masks' readings that hold, element by element."""
+    if x.top is None and y.top is None:
+        return c
+    if x.top is None or y.top is None or x.spec.mask == y.spec.mask:
+        top = y.top if x.top is None else x.top
+        assert top is not None  # noqa: S101 - one of them is rescaled
+        return torch.where(top, c[1], c[0])
+    return torch.where(x.top, torch.where(y.top, c[3], c[2]), torch.where(y.top, c[1], c[0]))
 
 
 def _pairs(x: MaskedOpening, y: MaskedOpening, *, is_first: bool) -> list[tuple[Tensor, Tensor]]:

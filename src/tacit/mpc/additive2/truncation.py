@@ -21,7 +21,15 @@ from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.cost import exchange
 from tacit.mpc.narrow import WORD_BYTES, bits_size
 from tacit.mpc.randomness import BorrowMask, Parts, packed_words, read_lanes
-from tacit.mpc.share import HEADROOM_BITS, AnyShare, AnySpec, Share, Spec
+from tacit.mpc.share import (
+    HEADROOM_BITS,
+    SPARE_BITS,
+    WORD_BITS,
+    AnyShare,
+    AnySpec,
+    Share,
+    Spec,
+)
 
 # Of a million words, the passes over fresh memory took five times as long as the same in parts.
 _PART = 1 << 15
@@ -29,11 +37,11 @@ _PART = 1 << 15
 
 @dataclass(frozen=True)
 class Truncate:
-    """Drop fraction bits of a secret.
+    """Drop fraction bits of a secret, and bring it from a smaller ring to that of words.
 
     Guarantee: each party sees one bit per element, masked by a uniform bit that it does not know,
     and nothing else. The result differs from z / 2^bits by less than one unit in the last place,
-    always: `Spec` has refused every |z| that could reach 2^62.
+    always: `Spec` has refused every |z| that could reach a quarter of its ring.
     Cost: 1 round; 1 bit per element each way, in whole words or, of up to 32, in bytes.
     """
 
@@ -41,18 +49,23 @@ class Truncate:
 
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what comes out and what is sent."""
-        x = numeric(operands[0], "truncation")
+        x = numeric(operands[0], "truncation", any_ring=True)
         size = bits_size(packed_words(x.elements), x.elements)
         return Declaration(
             out=self._out(x),
-            needs=(BorrowMask(x.elements, self.bits),),
+            needs=(BorrowMask(x.elements, self._lost(x)),),
             rounds=(exchange(*roles.computing, size),),
         )
 
     def _out(self, x: Spec) -> Spec:
         frac_bits = x.frac_bits - self.bits
         # The result is less than one unit away from the quotient.
-        return replace(x, frac_bits=frac_bits, largest=(x.largest >> self.bits) + 1)
+        largest = (x.largest >> self.bits) + 1
+        return replace(x, frac_bits=frac_bits, largest=largest, ring_bits=WORD_BITS)
+
+    def _lost(self, x: Spec) -> int:
+        """Return how many bits at the top of the result have to be put right."""
+        return WORD_BITS - x.ring_bits + self.bits
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Shift my share, and take my part of the borrow."""
@@ -61,26 +74,29 @@ class Truncate:
         first = channel.is_first
         words = z.words.reshape(-1)
         # P0's c, or P1's r; the bit is one where c allows a borrow, or where r asks for it.
-        words = words + (1 << HEADROOM_BITS) if first else -words
+        ring_bits, lost = z.spec.ring_bits, self._lost(z.spec)
+        words = words + (1 << (ring_bits - SPARE_BITS)) if first else -words
+        if ring_bits < WORD_BITS:  # the top of the ring goes to the top of the word
+            words <<= WORD_BITS - ring_bits
         bit = words >= 0 if first else words < 0
         masked = _packed(bit, len(mask)).bitwise_xor_(mask)
         channel.send_bits(masked, len(words))
         shared = []  # until theirs is here, all that does not wait for it
         for part in _parts(words):
-            words[part] = self._shifted(words[part], is_first=first)
-            shared.append(read_lanes(lanes, self.bits, len(words), part))
+            words[part] = self._shifted(words[part], lost, is_first=first)
+            shared.append(read_lanes(lanes, lost, len(words), part))
         theirs = channel.recv_bits(masked.shape, len(words))
         turns = masked ^ theirs
         for part, product in zip(_parts(words), shared, strict=True):
             turned, public = _bits(turns, part), _bits(theirs, part)
             borrow = _borrow(bit[part], turned, public, product, is_first=first)
-            words[part] += borrow.to(torch.int64).bitwise_left_shift_(64 - self.bits)
+            words[part] += borrow.to(torch.int64).bitwise_left_shift_(WORD_BITS - lost)
         return Share(words.view(z.spec.shape), self._out(z.spec))
 
-    def _shifted(self, words: Tensor, *, is_first: bool) -> Tensor:
+    def _shifted(self, words: Tensor, lost: int, *, is_first: bool) -> Tensor:
         """Shift my c or r, and take back what was added to it."""
-        shifted = ring.shift_right(words, self.bits)
-        return shifted.sub_(1 << (HEADROOM_BITS - self.bits)) if is_first else shifted.neg_()
+        shifted = ring.shift_right(words, lost)
+        return shifted.sub_(1 << (HEADROOM_BITS - lost)) if is_first else shifted.neg_()
 
 
 def _borrow(

@@ -21,12 +21,12 @@ from tacit.learn.training import (
     Privacy,
     StateFolder,
     TrainTask,
-    loop,
     make_model,
     parse_layers,
     plan_training,
     sum_forecasts,
     train,
+    worker,
 )
 from tacit.learn.training.accounting import plan_privacy
 from tacit.learn.training.clipping import clip_factors, scale_records, square_norms
@@ -34,6 +34,7 @@ from tacit.learn.training.makers import NoisePlan, draw_noise
 from tacit.learn.training.plain import walk_plain
 from tacit.learn.training.privacy import Measures
 from tacit.learn.training.private import plan_noise
+from tacit.learn.training.spending import Book
 from tacit.mpc import Roles, merge_costs, without_setup
 from tacit.nn.records import RecordOps
 from tacit.party import Meeting, run_threads
@@ -108,7 +109,7 @@ def drawn():
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "draw_noise", noted)
+        patch.setattr(worker, "draw_noise", noted)
         yield words
 
 
@@ -255,7 +256,7 @@ def folders_in(path):
 
 def killed(monkeypatch, after, what):
     """Let the shop die after so many of its steps or looks."""
-    method = getattr(loop._Worker, what)
+    method = getattr(worker.Worker, what)
     count = []
 
     def dying(self, action):
@@ -266,7 +267,7 @@ def killed(monkeypatch, after, what):
                 raise KilledError
         return found
 
-    monkeypatch.setattr(loop._Worker, what, dying)
+    monkeypatch.setattr(worker.Worker, what, dying)
 
 
 def by_step(drawn):
@@ -310,6 +311,26 @@ def test_a_training_that_was_killed_ends_with_the_same_model_and_spends_nothing_
     assert looks == STEPS // 2 - start // 2
 
 
+def test_a_party_that_dies_before_its_checkpoint_is_written_does_not_end_the_training(
+    digits, tmp_path
+):
+    """The other has written its own, and has opened nothing: both go on from the one before."""
+    task = make_task(rows=20, privacy=Privacy(epsilon=8.0, delta=1e-3, looks="noisy"))
+    folders, save = folders_in(tmp_path), StateFolder.save
+
+    def dying(self, checkpoint):
+        if (self.path.name, checkpoint.step) == ("shop", 4):
+            raise KilledError
+        save(self, checkpoint)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StateFolder, "save", dying)
+        with pytest.raises(KilledError):
+            run(task, digits, folders=folders, rows=20)
+    ends, _, _ = run(task, digits, folders=folders, rows=20)
+    assert ends["bank"].resumed_at == 2
+
+
 def test_who_says_to_have_lost_its_last_checkpoint_gets_no_second_opening(digits, tmp_path):
     """A computing party goes back behind what was opened, to have it opened again: refused."""
     task = make_task(rows=20, epochs=4, privacy=Privacy(epsilon=8.0, delta=1e-3), show_to=())
@@ -340,6 +361,40 @@ def test_a_party_that_restarts_with_other_rows_is_refused(digits, tmp_path):
     other[45] = -other[45]
     with pytest.raises((InputError, DisagreementError), match="other"):
         run(task, (other, digits[1]), folders=folders, rows=20)
+
+
+def test_an_owner_that_is_asked_twice_says_no_before_a_row_is_shared(digits, tmp_path):
+    """Two models of rows that differ in one tell about it: the second is not in the budget."""
+    task = make_task(rows=20, epochs=4, privacy=Privacy(epsilon=4.0, delta=1e-3), show_to=())
+    book = Book(tmp_path / "clinic.json", 5.0)
+    folders, sent = folders_in(tmp_path), {}
+
+    def party(session):
+        mine = {}
+        if session.me in OWNERS:
+            first = 20 * OWNERS.index(session.me)
+            mine = {"rows": digits[0][first : first + 20], "labels": digits[1][first : first + 20]}
+        own = book if session.me == "clinic" else None
+        try:
+            return train(
+                session, task, folder=folders[session.me], book=own, is_fresh=is_fresh, **mine
+            )
+        finally:
+            sent[session.me] = session.cost()
+
+    meeting = Meeting(parties=NAMES, job_digest=bytes(32))
+    is_fresh = False
+    for _ in range(2):  # the second goes on from its end, and is entered once
+        run_threads(dict.fromkeys(NAMES, party), meeting)
+    is_fresh = True
+    with pytest.raises(
+        ConfigError, match=r"come to ε = [5-7]\.\d+ at δ = 0.001, and 5 is allowed; 1"
+    ):
+        run_threads(dict.fromkeys(NAMES, party), meeting)
+    assert not [one for one in sent["clinic"].traffic if one.phase != "setup"]
+    (tmp_path / "clinic.json").write_text("{}")
+    with pytest.raises(DataError, match="what was spent is not known"):
+        run_threads(dict.fromkeys(NAMES, party), meeting)
 
 
 def test_a_training_that_is_killed_has_told_nothing_but_the_looks_that_were_taken(digits, tmp_path):

@@ -1,0 +1,1 @@
+"""Private text: fine-tuning and generation that do not repeat what a policy marks."""

@@ -1,0 +1,83 @@
+"""An owner's book of what trainings have spent on its rows: asked before any of them is shared."""
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from tacit.errors import ConfigError, DataError
+from tacit.learn.training.privacy import Privacy, PrivacyPlan
+
+
+@dataclass(frozen=True)
+class Book:
+    """A file in which an owner counts, over all trainings on the same rows.
+
+    Attributes:
+        path: where it is; its owner alone needs it.
+        most: the largest ε of all trainings together.
+
+    Guarantee: towards whoever asks its owner, the trainings in the book together spend at most
+    ``most`` at the δ of the newest, if their claims hold. It is this owner's promise: others keep
+    books of their own.
+    """
+
+    path: Path
+    most: float
+
+    def enter(self, key: bytes, privacy: Privacy, plan: PrivacyPlan) -> None:
+        """Enter a training before a row of it is shared; one that goes on is entered once.
+
+        Args:
+            key: that of this owner's noise, which a training that goes on keeps.
+            privacy: what was asked for.
+            plan: what it does.
+
+        Raises:
+            ConfigError: all trainings together would spend more than allowed.
+            DataError: the book cannot be read or written.
+        """
+        name = hashlib.sha256(b"book\n" + key).hexdigest()
+        entries = self._read()
+        if name in entries:
+            return
+        entries[name] = list(plan.events)
+        total = self._spent(entries, privacy.delta)
+        if total is None or total > self.most:
+            said = "no guarantee" if total is None else f"ε = {total:.3f} at δ = {privacy.delta:g}"
+            raise ConfigError(
+                f"{self.path}: with this training all those on these rows come to {said}, and "
+                f"{self.most:g} is allowed; {len(entries) - 1} were entered before"
+            )
+        self._write(entries)
+
+    def _spent(self, entries: dict[str, list[object]], delta: float) -> float | None:
+        # Accountants are heavy, and loaded where there is something to account.
+        dp = import_module("tacit.dp")
+        joined = dp.ledger_from_record([event for one in entries.values() for event in one])
+        found: float | None = dp.epsilon(joined, delta=delta).epsilon
+        return found
+
+    def _read(self) -> dict[str, list[object]]:
+        if not self.path.exists():
+            return {}
+        try:
+            raw = json.loads(self.path.read_text(encoding="utf-8"))
+            return {str(name): list(events) for name, events in raw["trainings"].items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(
+                f"{self.path} is no book of trainings, or damaged: what was spent is not known"
+            ) from error
+
+    def _write(self, entries: dict[str, list[object]]) -> None:
+        part = self.path.with_name(f".{self.path.name}.part")
+        try:
+            with part.open("w", encoding="utf-8") as stream:
+                json.dump({"trainings": entries}, stream)
+                stream.flush()
+                os.fsync(stream.fileno())
+            part.replace(self.path)
+        except OSError as error:
+            raise DataError(f"cannot write {self.path}: {error.strerror}") from error

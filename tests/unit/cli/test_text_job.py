@@ -1,0 +1,167 @@
+"""Jobs of kind "text": what they promise before is what they promise after; texts stay here."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from tacit.cli.commands.group import Edge
+from tacit.cli.main import run_command
+from tacit.ring import Prg
+
+UNIQUE = "药名绝密"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text")
+    prg = Prg(b"invented for job")
+    lines = [
+        {"text": f"我{int(prg.below(80, 1)) + 9}岁，头痛，吃{UNIQUE}。", "owner": f"p{n}"}
+        for n in range(40)
+    ]
+    lines.append({"text": " ", "owner": "empty"})
+    lines.append({"text": lines[0]["text"], "owner": "somebody else"})
+    lines += [{"text": f"我{n}岁，头痛。", "owner": f"last {n}"} for n in range(10, 15)]
+    text = "\n".join(json.dumps(one, ensure_ascii=False) for one in lines)
+    (path / "texts.jsonl").write_text(text, encoding="utf-8")
+    (path / "public.txt").write_text(
+        "头痛的病人要休息，吃药。0123456789岁\n" * 20, encoding="utf-8"
+    )
+    (path / "terms.txt").write_text("头痛\n", encoding="utf-8")
+    return path
+
+
+def job(folder, name="job", *, train='method = "jft"', more="", texts="texts.jsonl"):
+    path = folder / f"{name}.toml"
+    if "rank" not in train:
+        train += "\nrank = 2"
+    path.write_text(
+        f"""[job]
+name = "{name}"
+kind = "text"
+out = "{folder}/out-{name}"
+[model]
+layers = 1
+width = 16
+vocabulary = 300
+[data]
+texts = "{folder}/{texts}"
+public = "{folder}/public.txt"
+terms = "{folder}/terms.txt"
+length = 48
+[train]
+epochs = 1
+public_epochs = 1
+private_epochs = 1
+{train}
+[canaries]
+count = 2
+signs = 2
+{more}
+""",
+        encoding="utf-8",
+    )
+    return path
+
+
+def call(*words):
+    out, err = (Console(file=io.StringIO(), width=200) for _ in range(2))
+    code = run_command([str(one) for one in words], Edge(out=out, err=err))
+    return code, out.file.getvalue() + err.file.getvalue()
+
+
+def test_the_plan_says_what_the_run_will_promise_and_no_text_leaves(folder):
+    path = job(folder)
+    code, said = call("plan", path)
+    assert code == 0, said
+    assert "for adding or removing what a policy marks of one client" in said
+    code, told = call("run", path)
+    assert code == 0, told
+    result = json.loads((folder / "out-job" / "result.json").read_text())
+    (claim,) = result["claims"]
+    assert f"ε = {claim['epsilon']:.3f} at δ = {claim['delta']:.3g}" in " ".join(said.split())
+    assert any("texts stand under more than one owner" in one for one in claim["assumptions"])
+    assert "1 empty texts were left out." in result["notes"]
+    titles = [sheet["title"] for sheet in result["sheets"]]
+    assert titles == ["Beside each other", "What the policy sees", "What is marked"]
+    names = [row[0] for row in result["sheets"][0]["rows"]]
+    assert names == ["before", "no protection", "redacted, then DP"]
+    page = (folder / "out-job" / "report.html").read_text()
+    assert "<mark>" in page
+    assert "not covered" in page
+    for place in (page, json.dumps(result, ensure_ascii=False), told, said):
+        assert UNIQUE not in place
+
+
+def test_all_weights_and_whole_texts_and_no_protection_run_as_well(folder):
+    for name, train in {
+        "every": 'method = "all-dp"\nrank = 0\nunit = "text"',
+        "none": 'method = "none"',
+    }.items():
+        path = job(folder, name, train=train)
+        code, told = call("run", path)
+        assert code == 0, told
+        (claim,) = json.loads((folder / f"out-{name}" / "result.json").read_text())["claims"]
+        assert claim["guarantee"] == (
+            "no guarantee" if name == "none" else "(ε, δ)-differential privacy"
+        )
+
+
+def test_a_budget_outlives_the_chat(folder, capsys):
+    more = "[decode]\nvoters = 8\nconversation = 12.0\ntotal = 20.0"
+    path = job(folder, "vote", train='method = "vote"', more=more)
+    code, told = call("run", path)
+    assert code == 0, told
+    out, spent = folder / "out-vote", []
+    for _ in range(4):
+        code, told = call("chat", "--model", out, "--prompt", "我", "--max-tokens", "30")
+        assert code == 0, told
+        counts = (
+            json.loads((out / "spent.json").read_text() or "{}")
+            if (out / "spent.json").exists()
+            else {}
+        )
+        spent.append(sum(float.fromhex(key) * n for key, n in counts.items()))
+    assert spent == sorted(spent)
+    assert spent[-1] <= 20.0
+    code, told = call("chat", "--model", out, "--plain", "--prompt", "x")
+    assert code == 2
+    assert "answers from a budget" in capsys.readouterr().err
+    (out / "decode.json").write_text("{}")
+    code, told = call("chat", "--model", out, "--prompt", "x")
+    assert code == 2
+    assert "the whole result of a job of kind text" in told
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (b"\xff\xfe", "wanted UTF-8, byte 0 is not"),
+        ('{"text": "绝密"}\n{"words": "绝密"}'.encode(), "line 2: wanted"),
+        (b'{"text": 5, "owner": "a"}', "line 1: text and owner are strings"),
+        ('{"text": "绝密", "owner": "a"}'.encode(), "wanted texts of two owners"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named_and_not_quoted(folder, texts, said):
+    (folder / "broken.jsonl").write_bytes(texts)
+    code, told = call("run", job(folder, "broken", texts="broken.jsonl"))
+    assert code == 2
+    assert said in " ".join(told.split())
+    assert "绝密" not in told
+
+
+@pytest.mark.parametrize(
+    ("train", "more", "said"),
+    [
+        ('method = "jft"', "[decode]\nvoters = 4", "decode"),
+        ('method = "vote"', "", "decode"),
+        ('method = "magic"', "", "method"),
+        ('method = "jft"', '[policy]\npatterns = ["names"]', "a pattern is one of"),
+    ],
+)
+def test_a_job_file_that_makes_no_sense_is_refused(folder, train, more, said):
+    code, told = call("plan", job(folder, "wrong", train=train, more=more))
+    assert code == 2
+    assert said in told

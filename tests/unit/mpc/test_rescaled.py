@@ -1,0 +1,142 @@
+"""Products and functions that rescale as they open, and softmax and norms made of them."""
+
+import pytest
+import torch
+
+from harness import ALICE, BOB, ROLES, simulate
+from tacit.errors import InputError
+from tacit.mpc import PROTOCOLS, make_plan
+from tacit.mpc.functions import saturated
+
+ULP = 2.0**-16
+GENERATOR = torch.Generator().manual_seed(5)
+
+
+def draw(*shape, size=1.0):
+    numbers = size * (2 * torch.rand(shape, generator=GENERATOR, dtype=torch.float64) - 1)
+    return (numbers / ULP).round() * ULP
+
+
+def asked(program, x, y, *, bound=8.0):
+    """Run a program on inputs of both parties; return what it opens, and its plan's rounds."""
+
+    def whole(ops):
+        left = ops.input("x", owner=ALICE, shape=tuple(x.shape), bound=bound)
+        right = ops.input("y", owner=BOB, shape=tuple(y.shape), bound=bound)
+        return ops.open(program(ops, left, right), to=(ALICE,), what="z", why="test")
+
+    run = simulate(whole, inputs={ALICE: {"x": x}, BOB: {"y": y}})
+    assert run.metered == run.plan.cost
+    return run.values[ALICE], run.plan.cost.online_rounds
+
+
+@pytest.mark.parametrize("edge", [8.0, 8.0 - 2.0**-16, 2.0**-16, 0.0])
+def test_operands_are_rescaled_in_the_round_that_opens_them(edge):
+    x, y = draw(40, 6, size=8.0), draw(40, 6, size=8.0)
+    x[0], y[0], x[1] = edge, -edge, -edge
+    got, rounds = asked(lambda ops, a, b: ops.mul_rescaling(ops.mul(a, b), ops.mul(b, b)), x, y)
+    assert rounds == 4  # a and b, their products, truncation, opening
+    assert (got - (x * y) * (y * y)).abs().max() < (64 + 64) * 2 * ULP
+
+
+def test_a_row_is_squared_and_scaled_by_one_opening():
+    x, y = draw(5, 64, size=8.0), draw(5, 1, size=8.0)
+
+    def program(ops, a, b):
+        product = ops.mul(a, b)
+        squares = ops.sum(ops.mul_rescaling(product, product), dim=-1, bound=2.0**18)
+        return ops.mul_rescaling(product, ops.reshape(squares, (5, 1)), bound=2.0**24)
+
+    got, _ = asked(program, x, y)
+    product = x * y
+    wanted = product * product.square().sum(-1, keepdim=True)
+    assert (got - wanted).abs().max() < 2.0**-16 * 2 * (2.0**18 + 64 * 64 * 64 * 2)
+
+
+def test_a_cut_product_is_right_in_the_ring_that_is_left_and_truncated_into_words():
+    x, y = draw(3, 32, size=4.0), draw(3, 32, size=4.0)
+
+    def program(ops, a, b):
+        rows = ops.mul(a, b)
+        columns = ops.transpose(ops.mul(b, b), 0, 1)
+        cut = ops.matmul_within(rows, columns, bound=2.0**12)
+        assert ops.spec(cut).ring_bits == 48
+        return ops.add(cut, cut)
+
+    got, rounds = asked(program, x, y)
+    assert (got - 2 * (x * y) @ (y * y).T).abs().max() < 32 * 64 * 8 * ULP
+    assert rounds == 4
+
+
+def test_what_is_cut_is_read_by_few_kernels_and_refused_by_others():
+    def program(ops):
+        x = ops.input("x", owner=ALICE, shape=(2, 2), bound=8.0)
+        y = ops.input("y", owner=BOB, shape=(2, 2), bound=8.0)
+        cut = ops.matmul_within(ops.mul(x, y), ops.mul(y, y), bound=64.0)
+        return ops.scale(cut, 3.0)
+
+    with pytest.raises(InputError, match="truncate it first"):
+        make_plan(program, PROTOCOLS["sealed"], ROLES, frac_bits=16)
+
+
+@pytest.mark.parametrize("name", ["gelu", "silu", "sigmoid", "reciprocal"])
+def test_a_function_rescales_its_argument_and_compares_without_a_tree(name):
+    x, y = draw(300, size=6.0), torch.ones(300, dtype=torch.float64)
+    x[:4] = torch.tensor([8.0, -8.0, 0.0, 2.0**-15])
+    if name == "reciprocal":
+        x = x.abs() + 0.1
+    got, rounds = asked(
+        lambda ops, a, b: ops.elementwise_rescaling(name, ops.mul(a, b)), x, y, bound=8.5
+    )
+    plain = {
+        "gelu": torch.nn.functional.gelu,
+        "silu": torch.nn.functional.silu,
+        "sigmoid": torch.sigmoid,
+        "reciprocal": torch.reciprocal,
+    }[name]
+    assert ((got - plain(x)).abs() / plain(x).abs().clamp(min=1)).max() < 1.2e-3
+    assert rounds == (6 if name == "reciprocal" else 5)
+
+
+def test_numbers_saturate_and_are_whole_within():
+    x, y = torch.arange(-8, 8, 2.0**-4, dtype=torch.float64), torch.full((256,), 8.0).double()
+    got, rounds = asked(lambda ops, a, b: saturated(ops, ops.mul(a, b)), x, y)
+    product = x * y
+    inside = product.abs() < 40
+    assert (got - product)[inside].abs().max() < 2 * ULP
+    assert (got.abs() <= 56).all()
+    assert (got[product > 48] == 48).all()
+    assert rounds == 4
+
+
+@pytest.mark.parametrize("length", [1, 5, 70])
+def test_attention_is_a_softmax_over_what_is_seen(length):
+    x, y = draw(6, 8, size=3.0), draw(length, 8, size=3.0)
+    seen = torch.ones(6, length, dtype=torch.bool)
+    seen[0, 1:] = False
+
+    def program(ops, a, b):
+        scores = ops.matmul_within(a, ops.transpose(b, 0, 1), bound=512.0)
+        return ops.attention(scores, seen)
+
+    got, _ = asked(program, x, y)
+    wanted = (x @ y.T).masked_fill(~seen, -1e9).softmax(-1)
+    assert (got - wanted).abs().max() < 2e-3
+
+
+@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize("largest", [2.0**4, 2.0**16])
+def test_rows_of_very_different_lengths_are_normalised(centred, largest):
+    # No shorter than 2^-24 of the largest mean square, and a width that is no power of two.
+    x = draw(4, 24, size=1.0) * torch.tensor([0.05, 0.3, 1.0, 2.0]).double()[:, None]
+    y = torch.full((4, 1), 0.25 * largest**0.5 / 4).double()
+
+    def program(ops, a, b):
+        return ops.norm_within(ops.mul(a, b), eps=1e-5, largest_mean=largest, centred=centred)
+
+    got, rounds = asked(program, x, y, bound=16.0)
+    rows = x * y
+    rows = rows - rows.mean(-1, keepdim=True) if centred else rows
+    wanted = rows / (rows.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+    assert (got - wanted).abs().max() < 1e-2
+    assert rounds == 8
