@@ -85,6 +85,7 @@ def work_on(row: Row, hooks: Hooks) -> Callable[[ProtocolOps[V]], V]:
             values = [ops.scale(value, 1.0) for value in values]  # a result, nobody's input
         hooks.before_work()
         result: V = _normalised_scale(ops, operation.write(ops, *values))
+        ops.check()  # of a protocol with tags: part of the work
         hooks.after_work()
         return result
 

@@ -83,6 +83,10 @@ def cases(quick: bool) -> list[Case]:
         found += [sealed.online_time(entry.goal), sealed.error(), *sealed.offline()]
         if not quick:
             found += [sealed.total_time(), *sealed.traffic()]
+        checked = Contest(entry, "checked", parties)
+        found += [checked.online_time(1.0), checked.error(), *checked.offline()]
+        if not quick:
+            found += checked.traffic()
         # What they do not permute, they compute as sealed does.
         for protocol in () if entry.is_linear else PERMUTED:
             permuted = Contest(entry, protocol, parties)

@@ -13,7 +13,8 @@ TacitError                     exit code 1 (a bug of ours, if it reaches the use
     │   ├── LinkTimeout        the peer was silent for too long
     │   ├── FrameError         the peer sent something that is not a valid frame
     │   └── HandshakeError     the peer did not prove the key that the job names
-    └── DisagreementError      the peer runs another job, another plan or another step
+    ├── DisagreementError      the peer runs another job, another plan or another step
+    └── CheatingError          the peer sent something that its tags do not prove
 """
 
 from typing import ClassVar
@@ -91,3 +92,7 @@ class HandshakeError(LinkError):
 
 class DisagreementError(PartyError):
     """The peer runs another job, another plan or another step than we do."""
+
+
+class CheatingError(PartyError):
+    """The peer sent something that is not what the protocol makes of what it was dealt."""

@@ -83,6 +83,12 @@ def _own_fault(party: str, failure: Failure) -> TacitError:
 
 
 def _blamed(ends: Sequence[End], blamed: "Counter[str]") -> TacitError:
+    accused = {end.party: end.failure.party for end in ends if end.failure}
+    for one, other in accused.items():
+        if other is not None and one < other and accused.get(other) == one:
+            return PartyError(
+                f"{one} or {other}", "each says that it was the other: one of the two"
+            )
     for end in ends:
         if end.failure and end.failure.party in dict(blamed.most_common(1)):
             return PartyError(end.failure.party, end.failure.reason or end.failure.message)

@@ -256,10 +256,16 @@ def test_three_parties_started_apart_give_their_own_results(tmp_path):
     processes = {}
     for name in lines:
         (tmp_path / name / "job.toml").write_text(text)
-        processes[name] = start(tmp_path / name, "party", "job.toml", "--as", name)
+        told = ("--progress", "told.jsonl")
+        processes[name] = start(tmp_path / name, "party", "job.toml", "--as", name, *told)
     for name, process in processes.items():
         code, out, err = finish(process)
         assert code == 0, err
+        events = [*map(json.loads, (tmp_path / name / "told.jsonl").read_text().splitlines())]
+        assert [one["event"] for one in (*events[:2], events[-1])] == ["open", "start", "end"]
+        assert events[-2]["stage"] == "done"
+        last = next(one for one in reversed(events) if "sent" in one)
+        assert set(last["sent"]) == {*NAMES} - {name}
         assert f"{name} " in out
         result = json.loads((tmp_path / name / f"out/demo-{name}/result.json").read_text())
         assert [party["name"] for party in result["parties"]] == [name]

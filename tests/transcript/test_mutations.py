@@ -14,10 +14,14 @@ from pathlib import Path
 import pytest
 import torch
 
+import cheating
 import tacit.mpc
+import test_cheating
 import test_permuted
 import test_transcripts
 from harness import ALICE, BOB, simulate
+from tacit.mpc.checked import proofs
+from uniformity import complaints
 
 DRAWS = {"words", "bits", "permutation"}
 ROOM = Path(inspect.getfile(tacit.mpc)).parent
@@ -98,8 +102,8 @@ def install(monkeypatch, module, copy):
             monkeypatch.setattr(module, name, getattr(copy, name))
 
 
-def transcripts_are_clean():
-    """Run the transcript checks on one program that uses every kernel of both protocols."""
+def everything_is_clean(*protocols):
+    """Run the transcript checks on one program that uses every kernel of protocols."""
 
     def everything(ops, x, y, z):
         ops.is_positive(x)
@@ -114,19 +118,56 @@ def transcripts_are_clean():
         ops.normalise_scale(ops.scale(y, 0.3))
 
     program = test_transcripts.elementwise(everything)
-    for protocol in ("sealed", "permuted3"):
+    for protocol in protocols:
         for corrupt in (ALICE, BOB):
             run = simulate(
                 program, protocol=protocol, inputs=test_transcripts.secrets(), corrupt=corrupt
             )
             test_transcripts.assert_carries_nothing(run, corrupt)
+
+
+def transcripts_are_clean():
+    """Run the transcript checks of the protocols whose parties follow them."""
+    everything_is_clean("sealed", "permuted3")
     test_transcripts.test_a_receiver_outside_learns_the_value_and_nothing_else_even_if_it_is_the_dealer()
     test_transcripts.test_the_helper_of_permuted3_receives_shares_that_are_uniform_one_by_one()
     test_transcripts.test_the_helper_of_permuted3_sees_the_values_in_an_order_it_cannot_know()
 
 
+def tags_are_clean():
+    """Run the transcript checks of `checked`, with an opening, and see that a lie is caught."""
+    lies_are_caught()
+    openings_are_clean()
+    everything_is_clean("checked")
+
+
+def openings_are_clean():
+    """What is proved about many sums carries nothing, whoever is corrupt."""
+
+    def program(ops):
+        x = ops.input("x", owner=ALICE, shape=(4,), bound=64.0)
+        for _ in range(60):
+            ops.open(x, to=(ALICE,), what="x", why="test")
+
+    inputs = {ALICE: {"x": torch.ones(4, dtype=torch.float64)}}
+    for corrupt in (ALICE, BOB):
+        run = simulate(program, protocol="checked", inputs=inputs, corrupt=corrupt)
+        answers = [w[: proofs.SUMS] for tag, w in run.received[corrupt] if len(w) == 50]
+        assert complaints(torch.cat(answers)) == []
+
+
+def lies_are_caught():
+    """Both kinds of tags: a word and a bit are changed, by either party."""
+    for liar in (ALICE, BOB):
+        for step in ("run/0.7.0", "run/0.8.1"):
+            other = BOB if liar == ALICE else ALICE
+            lie = cheating.Liar(liar, step, other, test_cheating.add(0), steady=True)
+            assert other not in cheating.run(lie).values
+
+
 def test_the_checks_pass_on_the_code_as_it_is():
     dropout_drops()
+    tags_are_clean()
     transcripts_are_clean()
     test_permuted.carry_nothing()
 
@@ -140,7 +181,9 @@ def test_a_missing_mask_is_noticed(monkeypatch, name, line, column):
     module, copy = mutated_module(name, line, column)
     install(monkeypatch, module, copy)
     checks = [dropout_drops, transcripts_are_clean, test_permuted.carry_nothing]
-    if any(word in name for word in ("permuted", "order", "dummies")):
+    if "checked" in name:
+        checks = [tags_are_clean]
+    elif any(word in name for word in ("permuted", "order", "dummies")):
         checks.reverse()  # the likely one first
     assert any(map(complains, checks))
 

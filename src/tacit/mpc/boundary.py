@@ -157,12 +157,12 @@ class Open:
             for receiver in self.to
             if receiver != sender
         )
-        return Declaration(out=None, rounds=(messages,), leaks=self._leaks(spec))
+        return Declaration(out=None, rounds=(messages,), leaks=self.leaks(spec))
 
     def run(self, channel: Channel, share: AnyShare) -> Tensor | None:
         """Send my share to the receivers; give the value if I am one of them."""
         assert not isinstance(share, MaskedOpening)  # noqa: S101 - `declare` has refused it
-        channel.session.ledger.record(*self._leaks(share.spec))
+        channel.session.ledger.record(*self.leaks(share.spec))
         words = share.words.contiguous()
         if channel.other in self.to:
             channel.send(channel.other, words)
@@ -174,19 +174,20 @@ class Open:
         if channel.me not in self.to:
             return None
         theirs = channel.recv(channel.other, tuple(words.shape))
-        return _reveal(share.spec, words, theirs)
+        return reveal(share.spec, words, theirs)
 
     def attend(self, channel: Channel, spec: AnySpec) -> Tensor | None:
         """Receive both shares, as a receiver who does not compute."""
         if channel.me not in self.to:
             return None
         spec = _openable(spec)
-        channel.session.ledger.record(*self._leaks(spec))
+        channel.session.ledger.record(*self.leaks(spec))
         shape = spec.shape if isinstance(spec, Spec) else (spec.words,)
         shares = [channel.recv(sender, shape) for sender in channel.roles.computing]
-        return _reveal(spec, *shares)
+        return reveal(spec, *shares)
 
-    def _leaks(self, spec: AnySpec) -> tuple[Leak, ...]:
+    def leaks(self, spec: AnySpec) -> tuple[Leak, ...]:
+        """Say what is revealed to whom."""
         return tuple(
             Leak(to=to, what=self.what, why=self.why, kind="output", elements=spec.elements)
             for to in self.to
@@ -211,7 +212,7 @@ def _words(spec: Spec | BitSpec) -> int:
     return spec.elements if isinstance(spec, Spec) else spec.words
 
 
-def _reveal(spec: Spec | BitSpec, mine: Tensor, theirs: Tensor) -> Tensor:
+def reveal(spec: Spec | BitSpec, mine: Tensor, theirs: Tensor) -> Tensor:
     """Put two shares together and decode."""
     if isinstance(spec, BitSpec):
         # Bit i of a little-endian word is bit i % 8 of its byte i // 8.

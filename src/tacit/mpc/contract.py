@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tacit.errors import ConfigError
 from tacit.mpc import narrow
+from tacit.mpc.checked.proofs import Proofs
 from tacit.mpc.cost import Round
 from tacit.mpc.randomness import Need, Parts
 from tacit.mpc.share import AnyShare, AnySpec
@@ -65,7 +66,9 @@ class Channel:
         run: int,
         step: int,
         device: torch.device | str = "cpu",
+        proofs: Proofs | None = None,
     ) -> None:
+        self._proofs = proofs
         self.session = session
         self.device = torch.device(device)
         self.roles = roles
@@ -78,6 +81,17 @@ class Channel:
     def me(self) -> str:
         """Return my name."""
         return self.session.me
+
+    @property
+    def name(self) -> str:
+        """Return the numbers of the run and the step."""
+        return self._name
+
+    @property
+    def proofs(self) -> Proofs:
+        """Return what is still to be checked, under a protocol that checks."""
+        assert self._proofs is not None  # noqa: S101 - only kernels of such a protocol ask
+        return self._proofs
 
     @property
     def is_first(self) -> bool:
@@ -229,6 +243,7 @@ class MpcProtocol:
 
     ``kernels`` maps an operation to a function from public parameters to a kernel; ``families``
     names protocols that are used instead for some kinds of functions, see `tacit.mpc.mixing`.
+    ``is_checked`` tells that every message has a tag, and is checked before anything is revealed.
     """
 
     name: str
@@ -236,6 +251,7 @@ class MpcProtocol:
     helper_is_online: bool
     kernels: Mapping[str, Callable[..., Kernel]]
     families: Mapping[str, "MpcProtocol"] = field(default_factory=dict)
+    is_checked: bool = False
 
     def parts(self) -> tuple["MpcProtocol", ...]:
         """List the protocol and those of families."""

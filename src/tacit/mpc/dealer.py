@@ -1,7 +1,7 @@
 """The dealer: makes correlated randomness for a plan and streams it ahead of its use."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import Protocol
@@ -11,6 +11,8 @@ from torch import Tensor
 
 from tacit.errors import TacitError
 from tacit.mpc.cache import OpeningCache
+from tacit.mpc.checked.boundary import OpenChecked, TellInput, told_to, whole_mask
+from tacit.mpc.checked.tags import Keys, Tagged, draw_keys
 from tacit.mpc.plan import Plan, has_corrections
 from tacit.mpc.randomness import Need, OpeningMask, OpeningTriple, Parts, pack, unpack
 from tacit.mpc.share import Mask, SharePair
@@ -83,7 +85,10 @@ def deal(
     def stream(peer: str, number: int, past: int | None) -> Prg:
         return _stream(session, peer, run if past is None else past, number)
 
-    maker = Maker(stream, plan, cache=cache, device=torch.device(device))
+    # Of a party's generator, not of a run: what a session has opened can be used in later runs.
+    drawn = tuple(draw_keys(session.shared(one)) for one in plan.roles.computing)
+    keys = (drawn[0], drawn[1])
+    maker = Maker(stream, plan, cache=cache, device=torch.device(device), keys=keys)
     needing = maker.steps()
     with session.progress.stage("deal", len(needing)) as advance:
         for done, number in enumerate(needing, start=1):
@@ -91,6 +96,8 @@ def deal(
             if not pace.admits(number, words.nbytes):
                 return
             session.send(plan.roles.second, f"deal/{run}.{number}", words, phase="offline")
+            for receiver, mask in maker.told(number):
+                session.send(receiver, f"mask/{run}.{number}", mask, phase="offline")
             advance(done)
     maker.keep_grown()
 
@@ -104,6 +111,7 @@ class Maker:
         plan: what will be computed.
         cache: masks of earlier runs, so that they need not be drawn again.
         device: where products are computed.
+        keys: the secrets of P0 and P1 by which they check each other, for a plan with tags.
     """
 
     def __init__(
@@ -113,7 +121,9 @@ class Maker:
         *,
         cache: OpeningCache | None = None,
         device: torch.device,
+        keys: tuple[Keys, Keys] | None = None,
     ) -> None:
+        self._keys = keys
         self._stream = stream
         self._plan = plan
         self._cache = cache or OpeningCache()
@@ -132,11 +142,28 @@ class Maker:
             mine, yours = (
                 self._placed(drawn) for drawn in (need.first(first), need.second(second))
             )
-            if isinstance(need, OpeningTriple):
-                parts += need.correct(mine, self._recall(need.left), self._recall(need.right))
-            else:
-                parts += need.correction(mine, yours)
+            parts += self._corrected(need, mine, yours)
         return pack(tuple(parts))
+
+    def _corrected(self, need: Need, mine: Parts, yours: Parts) -> Parts:
+        if isinstance(need, Tagged):
+            assert self._keys is not None  # noqa: S101 - whoever deals such a plan draws them
+            inner = self._corrected(need.inner, mine, yours)
+            return need.correct(mine, yours, inner, self._keys)
+        if isinstance(need, OpeningTriple):
+            return need.correct(mine, self._recall(need.left), self._recall(need.right))
+        return need.correction(mine, yours)
+
+    def told(self, number: int) -> Iterator[tuple[str, Tensor]]:
+        """Give the mask of a step to everyone who neither computes nor deals and has to know it."""
+        kernel, roles = self._plan.steps[number].kernel, self._plan.roles
+        if not isinstance(kernel, TellInput | OpenChecked):
+            return
+        streams = tuple(self._stream(peer, number, None) for peer in roles.computing)
+        (need,) = self._plan.steps[number].needs
+        assert isinstance(need, Tagged)  # noqa: S101 - it is the mask
+        for receiver in told_to(kernel, roles):
+            yield receiver, whole_mask(streams, need.items[0].shape)
 
     def _recall(self, mask: Mask) -> SharePair:
         """Draw a mask again that the parties drew in an earlier step, or remember it."""

@@ -49,6 +49,8 @@ def mix(base: MpcProtocol, families: Mapping[str, MpcProtocol]) -> MpcProtocol:
     other = {family: one for family, one in sorted(families.items()) if one.name != base.name}
     if not other:
         return base
+    if any(one.is_checked for one in (base, *other.values())):
+        raise ConfigError("'checked' goes with no other protocol: what that sends has no tags")
     used = {family: other.get(family, base) for family in FAMILIES}
     return MpcProtocol(
         name=spell(base.name, {family: one.name for family, one in other.items()}),

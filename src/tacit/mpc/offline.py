@@ -67,6 +67,8 @@ def prepare_material(
             f"{plan.protocol} needs its third party while it computes; let it deal, too: material "
             "can be prepared for protocols with an offline dealer only"
         )
+    if find_protocol(plan.protocol).is_checked:
+        raise ConfigError("material with tags cannot be prepared in files; let a dealer deal it")
     masks = [one for step in plan.steps for one in step.operands if isinstance(one, OpeningSpec)]
     if any(one.mask.run is not None for one in masks):
         raise ConfigError("material cannot be prepared for weights that an earlier run has opened")

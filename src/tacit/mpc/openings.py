@@ -4,7 +4,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+from tacit.errors import InputError
 from tacit.mpc.additive2.rescaled import Rescaling
+from tacit.mpc.checked.product import Enter
 from tacit.mpc.contract import Kernel
 from tacit.mpc.memo import Memo
 from tacit.mpc.products import Product
@@ -133,11 +135,35 @@ class MaskedOpenings(ABC, Generic[V]):
         Guarantee: an entry is opened once, under a mask that masks nothing else. Cost: 1 round of 8
         bytes per new element each way, however many entries there are.
         """
+        if self.is_checked:
+            raise InputError("'checked' has no tensors that grow; use protocol 'sealed'")
         openings = self.opened(*fresh.values(), *beside)
         return [
             self.join(name, opening, past=past, dim=dim)
             for name, opening in zip(fresh, openings, strict=False)
         ]
+
+    @property
+    @abstractmethod
+    def is_checked(self) -> bool:
+        """Tell whether every message has a tag, so that shares of inputs need tags as well."""
+
+    def entered(self, *values: V) -> tuple[V, ...]:
+        """Make shares with tags of those values that are inputs and have not been shared yet."""
+        if not self.is_checked:
+            return values
+        return tuple(self._enter(one) if self.notes.get(one, "raw") else one for one in values)
+
+    def _enter(self, value: V) -> V:
+        known: V | None = self.notes.get(value, "share")
+        if known is not None:
+            return known
+        self._open_missing((value,), "online")
+        opening = self._opening(value)
+        share = self.apply(Enter(), opening)
+        self.notes.put(share, "opening", opening)
+        self.notes.put(value, "share", share)
+        return share
 
     def opened(
         self, *values: V, is_exact: bool = False, frac_bits: tuple[int | None, ...] = ()
@@ -225,6 +251,8 @@ class MaskedOpenings(ABC, Generic[V]):
 
     def note_input(self, value: V, name: str, owner: Party | None) -> None:
         """Note the name of an input of a computing party, and which party that is."""
+        if self.is_checked and owner is not None:
+            self.notes.put(value, "raw", True)
         # Somebody else's input has other shares in every run: nobody can see whether it changed.
         if owner is not None:
             self.note_name(value, name)

@@ -13,6 +13,9 @@ from tacit.mpc.additive2.opening import OpenMasked
 from tacit.mpc.additive2.rescaled import Rescaling
 from tacit.mpc.boundary import WORD_BYTES, Input, Open, Resume
 from tacit.mpc.cache import OpeningCache
+from tacit.mpc.checked.boundary import Deliver, OpenChecked, TellInput
+from tacit.mpc.checked.check import Check
+from tacit.mpc.checked.product import Enter, OpenTagged
 from tacit.mpc.contract import Declaration, HandsOver, Kernel, MpcProtocol, Roles
 from tacit.mpc.cost import Message, Round, Tally, forecast_seconds
 from tacit.mpc.memo import Memo
@@ -28,11 +31,15 @@ NETWORKS = ((0.2, 10_000.0), (10.0, 1_000.0), (40.0, 80.0))
 """Round-trip milliseconds and Mbit/s of a data centre, a city and a slow line."""
 
 
+AnyStep = Kernel | OpenMasked | Input | Open | Resume | Check | Deliver
+"""What a step of a plan can be: a kernel, or what moves values in and out."""
+
+
 @dataclass(frozen=True)
 class Step:
     """One use of a kernel: public facts only."""
 
-    kernel: Kernel | OpenMasked | Input | Open | Resume
+    kernel: AnyStep
     operands: tuple[AnySpec, ...]
     needs: tuple[Need, ...]
 
@@ -93,6 +100,7 @@ class PlanOps(ProtocolOps[AnySpec]):
         self._sent: list[list[tuple[Phase, tuple[Round, ...]]]] = []
         self._handed: list[tuple[int, int]] = []
         self._leaks: list[Leak] = []
+        self._is_unchecked = False
 
     def spec(self, value: AnySpec) -> AnySpec:
         """Return the value itself: it is a spec."""
@@ -100,6 +108,7 @@ class PlanOps(ProtocolOps[AnySpec]):
 
     def apply(self, kernel: Kernel, *operands: AnySpec) -> AnySpec:
         """Write down a kernel and return the spec of its result."""
+        operands = self.entered(*operands)
         kernel = self.early(kernel, operands)
         out = self._write(kernel, operands)
         assert out is not None  # noqa: S101 - only OpenMasked and Open have no result
@@ -118,6 +127,13 @@ class PlanOps(ProtocolOps[AnySpec]):
         """Write down an input."""
         bits = self.frac_bits if frac_bits is None else frac_bits
         spec = Spec.of(shape=shape, frac_bits=bits, bound=bound)
+        if self.is_checked and owner not in self._roles.computing:
+            told = TellInput(owner, name, spec)
+            opening = told.opening(len(self._steps))
+            self._write(told, ())
+            share = self.apply(Enter(), opening)
+            self.notes.put(share, "opening", opening)
+            return share
         self._write(Input(owner, name, spec), ())
         self.note_input(spec, name, owner_role(self._roles, owner))
         self.note_entry(spec, len(self._steps) - 1)
@@ -136,7 +152,13 @@ class PlanOps(ProtocolOps[AnySpec]):
         self._kept_openings.append((name, opening))
 
     def resume(
-        self, name: str, *, shape: tuple[int, ...], bound: float, frac_bits: int | None = None
+        self,
+        name: str,
+        *,
+        shape: tuple[int, ...],
+        bound: float,
+        frac_bits: int | None = None,
+        is_public: bool = False,
     ) -> AnySpec:
         """Write down that kept shares are taken up."""
         bits = self.frac_bits if frac_bits is None else frac_bits
@@ -153,7 +175,10 @@ class PlanOps(ProtocolOps[AnySpec]):
         rescalings: tuple[Rescaling | None, ...] = (),
     ) -> tuple[AnySpec, ...]:
         """Write down that values are opened under masks."""
-        step = OpenMasked(owners, phase, rescalings)
+        if self.is_checked:
+            step: OpenMasked = OpenTagged(owners, phase, rescalings)
+        else:
+            step = OpenMasked(owners, phase, rescalings)
         outs = step.outs(len(self._steps), *values)
         self._write(step, values)
         return outs
@@ -183,13 +208,29 @@ class PlanOps(ProtocolOps[AnySpec]):
         return whole
 
     def open(self, value: AnySpec, *, to: tuple[str, ...], what: str, why: str) -> Tensor | None:
-        """Write down that a value is revealed."""
-        self._write(Open(to, what, why), (self.truncated(value),))
+        """Write down that a value is revealed; with tags, between two checks."""
+        (value,) = self.entered(value)
+        value = self.truncated(value)
+        if not self.is_checked:
+            self._write(Open(to, what, why), (value,))
+            return None
+        self.check()
+        step = OpenChecked(to, what, why)
+        number = len(self._steps)
+        self._write(step, (value,))
+        self._write(Check(), ())
+        if step.outside(self._roles):
+            self._write(Deliver(step, number), (value,))
+        self._is_unchecked = False
         return None
 
-    def _write(
-        self, kernel: Kernel | OpenMasked | Input | Open | Resume, operands: tuple[AnySpec, ...]
-    ) -> AnySpec | None:
+    def check(self) -> None:
+        """Write down a check, if there is something to check."""
+        if self.is_checked and self._is_unchecked:
+            self._write(Check(), ())
+            self._is_unchecked = False
+
+    def _write(self, kernel: AnyStep, operands: tuple[AnySpec, ...]) -> AnySpec | None:
         declared = kernel.declare(self._roles, *operands)
         _check_sizes(kernel, declared)
         self._steps.append(Step(kernel, operands, declared.needs))
@@ -201,6 +242,7 @@ class PlanOps(ProtocolOps[AnySpec]):
         self._sent.append([*sent, ("online", declared.rounds)])
         self._sent[self._sent_at(kernel, operands)].append(("offline", declared.offline))
         self._leaks.extend(declared.leaks)
+        self._is_unchecked |= bool(declared.rounds or declared.offline)
         return declared.out
 
     def _sent_at(self, kernel: object, operands: tuple[AnySpec, ...]) -> int:
@@ -250,9 +292,7 @@ def cost_in_a_row(plans: Iterable[Plan], *, before: Iterable[Round] = ()) -> Cos
     return tally.cost()
 
 
-def _check_sizes(
-    kernel: Kernel | OpenMasked | Input | Open | Resume, declared: Declaration
-) -> None:
+def _check_sizes(kernel: AnyStep, declared: Declaration) -> None:
     """Refuse now what no link would carry later."""
     rounds = declared.rounds + declared.offline
     sizes = [message.payload_bytes for round_ in rounds for message in round_]
@@ -301,4 +341,5 @@ def make_plan(
     """
     ops = PlanOps(protocol, roles, frac_bits=frac_bits, cache=cache)
     program(ops)
+    ops.check()
     return ops.plan()

@@ -92,6 +92,11 @@ class Primitives(MaskedOpenings[V], ABC):
     def apply(self, kernel: Kernel, *operands: V) -> V:
         """Plan or run one kernel."""
 
+    @property
+    def is_checked(self) -> bool:
+        """Tell whether every message has a tag."""
+        return self.protocol.is_checked
+
     def is_opening(self, value: V) -> bool:
         """Tell whether a value is an opening itself, of which nothing else is known."""
         return isinstance(self.spec(value), OpeningSpec)
@@ -106,13 +111,29 @@ class Primitives(MaskedOpenings[V], ABC):
 
     @abstractmethod
     def resume(
-        self, name: str, *, shape: tuple[int, ...], bound: float, frac_bits: int | None = None
+        self,
+        name: str,
+        *,
+        shape: tuple[int, ...],
+        bound: float,
+        frac_bits: int | None = None,
+        is_public: bool = False,
     ) -> V:
-        """Take up shares that both computing parties kept from an earlier run."""
+        """Take up shares that both computing parties kept from an earlier run.
+
+        ``is_public`` is for a number that both hold itself, not shares of it.
+        """
 
     @abstractmethod
     def open(self, value: V, *, to: tuple[str, ...], what: str, why: str) -> Tensor | None:
         """Reveal a value to the named parties and write it into the ledger."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Check all messages since the last check, under a protocol with tags; else do nothing.
+
+        Opening a value does so by itself.
+        """
 
     def shape(self, x: V) -> tuple[int, ...]:
         """Return the shape of a value, which is public."""
@@ -138,7 +159,10 @@ class Primitives(MaskedOpenings[V], ABC):
 
     def make(self, name: str, *public: object) -> Kernel:
         """Make a kernel of the protocol in use."""
-        return self._in_use.kernels[name](*public)
+        known = self._in_use.kernels.get(name)
+        if known is None:
+            raise InputError(f"protocol {self._in_use.name!r} has no kernel for {name!r}")
+        return known(*public)
 
     def ready(self, value: V) -> V:
         """Compute a function that was left to the receiver, now that more is to be done."""
@@ -241,6 +265,8 @@ class Primitives(MaskedOpenings[V], ABC):
 
         Guarantee: that of `OpenMasked`. Cost: 1 round for what is not open yet.
         """
+        if self.is_checked:  # whose openings do not rescale
+            return self.restate(self.matmul(x, y), bound=bound)
         x, y = self.ready(x), self.ready(y)
         if not self._fits(x, y, bound):
             x, y = self.normalise_scale(x), self.normalise_scale(y)
@@ -293,7 +319,7 @@ class Primitives(MaskedOpenings[V], ABC):
 
     def tune(self, x: V, name: str, *, bound: float) -> V:
         """Multiply by a public number that is given with the shares kept for a run, by name."""
-        number = self.resume(name, shape=(), bound=bound)
+        number = self.resume(name, shape=(), bound=bound, is_public=True)
         return self.apply(self.make("tune"), self.normalise_scale(x), number)
 
     def shift(self, x: V, amount: float) -> V:

@@ -16,6 +16,10 @@ from tacit.mpc.additive2.pieces import curve_of_pieces
 from tacit.mpc.additive2.piecewise import Curve, Piecewise
 from tacit.mpc.additive2.product import Multiply
 from tacit.mpc.additive2.truncation import Truncate
+from tacit.mpc.checked.local import Local
+from tacit.mpc.checked.piecewise import PiecewiseTagged
+from tacit.mpc.checked.product import MultiplyTagged
+from tacit.mpc.checked.truncation import TruncateTagged
 from tacit.mpc.contract import Channel, Declaration, Kernel, MpcProtocol, Roles
 from tacit.mpc.dummies import FlipsAndDummies, read_flips_and_dummies
 from tacit.mpc.mixing import mix, read_mixture
@@ -86,9 +90,23 @@ _TWO_SERVERS = (
 )
 
 
+_HONEST_DEALER = (
+    "the dealer is honest: it follows the protocol, and does not pool what it knows with anyone; a "
+    "dealer that cheats can make the result wrong without being noticed",
+    "at most one of the two computing parties cheats; it may do anything, but two that work "
+    "together see everything",
+    "a party that cheats can break the run off after it has its own output and before another has "
+    "any; it can put in any input, also one beyond its bound",
+    "results are rounded up or down by the dealer's random words: one that gets the same output "
+    "again and again can work out digits below its last one",
+    "AES-128 in counter mode is a pseudo-random generator, SHA-256 has no collisions that can be "
+    "found; the links are private (TLS 1.3)",
+)
+
+
 def _sealed_function(
     name: str, frac_bits: int, bound: float, drop: int = 0, gain: float = 1.0
-) -> Kernel:
+) -> Piecewise:
     if name in DECLINES:
         return Piecewise(name, (decline_curve(name, frac_bits, bound, gain),), drop)
     return Piecewise(name, (curve_of(name, frac_bits, bound),), drop)
@@ -113,16 +131,44 @@ def _fused(name: str, frac_bits: int, bound: float, bits: int) -> Kernel:
 
 def _sealed_exponents(
     frac_bits: int, bound: float, values: tuple[Callable[[int], float], ...]
-) -> Kernel:
+) -> Piecewise:
     return Piecewise("exponent", powers_of_two(frac_bits, bound, values))
 
 
-def _sealed_normalised(name: str, frac_bits: int) -> Kernel:
+def _sealed_normalised(name: str, frac_bits: int) -> Piecewise:
     return Piecewise(name, (smooth(name, frac_bits),))
 
 
-def _sealed_pieces(pieces: Pieces, frac_bits: int, bound: float) -> Kernel:
+def _sealed_pieces(pieces: Pieces, frac_bits: int, bound: float) -> Piecewise:
     return Piecewise("pieces", (curve_of_pieces(pieces, frac_bits, bound),))
+
+
+def _checked_kernels() -> dict[str, Callable[..., Any]]:
+    """Make the kernels of `sealed` with tags: those that send nothing are wrapped as they are."""
+    sealed = {**_ARITHMETIC, "deferred": DeferToReceiver}
+    kernels = {name: _tagged(one) for name, one in sealed.items()}
+
+    def piecewise(kernel: Callable[..., Piecewise]) -> Callable[..., Kernel]:
+        def make(*public: Any) -> Kernel:
+            plain = kernel(*public)
+            return PiecewiseTagged(plain.name, plain.curves)
+
+        return make
+
+    return {
+        **kernels,
+        "multiply": MultiplyTagged,
+        "truncate": TruncateTagged,
+        "elementwise": piecewise(_sealed_function),
+        "exponents": piecewise(_sealed_exponents),
+        "is_positive": lambda: PiecewiseTagged("step", (curve_of("step", 0, 1.0),)),
+        "normalised": piecewise(_sealed_normalised),
+        "pieces": piecewise(_sealed_pieces),
+    }
+
+
+def _tagged(kernel: Callable[..., Kernel]) -> Callable[..., Kernel]:
+    return lambda *public: Local(kernel(*public))
 
 
 def _permuted(through: Callable[[PermutedView], Kernel]) -> dict[str, Callable[..., Any]]:
@@ -222,6 +268,26 @@ PROTOCOLS: Mapping[str, MpcProtocol] = {
             "saturate": _saturate,
             "pieces": _sealed_pieces,
         },
+    ),
+    "checked": MpcProtocol(
+        name="checked",
+        claims=(
+            Claim(
+                subject="the result, if a computing party cheats",
+                guarantee="it is right, or there is none: a party that deviates in any message is "
+                "caught before anything is revealed, but with a probability of at most 2^-40",
+                assumptions=_HONEST_DEALER,
+            ),
+            Claim(
+                subject="inputs and intermediate values, if a computing party cheats",
+                guarantee="each party sees only uniformly random words and the declared outputs; "
+                "whether a run is broken off depends on no secret",
+                assumptions=_HONEST_DEALER,
+            ),
+        ),
+        helper_is_online=False,
+        kernels=_checked_kernels(),
+        is_checked=True,
     ),
     "permuted3": permuted3(FlipsAndDummies()),
     "permuted2": permuted2(FlipsAndDummies()),

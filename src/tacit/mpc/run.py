@@ -11,18 +11,24 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from tacit.errors import DisagreementError
+from tacit.errors import DisagreementError, InputError, PartyError
 from tacit.mpc.additive2.opening import OpenMasked
 from tacit.mpc.additive2.rescaled import Rescaling
 from tacit.mpc.ahead import Ahead
 from tacit.mpc.boundary import Input, Open, Resume
 from tacit.mpc.cache import OpeningCache
+from tacit.mpc.checked.boundary import Deliver, OpenChecked, TellInput
+from tacit.mpc.checked.check import Check, as_heard
+from tacit.mpc.checked.product import Enter, OpenTagged
+from tacit.mpc.checked.proofs import Proofs
+from tacit.mpc.checked.shares import TaggedShare, tagged
+from tacit.mpc.checked.tags import draw_keys
 from tacit.mpc.contract import Attended, Channel, HandsOver, Kernel, takes_role
 from tacit.mpc.dealer import FromDealer, Pace, Source, Supply, deal
 from tacit.mpc.memo import Memo
 from tacit.mpc.offline import agree_on_material, open_material
 from tacit.mpc.ops import ProtocolOps
-from tacit.mpc.plan import Plan, Step, owner_role
+from tacit.mpc.plan import AnyStep, Plan, Step, owner_role
 from tacit.mpc.primitives import Scope
 from tacit.mpc.protocols import find_protocol
 from tacit.mpc.randomness import Parts
@@ -69,6 +75,9 @@ class SecretOps(ProtocolOps[AnyShare]):
         self.kept_openings: dict[str, MaskedOpening] = {}
         self.grown: dict[str, MaskedOpening] = {}
         self._clear: Memo[Tensor] = Memo()
+        self._proofs: Proofs | None = None
+        if self.protocol.is_checked:
+            self._proofs = Proofs(draw_keys(session.shared(plan.roles.dealer)))
         self._step = 0
         self._early = frozenset(at for _, at in plan.handed)
         self._handed: dict[int, Parts] = {}
@@ -79,6 +88,7 @@ class SecretOps(ProtocolOps[AnyShare]):
 
     def apply(self, kernel: Kernel, *operands: AnyShare) -> AnyShare:
         """Run one kernel."""
+        operands = self.entered(*operands)
         if self._step in self._early:
             kernel = self.early(kernel, operands)
         channel = self._next(kernel, operands)
@@ -98,7 +108,10 @@ class SecretOps(ProtocolOps[AnyShare]):
     ) -> AnyShare:
         """Take my share of an input."""
         bits = self.frac_bits if frac_bits is None else frac_bits
-        step = Input(owner, name, Spec.of(shape=shape, frac_bits=bits, bound=bound))
+        spec = Spec.of(shape=shape, frac_bits=bits, bound=bound)
+        if self.is_checked and owner not in self._plan.roles.computing:
+            return self._hear(TellInput(owner, name, spec))
+        step = Input(owner, name, spec)
         channel = self._next(step, ())
         mine = self._inputs.get(name) if owner == channel.me else None
         clear = step.clear(channel, _made(mine, self._opened))
@@ -110,6 +123,14 @@ class SecretOps(ProtocolOps[AnyShare]):
         self._hand_over(channel.step, share)
         return share
 
+    def _hear(self, step: TellInput) -> AnyShare:
+        """Take what an owner outside tells, and make a share of it."""
+        channel = self._next(step, ())
+        opening = step.take(channel, self._supply.take(channel.step))
+        share = self.apply(Enter(), opening)
+        self.notes.put(share, "opening", opening)
+        return share
+
     def _hand_over(self, number: int, share: Share) -> None:
         """Hand P1's share of an input over to P0, for every step that will want it."""
         for at in (step for entered, step in self._plan.handed if entered == number):
@@ -118,13 +139,27 @@ class SecretOps(ProtocolOps[AnyShare]):
             self._handed[at] = kernel.hand(self._channel(at), self._supply.peek(at), share)
 
     def resume(
-        self, name: str, *, shape: tuple[int, ...], bound: float, frac_bits: int | None = None
+        self,
+        name: str,
+        *,
+        shape: tuple[int, ...],
+        bound: float,
+        frac_bits: int | None = None,
+        is_public: bool = False,
     ) -> AnyShare:
         """Take up my share of what an earlier run left."""
         bits = self.frac_bits if frac_bits is None else frac_bits
         step = Resume(name, Spec.of(shape=shape, frac_bits=bits, bound=bound))
         self._next(step, ())
-        share = step.run(self._kept.get(name))
+        kept = self._kept.get(name)
+        share = step.run(kept)
+        if self.is_checked and not is_public:
+            if not isinstance(kept, TaggedShare):
+                raise InputError(
+                    f"{name!r} was kept without the tags that 'checked' needs: what comes from a "
+                    "file, from a client or from another session has none; use protocol 'sealed'"
+                )
+            share = TaggedShare(share.words, share.spec, kept.numbers)
         self.note_name(share, name)
         return share
 
@@ -151,7 +186,10 @@ class SecretOps(ProtocolOps[AnyShare]):
         rescalings: tuple[Rescaling | None, ...] = (),
     ) -> tuple[AnyShare, ...]:
         """Open values under masks."""
-        step = OpenMasked(owners, phase, rescalings)
+        if self.is_checked:
+            step: OpenMasked = OpenTagged(owners, phase, rescalings)
+        else:
+            step = OpenMasked(owners, phase, rescalings)
         channel = self._next(step, values)
         material = self._supply.take(channel.step)
         clear = tuple(self._clear.get(value, "clear") for value in values)
@@ -189,16 +227,36 @@ class SecretOps(ProtocolOps[AnyShare]):
 
     def open(self, value: AnyShare, *, to: tuple[str, ...], what: str, why: str) -> Tensor | None:
         """Reveal a value to the named parties and write it into the ledger."""
+        (value,) = self.entered(value)
         value = self.truncated(value)
+        if self.is_checked:
+            return self._open_checked(OpenChecked(to, what, why), tagged(value))
         step = Open(to, what, why)
         found = step.run(self._next(step, (value,)), value)
         if found is not None:
             self._opened.append(found)
         return found
 
-    def _next(
-        self, kernel: Kernel | OpenMasked | Input | Open | Resume, operands: tuple[AnyShare, ...]
-    ) -> Channel:
+    def _open_checked(self, step: OpenChecked, value: TaggedShare) -> Tensor | None:
+        """Check what was sent, reveal, and check that before anyone uses it."""
+        self.check()
+        channel = self._next(step, (value,))
+        opened, masked = step.reveal(channel, self._supply.take(channel.step), value)
+        self.check()
+        if masked is not None:
+            deliver = Deliver(step, channel.step)
+            deliver.run(self._next(deliver, (value,)), masked)
+        if opened is not None:
+            self._opened.append(opened)
+        return opened
+
+    def check(self) -> None:
+        """Check all messages since the last check, if the plan says so."""
+        if self._step < len(self._plan.steps) and self._plan.steps[self._step].kernel == Check():
+            channel = self._next(Check(), ())
+            Check().run(channel, self._supply.take(channel.step))
+
+    def _next(self, kernel: AnyStep, operands: tuple[AnyShare, ...]) -> Channel:
         """Move to the next step of the plan, and make sure that it is this one."""
         number = self._step
         specs = tuple(operand.spec for operand in operands)
@@ -217,7 +275,14 @@ class SecretOps(ProtocolOps[AnyShare]):
 
     def _channel(self, number: int) -> Channel:
         roles = self._plan.roles
-        return Channel(self._session, roles, run=self._run, step=number, device=self._device)
+        return Channel(
+            self._session,
+            roles,
+            run=self._run,
+            step=number,
+            device=self._device,
+            proofs=self._proofs,
+        )
 
 
 @keyword_renamed("shelf", "cache")
@@ -267,6 +332,9 @@ def compute(
                     cache=cache,
                 )
                 result = program(ops)
+                ops.check()
+        except PartyError as error:
+            raise as_heard(error, session, plan.roles) from error
         finally:
             ahead.close()
         shares = {
@@ -311,7 +379,10 @@ def serve(
     cache.keep(run, plan.kept_openings, {}, {})
     if session.me != plan.roles.dealer:
         cache.grow(plan.grown)
-        return _attend(session, plan, run=run, inputs=inputs, pace=pace, device=device)
+        try:
+            return _attend(session, plan, run=run, inputs=inputs, pace=pace, device=device)
+        except PartyError as error:
+            raise as_heard(error, session, plan.roles) from error
     pool = ThreadPoolExecutor(1, thread_name_prefix="tacit-deal")
     # In my context, so that a dealer's worker multiplies masks as well.
     inside = copy_context().run
@@ -322,6 +393,8 @@ def serve(
         opened = _attend(session, plan, run=run, inputs=inputs, pace=pace, device=device)
         pace.reach(len(plan.steps))
         dealing.result()
+    except PartyError as error:
+        raise as_heard(error, session, plan.roles) from error
     finally:
         # Not waited for: a send that waits for a dead peer ends when the links are closed.
         pace.stop()
@@ -352,7 +425,12 @@ def _attend(
         for number, step in enumerate(plan.steps):
             pace.reach(number)
             channel = Channel(session, plan.roles, run=run, step=number, device=device)
-            value = _attend_step(channel, step, inputs, opened)
+            if isinstance(step.kernel, Deliver):
+                at = step.kernel.step
+                opening = Channel(session, plan.roles, run=run, step=at, device=device)
+                value = step.kernel.attend(channel, opening, *step.operands)
+            else:
+                value = _attend_step(channel, step, inputs, opened)
             if value is not None:
                 opened.append(value)
             advance(number + 1)

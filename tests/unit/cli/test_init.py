@@ -121,6 +121,7 @@ def test_texts_become_values_or_stay_what_the_reader_refuses(text, hint, value):
 def test_lists_whose_texts_have_commas_are_shown_as_toml():
     assert show_value(["a", "b"]) == "a, b"
     assert parse_text(show_value(["a, b", ""]), tuple[str, ...]) == ["a, b", ""]
+    assert parse_text(show_value([]), tuple[str, ...]) == []  # which is not the same as nothing
 
 
 def test_a_table_that_nobody_filled_in_is_left_out_unless_it_must_be_there():

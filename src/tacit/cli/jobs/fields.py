@@ -128,7 +128,7 @@ def show_value(value: object, form: Form = "text") -> str:
         )
     if isinstance(value, str | Path):
         return str(value)
-    if isinstance(value, list | tuple) and all(_is_plain(one) for one in value):
+    if isinstance(value, list | tuple) and value and all(_is_plain(one) for one in value):
         return ", ".join(show_value(one) for one in value)
     return write_value(value)
 

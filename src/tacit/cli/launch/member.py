@@ -87,9 +87,11 @@ def run_alone(
     with ExitStack() as stack:
         seat = stack.enter_context(own_seat(job, me, keys=keys, at=at, is_fresh=is_fresh))
         shown = stack.enter_context(board(console, {me: job.role(me)}))
-        record("start", job=job.job.name, kind=job.job.kind, parties={me: job.role(me)})
+        roles = {me: job.role(me)}
+        record("start", job=job.job.name, kind=job.job.kind, parties=roles, out=str(target))
         finished = take_seat(seat, Reporter(lambda **event: _show(shown, me, event), quiet_s=0.0))
         shown.show(me, "done", 0, 0)
+        record_party(me, {"event": "done"})
     with folder.staged(target) as stage:
         write_files(finished.files, stage)
         write_result(job, source, finished.result, stage)

@@ -73,6 +73,11 @@ class ServiceTask:
         Raises:
             ConfigError: the second server would see what follows from the rows of others.
         """
+        if find_protocol(self.protocol).is_checked:
+            raise ConfigError(
+                "a service keeps shares of its model and takes shares of rows, and 'checked' has "
+                "no tags for either; use protocol 'sealed'"
+            )
         if find_protocol(self.protocol).second_sees and client != self.roles.second:
             raise ConfigError(
                 f"under {self.protocol} the second computing party, {self.roles.second!r}, sees "

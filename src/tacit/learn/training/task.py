@@ -105,7 +105,11 @@ class TrainTask:
     privacy: Privacy | None = None
 
     def __post_init__(self) -> None:
-        find_protocol(self.protocol)
+        if find_protocol(self.protocol).is_checked:
+            raise ConfigError(
+                "a training keeps weights from step to step, also in files, and 'checked' has no "
+                "tags for them; use protocol 'sealed', which assumes that all parties follow it"
+            )
         object.__setattr__(self, "model", self.model.frozen())
         if not self.model.initial:
             raise ConfigError("no parameter of the model needs a gradient: nothing can be trained")

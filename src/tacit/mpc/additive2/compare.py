@@ -122,8 +122,8 @@ class Comparison:
         low = self.bits - 1
         g, p = compare_blocks(planes[:, :low], bits[:-1], self.blocks, is_first=channel.is_first)
         for (group, count), material in zip(self.levels(), tree, strict=True):
-            g = _grouped(g, group.fan_in, count, filler=0)
-            p = _grouped(p, group.fan_in, count, filler=-1 if channel.is_first else 0)
+            g = group_blocks(g, group.fan_in, count, filler=0)
+            p = group_blocks(p, group.fan_in, count, filler=-1 if channel.is_first else 0)
             g, p = merge_blocks(channel, group, g, p, material, self.elements)
         negative = g[0] ^ bits[-1]
         return ~(negative ^ planes[:, low]) if channel.is_first else negative
@@ -136,7 +136,7 @@ class Comparison:
         return planes.view(self.bits, len(thresholds), -1).transpose(0, 1)
 
 
-def _grouped(blocks: Tensor, fan_in: int, count: int, *, filler: int) -> Tensor:
+def group_blocks(blocks: Tensor, fan_in: int, count: int, *, filler: int) -> Tensor:
     """Lay blocks (n, …) out as (fan_in, count, …), filled up at the top."""
     missing = fan_in * count - len(blocks)
     if missing:

@@ -114,7 +114,7 @@ def merge_blocks(
     masks, _ = material
     mine = masked_blocks(group, g, p, masks)
     opened = mine ^ channel.exchange_bits(mine, count)
-    return joined_blocks(group, g, p, opened, material, channel.is_first)
+    return joined_blocks(group, g, p, opened, material, -1 if channel.is_first else 0)
 
 
 def masked_blocks(group: Group, g: Tensor, p: Tensor, masks: Tensor) -> Tensor:
@@ -124,15 +124,18 @@ def masked_blocks(group: Group, g: Tensor, p: Tensor, masks: Tensor) -> Tensor:
 
 
 def joined_blocks(
-    group: Group, g: Tensor, p: Tensor, opened: Tensor, material: Parts, is_first: bool
+    group: Group, g: Tensor, p: Tensor, opened: Tensor, material: Parts, ones: int
 ) -> tuple[Tensor, Tensor]:
-    """Join blocks whose masked variables are open; nothing is sent."""
+    """Join blocks whose masked variables are open; nothing is sent.
+
+    ``ones`` is what stands for a public one in these shares: all ones for P0, zero for P1.
+    """
     masks, products = material
     variables = group.variables()
     public = dict(zip(variables, opened, strict=True))
     shared: dict[Monomial, Tensor] = {(v,): mask for v, mask in zip(variables, masks, strict=True)}
     shared |= dict(zip(group.products(), products, strict=True))
-    terms = [_expand(monomial, public, shared, is_first=is_first) for monomial in group.monomials()]
+    terms = [_expand(monomial, public, shared, ones) for monomial in group.monomials()]
     if group.is_last:
         return reduce(xor, terms, g[-1]), p[-1]
     return reduce(xor, terms[:-1], g[-1]), terms[-1]
@@ -142,8 +145,7 @@ def _expand(
     monomial: Monomial,
     public: dict[int, Tensor],
     shared: dict[Monomial, Tensor],
-    *,
-    is_first: bool,
+    ones: int,
 ) -> Tensor:
     """Share Π (d_i ⊕ a_i): for every subset, its masks' product times the other d's."""
     total = shared[monomial]
@@ -152,8 +154,8 @@ def _expand(
             rest = [public[v] for v in monomial if v not in kept]
             if kept:
                 total = total ^ reduce(and_, rest, shared[kept])
-            elif is_first:
-                total = total ^ reduce(and_, rest)
+            elif ones:
+                total = total ^ (reduce(and_, rest) & ones)
     return total
 
 

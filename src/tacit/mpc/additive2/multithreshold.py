@@ -104,8 +104,9 @@ class MultiThreshold:
         flat = torch.cat([one.view(-1) for one in mine])
         opened = flat ^ channel.exchange_bits(flat, self.elements)
         parts = opened.split_with_sizes([one.numel() for one in mine])
+        ones = -1 if channel.is_first else 0
         borrows = [
-            joined_blocks(band.group, g, p, part.view(one.shape), material, channel.is_first)[0]
+            joined_blocks(band.group, g, p, part.view(one.shape), material, ones)[0]
             for band, (g, p), part, one, material in zip(
                 self.bands, blocks, parts, mine, tree, strict=True
             )

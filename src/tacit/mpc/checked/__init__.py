@@ -1,0 +1,1 @@
+"""`checked`: what `sealed` does, with tags by which a party that cheats is caught."""

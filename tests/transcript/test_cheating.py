@@ -1,0 +1,187 @@
+"""A party that cheats under `checked` is caught, whatever it changes; under `sealed` it is not."""
+
+import pytest
+import torch
+
+from cheating import ALICE, BOB, CAROL, PARTIES, ROLES, Liar, run, wanted
+from tacit.errors import CheatingError, PartyError
+from tacit.mpc import find_protocol, make_plan
+
+HONEST = {ALICE: BOB, BOB: ALICE}
+KEYS = {
+    frozenset(pair): bytes([at]) * 16
+    for at, pair in enumerate(((ALICE, BOB), (ALICE, CAROL), (BOB, CAROL)))
+}
+
+
+def all_messages(protocol="checked"):
+    """List every message that P0 or P1 sends: (sender, tag, receiver, words)."""
+    honest = run(None, protocol=protocol)
+    assert not honest.errors
+    return [(me, *note) for me in (ALICE, BOB) for note in honest.sent[me]]
+
+
+def is_right(outcome, party):
+    """Tell whether a party's outputs are what they should be."""
+    got = outcome.values[party]
+    pairs = zip(got[:1] if party != ALICE else got, wanted(), strict=False)
+    return all((a - b).abs().max() < 2e-3 for a, b in pairs if a is not None)
+
+
+def assert_caught_or_harmless(liar, outcome):
+    """Whoever did not lie has the right result, or stopped; and then blames the liar."""
+    assert liar.did
+    for party in (HONEST[liar.name], CAROL):
+        error = outcome.errors.get(party)
+        if error is None:
+            assert party not in outcome.values or is_right(outcome, party)
+            continue
+        assert isinstance(error, PartyError)
+        assert error.exit_code == 4
+        if isinstance(error, CheatingError):
+            assert liar.name in error.party, "an honest party names the liar"
+            assert (party == CAROL) == (" or " in error.party), "others cannot know which"
+
+
+def add(power):
+    def change(words):
+        flat = words.view(-1)
+        amount = torch.tensor(-(1 << 63) if power == 63 else 1 << power)
+        flat[len(flat) // 2] += amount.to(words.dtype)
+        return words
+
+    return change
+
+
+def flip(generator):
+    def change(words):
+        octets = words.view(-1).view(torch.uint8)
+        at = int(torch.randint(len(octets), (), generator=generator))
+        octets[at] ^= 1 << int(torch.randint(8, (), generator=generator))
+        return words
+
+    return change
+
+
+def put(other):
+    return lambda words: other.clone()
+
+
+def changes(messages, at, generator):
+    """List ways to change a message: bits, powers of two, an earlier message, a swap, noise."""
+    _, _, _, words = messages[at]
+    width = 8 * words.element_size()
+    yield flip(generator)
+    yield add(int(torch.randint(width, (), generator=generator)))
+    yield add(width - 1)
+    alike = [w for _, _, _, w in messages if w.shape == words.shape and w.dtype == words.dtype]
+    yield put(alike[int(torch.randint(len(alike), (), generator=generator))])  # of another run
+    if words.numel() > 1:
+        yield lambda words: words.flip(0)
+    yield lambda words: torch.zeros_like(words)
+
+
+def test_every_message_of_a_checked_run_can_be_changed_and_no_wrong_result_is_accepted():
+    generator = torch.Generator().manual_seed(23)
+    messages, caught = all_messages(), 0
+    for at, (sender, tag, receiver, _) in enumerate(messages):
+        ways = list(changes(messages, at, generator))
+        chosen = int(torch.randint(len(ways), (), generator=generator))
+        liar = Liar(sender, tag, receiver, ways[chosen], steady=at % 2 == 0)
+        outcome = run(liar)
+        assert_caught_or_harmless(liar, outcome)
+        caught += any(isinstance(e, CheatingError) for e in outcome.errors.values())
+    assert caught > 0.9 * len(messages)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steady", [False, True])
+def test_every_way_to_change_every_message_of_a_checked_run(steady):
+    generator = torch.Generator().manual_seed(24)
+    messages = all_messages()
+    for at, (sender, tag, receiver, words) in enumerate(messages):
+        powers = [add(power) for power in range(8 * words.element_size())]
+        for change in (*changes(messages, at, generator), *powers):
+            liar = Liar(sender, tag, receiver, change, steady=steady)
+            assert_caught_or_harmless(liar, run(liar))
+
+
+def test_a_message_that_never_comes_ends_the_run_in_time():
+    for sender, tag, receiver, _ in all_messages()[8:44:12]:
+        liar = Liar(sender, tag, receiver, lambda words: None)
+        outcome = run(liar, stall_s=4)
+        for party in (HONEST[sender], CAROL):
+            assert isinstance(outcome.errors[party], PartyError)
+            assert party not in outcome.values
+
+
+def test_nothing_is_revealed_after_a_lie():
+    """The honest party sends nothing of an output if a message before it was wrong."""
+    messages = all_messages()
+    first_output = min(
+        int(tag.split(".")[1]) for me, tag, to, w in messages if w.shape == (2, 2) and to != CAROL
+    )
+    for sender, tag, receiver, _ in messages:
+        step = int(tag.split(".")[1])
+        if receiver == CAROL or step >= first_output - 1:
+            continue
+        outcome = run(Liar(sender, tag, receiver, add(0), steady=True))
+        later = [
+            tag
+            for tag, _, _ in outcome.sent[HONEST[sender]]
+            if int(tag.split(".")[1]) >= first_output
+        ]
+        assert later == []
+        if step > 8:
+            break  # an opening, a comparison and an input are enough for every day
+
+
+def test_whether_a_lie_is_caught_does_not_depend_on_the_inputs():
+    """Selective failure: an abort that depended on a secret bit would tell that bit."""
+    generator = torch.Generator().manual_seed(5)
+    some = [one for one in all_messages() if one[2] != CAROL][3:30:4]
+    for sender, tag, receiver, _ in some:
+        ends = set()
+        for scale in (0.0, 1.0, -1.0):
+            inputs = {
+                ALICE: {"x": scale * torch.full((2, 3), 3.0, dtype=torch.float64)},
+                BOB: {"w": scale * torch.rand(3, 2, generator=generator, dtype=torch.float64)},
+                CAROL: {"z": torch.full((2, 2), scale, dtype=torch.float64)},
+            }
+            outcome = run(
+                Liar(sender, tag, receiver, add(0), steady=True), inputs=inputs, keys=KEYS
+            )
+            error = outcome.errors.get(HONEST[sender])
+            ends.add(error is not None)  # which of the two notices first is a matter of time
+        assert ends == {True}
+
+
+def test_an_owner_may_choose_its_input_and_nothing_else():
+    """What P1 sends of its own input is its input: a lie in it is another input, consistently."""
+    plan = make_plan(_reading, find_protocol("checked"), ROLES, frac_bits=16)
+    step = next(
+        at for at, one in enumerate(plan.steps) if type(one.kernel).__name__ == "OpenTagged"
+    )
+    liar = Liar(BOB, f"run/0.{step}.0", ALICE, add(17))
+    values = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
+    outcome = run(liar, work=_reading, inputs={BOB: {"w": values}})
+    assert isinstance(outcome.errors[ALICE], CheatingError), "it computed on another input itself"
+    assert outcome.errors[ALICE].party == BOB
+
+
+def _reading(ops):
+    w = ops.input("w", owner=BOB, shape=(3,), bound=64.0)
+    return ops.open(ops.mul(w, w), to=(ALICE,), what="w²", why="test")
+
+
+@pytest.mark.parametrize("steady", [False, True])
+def test_under_sealed_the_same_lies_give_wrong_results_unnoticed(steady):
+    """What `sealed` says of itself: a malicious party is not noticed."""
+    wrong = 0
+    messages = [one for one in all_messages("sealed") if one[2] != CAROL]
+    for sender, tag, receiver, words in messages:
+        power = 40 if words.dtype == torch.int64 else 1
+        outcome = run(Liar(sender, tag, receiver, add(power), steady=steady), protocol="sealed")
+        assert not outcome.errors, "nothing is noticed"
+        wrong += not all(is_right(outcome, party) for party in PARTIES)
+    assert wrong >= len(messages) // 3
