@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 import tacit
 from tacit.learn.features import HistogramsOfGradients
-from tacit.learn.training import Optimiser, loop
+from tacit.learn.training import Optimiser, worker
 from tacit.learn.training.clipping import shorten_rows
 from tacit.learn.training.makers import NoisePlan, draw_noise
 from tacit.learn.training.plain import walk_plain
@@ -69,7 +69,7 @@ def _measure(
     cut = torch.tensor_split(torch.arange(len(x)), len(OWNERS))
     owners = {name: (x[at], y[at]) for name, at in zip(OWNERS, cut, strict=True)}
     begun = time.perf_counter()
-    with mock.patch.object(loop, "draw_noise", noted):
+    with mock.patch.object(worker, "draw_noise", noted):
         trained = tacit.train(model, owners, epsilon=epsilon, delta=0.1 / len(x), **how)
     seconds = time.perf_counter() - begun
     noise = [torch.stack(one).sum(dim=0) for one in zip(*drawn.values(), strict=True)]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench import Case, InlinePeer
 
-CASES = ("dense 1e7", "convolutions", "decoder, 128 tokens")
+CASES = ("dense 1e7", "convolutions", "decoder, 128 tokens", "adapters, 128 tokens")
 
 
 def cases(quick: bool) -> list[Case]:
@@ -28,7 +28,7 @@ def cases(quick: bool) -> list[Case]:
                 for peer in ("opacus", "plain")
             ),
         )
-        for name in CASES[: 2 if quick else 3]
+        for name in CASES[: 2 if quick else 4]
         for metric, unit in (("time", "ms"), ("memory", "MiB"))
     ]
 

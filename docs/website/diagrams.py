@@ -280,6 +280,59 @@ SPLIT = Diagram(
 )
 
 
+SECUREBOOST = Diagram(
+    "SecureBoost: one tree",
+    (
+        Party("active owner", "labels, columns, the key"),
+        Party("passive owner", "columns of the same rows"),
+    ),
+    (
+        Stage("For every tree"),
+        Sent(
+            "active owner",
+            "passive owner",
+            "gradients and Hessians of all rows, encrypted and packed",
+        ),
+        Stage("For every level of it"),
+        Sent("active owner", "passive owner", "in which node every row lies"),
+        Sees("passive owner", "sees which rows stay together: labels can be guessed from that"),
+        Sent("passive owner", "active owner", "encrypted sums for every bin of every column"),
+        Sees("active owner", "decrypts histograms of the other's columns"),
+        Sent("active owner", "passive owner", "the best splits: which columns and bins"),
+        Sent("passive owner", "active owner", "which rows go left"),
+    ),
+)
+
+REGRESSION = Diagram(
+    "Regression over columns with two keys: one step",
+    (
+        Party("owner of labels", "labels, columns, a key"),
+        Party("other owner", "columns, a key"),
+    ),
+    (
+        Stage("Residuals"),
+        Sent(
+            "owner of labels",
+            "other owner",
+            "its part of the residuals, under its own key",
+            is_both=True,
+        ),
+        Stage("Gradients"),
+        Sent(
+            "other owner",
+            "owner of labels",
+            "product with its columns, behind a perfect mask",
+            is_both=True,
+        ),
+        Sent(
+            "owner of labels", "other owner", "the product, decrypted, still masked", is_both=True
+        ),
+        Sees("other owner", "learns the gradient of its own weights", is_result=True),
+        Sees("owner of labels", "learns the gradient of its own weights", is_result=True),
+    ),
+)
+
+
 def draw_all() -> dict[Path, str]:
     """Return every picture by its path."""
     planned = {name: draw_planned(name) for name in PROTOCOLS}
@@ -290,6 +343,8 @@ def draw_all() -> dict[Path, str]:
         "secagg": SECAGG,
         "shuffle": SHUFFLE,
         "split": SPLIT,
+        "secureboost": SECUREBOOST,
+        "regression": REGRESSION,
     }
     drawn = planned | {name: draw(diagram) for name, diagram in written.items()}
     return {FOLDER / f"{name}.svg": text for name, text in drawn.items()}

@@ -43,6 +43,9 @@ def program(ops):
         ops.layer_norm(z),
         ops.sigmoid(z),
         ops.max(x, dim=-1),
+        ops.attention(ops.scale(ops.mul(x, z), 4.0), torch.ones(4, 6, dtype=torch.bool)),
+        ops.norm_within(ops.mul(x, z), eps=1e-5, largest_mean=256.0, centred=True),
+        ops.matmul_within(ops.mul(x, z), ops.transpose(w, 0, 1), bound=96.0),
     )
     return [ops.open(one, to=(ALICE,), what="y", why="test") for one in results]
 

@@ -466,9 +466,10 @@ def test_the_ledger_adds_up_under_one_relation_and_says_what_no_sum_bounds(clien
     put(tmp_path / "out" / "bare", replace(RESULT, claims=()), job)
     put(tmp_path / "out" / "game", replace(RESULT, kind="audit"), job)
     put(tmp_path / "out" / "other", RESULT, '[data]\n[data.owners.x]\nfile = "x.csv"\n')
+    put(tmp_path / "out" / "words", RESULT, '[data]\ntexts = "t.jsonl"\n')
     found, _ = Index(tmp_path / "out", tmp_path / "i").refresh(60.0)
     groups = list_data(found)
-    assert set(groups) == {"digits", "x.csv"}
+    assert set(groups) == {"digits", "x.csv", "t.jsonl"}
     spent = {one.relation: one for one in spent_on(groups["digits"])}
     assert spent["replacing one client"].epsilon == 4.0
     assert spent["replacing one client"].delta == pytest.approx(2e-5)

@@ -135,7 +135,7 @@ PROTOCOL = (
         "--device",
         default="cpu",
         show_default=True,
-        help="With --protocol permuted: where this party computes: cpu, cuda or cuda:N.",
+        help="With --protocol permuted or sealed: where this party computes: cpu, cuda or cuda:N.",
     ),
     click.option(
         "--naming",

@@ -20,6 +20,11 @@ WANTS = {
 }
 
 
+_FIRST = frozenset(
+    {"predict-breast-cancer", "train-digits", "fl-digits", "fit-columns", "split-private"}
+)
+
+
 @cache
 def list_starts(kind: str) -> dict[str, Path]:
     """List the examples of a kind by name; those that need nothing that is not here come first."""
@@ -29,8 +34,7 @@ def list_starts(kind: str) -> dict[str, Path]:
             raw = tomllib.loads(path.read_text(encoding="utf-8"))
             if raw.get("job", {}).get("kind") == kind:
                 found[path.stem] = path
-    usual = {"infer": "predict-breast-cancer", "train": "train-digits", "federated": "fl-digits"}
-    return dict(sorted(found.items(), key=lambda item: item[0] != usual.get(kind)))
+    return dict(sorted(found.items(), key=lambda item: item[0] not in _FIRST))
 
 
 def first_tables(kind: str, example: str, folder: Path) -> dict[str, object]:

@@ -19,7 +19,7 @@ from tacit.report.tally import find_slowest, time_at_work
 from tacit.result import Result
 
 _PIECE_S = 0.1
-_SOURCES = ("set", "file", "files", "members", "strangers")
+_SOURCES = ("set", "file", "files", "members", "strangers", "texts")
 
 
 @dataclass(frozen=True)

@@ -100,12 +100,12 @@ def lay_section(title: str, *content: str, anchor: str | None = None) -> Markup:
 
 
 def lay_facts(rows: Sequence[tuple[str, str]]) -> Markup:
-    """Lay out names and values as tiles."""
+    """Lay out names and values as tiles; nothing, if there are none."""
     tiles = [
         tag("div", tag("p", name, class_="label"), tag("p", value, class_="figure"), class_="tile")
         for name, value in rows
     ]
-    return tag("div", *tiles, class_="tiles")
+    return tag("div", *tiles, class_="tiles") if tiles else Markup("")
 
 
 def lay_notice(text: str, mood: str = "warn") -> Markup:

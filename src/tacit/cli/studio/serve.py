@@ -36,6 +36,7 @@ def serve(folder: Path, port: int, on_ready: Callable[[str], None]) -> None:
             log_level="error",
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             timeout_graceful_shutdown=1,
         )
         on_ready(f"http://{_HOST}:{chosen}{keys.path}?token={keys.token}")

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import ConfigError, DataError
+from tacit.given import features_and_labels
 from tacit.learn.private.summary import merge_results
 from tacit.learn.training.clipping import shorten_rows
 from tacit.learn.training.loop import Trained
@@ -127,7 +128,7 @@ class TrainedModel(Shown):
 
 def train(
     model: nn.Module,
-    owners: Mapping[str, tuple[Rows, Rows]],
+    owners: Mapping[str, Rows],
     *,
     epsilon: float | None = None,
     delta: float | None = None,
@@ -154,7 +155,8 @@ def train(
     Args:
         model: made of layers that `tacit.secure` takes: a row of scores per input, or per token.
         owners: by name, rows and labels: whole numbers from 0, one per row or one per token. Rows
-            of ids for a module with an `nn.Embedding`, else numbers within ``feature_bound``.
+            of ids for a module with an `nn.Embedding`, else numbers within ``feature_bound``. A
+            pair, or a torch `Dataset` or one of Hugging Face's.
         epsilon: what the whole training may tell about one record; None for no promise. Then rows
             are shortened to norm 1, and every step uses all of them.
         delta: the δ of that promise; 1/(10·rows) if not given.
@@ -232,20 +234,20 @@ def _privacy(
     delta: float | None,
     clip: float,
     looks: Looks | None,
-    owners: Mapping[str, tuple[Rows, Rows]],
+    owners: Mapping[str, Rows],
 ) -> Privacy | None:
     if epsilon is None:
         if delta is not None or looks is not None:
             raise ConfigError("delta and looks belong to epsilon, which was not given")
         return None
-    rows = sum(len(_tensor(one[0])) for one in owners.values())
+    rows = sum(len(_tensor(features_and_labels(one)[0])) for one in owners.values())
     given = 0.1 / max(1, rows) if delta is None else delta
     return Privacy(epsilon=epsilon, delta=given, clip=clip, looks=looks or "none")
 
 
 def _prepare(
     model: nn.Module,
-    owners: Mapping[str, tuple[Rows, Rows]],
+    owners: Mapping[str, Rows],
     *,
     privacy: Privacy | None,
     protocol: str,
@@ -261,7 +263,8 @@ def _prepare(
             f"wanted two owners of rows at least, none of them called {DEALER!r}, got "
             f"{', '.join(owners) or 'none'}"
         )
-    rows = {name: _rows(name, one[0]) for name, one in owners.items()}
+    given = {name: features_and_labels(one) for name, one in owners.items()}
+    rows = {name: _rows(name, one[0]) for name, one in given.items()}
     inputs = tuple(next(iter(rows.values())).shape[1:])
     made = make_any_model(model, inputs, cap=cap)
     held = tuple(Holding(name, len(one), tuple(one.shape[1:]), True) for name, one in rows.items())
@@ -284,7 +287,7 @@ def _prepare(
     )
     pairs = {
         name: (rows[name], _labels(name, one[1], len(rows[name]), task))
-        for name, one in owners.items()
+        for name, one in given.items()
     }
     return task, pairs
 
@@ -339,6 +342,8 @@ def _rows(name: str, given: Rows) -> Tensor:
 
 def _labels(name: str, given: Rows, rows: int, task: TrainTask) -> Tensor:
     """Give labels one-hot, or as a column of zeros and ones."""
+    if given is None:
+        raise DataError(f"{name!r}: wanted rows and labels, got rows alone")
     labels = _tensor(given)
     wanted = (rows, *task.model.tokens)
     if tuple(labels.shape) != wanted or labels.is_floating_point():

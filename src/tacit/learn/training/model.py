@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from math import sqrt
 from typing import TypeVar
 
 import torch
@@ -12,6 +13,7 @@ from tacit.errors import ConfigError, DataError
 from tacit.learn.training.residual import Residual, groups_of
 from tacit.nn import Imported, Ops, import_module
 from tacit.nn.imported import TRACING
+from tacit.nn.running import key_of
 
 T = TypeVar("T")
 
@@ -53,6 +55,18 @@ class Model:
     def capped(self, cap: float | None) -> "Model":
         """Return the model with hidden values that saturate elsewhere."""
         return replace(self, imported=replace(self.imported, cap=cap))
+
+    def scales(self) -> dict[str, float]:
+        """Say of weights that have a factor in them how large it is: queries of attention.
+
+        A step of theirs is that of the module's own weights: gradient and change are scaled.
+        """
+        return {
+            key_of(name, f"q_{what}"): 1 / sqrt(layer.head_dim)
+            for name, layer in self.imported.layers.items()
+            if isinstance(layer, nn.MultiheadAttention)
+            for what in ("weight", "bias")
+        }
 
     def __call__(self, ops: Ops[T], weights: Mapping[str, T], x: T) -> T:
         """Run the model over any interpreter."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from decimal import Context, Decimal
 from functools import reduce
 from math import prod, sqrt
+from types import MappingProxyType
 from typing import Literal, TypeVar
 
 from tacit.errors import ConfigError
@@ -123,6 +124,7 @@ class Optimiser:
         rate: float,
         batch: int,
         lead: float = 1.0,
+        scales: Mapping[str, float] = MappingProxyType({}),
     ) -> tuple[State[V], State[V]]:
         """Return the weights after a step, and what is remembered.
 
@@ -134,9 +136,13 @@ class Optimiser:
             rate: the learning rate.
             batch: the number of rows the gradients add up.
             lead: what the gradients were multiplied by already; see `lead`.
+            scales: what some weights were multiplied by before; steps are those without.
         """
         # The mean is taken as late as possible: small numbers lose digits in fixed point.
-        grown = dict(gradients)
+        grown = {
+            name: ops.scale(value, scales[name]) if name in scales else value
+            for name, value in gradients.items()
+        }
         portion = 1 / batch
         if self.clip is not None:
             grown, portion = _clip(ops, grown, self.clip, portion), 1.0
@@ -150,6 +156,8 @@ class Optimiser:
                 kept.update(mine)
             else:
                 change = ops.scale(grown[name], 2.0**-LEAD_BITS)
+            if name in scales:
+                change = ops.scale(change, scales[name])
             changed[name] = ops.normalise_scale(ops.sub(weight, change))
         return changed, kept
 

@@ -54,7 +54,13 @@ def private_step(
         gradients[use.weight] = ops.add(total, ops.reshape(part, shape))
         at += prod(shape)
     changed, kept = task.optimiser.step(
-        ops, weights, gradients, state, rate=rate, batch=ops.shape(x)[0] * prod(task.model.tokens)
+        ops,
+        weights,
+        gradients,
+        state,
+        rate=rate,
+        batch=ops.shape(x)[0] * prod(task.model.tokens),
+        scales=task.model.scales(),
     )
     bound = task.weight_bound
     return {name: ops.cap(value, bound=bound) for name, value in changed.items()}, kept

@@ -265,7 +265,16 @@ def train_step(
             name: ops.add(gradients[name], value) if name in gradients else value
             for name, value in found.items()
         }
-    return task.optimiser.step(ops, weights, gradients, state, rate=rate, batch=batch, lead=lead)
+    return task.optimiser.step(
+        ops,
+        weights,
+        gradients,
+        state,
+        rate=rate,
+        batch=batch,
+        lead=lead,
+        scales=task.model.scales(),
+    )
 
 
 def _step_of_owners(
@@ -285,7 +294,10 @@ def _step_of_owners(
     found = pull_back(ops, hidden, error, list(leaves.values()))
     gradients = dict(zip(leaves, found, strict=True))
     batch = ops.shape(x)[0] * prod(task.model.tokens)
-    return task.optimiser.step(ops, weights, gradients, state, rate=rate, batch=batch)
+    scales = task.model.scales()
+    return task.optimiser.step(
+        ops, weights, gradients, state, rate=rate, batch=batch, scales=scales
+    )
 
 
 def _gradients(

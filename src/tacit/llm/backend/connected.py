@@ -111,7 +111,11 @@ def enter_by(protocol: ChatProtocol, network: Network | None, note: Note) -> Ent
     """Return what makes the backend of each session."""
     match protocol.name:
         case "sealed":
-            return enter_sealed(on_wait=waiting(note, "the others"), reveal=protocol.reveal)
+            return enter_sealed(
+                on_wait=waiting(note, "the others"),
+                reveal=protocol.reveal,
+                device=protocol.device,
+            )
         case "floating":
             return enter_floating(on_wait=waiting(note, "the others"), ratio=protocol.ratio)
         case "permuted":

@@ -104,7 +104,7 @@ class _Owner:
         else:
             announce(session, vault.architecture)
             if isinstance(vault, SealedVault):
-                serve_sealed_owner(session, vault)
+                serve_sealed_owner(session, vault, device=self.protocol.device)
             else:
                 serve_floating_owner(session, vault)
         vault.forget()  # who leaves in good order does not come back to a conversation
@@ -126,7 +126,9 @@ class _Dealer:
         architecture = hear(session, "owner")
         match protocol.name:
             case "sealed":
-                serve_sealed_dealer(session, architecture, reveal=protocol.reveal)
+                serve_sealed_dealer(
+                    session, architecture, reveal=protocol.reveal, device=protocol.device
+                )
             case "floating":
                 serve_floating_dealer(
                     session, architecture, ratio=protocol.ratio, account=self.account

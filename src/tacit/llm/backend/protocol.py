@@ -50,12 +50,10 @@ class ChatProtocol:
     naming: Naming = "transfer"
 
     def __post_init__(self) -> None:
-        for option, is_given in (
-            ("--device", self.device != "cpu"),
-            ("--naming", self.naming != "transfer"),
-        ):
-            if is_given and self.name != "permuted":
-                raise ConfigError(f"{option} belongs to --protocol permuted; the others have none")
+        if self.device != "cpu" and self.name == "floating":
+            raise ConfigError("--device belongs to --protocol permuted or sealed")
+        if self.naming != "transfer" and self.name != "permuted":
+            raise ConfigError("--naming belongs to --protocol permuted; the others have none")
         _check_device(self.device)
         if self.naming == "bfv" and find_spec("tenseal") is None:
             raise ConfigError(f"--naming bfv needs TenSEAL; run: {install_hint('tenseal')}")

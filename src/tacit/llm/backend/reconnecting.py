@@ -74,13 +74,13 @@ def enter_private(
     return enter
 
 
-def enter_sealed(*, on_wait: Wait, reveal: Reveal = "token") -> Enter:
+def enter_sealed(*, on_wait: Wait, reveal: Reveal = "token", device: str = "cpu") -> Enter:
     """Speak through `tacit.llm.sealed`."""
 
     def enter(
         session: Session, architecture: Architecture, memories: tuple[SealedMemory, ...]
     ) -> StepwiseBackend[SealedMemory]:
-        client = SealedClient(session, architecture, reveal=reveal)
+        client = SealedClient(session, architecture, reveal=reveal, device=device)
         return StepwiseBackend(client, SealedMemory, on_wait=on_wait, memories=memories)
 
     return enter

@@ -123,8 +123,11 @@ def _lengths(
 class Table:
     """One party's place in a session of sealed passes: plans each of them, and takes part."""
 
-    def __init__(self, session: Session, passing: Passing, seats: Seats) -> None:
+    def __init__(
+        self, session: Session, passing: Passing, seats: Seats, device: str = "cpu"
+    ) -> None:
         self.session, self.passing, self.seats = session, passing, seats
+        self._device = device
         self._cache = OpeningCache()
         self._recent: dict[int, None] = {}
 
@@ -154,6 +157,7 @@ class Table:
             inputs=inputs,
             kept=kept,
             cache=self._cache,
+            device=self._device,
         )
 
     def deal(self, step: Pass) -> None:
@@ -162,7 +166,8 @@ class Table:
         inputs = {}
         if step.is_scored and self.passing.reveal == "sample":
             inputs = {"noise": gumbel(Prg.from_os(), self.passing.architecture.vocab)}
-        serve(self.session, self.plan(step), inputs=inputs, cache=self._cache)
+        plan = self.plan(step)
+        serve(self.session, plan, inputs=inputs, cache=self._cache, device=self._device)
 
     def announce(self, words: Tensor) -> None:
         """Tell the two others about a pass, as the user."""
@@ -194,6 +199,7 @@ def sit_down(
     reveal: Reveal,
     seats: Seats,
     vault: SealedVault | None = None,
+    device: str = "cpu",
 ) -> Table:
     """Agree on the model and on what is shown, and learn the owner's bounds."""
     text = f"sealed {architecture!r} {reveal} {FRAC_BITS}"
@@ -214,16 +220,19 @@ def sit_down(
         user=seats.user,
         dealer=seats.dealer,
     )
-    return Table(session, passing, seats)
+    return Table(session, passing, seats, device)
 
 
-def serve_sealed_owner(session: Session, vault: SealedVault, *, seats: Seats | None = None) -> None:
-    """Take part in a user's passes until it leaves.
+def serve_sealed_owner(
+    session: Session, vault: SealedVault, *, seats: Seats | None = None, device: str = "cpu"
+) -> None:
+    """Take part in a user's passes until it leaves; shares live on the device.
 
     Guarantee: that of `sealed`: the owner learns how many tokens are read and written, and when.
     """
     seats = seats or Seats()
-    table = sit_down(session, vault.architecture, reveal=vault.reveal, seats=seats, vault=vault)
+    a, reveal = vault.architecture, vault.reveal
+    table = sit_down(session, a, reveal=reveal, seats=seats, vault=vault, device=device)
     vault.left_at = None
     try:
         _pass_on(table, vault, seats)
@@ -252,12 +261,14 @@ def serve_sealed_dealer(
     *,
     reveal: Reveal = "token",
     seats: Seats | None = None,
+    device: str = "cpu",
 ) -> None:
     """Deal for a user's passes until it leaves.
 
     Guarantee: the dealer learns how many tokens are read and written, and when.
     """
-    table = sit_down(session, architecture, reveal=reveal, seats=seats or Seats())
+    seats = seats or Seats()
+    table = sit_down(session, architecture, reveal=reveal, seats=seats, device=device)
     while (step := table.hear()) is not None:
         table.deal(step)
 

@@ -51,10 +51,13 @@ class SealedClient:
         *,
         reveal: Reveal = "token",
         seats: Seats | None = None,
+        device: str = "cpu",
     ) -> None:
         self.session, self.architecture, self.reveal = session, architecture, reveal
         self.seats = seats or Seats()
-        self._table = sit_down(session, architecture, reveal=reveal, seats=self.seats)
+        self._table = sit_down(
+            session, architecture, reveal=reveal, seats=self.seats, device=device
+        )
         self._is_new = True
 
     def generate(

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tacit import ring
 from tacit.mpc.additive2.conjunction import ConjunctionMask
 from tacit.mpc.additive2.multithreshold import packed_rows
 from tacit.mpc.additive2.unary import Blocks
@@ -66,13 +65,16 @@ class OneBlock:
         """
         size = 1 << (self.bits - self.low)
         at = (c[None] - thresholds[:, None]) >> self.low & (size - 1)
-        codes = ring.unpack_bits(bits[:-1].contiguous().view(torch.uint8), 64 * bits[:-1].numel())
-        codes = torch.cat((codes, codes.new_zeros(64 * self.words))).view(size, -1)
+        codes = torch.cat((bits[:-1], bits.new_zeros((1, self.words)))).view(-1)
         columns = torch.arange(self.elements, device=c.device)
-        found = codes[at, columns] ^ codes[(at + size // 2) & (size - 1), columns]
+        # Words are looked up where they lie packed: most of the bits are never asked for.
+        word, place = columns >> 6, columns & 63
+        other = ((at + size // 2) & (size - 1)).mul_(self.words).add_(word)
+        looked_up = codes.take(at * self.words + word) ^ codes.take(other)
+        found = looked_up >> place & 1
         if channel.is_first:
-            found ^= (at < size // 2).to(torch.uint8)  # with "not negative" in the same constant
-        return packed_rows(found, self.words)
+            found ^= at < size // 2  # with "not negative" in the same constant
+        return packed_rows(found.to(torch.uint8), self.words)
 
 
 def fits_one_block(bits: int, slack: tuple[int, ...]) -> bool:

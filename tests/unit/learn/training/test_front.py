@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 
 import tacit
 from tacit.errors import ConfigError, DataError, InputError
@@ -41,6 +42,16 @@ def test_a_model_is_trained_without_a_promise_and_with_one():
     assert {leak.to for leak in private.ledger if "right answers" in leak.what} == {"bank"}
     assert "ε" in repr(private) or "differential privacy" in repr(private)
     assert len(private.history) == 2
+
+
+def test_a_data_set_of_torch_takes_the_place_of_arrays():
+    owners = {
+        name: TensorDataset(torch.tensor(x), torch.tensor(y))
+        for name, (x, y) in make_owners(names=("bank", "shop")).items()
+    }
+    assert tacit.train(start(), owners, batch=20).history
+    with pytest.raises(DataError, match="rows alone"):
+        tacit.train(start(), {name: one[:][0] for name, one in owners.items()})
 
 
 def test_weights_can_stay_shared():

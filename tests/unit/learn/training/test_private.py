@@ -21,12 +21,12 @@ from tacit.learn.training import (
     Privacy,
     StateFolder,
     TrainTask,
-    loop,
     make_model,
     parse_layers,
     plan_training,
     sum_forecasts,
     train,
+    worker,
 )
 from tacit.learn.training.accounting import plan_privacy
 from tacit.learn.training.clipping import clip_factors, scale_records, square_norms
@@ -109,7 +109,7 @@ def drawn():
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "draw_noise", noted)
+        patch.setattr(worker, "draw_noise", noted)
         yield words
 
 
@@ -256,7 +256,7 @@ def folders_in(path):
 
 def killed(monkeypatch, after, what):
     """Let the shop die after so many of its steps or looks."""
-    method = getattr(loop._Worker, what)
+    method = getattr(worker.Worker, what)
     count = []
 
     def dying(self, action):
@@ -267,7 +267,7 @@ def killed(monkeypatch, after, what):
                 raise KilledError
         return found
 
-    monkeypatch.setattr(loop._Worker, what, dying)
+    monkeypatch.setattr(worker.Worker, what, dying)
 
 
 def by_step(drawn):
@@ -309,6 +309,26 @@ def test_a_training_that_was_killed_ends_with_the_same_model_and_spends_nothing_
     # No look is taken twice: those before the kill, and those after it, are three in all.
     looks = sum(leak.elements for leak in ledgers["bank"] if "right answers" in leak.what)
     assert looks == STEPS // 2 - start // 2
+
+
+def test_a_party_that_dies_before_its_checkpoint_is_written_does_not_end_the_training(
+    digits, tmp_path
+):
+    """The other has written its own, and has opened nothing: both go on from the one before."""
+    task = make_task(rows=20, privacy=Privacy(epsilon=8.0, delta=1e-3, looks="noisy"))
+    folders, save = folders_in(tmp_path), StateFolder.save
+
+    def dying(self, checkpoint):
+        if (self.path.name, checkpoint.step) == ("shop", 4):
+            raise KilledError
+        save(self, checkpoint)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StateFolder, "save", dying)
+        with pytest.raises(KilledError):
+            run(task, digits, folders=folders, rows=20)
+    ends, _, _ = run(task, digits, folders=folders, rows=20)
+    assert ends["bank"].resumed_at == 2
 
 
 def test_who_says_to_have_lost_its_last_checkpoint_gets_no_second_opening(digits, tmp_path):

@@ -8,7 +8,7 @@ import torch
 from harness import MEETING, PARTIES, ROLES, Wiretap
 from tacit import ring
 from tacit.errors import DataError, DisagreementError, InputError, RangeError
-from tacit.learn.training import Checkpoint, Optimiser, StateFolder, loop, resume, train
+from tacit.learn.training import Checkpoint, Optimiser, StateFolder, resume, train, worker
 from tacit.learn.training.schedule import Plans
 from tacit.party import run_threads
 
@@ -145,14 +145,14 @@ def test_shares_are_masked_anew_when_a_training_goes_on(
 ):
     task, folders = make_task(give_to=()), folders_in(tmp_path)
     kept = []
-    begin = loop._Worker.begin
+    begin = worker.Worker.begin
 
     def noting(self, checkpoint):
         begin(self, checkpoint)
         if checkpoint is not None:
             kept.append((checkpoint.shares, {n: s.words for n, s in self._shares.items()}))
 
-    monkeypatch.setattr(loop._Worker, "begin", noting)
+    monkeypatch.setattr(worker.Worker, "begin", noting)
     with monkeypatch.context() as patch:
         die_at(patch, BOB, 4, True)
         with pytest.raises(StoppedError):

@@ -136,7 +136,7 @@ def test_the_active_party_reads_bins_of_rows_off_the_sums(monkeypatch):
 
     Guessing is right for one row in eight; rows that share all leaves stay alike to the attack.
     """
-    task = Boosting(active="bank", passive=("shop",), n_estimators=12, max_depth=3, max_bins=8)
+    task = Boosting(active="bank", passive=("shop",), n_estimators=8, max_depth=3, max_bins=8)
     views = []
     sums = Active._sums
 
