@@ -51,6 +51,9 @@ def saturated(ops: RescalingVerbs[V], x: V) -> V:
     spec = ops.number(x, "saturating")
     if spec.bound <= REACH or ops.has("rowwise"):
         return ops.normalise_scale(x)
+    if ops.is_checked:  # whose openings do not rescale
+        x = ops.normalise_scale(x)
+        spec = ops.number(x, "saturating")
     drop = max(0, spec.frac_bits - ops.frac_bits)
     return ops.apply(ops.make("saturate", ops.frac_bits, SATURATED, STEP, drop), ops.ready(x))
 

@@ -42,6 +42,9 @@ class RescalingVerbs(Primitives[V], ABC):
         Guarantee: that of `OpenMasked`. Error: of each operand less than one unit in the last
         place. Cost: 1 round, and from the dealer up to 64 bytes per element.
         """
+        if self.is_checked:  # whose openings do not rescale
+            product = self.mul(x, y)
+            return product if bound is None else self.restate(product, bound=bound)
         x, y = self.ready(x), self.ready(y)
         left, right = self.opened(x, y, is_exact=True, frac_bits=frac_bits)
         return self.apply(self.make("multiply", Elementwise(), bound), left, right)
@@ -83,6 +86,8 @@ class RescalingVerbs(Primitives[V], ABC):
         """
         if self.has("rowwise"):
             return self.scale(self.elementwise(name, x), gain)
+        if self.is_checked:
+            x = self.normalise_scale(x)
         x = self.ready(x)
         spec = self.number(x, name)
         if spec.frac_bits < self.frac_bits:
