@@ -108,6 +108,13 @@ def test_a_split_model_learns_less_under_privacy_of_labels():
     assert "no guarantee" in printed["promise"]
 
 
+def test_a_training_on_shares_keeps_its_accuracy_under_a_promise():
+    printed = run("train_private.py")
+    for name in ("plain", "private"):
+        assert float(printed[name].split()[1][:-1]) > 0.65
+    assert printed["epsilon"].startswith("2.00 at δ = 1e-05 for adding or removing one record")
+
+
 def test_an_audit_tells_a_model_that_remembers_from_one_that_does_not():
     printed = run("audit_membership.py")
     assert float(printed["deep"]) > 0.7
@@ -184,6 +191,7 @@ def test_no_example_is_forgotten():
         "learners_fit.py",
         "prediction_client.py",
         "private_chat.py",
+        "private_text.py",
         "program.py",
         "program_between_hosts.py",
         "secure_model.py",

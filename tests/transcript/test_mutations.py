@@ -163,6 +163,24 @@ def lies_are_caught():
             other = BOB if liar == ALICE else ALICE
             lie = cheating.Liar(liar, step, other, test_cheating.add(0), steady=True)
             assert other not in cheating.run(lie).values
+    large_lies_are_caught()
+
+
+def large_lies_are_caught():
+    """Large products and long messages are checked by projections: these must see a lie."""
+    for shape, verb in (((64, 64), "matmul"), ((9000,), "mul")):
+
+        def work(ops, shape=shape, verb=verb):
+            x = ops.input("x", owner=ALICE, shape=shape, bound=1.0)
+            w = ops.input("w", owner=BOB, shape=shape, bound=1.0)
+            return ops.open(getattr(ops, verb)(x, w), to=(ALICE,), what="y", why="test")
+
+        ones = torch.full(shape, 0.5, dtype=torch.float64)
+        given = {"work": work, "inputs": {ALICE: {"x": ones}, BOB: {"w": ones}}}
+        sent = cheating.run(None, **given).sent[BOB]
+        tag = [tag for tag, _, words in sent if words.numel() == ones.numel()][-2]
+        lie = cheating.Liar(BOB, tag, ALICE, test_cheating.add(63), steady=True)
+        assert ALICE not in cheating.run(lie, **given).values
 
 
 def test_the_checks_pass_on_the_code_as_it_is():

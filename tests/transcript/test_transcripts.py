@@ -14,7 +14,7 @@ from harness import ALICE, BOB, CAROL, MEETING, PARTIES, ROLES, Wiretap, simulat
 from tacit import ring
 from tacit.mpc import PROTOCOLS, compute, make_plan, serve
 from tacit.mpc.additive2.logspaced import FEW
-from tacit.mpc.functions import saturated
+from tacit.mpc.functions_attention import saturated
 from tacit.mpc.narrow import sign_extend, uncut
 from tacit.mpc.randomness import unpack
 from tacit.party import run_threads

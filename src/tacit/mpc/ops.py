@@ -8,18 +8,20 @@ from torch import Tensor
 
 from tacit.mpc import (
     functions,
+    functions_attention,
     functions_curves,
     functions_images,
     functions_losses,
     functions_ordering,
 )
-from tacit.mpc.primitives import Pair, Primitives, of_family
+from tacit.mpc.primitives import Pair, of_family
+from tacit.mpc.rescaling import RescalingVerbs
 from tacit.mpc.slopes import gelu_slope
 
 V = TypeVar("V")
 
 
-class ProtocolOps(Primitives[V], ABC):
+class ProtocolOps(RescalingVerbs[V], ABC):
     """Interpret the Ops contract under a protocol; PlanOps and SecretOps say on what."""
 
     def tanh(self, x: V) -> V:
@@ -107,12 +109,14 @@ class ProtocolOps(Primitives[V], ABC):
     @of_family("softmax")
     def attention(self, scores: V, seen: Tensor) -> V:
         """Give the softmax along the last dimension over what a public mask lets see."""
-        return functions.attention(self, scores, seen)
+        return functions_attention.attention(self, scores, seen)
 
     @of_family("norms")
     def norm_within(self, x: V, *, eps: float, largest_mean: float, centred: bool) -> V:
         """Normalise rows of a known largest mean square, centred or not."""
-        return functions.norm_within(self, x, eps=eps, largest_mean=largest_mean, centred=centred)
+        return functions_attention.norm_within(
+            self, x, eps=eps, largest_mean=largest_mean, centred=centred
+        )
 
     def hide(self, x: V, kept: Tensor) -> V:
         """Put a number that a softmax makes zero wherever a public mask is false."""
@@ -120,7 +124,7 @@ class ProtocolOps(Primitives[V], ABC):
 
     def mix(self, weights: V, values: V) -> V:
         """Multiply matrices, where every row of the first adds up to one, as of a softmax."""
-        return functions.mix(self, weights, values)
+        return functions_attention.mix(self, weights, values)
 
     def within(self, y: V, x: V, *, gain: float) -> V:
         """State that y is at most ``gain`` times as large as x can be."""

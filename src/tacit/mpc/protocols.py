@@ -117,7 +117,7 @@ def _reached() -> Kernel:
     return Piecewise("reached", (Curve((1,), ((0,), (1,)), 0, 1.0, (0,)),))
 
 
-def _saturate(frac_bits: int, bound: float, step: float, drop: int) -> Kernel:
+def _saturate(frac_bits: int, bound: float, step: float, drop: int) -> Piecewise:
     """Keep numbers near ±bound at most, in pieces that hold one step below their breakpoints."""
     edge, slack = round(bound * 2**frac_bits), round(log2(step * 2**frac_bits))
     pieces = ((-edge,), (0, 1), (edge,))
@@ -151,7 +151,7 @@ def _checked_kernels() -> dict[str, Callable[..., Any]]:
     def piecewise(kernel: Callable[..., Piecewise]) -> Callable[..., Kernel]:
         def make(*public: Any) -> Kernel:
             plain = kernel(*public)
-            return PiecewiseTagged(plain.name, plain.curves)
+            return PiecewiseTagged(plain.name, plain.curves, plain.drop)
 
         return make
 
@@ -164,6 +164,7 @@ def _checked_kernels() -> dict[str, Callable[..., Any]]:
         "is_positive": lambda: PiecewiseTagged("step", (curve_of("step", 0, 1.0),)),
         "normalised": piecewise(_sealed_normalised),
         "pieces": piecewise(_sealed_pieces),
+        "saturate": piecewise(_saturate),
     }
 
 

@@ -6,7 +6,7 @@ import torch
 from harness import ALICE, BOB, ROLES, simulate
 from tacit.errors import InputError
 from tacit.mpc import PROTOCOLS, make_plan
-from tacit.mpc.functions import saturated
+from tacit.mpc.functions_attention import saturated
 
 ULP = 2.0**-16
 GENERATOR = torch.Generator().manual_seed(5)

@@ -50,7 +50,7 @@ def _even(low: float, high: float, count: int) -> tuple[float, ...]:
 
 
 def _sigmoid(x: float) -> float:
-    return 1 / (1 + exp(-x))
+    return exp(min(x, 0.0)) / (1 + exp(-abs(x)))  # no overflow, however far a grid reaches
 
 
 def _gelu(x: float) -> float:
@@ -125,7 +125,7 @@ OUTLINES: dict[str, Outline] = {
     "tanh": Outline(np.tanh, -4.0, 4.0, (-1.0,), (1.0,)),
     "erf": Outline(erf, -2.75, 2.75, (-1.0,), (1.0,)),
     "gelu": Outline(_gelu, -3.75, 3.75, (0.0,), (0.0, 1.0)),
-    "softplus": Outline(lambda x: log1p(exp(x)), -8.0, 8.0, (0.0,), (0.0, 1.0)),
+    "softplus": Outline(lambda x: max(x, 0.0) + log1p(exp(-abs(x))), -8.0, 8.0, (0.0,), (0.0, 1.0)),
     "silu": Outline(_silu, -10.0, 10.0, (0.0,), (0.0, 1.0)),
     # A softmax adds up many of these, and their errors with them.
     "exp": Outline(exp, -11.0, 0.0, (0.0,), (1.0,), error=3e-5, is_smooth=False),

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tacit import ring
+from tacit.errors import InputError
 from tacit.mpc.additive2.compare import CompareMask, Comparison, bits_of, group_blocks
 from tacit.mpc.additive2.conjunction import ConjunctionMask, joined_blocks, masked_blocks
 from tacit.mpc.additive2.piecewise import Curve, Piecewise, SelectMask, unpacked
@@ -20,7 +21,7 @@ from tacit.mpc.checked.shares import TaggedShare, tagged
 from tacit.mpc.checked.tags import Item, Tagged, Tags, add_public, spread
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.randomness import Parts
-from tacit.mpc.share import AnyShare, AnySpec, Spec
+from tacit.mpc.share import WORD_BITS, AnyShare, AnySpec, Spec
 
 _PART = 1 << 16
 """So many wide numbers are made at a time: more would leave a core's cache, and fill memory."""
@@ -38,6 +39,8 @@ class PiecewiseTagged(Piecewise):
         """Say what comes out and what is sent."""
         plain = super().declare(roles, *operands)
         x = self._argument(operands[0])
+        if self.drop or x.ring_bits != WORD_BITS:
+            raise InputError("'checked' has no functions that rescale; use protocol 'sealed'")
         return Declaration(out=plain.out, needs=self._tagged(x), rounds=plain.rounds)
 
     def _comparison(self, x: Spec) -> Comparison:

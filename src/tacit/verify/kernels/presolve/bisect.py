@@ -1,8 +1,8 @@
 """Compiled: one objective of a box, decided by cutting the box where trees disagree.
 
 A branch and bound on plain bounds: the least leaf of every tree in a part adds up to a bound; where
-that does not suffice, the trees that promise most take their least leaf that is still possible, and
-the point where that leads is tried. The tree that missed most tells where to cut.
+that does not suffice, trees take their least leaf, one after another, while it is still possible,
+and the point where that leads is tried. The tree that missed most tells where to cut.
 """
 
 import numpy as np
@@ -14,8 +14,6 @@ from tacit.verify.kernels.outcome import Outcome
 from tacit.verify.kernels.presolve.scores import weigh
 from tacit.verify.kernels.presolve.workspace import LEVELS, Model, Workspace
 
-BANDS = 5
-"""The attack takes trees by what they promise: a half of the most, a quarter, and so on."""
 FAR = 1 << 61
 """Beyond every sum."""
 
@@ -146,19 +144,14 @@ def next_leaf(
 
 @bare
 def _attack_greedily(m: Model, s: Workspace, low: Ints, high: Ints) -> None:
-    """Narrow a box to the least leaves of trees, the most promising first, while they fit."""
-    near_low, near_high, n_open, deepest = s.near_low, s.near_high, s.undecided[m.entry.size], 0
+    """Narrow a box to the least leaves of trees, one after another, while they fit."""
+    near_low, near_high = s.near_low, s.near_high
     _copy(m.asked, low, near_low)
     _copy(m.asked, high, near_high)
-    for k in range(n_open):
-        deepest = min(deepest, s.loss[s.undecided[k]])
-    for band in range(1, BANDS + 1):
-        below = deepest >> (band - 1) if band > 1 else -FAR
-        limit = deepest >> band if band < BANDS else 0
-        for k in range(n_open):
-            tree = s.undecided[k]
-            if below < s.loss[tree] <= limit and _fits(m.rise, s.leaf[tree], near_low, near_high):
-                _narrow(m.rise, s.leaf[tree], near_low, near_high)
+    for k in range(s.undecided[m.entry.size]):
+        tree = s.undecided[k]
+        if s.loss[tree] <= 0 and _fits(m.rise, s.leaf[tree], near_low, near_high):
+            _narrow(m.rise, s.leaf[tree], near_low, near_high)
     for k in range(s.free[s.at.size]):
         f = s.free[k]
         s.point[f] = min(max(s.at[f], near_low[f]), near_high[f])

@@ -1,0 +1,100 @@
+"""Verbs that rescale their operands in the round that opens them."""
+
+from abc import ABC
+from typing import TypeVar
+
+from tacit.mpc.additive2.fused import truncated_spec
+from tacit.mpc.additive2.rescaled import Rescaling
+from tacit.mpc.primitives import Primitives
+from tacit.mpc.products import Elementwise, MatMul
+from tacit.mpc.share import SPARE_BITS, WORD_BITS, OpeningSpec, Spec, words_of
+
+V = TypeVar("V")
+
+
+class RescalingVerbs(Primitives[V], ABC):
+    """Products and functions of what other products left too precise; see `additive2.rescaled`."""
+
+    def rescaling(
+        self, value: V, *, is_exact: bool, frac_bits: int | None = None
+    ) -> Rescaling | None:
+        """Return what a value has to lose when it is opened as it is; None if nothing."""
+        spec = self.spec(value)
+        if not isinstance(spec, Spec):
+            return None
+        drop = max(0, spec.frac_bits - (self.frac_bits if frac_bits is None else frac_bits))
+        return Rescaling(drop, is_exact) if drop or spec.ring_bits < WORD_BITS else None
+
+    def mul_rescaling(
+        self,
+        x: V,
+        y: V,
+        *,
+        bound: float | None = None,
+        frac_bits: tuple[int | None, int | None] = (None, None),
+    ) -> V:
+        """Multiply element-wise, broadcasting, and rescale both operands as they are opened.
+
+        For operands that products and functions left too precise: one round where truncating them
+        first takes two. A ``bound`` of the product may be known, and each operand may keep other
+        ``frac_bits`` than the usual.
+
+        Guarantee: that of `OpenMasked`. Error: of each operand less than one unit in the last
+        place. Cost: 1 round, and from the dealer up to 64 bytes per element.
+        """
+        if self.is_checked:  # whose openings do not rescale
+            product = self.mul(x, y)
+            return product if bound is None else self.restate(product, bound=bound)
+        x, y = self.ready(x), self.ready(y)
+        left, right = self.opened(x, y, is_exact=True, frac_bits=frac_bits)
+        return self.apply(self.make("multiply", Elementwise(), bound), left, right)
+
+    def matmul_within(self, x: V, y: V, *, bound: float) -> V:
+        """Multiply matrices whose product is known to be at most ``bound``.
+
+        Operands that are too precise are cut as they are opened, where the product fits the ring
+        that is left, and truncated first where it does not.
+
+        Guarantee: that of `OpenMasked`. Cost: 1 round for what is not open yet.
+        """
+        if self.is_checked:  # whose openings do not rescale
+            return self.restate(self.matmul(x, y), bound=bound)
+        x, y = self.ready(x), self.ready(y)
+        if not self._fits(x, y, bound):
+            x, y = self.normalise_scale(x), self.normalise_scale(y)
+        left, right = self.opened(x, y)
+        return self.apply(self.make("multiply", MatMul(), bound), left, right)
+
+    def _fits(self, x: V, y: V, bound: float) -> bool:
+        """Tell whether a product fits the ring that is left if both operands are cut."""
+        ring_bits, frac_bits = WORD_BITS, 0
+        for one in (x, y):
+            spec, how = self.spec(one), self.rescaling(one, is_exact=False)
+            assert isinstance(spec, Spec | OpeningSpec)  # noqa: S101 - bits are no operands
+            drop = 0 if how is None else how.drop
+            ring_bits = min(ring_bits, spec.ring_bits - drop)
+            frac_bits += spec.frac_bits - drop
+        return words_of(bound, frac_bits) < 1 << (ring_bits - SPARE_BITS)
+
+    def elementwise_rescaling(
+        self, name: str, x: V, *, bound: float | None = None, gain: float = 1.0
+    ) -> V:
+        """Apply a function that does not jump to numbers as they are, times a public number.
+
+        What is too precise, or of a smaller ring, is rescaled by the opening that the function
+        takes anyway. A ``bound`` of the argument may be known.
+        """
+        if self.has("rowwise"):
+            return self.scale(self.elementwise(name, x), gain)
+        if self.is_checked:
+            x = self.normalise_scale(x)
+        x = self.ready(x)
+        spec = self.number(x, name)
+        if spec.frac_bits < self.frac_bits:
+            x = self.normalise_scale(x)
+        if bound is not None and bound < spec.bound:
+            x = self.restate(x, bound=bound)
+        spec = self.number(x, name)
+        drop = spec.frac_bits - self.frac_bits
+        most = truncated_spec(spec, self.frac_bits).bound if drop else spec.bound
+        return self.apply(self.make("elementwise", name, self.frac_bits, most, drop, gain), x)
