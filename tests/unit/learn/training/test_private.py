@@ -617,3 +617,12 @@ def test_two_trainings_that_ask_a_book_at_once_are_both_counted(tmp_path, monkey
 
     with ThreadPoolExecutor(2) as pool:
         assert sorted(pool.map(ask, (b"one", b"two"))) == [False, True]
+
+
+def test_an_owner_with_a_book_refuses_a_training_without_privacy(tmp_path):
+    """Whoever writes the job leaves [privacy] out: no event would ever be entered."""
+    meeting, book = Meeting(parties=NAMES, job_digest=bytes(32)), Book(tmp_path / "book.json", 5.0)
+    task = replace(make_task(rows=20), privacy=None)
+    with pytest.raises(ConfigError, match="spends without a bound, and 5 is allowed"):
+        run_threads(dict.fromkeys(NAMES, lambda session: train(session, task, book=book)), meeting)
+    assert not book.path.exists()
