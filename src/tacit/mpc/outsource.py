@@ -5,7 +5,8 @@ answer again; whatever it sends is checked before it is used.
 
 Guarantee: a wrong product is used with a probability of at most 2^-40 (each; the probabilities of
 several products add up), whatever is wrong with it: the vectors of the check are drawn after the
-answer has come, and both the operands of the check and the answer that is used are copies out of
+answer has come or, of an operand that comes again, once and kept from the worker; and
+both the operands of the check and the answer that is used are copies out of
 the worker's reach. That holds for a worker behind a device or a link; code that runs inside this
 process could change anything, and is trusted not to. Nothing is promised about privacy towards the
 worker beyond this: it sees what its party sees, one party's shares and masked openings, and counts

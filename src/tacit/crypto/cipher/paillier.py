@@ -44,6 +44,8 @@ class PaillierPublicKey(PublicKey):
         that nothing else is assumed. A `released` result tells the key owner its numbers and
         nothing of the matrix that weighed them, but for how long the work took: exponentiations
         take time that depends on the weights. Ciphertexts are not authenticated.
+        A key must have been made as `make_paillier` does: powers of a second number of small order,
+        which cannot be told from a right one here, would hide nothing from the key owner.
     Cost: two key lengths of bytes for every ciphertext, into which as many numbers are packed as
         fit with their guard bits; in form ``rows`` one for every row. 0 rounds.
     """

@@ -78,7 +78,7 @@ class NormCheck:
     @property
     def longest(self) -> int:
         """The norm that is allowed, in units: rounding may add half a unit to every number."""
-        return int(self.clip * self.scale) + ceil(sqrt(self.dimension) / 2)
+        return ceil(self.clip * self.scale) + ceil(sqrt(self.dimension) / 2)
 
     @property
     def half_range(self) -> int:

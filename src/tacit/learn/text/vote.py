@@ -18,7 +18,7 @@ from tacit.ring import Prg
 _GRID = 1 << 16
 """Steps of a score between 0 and 1: sums over voters are sums of integers, and exact."""
 _DEEPEST = 30.0  # nothing is less likely than e^−30 times the likeliest, before the vote
-_SHIFT = 200  # bits of a weight
+_UNIT = 1 << 1074  # one over the smallest double: every weight is a whole number of them
 MARGIN = 2.0**-40
 """Added to ε of every token: more than exp and one division lose in double precision."""
 
@@ -85,8 +85,9 @@ def count_votes(public: Tensor, voters: Tensor, ballot: Ballot) -> list[int]:
         for x, s in zip(known.tolist(), steps, strict=True)
     ]
     top = max(scores)
-    # A double times a power of two is a whole number here: nothing is rounded.
-    return [int(math.ldexp(math.exp(score - top), _SHIFT)) for score in scores]
+    # No score lies more than (30 + 2 · clip) / temperature <= 700 below: exp is never 0.
+    ratios = [math.exp(score - top).as_integer_ratio() for score in scores]
+    return [above * (_UNIT // below) for above, below in ratios]  # nothing is rounded
 
 
 def draw(weights: Sequence[int], prg: Prg) -> int:

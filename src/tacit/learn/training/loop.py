@@ -7,7 +7,7 @@ from math import exp, isfinite
 from torch import Tensor
 
 from tacit import ring
-from tacit.errors import DataError, RangeError
+from tacit.errors import ConfigError, DataError, RangeError
 from tacit.learn.training.checkpoint import StateFolder
 from tacit.learn.training.clipping import shorten_rows, square_norms
 from tacit.learn.training.privacy import PrivacyPlan
@@ -76,8 +76,14 @@ def train(
         looks after its last checkpoint are opened again.
 
     Raises:
+        ConfigError: my book has no room for this training.
         RangeError: a weight is beyond half of its bound; what was kept before stays.
     """
+    if book is not None and task.privacy is None:
+        raise ConfigError(
+            f"{book.path}: a training without [privacy] spends without a bound, and "
+            f"{book.most:g} is allowed; nothing was shared"
+        )
     plans = task.planned(Plans.made)
     task = plans.task
     session.agree("plans", plans.digest())

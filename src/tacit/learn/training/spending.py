@@ -1,8 +1,11 @@
 """An owner's book of what trainings have spent on its rows: asked before any of them is shared."""
 
+import fcntl
 import hashlib
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -40,18 +43,36 @@ class Book:
             DataError: the book cannot be read or written.
         """
         name = hashlib.sha256(b"book\n" + key).hexdigest()
-        entries = self._read()
-        if name in entries:
-            return
-        entries[name] = list(plan.events)
-        total = self._spent(entries, privacy.delta)
-        if total is None or total > self.most:
-            said = "no guarantee" if total is None else f"ε = {total:.3f} at δ = {privacy.delta:g}"
-            raise ConfigError(
-                f"{self.path}: with this training all those on these rows come to {said}, and "
-                f"{self.most:g} is allowed; {len(entries) - 1} were entered before"
+        with self._alone():
+            entries = self._read()
+            if name in entries:
+                return
+            entries[name] = list(plan.events)
+            total = self._spent(entries, privacy.delta)
+            if total is None or total > self.most:
+                said = f"ε = {total:.3f} at δ = {privacy.delta:g}" if total else "no guarantee"
+                raise ConfigError(
+                    f"{self.path}: with this training all those on these rows come to {said}, and "
+                    f"{self.most:g} is allowed; {len(entries) - 1} were entered before"
+                )
+            self._write(entries)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep others from reading until I have written: of two trainings at once both count."""
+        try:
+            held = os.open(
+                self.path.with_name(f".{self.path.name}.lock"),
+                os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
+                0o600,
             )
-        self._write(entries)
+        except OSError as error:
+            raise DataError(f"cannot write {self.path}: {error.strerror}") from error
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(held)
 
     def _spent(self, entries: dict[str, list[object]], delta: float) -> float | None:
         # Accountants are heavy, and loaded where there is something to account.

@@ -66,6 +66,14 @@ def test_the_sum_is_that_of_all_honest_clients():
     assert found["dealer"][0] is None
 
 
+def test_an_honest_update_is_within_the_clip_however_coarse_its_units():
+    """Rounded up in every number, it is as long as rounding can make it."""
+    check = make_check(dimension=4, clip=10.9, scale=1.0)
+    values = np.array([6.51, 6.51, 5.51, 1.51])
+    assert np.linalg.norm(values) <= check.clip
+    assert np.square(np.rint(values)).sum() <= check.longest**2
+
+
 def cheats():
     """List words that are longer than the clip, in every way that wrapping around could hide."""
     one = np.zeros(DIMENSION, np.int64)

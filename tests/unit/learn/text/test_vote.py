@@ -56,6 +56,21 @@ def test_neighbours_never_exceed_epsilon_on_any_alphabet(options, clip):
         assert worst > 1
 
 
+@pytest.mark.parametrize(
+    ("clip", "temperature"), [(3.0, 0.1), (3.0, 0.2), (20.0, 0.5), (20.0, 0.1)]
+)
+def test_no_option_becomes_impossible_however_cold_the_vote_is(clip, temperature):
+    """What one voter makes impossible and another does not has a quotient without bound."""
+    ballot = Ballot(voters=64, clip=clip, temperature=temperature)
+    public = torch.tensor([0.0, -60.0]).log_softmax(0)
+    first = torch.tensor([[50.0, -99.0]])
+    still = first.expand(63, 2)
+    a = chances(public, torch.cat([still, first]), ballot)
+    b = chances(public, torch.cat([still, first.flip(1)]), ballot)
+    assert min(*a, *b) > 0
+    assert largest_quotient(a, b) <= power_of_e(ballot.event.epsilon)
+
+
 def test_the_bound_is_reached_so_that_it_cannot_be_smaller():
     ballot = Ballot(voters=4, clip=1.0)
     public = torch.tensor([1e-9, 1 - 1e-9]).log()

@@ -1,10 +1,14 @@
 """Training with DP on shares: the claim, what it rests on, and attacks on what it forgets."""
 
+import contextlib
 import math
+import threading
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 from threading import current_thread
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -591,3 +595,34 @@ def test_an_audit_by_a_canary_stays_below_the_claim_and_catches_what_breaks_it(
     way /= way.norm()
     seen = [(one.reshape(2) + factor * unknown[at]) @ way for at, one in enumerate((whole, rest))]
     assert (lower_bound(*seen, AUDITED.delta) > AUDITED.epsilon) == is_caught
+
+
+def test_two_trainings_that_ask_a_book_at_once_are_both_counted(tmp_path, monkeypatch):
+    book, gate = Book(tmp_path / "clinic.json", 5.0), threading.Barrier(2)
+    plan = SimpleNamespace(events=[{}])
+
+    def spent(self, entries, delta):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            gate.wait(0.5)  # both have read before either writes, unless they take turns
+        return 4.0 * len(entries)
+
+    monkeypatch.setattr(Book, "_spent", spent)
+
+    def ask(key):
+        try:
+            book.enter(key, Privacy(epsilon=4.0, delta=1e-3), plan)
+        except ConfigError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(ask, (b"one", b"two"))) == [False, True]
+
+
+def test_an_owner_with_a_book_refuses_a_training_without_privacy(tmp_path):
+    """Whoever writes the job leaves [privacy] out: no event would ever be entered."""
+    meeting, book = Meeting(parties=NAMES, job_digest=bytes(32)), Book(tmp_path / "book.json", 5.0)
+    task = replace(make_task(rows=20), privacy=None)
+    with pytest.raises(ConfigError, match="spends without a bound, and 5 is allowed"):
+        run_threads(dict.fromkeys(NAMES, lambda session: train(session, task, book=book)), meeting)
+    assert not book.path.exists()
