@@ -234,7 +234,10 @@ class Outsourcing:
         return (claimed, "") if is_right else (None, "its answer is not the product")
 
     def _find(self, right: Tensor) -> _Seen | None:
-        """Find a right operand that has come before and has not changed; note it if it has not."""
+        """Find a right operand that has come before and has not changed; note it if it has not.
+
+        A change is known by torch's version counter: nothing here writes to tensors past it.
+        """
         storage = right.untyped_storage()
         key = (storage._cdata, right.storage_offset(), right.shape, right.stride(), right._version)
         seen = self._seen.get(key)

@@ -93,7 +93,11 @@ def run(job: TextJob, console: Console, search: Sequence[Path]) -> Part:
         tuned = fine_tune(copy.deepcopy(loaded.module), corpus, plan, prg=fresh, tell=tell)
     with progress.stage("measure"):
         rows[_METHODS[plan.method]] = _measure(job, loaded, tuned.module)
-    notes = ["Texts that are shown are invented; no text of an owner is in this report."]
+    notes = [
+        "Texts that are shown are invented; no text of an owner is in this report.",
+        "Perplexity, scientificity and exposure are exact figures of the owners' texts, and those "
+        "of an open model have no protection at all: they are outside ε. Keep this report.",
+    ]
     if corpus.left_out:
         notes.append(f"{corpus.left_out} empty texts were left out.")
     if corpus.repeated:
