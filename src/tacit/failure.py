@@ -85,7 +85,8 @@ def _own_fault(party: str, failure: Failure) -> TacitError:
 def _blamed(ends: Sequence[End], blamed: "Counter[str]") -> TacitError:
     accused = {end.party: end.failure.party for end in ends if end.failure}
     for one, other in accused.items():
-        if other is not None and one < other and accused.get(other) == one:
+        is_mutual = other is not None and one < other and accused.get(other) == one
+        if is_mutual and blamed[one] == blamed[str(other)]:  # else the others know which
             return PartyError(
                 f"{one} or {other}", "each says that it was the other: one of the two"
             )

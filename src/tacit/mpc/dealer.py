@@ -11,8 +11,9 @@ from torch import Tensor
 
 from tacit.errors import TacitError
 from tacit.mpc.cache import OpeningCache
+from tacit.mpc.checked import tags
 from tacit.mpc.checked.boundary import OpenChecked, TellInput, told_to, whole_mask
-from tacit.mpc.checked.tags import Keys, Tagged, draw_keys
+from tacit.mpc.checked.tags import Keys, Tagged
 from tacit.mpc.plan import Plan, has_corrections
 from tacit.mpc.randomness import Need, OpeningMask, OpeningTriple, Parts, pack, unpack
 from tacit.mpc.share import Mask, SharePair
@@ -86,7 +87,7 @@ def deal(
         return _stream(session, peer, run if past is None else past, number)
 
     # Of a party's generator, not of a run: what a session has opened can be used in later runs.
-    drawn = tuple(draw_keys(session.shared(one)) for one in plan.roles.computing)
+    drawn = tuple(tags.draw_keys(session.shared(one)) for one in plan.roles.computing)
     keys = (drawn[0], drawn[1])
     maker = Maker(stream, plan, cache=cache, device=torch.device(device), keys=keys)
     needing = maker.steps()

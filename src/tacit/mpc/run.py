@@ -17,12 +17,12 @@ from tacit.mpc.additive2.rescaled import Rescaling
 from tacit.mpc.ahead import Ahead
 from tacit.mpc.boundary import Input, Open, Resume
 from tacit.mpc.cache import OpeningCache
+from tacit.mpc.checked import tags
 from tacit.mpc.checked.boundary import Deliver, OpenChecked, TellInput
 from tacit.mpc.checked.check import Check, as_heard
 from tacit.mpc.checked.product import Enter, OpenTagged
 from tacit.mpc.checked.proofs import Proofs
 from tacit.mpc.checked.shares import TaggedShare, tagged
-from tacit.mpc.checked.tags import draw_keys
 from tacit.mpc.contract import Attended, Channel, HandsOver, Kernel, takes_role
 from tacit.mpc.dealer import FromDealer, Pace, Source, Supply, deal
 from tacit.mpc.memo import Memo
@@ -77,7 +77,7 @@ class SecretOps(ProtocolOps[AnyShare]):
         self._clear: Memo[Tensor] = Memo()
         self._proofs: Proofs | None = None
         if self.protocol.is_checked:
-            self._proofs = Proofs(draw_keys(session.shared(plan.roles.dealer)))
+            self._proofs = Proofs(tags.draw_keys(session.shared(plan.roles.dealer)))
         self._step = 0
         self._early = frozenset(at for _, at in plan.handed)
         self._handed: dict[int, Parts] = {}

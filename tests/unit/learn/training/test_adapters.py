@@ -97,7 +97,7 @@ def test_adapters_start_where_the_module_is_and_learn_alone():
     torch.testing.assert_close(adapted(x), wanted)
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", [name for name in PROTOCOLS if name != "checked"])
 def test_adapters_train_in_private_as_in_the_clear(protocol, make_task, run_training, digits):
     rows, labels = digits
     base = parse_layers(("dense 12", "relu", "dense 10"), (64,), seed=1)
