@@ -158,7 +158,8 @@ class Authority:
                 SERVER, f"it asked for a sum of {len(summands)} clients, wanted {self._minimum}"
             )
         indices, publics = {one.index for one in summands}, {one.public for one in summands}
-        if len(indices) < len(summands) or len(publics) < len(summands):
+        names = summands if self._keys is None else {one.identity for one in summands}
+        if min(len(indices), len(publics), len(names)) < len(summands):
             raise PartyError(SERVER, "it asked for a sum with one client twice")
         if max(indices) >= self._clients:
             raise PartyError(SERVER, f"it asked for a client beyond the {self._clients} of a round")
