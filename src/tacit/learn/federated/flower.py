@@ -97,7 +97,7 @@ def client_mod(
     while the round lasts.
     """
     check_spec(spec)
-    if spec.needs_secrets and not secret:
+    if spec.needs_secrets and not secret and authority is None:
         raise ConfigError(
             f"aggregator {spec.aggregator!r}{', verified,' if spec.verified else ''} wants a "
             "secret for each client, got none: `provision` makes them"
