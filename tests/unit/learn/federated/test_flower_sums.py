@@ -103,8 +103,8 @@ def test_a_node_that_is_shown_a_wrong_sum_ends_the_run_for_itself():
     grid, policy = make_nodes("keyed, verified", rounds=2)
 
     def forge(message):
-        body, words = unpack(message, CHECK, "bb", sender="server")
-        return pack(CHECK, body, bytes([words[0] ^ 1]) + words[1:])
+        body, nonces, words = unpack(message, CHECK, "bbb", sender="server")
+        return pack(CHECK, body, nonces, bytes([words[0] ^ 1]) + words[1:])
 
     change_payloads(grid, CHECK, forge)
     outcome = train_on(grid, policy, rounds=2)
