@@ -77,7 +77,8 @@ class SecretOps(ProtocolOps[AnyShare]):
         self._clear: Memo[Tensor] = Memo()
         self._proofs: Proofs | None = None
         if self.protocol.is_checked:
-            self._proofs = Proofs(tags.draw_keys(session.shared(plan.roles.dealer)))
+            shared, is_first = session.shared(plan.roles.dealer), session.me == plan.roles.first
+            self._proofs = Proofs(tags.draw_keys(shared, is_first=is_first))
         self._step = 0
         self._early = frozenset(at for _, at in plan.handed)
         self._handed: dict[int, Parts] = {}
