@@ -2,6 +2,7 @@
 
 from tacit.crypto.cipher.bfv import BfvSecretKey, load_bfv
 from tacit.crypto.cipher.contract import Ciphertext, Layout, Numbers, PublicKey, Scheme, SecretKey
+from tacit.crypto.cipher.keys import dump_secret, dump_share, load_secret, load_share
 from tacit.crypto.cipher.paillier import BITS, load_paillier, make_paillier
 from tacit.crypto.cipher.threshold import KeyShare, combine, share_key
 from tacit.crypto.field import Randomness
@@ -46,7 +47,11 @@ __all__ = [
     "Scheme",
     "SecretKey",
     "combine",
+    "dump_secret",
+    "dump_share",
     "load_public",
+    "load_secret",
+    "load_share",
     "make_key",
     "share_key",
 ]

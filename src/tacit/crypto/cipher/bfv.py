@@ -187,9 +187,19 @@ class BfvSecretKey(SecretKey):
 
     public: BfvPublicKey
 
-    def __init__(self) -> None:
-        self._sums, self._weighed = OwnKeys(_SUMS), OwnKeys(_WEIGHED)
+    def __init__(self, kept: tuple[bytes, bytes, bytes, bytes] | None = None) -> None:
+        if kept is None:
+            self._sums, self._weighed = OwnKeys(_SUMS), OwnKeys(_WEIGHED)
+        else:
+            sums, weighed, own_sums, own_weighed = kept
+            self._sums = OwnKeys(_SUMS, (sums, own_sums))
+            self._weighed = OwnKeys(_WEIGHED, (weighed, own_weighed))
         self.public = BfvPublicKey(self._sums.public, self._weighed.public)
+
+    def fields(self) -> tuple[bytes, bytes, bytes, bytes]:
+        """Return both public and both secret keys, from which the same key can be made."""
+        own = self._sums.to_bytes(), self._weighed.to_bytes()
+        return (self._sums.public, self._weighed.public, *own)
 
     def encrypt(self, numbers: Numbers, layout: Layout, randomness: Randomness) -> Ciphertext:
         """Encrypt with the secret key: half as long."""

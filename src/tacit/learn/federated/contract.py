@@ -19,6 +19,8 @@ _NUMBER = struct.Struct("<Q")
 _LENGTH = struct.Struct("<I")
 
 Field = int | bytes | memoryview
+HELPER = -1
+"""The index under which messages go to the one party beside server and clients, if there is one."""
 
 
 class VoidRound(PartyError):
@@ -50,8 +52,13 @@ class Aggregate:
     survivors: tuple[int, ...]
 
 
-Offer = Callable[[], Update]
-"""Gives the update when it is needed: it may be trained only then."""
+Offer = Callable[..., Update]
+"""Gives the update when it is needed: it may be trained only then.
+
+Given a change, it is what training adds to the model of the round after that change.
+"""
+Enter = Callable[[bytes], None]
+"""Writes down, for good, that something was done; PartyError if it was done before."""
 
 
 class ServerSide(Protocol):
