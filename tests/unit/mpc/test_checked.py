@@ -7,9 +7,10 @@ from harness import ALICE, BOB, CAROL, MEETING, ROLES, simulate
 from tacit.errors import CheatingError, ConfigError, InputError, PartyError
 from tacit.mpc import PROTOCOLS, compute, find_protocol, make_plan, prepare_material, serve
 from tacit.mpc.checked import boundary, proofs, wide
-from tacit.mpc.checked.check import TwoWords, as_heard
+from tacit.mpc.checked.check import TwoWords
 from tacit.mpc.checked.tags import KEY, MINE, TAG, Item, Tagged, draw_keys
 from tacit.party import Meeting, run_threads
+from tacit.party.hearsay import as_heard
 from tacit.ring import Prg
 
 MODULUS = 1 << 108
@@ -220,11 +221,8 @@ def test_the_claims_name_the_honest_dealer_first():
 def test_whoever_hears_of_cheating_believes_no_more_than_it_can_know():
     heard = PartyError(ALICE, "cheated: its messages are wrong")
 
-    class Me:
-        def __init__(self, me):
-            self.me = me
-
-    assert as_heard(heard, Me(CAROL), ROLES).party == f"{ALICE} or {BOB}"
-    assert as_heard(heard, Me(ALICE), ROLES).party == BOB
+    pair = ROLES.computing
+    assert as_heard(heard, CAROL, pair).party == f"{ALICE} or {BOB}"
+    assert as_heard(heard, ALICE, pair).party == BOB
     other = PartyError(ALICE, "went away")
-    assert as_heard(other, Me(CAROL), ROLES) is other
+    assert as_heard(other, CAROL, pair) is other
