@@ -19,7 +19,7 @@ from tacit.mpc.boundary import Input, Open, Resume
 from tacit.mpc.cache import OpeningCache
 from tacit.mpc.checked import tags
 from tacit.mpc.checked.boundary import Deliver, OpenChecked, TellInput
-from tacit.mpc.checked.check import Check, as_heard
+from tacit.mpc.checked.check import Check
 from tacit.mpc.checked.product import Enter, OpenTagged
 from tacit.mpc.checked.proofs import Proofs
 from tacit.mpc.checked.shares import TaggedShare, tagged
@@ -77,7 +77,8 @@ class SecretOps(ProtocolOps[AnyShare]):
         self._clear: Memo[Tensor] = Memo()
         self._proofs: Proofs | None = None
         if self.protocol.is_checked:
-            self._proofs = Proofs(tags.draw_keys(session.shared(plan.roles.dealer)))
+            shared, is_first = session.shared(plan.roles.dealer), session.me == plan.roles.first
+            self._proofs = Proofs(tags.draw_keys(shared, is_first=is_first))
         self._step = 0
         self._early = frozenset(at for _, at in plan.handed)
         self._handed: dict[int, Parts] = {}
@@ -334,7 +335,7 @@ def compute(
                 result = program(ops)
                 ops.check()
         except PartyError as error:
-            raise as_heard(error, session, plan.roles) from error
+            raise session.as_heard(error) from error
         finally:
             ahead.close()
         shares = {
@@ -382,7 +383,7 @@ def serve(
         try:
             return _attend(session, plan, run=run, inputs=inputs, pace=pace, device=device)
         except PartyError as error:
-            raise as_heard(error, session, plan.roles) from error
+            raise session.as_heard(error) from error
     pool = ThreadPoolExecutor(1, thread_name_prefix="tacit-deal")
     # In my context, so that a dealer's worker multiplies masks as well.
     inside = copy_context().run
@@ -394,7 +395,7 @@ def serve(
         pace.reach(len(plan.steps))
         dealing.result()
     except PartyError as error:
-        raise as_heard(error, session, plan.roles) from error
+        raise session.as_heard(error) from error
     finally:
         # Not waited for: a send that waits for a dead peer ends when the links are closed.
         pace.stop()
@@ -405,6 +406,8 @@ def serve(
 def _begin(session: Session, plan: Plan, *, is_agreed: bool) -> int:
     """Number a run, and compare its plan with everyone."""
     run = session.begin_run()
+    if find_protocol(plan.protocol).is_checked:
+        session.suspect(*plan.roles.computing)
     if is_agreed:
         return run
     session.agree("plan", hashlib.sha256(plan.digest() + run.to_bytes(8, "big")).digest())
