@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from tacit.errors import ConfigError, DataError
 from tacit.given import features_of
 from tacit.learn.capping import note_of, with_room
+from tacit.learn.private.crew import Answer, Crew
 from tacit.learn.private.estimators import adopt
 from tacit.learn.private.facts import (
     LARGEST_RANK,
@@ -21,74 +22,21 @@ from tacit.learn.private.facts import (
 )
 from tacit.learn.private.forest import Forest
 from tacit.learn.private.summary import merge_results
-from tacit.mpc import Plan, Roles, compute, find_protocol, make_plan, serve
+from tacit.mpc import Plan, compute, find_protocol, make_plan, serve
 from tacit.mpc.pace import add_computing
 from tacit.nn import Imported, import_module, quarters_of, size_of
 from tacit.notebook import Rows, Shown
 from tacit.party import Meeting, Session, Usage, run_threads
-from tacit.result import Claim, Cost, Forecast, Leak, Result
+from tacit.result import Claim, Forecast, Leak, Result
 
 # A function of ops, weights and input, of any interpreter.
 Function = Callable[[Any, Mapping[str, Any], Any], Any]
 Reveal = Literal["output", "class"]
 CAP = "cap= of tacit.secure (model.cap in a job file)"
+DIRECT = ("he", "enclave")
+"""Protocols between the two owners alone: nothing is shared, and nobody deals."""
 LEAST_FRAC_BITS = 10
 """Below, rounding a weight could make it larger than its published size allows for."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Crew:
-    """Who takes part: the owner of the data, the owner of the model, and the dealer.
-
-    The data owner is the second computing party: under `permuted2` that is the one who sees
-    permuted values, so that what is at risk is the model and never the data.
-    """
-
-    client: str = "client"
-    server: str = "server"
-    dealer: str = "dealer"
-
-    def __post_init__(self) -> None:
-        _ = self.roles  # refuses two parties of one name
-
-    @property
-    def parties(self) -> tuple[str, str, str]:
-        """Return all three."""
-        return self.client, self.server, self.dealer
-
-    @property
-    def roles(self) -> Roles:
-        """Return who computes as what."""
-        return Roles(self.server, self.client, self.dealer)
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Answer(Shown):
-    """What a run gave.
-
-    Attributes:
-        values: the output, for the client; None for the others.
-        plan: what was done, step by step.
-        result: cost, leakage and claims, as one party saw them or as all did.
-    """
-
-    values: Tensor | None
-    plan: Plan
-    result: Result
-
-    @property
-    def cost(self) -> Cost:
-        """Return the metered traffic and rounds."""
-        return self.result.metered
-
-    @property
-    def leakage(self) -> tuple[Leak, ...]:
-        """Return what was shown to whom, and why."""
-        return self.result.leakage
-
-    def _shown(self) -> tuple[str, Rows]:
-        shape = "not for this party" if self.values is None else f"{tuple(self.values.shape)}"
-        return "Private answer", [("values", shape), *self.result.headline()]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -206,7 +154,10 @@ class Secured(Shown):
 
     def claims(self) -> tuple[Claim, ...]:
         """Return what the protocol promises, and what no protocol can."""
-        answers = Claim(
+        return (*find_protocol(self.protocol).claims, self._claim_of_answers())
+
+    def _claim_of_answers(self) -> Claim:
+        return Claim(
             subject=f"what the answers tell {self.crew.client} about the model",
             guarantee="no guarantee",
             assumptions=(
@@ -214,7 +165,6 @@ class Secured(Shown):
                 f"{self.crew.server} should limit the number of questions",
             ),
         )
-        return (*find_protocol(self.protocol).claims, answers)
 
     def _shown(self) -> tuple[str, Rows]:
         """Say what is computed, by whom, and how exactly; no weight is shown."""
@@ -313,7 +263,7 @@ def secure(
     weights: Mapping[str, Tensor] | None = None,
     crew: Crew | None = None,
     reveal: Reveal = "output",
-    frac_bits: int = 16,
+    frac_bits: int | None = None,
     input_bound: float | None = None,
     cap: float | None = None,
     device: str = "cpu",
@@ -325,11 +275,13 @@ def secure(
             ``model(ops, weights, x)``, or a fitted estimator: a linear model, linear SVC or
             Gaussian naive Bayes of scikit-learn, or trees of scikit-learn, XGBoost or LightGBM.
             Of trees only their number and depth are public, and ``reveal`` must be "class".
-        protocol: one word decides who sees what; the report shows what that word leaks.
+        protocol: one word decides who sees what; the report shows what that word leaks. ``he`` and
+            ``enclave`` are between the two owners alone.
         weights: of a function of ops; a module has its own.
         crew: the names of the parties, if they should be others than client, server and dealer.
         reveal: the whole output, or only the class: the position of its largest element.
-        frac_bits: precision of fixed point.
+        frac_bits: precision of fixed point, 16 unless told. Under ``he`` the bits of weights and
+            inputs, from 2 to 24: fewer for deeper models unless told.
         input_bound: a public promise about the size of the input; without one the client
             publishes it, rounded up to a quarter of an octave.
         cap: where hidden values of a module saturate. Bounds grow with every layer, and a deep
@@ -346,11 +298,17 @@ def secure(
 
     Guarantee: if every party follows the protocol (is semi-honest) and the dealer works together
     with nobody, what `Secured.claims` says. Under ``sealed`` that is all of it; ``permuted3`` and
-    ``permuted2`` show hidden values in random order, to the dealer or the client.
+    ``permuted2`` show hidden values in random order, to the dealer or the client. Under ``he`` the
+    server sees ciphertexts; ``enclave`` is simulated and promises nothing.
     """
-    find_protocol(protocol)
-    if not LEAST_FRAC_BITS <= frac_bits <= 30:
-        raise ConfigError(f"frac_bits must be from {LEAST_FRAC_BITS} to 30, got {frac_bits}")
+    kind: type[Secured] = Secured
+    if protocol in DIRECT:
+        kind, frac_bits = _direct(protocol, frac_bits, cap)
+    else:
+        find_protocol(protocol)
+        frac_bits = 16 if frac_bits is None else frac_bits
+        if not LEAST_FRAC_BITS <= frac_bits <= 30:
+            raise ConfigError(f"frac_bits must be from {LEAST_FRAC_BITS} to 30, got {frac_bits}")
     if reveal not in ("output", "class"):
         raise ConfigError(f"reveal must be 'output' or 'class', got {reveal!r}")
     if not isinstance(model, nn.Module | Imported | Forest) and not callable(model):
@@ -372,7 +330,7 @@ def secure(
         raise ConfigError(
             "a function of ops saturates where it says ops.cap; give no cap beside it"
         )
-    return Secured(
+    return kind(
         model=model,
         weights={name: value.detach().to(torch.float64) for name, value in weights.items()},
         protocol=protocol,
@@ -382,6 +340,25 @@ def secure(
         input_bound=input_bound,
         device=device,
     )
+
+
+def _direct(
+    protocol: str, frac_bits: int | None, cap: float | None
+) -> tuple[type[Secured], int]:
+    """Return what runs a protocol between the two owners, and its bits; 0 for those of its own."""
+    # Both bring the records of this module along.
+    from tacit.learn.private.attested import Attested
+    from tacit.learn.private.he.secured import Enciphered
+
+    if cap is not None:
+        raise ConfigError(f"nothing saturates under protocol {protocol!r}; give no cap")
+    if protocol == "enclave":
+        if frac_bits is not None:
+            raise ConfigError("an enclave computes with floats; give no frac_bits")
+        return Attested, 0
+    if frac_bits is not None and not 2 <= frac_bits <= 24:
+        raise ConfigError(f"under protocol 'he' frac_bits is from 2 to 24, got {frac_bits}")
+    return Enciphered, frac_bits or 0
 
 
 def _input_name(weight: str) -> str:
