@@ -294,7 +294,8 @@ class OwnSlotKeys:
         self._encryptor = lib.Encryptor(ring.context, secret)
         self._decryptor = lib.Decryptor(ring.context, secret)
         first = saved(maker.create_relin_keys())
-        rest = saved(maker.create_galois_keys([ring.element(one) for one in steps])) if steps else b""
+        elements = [ring.element(one) for one in steps]
+        rest = saved(maker.create_galois_keys(elements)) if steps else b""
         body = len(first).to_bytes(4, "big") + first + rest
         self.switching = body.ljust(ring.key_bytes(steps), b"\0")
         self._sizes = Keys(ring, self._public)

@@ -14,8 +14,9 @@ from tacit.result import Cost, Leak, Result
 class Crew:
     """Who takes part: the owner of the data, the owner of the model, and the dealer.
 
-    Protocols between the two owners alone have no dealer, whatever is named. The data owner is the second computing party: under `permuted2` that is the one who sees
-    permuted values, so that what is at risk is the model and never the data.
+    Protocols between the two owners alone have no dealer, whatever is named. The data owner is
+    the second computing party: under `permuted2` that is the one who sees permuted values, so
+    that what is at risk is the model and never the data.
     """
 
     client: str = "client"

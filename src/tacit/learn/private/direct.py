@@ -11,7 +11,7 @@ from torch import Tensor
 from tacit.errors import ConfigError, DataError
 from tacit.learn.private.crew import Answer
 from tacit.learn.private.facts import Facts
-from tacit.learn.private.secure import Secured
+from tacit.learn.private.secured import Secured
 from tacit.learn.private.summary import merge_results
 from tacit.mpc import Plan
 from tacit.notebook import Rows

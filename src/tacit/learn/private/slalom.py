@@ -139,7 +139,7 @@ class SlalomOps(ObliviousOps):
             words = self.prg.words(x.shape)
             self._pads.append(_Pad(words, ring.matmul(words, weight.matrix)))
             return torch.matmul(x, y)
-        pad = self._pads.pop(0)  # never twice: two left operands under one pad show their difference
+        pad = self._pads.pop(0)  # never twice: two operands under one pad show their difference
         whole = torch.clamp((x * 2.0**_FRAC_BITS).round(), -weight.most, weight.most)
         hidden = whole.to(torch.int64) + pad.words
         self.given += 1

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy import sparse
 from torch import Tensor
 from torch.nn import functional
 
@@ -43,7 +42,7 @@ class Affine:
     def picked(self, places: Places) -> "Affine":
         """Return the values at some places, in their shape; -1 is for zero."""
         at = places.reshape(-1)
-        keeps = sparse.csr_matrix(
+        keeps = _sparse().csr_matrix(
             (np.ones((at >= 0).sum()), (np.flatnonzero(at >= 0), at[at >= 0])),
             shape=(at.size, self.size),
         )
@@ -51,7 +50,7 @@ class Affine:
 
     def mapped(self, matrix: Any, shape: tuple[int, ...]) -> "Affine":
         """Apply a matrix to the values."""
-        parts = {name: sparse.csr_matrix(matrix @ part) for name, part in self.parts.items()}
+        parts = {name: _sparse().csr_matrix(matrix @ part) for name, part in self.parts.items()}
         return Affine(shape, parts, np.asarray(matrix @ self.offset))
 
     def plus(self, other: "Affine") -> "Affine":
@@ -154,7 +153,7 @@ class CircuitOps:
             return self._product(wide, wide if x is y else _spread(y, shape))
         secret, known = (x, y) if isinstance(x, Affine) else (y, x)
         factors = np.broadcast_to(_floats(known), shape).reshape(-1)
-        return _spread(secret, shape).mapped(sparse.diags(factors, format="csr"), shape)
+        return _spread(secret, shape).mapped(_sparse().diags(factors, format="csr"), shape)
 
     def square(self, x: Any) -> Any:
         """Multiply by itself."""
@@ -167,7 +166,9 @@ class CircuitOps:
         if isinstance(x, Affine) and isinstance(y, Tensor):
             if y.dim() != 2:
                 raise ConfigError(f"matmul with {y.dim()} dimensions of weights {REFUSED}")
-            matrix = sparse.kron(sparse.identity(prod(x.shape[:-1])), _floats(y.t()), format="csr")
+            matrix = _sparse().kron(
+                _sparse().identity(prod(x.shape[:-1])), _floats(y.t()), format="csr"
+            )
             return x.mapped(matrix, (*x.shape[:-1], int(y.shape[1])))
         if isinstance(x, Tensor):
             last = len(y.shape) - 1
@@ -190,14 +191,14 @@ class CircuitOps:
 
     def _product(self, left: Affine, right: Affine) -> Affine:
         self.products.append(Product(left, right))
-        whole = sparse.identity(left.size, format="csr")
+        whole = _sparse().identity(left.size, format="csr")
         return Affine(left.shape, {len(self.products): whole}, np.zeros(left.size))
 
     def scale(self, x: Any, factor: float) -> Any:
         """Multiply by a public number."""
         if isinstance(x, Tensor):
             return x * factor
-        return x.mapped(sparse.identity(x.size, format="csr") * factor, x.shape)
+        return x.mapped(_sparse().identity(x.size, format="csr") * factor, x.shape)
 
     def shift(self, x: Any, amount: float) -> Any:
         """Add a public number."""
@@ -280,7 +281,7 @@ class CircuitOps:
             first = output // (outputs // groups) * channels
             taps = windows[first : first + channels].reshape(-1, windows.shape[-1]).T
             rows.append(_matrix_of(taps, kernel[output], x.size))
-        return x.mapped(sparse.vstack(rows, format="csr"), (1, outputs, *sides))
+        return x.mapped(_sparse().vstack(rows, format="csr"), (1, outputs, *sides))
 
     def conv1d(self, x: Any, weight: Any, *, stride: int, padding: int) -> Any:
         """Convolve series with weights."""
@@ -356,11 +357,18 @@ def trace(model: Any, weights: Mapping[str, Tensor], shape: tuple[int, ...]) -> 
     """
     ops = CircuitOps()
     inputs = prod(shape[1:])
-    x = Affine((1, *shape[1:]), {0: sparse.identity(inputs, format="csr")}, np.zeros(inputs))
+    x = Affine((1, *shape[1:]), {0: _sparse().identity(inputs, format="csr")}, np.zeros(inputs))
     out = model(ops, {name: one.double() for name, one in weights.items()}, x)
     if not isinstance(out, Affine) or not out.parts:
         raise ConfigError("under protocol 'he' the output must depend on the input")
     return Circuit(inputs, tuple(ops.products), out)
+
+
+def _sparse() -> Any:  # it has no types
+    """Return scipy's sparse matrices; they take a while to import."""
+    from scipy import sparse
+
+    return sparse
 
 
 def _floats(values: Tensor) -> Floats:
@@ -390,7 +398,7 @@ def _matrix_of(taps: Places, factors: Floats, size: int) -> Any:
     rows = np.repeat(np.arange(len(taps)), taps.shape[1])
     columns, data = taps.reshape(-1), np.tile(factors, len(taps))
     kept = columns >= 0
-    return sparse.csr_matrix((data[kept], (rows[kept], columns[kept])), (len(taps), size))
+    return _sparse().csr_matrix((data[kept], (rows[kept], columns[kept])), (len(taps), size))
 
 
 def _windows(

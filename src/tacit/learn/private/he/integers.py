@@ -96,9 +96,7 @@ def make_whole(circuit: Circuit, *, bits: int, input_bound: float) -> WholeCircu
     out, found = _whole(circuit.out, scales, ranges, bits)
     largest = float(np.maximum(np.abs(found.low), np.abs(found.high)).max())
     range_bits = ceil(log2(max(largest, 2.0**-out.scale)) + out.scale + 1e-6) + 1
-    return WholeCircuit(
-        circuit.inputs, scales[0], whole_bound, tuple(products), out, range_bits
-    )
+    return WholeCircuit(circuit.inputs, scales[0], whole_bound, tuple(products), out, range_bits)
 
 
 def _whole(

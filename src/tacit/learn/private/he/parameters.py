@@ -95,8 +95,8 @@ class Work:
         """Estimate the evaluator's time on one core."""
         size = parameters.degree * parameters.primes / (8192 * 3)
         keyed = size * (parameters.primes + 1) / 4
-        one = self.sums * _SUM_S * size + (self.products * _PRODUCT_S + self.turns * _TURN_S) * keyed
-        return parameters.moduli * one
+        heavy = self.products * _PRODUCT_S + self.turns * _TURN_S
+        return parameters.moduli * (self.sums * _SUM_S * size + heavy * keyed)
 
 
 def choose(

@@ -61,7 +61,8 @@ class HePlan:
     def forecast(self, client: str, server: str) -> Forecast:
         """Return every message: keys offline; rows and answers online."""
         tally, sizes = Tally(), self.way.sizes()
-        tally.add([tuple(Message(client, server, TAG_BYTES + one) for one in sizes.keys)], "offline")
+        keys = tuple(Message(client, server, TAG_BYTES + one) for one in sizes.keys)
+        tally.add([keys], "offline")
         batches = -(-self.shape[0] // sizes.batch)
         for _ in range(self.flights()):
             here = batches // self.flights()

@@ -58,8 +58,11 @@ class InRow:
         return min(ring.degree // 2 // _power(use.size), _power(reads))
 
     def _last(self, ring: SlotRing) -> tuple[int, int, int]:
-        """Return the period of the output's terms, how many outputs go into one ciphertext, and
-        how many ciphertexts of inputs each of those reads."""
+        """Return the period of an output's terms, and how it packs.
+
+        That is how many outputs go into one ciphertext, and how many ciphertexts of inputs each of
+        those reads.
+        """
         period = min(self._last_period, ring.degree // 2)
         out = self._uses[-1]
         taps = 0 if out.taps is None else out.taps.shape[1]

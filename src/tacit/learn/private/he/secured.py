@@ -52,9 +52,7 @@ class Enciphered(Direct):
 
     def he_plan(self, shape: tuple[int, ...], input_bound: float) -> tuple[HePlan, WholeCircuit]:
         """Choose layout and rings for an input of this shape; for the owner of the weights."""
-        return make_plan(
-            self.model, self.weights, shape, bits=self.bits, input_bound=input_bound
-        )
+        return make_plan(self.model, self.weights, shape, bits=self.bits, input_bound=input_bound)
 
     def forecast(self, shape: tuple[int, ...], *, input_bound: float | None = None) -> Forecast:
         """Say what an input of this shape will cost, from the shape and the owner's weights."""
@@ -149,9 +147,7 @@ class Enciphered(Direct):
         except ConfigError as error:
             raise DisagreementError(self.crew.server, str(error)) from error
 
-    def _ask(
-        self, session: Session, plan: HePlan, x: Tensor, bound: float, tag: bytes
-    ) -> Tensor:
+    def _ask(self, session: Session, plan: HePlan, x: Tensor, bound: float, tag: bytes) -> Tensor:
         """Be the owner of the rows: send keys and rows, decrypt the answers."""
         server, scale = self.crew.server, plan.parameters.input_scale
         with session.progress.stage("keys"):
@@ -171,7 +167,9 @@ class Enciphered(Direct):
                         _send(session, server, "he/rows", tag + data)
             with session.progress.stage("wait"):
                 for batch in batches:
-                    answers = [_recv(session, server, "he/answers", one, tag) for one in sizes.answers]
+                    answers = [
+                        _recv(session, server, "he/answers", one, tag) for one in sizes.answers
+                    ]
                     try:
                         found.append(mine.decrypt(answers, len(batch)))
                     except DataError as error:
@@ -226,4 +224,3 @@ def _recv(session: Session, sender: str, name: str, size: int, tag: bytes) -> by
     if data[:TAG_BYTES] != tag:
         raise FrameError(sender, f"{name}: a key, row or answer of another job or run")
     return data[TAG_BYTES:]
-
