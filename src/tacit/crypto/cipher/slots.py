@@ -110,11 +110,11 @@ class Noise:
         """Return what a turn or the end of a product adds."""
         ring = self.ring
         ratio = 2.0 ** (ring.prime_bits - ring.special_bits)
-        return ring.primes * ring.degree**0.5 * _ERROR * max(ratio, 1.0) + ring.degree**0.5 * 8
+        return float(ring.degree**0.5 * (ring.primes * _ERROR * max(ratio, 1.0) + 8))
 
     def scaled(self, noise: float) -> float:
         """Return that of a product with a whole plaintext of numbers in slots."""
-        return noise * 2 * self.ring.plain_modulus * self.ring.degree**0.5
+        return float(noise * 2 * self.ring.plain_modulus * self.ring.degree**0.5)
 
     def product(self, first: float, second: float) -> float:
         """Return that of a product of two ciphertexts."""
@@ -125,11 +125,20 @@ class Noise:
         """Return how many bits of uniform noise hide this to 2^-40 for a whole polynomial."""
         return int(np.ceil(np.log2(noise))) + 40 + self.ring.degree.bit_length() - 1
 
-    def spare_bits(self, noise: float) -> float:
-        """Return what is left of the modulus when an answer of this noise has been flooded."""
+    @property
+    def most_flood_bits(self) -> int:
+        """Return how many bits of noise an answer can take: a public number.
+
+        All answers are flooded with as many, because how many a circuit needs depends on the sizes
+        of its weights.
+        """
         ring = self.ring
         whole = ring.primes * (ring.prime_bits - _SHORT)  # the primes lie just below a power of two
-        return whole - ring.plain_bits - self.flood_bits(noise) - 2
+        return int(whole) - ring.plain_bits - 2
+
+    def hides(self, noise: float) -> bool:
+        """Tell whether a flood of so many bits hides noise of this size."""
+        return bool(np.isfinite(noise)) and self.flood_bits(noise) <= self.most_flood_bits
 
 
 class SlotKeys(Keys):
@@ -252,15 +261,15 @@ class SlotKeys(Keys):
         plain = self.ring.plain_modulus
         # 128 bits modulo a prime below 2^60; in Python's integers, as words overflow
         joined = words[0].astype(object) * (1 << 64) + words[1].astype(object)
-        return (joined % plain).astype(np.int64)
+        return np.asarray(joined % plain, np.int64)
 
-    def released(self, part: Any, mask: Numbers, bits: int, randomness: Randomness) -> Any:
+    def released(self, part: Any, mask: Numbers, randomness: Randomness) -> Any:
         """Return the same numbers plus a mask, with noise that says nothing of how they came.
 
-        A fresh encryption of 0 makes both polynomials new, noise uniform over 2^``bits`` drowns
-        what the circuit left; then all primes but one are left behind, for the length.
+        A fresh encryption of 0 makes both polynomials new, as much uniform noise as the ring takes
+        drowns what the circuit left; then all primes but one are left behind, for the length.
         """
-        ev, ring = self._evaluator, self.ring
+        ev, ring, bits = self._evaluator, self.ring, Noise(self.ring).most_flood_bits
         out = self.zero()
         if part is not None:
             ev.add_inplace(out, part)

@@ -9,7 +9,7 @@ import numpy as np
 from tacit.crypto.cipher.slots import Noise, Numbers, OwnSlotKeys, SlotKeys, SlotRing
 from tacit.crypto.field import Randomness
 from tacit.learn.private.he.evaluation import Take
-from tacit.learn.private.he.integers import WholeAffine, WholeCircuit
+from tacit.learn.private.he.integers import WholeAffine, WholeCircuit, residues
 from tacit.learn.private.he.parameters import Work
 
 
@@ -63,11 +63,10 @@ class InSlots:
             first = _affine(keys, left, vectors)
             second = first if left is right else _affine(keys, right, vectors)
             vectors.append([keys.multiply(a, b) for a, b in zip(first, second, strict=True)])
-        bits = Noise(keys.ring).flood_bits(self.work(keys.ring, circuit).noise)
         for one in _affine(keys, circuit.out, vectors):
             mask = keys.draw(randomness, keys.ring.degree)
             mask[:rows] = 0
-            yield keys.sent(keys.released(one, mask, bits, randomness))
+            yield keys.sent(keys.released(one, mask, randomness))
 
     def work(self, ring: SlotRing, circuit: WholeCircuit) -> Work:
         """Add up noise by the sums of the sizes of weights."""
@@ -97,10 +96,11 @@ def _affine(keys: SlotKeys, value: WholeAffine, vectors: Sequence[Sequence[Any]]
     """Return a ciphertext for every value of an affine map."""
     found: list[Any] = [None] * value.size
     for name, part in value.parts.items():
+        factors = residues(part.data, keys.ring.plain_modulus)
         for row in range(value.size):
             here = slice(part.indptr[row], part.indptr[row + 1])
             parts = [vectors[name][at] for at in part.indices[here].tolist()]
-            more = keys.weighed(parts, part.data[here].astype(np.int64))
+            more = keys.weighed(parts, factors[here])
             if found[row] is not None and more is not None:
                 more = keys.add(found[row], more)
             found[row] = found[row] if more is None else more

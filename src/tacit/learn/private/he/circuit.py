@@ -187,7 +187,8 @@ class CircuitOps:
             x.picked(np.broadcast_to(left, shape)),
             y.picked(np.broadcast_to(right[..., None, :, :], shape)),
         )
-        return self.sum(pairs, dim=-1)
+        summed: Affine = self.sum(pairs, dim=-1)
+        return summed
 
     def _product(self, left: Affine, right: Affine) -> Affine:
         self.products.append(Product(left, right))

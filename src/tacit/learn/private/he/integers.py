@@ -5,11 +5,10 @@ from math import ceil, log2
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tacit.errors import RangeError
 from tacit.learn.private.he.circuit import Affine, Circuit, Floats
-
-_MOST_FACTOR_BITS = 52
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,7 +16,8 @@ class WholeAffine:
     """An affine value in whole numbers: 2^scale times the real ones.
 
     Attributes:
-        parts: by vector, a sparse matrix of whole numbers (as floats, exact).
+        parts: by vector, a sparse matrix of whole numbers, as floats, which are exact: those above
+            2^53 are a float times a power of two.
         offset: whole numbers of any size.
         scale: how many bits stand after the point.
     """
@@ -75,6 +75,14 @@ class _Range:
     high: Floats
 
 
+def residues(numbers: Floats, modulus: int) -> npt.NDArray[np.int64]:
+    """Return whole numbers of any size modulo a prime, around zero."""
+    found = np.fmod(numbers, modulus).astype(np.int64)
+    found -= modulus * (found > modulus // 2)
+    found += modulus * (found < -(modulus // 2))
+    return found
+
+
 def make_whole(circuit: Circuit, *, bits: int, input_bound: float) -> WholeCircuit:
     """Round a circuit to so many bits of its largest weights and inputs, and bound its output.
 
@@ -110,11 +118,6 @@ def _whole(
         more = scale - scales[name]
         matrix = part.copy()
         matrix.data = np.rint(matrix.data * 2.0**more)
-        if matrix.nnz and np.abs(matrix.data).max() >= 2.0**_MOST_FACTOR_BITS:
-            raise RangeError(
-                "under protocol 'he' two vectors of very different scales are added up: ask for "
-                "fewer bits (frac_bits), or let skip connections join before a square"
-            )
         matrix.eliminate_zeros()
         parts[name] = matrix
         real = matrix * 2.0**-more

@@ -142,7 +142,7 @@ def _smallest(
     plain_bits: int,
     most: int,
 ) -> Parameters | None:
-    """Return the smallest ciphertext modulus that leaves a spare bit or two, if one does."""
+    """Return the smallest ciphertext modulus whose flood hides the noise, if one does."""
     for primes in range(1, _MOST_PRIMES + 1):
         for special in (_MOST_PRIME_BITS, 50, 42, 38, 34, _LEAST_SPECIAL_BITS):
             bits = min((most - special) // primes, _MOST_PRIME_BITS)
@@ -162,6 +162,6 @@ def _smallest(
             if bits < plain_bits + degree.bit_length() + 1:  # what is left of the last prime
                 continue
             with np.errstate(over="ignore"):
-                if Noise(ring).spare_bits(work_in(ring).noise) >= 1:
+                if Noise(ring).hides(work_in(ring).noise):
                     return parameters
     return None

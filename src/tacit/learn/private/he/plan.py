@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -111,12 +112,11 @@ def make_plan(
         terms = (whole.inputs / 256 + 1) * (whole.out.size / 32 + 1)
         found.append(((5e-3 + terms * _COEFFICIENT_S) * shape[0], plan))
     reasons = []
-    for number, name in enumerate(LAYOUTS[:2]):
+    for number, name in enumerate(LAYOUTS[:1] if found else LAYOUTS[:2]):
         arrangement = _arranged(name, structure)
         try:
-            parameters, seconds = choose(
-                whole, lambda ring, one=arrangement: one.work(ring, whole), depth=circuit.depth
-            )
+            work = partial(arrangement.work, circuit=whole)
+            parameters, seconds = choose(whole, work, depth=circuit.depth)
         except ConfigError as error:
             reasons.append(error)
             continue

@@ -19,7 +19,7 @@ from tacit.crypto.field import Randomness
 from tacit.errors import DataError
 from tacit.learn.private.he.circuit import Affine, Circuit
 from tacit.learn.private.he.evaluation import Take
-from tacit.learn.private.he.integers import WholeAffine, WholeCircuit
+from tacit.learn.private.he.integers import WholeAffine, WholeCircuit, residues
 from tacit.learn.private.he.parameters import Work
 
 _OUT = -1
@@ -125,28 +125,30 @@ class InRow:
 
     def prepare(self, keys: SlotKeys, circuit: WholeCircuit) -> None:
         """Lay weights out as the ciphertexts that they meet, and transform them."""
-        half, kept = keys.ring.degree // 2, keys.kept
+        half, kept, plain = keys.ring.degree // 2, keys.kept, keys.ring.plain_modulus
         values = circuit.values
         for number, (use, value) in enumerate(zip(self._uses[:-1], values[:-1], strict=True)):
             period = _power(use.size)
             if use.taps is not None:
-                weights, copies = _read_weights(value, use), self._copies(keys.ring, use)
+                weights, copies = _read_weights(value, use, plain), self._copies(keys.ring, use)
                 for at, one in enumerate(_copied(weights, period, copies, half, 0)):
                     _keep(keys, kept, (number, 0, at), one)
             for name in use.products:
                 wide = _power(self._sizes[name])
-                matrix = _dense(value, name, period, wide)
+                matrix = _dense(value, name, period, wide, plain)
                 for at, one in enumerate(_diagonals_of(matrix, half)):
                     _keep(keys, kept, (number, name, at), one)
         period, copies, reads = self._last(keys.ring)
         out, value, answered = self._uses[-1], values[-1], self.answered(keys.ring)
         if out.taps is not None:
-            weights = _padded(_read_weights(value, out), copies * answered, reads * period, 0)
+            weights = _padded(
+                _read_weights(value, out, plain), copies * answered, reads * period, 0
+            )
             parts = np.moveaxis(weights.reshape(answered, copies, reads, period), 2, 1)
             for at, one in enumerate(parts.reshape(answered * reads, -1)):
                 _keep(keys, kept, (_OUT, 0, at), one)
         for name in out.products:
-            matrix = _dense(value, name, copies * answered, period)
+            matrix = _dense(value, name, copies * answered, period, plain)
             for at, one in enumerate(matrix.reshape(answered, -1)):
                 _keep(keys, kept, (_OUT, name, at), one)
 
@@ -166,7 +168,7 @@ class InRow:
             vectors.append(keys.multiply(first, second))
         ready = [None if one is None else keys.to_ntt(one) for one in vectors]
         period, copies, reads = self._last(ring)
-        out, bits = self._uses[-1], Noise(ring).flood_bits(self.work(ring, circuit).noise)
+        out = self._uses[-1]
         for at in range(self.answered(ring)):
             total: Any = None
             for read in range(reads):
@@ -182,7 +184,7 @@ class InRow:
             terms[: len(plus), 0] += plus
             terms[len(plus) :] = keys.draw(randomness, terms[len(plus) :].size).reshape(-1, period)
             part = None if total is None else keys.from_ntt(total)
-            yield keys.sent(keys.released(part, mask, bits, randomness))
+            yield keys.sent(keys.released(part, mask, randomness))
 
     def _value(
         self, keys: SlotKeys, number: int, value: WholeAffine, vectors: list[Any], take: Take
@@ -282,21 +284,23 @@ def _use_of(value: Affine) -> _Use:
     return _Use(value.size, taps, products)
 
 
-def _read_weights(value: WholeAffine, use: _Use) -> Numbers:
+def _read_weights(value: WholeAffine, use: _Use, modulus: int) -> Numbers:
     """Return the weight of every read of the input."""
-    part = value.parts[0]
+    part, taps = value.parts[0], use.taps
+    if taps is None:
+        raise DataError("a value that reads no input has no weights for it")
     dense = np.zeros((use.size, part.shape[1] + 1))
     dense[:, :-1] = part.toarray()
-    found = np.take_along_axis(dense, use.taps, axis=1)
+    found = np.take_along_axis(dense, taps, axis=1)
     if np.count_nonzero(found) != part.count_nonzero():
         raise DataError("a model reads other inputs than its layers say; give it as a module")
-    return found.astype(np.int64)
+    return residues(found, modulus)
 
 
-def _dense(value: WholeAffine, name: int, rows: int, columns: int) -> Numbers:
+def _dense(value: WholeAffine, name: int, rows: int, columns: int, modulus: int) -> Numbers:
     found = np.zeros((rows, columns), np.int64)
     part = value.parts[name]
-    found[: part.shape[0], : part.shape[1]] = part.toarray()
+    found[: part.shape[0], : part.shape[1]] = residues(part.toarray(), modulus)
     return found
 
 
