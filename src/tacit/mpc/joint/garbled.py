@@ -8,6 +8,7 @@ is drawn with the labels, P1 sends its own under a bit ρ1. So ρ, by which the 
 selected, is P0's bit and ρ1, and both parties share ρ·r^i by transfers, offline.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -36,6 +37,8 @@ from tacit.mpc.joint.pair import Pair, correlation_rounds
 from tacit.mpc.randomness import Parts, packed_words
 from tacit.mpc.share import WORD_BITS, AnyShare, AnySpec, Share, Spec
 from tacit.ring import Prg
+
+_SLICE = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -75,11 +78,14 @@ class GarbledMask:
     def joint_rounds(self, roles: Roles) -> tuple[Round, ...]:
         """Declare the transfers of labels, the tables, and the transfers of powers."""
         first, second = roles.computing
-        labels = transfer.column_bytes(self.circuit.bits * self.elements)
-        rounds: list[Round] = [
-            (Message(second, first, labels),),
-            (Message(first, second, GATE_BYTES * self.circuit.gates * self.elements),),
-        ]
+        rounds: list[Round] = []
+        for part in _slices(self.elements):
+            count = part.stop - part.start
+            labels = transfer.column_bytes(self.circuit.bits * count)
+            rounds += [
+                (Message(second, first, labels),),
+                (Message(first, second, GATE_BYTES * self.circuit.gates * count),),
+            ]
         powers = correlation_rounds(first, second, WORD_BITS * self.elements, 1)
         rounds += powers * (2 * max(0, self.degree - 1))
         rounds += correlation_rounds(first, second, self._bits(), self.degree + 1)
@@ -106,23 +112,30 @@ class GarbledMask:
 
     def _garble(self, pair: Pair, labels: Tensor) -> Octets:
         """Garble as P0, and return my bits of the results."""
-        bits, count = self.circuit.bits, self.elements
-        theirs = pair.extend_as_sender(bits * count).reshape(bits, count, 2)
-        mine = labels.numpy().view(np.uint64)
-        tables, outs = pair.garbler.garble(self.circuit, mine, theirs)
-        pair.send_octets(tables)
-        return lowest_bits(outs).astype(np.uint8).reshape(-1)
+        bits, mine = self.circuit.bits, labels.numpy().view(np.uint64)
+        found = []
+        for part in _slices(self.elements):
+            count = part.stop - part.start
+            theirs = pair.extend_as_sender(bits * count).reshape(bits, count, 2)
+            tables, outs = pair.garbler.garble(self.circuit, mine[:, part], theirs)
+            pair.send_octets(tables)
+            found.append(lowest_bits(outs).astype(np.uint8))
+        return np.concatenate(found, axis=1).reshape(-1)
 
     def _take(self, pair: Pair, r: Tensor) -> Parts:
         """Choose the labels of -r1 as P1, and take the tables."""
-        bits, count, gates = self.circuit.bits, self.elements, self.circuit.gates
-        chosen = planes(-r, bits)
-        labels = pair.extend_as_receiver(chosen.reshape(-1)).reshape(bits, count, 2)
-        first = pair.evaluator.reserve(self.circuit, count)
-        tables = pair.recv_octets(GATE_BYTES * gates * count).view(np.uint64)
-        shaped = tables.reshape(gates, count, 2, 2)
-        key = np.frombuffer(pair.evaluator.hashing.key, np.uint64)
-        return tensor(labels), tensor(shaped), torch.tensor([*key.view(np.int64).tolist(), first])
+        bits, gates, chosen = self.circuit.bits, self.circuit.gates, planes(-r, self.circuit.bits)
+        labels = np.empty((bits, self.elements, 2), np.uint64)
+        tables = np.empty((gates, self.elements, 2, 2), np.uint64)
+        numbers = np.frombuffer(pair.evaluator.hashing.key, np.int64).tolist()
+        for part in _slices(self.elements):
+            count = part.stop - part.start
+            got = pair.extend_as_receiver(chosen[:, part].reshape(-1))
+            labels[:, part] = got.reshape(bits, count, 2)
+            numbers.append(pair.evaluator.reserve(self.circuit, count))
+            octets = pair.recv_octets(GATE_BYTES * gates * count)
+            tables[:, part] = octets.view(np.uint64).reshape(gates, count, 2, 2)
+        return tensor(labels), tensor(tables), torch.tensor(numbers)
 
     def _powers(self, pair: Pair, r: Tensor) -> Tensor:
         """Share 1, r, r² and so on."""
@@ -154,6 +167,12 @@ class GarbledMask:
                 sent = pair.correlate_as_sender(flat[1:])
                 total[1:] += tensor(sent).view(self.degree, *total.shape[1:])
         return total.transpose(0, 1).reshape(-1, self.elements)
+
+
+def _slices(count: int) -> Iterator[slice]:
+    """Go through elements in slices, so that what is on its way does not fill the memory."""
+    for start in range(0, max(1, count), _SLICE):
+        yield slice(start, min(start + _SLICE, count))
 
 
 def planes(numbers: Tensor, bits: int) -> Octets:
@@ -254,14 +273,15 @@ class Garbled(Piecewise):
         got = channel.recv(channel.other, (held + opened,), dtype=torch.uint8).cpu()
         theirs = got[:held].numpy().view(np.uint64).reshape(labels.shape)
         evaluator = Evaluator(Hash(numbers[:2].numpy().tobytes()))
-        outs = evaluator.evaluate(
-            mask.circuit,
-            labels.numpy().view(np.uint64),
-            theirs,
-            tables.numpy().view(np.uint64),
-            int(numbers[2]),
-        )
-        tau = lowest_bits(outs).astype(np.uint8).reshape(-1) ^ rho.numpy()
+        ours, gates = labels.numpy().view(np.uint64), tables.numpy().view(np.uint64)
+        found = [
+            evaluator.evaluate(
+                mask.circuit, ours[:, part], theirs[:, part], gates[:, part], int(number)
+            )
+            for part, number in zip(_slices(len(words)), numbers[2:], strict=True)
+        ]
+        bits = lowest_bits(np.concatenate(found, axis=1)).astype(np.uint8)
+        tau = bits.reshape(-1) ^ rho.numpy()
         channel.send(channel.other, torch.from_numpy(np.packbits(tau, bitorder="little")))
         if not mask.degree:
             return mine, tau

@@ -17,7 +17,7 @@ from tacit.mpc.joint.matrices import Matrices
 from tacit.mpc.joint.pair import Pair, correlation_rounds, setup_rounds
 from tacit.mpc.products import Conv2d, Elementwise, MatMul, Product
 from tacit.mpc.randomness import BorrowMask, Need, OpeningTriple, Parts, lane_bytes, write_lanes
-from tacit.mpc.share import WORD_BITS, Mask
+from tacit.mpc.share import WORD_BITS, Mask, Party
 
 Recall = Callable[[Mask], Tensor | None]
 """Draws my share of a mask again."""
@@ -44,23 +44,28 @@ def joint_rounds(needs: Iterable[Need], roles: Roles) -> tuple[Round, ...]:
     """
     wanted = [need for need in needs if need.correction_shapes()]
     rounds = [one for need in wanted for one in need_rounds(need, roles)]
-    if not rounds:
-        return ()
-    is_product = [_uses_lattice(need) for need in wanted]
-    setup = setup_rounds(roles, transfers=not all(is_product), products=any(is_product))
-    return (*setup, *rounds)
+    transfers, keys = _tools(wanted)
+    return (*setup_rounds(roles, transfers=transfers, keys=keys), *rounds)
 
 
 def set_up(pair: Pair, needs: Iterable[Need]) -> None:
     """Do what is done once for a plan."""
-    wanted = [need for need in needs if need.correction_shapes()]
-    if wanted:
-        is_product = [_uses_lattice(need) for need in wanted]
-        pair.set_up(transfers=not all(is_product), products=any(is_product))
+    transfers, keys = _tools([need for need in needs if need.correction_shapes()])
+    pair.set_up(transfers=transfers, keys=keys)
 
 
-def _uses_lattice(need: Need) -> bool:
-    return isinstance(need, OpeningTriple) and not isinstance(need.product, Elementwise)
+def _tools(needs: list[Need]) -> tuple[bool, set[Party]]:
+    """Tell whether there are transfers, and whose keys are used."""
+    transfers, keys = False, set[Party]()
+    for need in needs:
+        if not isinstance(need, OpeningTriple):
+            transfers = True
+        elif any(_cross(need)):
+            if isinstance(need.product, Elementwise):
+                transfers = True
+            else:
+                keys.add(_matrices(need).owner)
+    return transfers, keys
 
 
 def need_rounds(need: Need, roles: Roles) -> tuple[Round, ...]:
@@ -85,7 +90,7 @@ def make(need: Need, pair: Pair, mine: Parts, recall: Recall) -> Parts:
     if isinstance(need, BorrowMask):
         return _borrow(need, pair, mine)
     if isinstance(need, OpeningTriple):
-        return (_triple(need, pair, mine, recall),)
+        return (_triple(need, pair, recall),)
     return mine
 
 
@@ -134,11 +139,22 @@ def _triple_rounds(need: OpeningTriple, roles: Roles) -> tuple[Round, ...]:
         count = prod(need.shape) * WORD_BITS
         rounds = correlation_rounds(roles.first, roles.second, count, 1)
         return rounds * sum(crosses)
+    return _matrices(need).rounds(roles)
+
+
+def _matrices(need: OpeningTriple) -> Matrices:
+    """Lay a product out; of one term it is the smaller operand that is encrypted."""
+    theirs_left, theirs_right = _cross(need)
     sizes = matrices_of(need.product, _shape(need.left), _shape(need.right))
-    return Matrices(*sizes, *crosses).rounds(roles)
+    if theirs_left and theirs_right:
+        return Matrices(*sizes, True, True)
+    left: Party = "second" if theirs_left else "first"
+    right: Party = "first" if theirs_left else "second"
+    options = (Matrices(*sizes, True, False, left), Matrices(*sizes, False, True, right))
+    return min(options, key=lambda one: one.cost)
 
 
-def _triple(need: OpeningTriple, pair: Pair, mine: Parts, recall: Recall) -> Tensor:
+def _triple(need: OpeningTriple, pair: Pair, recall: Recall) -> Tensor:
     """Share the product of two masks, without the terms that a holder adds itself."""
     theirs_left, theirs_right = _cross(need)
     left, right = recall(need.left), recall(need.right)
@@ -158,18 +174,17 @@ def _triple(need: OpeningTriple, pair: Pair, mine: Parts, recall: Recall) -> Ten
                 part = times(pair, values if pair.is_first else bits, shape)
                 total = total + part
         return total
-    uses = (theirs_right, theirs_left) if pair.is_first else (theirs_left, theirs_right)
-    sizes = matrices_of(need.product, _shape(need.left), _shape(need.right))
-    matrices = Matrices(*sizes, theirs_left, theirs_right)
+    matrices = _matrices(need)
+    owns = matrices.owner == ("first" if pair.is_first else "second")
     laid = laid_out(need.product, left, right, _shape(need.left), _shape(need.right))
+    # The key owner encrypts its left one to meet my right one.
+    uses = (matrices.left, matrices.right) if owns else (matrices.right, matrices.left)
     a, b = (part if use else None for part, use in zip(laid, uses, strict=True))
-    if not pair.is_first:
-        found = matrices.second(pair, a, b)
-        return total + read_back(need.product, found, shape)
-    (share,) = mine
-    masks = as_batch(need.product, share, matrices)
-    matrices.first(pair, a, b, np.uint64(0) - masks)
-    return total + share
+    if owns:
+        return total + read_back(need.product, matrices.encrypt(pair, a, b), shape)
+    masks = pair.masks.words(shape)
+    matrices.multiply(pair, a, b, as_batch(need.product, masks, matrices))
+    return total - masks
 
 
 def times(pair: Pair, mine: Tensor | None, shape: tuple[int, ...]) -> Tensor:

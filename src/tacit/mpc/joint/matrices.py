@@ -18,6 +18,7 @@ from tacit.crypto.joint.loops import Words
 from tacit.mpc.contract import Roles
 from tacit.mpc.cost import Message, Round
 from tacit.mpc.joint.pair import Pair
+from tacit.mpc.share import Party
 
 _MOVED = 1 << 14
 """A product of two polynomials counts like so many bytes: as long as those take at 1 GB/s."""
@@ -25,10 +26,10 @@ _MOVED = 1 << 14
 
 @dataclass(frozen=True)
 class Matrices:
-    """Sizes of a batch of products, and which of P1's two matrices take part.
+    """Sizes of a batch of products, and which matrices of the key owner take part.
 
-    P1's left one is multiplied with P0's right one (``left``), and P0's left one with P1's right
-    one (``right``).
+    Its left one is multiplied with the other party's right one (``left``), and the other's left
+    one with its right one (``right``). P1 is the ``owner`` of the key, unless it is P0.
     """
 
     batch: int
@@ -37,6 +38,7 @@ class Matrices:
     m: int
     left: bool
     right: bool
+    owner: Party = "second"
 
     @property
     def block(self) -> tuple[int, int, int]:
@@ -57,15 +59,21 @@ class Matrices:
         return (rows + columns).reshape(-1).astype(np.int64)
 
     def rounds(self, roles: Roles) -> tuple[Round, ...]:
-        """Declare what `first` and `second` send."""
+        """Declare what `encrypt` and `multiply` send."""
         n, k, m = self.blocks
         fresh = self.batch * (self.left * n * k + self.right * k * m)
         seeds = lattice.SEED_BYTES * (self.left + self.right)
         made = self.batch * n * m * 4 * KEPT * (DEGREE + len(self.places))
+        other, owner = roles.computing if self.owner == "second" else roles.computing[::-1]
         return (
-            (Message(roles.second, roles.first, fresh * lattice.FRESH_BYTES + seeds),),
-            (Message(roles.first, roles.second, made),),
+            (Message(owner, other, fresh * lattice.FRESH_BYTES + seeds),),
+            (Message(other, owner, made),),
         )
+
+    @property
+    def cost(self) -> int:
+        """Return what is sent and multiplied, in bytes."""
+        return self.batch * _cost((self.n, self.k, self.m), self.block, self.left, self.right)
 
     def rows(self, matrix: Words) -> Words:
         """Lay left matrices (batch, n, k) out as polynomials (batch · blocks, degree)."""
@@ -102,8 +110,8 @@ class Matrices:
         cut = padded.reshape(self.batch, rows, n, columns, m).transpose(0, 1, 3, 2, 4)
         return cut.reshape(-1, n * m)
 
-    def second(self, pair: Pair, left: Words | None, right: Words | None) -> Words:
-        """Encrypt as P1, and decrypt what P0 has made: the products plus P0's masks."""
+    def encrypt(self, pair: Pair, left: Words | None, right: Words | None) -> Words:
+        """Encrypt my matrices, and decrypt what comes back: the products plus masks."""
         parts: list[np.ndarray | bytes] = []  # type: ignore[type-arg]
         for is_sent, polys in (
             (self.left, None if left is None else self.rows(left)),
@@ -122,8 +130,8 @@ class Matrices:
             lattice.check_residues(half, KEPT)
         return self.sums(pair.key.decrypt(halves, seen, places))
 
-    def first(self, pair: Pair, left: Words | None, right: Words | None, masks: Words) -> None:
-        """Multiply as P0, and send the products plus masks (batch, n, m)."""
+    def multiply(self, pair: Pair, left: Words | None, right: Words | None, masks: Words) -> None:
+        """Multiply the key owner's matrices by mine, and send the products plus masks."""
         rows, terms, columns = self.blocks
         theirs_left, theirs_right = self._receive(pair)
         mine_left = None if left is None else lattice.prepare(self.rows(left))
@@ -167,19 +175,26 @@ class Matrices:
         return found[0], found[1]
 
 
+def _cost(
+    sizes: tuple[int, int, int], block: tuple[int, int, int], left: bool, right: bool
+) -> int:
+    rows, terms, columns = (-(-whole // part) for whole, part in zip(sizes, block, strict=True))
+    fresh = (left * rows * terms + right * terms * columns) * lattice.FRESH_BYTES
+    made = rows * columns * 4 * KEPT * (DEGREE + block[0] * block[2])
+    return fresh + made + rows * terms * columns * (left + right) * _MOVED
+
+
 @cache
 def _best_block(n: int, k: int, m: int, left: bool, right: bool) -> tuple[int, int, int]:
     """Choose block sizes, powers of two or the whole, for the fewest bytes and products."""
 
-    def cost(block: tuple[int, int, int]) -> int:
-        rows, terms, columns = -(-n // block[0]), -(-k // block[1]), -(-m // block[2])
-        fresh = (left * rows * terms + right * terms * columns) * lattice.FRESH_BYTES
-        made = rows * columns * 4 * KEPT * (DEGREE + block[0] * block[2])
-        return fresh + made + rows * terms * columns * (left + right) * _MOVED
-
-    def sizes(whole: int) -> list[int]:
+    def options(whole: int) -> list[int]:
         powers = [1 << at for at in range(DEGREE.bit_length()) if 1 << at < whole]
         return [*powers, whole] if whole <= DEGREE else powers
 
-    options = pairs(sizes(n), sizes(k), sizes(m))
-    return min((one for one in options if one[0] * one[1] * one[2] <= DEGREE), key=cost)
+    fitting = (
+        one
+        for one in pairs(options(n), options(k), options(m))
+        if one[0] * one[1] * one[2] <= DEGREE
+    )
+    return min(fitting, key=lambda block: _cost((n, k, m), block, left, right))

@@ -1,11 +1,10 @@
-"""What two parties need to make randomness with each other: messages, transfers, a lattice key.
+"""What two parties need to make randomness with each other: messages, transfers, lattice keys.
 
-P1 owns the lattice key, so it encrypts and P0 multiplies. Transfers go both ways: where P0 is the
-sender, its Δ is that of its garbled circuits as well.
+Transfers go both ways: where P0 is the sender, its Δ is that of its garbled circuits as well.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager
 from functools import cached_property
 
@@ -21,21 +20,24 @@ from tacit.errors import DataError, FrameError
 from tacit.mpc import narrow
 from tacit.mpc.contract import Roles
 from tacit.mpc.cost import Message, Round, exchange
+from tacit.mpc.share import Party
 from tacit.party import Session
 from tacit.ring import Prg
 
 KEY_BYTES = lattice.FRESH_BYTES + lattice.SEED_BYTES
 
 
-def setup_rounds(roles: Roles, *, transfers: bool, products: bool) -> tuple[Round, ...]:
-    """Declare what is sent once in a run."""
+def setup_rounds(roles: Roles, *, transfers: bool, keys: Set[Party]) -> tuple[Round, ...]:
+    """Declare what is sent once in a run: for transfers, and the keys of some parties."""
     rounds: list[Round] = []
     if transfers:
         rounds += [
             exchange(*roles.computing, transfer.OFFER_BYTES),
             exchange(*roles.computing, transfer.CHOICES_BYTES),
         ]
-    if products:
+    if "first" in keys:
+        rounds.append((Message(roles.first, roles.second, KEY_BYTES),))
+    if "second" in keys:
         rounds.append((Message(roles.second, roles.first, KEY_BYTES),))
     return tuple(rounds)
 
@@ -71,9 +73,13 @@ class Pair:
 
     def send_octets(self, *parts: np.ndarray | bytes) -> None:  # type: ignore[type-arg]
         """Send arrays and bytes, one after another."""
-        flat = [np.frombuffer(part, np.uint8) if isinstance(part, bytes) else
-                np.ascontiguousarray(part).reshape(-1).view(np.uint8) for part in parts]  # fmt: skip
-        self.send(torch.from_numpy(np.concatenate(flat)))
+        flat = [
+            np.frombuffer(bytearray(part), np.uint8)
+            if isinstance(part, bytes)
+            else np.ascontiguousarray(part).reshape(-1).view(np.uint8)
+            for part in parts
+        ]
+        self.send(torch.from_numpy(flat[0] if len(flat) == 1 else np.concatenate(flat)))
 
     def recv_octets(self, size: int) -> Octets:
         """Receive so many bytes."""
@@ -88,13 +94,17 @@ class Pair:
         except DataError as error:
             raise FrameError(self._other, str(error)) from error
 
-    def set_up(self, *, transfers: bool, products: bool) -> None:
+    def set_up(self, *, transfers: bool, keys: Set[Party]) -> None:
         """Do what is done once in a run."""
+        me: Party = "first" if self.is_first else "second"
         with self.naming_the_peer():
             if transfers:
                 self._set_up_transfers()
-            if products:
-                self._set_up_products()
+            for owner in sorted(keys):
+                if owner == me:
+                    self._make_key()
+                else:
+                    self._take_key()
 
     def _set_up_transfers(self) -> None:
         sender = transfer.BaseSender()
@@ -110,16 +120,21 @@ class Pair:
         self.receiver = transfer.Receiver(sender.seeds(choices), gets)
         self.garbler, self.evaluator = Garbler(self.sender.delta, sends), Evaluator(gets)
 
-    def _set_up_products(self) -> None:
-        if not self.is_first:
-            self.key = lattice.SecretKey(self.draw("lattice").bytes)
-            self.send_octets(self.key.public, self.key.public_seed)
-            return
+    def _make_key(self) -> None:
+        self.key = lattice.SecretKey(self.draw("lattice").bytes)
+        self.send_octets(self.key.public, self.key.public_seed)
+
+    def _take_key(self) -> None:
         data = self.recv_octets(KEY_BYTES)
         public = data[: lattice.FRESH_BYTES].view(np.uint32)
         shape = (1, lattice.PRIMES, lattice.DEGREE)
         seed = data[lattice.FRESH_BYTES :].tobytes()
         self.products = lattice.Products(public.reshape(shape), seed)
+
+    @cached_property
+    def masks(self) -> Prg:
+        """Return what draws my masks of products."""
+        return self.draw("masks")
 
     @cached_property
     def noise(self) -> Callable[[int], bytes]:
