@@ -23,7 +23,7 @@ from tacit.crypto.cipher.contract import (
     SecretKey,
     check_fresh,
 )
-from tacit.crypto.cipher.seal import Keys, OwnKeys, Ring, Words, centred
+from tacit.crypto.cipher.seal import Keys, OwnKeys, Ring, Words, centred, longest
 from tacit.errors import ConfigError, DataError, RangeError
 
 BLOCK = 256
@@ -64,9 +64,7 @@ class BfvPublicKey(PublicKey):
 
     def part_bytes(self, layout: Layout) -> tuple[int, ...]:
         """Return the same length for every part."""
-        ring = ring_of(layout)
-        size = ring.wire_bytes(_level(layout), is_seeded=layout.by_owner)
-        return (size,) * len(places_of(layout))
+        return _part_bytes(layout)
 
     def encrypt(self, numbers: Numbers, layout: Layout, randomness: Randomness) -> Ciphertext:
         """Encrypt with the public key; ``randomness`` is not drawn from, SEAL has its own."""
@@ -226,6 +224,21 @@ def load_bfv(data: bytes) -> BfvPublicKey:
     if len(data) < 4 + size:
         raise DataError(f"got {len(data)} bytes, which are no public key of bfv")
     return BfvPublicKey(data[4 : 4 + size], data[4 + size :])
+
+
+def wire_bytes_of(layout: Layout) -> int:
+    """Return how many bytes a ciphertext takes on the wire, for one who has no key yet."""
+    return KEY_ID_BYTES + sum(_part_bytes(layout))
+
+
+def public_bytes() -> int:
+    """Return a length that no public key exceeds, the length of its own before it."""
+    return 8 + sum(longest(2 * 8 * one.degree * len(one.moduli) + 256) for one in (_SUMS, _WEIGHED))
+
+
+def _part_bytes(layout: Layout) -> tuple[int, ...]:
+    size = ring_of(layout).wire_bytes(_level(layout), is_seeded=layout.by_owner)
+    return (size,) * len(places_of(layout))
 
 
 def ring_of(layout: Layout) -> Ring:
