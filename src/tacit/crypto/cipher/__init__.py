@@ -1,8 +1,16 @@
 """Additively homomorphic ciphers behind one seam: `paillier` and `bfv`."""
 
-from tacit.crypto.cipher.bfv import BfvSecretKey, load_bfv
-from tacit.crypto.cipher.contract import Ciphertext, Layout, Numbers, PublicKey, Scheme, SecretKey
-from tacit.crypto.cipher.paillier import BITS, load_paillier, make_paillier
+from tacit.crypto.cipher.bfv import BfvSecretKey, bfv_parts, load_bfv
+from tacit.crypto.cipher.contract import (
+    KEY_ID_BYTES,
+    Ciphertext,
+    Layout,
+    Numbers,
+    PublicKey,
+    Scheme,
+    SecretKey,
+)
+from tacit.crypto.cipher.paillier import BITS, load_paillier, make_paillier, paillier_parts
 from tacit.crypto.cipher.threshold import KeyShare, combine, share_key
 from tacit.crypto.field import Randomness
 from tacit.errors import ConfigError
@@ -35,6 +43,17 @@ def load_public(scheme: Scheme, data: bytes) -> PublicKey:
     raise ConfigError(f"wanted one of the ciphers {', '.join(SCHEMES)}, got {scheme!r}")
 
 
+def wire_bytes(scheme: Scheme, layout: Layout, *, bits: int = BITS) -> int:
+    """Return how many bytes a ciphertext takes on the wire, before there is a key."""
+    count, size = bfv_parts(layout) if scheme == "bfv" else paillier_parts(layout, bits)
+    return KEY_ID_BYTES + count * size
+
+
+def opened_bytes(scheme: Scheme, layout: Layout, *, bits: int = BITS) -> int:
+    """Return how many bytes a decrypted result under a mask has, before there is a key."""
+    return 8 * layout.size if scheme == "bfv" else paillier_parts(layout, bits)[0] * bits // 8
+
+
 __all__ = [
     "BITS",
     "SCHEMES",
@@ -48,5 +67,7 @@ __all__ = [
     "combine",
     "load_public",
     "make_key",
+    "opened_bytes",
     "share_key",
+    "wire_bytes",
 ]

@@ -64,9 +64,8 @@ class BfvPublicKey(PublicKey):
 
     def part_bytes(self, layout: Layout) -> tuple[int, ...]:
         """Return the same length for every part."""
-        ring = ring_of(layout)
-        size = ring.wire_bytes(_level(layout), is_seeded=layout.by_owner)
-        return (size,) * len(places_of(layout))
+        count, size = bfv_parts(layout)
+        return (size,) * count
 
     def encrypt(self, numbers: Numbers, layout: Layout, randomness: Randomness) -> Ciphertext:
         """Encrypt with the public key; ``randomness`` is not drawn from, SEAL has its own."""
@@ -237,6 +236,12 @@ def ring_of(layout: Layout) -> Ring:
             f"{layout.room}"
         )
     return ring
+
+
+def bfv_parts(layout: Layout) -> tuple[int, int]:
+    """Return how many polynomials there are, and the bytes of each."""
+    size = ring_of(layout).wire_bytes(_level(layout), is_seeded=layout.by_owner)
+    return len(places_of(layout)), size
 
 
 def places_of(layout: Layout) -> list[Numbers]:

@@ -76,15 +76,7 @@ class PaillierPublicKey(PublicKey):
 
     def per_part(self, layout: Layout) -> int:
         """Return how many numbers lie in one ciphertext."""
-        fit = (self.n.bit_length() - 2) // slot_bits(layout)
-        whole = fit // layout.width * layout.width
-        wanted = layout.width if layout.form in ("rows", "result") else whole
-        if not 0 < wanted <= whole:
-            raise RangeError(
-                f"{layout.width} numbers with room for {layout.room} do not fit one ciphertext of "
-                f"{self.n.bit_length()} bits"
-            )
-        return min(wanted, layout.size)
+        return per_part(layout, self.n.bit_length())
 
     def part_bytes(self, layout: Layout) -> tuple[int, ...]:
         """Return the same length for every part."""
@@ -356,6 +348,24 @@ def load_paillier(data: bytes) -> PaillierPublicKey:
     if len(data) % 3 or size * 8 < LEAST_BITS or size * 8 > 16384:
         raise DataError(f"got {len(data)} bytes, which are no Paillier key")
     return PaillierPublicKey(int.from_bytes(data[:size], "big"), int.from_bytes(data[size:], "big"))
+
+
+def per_part(layout: Layout, bits: int) -> int:
+    """Return how many numbers lie in one ciphertext of a key of so many bits."""
+    fit = (bits - 2) // slot_bits(layout)
+    whole = fit // layout.width * layout.width
+    wanted = layout.width if layout.form in ("rows", "result") else whole
+    if not 0 < wanted <= whole:
+        raise RangeError(
+            f"{layout.width} numbers with room for {layout.room} do not fit one ciphertext of "
+            f"{bits} bits"
+        )
+    return min(wanted, layout.size)
+
+
+def paillier_parts(layout: Layout, bits: int) -> tuple[int, int]:
+    """Return how many ciphertexts of a key of so many bits there are, and the bytes of each."""
+    return -(-layout.size // per_part(layout, bits)), bits // 4
 
 
 def slot_bits(layout: Layout) -> int:

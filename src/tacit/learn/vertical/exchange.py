@@ -17,32 +17,36 @@ from tacit.crypto.cipher.contract import Residues
 from tacit.crypto.field import Randomness
 from tacit.errors import InputError, PartyError
 from tacit.party import Session
+from tacit.result import Phase
 
-_CHUNK = 1 << 24
+CHUNK = 1 << 24
+"""The most bytes in one message."""
 
 
-def send_bytes(session: Session, to: str, tag: str, data: bytes) -> None:
+def send_bytes(
+    session: Session, to: str, tag: str, data: bytes, *, phase: Phase = "online"
+) -> None:
     """Send bytes in messages that a link carries."""
-    for at in range(0, len(data), _CHUNK):
-        part = torch.frombuffer(bytearray(data[at : at + _CHUNK]), dtype=torch.uint8)
-        session.send(to, f"{tag}/{at}", part)
+    for at in range(0, len(data), CHUNK):
+        part = torch.frombuffer(bytearray(data[at : at + CHUNK]), dtype=torch.uint8)
+        session.send(to, f"{tag}/{at}", part, phase=phase)
 
 
 def recv_bytes(session: Session, sender: str, tag: str, size: int) -> bytes:
     """Receive so many bytes."""
     parts = []
-    for at in range(0, size, _CHUNK):
-        shape = (min(_CHUNK, size - at),)
+    for at in range(0, size, CHUNK):
+        shape = (min(CHUNK, size - at),)
         found = session.recv(sender, f"{tag}/{at}", shape, dtype=torch.uint8)
         parts.append(found.numpy().tobytes())
     return b"".join(parts)
 
 
 def send_key(session: Session, to: str, key: PublicKey) -> None:
-    """Send a public key, its length before it."""
+    """Send a public key, its length before it: before anything that a forecast counts."""
     data = key.to_bytes()
     session.send(to, "setup/key size", torch.tensor([len(data)]), phase="setup")
-    send_bytes(session, to, "key", data)
+    send_bytes(session, to, "setup/key", data, phase="setup")
 
 
 def recv_key(session: Session, sender: str, scheme: Scheme) -> PublicKey:
@@ -51,7 +55,7 @@ def recv_key(session: Session, sender: str, scheme: Scheme) -> PublicKey:
     if not 0 < size < 1 << 22:
         raise PartyError(sender, f"says that its key has {size} bytes")
     try:
-        return load_public(scheme, recv_bytes(session, sender, "key", size))
+        return load_public(scheme, recv_bytes(session, sender, "setup/key", size))
     except InputError as error:
         raise PartyError(sender, f"sent a key that is none: {error}") from error
 

@@ -21,6 +21,7 @@ from tacit.learn.vertical.secureboost.task import (
     CipherTrees,
     Floats,
     leaks_of_boosting,
+    most_splits,
     note_leak,
 )
 from tacit.learners.bins import quantile_cuts
@@ -64,17 +65,20 @@ def answer(session: Session, model: CipherTrees, x: Floats) -> Floats | None:
     """
     task, rows = model.task, len(x)
     if session.me != task.active:
-        asked = recv_pairs(session, task, "asked", None, x.shape[1])
+        count = most_splits(task, x.shape[1])
+        asked = recv_pairs(session, task, "asked", count, x.shape[1])
         bits = x[:, asked[:, 0]] <= model.edges[asked[:, 0], asked[:, 1]][None, :]
-        session.send(task.active, "sides", torch.from_numpy(bits.astype(np.uint8)))
+        bits[:, asked.min(axis=1) < 0] = False
+        session.send(task.active, "sides", torch.from_numpy(np.packbits(bits, axis=1)))
         return None
     sides: dict[tuple[str, int, int], npt.NDArray[np.bool_]] = {}
     for owner in task.passive:
-        pairs = model.splits_of(owner)
-        send_pairs(session, owner, "asked", pairs)
+        send_pairs(session, owner, "asked", model.asked_of(owner))
     for owner in task.passive:
         pairs = model.splits_of(owner)
-        bits = session.recv(owner, "sides", (rows, len(pairs)), dtype=torch.uint8).numpy()
+        size = (rows, -(-most_splits(task, model.columns[owner]) // 8))
+        packed = session.recv(owner, "sides", size, dtype=torch.uint8).numpy()
+        bits = np.unpackbits(packed, axis=1, count=len(pairs))
         for at, (column, edge) in enumerate(pairs):
             sides[owner, column, edge] = bits[:, at] != 0
         note_leak(session, (task.active,), SIDES.format(owner), bits.size)

@@ -99,17 +99,16 @@ class Active:
         for owner in task.passive:
             columns = self._columns[owner]
             whole = np.zeros((nodes, columns, bins, 2), dtype=np.int64)
-            if len(asked):
-                layout = sums_layout(task, self._rows, len(asked) * bins)
-                for column in range(columns):
-                    sealed = recv_sealed(
-                        self._session, owner, f"sums {column}", self._key.public, layout
-                    )
-                    given = self._key.decrypt(sealed).reshape(len(asked), bins, 2)
-                    whole[asked, column] = given
-                what = f"sums of gradients and Hessians in every bin of every column of {owner}"
-                shown = 2 * len(asked) * columns * bins
-                note_leak(self._session, (task.active,), f"{what}, by node", shown)
+            layout = sums_layout(task, self._rows, len(asked) * bins)
+            for column in range(columns):
+                sealed = recv_sealed(
+                    self._session, owner, f"sums {column}", self._key.public, layout
+                )
+                given = self._key.decrypt(sealed).reshape(len(asked), bins, 2)
+                whole[asked, column] = given
+            what = f"sums of gradients and Hessians in every bin of every column of {owner}"
+            shown = 2 * len(asked) * columns * bins
+            note_leak(self._session, (task.active,), f"{what}, by node", shown)
             if above:
                 # Of two children the one with fewer rows was asked for.
                 other = asked ^ 1
@@ -157,11 +156,13 @@ class Active:
             session.send(owner, "splits", torch.tensor(pairs))
         for owner in task.passive:
             mine = [at for at, one in enumerate(chosen) if one is not None and one[0] == owner]
+            size = (-(-len(node) // 8),)
+            packed = session.recv(owner, "left", size, dtype=torch.uint8).numpy()
+            said, is_here = np.unpackbits(packed, count=len(node)), np.isin(node, mine)
+            right[is_here] = said[is_here] == 0
             if not mine:
                 continue
-            count = int(np.isin(node, mine).sum())
-            said = session.recv(owner, "left", (count,), dtype=torch.uint8).numpy()
-            right[np.isin(node, mine)] = said == 0
+            count = int(is_here.sum())
             note_leak(
                 session,
                 (task.active,),
