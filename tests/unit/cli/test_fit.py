@@ -281,9 +281,7 @@ def test_a_job_by_a_cipher_shows_what_its_plan_said(tmp_path, kind):
             if leak.kind != "size":
                 assert leak.elements <= planned[leak.to, leak.what]
     assert any(claim.guarantee == "no guarantee" for claim in outlook.claims) or kind[0] == "l"
-    metered = without_setup(
-        merge_costs({name: end.result.metered for name, end in ends.items()})
-    )
+    metered = without_setup(merge_costs({name: end.result.metered for name, end in ends.items()}))
     assert outlook.forecast.cost == metered
     assert ends["bank"].result.forecast == ends["shop"].result.forecast == outlook.forecast
 

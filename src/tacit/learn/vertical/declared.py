@@ -40,9 +40,7 @@ def declare_boosting(
     tree = [gradients]
     for level in range(task.max_depth):
         nodes = max(1, 2 ** (level - 1)) if level else 1
-        sums = wire_bytes(
-            task.cipher, sums_layout(task, rows, nodes * task.max_bins), bits=bits
-        )
+        sums = wire_bytes(task.cipher, sums_layout(task, rows, nodes * task.max_bins), bits=bits)
         tree += [
             to_all(8 * rows),
             from_all(dict.fromkeys(task.passive, sums), columns),
@@ -101,6 +99,4 @@ def _step(task: Regression, batch: int, sizes: Mapping[str, int], bits: int) -> 
 
 
 def _sent(sender: str, receiver: str, size: int) -> Round:
-    return tuple(
-        Message(sender, receiver, min(CHUNK, size - at)) for at in range(0, size, CHUNK)
-    )
+    return tuple(Message(sender, receiver, min(CHUNK, size - at)) for at in range(0, size, CHUNK))
