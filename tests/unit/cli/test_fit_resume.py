@@ -8,8 +8,9 @@ from tacit.cli.jobs import fit, fit_resume
 from tacit.cli.jobs.kind import Place
 from tacit.errors import DisagreementError, InputError
 from tacit.learn.training import StateFolder
+from tacit.mpc import merge_costs, without_setup
 from tacit.party import Meeting, Usage, run_threads
-from unit.cli.test_fit import job
+from unit.cli.test_fit import by_cipher, job
 
 SMALL = 1 << 40
 """Openings of one value under one mask differ by less, uniform words with probability 2^-23."""
@@ -101,6 +102,34 @@ def test_a_fit_that_was_killed_twice_ends_with_the_same_model(kind, tmp_path, mo
     assert same == answers
     for part in parts.values():
         assert part.settle is not None
+        part.settle()
+    assert not list(tmp_path.glob(".out-*.state"))
+
+
+@pytest.mark.parametrize("kind", ["gradient-boosting", "logistic-regression"])
+def test_a_fit_by_a_cipher_that_was_killed_twice_ends_with_the_same_model(
+    kind, tmp_path, monkeypatch
+):
+    pytest.importorskip("tenseal")
+    parameters = {"n_estimators": 3, "max_depth": 2, "max_bins": 4}
+    if kind == "logistic-regression":
+        parameters = {"max_iter": 3}
+    one = by_cipher(
+        learner={"kind": kind, "parameters": parameters, "standardise": kind[0] == "l"},
+        reveal={"score": ["shop"], "answers": ["shop"]},
+    )
+    unbroken = outcome(run(one, tmp_path / "other"))
+    for victim, at, is_written in (("shop", 2, False), ("bank", 1, True)):
+        with monkeypatch.context() as patch:
+            steps = kill(patch, victim, at, is_written=is_written)
+            with pytest.raises(StoppedError):
+                run(one, tmp_path)
+    assert steps[0] == 2  # the second start went on after the first step
+    parts = run(one, tmp_path)
+    assert outcome(parts) == unbroken
+    metered = merge_costs({name: part.result.metered for name, part in parts.items()})
+    assert parts["shop"].result.forecast.cost == without_setup(metered)
+    for part in parts.values():
         part.settle()
     assert not list(tmp_path.glob(".out-*.state"))
 

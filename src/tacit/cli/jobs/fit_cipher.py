@@ -12,6 +12,7 @@ from tacit.cli import folder
 from tacit.cli.jobs.fit_data import load_rows
 from tacit.cli.jobs.fit_job import FitJob
 from tacit.cli.jobs.fit_matching import match_rows, matching_claims, matching_rounds
+from tacit.cli.jobs.fit_resume import CipherState
 from tacit.cli.jobs.kind import Part, Place
 from tacit.cli.jobs.way_checks import BOOSTED
 from tacit.crypto.cipher import Numbers
@@ -49,11 +50,16 @@ def take_part_by_cipher(session: Session, job: FitJob, place: Place) -> Part:
     margins, kept = None, None
     rows = len(mine.features) if mine is not None else 0 if matched is None else len(matched)
     files: dict[str, str | bytes] = {}
+    state = None
+    if job.data.matching != "hidden":  # rows that only look as if they matched are drawn anew
+        state = CipherState(session, job, place, mine)
     if mine is not None:
-        margins, kept, files = _owned(session, job, mine)
+        margins, kept, files = _owned(session, job, mine, state)
     elif matched is not None and job.data.matching == "hidden":
         learned, _ = divided(job, len(matched))
         coordinate(session, regression(job, len(learned)), matched[learned])
+    elif state is not None:
+        state.begin()
     labels = None if mine is None or mine.labels is None else mine.labels.double().numpy()[kept]
     utility: tuple[Metric, ...] = ()
     if margins is not None and labels is not None:
@@ -67,18 +73,21 @@ def take_part_by_cipher(session: Session, job: FitJob, place: Place) -> Part:
         protocol=f"cipher ({job.protocol.cipher})",
         launched=place.launched,
         parties=(place.report(),),
-        forecast=cipher_forecast(job, rows, columns, counts),
+        forecast=cipher_forecast(
+            job, rows, columns, counts, done=0 if state is None else state.start
+        ),
         metered=session.cost(),
         leakage=session.ledger.entries(),
         claims=(*way_claims(job), *matching_claims(job, counts)),
         utility=utility,
     )
     values = None if margins is None else torch.from_numpy(_answers(job, margins))
-    return Part(result=result, files=files, values=values)
+    settle = None if state is None else state.folder.remove
+    return Part(result=result, files=files, values=values, settle=settle)
 
 
 def _owned(
-    session: Session, job: FitJob, mine: Rows
+    session: Session, job: FitJob, mine: Rows, state: CipherState | None
 ) -> tuple[Floats | None, Numbers, dict[str, str | bytes]]:
     """Learn as an owner; return margins of rows measured on where I have the labels."""
     x = mine.features.double().numpy()
@@ -86,15 +95,19 @@ def _owned(
     learned, kept = divided(job, len(x))
     if job.learner.kind in BOOSTED:
         task = boosting(job)
-        model = boost(session, task, x[learned], None if y is None else y[learned])
+        labels = None if y is None else y[learned]
+        model = boost(session, task, x[learned], labels, kept=state)
         return answer(session, model, x[kept]), kept, {}
     if job.learner.standardise:
         spread = x[learned].std(axis=0)
         x = (x - x[learned].mean(axis=0)) / np.where(spread > 0, spread, 1.0)
     x = np.clip(x, -LARGEST_FEATURE, LARGEST_FEATURE)
     steps = regression(job, len(learned))
-    work = regress if steps.coordinator is None else regress_masked
-    weights = work(session, steps, x[learned], None if y is None else y[learned])
+    labels = None if y is None else y[learned]
+    if steps.coordinator is None:
+        weights = regress(session, steps, x[learned], labels, kept=state)
+    else:
+        weights = regress_masked(session, steps, x[learned], labels)
     files: dict[str, str | bytes] = {}
     if session.me in job.reveal.coefficients:
         content = io.BytesIO()
@@ -125,18 +138,23 @@ def _told_columns(session: Session, job: FitJob, mine: Rows | None) -> dict[str,
 
 
 def cipher_forecast(
-    job: FitJob, rows: int, columns: Mapping[str, int], counts: Mapping[str, int]
+    job: FitJob,
+    rows: int,
+    columns: Mapping[str, int],
+    counts: Mapping[str, int],
+    *,
+    done: int = 0,
 ) -> Forecast | None:
     """Forecast what matching and the published protocol send; None for who does not know rows."""
     if not rows:
         return None
     learned, asked = (len(part) for part in divided(job, rows))
     if job.learner.kind in BOOSTED:
-        sent = declare_boosting(boosting(job), learned, columns, asked=asked)
+        sent = declare_boosting(boosting(job), learned, columns, asked=asked, done=done)
     else:
         steps = regression(job, learned)
         asked = 0 if steps.coordinator is not None else asked
-        sent = declare_regression(steps, learned, columns, asked=asked)
+        sent = declare_regression(steps, learned, columns, asked=asked, done=done)
     forecast = sum_forecasts((), before=(*matching_rounds(job, counts), *sent))
     return replace(forecast, computing_seconds=None)  # nobody has measured ciphers here
 

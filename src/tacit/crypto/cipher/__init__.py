@@ -33,7 +33,9 @@ def make_key(scheme: Scheme, randomness: Randomness, *, bits: int = BITS) -> Sec
 def load_public(scheme: Scheme, data: bytes) -> PublicKey:
     """Read a public key that a peer sent, or refuse it.
 
-    Guarantee: only its form is checked: a key owner who makes a bad key hurts its own secrets.
+    Guarantee: its form is checked, and of Paillier that the modulus has no small factor. With a bad
+    key of Paillier an owner hurts its own secrets alone; with a public key of BFV that is no
+    encryption of 0 (it cannot be told) it reads the weights off a released result.
     Cost: none beyond reading.
     """
     if scheme == "paillier":

@@ -65,9 +65,7 @@ class PaillierPublicKey(PublicKey):
                 f"another number of {self.n.bit_length()} bits"
             )
         if lib.gcd(self.n, _small_primes()) != 1 or lib.is_power(self.n):
-            raise DataError(
-                "a Paillier modulus has two large primes and no other factor"
-            )
+            raise DataError("a Paillier modulus has two large primes and no other factor")
         if not 1 < hider < self.square or lib.gcd(hider, self.n) != 1:
             raise DataError("the second number of a Paillier key is out of range")
         self._bytes = (self.square.bit_length() + 7) // 8

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 
 from tacit.crypto.cipher import BITS, Layout, opened_bytes, wire_bytes
 from tacit.learn.vertical.exchange import CHUNK
@@ -12,7 +13,13 @@ from tacit.mpc.cost import Message, Round
 
 
 def declare_boosting(
-    task: Boosting, rows: int, columns: Mapping[str, int], *, asked: int = 0, bits: int = BITS
+    task: Boosting,
+    rows: int,
+    columns: Mapping[str, int],
+    *,
+    asked: int = 0,
+    done: int = 0,
+    bits: int = BITS,
 ) -> tuple[Round, ...]:
     """Say what SecureBoost sends; keys and sizes, which come before, are not counted.
 
@@ -21,6 +28,7 @@ def declare_boosting(
         rows: that are learned from.
         columns: of every owner.
         asked: rows that are answered for.
+        done: steps that an earlier start has made.
         bits: of a Paillier key.
     """
 
@@ -48,7 +56,7 @@ def declare_boosting(
             from_all(dict.fromkeys(task.passive, -(-rows // 8)), once),
         ]
     tree.append(to_all(8 * rows))
-    rounds = tuple(tree) * (task.n_estimators * task.width)
+    rounds = tuple(tree) * ((task.n_estimators - done) * task.width)
     if not asked:
         return rounds
     splits = {owner: most_splits(task, columns[owner]) for owner in task.passive}
@@ -58,7 +66,13 @@ def declare_boosting(
 
 
 def declare_regression(
-    task: Regression, rows: int, columns: Mapping[str, int], *, asked: int = 0, bits: int = BITS
+    task: Regression,
+    rows: int,
+    columns: Mapping[str, int],
+    *,
+    asked: int = 0,
+    done: int = 0,
+    bits: int = BITS,
 ) -> tuple[Round, ...]:
     """Say what a regression sends, with a coordinator or without one; as `declare_boosting`."""
     sizes = {task.labelled: columns[task.labelled] + 1, task.other: columns[task.other]}
@@ -67,7 +81,7 @@ def declare_regression(
         matched = Layout(rows=rows, bound=1, room=1 << 60, by_owner=True)
         size = wire_bytes(task.cipher, matched, bits=bits)
         rounds.append(tuple(m for one in sizes for m in _sent(task.coordinator, one, size)))
-    for batch in task.batches(rows):
+    for batch in islice(task.batches(rows), done, None):
         rounds += _step(task, len(batch), sizes, bits)
     if asked:
         rounds.append((Message(task.other, task.labelled, 8 * asked),))

@@ -1,7 +1,11 @@
 """Ciphertexts and keys over a session: bytes of a known length, refused with the sender's name."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from tacit.crypto.cipher import (
@@ -18,6 +22,28 @@ from tacit.crypto.field import Randomness
 from tacit.errors import InputError, PartyError
 from tacit.party import Session
 from tacit.result import Phase
+
+Array = npt.NDArray[np.float64] | npt.NDArray[np.int64]
+
+
+class Kept(Protocol):
+    """Where a party keeps what it knows after every step, so that a work that was stopped goes on.
+
+    Everyone begins after the same step; keys and ciphertexts are made anew.
+    """
+
+    def begin(self) -> int:
+        """Agree with all parties on the step after which to go on; 0 to start."""
+        ...
+
+    def load(self, step: int) -> Mapping[str, Array]:
+        """Return what I kept after a step."""
+        ...
+
+    def save(self, step: int, kept: Mapping[str, Array]) -> None:
+        """Keep what I know after a step."""
+        ...
+
 
 CHUNK = 1 << 24
 """The most bytes in one message."""

@@ -7,7 +7,7 @@ import torch
 
 from tacit.crypto.cipher import Ciphertext, Numbers
 from tacit.errors import PartyError
-from tacit.learn.vertical.exchange import recv_key, recv_sealed, send_sealed
+from tacit.learn.vertical.exchange import Kept, recv_key, recv_sealed, send_sealed
 from tacit.learn.vertical.secureboost.task import Boosting, asked_nodes, note_leak
 from tacit.party import Session
 from tacit.ring import Prg
@@ -21,13 +21,15 @@ class Passive:
         self._draw = Prg.from_os().bytes
         self._key = recv_key(session, task.active, task.cipher)
 
-    def run(self) -> None:
-        """Help to grow all trees."""
+    def run(self, start: int = 0, kept: Kept | None = None) -> None:
+        """Help to grow all trees, after those of the first steps."""
         task = self._task
         with self._session.progress.stage("boost", task.n_estimators) as advance:
-            for step in range(task.n_estimators):
+            for step in range(start, task.n_estimators):
                 for _ in range(task.width):
                     self._grow()
+                if kept is not None:
+                    kept.save(step + 1, {})
                 advance(step + 1)
 
     def _grow(self) -> None:

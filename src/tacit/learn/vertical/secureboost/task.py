@@ -109,9 +109,40 @@ class CipherTrees:
         return sorted(found)
 
 
+def pack_trees(task: Boosting, trees: Sequence[GrownTree]) -> dict[str, Floats | Numbers]:
+    """Lay trees out as numbers: an owner, its column and its edge per node, −1 for none."""
+    owners = (task.active, *task.passive)
+    rows = [
+        (-1, -1, -1) if one is None else (owners.index(one[0]), *one[1:])
+        for tree in trees
+        for level in tree.splits
+        for one in level
+    ]
+    return {"splits": np.array(rows), "leaves": np.stack([one.leaves for one in trees])}
+
+
+def unpack_trees(
+    task: Boosting, kept: Mapping[str, npt.NDArray[np.float64] | Numbers]
+) -> list[GrownTree]:
+    """Undo `pack_trees`."""
+    owners, leaves = (task.active, *task.passive), kept["leaves"].astype(np.float64)
+    rows = iter(kept["splits"].astype(np.int64).tolist())
+    found = []
+    for one in leaves:
+        splits = tuple(
+            tuple(
+                None if owner < 0 else (owners[owner], column, edge)
+                for owner, column, edge in (next(rows) for _ in range(2**level))
+            )
+            for level in range(task.max_depth)
+        )
+        found.append(GrownTree(splits=splits, leaves=one))
+    return found
+
+
 def most_splits(task: Boosting, columns: int) -> int:
     """Return on how many edges of an owner trees can split."""
-    nodes = task.n_estimators * task.width * (2**task.max_depth - 1)
+    nodes: int = task.n_estimators * task.width * (2**task.max_depth - 1)
     return min(nodes, columns * (task.max_bins - 1))
 
 
