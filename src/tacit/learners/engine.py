@@ -206,6 +206,11 @@ class Engine(Walker):
         return False
 
     @property
+    def is_planned(self) -> bool:
+        """Tell whether somebody has planned what comes, as a job does before it connects."""
+        return bool(self.plans) or self._resumed[0] > 0
+
+    @property
     def me(self) -> str:
         """Return my name."""
         return self.session.me

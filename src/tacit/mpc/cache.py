@@ -88,6 +88,10 @@ class OpeningCache:
             if name in shares:
                 self._shares[name] = shares[name]
 
+    def take_specs(self, other: "OpeningCache") -> None:
+        """Know of the openings of another cache that they are there, for plans alone."""
+        self._specs.update(other._specs)
+
     def opening(self, name: str) -> MaskedOpening:
         """Return what I have of an input, as `find` described it."""
         return self._openings[name]
