@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError, DisagreementError, InputError, PartyError
+from tacit.mpc.additive2.coded import Codes, OpenCoded
 from tacit.mpc.additive2.opening import OpenMasked
 from tacit.mpc.additive2.rescaled import Rescaling
 from tacit.mpc.ahead import Ahead
@@ -39,8 +40,8 @@ from tacit.renamed import keyword_renamed
 from tacit.result import Phase
 
 R = TypeVar("R")
-Given = Tensor | Callable[[tuple[Tensor, ...]], Tensor]
-"""An input, or what makes it of all that was opened to its owner in the run so far."""
+Given = Tensor | Codes | Callable[[tuple[Tensor, ...]], Tensor]
+"""An input, its codes, or what makes it of all that was opened to its owner in the run so far."""
 
 
 class SecretOps(ProtocolOps[AnyShare]):
@@ -203,12 +204,25 @@ class SecretOps(ProtocolOps[AnyShare]):
         return opening.view(view, shape)
 
     def find_opening(
-        self, name: str, *, owner: str, shape: tuple[int, ...], bound: float
+        self,
+        name: str,
+        *,
+        owner: str,
+        shape: tuple[int, ...],
+        bound: float,
+        frac_bits: int | None = None,
     ) -> AnyShare | None:
         """Take an input from the cache by its name."""
-        spec = Spec.of(shape=shape, frac_bits=self.frac_bits, bound=bound)
+        bits = self.frac_bits if frac_bits is None else frac_bits
+        spec = Spec.of(shape=shape, frac_bits=bits, bound=bound)
         known = self._cache.find(name, spec, owner_role(self._plan.roles, owner))
         return None if known is None else self._cache.opening(name)
+
+    def open_coded(self, name: str, *, owner: str, shape: tuple[int, int]) -> AnyShare:
+        """Open a matrix under a mask, if it is mine, or take what was opened."""
+        step = OpenCoded(owner, name, shape)
+        channel = self._next(step, ())
+        return step.run(channel, self._supply.take(channel.step), self._inputs.get(name))
 
     def holds(self, name: str, past: int) -> bool:
         """Tell whether so many entries are in the cache."""
@@ -452,6 +466,8 @@ def _attend(
 
 def _made(given: Given | None, opened: list[Tensor]) -> Tensor | None:
     """Make an input that depends on what was opened to its owner before."""
+    if isinstance(given, Codes):
+        raise InputError("codes are brought in by `ops.coded`, got them for `ops.input`")
     return given(tuple(opened)) if callable(given) else given
 
 
