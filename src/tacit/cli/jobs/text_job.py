@@ -91,10 +91,11 @@ class TextTrain:
         delta: of it; a tenth of one in the number of units if not given.
         unit: what is protected as one.
         epochs: without noise, on redacted texts or all.
-        rate: of that.
+        rate: of that; 0.003 for a new model and 0.0002 for one that is given, which would forget
+            what it knows at more, if not given.
         public_epochs: on the public texts, before.
         private_epochs: with noise, or of the voters.
-        private_rate: of that.
+        private_rate: of that; 0.003 for a new model and 0.001 for one that is given.
         batch: rows at a time without noise.
         private_batch: units at a time with noise, in the mean.
         clip: largest norm of a unit's gradient.
@@ -109,10 +110,10 @@ class TextTrain:
     delta: Share | None = None
     unit: Literal["owner", "text"] = "owner"
     epochs: Count = 3
-    rate: Positive = 3e-3
+    rate: Positive | None = None
     public_epochs: Count = 3
     private_epochs: Count = 3
-    private_rate: Positive = 3e-3
+    private_rate: Positive | None = None
     batch: Count = 16
     private_batch: Count = 64
     clip: Positive = 0.5
@@ -218,10 +219,12 @@ class TextJob(Job):
     def plan(self) -> TextPlan:
         """Return how the model is tuned."""
         t, d = self.train, self.decode or TextDecode()
+        rates = (3e-3, 3e-3) if self.model.path is None else (2e-4, 1e-3)
+        rate, private_rate = t.rate or rates[0], t.private_rate or rates[1]
         return TextPlan(
             method=t.method,
-            course=Course(epochs=t.epochs, rate=t.rate, batch=t.batch),
-            private=Course(epochs=t.private_epochs, rate=t.private_rate, batch=t.private_batch),
+            course=Course(epochs=t.epochs, rate=rate, batch=t.batch),
+            private=Course(epochs=t.private_epochs, rate=private_rate, batch=t.private_batch),
             epsilon=t.epsilon,
             delta=t.delta,
             unit=t.unit,

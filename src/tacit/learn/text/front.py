@@ -65,7 +65,7 @@ class TextPlan:
     """
 
     method: Method = "jft"
-    course: Course = field(default_factory=lambda: Course(epochs=3, rate=1e-3))
+    course: Course = field(default_factory=lambda: Course(epochs=3, rate=2e-4))
     private: Course = field(default_factory=lambda: Course(epochs=3, rate=1e-3, batch=64))
     epsilon: float = 2.0
     delta: float | None = None
