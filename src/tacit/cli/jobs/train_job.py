@@ -129,8 +129,9 @@ class TrainModel:
 class TrainingTable:
     """[training]: how weights are changed.
 
-    ``batch`` is 128 if not given; with privacy it is all rows to train on. With the loss
-    "next-token" rows are ids, each to be told from those before it, and there are no labels.
+    ``batch`` is 128 if not given; with privacy it is all rows to train on, unless rows are sampled.
+    With the loss "next-token" rows are ids, each to be told from those before it, and there are no
+    labels.
     """
 
     epochs: Count = 1
@@ -234,6 +235,11 @@ class TrainJob(Job):
         return make(self.module(inputs), inputs, cap=self.model.cap)
 
     @property
+    def draws_batches(self) -> bool:
+        """Tell whether a step uses some of the rows; with privacy it usually uses all."""
+        return self.privacy is None or self.privacy.sampling == "hidden"
+
+    @property
     def reads_text(self) -> bool:
         """Tell whether rows are ids of tokens."""
         return self.training.loss == "next-token"
@@ -281,7 +287,7 @@ class TrainJob(Job):
             warmup=how.warmup,
             accumulate=how.accumulate,
             epochs=how.epochs,
-            batch=how.batch or (BATCH if self.privacy is None else total - test_rows),
+            batch=how.batch or (BATCH if self.draws_batches else total - test_rows),
             seed=how.seed,
             frac_bits=self.ring.frac_bits,
             feature_bound=float(model.outputs) if self.reads_text else self.data.bound,

@@ -102,7 +102,7 @@ def train(
     checkpoint = None
     if start and worker.is_computing and folder is not None:
         checkpoint = folder.load(start)
-    worker.begin(checkpoint)
+    worker.begin(checkpoint, folder)
     if plans.has_starts and not start:
         worker.start(mine)
     _walk(worker, task, start, folder)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tacit.learn.training.holder import ask_for_measures, ask_owners
+from tacit.learn.training.joint import sample_coarse
 from tacit.learn.training.losses import count_right, error_of, measure
 from tacit.learn.training.makers import NoisePlan
 from tacit.learn.training.privacy import PrivacyPlan
@@ -80,14 +81,15 @@ class Programs:
         task = self.task
         weights = self._weights(ops)
         state = self._state(ops)
-        x, y = self._batch(ops, sum(task.portions) if task.head is not None else task.batch)
+        x, y = self._batch(ops, task.step_rows)
         if task.head is not None:
             changed, kept = _step_of_owners(ops, task, weights, state, x, rate=rate)
         elif self.privacy is None:
             changed, kept = train_step(ops, task, weights, state, x, y, rate=rate)
         else:
-            ops.cache_openings(x)
-            norms = ops.resume(NORMS, shape=(task.batch, 1), bound=1.0)
+            if not task.is_sampled:
+                ops.cache_openings(x)
+            norms = ops.resume(NORMS, shape=(task.step_rows, 1), bound=1.0)
             noise = sum_noise(ops, self.privacy.steps)
             changed, kept = private_step(
                 ops, task, weights, state, x, y, norms=norms, noise=noise, rate=rate
@@ -331,11 +333,13 @@ def _stretches(count: int, most: int) -> list[range]:
 
 
 def sum_noise(ops: ProtocolOps[V], plan: NoisePlan) -> V:
-    """Bring in everyone's part of the noise, and add them up."""
+    """Bring in everyone's part of the noise, sample what is sampled jointly, and add all up."""
     parts = [
         ops.input(noise_name(maker), owner=maker, shape=plan.shape, bound=plan.bound)
         for maker in plan.makers
     ]
+    if plan.step:
+        parts.append(sample_coarse(ops, plan.makers, plan.shape, step=plan.step))
     return reduce(ops.add, parts)
 
 

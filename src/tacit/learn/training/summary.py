@@ -162,6 +162,7 @@ def claims_beyond(task: TrainTask, privacy: PrivacyPlan | None = None) -> tuple[
         claims.append((subject.format(", ".join(task.score_to)), reason))
     return (
         *(() if privacy is None else (privacy.claim,)),
+        *(() if privacy is None or privacy.inner is None else (privacy.inner,)),
         *(
             Claim(subject=subject, guarantee="no guarantee", assumptions=(reason,))
             for subject, reason in claims
