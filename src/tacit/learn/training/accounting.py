@@ -82,7 +82,7 @@ def plan_privacy(privacy: Privacy, facts: Measures) -> PrivacyPlan:
         step = event_of(noise(multiplier), overflow=facts.overflow)
         # Alone an owner draws all of the noise; its records are in no other's model.
         alone = replace(step, sigma2=noise(multiplier).alone, parts=1, distance=0.0)
-        drawn = step
+        drawn: DiscreteGaussian | Poisson = step
         if facts.rate < 1:
             drawn = Poisson(event=step, rate=facts.rate, is_hidden=is_hidden)
         found = {"steps": Repeated(event=drawn, count=facts.steps)}

@@ -67,6 +67,8 @@ class TrainedModel(Shown):
             only right answers are shown, with noise.
         task: what was trained.
         result: metrics, cost, ledger and claims of all parties.
+        saturated: at the last look, how many of how many hidden values and gradients of held-out
+            rows were cut off at the cap; None where nothing could be, or where it is not shown.
     """
 
     model: nn.Module | None
@@ -74,6 +76,7 @@ class TrainedModel(Shown):
     history: tuple[tuple[int, float, float], ...]
     task: TrainTask
     result: Result
+    saturated: tuple[int, int] | None = None
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -212,6 +215,7 @@ def train(
         history=first.shown,
         task=task,
         result=replace(result, launched="threads"),
+        saturated=None if first.saturated is None else first.saturated[1:],
     )
 
 

@@ -55,6 +55,7 @@ class Worker:
         self._attempt = 0
         self._order = ring.Prg(bytes(KEY_BYTES))  # drawn when the training begins
         self.near_at = 0
+        self.saturated: tuple[int, int, int] | None = None
         self.shown: list[tuple[int, float, float]] = []
 
     @property
@@ -175,9 +176,9 @@ class Worker:
                 # Hidden states of my own rows come first, where there are such.
                 seen = [one for one in opened if one.numel() == 1]
                 loss, right = (None, *seen) if noise is not None else seen[:2]
-                self._note(action.step, loss, right)
+                self._note(action.step, loss, right, *seen[2:])
             return False
-        loss, right, alarms = compute(
+        loss, right, saturated, alarms = compute(
             self._session,
             plan,
             self._plans.programs.watch,
@@ -185,7 +186,7 @@ class Worker:
             kept=self._kept(action.rows, kind="held-out "),
             is_agreed=True,
         )
-        self._note(action.step, loss, right)
+        self._note(action.step, loss, right, saturated)
         is_near, is_beyond = (False, False) if alarms is None else map(bool, alarms.tolist())
         if is_near and not is_beyond and not self.near_at:
             self.near_at = action.step
@@ -305,10 +306,18 @@ class Worker:
             for name, number in optimiser.dials(step).items()
         }
 
-    def _note(self, step: int, loss: Tensor | None, right: Tensor | None) -> None:
+    def _note(
+        self,
+        step: int,
+        loss: Tensor | None,
+        right: Tensor | None,
+        saturated: Tensor | None = None,
+    ) -> None:
         if right is not None:
             seen = nan if loss is None else float(loss)
             self.shown.append((step, seen, float(right) / self._task.answers))
+        if saturated is not None:
+            self.saturated = (step, round(float(saturated)), self._plans.programs.capped[0])
 
 
 def _filled(rows: Tensor, room: int) -> Tensor:
