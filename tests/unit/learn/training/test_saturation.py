@@ -35,13 +35,15 @@ def test_elements_beyond_the_bound_are_counted_and_those_at_it_are_not():
     assert torch.equal(capped.flatten(), x.clamp(-BOUND, BOUND))
 
 
-@pytest.mark.parametrize(("cap", "some"), [(0.25, True), (2.0, False)])
+@pytest.mark.parametrize(("cap", "some"), [(0.25, True), (8.0, False)])
 def test_a_training_shows_how_much_saturates(cap, some):
     coins = np.random.default_rng(0)
     rows = {name: coins.normal(size=(40, 6)).clip(-1, 1) for name in ("bank", "shop")}
     owners = {name: (x, (x[:, 0] > 0).astype(int)) for name, x in rows.items()}
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 2))
+    model = nn.Sequential(
+        nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2)
+    )
     found = tacit.train(model, owners, epochs=1, cap=cap, batch=36, protocol="permuted3")
     count, of = found.saturated
     assert of > 0
