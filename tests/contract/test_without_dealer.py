@@ -70,9 +70,7 @@ FUNCTIONS = {
 def test_functions_of_every_family():
     x, y = uniform("x", 3, 4), uniform("y", 3, 4)
     run = run_all({name: verb for name, (verb, _, _) in FUNCTIONS.items()}, x, y)
-    for value, (name, (_, plain, error)) in zip(
-        run.values[ALICE], FUNCTIONS.items(), strict=True
-    ):
+    for value, (name, (_, plain, error)) in zip(run.values[ALICE], FUNCTIONS.items(), strict=True):
         assert torch.allclose(value, plain(x, y), rtol=0, atol=error), name
     assert run.metered == run.plan.cost
 

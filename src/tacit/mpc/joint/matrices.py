@@ -175,9 +175,7 @@ class Matrices:
         return found[0], found[1]
 
 
-def _cost(
-    sizes: tuple[int, int, int], block: tuple[int, int, int], left: bool, right: bool
-) -> int:
+def _cost(sizes: tuple[int, int, int], block: tuple[int, int, int], left: bool, right: bool) -> int:
     rows, terms, columns = (-(-whole // part) for whole, part in zip(sizes, block, strict=True))
     fresh = (left * rows * terms + right * terms * columns) * lattice.FRESH_BYTES
     made = rows * columns * 4 * KEPT * (DEGREE + block[0] * block[2])
