@@ -106,7 +106,7 @@ class FederatedTable:
     Attributes:
         clients: how many.
         rounds: how many at most; privacy is planned for all of them.
-        aggregator: "plain", "masked", "shuffled", "encrypted", "keyed" or "sequential".
+        aggregator: "plain", "masked", "shuffled", "encrypted", "keyed", "sequential" or "bounded".
         minimum: fewest clients whose mean is shown; 0.6 of them if not given.
         drop_rate: the share of clients that may fall silent in a round.
         colluding_share: the share of clients that may work with the server.
@@ -243,6 +243,9 @@ class FederatedJob(Job):
                 "engine 'local'"
             )
             refuse("federated.engine", text)
+        if self.federated.engine == "flower" and self.federated.aggregator == "bounded":
+            text = "two servers and a dealer check updates on the engine 'local' alone"
+            refuse("federated.engine", text)
         if is_objective and (self.model.name != "linear" or self.model.stack):
             text = f"objective perturbation trains 'linear', got {self.model.name!r}"
             refuse("model.name", text)
@@ -275,6 +278,7 @@ class FederatedJob(Job):
     def spec(self) -> FederatedSpec:
         """Return what all sides hold to."""
         table, train = self.federated, self.train
+        weighs = self.privacy.kind == "none" and table.aggregator != "bounded"
         return FederatedSpec(
             clients=table.clients,
             rounds=table.rounds,
@@ -292,7 +296,7 @@ class FederatedJob(Job):
             threshold=table.threshold,
             public_key=_read(table.public_key),
             verified=table.verified,
-            largest_weight=LARGEST_WEIGHT if self.privacy.kind == "none" else 1,
+            largest_weight=LARGEST_WEIGHT if weighs else 1,
             server_rate=train.server_rate,
             momentum=train.momentum,
             patience=train.patience,

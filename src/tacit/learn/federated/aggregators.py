@@ -7,6 +7,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tacit.crypto import KeyPair
 from tacit.errors import ConfigError, PartyError
+from tacit.learn.federated.bounded import BoundedClientSide, BoundedServerSide
 from tacit.learn.federated.config import RoundConfig
 from tacit.learn.federated.contract import ClientSide, Enter, ServerSide
 from tacit.learn.federated.encrypted import EncryptedClientSide, EncryptedServerSide
@@ -216,6 +217,13 @@ AGGREGATORS: dict[str, Aggregator] = {
             privacies=GOES_WITH["sequential"],
             make_server=SequentialServerSide,
             make_client=_sequential_client,
+        ),
+        Aggregator(
+            name="bounded",
+            server_sees="the sum of the updates within the clip, and of each alone whether it is",
+            privacies=GOES_WITH["bounded"],
+            make_server=lambda config, prg: BoundedServerSide(config),
+            make_client=lambda config, seat, prg: BoundedClientSide(config, prg),
         ),
     )
 }

@@ -45,11 +45,12 @@ class Update:
 
 @dataclass(frozen=True, eq=False)
 class Aggregate:
-    """The mean update of those who stayed, and who they are."""
+    """The mean update of those who stayed, and who they are; and who was left out, and why."""
 
     mean: NDArray[np.float64] = field(repr=False)
     weight: int
     survivors: tuple[int, ...]
+    refused: tuple[PartyError, ...] = ()
 
 
 Offer = Callable[..., Update]
@@ -136,7 +137,9 @@ def run_round(server: ServerSide, exchange: Exchange, meter: Meter) -> Aggregate
             except PartyError as error:
                 meter.refused.append(error)
         messages = server.close()
-    return server.aggregate()
+    found = server.aggregate()
+    meter.refused.extend(found.refused)
+    return found
 
 
 def pack(kind: int, *fields: Field) -> bytes:

@@ -294,6 +294,11 @@ def check_spec(spec: FederatedSpec) -> None:
         ConfigError: says what can be done instead.
     """
     adaptive = spec.privacy.adaptive
+    if spec.aggregator == "bounded":
+        raise ConfigError(
+            "aggregator 'bounded' has two servers and a dealer: engine 'local' has it, and "
+            "`norm_check` between real parties"
+        )
     if spec.privacy.mechanism == "objective":
         raise ConfigError("objective perturbation is a training of its own: engine 'local' has it")
     if adaptive.by == "layers" or adaptive.relevance == "clients":

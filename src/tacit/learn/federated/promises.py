@@ -18,6 +18,8 @@ def promises(spec: FederatedSpec) -> tuple[Claim, ...]:
         found.append(_keyed(spec))
     if spec.aggregator == "sequential":
         found.append(_sequential())
+    if spec.aggregator == "bounded":
+        found += _bounded(spec)
     if spec.verified:
         found.append(_verified(spec))
     return tuple(found)
@@ -80,6 +82,28 @@ def _sequential() -> Claim:
             "semi-honest: every party follows the protocol, and still every client sees the model "
             "as the one before it left it, and the server the last",
             "a client and the second one after it together know the update between them",
+        ),
+    )
+
+
+def _bounded(spec: FederatedSpec) -> tuple[Claim, Claim]:
+    who = (
+        "semi-honest: server, checker and dealer follow the protocol and pool with nobody; they "
+        "are three parties, which a simulation plays itself"
+    )
+    return (
+        Claim(
+            subject=_SUBJECT,
+            guarantee="hidden in the sum of those within the clip, but for whether it is",
+            assumptions=(who, _LAST, "AES-128 holds"),
+        ),
+        Claim(
+            subject="the sum of a round, against clients",
+            guarantee="no update longer than the clip counts, but with probability 2^-40 each",
+            assumptions=(
+                f"malicious: clients may do anything. {who[0].upper()}{who[1:]}",
+                f"an update within the clip of {spec.privacy.clip:g} may still be poisoned",
+            ),
         ),
     )
 

@@ -15,7 +15,9 @@ from tacit.learn.federated.secagg.graph import Server, share_of
 from tacit.learn.federated.shuffled.box import KEY_BYTES
 from tacit.learn.federated.shuffled.plan import Method
 
-AggregatorName = Literal["plain", "masked", "shuffled", "encrypted", "keyed", "sequential"]
+AggregatorName = Literal[
+    "plain", "masked", "shuffled", "encrypted", "keyed", "sequential", "bounded"
+]
 Augment = Literal["none", "shift", "flip"]
 Privacy = Literal["none", "central", "local", "local-adaptive", "shuffle", "record"]
 PRIVACIES: tuple[Privacy, ...] = (
@@ -44,6 +46,7 @@ GOES_WITH: dict[str, tuple[Privacy, ...]] = {
     "encrypted": _SUMS,
     "keyed": _SUMS,
     "sequential": ("none",),
+    "bounded": ("none",),
 }
 """The kinds of privacy that each aggregator can give."""
 VERIFIABLE = ("masked", "encrypted", "keyed")
@@ -353,6 +356,12 @@ class FederatedSpec:
             )
 
     def _check_aggregator(self) -> None:
+        if self.aggregator == "bounded" and (self.server != "curious" or self.largest_weight != 1):
+            raise ConfigError(
+                "aggregator 'bounded' rests on servers that follow the protocol (server 'curious') "
+                "and weighs all clients alike, as a weight would be believed; got server "
+                f"{self.server!r} and weights up to {self.largest_weight}"
+            )
         if self.aggregator not in GOES_WITH:
             raise ConfigError(
                 f"the aggregator is one of {', '.join(GOES_WITH)}, got {self.aggregator!r}"

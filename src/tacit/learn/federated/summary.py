@@ -13,7 +13,7 @@ from tacit.result import Claim, Cost, Curve, Leak, LeakKind, Metric, Sheet, Traf
 
 _LARGE_EPSILON = 10.0
 _MOST_NOTES = 20
-_STAGES = {"plain": 1, "masked": 5, "shuffled": 3, "encrypted": 2, "keyed": 2}
+_STAGES = {"plain": 1, "masked": 5, "shuffled": 3, "encrypted": 2, "keyed": 2, "bounded": 1}
 _SERVERS = {
     "curious": "the server follows the protocol and invents no clients",
     "malicious": (
@@ -75,7 +75,7 @@ def claims_about_updates(spec: FederatedSpec) -> tuple[Claim, ...]:
                 ),
             )
         )
-    if spec.verified or spec.aggregator in ("encrypted", "keyed", "sequential"):
+    if spec.verified or spec.aggregator in ("encrypted", "keyed", "sequential", "bounded"):
         claims += promises(spec)
     return tuple(claims)
 
