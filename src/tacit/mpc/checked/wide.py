@@ -119,7 +119,7 @@ def map_linear(
             (limbs, components, …).
         largest: at least the sum of the sizes of the coefficients of any result.
     """
-    bits = next(one for one in (BITS, 27, 18, 9, 3, 1) if (largest << one) < 1 << 63)
+    bits = next(one for one in (BITS, 27, 18, 9, 3, 1) if (largest << one) < 1 << 62)
     parts = [digits(one, bits) for one in operands]
     found = []
     for at in range(len(parts[0])):
