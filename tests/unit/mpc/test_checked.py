@@ -190,7 +190,7 @@ def test_an_owner_that_tells_the_two_different_things_is_noticed(monkeypatch):
     with pytest.raises(CheatingError, match="told different inputs") as caught:
         simulate(program, protocol="checked", inputs={CAROL: {"x": torch.ones(3)}})
     # Neither of the two cheated, and neither is accused alone.
-    assert caught.value.party in (f"{one} or an owner" for one in ROLES.computing)
+    assert caught.value.party.endswith(" or an owner")
     assert calls == [ALICE, BOB]
 
 

@@ -152,6 +152,9 @@ class MultiplyTagged(Multiply):
         if isinstance(self.product, Elementwise):
             numbers += wide.multiply(_laid_out(y.numbers, out.shape), e.expand(out.shape))
             numbers += wide.multiply(_laid_out(x.numbers, out.shape), d.expand(out.shape))
+        elif isinstance(self.product, MatMul) and min(x.opened.dim(), y.opened.dim()) > 1:
+            numbers += wide.matmul(e, y.numbers, is_public_left=True)
+            numbers += wide.matmul(d, x.numbers, is_public_left=False)
         else:
             multiply, terms = self.product.multiply, self.product.terms(x.spec.shape, y.spec.shape)
             numbers += wide.map_bilinear(multiply, e, y.numbers, terms=terms)
