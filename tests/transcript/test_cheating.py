@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from cheating import ALICE, BOB, CAROL, PARTIES, ROLES, Liar, run, wanted
+from tacit import ring
 from tacit.errors import CheatingError, PartyError
 from tacit.mpc import boundary, find_protocol, make_plan
 
@@ -40,7 +41,12 @@ def assert_caught_or_harmless(liar, outcome):
         assert error.exit_code == 4
         if isinstance(error, CheatingError):
             assert liar.name in error.party, "an honest party names the liar"
-            assert (party == CAROL) == (" or " in error.party), "others cannot know which"
+            named = error.party.removesuffix(" or an owner")  # who told both what they entered
+            if party == CAROL:
+                assert ALICE in named, "others cannot know which"
+                assert BOB in named
+            else:
+                assert named == liar.name
 
 
 def add(power):
@@ -196,8 +202,8 @@ def test_where_any_lie_is_caught_does_not_depend_on_the_inputs(power):
     """
     generator = torch.Generator().manual_seed(6)
     for sender, tag, receiver, words in all_messages():
-        if receiver == CAROL:
-            continue
+        if receiver == CAROL or words.shape == (ring.KEY_BYTES,):
+            continue  # another seed is a seed; whether its sender then gives up in time is chance
         ends = set()
         for scale in (0.0, 1.0, -1.0):
             inputs = {

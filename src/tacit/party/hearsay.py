@@ -16,8 +16,9 @@ def as_heard(error: PartyError, me: str, pair: tuple[str, str]) -> PartyError:
     """Say what is known after an accusation between two computing parties."""
     first, second = pair
     is_heard = type(error) is PartyError and error.reason.startswith(CHEATED)
-    if is_heard and error.party.removesuffix(OR_OWNER) in pair and OR_OWNER in error.party:
-        return CheatingError(f"{first}, {second}{OR_OWNER}", error.reason)
+    if is_heard and error.party in (f"{first}{OR_OWNER}", f"{second}{OR_OWNER}"):
+        others = ", ".join(one for one in pair if one != me)
+        return CheatingError(f"{others}{OR_OWNER}", error.reason)
     if not is_heard or error.party not in pair:
         return error
     accuser = second if error.party == first else first

@@ -229,4 +229,5 @@ def test_whoever_hears_of_cheating_believes_no_more_than_it_can_know():
     other = PartyError(ALICE, "went away")
     assert as_heard(other, CAROL, pair) is other
     told = PartyError(f"{ALICE} or an owner", "cheated: told different inputs")
-    assert as_heard(told, ALICE, pair).party == f"{ALICE}, {BOB} or an owner"
+    assert as_heard(told, ALICE, pair).party == f"{BOB} or an owner"
+    assert as_heard(told, CAROL, pair).party == f"{ALICE}, {BOB} or an owner"
