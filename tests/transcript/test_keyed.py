@@ -10,6 +10,7 @@ from tacit.learn.federated import FederatedSpec, PrivacySpec, Update
 from tacit.learn.federated.contract import HELPER, unpack
 from tacit.learn.federated.keyed import sides
 from tacit.learn.federated.keyed.authority import RELEASED, UPLOAD
+from tacit.learn.federated.verified import TAGGED
 from uniformity import complaints, related
 
 SIZE = 4000
@@ -34,8 +35,11 @@ def view_of_rounds(**changes):
 
         def keep(index, answer):
             kind, layout = (RELEASED, "b") if index == HELPER else (UPLOAD, "bbbb")
-            if isinstance(answer, bytes) and answer[4] == kind:
-                body = unpack(answer, kind, layout, sender="client")[-1]
+            sent = answer
+            if isinstance(answer, bytes) and answer[4] == TAGGED:
+                _, sent = unpack(answer, TAGGED, "bb", sender="client")
+            if isinstance(sent, bytes) and sent[4] == kind:
+                body = unpack(sent, kind, layout, sender="client")[-1]
                 words = np.frombuffer(body, np.int32)[:SIZE].copy()
                 found.append((f"{index}", torch.from_numpy(words)))
             return answer

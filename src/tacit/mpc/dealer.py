@@ -175,7 +175,7 @@ class Maker:
             first, second = self._cache.remember(key, lambda: self._draw(mask))
         else:
             first, second = self._draw(mask)
-        return _viewed(first, mask), _viewed(second, mask)
+        return viewed(first, mask), viewed(second, mask)
 
     def _draw(self, mask: Mask) -> SharePair:
         need = OpeningMask(mask.place, mask.shape, mask.holder)
@@ -204,7 +204,8 @@ class Maker:
         return tuple(part.to(self._device) for part in parts)
 
 
-def _viewed(words: Tensor | None, mask: Mask) -> Tensor | None:
+def viewed(words: Tensor | None, mask: Mask) -> Tensor | None:
+    """Lay words out as a mask lies now."""
     if words is None:
         return None
     for view in mask.views:

@@ -305,6 +305,11 @@ def outsourced(outsourcing: Outsourcing) -> Iterator[Outsourcing]:
         _CURRENT.reset(token)
 
 
+def current() -> Outsourcing | None:
+    """Return how this party's products are given away, if they are."""
+    return _CURRENT.get()
+
+
 def matmul(left: Tensor, right: Tensor) -> Tensor:
     """Multiply as the current party does: here, or by its worker with a check."""
     outsourcing = _CURRENT.get()

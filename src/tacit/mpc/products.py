@@ -62,6 +62,23 @@ class MatMul:
 
 
 @dataclass(frozen=True)
+class TransposedMatMul:
+    """Multiply the transpose of a matrix of many rows with another of as many."""
+
+    def multiply(self, left: Tensor, right: Tensor) -> Tensor:
+        """Multiply words; in this order torch's product stays in its fast kernel."""
+        return outsource.matmul(right.t().contiguous(), left).t().contiguous()
+
+    def shape(self, left: Shape, right: Shape) -> Shape:
+        """Return (columns of the first, columns of the second)."""
+        return shapes.matmul((left[1], left[0]), right)
+
+    def terms(self, left: Shape, right: Shape) -> int:
+        """Return the number of rows."""
+        return left[0]
+
+
+@dataclass(frozen=True)
 class Conv2d:
     """Convolve images (n, channels, height, width) with weights (out, channels / groups, h, w)."""
 

@@ -37,6 +37,8 @@ class Session:
     ledger: Ledger
     progress: Progress
     generators: Mapping[str, ring.Prg]
+    own: ring.Prg = field(default_factory=ring.Prg.from_os, repr=False)
+    """The generator that nobody else can run."""
     _runs: Iterator[int] = field(default_factory=count)
     _pairs: set[tuple[str, str]] = field(default_factory=set)
 

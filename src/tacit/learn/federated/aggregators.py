@@ -26,6 +26,9 @@ from tacit.learn.federated.spec import GOES_WITH, HELPERS, AggregatorName, Priva
 from tacit.learn.federated.verified import SumServer, VerifiedClientSide, VerifiedServerSide
 from tacit.ring import Prg
 
+Saved = tuple[bytes, bytes] | None
+Making = Callable[[Tag | None, Saved], ClientSide]
+"""Makes a client's side that tags its words and goes on from what was saved."""
 Helper = Callable[[bytes], bytes]
 """Answers the messages of a server to the one party beside the clients; PartyError refuses."""
 
@@ -52,8 +55,7 @@ class Seat:
     """Where a client sits: its number, the key it is known by, and the helper's public key.
 
     ``saved`` is what an earlier process of the same client wrote: the invitation and the state.
-    ``secret`` is what `provision` made for this client; ``enter`` writes sessions down for as long
-    as that secret is used.
+    ``secret`` is what `provision` made for this client.
     """
 
     index: int
@@ -61,7 +63,6 @@ class Seat:
     helper: bytes = b""
     saved: tuple[bytes, bytes] | None = None
     secret: bytes = field(default=b"", repr=False)
-    enter: Enter = field(default_factory=Once)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,13 +102,11 @@ def _server(config: RoundConfig, side: SumServer) -> ServerSide:
     return VerifiedServerSide(side, config) if config.verified else side
 
 
-def _client(
-    config: RoundConfig, seat: Seat, make: Callable[[Tag | None], ClientSide]
-) -> ClientSide:
+def _client(config: RoundConfig, seat: Seat, prg: Prg, make: Making) -> ClientSide:
     if not config.verified:
-        return make(None)
+        return make(None, seat.saved)
     return VerifiedClientSide(
-        make, config, seat.index, secret=seat.secret, enter=seat.enter, saved=seat.saved
+        make, config, seat.index, secret=seat.secret, prg=prg, saved=seat.saved
     )
 
 
@@ -115,8 +114,9 @@ def _masked_client(config: RoundConfig, seat: Seat, prg: Prg) -> ClientSide:
     return _client(
         config,
         seat,
-        lambda tag: SecAggClientSide(
-            config, seat.index, signing=seat.signing, prg=prg, saved=seat.saved, tag=tag
+        prg,
+        lambda tag, saved: SecAggClientSide(
+            config, seat.index, signing=seat.signing, prg=prg, saved=saved, tag=tag
         ),
     )
 
@@ -125,8 +125,9 @@ def _encrypted_client(config: RoundConfig, seat: Seat, prg: Prg) -> ClientSide:
     return _client(
         config,
         seat,
-        lambda tag: EncryptedClientSide(
-            config, seat.index, secret=seat.secret, prg=prg, saved=seat.saved, tag=tag
+        prg,
+        lambda tag, saved: EncryptedClientSide(
+            config, seat.index, secret=seat.secret, prg=prg, saved=saved, tag=tag
         ),
     )
 
@@ -135,13 +136,14 @@ def _keyed_client(config: RoundConfig, seat: Seat, prg: Prg) -> ClientSide:
     return _client(
         config,
         seat,
-        lambda tag: KeyedClientSide(
+        prg,
+        lambda tag, saved: KeyedClientSide(
             config,
             seat.index,
             authority=seat.helper,
             signing=seat.signing,
             prg=prg,
-            saved=seat.saved,
+            saved=saved,
             tag=tag,
         ),
     )

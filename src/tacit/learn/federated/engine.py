@@ -51,7 +51,6 @@ class LocalEngine:
         self._learner, self._aggregator = learner, aggregator
         self._drop_rate, self._prg = drop_rate, prg
         self._secrets = secrets or [b""] * learner.clients
-        self._entered = [Once() for _ in range(learner.clients)]
         self._signing = [Ed25519PrivateKey.generate() for _ in range(learner.clients)]
         self._helper_keys = make_key_pair()
         self._helper: Helper | None = None
@@ -107,7 +106,6 @@ class LocalEngine:
             signing=self._signing[index],
             helper=self._helper_keys.public,
             secret=self._secrets[index],
-            enter=self._entered[index],
         )
         return self._aggregator.make_client(config, seat, Prg.from_os())
 

@@ -13,7 +13,6 @@ node except through the aggregator of the spec. Nothing else is answered. On the
 
 import logging
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from tacit.errors import ConfigError, InputError, PartyError
 from tacit.learn.federated.arrays import flat_arrays, named_arrays
 from tacit.learn.federated.carrier import FlowerCarrier
-from tacit.learn.federated.journal import journal_of, open_journal
+from tacit.learn.federated.journal import open_journal
 from tacit.learn.federated.node import (
     HELLO,
     HELP,
@@ -97,7 +96,7 @@ def client_mod(
     while the round lasts.
     """
     check_spec(spec)
-    if spec.needs_secrets and not secret:
+    if spec.needs_secrets and not secret and authority is None:
         raise ConfigError(
             f"aggregator {spec.aggregator!r}{', verified,' if spec.verified else ''} wants a "
             "secret for each client, got none: `provision` makes them"
@@ -133,8 +132,7 @@ def client_mod(
         if asked.role == HELP:
             return help_round(spec, asked, context, journal, helping)
         book = open_journal(journal, run=context.run_id, node=context.node_id)
-        enter = partial(journal_of(journal, secret).enter, 0)
-        visit = Visit(spec, signing, context, book, silo, secret=secret, enter=enter)
+        visit = Visit(spec, signing, context, book, silo, secret=secret)
         return visit.answer(asked, message, app)
 
     return mod

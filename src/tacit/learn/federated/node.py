@@ -18,10 +18,10 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from tacit.crypto import KeyPair
 from tacit.errors import ConfigError, InputError, PartyError
-from tacit.learn.federated.aggregators import Once, Seat, find_aggregator
+from tacit.learn.federated.aggregators import Seat, find_aggregator
 from tacit.learn.federated.arrays import Flat, arrays_like, flat_arrays
 from tacit.learn.federated.config import round_config
-from tacit.learn.federated.contract import Enter, Floats, Update, kind_of
+from tacit.learn.federated.contract import Floats, Update, kind_of
 from tacit.learn.federated.journal import Journal, journal_of
 from tacit.learn.federated.sequential import SequentialClientSide
 from tacit.learn.federated.shaping import Outlook, Shaper, shape_update
@@ -105,11 +105,10 @@ class Visit:
         journal: Journal,
         silo: Silo | None = None,
         secret: bytes = b"",
-        enter: Enter | None = None,
     ) -> None:
         self._spec, self._signing, self._silo = spec, signing, silo
         self._context, self._journal = context, journal
-        self._secret, self._enter = secret, enter or Once()
+        self._secret = secret
         self._records = context.state.config_records
 
     def answer(self, asked: Asked, message: Message, app: App) -> bytes:
@@ -148,7 +147,6 @@ class Visit:
             helper=self._spec.helper or asked.helper,
             saved=before if before[1] else None,
             secret=self._secret,
-            enter=self._enter,
         )
 
     def _begin(self) -> ConfigRecord:

@@ -118,6 +118,6 @@ def _verified(spec: FederatedSpec) -> Claim:
             "clients follow the protocol, and one of those who stayed is still there to check",
             "about the sum of the clients in the list that is shown: who is left out, and what is "
             "made of the sum, the next model, is not checked",
-            "AES-128 and HMAC-SHA256 hold; clients keep the sessions that they have answered",
+            "AES-128 and HMAC-SHA256 hold",
         ),
     )

@@ -26,7 +26,7 @@ from tacit.learn.federated.spec import FederatedSpec
 from tacit.ring import Prg
 
 _SECRET = 67
-_SHARED_BYTES, _OWN_BYTES = 32, 16
+_SHARED_BYTES = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,16 +36,14 @@ class ClientSecret:
     Attributes:
         shared: a key that all clients have, for tags and for weights that are passed on.
         cipher: the secret key of the cipher, or this client's share of it.
-        own: tells the secret from every other client's.
     """
 
     shared: bytes = field(repr=False)
     cipher: bytes = field(default=b"", repr=False)
-    own: bytes = field(default=bytes(_OWN_BYTES), repr=False)
 
     def to_bytes(self) -> bytes:
         """Write the file of this client."""
-        return pack(_SECRET, self.own, self.shared, self.cipher)
+        return pack(_SECRET, self.shared, self.cipher)
 
 
 def read_secret(data: bytes) -> ClientSecret:
@@ -56,10 +54,10 @@ def read_secret(data: bytes) -> ClientSecret:
     """
     if not data:
         raise DataError("this client was given no secret: `provision` makes one for each client")
-    own, shared, cipher = cast(list[bytes], unpack(data, _SECRET, "bbb", sender="this client"))
-    if len(shared) != _SHARED_BYTES or len(own) != _OWN_BYTES:
+    shared, cipher = cast(list[bytes], unpack(data, _SECRET, "bb", sender="this client"))
+    if len(shared) != _SHARED_BYTES:
         raise DataError("this client's secret has a key of another length")
-    return ClientSecret(shared=shared, cipher=cipher, own=own)
+    return ClientSecret(shared=shared, cipher=cipher)
 
 
 def provision(
@@ -113,8 +111,7 @@ def _make(
             )
             own = tuple(map(dump_share, shares))
     shared = prg.bytes(_SHARED_BYTES)
-    secrets = (ClientSecret(shared=shared, cipher=one, own=prg.bytes(_OWN_BYTES)) for one in own)
-    return public, tuple(one.to_bytes() for one in secrets)
+    return public, tuple(ClientSecret(shared=shared, cipher=one).to_bytes() for one in own)
 
 
 @functools.lru_cache(maxsize=4)

@@ -52,7 +52,12 @@ def sharp_claim(mechanism: CalibratedMechanism, rounds: int) -> Claim:
 
 def claims_of(spec: FederatedSpec, outcome: Outcome) -> tuple[Claim, ...]:
     """Return what the run promises: first about the models, then about single updates."""
-    claims = [sharpen(outcome.rounds[-1].claim, outcome.ledger)]
+    return (sharpen(outcome.rounds[-1].claim, outcome.ledger), *claims_about_updates(spec))
+
+
+def claims_about_updates(spec: FederatedSpec) -> tuple[Claim, ...]:
+    """Return what is promised about single updates, and about sums that are checked."""
+    claims = list[Claim]()
     if spec.aggregator == "masked":
         claims.append(
             Claim(

@@ -7,13 +7,13 @@ import pytest
 
 from aggregated import Stage
 from tacit.errors import PartyError
-from tacit.learn.federated import FederatedSpec, PrivacySpec, Update
+from tacit.learn.federated import FederatedSpec, PrivacySpec, Update, verified
 from tacit.learn.federated.contract import RunOver, VoidRound, kind_of, pack, run_round, unpack
 from tacit.learn.federated.promises import promises
 from tacit.learn.federated.secagg.plan import to_wire
 from tacit.learn.federated.shuffled.roles import COMPLAINED, CONFIRMED
 from tacit.learn.federated.sums import plan_sum, write_survivors
-from tacit.learn.federated.verified import CHECK, is_right, make_tag, tags_of
+from tacit.learn.federated.verified import CHECK, is_right, tags_of, write_tags
 from tacit.ring import Prg
 
 CLIENTS, SIZE = 5, 40
@@ -44,8 +44,10 @@ class Liar(Stage):
 
     def answer(self, index, message):
         if message[4] == CHECK:
-            body, words = unpack(message, CHECK, "bb", sender="server")
-            message = pack(CHECK, *self.lie(index, body, np.frombuffer(words, np.uint32).copy()))
+            body, nonces, words = unpack(message, CHECK, "bbb", sender="server")
+            found = self.lie(index, body, np.frombuffer(words, np.uint32).copy())
+            message = pack(CHECK, found[0], found[2] if len(found) > 2 else nonces, found[1])
+            self.seen = nonces
         return super().answer(index, message)
 
 
@@ -99,38 +101,50 @@ def test_a_client_checks_one_sum_of_a_round():
     stage = Stage(policy(), offers())
     stage.run()
     with pytest.raises(PartyError, match="without an update, or again"):
-        stage.clients[0].answer(pack(CHECK, b"", b""), None)
+        stage.clients[0].answer(pack(CHECK, b"", b"", b""), None)
 
 
-def test_the_sum_of_an_old_round_is_found_out():
-    """A replay: the sum, its tags and its list are right, and of another session."""
-    kept = {}
-
-    def keep(index, body, words):
-        kept.update(body=body, words=words.tobytes())
-        return body, words.tobytes()
-
-    Liar(keep, policy(), offers()).run()
-    with pytest.raises(RunOver):
-        Liar(lambda *_: (kept["body"], kept["words"]), policy(), offers(sign=-1)).run()
+def shown(stage):
+    """Run a round and return its check as the clients saw it."""
+    kept = []
+    stage.lie = lambda index, body, words: kept.append((body, words.tobytes())) or kept[-1]
+    stage.run()
+    return (*kept[-1], stage.seen)
 
 
-def test_a_session_is_used_once_though_the_server_chooses_it():
-    """With one session for two rounds the sum of the first would pass for that of the second."""
-    first = Stage(policy(), offers())
-    first.run()
-    second = Stage(policy(), offers(sign=-1))
-    second.seats = [
-        replace(seat, enter=old.enter) for seat, old in zip(second.seats, first.seats, strict=True)
-    ]
-    second.clients = [
-        second.aggregator.make_client(second.terms, seat, Prg.from_os()) for seat in second.seats
-    ]
+def with_session_of(first, second):
+    """Let a server open a second round under the session of the first."""
     second.server._inside._invitation = first.server._inside._invitation
     second.server._inside.plan = first.server._inside.plan
-    with pytest.raises(VoidRound, match="0 updates"):
+    return second
+
+
+@pytest.mark.parametrize("nonces", ["old", "new"])
+@pytest.mark.parametrize("session", ["old", "new"])
+def test_the_sum_of_an_old_round_is_found_out(session, nonces):
+    """A replay, to the same clients or to others of the job, under a session the server chooses."""
+    first = Liar(None, policy(), offers())
+    body, words, old = shown(first)
+    second = Liar(None, policy(), offers(sign=-1))
+    if session == "old":
+        with_session_of(first, second)
+    second.lie = lambda *_: (body, words, old) if nonces == "old" else (body, words)
+    with pytest.raises(RunOver, match="client 0 says"):
         second.run()
-    assert "answered before" in str(second.meter.refused[0])
+
+
+def test_two_rounds_of_one_session_do_not_give_a_third_sum():
+    """What a server learns of r from two sums is hidden by the fresh pads of both."""
+    first = Liar(None, policy(), offers())
+    _, one, _ = shown(first)
+    second = with_session_of(first, Liar(None, policy(), offers(sign=-1)))
+
+    def lie(index, body, words):
+        return body, (words + words - np.frombuffer(one, np.uint32)).tobytes()
+
+    second.lie = lie
+    with pytest.raises(RunOver):
+        second.run()
 
 
 def test_nobody_left_to_check_voids_the_round():
@@ -144,6 +158,13 @@ def test_nobody_left_to_check_voids_the_round():
         Gone(policy(), offers()).run()
 
 
+NONCES = {index: bytes([index] * 16) for index in range(CLIENTS)}
+
+
+def without(*indices):
+    return {index: nonce for index, nonce in NONCES.items() if index not in indices}
+
+
 def make_sum(**changes):
     stage = Stage(policy(), offers())
     plan = replace(plan_sum(stage.terms), **changes)
@@ -152,7 +173,7 @@ def make_sum(**changes):
         drawn = Prg(b"words of clients").fork(str(index)).below(2**20, plan.length).numpy()
         words.append((drawn - 2**19).astype(plan.dtype))
         words[-1][plan.dimension :] = 7  # the weight; tags come behind it
-        make_tag(KEY, index, lambda session: None)(plan, words[-1])
+        write_tags(plan, words[-1], KEY, index, NONCES[index])
     return plan, words, sum(words[1:], words[0].copy())
 
 
@@ -160,26 +181,40 @@ def make_sum(**changes):
 def test_every_single_change_is_noticed_and_the_true_sum_is_not(word_bytes):
     """Powers of two are the changes that a tag modulo 2^64 sees least of: all of them."""
     plan, _, total = make_sum(word_bytes=word_bytes)
-    everyone = tuple(range(CLIENTS))
-    assert is_right(plan, total, everyone, KEY)
-    assert not is_right(plan, total, everyone[1:], KEY)
-    assert not is_right(plan, total, everyone, bytes(32))
-    assert not is_right(replace(plan, session=bytes(16)), total, everyone, KEY)
+    assert is_right(plan, total, NONCES, KEY)
+    assert not is_right(plan, total, without(0), KEY)
+    assert not is_right(plan, total, {**NONCES, 0: bytes(16)[:-1] + b"!"}, KEY)
+    assert not is_right(plan, total, NONCES, bytes(32))
+    assert not is_right(replace(plan, session=bytes(16)), total, NONCES, KEY)
     for bit in range(8 * word_bytes):
         forged = total.copy()
         forged[7:8] += plan.dtype.type(1 << bit)
-        assert not is_right(plan, forged, everyone, KEY), bit
+        assert not is_right(plan, forged, NONCES, KEY), bit
 
 
-def test_without_pads_the_sum_of_another_set_would_pass():
-    """The mutation: the part of a tag that belongs to one client is what binds the list."""
+def test_a_sum_goes_with_its_own_list_alone():
+    """The part of a tag that belongs to one client is what binds the list."""
     plan, words, _ = make_sum()
     fewer = sum(words[2:], words[1].copy())
-    assert is_right(plan, fewer, (1, 2, 3, 4), KEY)
-    assert not is_right(plan, fewer, (0, 1, 2, 3), KEY)
+    assert is_right(plan, fewer, without(0), KEY)
+    assert not is_right(plan, fewer, without(4), KEY)
     twice = fewer + words[1]
-    assert not is_right(plan, twice, (1, 2, 3, 4), KEY)
-    assert not is_right(plan, twice, (0, 1, 2, 3, 4), KEY)
+    assert not is_right(plan, twice, without(0), KEY)
+    assert not is_right(plan, twice, NONCES, KEY)
+
+
+@pytest.mark.parametrize("missing", ["pads", "vector"])
+def test_a_missing_mask_is_noticed(missing, monkeypatch):
+    """Without pads a sum passes for that of another list; without r a change passes."""
+    if missing == "pads":
+        monkeypatch.setattr(verified, "_pads", lambda plan, key, index, nonce: [0, 0])
+        plan, words, _ = make_sum()
+        assert is_right(plan, sum(words[2:], words[1].copy()), without(4), KEY)
+    else:
+        monkeypatch.setattr(verified, "tags_of", lambda plan, words, key: [0, 0])
+        plan, _, total = make_sum()
+        total[3] += 1
+        assert is_right(plan, total, NONCES, KEY)
 
 
 def test_tags_of_one_vector_differ_in_every_session():
@@ -191,7 +226,7 @@ def test_tags_of_one_vector_differ_in_every_session():
 def test_one_client_that_works_with_the_server_forges_and_the_claim_says_so():
     """What is left open is shown to be open."""
     plan, _, total = make_sum()
-    everyone, at = tuple(range(CLIENTS)), plan.dimension + plan.weight_words
+    at = plan.dimension + plan.weight_words
     forged = total.copy()
     forged[3] += 5
     change = np.zeros_like(total)
@@ -200,7 +235,7 @@ def test_one_client_that_works_with_the_server_forges_and_the_claim_says_so():
         for digit in range(plan.tag_words):
             part = (tag >> (digit * plan.digit_bits)) & (2**plan.digit_bits - 1)
             forged[at + place * plan.tag_words + digit] += part
-    assert is_right(plan, forged, everyone, KEY)
+    assert is_right(plan, forged, NONCES, KEY)
     assert "no client works with it" in promises(policy())[-1].assumptions[0]
 
 
