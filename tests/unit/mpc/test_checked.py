@@ -43,7 +43,7 @@ def test_wide_numbers_are_integers_modulo_2_to_the_108():
     assert integers(wide.from_pairs(wide.to_pairs(x, PRG.words((2, 40))))) == ints
 
 
-@pytest.mark.parametrize("inner", [1, 5, 200, 17_000])
+@pytest.mark.parametrize("inner", [1, 5, 200, 5_000])
 def test_products_with_public_words_are_exact(inner):
     words, right = PRG.words((2, inner)), numbers(3, inner, 2)
     got = wide.map_bilinear(torch.matmul, words, right, terms=inner)
