@@ -73,8 +73,8 @@ def compare_protocols(path: Path, asked: Asked, *, network: Network | None) -> R
     shown.add_column("trusted")
     shown.add_column("shown on the way")
     notes = []
-    head = raw.get("job")
-    is_asked = isinstance(head, dict) and head.get("kind") == "infer"
+    about = raw.get("job")
+    is_asked = isinstance(about, dict) and about.get("kind") == "infer"
     for name in (*PROTOCOLS, *(DIRECT if is_asked else ())):
         try:
             job = read_job(_under(name, raw, table), source=str(path))
