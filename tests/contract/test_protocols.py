@@ -13,6 +13,7 @@ from tacit.errors import DataError, InputError, RangeError
 from tacit.mpc import PROTOCOLS
 from tacit.nn import TorchOps, linear, logistic_class, logistic_score
 
+
 def binary(op):
     def program(ops):
         x = ops.input("x", owner=ALICE, shape=(3, 4), bound=64.0)

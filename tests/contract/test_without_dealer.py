@@ -70,9 +70,7 @@ FUNCTIONS = {
 def test_functions_of_every_family():
     x, y = uniform("x", 3, 4), uniform("y", 3, 4)
     run = run_all({name: verb for name, (verb, _, _) in FUNCTIONS.items()}, x, y)
-    for value, (name, (_, plain, error)) in zip(
-        run.values[ALICE], FUNCTIONS.items(), strict=True
-    ):
+    for value, (name, (_, plain, error)) in zip(run.values[ALICE], FUNCTIONS.items(), strict=True):
         assert torch.allclose(value, plain(x, y), rtol=0, atol=error), name
     assert run.metered == run.plan.cost
 
@@ -168,7 +166,7 @@ def test_a_dealer_too_many_or_too_few_is_refused():
         ops.input("x", owner=ALICE, shape=(1,), bound=1.0)
 
     for name, roles in ((NO_DEALER, Roles(ALICE, BOB, CAROL)), ("sealed", Roles(ALICE, BOB))):
-        with pytest.raises(ConfigError, match="wants (no|a) dealer"):
+        with pytest.raises(ConfigError, match=r"wants (no|a) dealer"):
             make_plan(program, find_protocol(name), roles, frac_bits=16)
 
 

@@ -19,13 +19,17 @@ from tacit.errors import ConfigError, InputError
 from tacit.learn.private import DIRECT
 from tacit.llm.backend.chat_file import ROLES, load_chat
 from tacit.mpc import PROTOCOLS
+from tacit.mpc.mixing import NO_DEALER
 from tacit.result import Forecast, Phase
 
 _DEALER = "dealer"
+_ALONE = (NO_DEALER, *DIRECT)
+"""Protocols that have no dealer."""
 _TRUSTED = {
     "he": "nobody",
     "enclave": "the model's host",
     "checked": "an honest dealer",
+    NO_DEALER: "nobody else",
 }
 """Whom the data owner trusts beside its own machine; a dealer, where nothing is said."""
 
@@ -73,9 +77,9 @@ def compare_protocols(path: Path, asked: Asked, *, network: Network | None) -> R
     shown.add_column("trusted")
     shown.add_column("shown on the way")
     notes = []
-    head = raw.get("job")
-    is_asked = isinstance(head, dict) and head.get("kind") == "infer"
-    for name in (*PROTOCOLS, *(DIRECT if is_asked else ())):
+    about = raw.get("job")
+    is_asked = isinstance(about, dict) and about.get("kind") == "infer"
+    for name in (*PROTOCOLS, *(_ALONE if is_asked else ())):
         try:
             job = read_job(_under(name, raw, table), source=str(path))
             outlook = kind_of(job).forecast(job, asked)
@@ -106,14 +110,15 @@ def _compared(name: str, outlook: Outlook, network: Network | None) -> Iterator[
 
 def _under(name: str, raw: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
     """Return a job under another protocol, with the parties and settings that this one has."""
-    is_direct, was_direct = name in DIRECT, table["kind"] in DIRECT
+    is_direct, was_direct = name in _ALONE, table["kind"] in _ALONE
     changed = {**raw, "protocol": {**table, "kind": name}}
     parties = dict(raw.get("parties", {}))
     protocol = changed["protocol"]
     if is_direct and not was_direct:
         parties.pop(str(protocol.pop("dealer", None)), None)
+    if name in DIRECT:
         protocol.pop("compute", None)
-    elif was_direct and not is_direct:
+    if was_direct and not is_direct:
         parties[_DEALER] = {}
         protocol["dealer"] = _DEALER
     if is_direct != was_direct or name != table["kind"]:

@@ -1,1 +1,1 @@
-"""Two parties without a third: oblivious transfer, garbled circuits, products under a lattice key."""
+"""Two parties without a third: oblivious transfer, garbled circuits, lattices."""

@@ -257,9 +257,7 @@ class Garbled(Piecewise):
         packed = channel.recv(
             channel.other, (-(-mask.breaks * len(words) // 8),), dtype=torch.uint8
         )
-        tau = np.unpackbits(
-            packed.cpu().numpy(), count=mask.breaks * len(words), bitorder="little"
-        )
+        tau = np.unpackbits(packed.cpu().numpy(), count=mask.breaks * len(words), bitorder="little")
         return words + r + theirs, tau
 
     def _run_second(

@@ -112,7 +112,7 @@ class Matrices:
 
     def encrypt(self, pair: Pair, left: Words | None, right: Words | None) -> Words:
         """Encrypt my matrices, and decrypt what comes back: the products plus masks."""
-        parts: list[np.ndarray | bytes] = []  # type: ignore[type-arg]
+        parts: list[np.ndarray | bytes] = []
         for is_sent, polys in (
             (self.left, None if left is None else self.rows(left)),
             (self.right, None if right is None else self.columns(right)),
@@ -175,9 +175,7 @@ class Matrices:
         return found[0], found[1]
 
 
-def _cost(
-    sizes: tuple[int, int, int], block: tuple[int, int, int], left: bool, right: bool
-) -> int:
+def _cost(sizes: tuple[int, int, int], block: tuple[int, int, int], left: bool, right: bool) -> int:
     rows, terms, columns = (-(-whole // part) for whole, part in zip(sizes, block, strict=True))
     fresh = (left * rows * terms + right * terms * columns) * lattice.FRESH_BYTES
     made = rows * columns * 4 * KEPT * (DEGREE + block[0] * block[2])
