@@ -7,6 +7,11 @@ keys depend on no secret. Two things are in no message and are looked at besides
 decrypts, and the comparison's result that P0 would read off if P1's bit were not hidden.
 """
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +19,7 @@ import torch
 from harness import ALICE, BOB, simulate
 from tacit.crypto.joint import transfer
 from tacit.crypto.joint.garbling import Garbler, lowest_bits
+from tacit.mpc.joint.garbled import Garbled
 from tacit.mpc.joint.matrices import Matrices
 from tacit.mpc.joint.pair import KEY_BYTES
 from tacit.mpc.mixing import NO_DEALER
@@ -123,3 +129,43 @@ def test_no_label_of_a_wire_comes_with_its_other_one():
     _, times = np.unique(differences, axis=0, return_counts=True)
     assert times.max() == 1
     assert len(held)
+
+
+def fuzzed(count):
+    """Let a child read changed keys, ciphertexts, points and tables; it must end well."""
+    script = Path(__file__).with_name("joint_fuzz.py")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, str(script), str(count)], env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    refused, taken = map(int, done.stdout.split())
+    assert refused + taken == count
+    assert refused > count // 8  # tables and most residues may be anything
+
+
+def test_changed_messages_end_no_process():
+    fuzzed(300)
+
+
+@pytest.mark.slow
+def test_ten_thousand_changed_messages_end_no_process():
+    fuzzed(10_000)
+
+
+def test_a_party_that_lies_makes_the_result_wrong_and_is_not_noticed(monkeypatch):
+    """No guarantee against parties that deviate: the claim says so, and this is why."""
+
+    def work(ops):
+        x = ops.input("x", owner=ALICE, shape=(4,), bound=64.0)
+        return ops.open(ops.relu(x), to=(ALICE,), what="y", why="test")
+
+    honest = Garbled._run_second
+
+    def lying(self, channel, mask, parts, words, size):
+        return honest(self, channel, mask, parts, words + (100 << 16), size)
+
+    given = {ALICE: {"x": torch.full((4,), -3.0, dtype=torch.float64)}}
+    assert simulate(work, protocol=NO_DEALER, inputs=given).values[ALICE].abs().max() == 0
+    monkeypatch.setattr(Garbled, "_run_second", lying)
+    assert simulate(work, protocol=NO_DEALER, inputs=given).values[ALICE].min() > 60
