@@ -18,13 +18,17 @@ from tacit.errors import ConfigError, InputError
 from tacit.learn.private import DIRECT
 from tacit.llm.backend.chat_file import ROLES, load_chat
 from tacit.mpc import PROTOCOLS
+from tacit.mpc.mixing import NO_DEALER
 from tacit.result import Forecast, Phase
 
 _DEALER = "dealer"
+_ALONE = (NO_DEALER, *DIRECT)
+"""Protocols that have no dealer."""
 _TRUSTED = {
     "he": "nobody",
     "enclave": "the model's host",
     "checked": "an honest dealer",
+    NO_DEALER: "nobody else",
 }
 """Whom the data owner trusts beside its own machine; a dealer, where nothing is said."""
 
@@ -74,7 +78,7 @@ def compare_protocols(path: Path, asked: Asked, *, network: Network | None) -> R
     notes = []
     about = raw.get("job")
     is_asked = isinstance(about, dict) and about.get("kind") == "infer"
-    for name in (*PROTOCOLS, *(DIRECT if is_asked else ())):
+    for name in (*PROTOCOLS, *(_ALONE if is_asked else ())):
         try:
             job = read_job(_under(name, raw, table), source=str(path))
             outlook = kind_of(job).forecast(job, asked)
@@ -105,17 +109,18 @@ def _compared(name: str, outlook: Outlook, network: Network | None) -> Iterator[
 
 def _under(name: str, raw: Mapping[str, object], table: Mapping[str, object]) -> dict[str, object]:
     """Return a job under another protocol, with the parties and settings that this one has."""
-    is_direct, was_direct = name in DIRECT, table["kind"] in DIRECT
+    is_alone, was_alone = name in _ALONE, table["kind"] in _ALONE
     changed: dict[str, object] = dict(raw)
     parties, model = _table(raw, "parties"), _table(raw, "model")
     protocol: dict[str, object] = {**table, "kind": name}
-    if is_direct and not was_direct:
+    if is_alone and not was_alone:
         parties.pop(str(protocol.pop("dealer", None)), None)
+    if name in DIRECT:
         protocol.pop("compute", None)
-    elif was_direct and not is_direct:
+    if was_alone and not is_alone:
         parties[_DEALER] = {}
         protocol["dealer"] = _DEALER
-    if name != table["kind"] and (is_direct or was_direct):
+    if name != table["kind"] and {name, table["kind"]} & set(DIRECT):
         changed.pop("ring", None)  # bits mean something else there
     if name == "he" and protocol.get("reveal", "class") == "class":
         protocol["reveal"] = "output" if "layers" in model or "code" in model else "score"
