@@ -118,6 +118,19 @@ def test_every_verb_of_a_circuit_is_torchs_and_its_range_holds(verb):
     assert max(map(abs, found.ravel().tolist())) < 2 ** (whole.range_bits - 1)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", [*VERBS, "grouped", "secrets"])
+def test_every_verb_is_exact_on_ciphertexts(verb):
+    program, shape = {**VERBS, "grouped": GROUPED, "secrets": SECRETS}[verb]
+    x = rows_of(shape)
+    private = tacit.secure(program, protocol="he", weights=W, frac_bits=6, input_bound=1.0)
+    answer = private(x)
+    _, whole = private.he_plan(shape, 1.0)
+    wanted = exact(whole, x.reshape(3, -1).numpy()) / 2**whole.out.scale
+    assert answer.values.reshape(3, -1).tolist() == wanted.astype(float).tolist()
+    assert without_setup(answer.cost) == answer.result.forecast.cost
+
+
 def test_every_other_verb_is_refused_by_its_name():
     verbs = [name for name in dir(Ops) if not name.startswith("_") and name not in VERBS]
     assert {"relu", "sigmoid", "argmax", "softmax", "max_pool2d", "cap", "div"} <= set(verbs)
