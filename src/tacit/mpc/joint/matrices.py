@@ -112,7 +112,7 @@ class Matrices:
 
     def encrypt(self, pair: Pair, left: Words | None, right: Words | None) -> Words:
         """Encrypt my matrices, and decrypt what comes back: the products plus masks."""
-        parts: list[np.ndarray | bytes] = []  # type: ignore[type-arg]
+        parts: list[np.ndarray | bytes] = []
         for is_sent, polys in (
             (self.left, None if left is None else self.rows(left)),
             (self.right, None if right is None else self.columns(right)),
