@@ -303,7 +303,9 @@ def test_values_at_the_very_bound_keep_their_sign(protocol, bound, factor, amoun
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_the_safe_inverse_square_root_is_never_above_the_true_one(protocol):
-    x = torch.logspace(-2.4, 2.9, 20_000, dtype=torch.float64)
+    # Under `checked` it is the function of `sealed`, word for word; tags are what takes long.
+    count = 1_000 if protocol == "checked" else 20_000
+    x = torch.logspace(-2.4, 2.9, count, dtype=torch.float64)
     x = (x * 2**FRAC_BITS).round() / 2**FRAC_BITS
 
     def program(ops):

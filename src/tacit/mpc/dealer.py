@@ -87,8 +87,8 @@ def deal(
         return _stream(session, peer, run if past is None else past, number)
 
     # Of a party's generator, not of a run: what a session has opened can be used in later runs.
-    drawn = tuple(tags.draw_keys(session.shared(one)) for one in plan.roles.computing)
-    keys = (drawn[0], drawn[1])
+    first, second = map(session.shared, plan.roles.computing)
+    keys = tags.draw_keys(first, is_first=True), tags.draw_keys(second, is_first=False)
     maker = Maker(stream, plan, cache=cache, device=torch.device(device), keys=keys)
     needing = maker.steps()
     with session.progress.stage("deal", len(needing)) as advance:

@@ -9,6 +9,7 @@ from math import prod
 from torch import Tensor
 
 from tacit.errors import ConfigError, InputError
+from tacit.mpc.additive2.coded import OpenCoded
 from tacit.mpc.additive2.opening import OpenMasked
 from tacit.mpc.additive2.rescaled import Rescaling
 from tacit.mpc.boundary import WORD_BYTES, Input, Open, Resume
@@ -32,7 +33,7 @@ NETWORKS = ((0.2, 10_000.0), (10.0, 1_000.0), (40.0, 80.0))
 """Round-trip milliseconds and Mbit/s of a data centre, a city and a slow line."""
 
 
-AnyStep = Kernel | OpenMasked | Input | Open | Resume | Check | Deliver
+AnyStep = Kernel | OpenMasked | OpenCoded | Input | Open | Resume | Check | Deliver
 """What a step of a plan can be: a kernel, or what moves values in and out."""
 
 
@@ -190,11 +191,25 @@ class PlanOps(ProtocolOps[AnySpec]):
         return opening.view(view, shape)
 
     def find_opening(
-        self, name: str, *, owner: str, shape: tuple[int, ...], bound: float
+        self,
+        name: str,
+        *,
+        owner: str,
+        shape: tuple[int, ...],
+        bound: float,
+        frac_bits: int | None = None,
     ) -> AnySpec | None:
         """Look an input up in the cache by its name."""
-        spec = Spec.of(shape=shape, frac_bits=self.frac_bits, bound=bound)
+        bits = self.frac_bits if frac_bits is None else frac_bits
+        spec = Spec.of(shape=shape, frac_bits=bits, bound=bound)
         return self._cache.find(name, spec, owner_role(self._roles, owner))
+
+    def open_coded(self, name: str, *, owner: str, shape: tuple[int, int]) -> AnySpec:
+        """Write down that a matrix is opened under a mask."""
+        step = OpenCoded(owner, name, shape)
+        opening = step.out(len(self._steps), self._roles)
+        self._write(step, ())
+        return opening
 
     def holds(self, name: str, past: int) -> bool:
         """Tell whether so many entries are in the cache."""

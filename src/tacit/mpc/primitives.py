@@ -198,6 +198,12 @@ class Primitives(MaskedOpenings[V], ABC):
             return value
         return self.apply(self.make("scale", 1.0, self.frac_bits - spec.frac_bits), value)
 
+    def factor(self, value: V) -> V:
+        """Make a value ready for products; whole numbers stay whole, as `pick` wants them."""
+        spec = self.spec(value)
+        is_whole = isinstance(spec, Spec) and spec.frac_bits == 0
+        return self.ready(value) if is_whole else self.normalise_scale(value)
+
     def number(self, value: V, operation: str) -> Spec:
         """Return the facts about a number; secret bits can only be opened, so they are refused."""
         spec = self.spec(value)

@@ -7,6 +7,7 @@ from typing import Any
 
 from tacit.errors import ConfigError
 from tacit.mpc.additive2 import layout, local, public
+from tacit.mpc.additive2.coded import MultiplyCoded
 from tacit.mpc.additive2.compare import IsPositive
 from tacit.mpc.additive2.counts import CountReaching
 from tacit.mpc.additive2.curves import curve_of, powers_of_two, smooth
@@ -64,6 +65,7 @@ _ARITHMETIC: Mapping[str, Callable[..., Any]] = {
     "fill": public.Fill,
     "halve": local.Halve,
     "multiply": Multiply,
+    "multiply_coded": MultiplyCoded,
     "offset": public.Offset,
     "part": local.Part,
     "truncate": Truncate,
@@ -158,6 +160,7 @@ def _sealed_pieces(pieces: Pieces, frac_bits: int, bound: float) -> Piecewise:
 def _checked_kernels() -> dict[str, Callable[..., Any]]:
     """Make the kernels of `sealed` with tags: those that send nothing are wrapped as they are."""
     sealed = {**_ARITHMETIC, "deferred": DeferToReceiver}
+    del sealed["multiply_coded"]
     kernels = {name: _tagged(one) for name, one in sealed.items()}
 
     def piecewise(kernel: Callable[..., Piecewise]) -> Callable[..., Kernel]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError, DisagreementError, InputError, PartyError
+from tacit.mpc.additive2.coded import Codes, OpenCoded
 from tacit.mpc.additive2.opening import OpenMasked
 from tacit.mpc.additive2.rescaled import Rescaling
 from tacit.mpc.ahead import Ahead
@@ -19,7 +20,7 @@ from tacit.mpc.boundary import Input, Open, Resume
 from tacit.mpc.cache import OpeningCache
 from tacit.mpc.checked import tags
 from tacit.mpc.checked.boundary import Deliver, OpenChecked, TellInput
-from tacit.mpc.checked.check import Check, as_heard
+from tacit.mpc.checked.check import Check
 from tacit.mpc.checked.product import Enter, OpenTagged
 from tacit.mpc.checked.proofs import Proofs
 from tacit.mpc.checked.shares import TaggedShare, tagged
@@ -39,8 +40,8 @@ from tacit.renamed import keyword_renamed
 from tacit.result import Phase
 
 R = TypeVar("R")
-Given = Tensor | Callable[[tuple[Tensor, ...]], Tensor]
-"""An input, or what makes it of all that was opened to its owner in the run so far."""
+Given = Tensor | Codes | Callable[[tuple[Tensor, ...]], Tensor]
+"""An input, its codes, or what makes it of all that was opened to its owner in the run so far."""
 
 
 class SecretOps(ProtocolOps[AnyShare]):
@@ -78,7 +79,8 @@ class SecretOps(ProtocolOps[AnyShare]):
         self._clear: Memo[Tensor] = Memo()
         self._proofs: Proofs | None = None
         if self.protocol.is_checked:
-            self._proofs = Proofs(tags.draw_keys(session.shared(plan.roles.dealer)))
+            shared, is_first = session.shared(plan.roles.dealer), session.me == plan.roles.first
+            self._proofs = Proofs(tags.draw_keys(shared, is_first=is_first))
         self._step = 0
         self._early = frozenset(at for _, at in plan.handed)
         self._handed: dict[int, Parts] = {}
@@ -202,12 +204,25 @@ class SecretOps(ProtocolOps[AnyShare]):
         return opening.view(view, shape)
 
     def find_opening(
-        self, name: str, *, owner: str, shape: tuple[int, ...], bound: float
+        self,
+        name: str,
+        *,
+        owner: str,
+        shape: tuple[int, ...],
+        bound: float,
+        frac_bits: int | None = None,
     ) -> AnyShare | None:
         """Take an input from the cache by its name."""
-        spec = Spec.of(shape=shape, frac_bits=self.frac_bits, bound=bound)
+        bits = self.frac_bits if frac_bits is None else frac_bits
+        spec = Spec.of(shape=shape, frac_bits=bits, bound=bound)
         known = self._cache.find(name, spec, owner_role(self._plan.roles, owner))
         return None if known is None else self._cache.opening(name)
+
+    def open_coded(self, name: str, *, owner: str, shape: tuple[int, int]) -> AnyShare:
+        """Open a matrix under a mask, if it is mine, or take what was opened."""
+        step = OpenCoded(owner, name, shape)
+        channel = self._next(step, ())
+        return step.run(channel, self._supply.take(channel.step), self._inputs.get(name))
 
     def holds(self, name: str, past: int) -> bool:
         """Tell whether so many entries are in the cache."""
@@ -333,7 +348,7 @@ def compute(
                 result = program(ops)
                 ops.check()
         except PartyError as error:
-            raise as_heard(error, session, plan.roles) from error
+            raise session.as_heard(error) from error
         finally:
             ahead.close()
         shares = {
@@ -392,7 +407,7 @@ def serve(
         try:
             return _attend(session, plan, run=run, inputs=inputs, pace=pace, device=device)
         except PartyError as error:
-            raise as_heard(error, session, plan.roles) from error
+            raise session.as_heard(error) from error
     pool = ThreadPoolExecutor(1, thread_name_prefix="tacit-deal")
     # In my context, so that a dealer's worker multiplies masks as well.
     inside = copy_context().run
@@ -404,7 +419,7 @@ def serve(
         pace.reach(len(plan.steps))
         dealing.result()
     except PartyError as error:
-        raise as_heard(error, session, plan.roles) from error
+        raise session.as_heard(error) from error
     finally:
         # Not waited for: a send that waits for a dead peer ends when the links are closed.
         pace.stop()
@@ -415,6 +430,8 @@ def serve(
 def _begin(session: Session, plan: Plan, *, is_agreed: bool) -> int:
     """Number a run, and compare its plan with everyone."""
     run = session.begin_run()
+    if find_protocol(plan.protocol).is_checked:
+        session.suspect(*plan.roles.computing)
     if is_agreed:
         return run
     session.agree("plan", hashlib.sha256(plan.digest() + run.to_bytes(8, "big")).digest())
@@ -449,6 +466,8 @@ def _attend(
 
 def _made(given: Given | None, opened: list[Tensor]) -> Tensor | None:
     """Make an input that depends on what was opened to its owner before."""
+    if isinstance(given, Codes):
+        raise InputError("codes are brought in by `ops.coded`, got them for `ops.input`")
     return given(tuple(opened)) if callable(given) else given
 
 

@@ -271,17 +271,25 @@ class Keys:
 
 
 class OwnKeys:
-    """One ring's secret key."""
+    """One ring's secret key: a new one, or one that `to_bytes` wrote."""
 
-    def __init__(self, ring: Ring) -> None:
+    def __init__(self, ring: Ring, kept: tuple[bytes, bytes] | None = None) -> None:
         lib = library()
         self.ring = ring
-        maker, public = lib.KeyGenerator(ring.context), lib.PublicKey()
-        maker.create_public_key(public)
-        self.public = saved(public)
-        secret = maker.secret_key()
-        self._encryptor = lib.Encryptor(ring.context, secret)
-        self._decryptor = lib.Decryptor(ring.context, secret)
+        if kept is None:
+            maker, public = lib.KeyGenerator(ring.context), lib.PublicKey()
+            maker.create_public_key(public)
+            self.public, self._secret = saved(public), maker.secret_key()
+        else:
+            self.public, data = kept
+            ring.check_frame(data, -1, is_seeded=True)
+            self._secret = loaded(lib.SecretKey(), ring.context, data)
+        self._encryptor = lib.Encryptor(ring.context, self._secret)
+        self._decryptor = lib.Decryptor(ring.context, self._secret)
+
+    def to_bytes(self) -> bytes:
+        """Write the secret key."""
+        return saved(self._secret)
 
     def encrypt(self, coefficients: Words) -> bytes:
         """Encrypt with the secret key: half a ciphertext, and the seed of the other half."""

@@ -157,9 +157,10 @@ class Attested(Direct):
 
     def _ops(self, shape: tuple[int, ...]) -> TorchOps:
         """Return what computes: with a worker, large products are blinded and given away."""
-        if outsource.current() is None:
+        given = outsource.current()
+        if given is None:
             return ObliviousOps()
-        ops = SlalomOps(prg=Prg.from_os())
+        ops = SlalomOps(prg=Prg.from_os(), least_terms=given.least_terms)
         ops.prepare(self.model, self.weights, shape)
         return ops
 

@@ -36,6 +36,14 @@ class ObliviousOps(TorchOps):
         hot = (ids[..., None] == torch.arange(len(table), dtype=ids.dtype)).to(table.dtype)
         return torch.matmul(hot, table)
 
+    def matmul_whole(self, x: Tensor, y: Tensor) -> Tensor:
+        """Multiply matrices of whole numbers, as forests do; floats of 64 bits hold them."""
+        return torch.matmul(x, y)
+
+    def mul_whole(self, x: Tensor, y: Tensor) -> Tensor:
+        """Multiply whole numbers."""
+        return x * y
+
 
 @dataclass
 class TracedOps:
@@ -88,7 +96,7 @@ class SlalomOps(ObliviousOps):
     """
 
     prg: Prg
-    least_terms: int = 1 << 20
+    least_terms: int
     _pads: list[_Pad] = field(default_factory=list)
     _weights: dict[int, tuple[Tensor, _Weight]] = field(default_factory=dict)
     _is_dry: bool = False

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from tacit.crypto.cipher import Layout as CipherLayout
-from tacit.crypto.cipher import load_public, make_key
-from tacit.crypto.cipher.bfv import BfvSecretKey, public_bytes, wire_bytes_of
+from tacit.crypto.cipher import load_public, make_key, wire_bytes
+from tacit.crypto.cipher.bfv import BfvSecretKey, public_bytes
 from tacit.crypto.cipher.slots import Numbers, OwnSlotKeys, SlotKeys, join
 from tacit.crypto.field import Randomness
 from tacit.errors import DataError
@@ -178,7 +178,7 @@ class CoefficientWay:
 
     def sizes(self) -> Sizes:
         """Return the length of the key, of a row and of an answer."""
-        rows, answers = wire_bytes_of(self.sent), wire_bytes_of(self.answered)
+        rows, answers = wire_bytes("bfv", self.sent), wire_bytes("bfv", self.answered)
         return Sizes((public_bytes(),), (rows,), (answers,), 1)
 
     def client(self) -> "CoefficientClient":
@@ -232,7 +232,7 @@ class CoefficientServer:
 
     def evaluate(self, recv: Recv, rows: int, randomness: Randomness) -> Iterator[bytes]:
         """Multiply, add and release one row."""
-        size = wire_bytes_of(self._way.sent)
+        size = wire_bytes("bfv", self._way.sent)
         sealed = self._key.load(recv(size), self._way.sent)
         found = self._key.weigh(self._matrix, sealed)
         bound = max(1, int(np.abs(self._offset).max()))
