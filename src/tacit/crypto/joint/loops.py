@@ -12,6 +12,7 @@ from tacit.crypto.joint.compiled import compiled
 Residues = npt.NDArray[np.uint32]
 Words = npt.NDArray[np.uint64]
 Octets = npt.NDArray[np.uint8]
+Small = npt.NDArray[np.int8]
 
 
 @compiled
@@ -98,6 +99,50 @@ def reduce_words(words: Words, constants: Words, out: Residues) -> None:
                 total -= p * np.uint64(2) * np.uint64(total >= p * np.uint64(2))
                 total -= p * np.uint64(total >= p)
                 out[one, i, at] = np.uint32(total)
+
+
+@compiled
+def add_words(polys: Residues, words: Words, factors: Words, constants: Words) -> None:
+    """Add unsigned words (terms, count, n), each times its factor, to (count, primes, n).
+
+    ``factors`` are (terms, primes), below their primes.
+    """
+    mask = np.uint64(0xFFFFFFFF)
+    count, kinds, size = polys.shape
+    for term in range(words.shape[0]):
+        for one in range(count):
+            for i in range(kinds):
+                p, inverse = constants[i, 0], constants[i, 1]
+                second, third = constants[i, 2], constants[i, 3]
+                factor = factors[term, i]
+                for at in range(size):
+                    word = words[term, one, at]
+                    low = (word & mask) * second
+                    low = (low + ((low * inverse) & mask) * p) >> np.uint64(32)
+                    high = (word >> np.uint64(32)) * third
+                    high = (high + ((high * inverse) & mask) * p) >> np.uint64(32)
+                    total = low + high  # the word times 2^32, below 4p
+                    total -= p * np.uint64(2) * np.uint64(total >= p * np.uint64(2))
+                    product = total * factor
+                    product = (product + ((product * inverse) & mask) * p) >> np.uint64(32)
+                    product -= p * np.uint64(product >= p)
+                    product += np.uint64(polys[one, i, at])
+                    product -= p * np.uint64(product >= p)
+                    polys[one, i, at] = np.uint32(product)
+
+
+@compiled
+def add_small(polys: Residues, small: Small, primes: Words) -> None:
+    """Add small signed numbers (count, degree) to polynomials (count, primes, degree)."""
+    count, kinds, degree = polys.shape
+    for one in range(count):
+        for i in range(kinds):
+            p = np.int64(primes[i])
+            for at in range(degree):
+                total = np.int64(polys[one, i, at]) + np.int64(small[one, at])
+                total += p * np.int64(total < 0)
+                total -= p * np.int64(total >= p)
+                polys[one, i, at] = np.uint32(total)
 
 
 @compiled
