@@ -183,29 +183,26 @@ def drop_primes(polys: Residues, kept: int, constants: Words, inverses: Words) -
 
 
 @compiled
-def transpose_bits(rows: Octets, out: Words) -> None:
-    """Turn 128 rows of packed bits into one 128-bit block for each column."""
-    for byte in range(rows.shape[1]):
+def transpose_bits(rows: Words, out: Words) -> None:
+    """Turn 128 rows of packed bits, in words, into one 128-bit block for each column."""
+    block = np.empty(64, np.uint64)
+    for word in range(rows.shape[1]):
         for half in range(2):
-            lanes = np.zeros(8, np.uint64)
-            for group in range(8):
-                block = np.uint64(0)
-                for k in range(8):
-                    octet = np.uint64(rows[64 * half + 8 * group + k, byte])
-                    block |= octet << np.uint64(8 * k)
-                # An 8 × 8 matrix of bits, transposed in three swaps.
-                swap = (block ^ (block >> np.uint64(7))) & np.uint64(0x00AA00AA00AA00AA)
-                block ^= swap ^ (swap << np.uint64(7))
-                swap = (block ^ (block >> np.uint64(14))) & np.uint64(0x0000CCCC0000CCCC)
-                block ^= swap ^ (swap << np.uint64(14))
-                swap = (block ^ (block >> np.uint64(28))) & np.uint64(0x00000000F0F0F0F0)
-                block ^= swap ^ (swap << np.uint64(28))
-                for k in range(8):
-                    octet = (block >> np.uint64(8 * k)) & np.uint64(0xFF)
-                    lanes[k] |= octet << np.uint64(8 * group)
-            for k in range(8):
-                if 8 * byte + k < out.shape[0]:
-                    out[8 * byte + k, half] = lanes[k]
+            for k in range(64):
+                block[k] = rows[64 * half + k, word]
+            # A 64 × 64 matrix of bits: halves are swapped, then quarters, and so on.
+            apart, mask = 32, np.uint64(0xFFFFFFFF)
+            while apart > 0:
+                shift = np.uint64(apart)
+                for start in range(0, 64, 2 * apart):
+                    for k in range(start, start + apart):
+                        swap = ((block[k] >> shift) ^ block[k + apart]) & mask
+                        block[k + apart] ^= swap
+                        block[k] ^= swap << shift
+                apart >>= 1
+                mask ^= mask << np.uint64(apart)
+            for k in range(min(64, out.shape[0] - 64 * word)):
+                out[64 * word + k, half] = block[k]
 
 
 @compiled
