@@ -94,6 +94,11 @@ class Primitives(MaskedOpenings[V], ABC):
         """Tell whether every message has a tag."""
         return self.protocol.is_checked
 
+    @property
+    def rescales_openings(self) -> bool:
+        """Tell whether a dealer shares two readings of a mask, so that openings can rescale."""
+        return self.protocol.has_dealer and not self.is_checked
+
     def is_opening(self, value: V) -> bool:
         """Tell whether a value is an opening itself, of which nothing else is known."""
         return isinstance(self.spec(value), OpeningSpec)

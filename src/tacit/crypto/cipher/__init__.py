@@ -10,6 +10,7 @@ from tacit.crypto.cipher.contract import (
     Scheme,
     SecretKey,
 )
+from tacit.crypto.cipher.keys import dump_secret, dump_share, load_secret, load_share
 from tacit.crypto.cipher.paillier import BITS, load_paillier, make_paillier, paillier_parts
 from tacit.crypto.cipher.threshold import KeyShare, combine, share_key
 from tacit.crypto.field import Randomness
@@ -67,7 +68,11 @@ __all__ = [
     "Scheme",
     "SecretKey",
     "combine",
+    "dump_secret",
+    "dump_share",
     "load_public",
+    "load_secret",
+    "load_share",
     "make_key",
     "opened_bytes",
     "share_key",

@@ -23,7 +23,7 @@ from tacit.crypto.cipher.contract import (
     SecretKey,
     check_fresh,
 )
-from tacit.crypto.cipher.seal import Keys, OwnKeys, Ring, Words, centred
+from tacit.crypto.cipher.seal import Keys, OwnKeys, Ring, Words, centred, longest
 from tacit.errors import ConfigError, DataError, RangeError
 
 BLOCK = 256
@@ -186,9 +186,19 @@ class BfvSecretKey(SecretKey):
 
     public: BfvPublicKey
 
-    def __init__(self) -> None:
-        self._sums, self._weighed = OwnKeys(_SUMS), OwnKeys(_WEIGHED)
+    def __init__(self, kept: tuple[bytes, bytes, bytes, bytes] | None = None) -> None:
+        if kept is None:
+            self._sums, self._weighed = OwnKeys(_SUMS), OwnKeys(_WEIGHED)
+        else:
+            sums, weighed, own_sums, own_weighed = kept
+            self._sums = OwnKeys(_SUMS, (sums, own_sums))
+            self._weighed = OwnKeys(_WEIGHED, (weighed, own_weighed))
         self.public = BfvPublicKey(self._sums.public, self._weighed.public)
+
+    def fields(self) -> tuple[bytes, bytes, bytes, bytes]:
+        """Return both public and both secret keys, from which the same key can be made."""
+        own = self._sums.to_bytes(), self._weighed.to_bytes()
+        return (self._sums.public, self._weighed.public, *own)
 
     def encrypt(self, numbers: Numbers, layout: Layout, randomness: Randomness) -> Ciphertext:
         """Encrypt with the secret key: half as long."""
@@ -225,6 +235,11 @@ def load_bfv(data: bytes) -> BfvPublicKey:
     if len(data) < 4 + size:
         raise DataError(f"got {len(data)} bytes, which are no public key of bfv")
     return BfvPublicKey(data[4 : 4 + size], data[4 + size :])
+
+
+def public_bytes() -> int:
+    """Return a length that no public key exceeds, the length of its own before it."""
+    return 8 + sum(longest(2 * 8 * one.degree * len(one.moduli) + 256) for one in (_SUMS, _WEIGHED))
 
 
 def ring_of(layout: Layout) -> Ring:

@@ -273,6 +273,12 @@ class PaillierSecretKey(SecretKey):
         self._h_p = lib.invert((lib.powmod(1 + n, self._p - 1, self._pp) - 1) // self._p, self._p)
         self._h_q = lib.invert((lib.powmod(1 + n, self._q - 1, self._qq) - 1) // self._q, self._q)
 
+    def fields(self) -> tuple[bytes, ...]:
+        """Return the public key, the primes and their generators: the same key can be made."""
+        numbers = (int(self._p), int(self._q), *self._roots)
+        size = (self.public.n.bit_length() + 7) // 8
+        return (self.public.to_bytes(), *(one.to_bytes(size, "big") for one in numbers))
+
     @property
     def order(self) -> int:
         """Return φ(n)."""
