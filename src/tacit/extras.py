@@ -34,6 +34,11 @@ EXTRAS = (
         gives="private chat with language models",
         modules=("gguf", "jinja2", "tokenizers"),
     ),
+    Extra(
+        name="networks",
+        gives="features of texts by a public network",
+        modules=("onnxruntime",),
+    ),
     Extra(name="onnx", gives="learners written to ONNX files", modules=("onnx",)),
     Extra(name="sql", gives="tables out of a database", modules=("duckdb",)),
     Extra(
