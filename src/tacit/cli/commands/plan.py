@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -15,9 +16,18 @@ from tacit.cli.jobs.outlook import Asked, Outlook, lay_out, timed
 from tacit.cli.screen import printable
 from tacit.cli.toml import read_toml
 from tacit.errors import ConfigError, InputError
+from tacit.learn.private import DIRECT
 from tacit.llm.backend.chat_file import ROLES, load_chat
 from tacit.mpc import PROTOCOLS
 from tacit.result import Forecast, Phase
+
+_DEALER = "dealer"
+_TRUSTED = {
+    "he": "nobody",
+    "enclave": "the model's host",
+    "checked": "an honest dealer",
+}
+"""Whom the data owner trusts beside its own machine; a dealer, where nothing is said."""
 
 
 def plan_file(
@@ -60,11 +70,14 @@ def compare_protocols(path: Path, asked: Asked, *, network: Network | None) -> R
     shown.add_column("protocol")
     for head in ("online", "offline", "rounds", "seconds"):
         shown.add_column(head, justify="right")
+    shown.add_column("trusted")
     shown.add_column("shown on the way")
     notes = []
-    for name in PROTOCOLS:
+    head = raw.get("job")
+    is_asked = isinstance(head, dict) and head.get("kind") == "infer"
+    for name in (*PROTOCOLS, *(DIRECT if is_asked else ())):
         try:
-            job = read_job({**raw, "protocol": {**table, "kind": name}}, source=str(path))
+            job = read_job(_under(name, raw, table), source=str(path))
             outlook = kind_of(job).forecast(job, asked)
         except InputError as error:
             notes.append(f"{name}: refused: {error}")
@@ -87,7 +100,31 @@ def _compared(name: str, outlook: Outlook, network: Network | None) -> Iterator[
     seen: Counter[str] = Counter()
     for one in outlook.leaks:
         seen[one.to] += one.elements if one.kind == "protocol" else 0
+    yield _TRUSTED.get(name, "a dealer")
     yield ", ".join(f"{to}: {count:,} values" for to, count in seen.items() if count) or "sizes"
+
+
+def _under(name: str, raw: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
+    """Return a job under another protocol, with the parties and settings that this one has."""
+    is_direct, was_direct = name in DIRECT, table["kind"] in DIRECT
+    changed = {**raw, "protocol": {**table, "kind": name}}
+    parties = dict(raw.get("parties", {}))
+    protocol = changed["protocol"]
+    if is_direct and not was_direct:
+        parties.pop(str(protocol.pop("dealer", None)), None)
+        protocol.pop("compute", None)
+    elif was_direct and not is_direct:
+        parties[_DEALER] = {}
+        protocol["dealer"] = _DEALER
+    if is_direct != was_direct or name != table["kind"]:
+        changed.pop("ring", None)
+    model = raw.get("model", {})
+    if name == "he" and protocol.get("reveal", "class") == "class":
+        protocol["reveal"] = "output" if "layers" in model or "code" in model else "score"
+    owner = model.get("owner")
+    if name == "enclave" and owner in parties:
+        parties[owner] = {**parties[owner], "enclave": "simulated"}
+    return {**changed, "parties": parties}
 
 
 def _costs(forecast: Forecast, network: Network | None) -> Iterator[str]:

@@ -28,7 +28,7 @@ def forecast_federated(job: FederatedJob, asked: Asked) -> Outlook:
             f"After {rounds} rounds: {summary.describe(config.mechanism.claim)}",
         ),
         leaks=summary.leaks_of(task.spec, config.parameters),
-        claims=(config.mechanism.claim,),
+        claims=(config.mechanism.claim, *summary.claims_about_updates(task.spec)),
     )
 
 
