@@ -23,7 +23,7 @@ from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.randomness import Parts
 from tacit.mpc.share import WORD_BITS, AnyShare, AnySpec, Spec
 
-_PART = 1 << 16
+_PART = 1 << 17
 """So many wide numbers are made at a time: more would leave a core's cache, and fill memory."""
 
 
