@@ -25,7 +25,7 @@ EXTRAS = (
     ),
     Extra(
         name="he",
-        gives="homomorphic ciphers, Paillier and BFV; models on ciphertexts, names of tokens",
+        gives="homomorphic ciphers, models on ciphertexts, two parties without a dealer",
         modules=("gmpy2", "tenseal"),
     ),
     Extra(name="images", gives="sheets of pictures as data", modules=("PIL",)),
