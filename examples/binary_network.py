@@ -3,8 +3,8 @@
 Trains it on digits, or on MNIST if its npz file is named on the command line, and lets a client
 ask a server about test rows without a dealer: products come from homomorphic encryption, signs
 from garbled circuits. Prints the accuracy of the answers, how many classes are those of the plain
-network (all), the processor time of both parties for each image, in a batch and alone, and the bytes for
-each image, offline and online.
+network (all), the processor time of both parties for each image, in a batch and alone, and the
+bytes for each image, offline and online.
 """
 
 import sys
