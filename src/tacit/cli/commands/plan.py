@@ -1,9 +1,8 @@
 """``tacit plan``: what a job or a chat will do, without connecting to anyone."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -108,28 +107,32 @@ def _compared(name: str, outlook: Outlook, network: Network | None) -> Iterator[
     yield ", ".join(f"{to}: {count:,} values" for to, count in seen.items() if count) or "sizes"
 
 
-def _under(name: str, raw: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
+def _under(name: str, raw: Mapping[str, object], table: Mapping[str, object]) -> dict[str, object]:
     """Return a job under another protocol, with the parties and settings that this one has."""
-    is_direct, was_direct = name in _ALONE, table["kind"] in _ALONE
-    changed = {**raw, "protocol": {**table, "kind": name}}
-    parties = dict(raw.get("parties", {}))
-    protocol = changed["protocol"]
-    if is_direct and not was_direct:
+    is_alone, was_alone = name in _ALONE, table["kind"] in _ALONE
+    changed: dict[str, object] = dict(raw)
+    parties, model = _table(raw, "parties"), _table(raw, "model")
+    protocol: dict[str, object] = {**table, "kind": name}
+    if is_alone and not was_alone:
         parties.pop(str(protocol.pop("dealer", None)), None)
     if name in DIRECT:
         protocol.pop("compute", None)
-    if was_direct and not is_direct:
+    if was_alone and not is_alone:
         parties[_DEALER] = {}
         protocol["dealer"] = _DEALER
-    if is_direct != was_direct or name != table["kind"]:
-        changed.pop("ring", None)
-    model = raw.get("model", {})
+    if name != table["kind"] and {name, table["kind"]} & set(DIRECT):
+        changed.pop("ring", None)  # bits mean something else there
     if name == "he" and protocol.get("reveal", "class") == "class":
         protocol["reveal"] = "output" if "layers" in model or "code" in model else "score"
-    owner = model.get("owner")
+    owner = str(model.get("owner"))
     if name == "enclave" and owner in parties:
-        parties[owner] = {**parties[owner], "enclave": "simulated"}
-    return {**changed, "parties": parties}
+        parties[owner] = {**_table(parties, owner), "enclave": "simulated"}
+    return {**changed, "parties": parties, "protocol": protocol}
+
+
+def _table(raw: Mapping[str, object], key: str) -> dict[str, object]:
+    found = raw.get(key)
+    return dict(found) if isinstance(found, dict) else {}
 
 
 def _costs(forecast: Forecast, network: Network | None) -> Iterator[str]:
