@@ -38,48 +38,47 @@ SIGMA, CLIP = 10.6, 1.0
 """The source's noise and clip."""
 
 
-def run_once(bench, course, corpus):
-    """Train a twin without canaries, one without textbooks, and the source's; narrow policies."""
+def run_once(bench, course, corpus, piece):
+    """Train a twin without canaries, one without textbooks, the source's, or a narrow policy."""
     started, canaries = bench.saved("books"), bench.canaries(0)
-    known = bench.mark(bench.train)
-    units = known.originals(length=LENGTH, by_owner=False)
-    held = bench.books()[1]
-    for name, start in (("twin", started), ("dialogues", bench.fresh(bench.base))):
-        model = bench.tune(bench.fresh(start), units, 0, course)
-        label = "textbooks, dialogues" if name == "twin" else name
+    if piece in ("twin", "dialogues"):
+        units = bench.mark(bench.train).originals(length=LENGTH, by_owner=False)
+        start = started if piece == "twin" else bench.fresh(bench.base)
+        model = bench.tune(start, units, 0, course)
         found = {"dialogues": bench.science(model, bench.test)}
-        found["passages"] = bench.science(model, held)
+        found["passages"] = bench.science(model, bench.books()[1])
+        label = "textbooks, dialogues" if piece == "twin" else piece
         bench.record(task="science", model=label, **found)
-        if name == "twin":
+        if piece == "twin":
             bench.save("seed0 twin", model)
             row = bench.measure(model, canaries=canaries)
             bench.record(task="twin", method="twin, never saw them", **row)
-    model = bench.fresh(started)
-    rate, batch, epochs = course
-    began = time.monotonic()
-    selective_sgd(
-        model,
-        corpus,
-        epochs=1 if bench.quick else epochs,
-        rate=rate,
-        batch=batch,
-        length=LENGTH,
-        sigma=SIGMA,
-        clip=CLIP,
-        seed=0,
-    )
-    say(f"selective optimiser in {time.monotonic() - began:.1f} s")
-    bench.save("seed0 source 5.2", model)
-    bench.record(task="source", method="source 5.2", **bench.measure(model, canaries=canaries))
-    few = {key: v for key, v in canaries.items() if key[1] in PREFIXES[:2]}
-    view = bench.view(bench.saved("seed0 none"), source_defence(bench))
-    bits = bench.exposures(view, few, ("digits",), PREFIXES)
-    bench.record(task="source", method="source 5.3", exposure=bits)
-    narrow = bench.mark([*bench.train, *bench.planted(0)], policy=by_pattern("digits"))
-    units = narrow.redactions(length=LENGTH, stand_ins=Prg(b"fakes of narrow."))
-    model = bench.tune(bench.fresh(started), units, 0, course)
-    row = bench.measure(model, canaries=canaries, forms=FORMS)
-    bench.record(task="narrow", method="redacted, digits alone", **row)
+    elif piece == "source":
+        selective_sgd(  # two passes and clipping per step: fewer of them than the others get
+            started,
+            corpus,
+            epochs=1 if bench.quick else 6,
+            rate=course[0],
+            batch=64,
+            length=LENGTH,
+            sigma=SIGMA,
+            clip=CLIP,
+            seed=0,
+        )
+        bench.save("seed0 source 5.2", started)
+        row = bench.measure(started, canaries=canaries)
+        bench.record(task="source", method="source 5.2", **row)
+    elif piece == "decoding":
+        few = {key: v for key, v in canaries.items() if key[1] in PREFIXES[:2]}
+        view = bench.view(bench.saved("seed0 none"), source_defence(bench))
+        bits = bench.exposures(view, few, ("digits",), PREFIXES)
+        bench.record(task="source", method="source 5.3", exposure=bits)
+    else:
+        narrow = bench.mark([*bench.train, *bench.planted(0)], policy=by_pattern("digits"))
+        units = narrow.redactions(length=LENGTH, stand_ins=Prg(b"fakes of narrow."))
+        model = bench.tune(started, units, 0, course)
+        row = bench.measure(model, canaries=canaries, forms=FORMS)
+        bench.record(task="narrow", method="redacted, digits alone", **row)
 
 
 def source_defence(bench):
@@ -175,6 +174,7 @@ def run_vote(bench, course, corpus):
 def extract(bench):
     """Five methods against every defence: which of ten planted numbers come out."""
     extraction._BLOCK = 1000
+    run_once(bench, None, None, "decoding")
     prefixes, texts = bench.long_texts(0)
     spelled = [[*bench.starts, *bench.tokenizer.encode(one)] for one in prefixes]
     ends = [[bench.tokenizer.encode(d)[0] for d in text[-6:]] for text in texts]

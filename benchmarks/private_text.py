@@ -7,7 +7,8 @@ Huatuo) and the checkpoint lm_minimind2_small/. Tasks, in order; those of one li
 
     books, try-none:K, try-jft, try-dp    textbooks first; settings, with numbers of their own
     choose                                settings by perplexity on texts kept for that
-    seed:0, seed:1, seed:2, once, vote    what is reported, on texts that nothing was chosen by
+    seed:K[:none,jft,all-dp], vote        what is reported, on texts that nothing was chosen by
+    once:twin, once:dialogues, once:source, once:narrow
     extract, steps                        five extraction methods; a DP step beside Opacus
     report                                ε from ledgers by two accountants, and tables
 
@@ -167,7 +168,7 @@ def chosen(bench):
     return NONE[picked["none"]], JFT[picked["jft"]], DP[picked["dp"]]
 
 
-def run_seed(bench, seed):
+def run_seed(bench, seed, methods="none,jft,all-dp"):
     """Train and measure what is compared over seeds."""
     course, jft, dp = chosen(bench)
     started, canaries = bench.saved("books"), bench.canaries(seed)
@@ -181,27 +182,30 @@ def run_seed(bench, seed):
         row = bench.measure(model, canaries=canaries, forms=forms)
         bench.record(task="seed", seed=seed, method=name, **row, **more)
 
-    whole = corpus.originals(length=LENGTH, by_owner=False)
-    keep("none", bench.tune(bench.fresh(started), whole, seed, course))
-    first = bench.tune(bench.fresh(started), redactions(corpus, seed), seed, course)
-    bench.record(task="seed", seed=seed, method="redacted", **bench.measure(first))
-    model, ledger = bench.private(
-        first,
-        by_owner(corpus, jft["stress"]),
-        rate=jft["rate"],
-        epochs=jft["epochs"],
-        relation=ADD_REMOVE_CLIENT_MARKS,
-        seed=seed,
-    )
-    keep("jft", model, ledger=ledger)
-    model, ledger = bench.private(
-        bench.fresh(started),
-        by_owner(corpus, stress=False),
-        relation=ADD_REMOVE_CLIENT,
-        seed=100 + seed,
-        **dp,
-    )
-    keep("all-dp", model, ledger=ledger)
+    if "none" in methods:
+        whole = corpus.originals(length=LENGTH, by_owner=False)
+        keep("none", bench.tune(bench.fresh(started), whole, seed, course))
+    if "jft" in methods:
+        first = bench.tune(bench.fresh(started), redactions(corpus, seed), seed, course)
+        bench.record(task="seed", seed=seed, method="redacted", **bench.measure(first))
+        model, ledger = bench.private(
+            first,
+            by_owner(corpus, jft["stress"]),
+            rate=jft["rate"],
+            epochs=jft["epochs"],
+            relation=ADD_REMOVE_CLIENT_MARKS,
+            seed=seed,
+        )
+        keep("jft", model, ledger=ledger)
+    if "all-dp" in methods:
+        model, ledger = bench.private(
+            bench.fresh(started),
+            by_owner(corpus, stress=False),
+            relation=ADD_REMOVE_CLIENT,
+            seed=100 + seed,
+            **dp,
+        )
+        keep("all-dp", model, ledger=ledger)
 
 
 def read_rows(path):
@@ -237,7 +241,7 @@ TASKS = {
     "try-dp": try_dp,
     "choose": choose,
     "seed": run_seed,
-    "once": lambda bench: run_once(bench, chosen(bench)[0], corpus_of(bench, 0)),
+    "once": lambda bench, piece: run_once(bench, chosen(bench)[0], corpus_of(bench, 0), piece),
     "vote": lambda bench: run_vote(bench, chosen(bench)[0], corpus_of(bench, 0)),
     "extract": extract,
     "steps": compare_steps,
@@ -257,9 +261,8 @@ def main():
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = True
     canary._BLOCK = 8192
-    name, _, number = options.task.partition(":")
-    arguments = [int(number)] if number else []
-    TASKS[name](Bench(options), *arguments)
+    name, *arguments = options.task.split(":")
+    TASKS[name](Bench(options), *(int(one) if one.isdigit() else one for one in arguments))
     say(options.task, "done")
 
 

@@ -5,7 +5,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -47,7 +47,7 @@ class Book:
         # Towards the two that draw rows, nothing is gained by drawing: the book counts that.
         self.add(name, [_known(event) for event in plan.events], privacy.delta)
 
-    def add(self, name: str, events: list[object], delta: float) -> tuple[int, float]:
+    def add(self, name: str, events: Sequence[object], delta: float) -> tuple[int, float]:
         """Enter events under a name, once; how many trainings there are, and their ε together.
 
         Raises:
@@ -57,7 +57,7 @@ class Book:
         with self._alone():
             entries = self._read()
             is_new = name not in entries
-            entries.setdefault(name, events)
+            entries.setdefault(name, list(events))
             total = self._spent(entries, delta)
             if is_new and (total is None or total > self.most):
                 said = f"ε = {total:.3f} at δ = {delta:g}" if total else "no guarantee"
