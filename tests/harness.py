@@ -98,6 +98,7 @@ def simulate(
     corrupt: str | None = None,
     keys: Mapping[frozenset[str], bytes] | None = None,
     device: str = "cpu",
+    told: Mapping[str, Tensor] | None = None,
 ) -> Run:
     """Run a program of three parties in threads.
 
@@ -110,6 +111,7 @@ def simulate(
             can make what it receives look random.
         keys: fixed keys of generators by pair, for tests that repeat a run.
         device: where every party computes.
+        told: the words of every `Told` of the program.
     """
     plan = make_plan(program, find_protocol(protocol), ROLES, frac_bits=frac_bits)
     run = Run(plan)
@@ -121,7 +123,7 @@ def simulate(
         session = replace(session, generators=_generators(session, corrupt, keys or {}))
         mine = (inputs or {}).get(me, {})
         if me in ROLES.computing:
-            value = compute(session, plan, program, inputs=mine, device=device)
+            value = compute(session, plan, program, inputs=mine, device=device, told=told)
         else:
             value = serve(session, plan, inputs=mine, device=device)
         run.leaks[me] = session.ledger.entries()

@@ -6,7 +6,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from tacit.mpc.additive2.public import Public
+from tacit.errors import InputError
+from tacit.mpc.additive2.public import Public, Told
 from tacit.mpc.functions import LARGEST_SHARE, hide, reciprocal, softmax
 from tacit.mpc.rescaling import RescalingVerbs
 from tacit.mpc.share import HEADROOM_BITS
@@ -18,7 +19,7 @@ REACH = 56.0
 SATURATED, STEP = 48.0, 8.0
 
 
-def attention(ops: RescalingVerbs[V], scores: V, seen: Tensor) -> V:
+def attention(ops: RescalingVerbs[V], scores: V, seen: Tensor | Told) -> V:
     """Give exp(x) / Σ exp(x) along the last dimension, over those that a public mask lets see.
 
     What is subtracted before exp need not be the largest score, but a number close above it: the
@@ -29,10 +30,14 @@ def attention(ops: RescalingVerbs[V], scores: V, seen: Tensor) -> V:
     56), the reciprocal of one number per row and a product; for rows of up to a thousand.
     """
     if not ops.has("count_reaching"):
+        if isinstance(seen, Told):
+            raise InputError("what is seen is told for every run under 'sealed' alone")
         return softmax(ops, scores if bool(seen.all()) else hide(ops, scores, seen), dim=-1)
     scores = saturated(ops, scores)
     exps = ops.exp(ops.sub(scores, _close_above(ops, scores, seen)))
-    if not bool(seen.all()):
+    if isinstance(seen, Told):
+        exps = ops.weigh(exps, seen)
+    elif not bool(seen.all()):
         exps = ops.weigh(exps, seen.to(torch.float64))
     total = ops.sum(exps, dim=-1)
     if ops.is_few(total):
@@ -58,10 +63,12 @@ def saturated(ops: RescalingVerbs[V], x: V) -> V:
     return ops.apply(ops.make("saturate", ops.frac_bits, SATURATED, STEP, drop), ops.ready(x))
 
 
-def _close_above(ops: RescalingVerbs[V], x: V, seen: Tensor) -> V:
+def _close_above(ops: RescalingVerbs[V], x: V, seen: Tensor | Told) -> V:
     """Give a whole number of at most two above the largest element that is seen, and not below."""
     side = int(ops.number(x, "counting").bound) + 2
-    shown = Public.of(seen.to(torch.float64), frac_bits=0)
+    shown = seen
+    if isinstance(shown, Tensor):
+        shown = Public.of(shown.to(torch.float64), frac_bits=0)
     counts = ops.apply(ops.make("count_reaching", 0, 2 * side, shown), x)
     reached = ops.sum(ops.apply(ops.make("reached"), counts), dim=-1)
     above = ops.shift(reached, -float(side))

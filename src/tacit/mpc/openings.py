@@ -101,12 +101,8 @@ class MaskedOpenings(ABC, Generic[V]):
         """Return the opening of an input of an earlier run, by its name and public facts."""
 
     @abstractmethod
-    def holds(self, name: str, past: int) -> bool:
-        """Tell whether the openings of so many entries were kept by `grow`."""
-
-    @abstractmethod
-    def join(self, name: str, fresh: V, *, past: int, dim: int) -> V:
-        """Put an opening behind the kept openings of the first entries, and keep them all."""
+    def join(self, name: str, fresh: V, *, length: int, dim: int) -> V:
+        """Put an opening behind the openings of the entries so far, and keep them all."""
 
     def weight(self, name: str, *, owner: str, shape: tuple[int, ...], bound: float) -> V:
         """Bring in a computing party's tensor that later runs use again, for products only.
@@ -124,13 +120,13 @@ class MaskedOpenings(ABC, Generic[V]):
         return self._opening(value)
 
     def grow(
-        self, fresh: Mapping[str, V], *, past: int, dim: int, beside: Sequence[V] = ()
+        self, fresh: Mapping[str, V], *, length: int, dim: int, beside: Sequence[V] = ()
     ) -> list[V]:
         """Open new entries of growing tensors under masks, and return the whole tensors so.
 
         Earlier entries stay open under the masks that they have, for the whole session; what
-        meets them in a product has a mask of its own. Whatever stands ``beside`` is opened in the
-        same message.
+        meets them in a product has a mask of its own. Behind the new ones stand zeros, up to
+        ``length``. Whatever stands ``beside`` is opened in the same message.
 
         Guarantee: an entry is opened once, under a mask that masks nothing else. Cost: 1 round of 8
         bytes per new element each way, however many entries there are.
@@ -139,7 +135,7 @@ class MaskedOpenings(ABC, Generic[V]):
             raise InputError("'checked' has no tensors that grow; use protocol 'sealed'")
         openings = self.opened(*fresh.values(), *beside)
         return [
-            self.join(name, opening, past=past, dim=dim)
+            self.join(name, opening, length=length, dim=dim)
             for name, opening in zip(fresh, openings, strict=False)
         ]
 

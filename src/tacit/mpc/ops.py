@@ -14,6 +14,7 @@ from tacit.mpc import (
     functions_losses,
     functions_ordering,
 )
+from tacit.mpc.additive2.public import Told
 from tacit.mpc.primitives import Pair, of_family
 from tacit.mpc.rescaling import RescalingVerbs
 from tacit.mpc.slopes import gelu_slope
@@ -107,7 +108,7 @@ class ProtocolOps(RescalingVerbs[V], ABC):
         return functions_ordering.top(self, x, count=count, payload=payload)
 
     @of_family("softmax")
-    def attention(self, scores: V, seen: Tensor) -> V:
+    def attention(self, scores: V, seen: Tensor | Told) -> V:
         """Give the softmax along the last dimension over what a public mask lets see."""
         return functions_attention.attention(self, scores, seen)
 

@@ -7,10 +7,12 @@ from typing import Generic, Literal, TypeVar
 import torch
 from torch import Tensor
 
+from tacit import ring
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.model.rotary import turns, visible
 from tacit.llm.sealed.bounds import weight_shapes
 from tacit.llm.sealed.passes import Pass
+from tacit.mpc import Told
 from tacit.mpc.ops import ProtocolOps
 
 V = TypeVar("V")
@@ -49,8 +51,12 @@ class Passing:
     user: str
     dealer: str
 
-    def run(self, ops: ProtocolOps[V], step: Pass) -> Outcome[V]:
+    def run(self, ops: ProtocolOps[V], step: Pass, *, resumes: bool = False) -> Outcome[V]:
         """Compute one pass, on shapes or on shares.
+
+        Nothing depends on where the new tokens stand but what `told` says: one plan serves all
+        passes of as many rows and as much room. If it ``resumes`` a conversation, what another
+        session has opened is opened once more: those masks are gone with it.
 
         Guarantee: that of `sealed`: neither side learns anything but the token (or the scores),
         which the user does. Bounds of values are public. Functions are approximated, see
@@ -61,7 +67,7 @@ class Passing:
         x = self._embedded(ops, w, step)
         out = Outcome[V]([], [], None)
         for i in range(a.layers):
-            key, value, attended, skip = self._attend(ops, w, step, i, x)
+            key, value, attended, skip = self._attend(ops, w, step, i, x, resumes=resumes)
             out.keys.append(key)
             out.values.append(value)
             if attended is None or skip is None:
@@ -74,6 +80,23 @@ class Passing:
         hot = torch.zeros(len(ids), self.architecture.vocab, dtype=torch.float64)
         hot[torch.arange(len(ids)), torch.tensor(ids)] = 1
         return {"hot": hot}
+
+    def told(self, step: Pass) -> dict[str, Tensor]:
+        """Return the public words of a pass: what its rows turn by, and which keys they see."""
+        a, words = self.architecture, dict[str, Tensor]()
+        _, signs = _swap(a)
+        for window, layer in {a.window_of(i): i for i in range(a.layers)}.items():
+            seen = sight(a, step, layer)
+            shown = torch.zeros(step.rows, step.room, dtype=torch.int64)
+            shown[:, : seen.shape[1]] = seen
+            words[f"seen.{window}"] = shown.repeat(a.heads // a.kv_heads, 1)
+            if a.positions == "learned":
+                continue
+            where = {"start": step.past, "count": step.rows, "prompt": step.prompt}
+            cos, sin = turns(a, **where, window=window)
+            words[f"cos.{window}"] = ring.encode(cos.double(), frac_bits=FRAC_BITS)
+            words[f"sin.{window}"] = ring.encode(sin.double() * signs, frac_bits=FRAC_BITS)
+        return words
 
     def _weights(self, ops: ProtocolOps[V]) -> dict[str, V]:
         """Take the weights: those of products as they were opened in the session's first pass."""
@@ -96,7 +119,7 @@ class Passing:
         return ops.add(x, ops.input("positions", owner=self.owner, shape=shape, bound=bound))
 
     def _attend(
-        self, ops: ProtocolOps[V], w: Mapping[str, V], step: Pass, i: int, x: V
+        self, ops: ProtocolOps[V], w: Mapping[str, V], step: Pass, i: int, x: V, *, resumes: bool
     ) -> tuple[V, V, V | None, V | None]:
         """Return new keys and values, and attention's output and the skip beside it.
 
@@ -111,12 +134,12 @@ class Passing:
         value = ops.restate(value, bound=self.bounds[f"{i}.v"])
         groups, shared = a.kv_heads, a.heads // a.kv_heads
         stacked = ops.reshape(query, (1, groups, shared * rows, a.head_dim))
-        keys, values = self._recalled(ops, step, i, (key, value), stacked)
+        keys, values = self._recalled(ops, step, i, (key, value), stacked, resumes=resumes)
         if i + 1 == a.layers and not step.is_scored:
             return key, value, None, None
         most = self.bounds[f"{i}.scores"]
         scores = ops.matmul_within(stacked, ops.transpose(keys, 2, 3), bound=most)
-        seen = sight(a, step, i).repeat(shared, 1)
+        seen = Told(f"seen.{a.window_of(i)}", (shared * rows, step.room), 0, 1)
         mixed = ops.mix(ops.attention(scores, seen), values)
         mixed = ops.transpose(ops.reshape(mixed, (1, a.heads, rows, a.head_dim)), 1, 2)
         # A product of the whole word: it goes into the stream.
@@ -150,10 +173,13 @@ class Passing:
         if a.has_qk_norm:
             both = self._normed_heads(ops, w, i, both)
         if a.positions != "learned":
-            cos, sin = turns(a, start=step.past, count=step.rows, prompt=step.prompt, window=window)
-            places, signs = _swap(a)
+            places, _ = _swap(a)
+            cos, sin = (
+                Told(f"{name}.{window}", (step.rows, a.head_dim), FRAC_BITS, 1 << FRAC_BITS)
+                for name in ("cos", "sin")
+            )
             swapped = ops.take(both, places, dim=3)
-            both = ops.add(ops.weigh(both, cos.double()), ops.weigh(swapped, sin.double() * signs))
+            both = ops.add(ops.weigh(both, cos), ops.weigh(swapped, sin))
         query = ops.take(both, range(a.heads), dim=1)
         key = ops.take(both, range(a.heads, a.heads + a.kv_heads), dim=1)
         # Turning two numbers of at most b gives at most √2 b.
@@ -162,23 +188,21 @@ class Passing:
         return self._stated(ops, query, f"{i}.q", 2), key
 
     def _recalled(
-        self, ops: ProtocolOps[V], step: Pass, i: int, new: tuple[V, V], query: V
+        self,
+        ops: ProtocolOps[V],
+        step: Pass,
+        i: int,
+        new: tuple[V, V],
+        query: V,
+        *,
+        resumes: bool,
     ) -> list[V]:
-        """Open new keys and values, with the queries, and put them behind those that are open.
-
-        What another session has opened is opened once more: its masks are gone with it.
-        """
-        fresh = {
-            f"{step.conversation}.{i}.{kind}": one for kind, one in zip("kv", new, strict=True)
-        }
-        past = step.past
-        if not all(ops.holds(name, past) for name in fresh):
-            past = 0
-            for name in fresh:
-                if past_rows := step.past:
-                    old = self._resumed(ops, past_rows, name.split(".", 1)[1], fresh[name])
-                    fresh[name] = ops.concatenate((old, fresh[name]), dim=2)
-        return ops.grow(fresh, past=past, dim=2, beside=(query,))
+        """Open new keys and values, with the queries, and put them behind those that are open."""
+        fresh = {f"{i}.{kind}": one for kind, one in zip("kv", new, strict=True)}
+        for name in fresh if resumes else ():
+            old = self._resumed(ops, step.past, name, fresh[name])
+            fresh[name] = ops.concatenate((old, fresh[name]), dim=2)
+        return ops.grow(fresh, length=step.room, dim=2, beside=(query,))
 
     def _resumed(self, ops: ProtocolOps[V], past: int, name: str, like: V) -> V:
         a, known = self.architecture, ops.number(like, "resuming")

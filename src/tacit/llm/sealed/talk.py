@@ -11,10 +11,10 @@ from tacit.llm.backend.sampling import Place, Sampling, chooser, generator
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.permuted.seats import Seats
 from tacit.llm.sealed.bounds import names
-from tacit.llm.sealed.parties import sit_down
 from tacit.llm.sealed.passes import CHUNK, LEAVE, Pass
 from tacit.llm.sealed.program import Reveal
 from tacit.llm.sealed.shares import KvShares
+from tacit.llm.sealed.table import sit_down
 from tacit.llm.sealed.wishes import check_wish, wish
 from tacit.party import Session
 from tacit.result import Leak
@@ -75,18 +75,23 @@ class SealedClient:
         self._note_bounds()
         choose = self._chooser(sampling)
         fresh = list(ids)
-        for _ in range(limit):
+        for left in reversed(range(limit)):
             if len(memory.read) + len(fresh) > self.architecture.context:
                 return
-            fresh = [self._next(memory, fresh, choose)]
+            fresh = [self._next(memory, fresh, choose, has_next=left > 0)]
             yield fresh[0]
 
     def leave(self) -> None:
         """Tell the others that no pass follows."""
-        self._table.announce(LEAVE)
+        self._table.leave(LEAVE)
 
-    def _next(self, memory: SealedMemory, fresh: list[int], choose: "_Choose") -> int:
-        """Read tokens, in chunks, and return the one that follows them."""
+    def _next(
+        self, memory: SealedMemory, fresh: list[int], choose: "_Choose", *, has_next: bool
+    ) -> int:
+        """Read tokens, in chunks, and return the one that follows them.
+
+        If another may follow, it is ordered: the dealer deals for it meanwhile.
+        """
         if self.architecture.family == "chatglm" and not memory.read:
             memory.prompt = len(fresh) - 1
         shown = None
@@ -97,6 +102,7 @@ class SealedClient:
                 rows=len(now),
                 prompt=memory.prompt,
                 is_scored=is_last,
+                orders_next=has_next and is_last and self._has_room(memory, now),
             )
             self._table.announce(step.words())
             inputs = self._table.passing.inputs(now)
@@ -110,6 +116,10 @@ class SealedClient:
             shown = outcome.shown
         assert shown is not None  # noqa: S101 - the last chunk is scored
         return choose.token(shown, memory.read)
+
+    def _has_room(self, memory: SealedMemory, now: list[int]) -> bool:
+        is_within = len(memory.read) + len(now) < self.architecture.context
+        return is_within and self._table.can_order
 
     def _chunks(self, fresh: list[int], memory: SealedMemory) -> Iterator[tuple[list[int], bool]]:
         # ChatGLM reads its prompt in both directions, so all at once.

@@ -223,11 +223,13 @@ def test_parties_that_would_show_different_things_do_not_begin():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([3, 0, 0, 0, 1], "0 tokens after 0"),
-        ([3, 60, 8, 0, 1], "8 tokens after 60"),
-        ([3, -1, 2, 0, 1], "2 tokens after -1"),
-        ([3, 0, 2, 0, 7], "2 tokens"),
-        ([3, 0, 4, 3, 1], "4 tokens"),
+        ([3, 0, 0, 0, 1, 0], "0 tokens after 0"),
+        ([3, 60, 8, 0, 1, 0], "8 tokens after 60"),
+        ([3, -1, 2, 0, 1, 0], "2 tokens after -1"),
+        ([3, 0, 2, 0, 7, 0], "2 tokens"),
+        ([3, 0, 4, 3, 1, 0], "4 tokens"),
+        ([3, 62, 2, 0, 1, 1], "2 tokens after 62"),  # orders one more than there is room for
+        ([3, 0, 2, 0, 1, 2], "2 tokens"),
     ],
 )
 def test_a_pass_that_the_model_cannot_do_is_refused(words, message):
@@ -236,7 +238,9 @@ def test_a_pass_that_the_model_cannot_do_is_refused(words, message):
 
 
 def test_a_pass_survives_its_journey():
-    order = Pass(conversation=2**61, past=4, rows=2, prompt=0, is_scored=True)
+    order = Pass(
+        conversation=2**61, past=4, rows=2, prompt=0, is_scored=True, orders_next=True
+    )
     words = order.words()
     assert len(words) == PASS_WORDS
     assert read_pass(words, sender="user", architecture=tiny("llama").architecture) == order
