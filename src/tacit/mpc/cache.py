@@ -106,7 +106,7 @@ class OpeningCache:
         return self._masks[key]
 
     def place(self, number: int, past: int) -> None:
-        """Say for the next run which set of growing tensors it adds to, and behind how many entries.
+        """Say which set of growing tensors the next run adds to, and behind how many entries.
 
         All parties say the same: both are public, and no part of a plan, so that one plan serves
         every length up to the one that it has room for.

@@ -26,9 +26,9 @@ from tacit.mpc.checked.shares import TaggedShare, tagged
 from tacit.mpc.contract import Attended, Channel, HandsOver, Kernel, takes_role
 from tacit.mpc.dealer import FromDealer, Pace, Source, Supply, deal
 from tacit.mpc.memo import Memo
+from tacit.mpc.narrow import WORD_BYTES
 from tacit.mpc.offline import agree_on_material, open_material
 from tacit.mpc.ops import ProtocolOps
-from tacit.mpc.narrow import WORD_BYTES
 from tacit.mpc.plan import (
     AnyStep,
     Plan,

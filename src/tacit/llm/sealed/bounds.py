@@ -166,10 +166,14 @@ def _most(w: Mapping[str, Tensor], name: str, matrix: Tensor) -> float:
 def _longest(*sizes: tuple[float, float]) -> float:
     """Place the 4096 that the root of a mean square of a row may span.
 
-    Rows may be a quarter as long as the shortest of a probe, and at least four times the longest.
+    Rows may be a quarter as long as the shortest of a probe, and at least four times the longest;
+    where that is more than 4096 apart, the room that is left is on both sides.
     """
     shortest, longest = min(one for one, _ in sizes), max(one for _, one in sizes)
-    return max(4 * longest, 2.0**9 * shortest)
+    top = max(4 * longest, 2.0**9 * shortest)
+    if top > 2.0**11 * shortest:
+        top = max(longest, min(top, 2.0**6 * math.sqrt(longest * shortest)))
+    return top
 
 
 def _exponent(size: float) -> int:

@@ -1,5 +1,6 @@
 """The owner's and the dealer's ends of sealed inference, and what all three do alike."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
 
@@ -83,16 +84,26 @@ class SealedVault:
         self.account.clear()
 
 
-def open_sealed_vault(model: LanguageModel, *, reveal: Reveal = "token") -> SealedVault:
-    """Prepare a model for sealed use. Cost: 8 bytes of memory per weight."""
+def open_sealed_vault(
+    model: LanguageModel, *, reveal: Reveal = "token", probes: Sequence[Sequence[int]] = ()
+) -> SealedVault:
+    """Prepare a model for sealed use. Cost: 8 bytes of memory per weight.
+
+    Args:
+        model: the model.
+        reveal: what users are shown.
+        probes: texts, as tokens, on which to measure how long rows get, beside four that are the
+            same for every model: rows from a quarter of the shortest to at least twice the longest
+            are in range, and what is not is refused.
+    """
     a, gain = model.architecture, usual_gain(model)
     weights = fold(model, gain_bits=gain)
     length = min(_PROBE, a.context)
     # A few ids begin texts, and the first token of a text has by far the longest rows.
-    probes = [[first, *(torch.arange(1, length) * 7919 % a.vocab).tolist()] for first in range(4)]
+    usual = [[first, *(torch.arange(1, length) * 7919 % a.vocab).tolist()] for first in range(4)]
     sizes = [
         (2.0**gain * min(shortest), 2.0**gain * max(longest))
-        for shortest, longest in zip(*_lengths(model, probes), strict=True)
+        for shortest, longest in zip(*_lengths(model, [*usual, *map(list, probes)]), strict=True)
     ]
     return SealedVault(a, weights, measure(a, weights, sizes), gain, reveal)
 

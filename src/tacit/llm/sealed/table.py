@@ -116,9 +116,7 @@ class Table:
 
     def _deal(self, run: _Run) -> None:
         self._place(run)
-        deal_ahead(
-            self.session, run.plan, run=run.number, cache=self._cache, device=self._device
-        )
+        deal_ahead(self.session, run.plan, run=run.number, cache=self._cache, device=self._device)
 
     def _is_ordered(self, step: Pass) -> bool:
         """Tell whether this pass was agreed on with the one before; not what it orders itself."""

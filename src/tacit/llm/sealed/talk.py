@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from tacit.errors import DataError
+from tacit.errors import DataError, RangeError
 from tacit.llm.backend.sampling import Place, Sampling, chooser, generator
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.permuted.seats import Seats
@@ -59,6 +59,8 @@ class SealedClient:
             session, architecture, reveal=reveal, seats=self.seats, device=device
         )
         self._is_new = True
+        self.saturated = 0
+        """Rows of attention so far with scores beyond 40, which count as 48 at most."""
 
     def generate(
         self, memory: SealedMemory, ids: Sequence[int], sampling: Sampling, *, limit: int
@@ -68,6 +70,7 @@ class SealedClient:
         Raises:
             DataError: an id is not in the vocabulary, or the text does not fit the context.
             ConfigError: the tokens cannot be chosen like that; says why.
+            RangeError: a row was too long or too short for what the owner measured.
         """
         if self.reveal != "scores":
             check_wish(sampling, self.reveal)
@@ -110,12 +113,26 @@ class SealedClient:
                 inputs |= choose.inputs([*memory.read, *now])
             kept = memory.kv.upto(step.past)
             outcome = self._table.compute(step, inputs, kept)
+            self._note_sizes(step)
+            self._check_range(outcome.strange)
             memory.kv.extend(step.past, outcome.keys, outcome.values)
             memory.read += now
-            self._note_sizes(step)
             shown = outcome.shown
         assert shown is not None  # noqa: S101 - the last chunk is scored
         return choose.token(shown, memory.read)
+
+    def _check_range(self, strange: Tensor | None) -> None:
+        """Refuse a pass of which a value was out of range, and count what saturated."""
+        assert strange is not None  # noqa: S101 - it is opened to the user
+        wrong, loud = (round(float(one)) for one in strange)
+        self.saturated += loud
+        if wrong:
+            raise RangeError(
+                f"{wrong} times a row of this pass was longer or shorter than the model's owner "
+                "has measured, so that its tokens would be wrong; nothing of it is kept. Ask in "
+                "other words, or have the owner measure texts like this one (open_sealed_vault, "
+                "probes)"
+            )
 
     def _has_room(self, memory: SealedMemory, now: list[int]) -> bool:
         is_within = len(memory.read) + len(now) < self.architecture.context
