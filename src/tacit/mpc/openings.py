@@ -67,6 +67,9 @@ class MaskedOpenings(ABC, Generic[V]):
     def keep_opening(self, name: str, opening: V) -> None:
         """Keep the opening of an input for later runs."""
 
+    def keep_slim(self, name: str) -> None:
+        """Keep of my own input no more than its words, which is enough on the right of products."""
+
     @abstractmethod
     def laid_out(self, opening: V, view: View, shape: tuple[int, ...]) -> V:
         """Lay an opening out differently, in that shape."""
@@ -105,9 +108,10 @@ class MaskedOpenings(ABC, Generic[V]):
         """Put an opening behind the openings of the entries so far, and keep them all."""
 
     def weight(self, name: str, *, owner: str, shape: tuple[int, ...], bound: float) -> V:
-        """Bring in a computing party's tensor that later runs use again, for products only.
+        """Bring in a computing party's tensor that later runs use again, on the right of products.
 
-        It is encoded and opened under its mask in the first run of a session, offline. Later runs
+        Its owner keeps the words alone, the other party the masked ones, the dealer the mask: 8
+        bytes per weight each. It is encoded and opened under its mask in the first run of a session, offline. Later runs
         of an `OpeningCache` read nothing: their owner answers for it that it has not changed.
 
         Guarantee: that of `cache_openings`. Cost: 1 round offline, once per session.
@@ -117,6 +121,7 @@ class MaskedOpenings(ABC, Generic[V]):
             return known
         value = self.input(name, owner=owner, shape=shape, bound=bound)
         self.cache_openings(value)
+        self.keep_slim(name)
         return self._opening(value)
 
     def grow(

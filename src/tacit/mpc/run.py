@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -187,6 +188,12 @@ class SecretOps(ProtocolOps[AnyShare]):
         """Keep the masked opening of an input until the run is over."""
         assert isinstance(opening, MaskedOpening)  # noqa: S101 - `open_masked` gave it
         self.kept_openings[name] = opening
+
+    def keep_slim(self, name: str) -> None:
+        """Keep of my own input no more than its words."""
+        kept = self.kept_openings.get(name)
+        if kept is not None and kept.clear is not None:
+            self.kept_openings[name] = replace(kept, opened=kept.clear, mask_share=None)
 
     def open_masked(
         self,

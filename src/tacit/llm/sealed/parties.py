@@ -97,7 +97,8 @@ def open_sealed_vault(
             are in range, and what is not is refused.
     """
     a, gain = model.architecture, usual_gain(model)
-    weights = fold(model, gain_bits=gain)
+    # As in the checkpoint: a word keeps fewer bits of a weight than a float does.
+    weights = {name: one.float() for name, one in fold(model, gain_bits=gain).items()}
     length = min(_PROBE, a.context)
     # A few ids begin texts, and the first token of a text has by far the longest rows.
     usual = [[first, *(torch.arange(1, length) * 7919 % a.vocab).tolist()] for first in range(4)]
