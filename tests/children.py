@@ -18,8 +18,8 @@ CONTEXT.set_forkserver_preload(
 )
 
 
-def run_party(arguments, log, die_at, freeze_at):
-    """Run one `tacit` command in this process; die or freeze at the given link operation."""
+def run_party(arguments, log, die_at, freeze_at, lie_at):
+    """Run one `tacit` command in this process; die, freeze or lie at the given operation."""
     with Path(log).open("w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
@@ -27,6 +27,8 @@ def run_party(arguments, log, die_at, freeze_at):
         signal_after(die_at, signal.SIGKILL)
     if freeze_at is not None:
         signal_after(freeze_at, signal.SIGSTOP)
+    if lie_at is not None:
+        lie_in(lie_at)
     from tacit.cli.main import entry
 
     sys.argv = ["tacit", *arguments]
@@ -53,8 +55,26 @@ def signal_after(operations, number):
     Line.put, Line.take = counted(Line.put), counted(Line.take)
 
 
-def start(arguments, log, *, die_at=None, freeze_at=None):
-    process = CONTEXT.Process(target=run_party, args=(arguments, str(log), die_at, freeze_at))
+def lie_in(message):
+    """Change one word of the n-th message that this process sends as a computing party."""
+    from tacit.mpc.contract import Channel
+
+    left, send = [message], Channel.send
+
+    def lying(channel, to, values, **named):
+        if to == channel.other:
+            if not left[0]:
+                values = values.clone()
+                values.view(-1)[0] += 1
+            left[0] -= 1
+        send(channel, to, values, **named)
+
+    Channel.send = lying
+
+
+def start(arguments, log, *, die_at=None, freeze_at=None, lie_at=None):
+    how = (arguments, str(log), die_at, freeze_at, lie_at)
+    process = CONTEXT.Process(target=run_party, args=how)
     process.start()
     return process
 

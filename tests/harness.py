@@ -1,4 +1,7 @@
-"""Run a program of ops between three parties in one process, and keep everything they saw."""
+"""Run a program of ops between three parties in one process, and keep everything they saw.
+
+Under a protocol without a dealer the third one only owns inputs and receives results.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,7 @@ from tacit.transport import Frame, Link, Patience
 
 ALICE, BOB, CAROL = PARTIES = ("alice", "bob", "carol")
 ROLES = Roles(ALICE, BOB, CAROL)
+ALONE = Roles(ALICE, BOB)
 PATIENCE = Patience(connect_s=60, silence_s=60, heartbeat_s=1, stall_s=200)
 MEETING = Meeting(parties=PARTIES, job_digest=b"j" * 32, patience=PATIENCE)
 
@@ -88,6 +92,9 @@ class ZeroPrg:
     def permutation(self, count: int) -> Tensor:
         return torch.arange(count)
 
+    def bytes(self, count: int) -> bytes:
+        return bytes(count)
+
 
 def simulate(
     program: Program,
@@ -113,14 +120,18 @@ def simulate(
         device: where every party computes.
         told: the words of every `Told` of the program.
     """
-    plan = make_plan(program, find_protocol(protocol), ROLES, frac_bits=frac_bits)
+    found = find_protocol(protocol)
+    roles = ROLES if found.has_dealer else ALONE
+    plan = make_plan(program, found, roles, frac_bits=frac_bits)
     run = Run(plan)
     notes: dict[str, Notes] = {name: [] for name in PARTIES}
     sent: dict[str, Notes] = {name: [] for name in PARTIES}
 
     def party(session: Session) -> Any:
         me = session.me
-        session = replace(session, generators=_generators(session, corrupt, keys or {}))
+        own: Any = ZeroPrg() if me == corrupt else session.own
+        generators = _generators(session, corrupt, keys or {})
+        session = replace(session, generators=generators, own=own)
         mine = (inputs or {}).get(me, {})
         if me in ROLES.computing:
             value = compute(session, plan, program, inputs=mine, device=device, told=told)

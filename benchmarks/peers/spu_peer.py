@@ -1,10 +1,10 @@
 """SPU beside us: ``spu_peer.py PROTOCOL ROW QUANTITY`` answers every line ``measure``.
 
-Every party is a process on loopback (brpc links): two parties for semi2k, three for aby3. The
+Every party is a process on loopback (brpc links): two for semi2k and cheetah, three for aby3. The
 ring has 64 bits; one thread computes per party; SPU's other settings are as they come. Semi2k gets
 its triples from the first party, inside the operation: there is no offline phase that could be
-left out. Time runs from the first party that leaves the barrier to the last that holds its share
-of the result.
+left out. Cheetah makes its correlations inside, too. Time runs from the first party that leaves the
+barrier to the last that holds its share of the result.
 """
 
 import json
@@ -21,7 +21,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 from _mpc_crew import Answer, Crew
 from _mpc_rows import LAYER_NORM_EPS, Row, largest_error, make_operands
 
-PARTIES = {"semi2k": 2, "aby3": 3}
+PARTIES = {"semi2k": 2, "cheetah": 2, "aby3": 3}
 TIMEOUT_MS = 600_000
 # The profile's last line, for the whole run; the lines before it are for single operations.
 COUNTED = re.compile(r"Link details: total send bytes (\d+),.*send actions (\d+)")
@@ -79,7 +79,7 @@ class Party:
         self._rank = rank
         self._counts = quantity in ("megabytes", "rounds")
         self._log = folder / f"log{rank}"
-        kind = {"semi2k": spu.ProtocolKind.SEMI2K, "aby3": spu.ProtocolKind.ABY3}[protocol]
+        kind = getattr(spu.ProtocolKind, protocol.upper())
         self._config = spu.RuntimeConfig(protocol=kind, field=spu.FieldType.FM64)
         self._config.max_concurrency = 1
         self._config.enable_pphlo_profile = self._counts

@@ -25,7 +25,7 @@ EXTRAS = (
     ),
     Extra(
         name="he",
-        gives="homomorphic ciphers, Paillier and BFV, and names of tokens by the latter",
+        gives="homomorphic ciphers, two parties without a dealer, and names of tokens by BFV",
         modules=("gmpy2", "tenseal"),
     ),
     Extra(name="images", gives="sheets of pictures as data", modules=("PIL",)),
@@ -33,6 +33,11 @@ EXTRAS = (
         name="llm",
         gives="private chat with language models",
         modules=("gguf", "jinja2", "tokenizers"),
+    ),
+    Extra(
+        name="networks",
+        gives="features of texts by a public network",
+        modules=("onnxruntime",),
     ),
     Extra(name="onnx", gives="learners written to ONNX files", modules=("onnx",)),
     Extra(name="sql", gives="tables out of a database", modules=("duckdb",)),

@@ -23,10 +23,11 @@ from tacit.learn.text.budget import Budget, BudgetSpentError
 from tacit.learn.text.corpus import Marked, Text, mark_corpus
 from tacit.learn.text.decode import BudgetedWriter, Places, decoder_losses, find_places
 from tacit.learn.text.forms import FORMS, coverage_sheet, draw_labelled, measure_recall
-from tacit.learn.text.front import TextPlan, Tuned, fine_tune, planned_claim
+from tacit.learn.text.front import TextPlan, Tuned, enter_book, fine_tune, planned_claim
 from tacit.learn.text.measure import measure_perplexity, measure_scientificity
 from tacit.learn.text.tune import Course
 from tacit.learn.text.vote import Ballot, stack_voters, train_voters
+from tacit.learn.training.spending import Book
 from tacit.llm.model.module import CausalModule, language_model, tiny_model
 from tacit.llm.model.saving import save_model, train_tokenizer
 
@@ -34,6 +35,7 @@ __all__ = [
     "FORMS",
     "PATTERNS",
     "Ballot",
+    "Book",
     "Budget",
     "BudgetSpentError",
     "BudgetedWriter",
@@ -52,6 +54,7 @@ __all__ = [
     "coverage_sheet",
     "decoder_losses",
     "draw_labelled",
+    "enter_book",
     "find_places",
     "fine_tune",
     "language_model",

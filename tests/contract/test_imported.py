@@ -227,8 +227,17 @@ def test_our_plain_ops_do_what_torch_does(name):
     assert torch.allclose(model(TorchOps(), model.weights, x), module(x), atol=1e-10)
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("name", MODULES)
+PRIVATE = [
+    # Cells one after another, each with tags; their gradients are tested every day.
+    pytest.param(
+        protocol, name, marks=[pytest.mark.slow] * ((protocol, name) == ("checked", "recurrent"))
+    )
+    for protocol in PROTOCOLS
+    for name in MODULES
+]
+
+
+@pytest.mark.parametrize(("protocol", "name"), PRIVATE)
 def test_a_protocol_gives_the_same_within_its_error(protocol, name):
     module, x = made(name)
     got = run_private(import_module(module), x, protocol=protocol)

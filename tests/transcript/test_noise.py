@@ -68,6 +68,8 @@ POLICIES = {
     "plain, central, following clip": ("plain", {"kind": "central", "quantile": 0.5}),
     "masked, central": ("masked", {"kind": "central"}),
     "masked, local": ("masked", {"kind": "local"}),
+    "encrypted, central": ("encrypted", {"kind": "central"}),
+    "keyed, central": ("keyed", {"kind": "central"}),
     "plain, local": ("plain", {"kind": "local"}),
     "plain, local, laplace": ("plain", {"kind": "local", "mechanism": "laplace"}),
     "plain, local, nbafl": ("plain", {"kind": "local", "mechanism": "nbafl", "records": 50}),

@@ -144,9 +144,20 @@ def single(messages):
     ]
 
 
+CASES = [
+    # What attention is made of is here by itself; with tags it takes long.
+    pytest.param(
+        protocol,
+        kernel,
+        marks=[pytest.mark.slow] * ((protocol, kernel) == ("checked", "attention")),
+    )
+    for protocol in ("sealed", "permuted3", "checked")
+    for kernel in KERNELS
+]
+
+
 @pytest.mark.parametrize("corrupt", [ALICE, BOB])
-@pytest.mark.parametrize("protocol", ["sealed", "permuted3", "checked"])
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(("protocol", "kernel"), CASES)
 def test_a_computing_party_receives_uniform_words(protocol, kernel, corrupt):
     program = elementwise(KERNELS[kernel])
     run = simulate(program, protocol=protocol, inputs=secrets(), corrupt=corrupt)

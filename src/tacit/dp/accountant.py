@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from tacit.dp.alone import advanced_epsilon, basic_epsilon
 from tacit.dp.check import target_delta
 from tacit.dp.curve import privacy_curve
-from tacit.dp.event import Event, Poisson, Relation, Step, Unaccountable, unroll
+from tacit.dp.event import (
+    DiscreteGaussian,
+    Event,
+    Poisson,
+    Relation,
+    Step,
+    Unaccountable,
+    unroll,
+)
 from tacit.dp.fourier import fourier_epsilon
 from tacit.dp.library import has_pld, has_rdp, is_installed, pld_epsilon, rdp_epsilon
 from tacit.dp.renyi import has_renyi, renyi_epsilon
@@ -47,7 +55,14 @@ class Accountant:
         if any(reason_without_guarantee(step) for step in steps):
             return math.inf
         self._refuse_unknown(steps)
-        return self.compute(steps, delta)
+        lost = sum(count * _distance(step) for step, count in steps.items())
+        if not lost:
+            return self.compute(steps, delta)
+        # Two distributions that are each within `lost` of (ε, δ)-close ones are (ε, δ + (1 + e^ε) ·
+        # lost)-close. ε at half of δ is an upper bound of the one that is looked for.
+        most = self.compute(steps, delta / 2)
+        share = (1 + math.exp(min(most, 200.0))) * lost
+        return self.compute(steps, delta - share) if share <= delta / 2 else math.inf
 
     def _refuse_unknown(self, steps: Iterable[Step]) -> None:
         if not self.is_ready:
@@ -102,6 +117,13 @@ def reason_without_guarantee(step: Event) -> str | None:
     if isinstance(step, Unaccountable):
         return step.reason
     return reason_without_guarantee(step.event) if isinstance(step, Poisson) else None
+
+
+def _distance(step: Event) -> float:
+    """Return how far the noise of a step is from what its event says."""
+    if isinstance(step, Poisson):
+        return _distance(step.event)
+    return step.distance if isinstance(step, DiscreteGaussian) else 0.0
 
 
 def _has_curve(step: Step) -> bool:

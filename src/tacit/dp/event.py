@@ -99,6 +99,8 @@ class DiscreteGaussian:
         parts: how many draws are summed, one for a single curator; the noise of clients that the
             adversary controls, or that dropped out, does not count.
         relation: the neighbouring relation of the sensitivity.
+        distance: the statistical distance between what is drawn, the whole vector, and such noise;
+            accountants take it out of δ.
     """
 
     sigma2: Fraction
@@ -106,12 +108,15 @@ class DiscreteGaussian:
     dimension: int
     relation: Relation
     parts: int = 1
+    distance: float = 0.0
 
     def __post_init__(self) -> None:
         positive("sigma2", float(self.sigma2))
         positive("l2_sensitivity", self.l2_sensitivity)
         at_least_one("dimension", self.dimension)
         at_least_one("parts", self.parts)
+        if not 0 <= self.distance < 1:
+            raise ConfigError(f"distance must be at least 0 and below 1, got {self.distance}")
         if self.parts > 1 and self.sigma2 < Fraction(1, 4):
             raise ConfigError(
                 f"a sum of discrete Gaussians is accounted for sigma2 of at least 1/4 per part, "

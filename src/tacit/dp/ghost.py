@@ -112,7 +112,9 @@ class Ghost:
             self._uses.append(_Use(layer, x, x._version, get_gradient_edge(output)))
 
     def _terms(self, seen: list[tuple[_Use, Tensor]], records: int) -> dict[str, list[Term]]:
-        is_good = _finite_records([(use.x, g) for use, g in seen], records)
+        found_good = _finite_records([(use.x, g) for use, g in seen], records)
+        # Asked once, as a device must be waited for.
+        is_good = None if bool(found_good.all()) else found_good
         by_use: dict[tuple[int, str], list[Term]] = {}
         for use, g in seen:
             found = find_terms(
@@ -248,9 +250,9 @@ def _finite_records(pairs: list[tuple[Tensor, Tensor]], records: int) -> Tensor:
     return is_good
 
 
-def _masked(values: Tensor, is_good: Tensor) -> Tensor:
-    """Put zeros in the rows of records that are not finite: 0 · NaN is not 0."""
-    if not values.is_floating_point() or bool(is_good.all()):
+def _masked(values: Tensor, is_good: Tensor | None) -> Tensor:
+    """Put zeros in the rows of records that are not finite, if any: 0 · NaN is not 0."""
+    if is_good is None or not values.is_floating_point():
         return values
     shaped = is_good.view(-1, *[1] * (values.ndim - 1))
     return torch.where(shaped, values, torch.zeros_like(values))

@@ -50,8 +50,10 @@ def renyi(step: Step, orders: Floats = ORDERS) -> Floats | None:
         case Poisson(event=Gaussian() as whole):
             sigma = whole.multiplier
             return np.array([_sampled_gaussian(step.rate, sigma, order) for order in orders])
-        case Poisson(event=DiscreteGaussian(parts=1) as whole):
-            return _sampled_discrete(step.rate, whole, orders)
+        case Poisson(event=DiscreteGaussian() as whole):
+            # Each of both densities is off by the factor that `_rounding_of_sums` bounds.
+            off = _rounding_of_sums(whole) * (2 * orders - 1) / (orders - 1)
+            return _sampled_discrete(step.rate, whole, orders) + off
         case Poisson():
             return _sampled(step, orders)
         case _:
@@ -154,7 +156,7 @@ def _sampled_discrete(rate: float, whole: DiscreteGaussian, orders: Floats) -> F
     the real line: k times an integer is one. x ↦ Δ − x exchanges P and Q, so that the direction
     taken here is the larger one (Mironov, Talwar and Zhang 2019, theorem 5).
     """
-    sigma = math.sqrt(float(whole.sigma2)) / whole.l2_sensitivity
+    sigma = math.sqrt(float(whole.sigma2) * whole.parts) / whole.l2_sensitivity
 
     def log_moment(order: int) -> float:
         return 0.0 if order < 2 else (order - 1) * _sampled_gaussian(rate, sigma, float(order))

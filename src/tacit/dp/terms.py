@@ -122,7 +122,10 @@ Rule = Callable[[Any, Tensor, Tensor], dict[str, Term]]
 def _linear(layer: Any, x: Tensor, g: Tensor) -> dict[str, Term]:
     a = x.reshape(len(x), 1, -1, x.shape[-1])
     g = g.reshape(len(g), 1, -1, g.shape[-1])
-    return {"weight": _outer(a, g, layer.weight.shape), "bias": Whole(g.sum((1, 2)))}
+    found: dict[str, Term] = {"weight": _outer(a, g, layer.weight.shape)}
+    if layer.bias is not None:
+        found["bias"] = Whole(g.sum((1, 2)))
+    return found
 
 
 def _convolution(layer: Any, x: Tensor, g: Tensor) -> dict[str, Term]:

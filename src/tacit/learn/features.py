@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tacit.errors import ConfigError, DataError
 from tacit.learn.code import OwnModel
+from tacit.learn.networks import ImageNetwork
 
 Floats = npt.NDArray[np.float64]
 _FAINT = 1e-3
@@ -65,19 +66,25 @@ class HistogramsOfGradients:
 
 
 HOG = "hog"
+IMAGES, TEXTS = "images:", "texts:"
+"""What public networks begin with; their file or folder follows."""
 
 
 def cut_out(rule: str, rows: Tensor) -> Tensor:
-    """Turn an owner's rows into others by a public rule: "hog", or file.py:function.
+    """Turn an owner's rows into others by a public rule.
 
-    The function makes a callable that takes an array of rows and gives one of as many rows of
-    numbers, such as a public network without its last layer; both are run.
+    Rules are "hog", "images:FILE" with the weights of `ImageNetwork`, or file.py:function, which
+    makes a callable that takes an array of rows and gives one of as many rows of numbers, such as
+    another public network without its last layer; both are run.
 
     Raises:
         DataError: it gives something else.
     """
     made: Callable[[npt.ArrayLike], object]
-    made = HistogramsOfGradients() if rule == HOG else OwnModel.read(Path(rule)).make()
+    if rule.startswith(IMAGES):
+        made = ImageNetwork(Path(rule.removeprefix(IMAGES)))
+    else:
+        made = HistogramsOfGradients() if rule == HOG else OwnModel.read(Path(rule)).make()
     if not callable(made):
         raise ConfigError(f"data.features: {rule}: wanted a function that makes a callable")
     found = torch.as_tensor(np.asarray(made(rows.numpy()))).double()

@@ -66,9 +66,11 @@ class Learner(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
             data: made by ``parties.rows`` or ``parties.columns``.
             parties: who learn together.
 
-        Guarantee: that of the protocol; nothing but the sizes in the ledger is shown.
+        Guarantee: that of the protocol; nothing but the sizes in the ledger is shown. All of it is
+        planned first: what cannot be computed is refused before anything is sent.
         """
         self._check(data)
+        parties.rehearse(lambda planned: clone(self).fit(data, planned))
         self.parties_, self.data_ = parties, data
         self._name = parties.name(type(self).__name__)
         parties.do(lambda engine: self._walk(engine, data))

@@ -16,8 +16,10 @@ import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError, DataError
+from tacit.learners.blocks import Block, enter_blocks
 from tacit.learners.engine import Walker
 from tacit.learners.tables import Table
+from tacit.mpc.additive2.coded import Codes
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,32 +41,48 @@ class Binning:
         """Return how many candidates a column has."""
         return 2 * self.bins - 1 if self.has_missing else self.bins - 1
 
-    def load(self, walker: Walker, data: Table) -> str:
-        """Share the codes of a table: (rows, columns · width)."""
+    def load(self, walker: Walker, data: Table) -> tuple[Block, ...]:
+        """Bring the codes of a table in, once: blocks of (rows, columns · width)."""
         make = None
         me = getattr(walker, "me", "")
         if me in self.edges:
             make = partial(
-                unary,
+                unary_codes,
                 edges=self.edges[me],
                 categories=self.categories.get(me, ()),
                 has_missing=self.has_missing,
             )
-        kind = f"bins of {self.name}"
-        return data.load(walker, kind, make, width=self.width, bound=1.0, is_whole=True)
+        return enter_blocks(walker, data, name=f"bins of {self.name}", width=self.width, make=make)
 
 
-def unary(
+def unary_codes(
     x: Tensor, *, edges: Tensor, categories: Sequence[int] = (), has_missing: bool = False
-) -> Tensor:
-    """Give [x ≤ edge] for every edge of every column, and [x = k] of categories."""
-    bits = x.unsqueeze(2) <= edges.unsqueeze(0)
-    for column in categories:
-        bits[:, column] = x[:, column].unsqueeze(1) == torch.arange(edges.shape[1])
-    if has_missing:
-        missing = torch.isnan(x).unsqueeze(2)
-        bits = torch.cat([bits, bits | missing, missing], dim=2)
-    return bits.reshape(len(x), -1).to(torch.float64)
+) -> Codes:
+    """Say by a code which of [x ≤ edge] hold for every column, and which [x = k] of categories."""
+    columns, cuts = edges.shape
+    values = cuts + 1 + has_missing
+    codes = torch.empty(x.shape, dtype=torch.int16)
+    bits = torch.empty((columns, values, cuts), dtype=torch.int64)
+    for at in range(columns):
+        column, own = x[:, at], edges[at].contiguous()
+        if at in categories:
+            is_known = (column == column.round()) & (column >= 0) & (column < cuts)
+            codes[:, at] = torch.where(is_known, column, float(cuts)).to(torch.int16)
+            bits[at] = torch.eye(values, cuts, dtype=torch.int64)
+            continue
+        # x ≤ e holds for an edge e if no more edges lie below x than below e.
+        ranked = own.sort().values
+        codes[:, at] = torch.searchsorted(ranked, column.contiguous()).to(torch.int16)
+        below = torch.searchsorted(ranked, own)
+        bits[at] = (torch.arange(values).unsqueeze(1) <= below).to(torch.int64)
+    if not has_missing:
+        return Codes(codes, bits)
+    missing = torch.zeros((values, 1), dtype=torch.int64)
+    missing[-1] = 1
+    bits[:, -1] = 0
+    codes[torch.isnan(x)] = values - 1
+    together = [bits, bits | missing, missing.expand(columns, -1, -1)]
+    return Codes(codes, torch.cat(together, 2))
 
 
 def cut(

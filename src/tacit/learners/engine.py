@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tacit.errors import InputError
 from tacit.mpc import OpeningCache, Plan, Roles, Share, compute, find_protocol, make_plan, serve
+from tacit.mpc.additive2.coded import Codes, OpenCoded
 from tacit.mpc.boundary import Input
 from tacit.mpc.pace import add_computing
 from tacit.mpc.plan import cost_in_a_row
@@ -24,6 +25,8 @@ from tacit.result import Forecast
 # Programs run on ops of specs and of shares, which have no common type.
 Values = dict[str, Any]
 Program = Callable[..., Values]
+Given = Tensor | Codes
+"""What an owner brings in: numbers, or codes of zeros and ones."""
 
 
 class Walker(ABC):
@@ -50,7 +53,7 @@ class Walker(ABC):
         *,
         uses: Mapping[str, str] | None = None,
         gives: str = "",
-        inputs: Mapping[str, Tensor] | None = None,
+        inputs: Mapping[str, Given] | None = None,
         **public: Hashable,
     ) -> None:
         """Run a program as ``program(ops, values, **public)`` and keep what it returns.
@@ -90,7 +93,7 @@ class Walker(ABC):
         program: Program,
         uses: dict[str, str],
         gives: str,
-        inputs: dict[str, Tensor],
+        inputs: dict[str, Given],
         public: Mapping[str, Hashable],
     ) -> tuple[Tensor, ...]:
         missing = [name for name in uses.values() if name not in self.facts]
@@ -145,7 +148,7 @@ class Walker(ABC):
         self,
         plan: Plan,
         program: Callable[[Any], Values],
-        inputs: Mapping[str, Tensor],
+        inputs: Mapping[str, Given],
         *,
         is_agreed: bool,
     ) -> tuple[Tensor, ...]:
@@ -159,7 +162,7 @@ class Forecaster(Walker):
         self,
         plan: Plan,
         program: Callable[[Any], Values],
-        inputs: Mapping[str, Tensor],
+        inputs: Mapping[str, Given],
         *,
         is_agreed: bool,
     ) -> tuple[Tensor, ...]:
@@ -195,12 +198,17 @@ class Engine(Walker):
         """Leave a run out that was made before; after the last of these, take up my shares."""
         last, kept = self._resumed
         if self.passed <= last:
-            return not any(isinstance(step.kernel, Input) for step in plan.steps)
+            return not any(isinstance(step.kernel, Input | OpenCoded) for step in plan.steps)
         for name, words in kept.items():
             if name in self.facts:  # what was dropped since is in the checkpoint, but not here
                 self._shares[name] = Share(words, self.facts[name])
         self._resumed = last, {}
         return False
+
+    @property
+    def is_planned(self) -> bool:
+        """Tell whether somebody has planned what comes, as a job does before it connects."""
+        return bool(self.plans) or self._resumed[0] > 0
 
     @property
     def me(self) -> str:
@@ -217,7 +225,7 @@ class Engine(Walker):
         self,
         plan: Plan,
         program: Callable[[Any], Values],
-        inputs: Mapping[str, Tensor],
+        inputs: Mapping[str, Given],
         *,
         is_agreed: bool,
     ) -> tuple[Tensor, ...]:
@@ -252,6 +260,7 @@ def _kept(ops: Any, value: Any) -> Any:
     """Keep numbers in the usual precision, and whole numbers as they are; openings pass through."""
     if value is None or isinstance(value, Tensor):
         return value
+    (value,) = ops.entered(value)  # an input that is kept as it is needs its tags
     spec = ops.number(value, "keeping")
     return value if spec.frac_bits == 0 and spec.deferred is None else ops.normalise_scale(value)
 

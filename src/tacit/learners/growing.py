@@ -6,12 +6,14 @@ of XGBoost for gradients and Hessians, of Gini for one-hot classes and counts, a
 for numbers and counts.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from tacit.learners.arithmetic import REACH, excess_bits, fixed, inverse, lowered, reduced, shift_of
+from tacit.learners.blocks import Block, sum_by_column, times_columns
 from tacit.learners.engine import Values, Walker
 
 LARGEST_LEAF = 64.0
@@ -38,92 +40,157 @@ class Growth:
     rate: float
     is_mean: bool
 
-    def public(self) -> dict[str, Any]:
-        """Return what programs need of it."""
-        return {
-            "damping": self.damping,
-            "least_weight": self.least_weight,
-            "least_gain": self.least_gain,
-            "is_mean": self.is_mean,
-        }
-
 
 def grow(
-    walker: Walker, growth: Growth, *, bits: str, sums: str, name: str, kept: tuple[int, ...]
+    walker: Walker,
+    growth: Growth,
+    *,
+    blocks: Sequence[Block],
+    sums: Sequence[str],
+    name: str,
+    kept: tuple[int, ...],
 ) -> None:
-    """Grow one tree; keeps ``name/split k`` for every level, ``name/leaves`` and ``name/paths``.
+    """Grow one tree; keeps ``name/k split`` for every level, ``name/leaves`` and ``name/paths b``.
+
+    Rows are read a block at a time, and of two children only the left one is added up.
 
     Args:
         walker: who grows it.
         growth: how.
-        bits: the name of unary codes, (rows, candidates).
-        sums: the name of what is summed per row: targets, weight and a one, (rows, 1, targets + 2).
+        blocks: what rows have below every candidate, in zeros and ones.
+        sums: for every block the name of what is summed per row: targets and weight, (rows, w).
         name: put before what is kept.
         kept: candidates that may be used; empty for all.
     """
-    here = f"{name}/"
-    rows = sums
-    for level in range(growth.depth):
-        uses = {"bits": bits, "rows": rows}
+    here, rows = f"{name}/", sum(one.rows for one in blocks)
+    limit = walker.facts[sums[0]].bound if growth.is_mean else None
+    for level in range(growth.depth + 1):
+        is_last = level == growth.depth
+        for at, block in enumerate(blocks):
+            uses = {"sums": sums[at], **block.uses}
+            if level:
+                uses["split"] = f"{here}{level - 1} split"
+            if level > 1:
+                uses["paths"] = f"{here}paths {at}"
+            walker.run(_gather, uses=uses, gives=here, block=block, at=at, is_last=is_last)
+        uses = {f"part {at}": f"{here}part {at}" for at in range(len(blocks))}
         if level:
-            uses |= {one: f"{here}{one}" for one in ("left", "above")}
+            uses["above"] = f"{here}above"
+        facts: dict[str, Any] = {"rows": rows, "damping": growth.damping}
+        if is_last:
+            walker.run(_leaves, uses=uses, gives=here, rate=growth.rate, **facts)
+            break
+        facts |= {"least_weight": growth.least_weight, "least_gain": growth.least_gain}
         walker.run(
-            _split, uses=uses, gives=f"{here}{level} ", kept=kept, level=level, **growth.public()
-        )
-        walker.run(
-            _divide,
-            uses={"bits": bits, "rows": rows, "split": f"{here}{level} split"},
+            _split,
+            uses=uses,
             gives=here,
+            level=level,
+            kept=kept,
+            limit=limit,
+            width=walker.facts[sums[0]].shape[1],
+            **facts,
         )
-        walker.run(_hand_on, uses={"above": f"{here}{level} sums"}, gives=here)
-        rows = f"{here}rows"
-    uses = {"rows": rows}
-    walker.run(_leaves, uses=uses, gives=here, damping=growth.damping, rate=growth.rate)
+    walker.drop(f"{here}part ")
+    walker.drop(f"{here}above")
 
 
-def follow(walker: Walker, *, bits: str, tree: str, depth: int) -> str:
-    """Send rows down a tree; keeps and returns the name of their leaves, (rows, leaves)."""
-    paths = f"{tree}/paths of {bits}"
-    uses = {"bits": bits}
-    uses |= {f"split {level}": f"{tree}/{level} split" for level in range(depth)}
-    walker.run(_paths, uses=uses, gives=paths, depth=depth)
-    return paths
+def follow(walker: Walker, *, block: Block, tree: str, depth: int, gives: str) -> None:
+    """Send the rows of a block down a tree; keeps their leaves, (rows, leaves)."""
+    uses = {**block.uses, **{f"split {at}": f"{tree}/{at} split" for at in range(depth)}}
+    walker.run(_paths, uses=uses, gives=gives, block=block, depth=depth)
+
+
+def _gather(ops: Any, values: Values, *, block: Block, at: int, is_last: bool) -> Values:
+    """Divide the rows of a block, and add up those that went left, or all at the root.
+
+    Gives what candidates have, and below that what there is in all: (candidates + 1, nodes · w).
+    """
+    sums, found = values["sums"], {}
+    count, width = ops.shape(sums)
+    taken = sums
+    if "split" in values:
+        left = _goes_left(ops, values, block, values["split"])
+        nodes = ops.shape(left)[1]
+        both = _divided(ops, left, values.get("paths"))
+        found[f"paths {at}"] = both
+        left = ops.take(both, range(0, 2 * nodes, 2), dim=1)
+        gated = ops.gate(ops.reshape(left, (count, nodes, 1)), ops.reshape(sums, (count, 1, width)))
+        taken = ops.restate(fixed(ops, gated), bound=ops.number(sums, "dividing").bound)
+        taken = ops.reshape(taken, (count, nodes * width))
+    bound = count * ops.number(taken, "summing").bound
+    total = ops.reshape(ops.sum(taken, dim=0), (1, -1))
+    parts = [] if is_last else sum_by_column(ops, values, block, taken)
+    parts = [ops.restate(ops.truncated(one), bound=bound) for one in parts]
+    found[f"part {at}"] = ops.concatenate([*parts, total], dim=0)
+    return found
+
+
+def _divided(ops: Any, left: Any, paths: Any) -> Any:
+    """Tell for (rows, nodes) which rows are in which of the children: (rows, 2 · nodes)."""
+    count, nodes = ops.shape(left)
+    if paths is None:
+        both = [left, ops.shift(ops.scale(left, -1.0), 1.0)]
+    else:
+        stays = ops.mul_whole(left, paths)
+        both = [stays, ops.sub(paths, stays)]
+    pair = [ops.reshape(one, (count, nodes, 1)) for one in both]
+    joined = ops.reshape(ops.concatenate(pair, dim=2), (count, 2 * nodes))
+    return ops.restate(joined, bound=1.0)
+
+
+def _added(ops: Any, values: Values, rows: int, width: int) -> Any:
+    """Add up blocks; a right child has what its parent has beyond the left: (k, nodes, w)."""
+    total = None
+    for name, part in values.items():
+        if name != "above":
+            total = part if total is None else ops.add(total, part)
+    first = lowered(ops, total, rows)
+    count = ops.shape(first)[0]
+    first = ops.reshape(first, (count, -1, width))
+    if "above" not in values:
+        return first
+    above = values["above"]
+    above = ops.take(above, range(ops.shape(above)[0] - count, ops.shape(above)[0]), dim=0)
+    nodes = ops.shape(first)[1]
+    second = ops.sub(above, first)
+    pair = [ops.reshape(one, (count, nodes, 1, width)) for one in (first, second)]
+    found = ops.reshape(ops.concatenate(pair, dim=2), (count, 2 * nodes, width))
+    return ops.restate(found, bound=ops.number(first, "subtracting").bound)
 
 
 def _split(
     ops: Any,
     values: Values,
     *,
-    kept: tuple[int, ...],
     level: int,
+    kept: tuple[int, ...],
+    limit: float | None,
+    width: int,
+    rows: int,
     damping: float,
     least_weight: float,
     least_gain: float,
-    is_mean: bool,
 ) -> Values:
-    """Choose the best candidate of every node; the last place stands for no split at all."""
-    bits, rows = values["bits"], values["rows"]
-    ops.cache_openings(bits)
-    count, nodes, width = ops.shape(rows)
-    if level:
-        sums = _siblings(ops, bits, values["left"], values["above"])
-    else:
-        sums = _summed(ops, bits, rows)
-    total = lowered(ops, ops.sum(rows, dim=0), count)
-    all_rows = ops.reshape(total, (1, nodes, width))
-    candidates = ops.shape(sums)[0]
+    """Choose the best candidate of every node; the last place stands for no split at all.
+
+    ``limit`` is how large G/(H + λ) can be, where more is known than that sums fit.
+    """
+    found = _added(ops, values, rows, width)
+    candidates, nodes = ops.shape(found)[0] - 1, ops.shape(found)[1]
+    sums = ops.take(found, range(candidates), dim=0)
+    all_rows = ops.take(found, (candidates,), dim=0)
     # All are sums over some of the rows. They are valued at once, so that they are scaled alike.
     parts = ops.concatenate([sums, ops.sub(all_rows, sums), all_rows], dim=0)
-    parts = ops.restate(parts, bound=ops.number(total, "summing").bound + 2.0**-8)
-    limit = ops.number(rows, "summing").bound if is_mean else None
-    worth, lost = _worth(ops, parts, damping, count, limit)
+    parts = ops.restate(parts, bound=ops.number(all_rows, "summing").bound + 2.0**-8)
+    worth, lost = _worth(ops, parts, damping, rows, limit)
     left, right, whole = (
         ops.take(worth, range(start, start + size), dim=0)
         for start, size in ((0, candidates), (candidates, candidates), (2 * candidates, 1))
     )
-    gains = _allowed(ops, ops.add(left, right), parts, least_weight, count)
+    gains = _allowed(ops, ops.add(left, right), parts, least_weight, rows)
     # Of equal worth, as in a node without rows, nothing is split.
-    least = least_gain * 2.0 ** -(shift_of(count) + lost)
+    least = least_gain * 2.0 ** -(shift_of(rows) + lost)
     none = ops.shift(whole, least + 2.0 ** (3 - ops.frac_bits))
     choices = ops.concatenate([gains, none], dim=0)
     if kept:
@@ -131,29 +198,7 @@ def _split(
         open_[list(kept)] = open_[-1] = True
         choices = ops.fill(choices, open_.expand(-1, nodes), -1.0)
     hot = ops.argmax_one_hot(ops.transpose(fixed(ops, choices), 0, 1), dim=1)
-    return {"split": ops.transpose(hot, 0, 1), "sums": sums}
-
-
-def _summed(ops: Any, bits: Any, rows: Any) -> Any:
-    """Sum what rows bring over those below every edge: (candidates, nodes, width)."""
-    count, nodes, width = ops.shape(rows)
-    bound = ops.number(rows, "summing").bound
-    flat = ops.reshape(rows, (count, nodes * width))
-    found = ops.pick(ops.transpose(bits, 0, 1), flat)
-    found = ops.restate(ops.truncated(found), bound=count * bound)
-    return ops.reshape(lowered(ops, found, count), (-1, nodes, width))
-
-
-def _siblings(ops: Any, bits: Any, left: Any, above: Any) -> Any:
-    """Sum over left children alone; a right child has what its parent has beyond that."""
-    nodes, width = ops.shape(left)[1:]
-    first = _summed(ops, bits, left)
-    second = ops.sub(above, first)
-    candidates = ops.shape(first)[0]
-    pair = [ops.reshape(one, (candidates, nodes, 1, width)) for one in (first, second)]
-    joined = ops.concatenate(pair, dim=2)
-    found = ops.reshape(joined, (candidates, 2 * nodes, width))
-    return ops.restate(found, bound=ops.number(first, "subtracting").bound)
+    return {f"{level} split": ops.transpose(hot, 0, 1), "above": found}
 
 
 def _worth(ops: Any, sums: Any, damping: float, rows: int, limit: float | None) -> tuple[Any, int]:
@@ -162,12 +207,12 @@ def _worth(ops: Any, sums: Any, damping: float, rows: int, limit: float | None) 
     ``limit`` is how large G/(H + λ) can be, where more is known than that sums fit.
     """
     width = ops.shape(sums)[2]
-    targets = ops.take(sums, range(width - 2), dim=2)
-    divided = _per_weight(ops, ops.take(sums, (width - 2,), dim=2), damping, rows)
+    targets = ops.take(sums, range(width - 1), dim=2)
+    divided = _per_weight(ops, ops.take(sums, (width - 1,), dim=2), damping, rows)
     means = _times(ops, targets, divided)
     if limit is not None:
         means = ops.restate(means, bound=1.05 * limit + 2.0**-4)
-    bits = excess_bits(ops, means, targets, terms=width - 2)
+    bits = excess_bits(ops, means, targets, terms=width - 1)
     first, second = reduced(ops, means, bits - bits // 2), reduced(ops, targets, bits // 2)
     worth = fixed(ops, ops.sum(ops.mul(first, second), dim=2))
     return worth, bits
@@ -192,7 +237,7 @@ def _allowed(ops: Any, gains: Any, both: Any, least: float, rows: int) -> Any:
     if least <= 0:
         return gains
     candidates, width = ops.shape(gains)[0], ops.shape(both)[2]
-    weight = ops.take(both, (width - 2,), dim=2)
+    weight = ops.take(both, (width - 1,), dim=2)
     weight = ops.reshape(weight, ops.shape(weight)[:2])
     heavy = ops.indicate(ops.shift(weight, -least * 2.0 ** -shift_of(rows)))
     left = ops.take(heavy, range(candidates), dim=0)
@@ -200,57 +245,27 @@ def _allowed(ops: Any, gains: Any, both: Any, least: float, rows: int) -> Any:
     return fixed(ops, ops.gate(ops.mul_whole(left, right), gains))
 
 
-def _divide(ops: Any, values: Values) -> Values:
-    """Send every row of every node to the left or to the right."""
-    rows = values["rows"]
-    count, nodes, width = ops.shape(rows)
-    bound = ops.number(rows, "dividing").bound
-    goes_left = ops.reshape(_goes_left(ops, values["bits"], values["split"]), (count, nodes, 1))
-    left = ops.restate(fixed(ops, ops.gate(goes_left, rows)), bound=bound)
-    right = ops.restate(ops.sub(rows, left), bound=bound)
-    pair = [ops.reshape(one, (count, nodes, 1, width)) for one in (left, right)]
-    both = ops.reshape(ops.concatenate(pair, dim=2), (count, 2 * nodes, width))
-    return {"rows": both, "left": left}
-
-
-def _hand_on(ops: Any, values: Values) -> Values:
-    return {"above": values["above"]}
-
-
-def _goes_left(ops: Any, bits: Any, split: Any) -> Any:
-    """Tell for (rows, candidates) and (candidates + 1, nodes) which rows go left: (rows, nodes)."""
-    ops.cache_openings(bits)
-    candidates = ops.shape(bits)[1]
-    side = ops.matmul_whole(bits, ops.take(split, range(candidates), dim=0))
+def _goes_left(ops: Any, values: Values, block: Block, split: Any) -> Any:
+    """Tell for splits (candidates + 1, nodes) which rows of a block go left: (rows, nodes)."""
+    candidates = ops.shape(split)[0] - 1
+    side = times_columns(ops, values, block, split)
     stays = ops.take(split, (candidates,), dim=0)
     return ops.restate(ops.add(side, stays), bound=1.0)
 
 
-def _leaves(ops: Any, values: Values, *, damping: float, rate: float) -> Values:
-    """Give every leaf its value, and every row its leaf."""
-    rows = values["rows"]
-    count, nodes, width = ops.shape(rows)
-    total = lowered(ops, ops.sum(rows, dim=0), count)
-    targets = ops.take(total, range(width - 2), dim=1)
-    divided = _per_weight(ops, ops.take(total, (width - 2,), dim=1), damping, count)
+def _leaves(ops: Any, values: Values, *, rows: int, damping: float, rate: float) -> Values:
+    """Give every leaf its value."""
+    width = ops.shape(values["above"])[2]
+    total = _added(ops, values, rows, width)
+    total = ops.reshape(total, ops.shape(total)[1:])
+    targets = ops.take(total, range(width - 1), dim=1)
+    divided = _per_weight(ops, ops.take(total, (width - 1,), dim=1), damping, rows)
     found = ops.cap(_times(ops, targets, divided), bound=LARGEST_LEAF)
-    paths = ops.reshape(ops.take(rows, (width - 1,), dim=2), (count, nodes))
-    return {"leaves": fixed(ops, ops.scale(found, rate)), "paths": paths}
+    return {"leaves": fixed(ops, ops.scale(found, rate))}
 
 
-def _paths(ops: Any, values: Values, *, depth: int) -> Values:
-    bits = values["bits"]
-    count = ops.shape(bits)[0]
+def _paths(ops: Any, values: Values, *, block: Block, depth: int) -> Values:
     at = None
     for level in range(depth):
-        left = _goes_left(ops, bits, values[f"split {level}"])
-        nodes = ops.shape(left)[1]
-        if at is None:
-            both = [left, ops.shift(ops.scale(left, -1.0), 1.0)]
-        else:
-            stays = ops.mul_whole(left, at)
-            both = [stays, ops.sub(at, stays)]
-        pair = [ops.reshape(one, (count, nodes, 1)) for one in both]
-        at = ops.reshape(ops.concatenate(pair, dim=2), (count, 2 * nodes))
-        at = ops.restate(at, bound=1.0)
+        at = _divided(ops, _goes_left(ops, values, block, values[f"split {level}"]), at)
     return {"": at}

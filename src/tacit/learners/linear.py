@@ -52,7 +52,9 @@ class Regressor(Learner):
 
     def _scored(self, opened: Tensor, data: Table) -> float:
         left, all_ = opened.double().reshape(-1).tolist()
-        return 1.0 - left / all_ if all_ > 0 else float("nan")
+        if all_ > 0:
+            return 1.0 - float(left / all_)
+        return 1.0 if left <= 0 else 0.0  # labels are all alike: as scikit-learn says it
 
 
 def _squared_errors(ops: Any, values: Values) -> Values:

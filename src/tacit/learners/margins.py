@@ -14,6 +14,7 @@ from tacit.learners.classify import Classifier
 from tacit.learners.engine import Values, Walker
 from tacit.learners.solving import gram, invert, ones_like_rows, unit_diagonal
 from tacit.learners.tables import Table
+from tacit.mpc.share import HEADROOM_BITS
 
 STEPS = 12
 """Steps of `invert`: directions down to columns/4,000 of the strongest are resolved."""
@@ -173,6 +174,10 @@ def _descend(
     # As in `solve`: in units of the features' own size a slope is no larger than the residuals.
     limit = ops.number(rest, "stepping").bound
     slope = ops.restate(fixed(ops, slope), bound=1.1 * limit + 17 * damping * LARGEST_COEFFICIENT)
+    # The penalty of a handful of rows is strong; a slope that saturates is a shorter step.
+    inverse = ops.number(values["inverse"], "stepping").bound
+    room = 2.0 ** (HEADROOM_BITS - 2 * ops.frac_bits) / (size * inverse)
+    slope = fixed(ops, ops.cap(slope, bound=0.99 * room))
     moved = ops.cap(fixed(ops, ops.matmul(values["inverse"], slope)), bound=LARGEST_COEFFICIENT)
     moved = fixed(ops, ops.mul(moved, values["factors"]))
     return {"coef": ops.cap(ops.add(coef, moved), bound=LARGEST_COEFFICIENT), "last": last}

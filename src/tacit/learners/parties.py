@@ -100,6 +100,24 @@ class Parties(ABC):
         found.classes, found._names = dict(self.classes), self._names
         return found
 
+    def rehearse(self, work: Callable[["Planned"], object]) -> None:
+        """Plan some work from where the parties are now, so that it is refused here or not at all.
+
+        Plans name openings by the number of the run that made them: they are used again where
+        there has been no run.
+        """
+        facts, cache, passed, is_planned = self.do(
+            lambda one: (one.facts, one.cache, one.passed, one.is_planned)
+        )
+        if is_planned and not passed:
+            return
+        planned = self.planned()
+        planned.walker.facts.update(facts)
+        planned.walker.cache.take_specs(cache)
+        work(planned)
+        if not passed:
+            self.do(lambda engine: engine.plans.update(planned.walker.plans))
+
     def table(
         self,
         split: Split,
@@ -314,6 +332,9 @@ class Planned(Parties):
         """Plan the work; whatever would be opened is missing."""
         # All that learners ask of an engine is to walk; who exchanges facts is refused by `table`.
         return work(cast(Engine, self.walker))
+
+    def rehearse(self, work: Callable[["Planned"], object]) -> None:
+        """Do nothing: this is the rehearsal."""
 
     def table(self, split: Split, parts: Mapping[str, Part], **options: Any) -> Table:
         """Refuse: a plan has no parts; it takes tables of parties, or a `planned_table`."""

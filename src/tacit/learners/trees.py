@@ -11,6 +11,7 @@ from tacit.errors import ConfigError, DataError
 from tacit.learners.arithmetic import fixed, public_coins, row_weights
 from tacit.learners.base import Learner
 from tacit.learners.bins import Binning, check_categories, cut
+from tacit.learners.blocks import Block, join_rows
 from tacit.learners.classify import Classifier
 from tacit.learners.engine import Values, Walker
 from tacit.learners.growing import Growth, follow, grow
@@ -44,7 +45,7 @@ class Trees(Learner):
                 f"class_weight wants {data.classes or 'no'} numbers above 0, got {given}"
             )
 
-    def _bits(self, walker: Walker, data: Table) -> str:
+    def _blocks(self, walker: Walker, data: Table) -> tuple[Block, ...]:
         if getattr(self, "_binned", "") != self._name:
             self.binning_ = cut(
                 data,
@@ -79,14 +80,18 @@ class Trees(Learner):
 
     def _added(self, walker: Walker, data: Table, name: str, trees: Sequence[int]) -> list[str]:
         """Send rows down some trees; return the names of what their leaves add up to."""
-        bits, found = self._bits(walker, data), []
+        blocks, found = self._blocks(walker, data), []
         for at in trees:
             tree = f"{name}/tree {at}"
-            paths = follow(walker, bits=bits, tree=tree, depth=self.max_depth)
-            uses = {"paths": paths, "leaves": f"{tree}/leaves"}
-            walker.run(read, uses=uses, gives=f"{tree}/answers of {data.name}")
-            walker.drop(paths)
-            found.append(f"{tree}/answers of {data.name}")
+            answers = f"{tree}/answers of {data.name}"
+            parts = [f"{answers} from {block.start}" for block in blocks]
+            for block, part in zip(blocks, parts, strict=True):
+                follow(walker, block=block, tree=tree, depth=self.max_depth, gives=f"{part}/paths")
+                uses = {"paths": f"{part}/paths", "leaves": f"{tree}/leaves"}
+                walker.run(read, uses=uses, gives=part)
+                walker.drop(f"{part}/paths")
+            join_rows(walker, parts, answers)
+            found.append(answers)
         return found
 
 
@@ -160,13 +165,16 @@ class DecisionTreeClassifier(Trees, Classifier):
         return ()
 
     def _walk(self, walker: Walker, data: Table) -> None:
-        bits, y = self._bits(walker, data), data.load_labels(walker)
+        blocks, y = self._blocks(walker, data), data.load_labels(walker)
         for at in range(self._count(data.classes)):
             tree = f"{self._name}/tree {at}"
             public: dict[str, Any] = {"coins": self._coins(at), "weights": self._shares()}
-            walker.run(_weighed, uses={"y": y}, gives=f"{tree}/", **public)
-            sums, kept = f"{tree}/sums", self._kept(data, at)
-            grow(walker, self._growth(), bits=bits, sums=sums, name=tree, kept=kept)
+            sums = [f"{tree}/sums {one.start}" for one in blocks]
+            for block, name in zip(blocks, sums, strict=True):
+                public |= {"start": block.start, "rows": block.rows}
+                walker.run(_weighed, uses={"y": y}, gives=name, **public)
+            kept = self._kept(data, at)
+            grow(walker, self._growth(), blocks=blocks, sums=sums, name=tree, kept=kept)
             tidy(walker, tree)
 
     def _scores(self, walker: Walker, data: Table, name: str) -> None:
@@ -232,27 +240,35 @@ class RandomForestClassifier(DecisionTreeClassifier):
 
 def tidy(walker: Walker, tree: str) -> None:
     """Forget what was needed only while a tree grew."""
-    for one in ("rows", "left", "above", "sums", "paths"):
-        walker.drop(f"{tree}/{one}")
+    for one in ("sums", "paths"):
+        walker.drop(f"{tree}/{one} ")
 
 
 def _weighed(
-    ops: Any, values: Values, *, coins: tuple[int, ...], weights: tuple[float, ...] | None
+    ops: Any,
+    values: Values,
+    *,
+    start: int,
+    rows: int,
+    coins: tuple[int, ...],
+    weights: tuple[float, ...] | None,
 ) -> Values:
-    """Give one-hot classes, a weight and a one per row, each as often as the row was drawn."""
-    y = fixed(ops, values["y"])
-    count, classes = ops.shape(y)
-    one = weight = ops.shift(ops.scale(ops.take(y, (0,), dim=1), 0.0), 1.0)
+    """Give one-hot classes and a weight per row, each as often as the row was drawn."""
+    count = ops.shape(values["y"])[0]
+    y = fixed(ops, ops.take(values["y"], range(start, start + rows), dim=0))
+    weight = ops.shift(ops.scale(ops.take(y, (0,), dim=1), 0.0), 1.0)
     if weights is not None:
         weight = row_weights(ops, y, weights)
         y = ops.restate(fixed(ops, ops.weigh(y, torch.tensor([weights]))), bound=1.0)
     parts = ops.concatenate([y, weight], dim=1)
     if coins:
         drawn = public_coins(*coins).integers(count, size=count)
-        times = torch.from_numpy(np.bincount(drawn, minlength=count).astype(np.float64))
-        parts = ops.weigh(parts, times.reshape(-1, 1))
-    parts = ops.concatenate([fixed(ops, parts), one], dim=1)
-    return {"sums": ops.reshape(parts, (count, 1, classes + 2))}
+        times = np.bincount(drawn, minlength=count)[start : start + rows].astype(np.float64)
+        # The same bound for every block: they are added up.
+        bound = ops.number(parts, "weighing").bound * max(1.0, float(np.bincount(drawn).max()))
+        parts = ops.weigh(parts, torch.from_numpy(times).reshape(-1, 1))
+        parts = ops.restate(fixed(ops, parts), bound=bound)
+    return {"": fixed(ops, parts)}
 
 
 __all__ = ["DecisionTreeClassifier", "RandomForestClassifier", "Trees", "read", "sum_of", "tidy"]

@@ -10,6 +10,9 @@ from tacit.errors import ConfigError, DataError
 from tacit.mpc.share import MaskedOpening, OpeningSpec, Party, SharePair, Spec
 from tacit.party import Session
 
+REMEMBERED_BYTES = 1 << 29
+"""How many masks of earlier runs a dealer keeps; others it draws again."""
+
 
 @dataclass(frozen=True)
 class Grown:
@@ -38,6 +41,7 @@ class OpeningCache:
         self._grown: dict[tuple[int, str], Grown] = {}
         self._place = (0, 0)
         self._masks: dict[tuple[int, int, int], SharePair] = {}
+        self._mask_bytes = 0
         self._shares: dict[str, Tensor] = {}
 
     def find(self, name: str | None, spec: Spec, owner: Party | None) -> OpeningSpec | None:
@@ -95,15 +99,28 @@ class OpeningCache:
             if name in shares:
                 self._shares[name] = shares[name]
 
+    def take_specs(self, other: "OpeningCache") -> None:
+        """Know of the openings of another cache that they are there, for plans alone."""
+        self._specs.update(other._specs)
+
     def opening(self, name: str) -> MaskedOpening:
         """Return what I have of an input, as `find` described it."""
         return self._openings[name]
 
     def remember(self, key: tuple[int, int, int], draw: Callable[[], SharePair]) -> SharePair:
-        """Return a mask of an earlier run, by run, step and place, drawn once; as the dealer."""
-        if key not in self._masks:
-            self._masks[key] = draw()
-        return self._masks[key]
+        """Return a mask of an earlier run, by run, step and place; as the dealer.
+
+        It is drawn once, or, when there are many, again: memory need not hold them all.
+        """
+        known = self._masks.get(key)
+        if known is not None:
+            return known
+        drawn = draw()
+        size = sum(one.nbytes for one in drawn if one is not None)
+        if self._mask_bytes + size <= REMEMBERED_BYTES:
+            self._mask_bytes += size
+            self._masks[key] = drawn
+        return drawn
 
     def place(self, number: int, past: int) -> None:
         """Say which set of growing tensors the next run adds to, and behind how many entries.

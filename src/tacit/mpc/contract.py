@@ -21,11 +21,14 @@ from tacit.ring import Prg
 
 @dataclass(frozen=True)
 class Roles:
-    """Which party of the job is P0, P1 and the dealer (or helper) of the protocol."""
+    """Which party of the job is P0, P1 and the dealer (or helper) of the protocol.
+
+    Under a protocol without a dealer there is none: its name is empty.
+    """
 
     first: str
     second: str
-    dealer: str
+    dealer: str = ""
 
     def __post_init__(self) -> None:
         names = (self.first, self.second, self.dealer)
@@ -245,7 +248,8 @@ class MpcProtocol:
 
     ``kernels`` maps an operation to a function from public parameters to a kernel; ``families``
     names protocols that are used instead for some kinds of functions, see `tacit.mpc.mixing`.
-    ``is_checked`` tells that every message has a tag, and is checked before anything is revealed.
+    ``is_checked`` tells that every message has a tag, and is checked before anything is revealed;
+    ``has_dealer`` that a third party makes correlated randomness.
     """
 
     name: str
@@ -254,6 +258,7 @@ class MpcProtocol:
     kernels: Mapping[str, Callable[..., Kernel]]
     families: Mapping[str, "MpcProtocol"] = field(default_factory=dict)
     is_checked: bool = False
+    has_dealer: bool = True
 
     def parts(self) -> tuple["MpcProtocol", ...]:
         """List the protocol and those of families."""

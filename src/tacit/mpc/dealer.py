@@ -87,8 +87,8 @@ def deal(
         return _stream(session, peer, run if past is None else past, number)
 
     # Of a party's generator, not of a run: what a session has opened can be used in later runs.
-    drawn = tuple(tags.draw_keys(session.shared(one)) for one in plan.roles.computing)
-    keys = (drawn[0], drawn[1])
+    first, second = map(session.shared, plan.roles.computing)
+    keys = tags.draw_keys(first, is_first=True), tags.draw_keys(second, is_first=False)
     maker = Maker(stream, plan, cache=cache, device=torch.device(device), keys=keys)
     needing = maker.steps()
     with session.progress.stage("deal", len(needing)) as advance:
@@ -175,7 +175,7 @@ class Maker:
             first, second = self._cache.remember(key, lambda: self._draw(mask))
         else:
             first, second = self._draw(mask)
-        return _viewed(first, mask), _viewed(second, mask)
+        return viewed(first, mask), viewed(second, mask)
 
     def _draw(self, mask: Mask) -> SharePair:
         need = OpeningMask(mask.place, mask.shape, mask.holder)
@@ -205,7 +205,8 @@ class Maker:
         return tuple(part.to(self._device) for part in parts)
 
 
-def _viewed(words: Tensor | None, mask: Mask) -> Tensor | None:
+def viewed(words: Tensor | None, mask: Mask) -> Tensor | None:
+    """Lay words out as a mask lies now."""
     if words is None:
         return None
     for view in mask.views:

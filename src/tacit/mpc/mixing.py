@@ -16,7 +16,11 @@ FAMILIES = ("activations", "norms", "softmax")
 reciprocals and logarithms; activations are all other functions: comparisons and maxima, too."""
 
 LINEAR = "linear"
-"""The family of sums and products, for which there is one protocol."""
+"""The family of sums and products, which are sealed; `he` is for those without a dealer."""
+
+NO_DEALER = "sealed; linear: he; activations: garbled"
+"""Products of masks by homomorphic encryption and functions by garbled circuits go together: each
+is there so that no third party is needed."""
 
 
 def spell(kind: str, layers: Mapping[str, str]) -> str:
@@ -36,12 +40,26 @@ def read_mixture(name: str) -> tuple[str, dict[str, str]]:
                 f"once, as in 'sealed; activations: permuted3', got {name!r}"
             )
         layers[family] = chosen
+    if "he" in layers.get(LINEAR, "") or "garbled" in layers.values():
+        return _read_without_dealer(name, kind, layers)
     if layers.pop(LINEAR, "sealed") != "sealed":
         raise ConfigError(
             "sums and products are sealed under every protocol; wanted linear: sealed or nothing, "
             f"got {name!r}"
         )
     return kind, layers
+
+
+def _read_without_dealer(
+    name: str, kind: str, layers: Mapping[str, str]
+) -> tuple[str, dict[str, str]]:
+    rest = {layers.get(family, "garbled") for family in FAMILIES}
+    is_whole = layers.get(LINEAR) == "he" and layers.get("activations") == "garbled"
+    if kind != "sealed" or rest != {"garbled"} or not is_whole:
+        raise ConfigError(
+            f"without a dealer all functions are garbled: wanted {NO_DEALER!r}, got {name!r}"
+        )
+    return NO_DEALER, {}
 
 
 def mix(base: MpcProtocol, families: Mapping[str, MpcProtocol]) -> MpcProtocol:

@@ -44,6 +44,10 @@ class MaskedOpenings(ABC, Generic[V]):
         """Make a value ready for a product: computed, and of usual precision."""
 
     @abstractmethod
+    def factor(self, value: V) -> V:
+        """Make a value ready for products; whole numbers stay whole."""
+
+    @abstractmethod
     def open_masked(
         self,
         values: tuple[V, ...],
@@ -99,7 +103,13 @@ class MaskedOpenings(ABC, Generic[V]):
 
     @abstractmethod
     def find_opening(
-        self, name: str, *, owner: str, shape: tuple[int, ...], bound: float
+        self,
+        name: str,
+        *,
+        owner: str,
+        shape: tuple[int, ...],
+        bound: float,
+        frac_bits: int | None = None,
     ) -> V | None:
         """Return the opening of an input of an earlier run, by its name and public facts."""
 
@@ -123,6 +133,38 @@ class MaskedOpenings(ABC, Generic[V]):
         self.cache_openings(value)
         self.keep_slim(name)
         return self._opening(value)
+
+    @abstractmethod
+    def open_coded(self, name: str, *, owner: str, shape: tuple[int, int]) -> V:
+        """Open a computing party's matrix of zeros and ones under a mask, from its codes."""
+
+    def coded(self, name: str, *, owner: str, shape: tuple[int, int]) -> V:
+        """Bring in a computing party's matrix of zeros and ones, which it has as `Codes`.
+
+        It can be multiplied by `sum_coded` and `look_up_coded` and has no other use. It is opened
+        under its mask once per session; its owner answers for it that it has not changed.
+
+        Guarantee and cost: see `OpenCoded`.
+        """
+        if self.is_checked:
+            raise InputError("'checked' has no coded matrices; bring the matrix in by `input`")
+        known = self.find_opening(name, owner=owner, shape=shape, bound=1.0, frac_bits=0)
+        if known is None:
+            known = self.open_coded(name, owner=owner, shape=shape)
+            self.keep_opening(name, known)
+        return known
+
+    def sum_coded(self, coded: V, rows: V) -> V:
+        """Add up rows (n, w) for every column of a coded matrix (n, c): (c, w)."""
+        return self._multiply_coded("sum", coded, self.factor(rows))
+
+    def look_up_coded(self, coded: V, matrix: V) -> V:
+        """Multiply a coded matrix (n, c) with (c, w)."""
+        return self._multiply_coded("look up", coded, self.factor(matrix))
+
+    def _multiply_coded(self, way: str, coded: V, other: V) -> V:
+        self._open_missing((other,), "online")
+        return self.apply(self.make("multiply_coded", way), coded, self._opening(other))
 
     def grow(
         self, fresh: Mapping[str, V], *, length: int, dim: int, beside: Sequence[V] = ()
@@ -210,7 +252,7 @@ class MaskedOpenings(ABC, Generic[V]):
         together, counted as offline; nothing for a value that has an opening already, from this
         run or, in an `OpeningCache`, from an earlier one.
         """
-        normalised = tuple(map(self.normalise_scale, values))
+        normalised = tuple(map(self.factor, values))
         for one in normalised:
             known = self.recall(one)
             if known is not None:

@@ -247,6 +247,17 @@ class ProtocolOps(RescalingVerbs[V], ABC):
         """Give 1 where two values are the same and 0 elsewhere."""
         return functions_curves.equal(self, x, y)
 
+    def keep_rows(self, x: V, name: str) -> V:
+        """Make rows zero that do not count, by zeros and ones that both computing parties hold.
+
+        They are given with the shares kept for a run, by name, and are no part of the plan: no
+        other party learns which rows they are. Cost: 0 rounds, 0 bytes. Error: none.
+        """
+        shape = self.shape(x)
+        wide = (shape[0], *(1,) * (len(shape) - 1))
+        counts = self.resume(name, shape=wide, bound=1.0, frac_bits=0, is_public=True)
+        return self.apply(self.make("tune"), self.normalise_scale(x), counts)
+
     def select(self, condition: V, x: V, y: V) -> V:
         """Give x where the condition is 1 and y where it is 0."""
         return functions.select(self, condition, x, y)

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Literal, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -174,7 +175,8 @@ class Outsourcing:
         prg: of the party alone; draws the vectors of the checks.
         least_terms: products of fewer multiplications stay here; see `break_even`.
         on_failure: end with the worker's name, or go on without it.
-        thin_rows: products of fewer rows are given away once their right operand comes again.
+        thin_rows: products of fewer rows are given away once their right operand comes again;
+            convolutions with fewer filters never.
         failure: what the worker did, once it was caught; it is not asked again.
         given: products that were given away and found right.
     """
@@ -198,9 +200,17 @@ class Outsourcing:
         if left.dim() > 2 and right.dim() == 2:  # a batch of rows is a taller matrix
             flat = self.matmul(left.reshape(-1, left.shape[-1]), right)
             return flat.reshape(*left.shape[:-1], right.shape[1])
-        terms = left.numel() * right.shape[-1]
-        if self.failure or right.dim() != 2 or left.dim() != 2 or terms < self.least_terms:
+        if not self._fits(left, right):
             return ring.matmul(left, right)
+        if right.dim() > 2:  # different matrices, one after another
+            batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+            pairs = zip(
+                left.expand(*batch, *left.shape[-2:]).flatten(0, -3),
+                right.expand(*batch, *right.shape[-2:]).flatten(0, -3),
+                strict=True,
+            )
+            found = torch.stack([self.matmul(a, b) for a, b in pairs])
+            return found.view(*batch, *found.shape[-2:])
         seen = self._find(right)
         if seen is None and len(left) < self.thin_rows:
             return ring.matmul(left, right)
@@ -213,6 +223,12 @@ class Outsourcing:
         if self.on_failure == "stop":
             raise PartyError(self.worker.name, self.failure)
         return ring.matmul(left, right)
+
+    def _fits(self, left: Tensor, right: Tensor) -> bool:
+        """Tell whether each product of two matrices is so large that giving it away pays."""
+        if self.failure or min(left.dim(), right.dim()) < 2:
+            return False
+        return left.shape[-2] * left.shape[-1] * right.shape[-1] >= self.least_terms
 
     def _ask(self, left: Tensor, right: Tensor, seen: _Seen | None) -> tuple[Tensor | None, str]:
         """Ask the worker, and check what it says."""
@@ -289,10 +305,41 @@ def outsourced(outsourcing: Outsourcing) -> Iterator[Outsourcing]:
         _CURRENT.reset(token)
 
 
+def current() -> Outsourcing | None:
+    """Return how this party's products are given away, if they are."""
+    return _CURRENT.get()
+
+
 def matmul(left: Tensor, right: Tensor) -> Tensor:
     """Multiply as the current party does: here, or by its worker with a check."""
     outsourcing = _CURRENT.get()
     return ring.matmul(left, right) if outsourcing is None else outsourcing.matmul(left, right)
+
+
+def conv2d(
+    images: Tensor,
+    weights: Tensor,
+    *,
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+    groups: int,
+) -> Tensor:
+    """Convolve as the current party does: here, or as products by its worker with checks."""
+    current = _CURRENT.get()
+    multiply = None
+    # A check takes 40 columns of every window: with few filters it is the product itself.
+    if current is not None and len(weights) // groups >= current.thin_rows:
+        multiply = current.matmul
+    return ring.conv2d(
+        images,
+        weights,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+        multiply=multiply,
+    )
 
 
 def break_even(worker: Worker, prg: Prg, *, sides: tuple[int, ...] = _SIDES) -> int:

@@ -13,6 +13,7 @@ from math import prod
 import torch
 
 from tacit import ring
+from tacit.mpc.additive2.coded import MultiplyCoded
 from tacit.mpc.additive2.product import Multiply
 from tacit.mpc.boundary import WORD_BYTES
 from tacit.mpc.plan import Plan
@@ -45,7 +46,7 @@ def _seconds(plan: Plan, pace: Pace) -> float:
     products = sum(
         step.kernel.product.terms(*shapes) * prod(step.kernel.product.shape(*shapes))
         for step in plan.steps
-        if isinstance(step.kernel, Multiply)
+        if isinstance(step.kernel, Multiply | MultiplyCoded)
         for shapes in [[spec.shape for spec in step.operands]]
     )
     touched = sum(prod(spec.shape) for step in plan.steps for spec in step.operands)

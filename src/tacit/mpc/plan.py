@@ -9,7 +9,8 @@ from math import prod
 
 from torch import Tensor
 
-from tacit.errors import InputError
+from tacit.errors import ConfigError, InputError
+from tacit.mpc.additive2.coded import OpenCoded
 from tacit.mpc.additive2.opening import OpenMasked
 from tacit.mpc.additive2.rescaled import Rescaling
 from tacit.mpc.boundary import WORD_BYTES, Input, Open, Resume
@@ -19,6 +20,7 @@ from tacit.mpc.checked.check import Check
 from tacit.mpc.checked.product import Enter, OpenTagged
 from tacit.mpc.contract import Declaration, HandsOver, Kernel, MpcProtocol, Roles
 from tacit.mpc.cost import Message, Round, Tally, forecast_seconds
+from tacit.mpc.joint.makers import joint_rounds
 from tacit.mpc.memo import Memo
 from tacit.mpc.ops import ProtocolOps
 from tacit.mpc.primitives import Scope
@@ -32,7 +34,7 @@ NETWORKS = ((0.2, 10_000.0), (10.0, 1_000.0), (40.0, 80.0))
 """Round-trip milliseconds and Mbit/s of a data centre, a city and a slow line."""
 
 
-AnyStep = Kernel | OpenMasked | Input | Open | Resume | Check | Deliver
+AnyStep = Kernel | OpenMasked | OpenCoded | Input | Open | Resume | Check | Deliver
 """What a step of a plan can be: a kernel, or what moves values in and out."""
 
 
@@ -194,11 +196,25 @@ class PlanOps(ProtocolOps[AnySpec]):
         return opening.view(view, shape)
 
     def find_opening(
-        self, name: str, *, owner: str, shape: tuple[int, ...], bound: float
+        self,
+        name: str,
+        *,
+        owner: str,
+        shape: tuple[int, ...],
+        bound: float,
+        frac_bits: int | None = None,
     ) -> AnySpec | None:
         """Look an input up in the cache by its name."""
-        spec = Spec.of(shape=shape, frac_bits=self.frac_bits, bound=bound)
+        bits = self.frac_bits if frac_bits is None else frac_bits
+        spec = Spec.of(shape=shape, frac_bits=bits, bound=bound)
         return self._cache.find(name, spec, owner_role(self._roles, owner))
+
+    def open_coded(self, name: str, *, owner: str, shape: tuple[int, int]) -> AnySpec:
+        """Write down that a matrix is opened under a mask."""
+        step = OpenCoded(owner, name, shape)
+        opening = step.out(len(self._steps), self._roles)
+        self._write(step, ())
+        return opening
 
     def join(self, name: str, fresh: AnySpec, *, length: int, dim: int) -> AnySpec:
         """Describe entries behind kept ones, and write down that they are kept."""
@@ -235,7 +251,7 @@ class PlanOps(ProtocolOps[AnySpec]):
         _check_sizes(kernel, declared)
         self._steps.append(Step(kernel, operands, declared.needs))
         sent: list[tuple[Phase, tuple[Round, ...]]] = []
-        if has_corrections(declared.needs):
+        if self.protocol.has_dealer and has_corrections(declared.needs):
             size = correction_bytes(declared.needs)
             dealt = Message(self._roles.dealer, self._roles.second, size)
             sent.append(("offline", ((dealt,),)))
@@ -258,6 +274,9 @@ class PlanOps(ProtocolOps[AnySpec]):
     def plan(self) -> Plan:
         """Return what was written down."""
         tally = Tally()
+        if not self.protocol.has_dealer:
+            needs = [need for step in self._steps for need in step.needs]
+            tally.add(_checked_rounds(joint_rounds(needs, self._roles)), "offline")
         for sent in self._sent:
             for phase, rounds in sent:
                 tally.add(rounds, phase)
@@ -296,10 +315,20 @@ def _check_sizes(kernel: AnyStep, declared: Declaration) -> None:
     """Refuse now what no link would carry later."""
     rounds = declared.rounds + declared.offline
     sizes = [message.payload_bytes for round_ in rounds for message in round_]
-    largest = max([*sizes, correction_bytes(declared.needs)])
+    _check_size(type(kernel).__name__, max([*sizes, correction_bytes(declared.needs)]))
+
+
+def _checked_rounds(rounds: tuple[Round, ...]) -> tuple[Round, ...]:
+    """Refuse what two parties could not send each other to prepare."""
+    sizes = [message.payload_bytes for round_ in rounds for message in round_]
+    _check_size("preparing without a dealer", max(sizes, default=0))
+    return rounds
+
+
+def _check_size(what: str, largest: int) -> None:
     if largest > LARGEST_MESSAGE_BYTES:
         raise InputError(
-            f"{type(kernel).__name__} would send a message of {largest} bytes, more than the "
+            f"{what} would send a message of {largest} bytes, more than the "
             f"{LARGEST_MESSAGE_BYTES} that a link carries; work on fewer rows at a time"
         )
 
@@ -339,6 +368,9 @@ def make_plan(
         frac_bits: precision of inputs, factors and outputs.
         cache: what earlier runs of the session have opened under masks.
     """
+    if protocol.has_dealer != bool(roles.dealer):
+        wanted = "a dealer" if protocol.has_dealer else "no dealer: leave it out"
+        raise ConfigError(f"protocol {protocol.name!r} wants {wanted}, got {roles.dealer!r}")
     ops = PlanOps(protocol, roles, frac_bits=frac_bits, cache=cache)
     program(ops)
     ops.check()

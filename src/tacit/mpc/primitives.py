@@ -94,6 +94,11 @@ class Primitives(MaskedOpenings[V], ABC):
         """Tell whether every message has a tag."""
         return self.protocol.is_checked
 
+    @property
+    def rescales_openings(self) -> bool:
+        """Tell whether a dealer shares two readings of a mask, so that openings can rescale."""
+        return self.protocol.has_dealer and not self.is_checked
+
     def is_opening(self, value: V) -> bool:
         """Tell whether a value is an opening itself, of which nothing else is known."""
         return isinstance(self.spec(value), OpeningSpec)
@@ -192,6 +197,12 @@ class Primitives(MaskedOpenings[V], ABC):
         if not isinstance(spec, Spec) or spec.frac_bits == self.frac_bits:
             return value
         return self.apply(self.make("scale", 1.0, self.frac_bits - spec.frac_bits), value)
+
+    def factor(self, value: V) -> V:
+        """Make a value ready for products; whole numbers stay whole, as `pick` wants them."""
+        spec = self.spec(value)
+        is_whole = isinstance(spec, Spec) and spec.frac_bits == 0
+        return self.ready(value) if is_whole else self.normalise_scale(value)
 
     def number(self, value: V, operation: str) -> Spec:
         """Return the facts about a number; secret bits can only be opened, so they are refused."""

@@ -6,7 +6,6 @@ from typing import Protocol
 
 from torch import Tensor
 
-from tacit import ring
 from tacit.errors import InputError
 from tacit.mpc import outsource, shapes
 from tacit.mpc.shapes import Shape
@@ -63,6 +62,23 @@ class MatMul:
 
 
 @dataclass(frozen=True)
+class TransposedMatMul:
+    """Multiply the transpose of a matrix of many rows with another of as many."""
+
+    def multiply(self, left: Tensor, right: Tensor) -> Tensor:
+        """Multiply words; in this order torch's product stays in its fast kernel."""
+        return outsource.matmul(right.t().contiguous(), left).t().contiguous()
+
+    def shape(self, left: Shape, right: Shape) -> Shape:
+        """Return (columns of the first, columns of the second)."""
+        return shapes.matmul((left[1], left[0]), right)
+
+    def terms(self, left: Shape, right: Shape) -> int:
+        """Return the number of rows."""
+        return left[0]
+
+
+@dataclass(frozen=True)
 class Conv2d:
     """Convolve images (n, channels, height, width) with weights (out, channels / groups, h, w)."""
 
@@ -73,7 +89,7 @@ class Conv2d:
 
     def multiply(self, left: Tensor, right: Tensor) -> Tensor:
         """Convolve words."""
-        return ring.conv2d(
+        return outsource.conv2d(
             left,
             right,
             stride=self.stride,

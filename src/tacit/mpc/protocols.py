@@ -7,6 +7,7 @@ from typing import Any
 
 from tacit.errors import ConfigError
 from tacit.mpc.additive2 import layout, local, public
+from tacit.mpc.additive2.coded import MultiplyCoded
 from tacit.mpc.additive2.compare import IsPositive
 from tacit.mpc.additive2.counts import CountReaching
 from tacit.mpc.additive2.curves import curve_of, powers_of_two, smooth
@@ -22,7 +23,8 @@ from tacit.mpc.checked.product import MultiplyTagged
 from tacit.mpc.checked.truncation import TruncateTagged
 from tacit.mpc.contract import Channel, Declaration, Kernel, MpcProtocol, Roles
 from tacit.mpc.dummies import FlipsAndDummies, read_flips_and_dummies
-from tacit.mpc.mixing import mix, read_mixture
+from tacit.mpc.joint.garbled import Garbled
+from tacit.mpc.mixing import NO_DEALER, mix, read_mixture
 from tacit.mpc.permuted2.kernel import SeenBySecond
 from tacit.mpc.permuted3.kernel import SeenByHelper
 from tacit.mpc.pieces import Pieces
@@ -63,6 +65,7 @@ _ARITHMETIC: Mapping[str, Callable[..., Any]] = {
     "fill": public.Fill,
     "halve": local.Halve,
     "multiply": Multiply,
+    "multiply_coded": MultiplyCoded,
     "offset": public.Offset,
     "part": local.Part,
     "truncate": Truncate,
@@ -101,6 +104,17 @@ _HONEST_DEALER = (
     "again and again can work out digits below its last one",
     "AES-128 in counter mode is a pseudo-random generator, SHA-256 has no collisions that can be "
     "found; the links are private (TLS 1.3)",
+)
+
+_TWO_ALONE = (
+    _TWO_SERVERS[0],
+    "there is no third party: the two computing parties make all correlated randomness with each "
+    "other, and do not pool what they see",
+    _TWO_SERVERS[3],
+    "Ring-LWE of degree 8192 and 217 bits is hard (128 bits of security), Diffie–Hellman is hard "
+    "on P-256, SHA-256 behaves like a random function and AES-128 like a random permutation; noise "
+    "that a ciphertext carries is drowned but for 2^-64 for each word; the links are private "
+    "(TLS 1.3)",
 )
 
 
@@ -154,6 +168,7 @@ def _sealed_pieces(pieces: Pieces, frac_bits: int, bound: float) -> Piecewise:
 def _checked_kernels() -> dict[str, Callable[..., Any]]:
     """Make the kernels of `sealed` with tags: those that send nothing are wrapped as they are."""
     sealed = {**_ARITHMETIC, "deferred": DeferToReceiver}
+    del sealed["multiply_coded"]
     kernels = {name: _tagged(one) for name, one in sealed.items()}
 
     def piecewise(kernel: Callable[..., Piecewise]) -> Callable[..., Kernel]:
@@ -173,6 +188,28 @@ def _checked_kernels() -> dict[str, Callable[..., Any]]:
         "normalised": piecewise(_sealed_normalised),
         "pieces": piecewise(_sealed_pieces),
         "saturate": piecewise(_saturate),
+    }
+
+
+def _garbled_kernels() -> dict[str, Callable[..., Any]]:
+    """Make the kernels of two parties without a dealer: comparisons are garbled."""
+
+    def garbled(kernel: Callable[..., Piecewise]) -> Callable[..., Kernel]:
+        def make(*public: Any) -> Kernel:
+            plain = kernel(*public)
+            return Garbled(plain.name, plain.curves, plain.drop)
+
+        return make
+
+    return {
+        **_ARITHMETIC,
+        "deferred": DeferToReceiver,
+        "elementwise": garbled(_sealed_function),
+        "exponents": garbled(_sealed_exponents),
+        "is_positive": lambda: Garbled("step", (curve_of("step", 0, 1.0),)),
+        "normalised": garbled(_sealed_normalised),
+        "pieces": garbled(_sealed_pieces),
+        "saturate": garbled(_saturate),
     }
 
 
@@ -303,6 +340,21 @@ PROTOCOLS: Mapping[str, MpcProtocol] = {
     "permuted2": permuted2(FlipsAndDummies()),
 }
 
+WITHOUT_DEALER = MpcProtocol(
+    name=NO_DEALER,
+    claims=(
+        Claim(
+            subject="inputs and intermediate values",
+            guarantee="each party sees only the declared outputs, ciphertexts under the other's "
+            "key, and words and labels that look uniform to it",
+            assumptions=_TWO_ALONE,
+        ),
+    ),
+    helper_is_online=False,
+    kernels=_garbled_kernels(),
+    has_dealer=False,
+)
+
 
 def find_protocol(name: str) -> MpcProtocol:
     """Return a protocol by name.
@@ -310,9 +362,12 @@ def find_protocol(name: str) -> MpcProtocol:
     Args:
         name: one of the table; a permuted protocol may be followed by what is done to the values
             before they are seen, such as ``permuted3 flips dummies=64 reach=4``, and each by
-            protocols for kinds of functions, such as ``sealed; activations: permuted3``.
+            protocols for kinds of functions, such as ``sealed; activations: permuted3``. Two
+            parties without a dealer are ``sealed; linear: he; activations: garbled``.
     """
     kind, layers = read_mixture(name)
+    if kind == NO_DEALER:
+        return WITHOUT_DEALER
     return mix(_find(kind), {family: _find(one) for family, one in layers.items()})
 
 

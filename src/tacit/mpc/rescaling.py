@@ -42,7 +42,7 @@ class RescalingVerbs(Primitives[V], ABC):
         Guarantee: that of `OpenMasked`. Error: of each operand less than one unit in the last
         place. Cost: 1 round, and from the dealer up to 64 bytes per element.
         """
-        if self.is_checked:  # whose openings do not rescale
+        if not self.rescales_openings:
             product = self.mul(x, y)
             return product if bound is None else self.restate(product, bound=bound)
         x, y = self.ready(x), self.ready(y)
@@ -57,7 +57,7 @@ class RescalingVerbs(Primitives[V], ABC):
 
         Guarantee: that of `OpenMasked`. Cost: 1 round for what is not open yet.
         """
-        if self.is_checked:  # whose openings do not rescale
+        if not self.rescales_openings:
             return self.restate(self.matmul(x, y), bound=bound)
         x, y = self.ready(x), self.ready(y)
         if not self._fits(x, y, bound):
@@ -86,7 +86,7 @@ class RescalingVerbs(Primitives[V], ABC):
         """
         if self.has("rowwise"):
             return self.scale(self.elementwise(name, x), gain)
-        if self.is_checked:
+        if not self.rescales_openings:
             x = self.normalise_scale(x)
         x, drop, most = self._as_it_is(name, x, bound)
         return self.apply(self.make("elementwise", name, self.frac_bits, most, drop, gain), x)

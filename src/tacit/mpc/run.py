@@ -12,7 +12,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from tacit.errors import DisagreementError, InputError, PartyError
+from tacit.errors import ConfigError, DisagreementError, InputError, PartyError
+from tacit.mpc.additive2.coded import Codes, OpenCoded
 from tacit.mpc.additive2.opening import OpenMasked
 from tacit.mpc.additive2.rescaled import Rescaling
 from tacit.mpc.ahead import Ahead
@@ -20,12 +21,13 @@ from tacit.mpc.boundary import Input, Open, Resume
 from tacit.mpc.cache import OpeningCache
 from tacit.mpc.checked import tags
 from tacit.mpc.checked.boundary import Deliver, OpenChecked, TellInput
-from tacit.mpc.checked.check import Check, as_heard
+from tacit.mpc.checked.check import Check
 from tacit.mpc.checked.product import Enter, OpenTagged
 from tacit.mpc.checked.proofs import Proofs
 from tacit.mpc.checked.shares import TaggedShare, tagged
 from tacit.mpc.contract import Attended, Channel, HandsOver, Kernel, takes_role
-from tacit.mpc.dealer import FromDealer, Pace, Source, Supply, deal
+from tacit.mpc.dealer import FromDealer, Pace, Supply, deal
+from tacit.mpc.joint.supply import JointSupply
 from tacit.mpc.memo import Memo
 from tacit.mpc.narrow import WORD_BYTES
 from tacit.mpc.offline import agree_on_material, open_material
@@ -47,8 +49,8 @@ from tacit.renamed import keyword_renamed
 from tacit.result import Phase
 
 R = TypeVar("R")
-Given = Tensor | Callable[[tuple[Tensor, ...]], Tensor]
-"""An input, or what makes it of all that was opened to its owner in the run so far."""
+Given = Tensor | Codes | Callable[[tuple[Tensor, ...]], Tensor]
+"""An input, its codes, or what makes it of all that was opened to its owner in the run so far."""
 
 
 class SecretOps(ProtocolOps[AnyShare]):
@@ -88,7 +90,8 @@ class SecretOps(ProtocolOps[AnyShare]):
         self._clear: Memo[Tensor] = Memo()
         self._proofs: Proofs | None = None
         if self.protocol.is_checked:
-            self._proofs = Proofs(tags.draw_keys(session.shared(plan.roles.dealer)))
+            shared, is_first = session.shared(plan.roles.dealer), session.me == plan.roles.first
+            self._proofs = Proofs(tags.draw_keys(shared, is_first=is_first))
         self._step = 0
         self._early = frozenset(at for _, at in plan.handed)
         self._handed: dict[int, Parts] = {}
@@ -218,12 +221,25 @@ class SecretOps(ProtocolOps[AnyShare]):
         return opening.view(view, shape)
 
     def find_opening(
-        self, name: str, *, owner: str, shape: tuple[int, ...], bound: float
+        self,
+        name: str,
+        *,
+        owner: str,
+        shape: tuple[int, ...],
+        bound: float,
+        frac_bits: int | None = None,
     ) -> AnyShare | None:
         """Take an input from the cache by its name."""
-        spec = Spec.of(shape=shape, frac_bits=self.frac_bits, bound=bound)
+        bits = self.frac_bits if frac_bits is None else frac_bits
+        spec = Spec.of(shape=shape, frac_bits=bits, bound=bound)
         known = self._cache.find(name, spec, owner_role(self._plan.roles, owner))
         return None if known is None else self._cache.opening(name)
+
+    def open_coded(self, name: str, *, owner: str, shape: tuple[int, int]) -> AnyShare:
+        """Open a matrix under a mask, if it is mine, or take what was opened."""
+        step = OpenCoded(owner, name, shape)
+        channel = self._next(step, ())
+        return step.run(channel, self._supply.take(channel.step), self._inputs.get(name))
 
     def join(self, name: str, fresh: AnyShare, *, length: int, dim: int) -> AnyShare:
         """Put entries behind kept ones; they are kept when the run is over."""
@@ -334,9 +350,7 @@ def compute(
     if run is None:
         run = _begin(session, plan, is_agreed=is_agreed)
     device = torch.device(device)
-    with _source(session, plan, run=run, material=material) as source:
-        is_first = session.me == plan.roles.first
-        supply = Supply(source, plan, is_first=is_first, device=device)
+    with _supply(session, plan, run=run, material=material, device=device) as supply:
         ahead = Ahead(supply, session, plan, run=run, device=device)
         try:
             with session.progress.stage("compute", len(plan.steps)) as advance:
@@ -355,7 +369,7 @@ def compute(
                 result = program(ops)
                 ops.check()
         except PartyError as error:
-            raise as_heard(error, session, plan.roles) from error
+            raise session.as_heard(error) from error
         finally:
             ahead.close()
         shares = {
@@ -367,14 +381,25 @@ def compute(
 
 
 @contextmanager
-def _source(session: Session, plan: Plan, *, run: int, material: Path | None) -> Iterator[Source]:
-    """Take randomness from the dealer in the session, or from a file."""
-    if material is None:
-        yield FromDealer(session, plan.roles.dealer, run)
-        return
-    with open_material(material, plan, me=session.me) as source:
-        agree_on_material(session, plan, source)
-        yield source
+def _supply(
+    session: Session, plan: Plan, *, run: int, material: Path | None, device: torch.device
+) -> Iterator[Supply]:
+    """Take randomness from the dealer in the session, from a file, or make it together."""
+    is_first = session.me == plan.roles.first
+    if not plan.roles.dealer:
+        if material is not None:
+            raise ConfigError(
+                f"protocol {plan.protocol!r} has no dealer who could have made {material}; leave "
+                "the file out"
+            )
+        yield JointSupply(session, plan, run=run, device=device)
+    elif material is None:
+        source = FromDealer(session, plan.roles.dealer, run)
+        yield Supply(source, plan, is_first=is_first, device=device)
+    else:
+        with open_material(material, plan, me=session.me) as file:
+            agree_on_material(session, plan, file)
+            yield Supply(file, plan, is_first=is_first, device=device)
 
 
 @keyword_renamed("shelf", "cache")
@@ -403,7 +428,7 @@ def serve(
         try:
             return _attend(session, plan, run=run, inputs=inputs, pace=pace, device=device)
         except PartyError as error:
-            raise as_heard(error, session, plan.roles) from error
+            raise session.as_heard(error) from error
     pool = ThreadPoolExecutor(1, thread_name_prefix="tacit-deal")
     # In my context, so that a dealer's worker multiplies masks as well.
     inside = copy_context().run
@@ -415,7 +440,7 @@ def serve(
         pace.reach(len(plan.steps))
         dealing.result()
     except PartyError as error:
-        raise as_heard(error, session, plan.roles) from error
+        raise session.as_heard(error) from error
     finally:
         # Not waited for: a send that waits for a dead peer ends when the links are closed.
         pace.stop()
@@ -465,6 +490,8 @@ def discard(session: Session, plan: Plan, *, run: int) -> None:
 def _begin(session: Session, plan: Plan, *, is_agreed: bool) -> int:
     """Number a run, and compare its plan with everyone."""
     run = session.begin_run()
+    if find_protocol(plan.protocol).is_checked:
+        session.suspect(*plan.roles.computing)
     if is_agreed:
         return run
     session.agree("plan", hashlib.sha256(plan.digest() + run.to_bytes(8, "big")).digest())
@@ -499,6 +526,8 @@ def _attend(
 
 def _made(given: Given | None, opened: list[Tensor]) -> Tensor | None:
     """Make an input that depends on what was opened to its owner before."""
+    if isinstance(given, Codes):
+        raise InputError("codes are brought in by `ops.coded`, got them for `ops.input`")
     return given(tuple(opened)) if callable(given) else given
 
 

@@ -2,7 +2,15 @@
 
 from tacit.party.apart import run_processes
 from tacit.party.child_parties import Companions, companions
-from tacit.party.enclave import Enclave, SimulatedEnclave, attest_all, check_quote, measure
+from tacit.party.enclave import (
+    Enclave,
+    SimulatedEnclave,
+    attest_all,
+    check_quote,
+    measure,
+    seal_file,
+    unseal_file,
+)
 from tacit.party.join import Meeting, blame, joined, session_over
 from tacit.party.ledger import Ledger, merge
 from tacit.party.processes import (
@@ -46,8 +54,10 @@ __all__ = [
     "python_command",
     "run_processes",
     "run_threads",
+    "seal_file",
     "session_beside",
     "session_over",
     "supervise",
+    "unseal_file",
     "watch_parent",
 ]

@@ -27,6 +27,7 @@ from tacit.result import Claim
 
 _HASH_BYTES, _NONCE_BYTES, _SIGNATURE_BYTES = 32, 32, 64
 _LONGEST_CERTIFICATE_BYTES = 4096
+_FILE = b"file "
 
 
 class Enclave(Protocol):
@@ -103,6 +104,23 @@ class SimulatedEnclave:
     def _key(self) -> bytes:
         context = b"tacit simulated enclave " + self._measurement
         return derive(self._identity.key_file.read_bytes(), context=context)
+
+
+def seal_file(enclave: Enclave, source: Path, target: Path) -> None:
+    """Write a copy of a file, such as weights, that this enclave alone can read again.
+
+    Guarantee: that of the enclave's `seal`; of a simulated one none.
+    """
+    target.write_bytes(enclave.seal(source.read_bytes(), label=_FILE + target.name.encode()))
+
+
+def unseal_file(enclave: Enclave, path: Path) -> bytes:
+    """Read a sealed file; refused under another name, other code or another job.
+
+    Raises:
+        InputError: it does not open.
+    """
+    return enclave.unseal(path.read_bytes(), label=_FILE + path.name.encode())
 
 
 def measure(job_digest: bytes) -> bytes:

@@ -54,9 +54,17 @@ def session_over(
 ) -> Iterator[Session]:
     """Open a session on links that are up, and close them at the end, saying why if we failed."""
     failure: tuple[str, str] | None = (me, "it stopped for an unknown reason")
+    session = None
     try:
-        yield _opened(me, meeting, links, meter, progress)
+        session = _opened(me, meeting, links, meter, progress)
+        yield session
         failure = None
+    except PartyError as error:
+        known = error if session is None else session.as_heard(error)
+        failure = blame(me, known)
+        if known is error:
+            raise
+        raise known from error
     except BaseException as error:
         failure = blame(me, error)
         raise

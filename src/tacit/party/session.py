@@ -12,7 +12,8 @@ from torch import Tensor
 
 from tacit import ring
 from tacit.crypto import derive
-from tacit.errors import DisagreementError, FrameError
+from tacit.errors import DisagreementError, FrameError, PartyError
+from tacit.party.hearsay import as_heard
 from tacit.party.ledger import Ledger
 from tacit.party.progress import Progress
 from tacit.result import Cost, Phase
@@ -36,7 +37,20 @@ class Session:
     ledger: Ledger
     progress: Progress
     generators: Mapping[str, ring.Prg]
+    own: ring.Prg = field(default_factory=ring.Prg.from_os, repr=False)
+    """The generator that nobody else can run."""
     _runs: Iterator[int] = field(default_factory=count)
+    _pairs: set[tuple[str, str]] = field(default_factory=set)
+
+    def suspect(self, first: str, second: str) -> None:
+        """Note two parties that check each other: what one says of the other is hearsay."""
+        self._pairs.add((first, second))
+
+    def as_heard(self, error: PartyError) -> PartyError:
+        """Say what this party may believe of an error that another told it."""
+        for pair in self._pairs:
+            error = as_heard(error, self.me, pair)
+        return error
 
     def begin_run(self) -> int:
         """Number the next computation of this session, alike at every party.

@@ -1,5 +1,7 @@
 """Exact convolutions modulo 2^64: windows are laid out as columns and multiplied."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -22,10 +24,12 @@ def conv2d(
     padding: Pair = 0,
     dilation: Pair = 1,
     groups: int = 1,
+    multiply: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> Tensor:
     """Convolve (batch, channels, height, width) words as `torch.nn.functional.conv2d` does.
 
-    The weights are (filters, channels / groups, rows, columns).
+    The weights are (filters, channels / groups, rows, columns). ``multiply`` is who multiplies
+    (windows, k) matrices with (k, filters) ones, if not this process.
 
     Guarantee: exact on every device.
     Cost: 0 rounds, 0 bits.
@@ -36,9 +40,11 @@ def conv2d(
         images = torch.nn.functional.pad(images, (pad_x, pad_x, pad_y, pad_y))
     windows = _windows(images, weights, _pair(stride), _pair(dilation))
     most = _COLUMN_WORDS.get(images.device.type, _MAX_COLUMN_WORDS)
-    step = max(1, most // max(1, windows[:1].numel()))
+    step = max(1, (_MAX_COLUMN_WORDS if multiply else most) // max(1, windows[:1].numel()))
     starts = range(0, max(1, windows.shape[0]), step)
-    return torch.cat([_convolve(windows[at : at + step], weights, groups) for at in starts])
+    return torch.cat(
+        [_convolve(windows[at : at + step], weights, groups, multiply) for at in starts]
+    )
 
 
 def conv1d(
@@ -93,13 +99,22 @@ def _windows(
     )
 
 
-def _convolve(windows: Tensor, weights: Tensor, groups: int) -> Tensor:
+def _convolve(
+    windows: Tensor,
+    weights: Tensor,
+    groups: int,
+    multiply: Callable[[Tensor, Tensor], Tensor] | None,
+) -> Tensor:
     batch, channels, rows, columns, height, width = windows.shape
     filters = weights.shape[0]
     k = channels // groups * rows * columns
     unfolded = windows.permute(1, 2, 3, 0, 4, 5).reshape(groups, k, batch * height * width)
-    out = matmul(weights.reshape(groups, filters // groups, k), unfolded)
-    return out.view(filters, batch, height, width).transpose(0, 1).contiguous()
+    laid = weights.reshape(groups, filters // groups, k)
+    if multiply is None:
+        out = matmul(laid, unfolded)
+    else:  # many rows by few columns; the weights, which come again, on the right
+        out = torch.stack([multiply(x.t(), w.t()).t() for x, w in zip(unfolded, laid, strict=True)])
+    return out.reshape(filters, batch, height, width).transpose(0, 1).contiguous()
 
 
 def _check_shapes(images: Tensor, weights: Tensor, groups: int) -> None:

@@ -24,6 +24,7 @@ Kernel = Literal["int8", "stacked", "fused", "float64"]
 """How a product is computed on CUDA; all are exact, they differ in speed."""
 
 _THIN = 64  # sides below this leave torch's fast int64 product when the other operand is transposed
+_TINY = 512  # products of two matrices up to here take less time than calling one by one
 _FEW = 4  # rows up to here are multiplied one by one
 
 # Where one kernel overtakes another on an H200; `benchmarks/ring.py` measures them all.
@@ -162,6 +163,8 @@ def _matmul_cpu(left: Tensor, right: Tensor) -> Tensor:
     if right.dim() == 2:
         out = _product_cpu(_as_rows(left), right)
         return out.view(*left.shape[:-1], right.shape[-1])
+    if left.shape[-2] * right.shape[-2] * right.shape[-1] <= _TINY:
+        return (left.unsqueeze(-1) * right.unsqueeze(-3)).sum(-2)
     if min(left.shape[-2], right.shape[-1]) < _THIN:
         return _each(left, right, _product_cpu)
     return torch.matmul(left, right)

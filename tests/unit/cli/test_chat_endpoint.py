@@ -5,7 +5,7 @@ import json
 import socket
 import threading
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 
 import pytest
 from tokenizers import Tokenizer as Engine
@@ -75,13 +75,11 @@ def served(backend, errors=()):
 
 
 def ask(port, method="POST", path="/v1/chat/completions", body=ASK, **headers):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=200)
     content = json.dumps(body) if isinstance(body, dict) else body
-    connection.request(method, path, content, {"Content-Type": "application/json", **headers})
-    response = connection.getresponse()
-    text = response.read().decode()
-    connection.close()
-    return response.status, text
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=200)) as connection:
+        connection.request(method, path, content, {"Content-Type": "application/json", **headers})
+        response = connection.getresponse()
+        return response.status, response.read().decode()
 
 
 def test_an_answer_comes_whole_with_its_ledger():

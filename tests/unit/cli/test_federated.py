@@ -8,18 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from rich.console import Console
 from safetensors.torch import load
 
 from tacit.cli.jobs.federated import LEDGER, ROUNDS, WEIGHTS, check_inputs, run
 from tacit.cli.jobs.federated_data import task_of
 from tacit.cli.jobs.federated_job import FederatedJob
+from tacit.cli.jobs.federated_secrets import make_secrets
 from tacit.cli.toml import read_record, read_toml
 from tacit.dp import detection_of, epsilon, ledger_from_record
 from tacit.errors import ConfigError, DataError
 from tacit.learn import search_path
-from tacit.learn.federated import round_config
+from tacit.learn.federated import Seat, Update, find_aggregator, round_config
 from tacit.learn.weights import load_weights, read_facts
+from tacit.ring import Prg
 
 FOLDERS = search_path(os.environ.get("TACIT_DATA"), Path(__file__).parents[3], Path.home())
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples" / "jobs").glob("fl-*.toml"))
@@ -49,8 +52,49 @@ def test_the_examples_are_valid_and_their_promise_can_be_kept(path, monkeypatch)
     monkeypatch.chdir(EXAMPLES[0].parents[2])
     job = read_record(read_toml(path), FederatedJob, source=str(path))
     claim = round_config(job.spec(), 650).mechanism.claim
-    assert claim.epsilon <= job.privacy.target_epsilon
+    if job.privacy.kind == "none":
+        assert claim.guarantee == "no guarantee"
+    else:
+        assert claim.epsilon <= job.privacy.target_epsilon
     check_inputs(job, ())
+
+
+@pytest.mark.parametrize("name", ["encrypted", "threshold", "keyed", "sequential"])
+def test_the_examples_of_every_aggregator_run(name, monkeypatch):
+    monkeypatch.chdir(EXAMPLES[0].parents[2])
+    path = EXAMPLES[0].with_name(f"fl-{name}.toml")
+    job = read_record(read_toml(path), FederatedJob, source=str(path))
+    part, _ = run_job(job)
+    assert not any("void" in note for note in part.result.notes)
+    found = next(one.value for one in part.result.utility if one.name == "accuracy")
+    assert found > (0.5 if job.privacy.kind == "none" else 0.0)  # of ten classes; noise hides more
+    first = [claim.assumptions[0].split(":")[0] for claim in part.result.claims[1:]]
+    assert set(first) <= {"semi-honest", "malicious"}
+    assert first
+
+
+def test_secrets_of_a_job_are_made_once_and_open_its_rounds(tmp_path):
+    path = tmp_path / "job.toml"
+    path.write_text((EXAMPLES[0].with_name("fl-encrypted.toml")).read_text())
+    lines = make_secrets(path, "clients", tmp_path / "keys")
+    assert "clients-0.secret to clients-11.secret" in lines[0]
+    assert (tmp_path / "keys" / "clients-3.secret").stat().st_mode & 0o077 == 0
+    named = f'public_key = "{tmp_path}/keys/clients.public"\ncipher ='
+    path.write_text(path.read_text().replace("cipher =", named))
+    job = read_record(read_toml(path), FederatedJob, source=str(path))
+    config = round_config(job.spec(), 5)
+    secret = (tmp_path / "keys" / "clients-3.secret").read_bytes()
+    seat = Seat(index=3, signing=Ed25519PrivateKey.generate(), secret=secret)
+    known = find_aggregator("encrypted")
+    server = known.make_server(config, Prg.from_os())
+    offer = Update(np.zeros(5, np.float32), 1)
+    client = known.make_client(config, seat, Prg.from_os())
+    server.accept(3, client.answer(server.invite()[3], lambda: offer))
+    with pytest.raises(ConfigError, match="is there already"):
+        make_secrets(path, "clients", tmp_path / "keys")
+    path.write_text((EXAMPLES[0].with_name("fl-digits.toml")).read_text())
+    with pytest.raises(ConfigError, match="needs no secrets beforehand"):
+        make_secrets(path, "clients", tmp_path / "keys")
 
 
 def test_a_run_reports_accuracy_cost_and_what_was_shown():

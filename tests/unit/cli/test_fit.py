@@ -281,6 +281,9 @@ def test_a_job_by_a_cipher_shows_what_its_plan_said(tmp_path, kind):
             if leak.kind != "size":
                 assert leak.elements <= planned[leak.to, leak.what]
     assert any(claim.guarantee == "no guarantee" for claim in outlook.claims) or kind[0] == "l"
+    metered = without_setup(merge_costs({name: end.result.metered for name, end in ends.items()}))
+    assert outlook.forecast.cost == metered
+    assert ends["bank"].result.forecast == ends["shop"].result.forecast == outlook.forecast
 
 
 def names_file(tmp_path, name, lines):
@@ -328,6 +331,8 @@ def test_names_that_are_spelt_alike_are_matched_and_learned_from(tmp_path, match
         assert not any("score" in leak.what for leak in ends["shop"].result.leakage)
     else:
         assert ends["shop"].result.utility[0].value > 0.7
+    metered = merge_costs({name: end.result.metered for name, end in ends.items()})
+    assert ends["shop"].result.forecast.cost == without_setup(metered)
     told = {leak.what for leak in ends["judge"].result.leakage}
     assert any("Bloom filter" in what for what in told)
     assert any("gradient" in what for what in told) == (matching == "hidden")

@@ -1,15 +1,17 @@
 """A fit that was killed at any step ends with the same model, and no mask is used twice."""
 
+import numpy as np
 import pytest
 import torch
 
 from harness import Wiretap
-from tacit.cli.jobs import fit, fit_resume
+from tacit.cli.jobs import fit, fit_job, fit_resume
 from tacit.cli.jobs.kind import Place
 from tacit.errors import DisagreementError, InputError
 from tacit.learn.training import StateFolder
+from tacit.mpc import merge_costs, without_setup
 from tacit.party import Meeting, Usage, run_threads
-from unit.cli.test_fit import job
+from unit.cli.test_fit import by_cipher, job
 
 SMALL = 1 << 40
 """Openings of one value under one mask differ by less, uniform words with probability 2^-23."""
@@ -84,6 +86,78 @@ def outcome(parts):
     return numbers, files.get("predictions.csv")
 
 
+TREE = {"max_depth": 2, "max_bins": 4}
+SCORED = {"score": ["shop"]}
+OTHERS = {
+    "categorical-bayes": ({"n_categories": 3}, SCORED),
+    "decision-tree": (TREE, SCORED),
+    "extreme-learning": ({"n_features": 4}, SCORED),
+    "gaussian-bayes": ({}, SCORED),
+    "gradient-boosting-regression": ({"n_estimators": 2, **TREE}, SCORED),
+    "k-neighbours": ({"n_neighbors": 3}, SCORED),
+    "lasso": ({"max_iter": 4}, SCORED),
+    "linear-regression": ({}, SCORED),
+    "linear-svc": ({"max_iter": 3}, SCORED),
+    "pca": ({"n_components": 1}, {"coefficients": ["shop"]}),
+    "random-forest": ({"n_estimators": 2, "max_features": 1.0, **TREE}, SCORED),
+    "ridge": ({}, SCORED),
+}
+
+
+def other_job(kind, parameters, reveal, folder):
+    """Make a job of two owners of rows, with labels as the learner wants them."""
+    coins = np.random.default_rng(0)
+    x = coins.integers(0, 3, (40, 2)) if kind == "categorical-bayes" else coins.normal(size=(40, 2))
+    y = (x[:, 0] > 0).astype(int)
+    if kind in (
+        "extreme-learning",
+        "gradient-boosting-regression",
+        "lasso",
+        "linear-regression",
+        "ridge",
+    ):
+        y = np.round(x[:, 0] / 2, 3)
+    owners = {}
+    for name, part in (("bank", slice(0, 20)), ("shop", slice(20, 40))):
+        lines = ["u,v,y"] + [
+            f"{u:.3f},{v:.3f},{label}" for (u, v), label in zip(x[part], y[part], strict=True)
+        ]
+        path = folder / f"{name}.csv"
+        path.write_text("\n".join(lines) + "\n")
+        owners[name] = {"file": str(path), "label": "y"}
+    if kind == "pca":
+        owners = {name: {"file": one["file"]} for name, one in owners.items()}
+    return job(
+        data={"split": "rows", "owners": owners},
+        learner={"kind": kind, "parameters": parameters},
+        reveal=reveal,
+    )
+
+
+def test_no_learner_is_left_out():
+    assert LEARNERS.keys() | OTHERS.keys() == fit_job.LEARNERS.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", OTHERS)
+def test_every_learner_that_was_killed_ends_with_the_same_model(kind, tmp_path, monkeypatch):
+    """Some open their first value after two programs: they are killed where they can be."""
+    parameters, reveal = OTHERS[kind]
+    one = other_job(kind, parameters, reveal, tmp_path)
+    unbroken, _ = outcome(run(one, tmp_path / "other"))
+    with monkeypatch.context() as patch:
+        steps = kill(patch, "bank", 1, is_written=True)
+        try:
+            run(one, tmp_path)
+        except StoppedError:
+            assert steps
+        else:
+            assert not steps
+            assert kind == "k-neighbours"  # it has nothing to compute before it answers
+    resumed, _ = outcome(run(one, tmp_path))
+    assert resumed == pytest.approx(unbroken, abs=5e-3, rel=1e-3)
+
+
 @pytest.mark.parametrize("kind", LEARNERS)
 def test_a_fit_that_was_killed_twice_ends_with_the_same_model(kind, tmp_path, monkeypatch):
     one = make(kind)
@@ -105,6 +179,34 @@ def test_a_fit_that_was_killed_twice_ends_with_the_same_model(kind, tmp_path, mo
     assert not list(tmp_path.glob(".out-*.state"))
 
 
+@pytest.mark.parametrize("kind", ["gradient-boosting", "logistic-regression"])
+def test_a_fit_by_a_cipher_that_was_killed_twice_ends_with_the_same_model(
+    kind, tmp_path, monkeypatch
+):
+    pytest.importorskip("tenseal")
+    parameters = {"n_estimators": 3, "max_depth": 2, "max_bins": 4}
+    if kind == "logistic-regression":
+        parameters = {"max_iter": 3}
+    one = by_cipher(
+        learner={"kind": kind, "parameters": parameters, "standardise": kind[0] == "l"},
+        reveal={"score": ["shop"], "answers": ["shop"]},
+    )
+    unbroken = outcome(run(one, tmp_path / "other"))
+    for victim, at, is_written in (("shop", 2, False), ("bank", 1, True)):
+        with monkeypatch.context() as patch:
+            steps = kill(patch, victim, at, is_written=is_written)
+            with pytest.raises(StoppedError):
+                run(one, tmp_path)
+    assert steps[0] == 2  # the second start went on after the first step
+    parts = run(one, tmp_path)
+    assert outcome(parts) == unbroken
+    metered = merge_costs({name: part.result.metered for name, part in parts.items()})
+    assert parts["shop"].result.forecast.cost == without_setup(metered)
+    for part in parts.values():
+        part.settle()
+    assert not list(tmp_path.glob(".out-*.state"))
+
+
 def openings(taps):
     """Put together what both computing parties sent each other under one name."""
     received, sent = taps
@@ -115,16 +217,24 @@ def openings(taps):
     return [a + b for a, b in alike if a.numel() >= 8]
 
 
-def test_steps_that_are_done_again_open_nothing_under_an_old_mask(tmp_path, monkeypatch):
-    one = make("logistic-regression")
+def heard(taps):
+    """Give what the other computing party sent alone, such as an owner's codes under a mask."""
+    words = [words for tag, words in taps[0] if "bank" in tag]
+    return [one for one in words if one.dtype == torch.int64 and one.numel() >= 8]
+
+
+@pytest.mark.parametrize("kind", ["logistic-regression", "gradient-boosting"])
+def test_steps_that_are_done_again_open_nothing_under_an_old_mask(kind, tmp_path, monkeypatch):
+    one = make(kind)
     with monkeypatch.context() as patch:
         kill(patch, "bank", 4, is_written=False)
         with pytest.raises(StoppedError):
             run(one, tmp_path, taps=(first := ([], [])))
     run(one, tmp_path, taps=(second := ([], [])))
-    pairs = [(a, b) for a in openings(first) for b in openings(second) if a.shape == b.shape]
-    assert len(pairs) > 10
-    assert not [1 for a, b in pairs if int((a - b).abs().max()) < SMALL]
+    for find in (openings, heard):
+        pairs = [(a, b) for a in find(first) for b in find(second) if a.shape == b.shape]
+        assert len(pairs) > 10
+        assert not [1 for a, b in pairs if int((a - b).abs().max()) < SMALL]
 
 
 def test_checkpoints_of_another_fit_are_not_taken_up(tmp_path, monkeypatch):

@@ -188,9 +188,12 @@ def test_the_plan_of_matched_files_is_the_forecast_of_their_run(tmp_path):
     assert {(one.to, one.what, one.elements) for one in planned.leaks if one.kind != "size"} == told
 
 
-@pytest.mark.parametrize("aggregator", ["plain", "masked", "shuffled"])
+@pytest.mark.parametrize(
+    "aggregator", ["plain", "masked", "shuffled", "encrypted", "keyed", "sequential"]
+)
 def test_the_plan_of_a_federated_job_has_the_bytes_and_the_epsilon_of_its_run(aggregator):
-    kind = {"plain": "none", "masked": "central", "shuffled": "shuffle"}[aggregator]
+    kinds = {"masked": "central", "keyed": "central", "shuffled": "shuffle"}
+    kind = kinds.get(aggregator, "none")
     epsilon = {} if kind == "none" else {"target_epsilon": 30.0, "delta": 1e-3}
     job = read(
         {
@@ -199,6 +202,7 @@ def test_the_plan_of_a_federated_job_has_the_bytes_and_the_epsilon_of_its_run(ag
             "federated": {
                 **{"clients": 6, "rounds": 2, "colluding_share": 0.0},
                 "aggregator": aggregator,
+                "verified": aggregator in ("encrypted", "keyed"),
             },
             "privacy": {"kind": kind, "clip": 2.0, **epsilon},
             "train": {"steps": 2, "batch": 8},
@@ -212,6 +216,9 @@ def test_the_plan_of_a_federated_job_has_the_bytes_and_the_epsilon_of_its_run(ag
     assert f"all clients {total:,} B in all rounds" in planned.lines[1]
     assert planned.claims[0].epsilon == pytest.approx(result.claims[0].epsilon)
     assert planned.leaks == result.leakage
+    assert planned.claims[1:] == result.claims[1:]
+    if aggregator == "keyed":  # 650 parameters, a weight and two tags of three words; 6 clients
+        assert planned.lines[2] == "The authority sends 2,637 B and receives 888 B in a round."
 
 
 def tacit_says(*arguments):

@@ -47,7 +47,7 @@ layers = 1
 width = 16
 vocabulary = 300
 [data]
-texts = "{folder}/{texts}"
+texts = "{folder / texts}"
 public = "{folder}/public.txt"
 terms = "{folder}/terms.txt"
 length = 48
@@ -80,7 +80,7 @@ def test_the_plan_says_what_the_run_will_promise_and_no_text_leaves(folder):
     code, told = call("run", path)
     assert code == 0, told
     result = json.loads((folder / "out-job" / "result.json").read_text())
-    (claim,) = result["claims"]
+    claim, _ = result["claims"]
     assert f"ε = {claim['epsilon']:.3f} at δ = {claim['delta']:.3g}" in " ".join(said.split())
     assert any("texts stand under more than one owner" in one for one in claim["assumptions"])
     assert "1 empty texts were left out." in result["notes"]
@@ -103,7 +103,7 @@ def test_all_weights_and_whole_texts_and_no_protection_run_as_well(folder):
         path = job(folder, name, train=train)
         code, told = call("run", path)
         assert code == 0, told
-        (claim,) = json.loads((folder / f"out-{name}" / "result.json").read_text())["claims"]
+        claim, _ = json.loads((folder / f"out-{name}" / "result.json").read_text())["claims"]
         assert claim["guarantee"] == (
             "no guarantee" if name == "none" else "(ε, δ)-differential privacy"
         )
@@ -165,3 +165,49 @@ def test_a_job_file_that_makes_no_sense_is_refused(folder, train, more, said):
     code, told = call("plan", job(folder, "wrong", train=train, more=more))
     assert code == 2
     assert said in told
+
+
+def test_trainings_on_the_same_texts_are_counted_beside_them_and_refused(folder, tmp_path):
+    """The attack: ask for the same texts again in a job with another name and folder."""
+    texts = tmp_path / "again.jsonl"
+    texts.write_text((folder / "texts.jsonl").read_text(encoding="utf-8"), encoding="utf-8")
+    more = '[report]\ncompare = "none"'
+    how = 'method = "{}"\nepsilon = {}\nmost_epsilon = 3.2'
+    codes, told = [], []
+    for number, (method, epsilon) in enumerate((("jft", 2), ("all-dp", 2), ("jft", 1.5))):
+        train = how.format(method, epsilon)
+        path = job(folder, f"again{number}", train=train, more=more, texts=texts)
+        code, said = call("run", path)
+        codes.append(code)
+        told.append(" ".join(said.split()))
+    # Two of ε = 2 come to 2.9 at this δ, the square root of two; a third is refused.
+    assert codes == [0, 0, 2], told
+    assert "is allowed; 2 were entered before" in told[2]
+    assert (
+        len(json.loads((tmp_path / "again.jsonl.owners.spent.json").read_text())["trainings"]) == 2
+    )
+    other = job(
+        folder, "other", train=how.format("jft", 1) + '\nunit = "text"', more=more, texts=texts
+    )
+    code, said = call("run", other)
+    assert code == 2
+    assert "cannot be added up" in " ".join(said.split())
+    result = json.loads((folder / "out-again1" / "result.json").read_text(encoding="utf-8"))
+    assert "counts 2 trainings on them" in " ".join(result["notes"])
+
+
+def test_the_figures_of_a_report_are_in_its_ledger(folder):
+    result = json.loads((folder / "out-again0" / "result.json").read_text(encoding="utf-8"))
+    shown = [leak["what"] for leak in result["leakage"]]
+    assert sum("perplexity" in one for one in shown) == 2  # before and after
+    assert [one["guarantee"] for one in result["claims"]][-1] == "no guarantee"
+
+
+def test_a_limit_of_all_trainings_goes_with_no_open_model(folder):
+    for train, more in (
+        ('method = "none"\nmost_epsilon = 3', '[report]\ncompare = "none"'),
+        ("most_epsilon = 3", ""),
+    ):
+        code, said = call("plan", job(folder, "open", train=train, more=more))
+        assert code == 2
+        assert "an open model has no ε" in said

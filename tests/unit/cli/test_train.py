@@ -258,3 +258,141 @@ def test_a_stretch_beyond_what_there_is_is_refused_and_not_cut_short():
     assert shaped(np.zeros((2, 6)), (2, 3), "data.shape").shape == (2, 2, 3)
     with pytest.raises(DataError, match=r"model\.inputs: wanted rows of 63 values.* got 64"):
         shaped(np.zeros((2, 64)), (63,), "model.inputs")
+
+
+TEXT_MODEL = """
+import torch
+from torch import nn
+
+class Speaker(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(6, 4)
+        self.first, self.norm = nn.Linear(4, 4), nn.LayerNorm(4)
+        self.head = nn.Linear(4, 6, bias=False)
+
+    def forward(self, ids):
+        x = self.table(ids)
+        return self.head(self.norm(x + torch.relu(self.first(x))))
+
+def make_model():
+    return Speaker()
+"""
+
+
+def text_job(tmp_path, **changes):
+    (tmp_path / "net.py").write_text(TEXT_MODEL)
+    coins = np.random.default_rng(0)
+    for name in ("north", "south"):
+        first = coins.integers(0, 6, size=(20, 1))
+        rows = (first + np.arange(5)) % 6  # every id is told by the one before it
+        text = "\n".join(",".join(map(str, one)) for one in [[f"t{at}" for at in range(5)], *rows])
+        (tmp_path / f"{name}.csv").write_text(text)
+    given = {
+        "data__owners": {n: {"file": str(tmp_path / f"{n}.csv")} for n in ("north", "south")},
+        "model": {
+            "code": f"{tmp_path / 'net.py'}:make_model",
+            "adapters": 2,
+            "train": ["norm"],
+            "table": "table",
+            "head": "head",
+            "cap": 16.0,
+        },
+        "protocol__kind": "permuted3",
+        "protocol__show_to": ["north"],
+        "protocol__give_to": ["north"],
+        "training": {
+            "loss": "next-token",
+            "batch": 18,
+            "epochs": 6,
+            "rate": 0.5,
+            "look_every": 2,
+            "keep": False,
+        },
+    }
+    return job(**{**given, **changes})
+
+
+def run_job(made, tmp_path):
+    def party(session):
+        report = Usage().report(name=session.me, role="", progress=session.progress)
+        place = Place(search=(), launched="threads", report=lambda: report, out=tmp_path / "out")
+        return train.take_part(session, made, place)
+
+    meeting = Meeting(parties=tuple(made.parties), job_digest=hashlib.sha256(b"t").digest())
+    return run_threads(dict.fromkeys(made.parties, party), meeting)
+
+
+def test_adapters_and_a_loss_at_the_owners_of_texts_are_words_of_a_job(tmp_path):
+    made = text_job(tmp_path)
+    parts = run_job(made, tmp_path)
+    found = load(parts["north"].files[folder.MODEL])
+    module = OwnModel.read(tmp_path / "net.py:make_model")()
+    torch.manual_seed(0)
+    module.load_state_dict(found)  # of the network as it is, with what adapters became
+    start = made.module((4,)).state_dict()
+    changed = {name for name, value in found.items() if not torch.equal(value, start[name])}
+    assert changed == {"first.weight", "norm.weight", "norm.bias"}
+    shown = {one.what for one in parts["south"].result.leakage if one.to == "south"}
+    assert "last hidden states of rows of its own" in shown
+    assert not [one for one in shown if "loss" in one]
+    losses = parts["north"].result.curves[0].points
+    assert losses[-1][1] < losses[0][1]
+    assert any("saturated at ±16" in note for note in parts["north"].result.notes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model": {"layers": ["dense 10"], "adapt": ["first"]}}, "adapters"),
+        ({"model": {"layers": ["dense 10"], "table": "0"}}, "next-token"),
+    ],
+)
+def test_words_of_adapters_that_do_not_fit_are_refused(changes, words):
+    with pytest.raises(ConfigError, match=words):
+        job(**changes)
+
+
+def test_ends_that_are_none_are_refused_by_name(tmp_path):
+    for words, changes in (
+        ("no layer 'tabel'", {"table": "tabel"}),
+        ("no layer 'norm' that is an nn.Linear", {"head": "norm"}),
+        ("has a bias", {"head": "first"}),
+    ):
+        made = text_job(tmp_path)
+        made = replace(made, model=replace(made.model, **changes))
+        with pytest.raises(ConfigError, match=words):
+            made.trainable((4,))
+
+
+def test_a_training_with_a_promise_has_none_in_the_clear_beside_it():
+    """A second training of the same rows, shown without noise, would be outside the ε beside it."""
+    made = job(privacy={"epsilon": 2.0, "delta": 1e-4})
+    assert made.report.compare == "plain"  # as it is where a job says nothing
+    empty = train.Result(
+        kind="train",
+        name="j",
+        protocol="sealed",
+        launched="threads",
+        parties=(),
+        forecast=None,
+        metered=None,
+        leakage=(),
+        claims=(),
+        utility=(),
+    )
+    found = train.complete(made, empty, Path(), ())
+    assert (found.utility, found.curves) == ((), ())
+    assert found.notes == (train.NOT_COMPARED,)
+
+
+def test_sampling_and_joint_noise_are_words_of_a_job():
+    made = job(
+        privacy={"epsilon": 2.0, "delta": 1e-4, "noise": "joint", "sampling": "hidden"},
+        training={"batch": 50},
+    )
+    held = tuple(Holding(name, 500, (64,), has_labels=True) for name in ("north", "south"))
+    task = made.task(held)
+    assert (task.is_sampled, task.batch, task.privacy.noise) == (True, 50, "joint")
+    with pytest.raises(ConfigError, match="hiden"):
+        job(privacy={"epsilon": 2.0, "delta": 1e-4, "sampling": "hiden"})

@@ -10,6 +10,7 @@ import pytest
 from tacit.crypto.cipher import Layout, combine, make_key, seal, share_key
 from tacit.crypto.cipher.bfv import _WEIGHED, places_of
 from tacit.crypto.cipher.numbers import FixedBase, multiply_powers
+from tacit.crypto.cipher.paillier import PaillierPublicKey
 from tacit.errors import DataError, InputError
 from tacit.ring import Prg
 
@@ -81,8 +82,32 @@ def test_paillier_hides_every_released_result(monkeypatch):
     found = weighed(key)
     packed = key.public._joined(found.parts, 22)
     assert key.public.release(found, DRAW.bytes).parts[0] != packed
-    monkeypatch.setattr(key.public, "hide", lambda _: 1)
+    monkeypatch.setattr(key.public, "_hide_from_owner", lambda _: 1)
     assert key.public.release(found, DRAW.bytes).parts[0] == packed
+
+
+def test_a_key_owner_whose_second_number_hides_nothing_still_sees_a_fresh_result():
+    """Powers of −1 are 1 and −1: a result hidden by them would be the product that it knows."""
+    key = key_of("paillier")
+    bad = PaillierPublicKey(int(key.public.n), int(key.public.square) - 1)
+    sealed = replace(weighed(key), key_id=bad.key_id)
+    known = bad._joined(sealed.parts, 22)
+    assert bad.hide(DRAW.bytes) in (1, bad.square - 1)
+    released = bad.release(sealed, DRAW.bytes).parts[0]
+    assert released not in (known, bad.square - known)
+    # All n-th powers can come out: the factor is one, and not always of one small order.
+    factors = {int(bad._hide_from_owner(DRAW.bytes)) for _ in range(4)}
+    assert len(factors) == 4
+    assert all(pow(one, key.order, int(bad.square)) == 1 for one in factors)
+
+
+@pytest.mark.parametrize("bad", ["small", "square", "even", "short"])
+def test_a_modulus_that_no_honest_owner_would_send_is_refused(bad):
+    n = int(key_of("paillier").public.n)
+    prime = int(key_of("paillier")._p)
+    made = {"small": 65521 * n, "square": prime * prime, "even": 2 * n, "short": prime * 5}[bad]
+    with pytest.raises(DataError):
+        PaillierPublicKey(made, 4)
 
 
 def test_the_key_owner_draws_from_all_residues():

@@ -5,7 +5,7 @@ import torch
 
 from tacit import ring
 from tacit.errors import LinkClosed, PartyError
-from tacit.mpc import Roles, compute, find_protocol, make_plan, serve
+from tacit.mpc import Roles, compute, find_protocol, make_plan, outsource, serve
 from tacit.mpc.outsource import (
     MOST_PRODUCTS,
     DeviceWorker,
@@ -101,6 +101,26 @@ def test_every_power_of_two_in_one_entry_is_caught():
         error[bit % 4, bit % 2] = (1 << bit) - (1 << 64) * (bit == 63)
         with pytest.raises(PartyError, match="not the product"):
             giving(Liar(lambda c, error=error: c + error)).matmul(left, right)
+
+
+@pytest.mark.parametrize("is_lying", [False, True])
+def test_convolutions_and_batches_of_different_matrices_are_given_away(is_lying):
+    prg = Prg(bytes(16))
+    images, weights = prg.words((2, 4, 6, 6)), prg.words((6, 2, 3, 3))
+    left, right = prg.words((2, 1, 5, 4)), prg.words((3, 4, 6))
+    settings = {"stride": (2, 1), "padding": (1, 0), "dilation": (1, 2), "groups": 2}
+    liar = Liar(lambda c: c + (torch.arange(c.numel()).view(c.shape) == 7) * (-1 << 63) * is_lying)
+    with outsourced(giving(liar, on_failure="local")) as outsourcing:
+        assert torch.equal(
+            outsource.conv2d(images, weights, **settings), ring.conv2d(images, weights, **settings)
+        )
+        assert torch.equal(outsource.matmul(left, right), ring.matmul(left, right))
+    assert outsourcing.given == (0 if is_lying else 2 + 6)
+    assert ("not the product" in outsourcing.failure) == is_lying
+    thin = Outsourcing(liar, prg, least_terms=1)
+    with outsourced(thin):  # few filters: the check would be as long as the product
+        outsource.conv2d(images, weights, **settings)
+    assert thin.given == 0
 
 
 def test_an_old_answer_is_no_answer():

@@ -37,13 +37,14 @@ def spell_canary(
     table = torch.tensor([[*word, *[0] * (size - len(word))] for word in words])
     lengths = torch.tensor([len(word) for word in words])
     begun = sorted({sign[:at] for sign in signs for at in range(len(sign))}, key=len)
+    used = {one: at for at, one in enumerate(sorted({one for sign in signs for one in sign}))}
 
     def answer(ids: Tensor) -> Tensor:
         texts, ends = _joined(table[ids], lengths[ids])
-        after = {start: _follow(seen, texts, ends, start) for start in begun}
+        after = {start: _follow(seen, texts, ends, start, list(used)) for start in begun}
         odds = torch.stack(
             [
-                torch.stack([after[sign[:at]][:, sign[at]] for at in range(len(sign))]).sum(0)
+                torch.stack([after[sign[:at]][:, used[sign[at]]] for at in range(len(sign))]).sum(0)
                 for sign in signs
             ],
             1,
@@ -69,12 +70,15 @@ def _joined(words: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     return out[:, :last], ends
 
 
-def _follow(seen: SeenSpeech, texts: Tensor, ends: Tensor, start: tuple[int, ...]) -> Tensor:
-    """Return log-probabilities of what follows each text and a few tokens more."""
+def _follow(
+    seen: SeenSpeech, texts: Tensor, ends: Tensor, start: tuple[int, ...], used: list[int]
+) -> Tensor:
+    """Return log-probabilities of the tokens `used` after each text and a few tokens more."""
     longer = torch.cat([texts, texts.new_zeros(len(texts), len(start))], 1)
     rows = torch.arange(len(texts))
     for at, one in enumerate(start):
         longer[rows, ends + at] = one
     scores = seen.answer(longer)
     where = (ends + len(start) - 1).to(scores.device)
-    return scores[rows.to(scores.device), where].float().log_softmax(1).cpu()
+    odds = scores[rows.to(scores.device), where].float().log_softmax(1)
+    return odds[:, torch.tensor(used, device=odds.device)].cpu()

@@ -28,6 +28,7 @@ from tacit.audit.privacy.noise import (
 )
 from tacit.audit.privacy.records import try_records
 from tacit.audit.privacy.rounds import Point, Rounds
+from tacit.crypto import make_key_pair
 from tacit.dp import REPLACE_CLIENT, Bounded, DiscreteLaplace, Gaussian, epsilon
 from tacit.dp.alone import alone_epsilon
 from tacit.errors import ConfigError, PartyError
@@ -43,7 +44,10 @@ from tacit.learn.federated import (
     round_config,
     run_round,
 )
+from tacit.learn.federated.aggregators import Once
+from tacit.learn.federated.contract import HELPER
 from tacit.learn.federated.grid import Grid
+from tacit.learn.federated.provision import provision_round
 from tacit.learn.federated.shuffled.plan import encode, estimate
 from tacit.learn.federated.shuffled.sides import plan_from
 from tacit.ring import Prg
@@ -60,11 +64,17 @@ def run_one_round(
     aggregator: str, config: RoundConfig, updates: Sequence[Update], prg: Prg
 ) -> Aggregate:
     """Run a round of an aggregator in this process; all clients answer."""
-    known = find_aggregator(aggregator)
+    known, pair = find_aggregator(aggregator), make_key_pair()
+    config, secrets = provision_round(aggregator, config, Prg.from_os())
     clients = [
         known.make_client(
             config,
-            Seat(index=index, signing=Ed25519PrivateKey.generate()),
+            Seat(
+                index=index,
+                signing=Ed25519PrivateKey.generate(),
+                helper=pair.public,
+                secret=secrets[index],
+            ),
             prg.fork(f"client {index}"),
         )
         for index in range(config.clients)
@@ -72,7 +82,10 @@ def run_one_round(
 
     def exchange(messages: dict[int, bytes]) -> Iterator[tuple[int, bytes | PartyError]]:
         for index, message in messages.items():
-            yield index, clients[index].answer(message, partial(updates.__getitem__, index))
+            if index == HELPER and known.make_helper is not None:
+                yield index, known.make_helper(config, pair, prg.fork("helper"), Once())(message)
+            else:
+                yield index, clients[index].answer(message, partial(_offer, updates[index]))
 
     return run_round(known.make_server(config, prg.fork("server")), exchange, Meter())
 
@@ -127,8 +140,7 @@ def audit_federated_rounds(
         raise ConfigError("a sum of Laplace noises is not tried; audit with aggregator 'plain'")
     run = run or (see_one_client if is_alone else run_one_round)
     noise, moved = _run_pairs(spec, config, -(-trials // config.dimension), prg, run)
-    is_split = spec.aggregator == "masked"
-    parts = config.clients if is_split else 1
+    parts = config.clients if spec.is_split else 1
     found = try_noise(
         noise[:trials],
         deviation=math.sqrt(float(grid.sigma2) * parts) / grid.scale,
@@ -179,6 +191,11 @@ def _run_pairs(
         noise.append((high + low) / 2)
         moved = max(moved, _distance(high - low, side, grid))
     return np.concatenate(noise), moved
+
+
+def _offer(update: Update, after: object = None) -> Update:
+    """Give the same update, whatever model training begins with."""
+    return update
 
 
 def _total(found: Aggregate) -> NDArray[np.float64]:

@@ -143,8 +143,8 @@ def budgeted_chat(folder: Path, manner: Manner) -> Iterator[Chat]:
         guarantee="ε-differential privacy",
         assumptions=(
             "readers see answers alone, not this folder",
-            f"in one conversation; all with this folder come to {limits[1]:g} at most, and a model "
-            "that is trained on the same texts again has a budget of its own",
+            f"in one conversation; all with this folder come to {limits[1]:g} at most, which its "
+            "training entered in the book beside the texts: other trainings are counted there",
             "what is not marked, and how many marks there are, is not protected",
             "no text stands under two owners",
         ),

@@ -186,21 +186,38 @@ def party(
     )
 
 
-@click.command(epilog=_examples("tacit keys hospital", "tacit keys hospital --show"))
+@click.command(
+    epilog=_examples(
+        "tacit keys hospital", "tacit keys hospital --show", "tacit keys clients --job fl.toml"
+    )
+)
 @click.argument("name")
 @click.option(
     "--dir", "folder", type=_PATH, default=Path("keys"), show_default=True, help="Where it lies."
 )
 @click.option("--show", is_flag=True, help="Print the lines of a key that exists already.")
+@click.option(
+    "--job",
+    type=_PATH,
+    help="Make what every client of this federated job must hold: NAME-0.secret and so on, and "
+    "NAME.public for its server.",
+)
 @_edge
-def keys(edge: Edge, name: str, folder: Path, show: bool) -> None:
+def keys(edge: Edge, name: str, folder: Path, show: bool, job: Path | None) -> None:
     """Make a key for NAME and print its job file lines.
 
     The key never leaves this host; the others pin its fingerprint. An existing key is never
-    overwritten.
+    overwritten. With --job: secrets for the clients of a job, each for one of them alone; whoever
+    makes them knows them all, so it must not be whoever runs the server.
     """
     from tacit.crypto import load_identity, make_identity
 
+    if job is not None:
+        from tacit.cli.jobs.federated_secrets import make_secrets
+
+        for line in make_secrets(job, name, folder):
+            say(edge.out, line)
+        return
     identity = load_identity(folder, name) if show else make_identity(name, folder)
     if not show:
         say(edge.err, f"{identity.key_file} is secret and stays here. For every job file:", "dim")

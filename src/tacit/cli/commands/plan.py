@@ -1,7 +1,7 @@
 """``tacit plan``: what a job or a chat will do, without connecting to anyone."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rich import box
@@ -15,9 +15,22 @@ from tacit.cli.jobs.outlook import Asked, Outlook, lay_out, timed
 from tacit.cli.screen import printable
 from tacit.cli.toml import read_toml
 from tacit.errors import ConfigError, InputError
+from tacit.learn.private import DIRECT
 from tacit.llm.backend.chat_file import ROLES, load_chat
 from tacit.mpc import PROTOCOLS
+from tacit.mpc.mixing import NO_DEALER
 from tacit.result import Forecast, Phase
+
+_DEALER = "dealer"
+_ALONE = (NO_DEALER, *DIRECT)
+"""Protocols that have no dealer."""
+_TRUSTED = {
+    "he": "nobody",
+    "enclave": "the model's host",
+    "checked": "an honest dealer",
+    NO_DEALER: "nobody else",
+}
+"""Whom the data owner trusts beside its own machine; a dealer, where nothing is said."""
 
 
 def plan_file(
@@ -60,11 +73,14 @@ def compare_protocols(path: Path, asked: Asked, *, network: Network | None) -> R
     shown.add_column("protocol")
     for head in ("online", "offline", "rounds", "seconds"):
         shown.add_column(head, justify="right")
+    shown.add_column("trusted")
     shown.add_column("shown on the way")
     notes = []
-    for name in PROTOCOLS:
+    about = raw.get("job")
+    is_asked = isinstance(about, dict) and about.get("kind") == "infer"
+    for name in (*PROTOCOLS, *(_ALONE if is_asked else ())):
         try:
-            job = read_job({**raw, "protocol": {**table, "kind": name}}, source=str(path))
+            job = read_job(_under(name, raw, table), source=str(path))
             outlook = kind_of(job).forecast(job, asked)
         except InputError as error:
             notes.append(f"{name}: refused: {error}")
@@ -87,7 +103,36 @@ def _compared(name: str, outlook: Outlook, network: Network | None) -> Iterator[
     seen: Counter[str] = Counter()
     for one in outlook.leaks:
         seen[one.to] += one.elements if one.kind == "protocol" else 0
+    yield _TRUSTED.get(name, "a dealer")
     yield ", ".join(f"{to}: {count:,} values" for to, count in seen.items() if count) or "sizes"
+
+
+def _under(name: str, raw: Mapping[str, object], table: Mapping[str, object]) -> dict[str, object]:
+    """Return a job under another protocol, with the parties and settings that this one has."""
+    is_alone, was_alone = name in _ALONE, table["kind"] in _ALONE
+    changed: dict[str, object] = dict(raw)
+    parties, model = _table(raw, "parties"), _table(raw, "model")
+    protocol: dict[str, object] = {**table, "kind": name}
+    if is_alone and not was_alone:
+        parties.pop(str(protocol.pop("dealer", None)), None)
+    if name in DIRECT:
+        protocol.pop("compute", None)
+    if was_alone and not is_alone:
+        parties[_DEALER] = {}
+        protocol["dealer"] = _DEALER
+    if name != table["kind"] and {name, table["kind"]} & set(DIRECT):
+        changed.pop("ring", None)  # bits mean something else there
+    if name == "he" and protocol.get("reveal", "class") == "class":
+        protocol["reveal"] = "output" if "layers" in model or "code" in model else "score"
+    owner = str(model.get("owner"))
+    if name == "enclave" and owner in parties:
+        parties[owner] = {**_table(parties, owner), "enclave": "simulated"}
+    return {**changed, "parties": parties, "protocol": protocol}
+
+
+def _table(raw: Mapping[str, object], key: str) -> dict[str, object]:
+    found = raw.get(key)
+    return dict(found) if isinstance(found, dict) else {}
 
 
 def _costs(forecast: Forecast, network: Network | None) -> Iterator[str]:

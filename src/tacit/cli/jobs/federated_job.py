@@ -12,6 +12,7 @@ from typing import Literal
 
 from tacit.cli.jobs.config import LOCAL, Count, Job, PartyEntry
 from tacit.cli.toml import refuse
+from tacit.crypto.cipher import Scheme
 from tacit.errors import ConfigError
 from tacit.learn.federated import (
     AdaptiveNoise,
@@ -105,7 +106,7 @@ class FederatedTable:
     Attributes:
         clients: how many.
         rounds: how many at most; privacy is planned for all of them.
-        aggregator: "plain", "masked" or "shuffled".
+        aggregator: "plain", "masked", "shuffled", "encrypted", "keyed", "sequential" or "bounded".
         minimum: fewest clients whose mean is shown; 0.6 of them if not given.
         drop_rate: the share of clients that may fall silent in a round.
         colluding_share: the share of clients that may work with the server.
@@ -114,6 +115,14 @@ class FederatedTable:
         keys: the Ed25519 public keys of all clients, as 64 hexadecimal digits each; a simulation
             makes keys of its own in their place.
         shuffler: the X25519 public key of the shuffler, in the same way.
+        authority: the X25519 public key of the key authority, in the same way, for "keyed".
+        cipher: for "encrypted": "bfv" or "paillier".
+        threshold: for "encrypted" with "paillier": how many clients decrypt together; without it
+            all clients share one key.
+        public_key: the file with the clients' public key, for "encrypted" on real nodes; a
+            simulation makes its own in its place.
+        verified: whether clients check the sum that the server says; for "masked", "encrypted" and
+            "keyed".
         engine: "local" is one process; "flower" is Flower's simulation, on Ray.
         simulated_drops: the share of clients that the local engine lets fall silent.
     """
@@ -127,6 +136,11 @@ class FederatedTable:
     server: Server = "curious"
     keys: tuple[str, ...] = ()
     shuffler: str | None = None
+    authority: str | None = None
+    cipher: Scheme = "bfv"
+    threshold: int | None = None
+    public_key: Path | None = field(default=None, metadata=LOCAL)
+    verified: bool = False
     engine: Literal["local", "light", "flower"] = "local"
     simulated_drops: float = 0.0
 
@@ -136,9 +150,9 @@ class FederatedTable:
             warnings.warn(text, DeprecationWarning, stacklevel=2)
         if self.clients < 2:
             refuse("clients", f"wanted at least 2, got {self.clients}")
-        pinned = [("shuffler", self.shuffler)] if self.shuffler is not None else []
+        pinned = [("shuffler", self.shuffler), ("authority", self.authority)]
         for name, key in [*(("keys", key) for key in self.keys), *pinned]:
-            if not _KEY.fullmatch(key):
+            if key is not None and not _KEY.fullmatch(key):
                 refuse(name, f"wanted 64 hexadecimal digits, got {key!r}")
 
 
@@ -229,6 +243,9 @@ class FederatedJob(Job):
                 "engine 'local'"
             )
             refuse("federated.engine", text)
+        if self.federated.engine == "flower" and self.federated.aggregator == "bounded":
+            text = "two servers and a dealer check updates on the engine 'local' alone"
+            refuse("federated.engine", text)
         if is_objective and (self.model.name != "linear" or self.model.stack):
             text = f"objective perturbation trains 'linear', got {self.model.name!r}"
             refuse("model.name", text)
@@ -261,6 +278,7 @@ class FederatedJob(Job):
     def spec(self) -> FederatedSpec:
         """Return what all sides hold to."""
         table, train = self.federated, self.train
+        weighs = self.privacy.kind == "none" and table.aggregator != "bounded"
         return FederatedSpec(
             clients=table.clients,
             rounds=table.rounds,
@@ -273,8 +291,18 @@ class FederatedJob(Job):
             server=table.server,
             keys=frozenset(bytes.fromhex(key) for key in table.keys) or None,
             shuffler=None if table.shuffler is None else bytes.fromhex(table.shuffler),
-            largest_weight=LARGEST_WEIGHT if self.privacy.kind == "none" else 1,
+            authority=None if table.authority is None else bytes.fromhex(table.authority),
+            cipher=table.cipher,
+            threshold=table.threshold,
+            public_key=_read(table.public_key),
+            verified=table.verified,
+            largest_weight=LARGEST_WEIGHT if weighs else 1,
             server_rate=train.server_rate,
             momentum=train.momentum,
             patience=train.patience,
         )
+
+
+def _read(file: Path | None) -> bytes | None:
+    """Read a public key; one that is not there yet is missed by the server that needs it."""
+    return file.read_bytes() if file is not None and file.is_file() else None

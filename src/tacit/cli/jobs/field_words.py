@@ -79,5 +79,11 @@ USUAL = {
     "accumulate": "batches whose gradients make one step",
     "warmup": "steps in which the learning rate grows to its full size",
     "compare": "put a plain computation beside the private one, where all inputs are here",
+    "adapters": "rank of LoRA matrices, which alone learn then",
+    "adapt": "last names of the layers that get adapters; all linear ones if not given",
+    "model.train": "names of layers that learn as a whole beside adapters",
+    "table": "name of the embedding, public: owners of texts look their own ids up",
+    "head": "name of the last linear layer, public: owners of texts compute the loss",
+    "sampling": "hidden draws the rows of a step where only the two that compute see it",
     "html": "write a page beside the result",
 }

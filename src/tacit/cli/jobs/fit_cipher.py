@@ -1,6 +1,8 @@
 """Jobs of kind "fit" by a cipher: match rows, learn in a published way, measure at the labels."""
 
 import io
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -9,14 +11,17 @@ import torch
 from tacit.cli import folder
 from tacit.cli.jobs.fit_data import load_rows
 from tacit.cli.jobs.fit_job import FitJob
-from tacit.cli.jobs.fit_matching import match_rows, matching_claims
+from tacit.cli.jobs.fit_matching import match_rows, matching_claims, matching_rounds
+from tacit.cli.jobs.fit_resume import CipherState
 from tacit.cli.jobs.kind import Part, Place
 from tacit.cli.jobs.way_checks import BOOSTED
 from tacit.crypto.cipher import Numbers
 from tacit.errors import DataError
 from tacit.learn.metrics import measure_odds
 from tacit.learn.rows import Rows
+from tacit.learn.training.forecast import sum_forecasts
 from tacit.learn.vertical.claims import claims_of_boosting, claims_of_regression
+from tacit.learn.vertical.declared import declare_boosting, declare_regression
 from tacit.learn.vertical.regression import (
     LARGEST_FEATURE,
     Regression,
@@ -27,7 +32,7 @@ from tacit.learn.vertical.regression import (
 )
 from tacit.learn.vertical.secureboost import Boosting, answer, boost
 from tacit.party import Session
-from tacit.result import Claim, Metric, Result
+from tacit.result import Claim, Forecast, Leak, Metric, Result
 from tacit.ring import Prg
 
 Floats = npt.NDArray[np.float64]
@@ -41,13 +46,20 @@ def take_part_by_cipher(session: Session, job: FitJob, place: Place) -> Part:
         with session.progress.stage("load"):
             mine = load_rows(job, session.me, place.search, place.given)
     counts, mine, matched = match_rows(session, job, mine)
+    columns = _told_columns(session, job, mine)
     margins, kept = None, None
+    rows = len(mine.features) if mine is not None else 0 if matched is None else len(matched)
     files: dict[str, str | bytes] = {}
+    state = None
+    if job.data.matching != "hidden":  # rows that only look as if they matched are drawn anew
+        state = CipherState(session, job, place, mine)
     if mine is not None:
-        margins, kept, files = _owned(session, job, mine)
+        margins, kept, files = _owned(session, job, mine, state)
     elif matched is not None and job.data.matching == "hidden":
         learned, _ = divided(job, len(matched))
         coordinate(session, regression(job, len(learned)), matched[learned])
+    elif state is not None:
+        state.begin()
     labels = None if mine is None or mine.labels is None else mine.labels.double().numpy()[kept]
     utility: tuple[Metric, ...] = ()
     if margins is not None and labels is not None:
@@ -61,19 +73,21 @@ def take_part_by_cipher(session: Session, job: FitJob, place: Place) -> Part:
         protocol=f"cipher ({job.protocol.cipher})",
         launched=place.launched,
         parties=(place.report(),),
-        forecast=None,
+        forecast=cipher_forecast(
+            job, rows, columns, counts, done=0 if state is None else state.start
+        ),
         metered=session.cost(),
         leakage=session.ledger.entries(),
         claims=(*way_claims(job), *matching_claims(job, counts)),
         utility=utility,
-        notes=("What a published protocol sends depends on what it finds: no forecast.",),
     )
     values = None if margins is None else torch.from_numpy(_answers(job, margins))
-    return Part(result=result, files=files, values=values)
+    settle = None if state is None else state.folder.remove
+    return Part(result=result, files=files, values=values, settle=settle)
 
 
 def _owned(
-    session: Session, job: FitJob, mine: Rows
+    session: Session, job: FitJob, mine: Rows, state: CipherState | None
 ) -> tuple[Floats | None, Numbers, dict[str, str | bytes]]:
     """Learn as an owner; return margins of rows measured on where I have the labels."""
     x = mine.features.double().numpy()
@@ -81,15 +95,19 @@ def _owned(
     learned, kept = divided(job, len(x))
     if job.learner.kind in BOOSTED:
         task = boosting(job)
-        model = boost(session, task, x[learned], None if y is None else y[learned])
+        labels = None if y is None else y[learned]
+        model = boost(session, task, x[learned], labels, kept=state)
         return answer(session, model, x[kept]), kept, {}
     if job.learner.standardise:
         spread = x[learned].std(axis=0)
         x = (x - x[learned].mean(axis=0)) / np.where(spread > 0, spread, 1.0)
     x = np.clip(x, -LARGEST_FEATURE, LARGEST_FEATURE)
     steps = regression(job, len(learned))
-    work = regress if steps.coordinator is None else regress_masked
-    weights = work(session, steps, x[learned], None if y is None else y[learned])
+    labels = None if y is None else y[learned]
+    if steps.coordinator is None:
+        weights = regress(session, steps, x[learned], labels, kept=state)
+    else:
+        weights = regress_masked(session, steps, x[learned], labels)
     files: dict[str, str | bytes] = {}
     if session.me in job.reveal.coefficients:
         content = io.BytesIO()
@@ -98,6 +116,47 @@ def _owned(
     if steps.coordinator is not None:  # scores would tell which rows match
         return None, kept, files
     return partial_scores(session, steps, x[kept], weights), kept, files
+
+
+def _told_columns(session: Session, job: FitJob, mine: Rows | None) -> dict[str, int]:
+    """Tell everyone how many columns I have: what is sent is sized by it."""
+    own = 0 if mine is None else mine.features.shape[1]
+    if mine is not None:
+        session.publish("columns", (own,))
+    found = {
+        one: own if one == session.me else session.learn(one, "columns", 1)[0] for one in job.owners
+    }
+    session.ledger.record(
+        *(
+            Leak(to=to, what=f"columns of {one}", why="sizes", kind="size", elements=1)
+            for one in job.owners
+            for to in session.parties
+            if to != one
+        )
+    )
+    return found
+
+
+def cipher_forecast(
+    job: FitJob,
+    rows: int,
+    columns: Mapping[str, int],
+    counts: Mapping[str, int],
+    *,
+    done: int = 0,
+) -> Forecast | None:
+    """Forecast what matching and the published protocol send; None for who does not know rows."""
+    if not rows:
+        return None
+    learned, asked = (len(part) for part in divided(job, rows))
+    if job.learner.kind in BOOSTED:
+        sent = declare_boosting(boosting(job), learned, columns, asked=asked, done=done)
+    else:
+        steps = regression(job, learned)
+        asked = 0 if steps.coordinator is not None else asked
+        sent = declare_regression(steps, learned, columns, asked=asked, done=done)
+    forecast = sum_forecasts((), before=(*matching_rounds(job, counts), *sent))
+    return replace(forecast, computing_seconds=None)  # nobody has measured ciphers here
 
 
 def divided(job: FitJob, rows: int) -> tuple[Numbers, Numbers]:

@@ -4,6 +4,9 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+import numpy.typing as npt
+import torch
 from torch import Tensor
 
 from tacit import __version__
@@ -17,12 +20,70 @@ from tacit.learn.training.resume import agree_on_start
 from tacit.learners.engine import Engine
 from tacit.mpc import Plan
 from tacit.party import Session
+from tacit.ring import Prg
 
+Array = npt.NDArray[np.float64] | npt.NDArray[np.int64]
 LEAST_BYTES = 1 << 22
 """What computing parties must have sent each other since the last checkpoint."""
 LEAST_RATIO = 2
 """And how many times as much as a checkpoint holds: writing it takes less than computing it did."""
 _LARGEST_ATTEMPT = (1 << 62) - 1
+
+
+class CipherState:
+    """One owner's checkpoints of a fit by a cipher: what it knows itself, after every step.
+
+    Guarantee: no key is kept, and no ciphertext: a fit that goes on makes new ones. The owner of
+    the labels keeps margins and trees, an owner of a regression its own weights; nobody else's.
+    """
+
+    def __init__(self, session: Session, job: FitJob, place: Place, mine: Rows | None) -> None:
+        self._session, self._owners, self._is_fresh = session, job.owners, place.is_fresh
+        self.folder = _folder(session, job, place)
+        work = hashlib.sha256(f"tacit fit by cipher {__version__}\n".encode())
+        work.update(b"" if mine is None else mine.digest())
+        self._work = work.hexdigest()
+        self._attempt = 0
+        self.start = 0
+        """The step after which this start goes on."""
+
+    def begin(self) -> int:
+        """Agree with all parties on the step after which it goes on, and return it."""
+        folder = self.folder
+        has_begun = not self._is_fresh and folder.is_begun(self._work)
+        attempts = folder.attempts() if has_begun else {}
+        start = agree_on_start(self._session, self._owners, attempts, has_begun=has_begun)
+        if self._is_fresh:
+            folder.remove()
+        folder.begin(self._work, bound=0.0)
+        first = self._owners[0]
+        if self._session.me == first:
+            drawn = int(Prg.from_os().words((1,))) & _LARGEST_ATTEMPT
+            self._session.publish("attempt", (drawn,))
+            self._attempt = drawn
+        else:
+            (self._attempt,) = self._session.learn(first, "attempt", 1)
+        if start:
+            self._session.progress.tell(f"resumed after step {start}", start, start)
+        self.start = start
+        return start
+
+    def load(self, step: int) -> dict[str, Array]:
+        """Return what I kept after a step."""
+        return {name: one.numpy() for name, one in self.folder.load(step).shares.items()}
+
+    def save(self, step: int, kept: Mapping[str, Array]) -> None:
+        """Keep what I know after a step."""
+        shares = {name: torch.from_numpy(one) for name, one in kept.items()}
+        self.folder.save(Checkpoint(step=step, attempt=self._attempt, shares=shares, shown=()))
+
+
+def _folder(session: Session, job: FitJob, place: Place) -> StateFolder:
+    nowhere = {name: PartyEntry() for name in job.parties}
+    binding = hashlib.sha256(job_digest(replace(job, parties=nowhere)))
+    binding.update(session.me.encode())
+    path = place.out.absolute()
+    return StateFolder(path.with_name(f".{path.name}-{session.me}.state"), binding.hexdigest())
 
 
 class FitState:
@@ -36,16 +97,11 @@ class FitState:
     def __init__(
         self, session: Session, job: FitJob, place: Place, mine: Rows | None, runs: Sequence[Plan]
     ) -> None:
-        nowhere = {name: PartyEntry() for name in job.parties}
-        binding = hashlib.sha256(job_digest(replace(job, parties=nowhere)))
-        binding.update(session.me.encode())
         work = hashlib.sha256(f"tacit fit {__version__}\n".encode())
         work.update(b"" if mine is None else mine.digest())
         for digest in {id(one): one.digest() for one in runs}.values():
             work.update(digest)
-        path = place.out.absolute()
-        folder = path.with_name(f".{path.name}-{session.me}.state")
-        self.folder = StateFolder(folder, binding.hexdigest())
+        self.folder = _folder(session, job, place)
         self._work, self._is_fresh = work.hexdigest(), place.is_fresh
         self._session, self._computing = session, job.roles.computing
         self._sent = dict.fromkeys(self._computing, 0)

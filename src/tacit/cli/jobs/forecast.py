@@ -6,9 +6,11 @@ from dataclasses import replace
 from torch import nn
 
 from tacit.cli.environment import data_folders
-from tacit.cli.jobs.infer import find_shape, load_forest, load_owned, make_private
+from tacit.cli.jobs.infer import find_shape, make_private
 from tacit.cli.jobs.infer import load_rows as load_questions
+from tacit.cli.jobs.infer_direct import find_direct
 from tacit.cli.jobs.infer_job import InferJob
+from tacit.cli.jobs.infer_load import load_forest, load_owned
 from tacit.cli.jobs.outlook import Asked, Outlook, sizes_leak, unread
 from tacit.cli.jobs.serve_job import ServeJob
 from tacit.cli.jobs.train_data import load_rows, read_rows
@@ -44,6 +46,8 @@ def _forecast_linear(job: InferJob, asked: Asked) -> Outlook:
 
 def forecast_inference(job: InferJob, asked: Asked) -> Outlook:
     """Forecast the answers of a network, owned or shared."""
+    if job.is_direct:
+        return _forecast_direct(job, asked)
     if job.is_linear:
         return _forecast_linear(job, asked)
     asked.refuse("features")
@@ -72,6 +76,24 @@ def forecast_inference(job: InferJob, asked: Asked) -> Outlook:
         lines=(f"rows of shape {shape}; {_steps(plan)}", *note),
         forecast=add_computing(plan.forecast(), [(plan, 1)]),
         leaks=(*plan.leaks, seen),
+        claims=private.claims(),
+    )
+
+
+def _forecast_direct(job: InferJob, asked: Asked) -> Outlook:
+    """Forecast answers between the two owners alone."""
+    if job.is_linear:
+        sizes = _sizes(job, asked)
+        shape: tuple[int, ...] = (sizes.rows, sizes.features)
+    else:
+        asked.refuse("features")
+        shape = find_shape(job, data_folders(), asked.rows)
+    private, note = find_direct(job, shape, data_folders())
+    return Outlook(
+        about=job.protocol.kind,
+        lines=(*private.lines(shape), *note),
+        forecast=private.forecast(shape),
+        leaks=(*private.leaks(shape), sizes_leak(job, "the shape of the rows", len(shape))),
         claims=private.claims(),
     )
 

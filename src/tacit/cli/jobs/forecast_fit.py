@@ -5,7 +5,13 @@ from typing import Literal
 
 from tacit.cli.environment import data_folders
 from tacit.cli.jobs.fit import forecast_of, plan
-from tacit.cli.jobs.fit_cipher import boosting, divided, regression, way_claims
+from tacit.cli.jobs.fit_cipher import (
+    boosting,
+    cipher_forecast,
+    divided,
+    regression,
+    way_claims,
+)
 from tacit.cli.jobs.fit_data import joined, stand_ins
 from tacit.cli.jobs.fit_job import FitJob
 from tacit.cli.jobs.fit_matching import matching_claims, matching_leaks
@@ -55,7 +61,7 @@ def forecast_fit(job: FitJob, asked: Asked) -> Outlook:
 
 
 def _by_cipher(job: FitJob, asked: Asked) -> Outlook:
-    """Say what a published protocol shows; what it sends depends on what it finds."""
+    """Say what a published protocol sends and shows."""
     _, data, counts, notes = _facts(job, asked)
     rows, columns = data.shape[0], {one.owner: one.columns for one in data.holdings}
     learned, asked_rows = (len(part) for part in divided(job, rows))
@@ -67,10 +73,10 @@ def _by_cipher(job: FitJob, asked: Asked) -> Outlook:
             asked_rows = 0
         shown = leaks_of_regression(steps, learned, columns, asked=asked_rows)
     parts = ", ".join(f"{one.owner} {one.rows} × {one.columns}" for one in data.holdings)
-    line = "what is sent depends on what is found on the way: nothing to forecast"
     return Outlook(
         about=f"cipher ({job.protocol.cipher})",
-        lines=(f"{parts}; {job.learner.kind}", line, *notes),
+        lines=(f"{parts}; {job.learner.kind}", *notes),
+        forecast=cipher_forecast(job, rows, columns, counts),
         leaks=(*matching_leaks(job, counts, rows), *shown),
         claims=(*way_claims(job), *matching_claims(job, counts)),
     )

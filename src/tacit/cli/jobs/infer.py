@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Literal
 
 import numpy as np
 import torch
@@ -11,13 +11,19 @@ from torch import Tensor, nn
 
 from tacit import ring
 from tacit.cli import folder
-from tacit.cli.jobs.config import Source
-from tacit.cli.jobs.given import NOTHING, Given, check_file, check_source, load_source
+from tacit.cli.jobs.given import NOTHING, Given, check_file, check_source
+from tacit.cli.jobs.infer_direct import ask_direct
 from tacit.cli.jobs.infer_job import InferJob
+from tacit.cli.jobs.infer_load import (
+    load_forest,
+    load_linear,
+    load_owned,
+    load_part,
+    load_trees,
+)
 from tacit.cli.jobs.kind import Part, Place
 from tacit.cli.jobs.train_data import read_rows
 from tacit.errors import ConfigError, DataError, InputError
-from tacit.learn import Dataset, split_dataset
 from tacit.learn.code import OwnModel
 from tacit.learn.metrics import put_beside
 from tacit.learn.private import (
@@ -25,28 +31,20 @@ from tacit.learn.private import (
     Forest,
     Secured,
     agree_on_forest,
-    load_logistic,
-    logistic_of,
-    make_forest,
     predict,
     predict_plain,
     scaled_features,
     secure,
     summarise,
-    train_logistic,
 )
 from tacit.learn.private.answers import Answers, Labels, read_answers
 from tacit.learn.rows import align_in_the_clear, shaped, stretch
 from tacit.learn.service import answer_columns, answer_once, load_share
 from tacit.learn.training.model import as_input
 from tacit.learn.vertical import align_rows, announce_ids
-from tacit.learn.weights import load_weights, put_weights
 from tacit.nn import import_module
 from tacit.party import Session
 from tacit.result import Metric, Result
-
-if TYPE_CHECKING:
-    from tacit.verify import Ensemble
 
 
 def check_inputs(job: InferJob, parties: Sequence[str]) -> None:
@@ -103,8 +101,11 @@ def take_part(session: Session, job: InferJob, place: Place) -> Part:
         with session.progress.stage("load"):
             if session.me == job.data.owner:
                 x, labels = load_rows(job, place.search, place.given)
-        ask = _ask_linear if job.is_linear else _ask_shared if job.is_shared else _ask_owner
-        answer = ask(session, job, x, place)
+        if job.is_direct:
+            answer = ask_direct(session, job, x, place.search, place.given)
+        else:
+            ask = _ask_linear if job.is_linear else _ask_shared if job.is_shared else _ask_owner
+            answer = ask(session, job, x, place)
     values = answer.values
     files: dict[str, str | bytes] = {}
     utility: tuple[Metric, ...] = ()
@@ -193,19 +194,6 @@ def _ask_owner(session: Session, job: InferJob, x: Tensor | None, place: Place) 
     return make_private(job, module).join(session, x)
 
 
-def load_forest(job: InferJob) -> Forest:
-    """Load the trees, as their owner alone can."""
-    if job.model.file is None:
-        raise ConfigError("the job names no forest; wanted model.file")
-    return make_forest(_load_ensemble(job.model.file), is_class=True)
-
-
-def _load_ensemble(path: Path) -> "Ensemble":
-    from tacit.verify import load_ensemble  # brings a compiler along
-
-    return load_ensemble(path)
-
-
 def make_private(job: InferJob, model: nn.Module | Forest) -> Secured:
     """Make the model of an owner private, as the job says."""
     return secure(
@@ -242,9 +230,10 @@ def compare_plain(job: InferJob, result: Result, answers: Tensor, search: Sequen
 
 def _answer_plain(job: InferJob, x: Tensor, search: Sequence[Path]) -> Tensor:
     if job.is_linear:
-        return predict_plain(x, load_linear(job, search), reveal=job.task().reveal)
+        reveal: Literal["class", "score"] = "class" if job.protocol.reveal == "class" else "score"
+        return predict_plain(x, load_linear(job, search), reveal=reveal)
     if job.model.is_forest and job.model.file is not None:
-        return torch.from_numpy(_load_ensemble(job.model.file).predict(x.numpy()))
+        return torch.from_numpy(load_trees(job.model.file).predict(x.numpy()))
     module = job.model.module().double()
     if job.is_shared:
         _join_shares(module, job)
@@ -279,30 +268,6 @@ def load_rows(
     return features, labels
 
 
-def load_part(
-    job: InferJob, source: Source, key: str, search: Sequence[Path], given: Given = NOTHING
-) -> Dataset:
-    """Load the rows that a source names, in the scale that all parties have agreed on."""
-    dataset = load_source(source, key, search, given)
-    if job.data.scale is not None and source.set is None:
-        dataset = dataset.rescaled(job.data.scale)
-    return split_dataset(dataset, part=source.part, test_share=source.test_share)
-
-
-def load_linear(job: InferJob, search: Sequence[Path], given: Given = NOTHING) -> dict[str, Tensor]:
-    """Load or train a model of one linear layer."""
-    if given.weights is not None:
-        return logistic_of(given.weights, source="the model given")
-    if job.model.file is not None:
-        return load_logistic(job.model.file)
-    if job.model.code is not None:
-        state = OwnModel.read(job.model.code)().state_dict()
-        return logistic_of(state, source=f"model.code: {job.model.code}")
-    if job.model.train is None:
-        raise ConfigError("the job names no model; wanted model.train, model.file or model.code")
-    return train_logistic(load_part(job, job.model.train, "model.train", search))
-
-
 def find_shape(job: InferJob, search: Sequence[Path], rows: int | None) -> tuple[int, ...]:
     """Return the shape of all rows together; they are read here unless their number is given.
 
@@ -327,16 +292,6 @@ def _join_columns(job: InferJob, search: Sequence[Path]) -> tuple[Tensor, Labels
     labels = rows[job.data.owner].labels
     x = torch.cat([one.features for one in rows.values()], dim=1)
     return x, None if labels is None else labels.numpy()
-
-
-def load_owned(module: nn.Module, job: InferJob, given: Given = NOTHING) -> None:
-    """Put the owner's weights into the network."""
-    if given.weights is not None:
-        put_weights(module, given.weights, source="the model given")
-        return
-    if job.model.file is None:
-        raise ConfigError("the job names no model; wanted model.file")
-    load_weights(module, job.model.file)
 
 
 def _join_shares(module: nn.Module, job: InferJob) -> None:

@@ -4,10 +4,10 @@ A network of one linear layer, logistic regression, needs no words: its width fo
 `[protocol]` and the bounds can weaken privacy.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from torch import nn
 
@@ -17,23 +17,37 @@ from tacit.cli.jobs.config import (
     Job,
     Pair,
     Positive,
-    ProtocolName,
     Share,
     Source,
     Stretch,
     check_parties,
     check_references,
     check_scale,
+    parse_protocol,
+    parsed_by,
 )
+from tacit.cli.jobs.infer_checks import check_room, find_problems, named_parties
 from tacit.cli.jobs.train_job import OwnerTable
-from tacit.cli.toml import Problem, RefusedError, refuse
-from tacit.errors import ConfigError, RangeError
+from tacit.cli.toml import RefusedError, refuse
+from tacit.errors import ConfigError
 from tacit.learn.code import build_network, check_network
-from tacit.learn.private import Crew, PredictTask, Sizes, plan_prediction
+from tacit.learn.private import DIRECT, Crew, PredictTask
 from tacit.learn.service import ServiceTask
 from tacit.learn.training import make_model
 from tacit.mpc import Roles, find_protocol
 
+
+def parse_kind(name: str) -> None:
+    """Refuse a word that is no protocol of predictions."""
+    if name in DIRECT:
+        return
+    try:
+        parse_protocol(name)
+    except ConfigError as error:
+        raise ConfigError(f"{error}; between the owners alone {' and '.join(DIRECT)}") from error
+
+
+InferProtocol = Annotated[str, parsed_by(parse_kind)]
 _LINEAR_BOUND, _NETWORK_BOUND = 256.0, 4.0
 _LINEAR_FRAC_BITS, _NETWORK_FRAC_BITS = 20, 16
 
@@ -148,11 +162,13 @@ class InferModel:
 class InferProtection:
     """[protocol]: how secrets are protected, by whom, and what the owner of the rows gets.
 
-    ``score``, a probability, is for a linear model; ``output``, the last layer, for all others.
+    ``he`` and ``enclave`` are between the two owners and have no dealer; nor has
+    ``sealed; linear: he; activations: garbled``, whose two computing parties are alone. ``score``,
+    a probability, is for a linear model; ``output``, the last layer, for all others.
     """
 
-    kind: ProtocolName
-    dealer: str
+    kind: InferProtocol
+    dealer: str | None = None
     compute: Pair | None = None
     reveal: Literal["class", "score", "output"] = "class"
 
@@ -180,20 +196,28 @@ class InferJob(Job):
     privacy: PrivacyTable = field(default_factory=PrivacyTable)
 
     def __post_init__(self) -> None:
-        problems = [*check_parties(self.parties), *check_references(self.parties, _named(self))]
-        check = (
-            _check_linear if self.is_linear else _check_shared if self.is_shared else _check_owned
-        )
-        problems += check(self)
+        named = named_parties(self)
+        problems = [*check_parties(self.parties), *check_references(self.parties, named)]
+        problems += find_problems(self)
         if problems:
             raise RefusedError(*problems)
-        if self.is_linear:
-            _check_room(self)
+        if self.is_linear and not self.is_direct:
+            check_room(self)
 
     @property
     def is_linear(self) -> bool:
         """Tell whether the model is one linear layer."""
         return self.model.is_linear
+
+    @property
+    def is_direct(self) -> bool:
+        """Tell whether the two owners are alone: ciphertexts or an enclave, no shares."""
+        return self.protocol.kind in DIRECT
+
+    @property
+    def has_dealer(self) -> bool:
+        """Tell whether the protocol wants a third party that makes randomness."""
+        return not self.is_direct and find_protocol(self.protocol.kind).has_dealer
 
     @property
     def is_shared(self) -> bool:
@@ -229,10 +253,12 @@ class InferJob(Job):
         owners = (self.data.owner, self.model.owner or "")
         usual = owners[::-1] if "permuted2" in self.protocol.kind else owners
         first, second = self.protocol.compute or usual
-        return Roles(first, second, self.protocol.dealer)
+        return Roles(first, second, self.protocol.dealer or "")
 
     def settled(self) -> Self:
         """Return the job with what follows from other settings written out."""
+        if self.is_direct:
+            return self
         compute = self.roles.computing if self.is_linear else self.protocol.compute
         model = self.model
         return replace(
@@ -272,120 +298,17 @@ class InferJob(Job):
     def role(self, party: str) -> str:
         """Say in words what a party does."""
         is_dealer = party == self.protocol.dealer
-        duties = {
+        owns = {
             "data owner": party == self.data.owner or party in self.data.owners,
             "model owner": party == self.model.owner,
+        }
+        if self.is_direct:
+            return ", ".join(duty for duty, has_it in owns.items() if has_it)
+        duties = {
+            **owns,
             "holds a share of the model": party in self.holders,
             "computes": party in self.roles.computing,
             "dealer": is_dealer,
             "helper": is_dealer and find_protocol(self.protocol.kind).helper_is_online,
         }
         return ", ".join(duty for duty, has_it in duties.items() if has_it)
-
-
-def _named(job: InferJob) -> Mapping[str, str]:
-    named = {"data.owner": job.data.owner, "protocol.dealer": job.protocol.dealer}
-    if job.model.owner is not None:
-        named["model.owner"] = job.model.owner
-    named |= {f"data.owners.{name}": name for name in job.data.owners}
-    named |= {f"protocol.compute[{i}]": name for i, name in enumerate(job.protocol.compute or ())}
-    return named
-
-
-def _check_linear(job: InferJob) -> Iterator[Problem]:
-    yield from _check_reveal(job, "output", "a linear model", "class' or 'score")
-    for key, value in (("shape", job.data.shape), ("owners", job.data.owners)):
-        if value:
-            yield Problem(f"data.{key}", "is for a network with layers; leave it out")
-    if job.model.cap is not None:
-        yield Problem("model.cap", "one linear layer has no hidden values; leave it out")
-    if job.model.owner is None:
-        text = "missing; wanted the owner of the linear model, or the layers of a shared network"
-        yield Problem("model.owner", text)
-    is_second = job.protocol.compute is not None and job.protocol.compute[1] == job.model.owner
-    if is_second and "permuted2" in job.protocol.kind:
-        yield Problem(
-            "protocol.compute",
-            f"under permuted2 the second party sees permuted values of the rows: "
-            f"wanted {job.data.owner!r} second, got the model owner {job.model.owner!r}",
-        )
-
-
-def _check_room(job: InferJob) -> None:
-    """Refuse bounds that leave no room for one value: they leave none for the real sizes."""
-    try:
-        plan_prediction(job.task(), Sizes(rows=1, features=1))
-    except RangeError as error:
-        raise ConfigError(f"data.bound, model.bound and ring.frac_bits: {error}") from error
-
-
-def _check_reveal(job: InferJob, wrong: str, model: str, wanted: str) -> Iterator[Problem]:
-    if job.protocol.reveal == wrong:
-        yield Problem("protocol.reveal", f"of {model} wanted '{wanted}', got {wrong!r}")
-
-
-def _check_owned(job: InferJob) -> Iterator[Problem]:
-    yield from _check_reveal(job, "score", "a network", "class' or 'output")
-    if job.model.is_forest:
-        yield from _check_reveal(job, "output", "a forest", "class")
-    if len({job.data.owner, job.model.owner, job.protocol.dealer}) != 3:
-        yield Problem("parties", "wanted another party for each of the three roles")
-    if job.protocol.compute is not None:
-        yield Problem("protocol.compute", "is for a network without an owner; leave it out")
-    if job.model.shares:
-        yield Problem("model.shares", "are of a network without an owner; leave owner or them out")
-    if job.data.owners:
-        yield Problem("data.owners", "ask a network without an owner; leave model.owner out")
-
-
-def _check_shared(job: InferJob) -> Iterator[Problem]:
-    if job.model.is_forest:
-        yield Problem("model.owner", "missing; wanted the owner of the forest")
-        return
-    yield from _check_reveal(job, "score", "a network", "class' or 'output")
-    computing = job.protocol.compute
-    if computing is None:
-        text = "missing; a network without model.owner wants the two parties that hold its shares"
-        yield Problem("protocol.compute", text)
-        return
-    if len({*computing, job.protocol.dealer}) != 3:
-        yield Problem("protocol", "wanted two parties that compute and another one that deals")
-    yield from _check_columns(job)
-    if job.data.owner == job.protocol.dealer:
-        yield Problem("data.owner", "the dealer knows the masks and must not own the rows")
-    for name in set(job.model.shares) - set(computing):
-        yield Problem(f"model.shares.{name}", "is not one of the parties of protocol.compute")
-    if job.model.file is not None:
-        yield Problem("model.file", "is of a network with an owner; wanted model.shares")
-    if not job.data.owners and _is_seen(job) and job.data.owner != computing[1]:
-        text = (
-            f"under {job.protocol.kind} the second of protocol.compute sees values that follow "
-            f"from the rows; let it be {job.data.owner!r}, or use sealed or permuted3"
-        )
-        yield Problem("protocol.compute", text)
-
-
-def _is_seen(job: InferJob) -> bool:
-    return find_protocol(job.protocol.kind).second_sees
-
-
-def _check_columns(job: InferJob) -> Iterator[Problem]:
-    """Check owners of columns, if there are any."""
-    owners = job.data.owners
-    if not owners:
-        return
-    if len(owners) < 2:
-        yield Problem("data.owners", "wanted two owners of columns or more; of one, leave it out")
-    if job.data.owner not in owners:
-        text = f"wanted one of the owners {', '.join(owners)}, got {job.data.owner!r}"
-        yield Problem("data.owner", text)
-    if job.protocol.dealer in owners:
-        yield Problem("data.owners", "the dealer knows the masks and must not own columns")
-    if len(job.model.inputs) != 1:
-        yield Problem("model.inputs", f"columns make flat rows, got {list(job.model.inputs)}")
-    if _is_seen(job):
-        text = (
-            f"under {job.protocol.kind} the second of protocol.compute sees values that follow "
-            "from the rows of all owners; use sealed or permuted3"
-        )
-        yield Problem("protocol.kind", text)

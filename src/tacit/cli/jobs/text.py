@@ -21,13 +21,13 @@ from tacit.cli.screen import teller
 from tacit.dp.policy import Policy, by_terms, read_terms
 from tacit.learn.text.corpus import PLACEHOLDER, Text
 from tacit.learn.text.forms import FORMS, coverage_sheet, draw_labelled
-from tacit.learn.text.front import Tuned, fine_tune, planned_claim
+from tacit.learn.text.front import Tuned, enter_book, fine_tune, planned_claim
 from tacit.learn.text.measure import measure_perplexity, measure_scientificity
 from tacit.learn.text.tune import tune
 from tacit.llm.model.module import CausalModule, language_model
 from tacit.llm.model.saving import save_model
 from tacit.party import Progress, Usage
-from tacit.result import NOTHING_SENT, Metric, Result, Sheet
+from tacit.result import NOTHING_SENT, Claim, Leak, Metric, Result, Sheet
 from tacit.ring import Prg
 
 Row = dict[str, Metric | None]
@@ -80,7 +80,10 @@ def run(job: TextJob, console: Console, search: Sequence[Path]) -> Part:
             units = public.originals(length=job.data.length, by_owner=False)
             tune(loaded.module, units, course, prg=prg, note=lambda *at: tell("public texts", *at))
     rows: dict[str, Row] = {"before": _measure(job, loaded, loaded.module)}
-    plan = job.plan()
+    plan, counted = job.plan(), None
+    if plan.method != "none":
+        total, book = None if job.decode is None else job.decode.total, job.book()
+        counted = enter_book(loaded.module, corpus, plan, book, total=total)
     if job.report.compare == "plain" and plan.method != "none":
         with progress.stage("no protection"):
             open_one = fine_tune(
@@ -94,10 +97,11 @@ def run(job: TextJob, console: Console, search: Sequence[Path]) -> Part:
     with progress.stage("measure"):
         rows[_METHODS[plan.method]] = _measure(job, loaded, tuned.module)
     notes = [
-        "Texts that are shown are invented; no text of an owner is in this report.",
-        "Perplexity, scientificity and exposure are exact figures of the owners' texts, and those "
-        "of an open model have no protection at all: they are outside ε. Keep this report.",
+        "Texts that are shown are invented; no text of an owner is in this report. Its figures are "
+        "exact ones of the owners' texts: keep it, or pay for them elsewhere.",
     ]
+    if counted is not None:
+        notes.append(_counted(job, counted))
     if corpus.left_out:
         notes.append(f"{corpus.left_out} empty texts were left out.")
     if corpus.repeated:
@@ -112,8 +116,8 @@ def run(job: TextJob, console: Console, search: Sequence[Path]) -> Part:
         parties=(usage.report(name="here", role="trains", progress=progress),),
         forecast=None,
         metered=NOTHING_SENT,
-        leakage=(),
-        claims=(tuned.claim,),
+        leakage=_figures(rows, len(loaded.test)),
+        claims=(tuned.claim, _FIGURES),
         utility=tuple(one for one in rows[_METHODS[plan.method]].values() if one is not None),
         sheets=(
             _side_by_side(job, rows, tuned),
@@ -123,6 +127,43 @@ def run(job: TextJob, console: Console, search: Sequence[Path]) -> Part:
         notes=tuple(notes),
     )
     return Part(result=result, files=_files(job, loaded, tuned))
+
+
+_FIGURES = Claim(
+    subject="texts of owners that were held back, towards whoever reads the figures of this report",
+    guarantee="no guarantee",
+    assumptions=(
+        "perplexity and scientificity are exact, of models before and after, and of an open one "
+        "where it stands beside them; whether a text was among those measured can show",
+    ),
+)
+
+
+def _figures(rows: dict[str, Row], texts: int) -> tuple[Leak, ...]:
+    """Write down what the report itself tells: one figure of texts after another."""
+    return tuple(
+        Leak(
+            to="whoever reads this report",
+            what=f"{metric.name} of the model: {label}, exact",
+            why=f"measured on {texts} texts that were held back"
+            if not metric.name.startswith("exposure")
+            else "measured on invented numbers; what the model is, shows",
+            kind="output",
+            elements=1,
+        )
+        for label, row in rows.items()
+        for metric in row.values()
+        if metric is not None
+    )
+
+
+def _counted(job: TextJob, counted: tuple[int, float]) -> str:
+    trainings, spent = counted
+    return (
+        f"{job.book().path.name}, beside the texts, counts {trainings} trainings on them, this one "
+        f"among them: ε = {spent:.4g} together for what noisy parts saw of one {job.train.unit}. "
+        "A copy of the texts elsewhere starts anew, as does whoever removes that file."
+    )
 
 
 def _measure(job: TextJob, loaded: Loaded, module: torch.nn.Module) -> Row:

@@ -1,5 +1,6 @@
 """The job file of kind "text": a language model tuned on texts whose marked parts stay private."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from tacit.errors import ConfigError, DataError
 from tacit.learn.text.front import Method, TextPlan
 from tacit.learn.text.tune import Course
 from tacit.learn.text.vote import Ballot
+from tacit.learn.training.spending import Book
 
 SPELLED = ("digits", "full-width digits", "Chinese digits")
 """Forms of which a canary is made: six signs, all alike likely."""
@@ -89,15 +91,18 @@ class TextTrain:
         delta: of it; a tenth of one in the number of units if not given.
         unit: what is protected as one.
         epochs: without noise, on redacted texts or all.
-        rate: of that.
+        rate: of that; 0.003 for a new model and 0.0002 for one that is given, which would forget
+            what it knows at more, if not given.
         public_epochs: on the public texts, before.
         private_epochs: with noise, or of the voters.
-        private_rate: of that.
+        private_rate: of that; 0.003 for a new model and 0.001 for one that is given.
         batch: rows at a time without noise.
         private_batch: units at a time with noise, in the mean.
         clip: largest norm of a unit's gradient.
         rank: of adapters that learn with noise; 0 trains all weights.
         seed: of the order of rows; noise has none.
+        most_epsilon: that all trainings on these texts may spend together; they are counted in a
+            file beside the texts, whether this is given or not.
     """
 
     method: Method = "jft"
@@ -105,15 +110,16 @@ class TextTrain:
     delta: Share | None = None
     unit: Literal["owner", "text"] = "owner"
     epochs: Count = 3
-    rate: Positive = 3e-3
+    rate: Positive | None = None
     public_epochs: Count = 3
     private_epochs: Count = 3
-    private_rate: Positive = 3e-3
+    private_rate: Positive | None = None
     batch: Count = 16
     private_batch: Count = 64
     clip: Positive = 0.5
     rank: Annotated[int, Field(ge=0)] = 4
     seed: Annotated[int, Field(ge=0)] = 0
+    most_epsilon: Positive | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,6 +182,13 @@ class TextJob(Job):
             refuse("data.public", "a new model learns its words from public texts: name a file")
         if (self.decode is not None) != (self.train.method == "vote"):
             refuse("decode", 'belongs to train.method = "vote", and is needed there')
+        is_open = self.train.method == "none" or self.report.compare == "plain"
+        if self.train.most_epsilon is not None and is_open:
+            refuse(
+                "train.most_epsilon",
+                "an open model has no ε, and its figures are in the report: set another method, "
+                'and report.compare = "none"',
+            )
         try:
             self.plan()
         except ConfigError as error:
@@ -185,13 +198,33 @@ class TextJob(Job):
         """Say what a party does."""
         return "trains"
 
+    def book(self) -> Book:
+        """Return where trainings on these texts are counted: beside them, under their name.
+
+        Raises:
+            ConfigError: there is a limit, and trainings that protect another unit were counted.
+        """
+        here, other = ("owners", "texts") if self.train.unit == "owner" else ("texts", "owners")
+        paths = [
+            self.data.texts.with_name(f"{self.data.texts.name}.{unit}.spent.json")
+            for unit in (here, other)
+        ]
+        if self.train.most_epsilon is not None and paths[1].exists():
+            raise ConfigError(
+                f"{paths[1]}: trainings on these texts protect {other}, and this one {here}: they "
+                "cannot be added up to a limit; take the same unit, or no most_epsilon"
+            )
+        return Book(paths[0], self.train.most_epsilon or math.inf)
+
     def plan(self) -> TextPlan:
         """Return how the model is tuned."""
         t, d = self.train, self.decode or TextDecode()
+        rates = (3e-3, 3e-3) if self.model.path is None else (2e-4, 1e-3)
+        rate, private_rate = t.rate or rates[0], t.private_rate or rates[1]
         return TextPlan(
             method=t.method,
-            course=Course(epochs=t.epochs, rate=t.rate, batch=t.batch),
-            private=Course(epochs=t.private_epochs, rate=t.private_rate, batch=t.private_batch),
+            course=Course(epochs=t.epochs, rate=rate, batch=t.batch),
+            private=Course(epochs=t.private_epochs, rate=private_rate, batch=t.private_batch),
             epsilon=t.epsilon,
             delta=t.delta,
             unit=t.unit,

@@ -20,14 +20,25 @@ from tacit.cli.jobs.train_data import join_owners, load_rows
 from tacit.cli.jobs.train_job import TrainJob
 from tacit.learn.code import OwnModel
 from tacit.learn.rows import Rows
-from tacit.learn.training import StateFolder, Trained, TrainTask, train, train_plain
+from tacit.learn.training import (
+    StateFolder,
+    Trained,
+    TrainTask,
+    merge_adapters,
+    train,
+    train_plain,
+)
 from tacit.learn.training.holdings import exchange_holdings
 from tacit.learn.training.spending import Book
-from tacit.learn.training.summary import NOISY, curves_of, summarise
+from tacit.learn.training.summary import curves_of, summarise
 from tacit.learn.vertical import align_rows, announce_ids
 from tacit.learn.weights import to_safetensors
 from tacit.party import Session
 from tacit.result import Result
+
+NOT_COMPARED = (
+    "No training in the clear stands beside this one: its figures would be outside the ε of this."
+)
 
 
 def check_inputs(job: TrainJob, parties: Sequence[str]) -> None:
@@ -77,7 +88,7 @@ def take_part(session: Session, job: TrainJob, place: Place) -> Part:
         result=replace(result, launched=place.launched),
         files=_files(session, job, task, trained, mine),
         values=trained.scores,
-        weights=_state(task, trained),
+        weights=_state(job, task, trained),
         shares=trained.shares,
         settle=state.remove if job.training.keep or place.is_fresh else None,
     )
@@ -92,16 +103,22 @@ def _book(job: TrainJob, me: str) -> Book | None:
 
 
 def complete(job: TrainJob, result: Result, stage: Path, search: Sequence[Path]) -> Result:
-    """Put the same training in the clear beside the private one, if the job wants it."""
+    """Put the same training in the clear beside the private one, if the job wants it.
+
+    With [privacy] there is none: a second training on the same rows, shown as it is, would be
+    outside the ε that stands beside it.
+    """
     if job.report.compare != "plain":
         return result
+    if job.privacy is not None:
+        return replace(result, notes=(*result.notes, NOT_COMPARED))
     x, y, holdings = join_owners(job, search)
     task = job.task(holdings)
     shown = train_plain(task, x, y)
     if not shown:
         return result
     last = shown[-1]
-    known = {"accuracy": last[2], "loss": last[1], NOISY: last[2]}
+    known = {"accuracy": last[2], "loss": last[1]}
     utility = tuple(replace(metric, reference=known.get(metric.name)) for metric in result.utility)
     curves = (*result.curves, *curves_of(shown, "in the clear"))
     return replace(result, utility=utility, curves=curves)
@@ -133,15 +150,25 @@ def _files(
         about: dict[str, object] = {"tacit": __version__, "job": job.job.name}
         if mine is not None and job.data.split == "rows":
             about["scale"] = mine.scale
-        files[folder.MODEL] = to_safetensors(_state(task, trained), about)
+        files[folder.MODEL] = to_safetensors(_state(job, task, trained), about)
     return files
 
 
-def _state(task: TrainTask, trained: Trained) -> dict[str, Tensor]:
-    """Return the trained network as `load_state_dict` takes it, for those it was given to."""
+def _state(job: TrainJob, task: TrainTask, trained: Trained) -> dict[str, Tensor]:
+    """Return the trained network as `load_state_dict` takes it, for those it was given to.
+
+    That is the network of the job: with its ends, and with what its layers and adapters became.
+    """
     if not trained.weights:
         return {}
-    return {name: _single(one) for name, one in task.model.state(trained.weights).items()}
+    found = task.model.state(trained.weights)
+    if job.model.adapters is not None:
+        module = job.trainable(task.model.inputs).module.double()
+        module.load_state_dict(found, strict=False)
+        found = dict(merge_adapters(module).state_dict())
+    if job.model.table is not None or job.model.head is not None:
+        found = {**job.module(task.model.inputs).state_dict(), **found}
+    return {name: _single(one) for name, one in found.items()}
 
 
 def _single(value: Tensor) -> Tensor:

@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from tacit.cli.jobs.given import NOTHING, Given, load_source
 from tacit.cli.jobs.train_job import OwnerTable, TrainJob
-from tacit.errors import DataError
+from tacit.errors import ConfigError, DataError
 from tacit.learn.code import OwnModel
-from tacit.learn.features import cut_out
+from tacit.learn.features import TEXTS, cut_out
+from tacit.learn.networks import TextNetwork, read_texts
 from tacit.learn.rows import (
     Cut,
     Rows,
@@ -19,6 +20,7 @@ from tacit.learn.rows import (
     check_features,
     cut_rows,
     prepare_labels,
+    stretch,
 )
 from tacit.learn.training import Holding
 from tacit.learn.training.holdings import holding_of
@@ -31,12 +33,20 @@ def load_rows(job: TrainJob, owner: str, search: Sequence[Path], given: Given = 
     Raises:
         DataError: it cannot be read, holds NaN, a constant column, or labels out of range.
     """
-    rows = read_rows(job.data.owners[owner], owner, search, given, shape=job.data.shape)
-    if job.data.features is not None:
-        rows = replace(rows, features=cut_out(job.data.features, rows.features), columns=())
+    table, rule = job.data.owners[owner], job.data.features
+    if rule is not None and rule.startswith(TEXTS):
+        rows = _encoded(table, owner, Path(rule.removeprefix(TEXTS)))
+    else:
+        rows = read_rows(table, owner, search, given, shape=job.data.shape)
+    if rule is not None and not rule.startswith(TEXTS):
+        rows = replace(rows, features=cut_out(rule, rows.features), columns=())
     wants_labels, is_columns = job.data.labels in (None, owner), job.data.split == "columns"
     if job.reads_text:
-        return _texts(rows, owner, _classes(job))
+        texts = _texts(rows, owner, _classes(job))
+        known = None if job.model.table is None else job.trainable((0,)).table
+        if known is None:
+            return texts
+        return replace(texts, features=known[texts.features.long()])
     check_features(rows, owner, may_be_none=is_columns and wants_labels)
     labels = None
     if wants_labels:
@@ -45,6 +55,16 @@ def load_rows(job: TrainJob, owner: str, search: Sequence[Path], given: Given = 
     if is_columns:
         rows.check_columns(owner)
     return replace(rows, labels=labels)
+
+
+def _encoded(table: OwnerTable, owner: str, network: Path) -> Rows:
+    """Read texts, and turn them into features by a public network."""
+    if table.file is None or table.set is not None:
+        raise ConfigError(f"data.owners.{owner}: texts come from a 'file' with lines of JSON")
+    texts, classes = read_texts(table.file, label=table.label)
+    part = stretch(table.rows, len(texts), f"data.owners.{owner}.rows")
+    features = torch.from_numpy(TextNetwork(network)(texts[part]))
+    return Rows(features=features, labels=torch.from_numpy(classes[part]), ids=())
 
 
 def _texts(rows: Rows, owner: str, vocabulary: int) -> Rows:

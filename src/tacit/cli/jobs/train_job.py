@@ -32,9 +32,11 @@ from tacit.learn.training import (
     Optimiser,
     Privacy,
     TrainTask,
+    add_adapters,
     make_model,
     make_token_model,
 )
+from tacit.learn.training.ends import Ends, cut_ends
 from tacit.learn.weights import load_weights
 from tacit.mpc import Roles, find_protocol
 from tacit.mpc.mixing import spell
@@ -79,8 +81,9 @@ class OwnerTable:
 class TrainData:
     """[data]: who owns what, and what everyone may assume about it.
 
-    ``features`` is a public rule by which every owner turns its own rows into others: "hog", or
-    file.py:function, which makes a callable; it is run.
+    ``features`` is a public rule by which every owner turns its own rows into others: "hog", a
+    public network ("images:FILE" or "texts:FOLDER"), or file.py:function, which makes a callable;
+    it is run.
     """
 
     owners: Mapping[str, OwnerTable]
@@ -111,6 +114,12 @@ class TrainModel:
         bound: how large a weight may get; 4 if not given, and 64 with privacy, where it saturates.
         cap: where hidden values and gradients saturate.
         seed: of the weights to start from.
+        adapters: the rank of LoRA matrices; then these alone learn, and all else is public.
+        adapt: last names of the layers that get them; all linear ones if not given.
+        train: names of layers that learn as a whole beside adapters.
+        table: the name of the embedding, public and as it is: owners look their own ids up.
+        head: the name of the last linear layer, public and as it is: owners compute the loss from
+            the last hidden states of their own rows, which they see.
     """
 
     layers: tuple[str, ...] = ()
@@ -119,18 +128,26 @@ class TrainModel:
     bound: Positive | None = None
     cap: float | None = None
     seed: int = 0
+    adapters: Count | None = None
+    adapt: tuple[str, ...] = ()
+    train: tuple[str, ...] = ()
+    table: str | None = None
+    head: str | None = None
 
     def __post_init__(self) -> None:
         if (wrong := check_network(self.layers, self.code)) is not None:
             refuse("layers", wrong)
+        if self.adapters is None and (self.adapt or self.train):
+            refuse("adapters", "missing; 'adapt' and 'train' say where adapters of that rank go")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingTable:
     """[training]: how weights are changed.
 
-    ``batch`` is 128 if not given; with privacy it is all rows to train on. With the loss
-    "next-token" rows are ids, each to be told from those before it, and there are no labels.
+    ``batch`` is 128 if not given; with privacy it is all rows to train on, unless rows are sampled.
+    With the loss "next-token" rows are ids, each to be told from those before it, and there are no
+    labels.
     """
 
     epochs: Count = 1
@@ -228,10 +245,31 @@ class TrainJob(Job):
         }
         return ", ".join(duty for duty, has_it in duties.items() if has_it)
 
-    def make_model(self, inputs: tuple[int, ...]) -> Model:
-        """Build the model for rows of a shape."""
+    def make_model(self, inputs: tuple[int, ...]) -> tuple[Model, Ends]:
+        """Build the model for rows of a shape, and what of it stays with the owners."""
         make = make_token_model if self.reads_text else make_model
-        return make(self.module(inputs), inputs, cap=self.model.cap)
+        ends = self.trainable(inputs)
+        return make(ends.module, inputs, cap=self.model.cap), ends
+
+    def trainable(self, inputs: tuple[int, ...]) -> Ends:
+        """Build the module that is trained: without its ends, and with adapters."""
+        model = self.model
+        ends = cut_ends(self.module(inputs), table=model.table, head=model.head)
+        if model.adapters is None:
+            return ends
+        adapted = add_adapters(
+            ends.module,
+            rank=model.adapters,
+            seed=model.seed,
+            only=model.adapt,
+            keep_training=model.train,
+        )
+        return replace(ends, module=adapted)
+
+    @property
+    def draws_batches(self) -> bool:
+        """Tell whether a step uses some of the rows; with privacy it usually uses all."""
+        return self.privacy is None or self.privacy.sampling == "hidden"
 
     @property
     def reads_text(self) -> bool:
@@ -258,7 +296,11 @@ class TrainJob(Job):
         test_rows = max(1, round(total * self.data.test_share))
         if self.privacy is not None and self.privacy.looks == "none":
             test_rows = 0
-        model = self.make_model(inputs)
+        model, ends = self.make_model(inputs)
+        bound = self.data.bound
+        if self.reads_text:
+            vocabulary = model.outputs if ends.head is None else len(ends.head)
+            bound = float(vocabulary if ends.table is None else ends.table.abs().max())
         return TrainTask(
             name=self.job.name,
             roles=self.roles,
@@ -281,16 +323,17 @@ class TrainJob(Job):
             warmup=how.warmup,
             accumulate=how.accumulate,
             epochs=how.epochs,
-            batch=how.batch or (BATCH if self.privacy is None else total - test_rows),
+            batch=how.batch or (BATCH if self.draws_batches else total - test_rows),
             seed=how.seed,
             frac_bits=self.ring.frac_bits,
-            feature_bound=float(model.outputs) if self.reads_text else self.data.bound,
+            feature_bound=bound,
             weight_bound=self.weight_bound,
             cap=self.model.cap,
             watch_every=how.look_every,
             show_to=self.protocol.show_to,
             give_to=self.protocol.give_to,
             score_to=self.protocol.score_to,
+            head=ends.head,
             privacy=self.privacy,
         )
 
@@ -317,6 +360,8 @@ def _check_owners(job: TrainJob) -> Iterator[Problem]:
     if job.data.labels is not None and job.data.labels not in owners:
         text = f"wanted one of the owners {', '.join(owners)}, got {job.data.labels!r}"
         yield Problem("data.labels", text)
+    if job.model.table is not None and not job.reads_text:
+        yield Problem("model.table", 'is looked up with ids of texts; wanted loss = "next-token"')
     if job.reads_text and job.data.split == "columns":
         yield Problem("training.loss", "next-token wants whole rows of ids; wanted split rows")
     if job.protocol.dealer in owners:

@@ -1,8 +1,17 @@
 """Additively homomorphic ciphers behind one seam: `paillier` and `bfv`."""
 
-from tacit.crypto.cipher.bfv import BfvSecretKey, load_bfv
-from tacit.crypto.cipher.contract import Ciphertext, Layout, Numbers, PublicKey, Scheme, SecretKey
-from tacit.crypto.cipher.paillier import BITS, load_paillier, make_paillier
+from tacit.crypto.cipher.bfv import BfvSecretKey, bfv_parts, load_bfv
+from tacit.crypto.cipher.contract import (
+    KEY_ID_BYTES,
+    Ciphertext,
+    Layout,
+    Numbers,
+    PublicKey,
+    Scheme,
+    SecretKey,
+)
+from tacit.crypto.cipher.keys import dump_secret, dump_share, load_secret, load_share
+from tacit.crypto.cipher.paillier import BITS, load_paillier, make_paillier, paillier_parts
 from tacit.crypto.cipher.threshold import KeyShare, combine, share_key
 from tacit.crypto.field import Randomness
 from tacit.errors import ConfigError
@@ -25,7 +34,9 @@ def make_key(scheme: Scheme, randomness: Randomness, *, bits: int = BITS) -> Sec
 def load_public(scheme: Scheme, data: bytes) -> PublicKey:
     """Read a public key that a peer sent, or refuse it.
 
-    Guarantee: only its form is checked: a key owner who makes a bad key hurts its own secrets.
+    Guarantee: its form is checked, and of Paillier that the modulus has no small factor. With a bad
+    key of Paillier an owner hurts its own secrets alone; with a public key of BFV that is no
+    encryption of 0 (it cannot be told) it reads the weights off a released result.
     Cost: none beyond reading.
     """
     if scheme == "paillier":
@@ -33,6 +44,17 @@ def load_public(scheme: Scheme, data: bytes) -> PublicKey:
     if scheme == "bfv":
         return load_bfv(data)
     raise ConfigError(f"wanted one of the ciphers {', '.join(SCHEMES)}, got {scheme!r}")
+
+
+def wire_bytes(scheme: Scheme, layout: Layout, *, bits: int = BITS) -> int:
+    """Return how many bytes a ciphertext takes on the wire, before there is a key."""
+    count, size = bfv_parts(layout) if scheme == "bfv" else paillier_parts(layout, bits)
+    return KEY_ID_BYTES + count * size
+
+
+def opened_bytes(scheme: Scheme, layout: Layout, *, bits: int = BITS) -> int:
+    """Return how many bytes a decrypted result under a mask has, before there is a key."""
+    return 8 * layout.size if scheme == "bfv" else paillier_parts(layout, bits)[0] * bits // 8
 
 
 __all__ = [
@@ -46,7 +68,13 @@ __all__ = [
     "Scheme",
     "SecretKey",
     "combine",
+    "dump_secret",
+    "dump_share",
     "load_public",
+    "load_secret",
+    "load_share",
     "make_key",
+    "opened_bytes",
     "share_key",
+    "wire_bytes",
 ]

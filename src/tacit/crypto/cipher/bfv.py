@@ -23,7 +23,7 @@ from tacit.crypto.cipher.contract import (
     SecretKey,
     check_fresh,
 )
-from tacit.crypto.cipher.seal import Keys, OwnKeys, Ring, Words, centred
+from tacit.crypto.cipher.seal import Keys, OwnKeys, Ring, Words, centred, longest
 from tacit.errors import ConfigError, DataError, RangeError
 
 BLOCK = 256
@@ -64,9 +64,8 @@ class BfvPublicKey(PublicKey):
 
     def part_bytes(self, layout: Layout) -> tuple[int, ...]:
         """Return the same length for every part."""
-        ring = ring_of(layout)
-        size = ring.wire_bytes(_level(layout), is_seeded=layout.by_owner)
-        return (size,) * len(places_of(layout))
+        count, size = bfv_parts(layout)
+        return (size,) * count
 
     def encrypt(self, numbers: Numbers, layout: Layout, randomness: Randomness) -> Ciphertext:
         """Encrypt with the public key; ``randomness`` is not drawn from, SEAL has its own."""
@@ -187,9 +186,19 @@ class BfvSecretKey(SecretKey):
 
     public: BfvPublicKey
 
-    def __init__(self) -> None:
-        self._sums, self._weighed = OwnKeys(_SUMS), OwnKeys(_WEIGHED)
+    def __init__(self, kept: tuple[bytes, bytes, bytes, bytes] | None = None) -> None:
+        if kept is None:
+            self._sums, self._weighed = OwnKeys(_SUMS), OwnKeys(_WEIGHED)
+        else:
+            sums, weighed, own_sums, own_weighed = kept
+            self._sums = OwnKeys(_SUMS, (sums, own_sums))
+            self._weighed = OwnKeys(_WEIGHED, (weighed, own_weighed))
         self.public = BfvPublicKey(self._sums.public, self._weighed.public)
+
+    def fields(self) -> tuple[bytes, bytes, bytes, bytes]:
+        """Return both public and both secret keys, from which the same key can be made."""
+        own = self._sums.to_bytes(), self._weighed.to_bytes()
+        return (self._sums.public, self._weighed.public, *own)
 
     def encrypt(self, numbers: Numbers, layout: Layout, randomness: Randomness) -> Ciphertext:
         """Encrypt with the secret key: half as long."""
@@ -228,6 +237,11 @@ def load_bfv(data: bytes) -> BfvPublicKey:
     return BfvPublicKey(data[4 : 4 + size], data[4 + size :])
 
 
+def public_bytes() -> int:
+    """Return a length that no public key exceeds, the length of its own before it."""
+    return 8 + sum(longest(2 * 8 * one.degree * len(one.moduli) + 256) for one in (_SUMS, _WEIGHED))
+
+
 def ring_of(layout: Layout) -> Ring:
     """Return the ring of a layout, and refuse room that it has not."""
     ring = _SUMS if layout.form == "sum" else _WEIGHED
@@ -237,6 +251,12 @@ def ring_of(layout: Layout) -> Ring:
             f"{layout.room}"
         )
     return ring
+
+
+def bfv_parts(layout: Layout) -> tuple[int, int]:
+    """Return how many polynomials there are, and the bytes of each."""
+    size = ring_of(layout).wire_bytes(_level(layout), is_seeded=layout.by_owner)
+    return len(places_of(layout)), size
 
 
 def places_of(layout: Layout) -> list[Numbers]:

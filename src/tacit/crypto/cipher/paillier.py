@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -44,8 +44,10 @@ class PaillierPublicKey(PublicKey):
         that nothing else is assumed. A `released` result tells the key owner its numbers and
         nothing of the matrix that weighed them, but for how long the work took: exponentiations
         take time that depends on the weights. Ciphertexts are not authenticated.
-        A key must have been made as `make_paillier` does: powers of a second number of small order,
-        which cannot be told from a right one here, would hide nothing from the key owner.
+        That holds for any modulus and any second number that a key owner may have sent: what is
+        released is hidden by the n-th power of a number drawn here, uniform among all of them. It
+        does not hold for numbers that a key owner encrypts beyond what it agreed to: their sum
+        tells it which were added.
     Cost: two key lengths of bytes for every ciphertext, into which as many numbers are packed as
         fit with their guard bits; in form ``rows`` one for every row. 0 rounds.
     """
@@ -62,6 +64,8 @@ class PaillierPublicKey(PublicKey):
                 f"wanted a Paillier modulus of two primes and {LEAST_BITS} bits or more, got "
                 f"another number of {self.n.bit_length()} bits"
             )
+        if lib.gcd(self.n, _small_primes()) != 1 or lib.is_power(self.n):
+            raise DataError("a Paillier modulus has two large primes and no other factor")
         if not 1 < hider < self.square or lib.gcd(hider, self.n) != 1:
             raise DataError("the second number of a Paillier key is out of range")
         self._bytes = (self.square.bit_length() + 7) // 8
@@ -76,15 +80,7 @@ class PaillierPublicKey(PublicKey):
 
     def per_part(self, layout: Layout) -> int:
         """Return how many numbers lie in one ciphertext."""
-        fit = (self.n.bit_length() - 2) // slot_bits(layout)
-        whole = fit // layout.width * layout.width
-        wanted = layout.width if layout.form in ("rows", "result") else whole
-        if not 0 < wanted <= whole:
-            raise RangeError(
-                f"{layout.width} numbers with room for {layout.room} do not fit one ciphertext of "
-                f"{self.n.bit_length()} bits"
-            )
-        return min(wanted, layout.size)
+        return per_part(layout, self.n.bit_length())
 
     def part_bytes(self, layout: Layout) -> tuple[int, ...]:
         """Return the same length for every part."""
@@ -143,7 +139,7 @@ class PaillierPublicKey(PublicKey):
         together = self.per_part(layout) // self.per_part(sealed.layout)
         parts = [
             self._joined(sealed.parts[at : at + together], slot_bits(layout) * layout.width)
-            * self.hide(randomness)
+            * self._hide_from_owner(randomness)
             % self.square
             for at in range(0, len(sealed.parts), together)
         ]
@@ -188,6 +184,14 @@ class PaillierPublicKey(PublicKey):
         """Return a random encryption of 0."""
         exponent = draw_below(1 << (self.n.bit_length() + _HIDING_BITS), randomness)
         return self._powers.power(exponent)
+
+    def _hide_from_owner(self, randomness: Randomness) -> Any:
+        """Return an encryption of 0 that is uniform, whatever the key owner made of the key."""
+        lib = library()
+        while True:
+            drawn = lib.mpz(draw_below(int(self.n), randomness))
+            if lib.gcd(drawn, self.n) == 1:
+                return lib.powmod(drawn, self.n, self.square)
 
     @cached_property
     def _powers(self) -> FixedBase:
@@ -268,6 +272,12 @@ class PaillierSecretKey(SecretKey):
         n = public.n
         self._h_p = lib.invert((lib.powmod(1 + n, self._p - 1, self._pp) - 1) // self._p, self._p)
         self._h_q = lib.invert((lib.powmod(1 + n, self._q - 1, self._qq) - 1) // self._q, self._q)
+
+    def fields(self) -> tuple[bytes, ...]:
+        """Return the public key, the primes and their generators: the same key can be made."""
+        numbers = (int(self._p), int(self._q), *self._roots)
+        size = (self.public.n.bit_length() + 7) // 8
+        return (self.public.to_bytes(), *(one.to_bytes(size, "big") for one in numbers))
 
     @property
     def order(self) -> int:
@@ -356,6 +366,30 @@ def load_paillier(data: bytes) -> PaillierPublicKey:
     if len(data) % 3 or size * 8 < LEAST_BITS or size * 8 > 16384:
         raise DataError(f"got {len(data)} bytes, which are no Paillier key")
     return PaillierPublicKey(int.from_bytes(data[:size], "big"), int.from_bytes(data[size:], "big"))
+
+
+@cache
+def _small_primes() -> Any:
+    """Return the product of all primes below 2^16."""
+    return library().primorial(1 << 16)
+
+
+def per_part(layout: Layout, bits: int) -> int:
+    """Return how many numbers lie in one ciphertext of a key of so many bits."""
+    fit = (bits - 2) // slot_bits(layout)
+    whole = fit // layout.width * layout.width
+    wanted = layout.width if layout.form in ("rows", "result") else whole
+    if not 0 < wanted <= whole:
+        raise RangeError(
+            f"{layout.width} numbers with room for {layout.room} do not fit one ciphertext of "
+            f"{bits} bits"
+        )
+    return min(wanted, layout.size)
+
+
+def paillier_parts(layout: Layout, bits: int) -> tuple[int, int]:
+    """Return how many ciphertexts of a key of so many bits there are, and the bytes of each."""
+    return -(-layout.size // per_part(layout, bits)), bits // 4
 
 
 def slot_bits(layout: Layout) -> int:

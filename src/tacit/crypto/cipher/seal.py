@@ -29,7 +29,8 @@ Words = npt.NDArray[np.uint64]
 _HEADER_BYTES, _LENGTH_BYTES = 16, 4
 _MODE_PLACE, _UNCOMPRESSED = 5, 0
 _FRAME_MAGIC = bytes.fromhex("28b52ffd")
-_SINGLE_SEGMENT = 0x20  # the content's size is told, and there is neither checksum nor dictionary
+_SINGLE_SEGMENT = 0x20  # the content is one window; without checksum or dictionary no other flag
+_LONGEST_WINDOW = 13 << 3 | 7  # the byte of a window below 16 MB, which large contents have
 _BLOCK_BYTES = 1 << 17  # the most that one block of Zstandard grows to
 _SPLIT = 8  # Zstandard may split blocks; memory stays below so many times the content
 _FACTS_BYTES = 256  # of a ciphertext beside its coefficients, rounded up
@@ -52,8 +53,13 @@ class Ring:
     @cached_property
     def moduli(self) -> tuple[int, ...]:
         """Return the primes of the ciphertext modulus, largest first; the last is for keys."""
-        found = _primes(60, max(1 << self.plain_bits, 2 * self.degree), self.primes)
-        return (*found, *_primes(self.special_bits, 2 * self.degree, 1))
+        found = primes_of(60, max(1 << self.plain_bits, 2 * self.degree), self.primes)
+        return (*found, *primes_of(self.special_bits, 2 * self.degree, 1))
+
+    @cached_property
+    def plain_modulus(self) -> int:
+        """Return the modulus of the numbers."""
+        return 1 << self.plain_bits
 
     @cached_property
     def context(self) -> Any:
@@ -62,7 +68,7 @@ class Ring:
         parameters = lib.EncryptionParameters(lib.SCHEME_TYPE.BFV)
         parameters.set_poly_modulus_degree(self.degree)
         parameters.set_coeff_modulus([lib.Modulus(one) for one in self.moduli])
-        parameters.set_plain_modulus(lib.Modulus(1 << self.plain_bits))
+        parameters.set_plain_modulus(lib.Modulus(self.plain_modulus))
         context = lib.SEALContext(parameters, True, lib.SEC_LEVEL_TYPE.TC128)
         if not context.parameters_set():
             raise ConfigError("SEAL refuses the parameters of bfv; which TenSEAL is installed?")
@@ -71,11 +77,11 @@ class Ring:
     @cached_property
     def header(self) -> bytes:
         """Return how SEAL begins what this library saves."""
-        return _saved(library().Plaintext("1"))[:8]
+        return saved(library().Plaintext("1"))[:8]
 
     def wire_bytes(self, level: int, *, is_seeded: bool) -> int:
         """Return the one length of a ciphertext that has left ``level`` primes behind."""
-        return _LENGTH_BYTES + _longest(self._body_bytes(level, is_seeded))
+        return _LENGTH_BYTES + longest(self._body_bytes(level, is_seeded))
 
     def _body_bytes(self, level: int, is_seeded: bool) -> int:
         polynomials = 1 if is_seeded else 2
@@ -85,7 +91,7 @@ class Ring:
         """Make a plaintext of coefficients below the plain modulus."""
         inner = struct.pack("<Q", len(coefficients)) + coefficients.astype("<u8").tobytes()
         body = bytes(32) + struct.pack("<Qd", len(coefficients), 1.0) + self._framed(inner)
-        return _loaded(library().Plaintext(), self.context, self._framed(body))
+        return loaded(library().Plaintext(), self.context, self._framed(body))
 
     def _framed(self, body: bytes) -> bytes:
         head = bytearray(self.header)
@@ -99,18 +105,22 @@ class Ring:
         inner = struct.pack("<Q", words.size) + words.astype("<u8").tobytes()
         facts = struct.pack("<BQQQdQ", 0, 2, self.degree, count, 1.0, 1)
         body = struct.pack("<4Q", *like.parms_id()) + facts + self._framed(inner)
-        return _loaded(library().Ciphertext(), self.context, self._framed(body))
+        return loaded(library().Ciphertext(), self.context, self._framed(body))
 
     def check_frame(self, data: bytes, level: int, *, is_seeded: bool) -> None:
-        """Refuse what this library would not have written, and what would grow beyond its size."""
+        """Refuse a ciphertext or public key that this library would not have written."""
+        self.check_size(data, self._body_bytes(level, is_seeded))
+
+    def check_size(self, data: bytes, most: int) -> None:
+        """Refuse what this library would not have written, and what would grow beyond a size."""
         if len(data) <= _HEADER_BYTES or data[:8] != self.header:
             raise DataError("got bytes that are no ciphertext or key of this bfv")
-        size, most = int.from_bytes(data[8:16], "little"), self._body_bytes(level, is_seeded)
+        size = int.from_bytes(data[8:16], "little")
         if size != len(data) or not _is_small_frame(data[_HEADER_BYTES:], most):
             raise DataError("got a ciphertext or key of bfv of another length than it says")
 
 
-def _primes(bits: int, step: int, count: int) -> list[int]:
+def primes_of(bits: int, step: int, count: int) -> list[int]:
     """Return the largest primes of so many bits that are 1 modulo a power of two."""
     found: list[int] = []
     one = (1 << bits) - step + 1
@@ -147,10 +157,10 @@ class Keys:
         self.ring = ring
         key = lib.PublicKey()
         body = 8 * 2 * ring.degree * len(ring.moduli) + _FACTS_BYTES
-        if len(data) > _longest(body) + _HEADER_BYTES:
+        if len(data) > longest(body) + _HEADER_BYTES:
             raise DataError(f"got {len(data)} bytes, which are no public key of bfv")
         ring.check_frame(data, ring.primes - len(ring.moduli), is_seeded=False)
-        self._encryptor = lib.Encryptor(ring.context, _loaded(key, ring.context, data))
+        self._encryptor = lib.Encryptor(ring.context, loaded(key, ring.context, data))
         self._evaluator = lib.Evaluator(ring.context)
 
     def encrypt(self, coefficients: Words) -> Any:
@@ -233,7 +243,7 @@ class Keys:
 
     def dump(self, part: Any, size: int) -> bytes:
         """Save a ciphertext and bring it to one length."""
-        data = part if isinstance(part, bytes) else _saved(part)
+        data = part if isinstance(part, bytes) else saved(part)
         room = size - _LENGTH_BYTES
         if len(data) > room:
             raise DataError(f"SEAL saved {len(data)} bytes, more than the agreed {room}")
@@ -246,7 +256,7 @@ class Keys:
         if size > len(data) - _LENGTH_BYTES or any(rest):
             raise DataError("got a ciphertext of bfv whose length is another than it says")
         self.ring.check_frame(body, level, is_seeded=is_seeded)
-        found = _loaded(library().Ciphertext(), self.ring.context, body)
+        found = loaded(library().Ciphertext(), self.ring.context, body)
         if found.size() != 2 or found.is_ntt_form():
             raise DataError("got a ciphertext of bfv of another form than agreed")
         if found.coeff_modulus_size() != self.ring.primes - level:
@@ -257,25 +267,33 @@ class Keys:
         """Return a ciphertext, also of what the key owner has as bytes."""
         if not isinstance(part, bytes):
             return part
-        return _loaded(library().Ciphertext(), self.ring.context, part)
+        return loaded(library().Ciphertext(), self.ring.context, part)
 
 
 class OwnKeys:
-    """One ring's secret key."""
+    """One ring's secret key: a new one, or one that `to_bytes` wrote."""
 
-    def __init__(self, ring: Ring) -> None:
+    def __init__(self, ring: Ring, kept: tuple[bytes, bytes] | None = None) -> None:
         lib = library()
         self.ring = ring
-        maker, public = lib.KeyGenerator(ring.context), lib.PublicKey()
-        maker.create_public_key(public)
-        self.public = _saved(public)
-        secret = maker.secret_key()
-        self._encryptor = lib.Encryptor(ring.context, secret)
-        self._decryptor = lib.Decryptor(ring.context, secret)
+        if kept is None:
+            maker, public = lib.KeyGenerator(ring.context), lib.PublicKey()
+            maker.create_public_key(public)
+            self.public, self._secret = saved(public), maker.secret_key()
+        else:
+            self.public, data = kept
+            ring.check_frame(data, -1, is_seeded=True)
+            self._secret = loaded(lib.SecretKey(), ring.context, data)
+        self._encryptor = lib.Encryptor(ring.context, self._secret)
+        self._decryptor = lib.Decryptor(ring.context, self._secret)
+
+    def to_bytes(self) -> bytes:
+        """Write the secret key."""
+        return saved(self._secret)
 
     def encrypt(self, coefficients: Words) -> bytes:
         """Encrypt with the secret key: half a ciphertext, and the seed of the other half."""
-        return _saved(self._encryptor.encrypt_symmetric(self.ring.plaintext(coefficients)))
+        return saved(self._encryptor.encrypt_symmetric(self.ring.plaintext(coefficients)))
 
     def decrypt(self, part: Any, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the coefficients at some places, around zero."""
@@ -312,13 +330,16 @@ def _is_small_frame(frame: bytes, most: int) -> bool:
 
     RFC 8878: a descriptor, the size of the content, then blocks of at most 128 kB of content each.
     """
-    if frame[:4] != _FRAME_MAGIC or len(frame) < 16 or frame[4] & 0x3F != _SINGLE_SEGMENT:
+    if frame[:4] != _FRAME_MAGIC or len(frame) < 16 or frame[4] & 0x3F not in (0, _SINGLE_SEGMENT):
         return False
-    wide = 1 << (frame[4] >> 6)
-    content = int.from_bytes(frame[5 : 5 + wide], "little") + (256 if wide == 2 else 0)
+    is_single, wide = frame[4] & _SINGLE_SEGMENT, 1 << (frame[4] >> 6)
+    if not is_single and (wide == 1 or frame[5] > _LONGEST_WINDOW):
+        return False
+    at = 5 if is_single else 6
+    content = int.from_bytes(frame[at : at + wide], "little") + (256 if wide == 2 else 0)
     if content > most:
         return False
-    at = 5 + wide
+    at += wide
     for _ in range(_SPLIT * (most // _BLOCK_BYTES + 2)):
         head = int.from_bytes(frame[at : at + 3], "little")
         is_last, kind, size = head & 1, (head >> 1) & 3, head >> 3
@@ -330,19 +351,19 @@ def _is_small_frame(frame: bytes, most: int) -> bool:
     return False
 
 
-def _longest(body: int) -> int:
+def longest(body: int) -> int:
     """Return the most that Zstandard makes of so many bytes, and SEAL's header."""
     return body + body // 256 + 64 + _HEADER_BYTES
 
 
-def _saved(thing: Any) -> bytes:
+def saved(thing: Any) -> bytes:
     """Return what SEAL saves to a file, without one on a disk."""
     with _Memory() as (file, path):
         thing.save(path)
         return os.pread(file, os.fstat(file).st_size, 0)
 
 
-def _loaded(thing: Any, context: Any, data: bytes) -> Any:
+def loaded(thing: Any, context: Any, data: bytes) -> Any:
     """Let SEAL load from bytes; what it refuses is refused by name."""
     with _Memory() as (file, path):
         os.write(file, data)

@@ -105,7 +105,7 @@ def combine(
     points = sorted(parts)[:threshold]
     if len(points) < threshold or not all(1 <= point <= holders for point in points):
         raise DataError(f"wanted parts of {threshold} of {holders} holders, got {len(points)}")
-    columns = [_read(public, parts[point], sealed) for point in points]
+    columns = [read_part(public, parts[point], sealed) for point in points]
     weights = [_weight(points, point, steps) for point in points]
     undo = lib.invert(steps**3, public.n)
     words = []
@@ -129,7 +129,12 @@ def _weight(points: Sequence[int], point: int, steps: int) -> int:
     return steps * above // below
 
 
-def _read(public: PaillierPublicKey, data: bytes, sealed: Ciphertext) -> list[Any]:
+def read_part(public: PaillierPublicKey, data: bytes, sealed: Ciphertext) -> list[Any]:
+    """Read one holder's part of a decryption.
+
+    Raises:
+        DataError: it is of another key or ciphertext, or no number of this key.
+    """
     lib, sizes = library(), public.part_bytes(sealed.layout)
     if len(data) != KEY_ID_BYTES + sum(sizes) or data[:KEY_ID_BYTES] != public.key_id:
         raise DataError("got a part of a decryption of another key or ciphertext")

@@ -26,6 +26,7 @@ from tacit.learn.federated.models import (
     build_model,
     build_stack,
 )
+from tacit.learn.federated.provision import provision
 from tacit.learn.federated.rounds import Carrier, Outcome, RoundReport, run_rounds
 from tacit.learn.federated.spec import (
     PRIVACIES,
@@ -82,6 +83,7 @@ __all__ = [
     "fit",
     "flatten",
     "join_rows",
+    "provision",
     "round_config",
     "run_round",
     "run_rounds",

@@ -1,13 +1,14 @@
 """A task on Flower: its simulation, and the two apps of a real deployment.
 
-A deployed node says in its own config what it holds to, whatever the server says: ``signing`` and
-``shuffling`` name its private keys, ``journal`` the folder of what it has answered, and ``ledger``
-the file that counts what its rows have spent.
+A deployed node says in its own config what it holds to, whatever the server says: ``signing``,
+``shuffling`` and ``authority`` name its private keys, ``secret`` what `provision` made for it,
+``journal`` the folder of what it has answered, and ``ledger`` the file that counts what its rows
+have spent.
 """
 
 import logging
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,9 +21,10 @@ from tacit.errors import ConfigError, IdentityError, PartyError
 from tacit.learn.federated.data import Shards
 from tacit.learn.federated.flower import App, FlowerCarrier, client_mod, flat_arrays, named_arrays
 from tacit.learn.federated.front import Task
+from tacit.learn.federated.provision import provision
 from tacit.learn.federated.rounds import Judge, OnRound, Outcome, run_rounds
 from tacit.learn.federated.silo import Silo
-from tacit.learn.federated.spec import FederatedSpec
+from tacit.learn.federated.spec import HELPERS, FederatedSpec
 from tacit.learn.federated.training import flatten
 from tacit.ring import Prg
 
@@ -44,12 +46,15 @@ def simulate(task: Task, *, judge: Judge, on_round: OnRound) -> Outcome:
         PartyError: the simulation ended without a result.
     """
     found: list[Outcome] = []
-    app, spec = ServerApp(), task.spec
-    shuffling = None
-    if spec.shuffler is not None:
+    app = ServerApp()
+    spec, secrets = provision(task.spec, Prg.from_os())
+    helping = None
+    if spec.helper is not None:
         made = X25519PrivateKey.generate()
-        spec = replace(spec, shuffler=made.public_key().public_bytes_raw())
-        shuffling = made.private_bytes_raw()  # as bytes: the app is sent to other processes
+        public = made.public_key().public_bytes_raw()
+        is_shuffled = spec.aggregator == "shuffled"
+        spec = replace(spec, shuffler=public) if is_shuffled else replace(spec, authority=public)
+        helping = made.private_bytes_raw()  # as bytes: the app is sent to other processes
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
@@ -59,8 +64,8 @@ def simulate(task: Task, *, judge: Judge, on_round: OnRound) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="tacit-") as journal:
         run_simulation(
             app,
-            make_client_app(task, spec, Path(journal), shuffling),
-            num_supernodes=spec.clients + (spec.aggregator == "shuffled"),
+            make_client_app(task, spec, Path(journal), helping, secrets),
+            num_supernodes=spec.clients + (spec.aggregator in HELPERS),
             backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
         )
     if not found:
@@ -69,28 +74,42 @@ def simulate(task: Task, *, judge: Judge, on_round: OnRound) -> Outcome:
 
 
 def make_client_app(
-    task: Task, spec: FederatedSpec, journal: Path, shuffling: bytes | None
+    task: Task,
+    spec: FederatedSpec,
+    journal: Path,
+    helping: bytes | None,
+    secrets: Sequence[bytes] = (),
 ) -> ClientApp:
     """Make the app of a simulated client: it trains on its part of the rows, behind the mod.
 
     Where the spec names keys, every simulated client gets a new one in place of the one named.
     """
-    secrets = list[bytes]()
+    signing = list[bytes]()
     if spec.keys is not None:
         made = [Ed25519PrivateKey.generate() for _ in range(spec.clients)]
-        secrets = [key.private_bytes_raw() for key in made]
+        signing = [key.private_bytes_raw() for key in made]
         spec = replace(spec, keys=frozenset(key.public_key().public_bytes_raw() for key in made))
 
     def hold_one(message: Message, context: Context, app: App) -> Message:
         number = int(context.node_config["partition-id"])
-        is_known = number < len(secrets)
-        key = Ed25519PrivateKey.from_private_bytes(secrets[number]) if is_known else None
-        secret = None if shuffling is None else X25519PrivateKey.from_private_bytes(shuffling)
+        is_known = number < len(signing)
+        key = Ed25519PrivateKey.from_private_bytes(signing[number]) if is_known else None
+        own = None if helping is None else X25519PrivateKey.from_private_bytes(helping)
+        # A helper needs no secret, but its mod is made as everyone's.
+        secret = secrets[min(number, len(secrets) - 1)] if secrets else b""
         silo = None
         if spec.privacy.kind == "record":
             ledger = journal / f"client {number}.ledger"
             silo = Silo(lambda: task.learner(task.load()), number, ledger=ledger)
-        mod = client_mod(spec, signing=key, shuffling=secret, journal=journal, silo=silo)
+        mod = client_mod(
+            spec,
+            signing=key,
+            shuffling=own,
+            authority=own,
+            secret=secret,
+            journal=journal,
+            silo=silo,
+        )
         return mod(message, context, app)
 
     app = ClientApp(mods=[hold_one])
@@ -131,7 +150,9 @@ def deploy_client(open_node: Callable[[Context], Node]) -> ClientApp:
         mod = client_mod(
             spec,
             signing=_signing_key(context),
-            shuffling=_shuffling_key(context),
+            shuffling=_helper_key(context, "shuffling"),
+            authority=_helper_key(context, "authority"),
+            secret=_secret(context),
             journal=None if journal is None else Path(str(journal)),
             silo=_own_silo(node, context) if spec.privacy.kind == "record" else None,
         )
@@ -200,11 +221,20 @@ def _signing_key(context: Context) -> Ed25519PrivateKey | None:
     raise IdentityError("the node's signing key is of another kind than Ed25519")
 
 
-def _shuffling_key(context: Context) -> X25519PrivateKey | None:
-    key = _read_key(context, "shuffling")
+def _helper_key(context: Context, name: str) -> X25519PrivateKey | None:
+    key = _read_key(context, name)
     if key is None or isinstance(key, X25519PrivateKey):
         return key
-    raise IdentityError("the node's shuffling key is of another kind than X25519")
+    raise IdentityError(f"the node's {name} key is of another kind than X25519")
+
+
+def _secret(context: Context) -> bytes:
+    """Read the secret that the node's config names, if it does."""
+    given = context.node_config.get("secret")
+    try:
+        return b"" if given is None else Path(str(given)).read_bytes()
+    except OSError as error:
+        raise IdentityError(f"{given} cannot be read as a client's secret: {error}") from error
 
 
 def _read_key(context: Context, name: str) -> object:

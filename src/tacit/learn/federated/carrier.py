@@ -13,11 +13,10 @@ from tacit.errors import ConfigError, PartyError
 from tacit.learn.federated.aggregators import find_aggregator
 from tacit.learn.federated.arrays import Flat
 from tacit.learn.federated.config import RoundConfig
-from tacit.learn.federated.contract import Aggregate, Meter, run_round
-from tacit.learn.federated.node import ARRAYS, HELLO, RECORD, TRAIN, check_spec, to_bytes
+from tacit.learn.federated.contract import HELPER, Aggregate, Meter, run_round
+from tacit.learn.federated.node import ARRAYS, HELLO, HELP, RECORD, TRAIN, check_spec, to_bytes
 from tacit.learn.federated.shaping import Shaper
-from tacit.learn.federated.shuffled import SHUFFLER
-from tacit.learn.federated.spec import FederatedSpec
+from tacit.learn.federated.spec import HELPERS, FederatedSpec
 from tacit.ring import Prg
 
 try:
@@ -57,38 +56,51 @@ class FlowerCarrier:
         self._nodes: dict[int, int] = {}
         self._greeted: set[int] = set()
         self._configs: dict[str, ConfigRecord] = {}
-        self._shuffler_key = b""
+        self._helper: int | None = None
+        self._helper_key = b""
 
     def meet(self) -> None:
         """Wait for all nodes and learn who is who.
 
         Raises:
-            PartyError: not enough nodes came, or another shuffler than the job pins.
+            PartyError: not enough nodes came, or another helper than the job pins.
         """
-        wanted = self._spec.clients + (self._spec.aggregator == "shuffled")
+        wanted = self._spec.clients + (self._spec.aggregator in HELPERS)
         deadline = time.monotonic() + self._timeout_s
         while len(nodes := sorted(self._grid.get_node_ids())) < wanted:
             if time.monotonic() > deadline:
                 raise PartyError("server", f"{len(nodes)} nodes came, the job wants {wanted}")
             time.sleep(_FIRST_WAIT_S)
-        if self._spec.aggregator != "shuffled":
-            self.seat(nodes[: self._spec.clients], {})
-            return
+        helper = self.find_helper(nodes)
+        clients = [node for node in nodes if node != helper]
+        self.seat(clients[: self._spec.clients], {})
+
+    def find_helper(self, nodes: Sequence[int]) -> int | None:
+        """Learn which node shuffles or is the authority, where the aggregator needs one.
+
+        Raises:
+            PartyError: none is, or another than the job pins.
+        """
+        name = HELPERS.get(self._spec.aggregator)
+        if name is None or self._helper in nodes:
+            return self._helper
         roles = dict(self._ask({node: {"role": HELLO} for node in nodes}, None))
-        shufflers = [node for node in nodes if roles.get(node, {}).get("is-shuffler")]
-        if not shufflers:
-            raise PartyError("shuffler", "no node has the role of the shuffler")
-        clients = [node for node in nodes if node in roles and node not in shufflers]
-        self._greeted = {*clients, shufflers[0]}
-        self._nodes = dict(enumerate(clients[: self._spec.clients]))
-        self._nodes[SHUFFLER] = shufflers[0]
-        self._shuffler_key = to_bytes(roles[shufflers[0]]["shuffler"])
-        if self._spec.shuffler not in (None, self._shuffler_key):
-            raise PartyError("shuffler", "its key is not the one that the job pins")
+        found = [node for node in nodes if roles.get(node, {}).get("is-helper")]
+        if not found:
+            raise PartyError(name, f"no node has the role of the {name}")
+        self._helper = found[0]
+        self._helper_key = to_bytes(roles[self._helper]["helper"])
+        if self._spec.helper not in (None, self._helper_key):
+            raise PartyError(name, "its key is not the one that the job pins")
+        said = {node for node, one in roles.items() if one.get("is-helper") is False}
+        self._greeted |= {self._helper, *said}
+        return self._helper
 
     def seat(self, nodes: Sequence[int], configs: dict[str, ConfigRecord]) -> None:
         """Take these nodes for the rounds to come, and let their apps have these configs."""
         self._nodes = dict(enumerate(nodes))
+        if self._helper is not None:
+            self._nodes[HELPER] = self._helper
         self._configs = {name: one for name, one in configs.items() if name != RECORD}
 
     def _greet(self) -> None:
@@ -98,7 +110,7 @@ class FlowerCarrier:
         """
         unknown = [node for node in self._nodes.values() if node not in self._greeted]
         for node, said in self._ask({node: {"role": HELLO} for node in unknown}, None):
-            if said.get("is-shuffler") is False:
+            if said.get("is-helper") is False:
                 self._greeted.add(node)
         for node in set(unknown) - self._greeted:
             _LOG.warning("node %d does not answer as the mod does: nothing is sent to it", node)
@@ -112,18 +124,17 @@ class FlowerCarrier:
             shapes = {name: array.numpy().shape for name, array in self._arrays(flat).items()}
             self._shaper = Shaper(config.mechanism, list(shapes), list(shapes.values()))
         outlook = self._shaper.outlook(flat)
-        is_first = True
+        met = set[int]()  # who has the model of the round
 
         def exchange(messages: dict[int, bytes]) -> Iterator[tuple[int, bytes | PartyError]]:
-            nonlocal is_first
-            arrays = self._arrays(flat) if is_first else None
-            is_first = False
+            arrays = None if met.issuperset(messages) else self._arrays(flat)
+            met.update(messages)
             asked = {
                 self._nodes[index]: {
-                    "role": "shuffle" if index == SHUFFLER else "client",
+                    "role": HELP if index == HELPER else "client",
                     "index": index,
                     "payload": payload,
-                    "shuffler": self._shuffler_key,
+                    "helper": self._helper_key,
                     "bound": outlook.bound or 0.0,
                 }
                 for index, payload in messages.items()

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tacit.crypto.cipher import Scheme
 from tacit.dp import clip
 from tacit.errors import ConfigError
 from tacit.learn.federated.calibration import CalibratedMechanism, calibrate
@@ -30,6 +31,10 @@ class RoundConfig:
         colluding_share: the share that may work with the server.
         keys: the Ed25519 public keys of all who may take part, if they are named.
         largest_weight: the most examples that a client is given weight for; 1 weighs all alike.
+        cipher: of the aggregator "encrypted".
+        threshold: how many clients decrypt together; None if each can.
+        public_key: of that cipher.
+        verified: whether clients check the sum.
     """
 
     clients: int
@@ -40,6 +45,10 @@ class RoundConfig:
     colluding_share: float = 0.1
     keys: frozenset[bytes] | None = None
     largest_weight: int = 1
+    cipher: Scheme = "bfv"
+    threshold: int | None = None
+    public_key: bytes | None = None
+    verified: bool = False
 
     @property
     def parameters(self) -> int:
@@ -76,6 +85,10 @@ def round_config(spec: FederatedSpec, dimension: int) -> RoundConfig:
         colluding_share=spec.colluding_share,
         keys=spec.keys,
         largest_weight=spec.largest_weight,
+        cipher=spec.cipher,
+        threshold=spec.threshold,
+        public_key=spec.public_key,
+        verified=spec.verified,
     )
 
 

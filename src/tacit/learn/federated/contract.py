@@ -19,6 +19,8 @@ _NUMBER = struct.Struct("<Q")
 _LENGTH = struct.Struct("<I")
 
 Field = int | bytes | memoryview
+HELPER = -1
+"""The index under which messages go to the one party beside server and clients, if there is one."""
 
 
 class VoidRound(PartyError):
@@ -43,15 +45,21 @@ class Update:
 
 @dataclass(frozen=True, eq=False)
 class Aggregate:
-    """The mean update of those who stayed, and who they are."""
+    """The mean update of those who stayed, and who they are; and who was left out, and why."""
 
     mean: NDArray[np.float64] = field(repr=False)
     weight: int
     survivors: tuple[int, ...]
+    refused: tuple[PartyError, ...] = ()
 
 
-Offer = Callable[[], Update]
-"""Gives the update when it is needed: it may be trained only then."""
+Offer = Callable[..., Update]
+"""Gives the update when it is needed: it may be trained only then.
+
+Given a change, it is what training adds to the model of the round after that change.
+"""
+Enter = Callable[[bytes], None]
+"""Writes down, for good, that something was done; PartyError if it was done before."""
 
 
 class ServerSide(Protocol):
@@ -129,7 +137,9 @@ def run_round(server: ServerSide, exchange: Exchange, meter: Meter) -> Aggregate
             except PartyError as error:
                 meter.refused.append(error)
         messages = server.close()
-    return server.aggregate()
+    found = server.aggregate()
+    meter.refused.extend(found.refused)
+    return found
 
 
 def pack(kind: int, *fields: Field) -> bytes:

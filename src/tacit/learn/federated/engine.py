@@ -1,4 +1,4 @@
-"""The local engine: all clients, and the shuffler, in this process."""
+"""The local engine: all clients, and a helper where one is needed, in this process."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -6,20 +6,28 @@ from dataclasses import replace
 from typing import final
 
 import numpy as np
+import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from torch import Tensor
 
 from tacit.crypto import make_key_pair
 from tacit.errors import InputError, PartyError
-from tacit.learn.federated.aggregators import Aggregator, Seat
+from tacit.learn.federated.aggregators import Aggregator, Helper, Once, Seat
 from tacit.learn.federated.config import RoundConfig
-from tacit.learn.federated.contract import Aggregate, ClientSide, Meter, Offer, Update, run_round
+from tacit.learn.federated.contract import (
+    HELPER,
+    Aggregate,
+    ClientSide,
+    Floats,
+    Meter,
+    Offer,
+    Update,
+    run_round,
+)
 from tacit.learn.federated.objective import fit_update
 from tacit.learn.federated.records import RecordSteps, train_records
 from tacit.learn.federated.relevance import find_shares
 from tacit.learn.federated.shaping import Outlook, Shaper, Shares, shape_update
-from tacit.learn.federated.shuffled import SHUFFLER, Shuffler
-from tacit.learn.federated.shuffled.sides import make_shuffler
 from tacit.learn.federated.training import Learner
 from tacit.ring import Prg
 
@@ -38,19 +46,21 @@ class LocalEngine:
         *,
         drop_rate: float,
         prg: Prg,
+        secrets: Sequence[bytes] = (),
     ) -> None:
         self._learner, self._aggregator = learner, aggregator
         self._drop_rate, self._prg = drop_rate, prg
+        self._secrets = secrets or [b""] * learner.clients
         self._signing = [Ed25519PrivateKey.generate() for _ in range(learner.clients)]
-        self._shuffler_keys = make_key_pair()
-        self._shuffler: Shuffler | None = None
+        self._helper_keys = make_key_pair()
+        self._helper: Helper | None = None
         self._shaper: Shaper | None = None
         self._shares: Shares | None = None
         self._clients_cpu_s = 0.0
 
     @property
     def clients_cpu_s(self) -> float:
-        """Processor seconds that the clients, and the shuffler, have taken so far."""
+        """Processor seconds that the clients, and a helper, have taken so far."""
         return self._clients_cpu_s
 
     @property
@@ -60,8 +70,9 @@ class LocalEngine:
 
     def carry(self, weights: Tensor, config: RoundConfig, meter: Meter) -> Aggregate:
         """Run a round with every client of the learner."""
-        if self._shuffler is None and self._aggregator.name == "shuffled":
-            self._shuffler = make_shuffler(config, self._shuffler_keys, Prg.from_os())
+        make_helper = self._aggregator.make_helper
+        if self._helper is None and make_helper is not None:
+            self._helper = make_helper(config, self._helper_keys, Prg.from_os(), Once())
         clients = [self._sit(config, index) for index in range(config.clients)]
         if self._shaper is None:
             self._shaper = Shaper(config.mechanism, self._learner.names, self._learner.shapes)
@@ -90,7 +101,12 @@ class LocalEngine:
         return replace(found, mean=self._shaper.finish(found.mean, outlook))
 
     def _sit(self, config: RoundConfig, index: int) -> ClientSide:
-        seat = Seat(index=index, signing=self._signing[index], shuffler=self._shuffler_keys.public)
+        seat = Seat(
+            index=index,
+            signing=self._signing[index],
+            helper=self._helper_keys.public,
+            secret=self._secrets[index],
+        )
         return self._aggregator.make_client(config, seat, Prg.from_os())
 
     def _draw_silence(self, clients: int) -> dict[int, int]:
@@ -104,8 +120,8 @@ class LocalEngine:
     ) -> bytes | PartyError:
         begun = time.process_time()
         try:
-            if index == SHUFFLER and self._shuffler is not None:
-                return self._shuffler.shuffle(message)
+            if index == HELPER and self._helper is not None:
+                return self._helper(message)
             return clients[index].answer(message, offer)
         except PartyError as error:
             return error
@@ -142,12 +158,15 @@ class _Source:
         meter.spent.update(dict.fromkeys(range(self._learner.clients), ()))
 
     def expect(self, clients: Sequence[int]) -> None:
-        self._expected = [index for index in clients if index != SHUFFLER]
+        self._expected = [index for index in clients if index != HELPER]
 
     def offer(self, index: int) -> Offer:
-        return lambda: self._take(index)
+        return lambda after=None: self._take(index, after)
 
-    def _take(self, index: int) -> Update:
+    def _take(self, index: int, after: Floats | None) -> Update:
+        if after is not None:
+            begin = self._weights + torch.from_numpy(after).to(self._weights)
+            return self._learner.updates(begin, [index], self._prg)[0]
         if self._records is not None:
             return self._train_records(index, *self._records)
         if self._objective_epsilon is not None:

@@ -25,16 +25,16 @@ from tacit.learn.federated.carrier import FlowerCarrier
 from tacit.learn.federated.journal import open_journal
 from tacit.learn.federated.node import (
     HELLO,
+    HELP,
     RECORD,
-    SHUFFLE,
     App,
     Asked,
     Visit,
     check_spec,
     greet,
-    is_shuffler,
+    help_round,
+    is_helper,
     read_asked,
-    shuffle,
 )
 from tacit.learn.federated.silo import Silo
 from tacit.learn.federated.spec import FederatedSpec
@@ -68,6 +68,8 @@ def client_mod(
     *,
     signing: Ed25519PrivateKey | None = None,
     shuffling: X25519PrivateKey | None = None,
+    authority: X25519PrivateKey | None = None,
+    secret: bytes = b"",
     journal: Path | None = None,
     silo: Silo | None = None,
 ) -> Mod:
@@ -79,6 +81,8 @@ def client_mod(
             made for the run, if not given.
         shuffling: the private key of the node that shuffles, where ``spec.shuffler`` pins its
             public half; one made for the run, if not given.
+        authority: the private key of the node that is the key authority, in the same way.
+        secret: what `provision` made for this client, where the spec needs it.
         journal: a folder of this node's where it writes down what it has answered; all processes of
             the node must see it, and rounds are counted for as long as it lasts. One among the
             temporary files, if not given.
@@ -92,6 +96,12 @@ def client_mod(
     while the round lasts.
     """
     check_spec(spec)
+    if spec.needs_secrets and not secret and authority is None:
+        raise ConfigError(
+            f"aggregator {spec.aggregator!r}{', verified,' if spec.verified else ''} wants a "
+            "secret for each client, got none: `provision` makes them"
+        )
+    helping = shuffling if spec.aggregator == "shuffled" else authority
     if (spec.privacy.kind == "record") != (silo is not None):
         raise ConfigError(
             "privacy 'record' and a silo go together: noise for records belongs into the training, "
@@ -103,7 +113,7 @@ def client_mod(
         try:
             asked = read_asked(message)
             if asked.role == HELLO:
-                return _reply(message, greet(spec, context, shuffling))
+                return _reply(message, greet(spec, context, helping))
         except PartyError as error:
             _LOG.warning("refused a message: %s", error)
             return Message(Error(_REFUSED, str(error)), reply_to=message)
@@ -117,14 +127,13 @@ def client_mod(
         return _reply(message, said)
 
     def answer(asked: Asked, message: Message, context: Context, app: App) -> bytes:
-        if (asked.role == SHUFFLE) != is_shuffler(spec, context):
+        if (asked.role == HELP) != is_helper(spec, context):
             raise PartyError("server", f"it asked a node for the role {asked.role!r} of another")
-        # A shuffler may keep its key from run to run, and so what it has shuffled.
-        run = 0 if asked.role == SHUFFLE else context.run_id
-        book = open_journal(journal, run=run, node=context.node_id)
-        if asked.role == SHUFFLE:
-            return shuffle(spec, asked, context, book, shuffling)
-        return Visit(spec, signing, context, book, silo).answer(asked, message, app)
+        if asked.role == HELP:
+            return help_round(spec, asked, context, journal, helping)
+        book = open_journal(journal, run=context.run_id, node=context.node_id)
+        visit = Visit(spec, signing, context, book, silo, secret=secret)
+        return visit.answer(asked, message, app)
 
     return mod
 

@@ -12,15 +12,17 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from tacit.crypto.cipher import Scheme
 from tacit.dp import Ledger
 from tacit.errors import ConfigError
 from tacit.given import features_of
 from tacit.learn.federated.aggregators import find_aggregator
 from tacit.learn.federated.config import RoundConfig, round_config
-from tacit.learn.federated.contract import Meter
+from tacit.learn.federated.contract import HELPER, Meter
 from tacit.learn.federated.data import Rows, Shards, shard_rows
 from tacit.learn.federated.engine import LocalEngine
 from tacit.learn.federated.models import build_model
+from tacit.learn.federated.provision import provision
 from tacit.learn.federated.rounds import (
     Judge,
     OnRound,
@@ -86,6 +88,9 @@ class Settings(TypedDict, total=False):
     drop_rate: float
     colluding_share: float
     server: Server
+    cipher: Scheme
+    threshold: int
+    verified: bool
     largest_weight: int
     server_rate: float
     momentum: float
@@ -179,7 +184,8 @@ def fit(
             given.
         rounds: how many at most; the privacy is planned for all of them.
         aggregation: "masked" is secure aggregation, "plain" shows the server every update,
-            "shuffled" is the shuffle model.
+            "shuffled" is the shuffle model, "encrypted" adds ciphertexts, "keyed" has a key
+            authority, "sequential" passes the model on.
         test: features and labels to measure every round on; they are in no claim.
         engine: "local" is this process; "flower" is Flower's simulation, on Ray.
         on_round: is shown every round as it ends.
@@ -276,11 +282,13 @@ def train_federated(
         simulated: Outcome = _apps().simulate(task, judge=judge, on_round=on_round)
         return simulated
     learner, spec = task.learner(shards), task.spec
+    spec, secrets = _provided(spec)
     local = LocalEngine(
         learner,
         find_aggregator(spec.aggregator),
         drop_rate=task.drops,
         prg=prg or Prg.from_os(),
+        secrets=secrets,
     )
     if spec.keys is not None:
         spec = replace(spec, keys=local.identities)
@@ -288,21 +296,30 @@ def train_federated(
     return replace(outcome, clients_cpu_s=local.clients_cpu_s)
 
 
-def rehearse(task: Task) -> tuple[RoundConfig, float, float]:
+def rehearse(task: Task) -> tuple[RoundConfig, float, float, tuple[int, int]]:
     """Run one round in which nobody drops out; return its config, and what a client moved.
+
+    The last two numbers are what a shuffler or an authority sends and receives, 0 without one.
 
     Every client trains one step: how long it trains does not change what it sends.
     """
     training = replace(task.spec.training, steps=1, batch=1)
     short = replace(task, spec=replace(task.spec, training=training), device="cpu")
     learner, meter = short.learner(task.load()), Meter()
-    config = round_config(task.spec, learner.dimension)
-    aggregator = find_aggregator(task.spec.aggregator)
-    engine = LocalEngine(learner, aggregator, drop_rate=0.0, prg=Prg.from_os())
+    spec, secrets = _provided(task.spec)
+    config = round_config(spec, learner.dimension)
+    aggregator = find_aggregator(spec.aggregator)
+    engine = LocalEngine(learner, aggregator, drop_rate=0.0, prg=Prg.from_os(), secrets=secrets)
     if config.keys is not None:
         config = replace(config, keys=engine.identities)
     engine.carry(learner.first_weights(), config, meter)
-    return config, per_client(meter.up, config), per_client(meter.down, config)
+    helper = meter.up.get(HELPER, 0), meter.down.get(HELPER, 0)
+    return config, per_client(meter.up, config), per_client(meter.down, config), helper
+
+
+def _provided(spec: FederatedSpec) -> tuple[FederatedSpec, tuple[bytes, ...]]:
+    """Make the keys of simulated clients, in place of those that the spec names."""
+    return provision(spec, Prg.from_os()) if spec.needs_secrets else (spec, ())
 
 
 def _apps() -> Any:

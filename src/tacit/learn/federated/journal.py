@@ -127,6 +127,12 @@ def open_journal(folder: Path | None, *, run: int, node: int) -> Journal:
     return Journal(folder / f"{run}-{node}.diary")
 
 
+def journal_of(folder: Path | None, key: bytes) -> Journal:
+    """Find the journal of a key: it is kept for as long as the key is, from run to run."""
+    number = int.from_bytes(hashlib.sha256(b"tacit journal" + key).digest()[:8], "big")
+    return open_journal(folder, run=0, node=number)
+
+
 def _entries(held: int) -> list[tuple[int, bytes]]:
     raw = os.pread(held, os.fstat(held).st_size, 0)
     whole = len(raw) - len(raw) % _ENTRY.size  # what a crash cut short was never answered

@@ -8,6 +8,8 @@ import logging
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -17,15 +19,15 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from tacit.crypto import KeyPair
 from tacit.errors import ConfigError, InputError, PartyError
 from tacit.learn.federated.aggregators import Seat, find_aggregator
-from tacit.learn.federated.arrays import Flat, flat_arrays
+from tacit.learn.federated.arrays import Flat, arrays_like, flat_arrays
 from tacit.learn.federated.config import round_config
 from tacit.learn.federated.contract import Floats, Update, kind_of
-from tacit.learn.federated.journal import Journal
+from tacit.learn.federated.journal import Journal, journal_of
+from tacit.learn.federated.sequential import SequentialClientSide
 from tacit.learn.federated.shaping import Outlook, Shaper, shape_update
-from tacit.learn.federated.shuffled import COMPLAINED, session_of
-from tacit.learn.federated.shuffled.sides import make_shuffler
+from tacit.learn.federated.shuffled import COMPLAINED
 from tacit.learn.federated.silo import Silo
-from tacit.learn.federated.spec import FederatedSpec
+from tacit.learn.federated.spec import HELPERS, FederatedSpec
 from tacit.ring import Prg
 
 try:
@@ -34,7 +36,7 @@ except ImportError as error:
     raise ConfigError(f"Flower is not installed: pip install 'tacit-ml[fl]' ({error})") from error
 
 RECORD, ARRAYS, STATE, TRAIN = "tacit", "arrays", "tacit-state", "train"
-HELLO, CLIENT, SHUFFLE = "hello", "client", "shuffle"
+HELLO, CLIENT, HELP = "hello", "client", "help"
 
 App = Callable[[Message, Context], Message]
 _LOG = logging.getLogger(__name__)
@@ -47,7 +49,7 @@ class Asked:
     role: str
     index: int
     payload: bytes
-    shuffler: bytes
+    helper: bytes
     bound: float
 
 
@@ -72,7 +74,7 @@ def read_asked(message: Message) -> Asked:
             "run_rounds",
         )
     said = message.content.config_records[RECORD]
-    if said.get("role") not in (HELLO, CLIENT, SHUFFLE):
+    if said.get("role") not in (HELLO, CLIENT, HELP):
         raise PartyError("server", "its record has none of the roles that this node answers")
     index, bound = said.get("index", 0), said.get("bound", 0.0)
     if not isinstance(index, int) or not isinstance(bound, float):
@@ -81,7 +83,7 @@ def read_asked(message: Message) -> Asked:
         role=str(said["role"]),
         index=index,
         payload=to_bytes(said.get("payload", b"")),
-        shuffler=to_bytes(said.get("shuffler", b"")),
+        helper=to_bytes(said.get("helper", b"")),
         bound=bound,
     )
 
@@ -102,9 +104,11 @@ class Visit:
         context: Context,
         journal: Journal,
         silo: Silo | None = None,
+        secret: bytes = b"",
     ) -> None:
         self._spec, self._signing, self._silo = spec, signing, silo
         self._context, self._journal = context, journal
+        self._secret = secret
         self._records = context.state.config_records
 
     def answer(self, asked: Asked, message: Message, app: App) -> bytes:
@@ -125,7 +129,7 @@ class Visit:
         config = round_config(self._spec, to_int(state["dimension"]))
         make = find_aggregator(self._spec.aggregator).make_client
         side = make(config, self._seat(asked, state), Prg.from_os())
-        answer = side.answer(asked.payload, lambda: Update(values, weight, small))
+        answer = side.answer(asked.payload, lambda after=None: Update(values, weight, small))
         if kind_of(answer, sender="this client") == COMPLAINED:
             self._journal.end()
         state["round"] = side.save()
@@ -140,8 +144,9 @@ class Visit:
         return Seat(
             index=asked.index,
             signing=self._signing or own,
-            shuffler=self._spec.shuffler or asked.shuffler,
+            helper=self._spec.helper or asked.helper,
             saved=before if before[1] else None,
+            secret=self._secret,
         )
 
     def _begin(self) -> ConfigRecord:
@@ -160,9 +165,13 @@ class Visit:
     def _train(self, asked: Asked, message: Message, app: App) -> dict[str, bytes | int]:
         """Let the app train, and keep what it changed."""
         try:
-            before = flat_arrays(message.content.array_records[ARRAYS])
+            given = message.content.array_records[ARRAYS]
+            before = flat_arrays(given)
         except (ValueError, TypeError, EOFError) as error:
             raise PartyError("server", "its arrays are not numbers that can be read") from error
+        if self._spec.aggregator == "sequential":
+            before = before + self._start(asked, before.size).astype(before.dtype)
+            message.content[ARRAYS] = arrays_like(given)(before)
         if self._silo is not None:
             # No app's training is taken for a private one: the silo's own is.
             raw, weight = _train_silo(self._silo, before, self._spec), 1
@@ -178,6 +187,11 @@ class Visit:
             "invitation": b"",
             "round": b"",
         }
+
+    def _start(self, asked: Asked, size: int) -> Floats:
+        """Read how far the clients before have brought the model."""
+        config = round_config(self._spec, size)
+        return SequentialClientSide(config, secret=self._secret).start(asked.payload)
 
     def _train_app(self, message: Message, app: App, before: Flat) -> tuple[Floats, int]:
         """Let the app train; return what it changed, and what that weighs in the sum."""
@@ -240,34 +254,37 @@ def _call(app: App, message: Message, context: Context) -> tuple[Flat, int]:
 
 
 def greet(
-    spec: FederatedSpec, context: Context, shuffling: X25519PrivateKey | None
+    spec: FederatedSpec, context: Context, helping: X25519PrivateKey | None
 ) -> dict[str, Any]:
-    """Say whether this node shuffles, and under which key."""
-    if not is_shuffler(spec, context):
-        return {"is-shuffler": False}
-    return {"is-shuffler": True, "shuffler": _shuffler_keys(spec, context, shuffling).public}
+    """Say whether this node is the helper, and under which key."""
+    if not is_helper(spec, context):
+        return {"is-helper": False}
+    return {"is-helper": True, "helper": _helper_keys(spec, context, helping).public}
 
 
-def shuffle(
+def help_round(
     spec: FederatedSpec,
     asked: Asked,
     context: Context,
-    journal: Journal,
-    shuffling: X25519PrivateKey | None,
+    folder: Path | None,
+    helping: X25519PrivateKey | None,
 ) -> bytes:
-    """Do the shuffler's part; a session is entered in the journal before it is shuffled."""
-    pair = _shuffler_keys(spec, context, shuffling)
-    journal.enter(0, session_of(asked.payload))
-    return make_shuffler(round_config(spec, 1), pair, Prg.from_os()).shuffle(asked.payload)
+    """Do the helper's part; a session is entered in its key's journal before it is answered."""
+    make = find_aggregator(spec.aggregator).make_helper
+    if make is None:
+        raise PartyError("server", f"aggregator {spec.aggregator!r} has no helper")
+    pair = _helper_keys(spec, context, helping)
+    enter = partial(journal_of(folder, pair.public).enter, 0)
+    answer = make(round_config(spec, 1), pair, Prg.from_os(), enter)
+    return answer(asked.payload)
 
 
-def is_shuffler(spec: FederatedSpec, context: Context) -> bool:
-    """Return whether this node shuffles; a node that shuffles is no client, and never both."""
-    # A simulation numbers its nodes; the one after the last client shuffles.
-    is_extra = (
-        spec.aggregator == "shuffled" and context.node_config.get("partition-id") == spec.clients
-    )
-    return context.node_config.get("role") == "shuffler" or is_extra
+def is_helper(spec: FederatedSpec, context: Context) -> bool:
+    """Return whether this node shuffles or is the authority; such a node is never a client too."""
+    name = HELPERS.get(spec.aggregator)
+    # A simulation numbers its nodes; the one after the last client helps.
+    is_extra = name is not None and context.node_config.get("partition-id") == spec.clients
+    return context.node_config.get("role") in HELPERS.values() or is_extra
 
 
 def check_spec(spec: FederatedSpec) -> None:
@@ -277,6 +294,11 @@ def check_spec(spec: FederatedSpec) -> None:
         ConfigError: says what can be done instead.
     """
     adaptive = spec.privacy.adaptive
+    if spec.aggregator == "bounded":
+        raise ConfigError(
+            "aggregator 'bounded' has two servers and a dealer: engine 'local' has it, and "
+            "`norm_check` between real parties"
+        )
     if spec.privacy.mechanism == "objective":
         raise ConfigError("objective perturbation is a training of its own: engine 'local' has it")
     if adaptive.by == "layers" or adaptive.relevance == "clients":
@@ -286,8 +308,8 @@ def check_spec(spec: FederatedSpec) -> None:
         )
 
 
-def _shuffler_keys(
-    spec: FederatedSpec, context: Context, shuffling: X25519PrivateKey | None
+def _helper_keys(
+    spec: FederatedSpec, context: Context, helping: X25519PrivateKey | None
 ) -> KeyPair:
     """Return the key that was given, or one made for the run.
 
@@ -295,13 +317,13 @@ def _shuffler_keys(
         PartyError: it is not the one that the job pins.
     """
     records = context.state.config_records
-    if shuffling is None and STATE not in records:
+    if helping is None and STATE not in records:
         made = X25519PrivateKey.generate().private_bytes_raw()
         records[STATE] = ConfigRecord({"private": made})
-    private = shuffling or X25519PrivateKey.from_private_bytes(to_bytes(records[STATE]["private"]))
+    private = helping or X25519PrivateKey.from_private_bytes(to_bytes(records[STATE]["private"]))
     pair = KeyPair(public=private.public_key().public_bytes_raw(), private=private)
-    if spec.shuffler not in (None, pair.public):
-        raise PartyError("shuffler", "its key is not the one that the job pins")
+    if spec.helper not in (None, pair.public):
+        raise PartyError(HELPERS[spec.aggregator], "its key is not the one that the job pins")
     return pair
 
 

@@ -20,8 +20,9 @@ with probability 1/2 at least, and 40 of them with 1 - 2^-40. An honest update h
 2^62: they do not wrap, and are compared with the clip exactly; then their sum is.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import ceil, isqrt, sqrt
+from math import ceil, isqrt, log2, sqrt
 from typing import Any
 
 import numpy as np
@@ -39,8 +40,9 @@ from tacit.ring import Prg
 
 COMBINATIONS = 40
 _READ_BITS = 63  # what a comparison of 62 bits and a sign sees of a word
-_SEED_BYTES = 16
+SEED_BYTES = 16
 _LARGEST_CLIP = 1 << 24  # its square is a whole number that a double holds
+_MOST_ROOT = 16  # √ of how many blocks of squares a chosen scale may lead to
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +142,12 @@ def _resume(ops: Any, name: str, spec: Spec) -> Any:
     return ops.resume(name, shape=spec.shape, bound=spec.bound, frac_bits=0)
 
 
+def choose_scale(dimension: int, clip: float) -> float:
+    """Choose the finest units, by powers of two, with which a check has few blocks of squares."""
+    largest = min(_LARGEST_CLIP, _MOST_ROOT * (1 << 30) // dimension)
+    return 2.0 ** int(log2(max(2.0, largest - sqrt(dimension)) / clip) // 1)
+
+
 @dataclass(frozen=True, eq=False)
 class CheckedSum:
     """What came out: the sum, for the first server; and who was left out, for both."""
@@ -160,15 +168,32 @@ def send_update(session: Session, check: NormCheck, values: Floats, prg: Prg) ->
         raise DataError(f"wanted {check.dimension} finite numbers, got shape {values.shape}")
     if float(np.linalg.norm(values)) > check.clip:
         raise DataError(f"the update is longer than {check.clip:g}: clip it first")
-    words = torch.from_numpy(np.rint(values * check.scale).astype(np.int64))
-    seed = prg.bytes(_SEED_BYTES)
+    seed, words = share_update(check, values, prg)
     first, second = check.roles.computing
     session.send(first, "update/seed", torch.frombuffer(bytearray(seed), dtype=torch.uint8))
-    session.send(second, "update/words", words - Prg(seed).words((check.dimension,)))
+    session.send(second, "update/words", words)
+
+
+def share_update(check: NormCheck, values: Floats, prg: Prg) -> tuple[bytes, Tensor]:
+    """Share an update within the clip: a seed for the first server, words for the second."""
+    words = torch.from_numpy(np.rint(values * check.scale).astype(np.int64))
+    seed = prg.bytes(SEED_BYTES)
+    return seed, words - Prg(seed).words((check.dimension,))
 
 
 def sum_checked(session: Session, check: NormCheck) -> CheckedSum | None:
     """Take the servers' or the dealer's part; None for the dealer.
+
+    Raises:
+        VoidRound: fewer clients are left than the check wants.
+    """
+    return sum_shares(session, check, _receive(session, check))
+
+
+def sum_shares(
+    session: Session, check: NormCheck, shares: Mapping[str, Tensor]
+) -> CheckedSum | None:
+    """Do as `sum_checked` with a server's shares that have come already, by client.
 
     Raises:
         VoidRound: fewer clients are left than the check wants.
@@ -182,7 +207,6 @@ def sum_checked(session: Session, check: NormCheck) -> CheckedSum | None:
             raise DisagreementError(roles.first, f"announced {count} clients")
         serve(servers, check.plan(count), inputs={})
         return None
-    shares = _receive(session, check)
     present = _agree_on_clients(servers, check, tuple(shares))
     missing = tuple(name for name in check.clients if name not in present)
     if len(present) < check.minimum:
@@ -204,11 +228,11 @@ def sum_checked(session: Session, check: NormCheck) -> CheckedSum | None:
 
 def _receive(session: Session, check: NormCheck) -> dict[str, Tensor]:
     """Take my share of every update that comes; who is silent or sends anything else is missing."""
-    found = {}
-    for name in check.clients:
+    found: dict[str, Tensor] = {}
+    for name in check.clients if session.me != check.roles.dealer else ():
         try:
             if session.me == check.roles.first:
-                seed = session.recv(name, "update/seed", (_SEED_BYTES,), dtype=torch.uint8)
+                seed = session.recv(name, "update/seed", (SEED_BYTES,), dtype=torch.uint8)
                 found[name] = Prg(seed.numpy().tobytes()).words((check.dimension,))
             else:
                 found[name] = session.recv(name, "update/words", (check.dimension,))

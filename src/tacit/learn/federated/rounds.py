@@ -12,8 +12,7 @@ from torch import Tensor
 
 from tacit.dp import Ledger, epsilon
 from tacit.learn.federated.config import RoundConfig, round_config
-from tacit.learn.federated.contract import Aggregate, Meter, RunOver, VoidRound
-from tacit.learn.federated.shuffled import SHUFFLER
+from tacit.learn.federated.contract import HELPER, Aggregate, Meter, RunOver, VoidRound
 from tacit.learn.federated.spec import FederatedSpec
 from tacit.learn.metrics import ACCURACY
 from tacit.result import Claim, Metric
@@ -142,7 +141,7 @@ def _record(ledger: Ledger, config: RoundConfig, meter: Meter, names: Sequence[s
                 ledger.record(event, clients=[names[index]])
         return
     if mechanism.kind in ("local", "local-adaptive"):
-        senders = [names[index] for index in sorted(meter.up) if index != SHUFFLER]
+        senders = [names[index] for index in sorted(meter.up) if index != HELPER]
         ledger.record(mechanism.event, clients=senders)
     else:
         ledger.record(mechanism.event)
@@ -167,8 +166,8 @@ def _claim(ledger: Ledger, config: RoundConfig) -> Claim:
 
 
 def per_client(moved: dict[int, int], config: RoundConfig) -> float:
-    """Return the mean over the clients; what the shuffler moved is not theirs."""
-    return sum(size for index, size in moved.items() if index != SHUFFLER) / config.clients
+    """Return the mean over the clients; what a helper moved is not theirs."""
+    return sum(size for index, size in moved.items() if index != HELPER) / config.clients
 
 
 def _is_stale(reports: list[RoundReport], patience: int) -> bool:

@@ -8,12 +8,16 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tacit.crypto.cipher import SCHEMES, Scheme
+from tacit.crypto.cipher.threshold import MOST_HOLDERS
 from tacit.errors import ConfigError
 from tacit.learn.federated.secagg.graph import Server, share_of
 from tacit.learn.federated.shuffled.box import KEY_BYTES
 from tacit.learn.federated.shuffled.plan import Method
 
-AggregatorName = Literal["plain", "masked", "shuffled"]
+AggregatorName = Literal[
+    "plain", "masked", "shuffled", "encrypted", "keyed", "sequential", "bounded"
+]
 Augment = Literal["none", "shift", "flip"]
 Privacy = Literal["none", "central", "local", "local-adaptive", "shuffle", "record"]
 PRIVACIES: tuple[Privacy, ...] = (
@@ -39,8 +43,16 @@ GOES_WITH: dict[str, tuple[Privacy, ...]] = {
     "plain": _SUMS,
     "masked": _SUMS,
     "shuffled": ("shuffle",),
+    "encrypted": _SUMS,
+    "keyed": _SUMS,
+    "sequential": ("none",),
+    "bounded": ("none",),
 }
 """The kinds of privacy that each aggregator can give."""
+VERIFIABLE = ("masked", "encrypted", "keyed")
+"""The aggregators whose sums can be checked."""
+HELPERS = {"shuffled": "shuffler", "keyed": "authority"}
+"""The aggregators that need one more party, and what it is called."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,6 +220,14 @@ class FederatedSpec:
         shuffler: the shuffler's X25519 public key, for the aggregator "shuffled". Without it
             clients take the key that the server passes on, which could be its own: it would then
             read all reports in their first envelope.
+        authority: the key authority's X25519 public key, for the aggregator "keyed", in the same
+            way: a server that puts in its own opens every update.
+        cipher: for the aggregator "encrypted": "bfv" is fast, "paillier" can share its key.
+        threshold: for "encrypted" with "paillier": how many of the clients decrypt together;
+            without it every client has the whole key.
+        public_key: of that cipher; `provision` makes it, and the clients' secrets.
+        verified: whether the clients check the sum that the server says, with a key that it has
+            not; for "masked", "encrypted" and "keyed".
         largest_weight: the most examples that a client is given weight for, without privacy; 1
             weighs all alike.
         server_rate: how much of the mean update the model takes.
@@ -226,6 +246,11 @@ class FederatedSpec:
     server: Server = "curious"
     keys: frozenset[bytes] | None = None
     shuffler: bytes | None = None
+    authority: bytes | None = None
+    cipher: Scheme = "bfv"
+    threshold: int | None = None
+    public_key: bytes | None = field(default=None, repr=False)
+    verified: bool = False
     largest_weight: int = 1
     server_rate: float = 1.0
     momentum: float = 0.0
@@ -236,6 +261,7 @@ class FederatedSpec:
             object.__setattr__(self, "minimum", max(2, int(0.6 * self.clients)))
         self._check_parties()
         self._check_aggregator()
+        self._check_keys()
         if self.rounds < 1 or self.patience < 0:
             raise ConfigError(f"rounds must be 1 or more, got {self.rounds}")
         if self.privacy.mechanism == "objective" and self.rounds != 1:
@@ -252,6 +278,16 @@ class FederatedSpec:
     def is_split(self) -> bool:
         """Whether the clients share in the noise of the sum: the server sees no more than that."""
         return self.aggregator != "plain"
+
+    @property
+    def needs_secrets(self) -> bool:
+        """Whether clients must hold keys before a run begins; `provision` makes them."""
+        return self.verified or self.aggregator in ("encrypted", "sequential")
+
+    @property
+    def helper(self) -> bytes | None:
+        """The pinned key of the one party beside server and clients."""
+        return self.shuffler if self.aggregator == "shuffled" else self.authority
 
     @property
     def lost(self) -> int:
@@ -278,7 +314,54 @@ class FederatedSpec:
         if self.keys is not None and len(self.keys) < self.clients:
             raise ConfigError(f"{self.clients} clients want as many keys, got {len(self.keys)}")
 
+    def _check_keys(self) -> None:
+        """Refuse keys that cannot keep what the spec assumes."""
+        if self.verified and self.aggregator not in VERIFIABLE:
+            raise ConfigError(
+                f"verified goes with aggregator {', '.join(VERIFIABLE)}, got {self.aggregator!r}"
+            )
+        if self.aggregator in ("encrypted", "sequential") and self.server == "malicious":
+            raise ConfigError(
+                f"aggregator {self.aggregator!r} rests on a server that follows the protocol; for "
+                "server 'malicious' take 'masked' or 'keyed'"
+            )
+        if self.aggregator != "encrypted":
+            if self.threshold is not None or self.public_key is not None or self.cipher != "bfv":
+                raise ConfigError(
+                    "cipher, threshold and public_key go with aggregator 'encrypted', got "
+                    f"{self.aggregator!r}"
+                )
+            return
+        colluding = share_of(self.clients, self.colluding_share)
+        if self.cipher not in SCHEMES:
+            raise ConfigError(f"the cipher is one of {', '.join(SCHEMES)}, got {self.cipher!r}")
+        if self.threshold is None and colluding:
+            raise ConfigError(
+                f"with one key shared by all clients, one that works with the server opens every "
+                f"update, and colluding_share allows {colluding}: set colluding_share = 0, or "
+                'cipher = "paillier" with a threshold'
+            )
+        if self.threshold is None:
+            return
+        if self.cipher != "paillier" or self.clients > MOST_HOLDERS:
+            raise ConfigError(
+                f"a threshold wants cipher 'paillier' and at most {MOST_HOLDERS} clients, got "
+                f"{self.cipher!r} and {self.clients}"
+            )
+        if not max(2, colluding + 1) <= self.threshold <= self.minimum:
+            raise ConfigError(
+                f"the threshold must be above the {colluding} clients that may work with the "
+                f"server, 2 at least, and at most the minimum of {self.minimum} that stay; got "
+                f"{self.threshold}"
+            )
+
     def _check_aggregator(self) -> None:
+        if self.aggregator == "bounded" and (self.server != "curious" or self.largest_weight != 1):
+            raise ConfigError(
+                "aggregator 'bounded' rests on servers that follow the protocol (server 'curious') "
+                "and weighs all clients alike, as a weight would be believed; got server "
+                f"{self.server!r} and weights up to {self.largest_weight}"
+            )
         if self.aggregator not in GOES_WITH:
             raise ConfigError(
                 f"the aggregator is one of {', '.join(GOES_WITH)}, got {self.aggregator!r}"
@@ -288,13 +371,13 @@ class FederatedSpec:
                 f"aggregator {self.aggregator!r} goes with privacy "
                 f"{' or '.join(GOES_WITH[self.aggregator])}, got {self.privacy.kind!r}"
             )
-        if self.shuffler is not None and (
-            self.aggregator != "shuffled" or len(self.shuffler) != KEY_BYTES
-        ):
-            raise ConfigError(
-                f"the shuffler's key is {KEY_BYTES} bytes and goes with aggregator 'shuffled', got "
-                f"{len(self.shuffler)} bytes with {self.aggregator!r}"
-            )
+        for aggregator, helper in HELPERS.items():
+            key = self.shuffler if helper == "shuffler" else self.authority
+            if key is not None and (self.aggregator != aggregator or len(key) != KEY_BYTES):
+                raise ConfigError(
+                    f"the {helper}'s key is {KEY_BYTES} bytes and goes with aggregator "
+                    f"{aggregator!r}, got {len(key)} bytes with {self.aggregator!r}"
+                )
         is_open = self.privacy.adaptive.select > 0 or self.privacy.mechanism == "nbafl"
         if is_open and self.aggregator != "plain":
             raise ConfigError(

@@ -111,7 +111,9 @@ class PrivateStrategy(Strategy):
         self._check_rounds(self._begun + 1)
         self._begun += 1
         planned = list(self._inner.configure_train(server_round, arrays, config, grid))
-        nodes = sorted({message.metadata.dst_node_id for message in planned})
+        chosen = sorted({message.metadata.dst_node_id for message in planned})
+        helper = self._carrier.find_helper(sorted(grid.get_node_ids()))
+        nodes = [node for node in chosen if node != helper]
         if len(nodes) != self._spec.clients:
             raise ConfigError(
                 f"the strategy chose {len(nodes)} nodes for a round, the spec has "
@@ -191,7 +193,5 @@ def _check(strategy: FedAvg, spec: FederatedSpec) -> None:
         raise ConfigError("metrics of apps do not leave their nodes: no train_metrics_aggr_fn")
     if strategy.arrayrecord_key != ARRAYS:
         raise ConfigError(f"nodes look for {ARRAYS!r}, got {strategy.arrayrecord_key!r}")
-    if spec.aggregator == "shuffled":
-        raise ConfigError("the shuffler is a node of its own: use FlowerCarrier and run_rounds")
     if spec.privacy.kind == "record" and isinstance(strategy, FedProx):
         raise ConfigError("a silo trains by its spec, which has no proximal term: not FedProx")

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from tacit.dp import Event, Repeated, confirm, epsilon, sharpen, unroll
 from tacit.learn.federated.aggregators import find_aggregator
 from tacit.learn.federated.calibration import CalibratedMechanism
+from tacit.learn.federated.promises import promises
 from tacit.learn.federated.rounds import Outcome
 from tacit.learn.federated.spec import FederatedSpec
-from tacit.result import Claim, Cost, Curve, Leak, Metric, Sheet, Traffic
+from tacit.result import Claim, Cost, Curve, Leak, LeakKind, Metric, Sheet, Traffic
 
 _LARGE_EPSILON = 10.0
 _MOST_NOTES = 20
-_STAGES = {"plain": 1, "masked": 5, "shuffled": 3}
+_STAGES = {"plain": 1, "masked": 5, "shuffled": 3, "encrypted": 2, "keyed": 2, "bounded": 1}
 _SERVERS = {
     "curious": "the server follows the protocol and invents no clients",
     "malicious": (
@@ -51,7 +52,12 @@ def sharp_claim(mechanism: CalibratedMechanism, rounds: int) -> Claim:
 
 def claims_of(spec: FederatedSpec, outcome: Outcome) -> tuple[Claim, ...]:
     """Return what the run promises: first about the models, then about single updates."""
-    claims = [sharpen(outcome.rounds[-1].claim, outcome.ledger)]
+    return (sharpen(outcome.rounds[-1].claim, outcome.ledger), *claims_about_updates(spec))
+
+
+def claims_about_updates(spec: FederatedSpec) -> tuple[Claim, ...]:
+    """Return what is promised about single updates, and about sums that are checked."""
+    claims = list[Claim]()
     if spec.aggregator == "masked":
         claims.append(
             Claim(
@@ -69,12 +75,14 @@ def claims_of(spec: FederatedSpec, outcome: Outcome) -> tuple[Claim, ...]:
                 ),
             )
         )
+    if spec.verified or spec.aggregator in ("encrypted", "keyed", "sequential", "bounded"):
+        claims += promises(spec)
     return tuple(claims)
 
 
 def leaks_of(spec: FederatedSpec, dimension: int) -> tuple[Leak, ...]:
     """Return who is shown what in every round."""
-    return (
+    leaks = [
         Leak(
             to="server",
             what=find_aggregator(spec.aggregator).server_sees,
@@ -96,12 +104,28 @@ def leaks_of(spec: FederatedSpec, dimension: int) -> tuple[Leak, ...]:
             kind="size",
             elements=spec.clients,
         ),
-    )
+    ]
+    more: dict[str, tuple[str, str, LeakKind, int]] = {
+        "keyed": ("authority", "who is in the sum of a round", "size", spec.clients),
+        "sequential": ("clients", "the model of the client before", "protocol", dimension),
+        "encrypted": ("clients", "the sum of a round, to those who decrypt", "protocol", dimension),
+    }
+    if spec.aggregator in more:
+        to, what, kind, elements = more[spec.aggregator]
+        why = f"aggregator {spec.aggregator!r}"
+        leaks.append(Leak(to=to, what=what, why=why, kind=kind, elements=elements))
+    if spec.verified:
+        what = "the sum of a round and who is in it"
+        leaks.append(
+            Leak(to="clients", what=what, why="verified", kind="protocol", elements=dimension)
+        )
+    return tuple(leaks)
 
 
 def cost_of(spec: FederatedSpec, outcome: Outcome) -> Cost:
     """Return what all rounds moved."""
-    rounds, stages = outcome.rounds, _STAGES[spec.aggregator]
+    rounds = outcome.rounds
+    stages = _STAGES.get(spec.aggregator, spec.clients + 1) + spec.verified
     ways = {
         ("clients", "server"): sum(report.bytes_up for report in rounds),
         ("server", "clients"): sum(report.bytes_down for report in rounds),

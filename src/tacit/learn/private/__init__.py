@@ -1,6 +1,7 @@
 """Prediction and training on secret-shared data."""
 
 from tacit.learn.metrics import measure_classes
+from tacit.learn.private.crew import Answer, Crew
 from tacit.learn.private.forest import Forest, agree_on_forest, make_forest
 from tacit.learn.private.models import (
     load_logistic,
@@ -17,11 +18,13 @@ from tacit.learn.private.predict import (
     predict,
     predict_plain,
 )
-from tacit.learn.private.secure import Answer, Crew, Secured, secure
+from tacit.learn.private.secure import DIRECT, secure
+from tacit.learn.private.secured import Secured
 from tacit.learn.private.summary import claims_of, merge_results, summarise
 from tacit.renamed import warn_renamed
 
 __all__ = [
+    "DIRECT",
     "Answer",
     "Crew",
     "Forest",

@@ -1,309 +1,25 @@
-"""Make a model private: the same module or function of ops, run between three parties."""
+"""Make a model private: the same module or function of ops, run between its two owners."""
 
-import hashlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from tacit.errors import ConfigError, DataError
-from tacit.given import features_of
-from tacit.learn.capping import note_of, with_room
+from tacit.errors import ConfigError
+from tacit.learn.private.attested import Attested
+from tacit.learn.private.crew import Crew
 from tacit.learn.private.estimators import adopt
-from tacit.learn.private.facts import (
-    LARGEST_RANK,
-    Facts,
-    largest,
-    share_input_facts,
-    share_weight_facts,
-)
 from tacit.learn.private.forest import Forest
-from tacit.learn.private.summary import merge_results
-from tacit.mpc import Plan, Roles, compute, find_protocol, make_plan, serve
-from tacit.mpc.pace import add_computing
-from tacit.nn import Imported, import_module, quarters_of, size_of
-from tacit.notebook import Rows, Shown
-from tacit.party import Meeting, Session, Usage, run_threads
-from tacit.result import Claim, Cost, Forecast, Leak, Result
+from tacit.learn.private.he.secured import Enciphered
+from tacit.learn.private.secured import Function, Reveal, Secured
+from tacit.mpc import find_protocol
+from tacit.nn import Imported, import_module
 
-# A function of ops, weights and input, of any interpreter.
-Function = Callable[[Any, Mapping[str, Any], Any], Any]
-Reveal = Literal["output", "class"]
-CAP = "cap= of tacit.secure (model.cap in a job file)"
+DIRECT = ("he", "enclave")
+"""Protocols between the two owners alone: nothing is shared, and nobody deals."""
 LEAST_FRAC_BITS = 10
 """Below, rounding a weight could make it larger than its published size allows for."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Crew:
-    """Who takes part: the owner of the data, the owner of the model, and the dealer.
-
-    The data owner is the second computing party: under `permuted2` that is the one who sees
-    permuted values, so that what is at risk is the model and never the data.
-    """
-
-    client: str = "client"
-    server: str = "server"
-    dealer: str = "dealer"
-
-    def __post_init__(self) -> None:
-        _ = self.roles  # refuses two parties of one name
-
-    @property
-    def parties(self) -> tuple[str, str, str]:
-        """Return all three."""
-        return self.client, self.server, self.dealer
-
-    @property
-    def roles(self) -> Roles:
-        """Return who computes as what."""
-        return Roles(self.server, self.client, self.dealer)
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Answer(Shown):
-    """What a run gave.
-
-    Attributes:
-        values: the output, for the client; None for the others.
-        plan: what was done, step by step.
-        result: cost, leakage and claims, as one party saw them or as all did.
-    """
-
-    values: Tensor | None
-    plan: Plan
-    result: Result
-
-    @property
-    def cost(self) -> Cost:
-        """Return the metered traffic and rounds."""
-        return self.result.metered
-
-    @property
-    def leakage(self) -> tuple[Leak, ...]:
-        """Return what was shown to whom, and why."""
-        return self.result.leakage
-
-    def _shown(self) -> tuple[str, Rows]:
-        shape = "not for this party" if self.values is None else f"{tuple(self.values.shape)}"
-        return "Private answer", [("values", shape), *self.result.headline()]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Secured(Shown):
-    """A private model. Made by `secure`.
-
-    Call it with an input to run all three parties in this process, or `join` a session with it
-    to be one of them.
-    """
-
-    model: Imported | Forest | Function
-    weights: Mapping[str, Tensor]
-    protocol: str
-    crew: Crew
-    reveal: Reveal
-    frac_bits: int
-    input_bound: float | None
-    device: str
-
-    def __call__(self, x: Any) -> Answer:
-        """Run the three parties as threads of this process, and return the client's answer.
-
-        Args:
-            x: rows, as a tensor, an array, a data frame, or the features of a torch or Hugging
-                Face data set.
-
-        Guarantee: none towards this process, which holds everything; what each party sends and
-        sees is what it would between hosts.
-        """
-        x = self._prepared(x)
-
-        def party(session: Session) -> Answer:
-            return self._join(session, x if session.me == self.crew.client else None)
-
-        digest = hashlib.sha256(repr((self.protocol, self.crew)).encode()).digest()
-        meeting = Meeting(parties=self.crew.parties, job_digest=digest)
-        answers = run_threads(dict.fromkeys(self.crew.parties, party), meeting)
-        merged = merge_results(tuple(answers[name].result for name in self.crew.parties))
-        return replace(answers[self.crew.client], result=replace(merged, launched="threads"))
-
-    def join(self, session: Session, x: Any = None) -> Answer:
-        """Take part in one run, as whatever party the session says I am.
-
-        Every party makes its `Secured` from the same module; the weights that count are the
-        server's, and the client alone gives an input.
-
-        Guarantee: as stated by the protocol's claims; the output goes to the client alone.
-        """
-        return self._join(session, None if x is None else self._prepared(x))
-
-    def _prepared(self, x: Tensor) -> Tensor:
-        """Look at an input, and give a forest the numbers that it compares."""
-        if isinstance(self.model, Forest) and isinstance(x, Tensor):
-            x = self.model.prepare(x)
-        return _checked(x)
-
-    def _join(self, session: Session, x: Tensor | None) -> Answer:
-        usage, crew = Usage(), self.crew
-        with session.progress.stage("plan"):
-            facts = self._agree(session, x)
-            fitted, plan = self._fitted(facts)
-        mine: dict[str, Tensor] = {}
-        if session.me == crew.client and x is not None:
-            mine = {"x": x}
-        elif session.me == crew.server:
-            mine = {_input_name(name): value for name, value in self.weights.items()}
-        if session.me in crew.roles.computing:
-            program = fitted._program(facts)
-            values = compute(session, plan, program, inputs=mine, device=self.device)
-        else:
-            serve(session, plan, inputs=mine, device=self.device)
-            values = None
-        return Answer(values=values, plan=plan, result=fitted._report(session, plan, usage))
-
-    def forecast(self, shape: tuple[int, ...], *, input_bound: float | None = None) -> Forecast:
-        """Say what an input of this shape will cost, from public facts alone.
-
-        Args:
-            shape: of the whole input, rows first.
-            input_bound: how large it can be, if the model was made without a bound.
-        """
-        plan = self.plan(self.facts(shape, input_bound=input_bound))
-        return add_computing(plan.forecast(), [(plan, 1)])
-
-    def facts(self, shape: tuple[int, ...], *, input_bound: float | None = None) -> Facts:
-        """Return the public facts about an input of this shape, and about the weights."""
-        bound = self.input_bound if input_bound is None else input_bound
-        if bound is None:
-            raise ConfigError("a forecast wants input_bound, how large the input can be")
-        bounds = {name: size_of(largest(value)) for name, value in self._sized().items()}
-        bounds |= self._agreed_bounds()
-        if isinstance(self.model, Forest):
-            shape = (shape[0], self.model.weights["select"].shape[0])
-        gains = {name: size_of(quarters_of(gain)) for name, gain in self._gains().items()}
-        return Facts(shape=shape, input_bound=bound, weight_bounds=bounds, gains=gains)
-
-    def plan(self, facts: Facts) -> Plan:
-        """Work out every step and its cost."""
-        return self._fitted(facts)[1]
-
-    def _fitted(self, facts: Facts) -> tuple["Secured", Plan]:
-        """Plan, with a cap on hidden values where their bounds do not fit the ring without."""
-        protocol, imported = find_protocol(self.protocol), self.model
-
-        def attempt(cap: float | None) -> tuple[Secured, Plan]:
-            fitted = self
-            if isinstance(imported, Imported):
-                fitted = replace(self, model=replace(imported, cap=cap))
-            program, roles = fitted._program(facts), self.crew.roles
-            return fitted, make_plan(program, protocol, roles, frac_bits=self.frac_bits)
-
-        if not isinstance(imported, Imported):
-            return attempt(None)
-        return with_room(attempt, cap=imported.cap, keyword=CAP)
-
-    def claims(self) -> tuple[Claim, ...]:
-        """Return what the protocol promises, and what no protocol can."""
-        answers = Claim(
-            subject=f"what the answers tell {self.crew.client} about the model",
-            guarantee="no guarantee",
-            assumptions=(
-                "whoever may ask about many inputs of its choice can imitate the model; "
-                f"{self.crew.server} should limit the number of questions",
-            ),
-        )
-        return (*find_protocol(self.protocol).claims, answers)
-
-    def _shown(self) -> tuple[str, Rows]:
-        """Say what is computed, by whom, and how exactly; no weight is shown."""
-        crew, bound = self.crew, self.input_bound
-        steps: list[tuple[str, ...]] = [("model", getattr(self.model, "__name__", "a function"))]
-        if isinstance(self.model, Forest):
-            steps = [("model", f"{self.model.trees} trees of depth {self.model.depth}")]
-        cap = None
-        if isinstance(self.model, Imported):
-            steps, cap = self.model.steps(), self.model.cap
-        return "Private model", [
-            *steps,
-            ("parameters", f"{sum(one.numel() for one in self.weights.values()):,}"),
-            ("protocol", self.protocol),
-            ("parties", f"{crew.client} (data), {crew.server} (model), {crew.dealer} (dealer)"),
-            ("reveals", f"the {self.reveal}, to {crew.client}"),
-            ("precision", f"{self.frac_bits} fraction bits"),
-            ("input bound", "published by the client" if bound is None else f"±{bound:g}"),
-            ("cap", "where bounds do not fit without" if cap is None else f"±{cap:g}"),
-        ]
-
-    def _agreed_bounds(self) -> Mapping[str, float]:
-        """Return the bounds that follow from what a model is, and need not be told."""
-        return self.model.bounds if isinstance(self.model, Forest) else {}
-
-    def _sized(self) -> dict[str, Tensor]:
-        """Return the weights whose size is told."""
-        agreed = self._agreed_bounds()
-        return {name: value for name, value in self.weights.items() if name not in agreed}
-
-    def _gains(self) -> Mapping[str, float]:
-        return self.model.gains if isinstance(self.model, Imported) else {}
-
-    def _agree(self, session: Session, x: Tensor | None) -> Facts:
-        if session.me == self.crew.client and x is None:
-            raise DataError(f"{session.me!r} is the client and must give an input")
-        shape, bound = share_input_facts(session, self.crew.client, x, bound=self.input_bound)
-        bounds, gains = share_weight_facts(session, self.crew.server, self._sized(), self._gains())
-        bounds |= self._agreed_bounds()
-        return Facts(shape=shape, input_bound=bound, weight_bounds=bounds, gains=gains)
-
-    def _program(self, facts: Facts) -> Callable[[Any], Tensor | None]:
-        model, crew = self.model, self.crew
-        if isinstance(model, Imported):
-            model = replace(model, gains=facts.gains)
-
-        def program(ops: Any) -> Tensor | None:  # PlanOps and SecretOps have different tensors
-            x = ops.input("x", owner=crew.client, shape=facts.shape, bound=facts.input_bound)
-            weights = {
-                name: ops.input(
-                    _input_name(name),
-                    owner=crew.server,
-                    shape=tuple(value.shape),
-                    bound=facts.weight_bounds[name],
-                )
-                for name, value in self.weights.items()
-            }
-            # Matrices are opened under their masks before the query, once for all their uses.
-            ops.cache_openings(
-                *(weights[name] for name, one in self.weights.items() if one.dim() > 1)
-            )
-            answer = model(ops, weights, x)
-            if self.reveal == "class":
-                answer = ops.argmax(answer, dim=-1)
-            opened: Tensor | None = ops.open(
-                answer, to=(crew.client,), what=f"the {self.reveal}", why="the declared result"
-            )
-            return opened
-
-        return program
-
-    def _report(self, session: Session, plan: Plan, usage: Usage) -> Result:
-        crew = self.crew
-        roles = {crew.client: "data owner", crew.server: "model owner", crew.dealer: "dealer"}
-        role = roles[session.me]
-        cap = self.model.cap if isinstance(self.model, Imported) else None
-        return Result(
-            kind="secure",
-            name="private model",
-            protocol=self.protocol,
-            launched="session",
-            parties=(usage.report(name=session.me, role=role, progress=session.progress),),
-            forecast=add_computing(plan.forecast(), [(plan, 1)]),
-            metered=session.cost(),
-            leakage=session.ledger.entries(),
-            claims=self.claims(),
-            utility=(),
-            notes=() if cap is None else (note_of(cap, CAP),),
-        )
 
 
 def secure(
@@ -313,7 +29,7 @@ def secure(
     weights: Mapping[str, Tensor] | None = None,
     crew: Crew | None = None,
     reveal: Reveal = "output",
-    frac_bits: int = 16,
+    frac_bits: int | None = None,
     input_bound: float | None = None,
     cap: float | None = None,
     device: str = "cpu",
@@ -325,11 +41,13 @@ def secure(
             ``model(ops, weights, x)``, or a fitted estimator: a linear model, linear SVC or
             Gaussian naive Bayes of scikit-learn, or trees of scikit-learn, XGBoost or LightGBM.
             Of trees only their number and depth are public, and ``reveal`` must be "class".
-        protocol: one word decides who sees what; the report shows what that word leaks.
+        protocol: one word decides who sees what; the report shows what that word leaks. ``he`` and
+            ``enclave`` are between the two owners alone.
         weights: of a function of ops; a module has its own.
         crew: the names of the parties, if they should be others than client, server and dealer.
         reveal: the whole output, or only the class: the position of its largest element.
-        frac_bits: precision of fixed point.
+        frac_bits: precision of fixed point, 16 unless told. Under ``he`` the bits of weights and
+            inputs, from 2 to 24: fewer for deeper models unless told.
         input_bound: a public promise about the size of the input; without one the client
             publishes it, rounded up to a quarter of an octave.
         cap: where hidden values of a module saturate. Bounds grow with every layer, and a deep
@@ -346,11 +64,19 @@ def secure(
 
     Guarantee: if every party follows the protocol (is semi-honest) and the dealer works together
     with nobody, what `Secured.claims` says. Under ``sealed`` that is all of it; ``permuted3`` and
-    ``permuted2`` show hidden values in random order, to the dealer or the client.
+    ``permuted2`` show hidden values in random order, to the dealer or the client; without a dealer
+    the two owners make all randomness with each other. Under ``he`` the
+    server sees ciphertexts; ``enclave`` is simulated and promises nothing.
     """
-    find_protocol(protocol)
-    if not LEAST_FRAC_BITS <= frac_bits <= 30:
-        raise ConfigError(f"frac_bits must be from {LEAST_FRAC_BITS} to 30, got {frac_bits}")
+    kind: type[Secured] = Secured
+    if protocol in DIRECT:
+        kind, frac_bits = _direct(protocol, frac_bits, cap)
+    else:
+        if not find_protocol(protocol).has_dealer:
+            crew = replace(crew or Crew(), dealer=None)
+        frac_bits = 16 if frac_bits is None else frac_bits
+        if not LEAST_FRAC_BITS <= frac_bits <= 30:
+            raise ConfigError(f"frac_bits must be from {LEAST_FRAC_BITS} to 30, got {frac_bits}")
     if reveal not in ("output", "class"):
         raise ConfigError(f"reveal must be 'output' or 'class', got {reveal!r}")
     if not isinstance(model, nn.Module | Imported | Forest) and not callable(model):
@@ -372,7 +98,7 @@ def secure(
         raise ConfigError(
             "a function of ops saturates where it says ops.cap; give no cap beside it"
         )
-    return Secured(
+    return kind(
         model=model,
         weights={name: value.detach().to(torch.float64) for name, value in weights.items()},
         protocol=protocol,
@@ -384,18 +110,14 @@ def secure(
     )
 
 
-def _input_name(weight: str) -> str:
-    return f"weights/{weight}"
-
-
-def _checked(x: Any) -> Tensor:
-    """Bring an input to double precision, after looking at what everyone will be told of it."""
-    if not isinstance(x, Tensor):
-        found = features_of(x)
-        x = torch.from_numpy(found) if found.dtype.kind in "biuf" else x
-    if not isinstance(x, Tensor) or not 1 <= x.dim() <= LARGEST_RANK or not x.numel():
-        got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
-        raise DataError(f"wanted a tensor of 1 to {LARGEST_RANK} dimensions, got {got}")
-    if not bool(torch.isfinite(x).all()):
-        raise DataError("the input holds NaN or infinite values; clean the data first")
-    return x.detach().to(torch.float64)
+def _direct(protocol: str, frac_bits: int | None, cap: float | None) -> tuple[type[Secured], int]:
+    """Return what runs a protocol between the two owners, and its bits; 0 for those of its own."""
+    if cap is not None:
+        raise ConfigError(f"nothing saturates under protocol {protocol!r}; give no cap")
+    if protocol == "enclave":
+        if frac_bits is not None:
+            raise ConfigError("an enclave computes with floats; give no frac_bits")
+        return Attested, 0
+    if frac_bits is not None and not 2 <= frac_bits <= 24:
+        raise ConfigError(f"under protocol 'he' frac_bits is from 2 to 24, got {frac_bits}")
+    return Enciphered, frac_bits or 0

@@ -16,6 +16,8 @@ from tacit.ring import Prg
 PLACEHOLDER = "□"
 """Stands for a run of marked characters, however long it is."""
 _SIGNS = "0123456789一二三四五六七八九十"
+_LENGTHS = (1, 1, 2, 3)
+"""Of a random number, all alike likely: short ones are the most frequent in any text."""
 
 
 class Speller(Protocol):
@@ -244,7 +246,8 @@ class Marked:
             if not is_private:
                 ids.append(one)
             elif not before:
-                count, script = 1 + int(prg.below(2, 1)), 10 * int(prg.below(2, 1))
+                count = _LENGTHS[int(prg.below(len(_LENGTHS), 1))]
+                script = 10 * int(prg.below(2, 1))
                 for digit in prg.below(10, count).tolist():
                     ids += self.signs[script + digit]
         return Tokens(tuple(ids), (), ())

@@ -1,6 +1,7 @@
 """Fine-tuning as one call: public texts first, then dialogues, by one of four methods."""
 
 import math
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -9,12 +10,14 @@ from typing import Literal
 from torch import nn
 
 from tacit.dp.calibrate import Target, least_noise
+from tacit.dp.codec import ledger_to_record
 from tacit.dp.event import (
     ADD_REMOVE_CLIENT,
     ADD_REMOVE_CLIENT_MARKS,
     ADD_REMOVE_MARKS,
     ADD_REMOVE_RECORD,
     Event,
+    Pure,
     Relation,
     Repeated,
 )
@@ -26,6 +29,7 @@ from tacit.learn.text.corpus import Marked, Units
 from tacit.learn.text.tune import Course, tune, tune_private
 from tacit.learn.text.vote import Adapter, Ballot, train_voters
 from tacit.learn.training.adapters import add_adapters, merge_adapters
+from tacit.learn.training.spending import Book
 from tacit.result import Claim
 from tacit.ring import Prg
 
@@ -61,7 +65,7 @@ class TextPlan:
     """
 
     method: Method = "jft"
-    course: Course = field(default_factory=lambda: Course(epochs=3, rate=1e-3))
+    course: Course = field(default_factory=lambda: Course(epochs=3, rate=2e-4))
     private: Course = field(default_factory=lambda: Course(epochs=3, rate=1e-3, batch=64))
     epsilon: float = 2.0
     delta: float | None = None
@@ -171,21 +175,62 @@ def planned_claim(module: nn.Module, corpus: Marked, plan: TextPlan) -> tuple[Cl
     if plan.method == "vote":
         return _writer_claim(), 0.0
     units = _private_units(corpus, plan)
-    learning = _learning(module, plan)
-    numbers = sum(p.numel() for p in learning.parameters() if p.requires_grad)
-    rate = min(1.0, min(plan.private.batch, len(units)) / len(units))
-    steps = plan.private.epochs * math.ceil(1 / rate)
+    events = _noisy_events(module, len(units), plan, plan.relation)
     delta = plan.delta or _delta(units)
-
-    def events(multiplier: float) -> list[Event]:
-        event = step_event(
-            numbers, multiplier=multiplier, clip=plan.clip, rate=rate, relation=plan.relation
-        )
-        return [Repeated(event=event, count=steps)]
-
     noise = least_noise(events, Target(epsilon=plan.epsilon, delta=delta, accountant="fourier"))
     claim = epsilon(events(noise), delta=delta, accountant="fourier", population=len(units))
     return _stated(claim, corpus, plan), noise
+
+
+def enter_book(
+    module: nn.Module, corpus: Marked, plan: TextPlan, book: Book, *, total: float | None = None
+) -> tuple[int, float]:
+    """Enter a training in the book of its texts, before it begins; trainings there, and their ε.
+
+    Every method is counted alike, by what a unit may change: whether the parts with noise, or the
+    voters, ever saw it. A vote counts with the whole budget that its folder will have, `total`.
+
+    Guarantee: together, all trainings in the book are (ε, δ)-private for that, at this δ. What
+    first phases learn of unmarked parts is not counted, as it is not protected.
+
+    Raises:
+        ConfigError: it would be more than the book allows, or has no ε, or protects another unit.
+    """
+    relation = ADD_REMOVE_CLIENT_MARKS if plan.unit == "owner" else ADD_REMOVE_MARKS
+    if plan.method == "none":
+        raise ConfigError(f"{book.path}: a training without protection has no ε to be entered")
+    units = _private_units(corpus, plan)
+    delta = plan.delta or _delta(units)
+    if plan.method == "vote":
+        if total is None:
+            raise ConfigError("a vote is entered with the budget of its folder: wanted a total")
+        found: list[Event] = [Pure(epsilon=total, relation=relation, mechanism="votes")]
+    else:
+        events = _noisy_events(module, len(units), plan, relation)
+        target = Target(epsilon=plan.epsilon, delta=delta, accountant="fourier")
+        found = events(least_noise(events, target))
+    ledger = Ledger()
+    for event in found:
+        ledger.record(event)
+    return book.add(secrets.token_hex(16), ledger_to_record(ledger), delta)
+
+
+def _noisy_events(
+    module: nn.Module, units: int, plan: TextPlan, relation: Relation
+) -> Callable[[float], list[Event]]:
+    """Return what the training with noise does, for any noise per clip."""
+    learning = _learning(module, plan)
+    numbers = sum(p.numel() for p in learning.parameters() if p.requires_grad)
+    rate = min(1.0, min(plan.private.batch, units) / units)
+    steps = plan.private.epochs * math.ceil(1 / rate)
+
+    def events(multiplier: float) -> list[Event]:
+        event = step_event(
+            numbers, multiplier=multiplier, clip=plan.clip, rate=rate, relation=relation
+        )
+        return [Repeated(event=event, count=steps)]
+
+    return events
 
 
 def _never(units: Units, corpus: Marked) -> tuple[int, ...]:

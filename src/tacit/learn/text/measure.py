@@ -23,12 +23,23 @@ def measure_perplexity(
     length: int,
     batch: int = 32,
     name: str = "perplexity",
+    marks: bool | None = None,
 ) -> Metric:
     """Return exp of the mean loss over all tokens but the first of every text.
 
+    Texts are taken as they are, marked parts included, spelled sign by sign as in training.
     The interval is of texts that are drawn as these were: a ratio of two means over texts.
+    `marks` counts marked tokens alone, or all others alone.
+
+    Raises:
+        DataError: no token counts.
     """
-    return _of_losses(module, texts, [[True] * len(one.ids) for one in texts], length, batch, name)
+    counted = [
+        [marks is None or one is marks for one in text.is_private] or [True] for text in texts
+    ]
+    if not any(any(one[1:]) for one in counted):
+        raise DataError(f"none of {len(texts)} texts holds a token that counts")
+    return _of_losses(module, texts, counted, length, batch, name)
 
 
 def measure_scientificity(

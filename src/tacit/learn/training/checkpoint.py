@@ -28,6 +28,8 @@ from tacit.ring.prg import KEY_BYTES
 KEEP = 2
 """A party can be one look ahead of the other, so the last but one is what both have."""
 _START, _NOISE, _OPENED = "start.json", "noise.key", "opened"
+ORDER = "order.key"
+"""The key of the rows that are sampled."""
 _KEY = "half "  # of a share, by its old name: checkpoints of version 0.1 can be taken up
 
 
@@ -171,11 +173,16 @@ class StateFolder:
         Args:
             is_new: whether the training begins, so that whatever key is there belongs to another.
         """
-        file = self.path / _NOISE
-        if is_new or not file.exists():
-            self._write(_NOISE, Prg.from_os().bytes(KEY_BYTES))
+        is_new = is_new or not (self.path / _NOISE).exists()
+        return Prg(self.keep_key(_NOISE, Prg.from_os().bytes(KEY_BYTES) if is_new else None))
+
+    def keep_key(self, name: str, key: bytes | None) -> bytes:
+        """Write a key down, or read the one that was, if None is given."""
+        file = self.path / name
+        if key is not None:
+            self._write(name, key)
         try:
-            return Prg(file.read_bytes())
+            return file.read_bytes()
         except OSError as error:
             raise DataError(f"cannot read {file}: {error.strerror}") from error
 

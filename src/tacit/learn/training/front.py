@@ -19,7 +19,7 @@ from tacit.learn.training.loop import Trained
 from tacit.learn.training.loop import train as take_part
 from tacit.learn.training.model import Model, as_input, make_any_model
 from tacit.learn.training.optimise import Optimiser
-from tacit.learn.training.privacy import Looks, Privacy
+from tacit.learn.training.privacy import Looks, Noise, Privacy, Sampling
 from tacit.learn.training.summary import summarise
 from tacit.learn.training.task import Holding, Loss, Schedule, TrainTask
 from tacit.mpc import Roles
@@ -67,6 +67,8 @@ class TrainedModel(Shown):
             only right answers are shown, with noise.
         task: what was trained.
         result: metrics, cost, ledger and claims of all parties.
+        saturated: at the last look, how many of how many hidden values and gradients of held-out
+            rows were cut off at the cap; None where nothing could be, or where it is not shown.
     """
 
     model: nn.Module | None
@@ -74,6 +76,7 @@ class TrainedModel(Shown):
     history: tuple[tuple[int, float, float], ...]
     task: TrainTask
     result: Result
+    saturated: tuple[int, int] | None = None
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -134,6 +137,8 @@ def train(
     delta: float | None = None,
     clip: float = 1.0,
     looks: Looks | None = None,
+    noise: Noise | None = None,
+    sampling: Sampling | None = None,
     protocol: str = "sealed",
     test_share: float = 0.1,
     give: bool = True,
@@ -163,6 +168,9 @@ def train(
         clip: how long the gradient of a record may be, with ``epsilon``.
         looks: what is shown on the way of rows kept for measuring, to the first owner: "none",
             "noisy" or "public"; see `Privacy`. Without ``epsilon`` loss and accuracy are.
+        noise: "parts" that every party draws, or "joint" for noise that is sampled on shares.
+        sampling: "hidden" for steps on a ``batch`` of rows that the two computing owners draw, and
+            a claim of its own towards these two; "none" for all rows in every step.
         protocol: "sealed", "permuted3", "permuted2" or a mixture.
         test_share: of all rows, kept for measuring.
         give: whether the owners get the weights; else they stay shared.
@@ -185,7 +193,7 @@ def train(
     task, pairs = _prepare(
         model,
         owners,
-        privacy=_privacy(epsilon, delta, clip, looks, owners),
+        privacy=_privacy(epsilon, delta, clip, owners, looks=looks, noise=noise, sampling=sampling),
         protocol=protocol,
         test_share=test_share,
         give=give,
@@ -207,6 +215,7 @@ def train(
         history=first.shown,
         task=task,
         result=replace(result, launched="threads"),
+        saturated=None if first.saturated is None else first.saturated[1:],
     )
 
 
@@ -233,16 +242,28 @@ def _privacy(
     epsilon: float | None,
     delta: float | None,
     clip: float,
-    looks: Looks | None,
     owners: Mapping[str, Rows],
+    *,
+    looks: Looks | None,
+    noise: Noise | None,
+    sampling: Sampling | None,
 ) -> Privacy | None:
     if epsilon is None:
-        if delta is not None or looks is not None:
-            raise ConfigError("delta and looks belong to epsilon, which was not given")
+        if any(one is not None for one in (delta, looks, noise, sampling)):
+            raise ConfigError(
+                "delta, looks, noise and sampling belong to epsilon, which was not given"
+            )
         return None
     rows = sum(len(_tensor(features_and_labels(one)[0])) for one in owners.values())
     given = 0.1 / max(1, rows) if delta is None else delta
-    return Privacy(epsilon=epsilon, delta=given, clip=clip, looks=looks or "none")
+    return Privacy(
+        epsilon=epsilon,
+        delta=given,
+        clip=clip,
+        looks=looks or "none",
+        noise=noise or "parts",
+        sampling=sampling or "none",
+    )
 
 
 def _prepare(
@@ -311,9 +332,14 @@ def _task(
     shows = privacy is None or privacy.looks != "none"
     if privacy is not None:
         test_rows = test_rows if shows else 0
-        chosen = {"weight_bound": PRIVATE_BOUND, **settings, "batch": total - test_rows}
-        if "batch" in settings:
-            raise ConfigError("with epsilon every step uses all rows to train on: leave batch out")
+        is_sampled = privacy.sampling == "hidden"
+        if "batch" in settings and not is_sampled:
+            raise ConfigError(
+                "with epsilon every step uses all rows to train on: leave batch out, or draw rows "
+                "with sampling='hidden'"
+            )
+        rows = min(128, total - test_rows - 1) if is_sampled else total - test_rows
+        chosen = {"weight_bound": PRIVATE_BOUND, "batch": rows, **settings}
     return TrainTask(
         name="training",
         roles=Roles(names[0], names[1], DEALER),

@@ -32,6 +32,8 @@ class Trained:
         resumed_at: the step at which an earlier run was taken up; 0 for a fresh start.
         cap: where hidden values and gradients saturated; None for nowhere.
         scores: of the rows kept for measuring, in their order, for those they are opened to.
+        saturated: at the last look, the step, and how many of how many hidden values and gradients
+            of held-out rows were cut off, for those it is shown to; None where none could be.
         near_at: the step after which weights were first near their bound; 0 for never, and for
             a party that does not compute.
         privacy: the noise and the claim of a private training.
@@ -45,6 +47,7 @@ class Trained:
     cap: float | None = None
     scores: Tensor | None = None
     near_at: int = 0
+    saturated: tuple[int, int, int] | None = None
     privacy: PrivacyPlan | None = None
 
 
@@ -102,7 +105,7 @@ def train(
     checkpoint = None
     if start and worker.is_computing and folder is not None:
         checkpoint = folder.load(start)
-    worker.begin(checkpoint)
+    worker.begin(checkpoint, folder)
     if plans.has_starts and not start:
         worker.start(mine)
     _walk(worker, task, start, folder)
@@ -119,6 +122,7 @@ def train(
         cap=task.cap,
         scores=scores,
         near_at=worker.near_at,
+        saturated=worker.saturated,
         privacy=plans.privacy,
     )
 
@@ -163,6 +167,8 @@ def _walk(
                 text += f"accuracy {100 * right:.1f} %"
                 if task.model.tokens and isfinite(loss):
                     text += f", perplexity {exp(loss):.2f}"
+                if worker.saturated is not None:
+                    text += f", saturated {worker.saturated[1] / worker.saturated[2]:.1e}"
                 worker.progress.tell(text, step, total)
             if is_beyond:
                 raise RangeError(_explain_beyond(task, action.step, folder))

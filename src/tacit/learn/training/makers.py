@@ -1,13 +1,18 @@
-"""Noise that no party knows: each of several makers adds a part, and every one faces the rest."""
+"""Noise that no party knows: each of several makers adds a part, and every one faces the rest.
+
+Or most of it is sampled on shares (`joint`), and both computing parties add a small part each.
+"""
 
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, sqrt
 
+import torch
 from torch import Tensor
 
 from tacit import ring
 from tacit.errors import ConfigError
+from tacit.learn.training.joint import COARSE, coarse_of, cut_in_steps, draw_coins
 
 MAX_VARIANCE = 2**49
 """The largest variance of a part that `ring.discrete_gaussian` draws exactly, and some room."""
@@ -26,6 +31,7 @@ class NoisePlan:
         frac_bits: the lattice is that of 2^-frac_bits.
         l2_sensitivity: of the sum that the noise is added to, as a number.
         shape: of that sum.
+        step: what the jointly sampled part is a multiple of; 0 where there is none.
 
     Guarantee: a party that knows its own part, and no other, faces noise of variance ``wanted`` at
     least; so does whoever knows no part.
@@ -40,6 +46,7 @@ class NoisePlan:
     frac_bits: int
     l2_sensitivity: float
     shape: tuple[int, ...]
+    step: int = 0
 
     def __post_init__(self) -> None:
         if len(set(self.makers)) != len(self.makers) or len(self.makers) < 2:
@@ -57,7 +64,12 @@ class NoisePlan:
 
     def unknown_to(self, party: str) -> Fraction:
         """Return the variance of the noise that a party does not know."""
-        return (len(self.makers) - (party in self.makers)) * self.each
+        return COARSE * self.step**2 + (len(self.makers) - (party in self.makers)) * self.each
+
+    @property
+    def whole(self) -> Fraction:
+        """Return the variance of all of the noise: what the weights have in them."""
+        return self.unknown_to("nobody that makes noise")
 
     @property
     def alone(self) -> Fraction:
@@ -77,16 +89,24 @@ def share_noise(
     l2_sensitivity: float,
     frac_bits: int,
     shape: tuple[int, ...],
+    is_joint: bool = False,
 ) -> NoisePlan:
-    """Cut noise of ``multiplier`` times the sensitivity into parts of σ²/(makers - 1) each."""
+    """Cut noise of ``multiplier`` times the sensitivity into parts of σ²/(makers - 1) each.
+
+    Where ``is_joint``, the two makers sample most of it on shares.
+    """
     wanted = Fraction((multiplier * l2_sensitivity * 2**frac_bits) ** 2)
+    step, each = 0, Fraction(ceil(wanted / max(1, len(makers) - 1)))
+    if is_joint:
+        step, each = cut_in_steps(wanted)
     return NoisePlan(
         makers=makers,
         wanted=wanted,
-        each=Fraction(ceil(wanted / max(1, len(makers) - 1))),
+        each=each,
         frac_bits=frac_bits,
         l2_sensitivity=l2_sensitivity,
         shape=shape,
+        step=step,
     )
 
 
@@ -100,3 +120,12 @@ def draw_noise(plan: NoisePlan, prg: ring.Prg) -> Tensor:
     """Draw my part, as multiples of the lattice, from a generator of this step's own."""
     words = ring.discrete_gaussian(prg, plan.shape, sigma2=plan.each)
     return words.double() * 2.0**-plan.frac_bits
+
+
+def draw_whole(plan: NoisePlan) -> Tensor:
+    """Draw all of the noise, for a training in the clear: whoever calls this knows it."""
+    parts = [draw_noise(plan, ring.Prg.from_os()) for _ in plan.makers]
+    if plan.step:
+        coarse = coarse_of(draw_coins(plan.shape, ring.Prg.from_os()), step=plan.step)
+        parts.append(coarse.double() * 2.0**-plan.frac_bits)
+    return torch.stack(parts).sum(dim=0)

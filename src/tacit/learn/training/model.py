@@ -17,12 +17,22 @@ from tacit.nn.running import key_of
 
 T = TypeVar("T")
 
+
+class Square(nn.Module):
+    """The activation of networks that are evaluated on ciphertexts."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Multiply every element by itself."""
+        return torch.square(x)
+
+
 _ACTIVATIONS: Mapping[str, Callable[[], nn.Module]] = {
     "flatten": nn.Flatten,
     "gelu": nn.GELU,
     "relu": nn.ReLU,
     "sigmoid": nn.Sigmoid,
     "silu": nn.SiLU,
+    "square": Square,
     "tanh": nn.Tanh,
 }
 _SIZED = ("avgpool", "block", "conv", "dense", "maxpool", "norm")

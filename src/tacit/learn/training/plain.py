@@ -2,14 +2,16 @@
 
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from tacit.learn.training.clipping import shorten_rows, square_norms
 from tacit.learn.training.losses import measure
-from tacit.learn.training.makers import draw_noise
+from tacit.learn.training.makers import draw_whole
 from tacit.learn.training.private import plan_noise, private_step
 from tacit.learn.training.programs import initial_state, train_step
+from tacit.learn.training.sampling import draw_rows
 from tacit.learn.training.schedule import actions
 from tacit.learn.training.start import start_in_clear
 from tacit.learn.training.task import TrainTask
@@ -25,7 +27,12 @@ def train_plain(task: TrainTask, rows: Tensor, labels: Tensor) -> list[tuple[int
 
 
 def walk_plain(
-    task: TrainTask, rows: Tensor, labels: Tensor, *, noise: Iterator[Tensor] | None = None
+    task: TrainTask,
+    rows: Tensor,
+    labels: Tensor,
+    *,
+    noise: Iterator[Tensor] | None = None,
+    drawn: Iterator[np.ndarray] | None = None,
 ) -> tuple[Weights, list[tuple[int, float, float]]]:
     """Train in floating point: the weights, and step, loss and accuracy at every look.
 
@@ -36,6 +43,7 @@ def walk_plain(
         rows: of all owners, one after the other.
         labels: of these rows.
         noise: the whole noise of every step, where it is given.
+        drawn: which of the rows to train on are in every step, where they are sampled.
     """
     weights = {name: value.double() for name, value in task.model.initial.items()}
     state = {name: value.double() for name, value in initial_state(task).items()}
@@ -58,10 +66,12 @@ def walk_plain(
         if privacy is None:
             weights, state = train_step(ops, task, weights, state, x, y, rate=rate)
             continue
-        plan = privacy.steps
-        parts = [] if noise else [draw_noise(plan, Prg.from_os()) for _ in plan.makers]
-        words = next(noise) if noise else torch.stack(parts).sum(dim=0)
+        words = next(noise) if noise else draw_whole(privacy.steps)
+        near = norms[action.rows]
+        if task.is_sampled:
+            some = next(drawn) if drawn else draw_rows(Prg.from_os(), task.batch, len(x))
+            x, y, near = x[some], y[some], near[some]
         weights, state = private_step(
-            ops, task, weights, state, x, y, norms=norms[action.rows], noise=words, rate=rate
+            ops, task, weights, state, x, y, norms=near, noise=words, rate=rate
         )
     return weights, shown

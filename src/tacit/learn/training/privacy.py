@@ -10,6 +10,8 @@ from tacit.result import Claim
 
 Looks = Literal["none", "noisy", "public"]
 Start = Literal["public", "average", "best"]
+Noise = Literal["parts", "joint"]
+Sampling = Literal["none", "hidden"]
 SMALLEST_CLIP, LARGEST_CLIP = 2.0**-6, 2.0
 
 
@@ -29,6 +31,12 @@ class Privacy:
             DP, which meet on shares: their average, or the "best" of these and their average by
             right answers with noise. None of it is ever opened, and all of it is in the ledger.
         start_steps: how many steps every owner takes alone.
+        noise: where it comes from: all parties draw "parts" of it; or it is "joint", sampled on
+            shares by the two that compute: nobody knows more than a small part of it, and less is
+            needed in all.
+        sampling: "none" for all rows in every step, whose claim holds towards everyone; "hidden"
+            for steps on rows that the two computing parties draw: their claim is the one of steps
+            on all rows, that of everyone else is smaller.
     """
 
     epsilon: float
@@ -38,6 +46,8 @@ class Privacy:
     look_noise: float = 20.0
     start: Start = "public"
     start_steps: int = 0
+    noise: Noise = "parts"
+    sampling: Sampling = "none"
 
     def __post_init__(self) -> None:
         if not 0 < self.epsilon <= 200:  # False for NaN as well
@@ -60,6 +70,10 @@ class Privacy:
                 "a start is 'public' without start_steps, or 'average' or 'best' with some, got "
                 f"{self.start!r} with {self.start_steps}"
             )
+        if self.noise not in ("parts", "joint"):
+            raise ConfigError(f"noise is 'parts' or 'joint', got {self.noise!r}")
+        if self.sampling not in ("none", "hidden"):
+            raise ConfigError(f"sampling is 'none' or 'hidden', got {self.sampling!r}")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -72,6 +86,7 @@ class PrivacyPlan:
         choice: the noise of the choice between starts; None where there is none.
         events: what is done to every record; `tacit.dp.ledger_from_record` makes a `Ledger` of it.
         claim: ε, δ, relation and accountant, and what they rest on.
+        inner: where rows are sampled, the claim towards the two that draw them; else None.
         second: ε by a second conversion of the same divergences; None without a guarantee.
     """
 
@@ -82,6 +97,7 @@ class PrivacyPlan:
     events: Sequence[Mapping[str, object]]
     claim: Claim
     second: float | None
+    inner: Claim | None = None
 
     @property
     def makers(self) -> tuple[str, ...]:
@@ -93,10 +109,13 @@ class PrivacyPlan:
         claim = self.claim
         if claim.epsilon is None:
             return "privacy: no guarantee"
-        return (
+        text = (
             f"privacy: ε = {claim.epsilon:.3f} at δ = {claim.delta:g} for {claim.relation}, by "
             f"{claim.accountant}"
         )
+        if self.inner is not None and self.inner.epsilon is not None:
+            text += f"; ε = {self.inner.epsilon:.3f} towards the two that compute"
+        return text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,9 +124,12 @@ class Measures:
 
     Attributes:
         makers: who makes noise.
+        computing: the two that hold shares.
         roundings: see `sensitivity`.
         weights: how many numbers are trained.
-        steps: how often all rows are used.
+        steps: how many are taken.
+        rate: with which probability a row is in a step; 1 for all rows.
+        overflow: how likely a step has no room for a row that was drawn.
         looks: how often rows that are kept for measuring are looked at.
         rows: how many there are, in all.
         answers: how many a row has: one, or one per token.
@@ -117,6 +139,7 @@ class Measures:
     """
 
     makers: tuple[str, ...]
+    computing: tuple[str, str]
     roundings: tuple[tuple[float, int], ...]
     weights: int
     steps: int
@@ -126,3 +149,5 @@ class Measures:
     owners: int
     frac_bits: int
     protocol: str
+    rate: float = 1.0
+    overflow: float = 0.0

@@ -11,6 +11,7 @@ from tacit.errors import InputError
 from tacit.learn.training.clipping import clip_factors, scale_records, source, square_norm
 from tacit.learn.training.losses import error_of
 from tacit.learn.training.privacy import Measures, PrivacyPlan
+from tacit.learn.training.sampling import KEPT, OVERFLOW, rate_of
 from tacit.learn.training.task import TrainTask
 from tacit.learn.training.verbs import PlainStepOps, StepOps
 from tacit.mpc import find_protocol, make_plan
@@ -46,6 +47,8 @@ def private_step(
     assert task.privacy is not None  # noqa: S101 - of a private task
     known = {rows.number: norms}
     factors = clip_factors(ops, uses, found, clip=task.privacy.clip, known=known)
+    if task.is_sampled:
+        factors = ops.keep_rows(factors, KEPT)
     gradients, at = {}, 0
     for use, gradient in zip(uses, found, strict=True):
         total = ops.normalise_scale(use.add_up(scale_records(ops, gradient, factors)))
@@ -59,7 +62,7 @@ def private_step(
         gradients,
         state,
         rate=rate,
-        batch=ops.shape(x)[0] * prod(task.model.tokens),
+        batch=task.batch * prod(task.model.tokens),
         scales=task.model.scales(),
     )
     bound = task.weight_bound
@@ -79,6 +82,7 @@ def plan_noise(task: TrainTask) -> PrivacyPlan | None:
     _refuse_meeting(task)
     facts = Measures(
         makers=task.parties,
+        computing=task.roles.computing,
         roundings=_roundings(task),
         weights=sum(value.numel() for value in task.model.initial.values()),
         steps=task.epochs * task.steps_per_epoch,
@@ -88,6 +92,8 @@ def plan_noise(task: TrainTask) -> PrivacyPlan | None:
         owners=len(task.holdings),
         frac_bits=task.frac_bits,
         protocol=task.protocol,
+        rate=rate_of(task.batch, task.train_rows) if task.is_sampled else 1.0,
+        overflow=OVERFLOW if task.is_sampled else 0.0,
     )
     # Accountants are heavy, and loaded where there is something to account.
     found: PrivacyPlan = import_module("tacit.learn.training.accounting").plan_privacy(

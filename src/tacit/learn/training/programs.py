@@ -4,7 +4,7 @@ Each is a function of ops. Values stay shared between runs; a run takes its shar
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from itertools import pairwise
 from math import prod
@@ -14,10 +14,12 @@ import torch
 from torch import Tensor
 
 from tacit.learn.training.holder import ask_for_measures, ask_owners
+from tacit.learn.training.joint import sample_coarse
 from tacit.learn.training.losses import count_right, error_of, measure
 from tacit.learn.training.makers import NoisePlan
 from tacit.learn.training.privacy import PrivacyPlan
 from tacit.learn.training.private import NORMS, private_step
+from tacit.learn.training.saturation import Counting
 from tacit.learn.training.task import TrainTask
 from tacit.learn.training.verbs import StepOps
 from tacit.mpc.ops import ProtocolOps
@@ -28,6 +30,7 @@ V = TypeVar("V")
 Values = dict[str, V]
 
 DECLARED = "declared in the job"
+SATURATED = "number of values of held-out rows that saturate"
 NEAR = 0.75
 """The part of half its bound from which on a weight is spoken of; at half, a training stops."""
 LOOK_ELEMENTS = 1 << 23
@@ -43,6 +46,8 @@ class Programs:
 
     task: TrainTask
     privacy: PrivacyPlan | None = None
+    # How many values the last look that was planned or run could have cut off.
+    capped: list[int] = field(default_factory=lambda: [0])
 
     def share(self, ops: ProtocolOps[V]) -> Values[V]:
         """Bring the data in; everything else starts from public numbers."""
@@ -80,14 +85,15 @@ class Programs:
         task = self.task
         weights = self._weights(ops)
         state = self._state(ops)
-        x, y = self._batch(ops, sum(task.portions) if task.head is not None else task.batch)
+        x, y = self._batch(ops, task.step_rows)
         if task.head is not None:
             changed, kept = _step_of_owners(ops, task, weights, state, x, rate=rate)
         elif self.privacy is None:
             changed, kept = train_step(ops, task, weights, state, x, y, rate=rate)
         else:
-            ops.cache_openings(x)
-            norms = ops.resume(NORMS, shape=(task.batch, 1), bound=1.0)
+            if not task.is_sampled:
+                ops.cache_openings(x)
+            norms = ops.resume(NORMS, shape=(task.step_rows, 1), bound=1.0)
             noise = sum_noise(ops, self.privacy.steps)
             changed, kept = private_step(
                 ops, task, weights, state, x, y, norms=norms, noise=noise, rate=rate
@@ -100,8 +106,9 @@ class Programs:
         """Open the loss and the right answers on rows kept for it, and whether weights grow.
 
         Returns:
-            The mean loss, the number of right answers, and two bits (whether weights are near
-            half of what is allowed, and whether one is beyond), each for those it is opened to.
+            The mean loss, the number of right answers, the number of values that saturated, and
+            two bits (whether weights are near half of what is allowed, and whether one is beyond),
+            each for those it is opened to.
         """
         task = self.task
         weights = self._weights(ops)
@@ -109,23 +116,39 @@ class Programs:
         if self.privacy is not None and self.privacy.looks is not None:
             return self._noisy(ops, self.privacy.looks, weights, x, y)
         if task.head is not None:
-            loss, right = ask_for_measures(ops, task, task.model(ops, weights, x))
-            return self._shown(ops, loss, right)
+            counting = Counting(ops)
+            hidden = task.model(counting.steps(), weights, x)
+            return self._shown(ops, *ask_for_measures(ops, task, hidden), counting)
         losses, rights = [], []
         for rows, labels in zip(self._parts(ops, x), self._parts(ops, y), strict=True):
             loss, right = measure(ops, task, task.model(ops, weights, rows), labels)
             losses.append(ops.scale(loss, ops.shape(labels)[0] / task.test_rows))
             rights.append(right)
         loss, right = (reduce(ops.add, parts) for parts in (losses, rights))
-        return self._shown(ops, loss, right)
+        return self._shown(ops, loss, right, self._saturating(ops, weights, x, y))
 
-    def _shown(self, ops: ProtocolOps[V], loss: V, right: V) -> tuple[Tensor | None, ...]:
-        """Open loss and right answers, and whether weights grow."""
+    def _saturating(self, ops: ProtocolOps[V], weights: Values[V], x: V, y: V) -> Counting[V]:
+        """Go forth and back on some of the rows, and count what is cut off."""
+        task, counting = self.task, Counting(ops)
+        if task.cap is not None or task.model.imported.cap is not None:
+            most = max(1, LOOK_ELEMENTS // task.model.widest)
+            rows = range(min(task.batch, task.test_rows, most))
+            part = [ops.take(one, rows, dim=0) for one in (x, y)]
+            _gradients(counting.steps(), task, weights, part[0], part[1], 1.0)
+        return counting
+
+    def _shown(
+        self, ops: ProtocolOps[V], loss: V, right: V, counting: Counting[V]
+    ) -> tuple[Tensor | None, ...]:
+        """Open loss and right answers, what saturated, and whether weights grow."""
         task = self.task
         show, computing = partial(ops.open, to=task.show_to, why=DECLARED), task.roles.computing
+        saturated = counting.total()
+        self.capped[0] = counting.elements
         shown = (
             show(loss, what="mean loss on held-out rows"),
             show(right, what="number of right answers on held-out rows"),
+            None if saturated is None else show(saturated, what=SATURATED),
         )
         if self.privacy is not None:  # weights saturate, and need not be watched
             return (*shown, None)
@@ -150,7 +173,7 @@ class Programs:
         ]
         right = ops.add(ops.normalise_scale(reduce(ops.add, rights)), sum_noise(ops, noise))
         what = "number of right answers on held-out rows, with noise"
-        return None, ops.open(right, to=task.show_to, what=what, why=DECLARED), None
+        return None, ops.open(right, to=task.show_to, what=what, why=DECLARED), None, None
 
     def score(self, ops: ProtocolOps[V]) -> tuple[Tensor | None, ...]:
         """Open the scores of the rows kept for measuring, for one who knows their classes."""
@@ -331,11 +354,13 @@ def _stretches(count: int, most: int) -> list[range]:
 
 
 def sum_noise(ops: ProtocolOps[V], plan: NoisePlan) -> V:
-    """Bring in everyone's part of the noise, and add them up."""
+    """Bring in everyone's part of the noise, sample what is sampled jointly, and add all up."""
     parts = [
         ops.input(noise_name(maker), owner=maker, shape=plan.shape, bound=plan.bound)
         for maker in plan.makers
     ]
+    if plan.step:
+        parts.append(sample_coarse(ops, plan.makers, plan.shape, step=plan.step))
     return reduce(ops.add, parts)
 
 

@@ -1,7 +1,7 @@
 """Taking a training up again: what must be the same, what may differ, and where it goes on."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from torch import Tensor
@@ -43,16 +43,16 @@ def resume(
 
 def agree_on_start(
     session: Session,
-    computing: tuple[str, str],
+    computing: Sequence[str],
     attempts: Mapping[int, int],
     *,
     has_begun: bool,
 ) -> int:
-    """Return the last step of which both computing parties have shares that belong together.
+    """Return the last step of which all who keep checkpoints have those that belong together.
 
     Args:
         session: my end of the job; every party calls this.
-        computing: who keeps shares.
+        computing: who keeps them.
         attempts: the steps after which I have a checkpoint, and the start that wrote each.
         has_begun: whether this very work was begun here.
     """
@@ -70,11 +70,11 @@ def agree_on_start(
             "are others, or it starts afresh; start all parties with --fresh, or give its folder "
             "back",
         )
-    common = kept[0] & kept[1]
+    common = set.intersection(*kept)
     # Nobody takes a second checkpoint before the other has the first.
     if not common and all(len(one) == KEEP for one in kept):
         raise DisagreementError(
-            computing[0] if session.me == computing[1] else computing[1],
+            next(name for name in computing if name != session.me),
             "has checkpoints of another start of this job; start all parties with --fresh",
         )
     return max((step for step, _ in common), default=0)

@@ -123,7 +123,7 @@ class Plans:
 
     def _has_rows(self) -> bool:
         """Tell whether the rows to train on were opened under their masks before."""
-        if self.privacy is None:
+        if self.privacy is None or self.task.is_sampled:
             return False
         task = self.task
         shape = (task.batch, *task.model.inputs)

@@ -3,8 +3,9 @@
 import fcntl
 import hashlib
 import json
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -43,19 +44,30 @@ class Book:
             DataError: the book cannot be read or written.
         """
         name = hashlib.sha256(b"book\n" + key).hexdigest()
+        # Towards the two that draw rows, nothing is gained by drawing: the book counts that.
+        self.add(name, [_known(event) for event in plan.events], privacy.delta)
+
+    def add(self, name: str, events: Sequence[object], delta: float) -> tuple[int, float]:
+        """Enter events under a name, once; how many trainings there are, and their ε together.
+
+        Raises:
+            ConfigError: all trainings together would spend more than allowed.
+            DataError: the book cannot be read or written.
+        """
         with self._alone():
             entries = self._read()
-            if name in entries:
-                return
-            entries[name] = list(plan.events)
-            total = self._spent(entries, privacy.delta)
-            if total is None or total > self.most:
-                said = f"ε = {total:.3f} at δ = {privacy.delta:g}" if total else "no guarantee"
+            is_new = name not in entries
+            entries.setdefault(name, list(events))
+            total = self._spent(entries, delta)
+            if is_new and (total is None or total > self.most):
+                said = f"ε = {total:.3f} at δ = {delta:g}" if total else "no guarantee"
                 raise ConfigError(
                     f"{self.path}: with this training all those on these rows come to {said}, and "
                     f"{self.most:g} is allowed; {len(entries) - 1} were entered before"
                 )
-            self._write(entries)
+            if is_new:
+                self._write(entries)
+            return len(entries), math.inf if total is None else total
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -102,3 +114,11 @@ class Book:
             part.replace(self.path)
         except OSError as error:
             raise DataError(f"cannot write {self.path}: {error.strerror}") from error
+
+
+def _known(record: object) -> object:
+    """Return an event as it is for one who knows which rows were drawn."""
+    if not isinstance(record, Mapping):
+        return record
+    found = {name: _known(value) for name, value in record.items()}
+    return {**found, "is_hidden": False} if "is_hidden" in found else found

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tacit.learn.training.clipping import square_norms
 from tacit.learn.training.losses import count_right
-from tacit.learn.training.makers import NoisePlan, draw_noise
+from tacit.learn.training.makers import NoisePlan, draw_whole
 from tacit.learn.training.privacy import PrivacyPlan
 from tacit.learn.training.private import private_step
 from tacit.learn.training.programs import initial_state, sum_noise
@@ -123,19 +123,18 @@ def start_in_clear(
     candidates = [torch.stack(found).mean(dim=0), *found]
     best = 0
     if privacy.choice is not None:
-        chosen = torch.from_numpy(next(task.batches(0)))
+        chosen = torch.from_numpy(task.train_indices())
         models = [_cut(ops, task, one) for one in candidates]
         x, y = rows[chosen], labels[chosen]
         counts = [count_right(ops, task, task.model(ops, one, x), y) for one in models]
-        parts = [draw_noise(privacy.choice, Prg.from_os()) for _ in privacy.choice.makers]
-        best = int((torch.cat(counts) + torch.stack(parts).sum(dim=0)).argmax())
+        best = int((torch.cat(counts) + draw_whole(privacy.choice)).argmax())
     return _cut(ops, task, candidates[best])
 
 
 def _right(ops: ProtocolOps[V], task: TrainTask, flat: V) -> V:
     """Count right answers of a model on the rows to train on."""
-    x = ops.resume("x", shape=(task.batch, *task.model.inputs), bound=task.feature_bound)
-    y = ops.resume("y", shape=(task.batch, *task.label_shape), bound=1.0)
+    x = ops.resume("x", shape=(task.train_rows, *task.model.inputs), bound=task.feature_bound)
+    y = ops.resume("y", shape=(task.train_rows, *task.label_shape), bound=1.0)
     return count_right(ops, task, task.model(ops, _cut(ops, task, flat), x), y)
 
 

@@ -12,6 +12,7 @@ from tacit.learn.metrics import ACCURACY, measure_odds, proportion
 from tacit.learn.training.forecast import sum_forecasts
 from tacit.learn.training.loop import Trained
 from tacit.learn.training.privacy import PrivacyPlan
+from tacit.learn.training.saturation import describe
 from tacit.learn.training.task import TrainTask
 from tacit.learn.vertical import claims_of_matching, declare_matching
 from tacit.mpc import find_protocol
@@ -70,6 +71,8 @@ def _notes(trained: Trained) -> tuple[str, ...]:
         f"Weights were near half of their bound after step {trained.near_at}.": trained.near_at,
     }
     capped = () if trained.cap is None else (note_of(trained.cap, "model.cap"),)
+    if trained.saturated is not None:
+        capped = (*capped, describe(*trained.saturated, trained.cap))
     return (*(note for note, step in notes.items() if step), *capped)
 
 
@@ -162,6 +165,7 @@ def claims_beyond(task: TrainTask, privacy: PrivacyPlan | None = None) -> tuple[
         claims.append((subject.format(", ".join(task.score_to)), reason))
     return (
         *(() if privacy is None else (privacy.claim,)),
+        *(() if privacy is None or privacy.inner is None else (privacy.inner,)),
         *(
             Claim(subject=subject, guarantee="no guarantee", assumptions=(reason,))
             for subject, reason in claims

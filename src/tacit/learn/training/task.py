@@ -13,6 +13,7 @@ from tacit.learn.capping import with_room
 from tacit.learn.training.model import Model
 from tacit.learn.training.optimise import Optimiser
 from tacit.learn.training.privacy import Privacy
+from tacit.learn.training.sampling import room_for
 from tacit.mpc import Roles, find_protocol
 
 P = TypeVar("P")
@@ -57,7 +58,7 @@ class TrainTask:
             the training, down to a tenth of the rate.
         warmup: over so many steps, in tenths, the rate grows to what it is.
         epochs: passes over the data.
-        batch: rows per step.
+        batch: rows per step; on average, where they are sampled.
         accumulate: in so many parts a step goes through its rows, one after the other.
         seed: of the order of rows, which is public.
         frac_bits: the precision of numbers.
@@ -73,7 +74,7 @@ class TrainTask:
             states: who holds the labels of rows sees the last hidden states of these rows in every
             step, computes the loss and its gradient, and shares that; labels are never shared.
         privacy: what the training may tell about one record; None for no promise. Then every step
-            uses all rows to train on.
+            uses all rows to train on, or some that only the computing parties know.
     """
 
     name: str
@@ -218,6 +219,18 @@ class TrainTask:
         own = self.counts(self.train_indices())
         return tuple(max(1, self.batch * one // sum(own)) if one else 0 for one in own)
 
+    @property
+    def is_sampled(self) -> bool:
+        """Tell whether the two computing parties draw the rows of every step."""
+        return self.privacy is not None and self.privacy.sampling == "hidden"
+
+    @property
+    def step_rows(self) -> int:
+        """Return how many rows a step has room for."""
+        if self.head is not None:
+            return sum(self.portions)
+        return room_for(self.batch, self.train_rows) if self.is_sampled else self.batch
+
     def counts(self, rows: np.ndarray) -> tuple[int, ...]:
         """Return how many of these rows every owner has."""
         ends = np.cumsum([holding.rows for holding in self.holdings])
@@ -243,6 +256,9 @@ class TrainTask:
 
     def batches(self, epoch: int) -> Iterator[np.ndarray]:
         """Yield the rows of every batch of an epoch, in an order that follows from the seed."""
+        if self.is_sampled:  # the order that all know is that of all rows
+            yield from (self.train_indices() for _ in range(self.steps_per_epoch))
+            return
         order = np.random.default_rng((self.seed, epoch)).permutation(self.train_indices())
         if self.head is not None:
             yield from self._by_owner(order)
@@ -292,10 +308,11 @@ def _check_privacy(task: TrainTask) -> None:
         return
     if task.split == "columns":
         raise ConfigError("privacy wants split='rows': the norm of a row is known to its owner")
-    if task.batch != task.train_rows:
+    if (task.batch != task.train_rows) != task.is_sampled:
         raise ConfigError(
-            f"with privacy every step uses all {task.train_rows} rows to train on, got a batch of "
-            f"{task.batch}; no amplification by sampling is claimed"
+            f"with privacy every step uses all {task.train_rows} rows to train on, or fewer that "
+            f"are drawn with sampling='hidden'; got a batch of {task.batch} and sampling "
+            f"{task.privacy.sampling!r}"
         )
     if task.accumulate != 1:
         raise ConfigError("with privacy a step takes its rows at once: leave accumulate out")

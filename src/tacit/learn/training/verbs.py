@@ -41,6 +41,10 @@ class StepOps(TrainableOps[T], Protocol[T]):
         """Multiply by a public number of at most ``bound`` that the schedule gives, by name."""
         ...
 
+    def keep_rows(self, x: T, name: str) -> T:
+        """Make rows zero that do not count, by zeros and ones that whoever computes has by name."""
+        ...
+
     def cross_entropy(self, logits: T, labels: T) -> T:
         """Give the mean of -Σ labels·log softmax(logits) over rows."""
         ...
@@ -96,6 +100,10 @@ class PlainStepOps(TorchOps):
     def tune(self, x: Tensor, name: str, *, bound: float) -> Tensor:
         """Multiply by a public number that the schedule gives."""
         return x * self._dials[name]
+
+    def keep_rows(self, x: Tensor, name: str) -> Tensor:
+        """Give all rows: in the clear there are none that do not count."""
+        return x
 
     def normalise_scale(self, value: Tensor) -> Tensor:
         """Give the value as it is: floats have no fixed precision."""

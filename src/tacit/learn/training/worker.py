@@ -11,10 +11,13 @@ import torch
 from torch import Tensor
 
 from tacit import ring
-from tacit.learn.training.checkpoint import Checkpoint
+from tacit.errors import DisagreementError
+from tacit.learn.training.checkpoint import ORDER, Checkpoint, StateFolder
 from tacit.learn.training.holder import answers_of
+from tacit.learn.training.joint import coins_name, draw_coins
 from tacit.learn.training.makers import NoisePlan, draw_noise
 from tacit.learn.training.programs import initial_state, noise_name, state_bounds
+from tacit.learn.training.sampling import KEPT, draw_rows
 from tacit.learn.training.schedule import Action, Plans
 from tacit.learn.training.start import enter_starts, start_name, train_alone
 from tacit.learn.training.task import TrainTask
@@ -22,6 +25,7 @@ from tacit.mpc import Share, compute, serve
 from tacit.mpc.run import Given
 from tacit.mpc.share import AnyShare, Spec
 from tacit.party import Progress, Session
+from tacit.ring.prg import KEY_BYTES
 
 _LARGEST_ATTEMPT = (1 << 62) - 1
 
@@ -49,7 +53,9 @@ class Worker:
         self._batches: dict[str, dict[str, Share]] = {}
         self._shares: dict[str, Share] = {}
         self._attempt = 0
+        self._order = ring.Prg(bytes(KEY_BYTES))  # drawn when the training begins
         self.near_at = 0
+        self.saturated: tuple[int, int, int] | None = None
         self.shown: list[tuple[int, float, float]] = []
 
     @property
@@ -66,8 +72,12 @@ class Worker:
         shares = compute(self._session, plan, programs.share, inputs=self._inputs, is_agreed=True)
         self._data = _numbers(shares)
 
-    def begin(self, checkpoint: Checkpoint | None) -> None:
-        """Start from the public initial weights, or from a checkpoint, with fresh shares."""
+    def begin(self, checkpoint: Checkpoint | None, folder: StateFolder | None = None) -> None:
+        """Start from the public initial weights, or from a checkpoint, with fresh shares.
+
+        The generator of the rows that are sampled lies in the folder: steps that are done again
+        have the rows that they had.
+        """
         number = self._session.begin_run()  # of another training of this session: other masks
         if not self.is_computing:
             return
@@ -75,6 +85,8 @@ class Worker:
         is_first = self._session.me == first
         common = self._session.shared(second if is_first else first).fork(f"training {number}")
         self._attempt = int(common.words((1,))) & _LARGEST_ATTEMPT
+        if self._task.is_sampled:
+            self._order = self._agreed_order(common.fork("order"), folder, checkpoint is None)
         starts = {**self._task.model.initial, **initial_state(self._task)}
         bounds = state_bounds(self._task)
         for name, value in starts.items():
@@ -90,6 +102,21 @@ class Worker:
         if checkpoint is not None:
             self.shown = list(checkpoint.shown)
 
+    def _agreed_order(self, common: ring.Prg, folder: StateFolder | None, is_new: bool) -> ring.Prg:
+        """Return the generator of rows that both have, or say that the other's is another."""
+        key = common.bytes(KEY_BYTES)
+        if folder is not None:
+            key = folder.keep_key(ORDER, key if is_new else None)
+        first, second = self._task.roles.computing
+        other = second if self._session.me == first else first
+        mine = ring.Prg(key).fork("check").words((4,))
+        self._session.send(other, "setup/order", mine, phase="setup")
+        if not torch.equal(self._session.recv(other, "setup/order", (4,)), mine):
+            raise DisagreementError(
+                other, "draws other rows for this training; start all parties with --fresh"
+            )
+        return ring.Prg(key)
+
     def start(self, mine: Mapping[str, Tensor]) -> None:
         """Train alone, if I have rows, and begin with what all owners' models make."""
         plan, privacy, me = self._plans.get("start"), self._plans.privacy, self._session.me
@@ -104,7 +131,7 @@ class Worker:
             serve(self._session, plan, inputs=inputs, is_agreed=True)
             return
         program = partial(enter_starts, task=self._task, choice=privacy.choice)
-        kept = self._kept(next(self._task.batches(0)))
+        kept = {**self._shares, **self._chosen(self._task.train_indices(), "")}
         found = compute(self._session, plan, program, inputs=inputs, kept=kept, is_agreed=True)
         self._shares |= _numbers(found)
 
@@ -122,7 +149,8 @@ class Worker:
             serve(self._session, plan, inputs=inputs, cache=cache, is_agreed=is_agreed)
             return
         program = partial(self._plans.programs.step, rate=rate)
-        kept = {**self._kept(action.rows), **self._dials(action.step)}
+        rows = self._sampled(action) if self._task.is_sampled else self._kept(action.rows)
+        kept = {**rows, **self._dials(action.step)}
         changed = compute(
             self._session,
             plan,
@@ -148,9 +176,9 @@ class Worker:
                 # Hidden states of my own rows come first, where there are such.
                 seen = [one for one in opened if one.numel() == 1]
                 loss, right = (None, *seen) if noise is not None else seen[:2]
-                self._note(action.step, loss, right)
+                self._note(action.step, loss, right, *seen[2:])
             return False
-        loss, right, alarms = compute(
+        loss, right, saturated, alarms = compute(
             self._session,
             plan,
             self._plans.programs.watch,
@@ -158,7 +186,7 @@ class Worker:
             kept=self._kept(action.rows, kind="held-out "),
             is_agreed=True,
         )
-        self._note(action.step, loss, right)
+        self._note(action.step, loss, right, saturated)
         is_near, is_beyond = (False, False) if alarms is None else map(bool, alarms.tolist())
         if is_near and not is_beyond and not self.near_at:
             self.near_at = action.step
@@ -228,6 +256,22 @@ class Worker:
             self._batches[kind] = self._chosen(rows, kind)
         return {**self._shares, **self._batches[kind]}
 
+    def _sampled(self, action: Action) -> dict[str, Share]:
+        """Draw the rows of a step with the other computing party, and fill it up with zeros."""
+        task, room = self._task, self._task.step_rows
+        prg = self._order.fork(f"rows of step {action.step}")
+        chosen = action.rows[draw_rows(prg, task.batch, task.train_rows)]
+        found = {
+            name: Share(
+                _filled(one.words, room),
+                replace(one.spec, shape=(room, *one.spec.shape[1:])),
+            )
+            for name, one in self._chosen(chosen, "").items()
+        }
+        counts = (torch.arange(room) < len(chosen)).long()[:, None]
+        found[KEPT] = Share(counts, Spec.of(shape=(room, 1), frac_bits=0, bound=1.0))
+        return {**self._shares, **found}
+
     def _chosen(self, rows: np.ndarray, kind: str) -> dict[str, Share]:
         chosen = torch.from_numpy(rows)
         return {
@@ -243,7 +287,12 @@ class Worker:
         me = self._session.me
         if plan is None or me not in plan.makers:
             return {}
-        return {noise_name(me): draw_noise(plan, self._prg.fork(f"{what} {step}"))}
+        mine = self._prg.fork(f"{what} {step}")
+        found = {noise_name(me): draw_noise(plan, mine)}
+        if plan.step:
+            coins = draw_coins(plan.shape, mine.fork("coins"))
+            found[coins_name(me)] = coins.double() * 2.0**-plan.frac_bits
+        return found
 
     def _dials(self, step: int) -> dict[str, Share]:
         """Return the public numbers of a step, which each party computes for itself."""
@@ -257,10 +306,23 @@ class Worker:
             for name, number in optimiser.dials(step).items()
         }
 
-    def _note(self, step: int, loss: Tensor | None, right: Tensor | None) -> None:
+    def _note(
+        self,
+        step: int,
+        loss: Tensor | None,
+        right: Tensor | None,
+        saturated: Tensor | None = None,
+    ) -> None:
         if right is not None:
             seen = nan if loss is None else float(loss)
             self.shown.append((step, seen, float(right) / self._task.answers))
+        if saturated is not None:
+            self.saturated = (step, round(float(saturated)), self._plans.programs.capped[0])
+
+
+def _filled(rows: Tensor, room: int) -> Tensor:
+    """Add rows of zeros."""
+    return torch.cat([rows, rows.new_zeros(room - len(rows), *rows.shape[1:])])
 
 
 def _numbers(shares: Mapping[str, AnyShare]) -> dict[str, Share]:

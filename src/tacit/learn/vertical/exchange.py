@@ -1,7 +1,11 @@
 """Ciphertexts and keys over a session: bytes of a known length, refused with the sender's name."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from tacit.crypto.cipher import (
@@ -17,32 +21,58 @@ from tacit.crypto.cipher.contract import Residues
 from tacit.crypto.field import Randomness
 from tacit.errors import InputError, PartyError
 from tacit.party import Session
+from tacit.result import Phase
 
-_CHUNK = 1 << 24
+Array = npt.NDArray[np.float64] | npt.NDArray[np.int64]
 
 
-def send_bytes(session: Session, to: str, tag: str, data: bytes) -> None:
+class Kept(Protocol):
+    """Where a party keeps what it knows after every step, so that a work that was stopped goes on.
+
+    Everyone begins after the same step; keys and ciphertexts are made anew.
+    """
+
+    def begin(self) -> int:
+        """Agree with all parties on the step after which to go on; 0 to start."""
+        ...
+
+    def load(self, step: int) -> Mapping[str, Array]:
+        """Return what I kept after a step."""
+        ...
+
+    def save(self, step: int, kept: Mapping[str, Array]) -> None:
+        """Keep what I know after a step."""
+        ...
+
+
+CHUNK = 1 << 24
+"""The most bytes in one message."""
+
+
+def send_bytes(
+    session: Session, to: str, tag: str, data: bytes, *, phase: Phase = "online"
+) -> None:
     """Send bytes in messages that a link carries."""
-    for at in range(0, len(data), _CHUNK):
-        part = torch.frombuffer(bytearray(data[at : at + _CHUNK]), dtype=torch.uint8)
-        session.send(to, f"{tag}/{at}", part)
+    for at in range(0, len(data), CHUNK):
+        part = torch.frombuffer(bytearray(data[at : at + CHUNK]), dtype=torch.uint8)
+        session.send(to, f"{tag}/{at}", part, phase=phase)
 
 
 def recv_bytes(session: Session, sender: str, tag: str, size: int) -> bytes:
     """Receive so many bytes."""
     parts = []
-    for at in range(0, size, _CHUNK):
-        shape = (min(_CHUNK, size - at),)
+    for at in range(0, size, CHUNK):
+        shape = (min(CHUNK, size - at),)
         found = session.recv(sender, f"{tag}/{at}", shape, dtype=torch.uint8)
         parts.append(found.numpy().tobytes())
     return b"".join(parts)
 
 
 def send_key(session: Session, to: str, key: PublicKey) -> None:
-    """Send a public key, its length before it."""
+    """Send a public key, its length before it: before anything that a forecast counts."""
     data = key.to_bytes()
     session.send(to, "setup/key size", torch.tensor([len(data)]), phase="setup")
-    send_bytes(session, to, "key", data)
+    send_bytes(session, to, "setup/key", data, phase="setup")
 
 
 def recv_key(session: Session, sender: str, scheme: Scheme) -> PublicKey:
@@ -51,7 +81,7 @@ def recv_key(session: Session, sender: str, scheme: Scheme) -> PublicKey:
     if not 0 < size < 1 << 22:
         raise PartyError(sender, f"says that its key has {size} bytes")
     try:
-        return load_public(scheme, recv_bytes(session, sender, "key", size))
+        return load_public(scheme, recv_bytes(session, sender, "setup/key", size))
     except InputError as error:
         raise PartyError(sender, f"sent a key that is none: {error}") from error
 

@@ -7,6 +7,7 @@ each owner has, so that a cipher that adds is enough. With squared errors it is 
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from tacit.crypto.cipher import (
 )
 from tacit.errors import ConfigError, DataError, PartyError
 from tacit.learn.vertical.exchange import (
+    Kept,
     ask_opening,
     recv_key,
     recv_sealed,
@@ -105,7 +107,14 @@ class Regression:
         return Layout(rows=rows, bound=bound, room=room, by_owner=self.coordinator is None)
 
 
-def regress(session: Session, task: Regression, x: Floats, y: Floats | None = None) -> Floats:
+def regress(
+    session: Session,
+    task: Regression,
+    x: Floats,
+    y: Floats | None = None,
+    *,
+    kept: Kept | None = None,
+) -> Floats:
     """Learn without a third party: each owner gets the weights of its own columns.
 
     Each owner has a key of its own. It encrypts its part of the residuals; the other multiplies
@@ -116,6 +125,7 @@ def regress(session: Session, task: Regression, x: Floats, y: Floats | None = No
         task: agreed by both, without a coordinator.
         x: my columns, brought to one scale; a constant is added to those of the labels' owner.
         y: 0 and 1, or numbers, of the owner of the labels.
+        kept: where I keep my weights after every step, to go on from there.
 
     Returns:
         My weights, the constant last where there is one.
@@ -135,8 +145,11 @@ def regress(session: Session, task: Regression, x: Floats, y: Floats | None = No
     send_key(session, peer, key.public)
     theirs = recv_key(session, peer, task.cipher)
     whole, weights = _whole(x), np.zeros(x.shape[1])
+    start = 0 if kept is None else kept.begin()
+    if start and kept is not None:
+        weights = kept.load(start)["weights"].astype(np.float64)
     with session.progress.stage("descend") as advance:
-        for step, rows in enumerate(task.batches(len(x))):
+        for step, rows in islice(enumerate(task.batches(len(x))), start, None):
             part = task.residual(x[rows] @ weights, None if y is None else y[rows])
             sealed = key.encrypt(_fixed(part), task.layout(len(rows)), draw)
             send_sealed(session, peer, "residual", key.public, sealed)
@@ -149,6 +162,8 @@ def regress(session: Session, task: Regression, x: Floats, y: Floats | None = No
             gradient = (gradient + x[rows].T @ part) / len(rows)
             weights = weights - task.learning_rate * (gradient + _penalty(task, weights, y))
             _note(session, session.me, OWN_GRADIENT, weights.size)
+            if kept is not None:
+                kept.save(step + 1, {"weights": weights})
             advance(step + 1)
     return weights
 

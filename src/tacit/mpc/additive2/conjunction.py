@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
 from itertools import combinations
-from operator import and_, xor
 
 import torch
 from torch import Tensor
@@ -131,32 +130,53 @@ def joined_blocks(
     ``ones`` is what stands for a public one in these shares: all ones for P0, zero for P1.
     """
     masks, products = material
-    variables = group.variables()
+    variables, top = group.variables(), group.fan_in - 1
     public = dict(zip(variables, opened, strict=True))
-    shared: dict[Monomial, Tensor] = {(v,): mask for v, mask in zip(variables, masks, strict=True)}
+    shared: _Shared = {(v,): mask for v, mask in zip(variables, masks, strict=True)}
     shared |= dict(zip(group.products(), products, strict=True))
-    terms = [_expand(monomial, public, shared, ones) for monomial in group.monomials()]
+    shared[()] = ones
+    # From the lowest block up: what is left is a function of the p above, by subsets of these.
+    rest: _Shared = {}
+    for i in range(top):
+        above = _subsets(range(i + 1, group.fan_in))
+        if rest:
+            rest = _fold(rest, i, public[i], above)
+        for subset, own in _fold(shared, group.fan_in + i, public[group.fan_in + i], above).items():
+            rest[subset] = _xor(rest[subset], own) if subset in rest else own
+    joined = _xor(_fold(rest, top, public[top], ((),))[()], g[-1]) if top else g[-1]
     if group.is_last:
-        return reduce(xor, terms, g[-1]), p[-1]
-    return reduce(xor, terms[:-1], g[-1]), terms[-1]
+        return joined, p[-1]
+    for i in range(group.fan_in):
+        shared = _fold(shared, i, public[i], _subsets(range(i + 1, group.fan_in)))
+    return joined, _tensor(shared[()])
 
 
-def _expand(
-    monomial: Monomial,
-    public: dict[int, Tensor],
-    shared: dict[Monomial, Tensor],
-    ones: int,
-) -> Tensor:
-    """Share Π (d_i ⊕ a_i): for every subset, its masks' product times the other d's."""
-    total = shared[monomial]
-    for size in range(len(monomial)):
-        for kept in combinations(monomial, size):
-            rest = [public[v] for v in monomial if v not in kept]
-            if kept:
-                total = total ^ reduce(and_, rest, shared[kept])
-            elif ones:
-                total = total ^ (reduce(and_, rest) & ones)
-    return total
+_Shared = dict[Monomial, Tensor | int]
+"""Shares of products of masks; of no mask it is what stands for a public one."""
+
+
+@cache
+def _subsets(variables: range) -> tuple[Monomial, ...]:
+    return tuple(one for size in range(len(variables) + 1) for one in combinations(variables, size))
+
+
+def _fold(shared: _Shared, variable: int, public: Tensor, over: tuple[Monomial, ...]) -> _Shared:
+    """Multiply by d ⊕ a, whose d is public: a·rest + d·rest, for products with these subsets."""
+    found: _Shared = {}
+    for subset in over:
+        with_it, without = shared[tuple(sorted((*subset, variable)))], shared[subset]
+        found[subset] = _xor(public & without, with_it)
+    return found
+
+
+def _xor(spent: Tensor | int, other: Tensor | int) -> Tensor:
+    """Add to what nobody needs any more."""
+    return _tensor(spent).bitwise_xor_(_tensor(other))
+
+
+def _tensor(value: Tensor | int) -> Tensor:
+    assert isinstance(value, Tensor)  # noqa: S101 - a number stands for no mask alone
+    return value
 
 
 def plan_tree(blocks: int) -> tuple[Group, ...]:

@@ -222,7 +222,7 @@ class Piecewise:
         masked = self._comparison(spec).run(channel, c, breaks, bits, tree) ^ rho
         tau = unpacked(masked ^ channel.exchange_bits(masked, len(c)), len(c))
         results = [
-            _select(curve, front, tau, r, powers, is_first=channel.is_first)
+            select_pieces(curve, front, tau, r, powers, is_first=channel.is_first)
             for curve in self.curves
         ]
         out = self._out(spec)
@@ -258,7 +258,7 @@ def _arrange(parts: Parts, channel: Channel) -> tuple[Tensor, Tensor, Tensor, Te
     return r, rho, powers, bits
 
 
-def _select(
+def select_pieces(
     curve: Curve, c: Tensor, tau: Tensor, r: Tensor, powers: Tensor, *, is_first: bool
 ) -> Tensor:
     """Add up the pieces: p_0(x) + Σ_k b_k·(p_k - p_{k-1})(x), for b_k = τ_k ⊕ ρ_k and x = c - r.

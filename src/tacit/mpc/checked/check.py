@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tacit.errors import CheatingError, PartyError
+from tacit.errors import CheatingError
 from tacit.mpc.boundary import WORD_BYTES
 from tacit.mpc.checked.proofs import ANSWER_WORDS, SUMS
 from tacit.mpc.checked.tags import Item, Tagged
@@ -12,7 +12,7 @@ from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.cost import exchange
 from tacit.mpc.randomness import Parts
 from tacit.mpc.share import AnySpec
-from tacit.party import Session
+from tacit.party.hearsay import CHEATED, OR_OWNER
 from tacit.ring import KEY_BYTES, Prg
 
 
@@ -37,27 +37,6 @@ class TwoWords:
     def correction_shapes(self) -> tuple[tuple[int, ...], ...]:
         """Return nothing."""
         return ()
-
-
-CHEATED = "cheated: "
-
-
-def as_heard(error: PartyError, session: Session, roles: Roles) -> PartyError:
-    """Say what a party may believe that heard of cheating from another: one of the two did."""
-    first, second = roles.computing
-    is_heard = type(error) is PartyError and error.reason.startswith(CHEATED)
-    if not is_heard or error.party not in roles.computing:
-        return error
-    accuser = second if error.party == first else first
-    if session.me == error.party:
-        return CheatingError(
-            accuser, f"{CHEATED}it accuses this party, which follows the protocol; no result"
-        )
-    return CheatingError(
-        f"{first} or {second}",
-        f"{accuser!r} says that {error.party!r} {error.reason}. One of the two cheats, and this "
-        "party cannot know which",
-    )
 
 
 _MASK = Tagged(TwoWords(SUMS), (Item(0, 0, (SUMS,)),))
@@ -99,8 +78,8 @@ class Check:
         # First: two who were told different inputs do not fit each other, and neither cheats.
         if not proofs.heard_the_same(answer):
             raise CheatingError(
-                other,
-                f"{CHEATED}or an owner did: it was told another input than we were; nothing was "
+                f"{other}{OR_OWNER}",
+                f"{CHEATED}the two computing parties were told different inputs; nothing was "
                 "revealed after that",
             )
         if not proofs.accepts(seed, mask, answer):

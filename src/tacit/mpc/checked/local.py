@@ -5,7 +5,7 @@ shares with whole coefficients, plus public numbers that P0 adds. So it can be a
 written, to every limb of a wide number; and once more to zeros, as P0, it gives what P0 adds.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -54,10 +54,9 @@ class Local:
         zeros = [torch.zeros_like(one.words) for one in tagged]
         added = self._apply(_Role(channel, True), zeros, operands).words
         if bool(added.any()):
-            keys = channel.proofs.keys
-            numbers = add_public(numbers, added, keys, is_first=channel.is_first)
+            numbers = add_public(numbers, added, channel.proofs.keys)
         if later is not None and isinstance(later.proof, Pending):
-            return TaggedShare(out.words, out.spec, Pending(numbers, later.proof.terms))
+            return TaggedShare(out.words, out.spec, replace(later.proof, dense=numbers))
         return TaggedShare(out.words, out.spec, numbers)
 
     def _pending(self, out: Spec, operands: list[TaggedShare]) -> TaggedShare | None:
@@ -102,4 +101,8 @@ def _coefficients(out: Spec, operands: list[AnySpec]) -> int:
     """Bound the sum of the coefficients of a result, by how large it can become."""
     # A sum may state a smaller bound than its parts have; it has no more terms than elements.
     known = [one for one in operands if isinstance(one, Spec)]
-    return sum(out.largest // max(1, one.largest) + one.elements + 1 for one in known)
+    terms = [one.elements if out.elements < one.elements else 1 for one in known]
+    return sum(
+        out.largest // max(1, one.largest) + count + 1
+        for one, count in zip(known, terms, strict=True)
+    )

@@ -199,18 +199,26 @@ def _picked(
     comparison: Comparison, shifted: Tensor, codes: Tensor, ones: int
 ) -> tuple[Tensor, Tensor]:
     """Look g = [c < r] and p = [c == r] up in every block, (blocks, thresholds, elements)."""
-    less, equal, at, bit = [], [], 0, 0
+    rows, first, last, at, bit = [], [], [], 0, 0
     for width in comparison.blocks.widths():
         steps = (1 << width) - 1
         digit = (shifted >> bit) & steps
-        table = codes[at : at + steps]
-        # [r >= 0] is one and [r > 2^width - 1] is zero; between them are the codes.
-        at_least = table.gather(0, (digit - 1).clamp_(min=0)).masked_fill_(digit == 0, ones)
-        above = table.gather(0, digit.clamp(max=steps - 1)).masked_fill_(digit == steps, 0)
-        less.append(above)
-        equal.append(above ^ at_least)
+        rows.append(digit + at)
+        first.append(digit == 0)
+        last.append(digit == steps)
         at, bit = at + steps, bit + width
-    return torch.stack(less), torch.stack(equal)
+    # [r >= 0] is one and [r > 2^width - 1] is zero; between them are the codes.
+    place = torch.stack(rows)
+    less = _looked_up(codes, place, at - 1).masked_fill_(torch.stack(last), 0)
+    at_least = _looked_up(codes, place - 1, at - 1).masked_fill_(torch.stack(first), ones)
+    return less, at_least.bitwise_xor_(less)
+
+
+def _looked_up(codes: Tensor, rows: Tensor, last: int) -> Tensor:
+    """Take from every column of codes (…, elements) what rows (…, elements) say."""
+    count = codes.shape[1]
+    places = rows.clamp(0, last).mul_(count).add_(torch.arange(count, device=rows.device))
+    return codes.reshape(-1).index_select(0, places.view(-1)).view(rows.shape)
 
 
 def _selected(
@@ -229,12 +237,12 @@ def _selected(
         if degree > 1:
             total += wide.multiply_rows(known[:, :, : rows[0]], plain[1:])
         total = wide.carry(total)
-        found.append(add_public(total, public, keys, is_first=channel.is_first))
+        found.append(add_public(total, public, keys))
     return torch.cat(found, dim=-1)
 
 
 def _coefficients(curve: Curve, c: Tensor, tau: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the public part, and the factors of r^i (i > 0) and of every ρ·r^i; see `_select`."""
+    """Return the public part, and factors of r^i (i > 0) and of every ρ·r^i; see `select_pieces`."""
     degree, steps = curve.degree, curve.steps.to(c.device)
     base = torch.zeros(degree + 1, dtype=torch.int64, device=c.device)
     base[: len(curve.pieces[0])] = torch.tensor(curve.pieces[0], device=c.device)

@@ -14,7 +14,7 @@ from tacit.mpc.checked.pending import Pending, Term, is_worth_it
 from tacit.mpc.checked.shares import TaggedOpening, TaggedShare
 from tacit.mpc.checked.tags import Item, Tagged, add_public
 from tacit.mpc.contract import Channel, Declaration, Roles
-from tacit.mpc.products import MatMul
+from tacit.mpc.products import Elementwise, MatMul
 from tacit.mpc.randomness import OpeningMask, OpeningTriple, Parts
 from tacit.mpc.share import (
     AnyShare,
@@ -95,7 +95,7 @@ class Enter:
         assert isinstance(x, TaggedOpening)  # noqa: S101 - `declare` has refused everything else
         words = x.mask_share if x.mask_share is not None else x.opened * 0
         first = channel.is_first
-        numbers = add_public(x.numbers, x.opened, channel.proofs.keys, is_first=first)
+        numbers = add_public(x.numbers.clone(), x.opened, channel.proofs.keys)
         return TaggedShare(words + x.opened if first else words, _number(x.spec), numbers)
 
 
@@ -144,15 +144,35 @@ class MultiplyTagged(Multiply):
         (c,), (tags,) = _tagged_triple(triple).read(material[0], is_first=channel.is_first)
         for left, right in _pairs(x, y, is_first=channel.is_first):
             c = c + self.product.multiply(left, right)
-        terms, keys = self.product.terms(x.spec.shape, y.spec.shape), channel.proofs.keys
-        b = add_public(y.numbers, y.opened, keys, is_first=channel.is_first)
+        e, d, keys = x.opened, y.opened, channel.proofs.keys
         if isinstance(self.product, MatMul) and is_worth_it(x.spec.shape, y.spec.shape):
-            later = Term(x.opened, b, True), Term(y.opened, x.numbers, False)
-            return TaggedShare(c, out, Pending(tags.wide(), later))
-        multiply = self.product.multiply
-        numbers = tags.wide() + wide.map_bilinear(multiply, x.opened, b, terms=terms)
-        numbers += wide.map_bilinear(lambda d, a: multiply(a, d), y.opened, x.numbers, terms=terms)
-        return TaggedShare(c, out, wide.carry(numbers))
+            later = Term(e, y.numbers, True), Term(d, x.numbers, False)
+            return TaggedShare(c, out, Pending(tags.wide(), later, (e, d), keys))
+        numbers = tags.wide()
+        if isinstance(self.product, Elementwise):
+            numbers += wide.multiply(_laid_out(y.numbers, out.shape), e.expand(out.shape))
+            numbers += wide.multiply(_laid_out(x.numbers, out.shape), d.expand(out.shape))
+        elif isinstance(self.product, MatMul) and min(x.opened.dim(), y.opened.dim()) > 1:
+            b, a = (_aligned(one.numbers, len(out.shape)) for one in (y, x))
+            numbers += wide.matmul(e, b, is_public_left=True)
+            numbers += wide.matmul(d, a, is_public_left=False)
+        else:
+            multiply, terms = self.product.multiply, self.product.terms(x.spec.shape, y.spec.shape)
+            numbers += wide.map_bilinear(multiply, e, y.numbers, terms=terms)
+            numbers += wide.map_bilinear(lambda d, a: multiply(a, d), d, x.numbers, terms=terms)
+        public = self.product.multiply(e, d)
+        return TaggedShare(c, out, add_public(wide.carry(numbers), public, keys))
+
+
+def _laid_out(numbers: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Broadcast numbers (limbs, components, …) to a shape."""
+    return _aligned(numbers, len(shape)).expand(*numbers.shape[:2], *shape)
+
+
+def _aligned(numbers: Tensor, dims: int) -> Tensor:
+    """Give numbers (limbs, components, …) so many dimensions more than these two."""
+    front, own = numbers.shape[:2], numbers.shape[2:]
+    return numbers.reshape(*front, *(1,) * (dims - len(own)), *own)
 
 
 def _tagged_triple(triple: WholeTriple) -> Tagged:

@@ -16,16 +16,14 @@ from torch import Tensor
 
 from tacit import ring
 from tacit.mpc.checked import wide
-from tacit.mpc.checked.pending import SIDE, Pending, project, sides
+from tacit.mpc.checked.pending import SIDE, Pending, project_words, sides
 from tacit.mpc.checked.tags import KEY, MINE, TAG, Keys
 from tacit.ring import Prg
 
 SUMS = 42
 DIGEST_WORDS = 4
 ANSWER_WORDS = SUMS + 2 * DIGEST_WORDS
-_CHUNK = 1 << 15
-_MANY, _WIDTH = 1 << 13, 64
-_DIGIT, _DIGITS = 27, 4
+_MANY, _WIDTH, _HEIGHT = 1 << 12, 64, 1 << 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,19 +43,21 @@ class _Message:
         return self._columns(prg, slice(KEY, KEY + 1))[:, 0]
 
     def came(self, prg: Prg) -> Tensor:
-        """Return what has come: (limbs, count)."""
+        """Return what has come: (count,) words."""
         assert self.theirs is not None  # noqa: S101 - one asks for what has come
-        words = wide.split(self.theirs)
         if isinstance(self.numbers, Pending):
-            return project(words, *_random_sides(prg, self.numbers.dense)).flatten(1)
-        return _folded(words.reshape(wide.LIMBS, -1), prg)
+            sides = _random_sides(prg, self.numbers.dense)
+            return project_words(self.theirs, *sides).flatten()
+        laid = _laid_out(self.theirs.reshape(-1))
+        return laid if laid.dim() == 1 else ring.matmul(_random_rows(prg, laid), laid).flatten()
 
     def _columns(self, prg: Prg, part: slice) -> Tensor:
         if isinstance(self.numbers, Pending):
             sides = _random_sides(prg, self.numbers.dense)
             return self.numbers.projected(*sides, part).flatten(2)
         some = self.numbers[:, part]
-        return _folded(some.reshape(*some.shape[:2], -1), prg)
+        laid = _laid_out(some.reshape(*some.shape[:2], -1))
+        return laid if laid.dim() == 3 else wide.add_rows(_random_rows(prg, laid), laid).flatten(2)
 
 
 class Proofs:
@@ -108,7 +108,8 @@ class Proofs:
         """
         mine = [one for one in self._messages if one.is_mine]
         sent = [one.mine(prg) for one, prg in zip(mine, _generators(seed), strict=False)]
-        sums, tag = _sums(seed, [one[:, MINE] for one in sent], [one[:, TAG] for one in sent])
+        numbers = torch.cat(sent, -1) if sent else mask.new_zeros((wide.LIMBS, 2, 0))
+        sums, tag = _sums(seed, numbers).unbind(1)
         high = wide.high_words(sums) + wide.low_words(mask[:, MINE])
         digest = self._digest(high, wide.carry(tag + _lifted(mask[:, TAG])), self._sent)
         return torch.cat((high.cpu(), digest, _words(self._common.digest())))
@@ -118,8 +119,9 @@ class Proofs:
         theirs = [one for one in self._messages if one.theirs is not None]
         came = [one.came(prg) for one, prg in zip(theirs, _generators(seed), strict=False)]
         keys = [one.keys(prg) for one, prg in zip(theirs, _generators(seed), strict=False)]
-        sums, key = _sums(seed, came, keys)
-        low = wide.split(wide.low_words(sums))
+        key = _sums(seed, torch.cat(keys, -1) if keys else mask.new_zeros((wide.LIMBS, 0)))
+        words = torch.cat(came) if came else mask.new_zeros(0)
+        low = wide.split(ring.matmul(words, _chosen(seed, len(words), words.device)))
         high = wide.lift_words(answer[:SUMS].to(low.device))
         claimed = wide.carry(low + high)
         tag = wide.multiply(claimed, low.new_tensor(self.keys.words)) + key
@@ -153,20 +155,23 @@ def _random_sides(prg: Prg, dense: Tensor) -> tuple[Tensor | None, Tensor | None
     """Draw the bits P and Q by which a matrix is projected, (42, rows) and (columns, 42)."""
     height, width = dense.shape[-2:]
     is_long, is_wide = sides(tuple(dense.shape))
-    rows = prg.fork("rows").bits((SIDE, height)).to(dense.device, torch.float64)
-    columns = prg.fork("columns").bits((width, SIDE)).to(dense.device, torch.float64)
+    rows = prg.fork("rows").bits((SIDE, height)).to(dense.device, torch.int64)
+    columns = prg.fork("columns").bits((width, SIDE)).to(dense.device, torch.int64)
     return rows if is_long else None, columns if is_wide else None
 
 
-def _folded(numbers: Tensor, prg: Prg) -> Tensor:
-    """Lay many numbers out as a matrix, and leave random sums of its rows."""
+def _laid_out(numbers: Tensor) -> Tensor:
+    """Lay many numbers out as a matrix, of whose rows random sums are enough."""
     size = numbers.shape[-1]
     if size < _MANY:
         return numbers
-    padded = torch.nn.functional.pad(numbers, (0, -size % _WIDTH))
-    matrix = padded.view(*numbers.shape[:-1], -1, _WIDTH)
-    rows = prg.bits((SIDE, matrix.shape[-2])).to(matrix.device, torch.float64)
-    return project(matrix, rows, None).flatten(-2)
+    width = max(_WIDTH, size // _HEIGHT)
+    padded = torch.nn.functional.pad(numbers, (0, -size % width))
+    return padded.view(*numbers.shape[:-1], -1, width)
+
+
+def _random_rows(prg: Prg, matrix: Tensor) -> Tensor:
+    return prg.bits((SIDE, matrix.shape[-2])).to(matrix.device, torch.int64)
 
 
 def _words(digest: bytes) -> Tensor:
@@ -179,20 +184,13 @@ def _lifted(limbs: Tensor) -> Tensor:
     return wide.multiply(wide.multiply(limbs, half), half)
 
 
-def _sums(seed: bytes, *columns: list[Tensor]) -> list[Tensor]:
-    """Add up random halves of numbers: each (limbs, count) in a list gives (limbs, sums).
+def _chosen(seed: bytes, count: int, device: torch.device) -> Tensor:
+    """Choose a random half of the numbers for every sum: (count, sums) bits."""
+    return Prg(seed).bits((count, SUMS)).to(device, torch.int64)
 
-    Every list holds the same counts, and the same elements are taken from each.
-    """
-    prg = Prg(seed)
-    device = columns[0][0].device if columns[0] else torch.device("cpu")
-    total = torch.zeros((SUMS, len(columns) * _DIGITS), dtype=torch.int64, device=device)
-    for parts in zip(*columns, strict=True):
-        for start in range(0, parts[0].shape[1], _CHUNK):
-            stretch = slice(start, start + _CHUNK)
-            piece = torch.cat([wide.digits(one[:, stretch], _DIGIT) for one in parts])
-            chosen = prg.bits((piece.shape[1], SUMS)).to(device, torch.float64)
-            # Exact: 2^15 numbers below 2^27 stay below 2^53.
-            total += (chosen.T @ piece.T.to(torch.float64)).to(torch.int64)
-    columns_of = total.T.reshape(len(columns), _DIGITS, SUMS)
-    return [wide.joined(one.contiguous(), _DIGIT) for one in columns_of]
+
+def _sums(seed: bytes, numbers: Tensor) -> Tensor:
+    """Add up random halves: (limbs, …, count) gives (limbs, …, sums)."""
+    if not numbers.shape[-1]:
+        return numbers.new_zeros((*numbers.shape[:-1], SUMS))
+    return wide.add_all(numbers, _chosen(seed, numbers.shape[-1], numbers.device))

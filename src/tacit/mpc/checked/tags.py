@@ -25,19 +25,20 @@ MINE, TAG, KEY = range(3)
 
 @dataclass(frozen=True)
 class Keys:
-    """A party's secret Δ for words, and that for bits."""
+    """A party's secret Δ for words, and that for bits; P0 is the one that adds what is public."""
 
     words: int
     bits: int
+    is_first: bool
 
     def __repr__(self) -> str:
         return "Keys()"
 
 
-def draw_keys(prg: Prg) -> Keys:
+def draw_keys(prg: Prg, *, is_first: bool) -> Keys:
     """Draw a party's secrets from a generator that it shares with the dealer."""
     first, second = prg.fork("keys").words((2,)).tolist()
-    return Keys(first & ((1 << KEY_BITS) - 1), second)
+    return Keys(first & ((1 << KEY_BITS) - 1), second, is_first)
 
 
 @dataclass(frozen=True)
@@ -169,14 +170,29 @@ def _cut(words: Tensor, at: slice | None) -> Tensor:
     return words if at is None else words[..., at]
 
 
-def add_public(numbers: Tensor, words: Tensor | int, keys: Keys, *, is_first: bool) -> Tensor:
-    """Add public words to a shared number: P0 adds them, P1 takes Δ times them from its key."""
+def add_public(
+    numbers: Tensor, words: Tensor | int, keys: Keys, part: slice = slice(MINE, KEY + 1)
+) -> Tensor:
+    """Add public words to a shared number: P0 adds them, P1 takes Δ times them from its key.
+
+    Args:
+        numbers: (limbs, components, …), which are spent.
+        words: what is added.
+        keys: mine.
+        part: which components there are.
+    """
     known = words if isinstance(words, Tensor) else numbers.new_tensor(words)
     shape = np.broadcast_shapes(numbers.shape[2:], known.shape)
-    out = numbers.expand(*numbers.shape[:2], *shape).clone()
-    amount = wide.split(known.expand(shape))
-    if is_first:
-        out[:, MINE] += amount
+    if tuple(shape) != tuple(numbers.shape[2:]):
+        numbers = numbers.expand(*numbers.shape[:2], *shape).clone()
+    place = MINE if keys.is_first else KEY
+    if not part.start <= place < part.stop:
+        return numbers
+    changed = numbers[:, place - part.start]
+    amount = wide.split(known.view((1,) * (len(shape) - known.dim()) + known.shape))
+    if keys.is_first:
+        changed += amount
     else:
-        out[:, KEY] -= wide.multiply(amount, known.new_tensor(keys.words))
-    return wide.carry(out)
+        changed -= wide.multiply(amount, known.new_tensor(keys.words))
+    wide.carry(changed)
+    return numbers

@@ -84,7 +84,7 @@ class TruncateTagged(Truncate):
 
         def masked(numbers: Tensor) -> Tensor:
             sent = wide.carry(numbers + r_tags.wide().view_as(numbers))
-            return add_public(sent, offset, keys, is_first=first)
+            return add_public(sent, offset, keys)
 
         sent = z.proof.change(masked) if isinstance(z.proof, Pending) else masked(z.proof)
         channel.proofs.exchanged(sent, theirs.view(shape))
@@ -94,7 +94,7 @@ class TruncateTagged(Truncate):
             words += high
         numbers = row_tags.wide()
         numbers = wide.carry(numbers[:, :, 0] + (numbers[:, :, 1] & carried))
-        numbers = add_public(numbers, high, keys, is_first=first)
+        numbers = add_public(numbers, high, keys)
         return TaggedShare(
             words.view(shape), self._out(z.spec), numbers.view(*numbers.shape[:2], *shape)
         )

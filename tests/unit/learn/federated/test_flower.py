@@ -170,7 +170,7 @@ def test_an_update_is_not_sent_again_under_new_noise():
         dst_node_id=100,
         message_type="train",
     )
-    again.content["tacit"]["shuffler"] = b""
+    again.content["tacit"]["helper"] = b""
     again.metadata.__dict__["_message_id"] = "again"
     said = grid.app(again, contexts[100]).content["tacit"]
     assert "answered before" in said["reason"]

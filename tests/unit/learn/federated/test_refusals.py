@@ -117,7 +117,7 @@ def test_other_types_of_messages_are_refused_with_a_record_too(kind):
         {"role": "client", "index": "0"},
         {"role": "client", "payload": "text"},
         {"role": "client", "bound": 1},
-        {"role": "client", "shuffler": 7},
+        {"role": "client", "helper": 7},
     ],
     ids=str,
 )
@@ -132,7 +132,7 @@ def test_a_record_that_is_none_of_ours_is_refused(record):
 def test_a_node_has_one_role():
     policy, contexts = make_policy("shuffled", "shuffle"), make_contexts(5)
     app = make_app(policy)
-    for node, role in ((100, "shuffle"), (104, "client")):
+    for node, role in ((100, "help"), (104, "client")):
         content = RecordDict({"tacit": ConfigRecord({"role": role, "payload": pack(34, b"", b"")})})
         said = ask(app, contexts[node], content).content["tacit"]
         assert f"the role '{role}' of another" in said["reason"]
@@ -163,7 +163,7 @@ class Shuffled:
     def say(self, payload, **more):
         record = {"role": "client", "index": 0, "payload": payload, "bound": 0.0}
         content = RecordDict(
-            {"tacit": ConfigRecord({**record, "shuffler": self.server.public}), **more}
+            {"tacit": ConfigRecord({**record, "helper": self.server.public}), **more}
         )
         said = ask(self.app, self.context, content).content["tacit"]
         return said.get("answer") or said["reason"]
@@ -254,7 +254,7 @@ def test_how_many_examples_a_node_has_does_not_leave_it_under_a_promise(aggregat
 def test_arrays_that_cannot_be_read_are_the_servers_fault(data):
     called = []
     broken = Array(dtype="float32", shape=(3,), stype="numpy.ndarray", data=data)
-    said = {"role": "client", "index": 0, "payload": pack(48), "shuffler": b"", "bound": 0.0}
+    said = {"role": "client", "index": 0, "payload": pack(48), "helper": b"", "bound": 0.0}
     for record in (ArrayRecord({"w": broken}), ArrayRecord()):
         content = RecordDict({"tacit": ConfigRecord(said), "arrays": record})
         app = make_open_app(make_policy("plain", rounds=9), called)

@@ -53,7 +53,7 @@ def test_stand_ins_are_random_numbers_of_both_scripts_in_the_same_places():
     texts = [spelled(row.ids.tolist()) for unit in rows for row in unit]
     assert all(
         re.fullmatch(
-            "我今年[0-9一二三四五六七八九十]{1,2}岁，吃药[0-9一二三四五六七八九十]{1,2}片", t
+            "我今年[0-9一二三四五六七八九十]{1,3}岁，吃药[0-9一二三四五六七八九十]{1,3}片", t
         )
         for t in texts
     )

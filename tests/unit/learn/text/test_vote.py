@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.dp import epsilon
+from tacit.dp import confirm, epsilon
 from tacit.errors import ConfigError, DataError
 from tacit.learn.metrics import clopper_pearson
 from tacit.learn.text.budget import Budget, BudgetSpentError
@@ -153,6 +153,10 @@ def test_a_budget_is_the_sum_by_hand_and_refuses_what_exceeds_it():
     assert len(budget.ledger) == 5
     claim = epsilon(budget.ledger, delta=1e-5)
     assert claim.epsilon <= budget.spent
+    pure = epsilon(budget.ledger, delta=1e-12, accountant="fourier")
+    again = confirm(budget.ledger, pure)  # by code that shares nothing with the first
+    assert abs(pure.epsilon - budget.spent) < 1e-9
+    assert abs(again.epsilon - budget.spent) < 1e-9
     assert claim.relation == "replacing what a policy marks of one client"
 
 

@@ -164,7 +164,13 @@ def test_a_loss_at_the_owners_of_texts_trains_as_in_the_clear_and_shows_them_the
     assert not [plan for plan, _ in ends["dan"].runs if "labels" in str(plan.steps)]
 
 
-@pytest.mark.parametrize("changes", [{"accumulate": 3}, {"warmup": 4}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"accumulate": 3, "protocol": "permuted3"},
+        pytest.param({"warmup": 4}, marks=pytest.mark.slow),
+    ],
+)
 def test_parts_of_a_step_and_a_rate_that_grows_go_the_same_way(text, run_training, changes):
     task, (rows, labels) = make_task(**changes), text
     half = ROWS // 2

@@ -123,6 +123,16 @@ def test_an_owner_cannot_try_numbers_against_the_mask(monkeypatch):
     assert all(part == 1 for part in sent[0][1].parts)  # the test would have noticed
 
 
+def test_an_owner_with_a_column_of_one_row_reads_the_label_of_that_row():
+    """What follows from one's own weights: no cipher helps against columns that are made up."""
+    task = Regression(labelled="bank", other="shop", max_iter=1)
+    for row in (0, 1, 19, 20):
+        x = X[:30].copy()
+        x[:, 0] = np.arange(30) == row
+        weights = learned(task, x, Y[:30])["shop"][0]
+        assert (weights[0] > 0) == (Y[row] == 1)
+
+
 def test_few_rows_would_give_residuals_away_and_are_refused():
     """A gradient over no more rows than columns is solved for the residuals, hence the labels."""
     few = X[:6]

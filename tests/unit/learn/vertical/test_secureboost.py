@@ -9,10 +9,13 @@ from sklearn.datasets import make_classification
 from short_keys import short_key
 from tacit.audit.vertical import bins_from_sums, labels_from_membership
 from tacit.errors import ConfigError, DataError, PartyError
+from tacit.learn.vertical.declared import declare_boosting
 from tacit.learn.vertical.exchange import recv_key, send_bytes
 from tacit.learn.vertical.secureboost import Boosting, active, answer, boost, leaks_of_boosting
 from tacit.learn.vertical.secureboost.active import Active
 from tacit.learn.vertical.secureboost.task import sums_layout
+from tacit.mpc import merge_costs, without_setup
+from tacit.mpc.cost import Tally
 from tacit.party import Meeting, run_threads
 
 pytest.importorskip("gmpy2")
@@ -153,6 +156,46 @@ def test_the_active_party_reads_bins_of_rows_off_the_sums(monkeypatch):
     all_ = (bins_from_sums(views) == truth).mean()
     assert 0.2 < one < all_
     assert all_ > 0.4
+
+
+def test_an_active_party_that_encrypts_row_numbers_reads_every_bin(monkeypatch):
+    """Why all must follow the protocol: powers of 2 in place of gradients keep every bound."""
+    task = Boosting(active="bank", passive=("shop",), n_estimators=1, max_depth=1, max_bins=8)
+    x, y = X[:40], Y[:40]
+    forged = np.zeros((40, 2), dtype=np.int64)
+    forged[np.arange(40), np.arange(40) // 20] = 1 << (np.arange(40) % 20)
+    grow, sums, views = Active._grow, Active._sums, []
+
+    def watched(self, *given):
+        found = sums(self, *given)
+        views.append(found["shop"][0, 0])
+        return found
+
+    monkeypatch.setattr(Active, "_grow", lambda self, both: grow(self, forged))
+    monkeypatch.setattr(Active, "_sums", watched)
+    ends = fitted(task, x, y)
+    truth = np.searchsorted(ends["shop"][0].edges[0], x[:, 2])
+    shown = (views[0][:, np.arange(40) // 20] >> (np.arange(40) % 20)) & 1
+    assert np.array_equal(shown.argmax(axis=0), truth)
+
+
+def test_messages_are_sized_by_what_is_public(monkeypatch):
+    """Trees of other shapes, and labels that end them at once, send the same number of bytes."""
+    task = Boosting(active="bank", passive=("shop",), n_estimators=1, max_depth=3, max_bins=8)
+    costs = []
+    for y in (Y[:60], (np.arange(60) == 7).astype(float)):
+        parts = {"bank": X[:60, :2], "shop": X[:60, 2:]}
+
+        def party(session, parts=parts, y=y):
+            model = boost(session, task, parts[session.me], y if session.me == "bank" else None)
+            answer(session, model, parts[session.me])
+            return session.cost()
+
+        costs.append(without_setup(merge_costs(run(dict.fromkeys(parts, party)))))
+    assert costs[0] == costs[1]
+    tally = Tally()
+    tally.add(declare_boosting(task, 60, {"bank": 2, "shop": 4}, asked=60), "online")
+    assert costs[0] == tally.cost()
 
 
 def test_what_cannot_be_learned_from_is_refused_before_anything_is_sent():

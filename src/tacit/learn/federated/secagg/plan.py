@@ -20,6 +20,7 @@ Floats = NDArray[np.floating[Any]]
 SESSION_BYTES = 16
 WEIGHT_BITS = 24
 LARGEST_WEIGHT = 2**WEIGHT_BITS - 1
+TAG_BITS = 64
 _CHUNK_BYTES = 1 << 18  # of mask at once: as the generator draws, and small enough for the cache
 _BLOCK = 1 << 16  # values quantised at once: the temporaries stay in the cache
 
@@ -37,6 +38,7 @@ class SecAggPlan:
         neighbourhood: who masks with how many, and the threshold of recovery.
         minimum: fewest clients whose sum may be shown.
         session: fresh for every round; no message of another round is accepted.
+        tags: 64-bit tags of the input that are added up beside it; see `verified`.
     """
 
     clients: int
@@ -47,6 +49,7 @@ class SecAggPlan:
     neighbourhood: Neighbourhood
     minimum: int
     session: bytes
+    tags: int = 0
 
     def __post_init__(self) -> None:
         if not 2 <= self.minimum <= self.clients:
@@ -60,12 +63,17 @@ class SecAggPlan:
     @property
     def weight_words(self) -> int:
         """How many words the weight of a client takes: digits small enough for their sum."""
-        return -(-WEIGHT_BITS // self._digit_bits)
+        return -(-WEIGHT_BITS // self.digit_bits)
+
+    @property
+    def tag_words(self) -> int:
+        """How many words one tag takes."""
+        return -(-TAG_BITS // self.digit_bits)
 
     @property
     def length(self) -> int:
         """Words in a masked input."""
-        return self.dimension + self.weight_words
+        return self.dimension + self.weight_words + self.tags * self.tag_words
 
     @property
     def upload_bytes(self) -> int:
@@ -73,7 +81,8 @@ class SecAggPlan:
         return self.length * self.word_bytes
 
     @property
-    def _digit_bits(self) -> int:
+    def digit_bits(self) -> int:
+        """Bits of a number that is written in several words, so that their sums fit."""
         return min(WEIGHT_BITS, 8 * self.word_bytes - math.ceil(math.log2(self.clients)))
 
     @property
@@ -162,20 +171,38 @@ def quantise(
         words[block] = _round(update[block], plan, prg)
     if noise is not None:
         words[: plan.dimension] += noise.astype(plan.dtype)
-    for digit in range(plan.weight_words):
-        place = plan.dimension + digit
-        words[place] = (weight >> (digit * plan._digit_bits)) & (2**plan._digit_bits - 1)
+    at = plan.dimension + plan.weight_words
+    words[plan.dimension : at] = to_digits(plan, weight, plan.weight_words)
+    words[at:] = 0
     return words
+
+
+def to_digits(plan: SecAggPlan, number: int, count: int) -> list[int]:
+    """Write a number in so many words, the lowest digits first."""
+    mask = 2**plan.digit_bits - 1
+    return [(number >> (digit * plan.digit_bits)) & mask for digit in range(count)]
+
+
+def from_digits(plan: SecAggPlan, words: Words) -> int:
+    """Read a sum of numbers that `to_digits` wrote."""
+    mask = 2 ** (8 * plan.word_bytes) - 1
+    digits = [int(word) & mask for word in words]
+    return sum(word << (place * plan.digit_bits) for place, word in enumerate(digits))
+
+
+def centred(plan: SecAggPlan, words: Words) -> NDArray[np.int64]:
+    """Return words as whole numbers around zero."""
+    spare = 8 * plan.dtype.itemsize - 8 * plan.word_bytes
+    signed = np.int32 if plan.dtype == np.uint32 else np.int64
+    found: NDArray[np.int64] = (words << plan.dtype.type(spare)).view(signed) >> spare
+    return found.astype(np.int64, copy=False)
 
 
 def dequantise(plan: SecAggPlan, total: Words) -> tuple[NDArray[np.float64], int]:
     """Read the sum of the updates and the sum of the weights."""
-    spare = 8 * plan.dtype.itemsize - 8 * plan.word_bytes
-    signed = np.int32 if plan.dtype == np.uint32 else np.int64
-    numbers = (total[: plan.dimension] << plan.dtype.type(spare)).view(signed) >> spare
-    mask = 2 ** (8 * plan.word_bytes) - 1
-    digits = [int(word) & mask for word in total[plan.dimension :]]
-    weight = sum(word << (place * plan._digit_bits) for place, word in enumerate(digits))
+    numbers = centred(plan, total[: plan.dimension])
+    at = plan.dimension + plan.weight_words
+    weight = from_digits(plan, total[plan.dimension : at])
     return numbers.astype(np.float64) / plan.scale, weight
 
 

@@ -1,5 +1,6 @@
 """Secure aggregation as the engines run it: plan from the config, answer whatever comes."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import final
 
@@ -8,9 +9,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tacit.errors import ConfigError, DisagreementError, PartyError
 from tacit.learn.federated.config import RoundConfig, clip_l2, go_bare, made_finite
-from tacit.learn.federated.contract import Aggregate, Offer, kind_of
+from tacit.learn.federated.contract import Aggregate, Offer, Update, kind_of
 from tacit.learn.federated.secagg.client import SecAggClient
-from tacit.learn.federated.secagg.graph import plan_neighbourhood
+from tacit.learn.federated.secagg.graph import Neighbourhood, plan_neighbourhood
 from tacit.learn.federated.secagg.messages import (
     ATTESTED,
     DELIVERY,
@@ -20,12 +21,20 @@ from tacit.learn.federated.secagg.messages import (
     SURVIVORS,
     read_open,
 )
-from tacit.learn.federated.secagg.plan import SecAggPlan, dequantise, plan_secagg, quantise
+from tacit.learn.federated.secagg.plan import (
+    SecAggPlan,
+    Words,
+    dequantise,
+    plan_secagg,
+    quantise,
+)
 from tacit.learn.federated.secagg.server import SecAggServer
 from tacit.ring import Prg
 
-_TAILS = {"gaussian": 10.0, "binomial": 10.0, "laplace": 40.0}
+TAILS = {"gaussian": 10.0, "binomial": 10.0, "laplace": 40.0}
 """Standard deviations of the noise of the sum that must not wrap."""
+Tag = Callable[[SecAggPlan, Words], None]
+"""Writes the tags of a client's words behind them."""
 
 
 def plan_from(config: RoundConfig) -> SecAggPlan:
@@ -34,21 +43,26 @@ def plan_from(config: RoundConfig) -> SecAggPlan:
     Raises:
         ConfigError: without a clip there is no bound on an update.
     """
-    mechanism = config.mechanism
-    if mechanism.clip is None:
-        raise ConfigError("secure aggregation needs a bound on every update: set clip")
     neighbourhood = plan_neighbourhood(
         config.clients,
         drop_rate=config.drop_rate,
         colluding_share=config.colluding_share,
     )
+    return plan_words(config, neighbourhood)
+
+
+def plan_words(config: RoundConfig, neighbourhood: Neighbourhood) -> SecAggPlan:
+    """Derive how updates are written as whole numbers: the same for every way to add them up."""
+    mechanism = config.mechanism
+    if mechanism.clip is None:
+        raise ConfigError("secure aggregation needs a bound on every update: set clip")
     scale, headroom = None, 0.0
     if mechanism.grid is not None:
         scale = mechanism.grid.scale
-        tails = _TAILS[mechanism.grid.noise] * (config.clients / mechanism.grid.parts) ** 0.5
+        tails = TAILS[mechanism.grid.noise] * (config.clients / mechanism.grid.parts) ** 0.5
         headroom = tails * mechanism.grid.sigma
     units = config.clients * (mechanism.clip + headroom / config.clients) * (scale or 1.0)
-    return plan_secagg(
+    plan = plan_secagg(
         config.clients,
         config.dimension,
         bound=mechanism.clip,
@@ -58,6 +72,32 @@ def plan_from(config: RoundConfig) -> SecAggPlan:
         scale=scale,
         headroom=headroom,
     )
+    return replace(plan, tags=2) if config.verified else plan
+
+
+def words_of(config: RoundConfig, plan: SecAggPlan, update: Update, prg: Prg) -> Words:
+    """Clip an update, write it as whole numbers, and add this client's part of the noise.
+
+    Guarantee: none by itself; the noise is that of the mechanism.
+    Cost: 0 rounds.
+    """
+    update = made_finite(update, config.mechanism)
+    weight = min(update.weight, config.largest_weight)
+    values = clip_l2(update.values, config.mechanism.clip) * (weight / config.largest_weight)
+    grid = config.mechanism.grid
+    noise = None if grid is None else grid.draw(values.size, prg)
+    bare = go_bare(update, config.mechanism, prg)
+    if noise is not None and bare is not None:
+        noise = np.where(bare, 0, noise)
+    return quantise(plan, values, weight=weight, noise=noise, prg=prg)
+
+
+def mean_of(
+    config: RoundConfig, plan: SecAggPlan, total: Words, survivors: tuple[int, ...]
+) -> Aggregate:
+    """Read the mean of those who stayed off the sum of their words."""
+    summed, weight = dequantise(plan, total)
+    return Aggregate(summed * (config.largest_weight / max(weight, 1)), weight, survivors)
 
 
 @final
@@ -85,9 +125,16 @@ class SecAggServerSide:
 
     def aggregate(self) -> Aggregate:
         """Return the mean of those who stayed."""
-        total, weight = dequantise(self._plan, self._server.total())
-        mean = total * (self._config.largest_weight / max(weight, 1))
-        return Aggregate(mean, weight, self._server.survivors)
+        return mean_of(self._config, self._plan, self.total(), self._server.survivors)
+
+    @property
+    def plan(self) -> SecAggPlan:
+        """The plan of the round."""
+        return self._plan
+
+    def total(self) -> Words:
+        """Return the sum of the words of those who stayed."""
+        return self._server.total()
 
 
 @final
@@ -102,14 +149,15 @@ class SecAggClientSide:
         signing: Ed25519PrivateKey,
         prg: Prg,
         saved: tuple[bytes, bytes] | None = None,
+        tag: Tag | None = None,
     ) -> None:
         self._config, self._index, self._prg = config, index, prg
-        self._signing = signing
+        self._signing, self._tag = signing, tag
         self._client: SecAggClient | None = None
         self._invitation = b""
         if saved is not None:
             self._invitation, state = saved
-            plan, _ = read_open(self._invitation)
+            plan = self._plan_of(self._invitation)
             self._client = SecAggClient.load(state, plan, index, known=config.keys)
 
     def answer(self, message: bytes, offer: Offer) -> bytes:
@@ -139,7 +187,7 @@ class SecAggClientSide:
         return self._invitation
 
     def _begin(self, message: bytes) -> bytes:
-        plan, index = read_open(message)
+        plan, index = self._plan_of(message), read_open(message)[1]
         if self._client is not None:
             raise PartyError(SERVER, "it invited this client a second time")
         expected = replace(plan_from(self._config), session=plan.session)
@@ -154,15 +202,13 @@ class SecAggClientSide:
         )
         return self._client.advertise()
 
-    def _words(self, offer: Offer) -> "np.ndarray":
-        config = self._config
-        update = made_finite(offer(), config.mechanism)
-        weight = min(update.weight, config.largest_weight)
-        values = clip_l2(update.values, config.mechanism.clip) * (weight / config.largest_weight)
-        grid = config.mechanism.grid
-        noise = None if grid is None else grid.draw(values.size, self._prg)
-        bare = go_bare(update, config.mechanism, self._prg)
-        if noise is not None and bare is not None:
-            noise = np.where(bare, 0, noise)
-        plan = read_open(self._invitation)[0]
-        return quantise(plan, values, weight=weight, noise=noise, prg=self._prg)
+    def _words(self, offer: Offer) -> Words:
+        plan = self._plan_of(self._invitation)
+        words = words_of(self._config, plan, offer(), self._prg)
+        if self._tag is not None:
+            self._tag(plan, words)
+        return words
+
+    def _plan_of(self, invitation: bytes) -> SecAggPlan:
+        # Whether there are tags is not for the server to say.
+        return replace(read_open(invitation)[0], tags=2 if self._config.verified else 0)

@@ -19,7 +19,15 @@ from typing import cast, final
 from tacit.crypto import KeyPair
 from tacit.dp import Bounded
 from tacit.errors import DisagreementError, FrameError, InputError, PartyError
-from tacit.learn.federated.contract import RunOver, VoidRound, kind_of, pack, records, unpack
+from tacit.learn.federated.contract import (
+    HELPER,
+    RunOver,
+    VoidRound,
+    kind_of,
+    pack,
+    records,
+    unpack,
+)
 from tacit.learn.federated.shuffled.box import BOX_OVERHEAD, open_box, seal_box
 from tacit.learn.federated.shuffled.plan import (
     METHODS,
@@ -33,7 +41,7 @@ from tacit.learn.federated.shuffled.plan import (
 from tacit.ring import Prg
 
 OPEN, BUNDLE, BUNDLES, RELEASED, RECEIPT, CONFIRMED, COMPLAINED = range(32, 39)
-SHUFFLER = -1
+SHUFFLER = HELPER
 """The index under which messages go to the shuffler."""
 
 BOX_BYTES = PAYLOAD_BYTES + BOX_OVERHEAD

@@ -13,6 +13,7 @@ import torch
 
 from tacit.crypto.cipher import Numbers
 from tacit.errors import ConfigError, DataError, PartyError
+from tacit.learn.vertical.exchange import Kept
 from tacit.learn.vertical.secureboost.active import Active
 from tacit.learn.vertical.secureboost.passive import Passive, recv_pairs, send_pairs
 from tacit.learn.vertical.secureboost.task import (
@@ -21,6 +22,7 @@ from tacit.learn.vertical.secureboost.task import (
     CipherTrees,
     Floats,
     leaks_of_boosting,
+    most_splits,
     note_leak,
 )
 from tacit.learners.bins import quantile_cuts
@@ -28,7 +30,14 @@ from tacit.party import Session
 from tacit.result import Leak
 
 
-def boost(session: Session, task: Boosting, x: Floats, y: Floats | None = None) -> CipherTrees:
+def boost(
+    session: Session,
+    task: Boosting,
+    x: Floats,
+    y: Floats | None = None,
+    *,
+    kept: Kept | None = None,
+) -> CipherTrees:
     """Learn boosted trees; every owner calls this with its own columns of the same rows.
 
     Args:
@@ -36,6 +45,7 @@ def boost(session: Session, task: Boosting, x: Floats, y: Floats | None = None) 
         task: agreed by all.
         x: my columns; the active party may have none.
         y: labels, of the active party alone: classes from 0 on, or numbers.
+        kept: where I keep what I know after every step, to go on from there.
 
     Guarantee: semi-honest. Passive owners learn no gradient and no label, if the cipher holds, but
         see which rows lie in which node, and rows of a node are alike in their labels: no guarantee
@@ -49,10 +59,11 @@ def boost(session: Session, task: Boosting, x: Floats, y: Floats | None = None) 
     columns = _columns(session, task, x)
     edges = quantile_cuts(torch.from_numpy(x), task.max_bins).numpy() if x.shape[1] else x[:0]
     places = _places(x, edges)
+    start = 0 if kept is None else kept.begin()
     if session.me == task.active and y is not None:
-        trees = Active(session, task, places, columns).run(y)
+        trees = Active(session, task, places, columns).run(y, start, kept)
         return CipherTrees(task=task, edges=edges, trees=trees, columns=columns)
-    Passive(session, task, places).run()
+    Passive(session, task, places).run(start, kept)
     return CipherTrees(task=task, edges=edges, trees=(), columns=columns)
 
 
@@ -64,20 +75,23 @@ def answer(session: Session, model: CipherTrees, x: Floats) -> Floats | None:
     """
     task, rows = model.task, len(x)
     if session.me != task.active:
-        asked = recv_pairs(session, task, "asked", None, x.shape[1])
+        count = most_splits(task, x.shape[1])
+        asked = recv_pairs(session, task, "asked", count, x.shape[1])
         bits = x[:, asked[:, 0]] <= model.edges[asked[:, 0], asked[:, 1]][None, :]
-        session.send(task.active, "sides", torch.from_numpy(bits.astype(np.uint8)))
+        bits[:, asked.min(axis=1) < 0] = False
+        session.send(task.active, "sides", torch.from_numpy(np.packbits(bits, axis=1)))
         return None
     sides: dict[tuple[str, int, int], npt.NDArray[np.bool_]] = {}
     for owner in task.passive:
-        pairs = model.splits_of(owner)
-        send_pairs(session, owner, "asked", pairs)
+        send_pairs(session, owner, "asked", model.asked_of(owner))
     for owner in task.passive:
         pairs = model.splits_of(owner)
-        bits = session.recv(owner, "sides", (rows, len(pairs)), dtype=torch.uint8).numpy()
+        size = (rows, -(-most_splits(task, model.columns[owner]) // 8))
+        packed = session.recv(owner, "sides", size, dtype=torch.uint8).numpy()
+        said = np.unpackbits(packed, axis=1, count=len(pairs))
         for at, (column, edge) in enumerate(pairs):
-            sides[owner, column, edge] = bits[:, at] != 0
-        note_leak(session, (task.active,), SIDES.format(owner), bits.size)
+            sides[owner, column, edge] = said[:, at] != 0
+        note_leak(session, (task.active,), SIDES.format(owner), said.size)
     for column, edge in model.splits_of(task.active):
         sides[task.active, column, edge] = x[:, column] <= model.edges[column, edge]
     margins = np.zeros((rows, task.width))

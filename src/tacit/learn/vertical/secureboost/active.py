@@ -7,14 +7,16 @@ import numpy.typing as npt
 import torch
 
 from tacit.crypto.cipher import Numbers, SecretKey, make_key
-from tacit.learn.vertical.exchange import recv_sealed, send_key, send_sealed
+from tacit.learn.vertical.exchange import Kept, recv_sealed, send_key, send_sealed
 from tacit.learn.vertical.secureboost.task import (
     Boosting,
     Floats,
     GrownTree,
     asked_nodes,
     note_leak,
+    pack_trees,
     sums_layout,
+    unpack_trees,
 )
 from tacit.party import Session
 from tacit.ring import Prg
@@ -37,20 +39,26 @@ class Active:
         for owner in task.passive:
             send_key(session, owner, self._key.public)
 
-    def run(self, y: Floats) -> tuple[GrownTree, ...]:
-        """Grow all trees."""
-        task, trees = self._task, []
+    def run(self, y: Floats, start: int = 0, kept: Kept | None = None) -> tuple[GrownTree, ...]:
+        """Grow all trees, after those of the first steps, which were kept."""
+        task = self._task
+        trees: list[GrownTree] = []
         margins = np.zeros((self._rows, task.width))
+        if start and kept is not None:
+            known = kept.load(start)
+            margins, trees = known["margins"].astype(np.float64), unpack_trees(task, known)
         if not task.classes:  # numbers are brought to 1 by whoever knows them
             self._units[0] /= 4 * max(float(np.abs(y).max()), 1e-9)
         with self._session.progress.stage("boost", task.n_estimators) as advance:
-            for step in range(task.n_estimators):
+            for step in range(start, task.n_estimators):
                 moves = np.zeros_like(margins)
                 for column in range(task.width):
                     both = np.rint(_gradients(task, margins, y, column) * self._units)
                     tree, moves[:, column] = self._grow(both.astype(np.int64))
                     trees.append(tree)
                 margins += moves
+                if kept is not None:
+                    kept.save(step + 1, {"margins": margins, **pack_trees(task, trees)})
                 advance(step + 1)
         return tuple(trees)
 
@@ -99,17 +107,16 @@ class Active:
         for owner in task.passive:
             columns = self._columns[owner]
             whole = np.zeros((nodes, columns, bins, 2), dtype=np.int64)
-            if len(asked):
-                layout = sums_layout(task, self._rows, len(asked) * bins)
-                for column in range(columns):
-                    sealed = recv_sealed(
-                        self._session, owner, f"sums {column}", self._key.public, layout
-                    )
-                    given = self._key.decrypt(sealed).reshape(len(asked), bins, 2)
-                    whole[asked, column] = given
-                what = f"sums of gradients and Hessians in every bin of every column of {owner}"
-                shown = 2 * len(asked) * columns * bins
-                note_leak(self._session, (task.active,), f"{what}, by node", shown)
+            layout = sums_layout(task, self._rows, len(asked) * bins)
+            for column in range(columns):
+                sealed = recv_sealed(
+                    self._session, owner, f"sums {column}", self._key.public, layout
+                )
+                given = self._key.decrypt(sealed).reshape(len(asked), bins, 2)
+                whole[asked, column] = given
+            what = f"sums of gradients and Hessians in every bin of every column of {owner}"
+            shown = 2 * len(asked) * columns * bins
+            note_leak(self._session, (task.active,), f"{what}, by node", shown)
             if above:
                 # Of two children the one with fewer rows was asked for.
                 other = asked ^ 1
@@ -157,11 +164,13 @@ class Active:
             session.send(owner, "splits", torch.tensor(pairs))
         for owner in task.passive:
             mine = [at for at, one in enumerate(chosen) if one is not None and one[0] == owner]
+            size = (-(-len(node) // 8),)
+            packed = session.recv(owner, "left", size, dtype=torch.uint8).numpy()
+            said, is_here = np.unpackbits(packed, count=len(node)), np.isin(node, mine)
+            right[is_here] = said[is_here] == 0
             if not mine:
                 continue
-            count = int(np.isin(node, mine).sum())
-            said = session.recv(owner, "left", (count,), dtype=torch.uint8).numpy()
-            right[np.isin(node, mine)] = said == 0
+            count = int(is_here.sum())
             note_leak(
                 session,
                 (task.active,),

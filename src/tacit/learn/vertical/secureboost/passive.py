@@ -7,7 +7,7 @@ import torch
 
 from tacit.crypto.cipher import Ciphertext, Numbers
 from tacit.errors import PartyError
-from tacit.learn.vertical.exchange import recv_key, recv_sealed, send_sealed
+from tacit.learn.vertical.exchange import Kept, recv_key, recv_sealed, send_sealed
 from tacit.learn.vertical.secureboost.task import Boosting, asked_nodes, note_leak
 from tacit.party import Session
 from tacit.ring import Prg
@@ -21,13 +21,15 @@ class Passive:
         self._draw = Prg.from_os().bytes
         self._key = recv_key(session, task.active, task.cipher)
 
-    def run(self) -> None:
-        """Help to grow all trees."""
+    def run(self, start: int = 0, kept: Kept | None = None) -> None:
+        """Help to grow all trees, after those of the first steps."""
         task = self._task
         with self._session.progress.stage("boost", task.n_estimators) as advance:
-            for step in range(task.n_estimators):
+            for step in range(start, task.n_estimators):
                 for _ in range(task.width):
                     self._grow()
+                if kept is not None:
+                    kept.save(step + 1, {})
                 advance(step + 1)
 
     def _grow(self) -> None:
@@ -41,15 +43,15 @@ class Passive:
                 raise PartyError(task.active, "sent nodes that are not in the tree")
             note_leak(session, (session.me,), "which rows lie in which node of every tree", rows)
             asked = asked_nodes(node, level)
-            if len(asked):
-                self._send_sums(sealed, node, asked)
+            self._send_sums(sealed, node, asked)
             pairs = recv_pairs(session, task, "splits", 2**level, self._places.shape[1])
             mine = np.flatnonzero(pairs[:, 0] >= 0)
+            # A bit for every row, also of nodes that others split: sizes tell nothing.
+            left, chosen = np.zeros(rows, dtype=bool), np.flatnonzero(np.isin(node, mine))
+            column, edge = pairs[node[chosen]].T
+            left[chosen] = self._places[chosen, column] <= edge
+            session.send(task.active, "left", torch.from_numpy(np.packbits(left)))
             if len(mine):
-                chosen = np.isin(node, mine)
-                column, edge = pairs[node[chosen]].T
-                left = self._places[np.flatnonzero(chosen), column] <= edge
-                session.send(task.active, "left", torch.from_numpy(left.astype(np.uint8)))
                 note_leak(
                     session,
                     (session.me,),
@@ -70,19 +72,12 @@ class Passive:
 
 
 def send_pairs(session: Session, to: str, tag: str, pairs: Sequence[tuple[int, int]]) -> None:
-    """Send columns and edges of the receiver's."""
-    session.send(to, f"setup/{tag}", torch.tensor([len(pairs)]), phase="setup")
+    """Send columns and edges of the receiver's, −1 for none."""
     session.send(to, tag, torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2))
 
 
-def recv_pairs(
-    session: Session, task: Boosting, tag: str, count: int | None, columns: int
-) -> Numbers:
+def recv_pairs(session: Session, task: Boosting, tag: str, count: int, columns: int) -> Numbers:
     """Receive columns and edges of mine, −1 for none."""
-    if count is None:
-        count = int(session.recv(task.active, f"setup/{tag}", (1,))[0])
-        if not 0 <= count <= columns * task.max_bins:
-            raise PartyError(task.active, f"asks for {count} splits")
     pairs = session.recv(task.active, tag, (count, 2)).numpy()
     limits = np.array([columns, task.max_bins - 1])
     if np.any(pairs < -1) or np.any(pairs >= limits):

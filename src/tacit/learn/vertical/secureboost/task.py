@@ -91,6 +91,12 @@ class CipherTrees:
     trees: tuple[GrownTree, ...]
     columns: Mapping[str, int]
 
+    def asked_of(self, owner: str) -> list[tuple[int, int]]:
+        """List `splits_of` an owner, filled up with −1 to as many as there can be."""
+        found = self.splits_of(owner)
+        most = most_splits(self.task, self.columns[owner])
+        return found + [(-1, -1)] * (most - len(found))
+
     def splits_of(self, owner: str) -> list[tuple[int, int]]:
         """List columns and edges of an owner on which any tree splits, in order."""
         found = {
@@ -101,6 +107,43 @@ class CipherTrees:
             if one is not None and one[0] == owner
         }
         return sorted(found)
+
+
+def pack_trees(task: Boosting, trees: Sequence[GrownTree]) -> dict[str, Floats | Numbers]:
+    """Lay trees out as numbers: an owner, its column and its edge per node, −1 for none."""
+    owners = (task.active, *task.passive)
+    rows = [
+        (-1, -1, -1) if one is None else (owners.index(one[0]), *one[1:])
+        for tree in trees
+        for level in tree.splits
+        for one in level
+    ]
+    return {"splits": np.array(rows), "leaves": np.stack([one.leaves for one in trees])}
+
+
+def unpack_trees(
+    task: Boosting, kept: Mapping[str, npt.NDArray[np.float64] | Numbers]
+) -> list[GrownTree]:
+    """Undo `pack_trees`."""
+    owners, leaves = (task.active, *task.passive), kept["leaves"].astype(np.float64)
+    rows = iter(kept["splits"].astype(np.int64).tolist())
+    found = []
+    for one in leaves:
+        splits = tuple(
+            tuple(
+                None if owner < 0 else (owners[owner], column, edge)
+                for owner, column, edge in (next(rows) for _ in range(2**level))
+            )
+            for level in range(task.max_depth)
+        )
+        found.append(GrownTree(splits=splits, leaves=one))
+    return found
+
+
+def most_splits(task: Boosting, columns: int) -> int:
+    """Return on how many edges of an owner trees can split."""
+    nodes: int = task.n_estimators * task.width * (2**task.max_depth - 1)
+    return min(nodes, columns * (task.max_bins - 1))
 
 
 def leaks_of_boosting(
@@ -140,7 +183,7 @@ def leaks_of_boosting(
             ),
         ]
         if asked:
-            splits = min(nodes, columns[owner] * (task.max_bins - 1))
+            splits = most_splits(task, columns[owner])
             found.append(_leak(task.active, SIDES.format(owner), WHY, asked * splits))
     return tuple(found)
 
@@ -155,13 +198,14 @@ def note_leak(session: Session, to: Sequence[str], what: str, elements: int) -> 
 
 
 def asked_nodes(node: Numbers, level: int) -> Numbers:
-    """Return which nodes are added up: of the children of a split the one with fewer rows."""
-    counts = np.bincount(node[node >= 0], minlength=2**level)
+    """Return which nodes are added up: of two children the one with fewer rows.
+
+    Also where there are none: what is sent depends on the depth alone.
+    """
     if level == 0:
-        return np.flatnonzero(counts)
-    pairs = counts.reshape(-1, 2)
-    open_ = np.flatnonzero(pairs.sum(axis=1))
-    found: Numbers = 2 * open_ + (pairs[open_, 1] < pairs[open_, 0])
+        return np.zeros(1, dtype=np.int64)
+    pairs = np.bincount(node[node >= 0], minlength=2**level).reshape(-1, 2)
+    found: Numbers = 2 * np.arange(len(pairs)) + (pairs[:, 1] < pairs[:, 0])
     return found
 
 

@@ -1,0 +1,1 @@
+"""Two parties without a third: oblivious transfer, garbled circuits, lattice products."""

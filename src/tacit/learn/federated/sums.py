@@ -1,0 +1,87 @@
+"""How rounds of `encrypted` and `keyed` are opened; the words that are added are `masked`'s."""
+
+import hashlib
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+
+from tacit.errors import DisagreementError, FrameError, PartyError
+from tacit.learn.federated.config import RoundConfig
+from tacit.learn.federated.contract import pack, unpack
+from tacit.learn.federated.secagg.graph import Neighbourhood
+from tacit.learn.federated.secagg.plan import SESSION_BYTES, SecAggPlan
+from tacit.learn.federated.secagg.sides import plan_words
+
+SERVER = "server"
+SAVED = 66
+_FACTS_BYTES = 32
+_NOBODY = Neighbourhood(neighbours=0, threshold=0)
+
+
+def plan_sum(config: RoundConfig) -> SecAggPlan:
+    """Plan a sum of the words that `masked` adds up too, for a new session."""
+    return plan_words(config, _NOBODY)
+
+
+def open_message(kind: int, config: RoundConfig, plan: SecAggPlan) -> bytes:
+    """Invite to a round: its session, and a digest of all that both sides must agree on."""
+    return pack(kind, plan.session, _facts(kind, config, plan))
+
+
+def read_open(message: bytes, kind: int, config: RoundConfig) -> SecAggPlan:
+    """Read an invitation.
+
+    Raises:
+        DisagreementError: the server's plan is another than that of this config.
+    """
+    session = session_of(message, kind)
+    plan = replace(plan_sum(config), session=session)
+    if message != open_message(kind, config, plan):
+        raise DisagreementError(
+            SERVER, "its plan of the round is not the one that follows from this client's config"
+        )
+    return plan
+
+
+def session_of(message: bytes, kind: int) -> bytes:
+    """Read the session of an invitation.
+
+    Raises:
+        FrameError: it is none.
+    """
+    session, facts = cast(list[bytes], unpack(message, kind, "bb", sender=SERVER))
+    if len(session) != SESSION_BYTES or len(facts) != _FACTS_BYTES:
+        raise FrameError(SERVER, "its invitation has fields of another length")
+    return session
+
+
+def write_survivors(survivors: tuple[int, ...]) -> bytes:
+    """Write who is in the sum."""
+    return np.array(survivors, "<u4").tobytes()
+
+
+def read_survivors(body: bytes, config: RoundConfig, mine: int) -> tuple[int, ...]:
+    """Read who is said to be in the sum.
+
+    Raises:
+        PartyError: fewer than may be added up, or not this client.
+    """
+    if len(body) % 4:
+        raise FrameError(SERVER, "its list of survivors is cut off")
+    found = tuple(np.frombuffer(body, "<u4").tolist())
+    if len(found) < config.minimum:
+        raise PartyError(
+            SERVER, f"it shows a sum of {len(found)} clients, the config wants {config.minimum}"
+        )
+    if list(found) != sorted(set(found)) or found[-1] >= config.clients or mine not in found:
+        raise PartyError(SERVER, "its list of survivors has a stranger, one twice, or not me")
+    return found
+
+
+def _facts(kind: int, config: RoundConfig, plan: SecAggPlan) -> bytes:
+    keys = None if config.keys is None else sorted(config.keys)
+    public = hashlib.sha256(config.public_key or b"").digest()
+    about = (kind, replace(plan, session=bytes(SESSION_BYTES)), keys, config.cipher, public)
+    noise = config.mechanism.kind, config.mechanism.grid, config.largest_weight, config.threshold
+    return hashlib.sha256(repr((about, noise)).encode()).digest()

@@ -1,0 +1,33 @@
+"""What a party may believe that hears of cheating from another: that one of the two cheats.
+
+Whoever cheats can accuse as well as whoever was cheated, so an accusation names two parties: the
+accused and the accuser. Only the one that has checked tags itself knows which.
+"""
+
+from tacit.errors import CheatingError, PartyError
+
+CHEATED = "cheated: "
+"""How the reason begins that a party gives when it has caught another."""
+OR_OWNER = " or an owner"
+"""Follows the name of the other party where somebody who brings an input may have done it."""
+
+
+def as_heard(error: PartyError, me: str, pair: tuple[str, str]) -> PartyError:
+    """Say what is known after an accusation between two computing parties."""
+    first, second = pair
+    is_heard = type(error) is PartyError and error.reason.startswith(CHEATED)
+    if is_heard and error.party in (f"{first}{OR_OWNER}", f"{second}{OR_OWNER}"):
+        others = ", ".join(one for one in pair if one != me)
+        return CheatingError(f"{others}{OR_OWNER}", error.reason)
+    if not is_heard or error.party not in pair:
+        return error
+    accuser = second if error.party == first else first
+    if me == error.party:
+        return CheatingError(
+            accuser, f"{CHEATED}it accuses this party, which follows the protocol; no result"
+        )
+    return CheatingError(
+        f"{first} or {second}",
+        f"{accuser!r} says that {error.party!r} {error.reason}. One of the two cheats, and this "
+        "party cannot know which",
+    )

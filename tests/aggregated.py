@@ -1,0 +1,87 @@
+"""Rounds of one aggregator in this process: clients that may be silent or tampered with."""
+
+from dataclasses import replace
+from functools import cache
+from unittest.mock import patch
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from short_keys import short_key
+from tacit.crypto import make_key_pair
+from tacit.errors import InputError, PartyError
+from tacit.learn.federated import Meter, Seat, find_aggregator, provision, round_config, run_round
+from tacit.learn.federated.aggregators import Once
+from tacit.learn.federated.contract import HELPER
+from tacit.ring import Prg
+
+
+@cache
+def provided(policy):
+    """Make the keys of a policy, once: those of ciphers take a while."""
+    if policy.aggregator == "encrypted":
+        pytest.importorskip("tenseal" if policy.cipher == "bfv" else "gmpy2")
+    with patch("tacit.learn.federated.provision.make_key", short_key):
+        return provision(policy, Prg.from_os())
+
+
+class Stage:
+    """Clients of one aggregator that all offer something, and may be silent or tampered with."""
+
+    def __init__(self, policy, offers, *, silent=(), tamper=None, is_resumed=False):
+        policy, secrets = provided(policy)
+        self.aggregator = find_aggregator(policy.aggregator)
+        self.helper_keys = make_key_pair()
+        self.seats = [
+            Seat(
+                index=i,
+                signing=Ed25519PrivateKey.generate(),
+                helper=self.helper_keys.public,
+                secret=secret,
+            )
+            for i, secret in enumerate(secrets)
+        ]
+        if policy.keys is not None:
+            known = [seat.signing.public_key().public_bytes_raw() for seat in self.seats]
+            policy = replace(policy, keys=frozenset(known))
+        self.terms = round_config(policy, offers[0].values.size)
+        make_helper = self.aggregator.make_helper
+        if make_helper is not None:
+            self.helper = make_helper(self.terms, self.helper_keys, Prg.from_os(), Once())
+        self.clients = [
+            self.aggregator.make_client(self.terms, seat, Prg.from_os()) for seat in self.seats
+        ]
+        self.offers, self.silent, self.tamper = offers, silent, tamper
+        self.is_resumed, self.invitations = is_resumed, {}
+        self.server = self.aggregator.make_server(self.terms, Prg.from_os())
+        self.meter = Meter()
+
+    def run(self):
+        return run_round(self.server, self.exchange, self.meter)
+
+    def resume(self, index):
+        """Put another process of the same client in its place, with what the first has saved."""
+        saved = self.clients[index].save()
+        if saved:
+            seat = replace(self.seats[index], saved=(self.invitations[index], saved))
+            self.clients[index] = self.aggregator.make_client(self.terms, seat, Prg.from_os())
+
+    def exchange(self, messages):
+        for index, message in messages.items():
+            if index not in self.silent:
+                answer = self.answer(index, message)
+                yield index, self.tamper(index, answer) if self.tamper else answer
+
+    def answer(self, index, message):
+        try:
+            if index == HELPER:
+                return self.helper(message)
+            self.invitations.setdefault(index, message)
+            answer = self.clients[index].answer(message, lambda after=None: self.offers[index])
+            if self.is_resumed:
+                self.resume(index)
+            return answer
+        except PartyError as error:
+            return error
+        except InputError as error:
+            return PartyError(f"client {index}", str(error))

@@ -1,0 +1,23 @@
+"""Changed messages and keys, to every party of every aggregator, in a process of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[1] / "mutated_sums.py"
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_no_changed_input_does_harm(count):
+    done = subprocess.run(
+        [sys.executable, SCRIPT, str(count), "26"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"{count} changed inputs" in done.stdout

@@ -1,0 +1,231 @@
+"""Every way to add updates up gives the sum of `masked`, bit for bit, at its declared cost."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from aggregated import Stage, provided
+from tacit.errors import ConfigError
+from tacit.learn.federated import (
+    FederatedSpec,
+    PrivacySpec,
+    Update,
+    VoidRound,
+    encrypted,
+    keyed,
+    round_config,
+    sequential,
+)
+from tacit.learn.federated.contract import HELPER
+from tacit.learn.federated.encrypted import sides as encrypted_sides
+from tacit.learn.federated.keyed import sides as keyed_sides
+from tacit.learn.federated.promises import promises
+from tacit.learn.federated.secagg import sides as masked_sides
+from tacit.learn.federated.secagg.plan import to_wire
+from tacit.learn.federated.summary import leaks_of
+from tacit.ring import Prg
+
+WORDS = {
+    "masked, verified": {"aggregator": "masked", "verified": True},
+    "bfv": {"aggregator": "encrypted"},
+    "bfv, verified": {"aggregator": "encrypted", "verified": True},
+    "paillier": {"aggregator": "encrypted", "cipher": "paillier"},
+    "threshold": {
+        **{"aggregator": "encrypted", "cipher": "paillier", "threshold": 3},
+        "colluding_share": 0.4,
+    },
+    "keyed": {"aggregator": "keyed"},
+    "keyed, verified": {"aggregator": "keyed", "verified": True},
+}
+NOISE = {
+    "none": {"kind": "none", "clip": 1.0},
+    "central": {"kind": "central", "clip": 1.0, "epsilon": 2.0, "delta": 1e-3},
+}
+CLIENTS, DIMENSION = 6, 120
+
+
+def policy(name, noise="none", **changes):
+    settings = {
+        **{"clients": CLIENTS, "rounds": 1, "minimum": 4, "drop_rate": 0.2, "colluding_share": 0.0},
+        "privacy": PrivacySpec(**NOISE[noise]),
+        "largest_weight": 1 if noise == "central" else 9,
+        **WORDS.get(name, {"aggregator": name}),
+    }
+    return FederatedSpec(**{**settings, **changes})
+
+
+def offers():
+    drawn = Prg(b"sums are like it").below(2**20, (CLIENTS, DIMENSION)).numpy() / 2**20 - 0.5
+    return [Update((row / 20).astype(np.float32), 1 + at) for at, row in enumerate(drawn)]
+
+
+@pytest.fixture
+def same_words(monkeypatch):
+    """Let every aggregator draw the same roundings and the same noise for a client."""
+    for module in (masked_sides, encrypted_sides, keyed_sides):
+
+        def draw(config, plan, update, prg, true=masked_sides.words_of):
+            return true(config, plan, update, Prg(b"client %09d" % update.weight))
+
+        monkeypatch.setattr(module, "words_of", draw)
+
+
+def inner(stage):
+    """Return the server's side, without the check of its sum."""
+    return getattr(stage.server, "_inside", stage.server)
+
+
+def total_of(stage):
+    """Return the words of the sum, without tags."""
+    stage.run()
+    server = inner(stage)
+    plan = server.plan
+    return bytes(to_wire(plan, server.total()))[: plan.word_bytes * (plan.dimension + 1)]
+
+
+@pytest.mark.parametrize("noise", NOISE)
+@pytest.mark.parametrize("name", WORDS)
+def test_sums_equal_those_of_masked_bit_for_bit(name, noise, same_words):
+    same = {"silent": {2}}
+    mine = total_of(Stage(policy(name, noise, colluding_share=0.0), offers(), **same))
+    assert mine == total_of(Stage(policy("masked", noise), offers(), **same))
+    assert len(set(mine)) > 80  # the words differ, as updates do
+
+
+def declared(stage, name):
+    """Return what a client declares to send, without decrypting: the aggregator's own formula."""
+    room = {"encrypted": encrypted, "keyed": keyed, "sequential": sequential}[stage.aggregator.name]
+    return room.upload_bytes(stage.terms) + (5 + 29) * stage.terms.verified
+
+
+@pytest.mark.parametrize("name", [*list(WORDS)[1:], "sequential"])
+def test_the_bytes_are_those_declared(name):
+    stage = Stage(policy(name), offers())
+    found = stage.run()
+    plain = declared(stage, name)
+    ups = [stage.meter.up[index] for index in found.survivors]
+    rest = [up - plain for up in ups if up != plain]
+    threshold = stage.terms.threshold
+    if name.startswith(("bfv", "paillier")):
+        # One client decrypts: the sum of everyone's words.
+        assert rest == [9 + inner(stage).plan.upload_bytes]
+    elif threshold:
+        assert len(rest) == threshold
+        assert rest == [plain + 8] * threshold  # a part is as long as the ciphertext, and a point
+    elif name == "sequential":
+        assert rest == [9 + 4 * DIMENSION]  # the model, in the clear
+    else:
+        assert rest == []
+        plan = inner(stage).plan
+        assert stage.meter.up[HELPER] == 9 + plan.upload_bytes
+        assert stage.meter.down[HELPER] == 5 + 8 + 61 + 16 + 133 * CLIENTS
+
+
+@pytest.mark.parametrize("name", [*WORDS, "sequential"])
+def test_a_client_that_is_killed_after_every_answer_goes_on_from_what_it_saved(name):
+    found = Stage(policy(name), offers(), is_resumed=True).run()
+    assert found.survivors == tuple(range(CLIENTS))
+
+
+@pytest.mark.parametrize("name", ["bfv", "threshold", "sequential"])
+def test_clients_that_fall_silent_when_the_sum_is_opened_are_replaced(name):
+    """Their updates stay in the sum: others open it."""
+
+    def fall_silent(stage):
+        def exchange(messages):
+            for index, message in messages.items():
+                is_opening = message[4] in (encrypted_sides.DECRYPT, sequential.REVEAL)
+                if not (is_opening and index in lost):
+                    yield index, stage.answer(index, message)
+
+        return exchange
+
+    lost = {0, 1, 5}
+    stage = Stage(policy(name), offers())
+    stage.exchange = fall_silent(stage)
+    assert stage.run().survivors == tuple(range(CLIENTS))
+    lost = set(range(4))  # with three shares wanted there are too few
+    stage = Stage(policy(name), offers())
+    stage.exchange = fall_silent(stage)
+    if name == "threshold":
+        with pytest.raises(VoidRound, match="2 clients decrypted the sum, the key wants 3"):
+            stage.run()
+    else:
+        stage.run()
+
+
+def test_keyed_rounds_survive_any_drop_out():
+    stage = Stage(policy("keyed", minimum=2, drop_rate=0.6), offers(), silent={0, 1, 3, 5})
+    found = stage.run()
+    assert found.survivors == (2, 4)
+    assert {
+        index: one for index, one in stage.meter.down.items() if index != HELPER
+    } == dict.fromkeys(range(CLIENTS), 61)  # an invitation, and nothing more
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "why"),
+    [
+        ("bfv", {"colluding_share": 0.2}, "one that works with the server opens every update"),
+        ("bfv", {"threshold": 3}, "a threshold wants cipher 'paillier'"),
+        ("paillier", {"threshold": 5}, "at most the minimum of 4"),
+        ("threshold", {"colluding_share": 0.5}, "above the 3 clients that may work"),
+        ("threshold", {"threshold": 1, "colluding_share": 0.0}, "2 at least"),
+        ("keyed", {"threshold": 3}, "go with aggregator 'encrypted'"),
+        ("keyed", {"authority": bytes(31)}, "the authority's key is 32 bytes"),
+        ("masked", {"authority": bytes(32)}, "goes with aggregator 'keyed'"),
+        ("sequential", {"verified": True}, "verified goes with aggregator masked, encrypted"),
+        (
+            "bfv",
+            {"server": "malicious", "keys": frozenset(bytes([i] * 32) for i in range(6))},
+            "take 'masked' or 'keyed'",
+        ),
+    ],
+)
+def test_keys_that_cannot_keep_what_is_assumed_are_refused(name, changes, why):
+    with pytest.raises(ConfigError, match=why):
+        policy(name, **changes)
+
+
+def test_a_server_without_the_public_key_says_what_is_missing():
+    config = round_config(policy("bfv"), DIMENSION)
+    with pytest.raises(ConfigError, match="wants the public key of its clients"):
+        encrypted.EncryptedServerSide(config)
+    with pytest.raises(ConfigError, match="public key of the job cannot be used"):
+        encrypted.EncryptedServerSide(replace(config, public_key=b"no key at all"))
+
+
+def test_bfv_says_when_it_has_no_room():
+    spec, _ = provided(policy("bfv"))
+    config = replace(round_config(spec, DIMENSION), clients=9000)
+    with pytest.raises(ConfigError, match="of at most 8192 clients"):
+        encrypted.EncryptedServerSide(config)
+
+
+def test_noise_is_divided_by_the_clients_that_stay_but_one():
+    """Truex: of t clients that stay, t − 1 add noise that nobody else knows; the claim says so."""
+    spec = policy("threshold", "central", colluding_share=0.0, minimum=5)
+    mechanism = round_config(spec, DIMENSION).mechanism
+    assert mechanism.grid.parts == 4
+    assert mechanism.claim.epsilon <= 2.0
+    alone = round_config(policy("threshold", "central", minimum=4), DIMENSION).mechanism
+    assert alone.grid.parts == 4 - 2  # two of six may work with the server
+    assert alone.grid.sigma2 > mechanism.grid.sigma2
+    assert mechanism.claim.assumptions[0].startswith("at least 4 of the clients that stay follow")
+
+
+@pytest.mark.parametrize("name", [*WORDS, "sequential"])
+def test_every_claim_says_first_who_may_do_what(name):
+    claims = promises(policy(name))
+    assert all(one.assumptions[0].split(":")[0] in ("semi-honest", "malicious") for one in claims)
+    said = " ".join(one.assumptions[0] for one in claims)
+    if name.startswith(("bfv", "paillier")):
+        assert "one that does opens everybody's updates" in said
+    if name == "threshold":
+        assert "up to 2 of the 6 clients" in said
+    if name.startswith("keyed"):
+        assert "not with the authority" in said
+    if name == "sequential":
+        assert claims[0].guarantee == "no guarantee"
+    assert len(leaks_of(policy(name), 7)) >= (3 if name.startswith("masked") else 4)
