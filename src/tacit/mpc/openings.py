@@ -121,8 +121,9 @@ class MaskedOpenings(ABC, Generic[V]):
         """Bring in a computing party's tensor that later runs use again, on the right of products.
 
         Its owner keeps the words alone, the other party the masked ones, the dealer the mask: 8
-        bytes per weight each. It is encoded and opened under its mask in the first run of a session, offline. Later runs
-        of an `OpeningCache` read nothing: their owner answers for it that it has not changed.
+        bytes per weight each. It is encoded and opened under its mask in the first run of a
+        session, offline. Later runs of an `OpeningCache` read nothing: their owner answers for it
+        that it has not changed.
 
         Guarantee: that of `cache_openings`. Cost: 1 round offline, once per session.
         """
