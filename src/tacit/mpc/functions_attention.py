@@ -55,7 +55,7 @@ def attention(
         if isinstance(seen, Told):
             raise InputError("what is seen is told for every run under 'sealed' alone")
         return softmax(ops, scores if bool(seen.all()) else hide(ops, scores, seen), dim=-1)
-    can_saturate = ops.reaches(ops.ready(scores), bound=REACH)
+    can_saturate = ops.number(ops.ready(scores), "softmax").bound > REACH
     scores = saturated(ops, scores)
     levels = _levels(ops, scores, seen)
     if watch is not None and can_saturate:
@@ -92,9 +92,8 @@ def saturated(ops: RescalingVerbs[V], x: V) -> V:
 def _levels(ops: RescalingVerbs[V], x: V, seen: Tensor | Told) -> V:
     """Tell of each row which whole numbers around zero its seen elements reach, within one."""
     side = int(ops.number(x, "counting").bound) + 2
-    shown = seen
-    if isinstance(shown, Tensor):
-        shown = Public.of(shown.to(torch.float64), frac_bits=0)
+    shown: Public | Told
+    shown = seen if isinstance(seen, Told) else Public.of(seen.to(torch.float64), frac_bits=0)
     counts = ops.apply(ops.make("count_reaching", 0, 2 * side, shown), x)
     return ops.apply(ops.make("reached"), counts)
 

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from torch import Tensor
 
@@ -72,8 +73,7 @@ class Table:
         outcome = compute(
             self.session,
             run.plan,
-            # Keys and values are numbers, never bits or masked openings: shares.
-            lambda ops: self.passing.run(ops, step, resumes=run.resumes),  # type: ignore[arg-type]
+            lambda ops: self.passing.run(ops, step, resumes=run.resumes),
             inputs=inputs,
             kept=kept,
             cache=self._cache,
@@ -82,7 +82,8 @@ class Table:
             told=self.passing.told(step),
         )
         self.can_order = True
-        return outcome
+        # Keys and values are numbers, never bits or masked openings: shares.
+        return cast("Outcome[Share]", outcome)
 
     def deal(self, step: Pass) -> None:
         """Deal for a pass, unless that was done, and for the one that it orders."""
