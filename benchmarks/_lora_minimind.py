@@ -150,13 +150,16 @@ def main() -> None:
     parser.add_argument("--looks", type=int, default=4)
     parser.add_argument("--protocol", default="sealed")
     parser.add_argument("--cap", type=float)
+    parser.add_argument("--full", action="store_true", help="train all weights, without adapters")
     asked = parser.parse_args()
     torch.manual_seed(0)
     body, table = read_body(asked.data / "lm_minimind2_small", asked.tokens, asked.layers)
     tokenizer = Tokenizer.from_file(str(asked.data / "lm_minimind2_small" / "tokenizer.json"))
     count = asked.steps * asked.batch + asked.held
     ids = read_ids(asked.data / "zh_medical_dialogue", tokenizer, asked.tokens, count)
-    adapted = add_adapters(body, rank=4, seed=0, only=("q_proj", "v_proj"))
+    adapted: nn.Module = body
+    if not asked.full:
+        adapted = add_adapters(body, rank=4, seed=0, only=("q_proj", "v_proj"))
     half = len(ids) // 2
     owners = {
         name: (table[part[:, :-1]], part[:, 1:])

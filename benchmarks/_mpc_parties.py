@@ -68,12 +68,14 @@ class Parties:
             self.close()
             raise NotMeasured(f"a party failed: {reason}") from None
         first, second, dealer = answers
+        # Without a dealer it is the two parties who begin, with each other.
+        began = [dealer] if plan.roles.dealer else [first, second]
         begun = "dealt" if plan.handed else "shared"
         before = max(one["ready"] - one[begun] for one in (first, second))
         return Run(
             online_ms=1e3
             * (max(first["end"], second["end"]) - min(first["start"], second["start"])),
-            offline_ms=1e3 * (second["dealt"] - dealer["began"] + before),
+            offline_ms=1e3 * (second["dealt"] - min(one["began"] for one in began) + before),
             largest_error=first["error"],
         )
 
@@ -177,8 +179,9 @@ class _Party:
         answer: Answer = {}
 
         def wait_for_material() -> None:
-            session.recv(ROLES.dealer, "bench/dealt", (1,))
-            answer["dealt"] = monotonic()
+            if plan.roles.dealer:
+                session.recv(ROLES.dealer, "bench/dealt", (1,))
+            answer["dealt"], answer["began"] = monotonic(), self._began
 
         def note_inputs() -> None:
             answer["shared"] = monotonic()
@@ -212,6 +215,8 @@ class _Party:
 
     def _note(self, stage: str, done: int, total: int) -> None:
         """Tell the computing parties when everything is dealt; it comes after the material."""
+        if stage == "prepare" and done == 0:
+            self._began = monotonic()
         if stage != "deal" or self._session is None:
             return
         if done == 0:

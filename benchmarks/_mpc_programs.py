@@ -127,7 +127,9 @@ def _plan(row: Row, protocol: str, program: Callable[[PlanOps], object]) -> Plan
     if not hasattr(PlanOps, verb):
         raise NotMeasured(f"there is no ops.{verb} yet")
     try:
-        return make_plan(program, find_protocol(protocol), ROLES, frac_bits=FRAC_BITS)
+        found = find_protocol(protocol)
+        roles = ROLES if found.has_dealer else Roles(*ROLES.computing)
+        return make_plan(program, found, roles, frac_bits=FRAC_BITS)
     except KeyError as error:
         raise NotMeasured(f"{protocol} has no kernel {error}") from error
     except TacitError as error:

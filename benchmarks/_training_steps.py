@@ -159,7 +159,8 @@ def main() -> None:
                 answer: Any = json.loads(said.stdout.strip().splitlines()[-1])
                 seconds = statistics.median(answer["seconds"])
                 found.setdefault(f"{kind}, SPU {name}", []).append(seconds)
-                print(turn, "SPU", kind, name, seconds, answer["error"], flush=True)
+                worked = answer["processor"]
+                print(turn, "SPU", kind, name, seconds, worked, answer["error"], flush=True)
     print(json.dumps({name: statistics.median(one) for name, one in found.items()}, indent=1))
 
 

@@ -171,7 +171,7 @@ def _megabytes(word: str, size: int) -> float:
 
 
 def _slowest_party(word: str, size: int) -> float:
-    _round(word, size)  # tables of powers are made once in a run
+    """Return what the slowest client took, in the first round with tables of powers."""
     return max(_round(word, size)[1].values())
 
 

@@ -2,9 +2,12 @@
 
 from dataclasses import replace
 from functools import cache
+from unittest.mock import patch
 
+import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from short_keys import short_key
 from tacit.crypto import make_key_pair
 from tacit.errors import InputError, PartyError
 from tacit.learn.federated import Meter, Seat, find_aggregator, provision, round_config, run_round
@@ -16,7 +19,10 @@ from tacit.ring import Prg
 @cache
 def provided(policy):
     """Make the keys of a policy, once: those of ciphers take a while."""
-    return provision(policy, Prg.from_os(), bits=2048)
+    if policy.aggregator == "encrypted":
+        pytest.importorskip("tenseal" if policy.cipher == "bfv" else "gmpy2")
+    with patch("tacit.learn.federated.provision.make_key", short_key):
+        return provision(policy, Prg.from_os())
 
 
 class Stage:

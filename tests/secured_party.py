@@ -1,6 +1,7 @@
 """One party of a private model run, for a process of its own."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -9,10 +10,16 @@ from torch import nn
 import tacit
 from tacit.crypto import load_identity
 from tacit.learn.private import Crew
+from tacit.mpc import find_protocol
 from tacit.party import Meeting, Progress, joined
 from tacit.transport import Patience, Peer
 
 CREW = Crew(client="hospital", server="lab", dealer="notary")
+
+
+def crew_of(protocol):
+    """Return who takes part under a protocol."""
+    return CREW if find_protocol(protocol).has_dealer else replace(CREW, dealer=None)
 
 
 def network(seed):
@@ -34,10 +41,11 @@ def main(me, folder, listener, protocol):
         name: Peer(("127.0.0.1", port), key) for name, (port, key) in book.items() if name != me
     }
     private = tacit.secure(network(0 if me == "lab" else 1), protocol=protocol, crew=CREW)
+    parties = crew_of(protocol).parties
     with joined(
         me,
         Meeting(
-            parties=CREW.parties,
+            parties=parties,
             job_digest=b"secured".ljust(32),
             patience=Patience(connect_s=120, silence_s=60),
         ),

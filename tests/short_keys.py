@@ -9,7 +9,7 @@ from tacit.ring import Prg
 _TURNS = cycle(range(2))
 
 
-def short_key(scheme, randomness):
+def short_key(scheme, randomness, bits=2048):
     """Return one of two keys in turn: two parties that make one at a time have different ones."""
     return _kept(scheme, next(_TURNS))
 

@@ -3,8 +3,8 @@
 Every party is a process on loopback (brpc links): two for semi2k and cheetah, three for aby3. The
 ring has 64 bits; one thread computes per party; SPU's other settings are as they come. Semi2k gets
 its triples from the first party, inside the operation: there is no offline phase that could be
-left out. Cheetah makes its correlations by itself, also inside. Time runs from the first party that leaves the barrier to the last that holds its share
-of the result.
+left out. Cheetah makes its correlations inside, too. Time runs from the first party that leaves the
+barrier to the last that holds its share of the result.
 """
 
 import json

@@ -13,7 +13,8 @@ from sequence import Diagram, Party, Row, Sees, Sent, Stage, draw
 from tacit.mpc.contract import Roles
 from tacit.mpc.cost import Message
 from tacit.mpc.plan import Plan, PlanOps, Step, make_plan
-from tacit.mpc.protocols import PROTOCOLS
+from tacit.mpc.mixing import NO_DEALER
+from tacit.mpc.protocols import PROTOCOLS, find_protocol
 
 FOLDER = Path(__file__).parents[1] / "images" / "protocols"
 ROWS, INPUTS, HIDDEN, OUTPUTS = 1, 30, 16, 2
@@ -34,6 +35,7 @@ _TITLES = {
     "Local": "",
     "MultiplyTagged": "",
     "FusedTruncateCompare": "ReLU with its rescaling: a comparison on shares",
+    "Garbled": "ReLU: a comparison by a garbled circuit",
 }
 # What the messages of a kernel are, round by round; the last entry stands for all that follow.
 _WORDS = {
@@ -48,6 +50,7 @@ _WORDS = {
     "Check": ("a fresh seed", "proofs of 42 sums"),
     "OpenChecked": ("its share of the scores",),
     "FusedTruncateCompare": ("value + mask, opened", "bits of a comparison, masked"),
+    "Garbled": ("its share, masked", "labels, its share, masked", "its bits, masked"),
 }
 
 
@@ -64,8 +67,9 @@ def draw_planned(name: str) -> str:
     """Draw the plan of the network under a protocol of `tacit.mpc`."""
     # Under permuted2 the second party sees values: it is to be the owner of the data.
     pair = ("lab", "hospital") if name == "permuted2" else ("hospital", "lab")
-    roles = Roles(*pair, "dealer")
-    plan = make_plan(network, PROTOCOLS[name], roles, frac_bits=16)
+    protocol = find_protocol(name)
+    roles = Roles(*pair, "dealer") if protocol.has_dealer else Roles(*pair)
+    plan = make_plan(network, protocol, roles, frac_bits=16)
     rows: list[Row] = [
         Stage("Before the run: randomness that depends on no input"),
         *(
@@ -80,7 +84,9 @@ def draw_planned(name: str) -> str:
         "lab": "weights of two layers",
         "dealer": "is also the helper" if name == "permuted3" else "knows shapes, and masks",
     }
-    parties = tuple(Party(one, words) for one, words in has.items())
+    parties = tuple(
+        Party(one, words) for one, words in has.items() if one != "dealer" or protocol.has_dealer
+    )
     title = f"Protocol {name}: {plan.cost.online_rounds} rounds, {_total(plan)} online"
     return draw(Diagram(title, parties, tuple(rows)))
 
@@ -336,6 +342,7 @@ REGRESSION = Diagram(
 def draw_all() -> dict[Path, str]:
     """Return every picture by its path."""
     planned = {name: draw_planned(name) for name in PROTOCOLS}
+    planned["without-dealer"] = draw_planned(NO_DEALER)
     written = {
         "chat-permuted": PERMUTED_CHAT,
         "chat-sealed": SEALED_CHAT,

@@ -25,7 +25,7 @@ EXTRAS = (
     ),
     Extra(
         name="he",
-        gives="homomorphic ciphers, Paillier and BFV, and names of tokens by the latter",
+        gives="homomorphic ciphers, two parties without a dealer, and names of tokens by BFV",
         modules=("gmpy2", "tenseal"),
     ),
     Extra(name="images", gives="sheets of pictures as data", modules=("PIL",)),

@@ -28,16 +28,24 @@ def halves(x, y, at=10):
 
 
 REFUSED = {
-    "other columns": (LEARNERS, lambda x, y: halves(x, y) | {"shop": (x[10:, :1], y[10:])}, "same columns"),
+    "other columns": (
+        LEARNERS,
+        lambda x, y: halves(x, y) | {"shop": (x[10:, :1], y[10:])},
+        "same columns",
+    ),
     "NaN": (LEARNERS, lambda x, y: halves(changed(x, (3, 0), np.nan), y), "NaN"),
     "infinity": (LEARNERS, lambda x, y: halves(changed(x, (12, 1), np.inf), y), "infinite"),
     "no rows": (LEARNERS, lambda x, y: halves(x, y) | {"bank": (x[:0], y[:0])}, "one row"),
     "labels NaN": (LEARNERS, lambda x, y: halves(x, changed(y.astype(float), 3, np.nan)), "NaN"),
     "labels too few": (LEARNERS, lambda x, y: halves(x, y) | {"bank": (x[:10], y[:9])}, "9 labels"),
-    "labels of one owner": (LABELLED, lambda x, y: halves(x, y) | {"bank": x[:10]}, "without labels"),
+    "labels of one owner": (
+        LABELLED,
+        lambda x, y: halves(x, y) | {"bank": x[:10]},
+        "without labels",
+    ),
     "no labels": (LABELLED, lambda x, y: {"bank": x[:10], "shop": x[10:]}, "wants labels"),
     "one class": (CLASSES, lambda x, y: halves(x, np.zeros(len(y))), "single class"),
-}  # fmt: skip
+}
 
 
 def sent(parties):

@@ -42,7 +42,7 @@ NOISE = {
     "none": {"kind": "none", "clip": 1.0},
     "central": {"kind": "central", "clip": 1.0, "epsilon": 2.0, "delta": 1e-3},
 }
-CLIENTS, DIMENSION = 6, 300
+CLIENTS, DIMENSION = 6, 120
 
 
 def policy(name, noise="none", **changes):
@@ -90,7 +90,7 @@ def test_sums_equal_those_of_masked_bit_for_bit(name, noise, same_words):
     same = {"silent": {2}}
     mine = total_of(Stage(policy(name, noise, colluding_share=0.0), offers(), **same))
     assert mine == total_of(Stage(policy("masked", noise), offers(), **same))
-    assert len(set(mine)) > 100  # the words differ, as updates do
+    assert len(set(mine)) > 80  # the words differ, as updates do
 
 
 def declared(stage, name):

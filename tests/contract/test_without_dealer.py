@@ -166,7 +166,7 @@ def test_a_dealer_too_many_or_too_few_is_refused():
         ops.input("x", owner=ALICE, shape=(1,), bound=1.0)
 
     for name, roles in ((NO_DEALER, Roles(ALICE, BOB, CAROL)), ("sealed", Roles(ALICE, BOB))):
-        with pytest.raises(ConfigError, match="wants (no|a) dealer"):
+        with pytest.raises(ConfigError, match=r"wants (no|a) dealer"):
             make_plan(program, find_protocol(name), roles, frac_bits=16)
 
 

@@ -30,6 +30,7 @@ PROGRAM = """
                 "minimum": 3, "colluding_share": 0.0, "drop_rate": 0.25,
                 # A simulation makes a key of its own in the place of one that is pinned.
                 **({"shuffler": "00" * 32} if aggregator == "shuffled" else {}),
+                **({"authority": "00" * 32, "verified": True} if aggregator == "keyed" else {}),
             },
             "privacy": privacy,
             "train": {"steps": 5, "rate": 0.5},
@@ -43,7 +44,14 @@ PROGRAM = """
 
 
 @pytest.mark.parametrize(
-    ("aggregator", "kind", "epsilon"), [("masked", "none", None), ("shuffled", "shuffle", 50.0)]
+    ("aggregator", "kind", "epsilon"),
+    [
+        ("masked", "none", None),
+        ("shuffled", "shuffle", 50.0),
+        ("encrypted", "none", None),
+        ("keyed", "none", None),
+        ("sequential", "none", None),
+    ],
 )
 def test_a_job_runs_on_flowers_simulation(aggregator, kind, epsilon):
     text = textwrap.dedent(PROGRAM).replace("AGGREGATOR", aggregator).replace("KIND", kind)

@@ -1,4 +1,4 @@
-"""A module made private, between three real processes that meet over TLS."""
+"""A module made private, between real processes that meet over TLS: three, or two alone."""
 
 import json
 from contextlib import ExitStack
@@ -9,9 +9,10 @@ import torch
 
 import secured_party
 from children import CONTEXT
-from secured_party import CREW, network, rows
+from secured_party import crew_of, network, rows
 from tacit.crypto import make_identity
 from tacit.mpc import PROTOCOLS
+from tacit.mpc.mixing import NO_DEALER
 from tacit.transport import listen
 
 
@@ -19,13 +20,18 @@ from tacit.transport import listen
     "protocol",
     [
         "sealed",
-        *(pytest.param(one, marks=pytest.mark.slow) for one in PROTOCOLS if one != "sealed"),
+        *(
+            pytest.param(one, marks=pytest.mark.slow)
+            for one in (*PROTOCOLS, NO_DEALER)
+            if one != "sealed"
+        ),
     ],
 )
-def test_three_processes_compute_a_module_of_which_only_the_lab_has_the_weights(tmp_path, protocol):
-    keys = {name: make_identity(name, tmp_path).fingerprint for name in CREW.parties}
+def test_processes_compute_a_module_of_which_only_the_lab_has_the_weights(tmp_path, protocol):
+    parties = crew_of(protocol).parties
+    keys = {name: make_identity(name, tmp_path).fingerprint for name in parties}
     with ExitStack() as stack:
-        listeners = {name: stack.enter_context(listen("127.0.0.1", 0)) for name in CREW.parties}
+        listeners = {name: stack.enter_context(listen("127.0.0.1", 0)) for name in parties}
         book = {
             name: (listener.getsockname()[1], keys[name]) for name, listener in listeners.items()
         }
@@ -38,7 +44,7 @@ def test_three_processes_compute_a_module_of_which_only_the_lab_has_the_weights(
             one.start()
         for one in started:
             one.join(240)
-    assert [one.exitcode for one in started] == [0, 0, 0]
+    assert [one.exitcode for one in started] == [0] * len(parties)
     with torch.no_grad():
         wanted = network(0)(rows()).numpy()
     assert np.abs(np.load(tmp_path / "values.npy") - wanted).max() < 2e-2

@@ -53,7 +53,7 @@ class Regressor(Learner):
     def _scored(self, opened: Tensor, data: Table) -> float:
         left, all_ = opened.double().reshape(-1).tolist()
         if all_ > 0:
-            return 1.0 - left / all_
+            return 1.0 - float(left / all_)
         return 1.0 if left <= 0 else 0.0  # labels are all alike: as scikit-learn says it
 
 

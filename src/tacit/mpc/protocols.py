@@ -111,8 +111,8 @@ _TWO_ALONE = (
     "there is no third party: the two computing parties make all correlated randomness with each "
     "other, and do not pool what they see",
     _TWO_SERVERS[3],
-    "Ring-LWE of degree 8192 and 217 bits is hard (128 bits of security), Diffie–Hellman is hard on "
-    "P-256, SHA-256 behaves like a random function and AES-128 like a random permutation; noise "
+    "Ring-LWE of degree 8192 and 217 bits is hard (128 bits of security), Diffie–Hellman is hard "
+    "on P-256, SHA-256 behaves like a random function and AES-128 like a random permutation; noise "
     "that a ciphertext carries is drowned but for 2^-64 for each word; the links are private "
     "(TLS 1.3)",
 )

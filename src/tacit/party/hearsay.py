@@ -8,12 +8,17 @@ from tacit.errors import CheatingError, PartyError
 
 CHEATED = "cheated: "
 """How the reason begins that a party gives when it has caught another."""
+OR_OWNER = " or an owner"
+"""Follows the name of the other party where somebody who brings an input may have done it."""
 
 
 def as_heard(error: PartyError, me: str, pair: tuple[str, str]) -> PartyError:
     """Say what is known after an accusation between two computing parties."""
     first, second = pair
     is_heard = type(error) is PartyError and error.reason.startswith(CHEATED)
+    if is_heard and error.party in (f"{first}{OR_OWNER}", f"{second}{OR_OWNER}"):
+        others = ", ".join(one for one in pair if one != me)
+        return CheatingError(f"{others}{OR_OWNER}", error.reason)
     if not is_heard or error.party not in pair:
         return error
     accuser = second if error.party == first else first

@@ -23,6 +23,7 @@ from tacit.learn.private import merge_results
 from tacit.learn.training import parse_layers
 from tacit.learn.weights import to_safetensors
 from tacit.mpc import without_setup
+from tacit.mpc.mixing import NO_DEALER
 from tacit.party import Meeting, Usage, run_threads
 
 LAYERS = ["dense 8", "relu", "dense 10"]
@@ -80,6 +81,35 @@ def test_the_classes_are_those_of_the_network_in_the_clear(make_job, tmp_path, p
     found = {metric.name: metric for metric in whole.utility}
     assert found["answers equal to plaintext"].value == 1.0
     assert found["accuracy"].value == found["accuracy"].reference
+
+
+ALONE = {"protocol__kind": NO_DEALER, "protocol__dealer": None, "parties__dealer": None}
+
+
+def test_two_parties_without_a_dealer_answer_as_the_network_and_as_forecast(make_job, run_job):
+    job = make_job(**ALONE)
+    parts = run_job(job)
+    assert set(parts) == {"clinic", "lab"}
+    module = parse_layers(LAYERS, (64,), seed=3)
+    with torch.no_grad():
+        wanted = module(infer.load_rows(job, ())[0].float()).argmax(1)
+    assert parts["clinic"].values.tolist() == wanted.tolist()
+    merged = merge_results(tuple(one.result for one in parts.values()))
+    outlook = forecast_inference(job, Asked())
+    assert without_setup(merged.metered) == outlook.forecast.cost
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"protocol__kind": NO_DEALER}, "protocol.dealer.*has none; leave it out"),
+        ({"protocol__dealer": None, "parties__dealer": None}, "protocol.dealer.*missing"),
+        ({"protocol__kind": "sealed; linear: he"}, "without a dealer all functions are garbled"),
+    ],
+)
+def test_a_dealer_too_many_or_too_few_is_refused(make_job, changes, words):
+    with pytest.raises(ConfigError, match=words):
+        make_job(**changes)
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ def test_wide_numbers_are_integers_modulo_2_to_the_108():
     assert integers(wide.from_pairs(wide.to_pairs(x, PRG.words((2, 40))))) == ints
 
 
-@pytest.mark.parametrize("inner", [1, 5, 200, 17_000])
+@pytest.mark.parametrize("inner", [1, 5, 200, 5_000])
 def test_products_with_public_words_are_exact(inner):
     words, right = PRG.words((2, inner)), numbers(3, inner, 2)
     got = wide.map_bilinear(torch.matmul, words, right, terms=inner)
@@ -187,8 +187,10 @@ def test_an_owner_that_tells_the_two_different_things_is_noticed(monkeypatch):
         x = ops.input("x", owner=CAROL, shape=(3,), bound=4.0)
         return ops.open(x, to=(ALICE,), what="x", why="test")
 
-    with pytest.raises(CheatingError, match=r"told another input|accuses this party"):
+    with pytest.raises(CheatingError, match="told different inputs") as caught:
         simulate(program, protocol="checked", inputs={CAROL: {"x": torch.ones(3)}})
+    # Neither of the two cheated, and neither is accused alone.
+    assert caught.value.party.endswith(" or an owner")
     assert calls == [ALICE, BOB]
 
 
@@ -226,3 +228,6 @@ def test_whoever_hears_of_cheating_believes_no_more_than_it_can_know():
     assert as_heard(heard, ALICE, pair).party == BOB
     other = PartyError(ALICE, "went away")
     assert as_heard(other, CAROL, pair) is other
+    told = PartyError(f"{ALICE} or an owner", "cheated: told different inputs")
+    assert as_heard(told, ALICE, pair).party == f"{BOB} or an owner"
+    assert as_heard(told, CAROL, pair).party == f"{ALICE}, {BOB} or an owner"

@@ -1,9 +1,8 @@
 """``tacit plan``: what a job or a chat will do, without connecting to anyone."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -19,13 +18,17 @@ from tacit.errors import ConfigError, InputError
 from tacit.learn.private import DIRECT
 from tacit.llm.backend.chat_file import ROLES, load_chat
 from tacit.mpc import PROTOCOLS
+from tacit.mpc.mixing import NO_DEALER
 from tacit.result import Forecast, Phase
 
 _DEALER = "dealer"
+_ALONE = (NO_DEALER, *DIRECT)
+"""Protocols that have no dealer."""
 _TRUSTED = {
     "he": "nobody",
     "enclave": "the model's host",
     "checked": "an honest dealer",
+    NO_DEALER: "nobody else",
 }
 """Whom the data owner trusts beside its own machine; a dealer, where nothing is said."""
 
@@ -73,9 +76,9 @@ def compare_protocols(path: Path, asked: Asked, *, network: Network | None) -> R
     shown.add_column("trusted")
     shown.add_column("shown on the way")
     notes = []
-    head = raw.get("job")
-    is_asked = isinstance(head, dict) and head.get("kind") == "infer"
-    for name in (*PROTOCOLS, *(DIRECT if is_asked else ())):
+    about = raw.get("job")
+    is_asked = isinstance(about, dict) and about.get("kind") == "infer"
+    for name in (*PROTOCOLS, *(_ALONE if is_asked else ())):
         try:
             job = read_job(_under(name, raw, table), source=str(path))
             outlook = kind_of(job).forecast(job, asked)
@@ -104,27 +107,32 @@ def _compared(name: str, outlook: Outlook, network: Network | None) -> Iterator[
     yield ", ".join(f"{to}: {count:,} values" for to, count in seen.items() if count) or "sizes"
 
 
-def _under(name: str, raw: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
+def _under(name: str, raw: Mapping[str, object], table: Mapping[str, object]) -> dict[str, object]:
     """Return a job under another protocol, with the parties and settings that this one has."""
-    is_direct, was_direct = name in DIRECT, table["kind"] in DIRECT
-    changed = {**raw, "protocol": {**table, "kind": name}}
-    parties = dict(raw.get("parties", {}))
-    protocol = changed["protocol"]
-    if is_direct and not was_direct:
+    is_alone, was_alone = name in _ALONE, table["kind"] in _ALONE
+    changed: dict[str, object] = dict(raw)
+    parties, model = _table(raw, "parties"), _table(raw, "model")
+    protocol: dict[str, object] = {**table, "kind": name}
+    if is_alone and not was_alone:
         parties.pop(str(protocol.pop("dealer", None)), None)
+    if name in DIRECT:
         protocol.pop("compute", None)
-    elif was_direct and not is_direct:
+    if was_alone and not is_alone:
         parties[_DEALER] = {}
         protocol["dealer"] = _DEALER
-    if is_direct != was_direct or name != table["kind"]:
-        changed.pop("ring", None)
-    model = raw.get("model", {})
+    if name != table["kind"] and {name, table["kind"]} & set(DIRECT):
+        changed.pop("ring", None)  # bits mean something else there
     if name == "he" and protocol.get("reveal", "class") == "class":
         protocol["reveal"] = "output" if "layers" in model or "code" in model else "score"
-    owner = model.get("owner")
+    owner = str(model.get("owner"))
     if name == "enclave" and owner in parties:
-        parties[owner] = {**parties[owner], "enclave": "simulated"}
-    return {**changed, "parties": parties}
+        parties[owner] = {**_table(parties, owner), "enclave": "simulated"}
+    return {**changed, "parties": parties, "protocol": protocol}
+
+
+def _table(raw: Mapping[str, object], key: str) -> dict[str, object]:
+    found = raw.get(key)
+    return dict(found) if isinstance(found, dict) else {}
 
 
 def _costs(forecast: Forecast, network: Network | None) -> Iterator[str]:

@@ -9,6 +9,7 @@ from tacit.cli.jobs.outlook import Asked, Outlook
 from tacit.cli.jobs.verify_job import VerifyJob
 from tacit.learn.federated import summary
 from tacit.learn.federated.front import rehearse
+from tacit.learn.federated.spec import HELPERS
 
 NOTHING_SENT = "No forecast of traffic: nothing is sent, everything runs on this machine."
 
@@ -17,14 +18,17 @@ def forecast_federated(job: FederatedJob, asked: Asked) -> Outlook:
     """Rehearse one round, in which every client trains one step and nobody drops out."""
     asked.refuse("rows", "features")
     task = task_of(job, data_folders())
-    config, up, down = rehearse(task)
+    config, up, down, (sent, received) = rehearse(task)
     rounds, clients = task.spec.rounds, config.clients
+    name = HELPERS.get(task.spec.aggregator)
+    helper = f"The {name} sends {sent:,} B and receives {received:,} B in a round."
     return Outlook(
         about=f"{job.federated.aggregator}, privacy {job.privacy.kind}",
         lines=(
             f"{clients} clients, {rounds} rounds, {config.parameters:,} parameters",
             f"A client sends {up:,.0f} B and receives {down:,.0f} B in a round, as a rehearsed "
             f"round did; all clients {clients * rounds * (up + down):,.0f} B in all rounds.",
+            *([helper] if name else []),
             f"After {rounds} rounds: {summary.describe(config.mechanism.claim)}",
         ),
         leaks=summary.leaks_of(task.spec, config.parameters),

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -229,7 +230,8 @@ def compare_plain(job: InferJob, result: Result, answers: Tensor, search: Sequen
 
 def _answer_plain(job: InferJob, x: Tensor, search: Sequence[Path]) -> Tensor:
     if job.is_linear:
-        return predict_plain(x, load_linear(job, search), reveal=job.task().reveal)
+        reveal: Literal["class", "score"] = "class" if job.protocol.reveal == "class" else "score"
+        return predict_plain(x, load_linear(job, search), reveal=reveal)
     if job.model.is_forest and job.model.file is not None:
         return torch.from_numpy(load_trees(job.model.file).predict(x.numpy()))
     module = job.model.module().double()

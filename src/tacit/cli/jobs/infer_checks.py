@@ -29,8 +29,11 @@ def find_problems(job: "InferJob") -> Iterator[Problem]:
     if job.is_direct:
         yield from _check_direct(job)
         return
-    if job.protocol.dealer is None:
+    if job.has_dealer and job.protocol.dealer is None:
         yield Problem("protocol.dealer", "missing; wanted a text")
+        return
+    if not job.has_dealer and job.protocol.dealer is not None:
+        yield Problem("protocol.dealer", f"{job.protocol.kind!r} has none; leave it out")
         return
     check = _check_linear if job.is_linear else _check_shared if job.is_shared else _check_owned
     yield from check(job)
@@ -106,7 +109,7 @@ def _check_owned(job: "InferJob") -> Iterator[Problem]:
     if job.model.is_forest:
         yield from _check_reveal(job, "output", "a forest", "class")
     if len({job.data.owner, job.model.owner, job.protocol.dealer}) != 3:
-        yield Problem("parties", "wanted another party for each of the three roles")
+        yield Problem("parties", "wanted another party for each of the roles")
     if job.protocol.compute is not None:
         yield Problem("protocol.compute", "is for a network without an owner; leave it out")
     if job.model.shares:

@@ -162,8 +162,9 @@ class InferModel:
 class InferProtection:
     """[protocol]: how secrets are protected, by whom, and what the owner of the rows gets.
 
-    ``he`` and ``enclave`` are between the two owners and have no dealer. ``score``, a probability,
-    is for a linear model; ``output``, the last layer, for all others.
+    ``he`` and ``enclave`` are between the two owners and have no dealer; nor has
+    ``sealed; linear: he; activations: garbled``, whose two computing parties are alone. ``score``,
+    a probability, is for a linear model; ``output``, the last layer, for all others.
     """
 
     kind: InferProtocol
@@ -212,6 +213,11 @@ class InferJob(Job):
     def is_direct(self) -> bool:
         """Tell whether the two owners are alone: ciphertexts or an enclave, no shares."""
         return self.protocol.kind in DIRECT
+
+    @property
+    def has_dealer(self) -> bool:
+        """Tell whether the protocol wants a third party that makes randomness."""
+        return not self.is_direct and find_protocol(self.protocol.kind).has_dealer
 
     @property
     def is_shared(self) -> bool:

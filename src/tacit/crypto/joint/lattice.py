@@ -18,7 +18,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from tacit.crypto.joint import loops
-from tacit.crypto.joint.loops import Residues, Words
+from tacit.crypto.joint.loops import Residues, Small, Words
 from tacit.errors import DataError
 
 Randomness = Callable[[int], bytes]
@@ -108,18 +108,21 @@ def prepare(words: Words) -> Residues:
     return _transformed(out)
 
 
+def _added(polys: Residues, words: Words, factors: list[list[int]]) -> Residues:
+    """Add words (terms, count, n) times factors (terms, primes) in place, and return the sum."""
+    loops.add_words(polys, words, np.array(factors, np.uint64), tables().constants)
+    return polys
+
+
 def encode(words: Words, primes: int) -> Residues:
-    """Give ⌊q·m / 2^64⌋ modulo the first primes: (…, degree) to (…, primes, degree).
+    """Give ⌊q·m / 2^64⌋ modulo the first primes: (count, n) to (count, primes, n).
 
     As q is zero modulo each, that is the remainder of q·m modulo 2^64, negated, over 2^64.
     """
     known = tables().primes[:primes]
     rest = words * np.uint64(prod(known) % _WORD)
-    out = np.empty((*words.shape[:-1], primes, words.shape[-1]), np.uint32)
-    for i, p in enumerate(known):
-        factor = np.uint64(-pow(_WORD, -1, p) % p)
-        out[..., i, :] = rest % np.uint64(p) * factor % np.uint64(p)
-    return out
+    out = np.zeros((len(words), primes, words.shape[-1]), np.uint32)
+    return _added(out, rest[None], [[-pow(_WORD, -1, p) % p for p in known]])
 
 
 def _uniform(count: int, randomness: Randomness) -> Residues:
@@ -135,18 +138,11 @@ def _uniform(count: int, randomness: Randomness) -> Residues:
     return out
 
 
-def _residues(small: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Residues:
-    """Give small signed numbers (count, degree) modulo each prime."""
-    moduli = tables().moduli.astype(np.int64)
-    return (small[:, None, :] % moduli[:, None]).astype(np.uint32)
-
-
-def _noise(count: int, randomness: Randomness) -> Residues:
+def _noise(count: int, randomness: Randomness) -> Small:
     """Draw centred binomial noise of 21 bits less 21 bits, a variance of 10.5."""
     drawn = np.frombuffer(randomness(8 * count * DEGREE), "<u8").reshape(count, DEGREE)
-    low = np.bitwise_count(drawn & np.uint64((1 << 21) - 1)).astype(np.int64)
-    high = np.bitwise_count(drawn >> np.uint64(43)).astype(np.int64)
-    return _residues(low - high)
+    low = np.bitwise_count(drawn & np.uint64((1 << 21) - 1))
+    return low.astype(np.int8) - np.bitwise_count(drawn >> np.uint64(43)).astype(np.int8)
 
 
 def _ternary(randomness: Randomness) -> Residues:
@@ -155,7 +151,9 @@ def _ternary(randomness: Randomness) -> Residues:
     while len(found) < DEGREE:
         drawn = np.frombuffer(randomness(DEGREE + 256), np.uint8)
         found = np.concatenate((found, drawn[drawn < 255]))
-    return _residues((found[:DEGREE] % 3).astype(np.int64)[None] - 1)
+    out = np.zeros((1, PRIMES, DEGREE), np.uint32)
+    loops.add_small(out, (found[None, :DEGREE] % 3).astype(np.int8) - np.int8(1), tables().moduli)
+    return out
 
 
 def _factor(polys: Residues) -> Residues:
@@ -188,8 +186,9 @@ class SecretKey:
 
     def _masked(self, words: Words, randomness: Randomness) -> tuple[Residues, bytes]:
         seed = randomness(SEED_BYTES)
-        total = encode(words, PRIMES).astype(np.uint64) + _noise(len(words), randomness)
-        out = _transformed((total % tables().moduli[:, None]).astype(np.uint32))
+        out = encode(words, PRIMES)
+        loops.add_small(out, _noise(len(words), randomness), tables().moduli)
+        _transformed(out)
         uniform = _negated(expand(seed, len(words)))
         for one, mask in zip(out, uniform, strict=True):
             loops.multiply_add(one, mask, self._secret, tables().constants)
@@ -313,27 +312,18 @@ class Products:
             loops.multiply_add(second, blind, self._second, known.constants)
         for half in (firsts, seconds):
             loops.restore(half, known.moduli, known.back, known.back_quotients)
-        _add(firsts, _flood(len(firsts), randomness))
-        _add(seconds, _noise(len(seconds), randomness))
+        _flood(firsts, randomness)
+        loops.add_small(seconds, _noise(len(seconds), randomness), known.moduli)
         for half in (firsts, seconds):
             loops.drop_primes(half, KEPT, known.constants, known.inverses)
         seen = firsts[:, :KEPT][:, :, places].astype(np.uint64) + encode(masks, KEPT)
         return seconds[:, :KEPT], (seen % known.moduli[:KEPT, None]).astype(np.uint32)
 
 
-def _add(polys: Residues, more: Residues) -> None:
-    total = polys.astype(np.uint64) + more
-    np.copyto(polys, (total % tables().moduli[:, None]).astype(np.uint32))
-
-
-def _flood(count: int, randomness: Randomness) -> Residues:
-    """Draw noise uniform below 2^FLOOD_BITS, modulo each prime."""
-    drawn = np.frombuffer(randomness(24 * count * DEGREE), "<u8").reshape(3, count, 1, DEGREE)
-    moduli = tables().moduli[:, None]
-    total = np.zeros((count, PRIMES, DEGREE), np.uint64)
-    for words, bits in zip(drawn, (64, 64, FLOOD_BITS - 128), strict=True):
-        for place in (32, 0):  # 32 bits at a time: what is there times 2^32 fits a word
-            part = (words >> np.uint64(64 - bits)) >> np.uint64(place) & np.uint64(0xFFFFFFFF)
-            if bits == 64 or place == 0:
-                total = ((total << np.uint64(min(bits, 32))) + part) % moduli
-    return total.astype(np.uint32)
+def _flood(polys: Residues, randomness: Randomness) -> None:
+    """Add noise uniform below 2^FLOOD_BITS."""
+    count = len(polys)
+    drawn = np.frombuffer(randomness(24 * count * DEGREE), "<u8").reshape(3, count, DEGREE)
+    words = drawn.astype(np.uint64)
+    words[2] >>= np.uint64(3 * 64 - FLOOD_BITS)
+    _added(polys, words, [[(1 << 64 * at) % p for p in tables().primes] for at in range(3)])

@@ -12,6 +12,7 @@ from tacit.crypto.joint.compiled import compiled
 Residues = npt.NDArray[np.uint32]
 Words = npt.NDArray[np.uint64]
 Octets = npt.NDArray[np.uint8]
+Small = npt.NDArray[np.int8]
 
 
 @compiled
@@ -101,6 +102,50 @@ def reduce_words(words: Words, constants: Words, out: Residues) -> None:
 
 
 @compiled
+def add_words(polys: Residues, words: Words, factors: Words, constants: Words) -> None:
+    """Add unsigned words (terms, count, n), each times its factor, to (count, primes, n).
+
+    ``factors`` are (terms, primes), below their primes.
+    """
+    mask = np.uint64(0xFFFFFFFF)
+    count, kinds, size = polys.shape
+    for term in range(words.shape[0]):
+        for one in range(count):
+            for i in range(kinds):
+                p, inverse = constants[i, 0], constants[i, 1]
+                second, third = constants[i, 2], constants[i, 3]
+                factor = factors[term, i]
+                for at in range(size):
+                    word = words[term, one, at]
+                    low = (word & mask) * second
+                    low = (low + ((low * inverse) & mask) * p) >> np.uint64(32)
+                    high = (word >> np.uint64(32)) * third
+                    high = (high + ((high * inverse) & mask) * p) >> np.uint64(32)
+                    total = low + high  # the word times 2^32, below 4p
+                    total -= p * np.uint64(2) * np.uint64(total >= p * np.uint64(2))
+                    product = total * factor
+                    product = (product + ((product * inverse) & mask) * p) >> np.uint64(32)
+                    product -= p * np.uint64(product >= p)
+                    product += np.uint64(polys[one, i, at])
+                    product -= p * np.uint64(product >= p)
+                    polys[one, i, at] = np.uint32(product)
+
+
+@compiled
+def add_small(polys: Residues, small: Small, primes: Words) -> None:
+    """Add small signed numbers (count, degree) to polynomials (count, primes, degree)."""
+    count, kinds, degree = polys.shape
+    for one in range(count):
+        for i in range(kinds):
+            p = np.int64(primes[i])
+            for at in range(degree):
+                total = np.int64(polys[one, i, at]) + np.int64(small[one, at])
+                total += p * np.int64(total < 0)
+                total -= p * np.int64(total >= p)
+                polys[one, i, at] = np.uint32(total)
+
+
+@compiled
 def multiply_add(total: Residues, left: Residues, factor: Residues, constants: Words) -> None:
     """Add left · factor to total, pointwise; the factor is given times 2^32."""
     mask = np.uint64(0xFFFFFFFF)
@@ -138,29 +183,26 @@ def drop_primes(polys: Residues, kept: int, constants: Words, inverses: Words) -
 
 
 @compiled
-def transpose_bits(rows: Octets, out: Words) -> None:
-    """Turn 128 rows of packed bits into one 128-bit block for each column."""
-    for byte in range(rows.shape[1]):
+def transpose_bits(rows: Words, out: Words) -> None:
+    """Turn 128 rows of packed bits, in words, into one 128-bit block for each column."""
+    block = np.empty(64, np.uint64)
+    for word in range(rows.shape[1]):
         for half in range(2):
-            lanes = np.zeros(8, np.uint64)
-            for group in range(8):
-                block = np.uint64(0)
-                for k in range(8):
-                    octet = np.uint64(rows[64 * half + 8 * group + k, byte])
-                    block |= octet << np.uint64(8 * k)
-                # An 8 × 8 matrix of bits, transposed in three swaps.
-                swap = (block ^ (block >> np.uint64(7))) & np.uint64(0x00AA00AA00AA00AA)
-                block ^= swap ^ (swap << np.uint64(7))
-                swap = (block ^ (block >> np.uint64(14))) & np.uint64(0x0000CCCC0000CCCC)
-                block ^= swap ^ (swap << np.uint64(14))
-                swap = (block ^ (block >> np.uint64(28))) & np.uint64(0x00000000F0F0F0F0)
-                block ^= swap ^ (swap << np.uint64(28))
-                for k in range(8):
-                    octet = (block >> np.uint64(8 * k)) & np.uint64(0xFF)
-                    lanes[k] |= octet << np.uint64(8 * group)
-            for k in range(8):
-                if 8 * byte + k < out.shape[0]:
-                    out[8 * byte + k, half] = lanes[k]
+            for k in range(64):
+                block[k] = rows[64 * half + k, word]
+            # A 64 × 64 matrix of bits: halves are swapped, then quarters, and so on.
+            apart, mask = 32, np.uint64(0xFFFFFFFF)
+            while apart > 0:
+                shift = np.uint64(apart)
+                for start in range(0, 64, 2 * apart):
+                    for k in range(start, start + apart):
+                        swap = ((block[k] >> shift) ^ block[k + apart]) & mask
+                        block[k + apart] ^= swap
+                        block[k] ^= swap << shift
+                apart >>= 1
+                mask ^= mask << np.uint64(apart)
+            for k in range(min(64, out.shape[0] - 64 * word)):
+                out[64 * word + k, half] = block[k]
 
 
 @compiled

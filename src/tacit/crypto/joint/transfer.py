@@ -121,6 +121,26 @@ def column_bytes(count: int) -> int:
     return BASE * (-(-count // 8))
 
 
+class _Rows:
+    """128 rows of bytes, one of each stream, in whole words."""
+
+    def __init__(self, size: int) -> None:
+        self._words = np.zeros((BASE, -(-size // 8)), np.uint64)
+        self._octets = self._words.view(np.uint8)[:, :size]
+
+    def fill(self, at: int, stream: CipherContext) -> Octets:
+        """Draw a row."""
+        row = self._octets[at]
+        row[:] = np.frombuffer(stream.update(bytes(len(row))), np.uint8)
+        return row
+
+    def blocks(self, count: int) -> Words:
+        """Return a block of 128 bits for each of the first columns."""
+        out = np.empty((count, 2), np.uint64)
+        loops.transpose_bits(self._words, out)
+        return out
+
+
 @dataclass(eq=False)
 class Hash:
     """Hashes labels by a cipher with a fixed key: π(σ(x) ⊕ i) ⊕ σ(x) ⊕ i (Guo et al. 2020).
@@ -161,16 +181,12 @@ class Sender:
 
     def extend(self, columns: Octets, count: int) -> Words:
         """Give q (count, 2) out of what the receiver sent: (128, bytes)."""
-        size = columns.shape[1]
-        rows = np.empty((BASE, size), np.uint8)
-        zeros = bytes(size)
+        rows = _Rows(columns.shape[1])
         for at, stream in enumerate(self._streams):
-            rows[at] = np.frombuffer(stream.update(zeros), np.uint8)
+            row = rows.fill(at, stream)
             if self._bits[at]:
-                rows[at] ^= columns[at]
-        out = np.empty((count, 2), np.uint64)
-        loops.transpose_bits(rows, out)
-        return out
+                row ^= columns[at]
+        return rows.blocks(count)
 
     def pads(self, blocks: Words, width: int = 1) -> tuple[Words, Words]:
         """Return words (width, n) for each bit that the receiver may have."""
@@ -189,17 +205,14 @@ class Receiver:
     def extend(self, bits: Octets) -> tuple[Octets, Words]:
         """Choose by bits, zeros and ones: give what the sender needs, and q ⊕ b·Δ."""
         packed = np.packbits(bits, bitorder="little")
-        zeros = bytes(len(packed))
-        rows = np.empty((BASE, len(packed)), np.uint8)
-        columns = np.empty_like(rows)
+        rows = _Rows(len(packed))
+        columns = np.empty((BASE, len(packed)), np.uint8)
         for at, (zero, one) in enumerate(self._streams):
-            rows[at] = np.frombuffer(zero.update(zeros), np.uint8)
-            columns[at] = np.frombuffer(one.update(zeros), np.uint8)
-            columns[at] ^= rows[at]
+            row = rows.fill(at, zero)
+            columns[at] = np.frombuffer(one.update(bytes(len(packed))), np.uint8)
+            columns[at] ^= row
             columns[at] ^= packed
-        out = np.empty((len(bits), 2), np.uint64)
-        loops.transpose_bits(rows, out)
-        return columns, out
+        return columns, rows.blocks(len(bits))
 
     def pads(self, blocks: Words, width: int = 1) -> Words:
         """Return the words (width, n) of the bits that I chose."""

@@ -18,7 +18,7 @@ from tacit.errors import ConfigError
 from tacit.given import features_of
 from tacit.learn.federated.aggregators import find_aggregator
 from tacit.learn.federated.config import RoundConfig, round_config
-from tacit.learn.federated.contract import Meter
+from tacit.learn.federated.contract import HELPER, Meter
 from tacit.learn.federated.data import Rows, Shards, shard_rows
 from tacit.learn.federated.engine import LocalEngine
 from tacit.learn.federated.models import build_model
@@ -296,8 +296,10 @@ def train_federated(
     return replace(outcome, clients_cpu_s=local.clients_cpu_s)
 
 
-def rehearse(task: Task) -> tuple[RoundConfig, float, float]:
+def rehearse(task: Task) -> tuple[RoundConfig, float, float, tuple[int, int]]:
     """Run one round in which nobody drops out; return its config, and what a client moved.
+
+    The last two numbers are what a shuffler or an authority sends and receives, 0 without one.
 
     Every client trains one step: how long it trains does not change what it sends.
     """
@@ -311,7 +313,8 @@ def rehearse(task: Task) -> tuple[RoundConfig, float, float]:
     if config.keys is not None:
         config = replace(config, keys=engine.identities)
     engine.carry(learner.first_weights(), config, meter)
-    return config, per_client(meter.up, config), per_client(meter.down, config)
+    helper = meter.up.get(HELPER, 0), meter.down.get(HELPER, 0)
+    return config, per_client(meter.up, config), per_client(meter.down, config), helper
 
 
 def _provided(spec: FederatedSpec) -> tuple[FederatedSpec, tuple[bytes, ...]]:

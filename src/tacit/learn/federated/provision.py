@@ -146,7 +146,9 @@ def secret_key_of(scheme: Scheme, data: bytes, public: bytes | None) -> SecretKe
 
 
 @functools.lru_cache(maxsize=64)
-def share_of_key(data: bytes, public: bytes | None, threshold: int | None) -> KeyShare:
+def share_of_key(
+    data: bytes, public: bytes | None, threshold: int | None, holders: int
+) -> KeyShare:
     """Read a client's share of the key; it must be that of the job.
 
     Raises:
@@ -154,6 +156,6 @@ def share_of_key(data: bytes, public: bytes | None, threshold: int | None) -> Ke
     """
     known = cast(PaillierPublicKey, public_key_of("paillier", public))
     share = load_share(data, known)
-    if share.public is not known or share.threshold != threshold:
-        raise DataError("this client's share is of another key or threshold than the job's")
+    if share.public is not known or (share.threshold, share.holders) != (threshold, holders):
+        raise DataError("this client's share is of another key, threshold or job")
     return share

@@ -12,6 +12,7 @@ from tacit.crypto import Identity, make_identity
 from tacit.learn.private.crew import Answer
 from tacit.learn.private.direct import Direct
 from tacit.learn.private.facts import share_input_facts
+from tacit.learn.private.forest import Forest
 from tacit.learn.private.slalom import ObliviousOps, SlalomOps, TracedOps
 from tacit.mpc import outsource
 from tacit.mpc.cost import Message, Tally, forecast_seconds
@@ -62,7 +63,14 @@ class Attested(Direct):
 
     def forecast(self, shape: tuple[int, ...], *, input_bound: float | None = None) -> Forecast:
         """Say what an input of this shape will cost: the rows there, the answers back."""
+        shape = self._sent_shape(shape)
         return self._forecast(shape, self._out_shape(shape))
+
+    def _sent_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of rows as they are sent: a forest compares numbers of its own."""
+        if isinstance(self.model, Forest):
+            return (shape[0], int(self.weights["select"].shape[0]))
+        return shape
 
     def _out_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         weights = {name: torch.zeros_like(one) for name, one in self.weights.items()}
@@ -86,6 +94,7 @@ class Attested(Direct):
 
     def leaks(self, shape: tuple[int, ...]) -> tuple[Leak, ...]:
         """Return what will be shown: a simulated enclave hides nothing from its host."""
+        shape = self._sent_shape(shape)
         rows, answers = (torch.Size(one).numel() for one in (shape, self._out_shape(shape)))
         return self._shown_leaks(rows, answers)
 

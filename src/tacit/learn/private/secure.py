@@ -64,14 +64,16 @@ def secure(
 
     Guarantee: if every party follows the protocol (is semi-honest) and the dealer works together
     with nobody, what `Secured.claims` says. Under ``sealed`` that is all of it; ``permuted3`` and
-    ``permuted2`` show hidden values in random order, to the dealer or the client. Under ``he`` the
+    ``permuted2`` show hidden values in random order, to the dealer or the client; without a dealer
+    the two owners make all randomness with each other. Under ``he`` the
     server sees ciphertexts; ``enclave`` is simulated and promises nothing.
     """
     kind: type[Secured] = Secured
     if protocol in DIRECT:
         kind, frac_bits = _direct(protocol, frac_bits, cap)
     else:
-        find_protocol(protocol)
+        if not find_protocol(protocol).has_dealer:
+            crew = replace(crew or Crew(), dealer=None)
         frac_bits = 16 if frac_bits is None else frac_bits
         if not LEAST_FRAC_BITS <= frac_bits <= 30:
             raise ConfigError(f"frac_bits must be from {LEAST_FRAC_BITS} to 30, got {frac_bits}")

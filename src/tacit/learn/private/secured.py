@@ -164,6 +164,7 @@ class Secured(Shown):
     def _shown(self) -> tuple[str, Rows]:
         """Say what is computed, by whom, and how exactly; no weight is shown."""
         crew, bound = self.crew, self.input_bound
+        dealt = "" if crew.dealer is None else f", {crew.dealer} (dealer)"
         steps: list[tuple[str, ...]] = [("model", getattr(self.model, "__name__", "a function"))]
         if isinstance(self.model, Forest):
             steps = [("model", f"{self.model.trees} trees of depth {self.model.depth}")]
@@ -174,7 +175,7 @@ class Secured(Shown):
             *steps,
             ("parameters", f"{sum(one.numel() for one in self.weights.values()):,}"),
             ("protocol", self.protocol),
-            ("parties", f"{crew.client} (data), {crew.server} (model), {crew.dealer} (dealer)"),
+            ("parties", f"{crew.client} (data), {crew.server} (model){dealt}"),
             ("reveals", f"the {self.reveal}, to {crew.client}"),
             ("precision", f"{self.frac_bits} fraction bits"),
             ("input bound", "published by the client" if bound is None else f"±{bound:g}"),

@@ -20,7 +20,7 @@ _COIN_BITS = 53
 
 def rate_of(batch: int, rows: int) -> float:
     """Return the probability with which a row is in a step: exact, as it is drawn."""
-    return float(_heads(batch, rows) / 2.0**_COIN_BITS)
+    return float(_limit(batch, rows) / 2.0**_COIN_BITS)
 
 
 def room_for(batch: int, rows: int) -> int:
@@ -37,11 +37,11 @@ def room_for(batch: int, rows: int) -> int:
 def draw_rows(prg: Prg, batch: int, rows: int) -> np.ndarray:
     """Draw which of the rows are in a step; of more than there is room for, the first are."""
     coins = prg.words((rows,)) & ((1 << _COIN_BITS) - 1)
-    found: np.ndarray = np.flatnonzero((coins < _heads(batch, rows)).numpy())
+    found: np.ndarray = np.flatnonzero((coins < _limit(batch, rows)).numpy())
     return found[: room_for(batch, rows)]
 
 
-def _heads(batch: int, rows: int) -> int:
+def _limit(batch: int, rows: int) -> int:
     return (batch << _COIN_BITS) // rows
 
 

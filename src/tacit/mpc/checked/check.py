@@ -12,7 +12,7 @@ from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.cost import exchange
 from tacit.mpc.randomness import Parts
 from tacit.mpc.share import AnySpec
-from tacit.party.hearsay import CHEATED
+from tacit.party.hearsay import CHEATED, OR_OWNER
 from tacit.ring import KEY_BYTES, Prg
 
 
@@ -78,8 +78,8 @@ class Check:
         # First: two who were told different inputs do not fit each other, and neither cheats.
         if not proofs.heard_the_same(answer):
             raise CheatingError(
-                other,
-                f"{CHEATED}or an owner did: it was told another input than we were; nothing was "
+                f"{other}{OR_OWNER}",
+                f"{CHEATED}the two computing parties were told different inputs; nothing was "
                 "revealed after that",
             )
         if not proofs.accepts(seed, mask, answer):

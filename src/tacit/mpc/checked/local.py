@@ -101,4 +101,8 @@ def _coefficients(out: Spec, operands: list[AnySpec]) -> int:
     """Bound the sum of the coefficients of a result, by how large it can become."""
     # A sum may state a smaller bound than its parts have; it has no more terms than elements.
     known = [one for one in operands if isinstance(one, Spec)]
-    return sum(out.largest // max(1, one.largest) + one.elements + 1 for one in known)
+    terms = [one.elements if out.elements < one.elements else 1 for one in known]
+    return sum(
+        out.largest // max(1, one.largest) + count + 1
+        for one, count in zip(known, terms, strict=True)
+    )

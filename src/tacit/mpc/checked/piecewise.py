@@ -242,7 +242,7 @@ def _selected(
 
 
 def _coefficients(curve: Curve, c: Tensor, tau: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the public part, and the factors of r^i (i > 0) and of every ρ·r^i; see `select_pieces`."""
+    """Return the public part, and factors of r^i (i > 0) and of every ρ·r^i; see `select_pieces`."""
     degree, steps = curve.degree, curve.steps.to(c.device)
     base = torch.zeros(degree + 1, dtype=torch.int64, device=c.device)
     base[: len(curve.pieces[0])] = torch.tensor(curve.pieces[0], device=c.device)

@@ -152,6 +152,10 @@ class MultiplyTagged(Multiply):
         if isinstance(self.product, Elementwise):
             numbers += wide.multiply(_laid_out(y.numbers, out.shape), e.expand(out.shape))
             numbers += wide.multiply(_laid_out(x.numbers, out.shape), d.expand(out.shape))
+        elif isinstance(self.product, MatMul) and min(x.opened.dim(), y.opened.dim()) > 1:
+            b, a = (_aligned(one.numbers, len(out.shape)) for one in (y, x))
+            numbers += wide.matmul(e, b, is_public_left=True)
+            numbers += wide.matmul(d, a, is_public_left=False)
         else:
             multiply, terms = self.product.multiply, self.product.terms(x.spec.shape, y.spec.shape)
             numbers += wide.map_bilinear(multiply, e, y.numbers, terms=terms)
@@ -162,9 +166,13 @@ class MultiplyTagged(Multiply):
 
 def _laid_out(numbers: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Broadcast numbers (limbs, components, …) to a shape."""
+    return _aligned(numbers, len(shape)).expand(*numbers.shape[:2], *shape)
+
+
+def _aligned(numbers: Tensor, dims: int) -> Tensor:
+    """Give numbers (limbs, components, …) so many dimensions more than these two."""
     front, own = numbers.shape[:2], numbers.shape[2:]
-    ones = (1,) * (len(shape) - len(own))
-    return numbers.reshape(*front, *ones, *own).expand(*front, *shape)
+    return numbers.reshape(*front, *(1,) * (dims - len(own)), *own)
 
 
 def _tagged_triple(triple: WholeTriple) -> Tagged:

@@ -22,7 +22,9 @@ _DIGIT = 27
 _LOW = (1 << _DIGIT) - 1
 _PART = 1 << 13  # so many numbers at a time stay in a core's cache
 _ADDED = 256  # limbs that are added up before they are carried
-_INNER = 128  # of products of two digits, on a diagonal of three
+_INNER = 128  # products of two digits of 27 bits, on a diagonal of three
+_SHORT = 1 << 12  # of two digits of 18 bits, on a diagonal of four
+_FEW = 1 << 19
 
 
 def split(words: Tensor) -> Tensor:
@@ -119,7 +121,7 @@ def map_linear(
             (limbs, components, …).
         largest: at least the sum of the sizes of the coefficients of any result.
     """
-    bits = next(one for one in (BITS, 27, 18, 9, 3, 1) if (largest << one) < 1 << 63)
+    bits = next(one for one in (BITS, 27, 18, 9, 3, 1) if (largest << one) < 1 << 62)
     parts = [digits(one, bits) for one in operands]
     found = []
     for at in range(len(parts[0])):
@@ -164,13 +166,17 @@ def matmul(public: Tensor, numbers: Tensor, *, is_public_left: bool) -> Tensor:
         else (numbers.shape[-2], public.shape[-1])
     )
     total = numbers.new_zeros((LIMBS, *batch, *sides))
-    for start in range(0, inner, _INNER):
-        part = slice(start, start + _INNER)
+    # Small digits take more products, large ones shorter rows: few calls for small matrices.
+    bits, step = (18, _SHORT) if numbers.numel() <= _FEW else (_DIGIT, _INNER)
+    bits = _DIGIT if inner <= _INNER else bits
+    for start in range(0, inner, step):
+        part = slice(start, start + step)
         if is_public_left:
-            words, wide = _word_digits(public[..., part], _DIGIT), numbers[..., part, :]
+            words, wide = _word_digits(public[..., part], bits), numbers[..., part, :]
         else:
-            words, wide = _word_digits(public[..., part, :], _DIGIT), numbers[..., part]
-        total += _diagonals(words, digits(wide, _DIGIT), is_public_left=is_public_left)
+            words, wide = _word_digits(public[..., part, :], bits), numbers[..., part]
+        found = _diagonals(words, digits(wide, bits), is_public_left=is_public_left)
+        total += joined(found, bits)
         carry(total)
     return total
 
@@ -189,7 +195,7 @@ def _diagonals(words: Tensor, wide: Tensor, *, is_public_left: bool) -> Tensor:
             right = torch.cat(x, dim=-2).movedim(-2, 0)
             one = ring.matmul(torch.cat(w, dim=-1), right.flatten(1))
             found.append(one.view(-1, *right.shape[1:]).movedim(0, -2))
-    return joined(torch.stack(found), _DIGIT)
+    return torch.stack(found)
 
 
 def add_rows(bits: Tensor, numbers: Tensor) -> Tensor:

@@ -266,10 +266,10 @@ class Garbled(Piecewise):
         r, labels, tables, numbers, rho, _ = parts
         mine = words + r
         channel.send(channel.other, narrow.cut(mine, size))
-        held = LABEL_BYTES * mask.circuit.bits * len(words)
+        labelled = LABEL_BYTES * mask.circuit.bits * len(words)
         opened = 8 * len(words) if mask.degree else 0
-        got = channel.recv(channel.other, (held + opened,), dtype=torch.uint8).cpu()
-        theirs = got[:held].numpy().view(np.uint64).reshape(labels.shape)
+        got = channel.recv(channel.other, (labelled + opened,), dtype=torch.uint8).cpu()
+        theirs = got[:labelled].numpy().view(np.uint64).reshape(labels.shape)
         evaluator = Evaluator(Hash(numbers[:2].numpy().tobytes()))
         ours, gates = labels.numpy().view(np.uint64), tables.numpy().view(np.uint64)
         found = [
@@ -283,4 +283,4 @@ class Garbled(Piecewise):
         channel.send(channel.other, torch.from_numpy(np.packbits(tau, bitorder="little")))
         if not mask.degree:
             return mine, tau
-        return mine + got[held:].clone().view(torch.int64), tau
+        return mine + got[labelled:].clone().view(torch.int64), tau

@@ -11,6 +11,7 @@ from torch import Tensor
 from tacit import ring
 from tacit.crypto.joint.loops import Octets, Words
 from tacit.errors import InputError
+from tacit.mpc import shapes
 from tacit.mpc.contract import Roles
 from tacit.mpc.cost import Round
 from tacit.mpc.joint.matrices import Matrices
@@ -212,7 +213,7 @@ def matrices_of(
         raise InputError(f"there is no way to multiply by {product} without a dealer")
     if len(right) == 2:
         return 1, prod(left[:-1]), right[0], right[1]
-    batch = torch.broadcast_shapes(left[:-2], right[:-2])
+    batch = shapes.broadcast(left[:-2], right[:-2])
     return prod(batch), left[-2], left[-1], right[-1]
 
 
@@ -232,7 +233,7 @@ def laid_out(
             kernels = right.reshape(batch, m, k).transpose(1, 2)
         return words(windows), words(kernels)
     if len(right_shape) > 2:
-        lead = torch.broadcast_shapes(left_shape[:-2], right_shape[:-2])
+        lead = shapes.broadcast(left_shape[:-2], right_shape[:-2])
         left = None if left is None else left.expand(*lead, n, k)
         right = None if right is None else right.expand(*lead, k, m)
     return (

@@ -20,8 +20,9 @@ from tacit.mpc.cost import Message, Round
 from tacit.mpc.joint.pair import Pair
 from tacit.mpc.share import Party
 
-_MOVED = 1 << 14
-"""A product of two polynomials counts like so many bytes: as long as those take at 1 GB/s."""
+_ENCRYPTED_US, _PREPARED_US, _ADDED_US, _RETURNED_US = 800, 200, 25, 1500
+"""What a polynomial takes to be encrypted, prepared as a plain factor, multiplied, or sent back."""
+_BYTES_PER_US = 100
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Matrices:
 
     @property
     def cost(self) -> int:
-        """Return what is sent and multiplied, in bytes."""
+        """Return about how many microseconds this takes."""
         return self.batch * _cost((self.n, self.k, self.m), self.block, self.left, self.right)
 
     def rows(self, matrix: Words) -> Words:
@@ -112,7 +113,7 @@ class Matrices:
 
     def encrypt(self, pair: Pair, left: Words | None, right: Words | None) -> Words:
         """Encrypt my matrices, and decrypt what comes back: the products plus masks."""
-        parts: list[np.ndarray | bytes] = []  # type: ignore[type-arg]
+        parts: list[np.ndarray | bytes] = []
         for is_sent, polys in (
             (self.left, None if left is None else self.rows(left)),
             (self.right, None if right is None else self.columns(right)),
@@ -177,14 +178,17 @@ class Matrices:
 
 def _cost(sizes: tuple[int, int, int], block: tuple[int, int, int], left: bool, right: bool) -> int:
     rows, terms, columns = (-(-whole // part) for whole, part in zip(sizes, block, strict=True))
-    fresh = (left * rows * terms + right * terms * columns) * lattice.FRESH_BYTES
-    made = rows * columns * 4 * KEPT * (DEGREE + block[0] * block[2])
-    return fresh + made + rows * terms * columns * (left + right) * _MOVED
+    fresh = left * rows * terms + right * terms * columns
+    plain = left * terms * columns + right * rows * terms
+    sent = fresh * lattice.FRESH_BYTES
+    sent += rows * columns * 4 * KEPT * (DEGREE + block[0] * block[2])
+    work = fresh * _ENCRYPTED_US + plain * _PREPARED_US + rows * columns * _RETURNED_US
+    return work + rows * terms * columns * (left + right) * _ADDED_US + sent // _BYTES_PER_US
 
 
 @cache
 def _best_block(n: int, k: int, m: int, left: bool, right: bool) -> tuple[int, int, int]:
-    """Choose block sizes, powers of two or the whole, for the fewest bytes and products."""
+    """Choose block sizes, powers of two or the whole, for the least time."""
 
     def options(whole: int) -> list[int]:
         powers = [1 << at for at in range(DEGREE.bit_length()) if 1 << at < whole]

@@ -71,7 +71,7 @@ class Pair:
         self._received += 1
         return self._session.recv(self._other, tag, shape, dtype=dtype)
 
-    def send_octets(self, *parts: np.ndarray | bytes) -> None:  # type: ignore[type-arg]
+    def send_octets(self, *parts: np.ndarray | bytes) -> None:
         """Send arrays and bytes, one after another."""
         flat = [
             np.frombuffer(bytearray(part), np.uint8)

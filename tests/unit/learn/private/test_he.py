@@ -19,6 +19,7 @@ from tacit.learn.private.he.parameters import Parameters, choose
 from tacit.learn.private.he.plan import make_plan
 from tacit.learn.private.he.row import InRow
 from tacit.learn.private.he.secured import Enciphered
+from tacit.learn.training.model import Square
 from tacit.mpc import without_setup
 from tacit.nn import TorchOps
 from tacit.nn.ops import Ops
@@ -115,6 +116,19 @@ def test_every_verb_of_a_circuit_is_torchs_and_its_range_holds(verb):
     real = torch.from_numpy((found * 2.0**-whole.out.scale).astype(float)).reshape(wanted.shape)
     assert torch.allclose(real, wanted, atol=2e-3)
     assert max(map(abs, found.ravel().tolist())) < 2 ** (whole.range_bits - 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", [*VERBS, "grouped", "secrets"])
+def test_every_verb_is_exact_on_ciphertexts(verb):
+    program, shape = {**VERBS, "grouped": GROUPED, "secrets": SECRETS}[verb]
+    x = rows_of(shape)
+    private = tacit.secure(program, protocol="he", weights=W, frac_bits=6, input_bound=1.0)
+    answer = private(x)
+    _, whole = private.he_plan(shape, 1.0)
+    wanted = exact(whole, x.reshape(3, -1).numpy()) / 2**whole.out.scale
+    assert answer.values.reshape(3, -1).tolist() == wanted.astype(float).tolist()
+    assert without_setup(answer.cost) == answer.result.forecast.cost
 
 
 def test_every_other_verb_is_refused_by_its_name():
@@ -315,6 +329,27 @@ def test_garbage_in_a_message_is_blamed_on_its_sender(tag, monkeypatch):
     sender = "server" if tag == "he/answers" else "client"
     with pytest.raises(DisagreementError, match=f"'{sender}'"):
         run_pair(tacit.secure(model, protocol="he", input_bound=1.0), x)
+
+
+def test_a_client_that_cheats_asks_one_question_for_every_prime_and_the_claims_say_so():
+    model = tacit.nn.import_module(nn.Sequential(nn.Linear(2, 3), Square(), nn.Linear(3, 1)))
+    plan, whole = make_plan(model, model.weights, (9000, 2), bits=8, input_bound=1.0)
+    assert plan.layout == "slots"
+    assert plan.parameters.moduli > 1
+    client = plan.way.client()
+    server = plan.way.server(client.keys(), whole)
+    asked = [np.array([[7 * at, -at]]) for at, _ in enumerate(client.own)]  # no two rings alike
+    sent = iter(
+        data
+        for keys, row in zip(client.own, asked, strict=True)
+        for data in plan.way.arrangement.encrypt(keys, row)
+    )
+    answers = list(server.evaluate(lambda size: next(sent), 1, Prg.from_os().bytes))
+    for keys, row, answer in zip(client.own, asked, answers, strict=True):
+        wanted = exact(whole, row / 2.0**whole.input_scale) % keys.ring.plain_modulus
+        assert keys.decrypt(answer)[:1].tolist() == wanted[0].tolist()
+    claims = tacit.secure(nn.Linear(2, 2), protocol="he").claims()
+    assert all(one.assumptions[0].startswith("every party follows") for one in claims[:2])
 
 
 def test_what_he_cannot_do_is_said_where_it_is_asked_for(monkeypatch):

@@ -13,6 +13,7 @@ from harness import PATIENCE
 from tacit.errors import ConfigError, DataError, DisagreementError, InputError, RangeError
 from tacit.learn.private import Crew, secure
 from tacit.mpc import PROTOCOLS, without_setup
+from tacit.mpc.mixing import NO_DEALER
 from tacit.nn import TorchOps, import_module, logistic_score
 from tacit.party import Meeting, run_threads
 
@@ -29,7 +30,10 @@ def rows(count=4):
     return torch.rand(count, 6, generator=torch.Generator().manual_seed(9)) * 4 - 2
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+EVERY = (*PROTOCOLS, NO_DEALER)
+
+
+@pytest.mark.parametrize("protocol", EVERY)
 def test_one_word_swaps_the_protocol_and_the_answer_stays(protocol):
     module, x = network(), rows()
     answer = tacit.secure(module, protocol=protocol)(x)
@@ -39,7 +43,7 @@ def test_one_word_swaps_the_protocol_and_the_answer_stays(protocol):
     assert answer.result.launched == "threads"
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", EVERY)
 def test_the_leakage_is_that_of_the_protocol_and_no_more(protocol):
     answer = secure(network(), protocol=protocol)(rows())
     shown = {leak.to for leak in answer.leakage if leak.kind == "protocol"}
@@ -50,6 +54,15 @@ def test_the_leakage_is_that_of_the_protocol_and_no_more(protocol):
     sizes = {leak.what for leak in answer.leakage if leak.kind == "size"}
     assert any("input" in what for what in sizes)
     assert any("weight" in what for what in sizes)
+
+
+def test_without_a_dealer_there_are_two_parties_whatever_the_crew_names():
+    private = secure(network(), protocol=NO_DEALER, crew=CREW)
+    answer = private(rows(1))
+    assert [one.name for one in answer.result.parties] == ["hospital", "lab"]
+    assert "notary" not in repr(private)
+    phases = {one.phase for one in answer.cost.traffic}
+    assert {"offline", "online"} <= phases
 
 
 def test_a_class_is_all_that_is_revealed_if_so_wished():

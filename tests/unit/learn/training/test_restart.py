@@ -147,8 +147,8 @@ def test_shares_are_masked_anew_when_a_training_goes_on(
     kept = []
     begin = worker.Worker.begin
 
-    def noting(self, checkpoint):
-        begin(self, checkpoint)
+    def noting(self, checkpoint, folder=None):
+        begin(self, checkpoint, folder)
         if checkpoint is not None:
             kept.append((checkpoint.shares, {n: s.words for n, s in self._shares.items()}))
 

@@ -165,7 +165,11 @@ def test_a_loss_at_the_owners_of_texts_trains_as_in_the_clear_and_shows_them_the
 
 
 @pytest.mark.parametrize(
-    "changes", [{"accumulate": 3}, pytest.param({"warmup": 4}, marks=pytest.mark.slow)]
+    "changes",
+    [
+        {"accumulate": 3, "protocol": "permuted3"},
+        pytest.param({"warmup": 4}, marks=pytest.mark.slow),
+    ],
 )
 def test_parts_of_a_step_and_a_rate_that_grows_go_the_same_way(text, run_training, changes):
     task, (rows, labels) = make_task(**changes), text

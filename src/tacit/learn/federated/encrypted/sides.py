@@ -9,7 +9,7 @@ import math
 from dataclasses import replace
 from typing import cast, final
 
-from tacit.crypto.cipher import Ciphertext, Layout, Numbers, SecretKey, combine
+from tacit.crypto.cipher import Ciphertext, KeyShare, Layout, Numbers, SecretKey, combine
 from tacit.crypto.cipher.bfv import MOST_TERMS as MOST_CLIENTS
 from tacit.crypto.cipher.paillier import PaillierPublicKey
 from tacit.crypto.cipher.threshold import read_part
@@ -262,7 +262,7 @@ class EncryptedClientSide:
             if config.threshold is None:
                 words = _to_words(plan, self._own().decrypt(sealed))
                 return pack(OPENED, to_wire(plan, words))
-            share = share_of_key(self._secret, config.public_key, config.threshold)
+            share = self._share()
             return pack(PART, share.point, share.decrypt_part(sealed))
         except InputError as error:
             raise PartyError(SERVER, str(error)) from error
@@ -271,10 +271,14 @@ class EncryptedClientSide:
         if self._config.threshold is None:
             self._own()
         else:
-            share_of_key(self._secret, self._config.public_key, self._config.threshold)
+            self._share()
 
     def _own(self) -> SecretKey:
         return secret_key_of(self._config.cipher, self._secret, self._config.public_key)
+
+    def _share(self) -> KeyShare:
+        config = self._config
+        return share_of_key(self._secret, config.public_key, config.threshold, config.clients)
 
 
 def _to_words(plan: SecAggPlan, numbers: Numbers) -> Words:

@@ -25,7 +25,7 @@ OPEN, UPLOAD, RELEASE, RELEASED = range(88, 92)
 AUTHORITY = HELPER
 """The index under which messages go to the authority."""
 KEY_BYTES, SIGNATURE_BYTES = 32, 64
-MOST_WORDS = 1 << 30
+MOST_WORDS = 1 << 28
 LARGEST_WEIGHT = 255
 _SUMMAND = struct.Struct("<IB32s32s64s")
 SUMMAND_BYTES = _SUMMAND.size

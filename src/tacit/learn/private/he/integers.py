@@ -83,13 +83,18 @@ def residues(numbers: Floats, modulus: int) -> npt.NDArray[np.int64]:
     return found
 
 
+def input_scale(bits: int, bound: float) -> int:
+    """Return how many bits stand after the point of inputs."""
+    return bits - _exponent(bound)
+
+
 def make_whole(circuit: Circuit, *, bits: int, input_bound: float) -> WholeCircuit:
     """Round a circuit to so many bits of its largest weights and inputs, and bound its output.
 
     Bounds are intervals: they hold for every input within its bound, so that no output wraps.
     """
     whole_bound = 2.0 ** _exponent(input_bound)
-    scales = [bits - _exponent(input_bound)]
+    scales = [input_scale(bits, input_bound)]
     edge = np.full(circuit.inputs, input_bound) + 2.0 ** -scales[0]
     ranges = [_Range(-edge, edge)]
     products = []

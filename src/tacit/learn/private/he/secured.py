@@ -12,7 +12,7 @@ from tacit.errors import ConfigError, DataError, DisagreementError, FrameError
 from tacit.learn.private.direct import Direct
 from tacit.learn.private.facts import share_input_facts
 from tacit.learn.private.forest import Forest
-from tacit.learn.private.he.integers import WholeCircuit
+from tacit.learn.private.he.integers import WholeCircuit, input_scale
 from tacit.learn.private.he.plan import (
     DEFAULT_BITS,
     TAG_BYTES,
@@ -132,20 +132,23 @@ class Enciphered(Direct):
             self._serve(session, plan, whole, tag)
             return None, plan.forecast(crew.client, crew.server)
         assert x is not None  # noqa: S101 - `join` has looked
-        plan = self._told_plan(session, shape)
+        plan = self._told_plan(session, shape, bound)
         values = self._ask(session, plan, x, bound, tag)
         session.ledger.record(*self._shown_leaks(values.numel()))
         return values, plan.forecast(crew.client, crew.server)
 
-    def _told_plan(self, session: Session, shape: tuple[int, ...]) -> HePlan:
+    def _told_plan(self, session: Session, shape: tuple[int, ...], bound: float) -> HePlan:
         """Read the plan of the owner of the model."""
         structure = structure_of(self.model, self.weights, shape)
         bits = self.bits or DEFAULT_BITS.get(structure.depth, 4)
         numbers = session.learn(self.crew.server, "he-plan", _PLAN_NUMBERS)
         try:
-            return read_plan(numbers, structure, shape, bits)
+            plan = read_plan(numbers, structure, shape, bits)
         except ConfigError as error:
             raise DisagreementError(self.crew.server, str(error)) from error
+        if plan.parameters.input_scale != input_scale(bits, bound):
+            raise DisagreementError(self.crew.server, "wants inputs of another scale than agreed")
+        return plan
 
     def _ask(self, session: Session, plan: HePlan, x: Tensor, bound: float, tag: bytes) -> Tensor:
         """Be the owner of the rows: send keys and rows, decrypt the answers."""

@@ -16,7 +16,9 @@ from tacit.learn.federated.contract import HELPER, unpack
 from tacit.learn.federated.journal import journal_of
 from tacit.learn.federated.keyed.authority import (
     OPEN,
+    RELEASE,
     RELEASED,
+    UPLOAD,
     Summand,
     pad_key,
     release_message,
@@ -243,3 +245,48 @@ def test_without_a_pinned_key_the_claim_says_that_a_server_may_be_the_authority(
     assert any("puts in its own opens every update" in t for t in promises(policy())[0].assumptions)
     pinned = promises(policy(authority=bytes(32)))[0].assumptions
     assert any("the one that the job pins" in text for text in pinned)
+
+
+def test_the_authority_is_sent_keys_and_no_words():
+    """As the authority: what it is sent does not depend on any update, and is none."""
+    sent = {}
+
+    class Watched(Stage):
+        def answer(self, index, message):
+            answer = super().answer(index, message)
+            sent[index] = (message, answer)
+            return answer
+
+    Watched(policy(), offers()).run()
+    asked = sent[HELPER][0]
+    assert len(unpack(asked, RELEASE, "biib", sender="server")[3]) == 133 * CLIENTS
+    for index in range(CLIENTS):
+        *_, words = unpack(sent[index][1], UPLOAD, "bbbb", sender="client")
+        assert words[:8] not in asked
+
+
+def test_clients_that_are_invited_apart_give_no_sum_of_fewer():
+    """A server that shows two halves two invitations: neither half may be added up alone."""
+    stage = Stage(policy(), offers())
+    other = open_message(OPEN, stage.terms, plan_sum(stage.terms))
+    shown = {index: stage.server.invite()[0] if index < 3 else other for index in range(CLIENTS)}
+    summands = {}
+    for index, invitation in shown.items():
+        public, identity, signature, _ = unpack(
+            stage.answer(index, invitation), UPLOAD, "bbbb", sender="client"
+        )
+        summands[index] = Summand(
+            index=index, public=public, identity=identity, signature=signature
+        )
+    size = {"length": stage.server.plan.length, "word_bytes": 4}
+    for invitation, mine in ((shown[0], (0, 1, 2)), (other, (3, 4, 5))):
+        with pytest.raises(PartyError, match="a sum of 3 clients, wanted 4"):
+            stage.helper(release_message(invitation, [summands[at] for at in mine], **size))
+    # All of them under one invitation: the pads of the others are not what they used.
+    pads = pads_in(stage.helper(release_message(shown[0], list(summands.values()), **size)))
+    true = np.zeros_like(pads)
+    for at in range(CLIENTS):
+        public = summands[at].public
+        key = pad_key(stage.helper_keys, public, invitation=shown[at], index=at)
+        add_masks(true, plus=[key])
+    assert not (pads == true).any()

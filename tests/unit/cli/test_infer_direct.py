@@ -1,0 +1,166 @@
+"""Jobs between the two owners alone: on ciphertexts and in an enclave."""
+
+import hashlib
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from tacit.cli.jobs import infer
+from tacit.cli.jobs.forecast import forecast_inference
+from tacit.cli.jobs.kind import Place
+from tacit.cli.jobs.kinds import find_kind, load_job
+from tacit.cli.jobs.outlook import Asked
+from tacit.cli.main import Edge, run_command
+from tacit.cli.toml import read_record
+from tacit.errors import ConfigError
+from tacit.learn import load_dataset
+from tacit.learn.private import merge_results
+from tacit.learn.training import parse_layers
+from tacit.mpc import without_setup
+from tacit.party import Meeting, Usage, run_threads
+
+pytest.importorskip("tenseal")
+SQUARES, JOBS = ["dense 6", "square", "dense 10"], Path(__file__).parents[3] / "examples" / "jobs"
+ENCLAVE = {"clinic": {}, "lab": {"enclave": "simulated"}}
+
+
+def make(layers, weights, **changes):
+    raw = {
+        "job": {"name": "j", "kind": "infer"},
+        "parties": {"clinic": {}, "lab": {}},
+        "data": {"owner": "clinic", "set": "digits", "rows": [0, 3]},
+        "model": {"owner": "lab", "layers": layers, "inputs": [64], "file": str(weights)},
+        "protocol": {"kind": "he", "reveal": "output"},
+    }
+    for dotted, value in changes.items():
+        table, _, key = dotted.partition("__")
+        place = raw.setdefault(table, {}) if key else raw
+        place[key or table] = value
+        if value is None:
+            del place[key or table]
+    return read_record(raw, find_kind(raw, "job.toml").record, source="job.toml")
+
+
+def linear(**changes):
+    gone = {"model__layers": None, "model__inputs": None, "model__file": None}
+    rows = {"data__set": "breast-cancer", "data__part": "test", "data__rows": [0, 4]}
+    train = {"set": "breast-cancer", "part": "train"}
+    return make([], "", **gone, **rows, model__train=train, **changes)
+
+
+@pytest.fixture
+def weights(tmp_path):
+    module = parse_layers(SQUARES, (64,), seed=3)
+    path = tmp_path / "model.npz"
+    np.savez(path, **{name: one.numpy() for name, one in module.state_dict().items()})
+    return path
+
+
+def run(job, tmp_path):
+    def party(session):
+        place = Place(
+            search=(),
+            launched="threads",
+            report=lambda: Usage().report(name=session.me, role="", progress=session.progress),
+            out=tmp_path,
+        )
+        return infer.take_part(session, job, place)
+
+    meeting = Meeting(parties=tuple(job.parties), job_digest=hashlib.sha256(b"j").digest())
+    parts = run_threads(dict.fromkeys(job.parties, party), meeting)
+    merged = merge_results(tuple(parts[name].result for name in job.parties))
+    planned = forecast_inference(job, Asked()).forecast.cost
+    assert without_setup(merged.metered) == planned
+    return parts["clinic"].values, replace(merged, utility=parts["clinic"].result.utility)
+
+
+def test_a_network_of_squares_answers_on_ciphertexts_as_it_does_in_the_clear(weights, tmp_path):
+    job = make(SQUARES, weights)
+    values, _ = run(job, tmp_path)
+    plain = infer._answer_plain(job, infer.load_rows(job, ())[0], ())
+    assert (values - plain).abs().max() < 0.02
+    assert torch.equal(values.argmax(dim=-1), plain.argmax(dim=-1))
+
+
+@pytest.mark.parametrize("reveal", ["class", "output"])
+def test_a_network_answers_inside_and_the_result_says_no_guarantee(weights, tmp_path, reveal):
+    layers = ["dense 6", "relu", "dense 10"]
+    job = make(layers, weights, parties=ENCLAVE, protocol={"kind": "enclave", "reveal": reveal})
+    values, result = run(job, tmp_path)
+    plain = infer._answer_plain(job, infer.load_rows(job, ())[0], ())
+    assert torch.allclose(values, plain if reveal == "output" else plain.argmax(dim=-1).double())
+    assert "no guarantee: simulated" in result.notes[0]
+    assert "no guarantee: simulated" in forecast_inference(job, Asked()).lines[1]
+
+
+def test_a_linear_model_answers_by_both_words(tmp_path):
+    job = linear(protocol={"kind": "he", "reveal": "score"})
+    values, _ = run(job, tmp_path)
+    plain = infer._answer_plain(job, infer.load_rows(job, ())[0], ())
+    assert (values - plain).abs().max() < 1e-2
+    inside = linear(parties=ENCLAVE, protocol={"kind": "enclave", "reveal": "class"})
+    classes, _ = run(inside, tmp_path)
+    assert torch.equal(classes, (plain >= 0.5).double())
+
+
+def test_trees_answer_inside_as_their_library(tmp_path):
+    xgboost = pytest.importorskip("xgboost")
+    data = load_dataset("digits", ())
+    model = xgboost.XGBClassifier(n_estimators=2, max_depth=2).fit(data.features, data.labels)
+    model.save_model(tmp_path / "forest.json")
+    gone = {"model__layers": None, "model__inputs": None, "model__kind": "forest"}
+    inside = {"parties": ENCLAVE, "protocol": {"kind": "enclave", "reveal": "class"}}
+    job = make([], tmp_path / "forest.json", **gone, **inside)
+    assert run(job, tmp_path)[0].tolist() == model.predict(data.features[:3]).tolist()
+
+
+def test_what_does_not_fit_two_owners_is_refused_by_its_key(weights):
+    wrong = {
+        "protocol.dealer": {"protocol__dealer": "lab"},
+        "protocol.reveal: he cannot find the largest; take 'output'": {"protocol__reveal": "class"},
+        "parties.third: has no part": {"parties__third": {}},
+        "model.owner: owns the rows": {"model__owner": "clinic"},
+        "model.owner: missing": {"model__owner": None},
+        "model.cap": {"model__cap": 64.0},
+        "parties.lab.enclave: missing": {"protocol__kind": "enclave"},
+        "ring.frac_bits: an enclave": {
+            "protocol__kind": "enclave",
+            "parties": ENCLAVE,
+            "ring": {"frac_bits": 12},
+        },
+        "protocol.kind: unknown protocol 'hee'": {"protocol__kind": "hee"},
+    }
+    for said, changes in wrong.items():
+        with pytest.raises(ConfigError, match=said):
+            make(SQUARES, weights, **changes)
+    with pytest.raises(ConfigError, match=r"protocol.dealer: missing"):
+        make(SQUARES, weights, protocol__kind="sealed")
+    with pytest.raises(ConfigError, match=r"relu cannot be computed.*sealed"):
+        forecast_inference(make(["dense 6", "relu", "dense 10"], weights), Asked())
+
+
+def test_the_example_of_cryptonets_is_planned_for_one_row_and_for_a_batch(monkeypatch):
+    monkeypatch.chdir(JOBS.parents[1])
+    job = load_job(JOBS / "infer-encrypted.toml")
+    one, many = forecast_inference(job, Asked()), forecast_inference(job, Asked(rows=4096))
+    assert one.lines[0].startswith("rows of shape (2, 1, 28, 28) in row; BFV of degree 16384")
+    assert many.lines[0].startswith("rows of shape (4096, 1, 28, 28) in slots; BFV of degree 8192")
+    assert one.forecast.cost.online_rounds == many.forecast.cost.online_rounds == 2
+    assert "128-bit" in one.lines[0]
+
+
+def test_plans_of_all_protocols_have_the_words_between_two_owners():
+    out = io.StringIO()
+    edge = Edge(out=Console(file=out, width=300), err=Console(file=io.StringIO(), width=300))
+    job = JOBS / "predict-breast-cancer.toml"
+    assert run_command(["plan", str(job), "--all-protocols"], edge) == 0
+    rows = {line.split()[0]: line for line in out.getvalue().splitlines() if " MB " in line}
+    assert "nobody" in rows["he"]
+    assert "sizes" in rows["he"]
+    assert "the host of lab" in rows["enclave"]
+    assert "a dealer" in rows["sealed"]
