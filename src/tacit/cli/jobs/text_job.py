@@ -204,11 +204,9 @@ class TextJob(Job):
         Raises:
             ConfigError: there is a limit, and trainings that protect another unit were counted.
         """
+        texts = self.data.texts.resolve()  # another name for the same file is no other file
         here, other = ("owners", "texts") if self.train.unit == "owner" else ("texts", "owners")
-        paths = [
-            self.data.texts.with_name(f"{self.data.texts.name}.{unit}.spent.json")
-            for unit in (here, other)
-        ]
+        paths = [texts.with_name(f"{texts.name}.{unit}.spent.json") for unit in (here, other)]
         if self.train.most_epsilon is not None and paths[1].exists():
             raise ConfigError(
                 f"{paths[1]}: trainings on these texts protect {other}, and this one {here}: they "
