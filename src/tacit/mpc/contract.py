@@ -70,8 +70,10 @@ class Channel:
         step: int,
         device: torch.device | str = "cpu",
         proofs: Proofs | None = None,
+        told: Mapping[str, Tensor] | None = None,
     ) -> None:
         self._proofs = proofs
+        self.told = told or {}
         self.session = session
         self.device = torch.device(device)
         self.roles = roles

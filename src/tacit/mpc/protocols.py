@@ -126,6 +126,14 @@ def _sealed_function(
     return Piecewise(name, (curve_of(name, frac_bits, bound),), drop)
 
 
+def _flagged(name: str, frac_bits: int, bound: float, drop: int, gain: float) -> Piecewise:
+    """Make a function with a pole, and beside it 1 where its argument is too small for it."""
+    curve = decline_curve(name, frac_bits, bound, gain)
+    pieces = ((1 << curve.frac_bits,), *((0,) * (curve.degree + 1) for _ in curve.breaks))
+    flag = Curve(curve.breaks, pieces, curve.frac_bits, 1.0, curve.slack)
+    return Piecewise(name, (curve, flag), drop)
+
+
 def _reached() -> Kernel:
     """Tell whole numbers of at least one from zero."""
     return Piecewise("reached", (Curve((1,), ((0,), (1,)), 0, 1.0, (0,)),))
@@ -296,6 +304,7 @@ PROTOCOLS: Mapping[str, MpcProtocol] = {
         kernels={
             **_ARITHMETIC,
             "elementwise": _sealed_function,
+            "flagged": _flagged,
             "count_reaching": CountReaching,
             "exponents": _sealed_exponents,
             "deferred": DeferToReceiver,

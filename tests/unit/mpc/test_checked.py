@@ -198,7 +198,7 @@ def test_what_has_no_tags_is_refused_when_planned():
     with pytest.raises(InputError, match="no tensors that grow"):
         make_plan(
             lambda ops: ops.grow(
-                {"k": ops.input("k", owner=ALICE, shape=(1,), bound=1)}, past=0, dim=0
+                {"k": ops.input("k", owner=ALICE, shape=(1,), bound=1)}, length=1, dim=0
             ),
             find_protocol("checked"),
             ROLES,
