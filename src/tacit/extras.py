@@ -25,7 +25,7 @@ EXTRAS = (
     ),
     Extra(
         name="he",
-        gives="homomorphic ciphers, two parties without a dealer, and names of tokens by BFV",
+        gives="homomorphic ciphers, models on ciphertexts, two parties without a dealer",
         modules=("gmpy2", "tenseal"),
     ),
     Extra(name="images", gives="sheets of pictures as data", modules=("PIL",)),

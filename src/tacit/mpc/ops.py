@@ -15,6 +15,7 @@ from tacit.mpc import (
     functions_ordering,
 )
 from tacit.mpc.additive2.public import Told
+from tacit.mpc.checked.bounds import check_bound
 from tacit.mpc.primitives import Pair, of_family
 from tacit.mpc.rescaling import RescalingVerbs
 from tacit.mpc.slopes import gelu_slope
@@ -24,6 +25,12 @@ V = TypeVar("V")
 
 class ProtocolOps(RescalingVerbs[V], ABC):
     """Interpret the Ops contract under a protocol; PlanOps and SecretOps say on what."""
+
+    def admitted(self, value: V, name: str, owner: str, to: tuple[str, ...]) -> V:
+        """Give an input back, after comparing it with its bound where the protocol does that."""
+        if self.protocol.checks_bounds:
+            check_bound(self, value, owner=owner, name=name, to=to)
+        return value
 
     def tanh(self, x: V) -> V:
         """Apply the hyperbolic tangent."""

@@ -140,11 +140,11 @@ class PlanOps(ProtocolOps[AnySpec]):
             self._write(told, ())
             share = self.apply(Enter(), opening)
             self.notes.put(share, "opening", opening)
-            return share
+            return self.admitted(share, name, owner, self._roles.computing)
         self._write(Input(owner, name, spec), ())
         self.note_input(spec, name, owner_role(self._roles, owner))
         self.note_entry(spec, len(self._steps) - 1)
-        return spec
+        return self.admitted(spec, name, owner, self._roles.computing)
 
     def recall(self, value: AnySpec) -> AnySpec | None:
         """Look a value up in the cache."""

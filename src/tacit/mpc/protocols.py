@@ -340,6 +340,24 @@ PROTOCOLS: Mapping[str, MpcProtocol] = {
     "permuted2": permuted2(FlipsAndDummies()),
 }
 
+CHECKED_BOUNDS = replace(
+    PROTOCOLS["checked"],
+    name="checked bounds",
+    claims=(
+        *PROTOCOLS["checked"].claims,
+        Claim(
+            subject="inputs, if an owner cheats",
+            guarantee="each is within its bound, or the run ends with the owner's name before "
+            "anything is computed on it",
+            assumptions=(
+                _HONEST_DEALER[0],
+                "where the assumptions above speak of inputs beyond their bounds, this comes first",
+            ),
+        ),
+    ),
+    checks_bounds=True,
+)
+
 WITHOUT_DEALER = MpcProtocol(
     name=NO_DEALER,
     claims=(
@@ -361,7 +379,8 @@ def find_protocol(name: str) -> MpcProtocol:
 
     Args:
         name: one of the table; a permuted protocol may be followed by what is done to the values
-            before they are seen, such as ``permuted3 flips dummies=64 reach=4``, and each by
+            before they are seen, such as ``permuted3 flips dummies=64 reach=4``, ``checked`` by
+            ``bounds``, which compares every input with its bound, and each by
             protocols for kinds of functions, such as ``sealed; activations: permuted3``. Two
             parties without a dealer are ``sealed; linear: he; activations: garbled``.
     """
@@ -377,6 +396,8 @@ def _find(name: str) -> MpcProtocol:
         raise ConfigError(f"unknown protocol {name!r}; there are {', '.join(sorted(PROTOCOLS))}")
     if not options:
         return PROTOCOLS[base]
+    if (base, options) == ("checked", ["bounds"]):
+        return CHECKED_BOUNDS
     hidden = {"permuted2": permuted2, "permuted3": permuted3}.get(base)
     if hidden is None:
         raise ConfigError(f"{base} takes no options, got {' '.join(options)!r}")

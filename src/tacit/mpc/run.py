@@ -135,7 +135,14 @@ class SecretOps(ProtocolOps[AnyShare]):
         if clear is not None:
             self._clear.put(share, "clear", clear)
         self._hand_over(channel.step, share)
-        return share
+        return self.admitted(share, name, owner, self._plan.roles.computing)
+
+    def admitted(self, value: AnyShare, name: str, owner: str, to: tuple[str, ...]) -> AnyShare:
+        """Compare an input with its bound, if the protocol does; nobody's program sees that."""
+        opened = len(self._opened)
+        super().admitted(value, name, owner, to)
+        del self._opened[opened:]
+        return value
 
     def _hear(self, step: TellInput) -> AnyShare:
         """Take what an owner outside tells, and make a share of it."""
@@ -143,7 +150,7 @@ class SecretOps(ProtocolOps[AnyShare]):
         opening = step.take(channel, self._supply.take(channel.step))
         share = self.apply(Enter(), opening)
         self.notes.put(share, "opening", opening)
-        return share
+        return self.admitted(share, step.name, step.owner, self._plan.roles.computing)
 
     def _hand_over(self, number: int, share: Share) -> None:
         """Hand P1's share of an input over to P0, for every step that will want it."""

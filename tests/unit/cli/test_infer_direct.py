@@ -11,18 +11,20 @@ import torch
 from rich.console import Console
 
 from tacit.cli.jobs import infer
+from tacit.cli.jobs.digest import job_digest
 from tacit.cli.jobs.forecast import forecast_inference
 from tacit.cli.jobs.kind import Place
 from tacit.cli.jobs.kinds import find_kind, load_job
 from tacit.cli.jobs.outlook import Asked
 from tacit.cli.main import Edge, run_command
 from tacit.cli.toml import read_record
-from tacit.errors import ConfigError
+from tacit.crypto import make_identity
+from tacit.errors import ConfigError, TacitError
 from tacit.learn import load_dataset
 from tacit.learn.private import merge_results
 from tacit.learn.training import parse_layers
 from tacit.mpc import without_setup
-from tacit.party import Meeting, Usage, run_threads
+from tacit.party import Meeting, SimulatedEnclave, Usage, run_threads, seal_file
 
 pytest.importorskip("tenseal")
 SQUARES, JOBS = ["dense 6", "square", "dense 10"], Path(__file__).parents[3] / "examples" / "jobs"
@@ -61,13 +63,14 @@ def weights(tmp_path):
     return path
 
 
-def run(job, tmp_path):
+def run(job, tmp_path, inside=None):
     def party(session):
         place = Place(
             search=(),
             launched="threads",
             report=lambda: Usage().report(name=session.me, role="", progress=session.progress),
             out=tmp_path,
+            inside=inside,
         )
         return infer.take_part(session, job, place)
 
@@ -96,6 +99,21 @@ def test_a_network_answers_inside_and_the_result_says_no_guarantee(weights, tmp_
     assert torch.allclose(values, plain if reveal == "output" else plain.argmax(dim=-1).double())
     assert "no guarantee: simulated" in result.notes[0]
     assert "no guarantee: simulated" in forecast_inference(job, Asked()).lines[1]
+
+
+def test_a_sealed_model_opens_in_the_enclave_of_its_job_alone(weights, tmp_path):
+    lab, sealed = make_identity("lab", tmp_path), tmp_path / "model.npz.sealed"
+    inside = {"parties": ENCLAVE, "protocol": {"kind": "enclave", "reveal": "output"}}
+    job = make(SQUARES, sealed, **inside)
+    mine = SimulatedEnclave(lab, job_digest(job))
+    seal_file(mine, weights, sealed)
+    plain = infer._answer_plain(make(SQUARES, weights, **inside), infer.load_rows(job, ())[0], ())
+    assert torch.allclose(run(job, tmp_path, mine)[0], plain)
+    with pytest.raises(ConfigError, match="opens in the enclave of its job alone"):
+        run(job, tmp_path)
+    other = make(SQUARES, sealed, job__name="other", **inside)
+    with pytest.raises(TacitError, match="does not open"):
+        run(other, tmp_path, SimulatedEnclave(lab, job_digest(other)))
 
 
 def test_a_linear_model_answers_by_both_words(tmp_path):

@@ -228,6 +228,9 @@ def test_whoever_hears_of_cheating_believes_no_more_than_it_can_know():
     assert as_heard(heard, ALICE, pair).party == BOB
     other = PartyError(ALICE, "went away")
     assert as_heard(other, CAROL, pair) is other
+    owner = PartyError("dora", "cheated: its input is beyond its bound")
+    assert as_heard(owner, ALICE, pair).party == f"{BOB} or dora"
+    assert as_heard(owner, "dora", pair).party == f"{ALICE} or {BOB}"
     told = PartyError(f"{ALICE} or an owner", "cheated: told different inputs")
     assert as_heard(told, ALICE, pair).party == f"{BOB} or an owner"
     assert as_heard(told, CAROL, pair).party == f"{ALICE}, {BOB} or an owner"

@@ -102,7 +102,7 @@ def take_part(session: Session, job: InferJob, place: Place) -> Part:
             if session.me == job.data.owner:
                 x, labels = load_rows(job, place.search, place.given)
         if job.is_direct:
-            answer = ask_direct(session, job, x, place.search, place.given)
+            answer = ask_direct(session, job, x, place)
         else:
             ask = _ask_linear if job.is_linear else _ask_shared if job.is_shared else _ask_owner
             answer = ask(session, job, x, place)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from tacit.cli.jobs.given import Given
 from tacit.cli.jobs.infer_job import InferJob
 from tacit.cli.jobs.infer_load import load_forest, load_linear, load_owned
+from tacit.cli.jobs.kind import Place
 from tacit.errors import ConfigError, DisagreementError, InputError
 from tacit.learn.private import Answer, Forest, agree_on_forest, secure
 from tacit.learn.private.direct import Direct
@@ -19,20 +20,18 @@ from tacit.nn.models import linear
 from tacit.party import Session
 
 
-def ask_direct(
-    session: Session, job: InferJob, x: Tensor | None, search: Sequence[Path], given: Given
-) -> Answer:
+def ask_direct(session: Session, job: InferJob, x: Tensor | None, place: Place) -> Answer:
     """Do one party's part."""
     is_owner = session.me == job.model.owner
     if job.is_linear:
-        return _ask_linear(session, job, x, search, given)
+        return _ask_linear(session, job, x, place.search, place.given)
     if job.model.is_forest:
         mine = load_forest(job) if is_owner else None
         return make_direct(job, agree_on_forest(session, job.crew.server, mine)).join(session, x)
     module = job.model.module()
     with session.progress.stage("load"):
         if is_owner:
-            load_owned(module, job, given)
+            load_owned(module, job, place.given, place.inside)
     return make_direct(job, module).join(session, x)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
@@ -20,9 +21,13 @@ from tacit.learn.private import (
     train_logistic,
 )
 from tacit.learn.weights import load_weights, put_weights
+from tacit.party import Enclave, unseal_file
 
 if TYPE_CHECKING:
     from tacit.verify import Ensemble
+
+SEALED = ".sealed"
+"""How the name of a file ends that `tacit.party.seal_file` wrote."""
 
 
 def load_forest(job: InferJob) -> Forest:
@@ -63,11 +68,21 @@ def load_linear(job: InferJob, search: Sequence[Path], given: Given = NOTHING) -
     return train_logistic(load_part(job, job.model.train, "model.train", search))
 
 
-def load_owned(module: nn.Module, job: InferJob, given: Given = NOTHING) -> None:
-    """Put the owner's weights into the network."""
+def load_owned(
+    module: nn.Module, job: InferJob, given: Given = NOTHING, inside: Enclave | None = None
+) -> None:
+    """Put the owner's weights into the network; a sealed file opens inside alone."""
+    path = job.model.file
     if given.weights is not None:
         put_weights(module, given.weights, source="the model given")
-        return
-    if job.model.file is None:
+    elif path is None:
         raise ConfigError("the job names no model; wanted model.file")
-    load_weights(module, job.model.file)
+    elif path.suffix != SEALED:
+        load_weights(module, path)
+    elif inside is None:
+        raise ConfigError(f"model.file: {path} is sealed; it opens in the enclave of its job alone")
+    else:
+        with TemporaryDirectory() as folder:  # of the owner alone; within an enclave its memory
+            plain = Path(folder) / path.stem
+            plain.write_bytes(unseal_file(inside, path))
+            load_weights(module, plain)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tacit.cli.jobs.config import J, Job
 from tacit.cli.jobs.given import NOTHING, Given
-from tacit.party import Progress, Session
+from tacit.party import Enclave, Progress, Session
 from tacit.result import PartyReport, Result
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class Place:
         out: the folder of the whole job; what must survive a crash goes beside it.
         is_fresh: whether what an earlier run has left there is to be discarded.
         given: what this party hands over in Python, in place of its files.
+        inside: the enclave that this party runs in, if it does: it opens sealed files.
     """
 
     search: tuple[Path, ...]
@@ -39,6 +40,7 @@ class Place:
     out: Path
     is_fresh: bool = False
     given: Given = NOTHING
+    inside: Enclave | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

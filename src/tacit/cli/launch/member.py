@@ -25,6 +25,7 @@ from tacit.cli.toml import read_record, suggest
 from tacit.crypto import Identity, load_pinned
 from tacit.errors import ConfigError
 from tacit.party import (
+    Enclave,
     Event,
     Meeting,
     Progress,
@@ -183,10 +184,11 @@ def do_part(session: Session, seat: Seat, usage: Usage, given: Given = NOTHING) 
         out=job.out,
         is_fresh=seat.is_fresh,
         given=given,
+        inside=_enclave_of(seat),
     )
     # Inputs are read after connecting: a party that cannot read its own tells the others so.
     table, take_part = job.parties[seat.me].worker, find_part(job)
-    proved = _attest(session, seat)
+    proved = _attest(session, seat, place.inside)
     if table is None:
         part = take_part(session, job, place)
     else:
@@ -203,16 +205,20 @@ def do_part(session: Session, seat: Seat, usage: Usage, given: Given = NOTHING) 
     return replace(part, result=result)
 
 
-def _attest(session: Session, seat: Seat) -> tuple[Claim, ...]:
+def _enclave_of(seat: Seat) -> SimulatedEnclave | None:
+    if seat.job.parties[seat.me].enclave is None:
+        return None
+    return SimulatedEnclave(seat.identity, job_digest(seat.job))
+
+
+def _attest(session: Session, seat: Seat, mine: Enclave | None) -> tuple[Claim, ...]:
     """Let parties with an enclave prove what they run, if the job has any."""
     entries = seat.job.parties
     keys = {name: one.key or "" for name, one in entries.items() if one.enclave is not None}
     if not keys:
         return ()
-    digest = job_digest(seat.job)
-    mine = SimulatedEnclave(seat.identity, digest) if seat.me in keys else None
     with session.progress.stage("attest"):
-        return attest_all(session, keys, mine, job_digest=digest)
+        return attest_all(session, keys, mine, job_digest=job_digest(seat.job))
 
 
 def write_files(files: Mapping[str, str | bytes], stage: Path) -> None:

@@ -10,95 +10,14 @@ from math import prod
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from tacit.errors import ConfigError
+from tacit.learn.private.he.affine import Affine, Circuit, Floats, Places, Product, sparse
 from tacit.nn import TorchOps
 from tacit.nn.ops import Pair
-
-Floats = npt.NDArray[np.float64]
-Places = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, eq=False)
-class Affine:
-    """Values that are affine in vectors: by vector, a matrix with a row for every value.
-
-    Vector 0 is the input; the others are the products of a circuit, in order.
-    """
-
-    shape: tuple[int, ...]
-    parts: Mapping[int, Any]  # scipy's sparse matrices have no types
-    offset: Floats
-
-    @property
-    def size(self) -> int:
-        """Return how many values there are."""
-        return prod(self.shape)
-
-    def picked(self, places: Places) -> "Affine":
-        """Return the values at some places, in their shape; -1 is for zero."""
-        at = places.reshape(-1)
-        keeps = _sparse().csr_matrix(
-            (np.ones((at >= 0).sum()), (np.flatnonzero(at >= 0), at[at >= 0])),
-            shape=(at.size, self.size),
-        )
-        return self.mapped(keeps, places.shape)
-
-    def mapped(self, matrix: Any, shape: tuple[int, ...]) -> "Affine":
-        """Apply a matrix to the values."""
-        parts = {name: _sparse().csr_matrix(matrix @ part) for name, part in self.parts.items()}
-        return Affine(shape, parts, np.asarray(matrix @ self.offset))
-
-    def plus(self, other: "Affine") -> "Affine":
-        """Add values of one shape."""
-        parts = dict(self.parts)
-        for name, part in other.parts.items():
-            parts[name] = parts[name] + part if name in parts else part
-        return Affine(self.shape, parts, self.offset + other.offset)
-
-
-@dataclass(frozen=True, eq=False)
-class Product:
-    """A vector that a circuit makes: two affine values multiplied, one by one."""
-
-    left: Affine
-    right: Affine
-
-    @property
-    def is_square(self) -> bool:
-        """Tell whether both are the same."""
-        return self.left is self.right
-
-
-@dataclass(frozen=True, eq=False)
-class Circuit:
-    """A traced model of one row."""
-
-    inputs: int
-    products: tuple[Product, ...]
-    out: Affine
-
-    @property
-    def depth(self) -> int:
-        """Return how many products follow each other."""
-        depths = [0]
-        for one in self.products:
-            below = (*one.left.parts, *one.right.parts)
-            depths.append(1 + max((depths[at] for at in below), default=0))
-        return max((depths[at] for at in self.out.parts), default=0)
-
-    @property
-    def values(self) -> tuple[Affine, ...]:
-        """Return every affine value that is computed, in order, the output last."""
-        found: list[Affine] = []
-        for one in self.products:
-            found += [one.left] if one.is_square else [one.left, one.right]
-        return (*found, self.out)
-
 
 REFUSED = (
     "cannot be computed under protocol 'he', which has sums and products alone: take a square or "
@@ -153,7 +72,7 @@ class CircuitOps:
             return self._product(wide, wide if x is y else _spread(y, shape))
         secret, known = (x, y) if isinstance(x, Affine) else (y, x)
         factors = np.broadcast_to(_floats(known), shape).reshape(-1)
-        return _spread(secret, shape).mapped(_sparse().diags(factors, format="csr"), shape)
+        return _spread(secret, shape).mapped(sparse().diags(factors, format="csr"), shape)
 
     def square(self, x: Any) -> Any:
         """Multiply by itself."""
@@ -166,8 +85,8 @@ class CircuitOps:
         if isinstance(x, Affine) and isinstance(y, Tensor):
             if y.dim() != 2:
                 raise ConfigError(f"matmul with {y.dim()} dimensions of weights {REFUSED}")
-            matrix = _sparse().kron(
-                _sparse().identity(prod(x.shape[:-1])), _floats(y.t()), format="csr"
+            matrix = sparse().kron(
+                sparse().identity(prod(x.shape[:-1])), _floats(y.t()), format="csr"
             )
             return x.mapped(matrix, (*x.shape[:-1], int(y.shape[1])))
         if isinstance(x, Tensor):
@@ -192,14 +111,14 @@ class CircuitOps:
 
     def _product(self, left: Affine, right: Affine) -> Affine:
         self.products.append(Product(left, right))
-        whole = _sparse().identity(left.size, format="csr")
+        whole = sparse().identity(left.size, format="csr")
         return Affine(left.shape, {len(self.products): whole}, np.zeros(left.size))
 
     def scale(self, x: Any, factor: float) -> Any:
         """Multiply by a public number."""
         if isinstance(x, Tensor):
             return x * factor
-        return x.mapped(_sparse().identity(x.size, format="csr") * factor, x.shape)
+        return x.mapped(sparse().identity(x.size, format="csr") * factor, x.shape)
 
     def shift(self, x: Any, amount: float) -> Any:
         """Add a public number."""
@@ -282,7 +201,7 @@ class CircuitOps:
             first = output // (outputs // groups) * channels
             taps = windows[first : first + channels].reshape(-1, windows.shape[-1]).T
             rows.append(_matrix_of(taps, kernel[output], x.size))
-        return x.mapped(_sparse().vstack(rows, format="csr"), (1, outputs, *sides))
+        return x.mapped(sparse().vstack(rows, format="csr"), (1, outputs, *sides))
 
     def conv1d(self, x: Any, weight: Any, *, stride: int, padding: int) -> Any:
         """Convolve series with weights."""
@@ -358,18 +277,11 @@ def trace(model: Any, weights: Mapping[str, Tensor], shape: tuple[int, ...]) -> 
     """
     ops = CircuitOps()
     inputs = prod(shape[1:])
-    x = Affine((1, *shape[1:]), {0: _sparse().identity(inputs, format="csr")}, np.zeros(inputs))
+    x = Affine((1, *shape[1:]), {0: sparse().identity(inputs, format="csr")}, np.zeros(inputs))
     out = model(ops, {name: one.double() for name, one in weights.items()}, x)
     if not isinstance(out, Affine) or not out.parts:
         raise ConfigError("under protocol 'he' the output must depend on the input")
     return Circuit(inputs, tuple(ops.products), out)
-
-
-def _sparse() -> Any:  # it has no types
-    """Return scipy's sparse matrices; they take a while to import."""
-    from scipy import sparse
-
-    return sparse
 
 
 def _floats(values: Tensor) -> Floats:
@@ -399,7 +311,7 @@ def _matrix_of(taps: Places, factors: Floats, size: int) -> Any:
     rows = np.repeat(np.arange(len(taps)), taps.shape[1])
     columns, data = taps.reshape(-1), np.tile(factors, len(taps))
     kept = columns >= 0
-    return _sparse().csr_matrix((data[kept], (rows[kept], columns[kept])), (len(taps), size))
+    return sparse().csr_matrix((data[kept], (rows[kept], columns[kept])), (len(taps), size))
 
 
 def _windows(

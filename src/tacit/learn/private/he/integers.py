@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import RangeError
-from tacit.learn.private.he.circuit import Affine, Circuit, Floats
+from tacit.learn.private.he.affine import Affine, Circuit, Floats
 
 
 @dataclass(frozen=True, eq=False)

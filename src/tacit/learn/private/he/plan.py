@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError
+from tacit.learn.private.he.affine import Circuit
 from tacit.learn.private.he.batch import InSlots
-from tacit.learn.private.he.circuit import Circuit, trace
+from tacit.learn.private.he.circuit import trace
 from tacit.learn.private.he.evaluation import Arrangement
 from tacit.learn.private.he.integers import WholeCircuit, make_whole
 from tacit.learn.private.he.parameters import Layout, Parameters, choose

@@ -17,7 +17,7 @@ import numpy as np
 from tacit.crypto.cipher.slots import Noise, Numbers, OwnSlotKeys, SlotKeys, SlotRing
 from tacit.crypto.field import Randomness
 from tacit.errors import DataError
-from tacit.learn.private.he.circuit import Affine, Circuit
+from tacit.learn.private.he.affine import Affine, Circuit
 from tacit.learn.private.he.evaluation import Take
 from tacit.learn.private.he.integers import WholeAffine, WholeCircuit, residues
 from tacit.learn.private.he.parameters import Work
