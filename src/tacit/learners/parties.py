@@ -208,7 +208,7 @@ class Parties(ABC):
         if len(known) > 1:
             raise DataError("tables below each other must name the same classes")
         if classes := known.pop():
-            self.classes[made.name] = classes
+            self.classes |= dict.fromkeys([made.name, *(one.name for one in made.tables)], classes)
         return made
 
     def _holders(self, parts: Mapping[str, Part]) -> tuple[str, ...]:

@@ -48,6 +48,13 @@ def divide(
     data: Table, parties: Parties, *, test_share: float, random_state: int = 0
 ) -> tuple[Table, Table]:
     """Divide rows by public coins into those to learn from and those to measure on."""
+    if data.split == "both":
+        sides = [
+            divide(one, parties, test_share=test_share, random_state=random_state)
+            for one in data.pieces
+        ]
+        learned, asked = (parties.stack(side) for side in zip(*sides, strict=True))
+        return learned, asked
     kept = held_out(data, test_share=test_share, random_state=random_state)
     rest = {one.owner: sorted(set(range(one.rows)) - set(kept[one.owner])) for one in data.holdings}
     if not all(rest.values()):

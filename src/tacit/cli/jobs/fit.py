@@ -13,14 +13,15 @@ import torch
 from numpy.typing import NDArray
 
 from tacit.cli import folder
+from tacit.cli.jobs.fit_blocks import put_below
 from tacit.cli.jobs.fit_cipher import take_part_by_cipher
 from tacit.cli.jobs.fit_data import (
     classes_of,
     divided,
     features,
     joined,
-    kept_places,
     load_rows,
+    names_of_rows,
     whole,
 )
 from tacit.cli.jobs.fit_job import FitJob
@@ -110,7 +111,7 @@ def take_part(session: Session, job: FitJob, place: Place) -> Part:
         with session.progress.stage("load"):
             mine = load_rows(job, session.me, place.search, place.given)
     counts: dict[str, int] = {}
-    if job.data.split == "columns":
+    if job.matched:
         counts, mine, _ = match_rows(session, job, mine)
     parties = Connected(
         session,
@@ -213,12 +214,17 @@ def complete(job: FitJob, result: Result, stage: Path, search: Sequence[Path]) -
 def _table(job: FitJob, parties: Connected, mine: Rows | None) -> Table:
     parts = {} if mine is None else {parties.me: (features(mine), mine.labels)}
     classes = classes_of(job)
-    return parties.table(
-        job.data.split,
-        parts,
-        classes=None if not classes else range(classes),
-        is_classification=job.learner.target != "numbers",
-    )
+    options: dict[str, Any] = {
+        "classes": None if not classes else range(classes),
+        "is_classification": job.learner.target != "numbers",
+    }
+    if job.data.split != "both":
+        return parties.table(job.data.split, parts, **options)
+    tables = [
+        parties.columns(parts if parties.me in block.owners else {}, **options)
+        for _, block in job.blocks
+    ]
+    return put_below(job, parties, tables)
 
 
 def _files(job: FitJob, fitting: Fitting, data: Table, mine: Rows | None) -> dict[str, str | bytes]:
@@ -232,10 +238,7 @@ def _files(job: FitJob, fitting: Fitting, data: Table, mine: Rows | None) -> dic
         files["trees.json"] = trees
     values = fitting.found.get("answers")
     if values is not None:
-        ids: Sequence[str] = ()
-        if mine is not None and job.data.split == "columns":
-            ids = [mine.ids[at] for at in kept_places(job, data)]
-        files[folder.PREDICTIONS] = _to_csv(np.asarray(values), ids)
+        files[folder.PREDICTIONS] = _to_csv(np.asarray(values), names_of_rows(job, data, mine))
     return files
 
 

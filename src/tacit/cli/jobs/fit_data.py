@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from tacit.cli.jobs.fit_blocks import put_below
 from tacit.cli.jobs.fit_job import FitJob
 from tacit.cli.jobs.given import NOTHING, Given, load_source
 from tacit.crypto.tags import make_filters, match_filters
@@ -17,7 +18,7 @@ from tacit.learn.described import texts_in
 from tacit.learn.rows import Cut, Rows, align_in_the_clear, cut_rows, stretch
 from tacit.learn.tables import take_rows
 from tacit.learners import Parties, Planned, Table, divide
-from tacit.learners.tables import facts_of, holding_of
+from tacit.learners.tables import Split, facts_of, holding_of
 from tacit.learners.validation import held_out
 
 
@@ -92,20 +93,31 @@ def joined(job: FitJob, search: Sequence[Path]) -> tuple[Planned, Table, dict[st
     """
     parts = {owner: load_rows(job, owner, search) for owner in job.owners}
     counts: dict[str, int] = {}
-    if job.data.split == "columns":
-        counts = {owner: len(one.ids) for owner, one in parts.items()}
-        parts = paired_in_the_clear(job, parts) if job.data.is_named else align_in_the_clear(parts)
+    for owners in job.matched:
+        group = {owner: parts[owner] for owner in owners}
+        counts |= {owner: len(one.ids) for owner, one in group.items()}
+        is_named = job.data.is_named
+        parts |= paired_in_the_clear(job, group) if is_named else align_in_the_clear(group)
     planned = stand_ins(job)
+    if job.data.split != "both":
+        return planned, _joined(job, planned, job.data.split, parts), counts
+    tables = [
+        _joined(job, planned, "columns", {owner: parts[owner] for owner in block.owners})
+        for _, block in job.blocks
+    ]
+    return planned, put_below(job, planned, tables), counts
+
+
+def _joined(job: FitJob, planned: Planned, split: Split, parts: Mapping[str, Rows]) -> Table:
     holdings = [
         holding_of(owner, facts_of(features(one), one.labels, classes_of(job)))
         for owner, one in parts.items()
     ]
-    table = replace(
-        planned.planned_table(job.data.split, holdings),
+    return replace(
+        planned.planned_table(split, holdings),
         values={o: one.features for o, one in parts.items() if one.features.numel()},
         labels={o: one.labels.double() for o, one in parts.items() if one.labels is not None},
     )
-    return planned, table, counts
 
 
 def paired_in_the_clear(job: FitJob, parts: Mapping[str, Rows]) -> dict[str, Rows]:
@@ -137,16 +149,28 @@ def divided(job: FitJob, data: Table, parties: Parties) -> tuple[Table, Table]:
     return divide(data, parties, test_share=job.data.test_share, random_state=job.data.seed)
 
 
-def kept_places(job: FitJob, data: Table) -> Sequence[int]:
-    """Return which of the matched rows are measured on."""
-    if not job.data.test_share:
-        return range(data.shape[0])
-    kept = held_out(data, test_share=job.data.test_share, random_state=job.data.seed)
-    return kept[data.owners[0]]
+def names_of_rows(job: FitJob, data: Table, mine: Rows | None) -> list[str]:
+    """Name the rows that are measured on: mine by their ids, those of other blocks by numbers."""
+    if job.data.split == "rows" or mine is None:
+        return []
+    share, seed, names = job.data.test_share, job.data.seed, []
+    for at, one in enumerate(data.pieces):
+        places: Sequence[int] = range(one.shape[0])
+        if share:
+            places = held_out(one, test_share=share, random_state=seed)[one.owners[0]]
+        if one.values or one.labels:
+            names += [mine.ids[place] for place in places]
+        else:
+            names += [f"{job.blocks[at][0]} {place + 1}" for place in places]
+    return names
 
 
 def whole(data: Table) -> tuple[Floats, Floats | None]:
     """Put all parts of a table together, for someone who holds them: features and labels."""
+    if data.split == "both":
+        parts = [whole(one) for one in data.pieces]
+        truths = [y for _, y in parts if y is not None]
+        return np.concatenate([x for x, _ in parts]), np.concatenate(truths) if truths else None
     along = 0 if data.split == "rows" else 1
     x = torch.cat([data.values[one] for one in data.owners if one in data.values], dim=along)
     labels = [data.labels[one] for one in data.owners if one in data.labels]

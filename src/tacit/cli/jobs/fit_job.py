@@ -19,6 +19,7 @@ from tacit.cli.jobs.config import (
     parse_protocol,
     parsed_by,
 )
+from tacit.cli.jobs.fit_blocks import BlockTable, check_blocks
 from tacit.cli.jobs.train_job import OwnerTable
 from tacit.cli.jobs.way_checks import check_way
 from tacit.cli.toml import Problem, RefusedError, refuse, suggest
@@ -54,6 +55,7 @@ class FitData:
     Attributes:
         owners: of rows, or of columns of the same rows; the first two compute unless told so.
         split: what owners divide between them.
+        blocks: with ``both``, the rows of the whole by name, and who has which columns of them.
         labels: the owner of the labels, where columns are split and the learner wants labels.
         classes: how many there are; found out from the labels if not given.
         test_share: of rows that are measured on and not learned from; 0 measures on all rows.
@@ -65,7 +67,8 @@ class FitData:
     """
 
     owners: Mapping[str, OwnerTable]
-    split: Literal["rows", "columns"] = "rows"
+    split: Literal["rows", "columns", "both"] = "rows"
+    blocks: Mapping[str, BlockTable] = field(default_factory=dict)
     labels: str | None = None
     classes: Count | None = None
     test_share: Annotated[float, Field(ge=0, lt=1)] = 0.2
@@ -212,6 +215,7 @@ class FitJob(Job):
             *check_parties(self.parties),
             *check_references(self.parties, _named(self)),
             *_check_data(self),
+            *check_blocks(self),
             *_check_reveal(self),
             *check_way(self),
         ]
@@ -233,6 +237,18 @@ class FitJob(Job):
         """Return the owners in one order for all parties, those who compute first."""
         first = self.protocol.compute or tuple(self.data.owners)[:2]
         return (*first, *sorted(set(self.data.owners) - set(first)))
+
+    @property
+    def blocks(self) -> tuple[tuple[str, BlockTable], ...]:
+        """Return the blocks in one order for all parties."""
+        return tuple(sorted(self.data.blocks.items()))
+
+    @property
+    def matched(self) -> tuple[tuple[str, ...], ...]:
+        """Return the owners who match their ids with each other, group by group."""
+        if self.data.split == "columns":
+            return (self.owners,)
+        return tuple(block.owners for _, block in self.blocks if len(block.owners) > 1)
 
     @property
     def roles(self) -> Roles:
@@ -263,6 +279,8 @@ class FitJob(Job):
         """Tell whether an owner brings labels."""
         if self.learner.target == "none":
             return False
+        if self.data.split == "both":
+            return any(block.labels == owner for block in self.data.blocks.values())
         return self.data.split == "rows" or owner == self.data.labels
 
 

@@ -1,6 +1,7 @@
 """Rows of owners of columns, matched as a job says: what is done, sent, shown and promised."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 
 from tacit.cli.jobs.fit_job import FitJob
 from tacit.crypto.cipher import Numbers
@@ -19,6 +20,7 @@ from tacit.learn.vertical.helped import (
     declare_helped,
     leaks_of_helped,
 )
+from tacit.learners import Table
 from tacit.mpc.cost import Round
 from tacit.party import Session
 from tacit.result import Claim, Leak
@@ -29,11 +31,14 @@ def match_rows(
 ) -> tuple[dict[str, int], Rows | None, Numbers | None]:
     """Match ids, and return how many each owner had, my rows, and the helper's matches."""
     ids = () if mine is None else mine.ids
-    counts = announce_ids(session, job.owners, ids)
+    counts: dict[str, int] = {}
+    for owners in job.matched:
+        counts |= announce_ids(session, owners, ids if session.me in owners else ())
     asked = _helped(job)
     if asked is None:
-        if mine is not None:
-            mine = mine.take(align_rows(session, job.owners, ids))
+        for owners in job.matched:
+            if mine is not None and session.me in owners:
+                mine = mine.take(align_rows(session, owners, ids))
         return counts, mine, None
     helper, kind = asked
     if session.me != helper and mine is None:
@@ -51,23 +56,36 @@ def matching_rounds(job: FitJob, counts: Mapping[str, int]) -> tuple[Round, ...]
     if not counts:
         return ()
     asked = _helped(job)
-    return declare_matching(counts) if asked is None else declare_helped(counts, *asked)
+    if asked is not None:
+        return declare_helped(counts, *asked)
+    groups = [declare_matching(_within(counts, owners)) for owners in job.matched]
+    # Blocks are matched at the same time.
+    return tuple(sum(rounds, ()) for rounds in zip_longest(*groups, fillvalue=()))
 
 
 def matching_claims(job: FitJob, counts: Mapping[str, int]) -> tuple[Claim, ...]:
     """Say what matching promises."""
     asked = _helped(job) if counts else None
-    return claims_of_matching(counts) if asked is None else claims_of_helped(*asked)
+    if asked is not None:
+        return claims_of_helped(*asked)
+    groups = [claims_of_matching(_within(counts, owners)) for owners in job.matched if counts]
+    return tuple(dict.fromkeys(claim for claims in groups for claim in claims))
 
 
-def matching_leaks(job: FitJob, counts: Mapping[str, int], common: int) -> tuple[Leak, ...]:
+def matching_leaks(job: FitJob, counts: Mapping[str, int], data: Table) -> tuple[Leak, ...]:
     """Say what matching shows."""
     if not counts:
         return ()
     asked = _helped(job)
-    if asked is None:
-        return leaks_of_matching(counts, common)
-    return leaks_of_helped(counts, common, *asked)
+    if asked is not None:
+        return leaks_of_helped(counts, data.shape[0], *asked)
+    common = {one.owner: one.rows for one in data.holdings}
+    groups = [(_within(counts, owners), common[owners[0]]) for owners in job.matched]
+    return tuple(leak for group in groups for leak in leaks_of_matching(*group))
+
+
+def _within(counts: Mapping[str, int], owners: Sequence[str]) -> dict[str, int]:
+    return {owner: counts[owner] for owner in owners}
 
 
 def _helped(job: FitJob) -> tuple[str, Helped] | None:

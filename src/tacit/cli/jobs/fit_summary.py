@@ -75,7 +75,7 @@ def _matrix(title: str, value: NDArray[np.float64], data: Table) -> Sheet:
 
 def _features(data: Table, count: int) -> list[str]:
     beyond = count - data.shape[1]
-    if data.split == "rows" or beyond not in (0, 1) or count < 2:
+    if data.split != "columns" or beyond not in (0, 1) or count < 2:
         return [str(at) for at in range(count)]
     names = [f"{one.owner} {at}" for one in data.holdings for at in range(one.columns)]
     return [*names, *["constant"] * beyond]

@@ -5,6 +5,7 @@ from typing import Literal
 
 from tacit.cli.environment import data_folders
 from tacit.cli.jobs.fit import forecast_of, plan
+from tacit.cli.jobs.fit_blocks import put_below
 from tacit.cli.jobs.fit_cipher import (
     boosting,
     cipher_forecast,
@@ -18,7 +19,7 @@ from tacit.cli.jobs.fit_matching import matching_claims, matching_leaks
 from tacit.cli.jobs.fit_summary import claims_beyond
 from tacit.cli.jobs.outlook import Asked, Outlook, sizes_leak, unread
 from tacit.cli.jobs.way_checks import BOOSTED
-from tacit.errors import InputError
+from tacit.errors import ConfigError, InputError
 from tacit.learn.vertical.regression import leaks_of_regression
 from tacit.learn.vertical.secureboost import leaks_of_boosting
 from tacit.learners import Planned, Table
@@ -48,7 +49,7 @@ def forecast_fit(job: FitJob, asked: Asked) -> Outlook:
         lines=(f"{parts}; {kind}", *((f"ids to match: {matched}",) if counts else ()), *notes),
         forecast=forecast_of(job, planned.walker.runs, counts),
         leaks=(
-            *matching_leaks(job, counts, data.shape[0]),
+            *matching_leaks(job, counts, data),
             *planned.ledger(),
             sizes_leak(job, "rows, columns, classes and sizes of every owner's part", 6),
         ),
@@ -77,7 +78,7 @@ def _by_cipher(job: FitJob, asked: Asked) -> Outlook:
         about=f"cipher ({job.protocol.cipher})",
         lines=(f"{parts}; {job.learner.kind}", *notes),
         forecast=cipher_forecast(job, rows, columns, counts),
-        leaks=(*matching_leaks(job, counts, rows), *shown),
+        leaks=(*matching_leaks(job, counts, data), *shown),
         claims=(*way_claims(job), *matching_claims(job, counts)),
     )
 
@@ -90,23 +91,56 @@ def _facts(job: FitJob, asked: Asked) -> tuple[Planned, Table, dict[str, int], t
         except InputError as error:
             raise unread(error, "--rows and --features, of all owners together") from error
     planned, is_columns = stand_ins(job), job.data.split == "columns"
-    classes = (job.data.classes or 2) if job.learner.target == "classes" else 0
+    notes = (ASSUMED.format((job.data.classes or 2) if _has_classes(job) else "no"),)
+    if job.data.split == "both":
+        return *_blocks(job, planned, asked.rows, asked.features), notes
     rows, columns = (_evenly(one, len(job.owners)) for one in (asked.rows, asked.features))
     holdings = [
-        Holding(
-            owner=owner,
+        _holding(
+            job,
+            owner,
             rows=asked.rows if is_columns else rows[at],
             columns=columns[at] if is_columns else asked.features,
-            bound=1.0,
-            labels=_KINDS[job.learner.target] if job.wants_labels(owner) else "none",
-            classes=classes if job.wants_labels(owner) else 0,
-            label_bound=1.0,
         )
         for at, owner in enumerate(job.owners)
     ]
     counts = dict.fromkeys(job.owners, asked.rows) if is_columns else {}
-    table = planned.planned_table(job.data.split, holdings)
-    return planned, table, counts, (ASSUMED.format(classes or "no"),)
+    return planned, planned.planned_table(job.data.split, holdings), counts, notes
+
+
+def _blocks(
+    job: FitJob, planned: Planned, rows: int, features: int
+) -> tuple[Planned, Table, dict[str, int]]:
+    """Divide rows evenly between blocks; who has which columns the job says."""
+    width = job.blocks[0][1].width
+    if features != width:
+        raise ConfigError(f"--features: data.blocks have {width} columns, got {features}")
+    tables = []
+    counts: dict[str, int] = {}
+    for (_, block), count in zip(job.blocks, _evenly(rows, len(job.blocks)), strict=True):
+        spans = {owner: block.columns.get(owner, (0, 0)) for owner in block.owners}
+        holdings = [_holding(job, o, rows=count, columns=b - a) for o, (a, b) in spans.items()]
+        tables.append(planned.planned_table("columns", holdings))
+        if block.owners in job.matched:
+            counts |= dict.fromkeys(block.owners, count)
+    return planned, put_below(job, planned, tables), counts
+
+
+def _has_classes(job: FitJob) -> bool:
+    return job.learner.target == "classes"
+
+
+def _holding(job: FitJob, owner: str, *, rows: int, columns: int) -> Holding:
+    is_labelled = job.wants_labels(owner)
+    return Holding(
+        owner=owner,
+        rows=rows,
+        columns=columns,
+        bound=1.0,
+        labels=_KINDS[job.learner.target] if is_labelled else "none",
+        classes=(job.data.classes or 2) if is_labelled and _has_classes(job) else 0,
+        label_bound=1.0,
+    )
 
 
 def _evenly(total: int, parts: int) -> list[int]:
