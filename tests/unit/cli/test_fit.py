@@ -293,17 +293,17 @@ def names_file(tmp_path, name, lines):
     return str(path)
 
 
-@pytest.mark.parametrize("matching", ["fuzzy", "hidden"])
-def test_names_that_are_spelt_alike_are_matched_and_learned_from(tmp_path, matching):
-    pytest.importorskip("gmpy2")
+def of_names(tmp_path, matching, *, more=0, max_iter=2):
+    """Names that two owners spell otherwise; the bank has more, of people whom the shop has not."""
     people = [f"person {chr(97 + at % 26) * 3}{at} 19{at:02}" for at in range(30)]
-    x = np.linspace(-1, 1, 30)
-    first = [f"{name},{value:.3f}" for name, value in zip(people, x, strict=True)]
+    others = [f"{chr(97 + at) * 9} 18{at:02}" for at in range(more)]
+    x = np.linspace(-1, 1, 30 + more)
+    first = [f"{name},{value:.3f}" for name, value in zip(people + others, x, strict=True)]
     second = [
         f"{name.upper()},{value**2:.3f},{int(value > 0.1)}"
-        for name, value in zip(people[::-1], x[::-1], strict=True)
+        for name, value in zip(people[::-1], x[:30][::-1], strict=True)
     ]
-    one = by_cipher(
+    return by_cipher(
         parties={"bank": {}, "shop": {}, "judge": {}},
         data={
             "split": "columns",
@@ -319,10 +319,16 @@ def test_names_that_are_spelt_alike_are_matched_and_learned_from(tmp_path, match
                 },
             },
         },
-        learner={"kind": "logistic-regression", "parameters": {"max_iter": 2}},
+        learner={"kind": "logistic-regression", "parameters": {"max_iter": max_iter}},
         protocol={"kind": "cipher", "cipher": "paillier", "helper": "judge"},
         reveal={"coefficients": ["bank"]} if matching == "hidden" else {"score": ["shop"]},
     )
+
+
+@pytest.mark.parametrize("matching", ["fuzzy", "hidden"])
+def test_names_that_are_spelt_alike_are_matched_and_learned_from(tmp_path, matching):
+    pytest.importorskip("gmpy2")
+    one = of_names(tmp_path, matching)
     ends = run(one, tmp_path)
     if matching == "hidden":  # a score of every row would tell who matches
         weights = np.load(io.BytesIO(ends["bank"].files["coefficients.npz"]))["coef"]

@@ -1,17 +1,22 @@
 """A fit that was killed at any step ends with the same model, and no mask is used twice."""
 
+import io
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 
 from harness import Wiretap
-from tacit.cli.jobs import fit, fit_job, fit_resume
+from short_keys import short_key
+from tacit.cli.jobs import fit, fit_cipher, fit_job, fit_matching, fit_resume
 from tacit.cli.jobs.kind import Place
 from tacit.errors import DisagreementError, InputError
 from tacit.learn.training import StateFolder
+from tacit.learn.vertical import regression
 from tacit.mpc import merge_costs, without_setup
 from tacit.party import Meeting, Usage, run_threads
-from unit.cli.test_fit import by_cipher, job
+from unit.cli.test_fit import by_cipher, job, of_names
 
 SMALL = 1 << 40
 """Openings of one value under one mask differ by less, uniform words with probability 2^-23."""
@@ -205,6 +210,58 @@ def test_a_fit_by_a_cipher_that_was_killed_twice_ends_with_the_same_model(
     for part in parts.values():
         part.settle()
     assert not list(tmp_path.glob(".out-*.state"))
+
+
+def test_hidden_matches_are_drawn_once_however_often_a_fit_is_killed(tmp_path, monkeypatch):
+    """An owner who saw two matchings would know: rows that are there both times match."""
+    pytest.importorskip("gmpy2")
+    monkeypatch.setattr(regression, "make_key", short_key)
+    declared = partial(fit_cipher.declare_regression, bits=2048)
+    monkeypatch.setattr(fit_cipher, "declare_regression", declared)
+    align, matchings = fit_matching.align_by_helper, []
+
+    def counted(session, *arguments, **options):
+        matchings.append(session.me)
+        return align(session, *arguments, **options)
+
+    monkeypatch.setattr(fit_matching, "align_by_helper", counted)
+    one = of_names(tmp_path, "hidden", more=6, max_iter=3)
+    unbroken = coefficients(run(one, tmp_path / "other"))
+    matchings.clear()
+    # The first checkpoint is the matching; the judge dies before it writes its third.
+    for victim, at, is_written in (("judge", 3, False), ("bank", 1, True)):
+        with monkeypatch.context() as patch:
+            steps = kill(patch, victim, at, is_written=is_written)
+            with pytest.raises(StoppedError):
+                run(one, tmp_path)
+    assert steps[0] == 3  # the second start went on after the first step of the regression
+    parts = run(one, tmp_path)
+    assert sorted(matchings) == ["bank", "judge", "shop"]
+    np.testing.assert_allclose(coefficients(parts), unbroken, atol=1e-6)
+    metered = merge_costs({name: part.result.metered for name, part in parts.items()})
+    assert parts["shop"].result.forecast.cost == without_setup(metered)
+    for name, words in (("bank", "left over"), ("judge", "how many rows match")):
+        assert any(words in leak.what for leak in parts[name].result.leakage)
+    for part in parts.values():
+        part.settle()
+    assert not list(tmp_path.glob(".out-*.state"))
+
+
+def test_hidden_matches_that_not_everyone_has_kept_are_not_drawn_again(tmp_path, monkeypatch):
+    pytest.importorskip("gmpy2")
+    monkeypatch.setattr(regression, "make_key", short_key)
+    one = of_names(tmp_path, "hidden", more=6, max_iter=1)
+    with monkeypatch.context() as patch:
+        kill(patch, "judge", 1, is_written=False)
+        with pytest.raises(StoppedError):
+            run(one, tmp_path)
+    with pytest.raises(InputError, match="fill up with other rows"):
+        run(one, tmp_path)
+    run(one, tmp_path, is_fresh=True)
+
+
+def coefficients(parts):
+    return np.load(io.BytesIO(parts["bank"].files["coefficients.npz"]))["coef"]
 
 
 def openings(taps):

@@ -12,7 +12,7 @@ from tacit.cli import folder
 from tacit.cli.jobs.fit_data import load_rows
 from tacit.cli.jobs.fit_job import FitJob
 from tacit.cli.jobs.fit_matching import match_rows, matching_claims, matching_rounds
-from tacit.cli.jobs.fit_resume import CipherState
+from tacit.cli.jobs.fit_resume import CipherState, HiddenState
 from tacit.cli.jobs.kind import Part, Place
 from tacit.cli.jobs.way_checks import BOOSTED
 from tacit.crypto.cipher import Numbers
@@ -45,20 +45,22 @@ def take_part_by_cipher(session: Session, job: FitJob, place: Place) -> Part:
     if is_owner:
         with session.progress.stage("load"):
             mine = load_rows(job, session.me, place.search, place.given)
-    counts, mine, matched = match_rows(session, job, mine)
+    hidden = HiddenState(session, job, place, mine) if job.data.matching == "hidden" else None
+    if hidden is not None:
+        hidden.agree()
+    is_matched = hidden is not None and hidden.has_begun
+    counts, mine, matched = match_rows(session, job, mine, hidden)
     columns = _told_columns(session, job, mine)
     margins, kept = None, None
     rows = len(mine.features) if mine is not None else 0 if matched is None else len(matched)
     files: dict[str, str | bytes] = {}
-    state = None
-    if job.data.matching != "hidden":  # rows that only look as if they matched are drawn anew
-        state = CipherState(session, job, place, mine)
+    state = hidden or CipherState(session, job, place, mine)
     if mine is not None:
         margins, kept, files = _owned(session, job, mine, state)
-    elif matched is not None and job.data.matching == "hidden":
+    elif matched is not None and hidden is not None:
         learned, _ = divided(job, len(matched))
-        coordinate(session, regression(job, len(learned)), matched[learned])
-    elif state is not None:
+        coordinate(session, regression(job, len(learned)), matched[learned], kept=state)
+    else:
         state.begin()
     labels = None if mine is None or mine.labels is None else mine.labels.double().numpy()[kept]
     utility: tuple[Metric, ...] = ()
@@ -74,7 +76,7 @@ def take_part_by_cipher(session: Session, job: FitJob, place: Place) -> Part:
         launched=place.launched,
         parties=(place.report(),),
         forecast=cipher_forecast(
-            job, rows, columns, counts, done=0 if state is None else state.start
+            job, rows, columns, {} if is_matched else counts, done=state.start
         ),
         metered=session.cost(),
         leakage=session.ledger.entries(),
@@ -82,12 +84,11 @@ def take_part_by_cipher(session: Session, job: FitJob, place: Place) -> Part:
         utility=utility,
     )
     values = None if margins is None else torch.from_numpy(_answers(job, margins))
-    settle = None if state is None else state.folder.remove
-    return Part(result=result, files=files, values=values, settle=settle)
+    return Part(result=result, files=files, values=values, settle=state.folder.remove)
 
 
 def _owned(
-    session: Session, job: FitJob, mine: Rows, state: CipherState | None
+    session: Session, job: FitJob, mine: Rows, state: CipherState
 ) -> tuple[Floats | None, Numbers, dict[str, str | bytes]]:
     """Learn as an owner; return margins of rows measured on where I have the labels."""
     x = mine.features.double().numpy()
@@ -107,7 +108,7 @@ def _owned(
     if steps.coordinator is None:
         weights = regress(session, steps, x[learned], labels, kept=state)
     else:
-        weights = regress_masked(session, steps, x[learned], labels)
+        weights = regress_masked(session, steps, x[learned], labels, kept=state)
     files: dict[str, str | bytes] = {}
     if session.me in job.reveal.coefficients:
         content = io.BytesIO()

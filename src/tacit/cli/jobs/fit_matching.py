@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
 from tacit.cli.jobs.fit_job import FitJob
+from tacit.cli.jobs.fit_resume import HiddenState
 from tacit.crypto.cipher import Numbers
 from tacit.learn.rows import Rows
 from tacit.learn.vertical import (
@@ -27,9 +28,16 @@ from tacit.result import Claim, Leak
 
 
 def match_rows(
-    session: Session, job: FitJob, mine: Rows | None
+    session: Session, job: FitJob, mine: Rows | None, kept: HiddenState | None = None
 ) -> tuple[dict[str, int], Rows | None, Numbers | None]:
-    """Match ids, and return how many each owner had, my rows, and the helper's matches."""
+    """Match ids, and return how many each owner had, my rows, and the helper's matches.
+
+    Args:
+        session: my end of the job.
+        job: says who matches, and how.
+        mine: my rows, as I have them.
+        kept: where hidden matches are kept: they are taken up if the job was begun before.
+    """
     ids = () if mine is None else mine.ids
     counts: dict[str, int] = {}
     for owners in job.matched:
@@ -43,9 +51,16 @@ def match_rows(
     helper, kind = asked
     if session.me != helper and mine is None:
         return counts, None, None
-    found = align_by_helper(
-        session, job.owners, helper, counts, ids, kind=kind, least=job.data.likeness
-    )
+    if kept is not None and kept.places is not None:
+        found = kept.places
+        common = int(found.sum()) if mine is None else len(found)
+        session.ledger.record(*leaks_of_helped(counts, common, helper, kind, to=session.me))
+    else:
+        found = align_by_helper(
+            session, job.owners, helper, counts, ids, kind=kind, least=job.data.likeness
+        )
+        if kept is not None:
+            kept.keep_places(found)
     if mine is None:
         return counts, None, found
     return counts, mine.take(found.tolist()), None

@@ -14,6 +14,8 @@ from tacit.cli.jobs.config import PartyEntry
 from tacit.cli.jobs.digest import job_digest
 from tacit.cli.jobs.fit_job import FitJob
 from tacit.cli.jobs.kind import Place
+from tacit.crypto.cipher import Numbers
+from tacit.errors import InputError
 from tacit.learn.rows import Rows
 from tacit.learn.training import Checkpoint, StateFolder
 from tacit.learn.training.resume import agree_on_start
@@ -38,12 +40,15 @@ class CipherState:
     """
 
     def __init__(self, session: Session, job: FitJob, place: Place, mine: Rows | None) -> None:
-        self._session, self._owners, self._is_fresh = session, job.owners, place.is_fresh
+        self._session, self._is_fresh = session, place.is_fresh
+        self._keepers = job.owners
         self.folder = _folder(session, job, place)
         work = hashlib.sha256(f"tacit fit by cipher {__version__}\n".encode())
         work.update(b"" if mine is None else mine.digest())
         self._work = work.hexdigest()
         self._attempt = 0
+        self.has_begun = False
+        """Whether this very job was begun here before."""
         self.start = 0
         """The step after which this start goes on."""
 
@@ -52,11 +57,12 @@ class CipherState:
         folder = self.folder
         has_begun = not self._is_fresh and folder.is_begun(self._work)
         attempts = folder.attempts() if has_begun else {}
-        start = agree_on_start(self._session, self._owners, attempts, has_begun=has_begun)
+        start = agree_on_start(self._session, self._keepers, attempts, has_begun=has_begun)
+        self.has_begun = has_begun
         if self._is_fresh:
             folder.remove()
         folder.begin(self._work, bound=0.0)
-        first = self._owners[0]
+        first = self._keepers[0]
         if self._session.me == first:
             drawn = int(Prg.from_os().words((1,))) & _LARGEST_ATTEMPT
             self._session.publish("attempt", (drawn,))
@@ -76,6 +82,58 @@ class CipherState:
         """Keep what I know after a step."""
         shares = {name: torch.from_numpy(one) for name, one in kept.items()}
         self.folder.save(Checkpoint(step=step, attempt=self._attempt, shares=shares, shown=()))
+
+
+class HiddenState(CipherState):
+    """Checkpoints where matches are hidden: the matching is the first of the steps that are kept.
+
+    A second matching would fill up with other rows: an owner would see which of its rows are there
+    both times. So rows are matched once; a start that cannot take that up is refused.
+    Guarantee: as `CipherState`; the helper keeps which rows match and both owners' weights, which
+    it knows, an owner which of its rows were chosen.
+    """
+
+    def __init__(self, session: Session, job: FitJob, place: Place, mine: Rows | None) -> None:
+        super().__init__(session, job, place, mine)
+        self._keepers = (*job.owners, job.helper or "")
+        self.places: Numbers | None = None
+        """The rows as they were matched when the job began; for the helper which of them match."""
+
+    def agree(self) -> None:
+        """Agree with all parties on where to go on, and take up the matching.
+
+        Raises:
+            InputError: a matching was begun here, and not everyone has its outcome.
+        """
+        if super().begin():
+            if self._session.me in self._keepers:
+                self.places = super().load(self.start)["matched rows"].astype(np.int64)
+            self.start -= 1
+        elif self.has_begun:
+            raise InputError(
+                "hidden matches of this job were begun before, and not every party has kept their "
+                "outcome: to match again would fill up with other rows, and rows that are there "
+                "both times are likely to match; start all parties with --fresh if owners may "
+                "learn that"
+            )
+
+    def keep_places(self, places: Numbers) -> None:
+        """Keep what came of the matching, before anything is learned."""
+        self.places = places
+        self.save(0, {})
+
+    def begin(self) -> int:
+        """Return the step of the regression after which it goes on; everyone has agreed on it."""
+        return self.start
+
+    def load(self, step: int) -> dict[str, Array]:
+        """Return what I kept after a step of the regression."""
+        return super().load(step + 1)
+
+    def save(self, step: int, kept: Mapping[str, Array]) -> None:
+        """Keep what I know after a step of the regression."""
+        assert self.places is not None  # noqa: S101 - rows are matched before the first step
+        super().save(step + 1, {**kept, "matched rows": self.places})
 
 
 def _folder(session: Session, job: FitJob, place: Place) -> StateFolder:

@@ -24,6 +24,10 @@ from tacit.ring import Prg
 Helped = Literal["helper", "fuzzy", "hidden"]
 LEAST_LIKENESS = 0.8
 _KEY_BYTES = 32
+_ONCE = (
+    "these rows are matched once: an owner who has more of them, and sees several matchings, learns "
+    "which match"
+)
 
 
 def align_by_helper(
@@ -54,7 +58,8 @@ def align_by_helper(
 
     Guarantee: semi-honest, and the helper works with no owner: together they could try every id
         that they can guess. Owners learn which of their rows match (with ``hidden`` only which
-        were left over), nothing of other ids. The helper learns how many match, and of fuzzy keys
+        were left over; over many matchings of the same rows that tells which match), nothing of
+        other ids. The helper learns how many match, and of fuzzy keys
         what Bloom filters tell: no guarantee.
     Cost: 2 rounds; 16 bytes for each id (128 if fuzzy), 8 bytes back.
     """
@@ -219,6 +224,9 @@ def claims_of_helped(helper: str, kind: Helped) -> tuple[Claim, ...]:
     others = Claim(
         subject="ids that not all owners have, towards the other owners",
         guarantee="hidden, but for how many there are",
-        assumptions=("the parties follow the protocol, and the helper works with no owner",),
+        assumptions=(
+            "the parties follow the protocol, and the helper works with no owner",
+            *((_ONCE,) if kind == "hidden" else ()),
+        ),
     )
     return (exact if kind == "helper" else fuzzy, others)

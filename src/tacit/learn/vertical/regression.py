@@ -169,12 +169,18 @@ def regress(
 
 
 def regress_masked(
-    session: Session, task: Regression, x: Floats, y: Floats | None = None
+    session: Session,
+    task: Regression,
+    x: Floats,
+    y: Floats | None = None,
+    *,
+    kept: Kept | None = None,
 ) -> Floats:
     """Learn with a coordinator as Hardy et al. (2017): no owner knows which rows match.
 
     The coordinator has sent `[[m]]`, encrypted: 1 for a row that belongs together, 0 for one that
-    was only put there. All residuals are multiplied by it.
+    was only put there. All residuals are multiplied by it. All three keep what they know in
+    ``kept``, to go on from there with the same rows in the same order.
 
     Guarantee: semi-honest, and the coordinator works with neither owner. Owners learn their weights
         after every step and not which rows match. The coordinator decrypts every gradient, chooses
@@ -192,7 +198,10 @@ def regress_masked(
     matched = Layout(rows=len(x), bound=1, room=1 << 60, by_owner=True)
     mask = recv_sealed(session, task.coordinator, "matched", key, matched)
     whole, weights = _whole(x), np.zeros(x.shape[1])
-    for rows in task.batches(len(x)):
+    start = 0 if kept is None else kept.begin()
+    if start and kept is not None:
+        weights = kept.load(start)["weights"].astype(np.float64)
+    for step, rows in islice(enumerate(task.batches(len(x))), start, None):
         part = _fixed(task.residual(x[rows] @ weights, None if y is None else y[rows]))
         chosen = key.take(mask, rows)
         mine = key.scale(chosen, part[:, 0])
@@ -210,10 +219,14 @@ def regress_masked(
         given = session.recv(task.coordinator, "weights", (len(weights),)).numpy()
         weights = given / 2.0**WEIGHT_BITS
         _note(session, session.me, OWN_WEIGHTS, weights.size)
+        if kept is not None:
+            kept.save(step + 1, {"weights": weights})
     return weights
 
 
-def coordinate(session: Session, task: Regression, matched: Numbers) -> None:
+def coordinate(
+    session: Session, task: Regression, matched: Numbers, *, kept: Kept | None = None
+) -> None:
     """Do the coordinator's part: encrypt who matches, decrypt gradients, choose weights.
 
     Guarantee: see `regress_masked`. Cost: as there; all decryptions are made here.
@@ -233,7 +246,11 @@ def coordinate(session: Session, task: Regression, matched: Numbers) -> None:
         send_key(session, owner, key.public)
         send_sealed(session, owner, "matched", key.public, sealed)
     weights = {owner: np.zeros(shapes[owner]) for owner in owners}
-    for rows in task.batches(len(matched)):
+    start = 0 if kept is None else kept.begin()
+    if start and kept is not None:
+        before = kept.load(start)
+        weights = {owner: before[owner].astype(np.float64) for owner in owners}
+    for step, rows in islice(enumerate(task.batches(len(matched))), start, None):
         count = max(1, int(matched[rows].sum()))
         for owner in owners:
             limit = replace(
@@ -248,6 +265,8 @@ def coordinate(session: Session, task: Regression, matched: Numbers) -> None:
             given = np.rint(weights[owner] * 2.0**WEIGHT_BITS).astype(np.int64)
             session.send(owner, "weights", torch.from_numpy(given))
             _note(session, session.me, STEPS_OF.format(owner), 2 * len(lean))
+        if kept is not None:
+            kept.save(step + 1, weights)
 
 
 def partial_scores(session: Session, task: Regression, x: Floats, weights: Floats) -> Floats | None:

@@ -73,6 +73,12 @@ def test_hidden_matching_tells_the_helper_alone_which_rows_match():
     assert not any("all owners have" in one.what for one in ends["alice"][1])
 
 
+def test_an_owner_who_sees_many_hidden_matchings_of_the_same_rows_learns_who_matches():
+    """The attack for which there is no guarantee; a job matches once, however often it starts."""
+    seen = [set(run(NAMES, "hidden")["bob"][0]) for _ in range(40)]
+    assert set.intersection(*seen) == {1, 2}  # Carla and Anne
+
+
 def test_tags_need_the_key_and_filters_of_like_names_show_frequencies():
     """The attack for which there is no guarantee: the commonest filter is the commonest name."""
     names = ["smith"] * 30 + ["jones"] * 12 + [f"name {number}" for number in range(40)]
