@@ -25,7 +25,7 @@ Helped = Literal["helper", "fuzzy", "hidden"]
 LEAST_LIKENESS = 0.8
 _KEY_BYTES = 32
 _ONCE = (
-    "these rows are matched once: an owner who has more of them, and sees several matchings, learns "
+    "these rows are matched once: an owner who has more of them and sees several matchings learns "
     "which match"
 )
 
