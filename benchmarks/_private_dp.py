@@ -40,19 +40,20 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--rate", type=float, default=20.0)
     parser.add_argument("--epsilon", type=float, default=2.0)
+    parser.add_argument("--block", type=int, default=2, help="cells on a side that share a norm")
     parser.add_argument("--noise", choices=["parts", "joint"], default="parts")
     found = parser.parse_args()
     data = np.load(found.file)
-    x, x_test = _rows(data["x_train"][: found.rows]), _rows(data["x_test"])
+    x, x_test = (_rows(one, found.block) for one in (data["x_train"][: found.rows], data["x_test"]))
     y, y_test = (torch.from_numpy(data[name].astype(np.int64)) for name in ("y_train", "y_test"))
     how = {"epochs": found.steps, "rate": found.rate, "optimiser": Optimiser(kind="momentum")}
     print(json.dumps(_measure(x, y[: len(x)], x_test, y_test, found, how), indent=1))
 
 
-def _rows(given: Any) -> Tensor:
+def _rows(given: Any, block: int) -> Tensor:
     if given.ndim != 3:
         return torch.from_numpy(given).double()
-    histograms = HistogramsOfGradients()
+    histograms = HistogramsOfGradients(block=block)
     parts = [histograms(given[at : at + 2000] / 255.0) for at in range(0, len(given), 2000)]
     return torch.from_numpy(np.concatenate(parts))
 

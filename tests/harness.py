@@ -105,6 +105,7 @@ def simulate(
     corrupt: str | None = None,
     keys: Mapping[frozenset[str], bytes] | None = None,
     device: str = "cpu",
+    told: Mapping[str, Tensor] | None = None,
 ) -> Run:
     """Run a program of three parties in threads.
 
@@ -117,6 +118,7 @@ def simulate(
             can make what it receives look random.
         keys: fixed keys of generators by pair, for tests that repeat a run.
         device: where every party computes.
+        told: the words of every `Told` of the program.
     """
     found = find_protocol(protocol)
     roles = ROLES if found.has_dealer else ALONE
@@ -132,7 +134,7 @@ def simulate(
         session = replace(session, generators=generators, own=own)
         mine = (inputs or {}).get(me, {})
         if me in ROLES.computing:
-            value = compute(session, plan, program, inputs=mine, device=device)
+            value = compute(session, plan, program, inputs=mine, device=device, told=told)
         else:
             value = serve(session, plan, inputs=mine, device=device)
         run.leaks[me] = session.ledger.entries()

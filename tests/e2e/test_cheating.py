@@ -35,7 +35,7 @@ def run_all(job, *, liar=None, lie_at=None):
 
 
 def test_a_job_under_checked_gives_the_answers_and_says_what_they_are_worth(make_job):
-    codes, logs = run_all(job := make_job(protocol="checked"))
+    codes, logs = run_all(job := make_job(protocol="checked bounds"))
     assert codes == dict.fromkeys(NAMES, 0), logs
     out = job.parent / "out-hospital"
     lines = (out / "predictions.csv").read_text().split()

@@ -182,9 +182,18 @@ def test_two_parties_in_python_and_a_dealer_from_the_command_line_run_a_job(tmp_
 
 # prediction_client.py needs a service that is up: the tutorial that starts one is followed by
 # `make docs-test`.
+@pytest.mark.slow
+def test_a_binary_network_answers_two_parties_alone_as_in_the_clear():
+    printed = run("binary_network.py")
+    assert printed["as-plain"] == "128 of 128"
+    assert float(printed["accuracy"]) > 0.85
+    assert float(printed["processor-ms-per-image"]) > 0
+
+
 def test_no_example_is_forgotten():
     assert sorted(path.name for path in FOLDER.glob("*.py")) == [
         "audit_membership.py",
+        "binary_network.py",
         "connect.py",
         "federated_fit.py",
         "flower_strategy.py",

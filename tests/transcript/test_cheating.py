@@ -4,9 +4,12 @@ import pytest
 import torch
 
 from cheating import ALICE, BOB, CAROL, PARTIES, ROLES, Liar, run, wanted
+from harness import simulate
 from tacit import ring
 from tacit.errors import CheatingError, PartyError
 from tacit.mpc import boundary, find_protocol, make_plan
+from tacit.mpc.checked import boundary as checked_boundary
+from uniformity import complaints
 
 HONEST = {ALICE: BOB, BOB: ALICE}
 KEYS = {
@@ -250,3 +253,46 @@ def test_an_owner_beyond_its_bound_reads_what_the_ring_makes_of_it(bit, monkeypa
     assert not outcome.errors
     got = outcome.values[ALICE]
     assert [1 - int(one) for one in got] == [int(one) >> bit & 1 for one in words]
+
+
+SAMPLES = 1024
+EDGES = (4.0, 4.0 + 2**-16, -4.0, -4.0 - 2**-16, 2.0**30, 2.0**46, -(2.0**47), 2.0**47 - 2**-5)
+
+
+@pytest.mark.parametrize("owner", [ALICE, BOB, CAROL])
+@pytest.mark.parametrize("value", EDGES)
+def test_with_bounds_no_owner_gets_past_its_bound(owner, value, monkeypatch):
+    """At the bound, one unit beyond it, and where a difference to it wraps around."""
+
+    def work(ops):
+        x = ops.input("x", owner=owner, shape=(3,), bound=4.0)
+        return ops.open(ops.mul(x, x), to=(ALICE,), what="x²", why="test")
+
+    monkeypatch.setattr(
+        boundary, "encode_input", lambda step, values: (values * 2**16).to(torch.int64)
+    )
+    monkeypatch.setattr(checked_boundary, "encode_input", boundary.encode_input)
+    x = torch.tensor([1.0, value, -2.0], dtype=torch.float64)
+    outcome = run(None, work=work, inputs={owner: {"x": x}}, protocol="checked bounds")
+    if abs(value) <= 4.0:
+        assert not outcome.errors
+        assert torch.allclose(outcome.values[ALICE], x.square(), atol=1e-3)
+        return
+    for party in {ALICE, BOB} - {owner}:
+        assert isinstance(outcome.errors[party], CheatingError)
+        assert party not in outcome.values
+        if owner == CAROL:
+            assert owner in outcome.errors[party].party
+
+
+def test_with_bounds_the_cost_is_what_was_planned_and_messages_carry_nothing():
+    def program(ops):
+        x = ops.input("x", owner=ALICE, shape=(SAMPLES,), bound=4.0)
+        ops.open(ops.sum(x, dim=0), to=(BOB,), what="sum", why="test")
+
+    inputs = {ALICE: {"x": torch.full((SAMPLES,), 3.25, dtype=torch.float64)}}
+    found = simulate(program, protocol="checked bounds", inputs=inputs, corrupt=BOB)
+    assert found.metered == found.plan.cost
+    words = [w for _, w in found.received[BOB] if w.numel() == SAMPLES and w.dtype == torch.int64]
+    assert words
+    assert [complaints(one.reshape(-1)) for one in words] == [[]] * len(words)

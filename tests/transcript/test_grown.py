@@ -32,7 +32,7 @@ def program_of(past):
         query = ops.input("query", owner=BOB, shape=(1, WIDTH), bound=1.0)
         # Sums of two inputs: nobody's own, so that both parties send.
         fresh, query = ops.add(fresh, ops.scale(fresh, 0.0)), ops.add(query, ops.scale(query, 0.0))
-        (whole,) = ops.grow({"rows": fresh}, past=past, dim=0, beside=(query,))
+        (whole,) = ops.grow({"rows": fresh}, length=past + ROWS, dim=0, beside=(query,))
         scores = ops.matmul(query, ops.transpose(whole, 0, 1))
         return ops.open(scores, to=(BOB,), what="scores", why="test")
 
@@ -51,6 +51,7 @@ def grown(pasts, *, corrupt=None):
         for number, past in enumerate(pasts):
             notes[me].append(("run", torch.zeros(0)))
             program = program_of(past)
+            cache.place(0, past)
             plan = make_plan(program, PROTOCOLS["sealed"], ROLES, frac_bits=16, cache=cache)
             if me == ALICE:
                 plans.append(plan)

@@ -21,7 +21,7 @@ from uniformity import complaints
 pytest.importorskip("gmpy2")
 pytest.importorskip("tenseal")
 
-ROWS = 24
+ROWS = 14
 PLAIN = ("nodes", "splits", "left", "asked", "sides", "weights")
 """What the ledger lists as shown in the clear."""
 

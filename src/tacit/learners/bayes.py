@@ -133,7 +133,8 @@ class CategoricalNB(Classifier):
 
     def _check(self, data: Table) -> None:
         super()._check(data)
-        for owner, x in data.values.items():
+        parts = [pair for piece in data.pieces for pair in piece.values.items()]
+        for owner, x in parts:
             if bool((x != x.round()).any() or (x < 0).any() or (x >= self.n_categories).any()):
                 raise DataError(
                     f"{owner!r} has features that are no category from 0 to {self.n_categories - 1}"

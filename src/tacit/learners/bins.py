@@ -7,7 +7,7 @@ edge sends it left, and a last one splits missing from known: the better side is
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -27,7 +27,8 @@ class Binning:
     """Where features are cut.
 
     Owners of columns cut between quantiles of their own columns, which nobody else learns. Owners
-    of rows cut alike: at public edges that the user gives, or in equal steps over the public range.
+    of rows cut alike: at public edges that the user gives, or in equal steps over the public range;
+    where rows and columns are divided these are everyone's, under an empty name.
     """
 
     name: str
@@ -43,14 +44,25 @@ class Binning:
 
     def load(self, walker: Walker, data: Table) -> tuple[Block, ...]:
         """Bring the codes of a table in, once: blocks of (rows, columns · width)."""
+        found, above = [], 0
+        for piece in data.pieces:
+            for block in self._enter(walker, piece):
+                found.append(replace(block, start=above + block.start))
+            above += piece.shape[0]
+        return tuple(found)
+
+    def _enter(self, walker: Walker, data: Table) -> tuple[Block, ...]:
         make = None
         me = getattr(walker, "me", "")
-        if me in self.edges:
+        edges, categories = self.edges.get(me), self.categories.get(me, ())
+        if "" in self.edges and me in data.values:
+            edges = self.edges[""]
+            categories = categories_of(data, self.categories[""])[me]
+            if data.split == "columns":
+                edges = edges[_columns_of(data)[me]]
+        if edges is not None:
             make = partial(
-                unary_codes,
-                edges=self.edges[me],
-                categories=self.categories.get(me, ()),
-                has_missing=self.has_missing,
+                unary_codes, edges=edges, categories=categories, has_missing=self.has_missing
             )
         return enter_blocks(walker, data, name=f"bins of {self.name}", width=self.width, make=make)
 
@@ -96,7 +108,7 @@ def cut(
     """Choose edges for the parts of a table that lie in this process."""
     if not 2 <= bins <= 256:
         raise ConfigError(f"max_bins must be from 2 to 256, got {bins}")
-    own = categories_of(data, categorical)
+    own = categories_of(data, categorical) if data.split != "both" else {"": tuple(categorical)}
     if data.split == "columns":
         if edges is not None:
             raise ConfigError("owners of columns cut at their own quantiles; give no edges")
@@ -113,19 +125,27 @@ def cut(
                 f"edges must be {columns} columns of {bins - 1} numbers for {bins} bins, got "
                 f"{tuple(common.shape)}"
             )
-    return Binning(name, bins, dict.fromkeys(data.owners, common), own, data.has_missing)
+    owners = ("",) if data.split == "both" else data.owners
+    return Binning(name, bins, dict.fromkeys(owners, common), own, data.has_missing)
+
+
+def _columns_of(data: Table) -> dict[str, slice]:
+    """Return which columns of the whole each owner has."""
+    found, start = {}, 0
+    for one in data.holdings:
+        found[one.owner] = slice(start, start + one.columns)
+        start += one.columns
+    return found
 
 
 def categories_of(data: Table, categorical: Sequence[int]) -> dict[str, tuple[int, ...]]:
     """Return which of its own columns are categories, by owner."""
     if data.split == "rows":
         return dict.fromkeys(data.owners, tuple(categorical))
-    found, start = {}, 0
-    for one in data.holdings:
-        end = start + one.columns
-        found[one.owner] = tuple(at - start for at in categorical if start <= at < end)
-        start = end
-    return found
+    return {
+        owner: tuple(at - part.start for at in categorical if part.start <= at < part.stop)
+        for owner, part in _columns_of(data).items()
+    }
 
 
 def check_categories(data: Table, categorical: Sequence[int], bins: int) -> None:
@@ -133,6 +153,11 @@ def check_categories(data: Table, categorical: Sequence[int], bins: int) -> None
     beyond = [at for at in categorical if not 0 <= at < data.shape[1]]
     if beyond:
         raise ConfigError(f"categorical: there is no column {beyond[0]} of {data.shape[1]}")
+    for piece in data.pieces:
+        _check_own_categories(piece, categorical, bins)
+
+
+def _check_own_categories(data: Table, categorical: Sequence[int], bins: int) -> None:
     for owner, columns in categories_of(data, categorical).items():
         x = data.values.get(owner)
         if x is None or not columns:

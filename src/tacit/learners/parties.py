@@ -14,6 +14,7 @@ from torch import Tensor
 from tacit.errors import ConfigError, DataError
 from tacit.given import features_and_labels
 from tacit.learners.engine import Engine, Forecaster
+from tacit.learners.stacked import stack
 from tacit.learners.tables import (
     Holding,
     Split,
@@ -182,6 +183,8 @@ class Parties(ABC):
         """
         if data.is_shared:
             raise DataError("rows of shares cannot be chosen; take them of the table owners gave")
+        if data.split == "both":
+            raise DataError("choose rows of the tables before they are put below each other")
         made = data.taking(self.name("part of a table"), places)
         if data.name in self.classes:
             self.classes[made.name] = self.classes[data.name]
@@ -194,6 +197,19 @@ class Parties(ABC):
     def columns(self, parts: Mapping[str, Part], **options: Any) -> Table:
         """Join columns that several owners have of the same rows; see `table`."""
         return self.table("columns", parts, **options)
+
+    def stack(self, tables: Sequence[Table]) -> Table:
+        """Put tables made by `columns` below each other: rows and columns are both divided.
+
+        Owners may be in several of them; all have the same columns in the same order.
+        """
+        made = stack(self.name("tables"), tables)
+        known = {tuple(self.classes.get(one.name, ())) for one in tables}
+        if len(known) > 1:
+            raise DataError("tables below each other must name the same classes")
+        if classes := known.pop():
+            self.classes[made.name] = classes
+        return made
 
     def _holders(self, parts: Mapping[str, Part]) -> tuple[str, ...]:
         return tuple(one for one in self.owners if one in parts)

@@ -20,7 +20,7 @@ from tacit.nn import quarters_of, size_of
 from tacit.party import Session
 from tacit.result import Leak
 
-Split = Literal["rows", "columns"]
+Split = Literal["rows", "columns", "both"]
 LARGEST_ROWS = 1 << 24
 LARGEST_COLUMNS = 1 << 16
 LARGEST_CLASSES = 1 << 10
@@ -88,6 +88,11 @@ class Table:
         if self.split == "rows":
             return sum(one.rows for one in self.holdings), self.holdings[0].columns
         return self.holdings[0].rows, sum(one.columns for one in self.holdings)
+
+    @property
+    def pieces(self) -> tuple["Table", ...]:
+        """Return tables that are divided by rows or columns alone."""
+        return (self,)
 
     @property
     def owners(self) -> tuple[str, ...]:

@@ -70,7 +70,7 @@ def to_xgboost(model: GradientBoosting, to: tuple[str, ...] | None = None) -> st
 def _share_edges(walker: Walker, model: GradientBoosting, name: str) -> list[str]:
     """Share where owners of columns cut; edges of rows are public already."""
     data, kept = model.data_, f"{name}/edges"
-    if data.split == "rows":
+    if data.split != "columns":
         return []
     me = getattr(walker, "me", "")
     mine = {f"{kept} of {me}": model.binning_.edges[me]} if me in model.binning_.edges else {}

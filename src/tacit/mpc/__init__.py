@@ -1,12 +1,13 @@
 """Computing on secrets: protocols, the plan, the dealer, and ops that run a model on shares."""
 
+from tacit.mpc.additive2.public import Told
 from tacit.mpc.cache import OpeningCache
 from tacit.mpc.contract import MpcProtocol, Roles
 from tacit.mpc.cost import merge_costs, without_setup
 from tacit.mpc.offline import prepare_material
 from tacit.mpc.plan import Plan, PlanOps, make_plan
 from tacit.mpc.protocols import PROTOCOLS, find_protocol
-from tacit.mpc.run import SecretOps, compute, serve
+from tacit.mpc.run import SecretOps, attend, compute, deal_ahead, discard, serve
 from tacit.mpc.share import BitShare, Share
 from tacit.renamed import find_renamed
 
@@ -20,7 +21,11 @@ __all__ = [
     "Roles",
     "SecretOps",
     "Share",
+    "Told",
+    "attend",
     "compute",
+    "deal_ahead",
+    "discard",
     "find_protocol",
     "make_plan",
     "merge_costs",

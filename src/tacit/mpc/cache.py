@@ -1,17 +1,27 @@
 """A cache of opened weights: masked openings that later runs of a session use again."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError, DataError
-from tacit.mpc.share import Mask, MaskedOpening, OpeningSpec, Party, SharePair, Spec
+from tacit.mpc.share import MaskedOpening, OpeningSpec, Party, SharePair, Spec
 from tacit.party import Session
 
 REMEMBERED_BYTES = 1 << 29
 """How many masks of earlier runs a dealer keeps; others it draws again."""
+
+
+@dataclass(frozen=True)
+class Grown:
+    """A growing tensor as a run left it: its openings, or as the dealer its masks."""
+
+    entries: int
+    spec: OpeningSpec
+    opening: MaskedOpening | None
+    masks: SharePair | None
 
 
 class OpeningCache:
@@ -28,7 +38,8 @@ class OpeningCache:
         self._generators: object = None
         self._specs: dict[str, OpeningSpec] = {}
         self._openings: dict[str, MaskedOpening] = {}
-        self._grown: dict[str, tuple[OpeningSpec, MaskedOpening | None, SharePair | None]] = {}
+        self._grown: dict[tuple[int, str], Grown] = {}
+        self._place = (0, 0)
         self._masks: dict[tuple[int, int, int], SharePair] = {}
         self._mask_bytes = 0
         self._shares: dict[str, Tensor] = {}
@@ -111,48 +122,77 @@ class OpeningCache:
             self._masks[key] = drawn
         return drawn
 
-    def grown_length(self, name: str) -> int:
-        """Return how many entries of a growing tensor are open."""
-        found = self._grown.get(name)
-        return 0 if found is None else found[0].shape[found[0].mask.dim]
+    def place(self, number: int, past: int) -> None:
+        """Say which set of growing tensors the next run adds to, and behind how many entries.
 
-    def grown_largest(self, name: str, past: int) -> int:
-        """Return how large its entries can be; 0 if there are none.
-
-        Raises:
-            ConfigError: there are fewer than that.
+        All parties say the same: both are public, and no part of a plan, so that one plan serves
+        every length up to the one that it has room for.
         """
-        if not past:
-            return 0
-        if self.grown_length(name) < past:
-            raise ConfigError(f"{past} entries of {name!r} are wanted that no run has opened")
-        return self._grown[name][0].largest
+        self._place = (number, past)
 
-    def join(self, name: str, fresh: MaskedOpening, *, past: int, dim: int) -> MaskedOpening:
-        """Put an opening behind the first entries that I have."""
-        largest = max(fresh.spec.largest, self.grown_largest(name, past))
-        spec = fresh.spec.grown(name, past=past, dim=dim, largest=largest)
-        if not past:
-            return replace(fresh, spec=spec)
-        known = self._grown[name][1]
-        assert known is not None and known.mask_share is not None  # noqa: S101, PT018 - I compute
+    def holds(self, number: int, past: int) -> bool:
+        """Tell whether so many entries of a set of growing tensors are open."""
+        lengths = [one.entries for (at, _), one in self._grown.items() if at == number]
+        return past <= min(lengths, default=0)
+
+    def join(self, name: str, fresh: MaskedOpening, *, length: int, dim: int) -> MaskedOpening:
+        """Put an opening behind the entries that I have, and zeros behind it."""
+        spec = fresh.spec.grown(name, length=length, dim=dim)
+        known = self._known(spec, name)
         assert fresh.mask_share is not None  # noqa: S101 - nobody's input
-        opened = torch.cat((known.opened.narrow(dim, 0, past), fresh.opened), dim)
-        mask = torch.cat((known.mask_share.narrow(dim, 0, past), fresh.mask_share), dim)
+        if known is None:
+            olds: tuple[Tensor | None, Tensor | None] = (None, None)
+        else:
+            assert known.opening is not None  # noqa: S101 - I compute
+            olds = (known.opening.opened, known.opening.mask_share)
+        opened, mask = (
+            self._joined(old, new, spec)
+            for old, new in zip(olds, (fresh.opened, fresh.mask_share), strict=True)
+        )
         return MaskedOpening(opened, mask, None, spec)
 
-    def join_masks(self, mask: Mask, fresh: SharePair) -> SharePair:
-        """Put masks behind those of the first entries, as the dealer."""
-        if not mask.past:
-            return fresh
-        known = self._grown[mask.behind][2]
-        assert known is not None  # noqa: S101 - I dealt for them
+    def join_masks(self, spec: OpeningSpec, fresh: SharePair) -> SharePair:
+        """Put masks behind those of the entries so far, as the dealer; what is public has none."""
+        known = self._known(spec, spec.mask.behind)
+        olds: SharePair = (None, None)
+        if known is not None:
+            assert known.masks is not None  # noqa: S101 - I dealt for them
+            olds = known.masks
         first, second = (
-            torch.cat((old.narrow(mask.dim, 0, mask.past), new), mask.dim)
-            for old, new in zip(known, fresh, strict=True)
-            if old is not None and new is not None
+            self._joined(old, new, spec)
+            for old, new in zip(olds, fresh, strict=True)
+            if new is not None
         )
         return first, second
+
+    def _known(self, spec: OpeningSpec, name: str) -> Grown | None:
+        """Return the entries before, if there should be some."""
+        number, past = self._place
+        if not past:
+            return None
+        known = self._grown.get((number, name))
+        if known is None or known.entries < past:
+            raise ConfigError(f"{past} entries of {name!r} are wanted that no run has opened")
+        facts = (known.spec.largest, known.spec.frac_bits, known.spec.ring_bits)
+        if facts != (spec.largest, spec.frac_bits, spec.ring_bits):
+            raise ConfigError(f"the entries of {name!r} were opened with other bounds")
+        return known
+
+    def _joined(self, old: Tensor | None, fresh: Tensor, spec: OpeningSpec) -> Tensor:
+        _, past = self._place
+        dim, parts = spec.mask.dim, [fresh]
+        if old is not None:
+            parts.insert(0, old.narrow(dim, 0, past))
+        rest = spec.mask.length - past - fresh.shape[dim]
+        if rest < 0:
+            raise ConfigError(
+                f"{past} entries and {fresh.shape[dim]} new ones do not fit into {spec.mask.length}"
+            )
+        if rest:
+            shape = list(fresh.shape)
+            shape[dim] = rest
+            parts.append(fresh.new_zeros(shape))
+        return torch.cat(parts, dim)
 
     def grow(
         self,
@@ -161,13 +201,16 @@ class OpeningCache:
         masks: Mapping[str, SharePair] | None = None,
     ) -> None:
         """Keep growing tensors as a run leaves them: as openings, or as the dealer's masks."""
+        number, past = self._place
         for name, spec in specs:
-            self._grown[name] = (spec, (openings or {}).get(name), (masks or {}).get(name))
+            entries = past + spec.mask.shape[spec.mask.dim]
+            opening, pair = (openings or {}).get(name), (masks or {}).get(name)
+            self._grown[number, name] = Grown(entries, spec, opening, pair)
 
-    def forget(self, prefix: str) -> None:
-        """Forget all growing tensors whose names begin so."""
-        for name in [one for one in self._grown if one.startswith(prefix)]:
-            del self._grown[name]
+    def forget(self, number: int) -> None:
+        """Forget a set of growing tensors."""
+        for key in [one for one in self._grown if one[0] == number]:
+            del self._grown[key]
 
     def bind(self, session: Session) -> None:
         """Make sure that this is used in one session: the masks come from its generators."""

@@ -70,8 +70,10 @@ class Channel:
         step: int,
         device: torch.device | str = "cpu",
         proofs: Proofs | None = None,
+        told: Mapping[str, Tensor] | None = None,
     ) -> None:
         self._proofs = proofs
+        self.told = told or {}
         self.session = session
         self.device = torch.device(device)
         self.roles = roles
@@ -247,7 +249,8 @@ class MpcProtocol:
     ``kernels`` maps an operation to a function from public parameters to a kernel; ``families``
     names protocols that are used instead for some kinds of functions, see `tacit.mpc.mixing`.
     ``is_checked`` tells that every message has a tag, and is checked before anything is revealed;
-    ``has_dealer`` that a third party makes correlated randomness.
+    ``checks_bounds`` that inputs are compared with their bounds as they enter; ``has_dealer`` that
+    a third party makes correlated randomness.
     """
 
     name: str
@@ -256,6 +259,7 @@ class MpcProtocol:
     kernels: Mapping[str, Callable[..., Kernel]]
     families: Mapping[str, "MpcProtocol"] = field(default_factory=dict)
     is_checked: bool = False
+    checks_bounds: bool = False
     has_dealer: bool = True
 
     def parts(self) -> tuple["MpcProtocol", ...]:

@@ -190,7 +190,8 @@ class Maker:
         """Put the masks of new entries behind those of the cache."""
         known = self._grown.get(mask.behind)
         if known is None:
-            known = self._cache.join_masks(mask, self._draw(mask))
+            spec = dict(self._plan.grown)[mask.behind]
+            known = self._cache.join_masks(spec, self._draw(mask))
             self._grown[mask.behind] = known
         return known
 

@@ -1,12 +1,14 @@
 """Softmax without a maximum, averages and norms whose products rescale as they are opened."""
 
-from math import ceil, floor, log2, sqrt
-from typing import TypeVar
+from dataclasses import dataclass, field
+from math import ceil, floor, log2, prod, sqrt
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
 
-from tacit.mpc.additive2.public import Public
+from tacit.errors import InputError
+from tacit.mpc.additive2.public import Public, Told
 from tacit.mpc.functions import LARGEST_SHARE, hide, reciprocal, softmax
 from tacit.mpc.rescaling import RescalingVerbs
 from tacit.mpc.share import HEADROOM_BITS
@@ -16,9 +18,30 @@ V = TypeVar("V")
 REACH = 56.0
 """Scores up to this size get their softmax by counting; larger ones saturate, or have a maximum."""
 SATURATED, STEP = 48.0, 8.0
+_LOUD = 42
+"""A row with a score of this size is counted as saturated; one of 40 never is."""
+_ROUGH_BITS = 10
+"""Fraction bits of a row, by its largest length, whose length is only to be bounded."""
 
 
-def attention(ops: RescalingVerbs[V], scores: V, seen: Tensor) -> V:
+@dataclass
+class Watch(Generic[V]):
+    """What a program computes on the way to tell, in the end, whether every value was in range.
+
+    Attributes:
+        lengths: mean squares of rows, as parts of the largest that is right; secret.
+        short: 1 for every row that was too short; secret.
+        loud: 1 for every row of scores that saturated; secret.
+    """
+
+    lengths: list[V] = field(default_factory=list)
+    short: list[V] = field(default_factory=list)
+    loud: list[V] = field(default_factory=list)
+
+
+def attention(
+    ops: RescalingVerbs[V], scores: V, seen: Tensor | Told, watch: Watch[V] | None = None
+) -> V:
     """Give exp(x) / Σ exp(x) along the last dimension, over those that a public mask lets see.
 
     What is subtracted before exp need not be the largest score, but a number close above it: the
@@ -29,10 +52,18 @@ def attention(ops: RescalingVerbs[V], scores: V, seen: Tensor) -> V:
     56), the reciprocal of one number per row and a product; for rows of up to a thousand.
     """
     if not ops.has("count_reaching"):
+        if isinstance(seen, Told):
+            raise InputError("what is seen is told for every run under 'sealed' alone")
         return softmax(ops, scores if bool(seen.all()) else hide(ops, scores, seen), dim=-1)
+    can_saturate = ops.number(ops.ready(scores), "softmax").bound > REACH
     scores = saturated(ops, scores)
-    exps = ops.exp(ops.sub(scores, _close_above(ops, scores, seen)))
-    if not bool(seen.all()):
+    levels = _levels(ops, scores, seen)
+    if watch is not None and can_saturate:
+        watch.loud.append(_loud(ops, levels))
+    exps = ops.exp(ops.sub(scores, _close_above(ops, levels)))
+    if isinstance(seen, Told):
+        exps = ops.weigh(exps, seen)
+    elif not bool(seen.all()):
         exps = ops.weigh(exps, seen.to(torch.float64))
     total = ops.sum(exps, dim=-1)
     if ops.is_few(total):
@@ -58,24 +89,44 @@ def saturated(ops: RescalingVerbs[V], x: V) -> V:
     return ops.apply(ops.make("saturate", ops.frac_bits, SATURATED, STEP, drop), ops.ready(x))
 
 
-def _close_above(ops: RescalingVerbs[V], x: V, seen: Tensor) -> V:
-    """Give a whole number of at most two above the largest element that is seen, and not below."""
+def _levels(ops: RescalingVerbs[V], x: V, seen: Tensor | Told) -> V:
+    """Tell of each row which whole numbers around zero its seen elements reach, within one."""
     side = int(ops.number(x, "counting").bound) + 2
-    shown = Public.of(seen.to(torch.float64), frac_bits=0)
+    shown: Public | Told
+    shown = seen if isinstance(seen, Told) else Public.of(seen.to(torch.float64), frac_bits=0)
     counts = ops.apply(ops.make("count_reaching", 0, 2 * side, shown), x)
-    reached = ops.sum(ops.apply(ops.make("reached"), counts), dim=-1)
-    above = ops.shift(reached, -float(side))
+    return ops.apply(ops.make("reached"), counts)
+
+
+def _close_above(ops: RescalingVerbs[V], levels: V) -> V:
+    """Give a whole number of at most two above the largest element that is seen, and not below."""
+    side = ops.shape(levels)[-1] // 2
+    above = ops.shift(ops.sum(levels, dim=-1), -float(side))
     return ops.reshape(above, (*ops.shape(above), 1))
 
 
+def _loud(ops: RescalingVerbs[V], levels: V) -> V:
+    shape = ops.shape(levels)
+    side = shape[-1] // 2
+    reached = ops.take(levels, (side + _LOUD,), dim=len(shape) - 1)
+    return ops.reshape(reached, (prod(shape[:-1]),))
+
+
 def norm_within(
-    ops: RescalingVerbs[V], x: V, *, eps: float, largest_mean: float, centred: bool
+    ops: RescalingVerbs[V],
+    x: V,
+    *,
+    eps: float,
+    largest_mean: float,
+    centred: bool,
+    watch: Watch[V] | None = None,
 ) -> V:
     """Bring the last dimension to a mean square of 1, and before to mean 0 if it is to be centred.
 
     Range: rows of a mean square of at most ``largest_mean`` (whoever calls this must know that: a
-    longer row wraps around) and at least 2^-24 of it. Error: below 0.2 % and 2^-12 for rows that
-    are not among the shortest. Cost under sealed: 5 rounds.
+    longer row wraps around) and at least 2^-24 of it; whether all rows are, ``watch`` can tell.
+    Error: below 0.2 % and 2^-12 for rows that are not among the shortest. Cost under sealed: 5
+    rounds; watching takes 8 bytes each way and 32 from the dealer per element, and no round.
     """
     if ops.has("rowwise"):
         return ops.rowwise("layer_norm" if centred else "rms_norm", x, dim=-1, parameter=eps)
@@ -90,19 +141,65 @@ def norm_within(
     most = largest_mean * count
     # Short rows are small numbers: they keep more bits than usual, if their squares have room.
     bits = min(ops.frac_bits + 4, floor((HEADROOM_BITS - 1 - log2(most)) / 2))
+    whole_row = x
     x = ops.restate(x, bound=sqrt(most)) if ops.number(x, "norm").bound > sqrt(most) else x
+    if watch is not None and ops.number(whole_row, "norm").bound ** 2 * count > most:
+        watch.lengths.append(_length(ops, whole_row, x, most, bits))
     squares = ops.mul_rescaling(x, x, bound=most, frac_bits=(bits, bits))
     down = max(-6, ceil((log2(most) - whole - 16) / 2))  # small rows are enlarged
     mean = ops.scale(ops.sum(squares, dim=-1, bound=most), 2.0 ** -(whole + 2 * down))
     mean = ops.shift(mean, eps * count / 2 ** (whole + 2 * down))
     gain = sqrt(count / 2**whole)
     bound = most / 2 ** (whole + 2 * down)
-    inverse = ops.elementwise_rescaling("rsqrt", mean, bound=bound, gain=gain)
+    if watch is None or not ops.has("flagged"):
+        inverse = ops.elementwise_rescaling("rsqrt", mean, bound=bound, gain=gain)
+    else:
+        inverse, short = ops.flagged_rescaling("rsqrt", mean, bound=bound, gain=gain)
+        watch.short.append(ops.reshape(short, (prod(shape[:-1]),)))
     inverse = ops.reshape(ops.scale(inverse, 2.0**-down), (*shape[:-1], 1))
     normal = sqrt(count) * 1.01
     return ops.mul_rescaling(
         x, inverse, bound=normal, frac_bits=(bits, 2 * ops.frac_bits + 4 - bits)
     )
+
+
+def _length(ops: RescalingVerbs[V], row: V, stated: V, most: float, bits: int) -> V:
+    """Give the sum of squares of rows as part of a power of four that is ``most`` at most.
+
+    The row, whose own bound is never exceeded, is opened with few bits, so that its squares do not
+    wrap around; in one message with the row of which a smaller bound is ``stated``.
+    """
+    known, count = ops.number(row, "norm"), ops.shape(row)[-1]
+    rough = ops.scale(row, 2.0 ** -floor(log2(most) / 2))
+    reach = ops.number(rough, "norm").bound
+    if (reach * 2**_ROUGH_BITS) ** 2 * count >= 2 ** (HEADROOM_BITS - 1):
+        raise InputError(
+            f"rows of values up to {known.bound:.3g} are too long to be watched beside a largest "
+            f"mean square of {most / count:.3g}; measure longer rows"
+        )
+    ops.opened(stated, rough, is_exact=True, frac_bits=(bits, _ROUGH_BITS))
+    squares = ops.mul_rescaling(rough, rough, frac_bits=(_ROUGH_BITS, _ROUGH_BITS))
+    return ops.reshape(ops.sum(squares, dim=-1), (prod(ops.shape(row)[:-1]),))
+
+
+def out_of_range(ops: RescalingVerbs[V], watch: Watch[V]) -> V:
+    """Count, as shares: rows whose length was out of range, and rows of scores that saturated.
+
+    Guarantee: that of the kernels. Error: a row within an eighth of the largest may count. Cost
+    under sealed: at most 6 rounds.
+    """
+    counts = []
+    if watch.lengths:
+        beyond = ops.shift(ops.concatenate(watch.lengths, dim=0), -1.0)
+        counts.append(ops.sum(ops.indicate(beyond), dim=0))
+    counts += [ops.sum(ops.concatenate(watch.short, dim=0), dim=0)]
+    wrong = counts[0] if len(counts) == 1 else ops.add(*counts)
+    if watch.loud:
+        loud = ops.sum(ops.concatenate(watch.loud, dim=0), dim=0)
+    else:
+        loud = ops.scale(wrong, 0.0)
+    both = ops.concatenate([ops.reshape(one, (1,)) for one in (wrong, loud)], dim=0)
+    return ops.normalise_scale(both)
 
 
 def mix(ops: RescalingVerbs[V], weights: V, values: V) -> V:

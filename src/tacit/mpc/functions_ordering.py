@@ -5,13 +5,14 @@ Everything is exact for values that differ by one unit in the last place or more
 """
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import TypeVar
 
 import torch
 
 from tacit.errors import InputError
 from tacit.mpc import functions, shapes
+from tacit.mpc.additive2.public import Public
 from tacit.mpc.primitives import Primitives
 
 V = TypeVar("V")
@@ -50,8 +51,14 @@ def argmax(ops: Primitives[V], x: V, *, dim: int) -> V:
 def _counted(ops: Primitives[V], hot: V, axis: int) -> V:
     """Multiply one-hot values by their public positions."""
     shape = ops.shape(hot)
-    places = torch.arange(shape[axis], dtype=torch.float64)
-    return ops.weigh(hot, places.view(-1, *(1,) * (len(shape) - axis - 1)))
+    return ops.weigh(hot, _positions(shape[axis], len(shape) - axis - 1))
+
+
+@lru_cache(maxsize=16)
+def _positions(count: int, behind: int) -> Public:
+    """Return 0, 1, … along a dimension that has so many behind it."""
+    places = torch.arange(count, dtype=torch.float64)
+    return Public.of(places.view(-1, *(1,) * behind), frac_bits=0)
 
 
 def _with_positions(ops: Primitives[V], x: V, axis: int) -> V:

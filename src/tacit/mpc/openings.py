@@ -71,6 +71,9 @@ class MaskedOpenings(ABC, Generic[V]):
     def keep_opening(self, name: str, opening: V) -> None:
         """Keep the opening of an input for later runs."""
 
+    def keep_slim(self, name: str) -> None:
+        """Keep of my own input no more than its words, which is enough on the right of products."""
+
     @abstractmethod
     def laid_out(self, opening: V, view: View, shape: tuple[int, ...]) -> V:
         """Lay an opening out differently, in that shape."""
@@ -111,18 +114,16 @@ class MaskedOpenings(ABC, Generic[V]):
         """Return the opening of an input of an earlier run, by its name and public facts."""
 
     @abstractmethod
-    def holds(self, name: str, past: int) -> bool:
-        """Tell whether the openings of so many entries were kept by `grow`."""
-
-    @abstractmethod
-    def join(self, name: str, fresh: V, *, past: int, dim: int) -> V:
-        """Put an opening behind the kept openings of the first entries, and keep them all."""
+    def join(self, name: str, fresh: V, *, length: int, dim: int) -> V:
+        """Put an opening behind the openings of the entries so far, and keep them all."""
 
     def weight(self, name: str, *, owner: str, shape: tuple[int, ...], bound: float) -> V:
-        """Bring in a computing party's tensor that later runs use again, for products only.
+        """Bring in a computing party's tensor that later runs use again, on the right of products.
 
-        It is encoded and opened under its mask in the first run of a session, offline. Later runs
-        of an `OpeningCache` read nothing: their owner answers for it that it has not changed.
+        Its owner keeps the words alone, the other party the masked ones, the dealer the mask: 8
+        bytes per weight each. It is encoded and opened under its mask in the first run of a
+        session, offline. Later runs of an `OpeningCache` read nothing: their owner answers for it
+        that it has not changed.
 
         Guarantee: that of `cache_openings`. Cost: 1 round offline, once per session.
         """
@@ -131,6 +132,7 @@ class MaskedOpenings(ABC, Generic[V]):
             return known
         value = self.input(name, owner=owner, shape=shape, bound=bound)
         self.cache_openings(value)
+        self.keep_slim(name)
         return self._opening(value)
 
     @abstractmethod
@@ -166,13 +168,13 @@ class MaskedOpenings(ABC, Generic[V]):
         return self.apply(self.make("multiply_coded", way), coded, self._opening(other))
 
     def grow(
-        self, fresh: Mapping[str, V], *, past: int, dim: int, beside: Sequence[V] = ()
+        self, fresh: Mapping[str, V], *, length: int, dim: int, beside: Sequence[V] = ()
     ) -> list[V]:
         """Open new entries of growing tensors under masks, and return the whole tensors so.
 
         Earlier entries stay open under the masks that they have, for the whole session; what
-        meets them in a product has a mask of its own. Whatever stands ``beside`` is opened in the
-        same message.
+        meets them in a product has a mask of its own. Behind the new ones stand zeros, up to
+        ``length``. Whatever stands ``beside`` is opened in the same message.
 
         Guarantee: an entry is opened once, under a mask that masks nothing else. Cost: 1 round of 8
         bytes per new element each way, however many entries there are.
@@ -181,7 +183,7 @@ class MaskedOpenings(ABC, Generic[V]):
             raise InputError("'checked' has no tensors that grow; use protocol 'sealed'")
         openings = self.opened(*fresh.values(), *beside)
         return [
-            self.join(name, opening, past=past, dim=dim)
+            self.join(name, opening, length=length, dim=dim)
             for name, opening in zip(fresh, openings, strict=False)
         ]
 

@@ -14,6 +14,8 @@ from tacit.mpc import (
     functions_losses,
     functions_ordering,
 )
+from tacit.mpc.additive2.public import Told
+from tacit.mpc.checked.bounds import check_bound
 from tacit.mpc.primitives import Pair, of_family
 from tacit.mpc.rescaling import RescalingVerbs
 from tacit.mpc.slopes import gelu_slope
@@ -23,6 +25,12 @@ V = TypeVar("V")
 
 class ProtocolOps(RescalingVerbs[V], ABC):
     """Interpret the Ops contract under a protocol; PlanOps and SecretOps say on what."""
+
+    def admitted(self, value: V, name: str, owner: str, to: tuple[str, ...]) -> V:
+        """Give an input back, after comparing it with its bound where the protocol does that."""
+        if self.protocol.checks_bounds:
+            check_bound(self, value, owner=owner, name=name, to=to)
+        return value
 
     def tanh(self, x: V) -> V:
         """Apply the hyperbolic tangent."""
@@ -107,16 +115,31 @@ class ProtocolOps(RescalingVerbs[V], ABC):
         return functions_ordering.top(self, x, count=count, payload=payload)
 
     @of_family("softmax")
-    def attention(self, scores: V, seen: Tensor) -> V:
+    def attention(
+        self, scores: V, seen: Tensor | Told, *, watch: functions_attention.Watch[V] | None = None
+    ) -> V:
         """Give the softmax along the last dimension over what a public mask lets see."""
-        return functions_attention.attention(self, scores, seen)
+        return functions_attention.attention(self, scores, seen, watch)
 
     @of_family("norms")
-    def norm_within(self, x: V, *, eps: float, largest_mean: float, centred: bool) -> V:
+    def norm_within(
+        self,
+        x: V,
+        *,
+        eps: float,
+        largest_mean: float,
+        centred: bool,
+        watch: functions_attention.Watch[V] | None = None,
+    ) -> V:
         """Normalise rows of a known largest mean square, centred or not."""
         return functions_attention.norm_within(
-            self, x, eps=eps, largest_mean=largest_mean, centred=centred
+            self, x, eps=eps, largest_mean=largest_mean, centred=centred, watch=watch
         )
+
+    @of_family("norms")
+    def out_of_range(self, watch: functions_attention.Watch[V]) -> V:
+        """Count rows that were out of range, and rows of scores that saturated: two numbers."""
+        return functions_attention.out_of_range(self, watch)
 
     def hide(self, x: V, kept: Tensor) -> V:
         """Put a number that a softmax makes zero wherever a public mask is false."""

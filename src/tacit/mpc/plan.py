@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 from torch import Tensor
@@ -67,6 +68,10 @@ class Plan:
 
     def digest(self) -> bytes:
         """Return a hash that two parties share only if they will do the same things."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> bytes:
         # Every part is a frozen dataclass of public numbers and names, so repr is canonical.
         lines = [self.protocol, repr(self.roles), str(self.frac_bits), *map(repr, self.steps)]
         return hashlib.sha256("\n".join(lines).encode()).digest()
@@ -135,11 +140,11 @@ class PlanOps(ProtocolOps[AnySpec]):
             self._write(told, ())
             share = self.apply(Enter(), opening)
             self.notes.put(share, "opening", opening)
-            return share
+            return self.admitted(share, name, owner, self._roles.computing)
         self._write(Input(owner, name, spec), ())
         self.note_input(spec, name, owner_role(self._roles, owner))
         self.note_entry(spec, len(self._steps) - 1)
-        return spec
+        return self.admitted(spec, name, owner, self._roles.computing)
 
     def recall(self, value: AnySpec) -> AnySpec | None:
         """Look a value up in the cache."""
@@ -211,15 +216,10 @@ class PlanOps(ProtocolOps[AnySpec]):
         self._write(step, ())
         return opening
 
-    def holds(self, name: str, past: int) -> bool:
-        """Tell whether so many entries are in the cache."""
-        return self._cache.grown_length(name) >= past
-
-    def join(self, name: str, fresh: AnySpec, *, past: int, dim: int) -> AnySpec:
+    def join(self, name: str, fresh: AnySpec, *, length: int, dim: int) -> AnySpec:
         """Describe entries behind kept ones, and write down that they are kept."""
         assert isinstance(fresh, OpeningSpec)  # noqa: S101 - `open_masked` gave it
-        largest = max(fresh.largest, self._cache.grown_largest(name, past))
-        whole = fresh.grown(name, past=past, dim=dim, largest=largest)
+        whole = fresh.grown(name, length=length, dim=dim)
         self._grown.append((name, whole))
         return whole
 

@@ -15,7 +15,7 @@ from tacit.errors import InputError
 from tacit.mpc import shapes
 from tacit.mpc.additive2.fused import truncated_spec
 from tacit.mpc.additive2.logspaced import FEW
-from tacit.mpc.additive2.public import Public
+from tacit.mpc.additive2.public import Public, Told
 from tacit.mpc.contract import Kernel, MpcProtocol
 from tacit.mpc.openings import MaskedOpenings
 from tacit.mpc.pieces import Pieces
@@ -341,9 +341,11 @@ class Primitives(MaskedOpenings[V], ABC):
         kernel = self.make("windows", size, stride, padding, edge_is_least)
         return self.apply(kernel, self.ready(x))
 
-    def weigh(self, x: V, factors: Tensor) -> V:
+    def weigh(self, x: V, factors: Tensor | Public | Told) -> V:
         """Multiply by a public tensor, broadcasting."""
-        public = Public.of(factors, frac_bits=self.frac_bits)
+        public = factors
+        if isinstance(public, Tensor):
+            public = Public.of(public, frac_bits=self.frac_bits)
         x = self.normalise_scale(x) if public.frac_bits else self.ready(x)
         return self.apply(self.make("weigh", public), x)
 

@@ -126,6 +126,14 @@ def _sealed_function(
     return Piecewise(name, (curve_of(name, frac_bits, bound),), drop)
 
 
+def _flagged(name: str, frac_bits: int, bound: float, drop: int, gain: float) -> Piecewise:
+    """Make a function with a pole, and beside it 1 where its argument is too small for it."""
+    curve = decline_curve(name, frac_bits, bound, gain)
+    pieces = ((1 << curve.frac_bits,), *((0,) * (curve.degree + 1) for _ in curve.breaks))
+    flag = Curve(curve.breaks, pieces, curve.frac_bits, 1.0, curve.slack)
+    return Piecewise(name, (curve, flag), drop)
+
+
 def _reached() -> Kernel:
     """Tell whole numbers of at least one from zero."""
     return Piecewise("reached", (Curve((1,), ((0,), (1,)), 0, 1.0, (0,)),))
@@ -296,6 +304,7 @@ PROTOCOLS: Mapping[str, MpcProtocol] = {
         kernels={
             **_ARITHMETIC,
             "elementwise": _sealed_function,
+            "flagged": _flagged,
             "count_reaching": CountReaching,
             "exponents": _sealed_exponents,
             "deferred": DeferToReceiver,
@@ -331,6 +340,24 @@ PROTOCOLS: Mapping[str, MpcProtocol] = {
     "permuted2": permuted2(FlipsAndDummies()),
 }
 
+CHECKED_BOUNDS = replace(
+    PROTOCOLS["checked"],
+    name="checked bounds",
+    claims=(
+        *PROTOCOLS["checked"].claims,
+        Claim(
+            subject="inputs, if an owner cheats",
+            guarantee="each is within its bound, or the run ends with the owner's name before "
+            "anything is computed on it",
+            assumptions=(
+                _HONEST_DEALER[0],
+                "where the assumptions above speak of inputs beyond their bounds, this comes first",
+            ),
+        ),
+    ),
+    checks_bounds=True,
+)
+
 WITHOUT_DEALER = MpcProtocol(
     name=NO_DEALER,
     claims=(
@@ -352,7 +379,8 @@ def find_protocol(name: str) -> MpcProtocol:
 
     Args:
         name: one of the table; a permuted protocol may be followed by what is done to the values
-            before they are seen, such as ``permuted3 flips dummies=64 reach=4``, and each by
+            before they are seen, such as ``permuted3 flips dummies=64 reach=4``, ``checked`` by
+            ``bounds``, which compares every input with its bound, and each by
             protocols for kinds of functions, such as ``sealed; activations: permuted3``. Two
             parties without a dealer are ``sealed; linear: he; activations: garbled``.
     """
@@ -368,6 +396,8 @@ def _find(name: str) -> MpcProtocol:
         raise ConfigError(f"unknown protocol {name!r}; there are {', '.join(sorted(PROTOCOLS))}")
     if not options:
         return PROTOCOLS[base]
+    if (base, options) == ("checked", ["bounds"]):
+        return CHECKED_BOUNDS
     hidden = {"permuted2": permuted2, "permuted3": permuted3}.get(base)
     if hidden is None:
         raise ConfigError(f"{base} takes no options, got {' '.join(options)!r}")

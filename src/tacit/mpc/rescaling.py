@@ -88,6 +88,20 @@ class RescalingVerbs(Primitives[V], ABC):
             return self.scale(self.elementwise(name, x), gain)
         if not self.rescales_openings:
             x = self.normalise_scale(x)
+        x, drop, most = self._as_it_is(name, x, bound)
+        return self.apply(self.make("elementwise", name, self.frac_bits, most, drop, gain), x)
+
+    def flagged_rescaling(self, name: str, x: V, *, bound: float, gain: float = 1.0) -> tuple[V, V]:
+        """Do as `elementwise_rescaling`; beside it give 1 where x is too small, and 0 elsewhere.
+
+        For functions with a pole, under a protocol that has ``flagged``. Cost: nothing more.
+        """
+        x, drop, most = self._as_it_is(name, x, bound)
+        both = self.apply(self.make("flagged", name, self.frac_bits, most, drop, gain), x)
+        return self.part(both, 0), self.restate(self.part(both, 1), bound=1.0)
+
+    def _as_it_is(self, name: str, x: V, bound: float | None) -> tuple[V, int, float]:
+        """Return an argument, how many bits its opening drops, and how large it then can be."""
         x = self.ready(x)
         spec = self.number(x, name)
         if spec.frac_bits < self.frac_bits:
@@ -96,5 +110,4 @@ class RescalingVerbs(Primitives[V], ABC):
             x = self.restate(x, bound=bound)
         spec = self.number(x, name)
         drop = spec.frac_bits - self.frac_bits
-        most = truncated_spec(spec, self.frac_bits).bound if drop else spec.bound
-        return self.apply(self.make("elementwise", name, self.frac_bits, most, drop, gain), x)
+        return x, drop, truncated_spec(spec, self.frac_bits).bound if drop else spec.bound

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -28,9 +29,17 @@ from tacit.mpc.contract import Attended, Channel, HandsOver, Kernel, takes_role
 from tacit.mpc.dealer import FromDealer, Pace, Supply, deal
 from tacit.mpc.joint.supply import JointSupply
 from tacit.mpc.memo import Memo
+from tacit.mpc.narrow import WORD_BYTES
 from tacit.mpc.offline import agree_on_material, open_material
 from tacit.mpc.ops import ProtocolOps
-from tacit.mpc.plan import AnyStep, Plan, Step, owner_role
+from tacit.mpc.plan import (
+    AnyStep,
+    Plan,
+    Step,
+    correction_bytes,
+    has_corrections,
+    owner_role,
+)
 from tacit.mpc.primitives import Scope
 from tacit.mpc.protocols import find_protocol
 from tacit.mpc.randomness import Parts
@@ -59,8 +68,10 @@ class SecretOps(ProtocolOps[AnyShare]):
         device: torch.device,
         kept: Mapping[str, AnyShare],
         cache: OpeningCache,
+        told: Mapping[str, Tensor],
     ) -> None:
         self._kept = kept
+        self._told = told
         self.notes = Memo()
         self.scope = Scope()
         self.protocol = find_protocol(plan.protocol)
@@ -124,7 +135,14 @@ class SecretOps(ProtocolOps[AnyShare]):
         if clear is not None:
             self._clear.put(share, "clear", clear)
         self._hand_over(channel.step, share)
-        return share
+        return self.admitted(share, name, owner, self._plan.roles.computing)
+
+    def admitted(self, value: AnyShare, name: str, owner: str, to: tuple[str, ...]) -> AnyShare:
+        """Compare an input with its bound, if the protocol does; nobody's program sees that."""
+        opened = len(self._opened)
+        super().admitted(value, name, owner, to)
+        del self._opened[opened:]
+        return value
 
     def _hear(self, step: TellInput) -> AnyShare:
         """Take what an owner outside tells, and make a share of it."""
@@ -132,7 +150,7 @@ class SecretOps(ProtocolOps[AnyShare]):
         opening = step.take(channel, self._supply.take(channel.step))
         share = self.apply(Enter(), opening)
         self.notes.put(share, "opening", opening)
-        return share
+        return self.admitted(share, step.name, step.owner, self._plan.roles.computing)
 
     def _hand_over(self, number: int, share: Share) -> None:
         """Hand P1's share of an input over to P0, for every step that will want it."""
@@ -181,6 +199,12 @@ class SecretOps(ProtocolOps[AnyShare]):
         assert isinstance(opening, MaskedOpening)  # noqa: S101 - `open_masked` gave it
         self.kept_openings[name] = opening
 
+    def keep_slim(self, name: str) -> None:
+        """Keep of my own input no more than its words."""
+        kept = self.kept_openings.get(name)
+        if kept is not None and kept.clear is not None:
+            self.kept_openings[name] = replace(kept, opened=kept.clear, mask_share=None)
+
     def open_masked(
         self,
         values: tuple[AnyShare, ...],
@@ -224,14 +248,10 @@ class SecretOps(ProtocolOps[AnyShare]):
         channel = self._next(step, ())
         return step.run(channel, self._supply.take(channel.step), self._inputs.get(name))
 
-    def holds(self, name: str, past: int) -> bool:
-        """Tell whether so many entries are in the cache."""
-        return self._cache.grown_length(name) >= past
-
-    def join(self, name: str, fresh: AnyShare, *, past: int, dim: int) -> AnyShare:
+    def join(self, name: str, fresh: AnyShare, *, length: int, dim: int) -> AnyShare:
         """Put entries behind kept ones; they are kept when the run is over."""
         assert isinstance(fresh, MaskedOpening)  # noqa: S101 - `open_masked` gave it
-        self.grown[name] = self._cache.join(name, fresh, past=past, dim=dim)
+        self.grown[name] = self._cache.join(name, fresh, length=length, dim=dim)
         return self.grown[name]
 
     def note_layout(self, value: AnyShare, view: View, out: AnyShare) -> None:
@@ -298,6 +318,7 @@ class SecretOps(ProtocolOps[AnyShare]):
             step=number,
             device=self._device,
             proofs=self._proofs,
+            told=self._told,
         )
 
 
@@ -313,6 +334,8 @@ def compute(
     kept: Mapping[str, AnyShare] | None = None,
     cache: OpeningCache | None = None,
     is_agreed: bool = False,
+    run: int | None = None,
+    told: Mapping[str, Tensor] | None = None,
 ) -> R:
     """Run a program as P0 or P1, after making sure that everyone has the same plan.
 
@@ -326,10 +349,14 @@ def compute(
         kept: my shares of what earlier runs left, by name.
         cache: what earlier runs have opened under masks, as it was given to `make_plan`.
         is_agreed: whether everyone has compared this plan before, so that it need not be again.
+        run: its number, if everyone has agreed on that and on the plan before.
+        told: the words of every `Told` of the plan; they are public, and the same everywhere.
     """
     cache = cache or OpeningCache()
     cache.bind(session)
-    run, device = _begin(session, plan, is_agreed=is_agreed), torch.device(device)
+    if run is None:
+        run = _begin(session, plan, is_agreed=is_agreed)
+    device = torch.device(device)
     with _supply(session, plan, run=run, material=material, device=device) as supply:
         ahead = Ahead(supply, session, plan, run=run, device=device)
         try:
@@ -344,6 +371,7 @@ def compute(
                     device=device,
                     kept=kept or {},
                     cache=cache,
+                    told=told or {},
                 )
                 result = program(ops)
                 ops.check()
@@ -425,6 +453,45 @@ def serve(
         pace.stop()
         pool.shutdown(wait=False)
     return opened
+
+
+def deal_ahead(
+    session: Session,
+    plan: Plan,
+    *,
+    run: int,
+    cache: OpeningCache,
+    device: torch.device | str = "cpu",
+) -> None:
+    """Deal for a run on which all have agreed, before anyone has begun it; as its dealer.
+
+    Guarantee: that of `deal`. If the run is never made, nobody has used its masks.
+    """
+    cache.bind(session)
+    cache.keep(run, plan.kept_openings, {}, {})
+    pace = Pace()
+    pace.reach(len(plan.steps))
+    deal(session, plan, run=run, pace=pace, cache=cache, device=device)
+
+
+def attend(
+    session: Session,
+    plan: Plan,
+    *,
+    run: int,
+    inputs: Mapping[str, Given],
+    device: torch.device | str = "cpu",
+) -> tuple[Tensor, ...]:
+    """Take part in a run that was dealt for ahead; returns what was opened to me, in order."""
+    return _attend(session, plan, run=run, inputs=inputs, pace=Pace(), device=device)
+
+
+def discard(session: Session, plan: Plan, *, run: int) -> None:
+    """Receive, as P1, what was dealt ahead for a run that will not be made, and drop it."""
+    for number, step in enumerate(plan.steps):
+        if has_corrections(step.needs):
+            source = FromDealer(session, plan.roles.dealer, run)
+            source.correction(number, correction_bytes(step.needs) // WORD_BYTES)
 
 
 def _begin(session: Session, plan: Plan, *, is_agreed: bool) -> int:

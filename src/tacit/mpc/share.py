@@ -118,8 +118,9 @@ class Mask:
     """A mask that the dealer can draw again: where it was first drawn, and how it lies now.
 
     ``holder`` is the party that knows all of it, or None if both have a uniform share. ``run`` is
-    the run of the session in which it was drawn; None is this one. In front of what is drawn, along
-    ``dim``, lie the first ``past`` entries of the cache that ``behind`` names, if it names one.
+    the run of the session in which it was drawn; None is this one. If ``behind`` names a growing
+    tensor, then along ``dim`` kept entries lie in front of what is drawn, and zeros behind it, up
+    to ``length``; how many are kept is told for every run by `OpeningCache.place`.
     """
 
     step: int
@@ -129,7 +130,7 @@ class Mask:
     views: tuple[View, ...] = ()
     run: int | None = None
     behind: str = ""
-    past: int = 0
+    length: int = 0
     dim: int = 0
 
 
@@ -159,12 +160,12 @@ class OpeningSpec:
         """Return the largest size as a real number, rounded up."""
         return _rounded_up(self.largest, self.frac_bits)
 
-    def grown(self, name: str, *, past: int, dim: int, largest: int) -> "OpeningSpec":
-        """Describe a secret of which this is the end, behind entries that are open already."""
+    def grown(self, name: str, *, length: int, dim: int) -> "OpeningSpec":
+        """Describe a growing secret of which these are the newest entries."""
         shape = list(self.shape)
-        shape[dim] += past
-        mask = replace(self.mask, behind=name, past=past, dim=dim)
-        return replace(self, shape=tuple(shape), largest=largest, mask=mask)
+        shape[dim] = length
+        mask = replace(self.mask, behind=name, length=length, dim=dim)
+        return replace(self, shape=tuple(shape), mask=mask)
 
     def view(self, view: View, shape: tuple[int, ...]) -> "OpeningSpec":
         """Describe the same secret in another layout."""

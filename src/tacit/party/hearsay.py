@@ -19,6 +19,9 @@ def as_heard(error: PartyError, me: str, pair: tuple[str, str]) -> PartyError:
     if is_heard and error.party in (f"{first}{OR_OWNER}", f"{second}{OR_OWNER}"):
         others = ", ".join(one for one in pair if one != me)
         return CheatingError(f"{others}{OR_OWNER}", error.reason)
+    if is_heard and error.party not in pair and " or " not in error.party:
+        others = " or ".join(one for one in (*pair, error.party) if one != me)
+        return CheatingError(others, f"{error.party!r} is said to have {error.reason}")
     if not is_heard or error.party not in pair:
         return error
     accuser = second if error.party == first else first

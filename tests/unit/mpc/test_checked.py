@@ -198,7 +198,7 @@ def test_what_has_no_tags_is_refused_when_planned():
     with pytest.raises(InputError, match="no tensors that grow"):
         make_plan(
             lambda ops: ops.grow(
-                {"k": ops.input("k", owner=ALICE, shape=(1,), bound=1)}, past=0, dim=0
+                {"k": ops.input("k", owner=ALICE, shape=(1,), bound=1)}, length=1, dim=0
             ),
             find_protocol("checked"),
             ROLES,
@@ -228,6 +228,9 @@ def test_whoever_hears_of_cheating_believes_no_more_than_it_can_know():
     assert as_heard(heard, ALICE, pair).party == BOB
     other = PartyError(ALICE, "went away")
     assert as_heard(other, CAROL, pair) is other
+    owner = PartyError("dora", "cheated: its input is beyond its bound")
+    assert as_heard(owner, ALICE, pair).party == f"{BOB} or dora"
+    assert as_heard(owner, "dora", pair).party == f"{ALICE} or {BOB}"
     told = PartyError(f"{ALICE} or an owner", "cheated: told different inputs")
     assert as_heard(told, ALICE, pair).party == f"{BOB} or an owner"
     assert as_heard(told, CAROL, pair).party == f"{ALICE}, {BOB} or an owner"

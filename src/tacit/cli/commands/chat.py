@@ -39,8 +39,19 @@ def _check_quota(quota: int | None, role: str | None) -> None:
         raise click.UsageError("--quota is for the owner to choose, with --as owner.")
 
 
+_SUITS = (
+    "\b\nWhich protocol suits whom, if all follow it:\n"
+    "  sealed    The owner keeps its weights: the user is shown tokens and nothing\n"
+    "            else. The slowest: a second per token and more.\n"
+    "  permuted  The user may have the weights, and keeps its text: who cheats can\n"
+    "            compute every weight. The fastest with a guarantee for the text.\n"
+    "  floating  Neither side has a guarantee: noise instead of masks. For trials.\n"
+    "  --plain   The model and the text are in one place anyway.\n\n"
+)
+
+
 @click.command(
-    epilog="\b\nExamples:\n  tacit chat\n  tacit chat --prompt 'Why is the sky blue?'\n"
+    epilog=_SUITS + "\b\nExamples:\n  tacit chat\n  tacit chat --prompt 'Why is the sky blue?'\n"
     "  tacit chat --endpoint 127.0.0.1:8011\n  tacit chat --as user --job chat.toml"
 )
 @click.option("--model", "path", metavar="MODEL", help=_MODEL_HELP)

@@ -96,10 +96,8 @@ PROTOCOL = (
         "--protocol",
         "name",
         type=click.Choice(["permuted", "sealed", "floating"]),
-        help="permuted: fast, for models whose weights the user may have: who cheats can compute "
-        "them. sealed: slow, nothing is shown but the answer. floating: noise instead of masks, no "
-        "guarantee. The same at all parties; an owner who serves others must choose.  [default: "
-        "that of the job file, or permuted]",
+        help="Whom each suits is said below. The same at all parties.  [default: that of the job "
+        "file; without one sealed with --as, permuted on one machine]",
     ),
     click.option(
         "--noise",

@@ -141,8 +141,9 @@ def _uniform(count: int, randomness: Randomness) -> Residues:
 def _noise(count: int, randomness: Randomness) -> Small:
     """Draw centred binomial noise of 21 bits less 21 bits, a variance of 10.5."""
     drawn = np.frombuffer(randomness(8 * count * DEGREE), "<u8").reshape(count, DEGREE)
-    low = np.bitwise_count(drawn & np.uint64((1 << 21) - 1))
-    return low.astype(np.int8) - np.bitwise_count(drawn >> np.uint64(43)).astype(np.int8)
+    low = np.bitwise_count(drawn & np.uint64((1 << 21) - 1)).astype(np.int8)
+    found: Small = low - np.bitwise_count(drawn >> np.uint64(43)).astype(np.int8)
+    return found
 
 
 def _ternary(randomness: Randomness) -> Residues:

@@ -206,6 +206,16 @@ def transpose_bits(rows: Words, out: Words) -> None:
 
 
 @compiled
+def choose_labels(zeros: Words, numbers: Words, delta: Words, out: Words) -> None:
+    """Choose the labels (bits, n, 2) of the lowest bits of numbers, given those of zero."""
+    for bit in range(zeros.shape[0]):
+        for at in range(zeros.shape[1]):
+            turn = np.uint64(0) - ((numbers[at] >> np.uint64(bit)) & np.uint64(1))
+            out[bit, at, 0] = zeros[bit, at, 0] ^ (turn & delta[0])
+            out[bit, at, 1] = zeros[bit, at, 1] ^ (turn & delta[1])
+
+
+@compiled
 def tweak(blocks: Words, offset: Words, first: int, out: Words) -> None:
     """Lay out σ(block ⊕ offset) ⊕ number for hashing; blocks are numbered on."""
     for at in range(blocks.shape[0]):

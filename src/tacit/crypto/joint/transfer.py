@@ -130,7 +130,7 @@ class _Rows:
 
     def fill(self, at: int, stream: CipherContext) -> Octets:
         """Draw a row."""
-        row = self._octets[at]
+        row: Octets = self._octets[at]
         row[:] = np.frombuffer(stream.update(bytes(len(row))), np.uint8)
         return row
 

@@ -20,7 +20,7 @@ PrecisionName = Literal["fitted", "wide", "compact", "brief"]
 """How fine the numbers of a permuted chat are; the owner chooses, and tells the others."""
 
 ProtocolName = Literal["permuted", "sealed", "floating"]
-"""How a chat is kept private; an owner who serves others must say it."""
+"""How a chat is kept private; sealed between parties, if nothing is said."""
 
 _LARGEST_BYTES = 1 << 20
 

@@ -150,10 +150,11 @@ def choose_protocol(
 ) -> ProtocolName:
     """Return the protocol of a chat: that of the command, or the one that its files name.
 
-    On one machine, without a role, it is permuted if nothing is said.
+    If nothing is said, it is sealed wherever the owner is someone else, and permuted on one machine,
+    where there is no role.
 
     Raises:
-        ConfigError: they contradict each other, or an owner who serves others has not chosen.
+        ConfigError: they contradict each other.
     """
     found = {name for name in named if name is not None}
     if given is not None:
@@ -165,13 +166,7 @@ def choose_protocol(
         )
     if found:
         return found.pop()
-    if role == "owner":
-        raise ConfigError(
-            'an owner who serves others chooses the protocol: write protocol = "sealed" into '
-            "[chat] of the job file, or give --protocol sealed, where the user is shown tokens "
-            'alone; "permuted" is faster, for models whose weights the user may have'
-        )
-    return "permuted"
+    return "permuted" if role is None else "sealed"
 
 
 def _check_device(name: str) -> None:

@@ -104,7 +104,7 @@ def _attention(a: Architecture, w: Mapping[str, Tensor], i: int) -> dict[str, fl
     inner, kv, dim = a.heads * a.head_dim, a.kv_heads * a.head_dim, a.head_dim
     sizes = _columns(a, w, f"{i}.qkv").split_with_sizes([inner, kv, kv])
     matrices = w[f"{i}.qkv.weight"].split_with_sizes([inner, kv, kv], 1)
-    bias = w.get(f"{i}.qkv.bias", torch.zeros(inner + 2 * kv, dtype=torch.float64))
+    bias = w.get(f"{i}.qkv.bias", torch.zeros(inner + 2 * kv))
     offsets = bias.split_with_sizes([inner, kv, kv])
     reach = math.sqrt(a.width)
     queries, keys, values = (
@@ -155,7 +155,7 @@ def _columns(a: Architecture, w: Mapping[str, Tensor], name: str) -> Tensor:
 
 def _offset(w: Mapping[str, Tensor], name: str) -> Tensor:
     bias = w.get(f"{name}.bias")
-    return torch.zeros((), dtype=torch.float64) if bias is None else bias.abs()
+    return torch.zeros(()) if bias is None else bias.abs()
 
 
 def _most(w: Mapping[str, Tensor], name: str, matrix: Tensor) -> float:
@@ -166,10 +166,14 @@ def _most(w: Mapping[str, Tensor], name: str, matrix: Tensor) -> float:
 def _longest(*sizes: tuple[float, float]) -> float:
     """Place the 4096 that the root of a mean square of a row may span.
 
-    Rows may be a quarter as long as the shortest of a probe, and at least four times the longest.
+    Rows may be a quarter as long as the shortest of a probe, and at least four times the longest;
+    where that is more than 4096 apart, the room that is left is on both sides.
     """
     shortest, longest = min(one for one, _ in sizes), max(one for _, one in sizes)
-    return max(4 * longest, 2.0**9 * shortest)
+    top = max(4 * longest, 2.0**9 * shortest)
+    if top > 2.0**11 * shortest:
+        top = max(longest, min(top, 2.0**6 * math.sqrt(longest * shortest)))
+    return top
 
 
 def _exponent(size: float) -> int:

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from tacit.llm.permuted.seats import Seats
-from tacit.llm.sealed.parties import SealedVault, plan_pass
+from tacit.llm.sealed.parties import SealedVault
 from tacit.llm.sealed.passes import Pass
 from tacit.llm.sealed.program import Passing
+from tacit.llm.sealed.table import plan_pass
 from tacit.mpc import OpeningCache, Plan
 
 
@@ -28,6 +29,5 @@ def plan_passes(vault: SealedVault, passes: Sequence[Pass]) -> tuple[Plan, ...]:
     for number, step in enumerate(passes):
         plan = plan_pass(passing, step, seats, cache)
         cache.keep(number, plan.kept_openings, {}, {})
-        cache.grow(plan.grown)
         plans.append(plan)
     return tuple(plans)

@@ -1,7 +1,6 @@
 """The owner's and the dealer's ends of sealed inference, and what all three do alike."""
 
-import hashlib
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
 
@@ -13,24 +12,18 @@ from tacit.llm.model.architecture import Architecture, LanguageModel
 from tacit.llm.model.plain import streams
 from tacit.llm.permuted.allowance import Account, Allowance
 from tacit.llm.permuted.seats import Seats
-from tacit.llm.sealed.bounds import learn, measure, publish
+from tacit.llm.sealed.bounds import measure
 from tacit.llm.sealed.folded import fold, usual_gain
-from tacit.llm.sealed.passes import PASS_WORDS, Pass, read_pass
-from tacit.llm.sealed.program import FRAC_BITS, Outcome, Passing, Reveal
+from tacit.llm.sealed.passes import Pass
+from tacit.llm.sealed.program import Reveal
 from tacit.llm.sealed.shares import KvShares
-from tacit.llm.sealed.wishes import gumbel
-from tacit.mpc import OpeningCache, Plan, Roles, Share, compute, find_protocol, make_plan, serve
+from tacit.llm.sealed.table import Table, sit_down
 from tacit.party import Session
-from tacit.ring import Prg
 
-PROTOCOL = "sealed"
 _PROBE = 32
 """Tokens of texts that are the same for every model, to see how long rows of streams get."""
 SEALED_OWNER_BYTES, SEALED_USER_BYTES, SEALED_DEALER_BYTES = 76, 36, 20
 """Memory per weight at its peak, as measured on a model of 26 million weights."""
-_NEXT = "llm/pass"
-_MOST_OPEN = 16
-"""Conversations of a session whose keys and values stay open under masks."""
 
 
 @dataclass(eq=False)
@@ -91,16 +84,27 @@ class SealedVault:
         self.account.clear()
 
 
-def open_sealed_vault(model: LanguageModel, *, reveal: Reveal = "token") -> SealedVault:
-    """Prepare a model for sealed use. Cost: 8 bytes of memory per weight."""
+def open_sealed_vault(
+    model: LanguageModel, *, reveal: Reveal = "token", probes: Sequence[Sequence[int]] = ()
+) -> SealedVault:
+    """Prepare a model for sealed use. Cost: 8 bytes of memory per weight.
+
+    Args:
+        model: the model.
+        reveal: what users are shown.
+        probes: texts, as tokens, on which to measure how long rows get, beside four that are the
+            same for every model: rows from a quarter of the shortest to at least twice the longest
+            are in range, and what is not is refused.
+    """
     a, gain = model.architecture, usual_gain(model)
-    weights = fold(model, gain_bits=gain)
+    # As in the checkpoint: a word keeps fewer bits of a weight than a float does.
+    weights = {name: one.float() for name, one in fold(model, gain_bits=gain).items()}
     length = min(_PROBE, a.context)
     # A few ids begin texts, and the first token of a text has by far the longest rows.
-    probes = [[first, *(torch.arange(1, length) * 7919 % a.vocab).tolist()] for first in range(4)]
+    usual = [[first, *(torch.arange(1, length) * 7919 % a.vocab).tolist()] for first in range(4)]
     sizes = [
         (2.0**gain * min(shortest), 2.0**gain * max(longest))
-        for shortest, longest in zip(*_lengths(model, probes), strict=True)
+        for shortest, longest in zip(*_lengths(model, [*usual, *map(list, probes)]), strict=True)
     ]
     return SealedVault(a, weights, measure(a, weights, sizes), gain, reveal)
 
@@ -120,109 +124,6 @@ def _lengths(
     )
 
 
-class Table:
-    """One party's place in a session of sealed passes: plans each of them, and takes part."""
-
-    def __init__(
-        self, session: Session, passing: Passing, seats: Seats, device: str = "cpu"
-    ) -> None:
-        self.session, self.passing, self.seats = session, passing, seats
-        self._device = device
-        self._cache = OpeningCache()
-        self._recent: dict[int, None] = {}
-
-    def _make_room(self, conversation: int) -> None:
-        """Forget the openings of the conversation used longest ago; all parties forget alike."""
-        self._recent.pop(conversation, None)
-        self._recent[conversation] = None
-        if len(self._recent) > _MOST_OPEN:
-            oldest = next(iter(self._recent))
-            del self._recent[oldest]
-            self._cache.forget(f"{oldest}.")
-
-    def plan(self, step: Pass) -> Plan:
-        """Say what a pass will do and cost, before anything is sent."""
-        return plan_pass(self.passing, step, self.seats, self._cache)
-
-    def compute(
-        self, step: Pass, inputs: Mapping[str, Tensor], kept: Mapping[str, Share]
-    ) -> Outcome[Share]:
-        """Compute a pass as the owner or the user."""
-        self._make_room(step.conversation)
-        return compute(
-            self.session,
-            self.plan(step),
-            # Keys and values are numbers, never bits or masked openings: shares.
-            lambda ops: self.passing.run(ops, step),  # type: ignore[arg-type]
-            inputs=inputs,
-            kept=kept,
-            cache=self._cache,
-            device=self._device,
-        )
-
-    def deal(self, step: Pass) -> None:
-        """Deal for a pass."""
-        self._make_room(step.conversation)
-        inputs = {}
-        if step.is_scored and self.passing.reveal == "sample":
-            inputs = {"noise": gumbel(Prg.from_os(), self.passing.architecture.vocab)}
-        plan = self.plan(step)
-        serve(self.session, plan, inputs=inputs, cache=self._cache, device=self._device)
-
-    def announce(self, words: Tensor) -> None:
-        """Tell the two others about a pass, as the user."""
-        for peer in (self.seats.owner, self.seats.dealer):
-            self.session.send(peer, _NEXT, words)
-
-    def hear(self) -> Pass | None:
-        """Learn from the user what comes next, or None that it leaves."""
-        user = self.seats.user
-        words = self.session.recv(user, _NEXT, (PASS_WORDS,))
-        return read_pass(words, sender=user, architecture=self.passing.architecture)
-
-
-def plan_pass(passing: Passing, step: Pass, seats: Seats, cache: OpeningCache) -> Plan:
-    """Plan a pass of a session with a cache of opened weights."""
-    return make_plan(
-        lambda ops: passing.run(ops, step),
-        find_protocol(PROTOCOL),
-        Roles(seats.owner, seats.user, seats.dealer),
-        frac_bits=FRAC_BITS,
-        cache=cache,
-    )
-
-
-def sit_down(
-    session: Session,
-    architecture: Architecture,
-    *,
-    reveal: Reveal,
-    seats: Seats,
-    vault: SealedVault | None = None,
-    device: str = "cpu",
-) -> Table:
-    """Agree on the model and on what is shown, and learn the owner's bounds."""
-    text = f"sealed {architecture!r} {reveal} {FRAC_BITS}"
-    session.agree("model", hashlib.sha256(text.encode()).digest())
-    if vault is None:
-        bounds = learn(session, seats.owner, architecture)
-        (gain,) = session.learn(seats.owner, "sealed gain", 1)
-    else:
-        bounds, gain = vault.bounds, vault.gain
-        publish(session, architecture, bounds)
-        session.publish("sealed gain", (gain,))
-    passing = Passing(
-        architecture=architecture,
-        bounds=bounds,
-        gain_bits=min(max(gain, 0), 32),
-        reveal=reveal,
-        owner=seats.owner,
-        user=seats.user,
-        dealer=seats.dealer,
-    )
-    return Table(session, passing, seats, device)
-
-
 def serve_sealed_owner(
     session: Session, vault: SealedVault, *, seats: Seats | None = None, device: str = "cpu"
 ) -> None:
@@ -232,7 +133,8 @@ def serve_sealed_owner(
     """
     seats = seats or Seats()
     a, reveal = vault.architecture, vault.reveal
-    table = sit_down(session, a, reveal=reveal, seats=seats, vault=vault, device=device)
+    known = (vault.bounds, vault.gain)
+    table = sit_down(session, a, reveal=reveal, seats=seats, known=known, device=device)
     vault.left_at = None
     try:
         _pass_on(table, vault, seats)

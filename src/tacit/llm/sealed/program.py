@@ -7,10 +7,13 @@ from typing import Generic, Literal, TypeVar
 import torch
 from torch import Tensor
 
+from tacit import ring
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.model.rotary import turns, visible
 from tacit.llm.sealed.bounds import weight_shapes
 from tacit.llm.sealed.passes import Pass
+from tacit.mpc import Told
+from tacit.mpc.functions_attention import Watch
 from tacit.mpc.ops import ProtocolOps
 
 V = TypeVar("V")
@@ -30,11 +33,15 @@ PENALTY_BOUND = 8.0
 
 @dataclass(frozen=True)
 class Outcome(Generic[V]):
-    """What a pass leaves: keys and values of every layer, and what was shown."""
+    """What a pass leaves: keys and values of every layer, and what was shown.
+
+    ``strange`` counts, for the user, rows that were out of range and rows of scores that saturated.
+    """
 
     keys: list[V]
     values: list[V]
     shown: Tensor | None
+    strange: Tensor | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +56,12 @@ class Passing:
     user: str
     dealer: str
 
-    def run(self, ops: ProtocolOps[V], step: Pass) -> Outcome[V]:
+    def run(self, ops: ProtocolOps[V], step: Pass, *, resumes: bool = False) -> Outcome[V]:
         """Compute one pass, on shapes or on shares.
+
+        Nothing depends on where the new tokens stand but what `told` says: one plan serves all
+        passes of as many rows and as much room. If it ``resumes`` a conversation, what another
+        session has opened is opened once more: those masks are gone with it.
 
         Guarantee: that of `sealed`: neither side learns anything but the token (or the scores),
         which the user does. Bounds of values are public. Functions are approximated, see
@@ -59,21 +70,47 @@ class Passing:
         """
         a, w = self.architecture, self._weights(ops)
         x = self._embedded(ops, w, step)
-        out = Outcome[V]([], [], None)
+        keys, values, shown = list[V](), list[V](), None
+        watch = Watch[V]()
         for i in range(a.layers):
-            key, value, attended, skip = self._attend(ops, w, step, i, x)
-            out.keys.append(key)
-            out.values.append(value)
+            key, value, attended, skip = self._attend(ops, w, step, i, x, watch, resumes=resumes)
+            keys.append(key)
+            values.append(value)
             if attended is None or skip is None:
-                return out
-            x = self._fed(ops, w, i, ops.add(skip, attended))
-        return Outcome(out.keys, out.values, self._shown(ops, w, step, x))
+                break
+            x = self._fed(ops, w, i, ops.add(skip, attended), watch)
+        else:
+            shown = self._shown(ops, w, step, x, watch)
+        strange = ops.open(
+            ops.out_of_range(watch),
+            to=(self.user,),
+            what="how many rows were out of range, and how many saturated: none, as a rule",
+            why="a token that may be wrong is not to pass for right",
+        )
+        return Outcome(keys, values, shown, strange)
 
     def inputs(self, ids: list[int]) -> dict[str, Tensor]:
         """Return the user's part of what a pass reads."""
         hot = torch.zeros(len(ids), self.architecture.vocab, dtype=torch.float64)
         hot[torch.arange(len(ids)), torch.tensor(ids)] = 1
         return {"hot": hot}
+
+    def told(self, step: Pass) -> dict[str, Tensor]:
+        """Return the public words of a pass: what its rows turn by, and which keys they see."""
+        a, words = self.architecture, dict[str, Tensor]()
+        _, signs = _swap(a)
+        for window, layer in {a.window_of(i): i for i in range(a.layers)}.items():
+            seen = sight(a, step, layer)
+            shown = torch.zeros(step.rows, step.room, dtype=torch.int64)
+            shown[:, : seen.shape[1]] = seen
+            words[f"seen.{window}"] = shown.repeat(a.heads // a.kv_heads, 1)
+            if a.positions == "learned":
+                continue
+            where = {"start": step.past, "count": step.rows, "prompt": step.prompt}
+            cos, sin = turns(a, **where, window=window)
+            words[f"cos.{window}"] = ring.encode(cos.double(), frac_bits=FRAC_BITS)
+            words[f"sin.{window}"] = ring.encode(sin.double() * signs, frac_bits=FRAC_BITS)
+        return words
 
     def _weights(self, ops: ProtocolOps[V]) -> dict[str, V]:
         """Take the weights: those of products as they were opened in the session's first pass."""
@@ -96,14 +133,22 @@ class Passing:
         return ops.add(x, ops.input("positions", owner=self.owner, shape=shape, bound=bound))
 
     def _attend(
-        self, ops: ProtocolOps[V], w: Mapping[str, V], step: Pass, i: int, x: V
+        self,
+        ops: ProtocolOps[V],
+        w: Mapping[str, V],
+        step: Pass,
+        i: int,
+        x: V,
+        watch: Watch[V],
+        *,
+        resumes: bool,
     ) -> tuple[V, V, V | None, V | None]:
         """Return new keys and values, and attention's output and the skip beside it.
 
         Behind the last keys and values nothing is computed if no token is wanted.
         """
         a, rows = self.architecture, step.rows
-        h = self._norm(ops, f"{i}.norm1", x)
+        h = self._norm(ops, f"{i}.norm1", x, watch)
         most = max(self.bounds[f"{i}.{part}"] for part in "qkv")
         joined = ops.normalise_scale(self._affine(ops, w, f"{i}.qkv", h, bound=most))
         query, key = self._turned(ops, w, step, i, joined)
@@ -111,25 +156,27 @@ class Passing:
         value = ops.restate(value, bound=self.bounds[f"{i}.v"])
         groups, shared = a.kv_heads, a.heads // a.kv_heads
         stacked = ops.reshape(query, (1, groups, shared * rows, a.head_dim))
-        keys, values = self._recalled(ops, step, i, (key, value), stacked)
+        keys, values = self._recalled(ops, step, i, (key, value), stacked, resumes=resumes)
         if i + 1 == a.layers and not step.is_scored:
             return key, value, None, None
         most = self.bounds[f"{i}.scores"]
         scores = ops.matmul_within(stacked, ops.transpose(keys, 2, 3), bound=most)
-        seen = sight(a, step, i).repeat(shared, 1)
-        mixed = ops.mix(ops.attention(scores, seen), values)
+        seen = Told(f"seen.{a.window_of(i)}", (shared * rows, step.room), 0, 1)
+        mixed = ops.mix(ops.attention(scores, seen, watch=watch), values)
         mixed = ops.transpose(ops.reshape(mixed, (1, a.heads, rows, a.head_dim)), 1, 2)
         # A product of the whole word: it goes into the stream.
         mixed = ops.normalise_scale(ops.reshape(mixed, (rows, a.heads * a.head_dim)))
         out = self._affine(ops, w, f"{i}.o", mixed, bound=self.bounds[f"{i}.attended"])
         skip = self._skip(ops, w, f"{i}.skip1", x, h)
-        return key, value, self._post_norm(ops, w, i, 1, out), skip
+        return key, value, self._post_norm(ops, w, i, 1, out, watch), skip
 
-    def _post_norm(self, ops: ProtocolOps[V], w: Mapping[str, V], i: int, part: int, x: V) -> V:
+    def _post_norm(
+        self, ops: ProtocolOps[V], w: Mapping[str, V], i: int, part: int, x: V, watch: Watch[V]
+    ) -> V:
         """Normalise what is added to the stream, where a model does."""
         if not self.architecture.has_post_norm:
             return x
-        h = self._norm(ops, f"{i}.{'attended' if part == 1 else 'fed'}", x)
+        h = self._norm(ops, f"{i}.{'attended' if part == 1 else 'fed'}", x, watch)
         return ops.mul(h, w[f"{i}.post{part}.weight"])
 
     def _normed_heads(self, ops: ProtocolOps[V], w: Mapping[str, V], i: int, both: V) -> V:
@@ -150,10 +197,13 @@ class Passing:
         if a.has_qk_norm:
             both = self._normed_heads(ops, w, i, both)
         if a.positions != "learned":
-            cos, sin = turns(a, start=step.past, count=step.rows, prompt=step.prompt, window=window)
-            places, signs = _swap(a)
+            places, _ = _swap(a)
+            cos, sin = (
+                Told(f"{name}.{window}", (step.rows, a.head_dim), FRAC_BITS, 1 << FRAC_BITS)
+                for name in ("cos", "sin")
+            )
             swapped = ops.take(both, places, dim=3)
-            both = ops.add(ops.weigh(both, cos.double()), ops.weigh(swapped, sin.double() * signs))
+            both = ops.add(ops.weigh(both, cos), ops.weigh(swapped, sin))
         query = ops.take(both, range(a.heads), dim=1)
         key = ops.take(both, range(a.heads, a.heads + a.kv_heads), dim=1)
         # Turning two numbers of at most b gives at most √2 b.
@@ -162,32 +212,30 @@ class Passing:
         return self._stated(ops, query, f"{i}.q", 2), key
 
     def _recalled(
-        self, ops: ProtocolOps[V], step: Pass, i: int, new: tuple[V, V], query: V
+        self,
+        ops: ProtocolOps[V],
+        step: Pass,
+        i: int,
+        new: tuple[V, V],
+        query: V,
+        *,
+        resumes: bool,
     ) -> list[V]:
-        """Open new keys and values, with the queries, and put them behind those that are open.
-
-        What another session has opened is opened once more: its masks are gone with it.
-        """
-        fresh = {
-            f"{step.conversation}.{i}.{kind}": one for kind, one in zip("kv", new, strict=True)
-        }
-        past = step.past
-        if not all(ops.holds(name, past) for name in fresh):
-            past = 0
-            for name in fresh:
-                if past_rows := step.past:
-                    old = self._resumed(ops, past_rows, name.split(".", 1)[1], fresh[name])
-                    fresh[name] = ops.concatenate((old, fresh[name]), dim=2)
-        return ops.grow(fresh, past=past, dim=2, beside=(query,))
+        """Open new keys and values, with the queries, and put them behind those that are open."""
+        fresh = {f"{i}.{kind}": one for kind, one in zip("kv", new, strict=True)}
+        for name in fresh if resumes else ():
+            old = self._resumed(ops, step.past, name, fresh[name])
+            fresh[name] = ops.concatenate((old, fresh[name]), dim=2)
+        return ops.grow(fresh, length=step.room, dim=2, beside=(query,))
 
     def _resumed(self, ops: ProtocolOps[V], past: int, name: str, like: V) -> V:
         a, known = self.architecture, ops.number(like, "resuming")
         shape = (1, a.kv_heads, past, a.head_dim)
         return ops.resume(name, shape=shape, bound=known.bound, frac_bits=known.frac_bits)
 
-    def _fed(self, ops: ProtocolOps[V], w: Mapping[str, V], i: int, x: V) -> V:
+    def _fed(self, ops: ProtocolOps[V], w: Mapping[str, V], i: int, x: V, watch: Watch[V]) -> V:
         a = self.architecture
-        h = self._norm(ops, f"{i}.norm2", x)
+        h = self._norm(ops, f"{i}.norm2", x, watch)
         parts = ("gate", "up") if a.has_gate else ("up",)
         most = max(self.bounds[f"{i}.{part}"] for part in parts)
         joined = ops.normalise_scale(self._affine(ops, w, f"{i}.up", h, bound=most))
@@ -202,12 +250,14 @@ class Passing:
         active = ops.normalise_scale(active)
         most = self.bounds[f"{i}.fed"]
         out = self._affine(ops, w, f"{i}.down", active, bound=most)
-        out = self._post_norm(ops, w, i, 2, out)
+        out = self._post_norm(ops, w, i, 2, out, watch)
         return ops.add(self._skip(ops, w, f"{i}.skip2", x, h), out)
 
-    def _shown(self, ops: ProtocolOps[V], w: Mapping[str, V], step: Pass, x: V) -> Tensor | None:
+    def _shown(
+        self, ops: ProtocolOps[V], w: Mapping[str, V], step: Pass, x: V, watch: Watch[V]
+    ) -> Tensor | None:
         last = ops.take(x, (step.rows - 1,), dim=0)
-        h = self._norm(ops, "norm", last)
+        h = self._norm(ops, "norm", last, watch)
         scores = self._affine(ops, w, "output", h, bound=self.bounds["logits"])
         scores = ops.normalise_scale(scores)
         if self.reveal == "scores":
@@ -243,7 +293,7 @@ class Passing:
             return x
         return ops.add(ops.mul(h, w[f"{name}.weight"]), w[f"{name}.bias"])
 
-    def _norm(self, ops: ProtocolOps[V], name: str, x: V) -> V:
+    def _norm(self, ops: ProtocolOps[V], name: str, x: V, watch: Watch[V]) -> V:
         """Normalise rows, of which the longest of a probe is known."""
         a = self.architecture
         return ops.norm_within(
@@ -251,6 +301,7 @@ class Passing:
             eps=a.norm_eps * 4.0**self.gain_bits,
             largest_mean=self.bounds[name] ** 2,
             centred=a.norm == "layer",
+            watch=watch,
         )
 
     def _affine(

@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from tacit.errors import DataError
+from tacit.errors import DataError, RangeError
 from tacit.llm.backend.sampling import Place, Sampling, chooser, generator
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.permuted.seats import Seats
 from tacit.llm.sealed.bounds import names
-from tacit.llm.sealed.parties import sit_down
 from tacit.llm.sealed.passes import CHUNK, LEAVE, Pass
 from tacit.llm.sealed.program import Reveal
 from tacit.llm.sealed.shares import KvShares
+from tacit.llm.sealed.table import sit_down
 from tacit.llm.sealed.wishes import check_wish, wish
 from tacit.party import Session
 from tacit.result import Leak
@@ -59,6 +59,8 @@ class SealedClient:
             session, architecture, reveal=reveal, seats=self.seats, device=device
         )
         self._is_new = True
+        self.saturated = 0
+        """Rows of attention so far with scores beyond 40, which count as 48 at most."""
 
     def generate(
         self, memory: SealedMemory, ids: Sequence[int], sampling: Sampling, *, limit: int
@@ -68,6 +70,7 @@ class SealedClient:
         Raises:
             DataError: an id is not in the vocabulary, or the text does not fit the context.
             ConfigError: the tokens cannot be chosen like that; says why.
+            RangeError: a row was too long or too short for what the owner measured.
         """
         if self.reveal != "scores":
             check_wish(sampling, self.reveal)
@@ -75,18 +78,23 @@ class SealedClient:
         self._note_bounds()
         choose = self._chooser(sampling)
         fresh = list(ids)
-        for _ in range(limit):
+        for left in reversed(range(limit)):
             if len(memory.read) + len(fresh) > self.architecture.context:
                 return
-            fresh = [self._next(memory, fresh, choose)]
+            fresh = [self._next(memory, fresh, choose, has_next=left > 0)]
             yield fresh[0]
 
     def leave(self) -> None:
         """Tell the others that no pass follows."""
-        self._table.announce(LEAVE)
+        self._table.leave(LEAVE)
 
-    def _next(self, memory: SealedMemory, fresh: list[int], choose: "_Choose") -> int:
-        """Read tokens, in chunks, and return the one that follows them."""
+    def _next(
+        self, memory: SealedMemory, fresh: list[int], choose: "_Choose", *, has_next: bool
+    ) -> int:
+        """Read tokens, in chunks, and return the one that follows them.
+
+        If another may follow, it is ordered: the dealer deals for it meanwhile.
+        """
         if self.architecture.family == "chatglm" and not memory.read:
             memory.prompt = len(fresh) - 1
         shown = None
@@ -97,6 +105,7 @@ class SealedClient:
                 rows=len(now),
                 prompt=memory.prompt,
                 is_scored=is_last,
+                orders_next=has_next and is_last and self._has_room(memory, now),
             )
             self._table.announce(step.words())
             inputs = self._table.passing.inputs(now)
@@ -104,12 +113,30 @@ class SealedClient:
                 inputs |= choose.inputs([*memory.read, *now])
             kept = memory.kv.upto(step.past)
             outcome = self._table.compute(step, inputs, kept)
+            self._note_sizes(step)
+            self._check_range(outcome.strange)
             memory.kv.extend(step.past, outcome.keys, outcome.values)
             memory.read += now
-            self._note_sizes(step)
             shown = outcome.shown
         assert shown is not None  # noqa: S101 - the last chunk is scored
         return choose.token(shown, memory.read)
+
+    def _check_range(self, strange: Tensor | None) -> None:
+        """Refuse a pass of which a value was out of range, and count what saturated."""
+        assert strange is not None  # noqa: S101 - it is opened to the user
+        wrong, loud = (round(float(one)) for one in strange)
+        self.saturated += loud
+        if wrong:
+            raise RangeError(
+                f"{wrong} times a row of this pass was longer or shorter than the model's owner "
+                "has measured, so that its tokens would be wrong; nothing of it is kept. Ask in "
+                "other words, or have the owner measure texts like this one (open_sealed_vault, "
+                "probes)"
+            )
+
+    def _has_room(self, memory: SealedMemory, now: list[int]) -> bool:
+        is_within = len(memory.read) + len(now) < self.architecture.context
+        return is_within and self._table.can_order
 
     def _chunks(self, fresh: list[int], memory: SealedMemory) -> Iterator[tuple[list[int], bool]]:
         # ChatGLM reads its prompt in both directions, so all at once.

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tacit.mpc import narrow
 from tacit.mpc.additive2.local import numeric, numeric_share
-from tacit.mpc.additive2.public import Public
+from tacit.mpc.additive2.public import Public, Told
 from tacit.mpc.additive2.rescaled import cut_share
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.cost import exchange
@@ -68,7 +68,7 @@ class CountReaching:
 
     unit: int
     levels: int
-    seen: Public
+    seen: Public | Told
 
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what comes out and what is sent."""
@@ -100,15 +100,14 @@ class CountReaching:
         cells = cut_share(x.words.reshape(-1), spec.ring_bits, drop, is_first=channel.is_first)
         c = channel.exchange_low(cells + r, bits) & ((1 << bits) - 1)
         table = read_lanes(lanes, self._lane_bits(spec), spec.elements << bits)
-        counts = self._turned(c, table.view(spec.elements, -1), spec)
+        counts = self._turned(c, table.view(spec.elements, -1), spec, self.seen.at(channel))
         out = self._out(spec)
         return Share(counts.flip(-1).cumsum(-1).flip(-1).view(out.shape), out)
 
-    def _turned(self, c: Tensor, table: Tensor, spec: Spec) -> Tensor:
+    def _turned(self, c: Tensor, table: Tensor, spec: Spec, seen: Tensor) -> Tensor:
         """Share in which rows how many elements lie in the cell of each level."""
         size, lowest = table.shape[1], -(self.levels // 2)
         wanted = torch.arange(lowest, lowest + self.levels, device=c.device)
         at = (c[:, None] - wanted) & (size - 1)
         found = table.gather(1, at).view(*spec.shape, self.levels)
-        seen = self.seen.words().to(c.device).to(found.dtype)
-        return (found * seen[..., None]).sum(-2, dtype=torch.int64)
+        return (found * seen.to(found.dtype)[..., None]).sum(-2, dtype=torch.int64)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from math import ceil, floor, inf, log, log2
+from math import ceil, floor, log, log2
 
 from tacit.mpc.additive2.curves import interpolate
 from tacit.mpc.additive2.piecewise import Curve
@@ -110,16 +110,28 @@ def _width(
     decline: Decline, low: float, width: float, degree: int, frac_bits: int, value_bits: int
 ) -> float:
     """Find about the widest piece from here, up to a width, with as small an error as it should."""
-    while True:
+
+    def is_fine(width: float) -> bool:
         # Interpolation at Chebyshev points, and rounding the coefficients around the middle.
         start, reach = low - width / _SPARE, width * (1 + 1 / _SPARE)
-        off = inf
-        if start > 0:
-            slope = decline.second(start) / 2 if degree == 1 else decline.third(start) / 6
-            off = 2 * slope * (reach / 4) ** (degree + 1)
-            off += sum(
-                (reach / 2) ** j * 2.0 ** (j * frac_bits - value_bits) for j in range(degree + 1)
-            )
-        if off <= decline.error * decline.scale(low + width) or width <= 2.0**-frac_bits:
-            return width
-        width *= _SHRINK
+        if start <= 0:
+            return False
+        slope = decline.second(start) / 2 if degree == 1 else decline.third(start) / 6
+        off = 2 * slope * (reach / 4) ** (degree + 1)
+        off += sum(
+            (reach / 2) ** j * 2.0 ** (j * frac_bits - value_bits) for j in range(degree + 1)
+        )
+        return off <= decline.error * decline.scale(low + width)
+
+    least = 2.0**-frac_bits
+    if width <= least or is_fine(width):
+        return width
+    # The error grows with the width: of all shrunk widths, the first that is fine is searched for.
+    first, last = 0, max(1, ceil(log(least / width) / log(_SHRINK)))
+    while last - first > 1:
+        middle = (first + last) // 2
+        if is_fine(width * _SHRINK**middle):
+            last = middle
+        else:
+            first = middle
+    return max(width * _SHRINK**last, least)

@@ -82,6 +82,8 @@ def _pairs(x: MaskedOpening, y: MaskedOpening, *, is_first: bool) -> list[tuple[
     if y.spec.mask.holder is not None:
         if y.clear is not None:
             return [(_with_mask(x), y.clear)]
+        if x.clear is not None and x.mask_share is None:
+            raise InputError("a weight that is kept stands on the right of products")
         return [] if x.mask_share is None else [(x.mask_share, y.opened)]
     if x.spec.mask.holder is not None:
         if x.clear is not None:

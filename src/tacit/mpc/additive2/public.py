@@ -41,6 +41,35 @@ class Public:
         """Return the words again."""
         return torch.frombuffer(bytearray(self.octets), dtype=torch.int64).view(self.shape)
 
+    def at(self, channel: Channel) -> Tensor:
+        """Return the words where a party computes."""
+        return self.words().to(channel.device)
+
+
+@dataclass(frozen=True)
+class Told:
+    """Words that everyone knows when a run begins, and no part of the plan but by name and size.
+
+    One plan then serves all runs that differ in them alone. ``largest`` bounds their size.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    frac_bits: int
+    largest: int
+
+    def at(self, channel: Channel) -> Tensor:
+        """Return the words of this run.
+
+        Raises:
+            InputError: they were not told, or have another shape.
+        """
+        words = channel.told.get(self.name)
+        if words is None or tuple(words.shape) != self.shape:
+            came = "nothing" if words is None else f"shape {tuple(words.shape)}"
+            raise InputError(f"wanted {self.name!r} of shape {self.shape} for this run, got {came}")
+        return words.to(channel.device)
+
 
 @dataclass(frozen=True)
 class Weigh:
@@ -49,7 +78,7 @@ class Weigh:
     Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes. Error: that of rounding the factors.
     """
 
-    factors: Public
+    factors: Public | Told
 
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what comes out."""
@@ -65,7 +94,7 @@ class Weigh:
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Multiply my share."""
         x = numeric_share(operands[0])
-        words = x.words * self.factors.words().to(x.words.device)
+        words = x.words * self.factors.at(channel)
         return Share(words, self._out(x.spec))
 
 

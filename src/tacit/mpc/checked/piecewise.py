@@ -23,7 +23,7 @@ from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.randomness import Parts
 from tacit.mpc.share import WORD_BITS, AnyShare, AnySpec, Spec
 
-_PART = 1 << 16
+_PART = 1 << 17
 """So many wide numbers are made at a time: more would leave a core's cache, and fill memory."""
 
 
@@ -242,7 +242,7 @@ def _selected(
 
 
 def _coefficients(curve: Curve, c: Tensor, tau: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the public part, and factors of r^i (i > 0) and of every ρ·r^i; see `select_pieces`."""
+    """Return the public part, and factors of r^i (i > 0) and ρ·r^i; see `select_pieces`."""
     degree, steps = curve.degree, curve.steps.to(c.device)
     base = torch.zeros(degree + 1, dtype=torch.int64, device=c.device)
     base[: len(curve.pieces[0])] = torch.tensor(curve.pieces[0], device=c.device)

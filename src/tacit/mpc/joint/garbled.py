@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.crypto.joint import transfer
+from tacit.crypto.joint import loops, transfer
 from tacit.crypto.joint.garbling import (
     GATE_BYTES,
     LABEL_BYTES,
@@ -247,13 +247,15 @@ class Garbled(Piecewise):
         r, offset, labels, _ = parts
         shape, dtype = narrow.wire(len(words), size)
         theirs = narrow.uncut(channel.recv(channel.other, shape, dtype=dtype).cpu(), size)
-        number = planes(words + theirs - self._lowest, mask.circuit.bits)
-        delta = offset.numpy().view(np.uint64)
-        sent = labels.numpy().view(np.uint64) ^ (number.astype(np.uint64)[..., None] * delta)
-        octets = [torch.from_numpy(sent.reshape(-1).view(np.uint8))]
+        number = (words + theirs - self._lowest).numpy().view(np.uint64)
+        zeros = labels.numpy().view(np.uint64)
+        sent = np.empty(zeros.size + (len(words) if mask.degree else 0), np.uint64)
+        loops.choose_labels(
+            zeros, number, offset.numpy().view(np.uint64), sent[: zeros.size].reshape(zeros.shape)
+        )
         if mask.degree:
-            octets.append((words + r).view(torch.uint8))
-        channel.send(channel.other, torch.cat(octets))
+            sent[zeros.size :] = (words + r).numpy().view(np.uint64)
+        channel.send(channel.other, torch.from_numpy(sent.view(np.uint8)))
         packed = channel.recv(
             channel.other, (-(-mask.breaks * len(words) // 8),), dtype=torch.uint8
         )

@@ -98,7 +98,7 @@ def test_random_points_and_changed_bytes_never_crash():
     base, drawn = transfer.BaseSender(), hashlib.shake_256(b"fuzz")
     delta = transfer.draw_delta(Prg(b"d" * 16).bytes)
     good = transfer.BaseReceiver(delta, base.offer()).choices
-    places = np.frombuffer(drawn.digest(4 * 40), np.uint32) % len(good)
+    places = np.frombuffer(drawn.digest(4 * 12), np.uint32) % len(good)
     for place in places.tolist():
         changed = bytearray(good)
         changed[place] ^= 1 + place % 255

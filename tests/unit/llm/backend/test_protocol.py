@@ -71,10 +71,9 @@ def test_counts_are_shown_only_if_all_three_ask_for_them():
         ChatProtocol().check(Sampling(repetition_penalty=1.2))
 
 
-def test_an_owner_who_serves_others_chooses_the_protocol():
-    with pytest.raises(ConfigError, match="an owner who serves others chooses the protocol"):
-        choose_protocol(None, [None], "owner")
-    assert choose_protocol(None, [None], "user") == "permuted"
+def test_sealed_is_the_default_wherever_the_owner_is_someone_else():
+    for role in ("owner", "user", "dealer"):
+        assert choose_protocol(None, [None], role) == "sealed"
     assert choose_protocol(None, [], None) == "permuted"
     assert choose_protocol(None, [None, "sealed"], "owner") == "sealed"
     assert choose_protocol("permuted", [None], "owner") == "permuted"

@@ -407,13 +407,13 @@ def threads_of_conversations():
 
 
 def words_that_are_no_pass(session, client):
-    session.send("owner", "llm/pass", torch.tensor([7, 0, 2**62, -1, 9]))
+    session.send("owner", "llm/pass", torch.tensor([7, 0, 2**62, -1, 9, 0]))
     session.recv("owner", "never/0", (1,))
 
 
 def a_pass_that_counts_on_nothing(session, client):
     for peer in ("owner", "dealer"):
-        session.send(peer, "llm/pass", torch.tensor([7, 20, 1, 0, 1]))
+        session.send(peer, "llm/pass", torch.tensor([7, 20, 1, 0, 1, 0]))
     session.recv("owner", "never/0", (1,))
 
 

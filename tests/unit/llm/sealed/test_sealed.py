@@ -5,8 +5,8 @@ import torch
 
 from private_llm import FAMILIES, MEETING, OLDER, plainly, tiny
 from sealed_chat import ERROR, as_user, say
-from tacit.errors import ConfigError, DataError, DisagreementError, FrameError
-from tacit.llm import Cache, PlainBackend, Sampling, logits, next_logits
+from tacit.errors import ConfigError, DataError, DisagreementError, FrameError, RangeError
+from tacit.llm import Cache, LanguageModel, PlainBackend, Sampling, logits, next_logits
 from tacit.llm.sealed import (
     Pass,
     SealedClient,
@@ -16,8 +16,8 @@ from tacit.llm.sealed import (
     serve_sealed_owner,
 )
 from tacit.llm.sealed.bounds import names, weight_shapes
-from tacit.llm.sealed.parties import Table
 from tacit.llm.sealed.passes import PASS_WORDS, read_pass
+from tacit.llm.sealed.table import Table
 from tacit.llm.sealed.wishes import check_wish, wish
 from tacit.party import run_threads
 from tacit.ring import Prg
@@ -70,7 +70,8 @@ def test_a_long_prompt_is_read_in_chunks(monkeypatch):
     model = tiny("llama", seed=2)
     said, leaks = as_user(model, lambda client: say(client, SealedMemory(), [1, 5, 7, 9, 3], 2))
     assert said == plainly(model, [1, 5, 7, 9, 3], 2)
-    assert [leak.elements for leak in leaks if leak.kind == "output"] == [2]
+    outputs = [leak for leak in leaks if leak.kind == "output"]
+    assert [leak.elements for leak in outputs if "token" in leak.what] == [2]
 
 
 def test_an_owner_that_kept_a_conversation_goes_on_with_it_in_another_session():
@@ -199,6 +200,7 @@ def test_the_ledger_lists_tokens_sizes_and_bounds_and_nothing_else():
     _, leaks = as_user(model, lambda client: say(client, SealedMemory(), [1, 5, 7], 2))
     assert {(leak.to, leak.kind, leak.elements) for leak in leaks} == {
         ("user", "output", 2),
+        ("user", "output", 4),  # of both passes: rows out of range, rows that saturated
         ("user", "protocol", 2),  # comparisons that it might have chosen
         ("user", "protocol", len(names(model.architecture))),
         ("dealer", "protocol", len(names(model.architecture))),
@@ -223,11 +225,13 @@ def test_parties_that_would_show_different_things_do_not_begin():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([3, 0, 0, 0, 1], "0 tokens after 0"),
-        ([3, 60, 8, 0, 1], "8 tokens after 60"),
-        ([3, -1, 2, 0, 1], "2 tokens after -1"),
-        ([3, 0, 2, 0, 7], "2 tokens"),
-        ([3, 0, 4, 3, 1], "4 tokens"),
+        ([3, 0, 0, 0, 1, 0], "0 tokens after 0"),
+        ([3, 60, 8, 0, 1, 0], "8 tokens after 60"),
+        ([3, -1, 2, 0, 1, 0], "2 tokens after -1"),
+        ([3, 0, 2, 0, 7, 0], "2 tokens"),
+        ([3, 0, 4, 3, 1, 0], "4 tokens"),
+        ([3, 62, 2, 0, 1, 1], "2 tokens after 62"),  # orders one more than there is room for
+        ([3, 0, 2, 0, 1, 2], "2 tokens"),
     ],
 )
 def test_a_pass_that_the_model_cannot_do_is_refused(words, message):
@@ -236,7 +240,7 @@ def test_a_pass_that_the_model_cannot_do_is_refused(words, message):
 
 
 def test_a_pass_survives_its_journey():
-    order = Pass(conversation=2**61, past=4, rows=2, prompt=0, is_scored=True)
+    order = Pass(conversation=2**61, past=4, rows=2, prompt=0, is_scored=True, orders_next=True)
     words = order.words()
     assert len(words) == PASS_WORDS
     assert read_pass(words, sender="user", architecture=tiny("llama").architecture) == order
@@ -271,3 +275,57 @@ def test_a_stream_with_one_huge_entry_is_brought_down_and_not_cut_off():
     model.weights["embed"][:, 3] = 3000.0
     said, _ = as_user(model, lambda client: say(client, SealedMemory(), [1, 5, 7], 3))
     assert said == plainly(model, [1, 5, 7], 3)
+
+
+STRANGE = 6
+"""A token that no probe of these small models reads."""
+
+
+def with_embedding(factor):
+    """Make a model in which the rows of one token are by so much longer than all others."""
+    model = tiny("llama", layers=1)
+    embed = model.weights["embed"].clone()
+    embed[STRANGE] *= factor
+    return LanguageModel(architecture=model.architecture, weights={**model.weights, "embed": embed})
+
+
+@pytest.mark.parametrize("factor", [2.0**10, 2.0**-14])
+def test_a_row_out_of_the_measured_range_is_refused_and_not_read(factor):
+    model = with_embedding(factor)
+    assert STRANGE not in (torch.arange(1, 32) * 7919 % model.architecture.vocab).tolist()
+
+    def talk(client):
+        memory = SealedMemory()
+        first = say(client, memory, [1, 5], 1)
+        length = len(memory.read)
+        with pytest.raises(RangeError, match="longer or shorter"):
+            say(client, memory, [*first, STRANGE, 2], 2)
+        assert len(memory.read) == length  # the pass is gone, and the conversation goes on
+        return [*first, *say(client, memory, first, 1)]
+
+    said, _ = as_user(model, talk)
+    assert said == list(PlainBackend(model).speak([1, 5], sampling=Sampling(), limit=2))
+
+
+def test_with_a_probe_of_its_own_such_a_row_is_right():
+    model = with_embedding(2.0**10)
+    ids = [1, STRANGE, 5]
+    vault = open_sealed_vault(model, probes=[ids])
+    said, _ = as_user(model, lambda client: say(client, SealedMemory(), ids, 2), vault=vault)
+    assert said == list(PlainBackend(model).speak(ids, sampling=Sampling(), limit=2))
+
+
+def test_rows_of_scores_that_saturate_are_counted():
+    model = tiny("llama", layers=1)
+    loud = {
+        name: weight * 6.0 if name.endswith((".q.weight", ".k.weight")) else weight
+        for name, weight in model.weights.items()
+    }
+
+    def talk(client):
+        say(client, SealedMemory(), [1, 5, 7, 9], 1)
+        return client.saturated
+
+    assert as_user(model, talk)[0] == 0
+    strange = LanguageModel(architecture=model.architecture, weights=loud)
+    assert as_user(strange, talk)[0] > 0

@@ -1,0 +1,235 @@
+"""What all three parties of a sealed chat do alike: agree on passes, and plan them."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from torch import Tensor
+
+from tacit.llm.model.architecture import Architecture
+from tacit.llm.permuted.seats import Seats
+from tacit.llm.sealed.bounds import learn, publish
+from tacit.llm.sealed.passes import PASS_WORDS, Pass, read_pass
+from tacit.llm.sealed.program import FRAC_BITS, Outcome, Passing, Reveal
+from tacit.llm.sealed.wishes import gumbel
+from tacit.mpc import (
+    OpeningCache,
+    Plan,
+    Roles,
+    Share,
+    attend,
+    compute,
+    deal_ahead,
+    discard,
+    find_protocol,
+    make_plan,
+)
+from tacit.party import Session
+from tacit.ring import Prg
+
+PROTOCOL = "sealed"
+_NEXT = "llm/pass"
+_MOST_OPEN = 16
+"""Conversations of a session whose keys and values stay open under masks."""
+_MOST_PLANS = 8
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A pass with its number, and the plan that all have agreed on."""
+
+    step: Pass
+    plan: Plan
+    number: int
+    resumes: bool
+
+
+class Table:
+    """One party's place in a session of sealed passes: plans each of them, and takes part.
+
+    A pass may order the next one, of a single token: all agree on that, too, and the dealer deals
+    for it while the token before is spoken. If the user then asks for another pass, what was dealt
+    is dropped, and its masks are never used: every pass that is agreed on has a number of its own.
+    """
+
+    def __init__(
+        self, session: Session, passing: Passing, seats: Seats, device: str = "cpu"
+    ) -> None:
+        self.session, self.passing, self.seats = session, passing, seats
+        self._device = device
+        self._cache = OpeningCache()
+        self._recent: dict[int, None] = {}
+        self._plans: dict[tuple[int, int, bool], Plan] = {}
+        self._ordered: _Run | None = None
+        self.can_order = False
+        """Whether the weights are open, so that plans no longer change."""
+
+    def compute(
+        self, step: Pass, inputs: Mapping[str, Tensor], kept: Mapping[str, Share]
+    ) -> Outcome[Share]:
+        """Compute a pass as the owner or the user."""
+        run = self._begin(step)
+        outcome = compute(
+            self.session,
+            run.plan,
+            lambda ops: self.passing.run(ops, step, resumes=run.resumes),
+            inputs=inputs,
+            kept=kept,
+            cache=self._cache,
+            device=self._device,
+            run=run.number,
+            told=self.passing.told(step),
+        )
+        self.can_order = True
+        # Keys and values are numbers, never bits or masked openings: shares.
+        return cast("Outcome[Share]", outcome)
+
+    def deal(self, step: Pass) -> None:
+        """Deal for a pass, unless that was done, and for the one that it orders."""
+        was_dealt = self._is_ordered(step)
+        run = self._begin(step)
+        if not was_dealt:
+            self._deal(run)
+        inputs = {}
+        if step.is_scored and self.passing.reveal == "sample":
+            inputs = {"noise": gumbel(Prg.from_os(), self.passing.architecture.vocab)}
+        attend(self.session, run.plan, run=run.number, inputs=inputs, device=self._device)
+        self.can_order = True
+        if self._ordered is not None:
+            self._deal(self._ordered)
+
+    def announce(self, words: Tensor) -> None:
+        """Tell the two others about a pass, as the user."""
+        for peer in (self.seats.owner, self.seats.dealer):
+            self.session.send(peer, _NEXT, words)
+
+    def leave(self, words: Tensor) -> None:
+        """Tell the two others that no pass follows, as the user."""
+        self.announce(words)
+        self._drop()
+
+    def hear(self) -> Pass | None:
+        """Learn from the user what comes next, or None that it leaves."""
+        user = self.seats.user
+        words = self.session.recv(user, _NEXT, (PASS_WORDS,))
+        return read_pass(words, sender=user, architecture=self.passing.architecture)
+
+    def _deal(self, run: _Run) -> None:
+        self._place(run)
+        deal_ahead(self.session, run.plan, run=run.number, cache=self._cache, device=self._device)
+
+    def _is_ordered(self, step: Pass) -> bool:
+        """Tell whether this pass was agreed on with the one before; not what it orders itself."""
+        return self._ordered is not None and self._ordered.step.is_like(step)
+
+    def _begin(self, step: Pass) -> _Run:
+        """Plan and number a pass and the one that it orders, and agree on both."""
+        self._make_room(step.conversation)
+        if self._is_ordered(step):
+            run, self._ordered = self._ordered, None
+            assert run is not None  # noqa: S101 - it is the ordered one
+        else:
+            self._drop()
+            run = self._number(step)
+        if step.orders_next:
+            self._ordered = self._number(step.following(), is_held=True)
+        self._place(run)
+        self._agree(step, run)
+        return run
+
+    def _drop(self) -> None:
+        """Forget a pass that was ordered and will not be made; the user takes what was dealt."""
+        dropped, self._ordered = self._ordered, None
+        if dropped is not None and self.session.me == self.seats.user:
+            discard(self.session, dropped.plan, run=dropped.number)
+
+    def _number(self, step: Pass, *, is_held: bool = False) -> _Run:
+        is_held = is_held or self._cache.holds(step.conversation, step.past)
+        return _Run(
+            step, self._plan(step, resumes=not is_held), self.session.begin_run(), not is_held
+        )
+
+    def _plan(self, step: Pass, *, resumes: bool) -> Plan:
+        """Say what a pass will do and cost; one plan serves all passes of its size."""
+        key = (step.rows, step.room, step.is_scored)
+        if not resumes and key in self._plans:
+            return self._plans[key]
+        plan = plan_pass(self.passing, step, self.seats, self._cache, resumes=resumes)
+        if not resumes and not plan.kept_openings:
+            if len(self._plans) >= _MOST_PLANS:
+                del self._plans[next(iter(self._plans))]
+            self._plans[key] = plan
+        return plan
+
+    def _place(self, run: _Run) -> None:
+        self._cache.place(run.step.conversation, 0 if run.resumes else run.step.past)
+
+    def _agree(self, step: Pass, run: _Run) -> None:
+        digest = hashlib.sha256(bytes(step.words().numpy().tobytes()))
+        for one in (run, self._ordered):
+            if one is not None:
+                digest.update(one.plan.digest() + one.number.to_bytes(8, "big"))
+        self.session.agree("plan", digest.digest())
+
+    def _make_room(self, conversation: int) -> None:
+        """Forget the openings of the conversation used longest ago; all parties forget alike."""
+        self._recent.pop(conversation, None)
+        self._recent[conversation] = None
+        if len(self._recent) > _MOST_OPEN:
+            oldest = next(iter(self._recent))
+            del self._recent[oldest]
+            self._cache.forget(oldest)
+
+
+def plan_pass(
+    passing: Passing, step: Pass, seats: Seats, cache: OpeningCache, *, resumes: bool = False
+) -> Plan:
+    """Plan a pass of a session with a cache of opened weights."""
+    return make_plan(
+        lambda ops: passing.run(ops, step, resumes=resumes),
+        find_protocol(PROTOCOL),
+        Roles(seats.owner, seats.user, seats.dealer),
+        frac_bits=FRAC_BITS,
+        cache=cache,
+    )
+
+
+def sit_down(
+    session: Session,
+    architecture: Architecture,
+    *,
+    reveal: Reveal,
+    seats: Seats,
+    known: tuple[Mapping[str, float], int] | None = None,
+    device: str = "cpu",
+) -> Table:
+    """Agree on the model and on what is shown, and learn the owner's bounds.
+
+    Args:
+        session: my end of the chat.
+        architecture: the model's.
+        reveal: what the user is shown.
+        seats: who is who.
+        known: the bounds and the gain, as the owner.
+        device: where shares live.
+    """
+    text = f"sealed {architecture!r} {reveal} {FRAC_BITS}"
+    session.agree("model", hashlib.sha256(text.encode()).digest())
+    if known is None:
+        bounds: Mapping[str, float] = learn(session, seats.owner, architecture)
+        (gain,) = session.learn(seats.owner, "sealed gain", 1)
+    else:
+        bounds, gain = known
+        publish(session, architecture, bounds)
+        session.publish("sealed gain", (gain,))
+    passing = Passing(
+        architecture=architecture,
+        bounds=bounds,
+        gain_bits=min(max(gain, 0), 32),
+        reveal=reveal,
+        owner=seats.owner,
+        user=seats.user,
+        dealer=seats.dealer,
+    )
+    return Table(session, passing, seats, device)

@@ -1,0 +1,132 @@
+"""Passes that are dealt ahead, dropped, and planned once for many lengths."""
+
+import pytest
+
+from private_llm import MEETING, plainly, tiny
+from sealed_chat import say
+from tacit.errors import DisagreementError
+from tacit.llm import Sampling
+from tacit.llm.sealed import (
+    Pass,
+    SealedClient,
+    SealedMemory,
+    open_sealed_vault,
+    plan_passes,
+    serve_sealed_dealer,
+    serve_sealed_owner,
+    table,
+)
+from tacit.party import run_threads
+
+MODEL = tiny("llama", layers=1)
+PROMPT = [1, 5, 7]
+
+
+def chat(talk):
+    """Run a function of a sealed client; return what it gives, and everyone's metered bytes."""
+    vault = open_sealed_vault(MODEL)
+
+    def use(session):
+        client = SealedClient(session, MODEL.architecture)
+        found = talk(client)
+        client.leave()
+        return found, session.cost()
+
+    def deal(session):
+        serve_sealed_dealer(session, MODEL.architecture)
+        return session.cost()
+
+    programs = {"owner": lambda s: serve_sealed_owner(s, vault), "user": use, "dealer": deal}
+    found = run_threads(programs, MEETING)
+    return found["user"][0], offline(found["dealer"]), vault
+
+
+def offline(cost):
+    return sum(
+        one.payload_bytes
+        for one in cost.traffic
+        if (one.sender, one.phase) == ("dealer", "offline")
+    )
+
+
+def test_a_token_that_was_dealt_for_and_is_not_wanted_costs_its_material_and_nothing_else():
+    def talk(client):
+        memory = SealedMemory()
+        first = say(client, memory, PROMPT, 2)
+        answer = client.generate(memory, [first[-1], 9], Sampling(), limit=5)
+        second = [next(answer), next(answer)]
+        answer.close()  # the third token was ordered already
+        return first, second, say(client, memory, [second[-1], 4], 2)
+
+    (first, second, third), dealt, vault = chat(talk)
+    text = PROMPT
+    for fresh, said in (([], first), ([9], second), ([4], third)):
+        text = [*text, *fresh]
+        assert said == plainly(MODEL, text, 2)
+        text = [*text, *said]
+    # Every pass, in order; the fourth turn's first pass came instead of one that was dealt for.
+    shapes = [(0, 3), (3, 1), (4, 2), (6, 1), (7, 1), (7, 2), (9, 1)]
+    facts = {"conversation": 0, "prompt": 0, "is_scored": True}
+    plans = plan_passes(vault, [Pass(past=past, rows=rows, **facts) for past, rows in shapes])
+    assert dealt == sum(offline(plan.cost) for plan in plans)
+
+
+def test_one_plan_serves_all_tokens_up_to_its_room(monkeypatch):
+    planned = []
+    original = table.plan_pass
+
+    def counting(passing, step, *args, **kwargs):
+        planned.append((step.rows, step.room))
+        return original(passing, step, *args, **kwargs)
+
+    monkeypatch.setattr(table, "plan_pass", counting)
+    said, _, _ = chat(lambda client: say(client, SealedMemory(), PROMPT, 16))
+    assert said == plainly(MODEL, PROMPT, 16)
+    # Each of three parties plans the prompt, and a token for up to 16 and up to 32 keys.
+    assert sorted(planned) == sorted(3 * [(3, 16), (1, 16), (1, 32)])
+
+
+def test_a_party_that_knows_of_another_order_does_not_go_on(monkeypatch):
+    original = table.Table._begin
+
+    def greedy(self, step):
+        if self.session.me == "dealer" and self.can_order:
+            step = Pass(
+                conversation=step.conversation,
+                past=step.past,
+                rows=step.rows,
+                prompt=0,
+                is_scored=True,
+                orders_next=True,
+            )
+        return original(self, step)
+
+    monkeypatch.setattr(table.Table, "_begin", greedy)
+    with pytest.raises(DisagreementError, match="another plan"):
+        chat(lambda client: say(client, SealedMemory(), PROMPT, 2))
+
+
+def test_no_number_of_a_pass_is_used_twice(monkeypatch):
+    """A run's number labels its masks: those of a dropped pass must not come back."""
+    used = {}
+    original = table.Table._number
+
+    def noting(self, step, **how):
+        run = original(self, step, **how)
+        used.setdefault(self.session.me, []).append(run.number)
+        return run
+
+    monkeypatch.setattr(table.Table, "_number", noting)
+
+    def talk(client):
+        memory = SealedMemory()
+        for _ in range(2):
+            answer = client.generate(memory, PROMPT, Sampling(), limit=4)
+            next(answer)
+            answer.close()
+
+    chat(talk)
+    assert set(used) == {"owner", "user", "dealer"}
+    for numbers in used.values():
+        assert len(set(numbers)) == len(numbers) == 3  # the second prompt ordered one more
+    assert used["owner"] == used["user"] == used["dealer"]
