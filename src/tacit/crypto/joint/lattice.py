@@ -300,7 +300,10 @@ class Products:
         masks: Words,
         randomness: Randomness,
     ) -> tuple[Residues, Residues]:
-        """Re-randomise, drown the noise, divide down and add masks (count, places) of words.
+        """Re-randomise, add masks (count, places) of words, drown the noise and divide down.
+
+        A mask comes before the flood: it is rounded to a whole number as the product is, and what
+        two roundings add up to tells of the product unless it is drowned.
 
         Returns:
             The second halves (count, KEPT, degree), and the first (count, KEPT, places).
@@ -313,12 +316,13 @@ class Products:
             loops.multiply_add(second, blind, self._second, known.constants)
         for half in (firsts, seconds):
             loops.restore(half, known.moduli, known.back, known.back_quotients)
+        hidden = firsts[:, :, places].astype(np.uint64) + encode(masks, PRIMES)
+        firsts[:, :, places] = (hidden % known.moduli[:, None]).astype(np.uint32)
         _flood(firsts, randomness)
         loops.add_small(seconds, _noise(len(seconds), randomness), known.moduli)
         for half in (firsts, seconds):
             loops.drop_primes(half, KEPT, known.constants, known.inverses)
-        seen = firsts[:, :KEPT][:, :, places].astype(np.uint64) + encode(masks, KEPT)
-        return seconds[:, :KEPT], (seen % known.moduli[:KEPT, None]).astype(np.uint32)
+        return seconds[:, :KEPT], firsts[:, :KEPT][:, :, places]
 
 
 def _flood(polys: Residues, randomness: Randomness) -> None:
