@@ -205,10 +205,8 @@ class TextJob(Job):
             ConfigError: there is a limit, and trainings that protect another unit were counted.
         """
         here, other = ("owners", "texts") if self.train.unit == "owner" else ("texts", "owners")
-        paths = [
-            self.data.texts.with_name(f"{self.data.texts.name}.{unit}.spent.json")
-            for unit in (here, other)
-        ]
+        texts = self.data.texts.resolve()  # a link to them is no other file of texts
+        paths = [texts.with_name(f"{texts.name}.{unit}.spent.json") for unit in (here, other)]
         if self.train.most_epsilon is not None and paths[1].exists():
             raise ConfigError(
                 f"{paths[1]}: trainings on these texts protect {other}, and this one {here}: they "
