@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from aggregated import Stage
 from tacit.crypto import make_key_pair
-from tacit.errors import PartyError
+from tacit.errors import ConfigError, PartyError
 from tacit.learn.federated import FederatedSpec, PrivacySpec, Update, VoidRound
 from tacit.learn.federated.aggregators import Once
 from tacit.learn.federated.contract import HELPER, unpack
@@ -31,6 +31,7 @@ from tacit.learn.federated.sums import open_message, plan_sum
 
 CLIENTS, SIZE = 6, 4
 NAMED = frozenset(bytes([at] * 32) for at in range(CLIENTS))
+AGAINST_ALL = {"keys": NAMED, "server": "malicious", "authority": bytes(32)}
 
 
 def policy(**changes):
@@ -214,10 +215,8 @@ def test_invented_clients_open_an_update_unless_the_job_names_keys():
     assert (pads == alone).all()
     assert any("invents no clients" in text for text in promises(policy())[0].assumptions)
 
-    named = Scene(keys=NAMED, server="malicious")
-    assert (
-        promises(policy(keys=NAMED, server="malicious"))[0].assumptions[0].startswith("malicious")
-    )
+    named = Scene(**AGAINST_ALL)
+    assert promises(policy(**AGAINST_ALL))[0].assumptions[0].startswith("malicious")
     for forged in (
         [one for _, one in (invented(named, at) for at in range(1, 4))],
         [
@@ -234,7 +233,7 @@ def test_invented_clients_open_an_update_unless_the_job_names_keys():
 
 def test_one_client_cannot_stand_for_two_where_keys_are_named():
     """A server that works with one client of the job gets one place in a sum for it."""
-    scene = Scene(keys=NAMED, server="malicious")
+    scene = Scene(**AGAINST_ALL)
     mine = scene.seats[1].signing
     made = [invented(scene, at, mine)[1] for at in (1, 2, 3)]
     with pytest.raises(PartyError, match="one client twice"):
@@ -282,6 +281,8 @@ def test_a_round_without_the_authority_is_void_and_names_it(said):
 
 def test_without_a_pinned_key_the_claim_says_that_a_server_may_be_the_authority():
     assert any("puts in its own opens every update" in t for t in promises(policy())[0].assumptions)
+    with pytest.raises(ConfigError, match="wants the authority's key"):
+        policy(**{**AGAINST_ALL, "authority": None})
     pinned = promises(policy(authority=bytes(32)))[0].assumptions
     assert any("the one that the job pins" in text for text in pinned)
 
