@@ -31,7 +31,7 @@ def hear(frame, event, value):
 def decode_step(folder):
     """Take the third token of an answer of the permuted protocol."""
     global is_counting
-    with chat(write_model(folder / "tiny"), limit=6) as talk:
+    with chat(write_model(folder / "tiny"), protocol="permuted", limit=6) as talk:
         sys.setprofile(hear)
         pieces = iter(talk.say("hello"))
         next(pieces), next(pieces)

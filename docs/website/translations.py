@@ -60,6 +60,8 @@ def mark(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    for given in sys.argv[1:]:
-        mark(Path(given).resolve())
+    for given in map(Path, sys.argv[1:]):
+        if not is_translation(given.resolve()):
+            sys.exit(f"wanted a translation, such as {given.stem}.zh.md; got {given}")
+        mark(given.resolve())
     print("\n".join(describe_stale()))

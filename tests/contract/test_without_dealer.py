@@ -174,7 +174,7 @@ def test_tensors_that_grow_are_refused_when_planned():
     def program(ops):
         x = ops.input("x", owner=ALICE, shape=(2, 3), bound=1.0)
         y = ops.input("y", owner=BOB, shape=(3, 2), bound=1.0)
-        (grown,) = ops.grow({"past": x}, past=0, dim=0)
+        (grown,) = ops.grow({"past": x}, length=2, dim=0)
         ops.multiply(MatMul(), grown, y)
 
     with pytest.raises(InputError, match="without a dealer"):

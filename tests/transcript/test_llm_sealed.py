@@ -28,7 +28,8 @@ def overheard(corrupt, *, ids=(7,) * 16, seed=0):
     vocab = vault.architecture.vocab
     wishes = {"slopes": torch.ones(2, vocab), "noise": torch.zeros(1, vocab)}
     inputs = {ALICE: vault.weights, BOB: passing.inputs(list(ids)) | wishes}
-    return simulate(lambda ops: passing.run(ops, order), inputs=inputs, corrupt=corrupt, told=passing.told(order))
+    told = passing.told(order)
+    return simulate(lambda ops: passing.run(ops, order), inputs=inputs, corrupt=corrupt, told=told)
 
 
 @pytest.mark.parametrize("corrupt", [ALICE, BOB])

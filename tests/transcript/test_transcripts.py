@@ -14,7 +14,7 @@ from harness import ALICE, BOB, CAROL, MEETING, PARTIES, ROLES, Wiretap, simulat
 from tacit import ring
 from tacit.mpc import PROTOCOLS, compute, make_plan, serve
 from tacit.mpc.additive2.logspaced import FEW
-from tacit.mpc.functions_attention import saturated
+from tacit.mpc.functions_attention import _length, saturated
 from tacit.mpc.narrow import sign_extend, uncut
 from tacit.mpc.randomness import unpack
 from tacit.party import run_threads
@@ -48,6 +48,17 @@ def rescaled_square(ops, product):
     return ops.mul_rescaling(product, ops.scale(product, 2.0), bound=2.0**24)
 
 
+def watched_length(ops, row):
+    """Open a row twice in one message: with a stated bound, and with few bits and its own."""
+    if ops.is_checked:  # whose openings do not rescale
+        return row
+    stated = ops.restate(row, bound=32.0)
+    return ops.add(
+        _length(ops, row, stated, 2.0**10, 16),
+        ops.reshape(ops.mul_rescaling(stated, stated, frac_bits=(16, 16)), (SAMPLES,)),
+    )
+
+
 KERNELS = {
     "input": lambda ops, x, y, z: None,
     "mul": lambda ops, x, y, z: ops.mul(x, y),
@@ -77,6 +88,9 @@ KERNELS = {
         ops.matmul_within(ops.mul(x, y), z, bound=2.0**12)
     ),
     "gelu that rescales": lambda ops, x, y, z: ops.elementwise_rescaling("gelu", ops.mul(x, y)),
+    "a watched row": lambda ops, x, y, z: watched_length(
+        ops, ops.reshape(ops.mul(x, y), (SAMPLES, 1))
+    ),
     "saturation": lambda ops, x, y, z: saturated(ops, ops.mul(x, y)),
     "attention": lambda ops, x, y, z: ops.attention(
         ops.scale(ops.mul(x, y), 2.0**-12), torch.ones(1, 1).bool()

@@ -42,6 +42,17 @@ class Binning:
         """Return how many candidates a column has."""
         return 2 * self.bins - 1 if self.has_missing else self.bins - 1
 
+    def firsts(self, columns: int, categorical: Sequence[int]) -> tuple[int, ...]:
+        """Return candidates whose rows do not include those of the candidate before."""
+        found: list[int] = []
+        for column in range(columns):
+            start = column * self.width
+            if column in categorical:
+                found += range(start, start + self.width)
+            else:  # below each edge, then below or missing, then missing
+                found += range(start, start + self.width, self.bins - 1)
+        return tuple(found)
+
     def load(self, walker: Walker, data: Table) -> tuple[Block, ...]:
         """Bring the codes of a table in, once: blocks of (rows, columns · width)."""
         found, above = [], 0

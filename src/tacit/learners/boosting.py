@@ -98,7 +98,16 @@ class GradientBoosting(Trees):
             uses = {"y": y, "margins": margin}
             public |= {"start": block.start, "rows": block.rows}
             walker.run(_gradients, uses=uses, gives=name, **public)
-        grow(walker, self._growth(), blocks=blocks, sums=sums, name=tree, kept=())
+        columns = sum(one.columns for one in blocks[0].parts) // self.binning_.width
+        grow(
+            walker,
+            self._growth(),
+            blocks=blocks,
+            sums=sums,
+            name=tree,
+            kept=(),
+            firsts=self.binning_.firsts(columns, self.categorical),
+        )
         for at in range(len(blocks)):
             uses = {"paths": f"{tree}/paths {at}", "leaves": f"{tree}/leaves"}
             walker.run(read, uses=uses, gives=f"{tree}/moves {at}")

@@ -49,6 +49,7 @@ def grow(
     sums: Sequence[str],
     name: str,
     kept: tuple[int, ...],
+    firsts: tuple[int, ...],
 ) -> None:
     """Grow one tree; keeps ``name/k split`` for every level, ``name/leaves`` and ``name/paths b``.
 
@@ -61,6 +62,7 @@ def grow(
         sums: for every block the name of what is summed per row: targets and weight, (rows, w).
         name: put before what is kept.
         kept: candidates that may be used; empty for all.
+        firsts: candidates whose rows do not include those of the candidate before.
     """
     here, rows = f"{name}/", sum(one.rows for one in blocks)
     limit = walker.facts[sums[0]].bound if growth.is_mean else None
@@ -87,6 +89,7 @@ def grow(
             gives=here,
             level=level,
             kept=kept,
+            firsts=firsts,
             limit=limit,
             width=walker.facts[sums[0]].shape[1],
             **facts,
@@ -165,6 +168,7 @@ def _split(
     *,
     level: int,
     kept: tuple[int, ...],
+    firsts: tuple[int, ...],
     limit: float | None,
     width: int,
     rows: int,
@@ -188,7 +192,7 @@ def _split(
         ops.take(worth, range(start, start + size), dim=0)
         for start, size in ((0, candidates), (candidates, candidates), (2 * candidates, 1))
     )
-    gains = _allowed(ops, ops.add(left, right), parts, least_weight, rows)
+    gains = _allowed(ops, ops.add(left, right), parts, least_weight, rows, firsts)
     # Of equal worth, as in a node without rows, nothing is split.
     least = least_gain * 2.0 ** -(shift_of(rows) + lost)
     none = ops.shift(whole, least + 2.0 ** (3 - ops.frac_bits))
@@ -232,17 +236,36 @@ def _per_weight(ops: Any, weight: Any, damping: float, rows: int) -> Any:
     return inverse(ops, ops.shift(small, moved))
 
 
-def _allowed(ops: Any, gains: Any, both: Any, least: float, rows: int) -> Any:
-    """Make nothing of splits one of whose sides weighs too little."""
-    if least <= 0:
-        return gains
-    candidates, width = ops.shape(gains)[0], ops.shape(both)[2]
+def _allowed(
+    ops: Any, gains: Any, both: Any, least: float, rows: int, firsts: tuple[int, ...]
+) -> Any:
+    """Make nothing of splits one of whose sides weighs too little, and of those that add no row.
+
+    Of candidates that divide the rows of a node alike the first counts, as in XGBoost: they gain
+    the same, but rows that come later may lie between them.
+    """
+    (candidates, nodes), width = ops.shape(gains), ops.shape(both)[2]
     weight = ops.take(both, (width - 1,), dim=2)
     weight = ops.reshape(weight, ops.shape(weight)[:2])
-    heavy = ops.indicate(ops.shift(weight, -least * 2.0 ** -shift_of(rows)))
-    left = ops.take(heavy, range(candidates), dim=0)
-    right = ops.take(heavy, range(candidates, 2 * candidates), dim=0)
-    return fixed(ops, ops.gate(ops.mul_whole(left, right), gains))
+    mine = ops.take(weight, range(candidates), dim=0)
+    before = ops.take(weight, [max(at - 1, 0) for at in range(candidates)], dim=0)
+    always = torch.zeros(candidates, 1, dtype=torch.float64)
+    always[list(firsts)] = 2 * ops.number(weight, "comparing").bound + 1
+    # Both were rounded to the last digit.
+    more = ops.offset(ops.sub(mine, before), always.expand(-1, nodes) - 4 * 2.0**-ops.frac_bits)
+    asked = [fixed(ops, more)]
+    if least > 0:
+        sides = ops.take(weight, range(2 * candidates), dim=0)
+        asked.append(fixed(ops, ops.shift(sides, -least * 2.0 ** -shift_of(rows))))
+    found = ops.indicate(ops.concatenate(asked, dim=0))
+    parts = [
+        ops.take(found, range(start, start + candidates), dim=0)
+        for start in range(0, ops.shape(found)[0], candidates)
+    ]
+    for part in parts[2:]:
+        parts[1] = ops.mul_whole(parts[1], part)
+    is_allowed = ops.mul_whole(parts[0], parts[1]) if len(parts) > 1 else parts[0]
+    return fixed(ops, ops.gate(is_allowed, gains))
 
 
 def _goes_left(ops: Any, values: Values, block: Block, split: Any) -> Any:

@@ -174,7 +174,16 @@ class DecisionTreeClassifier(Trees, Classifier):
                 public |= {"start": block.start, "rows": block.rows}
                 walker.run(_weighed, uses={"y": y}, gives=name, **public)
             kept = self._kept(data, at)
-            grow(walker, self._growth(), blocks=blocks, sums=sums, name=tree, kept=kept)
+            firsts = self.binning_.firsts(data.shape[1], self.categorical)
+            grow(
+                walker,
+                self._growth(),
+                blocks=blocks,
+                sums=sums,
+                name=tree,
+                kept=kept,
+                firsts=firsts,
+            )
             tidy(walker, tree)
 
     def _scores(self, walker: Walker, data: Table, name: str) -> None:

@@ -142,6 +142,7 @@ def norm_within(
     # Short rows are small numbers: they keep more bits than usual, if their squares have room.
     bits = min(ops.frac_bits + 4, floor((HEADROOM_BITS - 1 - log2(most)) / 2))
     whole_row = x
+    watch = watch if ops.has("flagged") else None
     x = ops.restate(x, bound=sqrt(most)) if ops.number(x, "norm").bound > sqrt(most) else x
     if watch is not None and ops.number(whole_row, "norm").bound ** 2 * count > most:
         watch.lengths.append(_length(ops, whole_row, x, most, bits))
@@ -151,7 +152,7 @@ def norm_within(
     mean = ops.shift(mean, eps * count / 2 ** (whole + 2 * down))
     gain = sqrt(count / 2**whole)
     bound = most / 2 ** (whole + 2 * down)
-    if watch is None or not ops.has("flagged"):
+    if watch is None:
         inverse = ops.elementwise_rescaling("rsqrt", mean, bound=bound, gain=gain)
     else:
         inverse, short = ops.flagged_rescaling("rsqrt", mean, bound=bound, gain=gain)

@@ -47,7 +47,7 @@ def test_a_service_answers_from_ones_own_network(code):
 
 def test_a_training_starts_from_the_weights_of_its_seed(code):
     job = with_code("train-digits", code)
-    first, second = (job.make_model((64,)).initial["0/weight"] for _ in range(2))
+    first, second = (job.make_model((64,))[0].initial["0/weight"] for _ in range(2))
     assert torch.equal(first, second)
 
 

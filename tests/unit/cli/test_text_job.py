@@ -171,13 +171,14 @@ def test_trainings_on_the_same_texts_are_counted_beside_them_and_refused(folder,
     """The attack: ask for the same texts again in a job with another name and folder."""
     texts = tmp_path / "again.jsonl"
     texts.write_text((folder / "texts.jsonl").read_text(encoding="utf-8"), encoding="utf-8")
-    more = '[report]\ncompare = "none"'
-    how = 'method = "{}"\nepsilon = {}\nmost_epsilon = 3.2'
     link = tmp_path / "link.jsonl"
     link.symlink_to(texts)
+    more = '[report]\ncompare = "none"'
+    how = 'method = "{}"\nepsilon = {}\nmost_epsilon = 3.2'
     codes, told = [], []
     for number, (method, epsilon) in enumerate((("jft", 2), ("all-dp", 2), ("jft", 1.5))):
-        train, named = how.format(method, epsilon), link if number == 2 else texts
+        train = how.format(method, epsilon)
+        named = link if number == 2 else texts
         path = job(folder, f"again{number}", train=train, more=more, texts=named)
         code, said = call("run", path)
         codes.append(code)

@@ -13,8 +13,8 @@ from tacit import ring
 from tacit.cli import folder
 from tacit.cli.jobs.given import NOTHING, Given, check_file, check_source
 from tacit.cli.jobs.infer_direct import ask_direct
-from tacit.cli.jobs.infer_job import InferJob
-from tacit.cli.jobs.infer_load import (
+from tacit.cli.jobs.infer_job import (
+    InferJob,
     load_forest,
     load_linear,
     load_owned,

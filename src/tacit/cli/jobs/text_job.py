@@ -204,8 +204,8 @@ class TextJob(Job):
         Raises:
             ConfigError: there is a limit, and trainings that protect another unit were counted.
         """
+        texts = self.data.texts.resolve()  # another name for the same file is no other file
         here, other = ("owners", "texts") if self.train.unit == "owner" else ("texts", "owners")
-        texts = self.data.texts.resolve()  # a link to them is no other file of texts
         paths = [texts.with_name(f"{texts.name}.{unit}.spent.json") for unit in (here, other)]
         if self.train.most_epsilon is not None and paths[1].exists():
             raise ConfigError(

@@ -250,9 +250,7 @@ def _privacy(
 ) -> Privacy | None:
     if epsilon is None:
         if any(one is not None for one in (delta, looks, noise, sampling)):
-            raise ConfigError(
-                "delta, looks, noise and sampling belong to epsilon, which was not given"
-            )
+            raise ConfigError("delta, looks, noise, sampling belong to epsilon: it was not given")
         return None
     rows = sum(len(_tensor(features_and_labels(one)[0])) for one in owners.values())
     given = 0.1 / max(1, rows) if delta is None else delta
@@ -334,10 +332,8 @@ def _task(
         test_rows = test_rows if shows else 0
         is_sampled = privacy.sampling == "hidden"
         if "batch" in settings and not is_sampled:
-            raise ConfigError(
-                "with epsilon every step uses all rows to train on: leave batch out, or draw rows "
-                "with sampling='hidden'"
-            )
+            text = "with epsilon every step uses all rows to train on: leave batch out, or draw "
+            raise ConfigError(text + "rows with sampling='hidden'")
         rows = min(128, total - test_rows - 1) if is_sampled else total - test_rows
         chosen = {"weight_bound": PRIVATE_BOUND, "batch": rows, **settings}
     return TrainTask(

@@ -69,7 +69,8 @@ def chat(
         model: a folder, a GGUF file, or the name of a fetched model. Between hosts the user needs
             its description and tokenizer, no weights.
         protocol: "permuted", "sealed" or "floating", or one with settings; "plain" for no privacy
-            at all. If nothing is said, that of the chat file, or permuted.
+            at all. If nothing is said, that of the chat file; sealed where the owner is someone
+            else, permuted on this machine.
         parties: "threads" and "processes" start owner and dealer on this machine; the path of a
             chat file makes this process its user, and the two others are elsewhere.
         keys: with a chat file, the folder with the user's key.
@@ -96,7 +97,9 @@ def chat(
     is_here = parties in ("threads", "processes")
     named = None if is_here else load_chat(Path(parties)).protocol
     if not isinstance(protocol, ChatProtocol):
-        protocol = ChatProtocol(name=choose_protocol(protocol, [named], "user"))
+        protocol = ChatProtocol(
+            name=choose_protocol(protocol, [named], None if is_here else "user")
+        )
     protocol.check(manner.sampling)
     if parties == "threads":
         opened = chat_in_threads(path, protocol, manner, note)

@@ -150,8 +150,8 @@ def choose_protocol(
 ) -> ProtocolName:
     """Return the protocol of a chat: that of the command, or the one that its files name.
 
-    If nothing is said, it is sealed wherever the owner is someone else, and permuted on one machine,
-    where there is no role.
+    If nothing is said, it is sealed wherever the owner is someone else, and permuted on one
+    machine, where there is no role.
 
     Raises:
         ConfigError: they contradict each other.

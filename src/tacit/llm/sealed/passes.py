@@ -24,7 +24,7 @@ class Pass:
         rows: tokens that it adds.
         prompt: for ChatGLM, how many tokens of the first prompt precede ``<sop>``.
         is_scored: whether a token is chosen after it.
-        orders_next: whether the dealer may deal for a pass of one token behind it already.
+        expects_next: whether the dealer may deal for a pass of one token behind it already.
     """
 
     conversation: int
@@ -32,7 +32,7 @@ class Pass:
     rows: int
     prompt: int
     is_scored: bool
-    orders_next: bool = False
+    expects_next: bool = False
 
     @property
     def room(self) -> int:
@@ -42,11 +42,11 @@ class Pass:
     def following(self) -> "Pass":
         """Return the pass that this one orders; what that will order is not known yet."""
         past = self.past + self.rows
-        return replace(self, past=past, rows=1, is_scored=True, orders_next=False)
+        return replace(self, past=past, rows=1, is_scored=True, expects_next=False)
 
     def is_like(self, other: "Pass") -> bool:
         """Tell whether two passes are one, whatever they order."""
-        return replace(self, orders_next=False) == replace(other, orders_next=False)
+        return replace(self, expects_next=False) == replace(other, expects_next=False)
 
     def words(self) -> Tensor:
         """Write the pass as it travels."""
@@ -57,7 +57,7 @@ class Pass:
                 self.rows,
                 self.prompt,
                 int(self.is_scored),
-                int(self.orders_next),
+                int(self.expects_next),
             ]
         )
 
@@ -89,5 +89,5 @@ def read_pass(words: Tensor, *, sender: str, architecture: Architecture) -> Pass
         rows=rows,
         prompt=prompt,
         is_scored=bool(scored),
-        orders_next=bool(ordering),
+        expects_next=bool(ordering),
     )

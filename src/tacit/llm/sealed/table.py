@@ -62,7 +62,7 @@ class Table:
         self._recent: dict[int, None] = {}
         self._plans: dict[tuple[int, int, bool], Plan] = {}
         self._ordered: _Run | None = None
-        self.can_order = False
+        self.can_expect = False
         """Whether the weights are open, so that plans no longer change."""
 
     def compute(
@@ -81,7 +81,7 @@ class Table:
             run=run.number,
             told=self.passing.told(step),
         )
-        self.can_order = True
+        self.can_expect = True
         # Keys and values are numbers, never bits or masked openings: shares.
         return cast("Outcome[Share]", outcome)
 
@@ -95,7 +95,7 @@ class Table:
         if step.is_scored and self.passing.reveal == "sample":
             inputs = {"noise": gumbel(Prg.from_os(), self.passing.architecture.vocab)}
         attend(self.session, run.plan, run=run.number, inputs=inputs, device=self._device)
-        self.can_order = True
+        self.can_expect = True
         if self._ordered is not None:
             self._deal(self._ordered)
 
@@ -132,7 +132,7 @@ class Table:
         else:
             self._drop()
             run = self._number(step)
-        if step.orders_next:
+        if step.expects_next:
             self._ordered = self._number(step.following(), is_held=True)
         self._place(run)
         self._agree(step, run)

@@ -105,7 +105,7 @@ class SealedClient:
                 rows=len(now),
                 prompt=memory.prompt,
                 is_scored=is_last,
-                orders_next=has_next and is_last and self._has_room(memory, now),
+                expects_next=has_next and is_last and self._has_room(memory, now),
             )
             self._table.announce(step.words())
             inputs = self._table.passing.inputs(now)
@@ -136,7 +136,7 @@ class SealedClient:
 
     def _has_room(self, memory: SealedMemory, now: list[int]) -> bool:
         is_within = len(memory.read) + len(now) < self.architecture.context
-        return is_within and self._table.can_order
+        return is_within and self._table.can_expect
 
     def _chunks(self, fresh: list[int], memory: SealedMemory) -> Iterator[tuple[list[int], bool]]:
         # ChatGLM reads its prompt in both directions, so all at once.

@@ -121,7 +121,7 @@ def test_a_chat_file_and_keys_are_enough_between_hosts(model, tmp_path):
                 role,
                 model=model if role == "owner" else None,
                 keys=tmp_path / role,
-                protocol=ChatProtocol(),
+                protocol=ChatProtocol(name="sealed"),
                 note=lambda text: None,
             )
         except Exception as error:  # shown by the assertion below

@@ -9,7 +9,7 @@ from private_llm import tiny
 from sealed_chat import ERROR, as_user, say
 from tacit.errors import ConfigError
 from tacit.llm import Sampling, logits
-from tacit.llm.sealed import SealedMemory, check_wish, parties, talk
+from tacit.llm.sealed import SealedMemory, check_wish, table, talk
 from tacit.llm.sealed.program import Passing
 from tacit.mpc import Share
 
@@ -95,7 +95,7 @@ def test_the_dealers_noise_counts_at_the_temperature_of_the_user():
     noise[0, SECOND] = 30.0
 
     def ask(client):
-        with mock.patch.object(parties, "gumbel", return_value=noise):
+        with mock.patch.object(table, "gumbel", return_value=noise):
             return [say(client, SealedMemory(), IDS, 1, temperature=heat)[0] for heat in (0.0, 1.0)]
 
     said, _ = as_user(MODEL, ask, reveal="sample")

@@ -240,7 +240,7 @@ def test_a_pass_that_the_model_cannot_do_is_refused(words, message):
 
 
 def test_a_pass_survives_its_journey():
-    order = Pass(conversation=2**61, past=4, rows=2, prompt=0, is_scored=True, orders_next=True)
+    order = Pass(conversation=2**61, past=4, rows=2, prompt=0, is_scored=True, expects_next=True)
     words = order.words()
     assert len(words) == PASS_WORDS
     assert read_pass(words, sender="user", architecture=tiny("llama").architecture) == order

@@ -90,14 +90,14 @@ def test_a_party_that_knows_of_another_order_does_not_go_on(monkeypatch):
     original = table.Table._begin
 
     def greedy(self, step):
-        if self.session.me == "dealer" and self.can_order:
+        if self.session.me == "dealer" and self.can_expect:
             step = Pass(
                 conversation=step.conversation,
                 past=step.past,
                 rows=step.rows,
                 prompt=0,
                 is_scored=True,
-                orders_next=True,
+                expects_next=True,
             )
         return original(self, step)
 
