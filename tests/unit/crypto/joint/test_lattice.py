@@ -106,7 +106,7 @@ def released_for(key, words, masks):
 def test_what_comes_back_depends_on_the_masked_word_and_not_on_how_it_is_made_up(key):
     """Roundings of product and mask, added up after the division, shifted it: 2^-20 of the flood.
 
-    A mask that was encoded modulo the three primes left differed by one in half of the words.
+    Where masks were encoded modulo the three primes left, a third of the words differed by one.
     """
     shown, words = draw("shown", 1, len(PLACES)), draw("words", 1, len(PLACES))
     whole = released_for(key, np.zeros_like(shown), shown)
