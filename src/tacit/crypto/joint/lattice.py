@@ -115,14 +115,18 @@ def _added(polys: Residues, words: Words, factors: list[list[int]]) -> Residues:
 
 
 def encode(words: Words, primes: int) -> Residues:
-    """Give ⌊q·m / 2^64⌋ modulo the first primes: (count, n) to (count, primes, n).
+    """Give ⌊q·m / 2^64⌋ modulo the first primes: (count, n) to (count, primes, n)."""
+    return _add_encoded(np.zeros((len(words), primes, words.shape[-1]), np.uint32), words)
 
-    As q is zero modulo each, that is the remainder of q·m modulo 2^64, negated, over 2^64.
+
+def _add_encoded(polys: Residues, words: Words) -> Residues:
+    """Add what `encode` gives of words, in place.
+
+    As q is zero modulo each prime, that is the remainder of q·m modulo 2^64, negated, over 2^64.
     """
-    known = tables().primes[:primes]
+    known = tables().primes[: polys.shape[1]]
     rest = words * np.uint64(prod(known) % _WORD)
-    out = np.zeros((len(words), primes, words.shape[-1]), np.uint32)
-    return _added(out, rest[None], [[-pow(_WORD, -1, p) % p for p in known]])
+    return _added(polys, rest[None], [[-pow(_WORD, -1, p) % p for p in known]])
 
 
 def _uniform(count: int, randomness: Randomness) -> Residues:
@@ -316,8 +320,9 @@ class Products:
             loops.multiply_add(second, blind, self._second, known.constants)
         for half in (firsts, seconds):
             loops.restore(half, known.moduli, known.back, known.back_quotients)
-        hidden = firsts[:, :, places].astype(np.uint64) + encode(masks, PRIMES)
-        firsts[:, :, places] = (hidden % known.moduli[:, None]).astype(np.uint32)
+        hiding = np.zeros((len(firsts), DEGREE), np.uint64)
+        hiding[:, places] = masks
+        _add_encoded(firsts, hiding)
         _flood(firsts, randomness)
         loops.add_small(seconds, _noise(len(seconds), randomness), known.moduli)
         for half in (firsts, seconds):
