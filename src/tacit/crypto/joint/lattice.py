@@ -115,14 +115,18 @@ def _added(polys: Residues, words: Words, factors: list[list[int]]) -> Residues:
 
 
 def encode(words: Words, primes: int) -> Residues:
-    """Give ⌊q·m / 2^64⌋ modulo the first primes: (count, n) to (count, primes, n).
+    """Give ⌊q·m / 2^64⌋ modulo the first primes: (count, n) to (count, primes, n)."""
+    return _add_encoded(np.zeros((len(words), primes, words.shape[-1]), np.uint32), words)
 
-    As q is zero modulo each, that is the remainder of q·m modulo 2^64, negated, over 2^64.
+
+def _add_encoded(polys: Residues, words: Words) -> Residues:
+    """Add what `encode` gives of words, in place.
+
+    As q is zero modulo each prime, that is the remainder of q·m modulo 2^64, negated, over 2^64.
     """
-    known = tables().primes[:primes]
+    known = tables().primes[: polys.shape[1]]
     rest = words * np.uint64(prod(known) % _WORD)
-    out = np.zeros((len(words), primes, words.shape[-1]), np.uint32)
-    return _added(out, rest[None], [[-pow(_WORD, -1, p) % p for p in known]])
+    return _added(polys, rest[None], [[-pow(_WORD, -1, p) % p for p in known]])
 
 
 def _uniform(count: int, randomness: Randomness) -> Residues:
@@ -300,7 +304,10 @@ class Products:
         masks: Words,
         randomness: Randomness,
     ) -> tuple[Residues, Residues]:
-        """Re-randomise, drown the noise, divide down and add masks (count, places) of words.
+        """Re-randomise, add masks (count, places) of words, drown the noise and divide down.
+
+        A mask comes before the flood: it is rounded to a whole number as the product is, and what
+        two roundings add up to tells of the product unless it is drowned.
 
         Returns:
             The second halves (count, KEPT, degree), and the first (count, KEPT, places).
@@ -313,12 +320,14 @@ class Products:
             loops.multiply_add(second, blind, self._second, known.constants)
         for half in (firsts, seconds):
             loops.restore(half, known.moduli, known.back, known.back_quotients)
+        hiding = np.zeros((len(firsts), DEGREE), np.uint64)
+        hiding[:, places] = masks
+        _add_encoded(firsts, hiding)
         _flood(firsts, randomness)
         loops.add_small(seconds, _noise(len(seconds), randomness), known.moduli)
         for half in (firsts, seconds):
             loops.drop_primes(half, KEPT, known.constants, known.inverses)
-        seen = firsts[:, :KEPT][:, :, places].astype(np.uint64) + encode(masks, KEPT)
-        return seconds[:, :KEPT], (seen % known.moduli[:KEPT, None]).astype(np.uint32)
+        return seconds[:, :KEPT], firsts[:, :KEPT][:, :, places]
 
 
 def _flood(polys: Residues, randomness: Randomness) -> None:

@@ -116,7 +116,8 @@ def _verified(spec: FederatedSpec) -> Claim:
             "malicious: the server may do anything, but no client works with it: the tags are "
             "under one key that all clients share",
             "clients follow the protocol, and one of those who stayed is still there to check",
-            "about the sum of the clients in the list that is shown: who is left out, and what is "
+            "about the sum of the clients in the list that is shown: who is left out, in which "
+            "round the others sent theirs (a server can open two under one session), and what is "
             "made of the sum, the next model, is not checked",
             "AES-128 and HMAC-SHA256 hold",
         ),

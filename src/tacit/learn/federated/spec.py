@@ -214,7 +214,8 @@ class FederatedSpec:
         minimum: fewest clients whose mean may be shown; 0.6 of them, if not given.
         drop_rate: the share of clients that may fall silent in a round.
         colluding_share: the share that may work with the server.
-        server: what the server is assumed to do; "malicious" wants ``keys``.
+        server: what the server is assumed to do; "malicious" wants ``keys``,
+            and of "keyed" also ``authority``.
         keys: the Ed25519 public keys of all who may take part. Without them whoever runs the
             server can invent clients: secure aggregation is then safe from a curious server only.
         shuffler: the shuffler's X25519 public key, for the aggregator "shuffled". Without it
@@ -324,6 +325,11 @@ class FederatedSpec:
             raise ConfigError(
                 f"aggregator {self.aggregator!r} rests on a server that follows the protocol; for "
                 "server 'malicious' take 'masked' or 'keyed'"
+            )
+        if self.aggregator == "keyed" and self.server == "malicious" and self.authority is None:
+            raise ConfigError(
+                "server 'malicious' wants the authority's key as well: a server that passes on one "
+                "of its own opens every update; pin authority, or trust it with 'curious'"
             )
         if self.aggregator != "encrypted":
             if self.threshold is not None or self.public_key is not None or self.cipher != "bfv":

@@ -24,8 +24,8 @@ class Book:
         most: the largest ε of all trainings together.
 
     Guarantee: towards whoever asks its owner, the trainings in the book together spend at most
-    ``most`` at the δ of the newest, if their claims hold. It is this owner's promise: others keep
-    books of their own.
+    ``most`` at the least δ that one of them was asked with, if their claims hold. It is this
+    owner's promise: others keep books of their own.
     """
 
     path: Path
@@ -50,12 +50,15 @@ class Book:
     def add(self, name: str, events: Sequence[object], delta: float) -> tuple[int, float]:
         """Enter events under a name, once; how many trainings there are, and their ε together.
 
+        It is that of the least δ so far: a larger one would make room that was spent already.
+
         Raises:
             ConfigError: all trainings together would spend more than allowed.
             DataError: the book cannot be read or written.
         """
         with self._alone():
-            entries = self._read()
+            entries, least = self._read()
+            delta = min(delta, least)
             is_new = name not in entries
             entries.setdefault(name, list(events))
             total = self._spent(entries, delta)
@@ -66,7 +69,7 @@ class Book:
                     f"{self.most:g} is allowed; {len(entries) - 1} were entered before"
                 )
             if is_new:
-                self._write(entries)
+                self._write(entries, delta)
             return len(entries), math.inf if total is None else total
 
     @contextmanager
@@ -93,22 +96,24 @@ class Book:
         found: float | None = dp.epsilon(joined, delta=delta).epsilon
         return found
 
-    def _read(self) -> dict[str, list[object]]:
+    def _read(self) -> tuple[dict[str, list[object]], float]:
+        """Read what was entered, and the least δ."""
         if not self.path.exists():
-            return {}
+            return {}, 1.0
         try:
             raw = json.loads(self.path.read_text(encoding="utf-8"))
-            return {str(name): list(events) for name, events in raw["trainings"].items()}
+            entries = {str(name): list(events) for name, events in raw["trainings"].items()}
+            return entries, float(raw.get("delta", 1.0))  # older books have none
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(
                 f"{self.path} is no book of trainings, or damaged: what was spent is not known"
             ) from error
 
-    def _write(self, entries: dict[str, list[object]]) -> None:
+    def _write(self, entries: dict[str, list[object]], delta: float) -> None:
         part = self.path.with_name(f".{self.path.name}.part")
         try:
             with part.open("w", encoding="utf-8") as stream:
-                json.dump({"trainings": entries}, stream)
+                json.dump({"trainings": entries, "delta": delta}, stream)
                 stream.flush()
                 os.fsync(stream.fileno())
             part.replace(self.path)

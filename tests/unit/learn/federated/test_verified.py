@@ -114,7 +114,8 @@ def shown(stage):
 
 def with_session_of(first, second):
     """Let a server open a second round under the session of the first."""
-    second.server._inside._invitation = first.server._inside._invitation
+    if hasattr(first.server._inside, "_invitation"):  # of `keyed`; others make it of the plan
+        second.server._inside._invitation = first.server._inside._invitation
     second.server._inside.plan = first.server._inside.plan
     return second
 
@@ -145,6 +146,31 @@ def test_two_rounds_of_one_session_do_not_give_a_third_sum():
     second.lie = lie
     with pytest.raises(RunOver):
         second.run()
+
+
+def test_a_list_says_who_and_not_when_and_the_claim_says_so():
+    """What is left open is shown to be open: two rounds of other clients under one session."""
+    half = CLIENTS - 2
+    spec, given = policy("encrypted", clients=2 * half), [*offers(), *offers(-1)][: 2 * half]
+    first = Liar(None, spec, given, silent=set(range(half, 2 * half)))
+    _, old, nonces = shown(first)
+    second = with_session_of(first, Liar(None, spec, given, silent=set(range(half))))
+    said = []
+
+    def lie(index, body, words):
+        joined = words + np.frombuffer(old, np.uint32)
+        return write_survivors(tuple(range(2 * half))), joined.tobytes(), nonces + second.now
+
+    def answer(index, message):
+        if message[4] == CHECK:
+            second.now = unpack(message, CHECK, "bbb", sender="server")[1]
+        said.append(Liar.answer(second, index, message))
+        return said[-1]
+
+    second.lie, second.answer = lie, answer
+    second.run()
+    assert [kind_of(one, sender="client") for one in said[-half:]] == [CONFIRMED] * half
+    assert any("in which round" in text for text in promises(spec)[-1].assumptions)
 
 
 def test_nobody_left_to_check_voids_the_round():

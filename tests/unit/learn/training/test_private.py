@@ -15,7 +15,15 @@ import torch
 
 from harness import ALICE, simulate
 from tacit import ring
-from tacit.dp import ADD_REMOVE_RECORD, Gaussian, Repeated, epsilon, ledger_from_record
+from tacit.dp import (
+    ADD_REMOVE_RECORD,
+    Gaussian,
+    Ledger,
+    Repeated,
+    epsilon,
+    ledger_from_record,
+    ledger_to_record,
+)
 from tacit.errors import ConfigError, DataError, DisagreementError, InputError
 from tacit.learn.training import (
     Holding,
@@ -531,6 +539,19 @@ def test_an_audit_by_a_canary_stays_below_the_claim_and_catches_what_breaks_it(
     way /= way.norm()
     seen = [(one.reshape(2) + factor * unknown[at]) @ way for at, one in enumerate((whole, rest))]
     assert (lower_bound(*seen, AUDITED.delta) > AUDITED.epsilon) == is_caught
+
+
+def test_a_larger_delta_makes_no_room_in_a_book(tmp_path):
+    """Whoever writes the job chooses δ: at a larger one everything so far would seem less."""
+    book = Book(tmp_path / "clinic.json", 5.0)
+    ledger = Ledger()
+    ledger.record(Gaussian(sigma=1.5, l2_sensitivity=1.0, relation=ADD_REMOVE_RECORD))
+    events = ledger_to_record(ledger)
+    _, spent = book.add("one", events, 1e-9)
+    assert 3.5 < spent <= 5
+    assert book._spent({"one": events, "two": events}, 0.02) < 5
+    with pytest.raises(ConfigError, match="δ = 1e-09"):
+        book.add("two", events, 0.02)
 
 
 def test_two_trainings_that_ask_a_book_at_once_are_both_counted(tmp_path, monkeypatch):

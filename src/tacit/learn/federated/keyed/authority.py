@@ -57,15 +57,20 @@ def release_message(
     )
 
 
-def pad_key(mine: KeyPair, theirs: bytes, *, invitation: bytes, index: int) -> bytes:
+def pad_key(
+    mine: KeyPair, theirs: bytes, *, invitation: bytes, index: int, word_bytes: int
+) -> bytes:
     """Derive the key of a client's pad in a round; client and authority find the same.
 
-    Guarantee: to everyone else it is uniform, and independent of every other client's and of every
-    other invitation's, if X25519 and HMAC-SHA256 hold.
+    The width of words is a part of it: pads added up in wider words than clients did would tell
+    carries, which are no function of the sum.
+
+    Guarantee: to everyone else it is uniform, and independent of every other client's, of every
+    other invitation's and of every other width's, if X25519 and HMAC-SHA256 hold.
     Cost: one scalar multiplication.
     """
     name = hashlib.sha256(invitation).digest()
-    context = b"tacit keyed pad" + name + struct.pack("<I", index)
+    context = b"tacit keyed pad" + name + struct.pack("<IB", index, word_bytes)
     return derive(agree(mine, theirs), context=context, length=_PAD_BYTES)
 
 
@@ -84,8 +89,9 @@ class Authority:
         clients: how many there are in a round.
         minimum: fewest clients in a sum; none of them counts for more than this part of it.
         keys: the Ed25519 keys of all who may take part, if they are named.
-        is_weighed: whether clients may count differently; not under differential privacy, whose
-            noise is planned for sums.
+        is_weighed: whether clients may count differently, as no job lets them. Weights are the
+            server's choice: with 1 for a client and 255 for all others it reads that client's
+            numbers modulo 255 off a sum that does not wrap. Never under differential privacy.
         enter: writes a session down before it is answered, and refuses one that was.
 
     Guarantee: to a server that does not work with it, one weighted sum a session of at least
@@ -103,7 +109,7 @@ class Authority:
         minimum: int,
         enter: Enter,
         keys: frozenset[bytes] | None = None,
-        is_weighed: bool = True,
+        is_weighed: bool = False,
     ) -> None:
         self._mine, self._clients, self._minimum = mine, clients, minimum
         self._enter, self._keys, self._is_weighed = enter, keys, is_weighed
@@ -138,7 +144,13 @@ class Authority:
         groups: dict[int, list[bytes]] = {}
         try:
             for one in summands:
-                key = pad_key(self._mine, one.public, invitation=invitation, index=one.index)
+                key = pad_key(
+                    self._mine,
+                    one.public,
+                    invitation=invitation,
+                    index=one.index,
+                    word_bytes=width,
+                )
                 groups.setdefault(one.weight, []).append(key)
         except InputError as error:
             raise PartyError(SERVER, f"it passed on a key of no client: {error}") from error

@@ -49,7 +49,6 @@ def make_authority(config: RoundConfig, mine: KeyPair, enter: Enter) -> Authorit
         clients=config.clients,
         minimum=config.minimum,
         keys=config.keys,
-        is_weighed=config.mechanism.kind == "none",
         enter=enter,
     )
 
@@ -185,7 +184,13 @@ class KeyedClientSide:
         if self._tag is not None:
             self._tag(plan, words)
         once = make_key_pair()
-        key = pad_key(once, self._authority, invitation=message, index=self._index)
+        key = pad_key(
+            once,
+            self._authority,
+            invitation=message,
+            index=self._index,
+            word_bytes=plan.word_bytes,
+        )
         add_masks(words, plus=[key])
         self._is_sent = True
         identity, signature = bytes(KEY_BYTES), bytes(SIGNATURE_BYTES)

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from aggregated import Stage
 from tacit.crypto import make_key_pair
-from tacit.errors import PartyError
+from tacit.errors import ConfigError, PartyError
 from tacit.learn.federated import FederatedSpec, PrivacySpec, Update, VoidRound
 from tacit.learn.federated.aggregators import Once
 from tacit.learn.federated.contract import HELPER, unpack
@@ -19,6 +19,7 @@ from tacit.learn.federated.keyed.authority import (
     RELEASE,
     RELEASED,
     UPLOAD,
+    Authority,
     Summand,
     pad_key,
     release_message,
@@ -30,6 +31,7 @@ from tacit.learn.federated.sums import open_message, plan_sum
 
 CLIENTS, SIZE = 6, 4
 NAMED = frozenset(bytes([at] * 32) for at in range(CLIENTS))
+AGAINST_ALL = {"keys": NAMED, "server": "malicious", "authority": bytes(32)}
 
 
 def policy(**changes):
@@ -46,20 +48,32 @@ def offers():
 class Scene(Stage):
     """A round whose uploads are in, and a server that asks the authority for what it likes."""
 
-    def __init__(self, enter=None, **changes):
-        super().__init__(policy(**changes), offers())
+    def __init__(self, enter=None, given=None, **changes):
+        super().__init__(policy(**changes), given or offers())
         make = self.aggregator.make_helper
         self.remade = partial(make, self.terms, self.helper_keys, None)
-        self.helper = self.remade(enter or Once())
+        self.helper, self.words = self.remade(enter or Once()), {}
         for index, message in self.server.invite().items():
             self.invitation = message
-            self.server.accept(index, self.answer(index, message))
+            answer = self.answer(index, message)
+            self.server.accept(index, answer)
+            *_, words = unpack(answer, UPLOAD, "bbbb", sender="client")
+            self.words[index] = np.frombuffer(words, np.uint32)
         self.summands = dict(self.server._summands)
         self.plan = self.server.plan
 
     def ask(self, summands, helper=None, **changes):
         asked = {"length": self.plan.length, "word_bytes": self.plan.word_bytes, **changes}
         return (helper or self.helper)(release_message(self.invitation, summands, **asked))
+
+    def pad_key(self, index, mine=None, theirs=None):
+        return pad_key(
+            mine or self.helper_keys,
+            theirs or self.summands[index].public,
+            invitation=self.invitation,
+            index=index,
+            word_bytes=self.plan.word_bytes,
+        )
 
     def some(self, *indices, **changes):
         return [replace(self.summands[index], **changes) for index in indices]
@@ -78,7 +92,7 @@ def pads_in(answer):
         (lambda s: s.some(0, 1, 2, 2), "one client twice"),
         (lambda s: [*s.some(0, 1, 2), *s.some(2, index=3)], "one client twice"),
         (lambda s: [*s.some(0, 1, 2), *s.some(3, index=6)], "beyond the 6 of a round"),
-        (lambda s: [*s.some(1, 2, 3), *s.some(0, weight=2)], "more than 1/4"),
+        (lambda s: [*s.some(1, 2, 3), *s.some(0, weight=2)], "weights other than 1"),
         (lambda s: [*s.some(1, 2, 3), *s.some(0, weight=0)], "weights other than 1"),
         (lambda s: [*s.some(1, 2, 3), *s.some(0, public=bytes(32))], "a key of no client"),
     ],
@@ -97,27 +111,56 @@ def test_a_size_that_no_round_has_is_refused(changes):
         scene.ask(scene.some(*range(CLIENTS)), **changes)
 
 
+def weighed(scene, **changes):
+    """An authority that lets clients count differently, which no job's does."""
+    settings = {"clients": CLIENTS, "minimum": 4, "is_weighed": True, "enter": Once(), **changes}
+    return Authority(scene.helper_keys, **settings).release
+
+
 def test_a_weighted_sum_is_released_where_clients_may_count_differently():
     scene = Scene()
-    found = pads_in(scene.ask([*scene.some(0, 1, 2, weight=2), *scene.some(3, 4)]))
+    chosen = [*scene.some(0, 1, 2, weight=2), *scene.some(3, 4)]
+    found = pads_in(scene.ask(chosen, weighed(scene)))
     wanted = np.zeros(scene.plan.length, np.uint32)
     for index, weight in enumerate([2, 2, 2, 1, 1]):
         pad = np.zeros_like(wanted)
-        public = scene.summands[index].public
-        add_masks(
-            pad,
-            plus=[pad_key(scene.helper_keys, public, invitation=scene.invitation, index=index)],
-        )
+        add_masks(pad, plus=[scene.pad_key(index)])
         wanted += weight * pad
     assert (found == wanted).all()
+    with pytest.raises(PartyError, match="more than 1/4"):
+        scene.ask([*scene.some(1, 2, 3), *scene.some(0, weight=2)], weighed(scene))
 
 
-def test_under_differential_privacy_nobody_counts_twice():
-    """Noise is planned for sums: a client that counts twice moves one twice as far."""
-    private = PrivacySpec(kind="central", clip=1.0, epsilon=8.0, delta=1e-3)
-    scene = Scene(privacy=private)
+def test_weights_of_the_servers_choice_read_one_client_and_jobs_have_none():
+    """One client at 1 and all others at 255: how many rows it has is the rest modulo 255."""
+    rows = [17, 40, 3, 99, 120, 64]
+    given = [replace(one, weight=count) for one, count in zip(offers(), rows, strict=True)]
+    scene = Scene(given=given, largest_weight=200)
+    chosen = [*scene.some(0), *scene.some(*range(1, CLIENTS), weight=255)]
+    total = -pads_in(scene.ask(chosen, weighed(scene)))
+    for one in chosen:
+        total += np.uint32(one.weight) * scene.words[one.index]
+    assert total[SIZE] % 255 == rows[0]
     with pytest.raises(PartyError, match="weights other than 1 to 1"):
-        scene.ask(scene.some(*range(CLIENTS), weight=2))
+        scene.ask(chosen)
+
+
+@pytest.mark.parametrize("width", [5, 8])
+def test_pads_that_are_added_up_in_wider_words_are_no_pads_of_the_clients(width):
+    """Their low halves were those of the sum, and the high ones had its carries, client by client.
+
+    A carry tells how many clients' words wrapped around, which the sum does not.
+    """
+    scene = Scene()
+    everyone = scene.some(*range(CLIENTS))
+    true = pads_in(scene.ask(everyone))[::2][: scene.plan.length // 2]
+    asked = {"length": len(true), "word_bytes": width}
+    (body,) = unpack(
+        scene.ask(everyone, scene.remade(Once()), **asked), RELEASED, "b", sender="authority"
+    )
+    octets = np.frombuffer(body, np.uint8).reshape(-1, width)
+    low = np.ascontiguousarray(octets[:, :4]).view(np.uint32).reshape(-1)
+    assert not (low == true).any()
 
 
 def test_a_second_sum_of_a_session_is_refused_after_a_restart_too(tmp_path):
@@ -131,9 +174,8 @@ def test_a_second_sum_of_a_session_is_refused_after_a_restart_too(tmp_path):
                 scene.ask(wanted, helper)
     # Why it is written down: one that forgets opens the client by which the sums differ.
     second = pads_in(scene.ask(fewer, scene.remade(Once())))
-    key = pad_key(scene.helper_keys, scene.summands[5].public, invitation=scene.invitation, index=5)
     pad = np.zeros_like(first)
-    add_masks(pad, plus=[key])
+    add_masks(pad, plus=[scene.pad_key(5)])
     assert (first - second == pad).all()
     assert any("keeps what it has released" in text for text in promises(policy())[0].assumptions)
 
@@ -167,18 +209,14 @@ def test_invented_clients_open_an_update_unless_the_job_names_keys():
     made = [invented(scene, at) for at in range(1, 4)]
     pads = pads_in(scene.ask([*scene.some(0), *(one for _, one in made)]))
     for at, (pair, _) in enumerate(made, start=1):
-        key = pad_key(pair, scene.helper_keys.public, invitation=scene.invitation, index=at)
-        add_masks(pads, minus=[key])
-    own = pad_key(scene.helper_keys, scene.summands[0].public, invitation=scene.invitation, index=0)
+        add_masks(pads, minus=[scene.pad_key(at, pair, scene.helper_keys.public)])
     alone = np.zeros_like(pads)
-    add_masks(alone, plus=[own])
+    add_masks(alone, plus=[scene.pad_key(0)])
     assert (pads == alone).all()
     assert any("invents no clients" in text for text in promises(policy())[0].assumptions)
 
-    named = Scene(keys=NAMED, server="malicious")
-    assert (
-        promises(policy(keys=NAMED, server="malicious"))[0].assumptions[0].startswith("malicious")
-    )
+    named = Scene(**AGAINST_ALL)
+    assert promises(policy(**AGAINST_ALL))[0].assumptions[0].startswith("malicious")
     for forged in (
         [one for _, one in (invented(named, at) for at in range(1, 4))],
         [
@@ -195,7 +233,7 @@ def test_invented_clients_open_an_update_unless_the_job_names_keys():
 
 def test_one_client_cannot_stand_for_two_where_keys_are_named():
     """A server that works with one client of the job gets one place in a sum for it."""
-    scene = Scene(keys=NAMED, server="malicious")
+    scene = Scene(**AGAINST_ALL)
     mine = scene.seats[1].signing
     made = [invented(scene, at, mine)[1] for at in (1, 2, 3)]
     with pytest.raises(PartyError, match="one client twice"):
@@ -243,6 +281,8 @@ def test_a_round_without_the_authority_is_void_and_names_it(said):
 
 def test_without_a_pinned_key_the_claim_says_that_a_server_may_be_the_authority():
     assert any("puts in its own opens every update" in t for t in promises(policy())[0].assumptions)
+    with pytest.raises(ConfigError, match="wants the authority's key"):
+        policy(**{**AGAINST_ALL, "authority": None})
     pinned = promises(policy(authority=bytes(32)))[0].assumptions
     assert any("the one that the job pins" in text for text in pinned)
 
@@ -287,6 +327,6 @@ def test_clients_that_are_invited_apart_give_no_sum_of_fewer():
     true = np.zeros_like(pads)
     for at in range(CLIENTS):
         public = summands[at].public
-        key = pad_key(stage.helper_keys, public, invitation=shown[at], index=at)
+        key = pad_key(stage.helper_keys, public, invitation=shown[at], index=at, word_bytes=4)
         add_masks(true, plus=[key])
     assert not (pads == true).any()
