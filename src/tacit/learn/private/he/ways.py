@@ -11,7 +11,6 @@ from tacit.crypto.cipher import load_public, make_key, wire_bytes
 from tacit.crypto.cipher.bfv import BfvSecretKey, public_bytes
 from tacit.crypto.cipher.slots import Numbers, OwnSlotKeys, SlotKeys, join
 from tacit.crypto.field import Randomness
-from tacit.errors import DataError
 from tacit.learn.private.he.evaluation import Arrangement
 from tacit.learn.private.he.integers import WholeCircuit
 from tacit.learn.private.he.parameters import Parameters
@@ -200,9 +199,8 @@ class CoefficientClient:
     own: BfvSecretKey
 
     def keys(self) -> list[bytes]:
-        """Return the public key, brought to one length."""
-        data = self.own.public.to_bytes()
-        return [(len(data).to_bytes(4, "big") + data).ljust(public_bytes(), b"\0")]
+        """Return the public key."""
+        return [self.own.public.to_bytes()]
 
     def encrypt(self, rows: Numbers) -> Iterator[bytes]:
         """Encrypt one row."""
@@ -219,10 +217,7 @@ class CoefficientServer:
     """The owner of the model."""
 
     def __init__(self, way: CoefficientWay, data: bytes, circuit: WholeCircuit) -> None:
-        size = int.from_bytes(data[:4], "big")
-        if size > len(data) - 4 or any(data[4 + size :]):
-            raise DataError("got a public key of bfv of another length than agreed")
-        self._key = load_public("bfv", data[4 : 4 + size])
+        self._key = load_public("bfv", data)
         self._way = way
         matrix = np.zeros((way.outputs, way.inputs), np.int64)
         if 0 in circuit.out.parts:
