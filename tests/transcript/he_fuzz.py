@@ -35,6 +35,11 @@ def changed(data, chance):
     return bytes(found[:size])
 
 
+def used(keys, row):
+    """Square the numbers of a row and turn them."""
+    return keys.turned(keys.multiply(*[keys.received(row)] * 2), 1)
+
+
 def main(count):
     """Send every kind of message, changed, to whoever reads it."""
     chance = random.Random(7)  # noqa: S311 - what is changed is no secret
@@ -46,8 +51,8 @@ def main(count):
     )
     reads = (
         (own.public, lambda data: SlotKeys(RING, data, own.switching, STEPS)),
-        (own.switching, lambda data: SlotKeys(RING, own.public, data, STEPS)),
-        (row, lambda data: keys.turned(keys.multiply(*[keys.received(data)] * 2), 1)),
+        (own.switching, lambda data: used(SlotKeys(RING, own.public, data, STEPS), row)),
+        (row, lambda data: used(keys, data)),
         (answer, own.decrypt),
     )
     refused = 0

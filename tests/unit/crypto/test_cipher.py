@@ -168,6 +168,16 @@ def test_powers_of_one_base_are_those_of_python():
     assert FixedBase(5, modulus, 160, 6).power(exponent) == pow(5, exponent, modulus)
 
 
+def test_ciphertexts_that_weights_undo_are_refused_by_name():
+    key, layout = key_of("bfv"), Layout(rows=512, bound=9, room=1 << 20, by_owner=True)
+    sealed = key.encrypt(np.ones((512, 1), np.int64), layout, DRAW.bytes)
+    matrix = np.zeros((1, 512), np.int64)
+    matrix[0, [0, 256]] = 1, -1
+    assert key.decrypt(key.public.weigh(matrix, sealed)).item() == 0
+    with pytest.raises(DataError, match="undoes"):
+        key.public.weigh(matrix, replace(sealed, parts=sealed.parts[:1] * 2))
+
+
 @pytest.mark.parametrize("is_seeded", [True, False])
 def test_of_what_a_peer_sends_seal_reads_numbers_below_their_moduli_and_seeds(is_seeded):
     """All else of a file is written here, so that nothing grows, and no length or header lies."""

@@ -202,10 +202,13 @@ class Keys:
     def multiply_add(self, total: Any, part: Any, factor: Any) -> Any:
         """Return total + part · factor, all in the form for products."""
         out = library().Ciphertext()
-        self._evaluator.multiply_plain(part, factor, out)
-        if total is None:
-            return out
-        self._evaluator.add_inplace(total, out)
+        try:
+            self._evaluator.multiply_plain(part, factor, out)
+            if total is None:
+                return out
+            self._evaluator.add_inplace(total, out)
+        except RuntimeError as error:
+            raise DataError("got ciphertexts of bfv of which one undoes another") from error
         return total
 
     def draw_plain(self, randomness: Randomness) -> Words:

@@ -352,6 +352,20 @@ def test_a_client_that_cheats_asks_one_question_for_every_prime_and_the_claims_s
     assert all(one.assumptions[0].startswith("every party follows") for one in claims[:2])
 
 
+def test_one_ciphertext_in_two_places_is_refused_before_weights_undo_it():
+    """SEAL stops at sums that hide nothing; that it did would tell of opposite weights."""
+    model = nn.Linear(2, 1)
+    with torch.no_grad():
+        model.weight[:] = torch.tensor([0.5, -0.5])
+    imported = tacit.nn.import_module(nn.Sequential(model))
+    plan, whole = make_plan(imported, imported.weights, (9000, 2), bits=8, input_bound=1.0)
+    client = plan.way.client()
+    server = plan.way.server(client.keys(), whole)
+    data = next(iter(client.encrypt(np.array([[3, 3]]))))
+    with pytest.raises(DataError, match="one seed"):
+        list(server.evaluate(lambda size: data, 1, Prg.from_os().bytes))
+
+
 def test_what_he_cannot_do_is_said_where_it_is_asked_for(monkeypatch):
     for options, said in (
         ({"reveal": "class"}, "take reveal='output'"),

@@ -9,8 +9,10 @@ import numpy as np
 from tacit.crypto.cipher import Layout as CipherLayout
 from tacit.crypto.cipher import load_public, make_key, wire_bytes
 from tacit.crypto.cipher.bfv import BfvSecretKey, public_bytes
+from tacit.crypto.cipher.saved import SEED_BYTES
 from tacit.crypto.cipher.slots import Numbers, OwnSlotKeys, SlotKeys, join
 from tacit.crypto.field import Randomness
+from tacit.errors import DataError
 from tacit.learn.private.he.evaluation import Arrangement
 from tacit.learn.private.he.integers import WholeCircuit
 from tacit.learn.private.he.parameters import Parameters
@@ -143,10 +145,14 @@ class SlotServer:
     def evaluate(self, recv: Recv, rows: int, randomness: Randomness) -> Iterator[bytes]:
         """Evaluate a batch, ring after ring."""
         for one in self.keys:
-            size = one.ring.wire_bytes(0, is_seeded=True)
+            size, seen = one.ring.wire_bytes(0, is_seeded=True), set[bytes]()
 
-            def take(keys: SlotKeys = one, size: int = size) -> Any:
-                return keys.received(recv(size))
+            def take(keys: SlotKeys = one, size: int = size, seen: set[bytes] = seen) -> Any:
+                data = recv(size)
+                if data[-SEED_BYTES:] in seen:  # weights could undo it, and SEAL would stop there
+                    raise DataError("got two ciphertexts of bfv with one seed")
+                seen.add(data[-SEED_BYTES:])
+                return keys.received(data)
 
             yield from self.way.arrangement.evaluate(one, self.circuit, take, rows, randomness)
 
