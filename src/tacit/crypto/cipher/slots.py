@@ -17,6 +17,7 @@ import numpy.typing as npt
 from tacit.crypto.cipher.saved import Form, Words, framed, library, loaded, pack, saved, unpack
 from tacit.crypto.cipher.seal import Keys, Ring, primes_of
 from tacit.crypto.field import Randomness
+from tacit.errors import DataError
 
 MOST_MODULUS_BITS = {4096: 109, 8192: 218, 16384: 438, 32768: 881}
 """The Homomorphic Encryption Standard's 128 bits for ternary secrets; SEAL checks them itself."""
@@ -203,18 +204,26 @@ class SlotKeys(Keys):
                         ev.negate(parts[at], group)
                     else:
                         ev.add(parts[at], self._nothing, group)
-                elif is_minus:
-                    ev.sub_inplace(group, parts[at])
                 else:
-                    ev.add_inplace(group, parts[at])
-            if size % plain == 0:
+                    group = self._summed(group, parts[at], is_minus=is_minus)
+            if size % plain == 0 or group is None:
                 continue
             if size > 1:
                 ev.multiply_plain_inplace(group, lib.Plaintext(f"{size % plain:x}"))
-            if total is None:
-                total = group
+            total = group if total is None else self._summed(total, group)
+        return total
+
+    def _summed(self, total: Any, part: Any, *, is_minus: bool = False) -> Any:
+        """Add in place; None if nothing is left, as of two equal values of a model."""
+        try:
+            if is_minus:
+                self._evaluator.sub_inplace(total, part)
             else:
-                ev.add_inplace(total, group)
+                self._evaluator.add_inplace(total, part)
+        except RuntimeError as error:  # SEAL stops at sums without a second polynomial
+            if any(self.dump(total, 0)):
+                raise DataError("got ciphertexts of bfv of which one undoes another") from error
+            return None
         return total
 
     @cached_property

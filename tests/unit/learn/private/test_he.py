@@ -352,6 +352,23 @@ def test_a_client_that_cheats_asks_one_question_for_every_prime_and_the_claims_s
     assert all(one.assumptions[0].startswith("every party follows") for one in claims[:2])
 
 
+def test_equal_hidden_values_may_undo_each_other():
+    model = nn.Sequential(nn.Linear(2, 3), Square(), nn.Linear(3, 2))
+    with torch.no_grad():
+        model[0].weight[:] = torch.tensor([[0.5, 0.25], [0.5, 0.25], [1.0, 0.5]])
+        model[0].bias[:] = 0.0
+        model[2].weight[:] = torch.tensor([[1.0, -1.0, 0.0], [1.0, -1.0, 0.5]])
+    imported = tacit.nn.import_module(model)
+    plan, whole = make_plan(imported, imported.weights, (9000, 2), bits=8, input_bound=1.0)
+    client = plan.way.client()
+    rows = np.array([[1.0, -0.5]])
+    sent = client.encrypt(np.rint(rows * 2.0**whole.input_scale).astype(np.int64))
+    answers = plan.way.server(client.keys(), whole).evaluate(
+        lambda size: next(sent), 1, Prg.from_os().bytes
+    )
+    assert client.decrypt(list(answers), 1).tolist() == exact(whole, rows).tolist()
+
+
 def test_one_ciphertext_in_two_places_is_refused_before_weights_undo_it():
     """SEAL stops at sums that hide nothing; that it did would tell of opposite weights."""
     model = nn.Linear(2, 1)
