@@ -26,7 +26,7 @@ EXTRAS = (
     Extra(
         name="he",
         gives="homomorphic ciphers, models on ciphertexts, two parties without a dealer",
-        modules=("gmpy2", "tenseal"),
+        modules=("gmpy2", "tenseal", "zstandard"),
     ),
     Extra(name="images", gives="sheets of pictures as data", modules=("PIL",)),
     Extra(

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from tacit.crypto.cipher import Layout, combine, make_key, seal, share_key
+from tacit.crypto.cipher import Layout, combine, make_key, saved, seal, share_key
 from tacit.crypto.cipher.bfv import _WEIGHED, places_of
 from tacit.crypto.cipher.numbers import FixedBase, multiply_powers
 from tacit.crypto.cipher.paillier import PaillierPublicKey
@@ -168,12 +168,30 @@ def test_powers_of_one_base_are_those_of_python():
     assert FixedBase(5, modulus, 160, 6).power(exponent) == pow(5, exponent, modulus)
 
 
-def test_a_small_frame_cannot_grow():
-    """A frame that says a gigabyte, or has blocks without end, is refused before SEAL reads it."""
-    ring = replace(_WEIGHED)
-    blocks = b"\x02\x00\x08" * 40  # blocks that repeat one byte: a few bytes, much content
-    for body in (b"\xa0" + (1 << 30).to_bytes(4, "little"), b"\xa0" + bytes(4)):
-        frame = bytes.fromhex("28b52ffd") + body + blocks + bytes(64)
-        data = ring.header + (16 + len(frame)).to_bytes(8, "little") + frame
-        with pytest.raises(DataError, match="length"):
-            ring.check_frame(data, 0, is_seeded=False)
+def test_ciphertexts_that_weights_undo_are_refused_by_name():
+    key, layout = key_of("bfv"), Layout(rows=512, bound=9, room=1 << 20, by_owner=True)
+    sealed = key.encrypt(np.ones((512, 1), np.int64), layout, DRAW.bytes)
+    matrix = np.zeros((1, 512), np.int64)
+    matrix[0, [0, 256]] = 1, -1
+    assert key.decrypt(key.public.weigh(matrix, sealed)).item() == 0
+    with pytest.raises(DataError, match="undoes"):
+        key.public.weigh(matrix, replace(sealed, parts=sealed.parts[:1] * 2))
+
+
+@pytest.mark.parametrize("is_seeded", [True, False])
+def test_of_what_a_peer_sends_seal_reads_numbers_below_their_moduli_and_seeds(is_seeded):
+    """All else of a file is written here, so that nothing grows, and no length or header lies."""
+    form = _WEIGHED.form(0, is_seeded=is_seeded)
+    size = _WEIGHED.wire_bytes(0, is_seeded=is_seeded)
+    first, file = _WEIGHED.moduli[0], saved.unpack(form, bytes(size))
+    head = sum(len(one) for one in form[:4])  # up to the first number
+    for word, seed in ((first - 1, b"\xff"), (0, b"\0"), (1, b"\x5a")):
+        end = (seed if is_seeded else b"\0") * 64
+        data = word.to_bytes(8, "little").ljust(size - 64, b"\0") + end
+        found = saved.unpack(form, data)
+        assert saved.pack(form, found) == data
+        changed = np.flatnonzero(np.frombuffer(found, "u1") != np.frombuffer(file, "u1"))
+        assert all(head <= at < head + 8 or at >= len(file) - 64 for at in changed)
+    for wrong in (first.to_bytes(8, "little").ljust(size, b"\0"), data + b"\0", data[:-1], b""):
+        with pytest.raises(DataError):
+            saved.unpack(form, wrong)

@@ -23,7 +23,8 @@ from tacit.crypto.cipher.contract import (
     SecretKey,
     check_fresh,
 )
-from tacit.crypto.cipher.seal import Keys, OwnKeys, Ring, Words, centred, longest
+from tacit.crypto.cipher.saved import Words
+from tacit.crypto.cipher.seal import Keys, OwnKeys, Ring, centred
 from tacit.errors import ConfigError, DataError, RangeError
 
 BLOCK = 256
@@ -58,9 +59,8 @@ class BfvPublicKey(PublicKey):
         self.key_id = hashlib.sha256(b"tacit bfv 1\0" + self.to_bytes()).digest()[:KEY_ID_BYTES]
 
     def to_bytes(self) -> bytes:
-        """Return both keys, the length of the first before them."""
-        first, second = self._data
-        return len(first).to_bytes(4, "big") + first + second
+        """Return both keys."""
+        return b"".join(self._data)
 
     def part_bytes(self, layout: Layout) -> tuple[int, ...]:
         """Return the same length for every part."""
@@ -169,8 +169,11 @@ class BfvPublicKey(PublicKey):
         plain = plain_of(numbers, sealed.layout)
         return tuple(map(self._keys(sealed.layout).add_plain, sealed.parts, plain))
 
-    def _dump_part(self, part: object, size: int) -> bytes:
-        return self._sums.dump(part, size)
+    def _dump_part(self, part: object, size: int, layout: Layout) -> bytes:
+        data = self._keys(layout).dump(part, _level(layout))
+        if len(data) != size:
+            raise DataError(f"wanted {size} bytes of a ciphertext that its owner made; only it has")
+        return data
 
     def _load_part(self, data: bytes, layout: Layout) -> object:
         return self._keys(layout).load(data, _level(layout), is_seeded=layout.by_owner)
@@ -231,15 +234,19 @@ def _matrix(found: Numbers, layout: Layout) -> Numbers:
 
 def load_bfv(data: bytes) -> BfvPublicKey:
     """Read a public key, or refuse it."""
-    size = int.from_bytes(data[:4], "big")
-    if len(data) < 4 + size:
+    if len(data) != public_bytes():
         raise DataError(f"got {len(data)} bytes, which are no public key of bfv")
-    return BfvPublicKey(data[4 : 4 + size], data[4 + size :])
+    cut = _key_bytes(_SUMS)
+    return BfvPublicKey(data[:cut], data[cut:])
 
 
 def public_bytes() -> int:
-    """Return a length that no public key exceeds, the length of its own before it."""
-    return 8 + sum(longest(2 * 8 * one.degree * len(one.moduli) + 256) for one in (_SUMS, _WEIGHED))
+    """Return the one length of a public key."""
+    return _key_bytes(_SUMS) + _key_bytes(_WEIGHED)
+
+
+def _key_bytes(ring: Ring) -> int:
+    return ring.wire_bytes(-1, is_seeded=False)
 
 
 def ring_of(layout: Layout) -> Ring:

@@ -170,7 +170,8 @@ class PublicKey(ABC):
         """Return a ciphertext as bytes."""
         self._check(sealed, "sum", "rows", "result", "released")
         sizes = self.part_bytes(sealed.layout)
-        parts = map(self._dump_part, sealed.parts, sizes)
+        pairs = zip(sealed.parts, sizes, strict=True)
+        parts = (self._dump_part(part, size, sealed.layout) for part, size in pairs)
         return self.key_id + b"".join(parts)
 
     def load(self, data: bytes, layout: Layout) -> Ciphertext:
@@ -201,7 +202,7 @@ class PublicKey(ABC):
         """Add plain numbers to all parts."""
 
     @abstractmethod
-    def _dump_part(self, part: object, size: int) -> bytes:
+    def _dump_part(self, part: object, size: int, layout: Layout) -> bytes:
         """Bring a part to ``size`` bytes."""
 
     @abstractmethod

@@ -238,7 +238,7 @@ class PaillierPublicKey(PublicKey):
             for part, word in zip(sealed.parts, words, strict=True)
         )
 
-    def _dump_part(self, part: Any, size: int) -> bytes:
+    def _dump_part(self, part: Any, size: int, layout: Layout) -> bytes:
         return int(part).to_bytes(size, "big")
 
     def _load_part(self, data: bytes, layout: Layout) -> object:

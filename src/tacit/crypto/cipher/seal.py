@@ -1,14 +1,10 @@
 """SEAL through TenSEAL's `sealapi`: rings, keys, and coefficients in and out of its own format.
 
-`sealapi` sets no coefficients and reads files only. Plaintexts and noise are written in SEAL's
-format, uncompressed, into a file in memory; ciphertexts travel as SEAL saves them, brought to one
-length. SEAL compresses with Zstandard: before it reads what a peer sent, the frame is checked, so
-that a few bytes cannot grow to gigabytes.
+`sealapi` sets no coefficients and reads files only: `saved` writes them around coefficients, into
+a file in memory, and takes them apart.
 """
 
-import os
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,23 +13,22 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.crypto.cipher.contract import Randomness
+from tacit.crypto.cipher.saved import (
+    SEED_BYTES,
+    Form,
+    Residues,
+    Words,
+    cipher_form,
+    framed,
+    library,
+    loaded,
+    pack,
+    plain_form,
+    saved,
+    unpack,
+)
 from tacit.errors import ConfigError, DataError
-from tacit.extras import install_hint
 
-try:
-    from tenseal import sealapi
-except ImportError:
-    sealapi = None
-
-Words = npt.NDArray[np.uint64]
-_HEADER_BYTES, _LENGTH_BYTES = 16, 4
-_MODE_PLACE, _UNCOMPRESSED = 5, 0
-_FRAME_MAGIC = bytes.fromhex("28b52ffd")
-_SINGLE_SEGMENT = 0x20  # the content is one window; without checksum or dictionary no other flag
-_LONGEST_WINDOW = 13 << 3 | 7  # the byte of a window below 16 MB, which large contents have
-_BLOCK_BYTES = 1 << 17  # the most that one block of Zstandard grows to
-_SPLIT = 8  # Zstandard may split blocks; memory stays below so many times the content
-_FACTS_BYTES = 256  # of a ciphertext beside its coefficients, rounded up
 _FLOOD_WORD_BITS, _FLOOD_MORE_BITS = 60, 10
 
 
@@ -74,50 +69,45 @@ class Ring:
             raise ConfigError("SEAL refuses the parameters of bfv; which TenSEAL is installed?")
         return context
 
-    @cached_property
-    def header(self) -> bytes:
-        """Return how SEAL begins what this library saves."""
-        return saved(library().Plaintext("1"))[:8]
+    def residues(self, level: int) -> Residues:
+        """Return the coefficients of a polynomial that has left ``level`` primes behind.
+
+        Keys are at level -1: they have a prime more than ciphertexts.
+        """
+        return Residues(self.degree, self.moduli[: self.primes - level])
 
     def wire_bytes(self, level: int, *, is_seeded: bool) -> int:
-        """Return the one length of a ciphertext that has left ``level`` primes behind."""
-        return _LENGTH_BYTES + longest(self._body_bytes(level, is_seeded))
+        """Return the one length of a ciphertext, or of a part of a key."""
+        one = self.residues(level).nbytes
+        return one + SEED_BYTES if is_seeded else 2 * one
 
-    def _body_bytes(self, level: int, is_seeded: bool) -> int:
-        polynomials = 1 if is_seeded else 2
-        return polynomials * 8 * self.degree * (self.primes - level) + _FACTS_BYTES
+    def form(self, level: int, *, is_seeded: bool) -> Form:
+        """Return how SEAL saves a ciphertext or public key."""
+        parms_id, residues = self.parms_id(level), self.residues(level)
+        return cipher_form(parms_id, residues, is_ntt=level < 0, is_seeded=is_seeded)
+
+    def parms_id(self, level: int) -> bytes:
+        """Return SEAL's name of the parameters of a level."""
+        if level < 0:
+            return struct.pack("<4Q", *self.context.key_parms_id())
+        data = self.context.first_context_data()
+        for _ in range(level):
+            data = data.next_context_data()
+        return struct.pack("<4Q", *data.parms_id())
 
     def plaintext(self, coefficients: Words) -> Any:
         """Make a plaintext of coefficients below the plain modulus."""
-        inner = struct.pack("<Q", len(coefficients)) + coefficients.astype("<u8").tobytes()
-        body = bytes(32) + struct.pack("<Qd", len(coefficients), 1.0) + self._framed(inner)
-        return loaded(library().Plaintext(), self.context, self._framed(body))
-
-    def _framed(self, body: bytes) -> bytes:
-        head = bytearray(self.header)
-        head[_MODE_PLACE] = _UNCOMPRESSED
-        return bytes(head) + struct.pack("<Q", _HEADER_BYTES + len(body)) + body
+        count = struct.pack("<Q", len(coefficients))
+        words = framed(count + coefficients.astype("<u8").tobytes())
+        file = framed(bytes(32) + count + struct.pack("<d", 1.0), *words)
+        return loaded(library().Plaintext(), self.context, unpack(file, b""))
 
     def noise(self, like: Any, residues: Words) -> Any:
         """Make a ciphertext of nothing but noise, by its residues modulo the primes of another."""
-        count = len(residues)
-        words = np.concatenate([residues.reshape(-1), np.zeros(residues.size, np.uint64)])
-        inner = struct.pack("<Q", words.size) + words.astype("<u8").tobytes()
-        facts = struct.pack("<BQQQdQ", 0, 2, self.degree, count, 1.0, 1)
-        body = struct.pack("<4Q", *like.parms_id()) + facts + self._framed(inner)
-        return loaded(library().Ciphertext(), self.context, self._framed(body))
-
-    def check_frame(self, data: bytes, level: int, *, is_seeded: bool) -> None:
-        """Refuse a ciphertext or public key that this library would not have written."""
-        self.check_size(data, self._body_bytes(level, is_seeded))
-
-    def check_size(self, data: bytes, most: int) -> None:
-        """Refuse what this library would not have written, and what would grow beyond a size."""
-        if len(data) <= _HEADER_BYTES or data[:8] != self.header:
-            raise DataError("got bytes that are no ciphertext or key of this bfv")
-        size = int.from_bytes(data[8:16], "little")
-        if size != len(data) or not _is_small_frame(data[_HEADER_BYTES:], most):
-            raise DataError("got a ciphertext or key of bfv of another length than it says")
+        level = self.primes - like.coeff_modulus_size()
+        data = self.residues(level).pack(residues.astype("<u8").tobytes())
+        file = unpack(self.form(level, is_seeded=False), data + bytes(len(data)))
+        return loaded(library().Ciphertext(), self.context, file)
 
 
 def primes_of(bits: int, step: int, count: int) -> list[int]:
@@ -155,12 +145,11 @@ class Keys:
     def __init__(self, ring: Ring, data: bytes) -> None:
         lib = library()
         self.ring = ring
-        key = lib.PublicKey()
-        body = 8 * 2 * ring.degree * len(ring.moduli) + _FACTS_BYTES
-        if len(data) > longest(body) + _HEADER_BYTES:
-            raise DataError(f"got {len(data)} bytes, which are no public key of bfv")
-        ring.check_frame(data, ring.primes - len(ring.moduli), is_seeded=False)
-        self._encryptor = lib.Encryptor(ring.context, loaded(key, ring.context, data))
+        file = unpack(ring.form(-1, is_seeded=False), data)
+        key = loaded(lib.PublicKey(), ring.context, file)
+        if key.data().is_transparent():
+            raise DataError("got a public key of bfv that hides nothing")
+        self._encryptor = lib.Encryptor(ring.context, key)
         self._evaluator = lib.Evaluator(ring.context)
 
     def encrypt(self, coefficients: Words) -> Any:
@@ -213,10 +202,13 @@ class Keys:
     def multiply_add(self, total: Any, part: Any, factor: Any) -> Any:
         """Return total + part · factor, all in the form for products."""
         out = library().Ciphertext()
-        self._evaluator.multiply_plain(part, factor, out)
-        if total is None:
-            return out
-        self._evaluator.add_inplace(total, out)
+        try:
+            self._evaluator.multiply_plain(part, factor, out)
+            if total is None:
+                return out
+            self._evaluator.add_inplace(total, out)
+        except RuntimeError as error:
+            raise DataError("got ciphertexts of bfv of which one undoes another") from error
         return total
 
     def draw_plain(self, randomness: Randomness) -> Words:
@@ -241,33 +233,23 @@ class Keys:
         self._evaluator.mod_switch_to_next_inplace(out)
         return out
 
-    def dump(self, part: Any, size: int) -> bytes:
-        """Save a ciphertext and bring it to one length."""
-        data = part if isinstance(part, bytes) else saved(part)
-        room = size - _LENGTH_BYTES
-        if len(data) > room:
-            raise DataError(f"SEAL saved {len(data)} bytes, more than the agreed {room}")
-        return len(data).to_bytes(_LENGTH_BYTES, "big") + data + bytes(room - len(data))
+    def dump(self, part: Any, level: int) -> bytes:
+        """Return what is sent of a ciphertext; those that the key owner made are ready."""
+        if isinstance(part, bytes):
+            return part
+        return pack(self.ring.form(level, is_seeded=False), saved(part))
 
     def load(self, data: bytes, level: int, *, is_seeded: bool) -> Any:
         """Read what a peer sent, or refuse it."""
-        size = int.from_bytes(data[:_LENGTH_BYTES], "big")
-        body, rest = data[_LENGTH_BYTES:][:size], data[_LENGTH_BYTES + size :]
-        if size > len(data) - _LENGTH_BYTES or any(rest):
-            raise DataError("got a ciphertext of bfv whose length is another than it says")
-        self.ring.check_frame(body, level, is_seeded=is_seeded)
-        found = loaded(library().Ciphertext(), self.ring.context, body)
-        if found.size() != 2 or found.is_ntt_form():
-            raise DataError("got a ciphertext of bfv of another form than agreed")
-        if found.coeff_modulus_size() != self.ring.primes - level:
-            raise DataError("got a ciphertext of bfv of another modulus than agreed")
+        file = unpack(self.ring.form(level, is_seeded=is_seeded), data)
+        found = loaded(library().Ciphertext(), self.ring.context, file)
+        if found.is_transparent():
+            raise DataError("got a ciphertext of bfv that hides nothing")
         return found
 
     def opened(self, part: Any) -> Any:
         """Return a ciphertext, also of what the key owner has as bytes."""
-        if not isinstance(part, bytes):
-            return part
-        return loaded(library().Ciphertext(), self.ring.context, part)
+        return self.load(part, 0, is_seeded=True) if isinstance(part, bytes) else part
 
 
 class OwnKeys:
@@ -279,21 +261,27 @@ class OwnKeys:
         if kept is None:
             maker, public = lib.KeyGenerator(ring.context), lib.PublicKey()
             maker.create_public_key(public)
-            self.public, self._secret = saved(public), maker.secret_key()
+            self.public = pack(ring.form(-1, is_seeded=False), saved(public))
+            self._secret = maker.secret_key()
         else:
             self.public, data = kept
-            ring.check_frame(data, -1, is_seeded=True)
-            self._secret = loaded(lib.SecretKey(), ring.context, data)
+            self._secret = loaded(lib.SecretKey(), ring.context, unpack(self._form, data))
         self._encryptor = lib.Encryptor(ring.context, self._secret)
         self._decryptor = lib.Decryptor(ring.context, self._secret)
 
+    @property
+    def _form(self) -> Form:
+        """Return how SEAL saves the secret key."""
+        return plain_form(self.ring.parms_id(-1), self.ring.residues(-1))
+
     def to_bytes(self) -> bytes:
         """Write the secret key."""
-        return saved(self._secret)
+        return pack(self._form, saved(self._secret))
 
     def encrypt(self, coefficients: Words) -> bytes:
         """Encrypt with the secret key: half a ciphertext, and the seed of the other half."""
-        return saved(self._encryptor.encrypt_symmetric(self.ring.plaintext(coefficients)))
+        sealed = self._encryptor.encrypt_symmetric(self.ring.plaintext(coefficients))
+        return pack(self.ring.form(0, is_seeded=True), saved(sealed))
 
     def decrypt(self, part: Any, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the coefficients at some places, around zero."""
@@ -323,73 +311,3 @@ def _flood(ring: Ring, randomness: Randomness) -> Words:
             found = (found + found) % modulus
         rows.append((found + low + np.uint64(prime - middle % prime)) % modulus)
     return np.stack(rows)
-
-
-def _is_small_frame(frame: bytes, most: int) -> bool:
-    """Tell whether this is one whole frame of Zstandard that grows to no more than ``most``.
-
-    RFC 8878: a descriptor, the size of the content, then blocks of at most 128 kB of content each.
-    """
-    if frame[:4] != _FRAME_MAGIC or len(frame) < 16 or frame[4] & 0x3F not in (0, _SINGLE_SEGMENT):
-        return False
-    is_single, wide = frame[4] & _SINGLE_SEGMENT, 1 << (frame[4] >> 6)
-    if not is_single and (wide == 1 or frame[5] > _LONGEST_WINDOW):
-        return False
-    at = 5 if is_single else 6
-    content = int.from_bytes(frame[at : at + wide], "little") + (256 if wide == 2 else 0)
-    if content > most:
-        return False
-    at += wide
-    for _ in range(_SPLIT * (most // _BLOCK_BYTES + 2)):
-        head = int.from_bytes(frame[at : at + 3], "little")
-        is_last, kind, size = head & 1, (head >> 1) & 3, head >> 3
-        at += 3 + (1 if kind == 1 else size)
-        if at > len(frame) or kind == 3 or size > _BLOCK_BYTES:
-            return False
-        if is_last:
-            return at == len(frame)
-    return False
-
-
-def longest(body: int) -> int:
-    """Return the most that Zstandard makes of so many bytes, and SEAL's header."""
-    return body + body // 256 + 64 + _HEADER_BYTES
-
-
-def saved(thing: Any) -> bytes:
-    """Return what SEAL saves to a file, without one on a disk."""
-    with _Memory() as (file, path):
-        thing.save(path)
-        return os.pread(file, os.fstat(file).st_size, 0)
-
-
-def loaded(thing: Any, context: Any, data: bytes) -> Any:
-    """Let SEAL load from bytes; what it refuses is refused by name."""
-    with _Memory() as (file, path):
-        os.write(file, data)
-        try:
-            thing.load(context, path)
-        except (RuntimeError, ValueError, IndexError) as error:
-            raise DataError("got bytes that are no ciphertext or key of bfv") from error
-    return thing
-
-
-class _Memory:
-    """A file in memory, and the path under which SEAL finds it."""
-
-    def __enter__(self) -> tuple[int, str]:
-        make: Callable[[str], int] | None = getattr(os, "memfd_create", None)
-        if make is None:
-            raise ConfigError("the cipher bfv needs Linux: SEAL reads from files in memory")
-        self._file = make("tacit seal")
-        return self._file, f"/proc/self/fd/{self._file}"
-
-    def __exit__(self, *error: object) -> None:
-        os.close(self._file)
-
-
-def library() -> Any:  # it has no types
-    """Return sealapi, or say how to get it."""
-    if sealapi is None:
-        raise ConfigError(f"the cipher bfv needs TenSEAL; run: {install_hint('tenseal')}")
-    return sealapi

@@ -4,24 +4,18 @@ Sums and products act on every slot by itself; slots turn round in two rows of h
 Numbers larger than one prime are carried modulo several, each with a ring and keys of its own.
 """
 
-from collections.abc import Sequence
+import struct
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tacit.crypto.cipher.seal import (
-    Keys,
-    Ring,
-    Words,
-    library,
-    loaded,
-    longest,
-    primes_of,
-    saved,
-)
+from tacit.crypto.cipher.saved import Form, Words, framed, library, loaded, pack, saved, unpack
+from tacit.crypto.cipher.seal import Keys, Ring, primes_of
 from tacit.crypto.field import Randomness
 from tacit.errors import DataError
 
@@ -29,7 +23,6 @@ MOST_MODULUS_BITS = {4096: 109, 8192: 218, 16384: 438, 32768: 881}
 """The Homomorphic Encryption Standard's 128 bits for ternary secrets; SEAL checks them itself."""
 _LIMB_BITS = 32
 _ERROR = 20.0  # SEAL cuts its errors at six deviations of 3.2
-_FACTS_BYTES = 256
 _SHORT = 0.05
 Numbers = npt.NDArray[np.int64]
 
@@ -76,17 +69,30 @@ class SlotRing(Ring):
 
     def key_bytes(self, steps: Sequence[int]) -> int:
         """Return the one length of the keys for products and for these turns."""
-        return 4 + longest(self._switch_bytes(1)) + longest(self._switch_bytes(len(steps)))
+        return self._switch_bytes(1) + self._switch_bytes(len(self._turns(steps)))
 
     def _switch_bytes(self, count: int) -> int:
-        """Return the most content of so many keys for switching, and of the places of others."""
-        one = 8 * self.degree * len(self.moduli) + 2 * _FACTS_BYTES
-        return count * self.primes * one + 8 * self.degree + _FACTS_BYTES
+        return count * self.primes * self.wire_bytes(-1, is_seeded=True)
+
+    def _turns(self, steps: Sequence[int]) -> set[int]:
+        """Return at which places SEAL keeps the keys of these turns."""
+        return {(self.element(step) - 1) // 2 for step in steps}
+
+    def switch_forms(self, steps: Sequence[int]) -> tuple[Form, Form]:
+        """Return how SEAL saves the keys for products, and those for these turns."""
+        turns = self._turns(steps)
+        return self._switch_form(1, {0}), self._switch_form(self.degree, turns)
+
+    def _switch_form(self, count: int, places: Container[int]) -> Form:
+        """Return how SEAL saves keys at some of so many places."""
+        one = struct.pack("<Q", self.primes), *self.form(-1, is_seeded=True) * self.primes
+        every = (one if at in places else (bytes(8),) for at in range(count))
+        return framed(self.parms_id(-1) + struct.pack("<Q", count), *chain.from_iterable(every))
 
     @property
     def public_bytes(self) -> int:
         """Return the one length of a public key."""
-        return 4 + longest(2 * 8 * self.degree * len(self.moduli) + _FACTS_BYTES)
+        return self.wire_bytes(-1, is_seeded=False)
 
 
 @dataclass(frozen=True)
@@ -154,28 +160,12 @@ class SlotKeys(Keys):
     ring: SlotRing
 
     def __init__(self, ring: SlotRing, public: bytes, switching: bytes, steps: Sequence[int]):
-        super().__init__(ring, _cut(public, ring.public_bytes))
+        super().__init__(ring, public)
         self.kept: dict[tuple[int, ...], Any] = {}  # weights that were prepared, by their place
-        lib = library()
-        size = int.from_bytes(switching[:4], "big")
-        if len(switching) != ring.key_bytes(steps) or size > len(switching) - 4:
-            raise DataError("got keys for products of another length than agreed")
-        first, rest = switching[4 : 4 + size], switching[4 + size :]
-        ring.check_size(first, ring._switch_bytes(1))
-        self._relin = loaded(lib.RelinKeys(), ring.context, first)
-        self._turning: Any = None
-        if steps:
-            length = int.from_bytes(rest[8:16], "little")
-            if length > len(rest) or any(rest[length:]):
-                raise DataError("got keys for turning slots of another length than they say")
-            ring.check_size(rest[:length], ring._switch_bytes(len(steps)))
-            self._turning = loaded(lib.GaloisKeys(), ring.context, rest[:length])
-            if not all(self._turning.has_key(ring.element(step)) for step in steps):
-                raise DataError("got keys for turning slots by other steps than agreed")
-        elif any(rest):
-            raise DataError("got keys for turning slots that nobody asked for")
-        if self._relin.size() != 1:
-            raise DataError("got keys for products of another degree than agreed")
+        lib, (products, turns), cut = library(), ring.switch_forms(steps), ring._switch_bytes(1)
+        self._relin = loaded(lib.RelinKeys(), ring.context, unpack(products, switching[:cut]))
+        file = unpack(turns, switching[cut:])
+        self._turning = loaded(lib.GaloisKeys(), ring.context, file) if steps else None
 
     def multiply(self, first: Any, second: Any) -> Any:
         """Multiply two ciphertexts slot by slot."""
@@ -214,18 +204,26 @@ class SlotKeys(Keys):
                         ev.negate(parts[at], group)
                     else:
                         ev.add(parts[at], self._nothing, group)
-                elif is_minus:
-                    ev.sub_inplace(group, parts[at])
                 else:
-                    ev.add_inplace(group, parts[at])
-            if size % plain == 0:
+                    group = self._summed(group, parts[at], is_minus=is_minus)
+            if size % plain == 0 or group is None:
                 continue
             if size > 1:
                 ev.multiply_plain_inplace(group, lib.Plaintext(f"{size % plain:x}"))
-            if total is None:
-                total = group
+            total = group if total is None else self._summed(total, group)
+        return total
+
+    def _summed(self, total: Any, part: Any, *, is_minus: bool = False) -> Any:
+        """Add in place; None if nothing is left, as of two equal values of a model."""
+        try:
+            if is_minus:
+                self._evaluator.sub_inplace(total, part)
             else:
-                ev.add_inplace(total, group)
+                self._evaluator.add_inplace(total, part)
+        except RuntimeError as error:  # SEAL stops at sums without a second polynomial
+            if any(self.dump(total, 0)):
+                raise DataError("got ciphertexts of bfv of which one undoes another") from error
+            return None
         return total
 
     @cached_property
@@ -281,12 +279,10 @@ class SlotKeys(Keys):
 
     def sent(self, part: Any) -> bytes:
         """Lay out a released ciphertext."""
-        return self.dump(part, self.ring.wire_bytes(self.ring.primes - 1, is_seeded=False))
+        return self.dump(part, self.ring.primes - 1)
 
     def received(self, data: bytes) -> Any:
         """Read a fresh ciphertext of the key owner, or refuse it."""
-        if len(data) != self.ring.wire_bytes(0, is_seeded=True):
-            raise DataError("got a ciphertext of bfv of another length than agreed")
         return self.load(data, 0, is_seeded=True)
 
 
@@ -298,34 +294,26 @@ class OwnSlotKeys:
         self.ring = ring
         maker, public = lib.KeyGenerator(ring.context), lib.PublicKey()
         maker.create_public_key(public)
-        self._public = saved(public)
+        self.public = pack(ring.form(-1, is_seeded=False), saved(public))
         secret = maker.secret_key()
         self._encryptor = lib.Encryptor(ring.context, secret)
         self._decryptor = lib.Decryptor(ring.context, secret)
-        first = saved(maker.create_relin_keys())
-        elements = [ring.element(one) for one in steps]
-        rest = saved(maker.create_galois_keys(elements)) if steps else b""
-        body = len(first).to_bytes(4, "big") + first + rest
-        self.switching = body.ljust(ring.key_bytes(steps), b"\0")
-        self._sizes = Keys(ring, self._public)
-
-    @property
-    def public(self) -> bytes:
-        """Return the public key, brought to one length."""
-        size = self.ring.public_bytes
-        return (len(self._public).to_bytes(4, "big") + self._public).ljust(size, b"\0")
+        products, turns = ring.switch_forms(steps)
+        self.switching = pack(products, saved(maker.create_relin_keys()))
+        if steps:
+            elements = [ring.element(one) for one in steps]
+            self.switching += pack(turns, saved(maker.create_galois_keys(elements)))
+        self._sizes = Keys(ring, self.public)
 
     def encrypt(self, numbers: Numbers) -> bytes:
         """Encrypt one number for every slot, as it is sent."""
         plain = self.ring.encoded(numbers % self.ring.plain_modulus)
-        data = saved(self._encryptor.encrypt_symmetric(plain))
-        return self._sizes.dump(data, self.ring.wire_bytes(0, is_seeded=True))
+        sealed = saved(self._encryptor.encrypt_symmetric(plain))
+        return pack(self.ring.form(0, is_seeded=True), sealed)
 
     def decrypt(self, data: bytes) -> Numbers:
         """Decrypt a released ciphertext, or refuse it."""
         level = self.ring.primes - 1
-        if len(data) != self.ring.wire_bytes(level, is_seeded=False):
-            raise DataError("got an answer of bfv of another length than agreed")
         found = library().Plaintext()
         self._decryptor.decrypt(self._sizes.load(data, level, is_seeded=False), found)
         return np.array(self.ring.encoder.decode_uint64(found), np.int64)
@@ -343,14 +331,6 @@ def join(residues: Sequence[Numbers], moduli: Sequence[int]) -> npt.NDArray[Any]
         more = (one.astype(object) - found) * pow(whole, -1, modulus) % modulus
         found, whole = found + whole * more, whole * modulus
     return np.where(found > whole // 2, found - whole, found)
-
-
-def _cut(data: bytes, size: int) -> bytes:
-    """Take the padding away, or refuse."""
-    length = int.from_bytes(data[:4], "big")
-    if len(data) != size or length > size - 4 or any(data[4 + length :]):
-        raise DataError("got a public key of bfv of another length than agreed")
-    return data[4 : 4 + length]
 
 
 def _flood(ring: SlotRing, bits: int, randomness: Randomness) -> Words:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import tacit
-from tacit.crypto.cipher import seal, slots
+from tacit.crypto.cipher import saved, slots
 from tacit.crypto.cipher.slots import MOST_MODULUS_BITS, Noise, OwnSlotKeys, SlotKeys, SlotRing
 from tacit.errors import ConfigError, DataError, DisagreementError, FrameError, TacitError
 from tacit.learn.private.he import secured
@@ -322,7 +322,7 @@ def test_garbage_in_a_message_is_blamed_on_its_sender(tag, monkeypatch):
 
     def broken(session, to, name, data, phase="online"):
         if name == tag:
-            data = data[:40] + bytes(64) + data[104:]
+            data = data[:40] + b"\xff" * 64 + data[104:]  # numbers above every modulus
         send(session, to, name, data, phase=phase)
 
     monkeypatch.setattr(secured, "_send", broken)
@@ -352,6 +352,37 @@ def test_a_client_that_cheats_asks_one_question_for_every_prime_and_the_claims_s
     assert all(one.assumptions[0].startswith("every party follows") for one in claims[:2])
 
 
+def test_equal_hidden_values_may_undo_each_other():
+    model = nn.Sequential(nn.Linear(2, 3), Square(), nn.Linear(3, 2))
+    with torch.no_grad():
+        model[0].weight[:] = torch.tensor([[0.5, 0.25], [0.5, 0.25], [1.0, 0.5]])
+        model[0].bias[:] = 0.0
+        model[2].weight[:] = torch.tensor([[1.0, -1.0, 0.0], [1.0, -1.0, 0.5]])
+    imported = tacit.nn.import_module(model)
+    plan, whole = make_plan(imported, imported.weights, (9000, 2), bits=8, input_bound=1.0)
+    client = plan.way.client()
+    rows = np.array([[1.0, -0.5]])
+    sent = client.encrypt(np.rint(rows * 2.0**whole.input_scale).astype(np.int64))
+    answers = plan.way.server(client.keys(), whole).evaluate(
+        lambda size: next(sent), 1, Prg.from_os().bytes
+    )
+    assert client.decrypt(list(answers), 1).tolist() == exact(whole, rows).tolist()
+
+
+def test_one_ciphertext_in_two_places_is_refused_before_weights_undo_it():
+    """SEAL stops at sums that hide nothing; that it did would tell of opposite weights."""
+    model = nn.Linear(2, 1)
+    with torch.no_grad():
+        model.weight[:] = torch.tensor([0.5, -0.5])
+    imported = tacit.nn.import_module(nn.Sequential(model))
+    plan, whole = make_plan(imported, imported.weights, (9000, 2), bits=8, input_bound=1.0)
+    client = plan.way.client()
+    server = plan.way.server(client.keys(), whole)
+    data = next(iter(client.encrypt(np.array([[3, 3]]))))
+    with pytest.raises(DataError, match="one seed"):
+        list(server.evaluate(lambda size: data, 1, Prg.from_os().bytes))
+
+
 def test_what_he_cannot_do_is_said_where_it_is_asked_for(monkeypatch):
     for options, said in (
         ({"reveal": "class"}, "take reveal='output'"),
@@ -363,8 +394,8 @@ def test_what_he_cannot_do_is_said_where_it_is_asked_for(monkeypatch):
     private = tacit.secure(nn.Linear(2, 2), protocol="he", input_bound=1.0)
     with pytest.raises(DataError, match="larger than the agreed bound"):
         private(torch.full((1, 2), 1.5))
-    monkeypatch.setattr(seal, "sealapi", None)
-    with pytest.raises(ConfigError, match=r"needs TenSEAL; run: pip install 'tacit-ml\[he\]'"):
+    monkeypatch.setattr(saved, "sealapi", None)
+    with pytest.raises(ConfigError, match=r"zstandard; run: pip install 'tacit-ml\[he\]'"):
         private(torch.ones(1, 2))
     assert isinstance(private, Enciphered)
     assert issubclass(ConfigError, TacitError)

@@ -9,6 +9,7 @@ import numpy as np
 from tacit.crypto.cipher import Layout as CipherLayout
 from tacit.crypto.cipher import load_public, make_key, wire_bytes
 from tacit.crypto.cipher.bfv import BfvSecretKey, public_bytes
+from tacit.crypto.cipher.saved import SEED_BYTES
 from tacit.crypto.cipher.slots import Numbers, OwnSlotKeys, SlotKeys, join
 from tacit.crypto.field import Randomness
 from tacit.errors import DataError
@@ -144,10 +145,14 @@ class SlotServer:
     def evaluate(self, recv: Recv, rows: int, randomness: Randomness) -> Iterator[bytes]:
         """Evaluate a batch, ring after ring."""
         for one in self.keys:
-            size = one.ring.wire_bytes(0, is_seeded=True)
+            size, seen = one.ring.wire_bytes(0, is_seeded=True), set[bytes]()
 
-            def take(keys: SlotKeys = one, size: int = size) -> Any:
-                return keys.received(recv(size))
+            def take(keys: SlotKeys = one, size: int = size, seen: set[bytes] = seen) -> Any:
+                data = recv(size)
+                if data[-SEED_BYTES:] in seen:  # weights could undo it, and SEAL would stop there
+                    raise DataError("got two ciphertexts of bfv with one seed")
+                seen.add(data[-SEED_BYTES:])
+                return keys.received(data)
 
             yield from self.way.arrangement.evaluate(one, self.circuit, take, rows, randomness)
 
@@ -200,9 +205,8 @@ class CoefficientClient:
     own: BfvSecretKey
 
     def keys(self) -> list[bytes]:
-        """Return the public key, brought to one length."""
-        data = self.own.public.to_bytes()
-        return [(len(data).to_bytes(4, "big") + data).ljust(public_bytes(), b"\0")]
+        """Return the public key."""
+        return [self.own.public.to_bytes()]
 
     def encrypt(self, rows: Numbers) -> Iterator[bytes]:
         """Encrypt one row."""
@@ -219,10 +223,7 @@ class CoefficientServer:
     """The owner of the model."""
 
     def __init__(self, way: CoefficientWay, data: bytes, circuit: WholeCircuit) -> None:
-        size = int.from_bytes(data[:4], "big")
-        if size > len(data) - 4 or any(data[4 + size :]):
-            raise DataError("got a public key of bfv of another length than agreed")
-        self._key = load_public("bfv", data[4 : 4 + size])
+        self._key = load_public("bfv", data)
         self._way = way
         matrix = np.zeros((way.outputs, way.inputs), np.int64)
         if 0 in circuit.out.parts:
