@@ -133,6 +133,7 @@ def start(data: Data, raw: Data, each: int) -> dict[str, str]:
             ("best", 20, 1),
             ("public", 0, STEPS),
             ("average", 20, 30),
+            ("best", 20, 30),
         ):
             found[f"{name}: {kind}, {own} steps alone, {steps} together"] = mean(
                 lambda given=given, kind=kind, own=own, steps=steps: accuracy(  # type: ignore[misc]

@@ -1,11 +1,13 @@
 """A private step, and a step of a Transformer block, beside SPU's: processes on loopback.
 
     python benchmarks/_training_steps.py --spu .peers/spu/bin/python
+    python benchmarks/_training_steps.py --lora 1 32 256 4
 
 Ours: three processes over TLS, one thread each; planning is left out, as is SPU's compiling. The
 private step is softmax regression on all rows with clipping per record and noise, rows opened under
 their masks before; beside it the same step without privacy. SPU runs the same formulas
-(`peers/spu_steps.py`). One turn after the other, medians, one run.
+(`peers/spu_steps.py`). One turn after the other, medians, one run. With --lora: the whole step of
+the block beside steps in which the head and adapters of rank 4 learn, of all layers or of one.
 """
 
 import argparse
@@ -22,7 +24,7 @@ from _training_parties import NAMES, ROLES, Answer, _bytes, _meet, run_parties
 from torch import nn
 
 from tacit import ring
-from tacit.learn.training import Holding, Privacy, TrainTask, make_model
+from tacit.learn.training import Holding, Privacy, TrainTask, add_adapters, make_model
 from tacit.learn.training.makers import draw_noise
 from tacit.learn.training.private import NORMS
 from tacit.learn.training.programs import noise_name
@@ -32,16 +34,21 @@ from tacit.mpc.share import Spec
 from tacit.party import Session
 
 HERE = Path(__file__).parent
+ADAPTED = {"block, LoRA": (), "block, LoRA of qkv": ("qkv",)}
+"""Which layers get an adapter; all if none is named."""
 
 
 def task_of(kind: str, sizes: tuple[int, ...], protocol: str) -> TrainTask:
     """Return the training whose step is timed."""
-    if kind == "block":
+    if kind.startswith("block"):
         rows, tokens, width, heads = sizes
         module: nn.Module = Model(width, 1)
         for one in module.modules():
             if hasattr(one, "heads"):
                 one.heads = heads
+        if kind in ADAPTED:
+            only = ADAPTED[kind]
+            module = add_adapters(module, rank=4, seed=0, only=only, keep_training=["head"])
         made = make_model(module, (tokens, width), cap=8.0)
         bounds = {"cap": 8.0, "weight_bound": 1.0}
     else:
@@ -91,6 +98,7 @@ def time_steps(
         "seconds": (monotonic() - begun) / steps,
         "processor": (process_time() - worked) / steps,
         "bytes": (_bytes(session.cost()) - before) / steps,
+        "online": sum(o.payload_bytes for o in plan.cost.traffic if o.phase == "online"),
         "rounds": plan.cost.online_rounds,
     }
 
@@ -133,23 +141,28 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=1)
     parser.add_argument("--private", type=int, nargs=3, default=[2000, 256, 10])
     parser.add_argument("--block", type=int, nargs=4, default=[2, 32, 64, 2])
+    parser.add_argument("--lora", type=int, nargs=4, help="rows, tokens, width, heads")
+    parser.add_argument("--protocols", nargs="+", default=["sealed", "permuted3"])
     asked = parser.parse_args()
     private, block = tuple(asked.private), tuple(asked.block)
     ours = [("private", private, "sealed"), ("private, joint", private, "sealed")]
     ours += [("without privacy", private, "sealed")]
-    ours += [("block", block, protocol) for protocol in ("sealed", "permuted3")]
+    ours += [("block", block, protocol) for protocol in asked.protocols]
+    if asked.lora is not None:
+        kinds = ("block", *ADAPTED)
+        ours = [(one, tuple(asked.lora), protocol) for protocol in asked.protocols for one in kinds]
     found: dict[str, list[float]] = {}
     for turn in range(asked.turns):
         for kind, sizes, protocol in ours:
             work = partial(time_steps, kind=kind, sizes=sizes, protocol=protocol, steps=asked.steps)
             answers = run_parties(work)
-            first = {key: answers[0][key] for key in ("bytes", "rounds")}
+            first = {key: answers[0][key] for key in ("bytes", "online", "rounds")}
             first["bytes"] = sum(one["bytes"] for one in answers) / 2
             seconds = max(one["seconds"] for one in answers)
             found.setdefault(f"{kind}, {protocol}", []).append(seconds)
             worked = sum(one["processor"] for one in answers)
             print(turn, NAMES[0], kind, protocol, seconds, worked, first, flush=True)
-        if asked.spu is None:
+        if asked.spu is None or asked.lora is not None:
             continue
         for name in ("semi2k", "aby3"):
             for kind, sizes in (("private", private), ("block", block)):

@@ -1,7 +1,7 @@
 """Operations of a secret with a public tensor: nothing is sent, nothing can leak."""
 
 import hashlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -22,20 +22,25 @@ class Public:
     shape: tuple[int, ...]
     frac_bits: int
     largest: int
-    octets: bytes = field(repr=False)
-    sha256: str
+    octets: bytes
+
+    def __repr__(self) -> str:
+        """Name the words by their hash, which plans are compared by; no run needs it."""
+        sha256 = hashlib.sha256(self.octets).hexdigest()
+        sizes = f"shape={self.shape}, frac_bits={self.frac_bits}, largest={self.largest}"
+        return f"Public({sizes}, sha256={sha256!r})"
 
     @classmethod
     def of(cls, values: Tensor, *, frac_bits: int) -> "Public":
         """Encode a public tensor; whole numbers take no fraction bits."""
         values = values.detach().to("cpu", torch.float64)
-        if not bool(torch.isfinite(values).all()):
+        # NaN and infinity come through to the ends; every step of a training comes by here.
+        if values.numel() and not bool(torch.stack(values.aminmax()).isfinite().all()):
             raise InputError("a public tensor holds NaN or infinite values")
         bits = 0 if bool((values == values.round()).all()) else frac_bits
         words = ring.encode(values, frac_bits=bits).contiguous()
-        octets = words.numpy().tobytes()
-        largest = int(words.abs().max()) if words.numel() else 0
-        return cls(tuple(values.shape), bits, largest, octets, hashlib.sha256(octets).hexdigest())
+        largest = max(abs(int(end)) for end in words.aminmax()) if words.numel() else 0
+        return cls(tuple(values.shape), bits, largest, words.numpy().tobytes())
 
     def words(self) -> Tensor:
         """Return the words again."""
