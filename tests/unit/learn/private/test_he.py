@@ -361,7 +361,7 @@ def test_what_he_cannot_do_is_said_where_it_is_asked_for(monkeypatch):
         with pytest.raises(ConfigError, match=said):
             tacit.secure(nn.Linear(2, 2), protocol="he", **options)
     private = tacit.secure(nn.Linear(2, 2), protocol="he", input_bound=1.0)
-    with pytest.raises(DataError, match="larger than the agreed bound"):
+    with pytest.raises(DataError, match="2 of 2 inputs are larger than the agreed bound ±1; raise"):
         private(torch.full((1, 2), 1.5))
     monkeypatch.setattr(seal, "sealapi", None)
     with pytest.raises(ConfigError, match=r"needs TenSEAL; run: pip install 'tacit-ml\[he\]'"):
