@@ -62,3 +62,9 @@ def test_marking_a_translation_writes_the_hash_and_points_links_at_translations(
         translations.mark(page)
         assert translations.read_mark(page) == translations.find_hash(tmp_path / "a.md")
         assert page.read_text().endswith("# 甲\n[乙](b.zh.md) [自己](#a) [别处](c.md)\n")
+
+
+def test_an_english_page_bears_no_mark_and_links_to_english_pages():
+    for page in (one for one in pages.list_pages() if not pages.is_translation(one)):
+        assert not translations.read_mark(page), page
+        assert not [x for x in pages.read_links(page) if pages.is_translation(x.file)], page

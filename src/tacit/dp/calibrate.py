@@ -76,7 +76,7 @@ def _largest(plan: Plan, target: Target, span: tuple[float, float], what: str) -
         raise ConfigError(
             f"no {what} in the allowed range meets ε = {target.epsilon} at δ = {target.delta}: "
             f"the best this plan reaches is ε = {least:.4g} ({accountant.name}); "
-            "plan fewer rounds, more clients or a larger ε"
+            "plan fewer rounds, steps or looks, noisier looks, more clients, or a larger ε or δ"
         )
     end = bad
     # Doubling keeps away from values with an absurd ε, which are slow to compute.

@@ -400,5 +400,6 @@ def _find(name: str) -> MpcProtocol:
         return CHECKED_BOUNDS
     hidden = {"permuted2": permuted2, "permuted3": permuted3}.get(base)
     if hidden is None:
-        raise ConfigError(f"{base} takes no options, got {' '.join(options)!r}")
+        known = "takes the option 'bounds' alone" if base == "checked" else "takes no options"
+        raise ConfigError(f"{base} {known}, got {' '.join(options)!r}")
     return hidden(read_flips_and_dummies(options))

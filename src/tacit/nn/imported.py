@@ -337,7 +337,7 @@ def _call_name(node: fx.Node) -> str:
 def _place(node: fx.Node) -> str:
     """Say what a node is and in which module it stands."""
     if node.op == "call_module":
-        return f"layer {node.target!s}"
+        return f"layer {node.target!s}" if str(node.target) else "the module"
     stack = list(node.meta.get("nn_module_stack", {}))
     where = f"in module {stack[-1]!r}" if stack else "in the module itself"
     return f"operation {_call_name(node)!r} ({where}, as {node.name!r})"

@@ -90,10 +90,13 @@ def test_secrets_of_a_job_are_made_once_and_open_its_rounds(tmp_path):
     offer = Update(np.zeros(5, np.float32), 1)
     client = known.make_client(config, seat, Prg.from_os())
     server.accept(3, client.answer(server.invite()[3], lambda: offer))
-    with pytest.raises(ConfigError, match="is there already"):
+    with pytest.raises(ConfigError, match=r"is there already.*take another NAME or --dir"):
         make_secrets(path, "clients", tmp_path / "keys")
     path.write_text((EXAMPLES[0].with_name("fl-digits.toml")).read_text())
     with pytest.raises(ConfigError, match="needs no secrets beforehand"):
+        make_secrets(path, "clients", tmp_path / "keys")
+    path.write_text((EXAMPLES[0].with_name("infer-alone.toml")).read_text())
+    with pytest.raises(ConfigError, match="wants a job of kind 'federated', got 'infer'"):
         make_secrets(path, "clients", tmp_path / "keys")
 
 

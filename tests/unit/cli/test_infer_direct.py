@@ -13,6 +13,7 @@ from rich.console import Console
 from tacit.cli.jobs import infer
 from tacit.cli.jobs.digest import job_digest
 from tacit.cli.jobs.forecast import forecast_inference
+from tacit.cli.jobs.infer_job import parse_kind
 from tacit.cli.jobs.kind import Place
 from tacit.cli.jobs.kinds import find_kind, load_job
 from tacit.cli.jobs.outlook import Asked
@@ -180,5 +181,21 @@ def test_plans_of_all_protocols_have_the_words_between_two_owners():
     rows = {line.split()[0]: line for line in out.getvalue().splitlines() if " MB " in line}
     assert "nobody" in rows["he"]
     assert "sizes" in rows["he"]
+    assert "he: reveals all scores in place of the class" in out.getvalue()
     assert "the host of lab" in rows["enclave"]
     assert "a dealer" in rows["sealed"]
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("HE", r"enclave and 'sealed; linear: he; activations: garbled'; did you mean 'he'\?$"),
+        ("sealed; linear: he", r"got 'sealed; linear: he'$"),
+        ("checked bound", r"checked takes the option 'bounds' alone, got 'bound'$"),
+        ("sealed bounds", r"sealed takes no options, got 'bounds'$"),
+        ("seald", r"did you mean 'sealed'\?$"),
+    ],
+)
+def test_a_protocol_that_is_misspelt_is_answered_with_what_there_is(word, said):
+    with pytest.raises(ConfigError, match=said):
+        parse_kind(word)

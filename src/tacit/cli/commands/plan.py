@@ -70,7 +70,7 @@ def compare_protocols(path: Path, asked: Asked, *, network: Network | None) -> R
     if not isinstance(table, dict) or "kind" not in table:
         raise ConfigError(f"{path}: only a job with [protocol] kind has protocols to compare")
     shown = Table(box=box.SIMPLE_HEAD, show_edge=False, header_style="dim")
-    shown.add_column("protocol")
+    shown.add_column("protocol", min_width=len("activations:"))
     for head in ("online", "offline", "rounds", "seconds"):
         shown.add_column(head, justify="right")
     shown.add_column("trusted")
@@ -86,6 +86,8 @@ def compare_protocols(path: Path, asked: Asked, *, network: Network | None) -> R
             notes.append(f"{name}: refused: {error}")
             continue
         shown.add_row(*_compared(name, outlook, network))
+        if name == "he" and table.get("reveal", "class") == "class":
+            notes.append("he: reveals all scores in place of the class: it cannot find the largest")
         if outlook.claims:  # the first assumption is whom one trusts; the plan itself has them all
             notes.append(f"{name}: {outlook.claims[0].assumptions[0]}")
     where = "the slowest of the usual networks" if network is None else "this network"

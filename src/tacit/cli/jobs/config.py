@@ -39,7 +39,9 @@ def parse_protocol(name: str) -> None:
     try:
         find_protocol(name)
     except ConfigError as error:
-        raise ConfigError(f"{error}{suggest(name.split(' ')[0], PROTOCOLS)}") from error
+        first = name.split(" ")[0]
+        near = "" if first.rstrip(";") in PROTOCOLS else suggest(first, PROTOCOLS)
+        raise ConfigError(f"{error}{near}") from error
 
 
 def _check_stretch(stretch: tuple[int, ...]) -> tuple[int, ...]:

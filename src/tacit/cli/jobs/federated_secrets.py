@@ -16,7 +16,15 @@ def make_secrets(path: Path, name: str, folder: Path) -> list[str]:
     Raises:
         ConfigError: the job needs none, or a file is there.
     """
-    job = read_record(read_toml(path), FederatedJob, source=str(path))
+    raw = read_toml(path)
+    head = raw.get("job")
+    kind = head.get("kind") if isinstance(head, dict) else None
+    if kind != "federated":
+        raise ConfigError(
+            f"{path}: --job wants a job of kind 'federated', got {str(kind)[:60]!r}; for the "
+            "key of a party leave --job out"
+        )
+    job = read_record(raw, FederatedJob, source=str(path))
     spec, secrets = provision(job.spec(), Prg.from_os())
     if not spec.needs_secrets:
         raise ConfigError(
@@ -41,4 +49,6 @@ def _write(file: Path, data: bytes, mode: int) -> None:
         with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as out:
             out.write(data)
     except FileExistsError as error:
-        raise ConfigError(f"{file} is there already, and is not overwritten") from error
+        raise ConfigError(
+            f"{file} is there already, and is not overwritten; take another NAME or --dir"
+        ) from error

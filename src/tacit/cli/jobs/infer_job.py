@@ -30,7 +30,7 @@ from tacit.cli.jobs.config import (
 from tacit.cli.jobs.given import NOTHING, Given, load_source
 from tacit.cli.jobs.infer_checks import check_room, find_problems, named_parties
 from tacit.cli.jobs.train_job import OwnerTable
-from tacit.cli.toml import RefusedError, refuse
+from tacit.cli.toml import RefusedError, refuse, suggest
 from tacit.errors import ConfigError
 from tacit.learn import Dataset, split_dataset
 from tacit.learn.code import OwnModel, build_network, check_network
@@ -47,7 +47,8 @@ from tacit.learn.private import (
 from tacit.learn.service import ServiceTask
 from tacit.learn.training import make_model
 from tacit.learn.weights import load_weights, put_weights
-from tacit.mpc import Roles, find_protocol
+from tacit.mpc import PROTOCOLS, Roles, find_protocol
+from tacit.mpc.mixing import NO_DEALER
 from tacit.party import Enclave, unseal_file
 
 if TYPE_CHECKING:
@@ -64,7 +65,13 @@ def parse_kind(name: str) -> None:
     try:
         parse_protocol(name)
     except ConfigError as error:
-        raise ConfigError(f"{error}; between the owners alone {' and '.join(DIRECT)}") from error
+        if name.split(" ")[0].rstrip(";") in PROTOCOLS:  # what follows it is wrong
+            raise
+        near = suggest(name.lower(), (*PROTOCOLS, *DIRECT))
+        raise ConfigError(
+            f"unknown protocol {name!r}; there are {', '.join(sorted(PROTOCOLS))}, and between the "
+            f"owners alone {', '.join(DIRECT)} and {NO_DEALER!r}{near}"
+        ) from error
 
 
 InferProtocol = Annotated[str, parsed_by(parse_kind)]

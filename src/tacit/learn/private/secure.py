@@ -13,7 +13,7 @@ from tacit.learn.private.estimators import adopt
 from tacit.learn.private.forest import Forest
 from tacit.learn.private.he.secured import Enciphered
 from tacit.learn.private.secured import Function, Reveal, Secured
-from tacit.mpc import find_protocol
+from tacit.mpc import PROTOCOLS, MpcProtocol, find_protocol
 from tacit.nn import Imported, import_module
 
 DIRECT = ("he", "enclave")
@@ -72,7 +72,7 @@ def secure(
     if protocol in DIRECT:
         kind, frac_bits = _direct(protocol, frac_bits, cap)
     else:
-        if not find_protocol(protocol).has_dealer:
+        if not _on_shares(protocol).has_dealer:
             crew = replace(crew or Crew(), dealer=None)
         frac_bits = 16 if frac_bits is None else frac_bits
         if not LEAST_FRAC_BITS <= frac_bits <= 30:
@@ -108,6 +108,15 @@ def secure(
         input_bound=input_bound,
         device=device,
     )
+
+
+def _on_shares(protocol: str) -> MpcProtocol:
+    try:
+        return find_protocol(protocol)
+    except ConfigError as error:
+        if protocol.split(" ")[0].rstrip(";") in PROTOCOLS:  # what follows it is wrong
+            raise
+        raise ConfigError(f"{error}; and of another kind {' and '.join(DIRECT)}") from error
 
 
 def _direct(protocol: str, frac_bits: int | None, cap: float | None) -> tuple[type[Secured], int]:

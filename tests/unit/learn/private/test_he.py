@@ -10,7 +10,14 @@ from torch import nn
 import tacit
 from tacit.crypto.cipher import saved, slots
 from tacit.crypto.cipher.slots import MOST_MODULUS_BITS, Noise, OwnSlotKeys, SlotKeys, SlotRing
-from tacit.errors import ConfigError, DataError, DisagreementError, FrameError, TacitError
+from tacit.errors import (
+    ConfigError,
+    DataError,
+    DisagreementError,
+    FrameError,
+    InputError,
+    TacitError,
+)
 from tacit.learn.private.he import secured
 from tacit.learn.private.he.batch import InSlots
 from tacit.learn.private.he.circuit import CircuitOps, trace
@@ -391,8 +398,14 @@ def test_what_he_cannot_do_is_said_where_it_is_asked_for(monkeypatch):
     ):
         with pytest.raises(ConfigError, match=said):
             tacit.secure(nn.Linear(2, 2), protocol="he", **options)
+    with pytest.raises(ConfigError, match=r"unknown protocol 'HE'.* he and enclave"):
+        tacit.secure(nn.Linear(2, 2), protocol="HE")
     private = tacit.secure(nn.Linear(2, 2), protocol="he", input_bound=1.0)
-    with pytest.raises(DataError, match="larger than the agreed bound"):
+    with pytest.raises(
+        InputError, match=r"the module: cannot multiply \(1, 3\) by weights of \(2, 2\)"
+    ):
+        private(torch.ones(1, 3))
+    with pytest.raises(DataError, match="2 of 2 inputs are larger than the agreed bound ±1; raise"):
         private(torch.full((1, 2), 1.5))
     monkeypatch.setattr(saved, "sealapi", None)
     with pytest.raises(ConfigError, match=r"zstandard; run: pip install 'tacit-ml\[he\]'"):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, InputError
 from tacit.learn.private.he.affine import Affine, Circuit, Floats, Places, Product, sparse
 from tacit.nn import TorchOps
 from tacit.nn.ops import Pair
@@ -85,6 +85,8 @@ class CircuitOps:
         if isinstance(x, Affine) and isinstance(y, Tensor):
             if y.dim() != 2:
                 raise ConfigError(f"matmul with {y.dim()} dimensions of weights {REFUSED}")
+            if x.shape[-1] != y.shape[0]:
+                raise InputError(f"cannot multiply {x.shape} by weights of {tuple(y.shape)}")
             matrix = sparse().kron(
                 sparse().identity(prod(x.shape[:-1])), _floats(y.t()), format="csr"
             )

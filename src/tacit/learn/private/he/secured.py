@@ -159,7 +159,11 @@ class Enciphered(Direct):
                 _send(session, server, f"he/key.{at}", tag + data, phase="offline")
         flat = x.reshape(x.shape[0], -1).numpy()
         if float(np.abs(flat).max()) > bound:
-            raise DataError(f"an input is larger than the agreed bound {bound:g}")
+            beyond = int((np.abs(flat) > bound).sum())
+            raise DataError(
+                f"{beyond} of {flat.size} inputs are larger than the agreed bound ±{bound:g}; "
+                "raise the bound or scale the data"
+            )
         rows = np.rint(flat * 2.0**scale).astype(np.int64)
         sizes, found = plan.way.sizes(), []
         for flight in np.array_split(_batches(rows, sizes.batch), plan.flights()):
