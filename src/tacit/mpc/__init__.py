@@ -7,7 +7,8 @@ from tacit.mpc.cost import merge_costs, without_setup
 from tacit.mpc.offline import prepare_material
 from tacit.mpc.plan import Plan, PlanOps, make_plan
 from tacit.mpc.protocols import PROTOCOLS, find_protocol
-from tacit.mpc.run import SecretOps, attend, compute, deal_ahead, discard, serve
+from tacit.mpc.run import attend, compute, deal_ahead, discard, serve
+from tacit.mpc.secret_ops import SecretOps
 from tacit.mpc.share import BitShare, Share
 from tacit.renamed import find_renamed
 

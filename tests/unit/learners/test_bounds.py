@@ -19,7 +19,7 @@ from tacit.learners import (
     Ridge,
     StandardScaler,
 )
-from tacit.mpc.run import SecretOps
+from tacit.mpc.secret_ops import SecretOps
 from tacit.mpc.share import Share
 
 ROWS = 24

@@ -22,7 +22,7 @@ from tacit.learn.training.schedule import Action, Plans
 from tacit.learn.training.start import enter_starts, start_name, train_alone
 from tacit.learn.training.task import TrainTask
 from tacit.mpc import Share, compute, serve
-from tacit.mpc.run import Given
+from tacit.mpc.secret_ops import Given
 from tacit.mpc.share import AnyShare, Spec
 from tacit.party import Progress, Session
 from tacit.ring.prg import KEY_BYTES
