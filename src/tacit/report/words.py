@@ -199,7 +199,7 @@ def _check_costs(result: Result) -> Check:
         case False:
             return Check(title, "Metered traffic differs from the forecast", "bad")
     if result.forecast is None:
-        return Check(title, "Metered; no plan could tell beforehand", "quiet")
+        return Check(title, "Metered; not compared with a forecast", "quiet")
     return Check(title, "Only part of the traffic was metered", "quiet")
 
 

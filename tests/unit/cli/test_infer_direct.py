@@ -11,6 +11,7 @@ import torch
 from rich.console import Console
 
 from tacit.cli.jobs import infer
+from tacit.cli.jobs.config import parse_protocol
 from tacit.cli.jobs.digest import job_digest
 from tacit.cli.jobs.forecast import forecast_inference
 from tacit.cli.jobs.infer_job import parse_kind
@@ -199,3 +200,10 @@ def test_plans_of_all_protocols_have_the_words_between_two_owners():
 def test_a_protocol_that_is_misspelt_is_answered_with_what_there_is(word, said):
     with pytest.raises(ConfigError, match=said):
         parse_kind(word)
+
+
+@pytest.mark.parametrize("word", ["he", "enclave", "sealed; linear: he; activations: garbled"])
+def test_a_protocol_without_a_dealer_is_refused_where_one_is_needed(word):
+    parse_kind(word)
+    with pytest.raises(ConfigError, match="is for jobs of kind 'infer' alone; take 'sealed'"):
+        parse_protocol(word)  # of trainings, fits and services

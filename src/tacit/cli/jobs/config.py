@@ -35,13 +35,18 @@ def parsed_by(parse: Callable[[str], object]) -> AfterValidator:
 
 
 def parse_protocol(name: str) -> None:
-    """Refuse a word that is no protocol on shares."""
+    """Refuse a word that is no protocol on shares with a dealer."""
+    alone = name in ("he", "enclave")
     try:
-        find_protocol(name)
+        alone = alone or not find_protocol(name).has_dealer
     except ConfigError as error:
         first = name.split(" ")[0]
         near = "" if first.rstrip(";") in PROTOCOLS else suggest(first, PROTOCOLS)
         raise ConfigError(f"{error}{near}") from error
+    if alone:
+        raise ConfigError(
+            f"{name!r} is for jobs of kind 'infer' alone; take 'sealed', with a dealer"
+        )
 
 
 def _check_stretch(stretch: tuple[int, ...]) -> tuple[int, ...]:

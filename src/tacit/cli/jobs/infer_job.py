@@ -24,7 +24,6 @@ from tacit.cli.jobs.config import (
     check_parties,
     check_references,
     check_scale,
-    parse_protocol,
     parsed_by,
 )
 from tacit.cli.jobs.given import NOTHING, Given, load_source
@@ -63,7 +62,7 @@ def parse_kind(name: str) -> None:
     if name in DIRECT:
         return
     try:
-        parse_protocol(name)
+        find_protocol(name)
     except ConfigError as error:
         if name.split(" ")[0].rstrip(";") in PROTOCOLS:  # what follows it is wrong
             raise
