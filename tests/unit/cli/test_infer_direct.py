@@ -183,7 +183,7 @@ def test_plans_of_all_protocols_have_the_words_between_two_owners():
     assert "nobody" in rows["he"]
     assert "sizes" in rows["he"]
     assert "he: reveals all scores in place of the class" in out.getvalue()
-    assert "the host of lab" in rows["enclave"]
+    assert "lab: 5,130 values" in rows["enclave"]
     assert "a dealer" in rows["sealed"]
 
 

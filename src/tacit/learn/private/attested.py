@@ -102,9 +102,9 @@ class Attested(Direct):
         client, server = self.crew.owners
         return (
             Leak(
-                to=f"the host of {server}",
+                to=server,
                 what="all rows",
-                why="its enclave is simulated, and hides nothing from it",
+                why="its enclave is simulated, and hides nothing from its host",
                 kind="protocol",
                 elements=rows,
             ),
