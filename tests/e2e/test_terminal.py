@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import select
 import signal
 import sys
@@ -11,6 +12,10 @@ from pathlib import Path
 import pytest
 
 LIMIT_S = 120
+
+
+# A stage that is over before the screen is drawn again is not seen; a fast machine shows few.
+PARTIES_AT_WORK = "connecting|reading its input|comparing the job|planning|computing"
 
 
 class Terminal:
@@ -28,10 +33,10 @@ class Terminal:
             os.execve(command[0], command, {**kept, "OMP_NUM_THREADS": "1"})  # noqa: S606
         self.said = ""
 
-    def wait_for(self, text):
-        """Read on until a text appears."""
-        while text not in self.said:
-            assert self._read(), f"ended without saying {text!r}: {self.said[-2000:]}"
+    def wait_for(self, *texts):
+        """Read on until one of these texts appears."""
+        while not any(text in self.said for text in texts):
+            assert self._read(), f"ended without saying {texts}: {self.said[-2000:]}"
 
     def interrupt(self):
         os.write(self._fd, b"\x03")
@@ -73,18 +78,18 @@ def test_every_phase_of_a_job_is_said_in_its_order(tmp_path):
     assert shown.end() == 0
     at = -1
     for text in (
-        *("three processes", "starting", "reading the job", "connecting", "reading its input"),
+        *("three processes", "starting", "reading the job", PARTIES_AT_WORK),
         *("done", "putting the result together", "Nothing but predicted classes", "Report:"),
     ):
-        found = shown.said.find(text, at + 1)
-        assert found > at, f"{text!r} is missing or too early"
-        at = found
+        found = [place.start() for place in re.finditer(text, shown.said) if place.start() > at]
+        assert found, f"{text!r} is missing or too early"
+        at = found[0]
 
 
-@pytest.mark.parametrize("moment", ["starting", "reading the job", "connecting"])
+@pytest.mark.parametrize("moment", ["starting", "reading the job", PARTIES_AT_WORK])
 def test_ctrl_c_ends_at_once_in_words_and_leaves_nobody(tmp_path, moment):
     shown = Terminal(tmp_path, "demo")
-    shown.wait_for(moment)
+    shown.wait_for(*moment.split("|"))
     shown.interrupt()
     assert shown.end() == 130
     assert "stopped" in shown.said
